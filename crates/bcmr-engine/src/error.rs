@@ -1,0 +1,155 @@
+//! What can go wrong with one item, and how it is told: a code to branch on, the operation, the path, the source.
+//!
+//! Must not know exit codes or wording; those belong to the person's side.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What kind of trouble it is. Stable: the same codes travel in JSON and, later, on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Code {
+    /// ENOENT: something named is not there.
+    NotFound = 1,
+    /// EACCES, EPERM.
+    Denied = 2,
+    /// Something is in the way (EEXIST, ENOTEMPTY, a directory where a file should go or the reverse).
+    InTheWay = 3,
+    /// A directory was named where only `-r` may go.
+    IsDirectory = 4,
+    /// A path component is not a directory (ENOTDIR).
+    NotDirectory = 5,
+    /// A symbolic link stands where none may be followed (ELOOP), or links lead in a circle.
+    Link = 6,
+    /// ENOSPC, EDQUOT, EFBIG.
+    NoSpace = 7,
+    /// EROFS.
+    ReadOnly = 8,
+    /// The source changed while it was read; nothing was published.
+    SourceChanged = 9,
+    /// What landed differs from what was read; nothing was published.
+    Mismatch = 10,
+    /// A guard refused: copying into itself, removing `/`, source and destination the same object.
+    Refused = 11,
+    /// The file system or this platform cannot do what was asked for.
+    Unsupported = 12,
+    /// ENAMETOOLONG.
+    NameTooLong = 13,
+    /// A limit of the process or machine was reached (EMFILE, ENFILE, ENOMEM).
+    Limit = 14,
+    /// A special file was skipped because nothing asked for it to be copied.
+    Special = 15,
+    /// Contents landed, but something of the metadata that was asked for did not.
+    MetadataLost = 16,
+    /// The request makes no sense (bad pattern, empty list).
+    Usage = 17,
+    /// Any other errno.
+    Io = 18,
+}
+
+impl Code {
+    /// The code an errno belongs to.
+    #[must_use]
+    pub fn of(e: &io::Error) -> Code {
+        match e.raw_os_error() {
+            Some(libc_errno::ENOENT) => Code::NotFound,
+            Some(libc_errno::EACCES | libc_errno::EPERM) => Code::Denied,
+            Some(libc_errno::EEXIST | libc_errno::ENOTEMPTY | libc_errno::EISDIR) => Code::InTheWay,
+            Some(libc_errno::ENOTDIR) => Code::NotDirectory,
+            Some(libc_errno::ELOOP) => Code::Link,
+            Some(libc_errno::ENOSPC | libc_errno::EDQUOT | libc_errno::EFBIG) => Code::NoSpace,
+            Some(libc_errno::EROFS) => Code::ReadOnly,
+            Some(libc_errno::EOPNOTSUPP | libc_errno::ENOSYS) => Code::Unsupported,
+            Some(libc_errno::ENAMETOOLONG) => Code::NameTooLong,
+            Some(libc_errno::EMFILE | libc_errno::ENFILE | libc_errno::ENOMEM) => Code::Limit,
+            _ => Code::Io,
+        }
+    }
+
+    /// The name used in JSON, in kebab-case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Code::NotFound => "not-found",
+            Code::Denied => "denied",
+            Code::InTheWay => "in-the-way",
+            Code::IsDirectory => "is-directory",
+            Code::NotDirectory => "not-directory",
+            Code::Link => "link",
+            Code::NoSpace => "no-space",
+            Code::ReadOnly => "read-only",
+            Code::SourceChanged => "source-changed",
+            Code::Mismatch => "mismatch",
+            Code::Refused => "refused",
+            Code::Unsupported => "unsupported",
+            Code::NameTooLong => "name-too-long",
+            Code::Limit => "limit",
+            Code::Special => "special",
+            Code::MetadataLost => "metadata-lost",
+            Code::Usage => "usage",
+            Code::Io => "io",
+        }
+    }
+}
+
+use fastcopy::errno as libc_errno;
+
+/// One thing that went wrong with one item.
+#[derive(Debug, thiserror::Error)]
+#[error("{op} {}: {}", path.display(), self.reason())]
+pub struct Error {
+    /// What kind of trouble.
+    pub code: Code,
+    /// What was being done, as a verb: "open", "write", "rename".
+    pub op: &'static str,
+    /// The path it was done to.
+    pub path: PathBuf,
+    /// A second path where there is one (the other side of a rename or a comparison).
+    pub other: Option<PathBuf>,
+    /// Why, where there is no errno or where the errno alone would puzzle.
+    pub note: Option<String>,
+    /// The system's own answer.
+    pub source: Option<io::Error>,
+}
+
+impl Error {
+    /// An error whose reason is a system call's.
+    #[must_use]
+    pub fn os(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Error {
+        Error {
+            code: Code::of(&source),
+            op,
+            path: path.into(),
+            other: None,
+            note: None,
+            source: Some(source),
+        }
+    }
+
+    /// An error whose reason is ours.
+    #[must_use]
+    pub fn ours(code: Code, op: &'static str, path: impl Into<PathBuf>, note: impl Into<String>) -> Error {
+        Error { code, op, path: path.into(), other: None, note: Some(note.into()), source: None }
+    }
+
+    /// The same error with the second path named.
+    #[must_use]
+    pub fn and(mut self, other: &Path) -> Error {
+        self.other = Some(other.to_owned());
+        self
+    }
+
+    /// The reason alone, without operation and path.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match (&self.note, &self.source) {
+            (Some(n), Some(s)) => format!("{n}: {s}"),
+            (Some(n), None) => n.clone(),
+            (None, Some(s)) => s.to_string(),
+            (None, None) => self.code.name().to_owned(),
+        }
+    }
+}
+
+/// Shorthand used all through the engine.
+pub type Result<T> = std::result::Result<T, Error>;

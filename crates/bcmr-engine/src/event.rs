@@ -1,0 +1,175 @@
+//! What the engine says while it works: rare events through [`Front`], counters as atomics in [`Progress`].
+//!
+//! Must not know how any of it is shown.
+
+use crate::error::{Code, Error};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What was done with one item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A file's content was copied, or would be.
+    Copied,
+    /// A directory was made.
+    MadeDir,
+    /// A symbolic link was made.
+    MadeLink,
+    /// A hard link to an item copied before was made.
+    HardLinked,
+    /// A FIFO, socket or device was made.
+    MadeSpecial,
+    /// Renamed without copying.
+    Renamed,
+    /// Removed.
+    Removed,
+    /// Left alone because the policy says so.
+    Kept,
+    /// Left alone because a filter says so.
+    Excluded,
+}
+
+/// What `check` found for one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The destination lacks it (`+`).
+    Add,
+    /// The destination has it and the source does not (`-`).
+    Extra,
+    /// Both have it and they differ (`~`).
+    Differ,
+}
+
+/// One thing worth telling. Rare: per item only when [`Watch::items`] asks for it.
+#[derive(Debug)]
+pub enum Event {
+    /// An item was finished.
+    Item {
+        /// What was done.
+        action: Action,
+        /// Where it came from; empty for `remove`.
+        src: PathBuf,
+        /// Where it went; for `remove`, what was removed.
+        dst: PathBuf,
+        /// Bytes of content.
+        bytes: u64,
+    },
+    /// `check`: a difference. Directories that are wholly on one side come as one event.
+    Difference {
+        /// Which side has it.
+        change: Change,
+        /// Relative to the target.
+        path: PathBuf,
+        /// A directory (with all below it, for `Add` and `Extra`).
+        directory: bool,
+        /// Files below it, itself when it is one.
+        files: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// Why they differ, in a few words ("size", "mtime", "content", "type", "mode").
+        why: &'static str,
+    },
+    /// An item failed; the others go on.
+    Failed(Error),
+    /// An item was done, but something is worth knowing (a special file skipped, an owner not kept).
+    Warning(Error),
+    /// Something about the whole run (how it was carried out, what was picked).
+    Note(String),
+}
+
+/// A question that only a person can answer.
+#[derive(Debug)]
+pub enum Question {
+    /// Replace this destination?
+    Replace(PathBuf),
+    /// Remove this?
+    Remove(PathBuf),
+    /// Go into this directory to remove what is in it?
+    Descend(PathBuf),
+}
+
+/// The person's side as the engine sees it. Called from worker threads, one call at a time per thread.
+pub trait Front: Sync {
+    /// Tells.
+    fn event(&self, event: Event);
+    /// Asks; `false` is no.
+    fn ask(&self, question: Question) -> bool;
+}
+
+/// A flag that says stop. Set by a signal, read between items and between blocks of a large file.
+#[derive(Debug)]
+pub struct Cancel(AtomicBool);
+
+impl Cancel {
+    /// Not cancelled.
+    #[must_use]
+    pub const fn new() -> Cancel {
+        Cancel(AtomicBool::new(false))
+    }
+    /// Asks everybody to stop.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+    /// Whether to stop.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Cancel {
+    fn default() -> Self {
+        Cancel::new()
+    }
+}
+
+/// Counters that only grow; read by whoever draws.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Items finished: files, links, directories, specials, removals.
+    pub items_done: AtomicU64,
+    /// Bytes of content that have been moved (a clone counts whole).
+    pub bytes_done: AtomicU64,
+    /// Items found so far; a lower bound until `scanned`.
+    pub items_found: AtomicU64,
+    /// Bytes found so far; a lower bound until `scanned`.
+    pub bytes_found: AtomicU64,
+    /// The totals above are final.
+    pub scanned: AtomicBool,
+}
+
+/// How a verb is watched.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    /// Where events go.
+    pub front: &'a dyn Front,
+    /// Where bytes and items are counted.
+    pub progress: &'a Progress,
+    /// Says stop.
+    pub cancel: &'a Cancel,
+    /// [`Event::Item`] is wanted for every item; costs a path per item.
+    pub items: bool,
+}
+
+/// What a verb did. The exit code is made from this alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Regular files landed or removed.
+    pub files: u64,
+    /// Directories made or removed.
+    pub dirs: u64,
+    /// Symbolic links, hard links and special files made or removed.
+    pub others: u64,
+    /// Bytes of content landed.
+    pub bytes: u64,
+    /// Items left alone by policy.
+    pub kept: u64,
+    /// Items that failed.
+    pub failed: u64,
+    /// `check`: differences found.
+    pub differences: u64,
+    /// Which codes the failures had, each once.
+    pub codes: Vec<Code>,
+    /// Stopped before all was done.
+    pub cancelled: bool,
+}

@@ -1,0 +1,279 @@
+//! Options as plain documented data. Enums instead of bools where a bool would need a comment, and no `Default`:
+//! the caller has the context.
+//!
+//! Must not know how any of it was typed, nor how it is carried out.
+
+use std::io::BufRead;
+use std::path::PathBuf;
+
+/// Where things are to go.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// The last operand: into it when it is a directory, else that very name (cp's rule).
+    Guess(PathBuf),
+    /// Into this directory (`-t`), which must exist.
+    Into(PathBuf),
+    /// To exactly this name (`-T`), also when it is a directory.
+    Exactly(PathBuf),
+}
+
+impl Target {
+    /// The path as it was given.
+    #[must_use]
+    pub fn path(&self) -> &PathBuf {
+        match self {
+            Target::Guess(p) | Target::Into(p) | Target::Exactly(p) => p,
+        }
+    }
+}
+
+/// Names read from a file, below one base directory (`--files-from`).
+pub struct NameList {
+    /// Where the names are read from, one after the other; never all at once.
+    pub reader: Box<dyn BufRead + Send>,
+    /// What ends a name: `\n` or NUL.
+    pub separator: u8,
+}
+
+/// Which symbolic links in the source are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// None: a link is copied as a link (`-P`, and what `-r` means without further flags).
+    Never,
+    /// Those named on the command line (what cp does without `-r`, and `-H`).
+    Operands,
+    /// All (`-L`).
+    Always,
+}
+
+/// What of the metadata is kept. Everything that is not kept follows cp: mode is the source's under the umask
+/// (or, when a file is replaced, the replaced file's), owner and times are new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preserve {
+    /// Permission bits, with setuid, setgid and sticky.
+    pub mode: bool,
+    /// User and group.
+    pub owner: bool,
+    /// Access and modification times, in nanoseconds, of files, directories and links.
+    pub times: bool,
+    /// Hard links among what is copied stay hard links.
+    pub links: bool,
+    /// Extended attributes, file capabilities among them.
+    pub xattr: bool,
+    /// POSIX ACLs, access and default.
+    pub acl: bool,
+}
+
+impl Preserve {
+    /// Nothing.
+    pub const NONE: Preserve =
+        Preserve { mode: false, owner: false, times: false, links: false, xattr: false, acl: false };
+    /// Everything (`--archive`).
+    pub const ALL: Preserve =
+        Preserve { mode: true, owner: true, times: true, links: true, xattr: true, acl: true };
+    /// What plain `-p` means to cp: mode (with ACLs), owner, times.
+    pub const CP: Preserve =
+        Preserve { mode: true, owner: true, times: true, links: false, xattr: false, acl: true };
+}
+
+/// How much it matters when metadata cannot be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strictness {
+    /// What an unprivileged user can never keep (a foreign owner) is let go silently, as `cp -p` does; all else is told.
+    LikeCp,
+    /// Everything that was not kept is told and makes the exit code say so (`--archive`).
+    Archive,
+}
+
+/// What happens to a name that is already there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collide {
+    /// Replaced (cp's default).
+    Replace,
+    /// Left alone, and that is no error (`--no-clobber`, `--update=none`).
+    Keep,
+    /// Replaced only when the source's mtime is newer (`-u`, `--update=older`).
+    IfOlder,
+    /// Left alone when size and mtime (ns) agree, else replaced.
+    IfDifferent,
+    /// Somebody is asked (`-i`).
+    Ask,
+}
+
+/// How the new content gets its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landing {
+    /// Staged beside the name and renamed over it: a reader, a crash or a full disk never sees half a file.
+    Atomic,
+    /// Written into the file that is there (`--inplace`): keeps the inode, gives up atomicity.
+    InPlace,
+}
+
+/// `--reflink`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reflink {
+    /// Where the file system can.
+    Auto,
+    /// Or fail.
+    Always,
+    /// Never share blocks.
+    Never,
+}
+
+/// `--sparse`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sparse {
+    /// Holes stay holes.
+    Auto,
+    /// Runs of zeros become holes too.
+    Always,
+    /// Everything is written out.
+    Never,
+}
+
+/// `-V`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verify {
+    /// No.
+    Off,
+    /// Hash while reading, read back what landed, compare before the name appears.
+    Cached,
+    /// The same, read back from the device (`-V=direct`).
+    Direct,
+}
+
+/// `--sync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// As cp: the kernel writes when it likes.
+    Cache,
+    /// Everything on the medium before exit 0.
+    Medium,
+}
+
+/// Which entries take part.
+#[derive(Clone, Debug)]
+pub struct FilterSpec {
+    /// `--exclude` and `--include` in the order given; the last that matches decides (gitignore syntax).
+    pub rules: Vec<Rule>,
+    /// `--exclude-regex`: matched against the path relative to the operand, as bytes.
+    pub regexes: Vec<String>,
+    /// Honour `.gitignore` files found in the source tree.
+    pub gitignore: bool,
+}
+
+/// One glob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Matching entries are left out.
+    Exclude(String),
+    /// Matching entries are taken although an earlier rule left them out.
+    Include(String),
+}
+
+/// Everything that decides how a copy is carried out. A move uses the same.
+#[derive(Clone, Debug)]
+pub struct CopyPolicy {
+    /// Directories are copied with what is in them.
+    pub recursive: bool,
+    /// Which links are followed.
+    pub follow: Follow,
+    /// What is kept.
+    pub preserve: Preserve,
+    /// How much it matters when it cannot be kept.
+    pub strictness: Strictness,
+    /// FIFOs, sockets and devices are made anew (`--archive`); else named and skipped.
+    pub specials: bool,
+    /// What happens to names already there.
+    pub collide: Collide,
+    /// A destination that is in the way and cannot be opened is removed first (`-f`; matters with `--inplace`).
+    pub force: bool,
+    /// How new content gets its name.
+    pub landing: Landing,
+    /// Cloning.
+    pub reflink: Reflink,
+    /// Holes.
+    pub sparse: Sparse,
+    /// Reading back.
+    pub verify: Verify,
+    /// Durability of what exit 0 says.
+    pub durability: Durability,
+    /// Directories on other file systems than the operand's are made, but not entered (`-x`).
+    pub one_file_system: bool,
+    /// Which entries take part.
+    pub filter: FilterSpec,
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Worker threads, at least 1.
+    pub jobs: usize,
+    /// The process's umask; the engine does not ask the process.
+    pub umask: u32,
+}
+
+/// `copy`.
+pub struct CopyRequest {
+    /// What to copy; with `names`, exactly one: the base they are relative to.
+    pub sources: Vec<PathBuf>,
+    /// `--files-from`.
+    pub names: Option<NameList>,
+    /// Where to.
+    pub target: Target,
+    /// How.
+    pub policy: CopyPolicy,
+}
+
+/// `move`.
+pub struct MoveRequest {
+    /// What to move.
+    pub sources: Vec<PathBuf>,
+    /// Where to.
+    pub target: Target,
+    /// A directory is merged into one that is already there instead of being refused (`--merge`).
+    pub merge: bool,
+    /// How, where it has to be copied; `recursive`, `preserve`, `specials` and `follow` are what a move needs anyway.
+    pub policy: CopyPolicy,
+}
+
+/// What `remove` does with what it meets.
+#[derive(Clone, Debug)]
+pub struct RemoveRequest {
+    /// What to remove.
+    pub paths: Vec<PathBuf>,
+    /// Directories with what is in them.
+    pub recursive: bool,
+    /// An empty directory may be removed without `recursive` (`-d`).
+    pub empty_dirs: bool,
+    /// Absent operands are no error and nothing is asked.
+    pub force: bool,
+    /// Every removal is asked about.
+    pub ask: bool,
+    /// Other file systems below an operand are left alone; on unless the user says otherwise.
+    pub one_file_system: bool,
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Worker threads, at least 1.
+    pub jobs: usize,
+}
+
+/// How `check` compares two files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compare {
+    /// Size, and mtime in nanoseconds.
+    SizeAndTime,
+    /// Size, then BLAKE3 of both contents.
+    Hash,
+}
+
+/// `check`: what a copy of the same arguments would change.
+pub struct CheckRequest {
+    /// What would be copied.
+    pub sources: Vec<PathBuf>,
+    /// Where to.
+    pub target: Target,
+    /// How files are compared.
+    pub compare: Compare,
+    /// Entries that only the destination has are told too.
+    pub extra: bool,
+    /// The policy the copy would have.
+    pub policy: CopyPolicy,
+}

@@ -1,0 +1,2 @@
+//! Parse, resolve, run, exit.
+fn main() {}

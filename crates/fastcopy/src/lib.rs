@@ -1,0 +1,14 @@
+//! Copies a file with the fewest system calls, and says which one did it.
+//!
+//! The lowest crate of bcmr, usable by anyone: [`copy`] has the contract of [`std::fs::copy`]. Beneath it lie the
+//! primitives it is made of, each named as the kernel names it. This crate asks the kernel; it must not know policy,
+//! progress, sessions or any wire. All `unsafe` and all `cfg(target_os)` of the program live here.
+
+/// The errno values callers branch on.
+pub mod errno {
+    pub use libc::{
+        EACCES, EAGAIN, EBADF, EBUSY, EDQUOT, EEXIST, EFBIG, EINTR, EINVAL, EIO, EISDIR, ELOOP, EMFILE,
+        EMLINK, ENAMETOOLONG, ENFILE, ENODATA, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENOTDIR, ENOTEMPTY, ENOTSUP,
+        ENOTTY, ENXIO, EOPNOTSUPP, EPERM, EROFS, ESTALE, ETXTBSY, EXDEV,
+    };
+}
