@@ -8,6 +8,7 @@
 pub mod error;
 pub mod event;
 pub mod policy;
+mod pool;
 pub mod verbs;
 
 pub use verbs::{check, copy, move_, remove};

@@ -12,3 +12,8 @@ pub mod errno {
         ENOTTY, ENXIO, EOPNOTSUPP, EPERM, EROFS, ESTALE, ETXTBSY, EXDEV,
     };
 }
+
+pub mod dir;
+pub mod meta;
+pub mod sync;
+pub mod xattr;

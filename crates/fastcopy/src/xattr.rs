@@ -1,0 +1,128 @@
+//! Extended attributes, and with them POSIX ACLs and file capabilities, which on Linux are attributes too.
+//!
+//! Must not know which of them should be kept. Works on read or write handles, and on `O_PATH` handles by way of
+//! `/proc/self/fd` (xattr(7)).
+
+use crate::dir::retry;
+use crate::meta::proc_path;
+use rustix::fd::AsFd;
+use rustix::fs::XattrFlags;
+use std::ffi::CStr;
+use std::io;
+
+/// The access ACL's attribute.
+pub const ACL_ACCESS: &CStr = c"system.posix_acl_access";
+/// A directory's default ACL's attribute.
+pub const ACL_DEFAULT: &CStr = c"system.posix_acl_default";
+
+/// How the handle may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// An ordinary handle.
+    Handle,
+    /// An `O_PATH` handle.
+    Path,
+}
+
+/// A buffer for names and one for values, reused.
+#[derive(Default)]
+pub struct XattrBuffer {
+    names: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// Calls with growing room until the answer fits (ERANGE means that it did not).
+fn grown(buffer: &mut Vec<u8>, mut call: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
+    if buffer.is_empty() {
+        buffer.resize(1024, 0);
+    }
+    loop {
+        match call(buffer) {
+            // XATTR_LIST_MAX and XATTR_SIZE_MAX are both 64 KiB (linux/limits.h).
+            Err(e) if e.raw_os_error() == Some(libc::ERANGE) && buffer.len() < 1 << 20 => {
+                let room = buffer.len() * 8;
+                buffer.resize(room, 0);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// No attributes here at all, by this file system's word.
+fn unsupported(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS))
+}
+
+fn list(fd: impl AsFd, via: Via, names: &mut Vec<u8>) -> io::Result<usize> {
+    match via {
+        Via::Handle => grown(names, |b| retry(|| rustix::fs::flistxattr(fd.as_fd(), &mut *b))),
+        Via::Path => {
+            let path = proc_path(fd)?;
+            grown(names, |b| retry(|| rustix::fs::listxattr(&path, &mut *b)))
+        }
+    }
+}
+
+/// `fgetxattr` into `value`; `None` when there is no such attribute or no attributes at all.
+pub fn get<'b>(fd: impl AsFd, via: Via, name: &CStr, value: &'b mut Vec<u8>) -> io::Result<Option<&'b [u8]>> {
+    let got = match via {
+        Via::Handle => grown(value, |b| retry(|| rustix::fs::fgetxattr(fd.as_fd(), name, &mut *b))),
+        Via::Path => {
+            let path = proc_path(fd)?;
+            grown(value, |b| retry(|| rustix::fs::getxattr(&path, name, &mut *b)))
+        }
+    };
+    match got {
+        Ok(n) => Ok(value.get(..n)),
+        Err(e) if e.raw_os_error() == Some(libc::ENODATA) || unsupported(&e) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// `fsetxattr`.
+pub fn set(fd: impl AsFd, via: Via, name: &CStr, value: &[u8]) -> io::Result<()> {
+    match via {
+        Via::Handle => retry(|| rustix::fs::fsetxattr(fd.as_fd(), name, value, XattrFlags::empty())),
+        Via::Path => {
+            let path = proc_path(fd)?;
+            retry(|| rustix::fs::setxattr(&path, name, value, XattrFlags::empty()))
+        }
+    }
+}
+
+/// `fremovexattr`; absence is no error.
+pub fn remove(fd: impl AsFd, name: &CStr) -> io::Result<()> {
+    match retry(|| rustix::fs::fremovexattr(fd.as_fd(), name)) {
+        Err(e) if e.raw_os_error() == Some(libc::ENODATA) || unsupported(&e) => Ok(()),
+        other => other,
+    }
+}
+
+/// Reads the names of `fd`'s attributes and calls `each` with name and value of those that `wanted` takes.
+/// A file system without attributes has none. One system call for a file without attributes.
+pub fn read(
+    fd: impl AsFd,
+    via: Via,
+    buffer: &mut XattrBuffer,
+    wanted: impl Fn(&CStr) -> bool,
+    mut each: impl FnMut(&CStr, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let XattrBuffer { names, value } = buffer;
+    let length = match list(fd.as_fd(), via, names) {
+        Ok(n) => n,
+        Err(e) if unsupported(&e) => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    let mut rest = names.get(..length).unwrap_or_default();
+    while let Ok(name) = CStr::from_bytes_until_nul(rest) {
+        rest = rest.get(name.count_bytes() + 1..).unwrap_or_default();
+        if !wanted(name) {
+            continue;
+        }
+        // An attribute that went away in between was changed under us; the caller's second fstat will say so.
+        if let Some(v) = get(fd.as_fd(), via, name, value)? {
+            each(name, v)?;
+        }
+    }
+    Ok(())
+}
