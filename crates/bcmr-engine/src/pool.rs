@@ -5,6 +5,7 @@
 //! before breadth keeps few directories open and the stack short.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
 
 struct State<T> {
     /// Ordinary tasks, newest last.
@@ -38,67 +39,42 @@ impl<T: Send> Pool<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a task.
+    /// Adds a task before the work begins.
     pub(crate) fn push(&self, task: T) {
         self.state().stack.push(task);
-        self.wake.notify_one();
     }
 
-    /// Adds tasks, the last of them to be taken first.
-    pub(crate) fn push_all(&self, tasks: impl IntoIterator<Item = T>) {
-        let mut state = self.state();
-        let before = state.stack.len();
-        state.stack.extend(tasks);
-        let added = state.stack.len() - before;
-        drop(state);
-        match added {
-            0 => {}
-            1 => self.wake.notify_one(),
-            _ => self.wake.notify_all(),
-        }
-    }
-
-    /// Adds a task that is taken only when no ordinary one is waiting.
-    pub(crate) fn push_later(&self, task: T) {
-        self.state().later.push(task);
-        self.wake.notify_one();
-    }
-
-    /// Whether somebody would take a task at once: time to split what one holds.
-    pub(crate) fn hungry(&self) -> bool {
-        let state = self.state();
-        state.stack.is_empty() && (state.idle > 0 || state.started < self.jobs)
-    }
-
-    /// Works until no task is left. `worker` makes what each thread keeps for itself; `step` does one task.
-    pub(crate) fn run<W>(&self, worker: impl Fn() -> W + Sync, step: impl Fn(&mut W, T) + Sync) {
+    /// Works until no task is left. `worker` makes what each thread keeps for itself; `step` does one task and may
+    /// add others through the [`Hands`] it is given.
+    pub(crate) fn run<W>(
+        &self,
+        worker: impl Fn() -> W + Sync,
+        step: impl Fn(&Hands<'_, T>, &mut W, T) + Sync,
+    ) {
         std::thread::scope(|scope| {
             self.state().started = 1;
-            self.work(&mut worker(), &step, &|| {
-                // A thread that cannot be had (nproc limit) is no error: the others do the work.
-                let started = std::thread::Builder::new()
-                    .spawn_scoped(scope, || self.work(&mut worker(), &step, &|| false));
-                started.is_ok()
-            });
+            self.work(&mut worker(), &step, &|| start(scope, self, &worker, &step));
         });
     }
 
-    fn work<W>(&self, own: &mut W, step: &(impl Fn(&mut W, T) + Sync), start: &dyn Fn() -> bool) {
+    fn work<W>(
+        &self,
+        own: &mut W,
+        step: &(impl Fn(&Hands<'_, T>, &mut W, T) + Sync),
+        start: &dyn Fn() -> bool,
+    ) {
+        let hands = Hands { pool: self, start };
         let mut state = self.state();
         loop {
             if let Some(task) = state.stack.pop().or_else(|| state.later.pop()) {
                 state.busy += 1;
-                // One more pair of hands for what is still there, if nobody is waiting for it already.
-                let more = !state.stack.is_empty() && state.idle == 0 && state.started < self.jobs;
-                if more {
-                    state.started += 1;
-                }
+                let more = !state.stack.is_empty();
                 drop(state);
-                if more && !start() {
-                    self.state().started -= 1;
+                if more {
+                    hands.call_for_help();
                 }
                 let guard = Busy { pool: self };
-                step(own, task);
+                step(&hands, own, task);
                 drop(guard);
                 state = self.state();
             } else if state.busy == 0 {
@@ -109,6 +85,74 @@ impl<T: Send> Pool<T> {
                 state.idle += 1;
                 state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.idle -= 1;
+            }
+        }
+    }
+}
+
+/// Starts one more worker on `scope`; it may start others in its turn.
+fn start<'scope, 'env, T: Send, W>(
+    scope: &'scope Scope<'scope, 'env>,
+    pool: &'env Pool<T>,
+    worker: &'env (impl Fn() -> W + Sync),
+    step: &'env (impl Fn(&Hands<'_, T>, &mut W, T) + Sync),
+) -> bool {
+    std::thread::Builder::new()
+        .spawn_scoped(scope, move || {
+            pool.work(&mut worker(), step, &|| start(scope, pool, worker, step));
+        })
+        .is_ok()
+}
+
+/// How a running task reaches the others.
+pub(crate) struct Hands<'p, T: Send> {
+    pool: &'p Pool<T>,
+    start: &'p dyn Fn() -> bool,
+}
+
+impl<T: Send> Hands<'_, T> {
+    /// Adds a task.
+    pub(crate) fn push(&self, task: T) {
+        self.pool.state().stack.push(task);
+        self.call_for_help();
+    }
+
+    /// Adds tasks, the last of them to be taken first.
+    pub(crate) fn push_all(&self, tasks: impl IntoIterator<Item = T>) {
+        let mut state = self.pool.state();
+        let before = state.stack.len();
+        state.stack.extend(tasks);
+        let added = state.stack.len() - before;
+        drop(state);
+        for _ in 0..added.min(self.pool.jobs) {
+            self.call_for_help();
+        }
+    }
+
+    /// Adds a task that is taken only when no ordinary one is waiting.
+    pub(crate) fn push_later(&self, task: T) {
+        self.pool.state().later.push(task);
+        self.call_for_help();
+    }
+
+    /// Whether somebody would take a task at once: time to split what one holds.
+    pub(crate) fn hungry(&self) -> bool {
+        let state = self.pool.state();
+        state.stack.is_empty() && (state.idle > 0 || state.started < self.pool.jobs)
+    }
+
+    /// Wakes a sleeper, or starts one more worker where the limit allows and something is waiting.
+    fn call_for_help(&self) {
+        let mut state = self.pool.state();
+        if state.idle > 0 {
+            drop(state);
+            self.pool.wake.notify_one();
+        } else if state.started < self.pool.jobs && !(state.stack.is_empty() && state.later.is_empty()) {
+            state.started += 1;
+            drop(state);
+            // A thread that cannot be had (a limit on processes) is no error: those who are there do the work.
+            if !(self.start)() {
+                self.pool.state().started -= 1;
             }
         }
     }
@@ -142,10 +186,10 @@ mod tests {
             pool.push(6u32);
             pool.run(
                 || (),
-                |(), depth| {
+                |hands, (), depth| {
                     done.fetch_add(1, Ordering::Relaxed);
                     if depth > 0 {
-                        pool.push_all([depth - 1, depth - 1]);
+                        hands.push_all([depth - 1, depth - 1]);
                     }
                 },
             );
@@ -157,14 +201,14 @@ mod tests {
     fn later_tasks_come_after_all_ordinary_ones() {
         let pool = Pool::new(1);
         let order = Mutex::new(Vec::new());
-        pool.push_later(0);
         pool.push(9);
         pool.run(
             || (),
-            |(), n| {
+            |hands, (), n| {
                 order.lock().unwrap().push(n);
                 if n == 9 {
-                    pool.push(8);
+                    hands.push_later(0);
+                    hands.push(8);
                 }
             },
         );
