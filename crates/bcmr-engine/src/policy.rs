@@ -277,3 +277,23 @@ pub struct CheckRequest {
     /// The policy the copy would have.
     pub policy: CopyPolicy,
 }
+
+impl From<Reflink> for fastcopy::copy::Reflink {
+    fn from(r: Reflink) -> Self {
+        match r {
+            Reflink::Auto => Self::Auto,
+            Reflink::Always => Self::Always,
+            Reflink::Never => Self::Never,
+        }
+    }
+}
+
+impl From<Sparse> for fastcopy::copy::Sparse {
+    fn from(s: Sparse) -> Self {
+        match s {
+            Sparse::Auto => Self::Auto,
+            Sparse::Always => Self::Always,
+            Sparse::Never => Self::Never,
+        }
+    }
+}

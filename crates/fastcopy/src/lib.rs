@@ -17,3 +17,6 @@ pub mod dir;
 pub mod meta;
 pub mod sync;
 pub mod xattr;
+pub mod copy;
+pub mod rungs;
+pub mod sparse;

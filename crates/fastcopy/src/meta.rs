@@ -181,16 +181,22 @@ pub(crate) fn proc_path(fd: impl AsFd) -> io::Result<CString> {
     Ok(CString::new(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))?)
 }
 
-/// `chmod` of what an `O_PATH` handle holds (FIFOs, sockets and devices are never opened), by `/proc/self/fd`.
-pub fn set_mode_path(fd: impl AsFd, mode: u32) -> io::Result<()> {
-    let path = proc_path(fd)?;
+/// `chmod` of a FIFO, socket or device, which are never opened: by an `O_PATH` handle and `/proc/self/fd`, so that a
+/// link put in its place is not followed. A link itself has no mode and is refused with EOPNOTSUPP.
+pub fn set_mode_at(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<()> {
+    let fd = dir.open_path(name)?;
+    if Info::of(&fd)?.kind == Kind::Link {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    // The handle must outlive the call that goes by its number.
+    let path = proc_path(&fd)?;
     retry(|| rustix::fs::chmodat(rustix::fs::CWD, &path, Mode::from_raw_mode(mode), AtFlags::empty()))
 }
 
-/// `fchownat(AT_EMPTY_PATH)` on an `O_PATH` handle, links included.
-pub fn set_owner_path(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+/// `fchownat(AT_SYMLINK_NOFOLLOW)`: owner of the name itself, a link included.
+pub fn set_owner_at(dir: &Dir, name: Name<'_>, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-    retry(|| rustix::fs::chownat(fd.as_fd(), c"", uid, gid, AtFlags::EMPTY_PATH))
+    retry(|| rustix::fs::chownat(dir, name.c_str(), uid, gid, AtFlags::SYMLINK_NOFOLLOW))
 }
 
 /// `utimensat(AT_SYMLINK_NOFOLLOW)`: times of the name itself, a link included.

@@ -1,13 +1,12 @@
 //! Extended attributes, and with them POSIX ACLs and file capabilities, which on Linux are attributes too.
 //!
-//! Must not know which of them should be kept. Works on read or write handles, and on `O_PATH` handles by way of
-//! `/proc/self/fd` (xattr(7)).
+//! Must not know which of them should be kept. See xattr(7).
 
-use crate::dir::retry;
+use crate::dir::{retry, Dir, Name};
 use crate::meta::proc_path;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::XattrFlags;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 
 /// The access ACL's attribute.
@@ -15,13 +14,23 @@ pub const ACL_ACCESS: &CStr = c"system.posix_acl_access";
 /// A directory's default ACL's attribute.
 pub const ACL_DEFAULT: &CStr = c"system.posix_acl_default";
 
-/// How the handle may be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
-    /// An ordinary handle.
-    Handle,
-    /// An `O_PATH` handle.
-    Path,
+/// Whose attributes.
+#[derive(Clone, Copy)]
+pub enum Of<'a> {
+    /// An ordinary handle's.
+    Handle(BorrowedFd<'a>),
+    /// A name's own in a directory, a link's included, by `/proc/self/fd/N/name` and the `l` calls: for what is never
+    /// opened.
+    At(&'a Dir, Name<'a>),
+}
+
+impl Of<'_> {
+    fn path(dir: &Dir, name: Name<'_>) -> io::Result<CString> {
+        let mut bytes = proc_path(dir)?.into_bytes();
+        bytes.push(b'/');
+        bytes.extend_from_slice(name.bytes());
+        Ok(CString::new(bytes)?)
+    }
 }
 
 /// A buffer for names and one for values, reused.
@@ -53,23 +62,23 @@ fn unsupported(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
-fn list(fd: impl AsFd, via: Via, names: &mut Vec<u8>) -> io::Result<usize> {
-    match via {
-        Via::Handle => grown(names, |b| retry(|| rustix::fs::flistxattr(fd.as_fd(), &mut *b))),
-        Via::Path => {
-            let path = proc_path(fd)?;
-            grown(names, |b| retry(|| rustix::fs::listxattr(&path, &mut *b)))
+fn list(of: Of<'_>, names: &mut Vec<u8>) -> io::Result<usize> {
+    match of {
+        Of::Handle(fd) => grown(names, |b| retry(|| rustix::fs::flistxattr(fd, &mut *b))),
+        Of::At(dir, name) => {
+            let path = Of::path(dir, name)?;
+            grown(names, |b| retry(|| rustix::fs::llistxattr(&path, &mut *b)))
         }
     }
 }
 
 /// `fgetxattr` into `value`; `None` when there is no such attribute or no attributes at all.
-pub fn get<'b>(fd: impl AsFd, via: Via, name: &CStr, value: &'b mut Vec<u8>) -> io::Result<Option<&'b [u8]>> {
-    let got = match via {
-        Via::Handle => grown(value, |b| retry(|| rustix::fs::fgetxattr(fd.as_fd(), name, &mut *b))),
-        Via::Path => {
-            let path = proc_path(fd)?;
-            grown(value, |b| retry(|| rustix::fs::getxattr(&path, name, &mut *b)))
+pub fn get<'b>(of: Of<'_>, attr: &CStr, value: &'b mut Vec<u8>) -> io::Result<Option<&'b [u8]>> {
+    let got = match of {
+        Of::Handle(fd) => grown(value, |b| retry(|| rustix::fs::fgetxattr(fd, attr, &mut *b))),
+        Of::At(dir, name) => {
+            let path = Of::path(dir, name)?;
+            grown(value, |b| retry(|| rustix::fs::lgetxattr(&path, attr, &mut *b)))
         }
     };
     match got {
@@ -80,12 +89,12 @@ pub fn get<'b>(fd: impl AsFd, via: Via, name: &CStr, value: &'b mut Vec<u8>) -> 
 }
 
 /// `fsetxattr`.
-pub fn set(fd: impl AsFd, via: Via, name: &CStr, value: &[u8]) -> io::Result<()> {
-    match via {
-        Via::Handle => retry(|| rustix::fs::fsetxattr(fd.as_fd(), name, value, XattrFlags::empty())),
-        Via::Path => {
-            let path = proc_path(fd)?;
-            retry(|| rustix::fs::setxattr(&path, name, value, XattrFlags::empty()))
+pub fn set(of: Of<'_>, attr: &CStr, value: &[u8]) -> io::Result<()> {
+    match of {
+        Of::Handle(fd) => retry(|| rustix::fs::fsetxattr(fd, attr, value, XattrFlags::empty())),
+        Of::At(dir, name) => {
+            let path = Of::path(dir, name)?;
+            retry(|| rustix::fs::lsetxattr(&path, attr, value, XattrFlags::empty()))
         }
     }
 }
@@ -98,17 +107,16 @@ pub fn remove(fd: impl AsFd, name: &CStr) -> io::Result<()> {
     }
 }
 
-/// Reads the names of `fd`'s attributes and calls `each` with name and value of those that `wanted` takes.
-/// A file system without attributes has none. One system call for a file without attributes.
+/// Reads the attributes' names and calls `each` with name and value of those that `wanted` takes. A file system
+/// without attributes has none. One system call for a file without attributes.
 pub fn read(
-    fd: impl AsFd,
-    via: Via,
+    of: Of<'_>,
     buffer: &mut XattrBuffer,
     wanted: impl Fn(&CStr) -> bool,
     mut each: impl FnMut(&CStr, &[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let XattrBuffer { names, value } = buffer;
-    let length = match list(fd.as_fd(), via, names) {
+    let length = match list(of, names) {
         Ok(n) => n,
         Err(e) if unsupported(&e) => return Ok(()),
         Err(e) => return Err(e),
@@ -120,7 +128,7 @@ pub fn read(
             continue;
         }
         // An attribute that went away in between was changed under us; the caller's second fstat will say so.
-        if let Some(v) = get(fd.as_fd(), via, name, value)? {
+        if let Some(v) = get(of, name, value)? {
             each(name, v)?;
         }
     }

@@ -1,0 +1,89 @@
+//! Landing a batch: the one place where names appear. A list of phases, not a tree of conditions.
+//!
+//! Must not know where contents come from; what is wanted stands in the jobs, how it is done in the disk.
+
+use crate::disk::{Disk, Fault, Fill, Job, Keep, Place, Side};
+use crate::error::Code;
+use crate::policy::Durability;
+use crate::receiver::dest::DestDir;
+use fastcopy::errno;
+use std::io;
+
+/// From this many files on, one syncfs is cheaper than a flush for each (docs/decisions/0001-atomic-landing.md).
+const SYNC_ALL_JOBS_MIN: usize = 5;
+
+/// Lands `jobs` in `dest`. Every job ends with a fault and nothing left of it, or under its name (in a directory that
+/// has a name or will get one). Returns whether names are owed a sync; `Err` when syncing a few of them failed.
+/// `private`: the directory has no name yet, and what is landed has its own in it.
+pub(crate) fn land<D: Disk>(
+    disk: &D,
+    hand: &mut D::Hand,
+    dest: &DestDir<D>,
+    jobs: &mut [Job<'_, D>],
+    how: &Fill<'_>,
+    durability: Durability,
+    private: bool,
+) -> io::Result<bool> {
+    let medium = durability == Durability::Medium && !private;
+    let dir = &*dest.dir;
+    disk.stage(dir, jobs, &dest.keep);
+    if dest.sole {
+        stage_over_stale(disk, dest, jobs, &dest.keep);
+    }
+    disk.fill(hand, jobs, how);
+    disk.verify(hand, jobs, how);
+    disk.seal(hand, dir, jobs, &dest.keep);
+    // In a directory without a name nothing is promised yet: it is synced as a whole before it is published.
+    let many = jobs.len() >= SYNC_ALL_JOBS_MIN;
+    if medium {
+        sync(disk, dir, jobs, many);
+    }
+    disk.commit(dir, jobs);
+    // The names of a few are made durable here; those of many wait for the one sync at the end.
+    let named = if medium && !many { disk.sync_dir(dir) } else { Ok(()) };
+    for job in jobs.iter_mut().filter(|j| j.fault.is_some()) {
+        if let Err(e) = disk.discard(dir, job) {
+            // A half-done file under its own name must not be seen: the directory stays nameless.
+            if matches!(job.place, Place::Final) {
+                dest.poison();
+            }
+            job.lost.push(Fault::os(Side::Dest, "remove unfinished", e));
+        }
+    }
+    named.map(|()| medium && many)
+}
+
+/// What stands in the way of a stage of ours was left by a run that died: nobody else uses that name.
+fn stage_over_stale<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>], keep: &Keep) {
+    for job in jobs.iter_mut() {
+        let Place::Stage(stage) = &job.place else { continue };
+        let stale = job.fault.as_ref().is_some_and(|f| {
+            f.source.as_ref().and_then(io::Error::raw_os_error) == Some(errno::EEXIST) && !job.staged
+        });
+        if !stale {
+            continue;
+        }
+        match disk.remove_tree(&dest.dir, stage.as_name()) {
+            Ok(()) => {
+                job.fault = None;
+                disk.stage(&dest.dir, std::slice::from_mut(job), keep);
+            }
+            Err(e) => job.fault = Some(Fault::os(Side::Dest, "remove stale", e)),
+        }
+    }
+}
+
+fn sync<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>], many: bool) {
+    if !many {
+        disk.sync(jobs);
+        return;
+    }
+    if let Err(e) = disk.sync_all(dir) {
+        // What failed to reach the medium once is thrown away, never tried again.
+        let code = Code::of(&e);
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            let source = e.raw_os_error().map(io::Error::from_raw_os_error);
+            job.fault = Some(Fault { side: Side::Dest, op: "sync", code, note: None, source });
+        }
+    }
+}
