@@ -1,104 +1,639 @@
-//! placeholder
-use rustix::fd::BorrowedFd;
+//! The ladder: clone, `copy_file_range`, `sendfile`, read/write. Which goes first for which file, which errno means
+//! the next one, and which one did it. The order and every size below were measured: `docs/decisions/0002-copy-ladder.md`.
+//!
+//! Must not know names, permissions, or why anybody wants a copy.
+
+use std::fmt;
 use std::io;
-/// s
-pub struct Source<'a> { /// fd
- pub fd: BorrowedFd<'a>, /// d
- pub dev: u64, /// s
- pub size: u64, /// b
- pub blocks: u64 }
-/// d
-pub struct Dest<'a> { /// f
- pub fd: BorrowedFd<'a>, /// d
- pub dev: u64 }
-/// r
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::copy_file_range::copy_file_range;
+use crate::read_write::{fallocate_keep_size, pread, write_full};
+use crate::reflink::ficlone;
+use crate::rungs::{Pair, Rung, Rungs, Target, Verdict, verdict};
+use crate::scratch::Scratch;
+use crate::sparse::{Extents, data_runs, length};
+use crate::splice::{seek_to, sendfile};
+
+/// Files shorter than a buffer are read whole by one call.
+const SMALL: u64 = Scratch::SIZE as u64;
+/// From this length on blocks are taken before they are written, bytes.
+const PREALLOCATE_MIN: u64 = 1 << 20;
+/// From this length on a second thread pays for its start, bytes.
+const THREADS_MIN: u64 = 4 << 20;
+/// More threads than this do not help one file: its inode lock lets one write at a time, the others read meanwhile.
+const THREADS_MAX: usize = 4;
+/// The most asked of one `copy_file_range` or `sendfile`, bytes: how long a cancel may wait.
+const KERNEL_CHUNK: usize = 8 << 20;
+
+/// A regular file to copy from, with what the caller's `fstat` said of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Open for reading. Its position is not used, and may be moved.
+    pub fd: BorrowedFd<'a>,
+    /// `st_dev`.
+    pub dev: u64,
+    /// `st_size`, bytes. 0 may mean that the kernel does not know (procfs): such a file is read to its end.
+    pub size: u64,
+    /// `st_blocks`, units of 512 bytes. Fewer than `size` needs means: look for holes.
+    pub blocks: u64,
+}
+
+/// A file to copy into.
+#[derive(Clone, Copy, Debug)]
+pub struct Dest<'a> {
+    /// Open for writing, not for appending if holes are to be kept. Empty for [`copy_file`]: what is a hole in the
+    /// source is left alone here. Its position may be moved.
+    pub fd: BorrowedFd<'a>,
+    /// `st_dev`.
+    pub dev: u64,
+}
+
+/// Whether blocks may be shared with the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rung { /// c
- Clone, /// c
- CopyFileRange, /// s
- Splice, /// r
- ReadWrite }
-/// r
+pub enum Reflink {
+    /// Where it works.
+    Auto,
+    /// Or fail.
+    Always,
+    /// Never: `copy_file_range` is left out too, because it shares blocks where it can.
+    Never,
+}
+
+/// What becomes of holes and of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reflink { /// a
- Auto, /// b
- Always, /// c
- Never }
-/// s
+pub enum Sparse {
+    /// Holes stay holes.
+    Auto,
+    /// Whole blocks of zeros become holes as well. Not together with a clone, which takes the source as it is.
+    Always,
+    /// Every byte is written. Not together with a clone, which would keep the holes.
+    Never,
+}
+
+/// How to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whether blocks may be shared. [`Reflink::Always`] outranks `sparse`.
+    pub reflink: Reflink,
+    /// What becomes of holes.
+    pub sparse: Sparse,
+    /// The most threads for one large file, this one included; 0 and 1 both mean this one alone.
+    pub threads: usize,
+    /// Whether blocks may be taken before they are written (`fallocate`, the length unchanged) where that is faster.
+    pub preallocate: bool,
+}
+
+impl Options {
+    /// What [`crate::copy`] uses.
+    pub const AUTO: Options =
+        Options { reflink: Reflink::Auto, sparse: Sparse::Auto, threads: 2, preallocate: true };
+}
+
+/// What was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sparse { /// a
- Auto, /// b
- Always, /// c
- Never }
-/// o
-pub struct Options { /// r
- pub reflink: Reflink, /// s
- pub sparse: Sparse, /// t
- pub threads: usize, /// p
- pub preallocate: bool }
-/// s
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side { /// r
- Read, /// w
- Write, /// c
- Copy, /// c
- Clone }
-/// f
+pub struct Copied {
+    /// The length of the copy, bytes, holes included. Other than `Source::size` when the source has changed, or
+    /// when its size was not its length (procfs).
+    pub bytes: u64,
+    /// How much of `bytes` was left as holes. A clone does not say: 0.
+    pub holes: u64,
+    /// The lowest rung that was needed.
+    pub rung: Rung,
+}
+
+/// Which call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Sharing blocks.
+    Clone,
+    /// A call that reads and writes in one; the kernel does not say which failed.
+    Copy,
+    /// Reading the source.
+    Read,
+    /// Writing the target.
+    Write,
+    /// Nothing failed: `observe` said stop.
+    Cancelled,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Side::Clone => "clone",
+            Side::Copy => "copy",
+            Side::Read => "read",
+            Side::Write => "write",
+            Side::Cancelled => "cancelled",
+        })
+    }
+}
+
+/// Why it was not done.
 #[derive(Debug)]
-pub enum Failure { /// c
- Cancelled, /// i
- Io { /// s
- side: Side, /// s
- source: io::Error } }
-/// c
-pub struct Copied { /// b
- pub bytes: u64, /// r
- pub rung: Rung }
-/// s
-pub struct Scratch(Vec<u8>);
-impl Scratch {
-    /// n
-    #[must_use]
-    pub fn new() -> Scratch { Scratch(Vec::new()) }
-    /// b
-    pub fn buffer(&mut self, n: usize) -> &mut [u8] { if self.0.len() < n { self.0.resize(n, 0); } &mut self.0[..n] }
+pub struct Failure {
+    /// Which call failed.
+    pub side: Side,
+    /// So many bytes from the start of the file (or range) are in the target; more may be, behind them.
+    pub done: u64,
+    /// What the kernel said; [`io::ErrorKind::Interrupted`] for [`Side::Cancelled`].
+    pub source: io::Error,
 }
-impl Default for Scratch { fn default() -> Self { Self::new() } }
-/// r
-pub fn read_full(fd: BorrowedFd<'_>, mut off: u64, buf: &mut [u8]) -> io::Result<usize> {
-    let mut n = 0;
-    while n < buf.len() {
-        let k = crate::dir::retry(|| rustix::io::pread(fd, &mut buf[n..], off))?;
-        if k == 0 { break; }
-        n += k; off += k as u64;
-    }
-    Ok(n)
-}
-/// w
-pub fn write_full(fd: BorrowedFd<'_>, mut off: u64, mut buf: &[u8]) -> io::Result<()> {
-    while !buf.is_empty() {
-        let k = crate::dir::retry(|| rustix::io::pwrite(fd, buf, off))?;
-        buf = &buf[k..]; off += k as u64;
-    }
-    Ok(())
-}
-/// t
-pub fn truncate(fd: impl rustix::fd::AsFd, n: u64) -> io::Result<()> { crate::dir::retry(|| rustix::fs::ftruncate(fd.as_fd(), n)) }
-/// c
-pub fn copy_file(src: &Source<'_>, dst: &Dest<'_>, _r: &crate::rungs::Rungs, _o: &Options, scratch: &mut Scratch, observe: &(dyn Fn(u64) -> bool + Sync)) -> Result<Copied, Failure> {
-    let room = scratch.buffer(256 << 10);
-    let mut at = 0;
-    loop {
-        let n = crate::dir::retry(|| rustix::io::read(src.fd, &mut *room)).map_err(|source| Failure::Io { side: Side::Read, source })?;
-        if n == 0 { break; }
-        let mut b = &room[..n];
-        while !b.is_empty() {
-            let k = crate::dir::retry(|| rustix::io::write(dst.fd, b)).map_err(|source| Failure::Io { side: Side::Write, source })?;
-            b = &b[k..];
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.side {
+            Side::Cancelled => f.write_str("cancelled"),
+            side => write!(f, "{side}: {}", self.source),
         }
-        at += n as u64;
-        if !observe(n as u64) { return Err(Failure::Cancelled); }
-        if at == src.size && src.size > 0 { break; }
     }
-    Ok(Copied { bytes: at, rung: Rung::ReadWrite })
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Called with the bytes just done (data or hole, at most 8 MiB at a time unless cloned or hole), from the threads
+/// that did them. `false` stops the copy.
+pub type Observe<'a> = &'a (dyn Fn(u64) -> bool + Sync);
+
+/// Copies a whole file into an empty one.
+///
+/// What is copied is what the source holds while it is read. A source that grows is copied to `src.size` (to its end
+/// when it is small); one that shrinks, to its new end: `bytes` says how far. That a source has changed is
+/// for the caller to see, by `fstat` before and after. Metadata is not touched; nothing is synced. No call
+/// allocates once `scratch` has its buffers, except for the threads of a large file.
+///
+/// # Errors
+/// The first real error. EXDEV, EOPNOTSUPP and their like lead to the next rung and are not errors, but for
+/// [`Reflink::Always`]. EIO, ENOSPC, EDQUOT, EFBIG of any rung end the copy. The target is then undefined beyond
+/// `done` bytes, and no block is left taken beyond its length.
+pub fn copy_file(
+    src: &Source<'_>,
+    dst: &Dest<'_>,
+    rungs: &Rungs,
+    opts: &Options,
+    scratch: &mut Scratch,
+    observe: Observe<'_>,
+) -> Result<Copied, Failure> {
+    let job = Job::new(src, dst, rungs, opts, observe);
+    if let Some(copied) = job.clone(src.size)? {
+        return Ok(copied);
+    }
+    // Delayed allocation, inline data and compression also take fewer blocks than bytes; they have no holes, and the
+    // walk over the extents will find that out with two seeks.
+    let holes = src.blocks.saturating_mul(512) < src.size;
+    match opts.sparse {
+        Sparse::Auto if holes && !job.appends() => job.keep_holes(src.size, scratch),
+        Sparse::Always if !job.appends() => job.make_holes(src.size, holes, scratch),
+        _ => job.dense(src.size, scratch),
+    }
+}
+
+/// Copies `len` bytes at `src_off` to `dst_off`: for a copy that is taken up again, or spread over several workers.
+///
+/// Writes every byte (never clones, makes no holes, preallocates nothing, does not touch the target's length beyond
+/// the range), so ranges of one target may be copied at the same time. A source that ends early gives a short
+/// `bytes`; what the target then holds between that and the end of the range is undefined.
+///
+/// # Errors
+/// As [`copy_file`].
+#[allow(clippy::too_many_arguments)]
+pub fn copy_range(
+    src: &Source<'_>,
+    src_off: u64,
+    dst: &Dest<'_>,
+    dst_off: u64,
+    len: u64,
+    rungs: &Rungs,
+    opts: &Options,
+    scratch: &mut Scratch,
+    observe: Observe<'_>,
+) -> Result<Copied, Failure> {
+    let job = Job::new(src, dst, rungs, opts, observe);
+    let (bytes, rung) = job.range(Range { src_off, dst_off, len }, false, scratch)?;
+    Ok(Copied { bytes, holes: 0, rung })
+}
+
+#[derive(Clone, Copy)]
+struct Range {
+    src_off: u64,
+    dst_off: u64,
+    len: u64,
+}
+
+impl Range {
+    fn after(self, done: u64) -> Range {
+        Range { src_off: self.src_off + done, dst_off: self.dst_off + done, len: self.len - done }
+    }
+}
+
+/// One copy, and all it must know.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    src: BorrowedFd<'a>,
+    dst: BorrowedFd<'a>,
+    rungs: &'a Rungs,
+    pair: Option<&'a Pair>,
+    opts: &'a Options,
+    observe: Observe<'a>,
+}
+
+/// How a rung of the kernel's left a range.
+enum Left {
+    /// Whole.
+    Done,
+    /// After so many bytes there is something only the next rung can tell.
+    At(u64),
+}
+
+impl<'a> Job<'a> {
+    fn new(
+        src: &Source<'a>,
+        dst: &Dest<'a>,
+        rungs: &'a Rungs,
+        opts: &'a Options,
+        observe: Observe<'a>,
+    ) -> Self {
+        Job { src: src.fd, dst: dst.fd, rungs, pair: rungs.pair(src.dev, dst.dev), opts, observe }
+    }
+
+    fn fail<T>(side: Side, done: u64, source: impl Into<io::Error>) -> Result<T, Failure> {
+        Err(Failure { side, done, source: source.into() })
+    }
+
+    /// Tells of `bytes`, of which all up to `done` are there.
+    fn tell(&self, bytes: u64, done: u64) -> Result<(), Failure> {
+        if bytes == 0 || (self.observe)(bytes) {
+            return Ok(());
+        }
+        Self::fail(Side::Cancelled, done, io::ErrorKind::Interrupted)
+    }
+
+    /// Whether the target is open for appending: then nothing can be put anywhere but at its end, in order.
+    fn appends(&self) -> bool {
+        rustix::fs::fcntl_getfl(self.dst).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::APPEND))
+    }
+
+    fn clone(&self, size: u64) -> Result<Option<Copied>, Failure> {
+        let try_it = match self.opts.reflink {
+            Reflink::Never => false,
+            Reflink::Always => true,
+            // A size of 0 may be a lie, and a clone of nothing saves nothing.
+            Reflink::Auto => {
+                self.opts.sparse == Sparse::Auto && size > 0 && self.rungs.may_here(Rung::Clone, self.pair)
+            }
+        };
+        if !try_it {
+            return Ok(None);
+        }
+        let errno = match ficlone(self.dst, self.src) {
+            Ok(()) => {
+                Rungs::note_worked(Rung::Clone, self.pair);
+                self.tell(size, size)?;
+                return Ok(Some(Copied { bytes: size, holes: 0, rung: Rung::Clone }));
+            }
+            Err(errno) => errno,
+        };
+        let verdict = verdict(errno);
+        self.rungs.note_refused(Rung::Clone, self.pair, verdict);
+        if verdict == Verdict::Real || self.opts.reflink == Reflink::Always {
+            return Self::fail(Side::Clone, 0, errno);
+        }
+        Ok(None)
+    }
+
+    /// All bytes from 0 on, none left out.
+    fn dense(&self, size: u64, scratch: &mut Scratch) -> Result<Copied, Failure> {
+        let small = size < SMALL && matches!(self.rungs.forced(), None | Some(Rung::ReadWrite));
+        if small || size == 0 {
+            // The buffer is longer than the file, so a read that returns less than was asked, at or after the size,
+            // has seen the end: one read and one write, and no second read to be told 0.
+            let whole = Range { src_off: 0, dst_off: 0, len: u64::MAX };
+            let enough = if size == 0 { u64::MAX } else { size };
+            let bytes = self.read_write(whole, enough, scratch.buffer())?;
+            return Ok(Copied { bytes, holes: 0, rung: Rung::ReadWrite });
+        }
+        let whole = Range { src_off: 0, dst_off: 0, len: size };
+        let (bytes, rung) = self.range(whole, true, scratch)?;
+        if bytes < size {
+            // Threads may have written behind the end that one of them saw.
+            self.set_length(bytes, bytes)?;
+        }
+        Ok(Copied { bytes, holes: 0, rung })
+    }
+
+    /// The data where it is, and nothing where nothing is.
+    fn keep_holes(&self, size: u64, scratch: &mut Scratch) -> Result<Copied, Failure> {
+        let (mut at, mut holes, mut short) = (0, 0, None);
+        let mut rung = None;
+        for extent in Extents::new(self.src, size) {
+            let hole = extent.start - at;
+            holes += hole;
+            self.tell(hole, at)?;
+            let len = extent.end - extent.start;
+            let range = Range { src_off: extent.start, dst_off: extent.start, len };
+            let (bytes, by) =
+                self.range(range, true, scratch).map_err(|f| Failure { done: extent.start + f.done, ..f })?;
+            rung = rung.max(Some(by));
+            if bytes < len {
+                short = Some((at, hole, extent.start + bytes));
+                break;
+            }
+            at = extent.end;
+        }
+        if let Some((before, hole, end)) = short {
+            // The source was cut while we read it. When it was cut inside a hole, only its length tells where.
+            let now = length(self.src).or_else(|errno| Self::fail(Side::Read, before, errno))?;
+            at = now.clamp(before, end);
+            holes -= hole - hole.min(at - before);
+            self.set_length(at, before)?;
+        } else if at < size {
+            // A hole at the end; or, for a source that was cut in a hole just now, less of one.
+            let now = length(self.src).or_else(|errno| Self::fail(Side::Read, at, errno))?;
+            let end = now.clamp(at, size);
+            self.set_length(end, at)?;
+            self.tell(end - at, end)?;
+            holes += end - at;
+            at = end;
+        }
+        Ok(Copied { bytes: at, holes, rung: rung.unwrap_or(Rung::ReadWrite) })
+    }
+
+    /// Only blocks that hold something else than zeros.
+    fn make_holes(&self, size: u64, holes: bool, scratch: &mut Scratch) -> Result<Copied, Failure> {
+        let buf = scratch.buffer();
+        let all = if size == 0 { u64::MAX } else { size };
+        // What is a hole already need not be read to know that it is zero.
+        let mut extents = Extents::new(self.src, all);
+        let mut next = || if holes { extents.next() } else { Some(0..all) };
+        let (mut at, mut wrote, mut written_to) = (0, 0, 0);
+        'file: while at < all
+            && let Some(extent) = next()
+        {
+            self.tell(extent.start - at, at)?;
+            at = extent.start;
+            while at < extent.end {
+                let want = buf.len().min(usize::try_from(extent.end - at).unwrap_or(usize::MAX));
+                let n = match pread(self.src, at, &mut buf[..want]) {
+                    Ok(0) => break 'file,
+                    Ok(n) => n,
+                    Err(e) => return Self::fail(Side::Read, at, e),
+                };
+                for run in data_runs(&buf[..n], at) {
+                    let off = at + run.start as u64;
+                    write_full(self.dst, off, &buf[run.clone()])
+                        .or_else(|e| Self::fail(Side::Write, at, e))?;
+                    written_to = off + run.len() as u64;
+                    wrote += run.len() as u64;
+                }
+                at += n as u64;
+                self.tell(n as u64, at)?;
+            }
+        }
+        if size > 0 && at < size {
+            let now = length(self.src).or_else(|errno| Self::fail(Side::Read, at, errno))?;
+            let end = now.clamp(written_to, size);
+            self.tell(end.saturating_sub(at), at)?;
+            at = end;
+        }
+        if written_to < at {
+            self.set_length(at, written_to)?;
+        }
+        Ok(Copied { bytes: at, holes: at - wrote, rung: Rung::ReadWrite })
+    }
+
+    /// One range without holes in it, or with holes that need not be kept: by the best rung, and what it leaves by
+    /// the next.
+    fn range(&self, range: Range, whole: bool, scratch: &mut Scratch) -> Result<(u64, Rung), Failure> {
+        let forced = self.rungs.forced();
+        if range.len < SMALL && forced.is_none() {
+            let bytes = self.read_write(range, u64::MAX, scratch.buffer())?;
+            return Ok((bytes, Rung::ReadWrite));
+        }
+        let target = Rungs::target(self.pair, || ask_target(self.dst));
+        let threads = if range.len < THREADS_MIN || self.appends() {
+            1
+        } else {
+            self.opts.threads.clamp(1, THREADS_MAX)
+        };
+        let took = whole && self.preallocate(range, target);
+        let done = self.climb(range, target, threads, scratch);
+        if took && done.as_ref().map_or(true, |(bytes, _)| *bytes < range.len) {
+            // What was taken beyond the end goes back. A failure here wastes blocks until the file is written
+            // or removed; the copy's own outcome matters more.
+            if let Ok(now) = length(self.dst) {
+                rustix::fs::ftruncate(self.dst, now).ok();
+            }
+        }
+        done
+    }
+
+    fn climb(
+        &self,
+        range: Range,
+        target: Target,
+        threads: usize,
+        scratch: &mut Scratch,
+    ) -> Result<(u64, Rung), Failure> {
+        let mut done = 0;
+        let mut asked = None;
+        // Two threads beat one call of the kernel's, except where the bytes need not come here at all.
+        let kernel_first = match self.rungs.forced() {
+            Some(rung) => rung < Rung::ReadWrite,
+            None => threads == 1 || target == Target::Remote,
+        };
+        if kernel_first {
+            let shares = self.opts.reflink == Reflink::Never || self.opts.sparse == Sparse::Never;
+            let forced = self.rungs.forced() == Some(Rung::CopyFileRange);
+            if (!shares || forced) && self.rungs.may_here(Rung::CopyFileRange, self.pair) {
+                match self.kernel(Rung::CopyFileRange, range)? {
+                    Left::Done => return Ok((range.len, Rung::CopyFileRange)),
+                    Left::At(bytes) => (done, asked) = (bytes, Some(Rung::CopyFileRange)),
+                }
+            }
+            if threads == 1
+                && asked.is_none_or(|_| done == 0)
+                && self.rungs.may_here(Rung::Sendfile, self.pair)
+            {
+                match self.kernel(Rung::Sendfile, range)? {
+                    Left::Done => return Ok((range.len, Rung::Sendfile)),
+                    Left::At(bytes) => (done, asked) = (bytes, Some(Rung::Sendfile)),
+                }
+            }
+        }
+        let rest = range.after(done);
+        let bytes = if threads > 1 {
+            self.read_write_threads(rest, threads, scratch)
+        } else {
+            self.read_write(rest, u64::MAX, scratch.buffer())
+        }
+        .map_err(|f| Failure { done: done + f.done, ..f })?;
+        // A rung that stopped at the true end of the file did all there was.
+        let rung = asked.filter(|_| bytes == 0 && done > 0).unwrap_or(Rung::ReadWrite);
+        Ok((done + bytes, rung))
+    }
+
+    /// One of the two rungs that copy inside the kernel.
+    fn kernel(&self, rung: Rung, range: Range) -> Result<Left, Failure> {
+        let mut src_off = range.src_off;
+        let mut dst_off = range.dst_off;
+        if rung == Rung::Sendfile && seek_to(self.dst, dst_off).is_err() {
+            return Ok(Left::At(0));
+        }
+        loop {
+            let done = src_off - range.src_off;
+            if done == range.len {
+                Rungs::note_worked(rung, self.pair);
+                return Ok(Left::Done);
+            }
+            let len = KERNEL_CHUNK.min(usize::try_from(range.len - done).unwrap_or(KERNEL_CHUNK));
+            let got = match rung {
+                Rung::CopyFileRange => copy_file_range(self.src, &mut src_off, self.dst, &mut dst_off, len),
+                _ => sendfile(self.dst, self.src, &mut src_off, len),
+            };
+            match got {
+                // The end, or a file whose bytes only `read` gives: it has the last word.
+                Ok(0) => return Ok(Left::At(done)),
+                Ok(n) => self.tell(n as u64, done + n as u64)?,
+                Err(errno) => {
+                    let verdict = verdict(errno);
+                    if verdict == Verdict::Real {
+                        return Self::fail(Side::Copy, done, errno);
+                    }
+                    self.rungs.note_refused(rung, self.pair, verdict);
+                    return Ok(Left::At(done));
+                }
+            }
+        }
+    }
+
+    /// Reads and writes until the range is done or the file ends. A short read at or after `enough` bytes is taken
+    /// for the end.
+    fn read_write(&self, range: Range, enough: u64, buf: &mut [u8]) -> Result<u64, Failure> {
+        let mut done = 0;
+        while done < range.len {
+            let want = buf.len().min(usize::try_from(range.len - done).unwrap_or(usize::MAX));
+            let n = match pread(self.src, range.src_off + done, &mut buf[..want]) {
+                Ok(0) => break,
+                Ok(n) => n,
+                Err(e) => return Self::fail(Side::Read, done, e),
+            };
+            write_full(self.dst, range.dst_off + done, &buf[..n])
+                .or_else(|e| Self::fail(Side::Write, done, e))?;
+            done += n as u64;
+            self.tell(n as u64, done)?;
+            if n < want && done >= enough {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// The same by several threads, each taking the next buffer's length of the file: one reads while another holds
+    /// the target's inode lock. In order as near as may be, so that readahead and the block allocator see one stream.
+    fn read_write_threads(
+        &self,
+        range: Range,
+        threads: usize,
+        scratch: &mut Scratch,
+    ) -> Result<u64, Failure> {
+        let next = AtomicU64::new(0);
+        // Where the source was seen to end.
+        let end = AtomicU64::new(range.len);
+        let stop = AtomicBool::new(false);
+        let failure = Mutex::new(None::<Failure>);
+        let chunk = Scratch::SIZE as u64;
+        let work = |buf: &mut [u8]| {
+            while !stop.load(Relaxed) {
+                let at = next.fetch_add(chunk, Relaxed);
+                if at >= end.load(Relaxed) {
+                    break;
+                }
+                let part = Range { len: chunk.min(range.len - at), ..range.after(at) };
+                match self.read_write(part, u64::MAX, buf) {
+                    Ok(bytes) if bytes < part.len => {
+                        end.fetch_min(at + bytes, Relaxed);
+                    }
+                    Ok(_) => {}
+                    Err(f) => {
+                        stop.store(true, Relaxed);
+                        let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                        let done = at + f.done;
+                        match first.as_mut() {
+                            None => *first = Some(Failure { done, ..f }),
+                            // The lowest gap is where the unbroken part ends.
+                            Some(first) => first.done = first.done.min(done),
+                        }
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let work = &work;
+            let mut buffers = scratch.several(threads);
+            let own = buffers.next();
+            for buf in buffers {
+                // No thread to be had: then fewer do it.
+                if std::thread::Builder::new().spawn_scoped(scope, move || work(buf)).is_err() {
+                    break;
+                }
+            }
+            if let Some(buf) = own {
+                work(buf);
+            }
+        });
+        let end = end.into_inner();
+        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(f) => Err(Failure { done: f.done.min(end), ..f }),
+            None => Ok(end),
+        }
+    }
+
+    /// Takes the blocks of a range, the length unchanged; whether any were taken. Never fails: what the space is
+    /// worth, the write will say, and a filesystem may find room for a write where it found none for a promise.
+    fn preallocate(&self, range: Range, target: Target) -> bool {
+        if !self.opts.preallocate
+            || range.len < PREALLOCATE_MIN
+            || target != Target::Preallocate
+            || !Rungs::may_fallocate(self.pair)
+        {
+            return false;
+        }
+        match fallocate_keep_size(self.dst, range.dst_off, range.len) {
+            Ok(()) => true,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.rungs.note_no_fallocate(self.pair);
+                false
+            }
+            // ENOSPC may have taken a part.
+            Err(_) => true,
+        }
+    }
+
+    fn set_length(&self, len: u64, done: u64) -> Result<(), Failure> {
+        rustix::io::retry_on_intr(|| rustix::fs::ftruncate(self.dst, len))
+            .or_else(|errno| Self::fail(Side::Write, done, errno))
+    }
+}
+
+/// `fstatfs(fd)`: what kind of filesystem the target is on.
+fn ask_target(dst: BorrowedFd<'_>) -> Target {
+    let Ok(fs) = rustix::fs::fstatfs(dst) else { return Target::Plain };
+    #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, clippy::unnecessary_cast)]
+    match fs.f_type as u32 {
+        // ext2/3/4, XFS, tmpfs: an unwritten block is written in place, and taking all at once is cheaper.
+        0xEF53 | 0x5846_5342 | 0x0102_1994 => Target::Preallocate,
+        // NFS, SMB (three of its names), Ceph, FUSE, AFS, 9P, Lustre.
+        0x6969 | 0x517B | 0xFE53_4D42 | 0xFF53_4D42 | 0x00C3_6400 | 0x6573_5546 | 0x5346_414F
+        | 0x0102_1997 | 0x0BD0_0BD0 => Target::Remote,
+        // Among them btrfs, which does not compress what was preallocated.
+        _ => Target::Plain,
+    }
 }

@@ -4,6 +4,23 @@
 //! primitives it is made of, each named as the kernel names it. This crate asks the kernel; it must not know policy,
 //! progress, sessions or any wire. All `unsafe` and all `cfg(target_os)` of the program live here.
 
+pub mod copy;
+pub mod copy_file_range;
+pub mod path;
+pub mod read_write;
+pub mod reflink;
+pub mod rungs;
+pub mod scratch;
+pub mod sparse;
+pub mod splice;
+
+pub use copy::{
+    Copied, Dest, Failure, Observe, Options, Reflink, Side, Source, Sparse, copy_file, copy_range,
+};
+pub use path::{PathError, copy, copy_with};
+pub use rungs::{Rung, Rungs};
+pub use scratch::Scratch;
+
 /// The errno values callers branch on.
 pub mod errno {
     pub use libc::{

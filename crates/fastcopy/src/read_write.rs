@@ -1,0 +1,111 @@
+//! `read(2)`, `write(2)` and their positioned forms, repeated until the job is done: EINTR is retried, short counts
+//! are completed.
+//!
+//! Must not know whether another rung was tried before.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::io::{Errno, retry_on_intr};
+
+/// `pread(fd, buf, off)`, one call: some bytes at `off`, 0 at the end of the file. EINTR is retried.
+///
+/// # Errors
+/// What the kernel says ([pread(2)](https://man7.org/linux/man-pages/man2/pread.2.html)).
+pub fn pread(fd: impl AsFd, off: u64, buf: &mut [u8]) -> io::Result<usize> {
+    Ok(retry_on_intr(|| rustix::io::pread(&fd, &mut *buf, off))?)
+}
+
+/// `pread(fd, buf, off)` until `buf` is full or the file ends; the count is short only at the end of the file.
+///
+/// # Errors
+/// What the kernel says; bytes read before the error are in `buf` but not counted.
+pub fn read_full(fd: impl AsFd, off: u64, buf: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match pread(&fd, off + done as u64, &mut buf[done..])? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    Ok(done)
+}
+
+/// `pwrite(fd, buf, off)` until all of `buf` is written.
+///
+/// # Errors
+/// What the kernel says ([pwrite(2)](https://man7.org/linux/man-pages/man2/pwrite.2.html)); ENOSPC may come after a
+/// part was written. A kernel that takes nothing and says nothing is [`io::ErrorKind::WriteZero`].
+pub fn write_full(fd: impl AsFd, off: u64, buf: &[u8]) -> io::Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        match retry_on_intr(|| rustix::io::pwrite(&fd, &buf[done..], off + done as u64))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => done += n,
+        }
+    }
+    Ok(())
+}
+
+/// `write(fd, buf)` at the descriptor's own position until all of `buf` is written: for targets without positions,
+/// such as a pipe or a terminal.
+///
+/// # Errors
+/// As [`write_full`].
+pub fn write_stream(fd: impl AsFd, mut buf: &[u8]) -> io::Result<()> {
+    while !buf.is_empty() {
+        match retry_on_intr(|| rustix::io::write(&fd, buf))? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => buf = &buf[n..],
+        }
+    }
+    Ok(())
+}
+
+/// `fallocate(fd, FALLOC_FL_KEEP_SIZE, off, len)`: blocks for a range, the visible length unchanged.
+///
+/// # Errors
+/// EOPNOTSUPP where the filesystem has no such thing; ENOSPC, EDQUOT where the space lacks
+/// ([fallocate(2)](https://man7.org/linux/man-pages/man2/fallocate.2.html)).
+pub fn fallocate_keep_size(fd: impl AsFd, off: u64, len: u64) -> Result<(), Errno> {
+    // EINTR is not retried: a filesystem may start again from nothing each time, and the blocks are only a help.
+    rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::KEEP_SIZE, off, len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn read_full_is_short_only_at_the_end() {
+        let mut f = tempfile::tempfile().unwrap();
+        f.write_all(b"0123456789").unwrap();
+        let mut buf = [0; 8];
+        assert_eq!(read_full(&f, 0, &mut buf).unwrap(), 8);
+        assert_eq!(&buf, b"01234567");
+        assert_eq!(read_full(&f, 7, &mut buf).unwrap(), 3);
+        assert_eq!(&buf[..3], b"789");
+        assert_eq!(read_full(&f, 10, &mut buf).unwrap(), 0);
+        assert_eq!(read_full(&f, 99, &mut buf).unwrap(), 0);
+    }
+
+    #[test]
+    fn write_full_writes_where_it_is_told() {
+        let f = tempfile::tempfile().unwrap();
+        write_full(&f, 5, b"abc").unwrap();
+        write_full(&f, 0, b"").unwrap();
+        let mut buf = [9; 16];
+        assert_eq!(read_full(&f, 0, &mut buf).unwrap(), 8);
+        assert_eq!(&buf[..8], b"\0\0\0\0\0abc");
+    }
+
+    #[test]
+    fn stdout_of_a_pipe_takes_a_stream() {
+        let (r, w) = rustix::pipe::pipe().unwrap();
+        write_stream(&w, b"xyz").unwrap();
+        let mut buf = [0; 8];
+        assert_eq!(rustix::io::read(&r, &mut buf).unwrap(), 3);
+        assert!(write_full(&w, 0, b"xyz").is_err(), "a pipe has no positions");
+    }
+}
