@@ -161,6 +161,11 @@ fn stamps(atime: Time, mtime: Time) -> Timestamps {
     Timestamps { last_access: spec(atime), last_modification: spec(mtime) }
 }
 
+/// `ftruncate`.
+pub fn set_length(fd: impl AsFd, bytes: u64) -> io::Result<()> {
+    retry(|| rustix::fs::ftruncate(fd.as_fd(), bytes))
+}
+
 /// `fchmod`.
 pub fn set_mode(fd: impl AsFd, mode: u32) -> io::Result<()> {
     retry(|| rustix::fs::fchmod(fd.as_fd(), Mode::from_raw_mode(mode)))

@@ -9,7 +9,7 @@ pub(crate) mod tee;
 
 use crate::error::{Code, Error};
 use crate::policy::{Preserve, Reflink, Sparse, Strictness, Verify};
-use fastcopy::copy::Rung;
+use fastcopy::Rung;
 use fastcopy::dir::{Dir, Lock, Name, NameBuf};
 use fastcopy::meta::Info;
 use std::ffi::CString;

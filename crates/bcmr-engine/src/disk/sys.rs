@@ -5,12 +5,11 @@
 use super::{seal, tee, Body, Disk, Fault, Fill, Job, Keep, Place, Side};
 use crate::error::Code;
 use crate::policy::{Sparse, Verify};
-use fastcopy::copy::{self, Scratch};
+use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
-use fastcopy::rungs::Rungs;
-use fastcopy::sync;
+use fastcopy::{sync, Rung, Rungs, Scratch};
 use fastcopy::xattr::XattrBuffer;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -250,7 +249,7 @@ fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
                 return Err(Fault::ours(Side::Dest, "write into", Code::Refused, note));
             }
             if info.kind == Kind::File {
-                copy::truncate(&file, 0).map_err(dest("truncate"))?;
+                meta::set_length(&file, 0).map_err(dest("truncate"))?;
             }
             job.file = Some(file);
         }
@@ -275,18 +274,18 @@ impl Sys {
         let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
         // Into a device or a FIFO bytes go one after the other, holes have no meaning there.
         let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Place::InPlace);
-        let sparse = if stream { Sparse::Never } else { how.sparse };
-        if how.hash {
-            let done = tee::copy(&from, &to, sparse, &mut hand.scratch, how.observe)?;
+        if stream || how.hash {
+            let sparse = if stream { Sparse::Never } else { how.sparse };
+            let done = tee::copy(&from, &to, sparse, stream, &mut hand.scratch, how.observe)?;
             job.bytes = done.bytes;
             job.hash = Some(done.hash);
-            job.rung = Some(copy::Rung::ReadWrite);
+            job.rung = Some(Rung::ReadWrite);
         } else {
             let options = copy::Options {
-                reflink: if stream { copy::Reflink::Never } else { how.reflink.into() },
-                sparse: sparse.into(),
-                threads: if stream { 1 } else { how.threads },
-                preallocate: !stream,
+                reflink: how.reflink.into(),
+                sparse: how.sparse.into(),
+                threads: how.threads,
+                preallocate: !matches!(job.place, Place::InPlace),
             };
             let done = copy::copy_file(&from, &to, &self.rungs, &options, &mut hand.scratch, how.observe)
                 .map_err(tee::fault)?;

@@ -6,14 +6,15 @@
 use super::{Fault, Fill, Side};
 use crate::error::Code;
 use crate::policy::{Sparse, Verify};
-use fastcopy::copy::{self, Dest, Scratch, Source};
-use fastcopy::sparse::{self, Extent};
-use std::os::fd::{AsFd, OwnedFd};
+use fastcopy::copy::{self, Dest, Source};
+use fastcopy::read_write::{read_full, write_full, write_stream};
+use fastcopy::sparse::{is_zero, Extents};
+use fastcopy::{meta, Scratch};
+use std::io;
+use std::os::fd::OwnedFd;
 
-/// Bytes hashed and written at a time.
-const CHUNK_BYTES: usize = 1 << 20;
 /// From this size on a chunk is hashed on several cores.
-const RAYON_BYTES: usize = 256 << 10;
+const RAYON_BYTES: usize = 128 << 10;
 
 /// What was copied.
 pub(super) struct Teed {
@@ -23,18 +24,14 @@ pub(super) struct Teed {
 
 /// A failure of the ladder as a fault.
 pub(super) fn fault(failure: copy::Failure) -> Fault {
-    match failure {
-        copy::Failure::Cancelled => cancelled(),
-        copy::Failure::Io { side, source } => {
-            let (side, op) = match side {
-                copy::Side::Read => (Side::Source, "read"),
-                copy::Side::Write => (Side::Dest, "write"),
-                copy::Side::Copy => (Side::Dest, "copy to"),
-                copy::Side::Clone => (Side::Dest, "clone to"),
-            };
-            Fault::os(side, op, source)
-        }
-    }
+    let (side, op) = match failure.side {
+        copy::Side::Cancelled => return cancelled(),
+        copy::Side::Read => (Side::Source, "read"),
+        copy::Side::Write => (Side::Dest, "write"),
+        copy::Side::Copy => (Side::Dest, "copy to"),
+        copy::Side::Clone => (Side::Dest, "clone to"),
+    };
+    Fault::os(side, op, failure.source)
 }
 
 fn cancelled() -> Fault {
@@ -58,11 +55,12 @@ fn update_zeros(hasher: &mut blake3::Hasher, mut bytes: u64) {
     }
 }
 
-/// Copies all of `from` to `to` and hashes it.
+/// Copies all of `from` to `to` and hashes it. `stream`: bytes go one after the other, at no offset (FIFO, device).
 pub(super) fn copy(
     from: &Source<'_>,
     to: &Dest<'_>,
     sparse: Sparse,
+    stream: bool,
     scratch: &mut Scratch,
     observe: &(dyn Fn(u64) -> bool + Sync),
 ) -> Result<Teed, Fault> {
@@ -71,32 +69,32 @@ pub(super) fn copy(
     let mut hasher = blake3::Hasher::new();
     let mut at = 0u64;
     let holey = sparse != Sparse::Never && from.blocks.saturating_mul(512) < from.size;
-    let mut end_is_hole = false;
-    let extents = if holey { sparse::extents(from.fd, from.size) } else { sparse::whole(from.size) };
+    let mut ends_in_hole = false;
+    let all = [0..from.size];
+    let extents: Box<dyn Iterator<Item = _>> =
+        if holey { Box::new(Extents::new(from.fd, from.size)) } else { Box::new(all.into_iter()) };
     for extent in extents {
-        let Extent { start, end } = extent.map_err(read)?;
-        if start > at {
-            update_zeros(&mut hasher, start - at);
-            at = start;
-            end_is_hole = true;
+        if extent.start > at {
+            update_zeros(&mut hasher, extent.start - at);
+            at = extent.start;
         }
-        let last = end >= from.size;
-        // The last stretch is read to the end of the file, whatever the size said: `/proc` says 0.
-        while last || at < end {
-            let room = scratch.buffer(CHUNK_BYTES);
-            let want = if last { room.len() } else { room.len().min((end - at) as usize) };
-            let Some(room) = room.get_mut(..want) else { break };
-            let n = copy::read_full(from.fd, at, room).map_err(read)?;
+        // The last stretch is read to the end of the file, whatever the size said: procfs says 0.
+        let last = extent.end >= from.size;
+        while last || at < extent.end {
+            let room = scratch.buffer();
+            let want = if last { room.len() } else { room.len().min((extent.end - at) as usize) };
+            let room = room.get_mut(..want).unwrap_or_default();
+            let n = read_full(from.fd, at, room).map_err(read)?;
             let bytes = room.get(..n).unwrap_or_default();
             if bytes.is_empty() {
                 break;
             }
             update(&mut hasher, bytes);
-            if sparse == Sparse::Always && bytes.iter().all(|b| *b == 0) {
-                end_is_hole = true;
-            } else {
-                copy::write_full(to.fd, at, bytes).map_err(write)?;
-                end_is_hole = false;
+            ends_in_hole = sparse == Sparse::Always && is_zero(bytes);
+            if stream {
+                write_stream(to.fd, bytes).map_err(write)?;
+            } else if !ends_in_hole {
+                write_full(to.fd, at, bytes).map_err(write)?;
             }
             at += n as u64;
             if !observe(n as u64) {
@@ -110,10 +108,10 @@ pub(super) fn copy(
     if at < from.size && holey {
         update_zeros(&mut hasher, from.size - at);
         at = from.size;
-        end_is_hole = true;
+        ends_in_hole = true;
     }
-    if end_is_hole {
-        copy::truncate(to.fd, at).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
+    if ends_in_hole {
+        meta::set_length(to.fd, at).map_err(|e: io::Error| Fault::os(Side::Dest, "set length of", e))?;
     }
     Ok(Teed { bytes: at, hash: hasher.finalize() })
 }
@@ -135,8 +133,8 @@ pub(super) fn read_back(
     let mut hasher = blake3::Hasher::new();
     let mut at = 0u64;
     loop {
-        let room = scratch.buffer(CHUNK_BYTES);
-        let n = copy::read_full(file.as_fd(), at, room).map_err(read)?;
+        let room = scratch.buffer();
+        let n = read_full(file, at, room).map_err(read)?;
         if n == 0 {
             break;
         }
