@@ -1183,10 +1183,10 @@ impl DirPair {
 }
 
 /// Names from a list, one at a time, each split into its components.
-struct ListedNames<'r> {
-    reader: &'r mut (dyn std::io::BufRead + Send),
-    separator: u8,
-    base: &'r std::path::Path,
+pub(crate) struct ListedNames<'r> {
+    pub(crate) reader: &'r mut (dyn std::io::BufRead + Send),
+    pub(crate) separator: u8,
+    pub(crate) base: &'r std::path::Path,
 }
 
 impl Iterator for ListedNames<'_> {
