@@ -4,7 +4,9 @@
 
 use crate::dir::{Dir, Name, retry};
 use rustix::fd::{AsFd, AsRawFd};
-use rustix::fs::{AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, Uid};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, Stat, StatxAttributes, StatxFlags, Timespec, Timestamps, Uid,
+};
 use std::ffi::CString;
 use std::io;
 
@@ -156,6 +158,54 @@ impl Info {
     }
 }
 
+/// Where a handle stands: which object it is, and whether a mount begins there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Device holding it.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Whether it is the root of a mount, bind mounts of the same device included; `None` where the kernel (before
+    /// 5.8) does not tell.
+    pub mount_root: Option<bool>,
+}
+
+impl Place {
+    /// `statx(AT_EMPTY_PATH)`, asking only for what is cheap; `fstat` where there is no statx.
+    #[cfg(target_os = "linux")]
+    pub fn of(fd: impl AsFd) -> io::Result<Place> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        match retry(|| rustix::fs::statx(fd.as_fd(), c"", flags, StatxFlags::TYPE | StatxFlags::INO)) {
+            Ok(s) => {
+                let told = s.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+                Ok(Place {
+                    dev: rustix::fs::makedev(s.stx_dev_major, s.stx_dev_minor),
+                    ino: s.stx_ino,
+                    mount_root: told.then(|| s.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+                })
+            }
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Place::by_fstat(fd),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// `fstat`.
+    #[cfg(not(target_os = "linux"))]
+    pub fn of(fd: impl AsFd) -> io::Result<Place> {
+        Place::by_fstat(fd)
+    }
+
+    fn by_fstat(fd: impl AsFd) -> io::Result<Place> {
+        Info::of(fd).map(|i| Place { dev: i.dev, ino: i.ino, mount_root: None })
+    }
+
+    /// Which object it is; comparable with [`Info::id`].
+    #[must_use]
+    pub fn id(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+}
+
 fn stamps(atime: Time, mtime: Time) -> Timestamps {
     let spec = |t: Time| Timespec { tv_sec: t.sec, tv_nsec: t.nsec.into() };
     Timestamps { last_access: spec(atime), last_modification: spec(mtime) }
@@ -226,4 +276,24 @@ pub fn is_pseudo(fd: impl AsFd) -> io::Result<bool> {
         0x6165_676c, // PSTOREFS_MAGIC
     ];
     retry(|| rustix::fs::fstatfs(fd.as_fd())).map(|s| MAGICS.contains(&(s.f_type as i64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_place_has_the_identity_fstat_gives_and_knows_mount_roots() {
+        for path in ["/", "/proc", "/tmp", "/usr"] {
+            let Ok(dir) = Dir::open(Path::new(path)) else { continue };
+            assert_eq!(Place::of(&dir).unwrap().id(), dir.info().unwrap().id(), "{path}");
+        }
+        let t = tempfile::tempdir().unwrap();
+        let plain = Place::of(Dir::open(t.path()).unwrap()).unwrap();
+        let proc = Place::of(Dir::open(Path::new("/proc")).unwrap()).unwrap();
+        if plain.mount_root.is_some() {
+            assert_eq!((plain.mount_root, proc.mount_root), (Some(false), Some(true)));
+        }
+    }
 }
