@@ -2,7 +2,7 @@
 //!
 //! Must not know which of them should be kept. See xattr(7).
 
-use crate::dir::{retry, Dir, Name};
+use crate::dir::{Dir, Name, retry};
 use crate::meta::proc_path;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::XattrFlags;

@@ -52,7 +52,8 @@ const STD_CREATORS: [&str; 9] = [
     "OpenOptions::new",
 ];
 /// Where names may be made, below `crates/bcmr-engine/src/`.
-const CREATING_PLACES: [&str; 2] = ["receiver/land", "disk/"];
+// Directories are made and published by `receiver/dest`, everything else by `receiver/land`.
+const CREATING_PLACES: [&str; 3] = ["receiver/land", "receiver/dest", "disk/"];
 /// A same-filesystem move is one rename, and no landing: this file may say `disk.rename...`.
 const MOVING_PLACE: &str = "verbs/move_";
 

@@ -60,7 +60,7 @@ pub(crate) enum Place {
 }
 
 /// What a new thing is made from.
-pub(crate) enum Body<'a, D: Disk > {
+pub(crate) enum Body<'a, D: Disk> {
     /// An open file.
     File(OwnedFd),
     /// A symbolic link's target.
@@ -72,7 +72,7 @@ pub(crate) enum Body<'a, D: Disk > {
 }
 
 /// One thing to land. Phases pass over jobs that have a fault.
-pub(crate) struct Job<'a, D: Disk > {
+pub(crate) struct Job<'a, D: Disk> {
     pub(crate) name: Name<'a>,
     pub(crate) place: Place,
     /// The source's, as of before it was read.
@@ -96,7 +96,7 @@ pub(crate) struct Job<'a, D: Disk > {
     pub(crate) lost: Vec<Fault>,
 }
 
-impl<D: Disk > Job<'_, D> {
+impl<D: Disk> Job<'_, D> {
     /// Its name as of now.
     pub(crate) fn name_now(&self) -> Name<'_> {
         match &self.place {

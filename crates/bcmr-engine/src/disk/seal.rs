@@ -11,7 +11,7 @@ use crate::error::Code;
 use crate::policy::Strictness;
 use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::{self, Info, Kind};
-use fastcopy::xattr::{self, Of, XattrBuffer, ACL_ACCESS, ACL_DEFAULT};
+use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::AsFd;
@@ -65,7 +65,13 @@ pub(super) fn birth_mode(job: &Job<'_, Sys>, keep: &Keep) -> u32 {
     } & 0o777;
     // The owner may change: until then, nobody else. And its owner must be able to give it attributes.
     let private = keep.preserve.owner || job.there.is_some();
-    if private { (wanted & 0o700) | 0o200 } else if keep.preserve.xattr { wanted | 0o200 } else { wanted }
+    if private {
+        (wanted & 0o700) | 0o200
+    } else if keep.preserve.xattr {
+        wanted | 0o200
+    } else {
+        wanted
+    }
 }
 
 /// Seals one job.
@@ -248,4 +254,3 @@ pub(super) fn has_default_acl(dir: &Dir) -> bool {
     // Cannot be told: assume that it does, which costs a system call per file and loses nothing.
     xattr::get(Of::Handle(dir.as_fd()), ACL_DEFAULT, &mut value).map_or(true, |v| v.is_some())
 }
-

@@ -2,15 +2,15 @@
 //!
 //! Must not decide anything; see [`super::Disk`].
 
-use super::{seal, tee, Body, Disk, Fault, Fill, Job, Keep, Place, Side};
+use super::{Body, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee};
 use crate::error::Code;
 use crate::policy::{Sparse, Verify};
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
-use fastcopy::{sync, Rung, Rungs, Scratch};
 use fastcopy::xattr::XattrBuffer;
+use fastcopy::{Rung, Rungs, Scratch, sync};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -270,7 +270,8 @@ fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
 impl Sys {
     fn fill_one(&self, hand: &mut Hand, job: &mut Job<'_, Sys>, how: &Fill<'_>) -> Result<(), Fault> {
         let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
-        let from = copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };
+        let from =
+            copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };
         let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
         // Into a device or a FIFO bytes go one after the other, holes have no meaning there.
         let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Place::InPlace);

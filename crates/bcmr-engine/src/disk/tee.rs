@@ -8,8 +8,8 @@ use crate::error::Code;
 use crate::policy::{Sparse, Verify};
 use fastcopy::copy::{self, Dest, Source};
 use fastcopy::read_write::{read_full, write_full, write_stream};
-use fastcopy::sparse::{is_zero, Extents};
-use fastcopy::{meta, Scratch};
+use fastcopy::sparse::{Extents, is_zero};
+use fastcopy::{Scratch, meta};
 use std::io;
 use std::os::fd::OwnedFd;
 

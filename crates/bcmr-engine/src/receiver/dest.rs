@@ -13,8 +13,8 @@ use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The directory a whole operand lands in; stays open as long as anything may be looked up below it.
 pub(crate) struct Root<D: Disk> {
@@ -45,7 +45,11 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) keep: Keep,
 }
 
-fn fail<'a>(op: &'static str, node: &'a Node, name: Option<Name<'a>>) -> impl FnOnce(io::Error) -> Error + 'a {
+fn fail<'a>(
+    op: &'static str,
+    node: &'a Node,
+    name: Option<Name<'a>>,
+) -> impl FnOnce(io::Error) -> Error + 'a {
     move |e| Error::os(op, name.map_or_else(|| node.path(), |n| node.join(n)), e)
 }
 
@@ -230,7 +234,9 @@ impl<D: Disk> DestDir<D> {
                 // Complete, but nameless: taken away, so that nothing is left that nobody asked for.
                 match disk.remove_tree(&above.dir, stage.as_name()) {
                     Ok(()) => Err(error),
-                    Err(k) => Err(Error { note: Some(format!("and could not be removed again ({k})")), ..error }),
+                    Err(k) => {
+                        Err(Error { note: Some(format!("and could not be removed again ({k})")), ..error })
+                    }
                 }
             }
         }
@@ -248,7 +254,8 @@ impl<D: Disk> DestDir<D> {
         if !self.clash.load(Relaxed) {
             return Ok(None);
         }
-        let there = disk.open_dir(&above.dir, name.as_name()).map_err(fail("open directory", &self.node, None))?;
+        let there =
+            disk.open_dir(&above.dir, name.as_name()).map_err(fail("open directory", &self.node, None))?;
         disk.merge_into(&self.dir, &there)
             .and_then(|()| disk.remove_dir(&above.dir, stage.as_name()))
             .map_err(fail("merge into directory", &self.node, None))?;

@@ -6,6 +6,7 @@ use crate::disk::{Disk, Fault, Fill, Job, Keep, Place, Side};
 use crate::error::Code;
 use crate::policy::Durability;
 use crate::receiver::dest::DestDir;
+use fastcopy::dir::{Dir, Name};
 use fastcopy::errno;
 use std::io;
 
@@ -51,6 +52,27 @@ pub(crate) fn land<D: Disk>(
         }
     }
     named.map(|()| medium && many)
+}
+
+/// Gives `name` of one directory its new name in another: a move that stays on its file system.
+pub(crate) fn rename(
+    from: &Dir,
+    name: Name<'_>,
+    to_dir: &Dir,
+    to: Name<'_>,
+    only_new: bool,
+) -> io::Result<()> {
+    if only_new { from.rename_new(name, to_dir, to) } else { from.rename(name, to_dir, to) }
+}
+
+/// Makes a directory under its own name, for things that are each put into it whole. Returns whether it was made; one
+/// that was there already does as well.
+pub(crate) fn make_dir(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<bool> {
+    match dir.make_dir(name, mode) {
+        Ok(()) => Ok(true),
+        Err(e) if e.raw_os_error() == Some(errno::EEXIST) => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// What stands in the way of a stage of ours was left by a run that died: nobody else uses that name.

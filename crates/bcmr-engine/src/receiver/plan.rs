@@ -138,11 +138,8 @@ pub(crate) mod tests {
             (Collide::IfDifferent, 5, 9, Verdict::Replace),
             (Collide::Ask, 5, 9, Verdict::Ask),
         ] {
-            let got = go(
-                info(File, 1, src_time),
-                Some(info(File, 2, there_time)),
-                &p(collide, Landing::Atomic),
-            );
+            let got =
+                go(info(File, 1, src_time), Some(info(File, 2, there_time)), &p(collide, Landing::Atomic));
             assert_eq!(got, want, "{collide:?} {src_time} {there_time}");
         }
         assert_eq!(go(info(File, 1, 5), None, &p(Collide::Keep, Landing::Atomic)), Verdict::Make);

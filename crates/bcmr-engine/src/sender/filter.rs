@@ -5,8 +5,8 @@
 use crate::error::{Code, Error, Result};
 use crate::policy::{FilterSpec, Rule};
 use fastcopy::dir::{Dir, NameBuf};
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use regex::bytes::RegexSet;
 use std::ffi::OsStr;
 use std::io::Read;

@@ -52,7 +52,14 @@ impl SourceDir {
             ignores = filter::read_gitignore(&dir, &below, ignores.as_ref())
                 .map_err(|e| Error::os("read .gitignore", node.path(), e))?;
         }
-        Ok(Arc::new(SourceDir { dir, info, node, name: Some(name.to_owned()), above: Some(self.clone()), ignores }))
+        Ok(Arc::new(SourceDir {
+            dir,
+            info,
+            node,
+            name: Some(name.to_owned()),
+            above: Some(self.clone()),
+            ignores,
+        }))
     }
 
     /// Whether going in here again would go in circles: only possible where links are followed.
@@ -96,12 +103,7 @@ impl SourceDir {
 
 /// The kind an entry counts as: a link is what it points to where all links are followed. One more system call only
 /// when the listing did not say, or for a link that is followed.
-pub(crate) fn kind_of(
-    dir: &SourceDir,
-    name: Name<'_>,
-    listed: Option<Kind>,
-    follow: Follow,
-) -> Result<Kind> {
+pub(crate) fn kind_of(dir: &SourceDir, name: Name<'_>, listed: Option<Kind>, follow: Follow) -> Result<Kind> {
     let always = follow == Follow::Always;
     match listed {
         Some(Kind::Link) | None if always => dir.stat(name, true).map(|i| i.kind),

@@ -25,7 +25,8 @@ use std::sync::atomic::Ordering::Relaxed;
 pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
     let to = operands::target(&request.target, request.sources.len())?;
-    let survey = Survey { policy: &request.policy, filter: Filter::new(&request.policy.filter)?, tally: &tally };
+    let survey =
+        Survey { policy: &request.policy, filter: Filter::new(&request.policy.filter)?, tally: &tally };
     let mut visit = Check {
         policy: &request.policy,
         compare: request.compare,
@@ -96,14 +97,16 @@ impl Check<'_> {
         if src.size != there.size {
             return Ok(Some("size"));
         }
-        let times = if self.policy.preserve.times { src.mtime != there.mtime } else { src.mtime > there.mtime };
+        let times =
+            if self.policy.preserve.times { src.mtime != there.mtime } else { src.mtime > there.mtime };
         match self.compare {
             Compare::SizeAndTime => Ok(times.then_some("mtime")),
             Compare::Hash => {
                 let Some((dir, to)) = at.dst else { return Ok(None) };
                 let (fd, _) = at.src.open_file(at.name, at.follow)?;
                 let ours = hash(fd).map_err(|e| Error::os("read", &at.src_path, e))?;
-                let theirs = dir.open_file(to).and_then(hash).map_err(|e| Error::os("read", &at.dst_path, e))?;
+                let theirs =
+                    dir.open_file(to).and_then(hash).map_err(|e| Error::os("read", &at.dst_path, e))?;
                 if ours != theirs {
                     return Ok(Some("content"));
                 }

@@ -16,12 +16,12 @@ use crate::policy::{
 };
 use crate::pool::{Hands, Pool};
 use crate::receiver::dest::DestDir;
-use crate::receiver::land::land;
+use crate::receiver::land::{land, make_dir};
 use crate::receiver::links::{Claim, Landed, Links};
-use crate::receiver::plan::{decide, Verdict};
+use crate::receiver::plan::{Verdict, decide};
 use crate::receiver::stage;
 use crate::sender::filter::Filter;
-use crate::sender::walk::{kind_of, SourceDir};
+use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
 use crate::verbs::ledger::Ledger;
 use crate::verbs::operands::{self, Dest, Operand, Source, Where};
@@ -188,7 +188,8 @@ pub(crate) fn resolve(
             }
             if let Some(twin) = operands::clash(&operands, &operand) {
                 if operand.info().kind != Kind::Dir {
-                    let why = format!("an earlier source already becomes '{}'", crate::node::os(twin).display());
+                    let why =
+                        format!("an earlier source already becomes '{}'", crate::node::os(twin).display());
                     return Err(Error::ours(Code::Refused, verb, path, why));
                 }
             }
@@ -313,7 +314,8 @@ impl<'a> Run<'a> {
                     self.tally.item(Action::Excluded, 0, || (operand.path.clone(), PathBuf::new()));
                     return Ok(None);
                 }
-                let known = places.iter().find(|(p, pair)| Arc::ptr_eq(p, place) && Arc::ptr_eq(&pair.src, dir));
+                let known =
+                    places.iter().find(|(p, pair)| Arc::ptr_eq(p, place) && Arc::ptr_eq(&pair.src, dir));
                 let above = match known {
                     Some((_, pair)) => pair.clone(),
                     None => {
@@ -685,7 +687,9 @@ impl<'a> Run<'a> {
                 }
             }
             Verdict::Refuse(code, why) => {
-                return Err(Error::ours(code, "copy to", dst.node.join(to), why).and(&pair.src.node.join(name)));
+                return Err(
+                    Error::ours(code, "copy to", dst.node.join(to), why).and(&pair.src.node.join(name))
+                );
             }
         }
         let is_file = matches!(body, Body::File(_));
@@ -721,12 +725,7 @@ impl<'a> Run<'a> {
         }))
     }
 
-    fn keep<'n>(
-        &self,
-        pair: &DirPair,
-        name: Name<'_>,
-        to: Name<'_>,
-    ) -> Result<Option<Job<'n, Sys>>> {
+    fn keep<'n>(&self, pair: &DirPair, name: Name<'_>, to: Name<'_>) -> Result<Option<Job<'n, Sys>>> {
         pair.keep_some();
         self.tally.kept.fetch_add(1, Ordering::Relaxed);
         self.tally.done(1);
@@ -903,10 +902,8 @@ impl<'a> Run<'a> {
         let fail = |e| Error::os("find the first name of", pair.src.node.join(name), e);
         let dir = landed.open(self.disk).map_err(fail)?;
         let first = self.disk.look(&dir, landed.name()).map_err(fail)?;
-        let there = self
-            .disk
-            .look(&pair.dst.dir, to)
-            .map_err(|e| Error::os("stat", pair.dst.node.join(to), e))?;
+        let there =
+            self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os("stat", pair.dst.node.join(to), e))?;
         if let (Some(first), Some(there)) = (first, there) {
             if first.id() == there.id() {
                 // Already the same file; renaming one name of an inode over another does nothing at all (rename(2)).
@@ -954,9 +951,8 @@ impl<'a> Run<'a> {
             let group = std::mem::take(&mut *self.group.lock().unwrap_or_else(PoisonError::into_inner));
             let Some(any) = group.first() else { return };
             self.owed.store(true, Ordering::Relaxed);
-            let synced = self.disk.sync_all(&any.dst.dir).map_err(|e| {
-                Error::os("sync", any.dst.node.path(), e)
-            });
+            let synced =
+                self.disk.sync_all(&any.dst.dir).map_err(|e| Error::os("sync", any.dst.node.path(), e));
             let ok = synced.is_ok();
             if let Err(e) = synced {
                 self.tally.fail(e);
@@ -1036,13 +1032,17 @@ impl<'a> Run<'a> {
         let place = match operands::target(target, 1)? {
             Where::Into(place) => place,
             Where::Name { dir, name, .. } => {
-                dir.dir
-                    .make_dir(name.as_name(), 0o777)
+                make_dir(&dir.dir, name.as_name(), 0o777)
                     .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
                 match operands::target(target, 1)? {
                     Where::Into(place) => place,
                     Where::Name { dir, .. } => {
-                        return Err(Error::ours(Code::Io, "open", dir.node.path(), "the directory went away"));
+                        return Err(Error::ours(
+                            Code::Io,
+                            "open",
+                            dir.node.path(),
+                            "the directory went away",
+                        ));
                     }
                 }
             }
@@ -1086,12 +1086,7 @@ impl<'a> Run<'a> {
     }
 
     /// Walks `chain` to the directory of one listed name and says what is to be done there.
-    fn listed(
-        &self,
-        worker: &mut Worker,
-        chain: &mut Vec<Arc<DirPair>>,
-        parts: &[NameBuf],
-    ) -> Result<Task> {
+    fn listed(&self, worker: &mut Worker, chain: &mut Vec<Arc<DirPair>>, parts: &[NameBuf]) -> Result<Task> {
         let Some((last, dirs)) = parts.split_last() else {
             return Err(Error::ours(Code::Usage, "read names", "", "an empty name"));
         };
@@ -1118,7 +1113,12 @@ impl<'a> Run<'a> {
         let follow = self.policy.follow == Follow::Always;
         let info = pair.src.stat(last.as_name(), follow)?;
         if info.kind == Kind::Dir && !self.policy.recursive {
-            return Err(Error::ours(Code::IsDirectory, "copy", pair.src.node.join(last.as_name()), "it is a directory"));
+            return Err(Error::ours(
+                Code::IsDirectory,
+                "copy",
+                pair.src.node.join(last.as_name()),
+                "it is a directory",
+            ));
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let (pair, name, to) = (pair.clone(), last.clone(), last.clone());

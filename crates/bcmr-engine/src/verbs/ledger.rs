@@ -4,8 +4,8 @@
 //! final name under directories that all have theirs, and a sync of the destination's file system returned 0. Until
 //! then a power cut would find the only copy on its way.
 
-use crate::disk::sys::Sys;
 use crate::disk::Disk;
+use crate::disk::sys::Sys;
 use crate::error::{Code, Error};
 use crate::event::Action;
 use crate::sender::walk::SourceDir;
@@ -49,8 +49,7 @@ impl Ledger {
     /// All that was in the directory has landed.
     pub(crate) fn dir_done(&self, pair: &Arc<DirPair>) {
         let (Some(above), Some(name)) = (&pair.src.above, &pair.src.name) else { return };
-        let entry =
-            Entry { src: above.clone(), name: name.clone(), info: pair.src.info, pair: pair.clone() };
+        let entry = Entry { src: above.clone(), name: name.clone(), info: pair.src.info, pair: pair.clone() };
         self.entries().push(entry);
     }
 
@@ -69,7 +68,10 @@ impl Ledger {
             synced.push((dev, done.is_ok()));
             if let Err(e) = done {
                 let error = Error::os("sync", entry.pair.dst.node.path(), e);
-                tally.fail(Error { note: Some("what was copied there is kept at the source as well".into()), ..error });
+                tally.fail(Error {
+                    note: Some("what was copied there is kept at the source as well".into()),
+                    ..error
+                });
             }
         }
         for entry in &ready {
@@ -93,15 +95,12 @@ fn take_away(entry: &Entry, tally: &Tally<'_>) {
     // Taking one name of an inode away changes its ctime, so where there are several, mtime and size must do.
     let same = now.id() == was.id()
         && (was.kind == Kind::Dir
-            || (now.size == was.size
-                && now.mtime == was.mtime
-                && (was.nlink > 1 || now.ctime == was.ctime)));
+            || (now.size == was.size && now.mtime == was.mtime && (was.nlink > 1 || now.ctime == was.ctime)));
     if !same {
         let note = "it changed after it was copied, so it stays; the copy is of what it was before";
         return tally.fail(Error::ours(Code::SourceChanged, "remove source", dir.node.join(name), note));
     }
-    let removed =
-        if was.kind == Kind::Dir { dir.dir.remove_dir(name) } else { dir.dir.remove_file(name) };
+    let removed = if was.kind == Kind::Dir { dir.dir.remove_dir(name) } else { dir.dir.remove_file(name) };
     match removed {
         Ok(()) => tally.item(Action::Removed, 0, || (PathBuf::new(), dir.node.join(name))),
         Err(e) => tally.fail(Error::os("remove source", dir.node.join(name), e)),

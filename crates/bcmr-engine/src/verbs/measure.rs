@@ -6,7 +6,7 @@
 use crate::event::{Cancel, Progress};
 use crate::policy::{CopyPolicy, Follow};
 use crate::sender::filter::Filter;
-use crate::sender::walk::{kind_of, SourceDir};
+use crate::sender::walk::{SourceDir, kind_of};
 use crate::verbs::operands::{self, Source};
 use fastcopy::dir::{ListBuffer, NameBuf};
 use fastcopy::meta::{Info, Kind};
@@ -29,7 +29,9 @@ pub fn measure(sources: &[PathBuf], policy: &CopyPolicy, progress: &Progress, ca
         match operands::source(path, policy.follow) {
             Ok(Source::Named { dir, name, info, follow }) if info.kind == Kind::Dir => {
                 let node = crate::node::Node::root(path);
-                if let (true, Ok(inner)) = (policy.recursive, dir.enter(name.as_name(), node, follow, &filter)) {
+                if let (true, Ok(inner)) =
+                    (policy.recursive, dir.enter(name.as_name(), node, follow, &filter))
+                {
                     count(&info);
                     stack.push(inner);
                 }

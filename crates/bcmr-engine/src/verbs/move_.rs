@@ -2,16 +2,17 @@
 //!
 //! Must not remove anything itself but names it has just renamed from: what was copied goes through the ledger.
 
-use crate::disk::sys::Sys;
 use crate::disk::Disk;
+use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Strictness, Verify};
-use crate::receiver::plan::{decide, Verdict};
+use crate::receiver::land;
+use crate::receiver::plan::{Verdict, decide};
 use crate::sender::filter::Filter;
-use crate::sender::walk::{kind_of, SourceDir};
+use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
-use crate::verbs::copy::{resolve, Run};
+use crate::verbs::copy::{Run, resolve};
 use crate::verbs::ledger::Ledger;
 use crate::verbs::operands::{self, Dest, Operand, Place, Source, Where};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
@@ -98,7 +99,12 @@ impl Mover<'_> {
             return Err(Error::ours(Code::NotDirectory, "move", &operand.path, note));
         }
         let Dest::Named { dir: place, name: to } = &operand.dest else {
-            return Err(Error::ours(Code::InTheWay, "move to", operands::dest_path(operand), "it is a directory"));
+            return Err(Error::ours(
+                Code::InTheWay,
+                "move to",
+                operands::dest_path(operand),
+                "it is a directory",
+            ));
         };
         if real.kind != Kind::Dir && dir.excludes(name.as_name(), false, &self.filter) {
             self.tally.item(Action::Excluded, 0, || (operand.path.clone(), PathBuf::new()));
@@ -131,7 +137,9 @@ impl Mover<'_> {
             Verdict::Keep => return Ok(self.kept(operand.path.clone(), shown)),
             Verdict::Ask if self.tally.ask(Question::Replace(shown.clone())) => false,
             Verdict::Ask => return Ok(self.kept(operand.path.clone(), shown)),
-            Verdict::Refuse(code, why) => return Err(Error::ours(code, "move to", &shown, why).and(&operand.path)),
+            Verdict::Refuse(code, why) => {
+                return Err(Error::ours(code, "move to", &shown, why).and(&operand.path));
+            }
         };
         if info.kind == Kind::Dir && !self.filter.is_empty() {
             // Something in it may have to stay, so it cannot go as a whole.
@@ -141,16 +149,17 @@ impl Mover<'_> {
             self.tally.item(Action::Renamed, 0, || (operand.path.clone(), shown));
             return Ok(Moved::Here);
         }
-        match rename(&dir.dir, name, &place.dir, to, only_new) {
+        match land::rename(&dir.dir, name, &place.dir, to, only_new) {
             Ok(()) => {
                 self.renamed(info, operand.path.clone(), shown.clone());
                 self.sync(&dir.dir, &place.dir, &shown)?;
                 Ok(Moved::Here)
             }
             Err(e) if e.raw_os_error() == Some(errno::EXDEV) => Ok(Moved::Far),
-            Err(e) if e.raw_os_error() == Some(errno::ENOTEMPTY) => {
-                Err(Error { note: Some("the directory there is not empty".into()), ..Error::os("move to", &shown, e) })
-            }
+            Err(e) if e.raw_os_error() == Some(errno::ENOTEMPTY) => Err(Error {
+                note: Some("the directory there is not empty".into()),
+                ..Error::os("move to", &shown, e)
+            }),
             Err(e) => Err(Error::os("rename to", &shown, e).and(&operand.path)),
         }
     }
@@ -206,12 +215,14 @@ impl Mover<'_> {
                     frame.kept = true;
                     continue;
                 }
-                let (src, dst_path) = (frame.src.clone(), frame.dst_path.join(crate::node::os(name.as_name())));
+                let (src, dst_path) =
+                    (frame.src.clone(), frame.dst_path.join(crate::node::os(name.as_name())));
                 match self.merge_one(&src, name.as_name(), kind, &frame.dst, &dst_path) {
                     Ok(Step::Done) => {}
                     Ok(Step::Stays) => frame.kept = true,
                     Ok(Step::Into) => {
-                        let entered = src.enter(name.as_name(), src.node.below(name.as_name()), false, &self.filter);
+                        let entered =
+                            src.enter(name.as_name(), src.node.below(name.as_name()), false, &self.filter);
                         let dst = frame.dst.try_clone().map_err(|e| Error::os("open", &dst_path, e));
                         let pushed = entered
                             .and_then(|inner| self.push(&mut stack, inner, &dst?, name.as_name(), dst_path));
@@ -265,11 +276,7 @@ impl Mover<'_> {
             let path = dst_path.clone();
             move |e| Error::os(op, path, e)
         };
-        let made = match dst_dir.make_dir(to, 0o700) {
-            Ok(()) => true,
-            Err(e) if e.raw_os_error() == Some(errno::EEXIST) => false,
-            Err(e) => return Err(fail("make directory")(e)),
-        };
+        let made = land::make_dir(dst_dir, to, 0o700).map_err(fail("make directory"))?;
         let dst = dst_dir.open_dir(to).map_err(fail("open directory"))?;
         if made {
             let keep = crate::disk::Keep {
@@ -332,7 +339,7 @@ impl Mover<'_> {
             self.tally.item(Action::Renamed, 0, || (src_path(), dst_path.to_owned()));
             return Ok(Step::Stays);
         }
-        rename(&src.dir, name, dst, name, only_new)
+        land::rename(&src.dir, name, dst, name, only_new)
             .map_err(|e| Error::os("rename to", dst_path, e).and(&src_path()))?;
         self.renamed(&info, src_path(), dst_path.to_owned());
         Ok(Step::Done)
@@ -343,10 +350,6 @@ enum Step {
     Done,
     Stays,
     Into,
-}
-
-fn rename(from: &Dir, name: Name<'_>, to_dir: &Dir, to: Name<'_>, only_new: bool) -> std::io::Result<()> {
-    if only_new { from.rename_new(name, to_dir, to) } else { from.rename(name, to_dir, to) }
 }
 
 /// Refuses moves whose two ends are one object: renaming would do nothing, or take the only copy away.

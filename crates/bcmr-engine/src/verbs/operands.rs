@@ -191,7 +191,8 @@ fn name_of(typed: Typed<'_>) -> Result<Where> {
         };
         parent = next_parent;
         name = next_name;
-        if open_parent(path, &parent)?.look(name.as_name()).map_err(|e| Error::os("stat", path, e))?.is_none() {
+        if open_parent(path, &parent)?.look(name.as_name()).map_err(|e| Error::os("stat", path, e))?.is_none()
+        {
             let note = "not writing through a dangling symbolic link";
             return Err(Error::ours(Code::Refused, "copy to", path, note));
         }

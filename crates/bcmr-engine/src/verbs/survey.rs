@@ -5,13 +5,13 @@
 
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Question, Summary, Watch};
-use crate::node::{os, Node};
+use crate::node::{Node, os};
 use crate::policy::{CopyPolicy, CopyRequest, Follow, Target};
-use crate::receiver::plan::{decide, Verdict};
+use crate::receiver::plan::{Verdict, decide};
 use crate::sender::filter::Filter;
-use crate::sender::walk::{kind_of, SourceDir};
+use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
-use crate::verbs::copy::{resolve, ListedNames};
+use crate::verbs::copy::{ListedNames, resolve};
 use crate::verbs::operands::{self, Dest, Operand, Source, Where};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
@@ -84,8 +84,10 @@ impl Survey<'_> {
                 self.entry(visit, dir, name.as_name(), *info, dst, src_path, dst_path, *follow, node, dev)
             }
             (Source::Whole(src), Dest::Whole(place)) => {
-                let dst = place.dir.reopen().map_err(|e| Error::os("open directory", place.node.path(), e))?;
-                let mut stack = vec![self.frame(src.clone(), Some(dst), place.node.path(), src.info.dev, visit)?];
+                let dst =
+                    place.dir.reopen().map_err(|e| Error::os("open directory", place.node.path(), e))?;
+                let mut stack =
+                    vec![self.frame(src.clone(), Some(dst), place.node.path(), src.info.dev, visit)?];
                 self.run(&mut stack, visit);
                 Ok(())
             }
@@ -231,7 +233,8 @@ impl Survey<'_> {
                 }
                 let inner_dst = match (dst, there) {
                     (Some((dir, to)), Some(t)) if t.kind == Kind::Dir => Some(
-                        dir.open_dir_readable(to).map_err(|e| Error::os("open directory", &at.dst_path, e))?,
+                        dir.open_dir_readable(to)
+                            .map_err(|e| Error::os("open directory", &at.dst_path, e))?,
                     ),
                     _ => None,
                 };
@@ -246,7 +249,13 @@ impl Survey<'_> {
     }
 
     /// Walks names from a list.
-    pub(crate) fn list(&self, base: &Path, target: &Target, names: ListedNames<'_>, visit: &mut dyn Visit) -> Result<()> {
+    pub(crate) fn list(
+        &self,
+        base: &Path,
+        target: &Target,
+        names: ListedNames<'_>,
+        visit: &mut dyn Visit,
+    ) -> Result<()> {
         let to = operands::target(target, 1)?;
         let (place, below) = match &to {
             Where::Into(place) => (place, None),
@@ -288,7 +297,8 @@ impl Survey<'_> {
 /// `copy --dry-run`: says what would be done.
 pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
-    let survey = Survey { policy: &request.policy, filter: Filter::new(&request.policy.filter)?, tally: &tally };
+    let survey =
+        Survey { policy: &request.policy, filter: Filter::new(&request.policy.filter)?, tally: &tally };
     let mut visit = DryRun { policy: &request.policy, tally: &tally };
     match request.names {
         None => {
