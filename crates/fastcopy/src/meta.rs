@@ -127,13 +127,13 @@ impl Info {
             gid: s.st_gid,
             dev: s.st_dev,
             ino: s.st_ino,
-            nlink: s.st_nlink as u64,
+            nlink: s.st_nlink,
             size: s.st_size as u64,
             blocks: s.st_blocks as u64,
             rdev: s.st_rdev,
-            atime: time(s.st_atime, s.st_atime_nsec as u64),
-            mtime: time(s.st_mtime, s.st_mtime_nsec as u64),
-            ctime: time(s.st_ctime, s.st_ctime_nsec as u64),
+            atime: time(s.st_atime, s.st_atime_nsec),
+            mtime: time(s.st_mtime, s.st_mtime_nsec),
+            ctime: time(s.st_ctime, s.st_ctime_nsec),
         }
     }
 
@@ -275,7 +275,7 @@ pub fn is_pseudo(fd: impl AsFd) -> io::Result<bool> {
         0xcafe_4a11, // BPF_FS_MAGIC
         0x6165_676c, // PSTOREFS_MAGIC
     ];
-    retry(|| rustix::fs::fstatfs(fd.as_fd())).map(|s| MAGICS.contains(&(s.f_type as i64)))
+    retry(|| rustix::fs::fstatfs(fd.as_fd())).map(|s| MAGICS.contains(&{ s.f_type }))
 }
 
 #[cfg(test)]

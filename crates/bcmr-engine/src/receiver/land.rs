@@ -67,7 +67,7 @@ pub(crate) fn rename(
 
 /// Makes a directory under its own name, for things that are each put into it whole. Returns whether it was made; one
 /// that was there already does as well.
-pub(crate) fn make_dir(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<bool> {
+pub(crate) fn ensure_dir(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<bool> {
     match dir.make_dir(name, mode) {
         Ok(()) => Ok(true),
         Err(e) if e.raw_os_error() == Some(errno::EEXIST) => Ok(false),

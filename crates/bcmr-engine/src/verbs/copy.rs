@@ -16,7 +16,7 @@ use crate::policy::{
 };
 use crate::pool::{Hands, Pool};
 use crate::receiver::dest::DestDir;
-use crate::receiver::land::{land, make_dir};
+use crate::receiver::land::{ensure_dir, land};
 use crate::receiver::links::{Claim, Landed, Links};
 use crate::receiver::plan::{Verdict, decide};
 use crate::receiver::stage;
@@ -1032,7 +1032,7 @@ impl<'a> Run<'a> {
         let place = match operands::target(target, 1)? {
             Where::Into(place) => place,
             Where::Name { dir, name, .. } => {
-                make_dir(&dir.dir, name.as_name(), 0o777)
+                ensure_dir(&dir.dir, name.as_name(), 0o777)
                     .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
                 match operands::target(target, 1)? {
                     Where::Into(place) => place,

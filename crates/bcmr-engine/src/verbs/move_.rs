@@ -149,7 +149,7 @@ impl Mover<'_> {
             self.tally.item(Action::Renamed, 0, || (operand.path.clone(), shown));
             return Ok(Moved::Here);
         }
-        match land::rename(&dir.dir, name, &place.dir, to, only_new) {
+        match land::give_name(&dir.dir, name, &place.dir, to, only_new) {
             Ok(()) => {
                 self.renamed(info, operand.path.clone(), shown.clone());
                 self.sync(&dir.dir, &place.dir, &shown)?;
@@ -276,7 +276,7 @@ impl Mover<'_> {
             let path = dst_path.clone();
             move |e| Error::os(op, path, e)
         };
-        let made = land::make_dir(dst_dir, to, 0o700).map_err(fail("make directory"))?;
+        let made = land::ensure_dir(dst_dir, to, 0o700).map_err(fail("make directory"))?;
         let dst = dst_dir.open_dir(to).map_err(fail("open directory"))?;
         if made {
             let keep = crate::disk::Keep {
@@ -339,7 +339,7 @@ impl Mover<'_> {
             self.tally.item(Action::Renamed, 0, || (src_path(), dst_path.to_owned()));
             return Ok(Step::Stays);
         }
-        land::rename(&src.dir, name, dst, name, only_new)
+        land::give_name(&src.dir, name, dst, name, only_new)
             .map_err(|e| Error::os("rename to", dst_path, e).and(&src_path()))?;
         self.renamed(&info, src_path(), dst_path.to_owned());
         Ok(Step::Done)
