@@ -140,10 +140,10 @@ pub(super) fn dir(buffer: &mut XattrBuffer, dst: &Dir, src: &Dir, info: &Info, k
     if let Err(fault) = apply(buffer, thing, source, Kind::Dir, owner, Some(mode), p.owner, keep, &mut lost) {
         lost.push(fault);
     }
-    if p.times {
-        if let Err(e) = meta::set_times(dst, info.atime, info.mtime) {
-            lost.push(loss("set times of", e));
-        }
+    if p.times
+        && let Err(e) = meta::set_times(dst, info.atime, info.mtime)
+    {
+        lost.push(loss("set times of", e));
     }
     lost
 }
@@ -171,10 +171,10 @@ fn apply(
     }
     let born = thing.info().map_err(|e| Fault::os(Side::Dest, "stat", e))?;
     let mut owned = true;
-    if let Some((uid, gid)) = owner {
-        if (born.uid, born.gid) != (uid, gid) {
-            owned = set_owner(thing, &born, uid, gid, owner_told, keep, lost);
-        }
+    if let Some((uid, gid)) = owner
+        && (born.uid, born.gid) != (uid, gid)
+    {
+        owned = set_owner(thing, &born, uid, gid, owner_told, keep, lost);
     }
     // A hole in the ice: attributes of a link other than these two families cannot exist, ACLs on links neither.
     let acl = p.acl && kind != Kind::Link;
@@ -200,10 +200,10 @@ fn apply(
     }
     if acl && !had_acl && keep.default_acl {
         // Inherited from the directory, not from the source.
-        if let Thing::Open(fd) = thing {
-            if let Err(e) = xattr::remove(fd, ACL_ACCESS) {
-                lost.push(loss("remove inherited ACL of", e));
-            }
+        if let Thing::Open(fd) = thing
+            && let Err(e) = xattr::remove(fd, ACL_ACCESS)
+        {
+            lost.push(loss("remove inherited ACL of", e));
         }
     }
     if let Some(mode) = mode.filter(|_| kind != Kind::Link) {
@@ -218,10 +218,10 @@ fn apply(
         let mode = mode | inherited;
         // chown may have cleared bits since `born`; an ACL may have set others. Only a plain birth is trusted.
         let untouched = owner.is_none_or(|o| o == (born.uid, born.gid)) && !had_acl && !keep.default_acl;
-        if !(untouched && born.mode == mode) {
-            if let Err(e) = thing.set_mode(mode) {
-                lost.push(loss("set mode of", e));
-            }
+        if !(untouched && born.mode == mode)
+            && let Err(e) = thing.set_mode(mode)
+        {
+            lost.push(loss("set mode of", e));
         }
     }
     Ok(())

@@ -139,10 +139,10 @@ impl Disk for Sys {
             return;
         }
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            if let (Some(file), Some(hash)) = (&job.file, &job.hash) {
-                if let Err(fault) = tee::read_back(file, job.bytes, hash, how, &mut hand.scratch) {
-                    job.fault = Some(fault);
-                }
+            if let (Some(file), Some(hash)) = (&job.file, &job.hash)
+                && let Err(fault) = tee::read_back(file, job.bytes, hash, how, &mut hand.scratch)
+            {
+                job.fault = Some(fault);
             }
         }
     }
@@ -155,10 +155,10 @@ impl Disk for Sys {
 
     fn sync(&self, jobs: &mut [Job<'_, Sys>]) {
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            if let Some(file) = &job.file {
-                if let Err(e) = sync::all(file) {
-                    job.fault = Some(Fault::os(Side::Dest, "sync", e));
-                }
+            if let Some(file) = &job.file
+                && let Err(e) = sync::all(file)
+            {
+                job.fault = Some(Fault::os(Side::Dest, "sync", e));
             }
         }
     }

@@ -47,7 +47,7 @@ fn update(hasher: &mut blake3::Hasher, bytes: &[u8]) {
 }
 
 fn update_zeros(hasher: &mut blake3::Hasher, mut bytes: u64) {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while bytes > 0 {
         let n = bytes.min(ZEROS.len() as u64) as usize;
         hasher.update(ZEROS.get(..n).unwrap_or_default());

@@ -116,10 +116,11 @@ impl<D: Disk> DestDir<D> {
         if merged.sole {
             // What a killed run left here under names that only it could have used. Not being able to look is no
             // reason to stop: the leftovers are harmless, and met again under their own names.
-            if let Err(e) = disk.sweep(&merged.dir, &stage::is_known) {
-                if Code::of(&e) != Code::Denied && e.raw_os_error() != Some(errno::EBADF) {
-                    return Err(Error::os("clean up", merged.node.path(), e));
-                }
+            if let Err(e) = disk.sweep(&merged.dir, &stage::is_known)
+                && Code::of(&e) != Code::Denied
+                && e.raw_os_error() != Some(errno::EBADF)
+            {
+                return Err(Error::os("clean up", merged.node.path(), e));
             }
         }
         Ok(merged)

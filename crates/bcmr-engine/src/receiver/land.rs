@@ -55,7 +55,7 @@ pub(crate) fn land<D: Disk>(
 }
 
 /// Gives `name` of one directory its new name in another: a move that stays on its file system.
-pub(crate) fn rename(
+pub(crate) fn give_name(
     from: &Dir,
     name: Name<'_>,
     to_dir: &Dir,

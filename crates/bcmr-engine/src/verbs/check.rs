@@ -174,10 +174,10 @@ impl Visit for Check<'_> {
     fn leave(&mut self) {
         let Some(missing) = &mut self.missing else { return };
         missing.depth -= 1;
-        if missing.depth == 0 {
-            if let Some(m) = self.missing.take() {
-                self.tell(Change::Add, &m.path, true, m.files, m.bytes, "missing");
-            }
+        if missing.depth == 0
+            && let Some(m) = self.missing.take()
+        {
+            self.tell(Change::Add, &m.path, true, m.files, m.bytes, "missing");
         }
     }
 

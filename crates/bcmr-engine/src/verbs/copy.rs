@@ -186,12 +186,11 @@ pub(crate) fn resolve(
             if operand.info().kind == Kind::Dir && !policy.recursive {
                 return Err(Error::ours(Code::IsDirectory, verb, path, "it is a directory"));
             }
-            if let Some(twin) = operands::clash(&operands, &operand) {
-                if operand.info().kind != Kind::Dir {
-                    let why =
-                        format!("an earlier source already becomes '{}'", crate::node::os(twin).display());
-                    return Err(Error::ours(Code::Refused, verb, path, why));
-                }
+            if let Some(twin) = operands::clash(&operands, &operand)
+                && operand.info().kind != Kind::Dir
+            {
+                let why = format!("an earlier source already becomes '{}'", crate::node::os(twin).display());
+                return Err(Error::ours(Code::Refused, verb, path, why));
             }
             operands::guard_nesting(&operand, verb)?;
             Ok(operand)
@@ -904,16 +903,16 @@ impl<'a> Run<'a> {
         let first = self.disk.look(&dir, landed.name()).map_err(fail)?;
         let there =
             self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os("stat", pair.dst.node.join(to), e))?;
-        if let (Some(first), Some(there)) = (first, there) {
-            if first.id() == there.id() {
-                // Already the same file; renaming one name of an inode over another does nothing at all (rename(2)).
-                self.tally.others.fetch_add(1, Ordering::Relaxed);
-                self.tally.done(1);
-                if let Some(ledger) = &self.ledger {
-                    ledger.landed(pair, name, info);
-                }
-                return Ok(None);
+        if let (Some(first), Some(there)) = (first, there)
+            && first.id() == there.id()
+        {
+            // Already the same file; renaming one name of an inode over another does nothing at all (rename(2)).
+            self.tally.others.fetch_add(1, Ordering::Relaxed);
+            self.tally.done(1);
+            if let Some(ledger) = &self.ledger {
+                ledger.landed(pair, name, info);
             }
+            return Ok(None);
         }
         Ok(self.plan(pair, name, to, Body::Special, *info, Way::Alone)?.map(|job| (dir, job)))
     }
@@ -1149,10 +1148,11 @@ impl<'a> Run<'a> {
     /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`. `dir` is
     /// where the operands went.
     pub(crate) fn sync_names(&self, dir: &fastcopy::dir::Dir, node: &Node) {
-        if self.policy.durability == Durability::Medium && self.owed.load(Ordering::Relaxed) {
-            if let Err(e) = self.disk.sync_all(dir) {
-                self.tally.fail(Error::os("sync", node.path(), e));
-            }
+        if self.policy.durability == Durability::Medium
+            && self.owed.load(Ordering::Relaxed)
+            && let Err(e) = self.disk.sync_all(dir)
+        {
+            self.tally.fail(Error::os("sync", node.path(), e));
         }
     }
 

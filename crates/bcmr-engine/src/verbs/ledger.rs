@@ -43,7 +43,7 @@ impl Ledger {
         let entry = Entry { src: pair.src.clone(), name: name.to_owned(), info: *info, pair: pair.clone() };
         let mut entries = self.entries();
         entries.push(entry);
-        entries.len() % ENTRIES_MAX == 0
+        entries.len().is_multiple_of(ENTRIES_MAX)
     }
 
     /// All that was in the directory has landed.

@@ -69,12 +69,12 @@ pub fn measure(sources: &[PathBuf], policy: &CopyPolicy, progress: &Progress, ca
                 continue;
             }
             count(&info);
-            if info.kind == Kind::Dir && (!policy.one_file_system || info.dev == here.info.dev) {
-                if let Ok(inner) = here.enter(name, here.node.below(name), always, &filter) {
-                    if !(always && inner.is_own_ancestor()) {
-                        stack.push(inner);
-                    }
-                }
+            if info.kind == Kind::Dir
+                && (!policy.one_file_system || info.dev == here.info.dev)
+                && let Ok(inner) = here.enter(name, here.node.below(name), always, &filter)
+                && !(always && inner.is_own_ancestor())
+            {
+                stack.push(inner);
             }
         }
     }

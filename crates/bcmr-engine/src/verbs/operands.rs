@@ -239,11 +239,11 @@ pub(crate) fn guard_nesting(operand: &Operand, verb: &'static str) -> Result<()>
     let fail = |e| Error::os("stat", place.node.path(), e);
     let mut here = place.dir.try_clone().map_err(fail)?;
     let mut id = here.info().map_err(fail)?.id();
-    if let (Source::Whole(_), Dest::Whole(_)) = (&operand.source, &operand.dest) {
-        if id == info.id() {
-            let note = "source and destination are the same directory";
-            return Err(Error::ours(Code::Refused, verb, &operand.path, note));
-        }
+    if let (Source::Whole(_), Dest::Whole(_)) = (&operand.source, &operand.dest)
+        && id == info.id()
+    {
+        let note = "source and destination are the same directory";
+        return Err(Error::ours(Code::Refused, verb, &operand.path, note));
     }
     loop {
         if id == info.id() {
