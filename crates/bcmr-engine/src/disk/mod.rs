@@ -56,7 +56,7 @@ pub(crate) enum Place {
     /// A stage's, renamed in the end.
     Stage(NameBuf),
     /// The file that is already there is written into.
-    InPlace,
+    There,
 }
 
 /// What a new thing is made from.
@@ -101,7 +101,7 @@ impl<D: Disk> Job<'_, D> {
     pub(crate) fn name_now(&self) -> Name<'_> {
         match &self.place {
             Place::Stage(stage) => stage.as_name(),
-            Place::Final | Place::InPlace => self.name,
+            Place::Final | Place::There => self.name,
         }
     }
 }

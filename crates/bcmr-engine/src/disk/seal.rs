@@ -103,7 +103,7 @@ fn seal_job(
     };
     // What the new thing shall have. A replaced file that nobody asked to change keeps owner and mode.
     let kept = job.there.filter(|t| t.kind == Kind::File && job.info.kind == Kind::File);
-    let in_place = matches!(job.place, super::Place::InPlace);
+    let in_place = matches!(job.place, super::Place::There);
     let owner = match (p.owner, kept) {
         (true, _) => Some((job.info.uid, job.info.gid)),
         (false, Some(there)) if !in_place => Some((there.uid, there.gid)),

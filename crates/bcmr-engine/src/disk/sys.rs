@@ -183,12 +183,12 @@ impl Disk for Sys {
 
     fn discard(&self, dir: &Dir, job: &mut Job<'_, Sys>) -> io::Result<()> {
         job.file = None;
-        if !job.staged || matches!(job.place, Place::InPlace) {
+        if !job.staged || matches!(job.place, Place::There) {
             return Ok(());
         }
         let name = match &job.place {
             Place::Stage(stage) => stage.as_name(),
-            Place::Final | Place::InPlace => job.name,
+            Place::Final | Place::There => job.name,
         };
         match dir.remove_file(name) {
             Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
@@ -238,7 +238,7 @@ fn remove_tree(dir: &Dir, name: Name<'_>, depth: usize) -> io::Result<()> {
 fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
     let name = job.name_now();
     match &job.body {
-        Body::File(_) if matches!(job.place, Place::InPlace) => {
+        Body::File(_) if matches!(job.place, Place::There) => {
             let file = dir.open_existing(name).map_err(dest("open for writing"))?;
             let info = Info::of(&file).map_err(dest("stat"))?;
             if info.kind == Kind::Dir {
@@ -274,7 +274,7 @@ impl Sys {
             copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };
         let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
         // Into a device or a FIFO bytes go one after the other, holes have no meaning there.
-        let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Place::InPlace);
+        let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Place::There);
         if stream || how.hash {
             let sparse = if stream { Sparse::Never } else { how.sparse };
             let done = tee::copy(&from, &to, sparse, stream, &mut hand.scratch, how.observe)?;
@@ -286,7 +286,7 @@ impl Sys {
                 reflink: how.reflink.into(),
                 sparse: how.sparse.into(),
                 threads: how.threads,
-                preallocate: !matches!(job.place, Place::InPlace),
+                preallocate: !matches!(job.place, Place::There),
             };
             let done = copy::copy_file(&from, &to, &self.rungs, &options, &mut hand.scratch, how.observe)
                 .map_err(tee::fault)?;

@@ -70,9 +70,9 @@ pub(super) fn copy(
     let mut at = 0u64;
     let holey = sparse != Sparse::Never && from.blocks.saturating_mul(512) < from.size;
     let mut ends_in_hole = false;
-    let all = [0..from.size];
+    let all = std::iter::once(0..from.size);
     let extents: Box<dyn Iterator<Item = _>> =
-        if holey { Box::new(Extents::new(from.fd, from.size)) } else { Box::new(all.into_iter()) };
+        if holey { Box::new(Extents::new(from.fd, from.size)) } else { Box::new(all) };
     for extent in extents {
         if extent.start > at {
             update_zeros(&mut hasher, extent.start - at);

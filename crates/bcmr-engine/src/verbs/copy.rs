@@ -125,6 +125,7 @@ pub(crate) struct Run<'a> {
 }
 
 /// What became of one entry that was looked at.
+#[allow(clippy::large_enum_variant)] // lives for one call; a box would be an allocation per file
 enum Prepared<'n> {
     Job(Job<'n, Sys>),
     /// Done, deferred, kept or failed: nothing to land here.
@@ -698,7 +699,7 @@ impl<'a> Run<'a> {
             && is_file
             && there.is_some_and(|t| !matches!(t.kind, Kind::Link | Kind::Dir))
         {
-            Place::InPlace
+            Place::There
         } else {
             let stage = if dst.sole { stage::known(to) } else { stage::random() };
             Place::Stage(stage.ok_or_else(|| {
