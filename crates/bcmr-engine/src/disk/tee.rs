@@ -34,7 +34,7 @@ pub(super) fn fault(failure: copy::Failure) -> Fault {
     Fault::os(side, op, failure.source)
 }
 
-fn cancelled() -> Fault {
+pub(super) fn cancelled() -> Fault {
     Fault::ours(Side::Dest, "copy", Code::Interrupted, "interrupted")
 }
 
@@ -114,6 +114,23 @@ pub(super) fn copy(
         meta::set_length(to.fd, at).map_err(|e: io::Error| Fault::os(Side::Dest, "set length of", e))?;
     }
     Ok(Teed { bytes: at, hash: hasher.finalize() })
+}
+
+/// The hash of a whole file; `go_on` is told of bytes read and says whether to.
+pub(crate) fn hash(file: &OwnedFd, go_on: &dyn Fn(u64) -> bool) -> Result<blake3::Hash, Fault> {
+    let (mut scratch, mut hasher, mut at) = (Scratch::new(), blake3::Hasher::new(), 0);
+    loop {
+        let room = scratch.buffer();
+        let n = read_full(file, at, room).map_err(|e| Fault::os(Side::Source, "read", e))?;
+        if n == 0 {
+            return Ok(hasher.finalize());
+        }
+        update(&mut hasher, room.get(..n).unwrap_or_default());
+        at += n as u64;
+        if !go_on(n as u64) {
+            return Err(cancelled());
+        }
+    }
 }
 
 /// Reads `bytes` of `file` back and compares with what was read from the source.

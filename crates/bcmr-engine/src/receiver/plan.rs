@@ -80,10 +80,14 @@ pub(crate) mod tests {
             sparse: Sparse::Auto,
             verify: Verify::Off,
             durability: Durability::Cache,
+            resume: Resume::Off,
+            checkpoint_bytes: 64 << 20,
+            hashes: false,
             one_file_system: false,
             filter: FilterSpec { rules: vec![], regexes: vec![], gitignore: false },
             dry_run: false,
             jobs: 1,
+            me: 0,
             umask: 0o022,
         }
     }
