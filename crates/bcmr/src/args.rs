@@ -249,7 +249,7 @@ pub struct CheckArgs {
 #[derive(Debug, Args)]
 pub struct Operands {
     /// What is taken, and last where it goes: into DST when it is a directory, else to that very name
-    #[arg(value_name = "PATH", required = true, value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// Every PATH is a source and goes into DIR
     #[arg(short = 't', long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -312,13 +312,13 @@ pub struct KeepArgs {
         value_name = "LIST",
         value_enum,
         value_delimiter = ',',
-        num_args = 0..,
+        num_args = 0..=1,
         require_equals = true,
         default_missing_values = ["mode", "ownership", "timestamps"]
     )]
     pub preserve: Vec<Attr>,
     /// Do not keep what LIST names
-    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', require_equals = true, num_args = 1..)]
+    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', require_equals = true)]
     pub no_preserve: Vec<Attr>,
     /// Recursive, with everything kept, links as links, special files made anew; what cannot be kept is an error
     #[arg(long)]

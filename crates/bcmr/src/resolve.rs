@@ -8,12 +8,13 @@ use crate::args::{
     Attr, CheckArgs, CopyArgs, FilterArgs, HowArgs, JobsArg, KeepArgs, KeepStep, LinkArgs, MoveArgs,
     Operands, OutputArgs, RemoveArgs, RuleArg, SharingArg, Update, UpdateArg, VerifyArg, When,
 };
+use crate::names;
 use bcmr_engine::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, Durability, FilterSpec, Follow, Landing,
     MoveRequest, Preserve, Reflink, RemoveRequest, Rule, Sparse, Strictness, Target, Verify,
 };
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Worker threads unless `-j` says otherwise: more than this has not paid on any machine measured.
 const JOBS_DEFAULT_MAX: usize = 8;
@@ -264,30 +265,20 @@ pub fn check(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
 
 fn operands(o: &Operands) -> Result<(Vec<PathBuf>, Target), Usage> {
     let mut sources = o.paths.clone();
+    let Some(first) = o.paths.first().map(|p| names::quoted(p)) else {
+        return Err(Usage("no source given".into()));
+    };
     if let Some(dir) = &o.target_directory {
         return Ok((sources, Target::Into(dir.clone())));
     }
-    let last = sources.pop();
-    let (Some(last), Some(first)) = (last, sources.first()) else {
-        return Err(Usage(format!("no destination given after {}", quoted(&o.paths))));
+    let Some(last) = sources.pop().filter(|_| !sources.is_empty()) else {
+        return Err(Usage(format!("no destination given after {first}")));
     };
-    if !o.no_target_directory {
-        return Ok((sources, Target::Guess(last)));
+    match (o.no_target_directory, sources.len()) {
+        (false, _) => Ok((sources, Target::Guess(last))),
+        (true, 1) => Ok((sources, Target::Exactly(last))),
+        (true, _) => Err(Usage(format!("with -T there is one source; there are more after {first}"))),
     }
-    match sources.get(1) {
-        None => Ok((sources, Target::Exactly(last))),
-        Some(_) => {
-            Err(Usage(format!("with -T there is one source; there are more after {}", show_path(first))))
-        }
-    }
-}
-
-fn quoted(paths: &[PathBuf]) -> String {
-    paths.first().map(|p| show_path(p)).unwrap_or_default()
-}
-
-fn show_path(path: &Path) -> String {
-    crate::names::quoted(path)
 }
 
 fn names_from(a: &CopyArgs) -> Result<Option<NamesFrom>, Usage> {
@@ -420,7 +411,8 @@ fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) ->
         json: out.json,
         verbose: out.verbose,
         quiet: out.quiet,
-        items: !out.quiet && (out.verbose || out.json || dry_run),
+        // `check` has its differences to tell; what is the same is told to those who ask.
+        items: !out.quiet && (out.verbose || dry_run || (out.json && verb != Verb::Check)),
         dry_run,
         meter,
         color: env.stdout_tty && !env.dumb && !env.no_color,
@@ -510,6 +502,8 @@ mod tests {
     #[test]
     fn refused_arguments() {
         for (line, say) in [
+            ("copy", "no source given"),
+            ("copy -t d", "no source given"),
             ("copy a", "no destination given after 'a'"),
             ("copy -T a b c", "with -T there is one source; there are more after 'a'"),
             ("copy -i -u a b", "-i and --update cannot be combined"),
