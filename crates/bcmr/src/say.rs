@@ -228,6 +228,19 @@ pub fn output_error(e: &io::Error) -> String {
 // ---- items ----
 
 /// One line for `-v` and `-n`.
+/// A file that goes on where a run stopped, or could not.
+pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -> String {
+    let mut line = match (bytes, restarted) {
+        (0, Some(why)) => format!("bcmr: {} starts over: {why}", quoted(dst)),
+        (_, Some(why)) => format!("bcmr: {} goes on at {}: {why}", quoted(dst), size(bytes)),
+        (_, None) => format!("bcmr: {} goes on at {}", quoted(dst), size(bytes)),
+    };
+    if repaired > 0 {
+        line.push_str(&format!("; {repaired} damaged blocks were copied again"));
+    }
+    line
+}
+
 pub fn item(dry_run: bool, action: Action, src: &Path, dst: &Path) -> String {
     let would = if dry_run { "would " } else { "" };
     let named = if dst.as_os_str().is_empty() { src } else { dst };
