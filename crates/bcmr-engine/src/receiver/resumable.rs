@@ -27,6 +27,10 @@ const PIECE_BYTES: usize = 256 << 10;
 /// looked at cannot change again without its ctime changing.
 const CLOCK_TICK: Duration = Duration::from_millis(20);
 
+/// How long a session that somebody has locked is waited for: 1 s in all.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
 /// What is wanted.
 pub(crate) struct Want<'a> {
     pub(crate) name: Name<'a>,
@@ -217,8 +221,9 @@ fn open_session<D: Disk>(
     name: Name<'_>,
 ) -> Result<(D::File, Found), Fault> {
     let fail = dest("open session of");
-    // Twice, should the one who had it finish and remove it between our opening and our lock.
-    for _ in 0..8 {
+    let mut patience = LOCK_TRIES;
+    // Again, should the one who had it finish and remove it between our opening and our lock.
+    for _ in 0..LOCK_TRIES + 8 {
         let opened = match disk.open_file(dir, name) {
             Err(e) if matches!(Code::of(&e), Code::Link | Code::InTheWay) => {
                 disk.remove_tree(dir, name).map_err(&fail)?;
@@ -234,6 +239,12 @@ fn open_session<D: Disk>(
             },
         };
         if disk.lock_file(&file) == Lock::Busy {
+            if patience > 0 {
+                // A killed run may still be on its way out.
+                patience -= 1;
+                std::thread::sleep(LOCK_PAUSE);
+                continue;
+            }
             let note = "another copy to this name is under way";
             return Err(Fault::ours(Side::Dest, "resume", Code::Refused, note));
         }
