@@ -1,5 +1,41 @@
-//! Development commands: `cargo xtask <command>`.
+//! Development commands: `cargo xtask <command>`. Each is a module; this file only finds it.
+//!
+//! None of this reaches a user's machine, so it may stop with a panic and use `std::fs`.
+
+mod bench;
+mod ci;
+mod man;
+mod sh;
+mod tidy;
+mod torture;
+
+const USAGE: &str = "\
+cargo xtask ci [STEP...]          fmt tidy clippy doc deny test; all of them when none is named
+cargo xtask tidy                  the walls between the crates, and what every file must have
+cargo xtask bench local [OPTION]  local copy and remove against cp, rm, rsync (--help)
+cargo xtask bench memory [OPTION] peak memory at a million files
+cargo xtask torture [NAME...]     the fault judges: inject race perm space kill tree (--help)
+cargo xtask man DIR               man pages, from the argument definitions";
+
 fn main() {
-    eprintln!("no command yet");
-    std::process::exit(2);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match words.split_first() {
+        Some((&"ci", rest)) => ci::run(rest),
+        Some((&"tidy", _)) => tidy::run(),
+        Some((&"bench", rest)) => bench::run(rest),
+        Some((&"torture", rest)) => torture::run(rest),
+        Some((&"man", rest)) => man::run(rest),
+        // Not for people: the measured child of `bench`.
+        Some((&bench::measure::HELPER, rest)) => bench::measure::helper(rest),
+        Some((&("help" | "--help" | "-h"), _)) => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(format!("usage:\n{USAGE}").into()),
+    };
+    if let Err(problem) = done {
+        eprintln!("xtask: {problem}");
+        std::process::exit(1);
+    }
 }

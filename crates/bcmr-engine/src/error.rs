@@ -45,6 +45,8 @@ pub enum Code {
     Usage = 17,
     /// Any other errno.
     Io = 18,
+    /// Somebody asked to stop before this was done.
+    Interrupted = 19,
 }
 
 impl Code {
@@ -88,6 +90,7 @@ impl Code {
             Code::MetadataLost => "metadata-lost",
             Code::Usage => "usage",
             Code::Io => "io",
+            Code::Interrupted => "interrupted",
         }
     }
 }

@@ -5,9 +5,15 @@
 //! codes: what a person typed arrives as [`policy`], what happened leaves as [`event`].
 #![forbid(unsafe_code)]
 
+mod disk;
 pub mod error;
 pub mod event;
+mod node;
 pub mod policy;
+mod pool;
+mod receiver;
+mod sender;
+mod tally;
 pub mod verbs;
 
-pub use verbs::{check, copy, move_, remove};
+pub use verbs::{Unfinished, check, copy, measure, move_, remove, sessions};

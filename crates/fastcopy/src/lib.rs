@@ -6,6 +6,8 @@
 
 pub mod copy;
 pub mod copy_file_range;
+pub mod dir;
+pub mod meta;
 pub mod path;
 pub mod read_write;
 pub mod reflink;
@@ -13,6 +15,8 @@ pub mod rungs;
 pub mod scratch;
 pub mod sparse;
 pub mod splice;
+pub mod sync;
+pub mod xattr;
 
 pub use copy::{
     Copied, Dest, Failure, Observe, Options, Reflink, Side, Source, Sparse, copy_file, copy_range,

@@ -1,22 +1,19 @@
 //! The verbs. Only these see both halves.
 
-use crate::error::Error;
-use crate::event::{Summary, Watch};
-use crate::policy::{CheckRequest, CopyRequest, MoveRequest, RemoveRequest};
+mod check;
+mod copy;
+mod ledger;
+mod measure;
+mod move_;
+mod operands;
+mod remove;
+mod sessions;
+mod survey;
+mod tree;
 
-/// Copies. `Err` only when nothing could be begun; everything later is counted in the [`Summary`].
-pub fn copy(_request: CopyRequest, _watch: Watch<'_>) -> Result<Summary, Error> {
-    Ok(Summary::default())
-}
-/// Moves.
-pub fn move_(_request: MoveRequest, _watch: Watch<'_>) -> Result<Summary, Error> {
-    Ok(Summary::default())
-}
-/// Removes.
-pub fn remove(_request: RemoveRequest, _watch: Watch<'_>) -> Result<Summary, Error> {
-    Ok(Summary::default())
-}
-/// Says what a copy would change.
-pub fn check(_request: CheckRequest, _watch: Watch<'_>) -> Result<Summary, Error> {
-    Ok(Summary::default())
-}
+pub use check::check;
+pub use copy::copy;
+pub use measure::measure;
+pub use move_::move_;
+pub use remove::remove;
+pub use sessions::{Unfinished, sessions};

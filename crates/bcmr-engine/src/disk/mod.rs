@@ -1,0 +1,224 @@
+//! The seam under landing: the phases of a batch, over slices of jobs.
+//!
+//! Must not decide anything: what is wanted stands in the jobs. Implementations: [`sys::Sys`], loops of system calls,
+//! the reference. Loops run here, decisions are made above.
+
+pub(crate) mod seal;
+pub(crate) mod sys;
+pub(crate) mod tee;
+
+use crate::error::{Code, Error};
+use crate::policy::{Preserve, Reflink, Sparse, Strictness, Verify};
+use fastcopy::Rung;
+use fastcopy::dir::{Dir, Lock, Name, NameBuf};
+use fastcopy::meta::Info;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// Which of the two paths of a job an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Source,
+    Dest,
+}
+
+/// What went wrong in a phase, without a path: the path is made only when it is told.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) side: Side,
+    pub(crate) op: &'static str,
+    pub(crate) code: Code,
+    pub(crate) note: Option<&'static str>,
+    pub(crate) source: Option<io::Error>,
+}
+
+impl Fault {
+    pub(crate) fn os(side: Side, op: &'static str, e: io::Error) -> Fault {
+        Fault { side, op, code: Code::of(&e), note: None, source: Some(e) }
+    }
+    pub(crate) fn ours(side: Side, op: &'static str, code: Code, note: &'static str) -> Fault {
+        Fault { side, op, code, note: Some(note), source: None }
+    }
+    pub(crate) fn told(self, src: impl FnOnce() -> PathBuf, dst: impl FnOnce() -> PathBuf) -> Error {
+        let path = if self.side == Side::Source { src() } else { dst() };
+        let note = self.note.map(str::to_owned);
+        Error { code: self.code, op: self.op, path, other: None, note, source: self.source }
+    }
+}
+
+/// Who has the bytes.
+pub(crate) trait Bytes: Sync {
+    /// Reads until `room` is full or the source ends.
+    fn read_at(&self, at: u64, room: &mut [u8]) -> io::Result<usize>;
+    /// What the source is now.
+    fn info(&self) -> io::Result<Info>;
+    /// The file itself, where the kernel may copy from it.
+    fn file(&self) -> Option<&OwnedFd>;
+}
+
+/// Under which name the new thing is made.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// Its own: the directory has no name yet, so nobody sees it.
+    Final,
+    /// A stage's, renamed in the end.
+    Stage(NameBuf),
+    /// The file that is already there is written into.
+    There,
+}
+
+/// What a new thing is made from.
+pub(crate) enum Body<'a, D: Disk> {
+    /// An open file.
+    File(OwnedFd),
+    /// A symbolic link's target.
+    Link(CString),
+    /// Nothing: its mode and device number say it all.
+    Special,
+    /// A second name for something that landed before.
+    HardLink(&'a D::Dir, Name<'a>),
+}
+
+/// One thing to land. Phases pass over jobs that have a fault.
+pub(crate) struct Job<'a, D: Disk> {
+    pub(crate) name: Name<'a>,
+    pub(crate) place: Place,
+    /// The source's, as of before it was read.
+    pub(crate) info: Info,
+    /// What is replaced.
+    pub(crate) there: Option<Info>,
+    /// Nothing may be replaced, also if it appeared meanwhile.
+    pub(crate) only_new: bool,
+    pub(crate) body: Body<'a, D>,
+    /// The directory the source is in, for attributes of what is not opened.
+    pub(crate) source: (&'a Dir, Name<'a>),
+    /// The new file, once staged.
+    pub(crate) file: Option<D::File>,
+    /// Made, but not yet under its name.
+    pub(crate) staged: bool,
+    /// The file that is there is kept up to this many bytes, and the rest is added.
+    pub(crate) append: Option<u64>,
+    pub(crate) bytes: u64,
+    pub(crate) rung: Option<Rung>,
+    pub(crate) hash: Option<blake3::Hash>,
+    pub(crate) fault: Option<Fault>,
+    /// Metadata that was asked for and could not be kept.
+    pub(crate) lost: Vec<Fault>,
+}
+
+impl<D: Disk> Job<'_, D> {
+    /// Its name as of now.
+    pub(crate) fn name_now(&self) -> Name<'_> {
+        match &self.place {
+            Place::Stage(stage) => stage.as_name(),
+            Place::Final | Place::There => self.name,
+        }
+    }
+}
+
+/// How files are filled.
+pub(crate) struct Fill<'a> {
+    pub(crate) reflink: Reflink,
+    pub(crate) sparse: Sparse,
+    pub(crate) verify: Verify,
+    /// Somebody reads the hash.
+    pub(crate) hash: bool,
+    /// Threads for one large file.
+    pub(crate) threads: usize,
+    /// The device the directory is on.
+    pub(crate) dev: u64,
+    /// Told of every stretch of bytes; `false` means stop.
+    pub(crate) observe: &'a (dyn Fn(u64) -> bool + Sync),
+}
+
+/// What is kept of the metadata, and where it lands.
+#[derive(Clone, Copy)]
+pub(crate) struct Keep {
+    pub(crate) preserve: Preserve,
+    pub(crate) strictness: Strictness,
+    pub(crate) umask: u32,
+    /// The directory has a default ACL, which new things inherit.
+    pub(crate) default_acl: bool,
+}
+
+/// What the receiver needs of a disk.
+pub(crate) trait Disk: Sync + Sized {
+    /// A directory that things land in.
+    type Dir: Send + Sync;
+    /// A file being written.
+    type File: Send + Sync;
+    /// What each worker keeps for itself: buffers.
+    type Hand: Send;
+    fn hand(&self) -> Self::Hand;
+
+    // Directories, one at a time: there are few of them.
+    fn look(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Info>>;
+    fn info(&self, dir: &Self::Dir) -> io::Result<Info>;
+    fn open_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Self::Dir>;
+    fn make_dir(&self, dir: &Self::Dir, name: Name<'_>, mode: u32) -> io::Result<()>;
+    fn lock(&self, dir: &Self::Dir) -> Lock;
+    fn has_default_acl(&self, dir: &Self::Dir) -> bool;
+    fn remove_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
+    /// Removes every entry that `litter` recognises as left by a dead run.
+    fn sweep(&self, dir: &Self::Dir, litter: &dyn Fn(Name<'_>) -> bool) -> io::Result<()>;
+    /// Gives a directory its name; EEXIST when the name is taken.
+    fn publish_dir(&self, dir: &Self::Dir, stage: Name<'_>, name: Name<'_>) -> io::Result<()>;
+    fn seal_dir(
+        &self,
+        hand: &mut Self::Hand,
+        dir: &Self::Dir,
+        src: &Dir,
+        info: &Info,
+        keep: &Keep,
+    ) -> Vec<Fault>;
+    /// Removes what a dead run left under a name only it could have used.
+    fn remove_tree(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
+    /// Moves what is in `from` into `to`, replacing files and merging directories.
+    fn merge_into(&self, from: &Self::Dir, to: &Self::Dir) -> io::Result<()>;
+
+    // The phases.
+    /// Makes every job's file, link or special under the name it has now.
+    fn stage(&self, dir: &Self::Dir, jobs: &mut [Job<'_, Self>], keep: &Keep);
+    /// Fills files with their content; notices a source that changed meanwhile.
+    fn fill(&self, hand: &mut Self::Hand, jobs: &mut [Job<'_, Self>], how: &Fill<'_>);
+    /// Reads back what landed and compares.
+    fn verify(&self, hand: &mut Self::Hand, jobs: &mut [Job<'_, Self>], how: &Fill<'_>);
+    /// Owner, attributes, mode, times, in the one order that works.
+    fn seal(&self, hand: &mut Self::Hand, dir: &Self::Dir, jobs: &mut [Job<'_, Self>], keep: &Keep);
+    /// Contents onto the medium, one file at a time.
+    fn sync(&self, jobs: &mut [Job<'_, Self>]);
+    /// The final names.
+    fn commit(&self, dir: &Self::Dir, jobs: &mut [Job<'_, Self>]);
+    /// Takes back what a job with a fault has made.
+    fn discard(&self, dir: &Self::Dir, job: &mut Job<'_, Self>) -> io::Result<()>;
+    /// Names onto the medium.
+    fn sync_dir(&self, dir: &Self::Dir) -> io::Result<()>;
+    /// Everything of a file system onto the medium.
+    fn sync_all(&self, dir: &Self::Dir) -> io::Result<()>;
+
+    // One large file, piece by piece: what a resumable copy is made of.
+    /// A new file, for reading and writing.
+    fn create_file(&self, dir: &Self::Dir, name: Name<'_>, mode: u32) -> io::Result<Self::File>;
+    /// An existing file, for reading and writing, through no link; `None` when there is none.
+    fn open_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Self::File>>;
+    fn file_info(&self, file: &Self::File) -> io::Result<Info>;
+    fn lock_file(&self, file: &Self::File) -> Lock;
+    /// Reads until `room` is full or the file ends.
+    fn read_at(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
+    fn write_at(&self, file: &Self::File, at: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Copies a range without hashing it; how many bytes there were.
+    fn copy_range(&self, from: &OwnedFd, to: &Self::File, at: u64, bytes: u64) -> io::Result<u64>;
+    fn set_len(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
+    /// Room for so many bytes without showing them in the length; a file system that cannot says nothing.
+    fn reserve(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
+    /// Contents onto the medium.
+    fn sync_data(&self, file: &Self::File) -> io::Result<()>;
+    /// Contents and metadata onto the medium.
+    fn sync_file(&self, file: &Self::File) -> io::Result<()>;
+    /// Starts writing a range out, and lets go of what is on the medium before it. A hint.
+    fn write_behind(&self, file: &Self::File, at: u64, bytes: u64);
+    /// Absence is no error.
+    fn remove_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
+}

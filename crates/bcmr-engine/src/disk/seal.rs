@@ -1,0 +1,285 @@
+//! Owner, attributes, mode and times, in the one order that works. Must not know where a file's bytes came from.
+//!
+//! The order and its reasons: owner first, because chown clears setuid, setgid and capabilities; attributes next,
+//! while the owner may still write; then the mode, because a read-only file takes no attributes from its owner; times
+//! last, because everything before changes them. Bits that lend the owner's rights (setuid, setgid) are set only on a
+//! file that has the owner they were meant for.
+
+use super::sys::Sys;
+use super::{Body, Fault, Job, Keep, Side};
+use crate::error::Code;
+use crate::policy::Strictness;
+use fastcopy::dir::{Dir, Name};
+use fastcopy::meta::{self, Info, Kind};
+use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::AsFd;
+
+const LEND: u32 = 0o6000;
+
+/// What is sealed: by handle, or by name where nothing is ever opened.
+#[derive(Clone, Copy)]
+enum Thing<'a> {
+    Open(std::os::fd::BorrowedFd<'a>),
+    Named(&'a Dir, Name<'a>),
+}
+
+impl Thing<'_> {
+    fn info(self) -> io::Result<Info> {
+        match self {
+            Thing::Open(fd) => Info::of(fd),
+            Thing::Named(dir, name) => dir.stat(name),
+        }
+    }
+    fn set_owner(self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        match self {
+            Thing::Open(fd) => meta::set_owner(fd, uid, gid),
+            Thing::Named(dir, name) => meta::set_owner_at(dir, name, uid, gid),
+        }
+    }
+    fn set_mode(self, mode: u32) -> io::Result<()> {
+        match self {
+            Thing::Open(fd) => meta::set_mode(fd, mode),
+            Thing::Named(dir, name) => meta::set_mode_at(dir, name, mode),
+        }
+    }
+}
+
+impl<'a> Thing<'a> {
+    fn of(self) -> Of<'a> {
+        match self {
+            Thing::Open(fd) => Of::Handle(fd),
+            Thing::Named(dir, name) => Of::At(dir, name),
+        }
+    }
+}
+
+/// The mode a new thing is born with, before the umask: never more open than what it will have in the end.
+pub(super) fn birth_mode(job: &Job<'_, Sys>, keep: &Keep) -> u32 {
+    let wanted = match (&job.there, keep.preserve.mode) {
+        (_, true) => job.info.mode,
+        // A file that is replaced keeps its mode, as when cp writes into it.
+        (Some(there), false) if there.kind == Kind::File => there.mode,
+        (_, false) => job.info.mode,
+    } & 0o777;
+    // The owner may change: until then, nobody else. And its owner must be able to give it attributes.
+    let private = keep.preserve.owner || job.there.is_some();
+    if private {
+        (wanted & 0o700) | 0o200
+    } else if keep.preserve.xattr {
+        wanted | 0o200
+    } else {
+        wanted
+    }
+}
+
+/// Seals one job.
+pub(super) fn job(buffer: &mut XattrBuffer, dir: &Dir, job: &mut Job<'_, Sys>, keep: &Keep) {
+    let mut lost = std::mem::take(&mut job.lost);
+    let sealed = seal_job(buffer, dir, job, keep, &mut lost);
+    job.lost = lost;
+    if let Err(fault) = sealed {
+        job.fault = Some(fault);
+    }
+}
+
+fn seal_job(
+    buffer: &mut XattrBuffer,
+    dir: &Dir,
+    job: &Job<'_, Sys>,
+    keep: &Keep,
+    lost: &mut Vec<Fault>,
+) -> Result<(), Fault> {
+    let p = &keep.preserve;
+    let thing = match (&job.file, &job.body) {
+        (Some(fd), _) => Thing::Open(fd.as_fd()),
+        (None, Body::HardLink(..)) => return Ok(()),
+        (None, _) => Thing::Named(dir, job.name_now()),
+    };
+    let of_source = match &job.body {
+        Body::File(fd) => Of::Handle(fd.as_fd()),
+        _ => Of::At(job.source.0, job.source.1),
+    };
+    // What the new thing shall have. A replaced file that nobody asked to change keeps owner and mode.
+    let kept = job.there.filter(|t| t.kind == Kind::File && job.info.kind == Kind::File);
+    let in_place = matches!(job.place, super::Place::There);
+    let owner = match (p.owner, kept) {
+        (true, _) => Some((job.info.uid, job.info.gid)),
+        (false, Some(there)) if !in_place => Some((there.uid, there.gid)),
+        _ => None,
+    };
+    let mode = match (p.mode, kept) {
+        (true, _) => Some(job.info.mode),
+        (false, Some(there)) if !in_place => Some(there.mode & 0o777),
+        _ => None,
+    };
+    let told = p.owner || keep.strictness == Strictness::Archive;
+    apply(buffer, thing, of_source, job.info.kind, owner, mode, told, keep, lost)?;
+    if p.times {
+        let set = match thing {
+            Thing::Open(fd) => meta::set_times(fd, job.info.atime, job.info.mtime),
+            Thing::Named(d, n) => meta::set_times_at(d, n, job.info.atime, job.info.mtime),
+        };
+        if let Err(e) = set {
+            lost.push(loss("set times of", e));
+        }
+    }
+    Ok(())
+}
+
+/// Seals a directory after all that is in it. `own_mode` is what an unpreserved directory gets.
+pub(super) fn dir(buffer: &mut XattrBuffer, dst: &Dir, src: &Dir, info: &Info, keep: &Keep) -> Vec<Fault> {
+    let p = &keep.preserve;
+    let mut lost = Vec::new();
+    let owner = p.owner.then_some((info.uid, info.gid));
+    // Without -p: the source's bits under the umask, like cp; setgid that came with the parent stays.
+    let mode = if p.mode { info.mode } else { info.mode & 0o777 & !keep.umask };
+    let thing = Thing::Open(dst.as_fd());
+    let source = Of::Handle(src.as_fd());
+    if let Err(fault) = apply(buffer, thing, source, Kind::Dir, owner, Some(mode), p.owner, keep, &mut lost) {
+        lost.push(fault);
+    }
+    if p.times
+        && let Err(e) = meta::set_times(dst, info.atime, info.mtime)
+    {
+        lost.push(loss("set times of", e));
+    }
+    lost
+}
+
+fn loss(op: &'static str, e: io::Error) -> Fault {
+    Fault { code: Code::MetadataLost, ..Fault::os(Side::Dest, op, e) }
+}
+
+#[allow(clippy::too_many_arguments)] // one list of steps, used by two
+fn apply(
+    buffer: &mut XattrBuffer,
+    thing: Thing<'_>,
+    source: Of<'_>,
+    kind: Kind,
+    owner: Option<(u32, u32)>,
+    mode: Option<u32>,
+    owner_told: bool,
+    keep: &Keep,
+    lost: &mut Vec<Fault>,
+) -> Result<(), Fault> {
+    let p = &keep.preserve;
+    // Without anything to keep there is nothing to ask for: the kernel gave it owner and mode at birth.
+    if owner.is_none() && mode.is_none() && !p.xattr && !p.acl {
+        return Ok(());
+    }
+    let born = thing.info().map_err(|e| Fault::os(Side::Dest, "stat", e))?;
+    let mut owned = true;
+    if let Some((uid, gid)) = owner
+        && (born.uid, born.gid) != (uid, gid)
+    {
+        owned = set_owner(thing, &born, uid, gid, owner_told, keep, lost);
+    }
+    // A hole in the ice: attributes of a link other than these two families cannot exist, ACLs on links neither.
+    let acl = p.acl && kind != Kind::Link;
+    let wanted = |name: &CStr| {
+        if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { p.xattr }
+    };
+    let mut had_acl = false;
+    // A directory may have been there before; anything may have inherited an ACL.
+    let foreign = kind == Kind::Dir || keep.default_acl;
+    let mut had: Vec<CString> = Vec::new();
+    if p.xattr || acl {
+        let mut failed = None;
+        let copied = xattr::read(source, buffer, wanted, |name, value| {
+            had_acl |= name == ACL_ACCESS;
+            if foreign {
+                had.push(name.to_owned());
+            }
+            if let Err(e) = xattr::set(thing.of(), name, value) {
+                failed.get_or_insert(e);
+            }
+            Ok(())
+        });
+        if let Some(e) = failed {
+            lost.push(loss("set attributes of", e));
+        }
+        match copied {
+            Ok(()) if foreign => {
+                let all = p.xattr && keep.strictness == Strictness::Archive;
+                if let Err(e) = remove_foreign(thing.of(), buffer, &had, acl, all) {
+                    lost.push(loss("remove attributes of", e));
+                }
+            }
+            Ok(()) => {}
+            Err(e) => lost.push(Fault { side: Side::Source, ..loss("read attributes of", e) }),
+        }
+    }
+    if let Some(mode) = mode.filter(|_| kind != Kind::Link) {
+        let lend = mode & LEND;
+        let mode = if owned { mode } else { mode & !LEND };
+        if !owned && lend != 0 && kind == Kind::File {
+            let note = "setuid and setgid left out, because the owner could not be set";
+            lost.push(Fault::ours(Side::Dest, "set mode of", Code::MetadataLost, note));
+        }
+        // A directory's inherited setgid stays when the mode is not kept.
+        let inherited = if kind == Kind::Dir && !p.mode { born.mode & 0o2000 } else { 0 };
+        let mode = mode | inherited;
+        // chown may have cleared bits since `born`; an ACL may have set others. Only a plain birth is trusted.
+        let untouched = owner.is_none_or(|o| o == (born.uid, born.gid)) && !had_acl && !keep.default_acl;
+        if !(untouched && born.mode == mode)
+            && let Err(e) = thing.set_mode(mode)
+        {
+            lost.push(loss("set mode of", e));
+        }
+    }
+    Ok(())
+}
+
+/// Removes what came from the directory above or was there before, and not from the source: ACLs (`acl`), and where
+/// source and copy are to be alike in everything (`all`) a person's own attributes. What the system puts on files
+/// (labels) stays.
+fn remove_foreign(
+    of: Of<'_>,
+    buffer: &mut XattrBuffer,
+    had: &[CString],
+    acl: bool,
+    all: bool,
+) -> io::Result<()> {
+    let wanted = |name: &CStr| {
+        let own = || [&b"user."[..], b"trusted."].iter().any(|f| name.to_bytes().starts_with(f));
+        if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { all && own() }
+    };
+    let mut foreign: Vec<CString> = Vec::new();
+    xattr::read(of, buffer, wanted, |name, _| {
+        if !had.iter().any(|h| h.as_c_str() == name) {
+            foreign.push(name.to_owned());
+        }
+        Ok(())
+    })?;
+    foreign.iter().try_for_each(|name| xattr::remove(of, name))
+}
+
+/// Whether the owner is now the one that was wanted.
+fn set_owner(
+    thing: Thing<'_>,
+    born: &Info,
+    uid: u32,
+    gid: u32,
+    told: bool,
+    keep: &Keep,
+    lost: &mut Vec<Fault>,
+) -> bool {
+    let Err(e) = thing.set_owner(Some(uid), Some(gid)) else { return true };
+    // Only root gives files away, but a group one is in may be set.
+    let group = gid == born.gid || thing.set_owner(None, Some(gid)).is_ok();
+    let not_allowed = Code::of(&e) == Code::Denied;
+    // cp says nothing when a user cannot keep a foreign owner; an archive does.
+    if told && !(not_allowed && keep.strictness == Strictness::LikeCp) {
+        lost.push(loss("set owner of", e));
+    }
+    group && uid == born.uid
+}
+
+/// Whether a directory hands an ACL down to what is made in it.
+pub(super) fn has_default_acl(dir: &Dir) -> bool {
+    let mut value = Vec::new();
+    // Cannot be told: assume that it does, which costs a system call per file and loses nothing.
+    xattr::get(Of::Handle(dir.as_fd()), ACL_DEFAULT, &mut value).map_or(true, |v| v.is_some())
+}

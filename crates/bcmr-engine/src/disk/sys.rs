@@ -1,0 +1,426 @@
+//! The reference disk: loops of system calls through `fastcopy`.
+//!
+//! Must not decide anything; see [`super::Disk`].
+
+use super::{Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee};
+use crate::error::Code;
+use crate::policy::{Sparse, Verify};
+use fastcopy::copy;
+use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{self, Info, Kind};
+use fastcopy::read_write;
+use fastcopy::xattr::XattrBuffer;
+use fastcopy::{Rung, Rungs, Scratch, sync};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Directories nested deeper than this in what a dead run left are not taken away by recursion any more.
+const LITTER_DEPTH_MAX: usize = 200;
+
+/// The kernel's file systems.
+pub(crate) struct Sys {
+    rungs: Rungs,
+}
+
+impl Sys {
+    pub(crate) fn new() -> Sys {
+        Sys { rungs: Rungs::new() }
+    }
+}
+
+/// A worker's buffers.
+pub(crate) struct Hand {
+    pub(super) scratch: Scratch,
+    pub(super) xattr: XattrBuffer,
+}
+
+fn dest(op: &'static str) -> impl Fn(io::Error) -> Fault {
+    move |e| Fault::os(Side::Dest, op, e)
+}
+
+impl Disk for Sys {
+    type Dir = Dir;
+    type File = OwnedFd;
+    type Hand = Hand;
+
+    fn hand(&self) -> Hand {
+        Hand { scratch: Scratch::new(), xattr: XattrBuffer::default() }
+    }
+
+    fn look(&self, dir: &Dir, name: Name<'_>) -> io::Result<Option<Info>> {
+        dir.look(name)
+    }
+
+    fn info(&self, dir: &Dir) -> io::Result<Info> {
+        dir.info()
+    }
+
+    fn open_dir(&self, dir: &Dir, name: Name<'_>) -> io::Result<Dir> {
+        dir.open_dir(name)
+    }
+
+    fn make_dir(&self, dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<()> {
+        dir.make_dir(name, mode)
+    }
+
+    fn lock(&self, dir: &Dir) -> Lock {
+        dir.try_lock()
+    }
+
+    fn has_default_acl(&self, dir: &Dir) -> bool {
+        seal::has_default_acl(dir)
+    }
+
+    fn publish_dir(&self, dir: &Dir, stage: Name<'_>, name: Name<'_>) -> io::Result<()> {
+        dir.rename_new(stage, dir, name)
+    }
+
+    fn seal_dir(&self, hand: &mut Hand, dir: &Dir, src: &Dir, info: &Info, keep: &Keep) -> Vec<Fault> {
+        seal::dir(&mut hand.xattr, dir, src, info, keep)
+    }
+
+    fn remove_tree(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
+        remove_tree(dir, name, 0)
+    }
+
+    fn merge_into(&self, from: &Dir, to: &Dir) -> io::Result<()> {
+        let from = from.reopen()?;
+        for (name, kind) in names(&from)? {
+            let name = name.as_name();
+            match from.rename_new(name, to, name) {
+                Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
+                    let is_dir = match kind {
+                        Some(kind) => kind == Kind::Dir,
+                        None => from.stat(name)?.kind == Kind::Dir,
+                    };
+                    if is_dir {
+                        self.merge_into(&from.open_dir(name)?, &to.open_dir(name)?)?;
+                        from.remove_dir(name)?;
+                    } else {
+                        from.rename(name, to, name)?;
+                    }
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_dir(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
+        dir.remove_dir(name)
+    }
+
+    fn sweep(&self, dir: &Dir, litter: &dyn Fn(Name<'_>) -> bool) -> io::Result<()> {
+        for (name, _) in names(&dir.reopen()?)?.iter().filter(|(n, _)| litter(n.as_name())) {
+            remove_tree(dir, name.as_name(), 0)?;
+        }
+        Ok(())
+    }
+
+    fn stage(&self, dir: &Dir, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            let mode = seal::birth_mode(job, keep);
+            if let Err(fault) = stage(dir, job, mode) {
+                job.fault = Some(fault);
+            }
+        }
+    }
+
+    fn fill(&self, hand: &mut Hand, jobs: &mut [Job<'_, Sys>], how: &Fill<'_>) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            if let Err(fault) = self.fill_one(hand, job, how) {
+                job.fault = Some(fault);
+            }
+        }
+    }
+
+    fn verify(&self, hand: &mut Hand, jobs: &mut [Job<'_, Sys>], how: &Fill<'_>) {
+        if how.verify == Verify::Off {
+            return;
+        }
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            if let (Some(file), Some(hash)) = (&job.file, &job.hash)
+                && let Err(fault) = tee::read_back(file, job.bytes, hash, how, &mut hand.scratch)
+            {
+                job.fault = Some(fault);
+            }
+        }
+    }
+
+    fn seal(&self, hand: &mut Hand, dir: &Dir, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            seal::job(&mut hand.xattr, dir, job, keep);
+        }
+    }
+
+    fn sync(&self, jobs: &mut [Job<'_, Sys>]) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            if let Some(file) = &job.file
+                && let Err(e) = sync::all(file)
+            {
+                job.fault = Some(Fault::os(Side::Dest, "sync", e));
+            }
+        }
+    }
+
+    fn commit(&self, dir: &Dir, jobs: &mut [Job<'_, Sys>]) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            // Closing tells of no error that matters here: a file system that reports write errors at close (NFS)
+            // does so at fsync too, and that is what `--sync` asks for. So handles are simply dropped.
+            job.file = None;
+            let Place::Stage(stage) = &job.place else { continue };
+            let named = if job.only_new {
+                dir.rename_new(stage.as_name(), dir, job.name)
+            } else {
+                dir.rename(stage.as_name(), dir, job.name)
+            };
+            match named {
+                Ok(()) => job.staged = false,
+                Err(e) => job.fault = Some(Fault::os(Side::Dest, "rename into place", e)),
+            }
+        }
+    }
+
+    fn discard(&self, dir: &Dir, job: &mut Job<'_, Sys>) -> io::Result<()> {
+        job.file = None;
+        if !job.staged || matches!(job.place, Place::There) {
+            return Ok(());
+        }
+        let name = match &job.place {
+            Place::Stage(stage) => stage.as_name(),
+            Place::Final | Place::There => job.name,
+        };
+        match dir.remove_file(name) {
+            Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
+            _ => {
+                job.staged = false;
+                Ok(())
+            }
+        }
+    }
+
+    fn sync_dir(&self, dir: &Dir) -> io::Result<()> {
+        sync::all(dir)
+    }
+
+    fn sync_all(&self, dir: &Dir) -> io::Result<()> {
+        sync::filesystem(dir)
+    }
+
+    fn create_file(&self, dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<OwnedFd> {
+        dir.create_file(name, mode)
+    }
+
+    fn open_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<Option<OwnedFd>> {
+        match dir.open_read_write(name) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn file_info(&self, file: &OwnedFd) -> io::Result<Info> {
+        Info::of(file)
+    }
+
+    fn lock_file(&self, file: &OwnedFd) -> Lock {
+        fastcopy::dir::try_lock(file)
+    }
+
+    fn read_at(&self, file: &OwnedFd, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        read_write::read_full(file, at, room)
+    }
+
+    fn write_at(&self, file: &OwnedFd, at: u64, bytes: &[u8]) -> io::Result<()> {
+        read_write::write_full(file, at, bytes)
+    }
+
+    fn copy_range(&self, from: &OwnedFd, to: &OwnedFd, at: u64, bytes: u64) -> io::Result<u64> {
+        let (from_info, to_info) = (Info::of(from)?, Info::of(to)?);
+        let src = copy::Source {
+            fd: from.as_fd(),
+            dev: from_info.dev,
+            size: from_info.size,
+            blocks: from_info.blocks,
+        };
+        let dst = copy::Dest { fd: to.as_fd(), dev: to_info.dev };
+        let options = copy::Options { threads: 1, preallocate: false, ..copy::Options::AUTO };
+        copy::copy_range(&src, at, &dst, at, bytes, &self.rungs, &options, &mut Scratch::new(), &|_| true)
+            .map(|copied| copied.bytes)
+            .map_err(|failure| failure.source)
+    }
+
+    fn set_len(&self, file: &OwnedFd, bytes: u64) -> io::Result<()> {
+        meta::set_length(file, bytes)
+    }
+
+    fn reserve(&self, file: &OwnedFd, bytes: u64) -> io::Result<()> {
+        match read_write::fallocate_keep_size(file, 0, bytes).map_err(io::Error::from) {
+            Err(e) if Code::of(&e) != Code::NoSpace => Ok(()),
+            other => other,
+        }
+    }
+
+    fn sync_data(&self, file: &OwnedFd) -> io::Result<()> {
+        sync::data(file)
+    }
+
+    fn sync_file(&self, file: &OwnedFd) -> io::Result<()> {
+        sync::all(file)
+    }
+
+    fn write_behind(&self, file: &OwnedFd, at: u64, bytes: u64) {
+        // Hints both: an error here changes nothing that a later sync would not say.
+        let _hint = sync::start_writeback(file, at, bytes).is_ok();
+        let _hint = at == 0 || sync::drop_cache(file, 0, at).is_ok();
+    }
+
+    fn remove_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
+        match dir.remove_file(name) {
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+fn names(dir: &Dir) -> io::Result<Vec<(NameBuf, Option<Kind>)>> {
+    let mut found = Vec::new();
+    dir.list(&mut ListBuffer::new(), |entry| {
+        found.push((entry.name.to_owned(), entry.kind));
+        true
+    })?;
+    Ok(found)
+}
+
+/// What is removed here was made by a run that died, in a directory of this program's naming; still no link is
+/// followed.
+fn remove_tree(dir: &Dir, name: Name<'_>, depth: usize) -> io::Result<()> {
+    match dir.remove_file(name) {
+        Err(e) if matches!(e.raw_os_error(), Some(errno::EISDIR | errno::EPERM)) => {}
+        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => return Ok(()),
+        other => return other,
+    }
+    if depth > LITTER_DEPTH_MAX {
+        return Err(io::Error::from_raw_os_error(errno::ELOOP));
+    }
+    let here = dir.open_dir_readable(name)?;
+    for (inner, _) in names(&here)? {
+        remove_tree(&here, inner.as_name(), depth + 1)?;
+    }
+    dir.remove_dir(name)
+}
+
+fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
+    let name = job.name_now();
+    match &job.body {
+        Body::File(_) if matches!(job.place, Place::There) => {
+            let file = dir.open_existing(name).map_err(dest("open for writing"))?;
+            let info = Info::of(&file).map_err(dest("stat"))?;
+            if info.kind == Kind::Dir {
+                return Err(Fault::ours(Side::Dest, "write into", Code::InTheWay, "it became a directory"));
+            }
+            if info.id() == job.info.id() {
+                let note = "source and destination are the same file";
+                return Err(Fault::ours(Side::Dest, "write into", Code::Refused, note));
+            }
+            if info.kind == Kind::File && job.append.is_none() {
+                meta::set_length(&file, 0).map_err(dest("truncate"))?;
+            }
+            job.file = Some(file);
+        }
+        Body::File(_) => job.file = Some(dir.create_file(name, mode).map_err(dest("create"))?),
+        Body::Link(target) => dir.make_link(target, name).map_err(dest("make symbolic link"))?,
+        Body::Special => {
+            let kind = job.info.kind;
+            dir.make_special(name, kind, mode, job.info.rdev).map_err(dest("make special file"))?;
+        }
+        Body::HardLink(from_dir, from) => {
+            from_dir.hard_link(*from, dir, name).map_err(dest("make hard link"))?;
+        }
+    }
+    job.staged = true;
+    Ok(())
+}
+
+impl Sys {
+    fn fill_one(&self, hand: &mut Hand, job: &mut Job<'_, Sys>, how: &Fill<'_>) -> Result<(), Fault> {
+        let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
+        let from =
+            copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };
+        let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
+        // Into a device or a FIFO bytes go one after the other, holes have no meaning there.
+        let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Place::There);
+        if let Some(start) = job.append {
+            job.bytes = self.append(src, dst, start, job.info.size, how)?;
+            job.hash = if how.hash { Some(tee::hash(src, &|_| (how.observe)(0))?) } else { None };
+            job.rung = Some(Rung::ReadWrite);
+        } else if stream || how.hash {
+            let sparse = if stream { Sparse::Never } else { how.sparse };
+            let done = tee::copy(&from, &to, sparse, stream, &mut hand.scratch, how.observe)?;
+            job.bytes = done.bytes;
+            job.hash = Some(done.hash);
+            job.rung = Some(Rung::ReadWrite);
+        } else {
+            let options = copy::Options {
+                reflink: how.reflink.into(),
+                sparse: how.sparse.into(),
+                threads: how.threads,
+                preallocate: !matches!(job.place, Place::There),
+            };
+            let done = copy::copy_file(&from, &to, &self.rungs, &options, &mut hand.scratch, how.observe)
+                .map_err(tee::fault)?;
+            job.bytes = done.bytes;
+            job.rung = Some(done.rung);
+        }
+        // What was read is one version of the source only if the source did not change meanwhile; ctime cannot be
+        // set back by anybody.
+        let after = Info::of(src).map_err(|e| Fault::os(Side::Source, "stat", e))?;
+        if !job.info.same_content(&after) {
+            let note = "the source changed while it was read";
+            return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+        }
+        if job.bytes != job.info.size && !meta::is_pseudo(src).unwrap_or(false) {
+            let note = "the source ended before its size";
+            return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+        }
+        Ok(())
+    }
+
+    /// Adds what is missing behind `start`. Returns the length of the whole.
+    fn append(
+        &self,
+        src: &OwnedFd,
+        dst: &OwnedFd,
+        start: u64,
+        size: u64,
+        how: &Fill<'_>,
+    ) -> Result<u64, Fault> {
+        const STEP_BYTES: u64 = 8 << 20;
+        let mut at = start;
+        while at < size {
+            let step = STEP_BYTES.min(size - at);
+            let n = self.copy_range(src, dst, at, step).map_err(dest("append to"))?;
+            at += n;
+            if n < step {
+                break;
+            }
+            if !(how.observe)(n) {
+                return Err(tee::cancelled());
+            }
+        }
+        Ok(at)
+    }
+}
+
+impl Bytes for OwnedFd {
+    fn read_at(&self, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        read_write::read_full(self, at, room)
+    }
+    fn info(&self) -> io::Result<Info> {
+        Info::of(self)
+    }
+    fn file(&self) -> Option<&OwnedFd> {
+        Some(self)
+    }
+}

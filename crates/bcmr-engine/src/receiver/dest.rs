@@ -1,0 +1,268 @@
+//! Directories that things land in: made under a stage's name, filled, published with one rename.
+//!
+//! Must not know what is put into them or where it came from. Why so: files in a directory nobody can see need no
+//! stage of their own, so an atomic landing costs one rename per directory instead of one per file
+//! (docs/decisions/0001-atomic-landing.md).
+
+use crate::disk::{Disk, Keep};
+use crate::error::{Code, Error, Result};
+use crate::node::Node;
+use crate::policy::CopyPolicy;
+use crate::receiver::stage;
+use fastcopy::dir::{Lock, Name, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The directory a whole operand lands in; stays open as long as anything may be looked up below it.
+pub(crate) struct Root<D: Disk> {
+    pub(crate) dir: Arc<D::Dir>,
+    pub(crate) node: Arc<Node>,
+}
+
+/// A destination directory, open.
+pub(crate) struct DestDir<D: Disk> {
+    pub(crate) dir: Arc<D::Dir>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) root: Arc<Root<D>>,
+    pub(crate) info: Info,
+    /// Made by this run and nobody else's: no name in it can be taken.
+    pub(crate) fresh: bool,
+    /// Made by this run, maybe with others putting things in at the same time.
+    pub(crate) made: bool,
+    /// We hold its lock: stages with known names in it are ours or stale.
+    pub(crate) sole: bool,
+    /// What it is called until it is published.
+    stage: Option<NameBuf>,
+    /// It got its name.
+    named: AtomicBool,
+    /// It could not get its name because something took it meanwhile; merged in the end.
+    clash: AtomicBool,
+    /// Something half-done in it could not be taken back: it must never get its name.
+    poisoned: AtomicBool,
+    pub(crate) keep: Keep,
+}
+
+fn fail<'a>(
+    op: &'static str,
+    node: &'a Node,
+    name: Option<Name<'a>>,
+) -> impl FnOnce(io::Error) -> Error + 'a {
+    move |e| Error::os(op, name.map_or_else(|| node.path(), |n| node.join(n)), e)
+}
+
+fn keep_for<D: Disk>(disk: &D, dir: &D::Dir, policy: &CopyPolicy) -> Keep {
+    Keep {
+        preserve: policy.preserve,
+        strictness: policy.strictness,
+        umask: policy.umask,
+        default_acl: policy.preserve.acl && disk.has_default_acl(dir),
+    }
+}
+
+impl<D: Disk> DestDir<D> {
+    /// A directory that was there before.
+    pub(crate) fn existing(
+        disk: &D,
+        dir: D::Dir,
+        node: Arc<Node>,
+        root: Option<Arc<Root<D>>>,
+        policy: &CopyPolicy,
+    ) -> Result<DestDir<D>> {
+        let info = disk.info(&dir).map_err(fail("stat", &node, None))?;
+        let sole = disk.lock(&dir) == Lock::Held;
+        let keep = keep_for(disk, &dir, policy);
+        let dir = Arc::new(dir);
+        let root = root.unwrap_or_else(|| Arc::new(Root { dir: dir.clone(), node: node.clone() }));
+        Ok(DestDir {
+            dir,
+            node,
+            root,
+            info,
+            fresh: false,
+            made: false,
+            sole,
+            stage: None,
+            named: AtomicBool::new(false),
+            clash: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            keep,
+        })
+    }
+
+    /// Goes into the directory `name` of this one, making it when it is not there.
+    pub(crate) fn enter(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
+        let there = if self.fresh {
+            None // nobody but us puts anything in here, and no directory has one name twice
+        } else {
+            disk.look(&self.dir, name).map_err(fail("stat", &self.node, Some(name)))?
+        };
+        match there {
+            Some(info) if info.kind == Kind::Dir => self.merge(disk, name, policy),
+            Some(_) => {
+                let note = "cannot overwrite a non-directory with a directory";
+                Err(Error::ours(Code::InTheWay, "make directory", self.node.join(name), note))
+            }
+            None => self.make(disk, name, policy),
+        }
+    }
+
+    fn merge(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
+        let node = self.node.below(name);
+        let dir = disk.open_dir(&self.dir, name).map_err(fail("open directory", &node, None))?;
+        let merged = DestDir::existing(disk, dir, node, Some(self.root.clone()), policy)?;
+        if merged.sole {
+            // What a killed run left here under names that only it could have used. Not being able to look is no
+            // reason to stop: the leftovers are harmless, and met again under their own names.
+            if let Err(e) = disk.sweep(&merged.dir, &stage::is_known)
+                && Code::of(&e) != Code::Denied
+                && e.raw_os_error() != Some(errno::EBADF)
+            {
+                return Err(Error::os("clean up", merged.node.path(), e));
+            }
+        }
+        Ok(merged)
+    }
+
+    fn make(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
+        let node = self.node.below(name);
+        // Without the lock somebody else may be making the same directory: then it is made under its own name, and
+        // files in it are staged one by one.
+        // A directory that holds unfinished files must be where the next run looks for them, so it has no stage either.
+        let staged = self.sole && !policy.resume.has_sessions();
+        let (stage, fresh) = match stage::known(name) {
+            Some(stage) if staged => (Some(stage), true),
+            _ => (None, false),
+        };
+        let born = stage.as_ref().map_or(name, NameBuf::as_name);
+        let made = match disk.make_dir(&self.dir, born, 0o700) {
+            Err(e) if e.raw_os_error() == Some(errno::EEXIST) && stage.is_some() => {
+                // Only the holder of this directory's lock uses this name, and that is us: it is stale.
+                disk.remove_tree(&self.dir, born).and_then(|()| disk.make_dir(&self.dir, born, 0o700))
+            }
+            other => other,
+        };
+        match made {
+            Err(e) if e.raw_os_error() == Some(errno::EEXIST) && stage.is_none() => {
+                return self.merge(disk, name, policy);
+            }
+            other => other.map_err(fail("make directory", &node, None))?,
+        }
+        let opened = disk.open_dir(&self.dir, born).and_then(|dir| disk.info(&dir).map(|info| (dir, info)));
+        let (dir, info) = match opened {
+            Ok(opened) => opened,
+            Err(e) => {
+                // Empty and ours; if even this fails the next run meets it.
+                let kept = disk.remove_dir(&self.dir, born).err();
+                let error = fail("open directory", &node, None)(e);
+                return Err(match kept {
+                    Some(k) => Error { note: Some(format!("and could not be removed again ({k})")), ..error },
+                    None => error,
+                });
+            }
+        };
+        let sole = disk.lock(&dir) == Lock::Held;
+        let keep = keep_for(disk, &dir, policy);
+        Ok(DestDir {
+            dir: Arc::new(dir),
+            node,
+            root: self.root.clone(),
+            info,
+            fresh,
+            made: true,
+            sole,
+            stage,
+            named: AtomicBool::new(false),
+            clash: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            keep,
+        })
+    }
+
+    /// The same directory for another operand; handle and lock are shared.
+    pub(crate) fn share(&self) -> DestDir<D> {
+        DestDir {
+            dir: self.dir.clone(),
+            node: self.node.clone(),
+            root: self.root.clone(),
+            info: self.info,
+            fresh: self.fresh,
+            made: self.made,
+            sole: self.sole,
+            stage: None,
+            named: AtomicBool::new(false),
+            clash: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            keep: self.keep,
+        }
+    }
+
+    /// Whether its files are made under their own names: only as long as it has none itself.
+    pub(crate) fn is_private(&self) -> bool {
+        self.stage.is_some()
+    }
+
+    /// Whether it has its final name.
+    pub(crate) fn has_name(&self) -> bool {
+        self.stage.is_none() || self.named.load(Relaxed)
+    }
+
+    /// Never to be published: something half-done in it could not be taken back.
+    pub(crate) fn poison(&self) {
+        self.poisoned.store(true, Relaxed);
+    }
+
+    /// Gives it its name, in the directory `above`.
+    pub(crate) fn publish(&self, disk: &D, above: &DestDir<D>) -> Result<()> {
+        let (Some(stage), Node::Below(_, name)) = (&self.stage, &*self.node) else { return Ok(()) };
+        if self.poisoned.load(Relaxed) {
+            let note = "left unpublished, because something half-done in it could not be removed";
+            return Err(Error::ours(Code::Io, "publish directory", self.node.path(), note));
+        }
+        match disk.publish_dir(&above.dir, stage.as_name(), name.as_name()) {
+            Ok(()) => {
+                self.named.store(true, Relaxed);
+                Ok(())
+            }
+            Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
+                // Somebody made it meanwhile. What is ours goes in there once it is complete.
+                self.clash.store(true, Relaxed);
+                Ok(())
+            }
+            Err(e) => {
+                let error = fail("publish directory", &self.node, None)(e);
+                self.poison();
+                // Complete, but nameless: taken away, so that nothing is left that nobody asked for.
+                match disk.remove_tree(&above.dir, stage.as_name()) {
+                    Ok(()) => Err(error),
+                    Err(k) => {
+                        Err(Error { note: Some(format!("and could not be removed again ({k})")), ..error })
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether it never got its name.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Relaxed)
+    }
+
+    /// After everything in it is done: where the name was taken meanwhile, what is ours moves in there. Returns the
+    /// directory that has the name now, when it is not this one.
+    pub(crate) fn settle(&self, disk: &D, above: &DestDir<D>) -> Result<Option<D::Dir>> {
+        let (Some(stage), Node::Below(_, name)) = (&self.stage, &*self.node) else { return Ok(None) };
+        if !self.clash.load(Relaxed) {
+            return Ok(None);
+        }
+        let there =
+            disk.open_dir(&above.dir, name.as_name()).map_err(fail("open directory", &self.node, None))?;
+        disk.merge_into(&self.dir, &there)
+            .and_then(|()| disk.remove_dir(&above.dir, stage.as_name()))
+            .map_err(fail("merge into directory", &self.node, None))?;
+        self.named.store(true, Relaxed);
+        Ok(Some(there))
+    }
+}

@@ -1,0 +1,180 @@
+//! Landing a batch: the one place where names appear. A list of phases, not a tree of conditions.
+//!
+//! Must not know where contents come from; what is wanted stands in the jobs, how it is done in the disk.
+
+use crate::disk::{Disk, Fault, Fill, Job, Keep, Place, Side};
+use crate::error::Code;
+use crate::policy::{Durability, Verify};
+use crate::receiver::dest::DestDir;
+use crate::receiver::resumable::{self, Want};
+use fastcopy::dir::{Dir, Name};
+use fastcopy::errno;
+use std::io;
+
+/// From this many files on, one syncfs is cheaper than a flush for each (docs/decisions/0001-atomic-landing.md).
+const SYNC_ALL_JOBS_MIN: usize = 5;
+
+/// Lands `jobs` in `dest`. Every job ends with a fault and nothing left of it, or under its name (in a directory that
+/// has a name or will get one). Returns whether names are owed a sync; `Err` when syncing a few of them failed.
+/// `private`: the directory has no name yet, and what is landed has its own in it.
+pub(crate) fn land<D: Disk>(
+    disk: &D,
+    hand: &mut D::Hand,
+    dest: &DestDir<D>,
+    jobs: &mut [Job<'_, D>],
+    how: &Fill<'_>,
+    durability: Durability,
+    private: bool,
+) -> io::Result<bool> {
+    let medium = durability == Durability::Medium && !private;
+    let dir = &*dest.dir;
+    disk.stage(dir, jobs, &dest.keep);
+    if dest.sole {
+        stage_over_stale(disk, dest, jobs, &dest.keep);
+    }
+    disk.fill(hand, jobs, how);
+    disk.verify(hand, jobs, how);
+    disk.seal(hand, dir, jobs, &dest.keep);
+    // In a directory without a name nothing is promised yet: it is synced as a whole before it is published.
+    let many = jobs.len() >= SYNC_ALL_JOBS_MIN;
+    if medium {
+        sync(disk, dir, jobs, many);
+    }
+    disk.commit(dir, jobs);
+    // The names of a few are made durable here; those of many wait for the one sync at the end.
+    let named = if medium && !many { disk.sync_dir(dir) } else { Ok(()) };
+    for job in jobs.iter_mut().filter(|j| j.fault.is_some()) {
+        if let Err(e) = disk.discard(dir, job) {
+            // A half-done file under its own name must not be seen: the directory stays nameless.
+            if matches!(job.place, Place::Final) {
+                dest.poison();
+            }
+            job.lost.push(Fault::os(Side::Dest, "remove unfinished", e));
+        }
+    }
+    named.map(|()| medium && many)
+}
+
+/// What became of a session.
+pub(crate) struct Went {
+    /// Bytes that were there already.
+    pub(crate) resumed: u64,
+    pub(crate) restarted: Option<&'static str>,
+    pub(crate) repaired: u64,
+}
+
+/// Lands one large file so that a crash costs at most a checkpoint. The job ends with a fault (and mostly with a
+/// session to go on from) or under its name, on the medium (R2, R3), without a session.
+pub(crate) fn land_resumable<D: Disk>(
+    disk: &D,
+    hand: &mut D::Hand,
+    dest: &DestDir<D>,
+    job: &mut Job<'_, D>,
+    want: &Want<'_>,
+    verify: Verify,
+) -> Option<Went> {
+    let dir = &*dest.dir;
+    let filled = match resumable::fill(disk, dir, want) {
+        Ok(filled) => filled,
+        Err(fault) => {
+            job.fault = Some(fault);
+            return None;
+        }
+    };
+    let went = Went { resumed: filled.resumed, restarted: filled.restarted, repaired: filled.repaired };
+    let proved = match verify {
+        Verify::Off => Ok(()),
+        Verify::Cached => resumable::read_back(disk, want, &filled),
+        Verify::Direct => {
+            disk.write_behind(&filled.file, want.info.size, 0);
+            resumable::read_back(disk, want, &filled)
+        }
+    };
+    let (part, session_name) = (filled.part, filled.session_name);
+    job.bytes = want.info.size;
+    job.hash = filled.hash;
+    job.fault = proved.err();
+    job.file = Some(filled.file);
+    job.place = Place::Stage(part.clone());
+    job.staged = true;
+    let jobs = std::slice::from_mut(job);
+    disk.seal(hand, dir, jobs, &dest.keep);
+    disk.sync(jobs);
+    disk.commit(dir, jobs);
+    let finished = if job.fault.is_none() {
+        // R3 before the session goes: without it, the next run would believe the final name.
+        disk.sync_dir(dir)
+            .and_then(|()| disk.remove_file(dir, session_name.as_name()))
+            .map_err(|e| Fault::os(Side::Dest, "finish", e))
+    } else {
+        resumable::abandon(disk, dir, part.as_name(), session_name.as_name())
+    };
+    job.staged = false;
+    if let Err(fault) = finished {
+        job.fault.get_or_insert(fault);
+    }
+    drop(filled.session);
+    Some(went)
+}
+
+/// Gives `name` of one directory its new name in another: a move that stays on its file system.
+pub(crate) fn give_name(
+    from: &Dir,
+    name: Name<'_>,
+    to_dir: &Dir,
+    to: Name<'_>,
+    only_new: bool,
+) -> io::Result<()> {
+    if only_new { from.rename_new(name, to_dir, to) } else { from.rename(name, to_dir, to) }
+}
+
+/// Makes a directory under its own name, for things that are each put into it whole. Returns whether it was made; one
+/// that was there already does as well.
+pub(crate) fn ensure_dir(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<bool> {
+    match dir.make_dir(name, mode) {
+        Ok(()) => Ok(true),
+        Err(e) if e.raw_os_error() == Some(errno::EEXIST) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// A small file of ours beside what a person named, mode 0600.
+pub(crate) fn small_private(dir: &Dir, name: Name<'_>, bytes: &[u8]) -> io::Result<()> {
+    let file = dir.create_file(name, 0o600)?;
+    fastcopy::read_write::write_full(&file, 0, bytes)
+}
+
+/// What stands in the way of a stage of ours was left by a run that died: nobody else uses that name.
+fn stage_over_stale<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>], keep: &Keep) {
+    for job in jobs.iter_mut() {
+        let Place::Stage(stage) = &job.place else { continue };
+        let stale = job.fault.as_ref().is_some_and(|f| {
+            f.source.as_ref().and_then(io::Error::raw_os_error) == Some(errno::EEXIST) && !job.staged
+        });
+        if !stale {
+            continue;
+        }
+        match disk.remove_tree(&dest.dir, stage.as_name()) {
+            Ok(()) => {
+                job.fault = None;
+                disk.stage(&dest.dir, std::slice::from_mut(job), keep);
+            }
+            Err(e) => job.fault = Some(Fault::os(Side::Dest, "remove stale", e)),
+        }
+    }
+}
+
+fn sync<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>], many: bool) {
+    if !many {
+        disk.sync(jobs);
+        return;
+    }
+    if let Err(e) = disk.sync_all(dir) {
+        // What failed to reach the medium once is thrown away, never tried again.
+        let code = Code::of(&e);
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            let source = e.raw_os_error().map(io::Error::from_raw_os_error);
+            job.fault = Some(Fault { side: Side::Dest, op: "sync", code, note: None, source });
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Which source inode landed where, so that its second name becomes a hard link (`--preserve=links`).
+//!
+//! Must not make any link itself. Entries go away once all names of an inode were met, so the table holds what is
+//! shared with places not yet visited.
+
+use crate::disk::Disk;
+use crate::node::Node;
+use crate::receiver::dest::{DestDir, Root};
+use crate::receiver::stage;
+use fastcopy::dir::{Name, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::Info;
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Where the first name of an inode landed.
+pub(crate) struct Landed<D: Disk> {
+    dir: Weak<D::Dir>,
+    node: Arc<Node>,
+    root: Arc<Root<D>>,
+    name: NameBuf,
+}
+
+impl<D: Disk> Landed<D> {
+    /// The directory it is in: the open handle while there is one, else down from the root, step by step.
+    pub(crate) fn open(&self, disk: &D) -> io::Result<Arc<D::Dir>> {
+        if let Some(dir) = self.dir.upgrade() {
+            return Ok(dir);
+        }
+        let names = self.node.names();
+        let below = names.len() - self.root.node.names().len().min(names.len());
+        down(disk, &self.root.dir, names.get(names.len() - below..).unwrap_or_default())
+    }
+
+    pub(crate) fn name(&self) -> Name<'_> {
+        self.name.as_name()
+    }
+}
+
+/// Follows `names` down from `dir`. A directory may be complete while one above it is not yet published: that one is
+/// met under its stage's name, and under its own after all if it was published between the two looks.
+fn down<D: Disk>(disk: &D, dir: &Arc<D::Dir>, names: &[&NameBuf]) -> io::Result<Arc<D::Dir>> {
+    let Some((name, rest)) = names.split_first() else { return Ok(dir.clone()) };
+    let own = || disk.open_dir(dir, name.as_name()).and_then(|d| down(disk, &Arc::new(d), rest));
+    let absent = |e: &io::Error| e.raw_os_error() == Some(errno::ENOENT);
+    match (own(), stage::known(name.as_name())) {
+        (Err(e), Some(stage)) if absent(&e) => {
+            match disk.open_dir(dir, stage.as_name()).and_then(|d| down(disk, &Arc::new(d), rest)) {
+                Err(e) if absent(&e) => own(),
+                other => other,
+            }
+        }
+        (other, _) => other,
+    }
+}
+
+enum Slot<D: Disk> {
+    /// Somebody is at it.
+    Busy,
+    /// It is there; so many names are still to come.
+    There { at: Arc<Landed<D>>, left: u64 },
+}
+
+/// What somebody who met an inode is to do.
+pub(crate) enum Claim<D: Disk> {
+    /// Land it; then say so with [`Links::landed`] or [`Links::gave_up`].
+    First,
+    /// Link to this.
+    Second(Arc<Landed<D>>),
+}
+
+/// The table.
+pub(crate) struct Links<D: Disk> {
+    slots: Mutex<HashMap<(u64, u64), Slot<D>>>,
+    change: Condvar,
+}
+
+impl<D: Disk> Links<D> {
+    pub(crate) fn new() -> Links<D> {
+        Links { slots: Mutex::new(HashMap::new()), change: Condvar::new() }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<(u64, u64), Slot<D>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the caller is the first to meet the inode of `info`, and lands it. If not, it comes back with
+    /// [`Links::claim_waiting`].
+    pub(crate) fn claim_first(&self, info: &Info) -> bool {
+        let mut slots = self.slots();
+        let first = !slots.contains_key(&info.id());
+        if first {
+            slots.insert(info.id(), Slot::Busy);
+        }
+        first
+    }
+
+    fn claim_in(slots: &mut HashMap<(u64, u64), Slot<D>>, info: &Info) -> Option<Claim<D>> {
+        match slots.get_mut(&info.id()) {
+            None => {
+                slots.insert(info.id(), Slot::Busy);
+                Some(Claim::First)
+            }
+            Some(Slot::Busy) => None,
+            Some(Slot::There { at, left }) => {
+                let at = at.clone();
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    slots.remove(&info.id());
+                }
+                Some(Claim::Second(at))
+            }
+        }
+    }
+
+    /// Waits for who is at it. Only to be called with nothing claimed.
+    pub(crate) fn claim_waiting(&self, info: &Info) -> Claim<D> {
+        let mut slots = self.slots();
+        loop {
+            if let Some(claim) = Self::claim_in(&mut slots, info) {
+                return claim;
+            }
+            slots = self.change.wait(slots).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The first name is there.
+    pub(crate) fn landed(&self, info: &Info, dir: &DestDir<D>, name: Name<'_>) {
+        let at = Landed {
+            dir: Arc::downgrade(&dir.dir),
+            node: dir.node.clone(),
+            root: dir.root.clone(),
+            name: name.to_owned(),
+        };
+        let left = info.nlink.saturating_sub(1);
+        self.slots().insert(info.id(), Slot::There { at: Arc::new(at), left });
+        self.change.notify_all();
+    }
+
+    /// It could not be landed; the next name may try.
+    pub(crate) fn gave_up(&self, info: &Info) {
+        self.slots().remove(&info.id());
+        self.change.notify_all();
+    }
+}

@@ -1,0 +1,12 @@
+//! The half that will have the files: looks, plans, lands. Only [`land`] makes a name appear. Never knows how the
+//! source was found.
+
+pub(crate) mod dest;
+
+pub(crate) mod land;
+pub(crate) mod links;
+pub(crate) mod plan;
+pub(crate) mod resumable;
+pub(crate) mod resume;
+pub(crate) mod session;
+pub(crate) mod stage;

@@ -1,0 +1,155 @@
+//! What is to be done with one entry, given what is there. Pure: no disk, no clock, no questions asked here.
+
+use crate::error::Code;
+use crate::policy::{Collide, CopyPolicy, Landing, Strictness};
+use fastcopy::meta::{Info, Kind};
+
+/// The answer for one entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Make it: nothing is there.
+    Make,
+    /// Put it in the place of what is there.
+    Replace,
+    /// Both are directories: go in.
+    Merge,
+    /// Leave what is there; the policy says so.
+    Keep,
+    /// A person decides between `Replace` and `Keep`.
+    Ask,
+    /// It cannot be; why.
+    Refuse(Code, &'static str),
+}
+
+/// Decides for `src` when `there` has its name at the destination.
+pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> Verdict {
+    let Some(there) = there else { return Verdict::Make };
+    match (src.kind, there.kind) {
+        (Kind::Dir, Kind::Dir) => return Verdict::Merge,
+        (Kind::Dir, _) => {
+            return Verdict::Refuse(Code::InTheWay, "cannot overwrite a non-directory with a directory");
+        }
+        (_, Kind::Dir) => {
+            return Verdict::Refuse(Code::InTheWay, "cannot overwrite a directory with a non-directory");
+        }
+        _ => {}
+    }
+    match policy.collide {
+        Collide::Keep => return Verdict::Keep,
+        Collide::IfOlder if src.mtime <= there.mtime => return Verdict::Keep,
+        Collide::IfDifferent if same(src, there) => return Verdict::Keep,
+        _ => {}
+    }
+    if src.id() == there.id() {
+        return Verdict::Refuse(Code::Refused, "source and destination are the same file");
+    }
+    // An archive makes the destination what the source is; else bytes meant for a device must not end up beside it.
+    let alike = policy.strictness == Strictness::Archive;
+    if src.kind == Kind::File && there.kind.is_special() && policy.landing == Landing::Atomic && !alike {
+        return Verdict::Refuse(Code::InTheWay, "the destination is a device, FIFO or socket");
+    }
+    if policy.collide == Collide::Ask { Verdict::Ask } else { Verdict::Replace }
+}
+
+/// Alike by kind, size and mtime: what `check` and `IfDifferent` go by. A file system that keeps coarser times than
+/// nanoseconds makes a file look different, never alike.
+pub(crate) fn same(src: &Info, there: &Info) -> bool {
+    src.kind == there.kind
+        && match src.kind {
+            Kind::File => src.size == there.size && src.mtime == there.mtime,
+            Kind::CharDevice | Kind::BlockDevice => src.rdev == there.rdev,
+            Kind::Link | Kind::Dir | Kind::Fifo | Kind::Socket => true,
+        }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::policy::*;
+    use fastcopy::meta::Time;
+
+    pub(crate) fn policy() -> CopyPolicy {
+        CopyPolicy {
+            recursive: true,
+            follow: Follow::Never,
+            preserve: Preserve::NONE,
+            strictness: Strictness::LikeCp,
+            specials: false,
+            collide: Collide::Replace,
+            force: false,
+            landing: Landing::Atomic,
+            reflink: Reflink::Auto,
+            sparse: Sparse::Auto,
+            verify: Verify::Off,
+            durability: Durability::Cache,
+            resume: Resume::Off,
+            checkpoint_bytes: 64 << 20,
+            hashes: false,
+            one_file_system: false,
+            filter: FilterSpec { rules: vec![], regexes: vec![], gitignore: false },
+            dry_run: false,
+            jobs: 1,
+            me: 0,
+            umask: 0o022,
+        }
+    }
+
+    fn info(kind: Kind, ino: u64, mtime: i64) -> Info {
+        let t = Time { sec: mtime, nsec: 0 };
+        Info {
+            kind,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            dev: 1,
+            ino,
+            nlink: 1,
+            size: 10,
+            blocks: 8,
+            rdev: 0,
+            atime: t,
+            mtime: t,
+            ctime: t,
+        }
+    }
+
+    #[test]
+    fn every_pair_of_kinds_and_policies() {
+        use Kind::{Dir, Fifo, File, Link};
+        let p = |collide, landing| CopyPolicy { collide, landing, ..policy() };
+        let plain = p(Collide::Replace, Landing::Atomic);
+        let refuse = |v: Verdict| matches!(v, Verdict::Refuse(..));
+        let go = |s: Info, t: Option<Info>, p: &CopyPolicy| decide(&s, t.as_ref(), p);
+        assert_eq!(go(info(File, 1, 5), None, &plain), Verdict::Make);
+        assert_eq!(go(info(Dir, 1, 5), Some(info(Dir, 2, 5)), &plain), Verdict::Merge);
+        assert!(refuse(go(info(Dir, 1, 5), Some(info(File, 2, 5)), &plain)));
+        assert!(refuse(go(info(Dir, 1, 5), Some(info(Link, 2, 5)), &plain)));
+        assert!(refuse(go(info(File, 1, 5), Some(info(Dir, 2, 5)), &plain)));
+        assert_eq!(go(info(File, 1, 5), Some(info(File, 2, 5)), &plain), Verdict::Replace);
+        assert_eq!(go(info(File, 1, 5), Some(info(Link, 2, 5)), &plain), Verdict::Replace);
+        assert!(refuse(go(info(File, 1, 5), Some(info(Fifo, 2, 5)), &plain)));
+        assert_eq!(
+            go(info(File, 1, 5), Some(info(Fifo, 2, 5)), &p(Collide::Replace, Landing::InPlace)),
+            Verdict::Replace
+        );
+        let archive = CopyPolicy { strictness: Strictness::Archive, ..policy() };
+        assert_eq!(go(info(File, 1, 5), Some(info(Fifo, 2, 5)), &archive), Verdict::Replace);
+        assert_eq!(go(info(Fifo, 1, 5), Some(info(Fifo, 2, 5)), &plain), Verdict::Replace);
+        let same = go(info(File, 1, 5), Some(info(File, 1, 5)), &plain);
+        assert!(matches!(same, Verdict::Refuse(Code::Refused, _)));
+        for (collide, src_time, there_time, want) in [
+            (Collide::Keep, 9, 5, Verdict::Keep),
+            (Collide::IfOlder, 9, 5, Verdict::Replace),
+            (Collide::IfOlder, 5, 5, Verdict::Keep),
+            (Collide::IfOlder, 5, 9, Verdict::Keep),
+            (Collide::IfDifferent, 5, 5, Verdict::Keep),
+            (Collide::IfDifferent, 5, 9, Verdict::Replace),
+            (Collide::Ask, 5, 9, Verdict::Ask),
+        ] {
+            let got =
+                go(info(File, 1, src_time), Some(info(File, 2, there_time)), &p(collide, Landing::Atomic));
+            assert_eq!(got, want, "{collide:?} {src_time} {there_time}");
+        }
+        assert_eq!(go(info(File, 1, 5), None, &p(Collide::Keep, Landing::Atomic)), Verdict::Make);
+    }
+}

@@ -1,0 +1,113 @@
+//! Source directories and what is in them. One listing per directory, one open and one fstat per file.
+//!
+//! Must not know where anything goes.
+
+use crate::error::{Error, Result};
+use crate::node::Node;
+use crate::policy::Follow;
+use crate::sender::filter::{self, Filter, Ignores};
+use fastcopy::dir::{Dir, Name, NameBuf};
+use fastcopy::meta::{Info, Kind};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A source directory, open.
+pub(crate) struct SourceDir {
+    pub(crate) dir: Dir,
+    pub(crate) info: Info,
+    pub(crate) node: Arc<Node>,
+    /// Its name in the directory above; an operand that is a directory as a whole has none.
+    pub(crate) name: Option<NameBuf>,
+    pub(crate) above: Option<Arc<SourceDir>>,
+    pub(crate) ignores: Option<Arc<Ignores>>,
+}
+
+impl SourceDir {
+    /// The operand's directory itself, or the directory an operand's name is in.
+    pub(crate) fn root(dir: Dir, node: Arc<Node>) -> Result<Arc<SourceDir>> {
+        let info = dir.info().map_err(|e| Error::os("stat", node.path(), e))?;
+        Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores: None }))
+    }
+
+    /// A directory below this one, known as `node` (an operand is a root of its own, all else lies below one). A link
+    /// in its place is followed only where everything is.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        name: Name<'_>,
+        node: Arc<Node>,
+        follow: bool,
+        filter: &Filter,
+    ) -> Result<Arc<SourceDir>> {
+        let fail = |op: &'static str| move |e| Error::os(op, self.node.join(name), e);
+        let dir = if follow {
+            self.dir.open_dir_following(name).map_err(fail("open directory"))?
+        } else {
+            self.dir.open_dir_readable(name).map_err(fail("open directory"))?
+        };
+        let info = dir.info().map_err(fail("stat"))?;
+        let mut ignores = self.ignores.clone();
+        if filter.wants_gitignore() {
+            let below = filter::relative(node.names().iter().map(|n| n.bytes()));
+            ignores = filter::read_gitignore(&dir, &below, ignores.as_ref())
+                .map_err(|e| Error::os("read .gitignore", node.path(), e))?;
+        }
+        Ok(Arc::new(SourceDir {
+            dir,
+            info,
+            node,
+            name: Some(name.to_owned()),
+            above: Some(self.clone()),
+            ignores,
+        }))
+    }
+
+    /// Whether going in here again would go in circles: only possible where links are followed.
+    pub(crate) fn is_own_ancestor(&self) -> bool {
+        let mut at = self.above.as_ref();
+        while let Some(up) = at {
+            if up.info.id() == self.info.id() {
+                return true;
+            }
+            at = up.above.as_ref();
+        }
+        false
+    }
+
+    /// The path of `name` relative to the operand, for the filter: rules are about what is inside.
+    fn relative(&self, name: Name<'_>) -> PathBuf {
+        filter::relative(self.node.names().iter().map(|n| n.bytes()).chain([name.bytes()]))
+    }
+
+    /// Whether the filter leaves `name` out.
+    pub(crate) fn excludes(&self, name: Name<'_>, is_dir: bool, filter: &Filter) -> bool {
+        !filter.is_empty() && filter.excludes(&self.relative(name), is_dir, self.ignores.as_ref())
+    }
+
+    /// Opens a file to read and says what was got; one open, one fstat. Opening blocks on nothing, and what is not
+    /// a regular file after all comes back as what it is.
+    pub(crate) fn open_file(&self, name: Name<'_>, follow: bool) -> Result<(OwnedFd, Info)> {
+        let fail = |op: &'static str| move |e| Error::os(op, self.node.join(name), e);
+        let fd = if follow { self.dir.open_file_following(name) } else { self.dir.open_file(name) };
+        let fd = fd.map_err(fail("open"))?;
+        let info = Info::of(&fd).map_err(fail("stat"))?;
+        Ok((fd, info))
+    }
+
+    /// What a name is, through a link where `follow` says so.
+    pub(crate) fn stat(&self, name: Name<'_>, follow: bool) -> Result<Info> {
+        let got = if follow { self.dir.stat_following(name) } else { self.dir.stat(name) };
+        got.map_err(|e| Error::os("stat", self.node.join(name), e))
+    }
+}
+
+/// The kind an entry counts as: a link is what it points to where all links are followed. One more system call only
+/// when the listing did not say, or for a link that is followed.
+pub(crate) fn kind_of(dir: &SourceDir, name: Name<'_>, listed: Option<Kind>, follow: Follow) -> Result<Kind> {
+    let always = follow == Follow::Always;
+    match listed {
+        Some(Kind::Link) | None if always => dir.stat(name, true).map(|i| i.kind),
+        Some(kind) => Ok(kind),
+        None => dir.stat(name, false).map(|i| i.kind),
+    }
+}

@@ -1,0 +1,103 @@
+//! Counts what happened and passes it on. Must not decide anything.
+
+use crate::error::{Code, Error};
+use crate::event::{Action, Event, Question, Summary, Watch};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+/// Shared by all workers of one verb.
+pub(crate) struct Tally<'a> {
+    pub(crate) watch: Watch<'a>,
+    pub(crate) files: AtomicU64,
+    pub(crate) dirs: AtomicU64,
+    pub(crate) others: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) kept: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) differences: AtomicU64,
+    codes: Mutex<Vec<Code>>,
+}
+
+impl<'a> Tally<'a> {
+    pub(crate) fn new(watch: Watch<'a>) -> Tally<'a> {
+        let zero = AtomicU64::default;
+        Tally {
+            watch,
+            files: zero(),
+            dirs: zero(),
+            others: zero(),
+            bytes: zero(),
+            kept: zero(),
+            failed: zero(),
+            differences: zero(),
+            codes: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// An item failed; the rest goes on.
+    pub(crate) fn fail(&self, error: Error) {
+        self.failed.fetch_add(1, Relaxed);
+        self.watch.progress.items_done.fetch_add(1, Relaxed);
+        self.code(error.code);
+        self.watch.front.event(Event::Failed(error));
+    }
+
+    /// The contents are there, but something that was asked for is not: told, and the exit code says so.
+    pub(crate) fn lost(&self, error: Error) {
+        self.failed.fetch_add(1, Relaxed);
+        self.code(error.code);
+        self.watch.front.event(Event::Failed(error));
+    }
+
+    /// Worth knowing, no failure.
+    pub(crate) fn warn(&self, error: Error) {
+        self.watch.front.event(Event::Warning(error));
+    }
+
+    fn code(&self, code: Code) {
+        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        if !codes.contains(&code) {
+            codes.push(code);
+        }
+    }
+
+    /// Tells of one finished item, where that is wanted; the paths are made only then.
+    pub(crate) fn item(&self, action: Action, bytes: u64, paths: impl FnOnce() -> (PathBuf, PathBuf)) {
+        if self.watch.items {
+            let (src, dst) = paths();
+            self.watch.front.event(Event::Item { action, src, dst, bytes });
+        }
+    }
+
+    pub(crate) fn done(&self, items: u64) {
+        self.watch.progress.items_done.fetch_add(items, Relaxed);
+    }
+
+    pub(crate) fn ask(&self, question: Question) -> bool {
+        self.watch.front.ask(question)
+    }
+
+    pub(crate) fn cancelled(&self) -> bool {
+        self.watch.cancel.is_set()
+    }
+
+    /// Nothing failed and nothing was left out for a cancel.
+    pub(crate) fn all_well(&self) -> bool {
+        self.failed.load(Relaxed) == 0 && !self.cancelled()
+    }
+
+    pub(crate) fn summary(self) -> Summary {
+        Summary {
+            files: self.files.into_inner(),
+            dirs: self.dirs.into_inner(),
+            others: self.others.into_inner(),
+            bytes: self.bytes.into_inner(),
+            kept: self.kept.into_inner(),
+            failed: self.failed.into_inner(),
+            differences: self.differences.into_inner(),
+            codes: self.codes.into_inner().unwrap_or_else(PoisonError::into_inner),
+            cancelled: self.watch.cancel.is_set(),
+        }
+    }
+}

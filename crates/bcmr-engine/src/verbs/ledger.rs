@@ -1,0 +1,108 @@
+//! What a move has copied and still has to take away at the source.
+//!
+//! Must not copy anything. The order is the point: an entry leaves its source only after its copy is verified, has its
+//! final name under directories that all have theirs, and a sync of the destination's file system returned 0. Until
+//! then a power cut would find the only copy on its way.
+
+use crate::disk::Disk;
+use crate::disk::sys::Sys;
+use crate::error::{Code, Error};
+use crate::event::Action;
+use crate::sender::walk::SourceDir;
+use crate::tally::Tally;
+use crate::verbs::copy::DirPair;
+use fastcopy::dir::{Name, NameBuf};
+use fastcopy::meta::{Info, Kind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Entries that wait for one common sync.
+const ENTRIES_MAX: usize = 4096;
+
+struct Entry {
+    /// The directory it is in.
+    src: Arc<SourceDir>,
+    name: NameBuf,
+    info: Info,
+    pair: Arc<DirPair>,
+}
+
+/// The entries waiting, in the order in which they may go: what is in a directory before the directory.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl Ledger {
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `name` of `pair`'s source has landed. Returns whether it is time to [`Ledger::settle`].
+    pub(crate) fn landed(&self, pair: &Arc<DirPair>, name: Name<'_>, info: &Info) -> bool {
+        let entry = Entry { src: pair.src.clone(), name: name.to_owned(), info: *info, pair: pair.clone() };
+        let mut entries = self.entries();
+        entries.push(entry);
+        entries.len().is_multiple_of(ENTRIES_MAX)
+    }
+
+    /// All that was in the directory has landed.
+    pub(crate) fn dir_done(&self, pair: &Arc<DirPair>) {
+        let (Some(above), Some(name)) = (&pair.src.above, &pair.src.name) else { return };
+        let entry = Entry { src: above.clone(), name: name.clone(), info: pair.src.info, pair: pair.clone() };
+        self.entries().push(entry);
+    }
+
+    /// Syncs the destination and takes away what is safe there. Entries whose copy has no name yet stay.
+    pub(crate) fn settle(&self, disk: &Sys, tally: &Tally<'_>) {
+        let taken = std::mem::take(&mut *self.entries());
+        // Those of one destination device need one sync; a move mostly has one.
+        let (ready, waiting): (Vec<_>, Vec<_>) = taken.into_iter().partition(|e| e.pair.has_name());
+        let mut synced: Vec<(u64, bool)> = Vec::new();
+        for entry in &ready {
+            let dev = entry.pair.dst.info.dev;
+            if synced.iter().any(|(d, _)| *d == dev) {
+                continue;
+            }
+            let done = disk.sync_all(&entry.pair.dst.dir);
+            synced.push((dev, done.is_ok()));
+            if let Err(e) = done {
+                let error = Error::os("sync", entry.pair.dst.node.path(), e);
+                tally.fail(Error {
+                    note: Some("what was copied there is kept at the source as well".into()),
+                    ..error
+                });
+            }
+        }
+        for entry in &ready {
+            if synced.contains(&(entry.pair.dst.info.dev, true)) {
+                take_away(entry, tally);
+            }
+        }
+        self.entries().extend(waiting);
+    }
+}
+
+/// Removes one entry at the source, if it still is what was copied.
+fn take_away(entry: &Entry, tally: &Tally<'_>) {
+    let (dir, name) = (&entry.src, entry.name.as_name());
+    let now = match dir.stat(name, false) {
+        Ok(now) => now,
+        Err(e) if e.code == Code::NotFound => return,
+        Err(e) => return tally.fail(e),
+    };
+    let was = &entry.info;
+    // Taking one name of an inode away changes its ctime, so where there are several, mtime and size must do.
+    let same = now.id() == was.id()
+        && (was.kind == Kind::Dir
+            || (now.size == was.size && now.mtime == was.mtime && (was.nlink > 1 || now.ctime == was.ctime)));
+    if !same {
+        let note = "it changed after it was copied, so it stays; the copy is of what it was before";
+        return tally.fail(Error::ours(Code::SourceChanged, "remove source", dir.node.join(name), note));
+    }
+    let removed = if was.kind == Kind::Dir { dir.dir.remove_dir(name) } else { dir.dir.remove_file(name) };
+    match removed {
+        Ok(()) => tally.item(Action::Removed, 0, || (PathBuf::new(), dir.node.join(name))),
+        Err(e) => tally.fail(Error::os("remove source", dir.node.join(name), e)),
+    }
+}

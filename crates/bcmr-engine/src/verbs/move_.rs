@@ -1,0 +1,374 @@
+//! `move`: a rename where it can be one, else copied, verified, made durable, and only then taken away.
+//!
+//! Must not remove anything itself but names it has just renamed from: what was copied goes through the ledger.
+
+use crate::disk::Disk;
+use crate::disk::sys::Sys;
+use crate::error::{Code, Error, Result};
+use crate::event::{Action, Question, Summary, Watch};
+use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Strictness, Verify};
+use crate::receiver::land;
+use crate::receiver::plan::{Verdict, decide};
+use crate::sender::filter::Filter;
+use crate::sender::walk::{SourceDir, kind_of};
+use crate::tally::Tally;
+use crate::verbs::copy::{Run, resolve};
+use crate::verbs::ledger::Ledger;
+use crate::verbs::operands::{self, Dest, Operand, Place, Source, Where};
+use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Moves.
+///
+/// # Errors
+/// Only when nothing could be begun; what happens to single items is told through `watch`.
+pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
+    let policy = CopyPolicy {
+        recursive: true,
+        follow: Follow::Never,
+        preserve: Preserve::ALL,
+        strictness: Strictness::LikeCp,
+        specials: true,
+        // What is removed at the source afterwards must have been seen to be right.
+        verify: if request.policy.verify == Verify::Off { Verify::Cached } else { request.policy.verify },
+        ..request.policy
+    };
+    let disk = Sys::new();
+    let to = operands::target(&request.target, request.sources.len())?;
+    let run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
+    let filter = Filter::new(&policy.filter)?;
+    let mover = Mover { policy: &policy, merge: request.merge, filter, tally: &run.tally };
+    let mut far = Vec::new();
+    for operand in resolve(&request.sources, &to, &policy, "move", &run.tally) {
+        if watch.cancel.is_set() {
+            break;
+        }
+        match mover.operand(&operand) {
+            Ok(Moved::Here) => {}
+            Ok(Moved::Far) => far.push(operand),
+            Err(e) => run.tally.fail(e),
+        }
+    }
+    if !far.is_empty() && !policy.dry_run {
+        run.round(far);
+        run.settle_ledger();
+    }
+    let (Where::Into(place) | Where::Name { dir: place, .. }) = to;
+    run.sync_names(&place.dir, &place.node);
+    Ok(run.end())
+}
+
+/// How far an operand got by renaming alone.
+enum Moved {
+    /// It is where it should be, or what was to be said about it was said.
+    Here,
+    /// On another file system: it must be copied.
+    Far,
+}
+
+struct Mover<'a> {
+    policy: &'a CopyPolicy,
+    merge: bool,
+    filter: Filter,
+    tally: &'a Tally<'a>,
+}
+
+/// A pair of directories being merged by renames.
+struct Frame {
+    src: Arc<SourceDir>,
+    dst: Dir,
+    dst_path: PathBuf,
+    /// Still to do, last first.
+    names: Vec<(NameBuf, Kind)>,
+    /// Something stays, so the source directory stays.
+    kept: bool,
+}
+
+impl Mover<'_> {
+    fn operand(&self, operand: &Operand) -> Result<Moved> {
+        let Source::Named { dir, name, info, .. } = &operand.source else {
+            let note = "a directory cannot be moved out from under the path that leads to it";
+            return Err(Error::ours(Code::Refused, "move", &operand.path, note));
+        };
+        let real = dir.stat(name.as_name(), false)?;
+        if real.kind == Kind::Link && info.kind != Kind::Link {
+            let note = "with the slash at its end it means what the link leads to";
+            return Err(Error::ours(Code::NotDirectory, "move", &operand.path, note));
+        }
+        let Dest::Named { dir: place, name: to } = &operand.dest else {
+            return Err(Error::ours(
+                Code::InTheWay,
+                "move to",
+                operands::dest_path(operand),
+                "it is a directory",
+            ));
+        };
+        if real.kind != Kind::Dir && dir.excludes(name.as_name(), false, &self.filter) {
+            self.tally.item(Action::Excluded, 0, || (operand.path.clone(), PathBuf::new()));
+            return Ok(Moved::Here);
+        }
+        self.entry(dir, name.as_name(), &real, place, to.as_name(), operand)
+    }
+
+    fn entry(
+        &self,
+        dir: &Arc<SourceDir>,
+        name: Name<'_>,
+        info: &Info,
+        place: &Place,
+        to: Name<'_>,
+        operand: &Operand,
+    ) -> Result<Moved> {
+        let shown = place.node.join(to);
+        let there = place.dir.look(to).map_err(|e| Error::os("stat", &shown, e))?;
+        guard_same(dir, name, info, there.as_ref(), &operand.path, &shown)?;
+        let verdict = decide(info, there.as_ref(), self.policy);
+        let only_new = match verdict {
+            Verdict::Make => self.policy.collide != Collide::Replace,
+            Verdict::Replace => false,
+            Verdict::Merge if self.merge => {
+                return self.merge(dir, name, info, place, to, operand);
+            }
+            // rename(2) replaces an empty directory and refuses any other.
+            Verdict::Merge => matches!(self.policy.collide, Collide::Keep),
+            Verdict::Keep => return Ok(self.kept(operand.path.clone(), shown)),
+            Verdict::Ask if self.tally.ask(Question::Replace(shown.clone())) => false,
+            Verdict::Ask => return Ok(self.kept(operand.path.clone(), shown)),
+            Verdict::Refuse(code, why) => {
+                return Err(Error::ours(code, "move to", &shown, why).and(&operand.path));
+            }
+        };
+        if info.kind == Kind::Dir && !self.filter.is_empty() {
+            // Something in it may have to stay, so it cannot go as a whole.
+            return self.merge(dir, name, info, place, to, operand);
+        }
+        if self.policy.dry_run {
+            self.tally.item(Action::Renamed, 0, || (operand.path.clone(), shown));
+            return Ok(Moved::Here);
+        }
+        match land::give_name(&dir.dir, name, &place.dir, to, only_new) {
+            Ok(()) => {
+                self.renamed(info, operand.path.clone(), shown.clone());
+                self.sync(&dir.dir, &place.dir, &shown)?;
+                Ok(Moved::Here)
+            }
+            Err(e) if e.raw_os_error() == Some(errno::EXDEV) => Ok(Moved::Far),
+            Err(e) if e.raw_os_error() == Some(errno::ENOTEMPTY) => Err(Error {
+                note: Some("the directory there is not empty".into()),
+                ..Error::os("move to", &shown, e)
+            }),
+            Err(e) => Err(Error::os("rename to", &shown, e).and(&operand.path)),
+        }
+    }
+
+    fn renamed(&self, info: &Info, src: PathBuf, dst: PathBuf) {
+        let counter = match info.kind {
+            Kind::File => &self.tally.files,
+            Kind::Dir => &self.tally.dirs,
+            _ => &self.tally.others,
+        };
+        counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.tally.done(1);
+        self.tally.item(Action::Renamed, 0, || (src, dst));
+    }
+
+    fn kept(&self, src: PathBuf, dst: PathBuf) -> Moved {
+        self.tally.kept.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.tally.item(Action::Kept, 0, || (src, dst));
+        Moved::Here
+    }
+
+    fn sync(&self, from: &Dir, to: &Dir, shown: &std::path::Path) -> Result<()> {
+        if self.policy.durability == Durability::Cache {
+            return Ok(());
+        }
+        // The new name first: between the two a power cut may leave both names, never none.
+        let synced = fastcopy::sync::all(to).and_then(|()| fastcopy::sync::all(from));
+        synced.map_err(|e| Error::os("sync directory of", shown, e))
+    }
+
+    /// Merges a directory into another by renaming what is in it, one entry at a time. Goes to another file system
+    /// only as a whole.
+    fn merge(
+        &self,
+        dir: &Arc<SourceDir>,
+        name: Name<'_>,
+        info: &Info,
+        place: &Place,
+        to: Name<'_>,
+        operand: &Operand,
+    ) -> Result<Moved> {
+        let dst_dev = place.dir.info().map_err(|e| Error::os("stat", place.node.path(), e))?.dev;
+        if info.dev != dst_dev {
+            return Ok(Moved::Far);
+        }
+        let node = crate::node::Node::root(&operand.path);
+        let src = dir.enter(name, node, false, &self.filter)?;
+        let mut stack = Vec::new();
+        self.push(&mut stack, src, &place.dir, to, place.node.join(to))?;
+        while let Some(frame) = stack.last_mut() {
+            if let Some((name, kind)) = frame.names.pop() {
+                if self.tally.cancelled() {
+                    frame.kept = true;
+                    continue;
+                }
+                let (src, dst_path) =
+                    (frame.src.clone(), frame.dst_path.join(crate::node::os(name.as_name())));
+                match self.merge_one(&src, name.as_name(), kind, &frame.dst, &dst_path) {
+                    Ok(Step::Done) => {}
+                    Ok(Step::Stays) => frame.kept = true,
+                    Ok(Step::Into) => {
+                        let entered =
+                            src.enter(name.as_name(), src.node.below(name.as_name()), false, &self.filter);
+                        let dst = frame.dst.try_clone().map_err(|e| Error::os("open", &dst_path, e));
+                        let pushed = entered
+                            .and_then(|inner| self.push(&mut stack, inner, &dst?, name.as_name(), dst_path));
+                        if let Err(e) = pushed {
+                            self.tally.fail(e);
+                            if let Some(frame) = stack.last_mut() {
+                                frame.kept = true;
+                            }
+                        }
+                    }
+                    Err(e) => {
+                        frame.kept = true;
+                        self.tally.fail(e);
+                    }
+                }
+                continue;
+            }
+            let Some(done) = stack.pop() else { break };
+            if done.kept {
+                if let Some(up) = stack.last_mut() {
+                    up.kept = true;
+                }
+                continue;
+            }
+            self.leave(&done);
+        }
+        Ok(Moved::Here)
+    }
+
+    /// The source directory of a merge is empty now.
+    fn leave(&self, done: &Frame) {
+        let (Some(above), Some(name)) = (&done.src.above, &done.src.name) else { return };
+        if self.policy.dry_run {
+            return;
+        }
+        match above.dir.remove_dir(name.as_name()) {
+            Ok(()) => self.renamed(&done.src.info, done.src.node.path(), done.dst_path.clone()),
+            Err(e) => self.tally.fail(Error::os("remove directory", done.src.node.path(), e)),
+        }
+    }
+
+    fn push(
+        &self,
+        stack: &mut Vec<Frame>,
+        src: Arc<SourceDir>,
+        dst_dir: &Dir,
+        to: Name<'_>,
+        dst_path: PathBuf,
+    ) -> Result<()> {
+        let fail = |op: &'static str| {
+            let path = dst_path.clone();
+            move |e| Error::os(op, path, e)
+        };
+        let made = land::ensure_dir(dst_dir, to, 0o700).map_err(fail("make directory"))?;
+        let dst = dst_dir.open_dir(to).map_err(fail("open directory"))?;
+        if made {
+            let keep = crate::disk::Keep {
+                preserve: self.policy.preserve,
+                strictness: self.policy.strictness,
+                umask: self.policy.umask,
+                default_acl: true,
+            };
+            let disk = Sys::new();
+            let lost = disk.seal_dir(&mut disk.hand(), &dst, &src.dir, &src.info, &keep);
+            for fault in lost {
+                self.tally.lost(fault.told(|| src.node.path(), || dst_path.clone()));
+            }
+        }
+        let mut names = Vec::new();
+        src.dir
+            .list(&mut ListBuffer::new(), |entry| {
+                match kind_of(&src, entry.name, entry.kind, Follow::Never) {
+                    Ok(kind) => names.push((entry.name.to_owned(), kind)),
+                    Err(e) => self.tally.fail(e),
+                }
+                true
+            })
+            .map_err(|e| Error::os("list directory", src.node.path(), e))?;
+        stack.push(Frame { src, dst, dst_path, names, kept: false });
+        Ok(())
+    }
+
+    fn merge_one(
+        &self,
+        src: &Arc<SourceDir>,
+        name: Name<'_>,
+        kind: Kind,
+        dst: &Dir,
+        dst_path: &std::path::Path,
+    ) -> Result<Step> {
+        let src_path = || src.node.join(name);
+        if src.excludes(name, kind == Kind::Dir, &self.filter) {
+            self.tally.item(Action::Excluded, 0, || (src_path(), PathBuf::new()));
+            return Ok(Step::Stays);
+        }
+        let info = src.stat(name, false)?;
+        let there = dst.look(name).map_err(|e| Error::os("stat", dst_path, e))?;
+        guard_same(src, name, &info, there.as_ref(), &src_path(), dst_path)?;
+        let only_new = match decide(&info, there.as_ref(), self.policy) {
+            Verdict::Merge => return Ok(Step::Into),
+            Verdict::Make if kind == Kind::Dir && !self.filter.is_empty() => return Ok(Step::Into),
+            Verdict::Make => self.policy.collide != Collide::Replace,
+            Verdict::Replace => false,
+            Verdict::Ask if self.tally.ask(Question::Replace(dst_path.to_owned())) => false,
+            Verdict::Keep | Verdict::Ask => {
+                self.kept(src_path(), dst_path.to_owned());
+                return Ok(Step::Stays);
+            }
+            Verdict::Refuse(code, why) => {
+                return Err(Error::ours(code, "move to", dst_path, why).and(&src_path()));
+            }
+        };
+        if self.policy.dry_run {
+            self.tally.item(Action::Renamed, 0, || (src_path(), dst_path.to_owned()));
+            return Ok(Step::Stays);
+        }
+        land::give_name(&src.dir, name, dst, name, only_new)
+            .map_err(|e| Error::os("rename to", dst_path, e).and(&src_path()))?;
+        self.renamed(&info, src_path(), dst_path.to_owned());
+        Ok(Step::Done)
+    }
+}
+
+enum Step {
+    Done,
+    Stays,
+    Into,
+}
+
+/// Refuses moves whose two ends are one object: renaming would do nothing, or take the only copy away.
+fn guard_same(
+    dir: &SourceDir,
+    name: Name<'_>,
+    info: &Info,
+    there: Option<&Info>,
+    src: &std::path::Path,
+    dst: &std::path::Path,
+) -> Result<()> {
+    let Some(there) = there else { return Ok(()) };
+    let same = info.id() == there.id()
+        // A link moved over the file that it leads to: what would be left is a link to itself.
+        || (info.kind == Kind::Link
+            && dir.dir.stat_following(name).is_ok_and(|target| target.id() == there.id()));
+    if same {
+        let note = "source and destination are the same file";
+        return Err(Error::ours(Code::Refused, "move", src, note).and(dst));
+    }
+    Ok(())
+}

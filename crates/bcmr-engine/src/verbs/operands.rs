@@ -1,0 +1,282 @@
+//! Which source goes to which name: cp's rules for operands, once for copy, move and check.
+//!
+//! Must not create or change anything. The paths that a person typed are resolved here, following links as they
+//! expect; all that follows works below the handles opened here.
+
+use crate::error::{Code, Error, Result};
+use crate::node::Node;
+use crate::policy::{Follow, Target};
+use crate::sender::walk::SourceDir;
+use fastcopy::dir::{Dir, Name, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Links followed for one destination before it is a loop, as in the kernel.
+const LINKS_MAX: usize = 40;
+
+/// A source operand, resolved.
+pub(crate) enum Source {
+    /// A name in a directory; the name may be followed when it is a link.
+    Named { dir: Arc<SourceDir>, name: NameBuf, info: Info, follow: bool },
+    /// A directory as a whole (`.`, `..`, `/`, `src/.`): its contents, without a name of its own.
+    Whole(Arc<SourceDir>),
+}
+
+/// Where an operand goes, resolved.
+pub(crate) enum Dest {
+    /// To a name in a directory, there or not.
+    Named { dir: Arc<Place>, name: NameBuf },
+    /// Into a directory as it is: contents of a [`Source::Whole`].
+    Whole(Arc<Place>),
+}
+
+/// A destination directory before anything is done to it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) dir: Dir,
+    pub(crate) node: Arc<Node>,
+}
+
+/// One operand.
+pub(crate) struct Operand {
+    pub(crate) source: Source,
+    pub(crate) dest: Dest,
+    /// As typed.
+    pub(crate) path: PathBuf,
+}
+
+impl Operand {
+    /// What the source shows itself as.
+    pub(crate) fn info(&self) -> Info {
+        match &self.source {
+            Source::Named { info, .. } => *info,
+            Source::Whole(dir) => dir.info,
+        }
+    }
+}
+
+/// How a typed path ends.
+struct Typed<'p> {
+    parent: PathBuf,
+    /// `None` for `.`, `..` and `/`.
+    name: Option<NameBuf>,
+    /// `name/`: the name must be a directory, and a link is followed.
+    slash: bool,
+    path: &'p Path,
+}
+
+fn typed(path: &Path) -> Result<Typed<'_>> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.is_empty() {
+        return Err(Error::ours(Code::NotFound, "open", path, "the path is empty"));
+    }
+    let trimmed = match bytes.iter().rposition(|b| *b != b'/') {
+        Some(last) => bytes.get(..=last).unwrap_or_default(),
+        None => return Ok(Typed { parent: path.to_owned(), name: None, slash: true, path }),
+    };
+    let start = trimmed.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
+    let (parent, last) = trimmed.split_at(start);
+    let slash = trimmed.len() < bytes.len();
+    let parent = PathBuf::from(std::ffi::OsStr::from_bytes(parent));
+    if last == b"." || last == b".." {
+        return Ok(Typed { parent: path.to_owned(), name: None, slash, path });
+    }
+    let name = NameBuf::new(last)
+        .ok_or_else(|| Error::ours(Code::Usage, "open", path, "the name holds a NUL byte"))?;
+    Ok(Typed { parent, name: Some(name), slash, path })
+}
+
+fn open(path: &Path) -> Result<Dir> {
+    let at = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    Dir::open(at).map_err(|e| Error::os("open directory", path, e))
+}
+
+/// Resolves a source operand.
+pub(crate) fn source(path: &Path, follow: Follow) -> Result<Source> {
+    let typed = typed(path)?;
+    let Some(name) = typed.name else {
+        return Ok(Source::Whole(SourceDir::root(open(path)?, Node::root(path))?));
+    };
+    let dir = SourceDir::root(open_parent(path, &typed.parent)?, Node::root(&typed.parent))?;
+    let follow = typed.slash || follow != Follow::Never;
+    let info = match dir.stat(name.as_name(), follow) {
+        Ok(info) => info,
+        // A dangling link that is to be followed: said as what it is.
+        Err(e) if follow && e.code == Code::NotFound && dir.stat(name.as_name(), false).is_ok() => {
+            return Err(Error { note: Some("the symbolic link points to nothing".into()), ..e });
+        }
+        Err(e) => return Err(e),
+    };
+    if typed.slash && info.kind != Kind::Dir {
+        let e = std::io::Error::from_raw_os_error(errno::ENOTDIR);
+        return Err(Error::os("open", path, e));
+    }
+    Ok(Source::Named { dir, name, info, follow })
+}
+
+/// A missing parent is told as the operand's trouble: people look for the path they typed.
+fn open_parent(path: &Path, parent: &Path) -> Result<Dir> {
+    open(parent).map_err(|e| Error { path: path.to_owned(), op: "open", ..e })
+}
+
+fn place(dir: Dir, path: &Path) -> Arc<Place> {
+    Arc::new(Place { dir, node: Node::root(path) })
+}
+
+/// Where the target leads, before it is known what goes there.
+pub(crate) enum Where {
+    /// A directory to put things into.
+    Into(Arc<Place>),
+    /// One name.
+    Name { dir: Arc<Place>, name: NameBuf, slash: bool },
+}
+
+/// Resolves the target of `count` sources. `named_list` means that many names follow.
+pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
+    let path = target.path();
+    let typed = typed(path)?;
+    let as_dir = |what: &str| {
+        let why = format!("{what} is not a directory");
+        Error::ours(Code::NotDirectory, "copy into", path, why)
+    };
+    match target {
+        Target::Into(_) => match Dir::open(path) {
+            Ok(dir) => Ok(Where::Into(place(dir, path))),
+            Err(e) if Code::of(&e) == Code::NotDirectory => Err(as_dir("the target")),
+            Err(e) => Err(Error::os("open target directory", path, e)),
+        },
+        Target::Guess(_) => {
+            match Dir::open(path) {
+                Ok(dir) => return Ok(Where::Into(place(dir, path))),
+                Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory) => {}
+                Err(e) => return Err(Error::os("open target", path, e)),
+            }
+            if count != 1 {
+                return Err(as_dir("the target of several sources"));
+            }
+            name_of(typed)
+        }
+        Target::Exactly(_) if count != 1 => {
+            Err(Error::ours(Code::Usage, "copy to", path, "exactly one source can go to exactly this name"))
+        }
+        Target::Exactly(_) => match typed.name {
+            None => Ok(Where::Into(place(open(path)?, path))),
+            Some(_) => name_of(typed),
+        },
+    }
+}
+
+/// A destination name. Where it was typed and is a link to a file, what the link leads to is meant, as with cp: the
+/// directory that holds the link's target is the place to stage and rename in.
+fn name_of(typed: Typed<'_>) -> Result<Where> {
+    let path = typed.path;
+    let Some(mut name) = typed.name else {
+        return Ok(Where::Into(place(open(path)?, path)));
+    };
+    let mut parent = typed.parent;
+    for _ in 0..LINKS_MAX {
+        let dir = open_parent(path, &parent)?;
+        let look = dir.look(name.as_name()).map_err(|e| Error::os("stat", path, e))?;
+        if look.is_none_or(|i| i.kind != Kind::Link) {
+            return Ok(Where::Name { dir: place(dir, &parent), name, slash: typed.slash });
+        }
+        let link = dir.read_link(name.as_name()).map_err(|e| Error::os("read link", path, e))?;
+        let to = Path::new(std::ffi::OsStr::from_bytes(link.to_bytes()));
+        let next = self::typed(to).map_err(|e| Error { path: path.to_owned(), ..e })?;
+        let (next_parent, Some(next_name)) = (parent.join(&next.parent), next.name) else {
+            return Err(Error::ours(Code::Link, "write through link", path, "it leads to a directory"));
+        };
+        parent = next_parent;
+        name = next_name;
+        if open_parent(path, &parent)?.look(name.as_name()).map_err(|e| Error::os("stat", path, e))?.is_none()
+        {
+            let note = "not writing through a dangling symbolic link";
+            return Err(Error::ours(Code::Refused, "copy to", path, note));
+        }
+    }
+    Err(Error::os("open", path, std::io::Error::from_raw_os_error(errno::ELOOP)))
+}
+
+/// Pairs one source with its destination: exactly the pair that copy, move and check share.
+pub(crate) fn pair(path: &Path, source: Source, to: &Where) -> Result<Operand> {
+    let own_name = |s: &Source| match s {
+        Source::Named { name, .. } => Some(name.clone()),
+        Source::Whole(_) => None,
+    };
+    let dest = match to {
+        Where::Into(place) => match own_name(&source) {
+            Some(name) => Dest::Named { dir: place.clone(), name },
+            None => Dest::Whole(place.clone()),
+        },
+        Where::Name { dir, name, slash } => {
+            let info = match &source {
+                Source::Named { info, .. } => *info,
+                Source::Whole(dir) => dir.info,
+            };
+            if *slash && info.kind != Kind::Dir {
+                let why = "the target ends in a slash, but is no directory";
+                return Err(Error::ours(Code::NotDirectory, "copy to", dir.node.join(name.as_name()), why));
+            }
+            Dest::Named { dir: dir.clone(), name: name.clone() }
+        }
+    };
+    Ok(Operand { source, dest, path: path.to_owned() })
+}
+
+/// Refuses what would copy a directory into itself: the destination's directory or one of its ancestors is the
+/// source, by device and inode, whatever the paths look like.
+pub(crate) fn guard_nesting(operand: &Operand, verb: &'static str) -> Result<()> {
+    let info = operand.info();
+    if info.kind != Kind::Dir {
+        return Ok(());
+    }
+    let place = match &operand.dest {
+        Dest::Named { dir, .. } | Dest::Whole(dir) => dir,
+    };
+    let fail = |e| Error::os("stat", place.node.path(), e);
+    let mut here = place.dir.try_clone().map_err(fail)?;
+    let mut id = here.info().map_err(fail)?.id();
+    if let (Source::Whole(_), Dest::Whole(_)) = (&operand.source, &operand.dest)
+        && id == info.id()
+    {
+        let note = "source and destination are the same directory";
+        return Err(Error::ours(Code::Refused, verb, &operand.path, note));
+    }
+    loop {
+        if id == info.id() {
+            let note = format!("the destination '{}' is inside it", dest_path(operand).display());
+            return Err(Error::ours(Code::Refused, verb, &operand.path, note));
+        }
+        let up = match here.parent() {
+            Ok(up) => up,
+            // Not allowed to look further up: what is up there cannot have been opened as a source either.
+            Err(e) if Code::of(&e) == Code::Denied => return Ok(()),
+            Err(e) => return Err(fail(e)),
+        };
+        let up_id = up.info().map_err(fail)?.id();
+        if up_id == id {
+            return Ok(()); // the root is its own parent
+        }
+        (here, id) = (up, up_id);
+    }
+}
+
+/// The destination as a path to show.
+pub(crate) fn dest_path(operand: &Operand) -> PathBuf {
+    match &operand.dest {
+        Dest::Named { dir, name } => dir.node.join(name.as_name()),
+        Dest::Whole(dir) => dir.node.path(),
+    }
+}
+
+/// A name that two operands would both have at the destination, given as (first, second).
+pub(crate) fn clash<'n>(operands: &'n [Operand], new: &Operand) -> Option<Name<'n>> {
+    let Dest::Named { name, .. } = &new.dest else { return None };
+    operands.iter().find_map(|o| match &o.dest {
+        Dest::Named { name: n, .. } if n == name => Some(n.as_name()),
+        _ => None,
+    })
+}

@@ -1,0 +1,981 @@
+//! `remove`: takes names away, in parallel, by directory handle.
+//!
+//! Must not know how anything is copied. Every removal is `unlinkat` of one name below an open handle, and every
+//! handle below an operand was opened by one name with O_NOFOLLOW (or by `..` and then proved to be the directory it
+//! must be): whatever is put in a directory's place meanwhile, nothing outside the operand can be reached.
+//!
+//! The unit of work is a directory. A worker lists it, removes the files while listing, and leaves the names of its
+//! subdirectories as one task; whoever finishes the last thing in a directory removes it from its parent. Nothing
+//! recurses, and handles of directories that wait for their children are given up when they get many, the oldest
+//! first: a parent is found again by its child's `..`, or by walking down from the operand, and is recognised by
+//! (device, inode).
+
+mod guard;
+
+use crate::error::{Code, Error};
+use crate::event::{Action, Event, Question, Summary, Watch};
+use crate::policy::RemoveRequest;
+use crate::pool::{Hands, Pool};
+use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{Kind, Place};
+use guard::{Operand, Protected};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, OsStr};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// Handles kept open for directories that wait for their children. Ordinary trees stay far below.
+const HANDLES_MAX: usize = 128;
+/// Handles kept once the process has run out of descriptors; none at all when that does not help.
+const HANDLES_FEW: usize = 2;
+/// Names of files that one worker leaves to another.
+const BATCH_NAMES_MAX: usize = 256;
+/// How many names are removed between two looks at whether somebody is out of work.
+const NAMES_PER_LOOK: u64 = 32;
+/// How often one directory is listed again because it was not empty at the end.
+const ROUNDS_MAX: u32 = 16;
+/// How often, a millisecond apart, a worker that runs alone waits for others to give a descriptor back.
+const DESCRIPTOR_WAITS_MAX: u32 = 500;
+/// Longer operands are walked component by component.
+const PATH_BYTES_MAX: usize = 4095;
+
+/// Removes. `Err` only when nothing could be begun; everything later is counted in the [`Summary`].
+///
+/// An operand that is `/`, `.`, `..`, the root directory, the current directory or an ancestor of it under any name is
+/// refused, and so is a mount point unless `one_file_system` is off. A symbolic link is removed itself, never what it
+/// points to. One bad entry never stops the rest; a directory in which something had to stay is left, and that is
+/// no further error.
+pub fn remove(request: RemoveRequest, watch: Watch<'_>) -> Result<Summary, Error> {
+    if request.paths.is_empty() && !request.force {
+        return Err(Error::ours(Code::Usage, "remove", "", "nothing was named"));
+    }
+    // A person is asked in the order in which things are found, one question at a time.
+    let ask = request.ask && !request.dry_run;
+    let pool = Pool::new(if ask { 1 } else { request.jobs });
+    for path in request.paths.iter().rev() {
+        pool.push(Task::Operand(path.clone()));
+    }
+    let run = Run {
+        request: &request,
+        ask,
+        watch,
+        protected: Protected::find()?,
+        handles: Mutex::new(Handles::default()),
+        narrow: AtomicBool::new(false),
+        alone: Mutex::new(()),
+        tally: Tally::default(),
+    };
+    pool.run(
+        || Worker { run: &run, buffer: None, counts: Counts::default(), base: None, turn: None },
+        |hands, worker, task| worker.step(hands, task),
+    );
+    watch.progress.scanned.store(true, Ordering::Relaxed);
+    Ok(run.tally.summary())
+}
+
+/// What a worker takes from the pool.
+enum Task {
+    /// A path as it was given.
+    Operand(PathBuf),
+    /// Subdirectories of one directory: the first is done, the rest put back for whoever wants it.
+    Dirs(Arc<Node>, Names),
+    /// Files of one directory.
+    Files(Arc<Node>, Names),
+    /// A directory that was not empty in the end.
+    Again(Arc<Node>),
+}
+
+/// Names in one allocation, each after a byte that says what it is and before a NUL.
+#[derive(Default)]
+struct Names {
+    bytes: Vec<u8>,
+    at: usize,
+    left: usize,
+}
+
+impl Names {
+    fn push(&mut self, name: Name<'_>, kind: Kind) {
+        self.bytes.push(if kind == Kind::File { b'f' } else { b'o' });
+        self.bytes.extend_from_slice(name.c_str().to_bytes_with_nul());
+        self.left += 1;
+    }
+
+    /// The next name, and whether it was a regular file.
+    fn next(&mut self) -> Option<(Name<'_>, bool)> {
+        let (kind, rest) = self.bytes.get(self.at..)?.split_first()?;
+        let name = CStr::from_bytes_until_nul(rest).ok()?;
+        self.at += name.to_bytes_with_nul().len() + 1;
+        self.left -= 1;
+        Some((Name::new(name)?, *kind == b'f'))
+    }
+}
+
+/// The directory in which an operand stands.
+struct Base {
+    dir: Arc<Dir>,
+    /// The operand as it was given.
+    shown: PathBuf,
+}
+
+/// What stands above a directory.
+#[derive(Clone)]
+enum Up {
+    Base(Arc<Base>),
+    Node(Arc<Node>),
+}
+
+/// A directory below which work is going on.
+struct Node {
+    /// `None` only while being dropped.
+    up: Option<Up>,
+    name: NameBuf,
+    id: (u64, u64),
+    /// The listing, subdirectories and batches of files that are not finished. Who brings it to 0 owns the end.
+    pending: AtomicUsize,
+    /// Something in it has to stay, so it stays too.
+    stays: AtomicBool,
+    /// How often it was listed again.
+    rounds: AtomicU32,
+    /// The open handle, while it is kept, and under which number.
+    handle: Mutex<Option<(u64, Arc<Dir>)>>,
+}
+
+impl Node {
+    fn path(&self) -> PathBuf {
+        let mut names = Vec::new();
+        let mut here = self;
+        let base = loop {
+            match &here.up {
+                Some(Up::Node(up)) => {
+                    names.push(here.name.bytes());
+                    here = up;
+                }
+                Some(Up::Base(base)) => break base.shown.as_os_str(),
+                None => break OsStr::new(""),
+            }
+        };
+        let mut bytes = base.as_bytes().to_vec();
+        for name in names.into_iter().rev() {
+            add_name(&mut bytes, name);
+        }
+        PathBuf::from(std::ffi::OsString::from_vec(bytes))
+    }
+
+    fn child_path(&self, name: &[u8]) -> PathBuf {
+        let mut bytes = self.path().into_os_string().into_vec();
+        add_name(&mut bytes, name);
+        PathBuf::from(std::ffi::OsString::from_vec(bytes))
+    }
+
+    fn stay(&self) {
+        self.stays.store(true, Ordering::Release);
+    }
+}
+
+/// By hand, as the chain of parents may be longer than any stack.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let mut up = self.up.take();
+        while let Some(Up::Node(node)) = up {
+            up = Arc::into_inner(node).and_then(|mut node| node.up.take());
+        }
+    }
+}
+
+fn add_name(path: &mut Vec<u8>, name: &[u8]) {
+    if path.last() != Some(&b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+}
+
+impl Up {
+    /// The path of `name` in it.
+    fn child_path(&self, name: &[u8]) -> PathBuf {
+        match self {
+            Up::Base(base) => base.shown.clone(),
+            Up::Node(node) => node.child_path(name),
+        }
+    }
+
+    /// Something in it has to stay.
+    fn stay(&self) {
+        if let Up::Node(node) = self {
+            node.stay();
+        }
+    }
+}
+
+/// Which directories have an open handle, the oldest first. A directory that is dropped leaves its entry behind; it
+/// is swept when the table is full.
+struct Handles {
+    by_age: BTreeMap<u64, Weak<Node>>,
+    next: u64,
+    max: usize,
+}
+
+impl Default for Handles {
+    fn default() -> Handles {
+        Handles { by_age: BTreeMap::new(), next: 0, max: HANDLES_MAX }
+    }
+}
+
+/// What all workers share.
+struct Run<'r> {
+    request: &'r RemoveRequest,
+    ask: bool,
+    watch: Watch<'r>,
+    protected: Protected,
+    handles: Mutex<Handles>,
+    /// The process ran out of descriptors: one task at a time from here on.
+    narrow: AtomicBool,
+    alone: Mutex<()>,
+    tally: Tally,
+}
+
+/// What was done, in all.
+#[derive(Default)]
+struct Tally {
+    files: AtomicU64,
+    dirs: AtomicU64,
+    others: AtomicU64,
+    kept: AtomicU64,
+    failed: AtomicU64,
+    cancelled: AtomicBool,
+    codes: Mutex<Vec<Code>>,
+}
+
+impl Tally {
+    fn summary(self) -> Summary {
+        Summary {
+            files: self.files.into_inner(),
+            dirs: self.dirs.into_inner(),
+            others: self.others.into_inner(),
+            kept: self.kept.into_inner(),
+            failed: self.failed.into_inner(),
+            codes: self.codes.into_inner().unwrap_or_else(PoisonError::into_inner),
+            cancelled: self.cancelled.into_inner(),
+            ..Summary::default()
+        }
+    }
+}
+
+/// What one worker did since it last told.
+#[derive(Default)]
+struct Counts {
+    found: u64,
+    files: u64,
+    dirs: u64,
+    others: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that can panic runs under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is(e: &io::Error, numbers: &[i32]) -> bool {
+    e.raw_os_error().is_some_and(|n| numbers.contains(&n))
+}
+
+impl Run<'_> {
+    fn fail(&self, error: Error) {
+        self.tally.failed.fetch_add(1, Ordering::Relaxed);
+        let mut codes = lock(&self.tally.codes);
+        if !codes.contains(&error.code) {
+            codes.push(error.code);
+        }
+        drop(codes);
+        self.watch.front.event(Event::Failed(error));
+    }
+
+    /// Whether to stop; says so in the summary as well, because who asks has something left to do.
+    fn cancelled(&self) -> bool {
+        let cancelled = self.watch.cancel.is_set();
+        if cancelled {
+            self.tally.cancelled.store(true, Ordering::Relaxed);
+        }
+        cancelled
+    }
+
+    /// `false` is no, and that is counted.
+    fn asked(&self, question: Question) -> bool {
+        let yes = self.watch.front.ask(question);
+        if !yes {
+            self.tally.kept.fetch_add(1, Ordering::Relaxed);
+        }
+        yes
+    }
+
+    /// Keeps a handle for the tasks below `node`, and gives up the oldest where there are too many.
+    fn keep(&self, node: &Arc<Node>, dir: &Arc<Dir>) {
+        let mut slot = lock(&node.handle);
+        if slot.is_some() {
+            return;
+        }
+        let mut handles = lock(&self.handles);
+        let number = handles.next;
+        handles.next += 1;
+        handles.by_age.insert(number, Arc::downgrade(node));
+        let full = handles.by_age.len() > handles.max;
+        drop(handles);
+        *slot = Some((number, dir.clone()));
+        drop(slot);
+        if full {
+            self.shrink(None);
+        }
+    }
+
+    /// Takes the handle out, when there is one.
+    fn take(&self, node: &Node) -> Option<Arc<Dir>> {
+        let (number, dir) = lock(&node.handle).take()?;
+        lock(&self.handles).by_age.remove(&number);
+        Some(dir)
+    }
+
+    /// Gives up handles, the oldest first, until they are few enough; `max` sets what that is.
+    fn shrink(&self, max: Option<usize>) {
+        loop {
+            let mut handles = lock(&self.handles);
+            handles.max = max.unwrap_or(handles.max);
+            if handles.by_age.len() <= handles.max {
+                return;
+            }
+            let oldest = handles.by_age.pop_first();
+            drop(handles);
+            let Some((number, node)) = oldest else { return };
+            let Some(node) = node.upgrade() else { continue };
+            let mut slot = lock(&node.handle);
+            let given_up = slot.take_if(|(held, _)| *held == number);
+            drop(slot);
+            drop(given_up);
+        }
+    }
+
+    /// An open handle of `node`: the one that is kept, or else by `below`'s `..`, or else down from the nearest
+    /// directory above that has one. However it is found, it is the very directory that was listed, or an error.
+    fn reach(&self, node: &Arc<Node>, below: Option<&Dir>) -> io::Result<Arc<Dir>> {
+        let kept = lock(&node.handle).as_ref().map(|(_, dir)| dir.clone());
+        if let Some(dir) = kept {
+            return Ok(dir);
+        }
+        if let Some(below) = below {
+            match below.parent() {
+                Ok(dir) if dir.info()?.id() == node.id => {
+                    let dir = Arc::new(dir);
+                    self.keep(node, &dir);
+                    return Ok(dir);
+                }
+                Err(e) if is(&e, &[errno::EMFILE, errno::ENFILE]) => return Err(e),
+                // Moved away, or `..` may not be searched: the way down is another one.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let mut way = vec![node];
+        let mut top = node;
+        let mut here = loop {
+            match &top.up {
+                Some(Up::Node(up)) => {
+                    let kept = lock(&up.handle).as_ref().map(|(_, dir)| dir.clone());
+                    if let Some(dir) = kept {
+                        break dir;
+                    }
+                    way.push(up);
+                    top = up;
+                }
+                Some(Up::Base(base)) => break base.dir.clone(),
+                None => return Err(io::Error::from_raw_os_error(errno::ESTALE)),
+            }
+        };
+        for step in way.into_iter().rev() {
+            let next = here.open_dir(step.name.as_name())?;
+            if next.info()?.id() != step.id {
+                return Err(io::Error::from_raw_os_error(errno::ESTALE));
+            }
+            here = Arc::new(next);
+        }
+        self.keep(node, &here);
+        Ok(here)
+    }
+
+    fn reach_up(&self, up: &Up, below: Option<&Dir>) -> io::Result<Arc<Dir>> {
+        match up {
+            Up::Base(base) => Ok(base.dir.clone()),
+            Up::Node(node) => self.reach(node, below),
+        }
+    }
+}
+
+/// What one thread keeps for itself.
+struct Worker<'r> {
+    run: &'r Run<'r>,
+    /// Taken while a directory is listed; made for the first.
+    buffer: Option<ListBuffer>,
+    counts: Counts,
+    /// The directory of the last operand: the next one often stands in the same.
+    base: Option<(Vec<u8>, Arc<Dir>)>,
+    /// Held while no other task may run.
+    turn: Option<MutexGuard<'r, ()>>,
+}
+
+/// How an attempt to remove a file went.
+enum Unlinked {
+    Done,
+    Stays,
+    IsDirectory,
+}
+
+impl<'r> Worker<'r> {
+    fn step(&mut self, hands: &Hands<'_, Task>, task: Task) {
+        if self.run.narrow.load(Ordering::Relaxed) {
+            self.turn = Some(lock(&self.run.alone));
+        }
+        match task {
+            Task::Operand(path) => {
+                if !self.run.cancelled() {
+                    self.operand(hands, path);
+                }
+            }
+            Task::Dirs(node, names) => self.subdirectory(hands, node, names),
+            Task::Files(node, names) => self.files(hands, node, names),
+            Task::Again(node) => self.again(hands, node),
+        }
+        self.tell();
+        self.turn = None;
+    }
+
+    /// Adds what was counted to what all see.
+    fn tell(&mut self) {
+        let Counts { found, files, dirs, others } = std::mem::take(&mut self.counts);
+        let (progress, tally) = (self.run.watch.progress, &self.run.tally);
+        progress.items_found.fetch_add(found, Ordering::Relaxed);
+        progress.items_done.fetch_add(files + dirs + others, Ordering::Relaxed);
+        tally.files.fetch_add(files, Ordering::Relaxed);
+        tally.dirs.fetch_add(dirs, Ordering::Relaxed);
+        tally.others.fetch_add(others, Ordering::Relaxed);
+    }
+
+    /// Tries `call` again, with fewer handles kept and finally with no other task running, while the process is out
+    /// of descriptors. `call` must hold none of its own between two attempts.
+    fn patiently<T>(&mut self, mut call: impl FnMut(&Run<'r>) -> io::Result<T>) -> io::Result<T> {
+        let mut waits = 0;
+        loop {
+            match call(self.run) {
+                Err(e) if is(&e, &[errno::EMFILE, errno::ENFILE]) && waits < DESCRIPTOR_WAITS_MAX => {
+                    self.run.narrow.store(true, Ordering::Relaxed);
+                    self.run.shrink(Some(if waits < HANDLES_FEW as u32 { HANDLES_FEW } else { 0 }));
+                    self.base = None;
+                    if self.turn.is_none() {
+                        self.turn = Some(lock(&self.run.alone));
+                    } else if waits > 0 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    waits += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    // ---- operands
+
+    fn operand(&mut self, hands: &Hands<'_, Task>, path: PathBuf) {
+        self.counts.found += 1;
+        let run = self.run;
+        let split = Operand::split(path.as_os_str().as_bytes());
+        let refusal = match split.name {
+            b"" if split.slash => Some("it is the root directory"),
+            b"." | b".." => Some("`.` and `..` are not removed"),
+            _ => None,
+        };
+        if let Some(why) = refusal {
+            return run.fail(Error::ours(Code::Refused, "remove", &path, why));
+        }
+        let missing = |e: io::Error| {
+            if !(run.request.force && is(&e, &[errno::ENOENT, errno::ENOTDIR])) {
+                run.fail(Error::os("remove", &path, e));
+            }
+        };
+        let Some(name) = NameBuf::new(split.name) else {
+            // Empty, or with a NUL inside, which no argument has.
+            return missing(io::Error::from_raw_os_error(errno::ENOENT));
+        };
+        let dir = match self.base_dir(split.parent) {
+            Ok(dir) => dir,
+            Err(e) => return missing(e),
+        };
+        let info = match dir.stat(name.as_name()) {
+            Ok(info) => info,
+            Err(e) => return missing(e),
+        };
+        if info.kind == Kind::Dir {
+            let base = Arc::new(Base { dir, shown: path });
+            return self.directory_operand(hands, base, name);
+        }
+        if split.slash {
+            // A slash asks for what the link points to, and that is not what is removed here.
+            let not_a_directory = io::Error::from_raw_os_error(errno::ENOTDIR);
+            if info.kind != Kind::Link {
+                return missing(not_a_directory);
+            }
+            let target = dir.open_dir_following(name.as_name()).and_then(|d| d.info());
+            return match target.ok().and_then(|t| run.protected.reason(t.id())) {
+                Some(why) => run.fail(Error::ours(Code::Refused, "remove", &path, why)),
+                None => run.fail(Error::os("remove", &path, not_a_directory)),
+            };
+        }
+        if run.ask && !run.asked(Question::Remove(path.clone())) {
+            return;
+        }
+        if !run.request.dry_run
+            && let Err(e) = dir.remove_file(name.as_name())
+        {
+            return missing(e);
+        }
+        self.removed(info.kind == Kind::File, || path.clone());
+    }
+
+    /// The directory an operand stands in, with links followed as the person who typed it expects.
+    fn base_dir(&mut self, path: &[u8]) -> io::Result<Arc<Dir>> {
+        if let Some((last, dir)) = &self.base
+            && last == path
+        {
+            return Ok(dir.clone());
+        }
+        let dir = Arc::new(self.patiently(|_| open_long(path))?);
+        self.base = Some((path.to_vec(), dir.clone()));
+        Ok(dir)
+    }
+
+    fn directory_operand(&mut self, hands: &Hands<'_, Task>, base: Arc<Base>, name: NameBuf) {
+        let run = self.run;
+        let request = run.request;
+        let opened = self.patiently(|_| {
+            let (dir, unreadable) = match base.dir.open_dir_readable(name.as_name()) {
+                Ok(dir) => (dir, None),
+                // Enough to know what it is.
+                Err(e) if is(&e, &[errno::EACCES]) => (base.dir.open_dir(name.as_name())?, Some(e)),
+                Err(e) => return Err(e),
+            };
+            let place = Place::of(&dir)?;
+            Ok((dir, unreadable, place))
+        });
+        let (dir, unreadable, place) = match opened {
+            Ok(opened) => opened,
+            Err(e) if request.force && is(&e, &[errno::ENOENT]) => return,
+            Err(e) => return run.fail(Error::os("open", &base.shown, e)),
+        };
+        if let Some(why) = run.protected.reason(place.id()) {
+            return run.fail(Error::ours(Code::Refused, "remove", &base.shown, why));
+        }
+        if request.one_file_system {
+            let mounted = match place.mount_root {
+                Some(mounted) => Ok(mounted),
+                None => base.dir.info().map(|above| above.dev != place.dev),
+            };
+            match mounted {
+                Ok(false) => {}
+                Ok(true) => return run.fail(Error::ours(Code::Refused, "remove", &base.shown, MOUNT_POINT)),
+                Err(e) => return run.fail(Error::os("stat", &base.shown, e)),
+            }
+        }
+        if let Some(e) = unreadable
+            && request.recursive
+        {
+            if let Some(error) = self.not_entered(&Up::Base(base), name.as_name(), e) {
+                run.fail(error);
+            }
+            return;
+        }
+        if request.recursive {
+            return self.directory(hands, Up::Base(base), name, dir, place.id());
+        }
+        if !request.empty_dirs {
+            return run.fail(Error::ours(Code::IsDirectory, "remove", &base.shown, "it is a directory"));
+        }
+        if run.ask && !run.asked(Question::Remove(base.shown.clone())) {
+            return;
+        }
+        let outcome = if request.dry_run { self.is_empty(&dir) } else { base.dir.remove_dir(name.as_name()) };
+        match outcome {
+            Ok(()) => self.removed_dir(|| base.shown.clone()),
+            Err(e) if request.force && is(&e, &[errno::ENOENT]) => {}
+            Err(e) => run.fail(Error::os("remove", &base.shown, e)),
+        }
+    }
+
+    /// What `rmdir` would say.
+    fn is_empty(&mut self, dir: &Dir) -> io::Result<()> {
+        let mut empty = true;
+        dir.list(self.buffer.get_or_insert_default(), |_| {
+            empty = false;
+            false
+        })?;
+        if empty { Ok(()) } else { Err(io::Error::from_raw_os_error(errno::ENOTEMPTY)) }
+    }
+
+    // ---- directories
+
+    /// One of `names`; the others are put back first, for whoever is free.
+    fn subdirectory(&mut self, hands: &Hands<'_, Task>, node: Arc<Node>, mut names: Names) {
+        if self.run.cancelled() {
+            node.stay();
+            // All but one at once, and the last by the way everybody takes.
+            node.pending.fetch_sub(names.left.saturating_sub(1), Ordering::AcqRel);
+            return self.finish(hands, node, None);
+        }
+        let Some(name) = names.next().map(|(name, _)| name.to_owned()) else { return };
+        if names.left > 0 {
+            hands.push(Task::Dirs(node.clone(), names));
+        }
+        self.enter(hands, node, name);
+    }
+
+    /// Opens one subdirectory, looks whether it may be entered, and works through it.
+    fn enter(&mut self, hands: &Hands<'_, Task>, parent: Arc<Node>, name: NameBuf) {
+        let run = self.run;
+        let opened = self.patiently(|run| {
+            let dir = run.reach(&parent, None)?.open_dir_readable(name.as_name())?;
+            let place = Place::of(&dir)?;
+            Ok((dir, place))
+        });
+        let error = match opened {
+            Ok((dir, place)) => {
+                let refusal = match run.protected.reason(place.id()) {
+                    Some(why) => Some(why),
+                    None if !run.request.one_file_system => None,
+                    None if place.mount_root == Some(true) => Some(MOUNT_POINT),
+                    None if place.dev != parent.id.0 => Some("it is on another file system"),
+                    None => None,
+                };
+                match refusal {
+                    None => return self.directory(hands, Up::Node(parent), name, dir, place.id()),
+                    Some(why) => {
+                        Some(Error::ours(Code::Refused, "remove", parent.child_path(name.bytes()), why))
+                    }
+                }
+            }
+            Err(e) => self.not_entered(&Up::Node(parent.clone()), name.as_name(), e),
+        };
+        if let Some(error) = error {
+            run.fail(error);
+            parent.stay();
+        }
+        self.finish(hands, parent, None);
+    }
+
+    /// A directory that could not be opened may be gone, may be empty (then no permission to read it is needed), or
+    /// may have been exchanged for something that is no directory.
+    fn not_entered(&mut self, parent: &Up, name: Name<'_>, opening: io::Error) -> Option<Error> {
+        let run = self.run;
+        let path = || parent.child_path(name.bytes());
+        let exchanged = is(&opening, &[errno::ENOTDIR, errno::ELOOP]);
+        if is(&opening, &[errno::ENOENT]) {
+            return None;
+        }
+        if run.request.dry_run || !(exchanged || is(&opening, &[errno::EACCES])) {
+            return Some(Error::os("open", path(), opening));
+        }
+        if run.ask && !run.asked(Question::Remove(path())) {
+            parent.stay();
+            return None;
+        }
+        let removal = self.patiently(|run| {
+            let dir = run.reach_up(parent, None)?;
+            if exchanged { dir.remove_file(name) } else { dir.remove_dir(name) }
+        });
+        match removal {
+            Ok(()) if exchanged => self.removed(false, path),
+            Ok(()) => self.removed_dir(path),
+            Err(e) if is(&e, &[errno::ENOENT]) => {}
+            Err(_) => return Some(Error::os("open", path(), opening)),
+        }
+        None
+    }
+
+    /// Works through an open directory that may be removed with what is in it.
+    fn directory(&mut self, hands: &Hands<'_, Task>, up: Up, name: NameBuf, dir: Dir, id: (u64, u64)) {
+        let node = Arc::new(Node {
+            up: Some(up),
+            name,
+            id,
+            pending: AtomicUsize::new(1),
+            stays: AtomicBool::new(false),
+            rounds: AtomicU32::new(0),
+            handle: Mutex::new(None),
+        });
+        self.list(hands, &node, Arc::new(dir));
+    }
+
+    /// Removes the files while listing, leaves the subdirectories as a task, and finishes what is finished.
+    fn list(&mut self, hands: &Hands<'_, Task>, node: &Arc<Node>, dir: Arc<Dir>) {
+        let run = self.run;
+        let mut buffer = self.buffer.take().unwrap_or_default();
+        let mut dirs = Names::default();
+        let mut batch: Option<Names> = None;
+        let mut seen = 0u64;
+        let listed = dir.list(&mut buffer, |entry| {
+            if run.cancelled() {
+                node.stay();
+                return false;
+            }
+            if seen == 0 && run.ask && !run.asked(Question::Descend(node.path())) {
+                node.stay();
+                return false;
+            }
+            seen += 1;
+            if seen.is_multiple_of(NAMES_PER_LOOK) && batch.is_none() && hands.hungry() {
+                run.keep(node, &dir);
+                if dirs.left > 0 {
+                    leave(hands, node, Task::Dirs, std::mem::take(&mut dirs));
+                } else {
+                    batch = Some(Names::default());
+                }
+                self.tell();
+            }
+            self.counts.found += 1;
+            let kind = match entry.kind {
+                Some(kind) => kind,
+                None => match dir.stat(entry.name) {
+                    Ok(info) => info.kind,
+                    Err(e) if is(&e, &[errno::ENOENT]) => return true,
+                    Err(e) => {
+                        run.fail(Error::os("stat", node.child_path(entry.name.bytes()), e));
+                        node.stay();
+                        return true;
+                    }
+                },
+            };
+            if kind == Kind::Dir {
+                dirs.push(entry.name, kind);
+            } else if let Some(names) = &mut batch {
+                names.push(entry.name, kind);
+                if names.left == BATCH_NAMES_MAX
+                    && let Some(names) = batch.take()
+                {
+                    leave(hands, node, Task::Files, names);
+                }
+            } else if let Unlinked::IsDirectory = self.unlink(node, &dir, entry.name, kind == Kind::File) {
+                dirs.push(entry.name, Kind::Dir);
+            }
+            true
+        });
+        self.buffer = Some(buffer);
+        match listed {
+            Ok(()) => {}
+            // Somebody else removed it meanwhile: there is nothing left to list.
+            Err(e) if is(&e, &[errno::ENOENT]) => {}
+            Err(e) => {
+                run.fail(Error::os("list", node.path(), e));
+                node.stay();
+            }
+        }
+        if dirs.left > 0 {
+            run.keep(node, &dir);
+            leave(hands, node, Task::Dirs, dirs);
+        }
+        match batch {
+            Some(names) => {
+                drop(dir);
+                self.files(hands, node.clone(), names);
+            }
+            None => self.finish(hands, node.clone(), Some(dir)),
+        }
+    }
+
+    /// Once more through a directory that was not empty in the end.
+    fn again(&mut self, hands: &Hands<'_, Task>, node: Arc<Node>) {
+        match self.patiently(|run| run.reach(&node, None)?.reopen()) {
+            Ok(dir) => self.list(hands, &node, Arc::new(dir)),
+            Err(e) => {
+                if !is(&e, &[errno::ENOENT]) {
+                    self.run.fail(Error::os("open", node.path(), e));
+                }
+                node.stay();
+                self.finish(hands, node, None);
+            }
+        }
+    }
+
+    /// Ends one thing in `node`: when it was the last, removes the directory, and so on upward. `dir` is a handle of
+    /// `node`, by which its parent can be found.
+    fn finish(&mut self, hands: &Hands<'_, Task>, mut node: Arc<Node>, mut dir: Option<Arc<Dir>>) {
+        loop {
+            if node.pending.fetch_sub(1, Ordering::AcqRel) != 1 {
+                return;
+            }
+            let own = self.run.take(&node).or(dir.take());
+            let mut stays = node.stays.load(Ordering::Acquire);
+            if !stays {
+                match self.remove_directory(hands, &node, own) {
+                    Removed::Gone => {}
+                    Removed::Stays => stays = true,
+                    Removed::Later => return,
+                }
+            }
+            let Some(Up::Node(up)) = node.up.clone() else { return };
+            if stays {
+                up.stay();
+            }
+            node = up;
+        }
+    }
+
+    fn remove_directory(
+        &mut self,
+        hands: &Hands<'_, Task>,
+        node: &Arc<Node>,
+        mut own: Option<Arc<Dir>>,
+    ) -> Removed {
+        let run = self.run;
+        let Some(up) = &node.up else { return Removed::Stays };
+        if run.cancelled() || run.ask && !run.asked(Question::Remove(node.path())) {
+            return Removed::Stays;
+        }
+        if run.request.dry_run {
+            self.removed_dir(|| node.path());
+            return Removed::Gone;
+        }
+        let outcome = self.patiently(|run| {
+            // The handle is used for one attempt only: when descriptors are short, it must not be held while waiting.
+            let above = run.reach_up(up, own.take().as_deref())?;
+            above.remove_dir(node.name.as_name())
+        });
+        match outcome {
+            Ok(()) => {
+                self.removed_dir(|| node.path());
+                Removed::Gone
+            }
+            Err(e) if is(&e, &[errno::ENOENT]) => Removed::Gone,
+            Err(e)
+                if is(&e, &[errno::ENOTEMPTY, errno::EEXIST])
+                    && !run.ask
+                    && node.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS_MAX =>
+            {
+                // Entries came, or the listing passed some over.
+                node.pending.store(1, Ordering::Release);
+                hands.push(Task::Again(node.clone()));
+                Removed::Later
+            }
+            Err(e) => {
+                run.fail(Error::os("remove", node.path(), e));
+                Removed::Stays
+            }
+        }
+    }
+
+    // ---- files
+
+    /// A batch that was left by whoever lists the directory.
+    fn files(&mut self, hands: &Hands<'_, Task>, node: Arc<Node>, mut names: Names) {
+        let run = self.run;
+        let mut dirs = Names::default();
+        match self.patiently(|run| run.reach(&node, None)) {
+            Ok(dir) => {
+                while let Some((name, file)) = names.next() {
+                    if run.cancelled() {
+                        node.stay();
+                        break;
+                    }
+                    if let Unlinked::IsDirectory = self.unlink(&node, &dir, name, file) {
+                        dirs.push(name, Kind::Dir);
+                    }
+                }
+            }
+            Err(e) => {
+                run.fail(Error::os("open", node.path(), e));
+                node.stay();
+            }
+        }
+        if dirs.left > 0 {
+            leave(hands, &node, Task::Dirs, dirs);
+        }
+        self.finish(hands, node, None);
+    }
+
+    /// Removes one name that is no directory, as far as is known.
+    fn unlink(&mut self, node: &Node, dir: &Dir, name: Name<'_>, file: bool) -> Unlinked {
+        let run = self.run;
+        if run.ask && !run.asked(Question::Remove(node.child_path(name.bytes()))) {
+            node.stay();
+            return Unlinked::Stays;
+        }
+        if !run.request.dry_run
+            && let Err(e) = dir.remove_file(name)
+        {
+            if is(&e, &[errno::ENOENT]) {
+                return Unlinked::Done;
+            }
+            if is(&e, &[errno::EISDIR]) {
+                return Unlinked::IsDirectory;
+            }
+            run.fail(Error::os("remove", node.child_path(name.bytes()), e));
+            node.stay();
+            return Unlinked::Stays;
+        }
+        self.removed(file, || node.child_path(name.bytes()));
+        Unlinked::Done
+    }
+
+    fn removed(&mut self, file: bool, path: impl Fn() -> PathBuf) {
+        *(if file { &mut self.counts.files } else { &mut self.counts.others }) += 1;
+        self.item(path);
+    }
+
+    fn removed_dir(&mut self, path: impl Fn() -> PathBuf) {
+        self.counts.dirs += 1;
+        self.item(path);
+    }
+
+    fn item(&self, path: impl Fn() -> PathBuf) {
+        if self.run.watch.items {
+            let event = Event::Item { action: Action::Removed, src: PathBuf::new(), dst: path(), bytes: 0 };
+            self.run.watch.front.event(event);
+        }
+    }
+}
+
+const MOUNT_POINT: &str = "it is a mount point";
+
+/// What became of a directory at its end.
+enum Removed {
+    Gone,
+    Stays,
+    /// It goes through the pool once more.
+    Later,
+}
+
+/// Leaves work for others in `node`.
+fn leave(
+    hands: &Hands<'_, Task>,
+    node: &Arc<Node>,
+    task: impl FnOnce(Arc<Node>, Names) -> Task,
+    names: Names,
+) {
+    let task = task(node.clone(), names);
+    // One for every subdirectory, as each is finished by itself; one for a batch of files.
+    let count = if let Task::Dirs(_, names) = &task { names.left } else { 1 };
+    node.pending.fetch_add(count, Ordering::AcqRel);
+    hands.push(task);
+}
+
+/// Opens a directory by a path of any length.
+fn open_long(path: &[u8]) -> io::Result<Dir> {
+    if path.len() <= PATH_BYTES_MAX {
+        return Dir::open(Path::new(OsStr::from_bytes(path)));
+    }
+    let mut here = Dir::open(Path::new(if path.first() == Some(&b'/') { "/" } else { "." }))?;
+    for part in path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".") {
+        here = match NameBuf::new(part) {
+            Some(name) => here.open_dir_following(name.as_name())?,
+            None if part == b".." => here.parent()?,
+            None => return Err(io::Error::from_raw_os_error(errno::ENOENT)),
+        };
+    }
+    Ok(here)
+}

@@ -1,0 +1,638 @@
+//! What was typed. Validates words and numbers and does nothing else.
+//!
+//! Must not know what any of it means, nor the environment it was typed in: that is `resolve`. Help, completions and
+//! man pages are made from these definitions and from nothing else.
+
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ValueHint, parser::ValueSource};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Exit codes as every long help and man page states them; `say::exit_code` is where they are made.
+const EXIT_STATUS: &str = "Exit status:
+  0    everything was done
+  1    some items failed and the others were done, or nothing could be begun
+  2    the arguments make no sense
+  4    what landed differs from what was read; it was not published
+  5    a source changed while it was read; it was not published
+  6    no space left
+  8    a guard refused (a copy into itself, removing /, source and destination the same)
+  128+n  stopped by signal n (130 is Ctrl-C)";
+
+const CHECK_STATUS: &str = "Exit status:
+  0    a copy would change nothing
+  1    a copy would change something
+  2    trouble: something could not be compared, or the arguments make no sense
+  128+n  stopped by signal n (130 is Ctrl-C)";
+
+const COPY_EXAMPLES: &str = "Examples:
+  bcmr copy -r photos /mnt/disk          photos becomes /mnt/disk/photos
+  bcmr copy --archive -T photos backup   backup becomes what photos is
+  bcmr copy -rn -e '*.o' src /tmp        say what would be copied";
+
+/// One safe, fast binary for copying, moving, removing and comparing files.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bcmr",
+    version,
+    about,
+    // `-V` is --verify; the version has only its long name.
+    disable_version_flag = true,
+    args_override_self = true,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    max_term_width = 100,
+    after_long_help = EXIT_STATUS
+)]
+pub struct Cli {
+    /// Print the version
+    #[arg(long, action = ArgAction::Version)]
+    version: Option<bool>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Copy files and directories
+    ///
+    /// A name the destination already has is replaced atomically: whoever reads it sees the old content or the new,
+    /// never half of it.
+    #[command(
+        visible_alias = "cp",
+        override_usage = "bcmr copy [OPTIONS] SRC DST\n       bcmr copy [OPTIONS] SRC... DIR\n       \
+                          bcmr copy [OPTIONS] -t DIR SRC...\n       bcmr copy [OPTIONS] --files-from FILE BASE DIR",
+        after_long_help = format!("{COPY_EXAMPLES}\n\n{EXIT_STATUS}")
+    )]
+    Copy(CopyArgs),
+    /// Move files and directories
+    ///
+    /// Renames where that is possible. Elsewhere it copies everything there is to keep, reads back what landed, and
+    /// only then removes what was copied.
+    #[command(
+        visible_alias = "mv",
+        override_usage = "bcmr move [OPTIONS] SRC DST\n       bcmr move [OPTIONS] SRC... DIR\n       \
+                          bcmr move [OPTIONS] -t DIR SRC...",
+        after_long_help = EXIT_STATUS
+    )]
+    Move(MoveArgs),
+    /// Remove files and directories
+    #[command(
+        visible_alias = "rm",
+        override_usage = "bcmr remove [OPTIONS] PATH...",
+        after_long_help = EXIT_STATUS
+    )]
+    Remove(RemoveArgs),
+    /// Say what a copy would change
+    ///
+    /// Compares exactly the pair a `copy` of the same arguments would make. `+` would be added, `~` would be
+    /// replaced, `-` only the destination has. Directories are always compared with what is in them.
+    #[command(
+        override_usage = "bcmr check [OPTIONS] SRC DST\n       bcmr check [OPTIONS] SRC... DIR\n       \
+                          bcmr check [OPTIONS] -t DIR SRC...",
+        after_long_help = CHECK_STATUS
+    )]
+    Check(CheckArgs),
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages
+    #[command(hide = true)]
+    Man {
+        /// Directory to write every page into; without it, bcmr(1) goes to standard output
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
+}
+
+// -a, -s and -C belong to going on with an interrupted copy, which is why --archive has no letter.
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    #[command(flatten)]
+    pub operands: Operands,
+    /// Copy directories with what is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Read the names to copy, one a line, from FILE (- is standard input); they are below BASE
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "files_from0")]
+    pub files_from: Option<PathBuf>,
+    /// The same, each name ended by a NUL
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files_from0: Option<PathBuf>,
+    /// Stay on the file system of each SRC
+    #[arg(short = 'x', long)]
+    pub one_file_system: bool,
+    #[command(flatten)]
+    pub links: LinkArgs,
+    #[command(flatten)]
+    pub filters: FilterArgs,
+    #[command(flatten)]
+    pub keep: KeepArgs,
+    #[command(flatten)]
+    pub collide: CopyCollideArgs,
+    #[command(flatten)]
+    pub how: HowArgs,
+    /// Share blocks with the source where the file system can; alone it means always
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "always",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub reflink: SharingArg,
+    /// Keep holes (auto), make more of them from zeros (always), or write everything out (disable)
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "always",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub sparse: SharingArg,
+    /// Write into the file that is there instead of replacing it: keeps its inode, gives up atomicity
+    #[arg(long)]
+    pub inplace: bool,
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Going on with an interrupted copy")]
+pub struct ResumeArgs {
+    /// Go on where the same command stopped; what was there is proved before it gets its name
+    #[arg(short = 'C', long, conflicts_with_all = ["strict", "append"])]
+    pub resume: bool,
+    /// The same, but hash source and unfinished file again before anything is added
+    #[arg(short = 's', long, conflicts_with = "append")]
+    pub strict: bool,
+    /// Add what is missing at the end of the file that is there; its beginning is not looked at
+    #[arg(short = 'a', long)]
+    pub append: bool,
+    /// With -C: only the last recorded block is checked, nothing is hashed; trusts that nobody touched the rest
+    #[arg(long, requires = "resume", conflicts_with_all = ["verify", "strict", "append"])]
+    pub fast: bool,
+    /// Bytes between two checkpoints, a multiple of 4 MiB (K, M, G are taken); smaller files have none
+    #[arg(long, value_name = "SIZE", value_parser = checkpoint_size, default_value = "64M")]
+    pub checkpoint_size: u64,
+}
+
+/// A size in bytes with an optional K, M or G (powers of 1024), which must be a positive multiple of 4 MiB.
+fn checkpoint_size(typed: &str) -> Result<u64, String> {
+    let (digits, unit) = match typed.trim_end_matches(['i', 'B']).char_indices().last() {
+        Some((at, 'k' | 'K')) => (&typed[..at], 1u64 << 10),
+        Some((at, 'm' | 'M')) => (&typed[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&typed[..at], 1 << 30),
+        _ => (typed, 1),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    match bytes {
+        Some(bytes) if bytes > 0 && bytes % (4 << 20) == 0 => Ok(bytes),
+        _ => Err("a positive multiple of 4M is needed".into()),
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct MoveArgs {
+    #[command(flatten)]
+    pub operands: Operands,
+    /// Merge a directory into one that is already there
+    #[arg(long)]
+    pub merge: bool,
+    #[command(flatten)]
+    pub filters: FilterArgs,
+    #[command(flatten)]
+    pub collide: MoveCollideArgs,
+    #[command(flatten)]
+    pub how: HowArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// What to remove
+    #[arg(value_name = "PATH", required_unless_present = "force", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Remove directories with what is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Remove empty directories too
+    #[arg(short, long)]
+    pub dir: bool,
+    /// What is not there is no error; never ask
+    #[arg(short, long, overrides_with = "interactive")]
+    pub force: bool,
+    /// Ask before every removal
+    #[arg(short, long, overrides_with = "force")]
+    pub interactive: bool,
+    /// Only say what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Leave other file systems below a PATH alone (on unless --cross-file-systems is given)
+    #[arg(long, overrides_with = "cross_file_systems")]
+    pub one_file_system: bool,
+    /// Enter other file systems too
+    #[arg(long, alias = "no-one-file-system", overrides_with = "one_file_system")]
+    pub cross_file_systems: bool,
+    #[command(flatten)]
+    pub jobs: JobsArg,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub operands: Operands,
+    /// As for copy; directories are compared with what is in them in any case
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Compare contents by BLAKE3 instead of size and modification time
+    #[arg(long)]
+    pub hash: bool,
+    /// Tell what only the destination has (the default)
+    #[arg(long, overrides_with = "no_extra")]
+    pub extra: bool,
+    /// Do not tell what only the destination has
+    #[arg(long, overrides_with = "extra")]
+    pub no_extra: bool,
+    /// Stay on the file system of each SRC
+    #[arg(short = 'x', long)]
+    pub one_file_system: bool,
+    #[command(flatten)]
+    pub links: LinkArgs,
+    #[command(flatten)]
+    pub filters: FilterArgs,
+    #[command(flatten)]
+    pub keep: KeepArgs,
+    #[command(flatten)]
+    pub jobs: JobsArg,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Operands {
+    /// What is taken, and last where it goes: into DST when it is a directory, else to that very name
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Every PATH is a source and goes into DIR
+    #[arg(short = 't', long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub target_directory: Option<PathBuf>,
+    /// DST is that very name, also when it is a directory
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    pub no_target_directory: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Symbolic links in the source")]
+pub struct LinkArgs {
+    /// Copy links as links (the default with -r)
+    #[arg(short = 'P', long, overrides_with_all = ["dereference", "follow_operands"])]
+    pub no_dereference: bool,
+    /// Follow all links
+    #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "follow_operands"])]
+    pub dereference: bool,
+    /// Follow those named as SRC (the default without -r)
+    #[arg(short = 'H', overrides_with_all = ["dereference", "no_dereference"])]
+    pub follow_operands: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What takes part")]
+pub struct FilterArgs {
+    /// Leave out what matches GLOB (gitignore syntax); of all -e and --include, the last that matches decides
+    #[arg(short, long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+    /// Take what matches GLOB although an earlier --exclude leaves it out
+    #[arg(long, value_name = "GLOB")]
+    pub include: Vec<String>,
+    /// Leave out what matches the regular expression RE, against the path below its SRC
+    #[arg(long, value_name = "RE")]
+    pub exclude_regex: Vec<String>,
+    /// Leave out what the .gitignore files in the source leave out
+    #[arg(long)]
+    pub gitignore: bool,
+    /// `--exclude` and `--include` in the order they were typed.
+    #[arg(skip)]
+    pub rules: Vec<RuleArg>,
+}
+
+/// One glob, as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleArg {
+    Exclude(String),
+    Include(String),
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What is kept")]
+pub struct KeepArgs {
+    /// Keep mode, owner and times
+    #[arg(short = 'p')]
+    pub plain: bool,
+    /// Keep what LIST names; alone, the same as -p
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_enum,
+        value_delimiter = ',',
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_values = ["mode", "ownership", "timestamps"]
+    )]
+    pub preserve: Vec<Attr>,
+    /// Do not keep what LIST names
+    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', require_equals = true)]
+    pub no_preserve: Vec<Attr>,
+    /// Recursive, with everything kept, links as links, special files made anew; what cannot be kept is an error
+    #[arg(long)]
+    pub archive: bool,
+    /// All of the above in the order typed, because the last word counts.
+    #[arg(skip)]
+    pub steps: Vec<KeepStep>,
+}
+
+/// One step in saying what is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepStep {
+    Plain,
+    Keep(Attr),
+    Drop(Attr),
+    /// Holds whether `-P`, `-L` or `-H` came after it.
+    Archive {
+        links_said_later: bool,
+    },
+}
+
+/// What can be kept. The first name is cp's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Attr {
+    Mode,
+    #[value(alias = "owner")]
+    Ownership,
+    #[value(alias = "times")]
+    Timestamps,
+    Links,
+    Xattr,
+    Acl,
+    All,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Names that are already there")]
+pub struct CopyCollideArgs {
+    /// Remove a destination that cannot be opened, and try again
+    #[arg(short, long)]
+    pub force: bool,
+    /// Ask before replacing
+    #[arg(short, long, overrides_with = "no_clobber")]
+    pub interactive: bool,
+    /// Leave names alone that are already there
+    #[arg(long, overrides_with = "interactive")]
+    pub no_clobber: bool,
+    #[command(flatten)]
+    pub update: UpdateArg,
+    /// Only say what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
+// As in mv, and unlike cp, the last of -f, -i and --no-clobber counts.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Names that are already there")]
+pub struct MoveCollideArgs {
+    /// Replace without asking (the default)
+    #[arg(short, long, overrides_with_all = ["interactive", "no_clobber"])]
+    pub force: bool,
+    /// Ask before replacing
+    #[arg(short, long, overrides_with_all = ["force", "no_clobber"])]
+    pub interactive: bool,
+    /// Leave names alone that are already there
+    #[arg(long, overrides_with_all = ["force", "interactive"])]
+    pub no_clobber: bool,
+    #[command(flatten)]
+    pub update: UpdateArg,
+    /// Only say what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct UpdateArg {
+    /// Replace only what is older than the source (-u alone), or what differs in size or time
+    #[arg(
+        short,
+        long,
+        value_name = "WHICH",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "older"
+    )]
+    pub update: Option<Update>,
+}
+
+/// `--update`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Update {
+    Older,
+    Different,
+    All,
+    None,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "How")]
+pub struct HowArgs {
+    #[command(flatten)]
+    pub jobs: JobsArg,
+    /// Read back what landed before its name appears; direct reads from the device
+    #[arg(
+        short = 'V',
+        long,
+        value_name = "FROM",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "cached"
+    )]
+    pub verify: Option<VerifyArg>,
+    /// Exit only when everything is on the medium
+    #[arg(long)]
+    pub sync: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct JobsArg {
+    /// Work on N things at once [default: number of cores, at most 8]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+}
+
+/// `--verify`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VerifyArg {
+    Cached,
+    Direct,
+}
+
+/// `--reflink` and `--sparse`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SharingArg {
+    Auto,
+    Always,
+    #[value(alias = "never")]
+    Disable,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Name everything that is done
+    #[arg(short, long, overrides_with = "quiet")]
+    pub verbose: bool,
+    /// Say nothing but what went wrong
+    #[arg(short, long, overrides_with = "verbose")]
+    pub quiet: bool,
+    /// Show how far it is; auto is on a terminal, after a second
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "always",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub progress: When,
+    /// Print one JSON object a line for each event (docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `--progress`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+/// Reads an argument vector, its first element the program's name.
+pub fn parse<I>(argv: I) -> Result<Cli, clap::Error>
+where
+    I: IntoIterator,
+    I::Item: Into<OsString> + Clone,
+{
+    let matches = Cli::command().try_get_matches_from(argv)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    if let Some((_, m)) = matches.subcommand() {
+        match &mut cli.command {
+            Command::Copy(a) => {
+                a.filters.order(m);
+                a.keep.order(m);
+            }
+            Command::Check(a) => {
+                a.filters.order(m);
+                a.keep.order(m);
+            }
+            Command::Move(a) => a.filters.order(m),
+            Command::Remove(_) | Command::Completions { .. } | Command::Man { .. } => {}
+        }
+    }
+    Ok(cli)
+}
+
+/// The definitions, for completions and man pages.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+impl FilterArgs {
+    fn order(&mut self, m: &ArgMatches) {
+        let excludes = values(m, "exclude").map(|(at, glob): (usize, String)| (at, RuleArg::Exclude(glob)));
+        let includes = values(m, "include").map(|(at, glob): (usize, String)| (at, RuleArg::Include(glob)));
+        let mut rules: Vec<_> = excludes.chain(includes).collect();
+        rules.sort_by_key(|r| r.0);
+        self.rules = rules.into_iter().map(|r| r.1).collect();
+    }
+}
+
+impl KeepArgs {
+    fn order(&mut self, m: &ArgMatches) {
+        let mut steps: Vec<(usize, KeepStep)> =
+            values(m, "preserve").map(|(at, attr): (usize, Attr)| (at, KeepStep::Keep(attr))).collect();
+        steps.extend(values(m, "no_preserve").map(|(at, attr): (usize, Attr)| (at, KeepStep::Drop(attr))));
+        steps.extend(flag(m, "plain").map(|at| (at, KeepStep::Plain)));
+        if let Some(at) = flag(m, "archive") {
+            let links = ["no_dereference", "dereference", "follow_operands"];
+            let links_said_later = links.iter().filter_map(|id| flag(m, id)).any(|link| link > at);
+            steps.push((at, KeepStep::Archive { links_said_later }));
+        }
+        steps.sort_by_key(|s| s.0);
+        self.steps = steps.into_iter().map(|s| s.1).collect();
+    }
+}
+
+/// Each value of an argument with the place it was typed at.
+fn values<T: Clone + Send + Sync + 'static>(m: &ArgMatches, id: &str) -> impl Iterator<Item = (usize, T)> {
+    let places: Vec<usize> = m.indices_of(id).map(Iterator::collect).unwrap_or_default();
+    let values: Vec<T> = m.get_many(id).map(|v| v.cloned().collect()).unwrap_or_default();
+    places.into_iter().zip(values)
+}
+
+/// Where a flag was typed last; flags that were not typed have an index too, but another origin.
+fn flag(m: &ArgMatches, id: &str) -> Option<usize> {
+    (m.value_source(id) == Some(ValueSource::CommandLine)).then(|| m.index_of(id)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn order_across_exclude_and_include_is_kept() {
+        let cli = parse(["bcmr", "copy", "-e", "a", "--include", "b", "s", "--exclude=c", "d"]).unwrap();
+        let Command::Copy(copy) = cli.command else { panic!("{cli:?}") };
+        let want = [RuleArg::Exclude("a".into()), RuleArg::Include("b".into()), RuleArg::Exclude("c".into())];
+        assert_eq!(copy.filters.rules, want);
+        assert_eq!(copy.operands.paths, [PathBuf::from("s"), PathBuf::from("d")]);
+    }
+
+    #[test]
+    fn optional_values_never_eat_an_operand() {
+        let words = ["bcmr", "copy", "--preserve", "--reflink", "-V", "--progress", "-u", "s", "d"];
+        let cli = parse(words).unwrap();
+        let Command::Copy(copy) = cli.command else { panic!("{cli:?}") };
+        assert_eq!(copy.operands.paths.len(), 2);
+        assert_eq!(copy.reflink, SharingArg::Always);
+        assert_eq!(copy.how.verify, Some(VerifyArg::Cached));
+        assert_eq!(copy.collide.update.update, Some(Update::Older));
+        assert_eq!(copy.keep.preserve, [Attr::Mode, Attr::Ownership, Attr::Timestamps]);
+    }
+
+    #[test]
+    fn short_flags_bundle_with_those_that_may_have_a_value() {
+        let cli = parse(["bcmr", "copy", "-Vru", "s", "d"]).unwrap();
+        let Command::Copy(copy) = cli.command else { panic!("{cli:?}") };
+        assert!(copy.recursive && copy.how.verify.is_some() && copy.collide.update.update.is_some());
+    }
+}

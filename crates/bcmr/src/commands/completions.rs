@@ -1,0 +1,10 @@
+//! `completions`: made from the definitions in `args`.
+
+use crate::args;
+
+/// Prints them for one shell.
+pub fn run(shell: clap_complete::Shell) -> u8 {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut args::command(), "bcmr", &mut script);
+    super::print(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,38 @@
+//! `copy`: opens the list of names, if there is one, and copies.
+
+use crate::args::CopyArgs;
+use crate::resolve::{self, Env, NamesFrom, Verb};
+use crate::ui::{self, Start};
+use bcmr_engine::policy::NameList;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+
+/// Runs it.
+pub fn run(args: &CopyArgs, env: &Env) -> u8 {
+    let mut job = match resolve::copy(args, env) {
+        Ok(job) => job,
+        Err(u) => return super::usage(Verb::Copy, &u),
+    };
+    if let Some(from) = job.names {
+        match open(&from) {
+            Ok(list) => job.request.names = Some(list),
+            Err(e) => {
+                let path = from.file.as_deref().unwrap_or(Path::new("-"));
+                return super::file_failed("open", path, &e);
+            }
+        }
+    }
+    let sources = job.request.sources.clone();
+    let destination = job.request.target.path().clone();
+    let start = Start { sources: &sources, destination: Some(&destination), jobs: job.request.policy.jobs };
+    ui::run(&job.show, &start, |watch| bcmr_engine::copy(job.request, watch))
+}
+
+fn open(from: &NamesFrom) -> io::Result<NameList> {
+    let reader: Box<dyn io::BufRead + Send> = match &from.file {
+        Some(file) => Box::new(BufReader::new(File::open(file)?)),
+        None => Box::new(BufReader::new(io::stdin())),
+    };
+    Ok(NameList { reader, separator: from.separator })
+}

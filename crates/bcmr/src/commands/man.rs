@@ -1,0 +1,22 @@
+//! `man`: pages made from the definitions in `args`.
+
+use crate::args;
+use crate::say;
+use std::path::Path;
+
+/// Writes bcmr(1) and one page for each command into `dir`, or prints bcmr(1).
+pub fn run(dir: Option<&Path>) -> u8 {
+    match dir {
+        Some(dir) => match clap_mangen::generate_to(args::command(), dir) {
+            Ok(()) => say::EXIT_DONE,
+            Err(e) => super::file_failed("write man pages into", dir, &e),
+        },
+        None => {
+            let mut page = Vec::new();
+            match clap_mangen::Man::new(args::command()).render(&mut page) {
+                Ok(()) => super::print(&String::from_utf8_lossy(&page)),
+                Err(e) => super::file_failed("write", Path::new("bcmr.1"), &e),
+            }
+        }
+    }
+}

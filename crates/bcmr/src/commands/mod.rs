@@ -1,0 +1,49 @@
+//! One module for each verb: opens what the request still lacks, runs it under the ui, returns the exit code.
+//!
+//! Must not decide anything that `resolve` can decide, nor word anything.
+
+mod check;
+mod completions;
+mod copy;
+mod man;
+mod move_;
+mod remove;
+
+use crate::args::Command;
+use crate::resolve::{Env, Usage, Verb};
+use crate::say;
+use crate::ui::writer;
+use std::path::Path;
+
+/// Runs what was typed.
+pub fn run(command: Command, env: &Env) -> u8 {
+    match command {
+        Command::Copy(a) => copy::run(&a, env),
+        Command::Move(a) => move_::run(&a, env),
+        Command::Remove(a) => remove::run(&a, env),
+        Command::Check(a) => check::run(&a, env),
+        Command::Completions { shell } => completions::run(shell),
+        Command::Man { dir } => man::run(dir.as_deref()),
+    }
+}
+
+fn usage(verb: Verb, u: &Usage) -> u8 {
+    writer::err(&say::usage(verb, u));
+    say::EXIT_USAGE
+}
+
+/// Prints text that was asked for.
+pub fn print(text: &str) -> u8 {
+    match writer::out(text) {
+        Ok(()) => say::EXIT_DONE,
+        Err(e) => {
+            writer::err(&format!("{}\n", say::output_error(&e)));
+            say::EXIT_SOME_FAILED
+        }
+    }
+}
+
+fn file_failed(op: &str, path: &Path, e: &std::io::Error) -> u8 {
+    writer::err(&format!("{}\n", say::file_error(op, path, e)));
+    say::EXIT_SOME_FAILED
+}

@@ -1,0 +1,557 @@
+//! All wording: what an error, an item, a question or an end is called, which hint goes with it, and which exit code.
+//!
+//! Pure: takes values, returns text or numbers. Must not know where text goes, nor how anything was carried out.
+
+use crate::names::{quoted, text};
+use crate::resolve::{Again, Usage, Verb};
+use bcmr_engine::error::{Code, Error};
+use bcmr_engine::event::{Action, Question, Summary};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// Everything was done.
+pub const EXIT_DONE: u8 = 0;
+/// Some items failed and the others were done; or nothing could be begun. For `check`: there are differences.
+pub const EXIT_SOME_FAILED: u8 = 1;
+/// The arguments make no sense. For `check`: any trouble.
+pub const EXIT_USAGE: u8 = 2;
+/// What landed differs from what was read.
+pub const EXIT_MISMATCH: u8 = 4;
+/// A source changed while it was read.
+pub const EXIT_CHANGED: u8 = 5;
+/// No space left.
+pub const EXIT_NO_SPACE: u8 = 6;
+/// A guard refused.
+pub const EXIT_REFUSED: u8 = 8;
+/// Plus the number of the signal that stopped it.
+pub const EXIT_SIGNAL: u8 = 128;
+
+const SIGINT: u8 = 2;
+
+impl Verb {
+    /// As typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verb::Copy => "copy",
+            Verb::Move => "move",
+            Verb::Remove => "remove",
+            Verb::Check => "check",
+        }
+    }
+
+    /// What is going on.
+    pub fn doing(self) -> &'static str {
+        match self {
+            Verb::Copy => "copying",
+            Verb::Move => "moving",
+            Verb::Remove => "removing",
+            Verb::Check => "checking",
+        }
+    }
+
+    fn done(self) -> &'static str {
+        match self {
+            Verb::Copy => "copied",
+            Verb::Move => "moved",
+            Verb::Remove => "removed",
+            Verb::Check => "checked",
+        }
+    }
+}
+
+// ---- exit codes ----
+
+/// The exit code a finished run deserves. `signal` is the first one that asked to stop, if any did.
+///
+/// One number has to speak for all failures, so the one that says most about the data wins: a mismatch before a
+/// changed source, before a full disk, before a guard, before everything else. A run that a signal cut short says so
+/// whatever else went wrong; one that was complete before it noticed the signal does not.
+pub fn exit_code(verb: Verb, summary: &Summary, signal: Option<u8>) -> u8 {
+    if summary.cancelled {
+        return EXIT_SIGNAL + signal.unwrap_or(SIGINT);
+    }
+    let trouble = summary.failed > 0 || !summary.codes.is_empty();
+    if verb == Verb::Check {
+        return match (trouble, summary.differences > 0) {
+            (true, _) => EXIT_USAGE,
+            (false, true) => EXIT_SOME_FAILED,
+            (false, false) => EXIT_DONE,
+        };
+    }
+    let has = |code| summary.codes.contains(&code);
+    if has(Code::Mismatch) {
+        EXIT_MISMATCH
+    } else if has(Code::SourceChanged) {
+        EXIT_CHANGED
+    } else if has(Code::NoSpace) {
+        EXIT_NO_SPACE
+    } else if has(Code::Refused) {
+        EXIT_REFUSED
+    } else if trouble {
+        EXIT_SOME_FAILED
+    } else {
+        EXIT_DONE
+    }
+}
+
+/// The exit code when nothing could be begun. A destination that is no directory although there are several sources
+/// is `NotDirectory`, hence 1 as with cp; only what is wrong whatever the file system holds is a matter of usage.
+pub fn exit_code_of(verb: Verb, error: &Error) -> u8 {
+    match (verb, error.code) {
+        (Verb::Check, _) | (_, Code::Usage) => EXIT_USAGE,
+        (_, Code::Mismatch) => EXIT_MISMATCH,
+        (_, Code::SourceChanged) => EXIT_CHANGED,
+        (_, Code::NoSpace) => EXIT_NO_SPACE,
+        (_, Code::Refused) => EXIT_REFUSED,
+        _ => EXIT_SOME_FAILED,
+    }
+}
+
+/// What becomes of an exit code when standard output could not be written: what was asked for was done, but whoever
+/// wanted to read of it has not got it.
+pub fn exit_without_output(verb: Verb, exit: u8) -> u8 {
+    match (verb, exit) {
+        (Verb::Check, EXIT_DONE | EXIT_SOME_FAILED) => EXIT_USAGE,
+        (_, EXIT_DONE) => EXIT_SOME_FAILED,
+        _ => exit,
+    }
+}
+
+// ---- errors ----
+
+/// One line, without its newline: what could not be done, to what, and why.
+pub fn error(e: &Error) -> String {
+    format!("bcmr: {}", told(e))
+}
+
+/// The same for what is only worth knowing.
+pub fn warning(e: &Error) -> String {
+    format!("bcmr: warning: {}", told(e))
+}
+
+fn told(e: &Error) -> String {
+    let mut line = String::new();
+    if e.path.as_os_str().is_empty() {
+        line.push_str(&format!("cannot {}", text(e.op)));
+    } else {
+        line.push_str(&format!("cannot {} {}", text(e.op), quoted(&e.path)));
+    }
+    if let Some(other) = &e.other {
+        let between = match e.op {
+            "compare" | "exchange" => "with",
+            _ => "to",
+        };
+        line.push_str(&format!(" {between} {}", quoted(other)));
+    }
+    line.push_str(": ");
+    line.push_str(&text(&reason(e)));
+    line
+}
+
+/// Why, in the system's words but without the number Rust puts behind them.
+pub fn reason(e: &Error) -> String {
+    match (&e.note, &e.source) {
+        (Some(note), Some(source)) => format!("{note}: {}", os_text(source)),
+        (Some(note), None) => note.clone(),
+        (None, Some(source)) => os_text(source),
+        (None, None) => e.code.name().replace('-', " "),
+    }
+}
+
+/// `Permission denied`, not `Permission denied (os error 13)`.
+pub fn os_text(e: &io::Error) -> String {
+    let full = e.to_string();
+    match e.raw_os_error() {
+        Some(number) => {
+            full.strip_suffix(&format!(" (os error {number})")).map(str::to_owned).unwrap_or(full)
+        }
+        None => full,
+    }
+}
+
+/// What to do about it, where there is something. Said once for each code in a run.
+pub fn hint(verb: Verb, e: &Error) -> Option<&'static str> {
+    let hint = match (verb, e.code) {
+        (Verb::Remove, Code::IsDirectory) => "use -r to remove it with what is in it, or -d if it is empty",
+        (_, Code::IsDirectory) => "use -r to copy it with what is in it",
+        (Verb::Move, Code::InTheWay) => "use --merge to move into directories that are already there",
+        (Verb::Copy | Verb::Move, Code::NoSpace) => {
+            "what was copied is whole and what was not has not appeared; make room and run the same command again"
+        }
+        (Verb::Copy, Code::Special) if e.op == "replace" => "use --inplace to write into it",
+        (Verb::Copy, Code::Special) => "use --archive to copy special files as what they are",
+        (_, Code::SourceChanged) => {
+            "it did not appear at the destination; copy it again when nobody writes to it"
+        }
+        (_, Code::Mismatch) => {
+            "it did not appear at the destination; suspect the disk, the memory or a cable"
+        }
+        (Verb::Copy, Code::Unsupported) if e.op == "clone" => {
+            "use --reflink=auto to copy where sharing is not possible"
+        }
+        (Verb::Copy, Code::MetadataLost) => "use --no-preserve=LIST for what need not be kept",
+        (_, Code::Limit) => "use a smaller -j, or raise the limit (ulimit -n)",
+        _ => return None,
+    };
+    Some(hint)
+}
+
+/// Arguments that make no sense together.
+pub fn usage(verb: Verb, u: &Usage) -> String {
+    let name = verb.name();
+    format!("bcmr: {}\nhint: bcmr {name} --help shows how it is used\n", u.0)
+}
+
+/// What clap has to say, in our manner: it quotes what was typed, and that may hold anything.
+pub fn clap_error(rendered: &str) -> String {
+    let said = rendered.strip_prefix("error: ").map(|rest| format!("bcmr: {rest}"));
+    let said = said.unwrap_or_else(|| rendered.to_owned());
+    said.split_inclusive('\n')
+        .map(|line| match line.strip_suffix('\n') {
+            Some(line) => text(line) + "\n",
+            None => text(line),
+        })
+        .collect()
+}
+
+/// A file of ours that could not be read or written.
+pub fn file_error(op: &str, path: &Path, e: &io::Error) -> String {
+    format!("bcmr: cannot {op} {}: {}", quoted(path), text(&os_text(e)))
+}
+
+/// Standard output took no more, and not because its reader went away.
+pub fn output_error(e: &io::Error) -> String {
+    format!("bcmr: cannot write to standard output: {}", text(&os_text(e)))
+}
+
+// ---- items ----
+
+/// One line for `-v` and `-n`.
+/// A file that goes on where a run stopped, or could not.
+pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -> String {
+    let mut line = match (bytes, restarted) {
+        (0, Some(why)) => format!("bcmr: {} starts over: {why}", quoted(dst)),
+        (_, Some(why)) => format!("bcmr: {} goes on at {}: {why}", quoted(dst), size(bytes)),
+        (_, None) => format!("bcmr: {} goes on at {}", quoted(dst), size(bytes)),
+    };
+    if repaired > 0 {
+        line.push_str(&format!("; {repaired} damaged blocks were copied again"));
+    }
+    line
+}
+
+pub fn item(dry_run: bool, action: Action, src: &Path, dst: &Path) -> String {
+    let would = if dry_run { "would " } else { "" };
+    let named = if dst.as_os_str().is_empty() { src } else { dst };
+    let pair = || format!("{} -> {}", quoted(src), quoted(dst));
+    match action {
+        Action::Copied | Action::MadeLink | Action::MadeSpecial if !dry_run => pair(),
+        Action::Copied | Action::MadeLink | Action::MadeSpecial => format!("would copy {}", pair()),
+        Action::MadeDir if dry_run => format!("would make directory {}", quoted(dst)),
+        Action::MadeDir => format!("made directory {}", quoted(dst)),
+        Action::HardLinked if dry_run => format!("would link {}", pair()),
+        Action::HardLinked => format!("linked {}", pair()),
+        Action::Renamed if dry_run => format!("would rename {}", pair()),
+        Action::Renamed => format!("renamed {}", pair()),
+        Action::Removed if dry_run => format!("would remove {}", quoted(named)),
+        Action::Removed => format!("removed {}", quoted(named)),
+        Action::Kept => format!("{would}keep {}", quoted(named)),
+        Action::Excluded => {
+            format!("{would}exclude {}", quoted(if src.as_os_str().is_empty() { dst } else { src }))
+        }
+    }
+}
+
+/// A question, to be followed by the answer on the same line.
+pub fn question(q: &Question) -> String {
+    match q {
+        Question::Replace(path) => format!("bcmr: replace {}? [y/N] ", quoted(path)),
+        Question::Remove(path) => format!("bcmr: remove {}? [y/N] ", quoted(path)),
+        Question::Descend(path) => format!("bcmr: remove what is in {}? [y/N] ", quoted(path)),
+    }
+}
+
+// ---- ends ----
+
+/// Said at the first signal.
+pub const STOPPING: &str = "bcmr: stopping, and cleaning up what is half done; once more exits at once";
+
+/// What was done, in one line.
+pub fn summary(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
+    format!("bcmr: {}", tally(verb, dry_run, s, took))
+}
+
+fn tally(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
+    let mut parts = Vec::new();
+    let mut count = |n: u64, one: &str, many: &str| {
+        if n > 0 {
+            parts.push(format!("{n} {}", if n == 1 { one } else { many }));
+        }
+    };
+    count(s.files, "file", "files");
+    count(s.dirs, "directory", "directories");
+    count(s.others, "link or special file", "links and special files");
+    let what = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
+    let would = if dry_run { "would have " } else { "" };
+    let mut line = format!("{would}{} {what}", verb.done());
+    if s.bytes > 0 {
+        line.push_str(&format!(", {}", size(s.bytes)));
+    }
+    if !dry_run {
+        line.push_str(&format!(" in {}", seconds(took)));
+        if s.bytes > 0 && took.as_secs_f64() > 0.0 {
+            line.push_str(&format!(" ({}/s)", size((s.bytes as f64 / took.as_secs_f64()) as u64)));
+        }
+    }
+    if s.kept > 0 {
+        line.push_str(&format!("; {} left alone", s.kept));
+    }
+    if s.failed > 0 {
+        line.push_str(&format!("; {} failed", s.failed));
+    }
+    line
+}
+
+/// What a stopped run leaves, and how to go on.
+pub fn stopped(verb: Verb, again: Again, s: &Summary, took: Duration) -> String {
+    let hint = match (verb, again) {
+        (Verb::Check, _) => "run the same command again; nothing was changed",
+        (_, Again::Same) => "run the same command again to go on",
+        (_, Again::WithUpdate) => "run the same command with -u to go on: what was copied is whole and stays",
+        (_, Again::WithMerge) => {
+            "run the same command again to go on, with --merge where a directory now stands on both sides"
+        }
+    };
+    format!("bcmr: stopped; {}\nhint: {hint}", tally(verb, false, s, took))
+}
+
+/// The last line of `check`.
+pub fn differences(add: (u64, u64), extra: (u64, u64), differ: u64) -> String {
+    if (add.0, extra.0, differ) == (0, 0, 0) {
+        return "no differences".to_owned();
+    }
+    let side = |(files, bytes): (u64, u64), what: &str| format!("{files} {what} ({})", size(bytes));
+    let mut parts = Vec::new();
+    if add.0 > 0 {
+        parts.push(side(add, "to add"));
+    }
+    if differ > 0 {
+        parts.push(format!("{differ} to replace"));
+    }
+    if extra.0 > 0 {
+        parts.push(side(extra, "only at the destination"));
+    }
+    parts.join(", ")
+}
+
+// ---- figures ----
+
+/// Bytes in powers of 1024: `999 B`, `1.0 KiB`, `31.4 GiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = UNITS[0];
+    for next in &UNITS[1..] {
+        // What would be printed as 1024.0 belongs to the next unit.
+        if value < 1023.95 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    format!("{value:.1} {unit}")
+}
+
+/// A time still to wait: `0:07`, `12:30`, `1:02:03`.
+pub fn clock(left: Duration) -> String {
+    let s = left.as_secs();
+    match s / 3600 {
+        0 => format!("{}:{:02}", s / 60, s % 60),
+        h => format!("{h}:{:02}:{:02}", s / 60 % 60, s % 60),
+    }
+}
+
+/// A time that was taken: `0.12 s`, `12 s`, `12:30`.
+fn seconds(took: Duration) -> String {
+    match took.as_secs() {
+        0..10 => format!("{:.2} s", took.as_secs_f64()),
+        10..120 => format!("{} s", took.as_secs()),
+        _ => clock(took),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(codes: &[Code]) -> Summary {
+        Summary { failed: codes.len() as u64, codes: codes.to_vec(), ..Summary::default() }
+    }
+
+    #[test]
+    fn exit_codes() {
+        use Code::*;
+        for (codes, want) in [
+            (&[][..], 0),
+            (&[Denied], 1),
+            (&[Usage], 1),
+            (&[Refused], 8),
+            (&[Denied, Refused], 8),
+            (&[NoSpace, Refused, Io], 6),
+            (&[SourceChanged, NoSpace], 5),
+            (&[NotFound, NoSpace, SourceChanged, Mismatch], 4),
+            (&[MetadataLost], 1),
+        ] {
+            for verb in [Verb::Copy, Verb::Move, Verb::Remove] {
+                assert_eq!(exit_code(verb, &with(codes), None), want, "{codes:?}");
+            }
+            let check = if codes.is_empty() { 0 } else { 2 };
+            assert_eq!(exit_code(Verb::Check, &with(codes), None), check, "{codes:?}");
+        }
+        // Told as a warning only, yet asked for: still not a success.
+        let lost = Summary { codes: vec![MetadataLost], ..Summary::default() };
+        assert_eq!(exit_code(Verb::Copy, &lost, None), 1);
+        let uncounted = Summary { failed: 1, ..Summary::default() };
+        assert_eq!(exit_code(Verb::Copy, &uncounted, None), 1);
+    }
+
+    #[test]
+    fn exit_codes_of_check() {
+        let differ = Summary { differences: 3, ..Summary::default() };
+        assert_eq!(exit_code(Verb::Check, &differ, None), 1);
+        let both = Summary { differences: 3, failed: 1, codes: vec![Code::Denied], ..Summary::default() };
+        assert_eq!(exit_code(Verb::Check, &both, None), 2);
+    }
+
+    #[test]
+    fn exit_codes_of_signals() {
+        let stopped = Summary { cancelled: true, codes: vec![Code::Mismatch], ..Summary::default() };
+        for (signal, want) in [(Some(2), 130), (Some(15), 143), (Some(1), 129), (None, 130)] {
+            assert_eq!(exit_code(Verb::Copy, &stopped, signal), want);
+            assert_eq!(exit_code(Verb::Check, &stopped, signal), want);
+        }
+        // It came too late to matter.
+        assert_eq!(exit_code(Verb::Copy, &Summary::default(), Some(2)), 0);
+    }
+
+    #[test]
+    fn exit_codes_before_anything_began() {
+        for (code, copy) in [
+            (Code::Usage, 2),
+            (Code::Refused, 8),
+            (Code::NoSpace, 6),
+            (Code::Mismatch, 4),
+            (Code::SourceChanged, 5),
+            (Code::NotDirectory, 1),
+            (Code::NotFound, 1),
+            (Code::Io, 1),
+        ] {
+            let e = Error::ours(code, "open", "x", "why");
+            assert_eq!(exit_code_of(Verb::Copy, &e), copy, "{code:?}");
+            assert_eq!(exit_code_of(Verb::Check, &e), 2, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn errors_are_told_in_one_line() {
+        let os = |n| io::Error::from_raw_os_error(n);
+        for (e, want) in [
+            (Error::os("open", "a\nb", os(13)), r"bcmr: cannot open 'a\x0ab': Permission denied"),
+            (
+                Error::os("rename", "a", os(18)).and(Path::new("b")),
+                "bcmr: cannot rename 'a' to 'b': Invalid cross-device link",
+            ),
+            (
+                Error::ours(Code::Refused, "remove", "/", "it is the root directory"),
+                "bcmr: cannot remove '/': it is the root directory",
+            ),
+            (
+                Error::ours(Code::Io, "read", "x", "peer said \x1b[2J"),
+                r"bcmr: cannot read 'x': peer said \x1b[2J",
+            ),
+            (
+                Error::ours(Code::Usage, "read the pattern", "", "bad ["),
+                "bcmr: cannot read the pattern: bad [",
+            ),
+            (Error::os("fill", "x", io::Error::other("odd")), "bcmr: cannot fill 'x': odd"),
+        ] {
+            assert_eq!(error(&e), want);
+        }
+        let e = Error { note: Some("owner not kept".into()), ..Error::os("copy", "x", os(1)) };
+        assert_eq!(warning(&e), "bcmr: warning: cannot copy 'x': owner not kept: Operation not permitted");
+    }
+
+    #[test]
+    fn hints() {
+        let e = |code, op| Error::ours(code, op, "x", "");
+        assert!(hint(Verb::Copy, &e(Code::IsDirectory, "copy")).is_some_and(|h| h.contains("-r")));
+        assert!(hint(Verb::Remove, &e(Code::IsDirectory, "remove")).is_some_and(|h| h.contains("-d")));
+        assert!(hint(Verb::Copy, &e(Code::Special, "copy")).is_some_and(|h| h.contains("--archive")));
+        assert!(hint(Verb::Copy, &e(Code::Special, "replace")).is_some_and(|h| h.contains("--inplace")));
+        assert_eq!(hint(Verb::Copy, &e(Code::Denied, "open")), None);
+    }
+
+    #[test]
+    fn items() {
+        let (a, b, none) = (Path::new("a"), Path::new("b"), Path::new(""));
+        for (dry, action, src, dst, want) in [
+            (false, Action::Copied, a, b, "'a' -> 'b'"),
+            (true, Action::Copied, a, b, "would copy 'a' -> 'b'"),
+            (true, Action::MadeDir, a, b, "would make directory 'b'"),
+            (false, Action::Renamed, a, b, "renamed 'a' -> 'b'"),
+            (false, Action::Removed, none, b, "removed 'b'"),
+            (true, Action::Removed, none, b, "would remove 'b'"),
+            (false, Action::Kept, a, b, "keep 'b'"),
+            (false, Action::Excluded, a, none, "exclude 'a'"),
+        ] {
+            assert_eq!(item(dry, action, src, dst), want);
+        }
+    }
+
+    #[test]
+    fn figures() {
+        for (bytes, want) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1024 * 1024 - 1, "1.0 MiB"),
+            (5 << 30, "5.0 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(size(bytes), want);
+        }
+        assert_eq!(clock(Duration::from_secs(7)), "0:07");
+        assert_eq!(clock(Duration::from_secs(3723)), "1:02:03");
+    }
+
+    #[test]
+    fn ends() {
+        let s = Summary { files: 1, dirs: 2, bytes: 2048, failed: 1, kept: 3, ..Summary::default() };
+        let took = Duration::from_secs(2);
+        assert_eq!(
+            summary(Verb::Copy, false, &s, took),
+            "bcmr: copied 1 file, 2 directories, 2.0 KiB in 2.00 s (1.0 KiB/s); 3 left alone; 1 failed"
+        );
+        assert_eq!(
+            summary(Verb::Remove, true, &Summary::default(), took),
+            "bcmr: would have removed nothing"
+        );
+        let stop = stopped(Verb::Copy, Again::WithUpdate, &s, took);
+        assert!(stop.starts_with("bcmr: stopped; copied 1 file, "), "{stop}");
+        assert!(stop.contains("\nhint: run the same command with -u"), "{stop}");
+        assert_eq!(differences((0, 0), (0, 0), 0), "no differences");
+        assert_eq!(
+            differences((2, 10), (1, 0), 4),
+            "2 to add (10 B), 4 to replace, 1 only at the destination (0 B)"
+        );
+    }
+
+    #[test]
+    fn what_clap_quotes_is_escaped() {
+        assert_eq!(clap_error("error: bad '\x1b[2J'\n\nUsage: x\n"), "bcmr: bad '\\x1b[2J'\n\nUsage: x\n");
+    }
+}

@@ -1,0 +1,386 @@
+//! Events as NDJSON. `docs/json.md` is normative; what changes here changes there, and the schema number with it when
+//! an old reader would be misled.
+//!
+//! Pure: values in, lines out. Must not know where lines go.
+
+use super::inline::Sample;
+use crate::names;
+use crate::resolve::Verb;
+use crate::say;
+use bcmr_engine::error::Error;
+use bcmr_engine::event::{Action, Change, Event, Summary};
+use serde::{Serialize, Serializer};
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Raised when a field changes its meaning or goes away; not when one is added.
+const SCHEMA: u32 = 1;
+
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: u32,
+    #[serde(flatten)]
+    body: Body<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Body<'a> {
+    Start {
+        verb: &'static str,
+        version: &'static str,
+        dry_run: bool,
+        sources: Vec<Name<'a>>,
+        destination: Option<Name<'a>>,
+        jobs: usize,
+    },
+    Item {
+        action: &'static str,
+        #[serde(skip_serializing_if = "Name::is_empty")]
+        src: Name<'a>,
+        #[serde(skip_serializing_if = "Name::is_empty")]
+        dst: Name<'a>,
+        bytes: u64,
+    },
+    Difference {
+        change: &'static str,
+        path: Name<'a>,
+        directory: bool,
+        files: u64,
+        bytes: u64,
+        why: &'static str,
+    },
+    Hashed {
+        dst: Name<'a>,
+        blake3: String,
+    },
+    Resumed {
+        dst: Name<'a>,
+        bytes: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        restarted: Option<&'static str>,
+        repaired: u64,
+    },
+    Failed(Trouble<'a>),
+    Warning(Trouble<'a>),
+    Note {
+        text: &'a str,
+    },
+    Progress {
+        items_done: u64,
+        bytes_done: u64,
+        items_found: u64,
+        bytes_found: u64,
+        scanned: bool,
+        seconds: f64,
+    },
+    Summary {
+        verb: &'static str,
+        files: u64,
+        dirs: u64,
+        others: u64,
+        bytes: u64,
+        kept: u64,
+        failed: u64,
+        differences: u64,
+        codes: Vec<&'static str>,
+        cancelled: bool,
+        seconds: f64,
+        exit: u8,
+    },
+}
+
+#[derive(Serialize)]
+struct Trouble<'a> {
+    code: &'static str,
+    op: &'static str,
+    path: Name<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other: Option<Name<'a>>,
+    reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errno: Option<i32>,
+}
+
+/// A name, byte for byte: a string when it is UTF-8, else an object that holds its base64.
+struct Name<'a>(&'a Path);
+
+impl Name<'_> {
+    fn is_empty(&self) -> bool {
+        self.0.as_os_str().is_empty()
+    }
+}
+
+impl Serialize for Name<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Bytes {
+            b64: String,
+        }
+        match self.0.to_str() {
+            Some(text) => serializer.serialize_str(text),
+            None => Bytes { b64: base64(self.0.as_os_str().as_bytes()) }.serialize(serializer),
+        }
+    }
+}
+
+/// The first line.
+pub fn start(
+    verb: Verb,
+    dry_run: bool,
+    sources: &[PathBuf],
+    destination: Option<&Path>,
+    jobs: usize,
+) -> String {
+    line(Body::Start {
+        verb: verb.name(),
+        version: env!("CARGO_PKG_VERSION"),
+        dry_run,
+        sources: sources.iter().map(|p| Name(p)).collect(),
+        destination: destination.map(Name),
+        jobs,
+    })
+}
+
+/// What the engine tells.
+pub fn event(event: &Event) -> String {
+    line(match event {
+        Event::Item { action, src, dst, bytes } => {
+            Body::Item { action: action_name(*action), src: Name(src), dst: Name(dst), bytes: *bytes }
+        }
+        Event::Hashed { dst, hash } => Body::Hashed {
+            dst: Name(dst),
+            blake3: hash.iter().fold(String::new(), |mut hex, byte| {
+                // Writing to a string does not fail.
+                write!(hex, "{byte:02x}").ok();
+                hex
+            }),
+        },
+        Event::Resumed { dst, bytes, restarted, repaired } => {
+            Body::Resumed { dst: Name(dst), bytes: *bytes, restarted: *restarted, repaired: *repaired }
+        }
+        Event::Difference { change, path, directory, files, bytes, why } => Body::Difference {
+            change: match change {
+                Change::Add => "add",
+                Change::Extra => "extra",
+                Change::Differ => "differ",
+            },
+            path: Name(path),
+            directory: *directory,
+            files: *files,
+            bytes: *bytes,
+            why,
+        },
+        Event::Failed(e) => Body::Failed(trouble(e)),
+        Event::Warning(e) => Body::Warning(trouble(e)),
+        Event::Note(text) => Body::Note { text },
+    })
+}
+
+/// How far it is.
+pub fn progress(s: Sample, at: Duration) -> String {
+    line(Body::Progress {
+        items_done: s.items_done,
+        bytes_done: s.bytes_done,
+        items_found: s.items_found,
+        bytes_found: s.bytes_found,
+        scanned: s.scanned,
+        seconds: millis(at),
+    })
+}
+
+/// The last line.
+pub fn summary(verb: Verb, s: &Summary, took: Duration, exit: u8) -> String {
+    line(Body::Summary {
+        verb: verb.name(),
+        files: s.files,
+        dirs: s.dirs,
+        others: s.others,
+        bytes: s.bytes,
+        kept: s.kept,
+        failed: s.failed,
+        differences: s.differences,
+        codes: s.codes.iter().map(|c| c.name()).collect(),
+        cancelled: s.cancelled,
+        seconds: millis(took),
+        exit,
+    })
+}
+
+fn trouble(e: &Error) -> Trouble<'_> {
+    Trouble {
+        code: e.code.name(),
+        op: e.op,
+        path: Name(&e.path),
+        other: e.other.as_deref().map(Name),
+        reason: say::reason(e),
+        errno: e.source.as_ref().and_then(std::io::Error::raw_os_error),
+    }
+}
+
+fn action_name(action: Action) -> &'static str {
+    match action {
+        Action::Copied => "copied",
+        Action::MadeDir => "made-dir",
+        Action::MadeLink => "made-link",
+        Action::HardLinked => "hard-linked",
+        Action::MadeSpecial => "made-special",
+        Action::Renamed => "renamed",
+        Action::Removed => "removed",
+        Action::Kept => "kept",
+        Action::Excluded => "excluded",
+    }
+}
+
+fn millis(d: Duration) -> f64 {
+    (d.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+/// One line without its newline. JSON lands on terminals too: what a terminal could obey is written as `\uXXXX`, which
+/// every reader turns back into the same character.
+fn line(body: Body<'_>) -> String {
+    // Serialising plain structs to memory has no way to fail; were there one, the reader sees a line it cannot take
+    // for an event.
+    let plain = serde_json::to_string(&Line { schema: SCHEMA, body }).unwrap_or_else(|e| {
+        format!("{{\"schema\":{SCHEMA},\"event\":\"unprintable\",\"reason\":\"{e:?}\"}}")
+    });
+    if !plain.chars().any(names::is_unsafe) {
+        return plain;
+    }
+    let mut out = String::with_capacity(plain.len() + 16);
+    for c in plain.chars() {
+        if names::is_unsafe(c) {
+            write!(out, "\\u{:04x}", u32::from(c)).unwrap_or_default();
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// RFC 4648, with padding.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: [u8; 64] = *b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            if digit <= chunk.len() {
+                out.push(char::from(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize]));
+            } else {
+                out.push('=');
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bcmr_engine::error::Code;
+    use proptest::prelude::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn lines() {
+        let bad = Path::new(OsStr::from_bytes(b"\xff\x00x"));
+        let took = Duration::from_millis(1500);
+        for (got, want) in [
+            (
+                start(Verb::Copy, false, &["a".into(), bad.into()], Some(Path::new("d")), 2),
+                concat!(
+                    r#"{"schema":1,"event":"start","verb":"copy","version":""#,
+                    env!("CARGO_PKG_VERSION"),
+                    r#"","dry_run":false,"sources":["a",{"b64":"/wB4"}],"destination":"d","jobs":2}"#
+                ),
+            ),
+            (
+                event(&Event::Item {
+                    action: Action::Copied,
+                    src: "a\n".into(),
+                    dst: "é\u{202e}\u{9b}".into(),
+                    bytes: 5,
+                }),
+                r#"{"schema":1,"event":"item","action":"copied","src":"a\n","dst":"é\u202e\u009b","bytes":5}"#,
+            ),
+            (
+                event(&Event::Item { action: Action::Removed, src: "".into(), dst: "x".into(), bytes: 0 }),
+                r#"{"schema":1,"event":"item","action":"removed","dst":"x","bytes":0}"#,
+            ),
+            (
+                event(&Event::Difference {
+                    change: Change::Differ,
+                    path: "p".into(),
+                    directory: false,
+                    files: 1,
+                    bytes: 9,
+                    why: "size",
+                }),
+                r#"{"schema":1,"event":"difference","change":"differ","path":"p","directory":false,"files":1,"bytes":9,"why":"size"}"#,
+            ),
+            (
+                event(&Event::Failed(Error::os("open", "x", std::io::Error::from_raw_os_error(13)))),
+                r#"{"schema":1,"event":"failed","code":"denied","op":"open","path":"x","reason":"Permission denied","errno":13}"#,
+            ),
+            (
+                event(&Event::Warning(Error::ours(Code::Special, "copy", "f", "a FIFO").and(Path::new("g")))),
+                r#"{"schema":1,"event":"warning","code":"special","op":"copy","path":"f","other":"g","reason":"a FIFO"}"#,
+            ),
+            (event(&Event::Note("hi".into())), r#"{"schema":1,"event":"note","text":"hi"}"#),
+            (
+                progress(
+                    Sample { items_done: 1, bytes_done: 2, items_found: 3, bytes_found: 4, scanned: true },
+                    took,
+                ),
+                r#"{"schema":1,"event":"progress","items_done":1,"bytes_done":2,"items_found":3,"bytes_found":4,"scanned":true,"seconds":1.5}"#,
+            ),
+            (
+                summary(
+                    Verb::Copy,
+                    &Summary { files: 1, failed: 1, codes: vec![Code::NoSpace], ..Summary::default() },
+                    took,
+                    6,
+                ),
+                r#"{"schema":1,"event":"summary","verb":"copy","files":1,"dirs":0,"others":0,"bytes":0,"kept":0,"failed":1,"differences":0,"codes":["no-space"],"cancelled":false,"seconds":1.5,"exit":6}"#,
+            ),
+        ] {
+            assert_eq!(got, want);
+        }
+    }
+
+    #[test]
+    fn base64_vectors() {
+        for (bytes, want) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), want);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_one_line_and_comes_back(bytes in proptest::collection::vec(1..=255_u8, 1..40)) {
+            let path = PathBuf::from(OsStr::from_bytes(&bytes));
+            let item = Event::Item { action: Action::Copied, src: path.clone(), dst: path.clone(), bytes: 0 };
+            let line = event(&item);
+            prop_assert!(!line.chars().any(names::is_unsafe));
+            let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+            match path.to_str() {
+                Some(text) => prop_assert_eq!(value["src"].as_str(), Some(text)),
+                None => {
+                    let want = base64(&bytes);
+                    prop_assert_eq!(value["src"]["b64"].as_str(), Some(want.as_str()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Shows a run to whoever watches it, and brings their answers and signals to the engine.
+//!
+//! One thread beside the engine's: it looks for signals and draws progress, and sleeps otherwise. Everything shown
+//! goes through one [`Screen`] behind one lock. Must not know what verbs do.
+
+mod inline;
+mod json;
+mod plain;
+mod signals;
+mod tree;
+pub mod writer;
+
+use crate::ask::Answers;
+use crate::resolve::{Meter, Show, Verb};
+use crate::say;
+use bcmr_engine::error::Error;
+use bcmr_engine::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
+use inline::Sample;
+use plain::Plain;
+use signals::Signals;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use writer::Sink;
+
+/// How long a signal may wait to be seen. Also bounds how often a run that shows nothing wakes up.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Back to the first column, and everything after it away.
+const CLEAR: &str = "\r\x1b[K";
+/// The drawing thread needs little; what it does not touch costs nothing, but may count against a limit.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// What the first JSON line says of the request.
+pub struct Start<'a> {
+    pub sources: &'a [PathBuf],
+    pub destination: Option<&'a Path>,
+    pub jobs: usize,
+}
+
+/// Runs `verb`, shows it, and returns the exit code.
+pub fn run<F>(show: &Show, start: &Start<'_>, verb: F) -> u8
+where
+    F: FnOnce(Watch<'_>) -> Result<Summary, Error>,
+{
+    let ui = Ui::new(show);
+    if show.json {
+        let line = json::start(show.verb, show.dry_run, start.sources, start.destination, start.jobs);
+        ui.screen().out.line(&line);
+    }
+    let watch = Watch { front: &ui, progress: &ui.progress, cancel: &ui.cancel, items: show.items };
+    let ended = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("ui".into()).stack_size(STACK_BYTES);
+        let drawing = thread.spawn_scoped(scope, || ui.draw_until(&ended));
+        if drawing.is_ok() {
+            // Without the thread nobody would look for signals, so they keep their default and kill. With it, a
+            // handler that cannot be set leaves the same for its signal.
+            ui.signals.catch(show.ignored_signals).ok();
+        }
+        let result = verb(watch);
+        ended.store(true, Ordering::Release);
+        if let Ok(drawing) = drawing {
+            drawing.thread().unpark();
+        }
+        result
+    });
+    ui.finish(result)
+}
+
+struct Ui<'a> {
+    show: &'a Show,
+    began: Instant,
+    progress: Progress,
+    cancel: Cancel,
+    signals: Signals,
+    answers: Mutex<Answers>,
+    screen: Mutex<Screen>,
+}
+
+/// Both streams and what stands on them.
+struct Screen {
+    out: Sink,
+    err: Sink,
+    plain: Plain,
+    line: inline::Line,
+    /// The progress line stands on the terminal.
+    drawn: bool,
+    /// A question stands on the terminal, so nothing may be drawn.
+    asking: bool,
+}
+
+impl Screen {
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.drawn) {
+            self.err.raw(CLEAR);
+        }
+    }
+}
+
+impl Front for Ui<'_> {
+    fn event(&self, event: Event) {
+        let screen = &mut *self.screen();
+        screen.clear();
+        if self.show.json {
+            let is_item = matches!(event, Event::Item { .. });
+            if !is_item || self.show.items {
+                screen.out.line(&json::event(&event));
+            }
+            if matches!(event, Event::Failed(_) | Event::Warning(_)) {
+                screen.out.flush();
+            }
+        } else {
+            screen.plain.event(self.show, event, &mut screen.out, &mut screen.err);
+        }
+    }
+
+    fn ask(&self, question: Question) -> bool {
+        // Whoever holds the answers asks; the others wait their turn, and events go on in the meantime.
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.cancel.is_set() {
+            return false;
+        }
+        {
+            let screen = &mut *self.screen();
+            screen.clear();
+            screen.out.flush();
+            screen.err.raw(&say::question(&question));
+            screen.asking = true;
+        }
+        let yes = answers.next(&self.cancel);
+        self.screen().asking = false;
+        yes
+    }
+}
+
+impl<'a> Ui<'a> {
+    fn new(show: &'a Show) -> Ui<'a> {
+        Ui {
+            show,
+            began: Instant::now(),
+            progress: Progress::default(),
+            cancel: Cancel::new(),
+            signals: Signals::default(),
+            answers: Mutex::default(),
+            screen: Mutex::new(Screen {
+                out: Sink::stdout(show.eager),
+                err: Sink::stderr(),
+                plain: Plain::default(),
+                line: inline::Line::new(show.verb),
+                drawn: false,
+                asking: false,
+            }),
+        }
+    }
+
+    /// A worker that panicked while it held the screen has left it usable: lines are written whole.
+    fn screen(&self) -> MutexGuard<'_, Screen> {
+        self.screen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The second thread.
+    fn draw_until(&self, ended: &AtomicBool) {
+        let every = match self.show.meter {
+            Meter::Off => None,
+            Meter::Inline => Some(inline::DRAWN_EVERY),
+            Meter::Lines => Some(inline::LINES_EVERY),
+            Meter::Events => Some(inline::EVENTS_EVERY),
+        };
+        let mut due = inline::SHOWN_AFTER;
+        let mut stopping = false;
+        while !ended.load(Ordering::Acquire) {
+            std::thread::park_timeout(LOOK_EVERY);
+            if !stopping && self.signals.stop().is_some() {
+                stopping = true;
+                self.stop();
+            }
+            if self.signals.status() {
+                self.tell_status();
+            }
+            let now = self.began.elapsed();
+            if let Some(every) = every
+                && now >= due
+                && !ended.load(Ordering::Acquire)
+            {
+                due = now + every;
+                self.draw(now);
+            }
+        }
+    }
+
+    fn stop(&self) {
+        // First the flag, then the words: the screen may be held by somebody who waits for a slow reader.
+        self.cancel.set();
+        match self.screen.try_lock() {
+            Ok(mut screen) => {
+                screen.clear();
+                let newline = if screen.asking { "\n" } else { "" };
+                screen.err.raw(&format!("{newline}{}\n", say::STOPPING));
+            }
+            Err(_) => writer::err(&format!("{}\n", say::STOPPING)),
+        }
+    }
+
+    fn draw(&self, now: Duration) {
+        let sample = Sample::of(&self.progress);
+        let screen = &mut *self.screen();
+        match self.show.meter {
+            Meter::Off => {}
+            Meter::Inline if screen.asking => {}
+            Meter::Inline => {
+                // One column stays free: a terminal that is full to the edge may wrap.
+                let width = stderr_columns().saturating_sub(1);
+                let line = screen.line.at(sample, now, width);
+                screen.err.raw(&format!("{CLEAR}{line}"));
+                screen.drawn = true;
+            }
+            Meter::Lines => {
+                let line = screen.line.text(sample, now);
+                screen.err.line(&format!("bcmr: {line}"));
+            }
+            Meter::Events => {
+                let shown = screen.line.shown(sample, now);
+                screen.out.line(&json::progress(shown, now));
+                screen.out.flush();
+            }
+        }
+    }
+
+    fn tell_status(&self) {
+        let sample = Sample::of(&self.progress);
+        let screen = &mut *self.screen();
+        screen.clear();
+        let line = screen.line.text(sample, self.began.elapsed());
+        screen.err.line(&format!("bcmr: {line}"));
+    }
+
+    /// The last words and the exit code.
+    fn finish(&self, result: Result<Summary, Error>) -> u8 {
+        let (show, took) = (self.show, self.began.elapsed());
+        let screen = &mut *self.screen();
+        screen.clear();
+        let (summary, mut exit) = match result {
+            Ok(summary) => {
+                let exit = say::exit_code(show.verb, &summary, self.signals.stop());
+                if !show.json {
+                    self.last_words(screen, &summary, took);
+                }
+                (summary, exit)
+            }
+            Err(e) => {
+                let exit = say::exit_code_of(show.verb, &e);
+                let summary = Summary { failed: 1, codes: vec![e.code], ..Summary::default() };
+                if show.json {
+                    screen.out.line(&json::event(&Event::Failed(e)));
+                } else {
+                    screen.plain.trouble(show, &e, &say::error(&e), &mut screen.err);
+                }
+                (summary, exit)
+            }
+        };
+        if show.json {
+            screen.out.line(&json::summary(show.verb, &summary, took, exit));
+        }
+        if let Some(e) = screen.out.finish() {
+            screen.err.line(&say::output_error(&e));
+            exit = say::exit_without_output(show.verb, exit);
+        }
+        exit
+    }
+
+    fn last_words(&self, screen: &mut Screen, s: &Summary, took: Duration) {
+        let show = self.show;
+        if show.verb == Verb::Check {
+            screen.plain.differences(show, &mut screen.out);
+        }
+        if show.quiet {
+            return;
+        }
+        // Where lines of both streams meet on one terminal, the end belongs below the rest.
+        screen.out.flush();
+        if s.cancelled {
+            screen.err.line(&say::stopped(show.verb, show.again, s, took));
+            return;
+        }
+        let done = s.files + s.dirs + s.others;
+        let long = show.watched && took >= inline::SHOWN_AFTER;
+        // With `check` the last line of its tree says it all.
+        if show.verb != Verb::Check && (show.verbose || show.dry_run || long || (s.failed > 0 && done > 0)) {
+            screen.err.line(&say::summary(show.verb, show.dry_run, s, took));
+        }
+    }
+}
+
+/// Columns of the terminal behind standard error; 80 where it does not say.
+fn stderr_columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr());
+    size.ok().map(|s| usize::from(s.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resolve::Again;
+
+    fn show(verb: Verb) -> Show {
+        Show {
+            verb,
+            json: false,
+            verbose: false,
+            quiet: true,
+            items: false,
+            dry_run: false,
+            meter: Meter::Off,
+            color: false,
+            eager: false,
+            watched: false,
+            again: Again::Same,
+            ignored_signals: 0,
+        }
+    }
+
+    const NOTHING: Start<'_> = Start { sources: &[], destination: None, jobs: 1 };
+
+    #[test]
+    fn a_signal_reaches_the_engine_and_the_exit_code() {
+        let exit = run(&show(Verb::Copy), &NOTHING, |watch| {
+            signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
+            let until = Instant::now() + Duration::from_secs(10);
+            while !watch.cancel.is_set() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Whoever is asked after a stop says no, without waiting for a person.
+            assert!(!watch.front.ask(Question::Replace("x".into())));
+            Ok(Summary { cancelled: watch.cancel.is_set(), ..Summary::default() })
+        });
+        assert_eq!(exit, 143);
+    }
+
+    #[test]
+    fn the_second_thread_does_not_delay_the_end() {
+        let began = Instant::now();
+        for _ in 0..20 {
+            assert_eq!(run(&show(Verb::Check), &NOTHING, |_| Ok(Summary::default())), 0);
+        }
+        // If each run waited for its thread's next look, it would be 20 times that long.
+        assert!(began.elapsed() < LOOK_EVERY * 10, "{:?}", began.elapsed());
+    }
+}

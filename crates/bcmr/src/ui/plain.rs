@@ -1,0 +1,103 @@
+//! Events as lines for people: what was done on standard output, what went wrong on standard error.
+//!
+//! Must not word anything (that is `say`) and must not know terminals beyond whether signs are coloured.
+
+use super::tree::{self, Found};
+use super::writer::Sink;
+use crate::names;
+use crate::resolve::Show;
+use crate::say;
+use bcmr_engine::error::{Code, Error};
+use bcmr_engine::event::{Change, Event};
+use std::os::unix::ffi::OsStringExt;
+
+/// So many differences are sorted and folded; what comes after them is told as it comes, so that memory has a bound.
+const FOLDED_MAX: usize = 100_000;
+
+/// What has been told, as far as later lines depend on it.
+#[derive(Default)]
+pub struct Plain {
+    hinted: Vec<Code>,
+    found: Vec<Found>,
+    folded: bool,
+    /// Files and bytes.
+    add: (u64, u64),
+    extra: (u64, u64),
+    differ: u64,
+}
+
+impl Plain {
+    /// Tells one event.
+    pub fn event(&mut self, show: &Show, event: Event, out: &mut Sink, err: &mut Sink) {
+        match event {
+            Event::Item { action, src, dst, .. } => {
+                if show.items {
+                    out.line(&say::item(show.dry_run, action, &src, &dst));
+                }
+            }
+            Event::Difference { change, path, directory, files, bytes, why } => {
+                let path = path.into_os_string().into_vec();
+                self.difference(show, Found { change, path, directory, files, bytes, why }, out);
+            }
+            // A hash is for the manifest and for machines.
+            Event::Hashed { .. } => {}
+            Event::Resumed { dst, bytes, restarted, repaired } => {
+                if !show.quiet {
+                    err.line(&say::resumed(&dst, bytes, restarted, repaired));
+                }
+            }
+            Event::Failed(e) => self.trouble(show, &e, &say::error(&e), err),
+            Event::Warning(e) => self.trouble(show, &e, &say::warning(&e), err),
+            Event::Note(text) => {
+                if show.verbose {
+                    err.line(&format!("bcmr: {}", names::text(&text)));
+                }
+            }
+        }
+    }
+
+    /// Tells an error and, the first time its code is met, what to do about it.
+    pub fn trouble(&mut self, show: &Show, e: &Error, line: &str, err: &mut Sink) {
+        err.line(line);
+        if !show.quiet
+            && !self.hinted.contains(&e.code)
+            && let Some(hint) = say::hint(show.verb, e)
+        {
+            self.hinted.push(e.code);
+            err.line(&format!("hint: {hint}"));
+        }
+    }
+
+    fn difference(&mut self, show: &Show, found: Found, out: &mut Sink) {
+        match found.change {
+            Change::Add => self.add = (self.add.0 + found.files, self.add.1 + found.bytes),
+            Change::Extra => self.extra = (self.extra.0 + found.files, self.extra.1 + found.bytes),
+            Change::Differ => self.differ += 1,
+        }
+        if show.quiet {
+            return;
+        }
+        if self.folded {
+            out.raw(&tree::flat(&found, show.color));
+            return;
+        }
+        self.found.push(found);
+        if self.found.len() >= FOLDED_MAX {
+            self.fold(show, out);
+        }
+    }
+
+    fn fold(&mut self, show: &Show, out: &mut Sink) {
+        out.raw(&tree::draw(&mut self.found, show.color));
+        self.found = Vec::new();
+        self.folded = true;
+    }
+
+    /// The rest of what `check` found, and the totals. They are of what was compared before a stop, if it was stopped.
+    pub fn differences(&mut self, show: &Show, out: &mut Sink) {
+        if !show.quiet {
+            self.fold(show, out);
+            out.line(&say::differences(self.add, self.extra, self.differ));
+        }
+    }
+}

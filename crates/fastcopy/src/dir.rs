@@ -1,0 +1,423 @@
+//! A directory handle as authority: open, create, list, rename and remove one *name* below it, never following a
+//! link it was not told to follow.
+//!
+//! Must not know what is copied or why. Every function is one system call unless it says otherwise; errors are the
+//! kernel's.
+
+use crate::meta::{Info, Kind};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+/// One component of a path: not empty, not `.` or `..`, without `/`. What can only be made by checking need not be
+/// checked again below.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name<'a>(&'a CStr);
+
+impl<'a> Name<'a> {
+    /// Checks.
+    #[must_use]
+    pub fn new(name: &'a CStr) -> Option<Name<'a>> {
+        let bytes = name.to_bytes();
+        let fine = !bytes.is_empty() && bytes != b"." && bytes != b".." && !bytes.contains(&b'/');
+        fine.then_some(Name(name))
+    }
+    /// As the kernel wants it.
+    #[must_use]
+    pub fn c_str(self) -> &'a CStr {
+        self.0
+    }
+    /// Without the final NUL.
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        self.0.to_bytes()
+    }
+    /// For keeping.
+    #[must_use]
+    pub fn to_owned(self) -> NameBuf {
+        NameBuf(self.0.to_owned())
+    }
+}
+
+impl std::fmt::Debug for Name<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An owned [`Name`].
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct NameBuf(CString);
+
+impl NameBuf {
+    /// Checks; `None` also when there is a NUL inside.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<NameBuf> {
+        let owned = CString::new(bytes).ok()?;
+        Name::new(&owned)?;
+        Some(NameBuf(owned))
+    }
+    /// Borrowed.
+    #[must_use]
+    pub fn as_name(&self) -> Name<'_> {
+        Name(&self.0)
+    }
+    /// Without the final NUL.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.0.to_bytes()
+    }
+}
+
+/// What a listing says about one name. `kind` is `None` where the file system does not tell.
+#[derive(Debug)]
+pub struct Listed<'a> {
+    /// The name.
+    pub name: Name<'a>,
+    /// Its type, as d_type.
+    pub kind: Option<Kind>,
+    /// Its inode number.
+    pub ino: u64,
+}
+
+/// Room for one getdents64 answer, reused from directory to directory.
+pub struct ListBuffer(Vec<MaybeUninit<u8>>);
+
+impl ListBuffer {
+    /// 64 KiB: some two thousand names a call.
+    #[must_use]
+    pub fn new() -> ListBuffer {
+        ListBuffer(vec![MaybeUninit::uninit(); 64 << 10])
+    }
+}
+
+impl Default for ListBuffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a lock attempt found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// It is ours until the handle is closed.
+    Held,
+    /// Somebody else has it.
+    Busy,
+    /// This file system or this handle cannot be locked.
+    Unsupported,
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+fn mode(bits: u32) -> Mode {
+    Mode::from_raw_mode(bits & 0o7777)
+}
+
+/// Repeats a call that a signal interrupted; nothing else is repeated.
+pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other.map_err(io::Error::from),
+        }
+    }
+}
+
+impl Dir {
+    /// `open(path, O_DIRECTORY)`: the one way in from a path that a person typed, following links as they expect.
+    ///
+    /// A directory that may be searched but not read (mode 0711 of somebody else) is opened as `O_PATH`: enough to
+    /// work below it.
+    pub fn open(path: &Path) -> io::Result<Dir> {
+        Dir::open_flags(CWD, path, OFlags::empty())
+    }
+
+    fn open_flags<P: rustix::path::Arg + Copy>(
+        at: BorrowedFd<'_>,
+        path: P,
+        extra: OFlags,
+    ) -> io::Result<Dir> {
+        match retry(|| rustix::fs::openat(at, path, DIR_FLAGS | extra, Mode::empty())) {
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | extra;
+                retry(|| rustix::fs::openat(at, path, flags, Mode::empty()))
+                    .map(|fd| Dir { fd })
+                    .map_err(|_| e)
+            }
+            other => other.map(|fd| Dir { fd }),
+        }
+    }
+
+    /// `openat(O_DIRECTORY | O_NOFOLLOW)`; a link there is ENOTDIR or ELOOP. Falls back to `O_PATH` as [`Dir::open`].
+    pub fn open_dir(&self, name: Name<'_>) -> io::Result<Dir> {
+        Dir::open_flags(self.fd.as_fd(), name.0, OFlags::NOFOLLOW)
+    }
+
+    /// `openat(O_DIRECTORY)` through a link, for callers that were told to follow links.
+    pub fn open_dir_following(&self, name: Name<'_>) -> io::Result<Dir> {
+        Dir::open_flags(self.fd.as_fd(), name.0, OFlags::empty())
+    }
+
+    /// `openat(O_DIRECTORY | O_NOFOLLOW)` that must be readable: no `O_PATH` fallback, for listing.
+    pub fn open_dir_readable(&self, name: Name<'_>) -> io::Result<Dir> {
+        let flags = DIR_FLAGS | OFlags::NOFOLLOW;
+        Ok(Dir { fd: retry(|| rustix::fs::openat(&self.fd, name.0, flags, Mode::empty()))? })
+    }
+
+    /// `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)`: a directory several components
+    /// down; where the kernel or a sandbox has no openat2, step by step with O_NOFOLLOW. `path` must be relative.
+    pub fn open_beneath(&self, path: &CStr) -> io::Result<Dir> {
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        match retry(|| rustix::fs::openat2(&self.fd, path, DIR_FLAGS, Mode::empty(), how)) {
+            Ok(fd) => Ok(Dir { fd }),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EAGAIN)) => {
+                let mut here = self.try_clone()?;
+                for part in path.to_bytes().split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".") {
+                    let name = NameBuf::new(part).ok_or_else(|| io::Error::from_raw_os_error(libc::EXDEV))?;
+                    here = here.open_dir(name.as_name())?;
+                }
+                Ok(here)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// `openat(fd, ".")`: the same directory with an offset of its own.
+    pub fn reopen(&self) -> io::Result<Dir> {
+        Ok(Dir { fd: retry(|| rustix::fs::openat(&self.fd, c".", DIR_FLAGS, Mode::empty()))? })
+    }
+
+    /// `fcntl(F_DUPFD_CLOEXEC)`.
+    pub fn try_clone(&self) -> io::Result<Dir> {
+        Ok(Dir { fd: self.fd.try_clone()? })
+    }
+
+    /// `openat(".." )`: the parent, wherever it is now.
+    pub fn parent(&self) -> io::Result<Dir> {
+        Dir::open_flags(self.fd.as_fd(), c"..", OFlags::empty())
+    }
+
+    /// `openat(O_RDONLY | O_NOFOLLOW | O_NONBLOCK)`: a file to read. Without blocking, so that a FIFO put in the
+    /// file's place cannot hang us; the caller looks at what it got with [`Info::of`].
+    pub fn open_file(&self, name: Name<'_>) -> io::Result<OwnedFd> {
+        self.open_leaf(name, OFlags::RDONLY | OFlags::NOFOLLOW)
+    }
+
+    /// As [`Dir::open_file`], through a link.
+    pub fn open_file_following(&self, name: Name<'_>) -> io::Result<OwnedFd> {
+        self.open_leaf(name, OFlags::RDONLY)
+    }
+
+    /// `openat(O_WRONLY | O_NOFOLLOW | O_NONBLOCK)` of what is there, for writing in place.
+    pub fn open_existing(&self, name: Name<'_>) -> io::Result<OwnedFd> {
+        self.open_leaf(name, OFlags::WRONLY | OFlags::NOFOLLOW)
+    }
+
+    /// `openat(O_RDWR | O_NOFOLLOW | O_NONBLOCK)` of what is there.
+    pub fn open_read_write(&self, name: Name<'_>) -> io::Result<OwnedFd> {
+        self.open_leaf(name, OFlags::RDWR | OFlags::NOFOLLOW)
+    }
+
+    /// `openat(O_PATH | O_NOFOLLOW)`: a handle on whatever the name is, a link itself included.
+    pub fn open_path(&self, name: Name<'_>) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        retry(|| rustix::fs::openat(&self.fd, name.0, flags, Mode::empty()))
+    }
+
+    fn open_leaf(&self, name: Name<'_>, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        retry(|| rustix::fs::openat(&self.fd, name.0, flags, Mode::empty()))
+    }
+
+    /// `openat(O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)`: a new file, readable as well so that what landed can be
+    /// read back. `mode_bits` go through the umask or the directory's default ACL, as the kernel does it.
+    pub fn create_file(&self, name: Name<'_>, mode_bits: u32) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        retry(|| rustix::fs::openat(&self.fd, name.0, flags, mode(mode_bits)))
+    }
+
+    /// `mkdirat`.
+    pub fn make_dir(&self, name: Name<'_>, mode_bits: u32) -> io::Result<()> {
+        retry(|| rustix::fs::mkdirat(&self.fd, name.0, mode(mode_bits)))
+    }
+
+    /// `symlinkat`.
+    pub fn make_link(&self, target: &CStr, name: Name<'_>) -> io::Result<()> {
+        retry(|| rustix::fs::symlinkat(target, &self.fd, name.0))
+    }
+
+    /// `mknodat`: a FIFO, socket, or device with `rdev`.
+    pub fn make_special(&self, name: Name<'_>, kind: Kind, mode_bits: u32, rdev: u64) -> io::Result<()> {
+        retry(|| rustix::fs::mknodat(&self.fd, name.0, kind.file_type(), mode(mode_bits), rdev))
+    }
+
+    /// `linkat` without following: a second name for whatever `from` is.
+    pub fn hard_link(&self, from: Name<'_>, to_dir: &Dir, to: Name<'_>) -> io::Result<()> {
+        retry(|| rustix::fs::linkat(&self.fd, from.0, &to_dir.fd, to.0, AtFlags::empty()))
+    }
+
+    /// `readlinkat`.
+    pub fn read_link(&self, name: Name<'_>) -> io::Result<CString> {
+        retry(|| rustix::fs::readlinkat(&self.fd, name.0, Vec::new()))
+    }
+
+    /// `unlinkat`.
+    pub fn remove_file(&self, name: Name<'_>) -> io::Result<()> {
+        retry(|| rustix::fs::unlinkat(&self.fd, name.0, AtFlags::empty()))
+    }
+
+    /// `unlinkat(AT_REMOVEDIR)`.
+    pub fn remove_dir(&self, name: Name<'_>) -> io::Result<()> {
+        retry(|| rustix::fs::unlinkat(&self.fd, name.0, AtFlags::REMOVEDIR))
+    }
+
+    /// `renameat`: replaces what is there.
+    pub fn rename(&self, from: Name<'_>, to_dir: &Dir, to: Name<'_>) -> io::Result<()> {
+        retry(|| rustix::fs::renameat(&self.fd, from.0, &to_dir.fd, to.0))
+    }
+
+    /// `renameat2(RENAME_NOREPLACE)`: EEXIST when something is there. Where the file system lacks it (EINVAL), a hard
+    /// link and an unlink do the same for files; a directory is then refused with EINVAL.
+    pub fn rename_new(&self, from: Name<'_>, to_dir: &Dir, to: Name<'_>) -> io::Result<()> {
+        let flags = RenameFlags::NOREPLACE;
+        match retry(|| rustix::fs::renameat_with(&self.fd, from.0, &to_dir.fd, to.0, flags)) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
+                match self.hard_link(from, to_dir, to) {
+                    Ok(()) => self.remove_file(from),
+                    Err(l) if l.raw_os_error() == Some(libc::EEXIST) => Err(l),
+                    Err(_) => Err(e),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// `renameat2(RENAME_EXCHANGE)`.
+    pub fn exchange(&self, from: Name<'_>, to_dir: &Dir, to: Name<'_>) -> io::Result<()> {
+        retry(|| rustix::fs::renameat_with(&self.fd, from.0, &to_dir.fd, to.0, RenameFlags::EXCHANGE))
+    }
+
+    /// `fstatat(AT_SYMLINK_NOFOLLOW)`.
+    pub fn stat(&self, name: Name<'_>) -> io::Result<Info> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        retry(|| rustix::fs::statat(&self.fd, name.0, flags)).map(|s| Info::from_stat(&s))
+    }
+
+    /// `fstatat`, through a link.
+    pub fn stat_following(&self, name: Name<'_>) -> io::Result<Info> {
+        retry(|| rustix::fs::statat(&self.fd, name.0, AtFlags::empty())).map(|s| Info::from_stat(&s))
+    }
+
+    /// [`Dir::stat`], with absence as `None`: the one errno that is an answer.
+    pub fn look(&self, name: Name<'_>) -> io::Result<Option<Info>> {
+        match self.stat(name) {
+            Ok(info) => Ok(Some(info)),
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// `fstat` of the directory itself.
+    pub fn info(&self) -> io::Result<Info> {
+        Info::of(&self.fd)
+    }
+
+    /// `getdents64` until the end: calls `each` for every name but `.` and `..`. A handle is listed once; use
+    /// [`Dir::reopen`] for a second time. `each` returns `false` to stop early.
+    pub fn list(&self, buffer: &mut ListBuffer, mut each: impl FnMut(Listed<'_>) -> bool) -> io::Result<()> {
+        let mut entries = RawDir::new(&self.fd, &mut buffer.0);
+        while let Some(entry) = entries.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(e.into()),
+            };
+            // The kernel refuses names with a slash itself; what `Name` leaves out here is `.` and `..`.
+            let Some(name) = Name::new(entry.file_name()) else { continue };
+            let kind = Kind::from_file_type(entry.file_type());
+            if !each(Listed { name, kind, ino: entry.ino() }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// [`try_lock`] of the directory.
+    #[must_use]
+    pub fn try_lock(&self) -> Lock {
+        try_lock(&self.fd)
+    }
+}
+
+/// `flock(LOCK_EX | LOCK_NB)`: held until every copy of this handle is closed.
+#[must_use]
+pub fn try_lock(fd: impl AsFd) -> Lock {
+    match retry(|| rustix::fs::flock(fd.as_fd(), FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Lock::Held,
+        Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => Lock::Busy,
+        Err(_) => Lock::Unsupported,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_single_components() {
+        for bad in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0b"] {
+            assert!(NameBuf::new(bad).is_none(), "{bad:?}");
+        }
+        for good in [&b"..."[..], b".a", b"\xff", b"a\nb", b"-"] {
+            assert!(NameBuf::new(good).is_some(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_a_directorys_place_is_not_followed_and_twins_work() {
+        let t = tempfile::tempdir().unwrap();
+        std::fs::create_dir(t.path().join("real")).unwrap();
+        std::os::unix::fs::symlink("real", t.path().join("link")).unwrap();
+        let d = Dir::open(t.path()).unwrap();
+        let real = NameBuf::new(b"real").unwrap();
+        let link = NameBuf::new(b"link").unwrap();
+        assert!(d.open_dir(real.as_name()).is_ok());
+        assert!(d.open_dir(link.as_name()).is_err());
+        assert!(d.open_dir_following(link.as_name()).is_ok());
+        assert!(d.open_beneath(c"real").is_ok());
+        assert!(d.open_beneath(c"link").is_err());
+        assert!(d.open_beneath(c"real/..").is_ok(), "beneath means not above the handle");
+        assert!(d.open_beneath(c"..").is_err());
+    }
+
+    #[test]
+    fn rename_new_never_replaces() {
+        let t = tempfile::tempdir().unwrap();
+        std::fs::write(t.path().join("a"), "a").unwrap();
+        std::fs::write(t.path().join("b"), "b").unwrap();
+        let d = Dir::open(t.path()).unwrap();
+        let (a, b, c) =
+            (NameBuf::new(b"a").unwrap(), NameBuf::new(b"b").unwrap(), NameBuf::new(b"c").unwrap());
+        let e = d.rename_new(a.as_name(), &d, b.as_name()).unwrap_err();
+        assert_eq!(e.raw_os_error(), Some(libc::EEXIST));
+        d.rename_new(a.as_name(), &d, c.as_name()).unwrap();
+        assert_eq!(std::fs::read_to_string(t.path().join("c")).unwrap(), "a");
+    }
+}

@@ -1,0 +1,299 @@
+//! What a file is, beside its bytes: [`Info`], and setting owner, mode and times by handle.
+//!
+//! Must not know which of it should be kept.
+
+use crate::dir::{Dir, Name, retry};
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, Stat, StatxAttributes, StatxFlags, Timespec, Timestamps, Uid,
+};
+use std::ffi::CString;
+use std::io;
+
+/// The type of a directory entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Link,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+impl Kind {
+    pub(crate) fn from_file_type(t: FileType) -> Option<Kind> {
+        Some(match t {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Dir,
+            FileType::Symlink => Kind::Link,
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            FileType::CharacterDevice => Kind::CharDevice,
+            FileType::BlockDevice => Kind::BlockDevice,
+            FileType::Unknown => return None,
+        })
+    }
+    pub(crate) fn file_type(self) -> FileType {
+        match self {
+            Kind::File => FileType::RegularFile,
+            Kind::Dir => FileType::Directory,
+            Kind::Link => FileType::Symlink,
+            Kind::Fifo => FileType::Fifo,
+            Kind::Socket => FileType::Socket,
+            Kind::CharDevice => FileType::CharacterDevice,
+            Kind::BlockDevice => FileType::BlockDevice,
+        }
+    }
+    /// Neither file, directory nor link.
+    #[must_use]
+    pub fn is_special(self) -> bool {
+        !matches!(self, Kind::File | Kind::Dir | Kind::Link)
+    }
+    /// In words.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::File => "file",
+            Kind::Dir => "directory",
+            Kind::Link => "symbolic link",
+            Kind::Fifo => "FIFO",
+            Kind::Socket => "socket",
+            Kind::CharDevice => "character device",
+            Kind::BlockDevice => "block device",
+        }
+    }
+}
+
+/// A point in time: seconds since 1970 and nanoseconds below one second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Time {
+    /// Seconds since the epoch; negative before it.
+    pub sec: i64,
+    /// 0 to 999,999,999.
+    pub nsec: u32,
+}
+
+/// The answer of `fstat` (stat(2)), with what a copier needs of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// The type.
+    pub kind: Kind,
+    /// Permission bits with setuid, setgid and sticky (07777).
+    pub mode: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device holding it.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Hard links.
+    pub nlink: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Allocated, in units of 512 bytes.
+    pub blocks: u64,
+    /// The device it stands for, when it is one.
+    pub rdev: u64,
+    /// Last read.
+    pub atime: Time,
+    /// Last written.
+    pub mtime: Time,
+    /// Last change of anything; cannot be set, so it is the witness that counts.
+    pub ctime: Time,
+}
+
+fn time(sec: i64, nsec: u64) -> Time {
+    Time { sec, nsec: nsec as u32 }
+}
+
+impl Info {
+    pub(crate) fn from_stat(s: &Stat) -> Info {
+        let kind = Kind::from_file_type(FileType::from_raw_mode(s.st_mode)).unwrap_or(Kind::CharDevice);
+        Info {
+            kind,
+            mode: s.st_mode & 0o7777,
+            uid: s.st_uid,
+            gid: s.st_gid,
+            dev: s.st_dev,
+            ino: s.st_ino,
+            nlink: s.st_nlink,
+            size: s.st_size as u64,
+            blocks: s.st_blocks as u64,
+            rdev: s.st_rdev,
+            atime: time(s.st_atime, s.st_atime_nsec),
+            mtime: time(s.st_mtime, s.st_mtime_nsec),
+            ctime: time(s.st_ctime, s.st_ctime_nsec),
+        }
+    }
+
+    /// `fstat`.
+    pub fn of(fd: impl AsFd) -> io::Result<Info> {
+        retry(|| rustix::fs::fstat(fd.as_fd())).map(|s| Info::from_stat(&s))
+    }
+
+    /// Which object it is, on this machine, as long as it exists.
+    #[must_use]
+    pub fn id(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
+    /// Whether two answers for the same handle tell of the same content: size, mtime and ctime in nanoseconds.
+    #[must_use]
+    pub fn same_content(&self, later: &Info) -> bool {
+        self.id() == later.id()
+            && self.size == later.size
+            && self.mtime == later.mtime
+            && self.ctime == later.ctime
+    }
+}
+
+/// Where a handle stands: which object it is, and whether a mount begins there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Device holding it.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Whether it is the root of a mount, bind mounts of the same device included; `None` where the kernel (before
+    /// 5.8) does not tell.
+    pub mount_root: Option<bool>,
+}
+
+impl Place {
+    /// `statx(AT_EMPTY_PATH)`, asking only for what is cheap; `fstat` where there is no statx.
+    #[cfg(target_os = "linux")]
+    pub fn of(fd: impl AsFd) -> io::Result<Place> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        match retry(|| rustix::fs::statx(fd.as_fd(), c"", flags, StatxFlags::TYPE | StatxFlags::INO)) {
+            Ok(s) => {
+                let told = s.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+                Ok(Place {
+                    dev: rustix::fs::makedev(s.stx_dev_major, s.stx_dev_minor),
+                    ino: s.stx_ino,
+                    mount_root: told.then(|| s.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+                })
+            }
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Place::by_fstat(fd),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// `fstat`.
+    #[cfg(not(target_os = "linux"))]
+    pub fn of(fd: impl AsFd) -> io::Result<Place> {
+        Place::by_fstat(fd)
+    }
+
+    fn by_fstat(fd: impl AsFd) -> io::Result<Place> {
+        Info::of(fd).map(|i| Place { dev: i.dev, ino: i.ino, mount_root: None })
+    }
+
+    /// Which object it is; comparable with [`Info::id`].
+    #[must_use]
+    pub fn id(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+}
+
+fn stamps(atime: Time, mtime: Time) -> Timestamps {
+    let spec = |t: Time| Timespec { tv_sec: t.sec, tv_nsec: t.nsec.into() };
+    Timestamps { last_access: spec(atime), last_modification: spec(mtime) }
+}
+
+/// `ftruncate`.
+pub fn set_length(fd: impl AsFd, bytes: u64) -> io::Result<()> {
+    retry(|| rustix::fs::ftruncate(fd.as_fd(), bytes))
+}
+
+/// `fchmod`.
+pub fn set_mode(fd: impl AsFd, mode: u32) -> io::Result<()> {
+    retry(|| rustix::fs::fchmod(fd.as_fd(), Mode::from_raw_mode(mode)))
+}
+
+/// `fchown`. The kernel clears setuid and setgid with it, so the mode is set afterwards.
+pub fn set_owner(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+    retry(|| rustix::fs::fchown(fd.as_fd(), uid.map(Uid::from_raw), gid.map(Gid::from_raw)))
+}
+
+/// `futimens`. Last of all, as everything else would change the times again.
+pub fn set_times(fd: impl AsFd, atime: Time, mtime: Time) -> io::Result<()> {
+    retry(|| rustix::fs::futimens(fd.as_fd(), &stamps(atime, mtime)))
+}
+
+/// The name under which `/proc` knows a handle; how calls that do not take an `O_PATH` handle can be given one.
+pub(crate) fn proc_path(fd: impl AsFd) -> io::Result<CString> {
+    Ok(CString::new(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))?)
+}
+
+/// `chmod` of a FIFO, socket or device, which are never opened: by an `O_PATH` handle and `/proc/self/fd`, so that a
+/// link put in its place is not followed. A link itself has no mode and is refused with EOPNOTSUPP.
+pub fn set_mode_at(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<()> {
+    let fd = dir.open_path(name)?;
+    if Info::of(&fd)?.kind == Kind::Link {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    // The handle must outlive the call that goes by its number.
+    let path = proc_path(&fd)?;
+    retry(|| rustix::fs::chmodat(rustix::fs::CWD, &path, Mode::from_raw_mode(mode), AtFlags::empty()))
+}
+
+/// `fchownat(AT_SYMLINK_NOFOLLOW)`: owner of the name itself, a link included.
+pub fn set_owner_at(dir: &Dir, name: Name<'_>, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+    let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+    retry(|| rustix::fs::chownat(dir, name.c_str(), uid, gid, AtFlags::SYMLINK_NOFOLLOW))
+}
+
+/// `utimensat(AT_SYMLINK_NOFOLLOW)`: times of the name itself, a link included.
+pub fn set_times_at(dir: &Dir, name: Name<'_>, atime: Time, mtime: Time) -> io::Result<()> {
+    let times = stamps(atime, mtime);
+    retry(|| rustix::fs::utimensat(dir, name.c_str(), &times, AtFlags::SYMLINK_NOFOLLOW))
+}
+
+/// Whether this is a file system whose files lie about their size (procfs, sysfs and their like), by `fstatfs`.
+pub fn is_pseudo(fd: impl AsFd) -> io::Result<bool> {
+    const MAGICS: [i64; 11] = [
+        0x9fa0,      // PROC_SUPER_MAGIC
+        0x6265_6572, // SYSFS_MAGIC
+        0x6462_6720, // DEBUGFS_MAGIC
+        0x7472_6163, // TRACEFS_MAGIC
+        0x0027_e0eb, // CGROUP_SUPER_MAGIC
+        0x6367_7270, // CGROUP2_SUPER_MAGIC
+        0x7363_6673, // SECURITYFS_MAGIC
+        0xf97c_ff8c, // SELINUX_MAGIC
+        0x6265_6570, // CONFIGFS_MAGIC
+        0xcafe_4a11, // BPF_FS_MAGIC
+        0x6165_676c, // PSTOREFS_MAGIC
+    ];
+    retry(|| rustix::fs::fstatfs(fd.as_fd())).map(|s| MAGICS.contains(&{ s.f_type }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_place_has_the_identity_fstat_gives_and_knows_mount_roots() {
+        for path in ["/", "/proc", "/tmp", "/usr"] {
+            let Ok(dir) = Dir::open(Path::new(path)) else { continue };
+            assert_eq!(Place::of(&dir).unwrap().id(), dir.info().unwrap().id(), "{path}");
+        }
+        let t = tempfile::tempdir().unwrap();
+        let plain = Place::of(Dir::open(t.path()).unwrap()).unwrap();
+        let proc = Place::of(Dir::open(Path::new("/proc")).unwrap()).unwrap();
+        if plain.mount_root.is_some() {
+            assert_eq!((plain.mount_root, proc.mount_root), (Some(false), Some(true)));
+        }
+    }
+}

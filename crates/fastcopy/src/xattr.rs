@@ -1,0 +1,143 @@
+//! Extended attributes, and with them POSIX ACLs and file capabilities, which on Linux are attributes too.
+//!
+//! Must not know which of them should be kept. See xattr(7).
+
+use crate::dir::{Dir, Name, retry};
+use crate::meta::proc_path;
+use rustix::fd::BorrowedFd;
+use rustix::fs::XattrFlags;
+use std::ffi::{CStr, CString};
+use std::io;
+
+/// The access ACL's attribute.
+pub const ACL_ACCESS: &CStr = c"system.posix_acl_access";
+/// A directory's default ACL's attribute.
+pub const ACL_DEFAULT: &CStr = c"system.posix_acl_default";
+
+/// Whose attributes.
+#[derive(Clone, Copy)]
+pub enum Of<'a> {
+    /// An ordinary handle's.
+    Handle(BorrowedFd<'a>),
+    /// A name's own in a directory, a link's included, by `/proc/self/fd/N/name` and the `l` calls: for what is never
+    /// opened.
+    At(&'a Dir, Name<'a>),
+}
+
+impl Of<'_> {
+    fn path(dir: &Dir, name: Name<'_>) -> io::Result<CString> {
+        let mut bytes = proc_path(dir)?.into_bytes();
+        bytes.push(b'/');
+        bytes.extend_from_slice(name.bytes());
+        Ok(CString::new(bytes)?)
+    }
+}
+
+/// A buffer for names and one for values, reused.
+#[derive(Default)]
+pub struct XattrBuffer {
+    names: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// Calls with growing room until the answer fits (ERANGE means that it did not).
+fn grown(buffer: &mut Vec<u8>, mut call: impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
+    if buffer.is_empty() {
+        buffer.resize(1024, 0);
+    }
+    loop {
+        match call(buffer) {
+            // XATTR_LIST_MAX and XATTR_SIZE_MAX are both 64 KiB (linux/limits.h).
+            Err(e) if e.raw_os_error() == Some(libc::ERANGE) && buffer.len() < 1 << 20 => {
+                let room = buffer.len() * 8;
+                buffer.resize(room, 0);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// No attributes here at all, by this file system's word.
+fn unsupported(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS))
+}
+
+fn list(of: Of<'_>, names: &mut Vec<u8>) -> io::Result<usize> {
+    match of {
+        Of::Handle(fd) => grown(names, |b| retry(|| rustix::fs::flistxattr(fd, &mut *b))),
+        Of::At(dir, name) => {
+            let path = Of::path(dir, name)?;
+            grown(names, |b| retry(|| rustix::fs::llistxattr(&path, &mut *b)))
+        }
+    }
+}
+
+/// `fgetxattr` into `value`; `None` when there is no such attribute or no attributes at all.
+pub fn get<'b>(of: Of<'_>, attr: &CStr, value: &'b mut Vec<u8>) -> io::Result<Option<&'b [u8]>> {
+    let got = match of {
+        Of::Handle(fd) => grown(value, |b| retry(|| rustix::fs::fgetxattr(fd, attr, &mut *b))),
+        Of::At(dir, name) => {
+            let path = Of::path(dir, name)?;
+            grown(value, |b| retry(|| rustix::fs::lgetxattr(&path, attr, &mut *b)))
+        }
+    };
+    match got {
+        Ok(n) => Ok(value.get(..n)),
+        Err(e) if e.raw_os_error() == Some(libc::ENODATA) || unsupported(&e) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// `fsetxattr`.
+pub fn set(of: Of<'_>, attr: &CStr, value: &[u8]) -> io::Result<()> {
+    match of {
+        Of::Handle(fd) => retry(|| rustix::fs::fsetxattr(fd, attr, value, XattrFlags::empty())),
+        Of::At(dir, name) => {
+            let path = Of::path(dir, name)?;
+            retry(|| rustix::fs::lsetxattr(&path, attr, value, XattrFlags::empty()))
+        }
+    }
+}
+
+/// `fremovexattr`; absence is no error.
+pub fn remove(of: Of<'_>, attr: &CStr) -> io::Result<()> {
+    let removed = match of {
+        Of::Handle(fd) => retry(|| rustix::fs::fremovexattr(fd, attr)),
+        Of::At(dir, name) => {
+            let path = Of::path(dir, name)?;
+            retry(|| rustix::fs::lremovexattr(&path, attr))
+        }
+    };
+    match removed {
+        Err(e) if e.raw_os_error() == Some(libc::ENODATA) || unsupported(&e) => Ok(()),
+        other => other,
+    }
+}
+
+/// Reads the attributes' names and calls `each` with name and value of those that `wanted` takes. A file system
+/// without attributes has none. One system call for a file without attributes.
+pub fn read(
+    of: Of<'_>,
+    buffer: &mut XattrBuffer,
+    wanted: impl Fn(&CStr) -> bool,
+    mut each: impl FnMut(&CStr, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let XattrBuffer { names, value } = buffer;
+    let length = match list(of, names) {
+        Ok(n) => n,
+        Err(e) if unsupported(&e) => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    let mut rest = names.get(..length).unwrap_or_default();
+    while let Ok(name) = CStr::from_bytes_until_nul(rest) {
+        rest = rest.get(name.count_bytes() + 1..).unwrap_or_default();
+        if !wanted(name) {
+            continue;
+        }
+        // An attribute that went away in between was changed under us; the caller's second fstat will say so.
+        if let Some(v) = get(of, name, value)? {
+            each(name, v)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,398 @@
+//! What was measured, as data (JSON), as a table on the terminal, and as a document. Figures in documents come from
+//! the JSON and from nowhere else.
+
+use super::data::Size;
+use super::measure::{Calls, Sample, median};
+use super::rows::{self, Cache, Goal, OURS, Row};
+use super::svg;
+use crate::sh::{self, Result};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use std::path::Path;
+
+/// One run of the benchmark.
+#[derive(Serialize, Deserialize)]
+pub struct Record {
+    /// 1; counted up when a reader would have to change.
+    pub schema: u32,
+    /// A tenth of the data: not for any record.
+    pub quick: bool,
+    pub date: String,
+    pub kernel: String,
+    pub cpu: String,
+    pub cores: usize,
+    pub memory_gib: u64,
+    pub file_system: String,
+    pub rows: Vec<RowRecord>,
+}
+
+/// One row: who took how long.
+#[derive(Serialize, Deserialize)]
+pub struct RowRecord {
+    pub name: String,
+    pub title: String,
+    pub cold: bool,
+    /// What was measured, with `+` when the work tree had changes.
+    pub commit: String,
+    pub command: String,
+    pub data: Size,
+    pub source_allocated_bytes: u64,
+    pub tools: Vec<ToolRecord>,
+    pub outcomes: Vec<Outcome>,
+}
+
+/// One tool in one row; the first is what the others are compared with.
+#[derive(Serialize, Deserialize)]
+pub struct ToolRecord {
+    pub name: String,
+    pub line: String,
+    pub version: String,
+    pub samples: Vec<Sample>,
+    pub calls: Option<Calls>,
+    pub allocated_bytes: Option<u64>,
+}
+
+/// A goal and what came of it.
+#[derive(Serialize, Deserialize)]
+pub struct Outcome {
+    pub goal: String,
+    pub value: f64,
+    pub most: f64,
+    pub met: bool,
+}
+
+impl Record {
+    pub fn of_this_machine(dir: &Path, quick: bool) -> Result<Record> {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, key: &str| {
+            let line = text.lines().find(|l| l.starts_with(key)).unwrap_or_default();
+            line.split_once(':').map(|(_, v)| v.trim().to_owned()).unwrap_or_default()
+        };
+        let memory = field(&read("/proc/meminfo"), "MemTotal");
+        let kib: u64 = memory.split(' ').next().unwrap_or_default().parse().unwrap_or(0);
+        Ok(Record {
+            schema: 1,
+            quick,
+            date: sh::output("date", &["-u", "+%Y-%m-%d"])?,
+            kernel: sh::output("uname", &["-sr"])?,
+            cpu: field(&read("/proc/cpuinfo"), "model name"),
+            cores: std::thread::available_parallelism()?.get(),
+            memory_gib: (kib + (1 << 19)) >> 20,
+            file_system: sh::output("stat", &["-f", "-c", "%T", &dir.to_string_lossy()])?
+                .replace("ext2/ext3", "ext4"),
+            rows: Vec::new(),
+        })
+    }
+
+    /// The machine, in one line.
+    pub fn headline(&self) -> String {
+        let quick = if self.quick { "; QUICK: a tenth of the data, not for any record" } else { "" };
+        format!(
+            "{}, {} cores, {} GiB, {}, {}, {}{quick}",
+            self.cpu, self.cores, self.memory_gib, self.kernel, self.file_system, self.date
+        )
+    }
+}
+
+impl ToolRecord {
+    fn wall(&self) -> f64 {
+        median(self.samples.iter().map(|s| s.wall_s))
+    }
+    fn cpu(&self) -> f64 {
+        median(self.samples.iter().map(cpu))
+    }
+    fn peak_kib(&self) -> u64 {
+        self.samples.iter().map(|s| s.peak_kib).max().unwrap_or(0)
+    }
+    fn range(&self) -> (f64, f64) {
+        let walls = || self.samples.iter().map(|s| s.wall_s);
+        (walls().fold(f64::INFINITY, f64::min), walls().fold(0.0, f64::max))
+    }
+}
+
+fn cpu(sample: &Sample) -> f64 {
+    sample.user_s + sample.sys_s
+}
+
+/// The median over rounds of our value divided by theirs in the same round: drift of the machine cancels out.
+fn paired(ours: &ToolRecord, other: &ToolRecord, value: fn(&Sample) -> f64) -> f64 {
+    median(ours.samples.iter().zip(&other.samples).map(|(a, b)| value(a) / value(b)))
+}
+
+impl RowRecord {
+    pub fn new(
+        row: &Row,
+        data: Size,
+        source_allocated_bytes: u64,
+        tools: Vec<ToolRecord>,
+    ) -> Result<RowRecord> {
+        let changed = !sh::output("git", &["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+        let commit =
+            sh::output("git", &["rev-parse", "--short=12", "HEAD"])? + if changed { "+" } else { "" };
+        let mut made = RowRecord {
+            name: row.name.to_owned(),
+            title: row.title.to_owned(),
+            cold: row.cache == Cache::Cold,
+            commit,
+            command: String::new(),
+            data,
+            source_allocated_bytes,
+            tools,
+            outcomes: Vec::new(),
+        };
+        made.outcomes = row.goals.iter().filter_map(|goal| made.judge(goal)).collect();
+        Ok(made)
+    }
+
+    fn tool(&self, name: &str) -> Option<&ToolRecord> {
+        self.tools.iter().find(|t| t.name == name && !t.samples.is_empty())
+    }
+
+    /// `None` when what the goal names was not there.
+    fn judge(&self, goal: &Goal) -> Option<Outcome> {
+        let ours = self.tool(OURS)?;
+        let (goal, value, most) = match goal {
+            Goal::Wall { against, most } => {
+                (format!("wall / {against}"), paired(ours, self.tool(against)?, |s| s.wall_s), *most)
+            }
+            Goal::Cpu { against, most } => {
+                (format!("CPU / {against}"), paired(ours, self.tool(against)?, cpu), *most)
+            }
+            Goal::Fastest { of } => {
+                let there = of.iter().filter_map(|name| self.tool(name));
+                let best = there.min_by(|a, b| a.wall().total_cmp(&b.wall()))?;
+                (format!("wall / {}", best.name), paired(ours, best, |s| s.wall_s), 1.0)
+            }
+            Goal::Above { against, most_ms } => {
+                let other = self.tool(against)?;
+                let above = ours.samples.iter().zip(&other.samples).map(|(a, b)| (a.wall_s - b.wall_s) * 1e3);
+                (format!("ms above {against}"), median(above), *most_ms)
+            }
+            Goal::Blocks => {
+                let ratio = ours.allocated_bytes? as f64 / self.source_allocated_bytes as f64;
+                ("blocks / source's".to_owned(), ratio, 1.0)
+            }
+        };
+        Some(Outcome { goal, value, most, met: value <= most })
+    }
+
+    /// System calls per file, link and directory.
+    fn calls_per_entry(&self, tool: &ToolRecord) -> Option<f64> {
+        let entries = self.data.files + self.data.links + self.data.dirs;
+        tool.calls.as_ref().map(|c| c.total as f64 / entries as f64)
+    }
+}
+
+/// One row on the terminal.
+pub fn print(row: &RowRecord) {
+    println!(
+        "  {:6} {:>9} {:>19} {:>8} {:>8} {:>9} {:>7} {:>7} {:>10}",
+        "", "wall s", "min-max", "CPU s", "RSS MiB", "foreign s", "ratio", "paired", "calls/item"
+    );
+    for tool in &row.tools {
+        let base = &row.tools[0];
+        let (least, most) = tool.range();
+        println!(
+            "  {:6} {:>9.4} {:>9.4}-{:<9.4} {:>8.3} {:>8.1} {:>9.2} {:>7.2} {:>7.2} {:>10}",
+            tool.name,
+            tool.wall(),
+            least,
+            most,
+            tool.cpu(),
+            tool.peak_kib() as f64 / 1024.0,
+            median(tool.samples.iter().map(|s| s.foreign_s)),
+            tool.wall() / base.wall(),
+            paired(tool, base, |s| s.wall_s),
+            row.calls_per_entry(tool).map_or_else(|| "-".to_owned(), |c| format!("{c:.1}"))
+        );
+    }
+    for outcome in &row.outcomes {
+        println!("  {}", says(outcome));
+    }
+}
+
+fn says(outcome: &Outcome) -> String {
+    let word = if outcome.met { "met" } else { "MISSED" };
+    format!("{} = {:.2}, at most {:.2}: {word}", outcome.goal, outcome.value, outcome.most)
+}
+
+/// How many goals were met, and which were not.
+pub fn summary(record: &Record) -> String {
+    let all = || record.rows.iter().flat_map(|r| r.outcomes.iter().map(move |o| (r, o)));
+    let mut text = format!("{} of {} goals met", all().filter(|(_, o)| o.met).count(), all().count());
+    for (row, outcome) in all().filter(|(_, o)| !o.met) {
+        let _infallible = write!(text, "\n  {}: {}", row.name, says(outcome));
+    }
+    text
+}
+
+/// `STEM.json` and `STEM.svg`.
+pub fn write(record: &Record, stem: &Path) -> Result {
+    std::fs::write(stem.with_extension("json"), serde_json::to_string_pretty(record)? + "\n")?;
+    std::fs::write(stem.with_extension("svg"), plot(record))?;
+    Ok(())
+}
+
+/// Puts the rows among those kept before from the same kind of machine, and writes the document anew.
+pub fn keep(mut record: Record, docs: &Path) -> Result {
+    let stem = docs.join(format!("benchmarks-{}", record.file_system));
+    if let Ok(text) = std::fs::read_to_string(stem.with_extension("json")) {
+        let before: Record = serde_json::from_str(&text)?;
+        if (&before.cpu, before.cores, before.memory_gib) == (&record.cpu, record.cores, record.memory_gib) {
+            let fresh = |old: &RowRecord| record.rows.iter().any(|new| new.name == old.name);
+            let old: Vec<RowRecord> = before.rows.into_iter().filter(|row| !fresh(row)).collect();
+            record.rows.extend(old);
+        }
+    }
+    let order: Vec<&str> = rows::all(false).iter().map(|r| r.name).collect();
+    record.rows.sort_by_key(|row| order.iter().position(|name| *name == row.name));
+    write(&record, &stem)?;
+    document(docs)
+}
+
+/// Writes `DIR/benchmarks.md` from every `DIR/benchmarks-*.json`.
+pub fn document(docs: &Path) -> Result {
+    let mut files: Vec<_> = std::fs::read_dir(docs)?.filter_map(|e| e.ok().map(|e| e.file_name())).collect();
+    files.sort();
+    let mut text = String::from(
+        "# Benchmarks\n\n\
+         Written by `cargo xtask bench`, never by hand; the samples are in the JSON files beside this one. Tools take\n\
+         turns within each round (A B C A B C ...), the destination is removed and everything is written back outside\n\
+         the timing, and the page cache is warm where nothing else is said. A ratio is the median over rounds of one\n\
+         tool's time divided by the first tool's in the same round; below 1 is faster. `calls` are system calls per\n\
+         file, link and directory, counted in a separate run. A commit with `+` had changes on top.\n",
+    );
+    for name in files.iter().filter_map(|n| n.to_str()) {
+        let Some(stem) = name.strip_suffix(".json").filter(|n| n.starts_with("benchmarks-")) else {
+            continue;
+        };
+        let record: Record = serde_json::from_str(&std::fs::read_to_string(docs.join(name))?)?;
+        section(&record, stem, &mut text)?;
+    }
+    std::fs::write(docs.join("benchmarks.md"), text)?;
+    println!("wrote {}", docs.join("benchmarks.md").display());
+    Ok(())
+}
+
+fn section(record: &Record, stem: &str, text: &mut String) -> Result {
+    write!(text, "\n## {}\n\n{}\n\n![ratios]({stem}.svg)\n\n", record.file_system, record.headline())?;
+    text.push_str("| workload | goal | measured | at most | |\n|---|---|---|---|---|\n");
+    for row in &record.rows {
+        for o in &row.outcomes {
+            let word = if o.met { "met" } else { "**missed**" };
+            writeln!(text, "| {} | {} | {:.2} | {:.2} | {word} |", row.title, o.goal, o.value, o.most)?;
+        }
+    }
+    for row in &record.rows {
+        let data = row.data;
+        write!(
+            text,
+            "\n### {}\n\n{} files, {} directories, {} links, {:.1} MiB. `{}` at {}.\n\n",
+            row.title,
+            data.files,
+            data.dirs,
+            data.links,
+            data.bytes as f64 / 1048576.0,
+            row.command,
+            row.commit
+        )?;
+        text.push_str("| tool | wall, s | min - max | CPU, s | peak, MiB | ratio | calls | rounds |\n");
+        text.push_str("|---|---|---|---|---|---|---|---|\n");
+        for tool in &row.tools {
+            let (least, most) = tool.range();
+            writeln!(
+                text,
+                "| `{}` ({}) | {:.4} | {:.4} - {:.4} | {:.3} | {:.1} | {:.2} | {} | {} |",
+                tool.line,
+                tool.version,
+                tool.wall(),
+                least,
+                most,
+                tool.cpu(),
+                tool.peak_kib() as f64 / 1024.0,
+                paired(tool, &row.tools[0], |s| s.wall_s),
+                row.calls_per_entry(tool).map_or_else(String::new, |c| format!("{c:.1}")),
+                tool.samples.len()
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Every tool's ratio to the first of its row, with our goal as a line.
+fn plot(record: &Record) -> String {
+    let mut groups = Vec::new();
+    for row in &record.rows {
+        let Some((base, others)) = row.tools.split_first() else { continue };
+        let bars = others.iter().map(|tool| svg::Bar {
+            label: tool.name.clone(),
+            value: paired(tool, base, |s| s.wall_s),
+            ours: tool.name == OURS,
+        });
+        let against = format!("wall / {}", base.name);
+        let goal = row.outcomes.iter().find(|o| o.goal == against).map(|o| o.most);
+        groups.push(svg::Group {
+            title: row.title.clone(),
+            base: base.name.clone(),
+            bars: bars.collect(),
+            goal,
+        });
+    }
+    svg::draw(&record.headline(), &groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str, walls: &[f64]) -> ToolRecord {
+        let sample = |&wall_s| Sample { wall_s, user_s: wall_s, sys_s: 0.0, peak_kib: 1, foreign_s: 0.0 };
+        ToolRecord {
+            name: name.to_owned(),
+            line: format!("{name} SRC DST"),
+            version: String::new(),
+            samples: walls.iter().map(sample).collect(),
+            calls: None,
+            allocated_bytes: Some(10),
+        }
+    }
+    fn row(ours: &[f64], cp: &[f64]) -> RowRecord {
+        RowRecord {
+            name: "many".to_owned(),
+            title: "many".to_owned(),
+            cold: false,
+            commit: "abc".to_owned(),
+            command: String::new(),
+            data: Size { files: 10, dirs: 1, links: 0, bytes: 100 },
+            source_allocated_bytes: 10,
+            tools: vec![tool("cp", cp), tool(OURS, ours)],
+            outcomes: vec![],
+        }
+    }
+
+    #[test]
+    fn pairs_are_compared_within_their_round() {
+        // Both slow down fourfold in the last two rounds; within each round the ratio is the same.
+        let row = row(&[0.5, 2.0, 2.0], &[1.0, 4.0, 4.0]);
+        let met = row.judge(&Goal::Wall { against: "cp", most: 0.5 }).unwrap();
+        assert!(met.met && met.value == 0.5);
+        assert!(!row.judge(&Goal::Wall { against: "cp", most: 0.49 }).unwrap().met);
+        assert!(row.judge(&Goal::Blocks).unwrap().met);
+        assert!(row.judge(&Goal::Fastest { of: &["xcp"] }).is_none(), "xcp was not there");
+        assert!(row.judge(&Goal::Above { against: "cp", most_ms: 5.0 }).unwrap().met);
+    }
+
+    #[test]
+    fn rows_are_kept_beside_those_of_earlier_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut one = Record::of_this_machine(dir.path(), false).unwrap();
+        let mut two = Record::of_this_machine(dir.path(), false).unwrap();
+        one.rows.push(row(&[0.5], &[1.0]));
+        two.rows.push(RowRecord { name: "big".to_owned(), title: "big".to_owned(), ..row(&[0.5], &[1.0]) });
+        keep(one, dir.path()).unwrap();
+        keep(two, dir.path()).unwrap();
+        let text = std::fs::read_to_string(dir.path().join("benchmarks.md")).unwrap();
+        let (big, many) = (text.find("### big").unwrap(), text.find("### many").unwrap());
+        assert!(big < many, "{text}");
+    }
+}

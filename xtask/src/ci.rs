@@ -1,0 +1,114 @@
+//! `cargo xtask ci`: every check, the quick ones first.
+//!
+//! One target directory and the dev profile throughout. A step that could not run is named as such at the end and
+//! never counts as passed.
+
+use crate::sh::{self, Result};
+use crate::tidy;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The cargo-deny that `cargo xtask ci deny` was written for, and that `.ci/run` installs.
+const DENY_VERSION: &str = "0.20.2";
+
+enum Done {
+    Passed,
+    /// Passed as far as it went, and what was left out; it does not fail the run, and it is always said.
+    PassedBut(String),
+    /// Could not be carried out here, and why; in CI that is a failure.
+    Skipped(String),
+    Failed(String),
+}
+
+type Step = (&'static str, fn() -> Done);
+
+const STEPS: [Step; 6] = [
+    ("fmt", || cargo(&["fmt", "--all", "--check"])),
+    ("tidy", || done(tidy::run())),
+    ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
+    ("doc", doc),
+    ("deny", deny),
+    ("test", || cargo(&["test", "--workspace", "--locked"])),
+];
+
+/// Runs the named steps, or all of them. Every step runs even after one has failed: one look shows everything.
+pub fn run(wanted: &[&str]) -> Result {
+    let names: Vec<&str> = STEPS.iter().map(|s| s.0).collect();
+    if let Some(stranger) = wanted.iter().find(|w| !names.contains(w)) {
+        return Err(format!("ci has no step {stranger:?}; there are: {}", names.join(" ")).into());
+    }
+    let mut summary: Vec<(&str, Done, Duration)> = Vec::new();
+    for (name, step) in STEPS {
+        if !wanted.is_empty() && !wanted.contains(&name) {
+            continue;
+        }
+        println!("\n=== {name}");
+        let begun = Instant::now();
+        let done = step();
+        println!("=== {name}: {} ({:.1} s)", word(&done), begun.elapsed().as_secs_f64());
+        summary.push((name, done, begun.elapsed()));
+    }
+    println!("\n=== summary");
+    let mut bad = 0;
+    for (name, done, took) in &summary {
+        println!("{:8} {:>7.1} s  {}", name, took.as_secs_f64(), word(done));
+        bad += usize::from(matches!(done, Done::Skipped(_) | Done::Failed(_)));
+    }
+    if bad > 0 { Err(format!("{bad} of {} steps did not pass", summary.len()).into()) } else { Ok(()) }
+}
+
+fn word(done: &Done) -> String {
+    match done {
+        Done::Passed => "passed".to_owned(),
+        Done::PassedBut(what) => format!("passed, but {what}"),
+        Done::Skipped(why) => format!("NOT RUN: {why}"),
+        Done::Failed(why) => format!("FAILED: {why}"),
+    }
+}
+
+fn done(result: Result) -> Done {
+    match result {
+        Ok(()) => Done::Passed,
+        Err(why) => Done::Failed(why.to_string()),
+    }
+}
+
+fn cargo(args: &[&str]) -> Done {
+    done(sh::run(sh::cargo().args(args)))
+}
+
+fn doc() -> Done {
+    let mut command = sh::cargo();
+    command.args(["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
+    done(sh::run(command.env("RUSTDOCFLAGS", "-D warnings")))
+}
+
+/// Licences, bans and sources always; advisories where the database can be fetched, which is not everywhere.
+fn deny() -> Done {
+    let local = sh::root().join("target/tools/bin/cargo-deny");
+    let Some(program) = local.is_file().then_some(local).or_else(|| sh::which("cargo-deny")) else {
+        return Done::Skipped(format!(
+            "cargo-deny is not installed; `cargo install cargo-deny --version {DENY_VERSION} --locked --debug --root \
+             target/tools` takes a minute or two"
+        ));
+    };
+    let deny = |what: &[&str]| {
+        let mut command = Command::new(&program);
+        command.current_dir(sh::root()).args(["--locked", "--all-features", "check"]).args(what);
+        command
+    };
+    let here = done(sh::run(&mut deny(&["bans", "licenses", "sources"])));
+    if !matches!(here, Done::Passed) {
+        return here;
+    }
+    let fetched = Command::new(&program)
+        .current_dir(sh::root())
+        .args(["fetch", "db"])
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .stdin(Stdio::null())
+        .output();
+    if fetched.is_ok_and(|out| out.status.success()) {
+        return done(sh::run(&mut deny(&["advisories"])));
+    }
+    Done::PassedBut("ADVISORIES WERE NOT CHECKED: their database could not be fetched from here".to_owned())
+}
