@@ -357,7 +357,7 @@ impl Sys {
             job.rung = Some(Rung::ReadWrite);
         } else if stream || how.hash {
             let sparse = if stream { Sparse::Never } else { how.sparse };
-            let done = tee::copy(&from, &to, sparse, stream, &mut hand.scratch, how.observe)?;
+            let done = tee::copy(&from, &to, sparse, stream, how.threads, &mut hand.scratch, how.observe)?;
             job.bytes = done.bytes;
             job.hash = Some(done.hash);
             job.rung = Some(Rung::ReadWrite);
