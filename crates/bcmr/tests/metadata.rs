@@ -82,7 +82,8 @@ impl Maker<'_> {
                 }
                 8 => {
                     let kinds = if self.can.root {
-                        &[FileType::Fifo, FileType::Socket, FileType::CharacterDevice, FileType::BlockDevice][..]
+                        &[FileType::Fifo, FileType::Socket, FileType::CharacterDevice, FileType::BlockDevice]
+                            [..]
                     } else {
                         &[FileType::Fifo, FileType::Socket][..]
                     };
@@ -242,7 +243,11 @@ fn judge(seed: u64, what: &str, src: &Path, dst: &Path) {
     for (path, entry) in &before {
         let (here, there) = (entry.blocks, after[path].blocks);
         // Attributes and extents cost file systems differently; a filled hole costs at least 64 KiB.
-        assert!(there < here + 128, "{how}: holes of {:?} were filled: {here} {there}", OsStr::from_bytes(path));
+        assert!(
+            there < here + 128,
+            "{how}: holes of {:?} were filled: {here} {there}",
+            OsStr::from_bytes(path)
+        );
     }
     if let Some(text) = rsync_would(src, dst) {
         assert!(text.is_empty(), "{how}: rsync would:\n{text}");

@@ -464,7 +464,10 @@ pub fn differences(src: &Tree, dst: &Tree, exact: Exact) -> Vec<String> {
             ("kind", s.kind == d.kind),
             ("size", s.size == d.size),
             ("content", s.content == d.content),
-            ("rdev", s.rdev == d.rdev || !matches!(s.kind, FileType::CharacterDevice | FileType::BlockDevice)),
+            (
+                "rdev",
+                s.rdev == d.rdev || !matches!(s.kind, FileType::CharacterDevice | FileType::BlockDevice),
+            ),
             ("mode", !exact.mode || is_link || s.mode == d.mode),
             ("owner", !exact.owner || s.owner == d.owner),
             ("mtime", !exact.times || s.mtime == d.mtime),
