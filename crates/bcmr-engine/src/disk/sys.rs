@@ -99,6 +99,8 @@ impl Disk for Sys {
                         from.remove_dir(name)?;
                     } else {
                         from.rename(name, to, name)?;
+                        // Two names of one inode stay both (rename(2)).
+                        absent_is_fine(from.remove_file(name))?;
                     }
                 }
                 other => other?,
@@ -174,6 +176,11 @@ impl Disk for Sys {
                 dir.rename_new(stage.as_name(), dir, job.name)
             } else {
                 dir.rename(stage.as_name(), dir, job.name)
+            };
+            // Somebody else may have put a name of the very same inode there; then the stage stays (rename(2)).
+            let named = match job.body {
+                Body::HardLink(..) => named.and_then(|()| absent_is_fine(dir.remove_file(stage.as_name()))),
+                _ => named,
             };
             match named {
                 Ok(()) => job.staged = false,
@@ -281,6 +288,13 @@ impl Disk for Sys {
             Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
             other => other,
         }
+    }
+}
+
+fn absent_is_fine(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+        other => other,
     }
 }
 

@@ -718,7 +718,7 @@ impl<'a> Run<'a> {
             }
             Verdict::Refuse(code, why) => {
                 return Err(
-                    Error::ours(code, "copy to", dst.node.join(to), why).and(&pair.src.node.join(name))
+                    Error::ours(code, "replace", dst.node.join(to), why).and(&pair.src.node.join(name))
                 );
             }
         }

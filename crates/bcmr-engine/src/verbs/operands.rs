@@ -134,8 +134,17 @@ pub(crate) enum Where {
     Name { dir: Arc<Place>, name: NameBuf, slash: bool },
 }
 
-/// Resolves the target of `count` sources. `named_list` means that many names follow.
+/// Resolves the target of `count` sources for a copy, which writes to what a link that was typed leads to.
 pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
+    resolve(target, count, true)
+}
+
+/// The same for a move, which takes the place of a link that was typed unless it leads to a directory: as mv does.
+pub(crate) fn target_itself(target: &Target, count: usize) -> Result<Where> {
+    resolve(target, count, false)
+}
+
+fn resolve(target: &Target, count: usize, through: bool) -> Result<Where> {
     let path = target.path();
     let typed = typed(path)?;
     let as_dir = |what: &str| {
@@ -157,21 +166,21 @@ pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
             if count != 1 {
                 return Err(as_dir("the target of several sources"));
             }
-            name_of(typed)
+            name_of(typed, through)
         }
         Target::Exactly(_) if count != 1 => {
             Err(Error::ours(Code::Usage, "copy to", path, "exactly one source can go to exactly this name"))
         }
         Target::Exactly(_) => match typed.name {
             None => Ok(Where::Into(place(open(path)?, path))),
-            Some(_) => name_of(typed),
+            Some(_) => name_of(typed, through),
         },
     }
 }
 
 /// A destination name. Where it was typed and is a link to a file, what the link leads to is meant, as with cp: the
 /// directory that holds the link's target is the place to stage and rename in.
-fn name_of(typed: Typed<'_>) -> Result<Where> {
+fn name_of(typed: Typed<'_>, through: bool) -> Result<Where> {
     let path = typed.path;
     let Some(mut name) = typed.name else {
         return Ok(Where::Into(place(open(path)?, path)));
@@ -180,7 +189,7 @@ fn name_of(typed: Typed<'_>) -> Result<Where> {
     for _ in 0..LINKS_MAX {
         let dir = open_parent(path, &parent)?;
         let look = dir.look(name.as_name()).map_err(|e| Error::os("stat", path, e))?;
-        if look.is_none_or(|i| i.kind != Kind::Link) {
+        if !through || look.is_none_or(|i| i.kind != Kind::Link) {
             return Ok(Where::Name { dir: place(dir, &parent), name, slash: typed.slash });
         }
         let link = dir.read_link(name.as_name()).map_err(|e| Error::os("read link", path, e))?;
