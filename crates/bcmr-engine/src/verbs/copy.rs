@@ -25,7 +25,7 @@ use crate::sender::filter::Filter;
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
 use crate::verbs::ledger::Ledger;
-use crate::verbs::operands::{self, Dest, Operand, Source, Where};
+use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
 use crate::verbs::tree;
 use fastcopy::dir::{ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
@@ -164,7 +164,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             let target = tree::same_target(&request.sources, request.target, &policy)?;
             let to = operands::target(&target, request.sources.len())?;
             run.operands(&request.sources, &to);
-            let (Where::Into(place) | Where::Name { dir: place, .. }) = to;
+            let place = to.place();
             run.sync_names(&place.dir, &place.node);
         }
         Some(mut list) => {
@@ -195,12 +195,13 @@ pub(crate) fn resolve(
     to: &Where,
     policy: &CopyPolicy,
     verb: &'static str,
+    links: DestLink,
     tally: &Tally<'_>,
 ) -> Vec<Operand> {
     let mut operands: Vec<Operand> = Vec::new();
     for path in sources {
         let resolved = operands::source(path, policy.follow).and_then(|source| {
-            let operand = operands::pair(path, source, to)?;
+            let operand = operands::pair(path, source, to, links)?;
             if operand.info().kind == Kind::Dir && !policy.recursive {
                 return Err(Error::ours(Code::IsDirectory, verb, path, "it is a directory"));
             }
@@ -259,7 +260,7 @@ impl<'a> Run<'a> {
 
     /// Copies resolved operands. Two that become the same directory are merged one after the other.
     pub(crate) fn operands(&self, sources: &[PathBuf], to: &Where) {
-        let mut rest = resolve(sources, to, self.policy, "copy", &self.tally);
+        let mut rest = resolve(sources, to, self.policy, "copy", DestLink::Through, &self.tally);
         while !rest.is_empty() {
             let mut round: Vec<Operand> = Vec::new();
             let mut next = Vec::new();
@@ -315,9 +316,11 @@ impl<'a> Run<'a> {
         match (&operand.source, &operand.dest) {
             (Source::Whole(src), Dest::Whole(place)) => {
                 self.remember(place.dir.info().map_err(|e| Error::os("stat", place.node.path(), e))?.id());
-                Ok(Some(Task::Open { pair: pair(src, open(place)?, true) }))
+                let src = src.with_ignores(&self.filter)?;
+                Ok(Some(Task::Open { pair: pair(&src, open(place)?, true) }))
             }
             (Source::Whole(src), Dest::Named { dir, name }) => {
+                let src = &src.with_ignores(&self.filter)?;
                 let above = pair(src, open(dir)?, false);
                 let dst = above.dst.enter(self.disk, name.as_name(), self.policy)?;
                 self.remember(dst.info.id());
@@ -838,7 +841,7 @@ impl<'a> Run<'a> {
             }
             self.told(pair, job, first_name);
         }
-        let follow = policy.follow != Follow::Never;
+        let follow = self.follows(pair);
         for (name, to, kind) in second_chance {
             let (name, to) = (name.as_name(), to.as_name());
             match self.prepare(hands, pair, name, to, kind, follow, way) {
@@ -940,7 +943,12 @@ impl<'a> Run<'a> {
             }
         } else {
             if first_name && !linking {
-                self.links.landed(&job.info, &pair.dst, dst_name);
+                let mut info = job.info;
+                if self.policy.follow != Follow::Never {
+                    // Links that are followed are names too, and nobody counts them.
+                    info.nlink = u64::MAX;
+                }
+                self.links.landed(&info, &pair.dst, dst_name);
             }
             let action = match (&job.body, job.info.kind) {
                 (Body::HardLink(..), _) => Action::HardLinked,
@@ -989,6 +997,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether links in `pair`'s source are followed: all of them, or those that are operands.
+    fn follows(&self, pair: &DirPair) -> bool {
+        match self.policy.follow {
+            Follow::Always => true,
+            Follow::Operands => !pair.ours,
+            Follow::Never => false,
+        }
+    }
+
     /// A second name of an inode that another worker may still be landing.
     fn second_waiting(
         &self,
@@ -1004,7 +1021,8 @@ impl<'a> Run<'a> {
             // The first could not be landed: this one is the first now.
             Claim::First => {
                 self.links.gave_up(info);
-                return self.one(hands, worker, pair, name, to, info.kind, false);
+                let follow = self.follows(pair);
+                return self.one(hands, worker, pair, name, to, info.kind, follow);
             }
         };
         match self.second(pair, name, to, info, &landed) {
@@ -1161,12 +1179,12 @@ impl<'a> Run<'a> {
             return Err(Error::ours(Code::NotDirectory, "read names below", base, "it is not a directory"));
         };
         let place = match operands::target(target, 1)? {
-            Where::Into(place) => place,
+            Where::Into(place) | Where::Whole(place) => place,
             Where::Name { dir, name, .. } => {
                 ensure_dir(&dir.dir, name.as_name(), 0o777)
                     .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
                 match operands::target(target, 1)? {
-                    Where::Into(place) => place,
+                    Where::Into(place) | Where::Whole(place) => place,
                     Where::Name { dir, .. } => {
                         return Err(Error::ours(
                             Code::Io,
@@ -1213,7 +1231,7 @@ impl<'a> Run<'a> {
     /// The directory that names of a list are relative to.
     fn base(&self, base: &std::path::Path) -> Result<Source> {
         let dir = fastcopy::dir::Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
-        Ok(Source::Whole(SourceDir::root(dir, Node::root(base))?))
+        Ok(Source::Whole(SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?))
     }
 
     /// Walks `chain` to the directory of one listed name and says what is to be done there.
