@@ -175,14 +175,16 @@ fn name(text: &str) -> NameBuf {
     NameBuf::new(text.as_bytes()).unwrap()
 }
 
+/// Tree, flags, operands, what is left, errors.
+type Row = (&'static str, &'static str, &'static [&'static str], &'static str, &'static [Code]);
+
 #[test]
 fn trees_and_requests() {
     use Code::{InTheWay, IsDirectory, NotDirectory, NotFound, Refused};
     const T: &str = "a/ a/b/ a/b/f a/g a/l->../keep a/p| keep";
     const ALL: &str = "a/ a/b/ a/b/f a/g a/l a/p keep";
     #[rustfmt::skip]
-    let table: [(&str, &str, &[&str], &str, &[Code]); 25] = [
-        // tree, flags, operands, what is left, errors
+    let table: [Row; 25] = [
         (T, "r", &["a"], "keep", &[]),
         (T, "r", &["a/"], "keep", &[]),
         (T, "r", &["a//"], "keep", &[]),
