@@ -830,7 +830,9 @@ impl<'a> Run<'a> {
         }
         let mut second_chance: Vec<(NameBuf, NameBuf, Kind)> = Vec::new();
         for job in jobs.drain(..) {
-            let changed = job.fault.as_ref().is_some_and(|f| f.code == Code::SourceChanged);
+            // By itself a file needs two descriptors, in a batch it may have found none left.
+            let worth_it = |f: &Fault| matches!(f.code, Code::SourceChanged | Code::Limit);
+            let changed = job.fault.as_ref().is_some_and(worth_it);
             let first_name = policy.preserve.links && job.info.nlink > 1;
             if changed && again {
                 if first_name {
@@ -841,7 +843,16 @@ impl<'a> Run<'a> {
             }
             self.told(pair, job, first_name);
         }
+<<<<<<< HEAD
         let follow = self.follows(pair);
+=======
+        let follow = match policy.follow {
+            Follow::Always => true,
+            // What is inside is not followed, whatever stands under its name by now.
+            Follow::Operands => !pair.ours,
+            Follow::Never => false,
+        };
+>>>>>>> tests1
         for (name, to, kind) in second_chance {
             let (name, to) = (name.as_name(), to.as_name());
             match self.prepare(hands, pair, name, to, kind, follow, way) {
