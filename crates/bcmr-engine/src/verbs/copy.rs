@@ -843,16 +843,7 @@ impl<'a> Run<'a> {
             }
             self.told(pair, job, first_name);
         }
-<<<<<<< HEAD
         let follow = self.follows(pair);
-=======
-        let follow = match policy.follow {
-            Follow::Always => true,
-            // What is inside is not followed, whatever stands under its name by now.
-            Follow::Operands => !pair.ours,
-            Follow::Never => false,
-        };
->>>>>>> tests1
         for (name, to, kind) in second_chance {
             let (name, to) = (name.as_name(), to.as_name());
             match self.prepare(hands, pair, name, to, kind, follow, way) {
@@ -925,7 +916,7 @@ impl<'a> Run<'a> {
                 self.links.gave_up(&job.info);
             }
             let (name, to) = (job.source.1, job.name);
-            let follow = self.policy.follow != Follow::Never;
+            let follow = self.follows(pair);
             return match self.prepare(hands, pair, name, to, Kind::File, follow, Way::Alone) {
                 Prepared::Job(job) => self.land(hands, hand, pair, &mut vec![job], Way::Alone, false),
                 Prepared::Nothing => {}
