@@ -139,7 +139,7 @@ fn told(e: &Error) -> String {
     }
     if let Some(other) = &e.other {
         let between = match e.op {
-            "compare" | "exchange" => "with",
+            "compare" | "exchange" | "replace" => "with",
             _ => "to",
         };
         line.push_str(&format!(" {between} {}", quoted(other)));

@@ -12,7 +12,7 @@ use crate::policy::Strictness;
 use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::{self, Info, Kind};
 use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -182,10 +182,16 @@ fn apply(
         if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { p.xattr }
     };
     let mut had_acl = false;
+    // A directory may have been there before; anything may have inherited an ACL.
+    let foreign = kind == Kind::Dir || keep.default_acl;
+    let mut had: Vec<CString> = Vec::new();
     if p.xattr || acl {
         let mut failed = None;
         let copied = xattr::read(source, buffer, wanted, |name, value| {
             had_acl |= name == ACL_ACCESS;
+            if foreign {
+                had.push(name.to_owned());
+            }
             if let Err(e) = xattr::set(thing.of(), name, value) {
                 failed.get_or_insert(e);
             }
@@ -194,16 +200,15 @@ fn apply(
         if let Some(e) = failed {
             lost.push(loss("set attributes of", e));
         }
-        if let Err(e) = copied {
-            lost.push(Fault { side: Side::Source, ..loss("read attributes of", e) });
-        }
-    }
-    if acl && !had_acl && keep.default_acl {
-        // Inherited from the directory, not from the source.
-        if let Thing::Open(fd) = thing
-            && let Err(e) = xattr::remove(fd, ACL_ACCESS)
-        {
-            lost.push(loss("remove inherited ACL of", e));
+        match copied {
+            Ok(()) if foreign => {
+                let all = p.xattr && keep.strictness == Strictness::Archive;
+                if let Err(e) = remove_foreign(thing.of(), buffer, &had, acl, all) {
+                    lost.push(loss("remove attributes of", e));
+                }
+            }
+            Ok(()) => {}
+            Err(e) => lost.push(Fault { side: Side::Source, ..loss("read attributes of", e) }),
         }
     }
     if let Some(mode) = mode.filter(|_| kind != Kind::Link) {
@@ -225,6 +230,30 @@ fn apply(
         }
     }
     Ok(())
+}
+
+/// Removes what came from the directory above or was there before, and not from the source: ACLs (`acl`), and where
+/// source and copy are to be alike in everything (`all`) a person's own attributes. What the system puts on files
+/// (labels) stays.
+fn remove_foreign(
+    of: Of<'_>,
+    buffer: &mut XattrBuffer,
+    had: &[CString],
+    acl: bool,
+    all: bool,
+) -> io::Result<()> {
+    let wanted = |name: &CStr| {
+        let own = || [&b"user."[..], b"trusted."].iter().any(|f| name.to_bytes().starts_with(f));
+        if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { all && own() }
+    };
+    let mut foreign: Vec<CString> = Vec::new();
+    xattr::read(of, buffer, wanted, |name, _| {
+        if !had.iter().any(|h| h.as_c_str() == name) {
+            foreign.push(name.to_owned());
+        }
+        Ok(())
+    })?;
+    foreign.iter().try_for_each(|name| xattr::remove(of, name))
 }
 
 /// Whether the owner is now the one that was wanted.

@@ -467,11 +467,10 @@ impl<'a> Run<'a> {
         };
         if top {
             self.remember(dst.info.id());
-            if self.policy.resume.has_sessions() {
-                if let Err(e) = self.mark(&src, &dst) {
+            if self.policy.resume.has_sessions()
+                && let Err(e) = self.mark(&src, &dst) {
                     self.tally.fail(e);
                 }
-            }
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let dev = if top { src.info.dev } else { pair.dev };
@@ -722,7 +721,7 @@ impl<'a> Run<'a> {
             }
             Verdict::Refuse(code, why) => {
                 return Err(
-                    Error::ours(code, "copy to", dst.node.join(to), why).and(&pair.src.node.join(name))
+                    Error::ours(code, "replace", dst.node.join(to), why).and(&pair.src.node.join(name))
                 );
             }
         }

@@ -6,7 +6,7 @@ use crate::disk::Disk;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Question, Summary, Watch};
-use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Strictness, Verify};
+use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};
 use crate::receiver::land;
 use crate::receiver::plan::{Verdict, decide};
 use crate::sender::filter::Filter;
@@ -30,7 +30,6 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         recursive: true,
         follow: Follow::Never,
         preserve: Preserve::ALL,
-        strictness: Strictness::LikeCp,
         specials: true,
         // What is removed at the source afterwards must have been seen to be right.
         verify: if request.policy.verify == Verify::Off { Verify::Cached } else { request.policy.verify },

@@ -123,7 +123,7 @@ fn one(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unf
         }));
     };
     let size = read.header.source.size;
-    let recorded = (read.blocks.len() as u64 * session::BLOCK_BYTES).min(size);
+    let recorded = (read.blocks.len() as u64 * crate::blocks::BLOCK_BYTES).min(size);
     let target = NameBuf::new(&read.header.name);
     let mut removed = false;
     if let (true, false, Some(target)) = (clean, running, &target) {

@@ -352,7 +352,7 @@ impl Visit for DryRun<'_> {
             Verdict::Keep => true,
             Verdict::Ask => !self.tally.ask(Question::Replace(at.dst_path.clone())),
             Verdict::Refuse(code, why) => {
-                self.tally.fail(Error::ours(code, "copy to", at.dst_path.clone(), why).and(&at.src_path));
+                self.tally.fail(Error::ours(code, "replace", at.dst_path.clone(), why).and(&at.src_path));
                 return false;
             }
         };
