@@ -186,7 +186,7 @@ pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
-        jobs: jobs(&a.how.jobs, env),
+        jobs: jobs_for(collide, &a.how.jobs, env),
         me: env.me,
         umask: env.umask,
     };
@@ -202,6 +202,7 @@ pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
 /// What `move` arguments mean.
 pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
     let (sources, target) = operands(&a.operands)?;
+    let collide = collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?;
     let policy = CopyPolicy {
         // What a move must not lose when it has to copy: everything below, links as links, special files as such,
         // all metadata; and since the source will be gone, what cannot be kept is told, and what landed is read back.
@@ -214,7 +215,7 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
             Verify::Off => Verify::Cached,
             said => said,
         },
-        collide: collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?,
+        collide,
         force: a.collide.force,
         landing: Landing::Atomic,
         reflink: Reflink::Auto,
@@ -226,7 +227,7 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
         one_file_system: false,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
-        jobs: jobs(&a.how.jobs, env),
+        jobs: jobs_for(collide, &a.how.jobs, env),
         me: env.me,
         umask: env.umask,
     };
@@ -423,6 +424,11 @@ fn filter(a: &FilterArgs) -> FilterSpec {
 
 fn jobs(arg: &JobsArg, env: &Env) -> usize {
     arg.jobs.map_or_else(|| env.cores.clamp(1, JOBS_DEFAULT_MAX), usize::from)
+}
+
+/// Questions come in the order of what was typed, so that answers can be written down before: one worker asks.
+fn jobs_for(collide: Collide, arg: &JobsArg, env: &Env) -> usize {
+    if collide == Collide::Ask { 1 } else { jobs(arg, env) }
 }
 
 fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) -> Show {

@@ -1213,7 +1213,8 @@ impl<'a> Run<'a> {
                     None => break,
                     Some(Err(e)) => self.tally.fail(e),
                     Some(Ok(parts)) => match self.listed(&mut worker, &mut chain, &parts) {
-                        Ok(task) => tasks.push(task),
+                        Ok(Some(task)) => tasks.push(task),
+                        Ok(None) => {}
                         Err(e) => self.tally.fail(e),
                     },
                 }
@@ -1237,7 +1238,13 @@ impl<'a> Run<'a> {
     }
 
     /// Walks `chain` to the directory of one listed name and says what is to be done there.
-    fn listed(&self, worker: &mut Worker, chain: &mut Vec<Arc<DirPair>>, parts: &[NameBuf]) -> Result<Task> {
+    /// Nothing, when the filter leaves it out.
+    fn listed(
+        &self,
+        worker: &mut Worker,
+        chain: &mut Vec<Arc<DirPair>>,
+        parts: &[NameBuf],
+    ) -> Result<Option<Task>> {
         let Some((last, dirs)) = parts.split_last() else {
             return Err(Error::ours(Code::Usage, "read names", "", "an empty name"));
         };
@@ -1252,6 +1259,9 @@ impl<'a> Run<'a> {
         for name in dirs.iter().skip(common) {
             let Some(pair) = chain.last().cloned() else { break };
             let name = name.as_name();
+            if self.leaves_out(&pair.src, name, true) {
+                return Ok(None);
+            }
             let src = pair.src.enter(name, pair.src.node.below(name), false, &self.filter)?;
             let dst = pair.dst.enter(self.disk, name, self.policy)?;
             pair.pending.fetch_add(1, Ordering::Relaxed);
@@ -1263,6 +1273,9 @@ impl<'a> Run<'a> {
         };
         let follow = self.policy.follow == Follow::Always;
         let info = pair.src.stat(last.as_name(), follow)?;
+        if self.leaves_out(&pair.src, last.as_name(), info.kind == Kind::Dir) {
+            return Ok(None);
+        }
         if info.kind == Kind::Dir && !self.policy.recursive {
             return Err(Error::ours(
                 Code::IsDirectory,
@@ -1273,10 +1286,19 @@ impl<'a> Run<'a> {
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let (pair, name, to) = (pair.clone(), last.clone(), last.clone());
-        Ok(match info.kind {
+        Ok(Some(match info.kind {
             Kind::Dir => Task::Dir { pair, name, to, operand: None, follow },
             kind => Task::One { pair, name, to, kind, follow },
-        })
+        }))
+    }
+
+    /// Whether the filter leaves `name` out; it is told.
+    fn leaves_out(&self, src: &SourceDir, name: Name<'_>, is_dir: bool) -> bool {
+        let out = src.excludes(name, is_dir, &self.filter);
+        if out {
+            self.tally.item(Action::Excluded, 0, || (src.node.join(name), PathBuf::new()));
+        }
+        out
     }
 
     /// Leaves the innermost directory of the chain: it is published, and sealed when its tasks are done.

@@ -172,7 +172,7 @@ pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
         Target::Guess(_) => {
             match Dir::open(path) {
                 Ok(dir) => return Ok(Where::Into(place(dir, path))),
-                Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory) => {}
+                Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {}
                 Err(e) => return Err(Error::os("open target", path, e)),
             }
             if count != 1 {

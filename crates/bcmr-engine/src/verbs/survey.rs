@@ -280,6 +280,10 @@ impl Survey<'_> {
                 let mut dst_path = target.path().clone();
                 for part in dirs {
                     let part = part.as_name();
+                    if src.excludes(part, true, &self.filter) {
+                        visit.excluded(src.node.join(part));
+                        return Ok(());
+                    }
                     src = src.enter(part, src.node.below(part), false, &self.filter)?;
                     dst = dst.and_then(|d| d.open_dir(part).ok());
                     dst_path.push(os(part));
@@ -287,6 +291,10 @@ impl Survey<'_> {
                 let last = last.as_name();
                 let always = self.policy.follow == Follow::Always;
                 let info = src.stat(last, always)?;
+                if src.excludes(last, info.kind == Kind::Dir, &self.filter) {
+                    visit.excluded(src.node.join(last));
+                    return Ok(());
+                }
                 let (src_path, node) = (src.node.join(last), src.node.below(last));
                 dst_path.push(os(last));
                 let to = dst.as_ref().map(|d| (d, last));

@@ -56,20 +56,27 @@ pub fn plant(root: &Path, text: &str) {
     }
 }
 
-/// Bytes without zeros and without repetition, the same for the same name.
+/// Bytes without zeros and without repetition, the same for the same name; up to 8 MiB.
 pub fn noise(name: &str, len: usize) -> Vec<u8> {
-    let mut x =
-        name.bytes().fold(0x9e37_79b9_7f4a_7c15_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
-            | 1;
-    let mut out = Vec::with_capacity(len + 8);
-    while out.len() < len {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        out.extend(x.to_le_bytes().map(|b| b | 1));
-    }
-    out.truncate(len);
-    out
+    use std::collections::hash_map::DefaultHasher;
+    use std::hash::Hasher;
+    use std::sync::OnceLock;
+    static ALL: OnceLock<Vec<u8>> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let mut x = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut out = Vec::with_capacity(9 << 20);
+        while out.len() < 9 << 20 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            out.extend_from_slice(&(x | 0x0101_0101_0101_0101).to_le_bytes());
+        }
+        out
+    });
+    let mut hasher = DefaultHasher::new();
+    hasher.write(name.as_bytes());
+    let from = hasher.finish() as usize % (1 << 20);
+    all[from..from + len].to_vec()
 }
 
 /// 1 MiB with 8 bytes at each end and a hole between.
@@ -139,7 +146,10 @@ pub fn look(root: &Path) -> Tree {
 }
 
 fn sum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
+    use std::hash::Hasher;
+    let mut hasher = std::collections::hash_map::DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// What differs between two trees, a line each; empty when they are alike.
