@@ -81,11 +81,22 @@ impl Loop {
         Ok(Loop { device: device.into() })
     }
 
-    /// Whatever the kernel may still have cached of the device's content is stale: its file was written.
-    pub fn forget_cache(&self) -> Result {
-        let device = File::open(&self.device)?;
-        rustix::fs::fadvise(&device, 0, None, rustix::fs::Advice::DontNeed)?;
-        Ok(())
+    /// The device itself, for new content. By this way, and not past it into its file, nothing stale can be left in
+    /// the kernel's cache of the device; and alone, so that no file system is still on it: an unmounted one may stay a
+    /// moment, as long as somebody else looks at its mount.
+    pub fn open_alone(&self) -> Result<File> {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = (OFlags::EXCL | OFlags::DIRECT).bits().cast_signed();
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            match File::options().read(true).write(true).custom_flags(flags).open(&self.device) {
+                Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                opened => return opened.map_err(|e| format!("{}: {e}", self.device.display()).into()),
+            }
+        }
     }
 }
 
