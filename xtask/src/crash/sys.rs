@@ -115,8 +115,17 @@ pub struct Mount {
 impl Mount {
     pub fn new(device: &Path, dir: &Path, kind: &str, options: &str) -> std::io::Result<Mount> {
         let options = CString::new(options)?;
-        mount(device, dir, kind, MountFlags::NOATIME, options.as_c_str())?;
-        Ok(Mount { dir: dir.to_path_buf(), mounted: true })
+        // What has closed the device may have left it to a child that is just being started, or somebody looks at it.
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            match mount(device, dir, kind, MountFlags::NOATIME, options.as_c_str()) {
+                Ok(()) => return Ok(Mount { dir: dir.to_path_buf(), mounted: true }),
+                Err(rustix::io::Errno::BUSY) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
     }
 
     /// Unmounts, and says so when that fails.
