@@ -69,6 +69,24 @@ pub enum Event {
         /// Why they differ, in a few words ("size", "mtime", "content", "type", "mode").
         why: &'static str,
     },
+    /// A file landed and this is its BLAKE3; only when [`crate::policy::CopyPolicy::hashes`] asks for it.
+    Hashed {
+        /// Where it went.
+        dst: PathBuf,
+        /// The hash, as `b3sum` computes it.
+        hash: [u8; 32],
+    },
+    /// A file went on where an interrupted run stopped, or could not.
+    Resumed {
+        /// Where it goes.
+        dst: PathBuf,
+        /// Bytes that were there already.
+        bytes: u64,
+        /// Why it starts over although there was something to go on from.
+        restarted: Option<&'static str>,
+        /// Blocks of the unfinished file that were found damaged and copied again.
+        repaired: u64,
+    },
     /// An item failed; the others go on.
     Failed(Error),
     /// An item was done, but something is worth knowing (a special file skipped, an owner not kept).

@@ -5,6 +5,7 @@
 //! codes: what a person typed arrives as [`policy`], what happened leaves as [`event`].
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod disk;
 pub mod error;
 pub mod event;
@@ -16,4 +17,4 @@ mod sender;
 mod tally;
 pub mod verbs;
 
-pub use verbs::{check, copy, measure, move_, remove};
+pub use verbs::{Unfinished, check, copy, measure, move_, remove, sessions};

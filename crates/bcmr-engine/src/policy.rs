@@ -151,6 +151,30 @@ pub enum Durability {
     Medium,
 }
 
+/// Going on where an interrupted run stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// Every run starts anew; no sessions.
+    Off,
+    /// `-C`: goes on at the last record after a constant-time check, proves the rest of the stage meanwhile, publishes
+    /// when it is proved.
+    Proved,
+    /// `-C --fast`: as [`Resume::Proved`] without the proof, and without hashes.
+    Fast,
+    /// `-s`: stage and source are hashed again up to the last record before anything goes on.
+    Strict,
+    /// `-a`: by length, into the visible file.
+    Append,
+}
+
+impl Resume {
+    /// Whether it works with sessions.
+    #[must_use]
+    pub fn has_sessions(self) -> bool {
+        matches!(self, Resume::Proved | Resume::Fast | Resume::Strict)
+    }
+}
+
 /// Which entries take part.
 #[derive(Clone, Debug)]
 pub struct FilterSpec {
@@ -198,6 +222,12 @@ pub struct CopyPolicy {
     pub verify: Verify,
     /// Durability of what exit 0 says.
     pub durability: Durability,
+    /// Going on where an interrupted run stopped.
+    pub resume: Resume,
+    /// Bytes between two records of a session; a file no longer than this has none. A multiple of 4 MiB.
+    pub checkpoint_bytes: u64,
+    /// [`crate::event::Event::Hashed`] is wanted for every file.
+    pub hashes: bool,
     /// Directories on other file systems than the operand's are made, but not entered (`-x`).
     pub one_file_system: bool,
     /// Which entries take part.
@@ -206,6 +236,8 @@ pub struct CopyPolicy {
     pub dry_run: bool,
     /// Worker threads, at least 1.
     pub jobs: usize,
+    /// The effective user; nobody else's unfinished files are gone on with.
+    pub me: u32,
     /// The process's umask; the engine does not ask the process.
     pub umask: u32,
 }

@@ -82,6 +82,11 @@ impl<'a> Tally<'a> {
         self.watch.cancel.is_set()
     }
 
+    /// Nothing failed and nothing was left out for a cancel.
+    pub(crate) fn all_well(&self) -> bool {
+        self.failed.load(Relaxed) == 0 && !self.cancelled()
+    }
+
     pub(crate) fn summary(self) -> Summary {
         Summary {
             files: self.files.into_inner(),

@@ -107,8 +107,7 @@ pub enum Command {
     },
 }
 
-// Short letters kept free for what comes with resuming: -a (append), -s (strict), -C (resume). That is why
-// --archive has none.
+// -a, -s and -C belong to going on with an interrupted copy, which is why --archive has no letter.
 #[derive(Debug, Args)]
 pub struct CopyArgs {
     #[command(flatten)]
@@ -163,7 +162,44 @@ pub struct CopyArgs {
     #[arg(long)]
     pub inplace: bool,
     #[command(flatten)]
+    pub resume: ResumeArgs,
+    #[command(flatten)]
     pub output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Going on with an interrupted copy")]
+pub struct ResumeArgs {
+    /// Go on where the same command stopped; what was there is proved before it gets its name
+    #[arg(short = 'C', long, conflicts_with_all = ["strict", "append"])]
+    pub resume: bool,
+    /// The same, but hash source and unfinished file again before anything is added
+    #[arg(short = 's', long, conflicts_with = "append")]
+    pub strict: bool,
+    /// Add what is missing at the end of the file that is there; its beginning is not looked at
+    #[arg(short = 'a', long)]
+    pub append: bool,
+    /// With -C: only the last recorded block is checked, nothing is hashed; trusts that nobody touched the rest
+    #[arg(long, requires = "resume", conflicts_with_all = ["verify", "strict", "append"])]
+    pub fast: bool,
+    /// Bytes between two checkpoints, a multiple of 4 MiB (K, M, G are taken); smaller files have none
+    #[arg(long, value_name = "SIZE", value_parser = checkpoint_size, default_value = "64M")]
+    pub checkpoint_size: u64,
+}
+
+/// A size in bytes with an optional K, M or G (powers of 1024), which must be a positive multiple of 4 MiB.
+fn checkpoint_size(typed: &str) -> Result<u64, String> {
+    let (digits, unit) = match typed.trim_end_matches(['i', 'B']).char_indices().last() {
+        Some((at, 'k' | 'K')) => (&typed[..at], 1u64 << 10),
+        Some((at, 'm' | 'M')) => (&typed[..at], 1 << 20),
+        Some((at, 'g' | 'G')) => (&typed[..at], 1 << 30),
+        _ => (typed, 1),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    match bytes {
+        Some(bytes) if bytes > 0 && bytes % (4 << 20) == 0 => Ok(bytes),
+        _ => Err("a positive multiple of 4M is needed".into()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -249,7 +285,7 @@ pub struct CheckArgs {
 #[derive(Debug, Args)]
 pub struct Operands {
     /// What is taken, and last where it goes: into DST when it is a directory, else to that very name
-    #[arg(value_name = "PATH", required = true, value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// Every PATH is a source and goes into DIR
     #[arg(short = 't', long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -312,13 +348,13 @@ pub struct KeepArgs {
         value_name = "LIST",
         value_enum,
         value_delimiter = ',',
-        num_args = 0..,
+        num_args = 0..=1,
         require_equals = true,
         default_missing_values = ["mode", "ownership", "timestamps"]
     )]
     pub preserve: Vec<Attr>,
     /// Do not keep what LIST names
-    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', require_equals = true, num_args = 1..)]
+    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', require_equals = true)]
     pub no_preserve: Vec<Attr>,
     /// Recursive, with everything kept, links as links, special files made anew; what cannot be kept is an error
     #[arg(long)]

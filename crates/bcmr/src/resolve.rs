@@ -6,23 +6,30 @@
 
 use crate::args::{
     Attr, CheckArgs, CopyArgs, FilterArgs, HowArgs, JobsArg, KeepArgs, KeepStep, LinkArgs, MoveArgs,
-    Operands, OutputArgs, RemoveArgs, RuleArg, SharingArg, Update, UpdateArg, VerifyArg, When,
+    Operands, OutputArgs, RemoveArgs, ResumeArgs, RuleArg, SharingArg, Update, UpdateArg, VerifyArg, When,
 };
+use crate::names;
 use bcmr_engine::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, Durability, FilterSpec, Follow, Landing,
-    MoveRequest, Preserve, Reflink, RemoveRequest, Rule, Sparse, Strictness, Target, Verify,
+    MoveRequest, Preserve, Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, Target, Verify,
 };
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Worker threads unless `-j` says otherwise: more than this has not paid on any machine measured.
 const JOBS_DEFAULT_MAX: usize = 8;
+
+/// Between two checkpoints where nobody chose: at most so much is copied again after a crash, at a few percent of the
+/// time.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
 
 /// The process's surroundings, read once and while there is one thread.
 #[derive(Clone, Debug)]
 pub struct Env {
     /// The file mode creation mask.
     pub umask: u32,
+    /// The effective user.
+    pub me: u32,
     /// Cores this process may use.
     pub cores: usize,
     /// Standard output is a terminal.
@@ -44,6 +51,7 @@ impl Env {
         rustix::process::umask(mask);
         Env {
             umask: mask.bits() & 0o777,
+            me: rustix::process::geteuid().as_raw(),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             stdout_tty: std::io::stdout().is_terminal(),
             stderr_tty: std::io::stderr().is_terminal(),
@@ -172,15 +180,19 @@ pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
         sparse: sparse(a.sparse),
         verify: verify(a.how.verify),
         durability: durability(&a.how),
+        resume: resume(&a.resume),
+        checkpoint_bytes: a.resume.checkpoint_size,
+        hashes: false,
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
         jobs: jobs(&a.how.jobs, env),
+        me: env.me,
         umask: env.umask,
     };
     // What is half written in place has a new time too, so `-u` would take it for done.
     let again = match (policy.landing, collide) {
-        (Landing::Atomic, Collide::Replace) => Again::WithUpdate,
+        (Landing::Atomic, Collide::Replace) if policy.resume == Resume::Off => Again::WithUpdate,
         _ => Again::Same,
     };
     let show = show(Verb::Copy, &a.output, policy.dry_run, again, env);
@@ -208,10 +220,14 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
         reflink: Reflink::Auto,
         sparse: Sparse::Auto,
         durability: durability(&a.how),
+        resume: Resume::Off,
+        checkpoint_bytes: CHECKPOINT_BYTES,
+        hashes: false,
         one_file_system: false,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
         jobs: jobs(&a.how.jobs, env),
+        me: env.me,
         umask: env.umask,
     };
     let again = if a.merge { Again::Same } else { Again::WithMerge };
@@ -251,10 +267,14 @@ pub fn check(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
         sparse: Sparse::Auto,
         verify: Verify::Off,
         durability: Durability::Cache,
+        resume: Resume::Off,
+        checkpoint_bytes: CHECKPOINT_BYTES,
+        hashes: false,
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
         dry_run: false,
         jobs: jobs(&a.jobs, env),
+        me: env.me,
         umask: env.umask,
     };
     let compare = if a.hash { Compare::Hash } else { Compare::SizeAndTime };
@@ -262,32 +282,32 @@ pub fn check(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
     Ok((CheckRequest { sources, target, compare, extra: !a.no_extra, policy }, show))
 }
 
+fn resume(a: &ResumeArgs) -> Resume {
+    match (a.resume, a.fast, a.strict, a.append) {
+        (true, true, ..) => Resume::Fast,
+        (true, false, ..) => Resume::Proved,
+        (_, _, true, _) => Resume::Strict,
+        (_, _, _, true) => Resume::Append,
+        _ => Resume::Off,
+    }
+}
+
 fn operands(o: &Operands) -> Result<(Vec<PathBuf>, Target), Usage> {
     let mut sources = o.paths.clone();
+    let Some(first) = o.paths.first().map(|p| names::quoted(p)) else {
+        return Err(Usage("no source given".into()));
+    };
     if let Some(dir) = &o.target_directory {
         return Ok((sources, Target::Into(dir.clone())));
     }
-    let last = sources.pop();
-    let (Some(last), Some(first)) = (last, sources.first()) else {
-        return Err(Usage(format!("no destination given after {}", quoted(&o.paths))));
+    let Some(last) = sources.pop().filter(|_| !sources.is_empty()) else {
+        return Err(Usage(format!("no destination given after {first}")));
     };
-    if !o.no_target_directory {
-        return Ok((sources, Target::Guess(last)));
+    match (o.no_target_directory, sources.len()) {
+        (false, _) => Ok((sources, Target::Guess(last))),
+        (true, 1) => Ok((sources, Target::Exactly(last))),
+        (true, _) => Err(Usage(format!("with -T there is one source; there are more after {first}"))),
     }
-    match sources.get(1) {
-        None => Ok((sources, Target::Exactly(last))),
-        Some(_) => {
-            Err(Usage(format!("with -T there is one source; there are more after {}", show_path(first))))
-        }
-    }
-}
-
-fn quoted(paths: &[PathBuf]) -> String {
-    paths.first().map(|p| show_path(p)).unwrap_or_default()
-}
-
-fn show_path(path: &Path) -> String {
-    crate::names::quoted(path)
 }
 
 fn names_from(a: &CopyArgs) -> Result<Option<NamesFrom>, Usage> {
@@ -420,7 +440,8 @@ fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) ->
         json: out.json,
         verbose: out.verbose,
         quiet: out.quiet,
-        items: !out.quiet && (out.verbose || out.json || dry_run),
+        // `check` has its differences to tell; what is the same is told to those who ask.
+        items: !out.quiet && (out.verbose || dry_run || (out.json && verb != Verb::Check)),
         dry_run,
         meter,
         color: env.stdout_tty && !env.dumb && !env.no_color,
@@ -438,6 +459,7 @@ mod tests {
 
     fn env() -> Env {
         Env {
+            me: 0,
             umask: 0o027,
             cores: 16,
             stdout_tty: false,
@@ -510,6 +532,8 @@ mod tests {
     #[test]
     fn refused_arguments() {
         for (line, say) in [
+            ("copy", "no source given"),
+            ("copy -t d", "no source given"),
             ("copy a", "no destination given after 'a'"),
             ("copy -T a b c", "with -T there is one source; there are more after 'a'"),
             ("copy -i -u a b", "-i and --update cannot be combined"),

@@ -139,7 +139,7 @@ fn told(e: &Error) -> String {
     }
     if let Some(other) = &e.other {
         let between = match e.op {
-            "compare" | "exchange" => "with",
+            "compare" | "exchange" | "replace" => "with",
             _ => "to",
         };
         line.push_str(&format!(" {between} {}", quoted(other)));
@@ -228,6 +228,19 @@ pub fn output_error(e: &io::Error) -> String {
 // ---- items ----
 
 /// One line for `-v` and `-n`.
+/// A file that goes on where a run stopped, or could not.
+pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -> String {
+    let mut line = match (bytes, restarted) {
+        (0, Some(why)) => format!("bcmr: {} starts over: {why}", quoted(dst)),
+        (_, Some(why)) => format!("bcmr: {} goes on at {}: {why}", quoted(dst), size(bytes)),
+        (_, None) => format!("bcmr: {} goes on at {}", quoted(dst), size(bytes)),
+    };
+    if repaired > 0 {
+        line.push_str(&format!("; {repaired} damaged blocks were copied again"));
+    }
+    line
+}
+
 pub fn item(dry_run: bool, action: Action, src: &Path, dst: &Path) -> String {
     let would = if dry_run { "would " } else { "" };
     let named = if dst.as_os_str().is_empty() { src } else { dst };
@@ -266,6 +279,10 @@ pub const STOPPING: &str = "bcmr: stopping, and cleaning up what is half done; o
 
 /// What was done, in one line.
 pub fn summary(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
+    format!("bcmr: {}", tally(verb, dry_run, s, took))
+}
+
+fn tally(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
     let mut parts = Vec::new();
     let mut count = |n: u64, one: &str, many: &str| {
         if n > 0 {
@@ -277,7 +294,7 @@ pub fn summary(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String
     count(s.others, "link or special file", "links and special files");
     let what = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
     let would = if dry_run { "would have " } else { "" };
-    let mut line = format!("bcmr: {would}{} {what}", verb.done());
+    let mut line = format!("{would}{} {what}", verb.done());
     if s.bytes > 0 {
         line.push_str(&format!(", {}", size(s.bytes)));
     }
@@ -306,7 +323,7 @@ pub fn stopped(verb: Verb, again: Again, s: &Summary, took: Duration) -> String 
             "run the same command again to go on, with --merge where a directory now stands on both sides"
         }
     };
-    format!("{} before it was stopped\nhint: {hint}", summary(verb, false, s, took))
+    format!("bcmr: stopped; {}\nhint: {hint}", tally(verb, false, s, took))
 }
 
 /// The last line of `check`.
@@ -524,7 +541,8 @@ mod tests {
             "bcmr: would have removed nothing"
         );
         let stop = stopped(Verb::Copy, Again::WithUpdate, &s, took);
-        assert!(stop.contains("hint: run the same command with -u"), "{stop}");
+        assert!(stop.starts_with("bcmr: stopped; copied 1 file, "), "{stop}");
+        assert!(stop.contains("\nhint: run the same command with -u"), "{stop}");
         assert_eq!(differences((0, 0), (0, 0), 0), "no differences");
         assert_eq!(
             differences((2, 10), (1, 0), 4),

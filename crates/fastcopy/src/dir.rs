@@ -230,6 +230,11 @@ impl Dir {
         self.open_leaf(name, OFlags::WRONLY | OFlags::NOFOLLOW)
     }
 
+    /// `openat(O_RDWR | O_NOFOLLOW | O_NONBLOCK)` of what is there.
+    pub fn open_read_write(&self, name: Name<'_>) -> io::Result<OwnedFd> {
+        self.open_leaf(name, OFlags::RDWR | OFlags::NOFOLLOW)
+    }
+
     /// `openat(O_PATH | O_NOFOLLOW)`: a handle on whatever the name is, a link itself included.
     pub fn open_path(&self, name: Name<'_>) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -354,14 +359,20 @@ impl Dir {
         Ok(())
     }
 
-    /// `flock(LOCK_EX | LOCK_NB)`: held until every copy of this handle is closed.
+    /// [`try_lock`] of the directory.
     #[must_use]
     pub fn try_lock(&self) -> Lock {
-        match retry(|| rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive)) {
-            Ok(()) => Lock::Held,
-            Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => Lock::Busy,
-            Err(_) => Lock::Unsupported,
-        }
+        try_lock(&self.fd)
+    }
+}
+
+/// `flock(LOCK_EX | LOCK_NB)`: held until every copy of this handle is closed.
+#[must_use]
+pub fn try_lock(fd: impl AsFd) -> Lock {
+    match retry(|| rustix::fs::flock(fd.as_fd(), FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Lock::Held,
+        Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => Lock::Busy,
+        Err(_) => Lock::Unsupported,
     }
 }
 

@@ -48,9 +48,6 @@ pub fn run(options: &Options) -> Result {
             }
         }
     }
-    if options.tmpfs {
-        std::fs::remove_dir_all(&options.dir)?;
-    }
     if over == 0 {
         Ok(())
     } else {

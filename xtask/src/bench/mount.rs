@@ -1,6 +1,7 @@
 //! File systems in an image, and what files take on them. Needs root.
 
 use crate::sh::{self, Result};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,10 @@ impl Loop {
         std::fs::File::create(&image)?.set_len(bytes)?;
         let (image_name, dir_name) = (image.to_string_lossy(), dir.to_string_lossy());
         let made = Loop { image: image.clone(), dir: dir.clone() };
-        sh::quiet(&format!("mkfs.{fs}"), &["-q", &image_name])?;
+        // ext4 would otherwise go on making itself in the background.
+        let more: &[&str] =
+            if fs == "ext4" { &["-E", "lazy_itable_init=0,lazy_journal_init=0"] } else { &[] };
+        sh::quiet(&format!("mkfs.{fs}"), &[&["-q"], more, &[&image_name]].concat())?;
         sh::quiet("mount", &["-o", "loop", &image_name, &dir_name])?;
         Ok(made)
     }
@@ -39,6 +43,24 @@ impl Drop for Loop {
         drop(std::fs::remove_file(&self.image));
         drop(std::fs::remove_dir(&self.dir));
     }
+}
+
+/// Drops a tree's contents from the page cache, where it would crowd out what the next run reads.
+pub fn forget(path: &Path) -> Result {
+    sh::quiet("sync", &["-f", &path.to_string_lossy()])?;
+    fn walk(path: &Path) -> Result {
+        let kind = std::fs::symlink_metadata(path)?;
+        if kind.is_dir() {
+            for entry in std::fs::read_dir(path)? {
+                walk(&entry?.path())?;
+            }
+        } else if kind.is_file() {
+            let file = std::fs::File::open(path)?;
+            posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+        }
+        Ok(())
+    }
+    walk(path)
 }
 
 /// Bytes that a file or a tree takes on the medium. Writes out what is pending first, as until then the number of

@@ -35,7 +35,7 @@ pub enum Cache {
 pub enum Place {
     /// In the scratch directory.
     Scratch,
-    /// On a file system of this type in an image of so many bytes, which needs root.
+    /// On a fresh file system of this type in an image of so many bytes, which needs root.
     Loop { fs: &'static str, bytes: u64 },
 }
 
@@ -109,7 +109,11 @@ pub fn all(quick: bool) -> Vec<Row> {
     };
     let clone = |name, title, fs, set, most| Row {
         place: Place::Loop { fs, bytes: image },
-        tools: vec![tool("cp", "cp -r --reflink=auto {s} {d}"), BCMR_R, RSYNC_R],
+        tools: vec![
+            tool("cp", "cp -r --reflink=auto {s} {d}"),
+            BCMR_R,
+            if set == big { RSYNC } else { RSYNC_R },
+        ],
         ..row(name, title, set, vec![], vec![wall(most)])
     };
     vec![

@@ -48,6 +48,16 @@ impl Fault {
     }
 }
 
+/// Who has the bytes.
+pub(crate) trait Bytes: Sync {
+    /// Reads until `room` is full or the source ends.
+    fn read_at(&self, at: u64, room: &mut [u8]) -> io::Result<usize>;
+    /// What the source is now.
+    fn info(&self) -> io::Result<Info>;
+    /// The file itself, where the kernel may copy from it.
+    fn file(&self) -> Option<&OwnedFd>;
+}
+
 /// Under which name the new thing is made.
 #[derive(Debug)]
 pub(crate) enum Place {
@@ -88,6 +98,8 @@ pub(crate) struct Job<'a, D: Disk> {
     pub(crate) file: Option<D::File>,
     /// Made, but not yet under its name.
     pub(crate) staged: bool,
+    /// The file that is there is kept up to this many bytes, and the rest is added.
+    pub(crate) append: Option<u64>,
     pub(crate) bytes: u64,
     pub(crate) rung: Option<Rung>,
     pub(crate) hash: Option<blake3::Hash>,
@@ -136,7 +148,7 @@ pub(crate) trait Disk: Sync + Sized {
     /// A directory that things land in.
     type Dir: Send + Sync;
     /// A file being written.
-    type File: Send;
+    type File: Send + Sync;
     /// What each worker keeps for itself: buffers.
     type Hand: Send;
     fn hand(&self) -> Self::Hand;
@@ -185,4 +197,28 @@ pub(crate) trait Disk: Sync + Sized {
     fn sync_dir(&self, dir: &Self::Dir) -> io::Result<()>;
     /// Everything of a file system onto the medium.
     fn sync_all(&self, dir: &Self::Dir) -> io::Result<()>;
+
+    // One large file, piece by piece: what a resumable copy is made of.
+    /// A new file, for reading and writing.
+    fn create_file(&self, dir: &Self::Dir, name: Name<'_>, mode: u32) -> io::Result<Self::File>;
+    /// An existing file, for reading and writing, through no link; `None` when there is none.
+    fn open_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Self::File>>;
+    fn file_info(&self, file: &Self::File) -> io::Result<Info>;
+    fn lock_file(&self, file: &Self::File) -> Lock;
+    /// Reads until `room` is full or the file ends.
+    fn read_at(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
+    fn write_at(&self, file: &Self::File, at: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Copies a range without hashing it; how many bytes there were.
+    fn copy_range(&self, from: &OwnedFd, to: &Self::File, at: u64, bytes: u64) -> io::Result<u64>;
+    fn set_len(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
+    /// Room for so many bytes without showing them in the length; a file system that cannot says nothing.
+    fn reserve(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
+    /// Contents onto the medium.
+    fn sync_data(&self, file: &Self::File) -> io::Result<()>;
+    /// Contents and metadata onto the medium.
+    fn sync_file(&self, file: &Self::File) -> io::Result<()>;
+    /// Starts writing a range out, and lets go of what is on the medium before it. A hint.
+    fn write_behind(&self, file: &Self::File, at: u64, bytes: u64);
+    /// Absence is no error.
+    fn remove_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
 }

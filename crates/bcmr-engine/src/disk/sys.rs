@@ -2,13 +2,14 @@
 //!
 //! Must not decide anything; see [`super::Disk`].
 
-use super::{Body, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee};
+use super::{Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee};
 use crate::error::Code;
 use crate::policy::{Sparse, Verify};
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
+use fastcopy::read_write;
 use fastcopy::xattr::XattrBuffer;
 use fastcopy::{Rung, Rungs, Scratch, sync};
 use std::io;
@@ -98,6 +99,8 @@ impl Disk for Sys {
                         from.remove_dir(name)?;
                     } else {
                         from.rename(name, to, name)?;
+                        // Two names of one inode stay both (rename(2)).
+                        absent_is_fine(from.remove_file(name))?;
                     }
                 }
                 other => other?,
@@ -174,6 +177,11 @@ impl Disk for Sys {
             } else {
                 dir.rename(stage.as_name(), dir, job.name)
             };
+            // Somebody else may have put a name of the very same inode there; then the stage stays (rename(2)).
+            let named = match job.body {
+                Body::HardLink(..) => named.and_then(|()| absent_is_fine(dir.remove_file(stage.as_name()))),
+                _ => named,
+            };
             match named {
                 Ok(()) => job.staged = false,
                 Err(e) => job.fault = Some(Fault::os(Side::Dest, "rename into place", e)),
@@ -205,6 +213,88 @@ impl Disk for Sys {
 
     fn sync_all(&self, dir: &Dir) -> io::Result<()> {
         sync::filesystem(dir)
+    }
+
+    fn create_file(&self, dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<OwnedFd> {
+        dir.create_file(name, mode)
+    }
+
+    fn open_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<Option<OwnedFd>> {
+        match dir.open_read_write(name) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn file_info(&self, file: &OwnedFd) -> io::Result<Info> {
+        Info::of(file)
+    }
+
+    fn lock_file(&self, file: &OwnedFd) -> Lock {
+        fastcopy::dir::try_lock(file)
+    }
+
+    fn read_at(&self, file: &OwnedFd, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        read_write::read_full(file, at, room)
+    }
+
+    fn write_at(&self, file: &OwnedFd, at: u64, bytes: &[u8]) -> io::Result<()> {
+        read_write::write_full(file, at, bytes)
+    }
+
+    fn copy_range(&self, from: &OwnedFd, to: &OwnedFd, at: u64, bytes: u64) -> io::Result<u64> {
+        let (from_info, to_info) = (Info::of(from)?, Info::of(to)?);
+        let src = copy::Source {
+            fd: from.as_fd(),
+            dev: from_info.dev,
+            size: from_info.size,
+            blocks: from_info.blocks,
+        };
+        let dst = copy::Dest { fd: to.as_fd(), dev: to_info.dev };
+        let options = copy::Options { threads: 1, preallocate: false, ..copy::Options::AUTO };
+        copy::copy_range(&src, at, &dst, at, bytes, &self.rungs, &options, &mut Scratch::new(), &|_| true)
+            .map(|copied| copied.bytes)
+            .map_err(|failure| failure.source)
+    }
+
+    fn set_len(&self, file: &OwnedFd, bytes: u64) -> io::Result<()> {
+        meta::set_length(file, bytes)
+    }
+
+    fn reserve(&self, file: &OwnedFd, bytes: u64) -> io::Result<()> {
+        match read_write::fallocate_keep_size(file, 0, bytes).map_err(io::Error::from) {
+            Err(e) if Code::of(&e) != Code::NoSpace => Ok(()),
+            other => other,
+        }
+    }
+
+    fn sync_data(&self, file: &OwnedFd) -> io::Result<()> {
+        sync::data(file)
+    }
+
+    fn sync_file(&self, file: &OwnedFd) -> io::Result<()> {
+        sync::all(file)
+    }
+
+    fn write_behind(&self, file: &OwnedFd, at: u64, bytes: u64) {
+        // Hints both: an error here changes nothing that a later sync would not say.
+        let _hint = sync::start_writeback(file, at, bytes).is_ok();
+        let _hint = at == 0 || sync::drop_cache(file, 0, at).is_ok();
+    }
+
+    fn remove_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
+        match dir.remove_file(name) {
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+fn absent_is_fine(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+        other => other,
     }
 }
 
@@ -248,7 +338,7 @@ fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
                 let note = "source and destination are the same file";
                 return Err(Fault::ours(Side::Dest, "write into", Code::Refused, note));
             }
-            if info.kind == Kind::File {
+            if info.kind == Kind::File && job.append.is_none() {
                 meta::set_length(&file, 0).map_err(dest("truncate"))?;
             }
             job.file = Some(file);
@@ -275,9 +365,13 @@ impl Sys {
         let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
         // Into a device or a FIFO bytes go one after the other, holes have no meaning there.
         let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Place::There);
-        if stream || how.hash {
+        if let Some(start) = job.append {
+            job.bytes = self.append(src, dst, start, job.info.size, how)?;
+            job.hash = if how.hash { Some(tee::hash(src, &|_| (how.observe)(0))?) } else { None };
+            job.rung = Some(Rung::ReadWrite);
+        } else if stream || how.hash {
             let sparse = if stream { Sparse::Never } else { how.sparse };
-            let done = tee::copy(&from, &to, sparse, stream, &mut hand.scratch, how.observe)?;
+            let done = tee::copy(&from, &to, sparse, stream, how.threads, &mut hand.scratch, how.observe)?;
             job.bytes = done.bytes;
             job.hash = Some(done.hash);
             job.rung = Some(Rung::ReadWrite);
@@ -305,5 +399,42 @@ impl Sys {
             return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
         }
         Ok(())
+    }
+
+    /// Adds what is missing behind `start`. Returns the length of the whole.
+    fn append(
+        &self,
+        src: &OwnedFd,
+        dst: &OwnedFd,
+        start: u64,
+        size: u64,
+        how: &Fill<'_>,
+    ) -> Result<u64, Fault> {
+        const STEP_BYTES: u64 = 8 << 20;
+        let mut at = start;
+        while at < size {
+            let step = STEP_BYTES.min(size - at);
+            let n = self.copy_range(src, dst, at, step).map_err(dest("append to"))?;
+            at += n;
+            if n < step {
+                break;
+            }
+            if !(how.observe)(n) {
+                return Err(tee::cancelled());
+            }
+        }
+        Ok(at)
+    }
+}
+
+impl Bytes for OwnedFd {
+    fn read_at(&self, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        read_write::read_full(self, at, room)
+    }
+    fn info(&self) -> io::Result<Info> {
+        Info::of(self)
+    }
+    fn file(&self) -> Option<&OwnedFd> {
+        Some(self)
     }
 }

@@ -130,8 +130,10 @@ impl<D: Disk> DestDir<D> {
         let node = self.node.below(name);
         // Without the lock somebody else may be making the same directory: then it is made under its own name, and
         // files in it are staged one by one.
+        // A directory that holds unfinished files must be where the next run looks for them, so it has no stage either.
+        let staged = self.sole && !policy.resume.has_sessions();
         let (stage, fresh) = match stage::known(name) {
-            Some(stage) if self.sole => (Some(stage), true),
+            Some(stage) if staged => (Some(stage), true),
             _ => (None, false),
         };
         let born = stage.as_ref().map_or(name, NameBuf::as_name);

@@ -4,8 +4,9 @@
 
 use crate::disk::{Disk, Fault, Fill, Job, Keep, Place, Side};
 use crate::error::Code;
-use crate::policy::Durability;
+use crate::policy::{Durability, Verify};
 use crate::receiver::dest::DestDir;
+use crate::receiver::resumable::{self, Want};
 use fastcopy::dir::{Dir, Name};
 use fastcopy::errno;
 use std::io;
@@ -54,6 +55,68 @@ pub(crate) fn land<D: Disk>(
     named.map(|()| medium && many)
 }
 
+/// What became of a session.
+pub(crate) struct Went {
+    /// Bytes that were there already.
+    pub(crate) resumed: u64,
+    pub(crate) restarted: Option<&'static str>,
+    pub(crate) repaired: u64,
+}
+
+/// Lands one large file so that a crash costs at most a checkpoint. The job ends with a fault (and mostly with a
+/// session to go on from) or under its name, on the medium (R2, R3), without a session.
+pub(crate) fn land_resumable<D: Disk>(
+    disk: &D,
+    hand: &mut D::Hand,
+    dest: &DestDir<D>,
+    job: &mut Job<'_, D>,
+    want: &Want<'_>,
+    verify: Verify,
+) -> Option<Went> {
+    let dir = &*dest.dir;
+    let filled = match resumable::fill(disk, dir, want) {
+        Ok(filled) => filled,
+        Err(fault) => {
+            job.fault = Some(fault);
+            return None;
+        }
+    };
+    let went = Went { resumed: filled.resumed, restarted: filled.restarted, repaired: filled.repaired };
+    let proved = match verify {
+        Verify::Off => Ok(()),
+        Verify::Cached => resumable::read_back(disk, want, &filled),
+        Verify::Direct => {
+            disk.write_behind(&filled.file, want.info.size, 0);
+            resumable::read_back(disk, want, &filled)
+        }
+    };
+    let (part, session_name) = (filled.part, filled.session_name);
+    job.bytes = want.info.size;
+    job.hash = filled.hash;
+    job.fault = proved.err();
+    job.file = Some(filled.file);
+    job.place = Place::Stage(part.clone());
+    job.staged = true;
+    let jobs = std::slice::from_mut(job);
+    disk.seal(hand, dir, jobs, &dest.keep);
+    disk.sync(jobs);
+    disk.commit(dir, jobs);
+    let finished = if job.fault.is_none() {
+        // R3 before the session goes: without it, the next run would believe the final name.
+        disk.sync_dir(dir)
+            .and_then(|()| disk.remove_file(dir, session_name.as_name()))
+            .map_err(|e| Fault::os(Side::Dest, "finish", e))
+    } else {
+        resumable::abandon(disk, dir, part.as_name(), session_name.as_name())
+    };
+    job.staged = false;
+    if let Err(fault) = finished {
+        job.fault.get_or_insert(fault);
+    }
+    drop(filled.session);
+    Some(went)
+}
+
 /// Gives `name` of one directory its new name in another: a move that stays on its file system.
 pub(crate) fn give_name(
     from: &Dir,
@@ -73,6 +136,12 @@ pub(crate) fn ensure_dir(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<boo
         Err(e) if e.raw_os_error() == Some(errno::EEXIST) => Ok(false),
         Err(e) => Err(e),
     }
+}
+
+/// A small file of ours beside what a person named, mode 0600.
+pub(crate) fn small_private(dir: &Dir, name: Name<'_>, bytes: &[u8]) -> io::Result<()> {
+    let file = dir.create_file(name, 0o600)?;
+    fastcopy::read_write::write_full(&file, 0, bytes)
 }
 
 /// What stands in the way of a stage of ours was left by a run that died: nobody else uses that name.

@@ -6,4 +6,7 @@ pub(crate) mod dest;
 pub(crate) mod land;
 pub(crate) mod links;
 pub(crate) mod plan;
+pub(crate) mod resumable;
+pub(crate) mod resume;
+pub(crate) mod session;
 pub(crate) mod stage;

@@ -12,9 +12,26 @@ const SUFFIX: &[u8] = b".stage";
 
 /// The stage's name for a final name, for the holder of the directory's lock.
 pub(crate) fn known(name: Name<'_>) -> Option<NameBuf> {
-    let hash = blake3::hash(name.bytes());
-    NameBuf::new(&[PREFIX, &hash.to_hex().as_bytes()[..32], SUFFIX].concat())
+    named(name, SUFFIX)
 }
+
+fn named(name: Name<'_>, suffix: &[u8]) -> Option<NameBuf> {
+    let hash = blake3::hash(name.bytes());
+    NameBuf::new(&[PREFIX, &hash.to_hex().as_bytes()[..32], suffix].concat())
+}
+
+/// The stage's name of a resumable copy; who has its session locked may use it.
+pub(crate) fn part(name: Name<'_>) -> Option<NameBuf> {
+    named(name, b".part")
+}
+
+/// The session's name.
+pub(crate) fn session(name: Name<'_>) -> Option<NameBuf> {
+    named(name, b".session")
+}
+
+/// In a directory that an interrupted copy of one tree made: what the tree was.
+pub(crate) const TREE: &[u8] = b".bcmr-tree.session";
 
 /// A stage's name that nobody else has, for those without the lock.
 pub(crate) fn random() -> Option<NameBuf> {

@@ -7,24 +7,26 @@
 //! small files are in it, and sealed (mode, owner, times) once everything below it is done.
 
 use crate::disk::sys::{Hand, Sys};
-use crate::disk::{Body, Disk, Fault, Fill, Job, Place};
+use crate::disk::{Body, Disk, Fault, Fill, Job, Place, Side};
 use crate::error::{Code, Error, Result};
-use crate::event::{Action, Question, Summary, Watch};
+use crate::event::{Action, Event, Question, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{
-    Collide, CopyPolicy, CopyRequest, Durability, Follow, Landing, Strictness, Target, Verify,
+    Collide, CopyPolicy, CopyRequest, Durability, Follow, Landing, Resume, Sparse, Strictness, Target, Verify,
 };
 use crate::pool::{Hands, Pool};
 use crate::receiver::dest::DestDir;
-use crate::receiver::land::{ensure_dir, land};
+use crate::receiver::land::{ensure_dir, land, land_resumable};
 use crate::receiver::links::{Claim, Landed, Links};
 use crate::receiver::plan::{Verdict, decide};
+use crate::receiver::resumable::{self, Holes, Want};
 use crate::receiver::stage;
 use crate::sender::filter::Filter;
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
 use crate::verbs::ledger::Ledger;
-use crate::verbs::operands::{self, Dest, Operand, Source, Where};
+use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
+use crate::verbs::tree;
 use fastcopy::dir::{ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use std::ffi::CStr;
@@ -120,6 +122,8 @@ pub(crate) struct Run<'a> {
     owed: AtomicBool,
     /// Top directories made by this run: met again as a source, they would be copied into themselves.
     made: Mutex<Vec<(u64, u64)>>,
+    /// Directories marked as unfinished (`-C -r`).
+    marked: Mutex<Vec<(Arc<fastcopy::dir::Dir>, Arc<Node>)>>,
     /// Entries whose owner could not be kept; told once, not a thousand times.
     owners_lost: AtomicUsize,
 }
@@ -153,12 +157,14 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
         return crate::verbs::survey::dry_run(request, watch);
     }
     let disk = Sys::new();
-    let run = Run::new(&disk, &request.policy, watch, None)?;
+    let policy = resuming(request.policy);
+    let run = Run::new(&disk, &policy, watch, None)?;
     match request.names {
         None => {
-            let to = operands::target(&request.target, request.sources.len())?;
+            let target = tree::same_target(&request.sources, request.target, &policy)?;
+            let to = operands::target(&target, request.sources.len())?;
             run.operands(&request.sources, &to);
-            let (Where::Into(place) | Where::Name { dir: place, .. }) = to;
+            let place = to.place();
             run.sync_names(&place.dir, &place.node);
         }
         Some(mut list) => {
@@ -172,18 +178,30 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     Ok(run.end())
 }
 
+/// What going on where a run stopped needs of the rest: what is there and complete must be known again (size and mtime,
+/// so times are kept), and a name must mean that its content is on the medium (R2).
+fn resuming(policy: CopyPolicy) -> CopyPolicy {
+    if !policy.resume.has_sessions() {
+        return policy;
+    }
+    let collide = if policy.collide == Collide::Replace { Collide::IfDifferent } else { policy.collide };
+    let preserve = crate::policy::Preserve { times: true, ..policy.preserve };
+    CopyPolicy { collide, preserve, durability: Durability::Medium, ..policy }
+}
+
 /// The operands of a request, resolved and guarded; what is wrong with one is told and the others remain.
 pub(crate) fn resolve(
     sources: &[PathBuf],
     to: &Where,
     policy: &CopyPolicy,
     verb: &'static str,
+    links: DestLink,
     tally: &Tally<'_>,
 ) -> Vec<Operand> {
     let mut operands: Vec<Operand> = Vec::new();
     for path in sources {
         let resolved = operands::source(path, policy.follow).and_then(|source| {
-            let operand = operands::pair(path, source, to)?;
+            let operand = operands::pair(path, source, to, links)?;
             if operand.info().kind == Kind::Dir && !policy.recursive {
                 return Err(Error::ours(Code::IsDirectory, verb, path, "it is a directory"));
             }
@@ -221,6 +239,7 @@ impl<'a> Run<'a> {
             group: Mutex::new(Vec::new()),
             owed: AtomicBool::new(false),
             made: Mutex::new(Vec::new()),
+            marked: Mutex::new(Vec::new()),
             owners_lost: AtomicUsize::new(0),
         })
     }
@@ -241,7 +260,7 @@ impl<'a> Run<'a> {
 
     /// Copies resolved operands. Two that become the same directory are merged one after the other.
     pub(crate) fn operands(&self, sources: &[PathBuf], to: &Where) {
-        let mut rest = resolve(sources, to, self.policy, "copy", &self.tally);
+        let mut rest = resolve(sources, to, self.policy, "copy", DestLink::Through, &self.tally);
         while !rest.is_empty() {
             let mut round: Vec<Operand> = Vec::new();
             let mut next = Vec::new();
@@ -297,9 +316,11 @@ impl<'a> Run<'a> {
         match (&operand.source, &operand.dest) {
             (Source::Whole(src), Dest::Whole(place)) => {
                 self.remember(place.dir.info().map_err(|e| Error::os("stat", place.node.path(), e))?.id());
-                Ok(Some(Task::Open { pair: pair(src, open(place)?, true) }))
+                let src = src.with_ignores(&self.filter)?;
+                Ok(Some(Task::Open { pair: pair(&src, open(place)?, true) }))
             }
             (Source::Whole(src), Dest::Named { dir, name }) => {
+                let src = &src.with_ignores(&self.filter)?;
                 let above = pair(src, open(dir)?, false);
                 let dst = above.dst.enter(self.disk, name.as_name(), self.policy)?;
                 self.remember(dst.info.id());
@@ -446,6 +467,10 @@ impl<'a> Run<'a> {
         };
         if top {
             self.remember(dst.info.id());
+            if self.policy.resume.has_sessions()
+                && let Err(e) = self.mark(&src, &dst) {
+                    self.tally.fail(e);
+                }
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let dev = if top { src.info.dev } else { pair.dev };
@@ -680,7 +705,15 @@ impl<'a> Run<'a> {
         };
         match decide(&info, there.as_ref(), self.policy) {
             Verdict::Make | Verdict::Replace => {}
-            Verdict::Keep | Verdict::Merge => return self.keep(pair, name, to),
+            Verdict::Keep
+                if self.policy.resume == Resume::Strict && !self.same_bytes(pair, &body, name, to)? => {}
+            Verdict::Keep | Verdict::Merge => {
+                if self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes {
+                    resumable::sweep(self.disk, &dst.dir, to)
+                        .map_err(|f| f.told(|| pair.src.node.join(name), || dst.node.join(to)))?;
+                }
+                return self.keep(pair, name, to);
+            }
             Verdict::Ask => {
                 if !self.tally.ask(Question::Replace(dst.node.join(to))) {
                     return self.keep(pair, name, to);
@@ -688,16 +721,27 @@ impl<'a> Run<'a> {
             }
             Verdict::Refuse(code, why) => {
                 return Err(
-                    Error::ours(code, "copy to", dst.node.join(to), why).and(&pair.src.node.join(name))
+                    Error::ours(code, "replace", dst.node.join(to), why).and(&pair.src.node.join(name))
                 );
             }
         }
         let is_file = matches!(body, Body::File(_));
+        let appends = |t: &Info| is_file && self.policy.resume == Resume::Append && t.kind == Kind::File;
+        if let Some(t) = there.filter(appends) {
+            if t.size > info.size {
+                let why = "it is longer than the source";
+                return Err(Error::ours(Code::Refused, "append to", dst.node.join(to), why));
+            }
+            if t.size == info.size {
+                return self.keep(pair, name, to);
+            }
+        }
         let place = if way == Way::Small && dst.is_private() {
             Place::Final
-        } else if self.policy.landing == Landing::InPlace
-            && is_file
-            && there.is_some_and(|t| !matches!(t.kind, Kind::Link | Kind::Dir))
+        } else if there.as_ref().is_some_and(appends)
+            || self.policy.landing == Landing::InPlace
+                && is_file
+                && there.is_some_and(|t| !matches!(t.kind, Kind::Link | Kind::Dir))
         {
             Place::There
         } else {
@@ -717,12 +761,24 @@ impl<'a> Run<'a> {
             source: (&pair.src.dir, name),
             file: None,
             staged: false,
+            append: there.filter(|t| appends(t)).map(|t| t.size),
             bytes: 0,
             rung: None,
             hash: None,
             fault: None,
             lost: Vec::new(),
         }))
+    }
+
+    /// `-s`: whether what is there has the source's content, byte by byte; size and mtime are not believed.
+    fn same_bytes(&self, pair: &DirPair, body: &Body<'_, Sys>, name: Name<'_>, to: Name<'_>) -> Result<bool> {
+        let Body::File(src) = body else { return Ok(true) };
+        let there = pair.dst.dir.open_file(to).map_err(|e| Error::os("open", pair.dst.node.join(to), e))?;
+        let hash = |fd: &std::os::fd::OwnedFd| {
+            crate::disk::tee::hash(fd, &|_| !self.tally.cancelled())
+                .map_err(|f| f.told(|| pair.src.node.join(name), || pair.dst.node.join(to)))
+        };
+        Ok(hash(src)? == hash(&there)?)
     }
 
     fn keep<'n>(&self, pair: &DirPair, name: Name<'_>, to: Name<'_>) -> Result<Option<Job<'n, Sys>>> {
@@ -757,11 +813,14 @@ impl<'a> Run<'a> {
             reflink: policy.reflink,
             sparse: policy.sparse,
             verify: policy.verify,
-            hash: policy.verify != Verify::Off,
+            hash: policy.verify != Verify::Off || policy.hashes,
             threads,
             dev: pair.dst.info.dev,
             observe: &observe,
         };
+        if way == Way::Alone && self.is_resumable(jobs) {
+            return self.land_resumable(hands, hand, pair, jobs, threads, again);
+        }
         let private = way == Way::Small && pair.dst.is_private();
         let owed = land(self.disk, hand, &pair.dst, jobs, &how, policy.durability, private);
         match owed {
@@ -771,7 +830,9 @@ impl<'a> Run<'a> {
         }
         let mut second_chance: Vec<(NameBuf, NameBuf, Kind)> = Vec::new();
         for job in jobs.drain(..) {
-            let changed = job.fault.as_ref().is_some_and(|f| f.code == Code::SourceChanged);
+            // By itself a file needs two descriptors, in a batch it may have found none left.
+            let worth_it = |f: &Fault| matches!(f.code, Code::SourceChanged | Code::Limit);
+            let changed = job.fault.as_ref().is_some_and(worth_it);
             let first_name = policy.preserve.links && job.info.nlink > 1;
             if changed && again {
                 if first_name {
@@ -782,7 +843,16 @@ impl<'a> Run<'a> {
             }
             self.told(pair, job, first_name);
         }
-        let follow = policy.follow != Follow::Never;
+<<<<<<< HEAD
+        let follow = self.follows(pair);
+=======
+        let follow = match policy.follow {
+            Follow::Always => true,
+            // What is inside is not followed, whatever stands under its name by now.
+            Follow::Operands => !pair.ours,
+            Follow::Never => false,
+        };
+>>>>>>> tests1
         for (name, to, kind) in second_chance {
             let (name, to) = (name.as_name(), to.as_name());
             match self.prepare(hands, pair, name, to, kind, follow, way) {
@@ -794,6 +864,78 @@ impl<'a> Run<'a> {
                 }
             }
         }
+    }
+
+    /// Whether this one gets a session: a large file that is staged.
+    fn is_resumable(&self, jobs: &[Job<'_, Sys>]) -> bool {
+        let [job] = jobs else { return false };
+        self.policy.resume.has_sessions()
+            && job.info.size > self.policy.checkpoint_bytes
+            && matches!((&job.body, &job.place), (Body::File(_), Place::Stage(_)))
+    }
+
+    fn land_resumable(
+        &self,
+        hands: &Hands<'_, Task>,
+        hand: &mut Hand,
+        pair: &Arc<DirPair>,
+        jobs: &mut Vec<Job<'_, Sys>>,
+        threads: usize,
+        again: bool,
+    ) {
+        let Some(mut job) = jobs.pop() else { return };
+        let progress = self.tally.watch.progress;
+        let observe = |bytes: u64| {
+            progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+            !self.tally.cancelled()
+        };
+        let Body::File(source) = std::mem::replace(&mut job.body, Body::Special) else { return };
+        let sparse = self.policy.sparse;
+        let holes = sparse == Sparse::Always
+            || (sparse == Sparse::Auto && job.info.blocks.saturating_mul(512) < job.info.size);
+        let want = Want {
+            name: job.name,
+            info: job.info,
+            source: &source,
+            resume: self.policy.resume,
+            checkpoint_bytes: self.policy.checkpoint_bytes,
+            holes: if holes { Holes::Make } else { Holes::Fill },
+            threads,
+            me: self.policy.me,
+            observe: &observe,
+        };
+        // Attributes are read from the open source while sealing.
+        let copy = source.try_clone();
+        match copy {
+            Ok(fd) => job.body = Body::File(fd),
+            Err(e) => job.fault = Some(Fault::os(Side::Source, "open", e)),
+        }
+        let went = land_resumable(self.disk, hand, &pair.dst, &mut job, &want, self.policy.verify);
+        if let Some(went) = went.filter(|w| w.resumed > 0 || w.restarted.is_some() || w.repaired > 0) {
+            self.tally.watch.front.event(Event::Resumed {
+                dst: pair.dst.node.join(job.name),
+                bytes: went.resumed,
+                restarted: went.restarted,
+                repaired: went.repaired,
+            });
+        }
+        let first_name = self.policy.preserve.links && job.info.nlink > 1;
+        if again && job.fault.as_ref().is_some_and(|f| f.code == Code::SourceChanged) {
+            if first_name {
+                self.links.gave_up(&job.info);
+            }
+            let (name, to) = (job.source.1, job.name);
+            let follow = self.policy.follow != Follow::Never;
+            return match self.prepare(hands, pair, name, to, Kind::File, follow, Way::Alone) {
+                Prepared::Job(job) => self.land(hands, hand, pair, &mut vec![job], Way::Alone, false),
+                Prepared::Nothing => {}
+                Prepared::Later(e) => {
+                    pair.keep_some();
+                    self.tally.fail(e);
+                }
+            };
+        }
+        self.told(pair, job, first_name);
     }
 
     /// Counts and tells one job's end.
@@ -812,7 +954,12 @@ impl<'a> Run<'a> {
             }
         } else {
             if first_name && !linking {
-                self.links.landed(&job.info, &pair.dst, dst_name);
+                let mut info = job.info;
+                if self.policy.follow != Follow::Never {
+                    // Links that are followed are names too, and nobody counts them.
+                    info.nlink = u64::MAX;
+                }
+                self.links.landed(&info, &pair.dst, dst_name);
             }
             let action = match (&job.body, job.info.kind) {
                 (Body::HardLink(..), _) => Action::HardLinked,
@@ -828,6 +975,9 @@ impl<'a> Run<'a> {
             }
             self.tally.done(1);
             self.tally.item(action, job.bytes, || (src(), dst()));
+            if let (Some(hash), true) = (&job.hash, self.policy.hashes) {
+                self.tally.watch.front.event(Event::Hashed { dst: dst(), hash: *hash.as_bytes() });
+            }
             if self.ledger.as_ref().is_some_and(|ledger| ledger.landed(pair, src_name, &job.info)) {
                 self.settle_ledger();
             }
@@ -858,6 +1008,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether links in `pair`'s source are followed: all of them, or those that are operands.
+    fn follows(&self, pair: &DirPair) -> bool {
+        match self.policy.follow {
+            Follow::Always => true,
+            Follow::Operands => !pair.ours,
+            Follow::Never => false,
+        }
+    }
+
     /// A second name of an inode that another worker may still be landing.
     fn second_waiting(
         &self,
@@ -873,7 +1032,8 @@ impl<'a> Run<'a> {
             // The first could not be landed: this one is the first now.
             Claim::First => {
                 self.links.gave_up(info);
-                return self.one(hands, worker, pair, name, to, info.kind, false);
+                let follow = self.follows(pair);
+                return self.one(hands, worker, pair, name, to, info.kind, follow);
             }
         };
         match self.second(pair, name, to, info, &landed) {
@@ -1030,12 +1190,12 @@ impl<'a> Run<'a> {
             return Err(Error::ours(Code::NotDirectory, "read names below", base, "it is not a directory"));
         };
         let place = match operands::target(target, 1)? {
-            Where::Into(place) => place,
+            Where::Into(place) | Where::Whole(place) => place,
             Where::Name { dir, name, .. } => {
                 ensure_dir(&dir.dir, name.as_name(), 0o777)
                     .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
                 match operands::target(target, 1)? {
-                    Where::Into(place) => place,
+                    Where::Into(place) | Where::Whole(place) => place,
                     Where::Name { dir, .. } => {
                         return Err(Error::ours(
                             Code::Io,
@@ -1082,7 +1242,7 @@ impl<'a> Run<'a> {
     /// The directory that names of a list are relative to.
     fn base(&self, base: &std::path::Path) -> Result<Source> {
         let dir = fastcopy::dir::Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
-        Ok(Source::Whole(SourceDir::root(dir, Node::root(base))?))
+        Ok(Source::Whole(SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?))
     }
 
     /// Walks `chain` to the directory of one listed name and says what is to be done there.
@@ -1136,8 +1296,27 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Marks a directory that an operand becomes: until the run is complete, the same command means this directory.
+    fn mark(&self, src: &SourceDir, dst: &DestDir<Sys>) -> Result<()> {
+        if !dst.made && !tree::is_marked(&dst.dir, &src.info) {
+            return Ok(());
+        }
+        if dst.made {
+            tree::mark(&dst.dir, &src.info).map_err(|e| Error::os("mark", dst.node.path(), e))?;
+        }
+        self.marked.lock().unwrap_or_else(PoisonError::into_inner).push((dst.dir.clone(), dst.node.clone()));
+        Ok(())
+    }
+
     /// Says what was done.
     pub(crate) fn end(self) -> Summary {
+        if self.tally.all_well() {
+            for (dir, node) in self.marked.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+                if let Err(e) = tree::unmark(&dir) {
+                    self.tally.fail(Error::os("unmark", node.path(), e));
+                }
+            }
+        }
         let owners = self.owners_lost.load(Ordering::Relaxed);
         if owners > 0 {
             let note = format!("the owner of {owners} entries was not kept: only root may give files away");

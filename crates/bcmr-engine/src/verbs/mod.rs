@@ -7,10 +7,13 @@ mod measure;
 mod move_;
 mod operands;
 mod remove;
+mod sessions;
 mod survey;
+mod tree;
 
 pub use check::check;
 pub use copy::copy;
 pub use measure::measure;
 pub use move_::move_;
 pub use remove::remove;
+pub use sessions::{Unfinished, sessions};

@@ -64,7 +64,7 @@ pub fn remove(request: RemoveRequest, watch: Watch<'_>) -> Result<Summary, Error
         request: &request,
         ask,
         watch,
-        protected: Protected::find(),
+        protected: Protected::find()?,
         handles: Mutex::new(Handles::default()),
         narrow: AtomicBool::new(false),
         alone: Mutex::new(()),

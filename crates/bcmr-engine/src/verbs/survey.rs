@@ -12,7 +12,7 @@ use crate::sender::filter::Filter;
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
 use crate::verbs::copy::{ListedNames, resolve};
-use crate::verbs::operands::{self, Dest, Operand, Source, Where};
+use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ pub(crate) struct Survey<'a> {
 impl Survey<'_> {
     /// Walks all operands.
     pub(crate) fn operands(&self, sources: &[PathBuf], to: &Where, visit: &mut dyn Visit) {
-        for operand in resolve(sources, to, self.policy, "compare", self.tally) {
+        for operand in resolve(sources, to, self.policy, "compare", DestLink::Through, self.tally) {
             if let Err(e) = self.operand(&operand, visit) {
                 self.tally.fail(e);
             }
@@ -86,8 +86,13 @@ impl Survey<'_> {
             (Source::Whole(src), Dest::Whole(place)) => {
                 let dst =
                     place.dir.reopen().map_err(|e| Error::os("open directory", place.node.path(), e))?;
-                let mut stack =
-                    vec![self.frame(src.clone(), Some(dst), place.node.path(), src.info.dev, visit)?];
+                let mut stack = vec![self.frame(
+                    src.with_ignores(&self.filter)?,
+                    Some(dst),
+                    place.node.path(),
+                    src.info.dev,
+                    visit,
+                )?];
                 self.run(&mut stack, visit);
                 Ok(())
             }
@@ -101,6 +106,7 @@ impl Survey<'_> {
                             .map_err(|e| Error::os("open directory", &dst_path, e))?,
                     ),
                 };
+                let src = src.with_ignores(&self.filter)?;
                 let mut stack = vec![self.frame(src.clone(), dst, dst_path, src.info.dev, visit)?];
                 self.run(&mut stack, visit);
                 Ok(())
@@ -258,11 +264,11 @@ impl Survey<'_> {
     ) -> Result<()> {
         let to = operands::target(target, 1)?;
         let (place, below) = match &to {
-            Where::Into(place) => (place, None),
+            Where::Into(place) | Where::Whole(place) => (place, None),
             Where::Name { dir, name, .. } => (dir, Some(name)),
         };
         let dir = Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
-        let root = SourceDir::root(dir, Node::root(base))?;
+        let root = SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?;
         for parts in names {
             let one = parts.and_then(|parts| {
                 let mut src = root.clone();
@@ -338,7 +344,7 @@ impl Visit for DryRun<'_> {
             Verdict::Keep => true,
             Verdict::Ask => !self.tally.ask(Question::Replace(at.dst_path.clone())),
             Verdict::Refuse(code, why) => {
-                self.tally.fail(Error::ours(code, "copy to", at.dst_path.clone(), why).and(&at.src_path));
+                self.tally.fail(Error::ours(code, "replace", at.dst_path.clone(), why).and(&at.src_path));
                 return false;
             }
         };

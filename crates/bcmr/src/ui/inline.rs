@@ -65,8 +65,19 @@ impl Line {
         Line { verb, high: Sample::default(), percent: 0, past: VecDeque::new() }
     }
 
-    /// The line at `at` after the start, at most `width` columns wide; ASCII.
+    /// The line at `at` after the start, at most `width` columns wide, with a bar where there is room; ASCII.
     pub fn at(&mut self, now: Sample, at: Duration, width: usize) -> String {
+        let mut line = self.text(now, at);
+        let end = line.find('%').map(|percent| percent + 1);
+        if let Some(end) = end.filter(|_| line.len() + BAR_CELLS + 3 <= width) {
+            line.insert_str(end, &format!(" [{}]", bar(self.percent)));
+        }
+        line.truncate(width);
+        line
+    }
+
+    /// The same as plain text.
+    pub fn text(&mut self, now: Sample, at: Duration) -> String {
         self.take(now, at);
         let s = self.high;
         let rate = self.rate();
@@ -95,13 +106,7 @@ impl Line {
             let found = if bytes { format!(", {}", say::size(s.bytes_found)) } else { String::new() };
             parts.push(format!("scanning: {} items{found} so far", s.items_found));
         }
-        let mut line = head + &parts.join(", ");
-        if s.scanned && line.len() + BAR_CELLS + 3 <= width {
-            let at = line.find('%').map_or(line.len(), |p| p + 1);
-            line.insert_str(at, &format!(" [{}]", bar(self.percent)));
-        }
-        line.truncate(width);
-        line
+        head + &parts.join(", ")
     }
 
     /// The counters as shown, which never step back.

@@ -52,6 +52,17 @@ enum Body<'a> {
         bytes: u64,
         why: &'static str,
     },
+    Hashed {
+        dst: Name<'a>,
+        blake3: String,
+    },
+    Resumed {
+        dst: Name<'a>,
+        bytes: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        restarted: Option<&'static str>,
+        repaired: u64,
+    },
     Failed(Trouble<'a>),
     Warning(Trouble<'a>),
     Note {
@@ -138,6 +149,17 @@ pub fn event(event: &Event) -> String {
     line(match event {
         Event::Item { action, src, dst, bytes } => {
             Body::Item { action: action_name(*action), src: Name(src), dst: Name(dst), bytes: *bytes }
+        }
+        Event::Hashed { dst, hash } => Body::Hashed {
+            dst: Name(dst),
+            blake3: hash.iter().fold(String::new(), |mut hex, byte| {
+                // Writing to a string does not fail.
+                write!(hex, "{byte:02x}").ok();
+                hex
+            }),
+        },
+        Event::Resumed { dst, bytes, restarted, repaired } => {
+            Body::Resumed { dst: Name(dst), bytes: *bytes, restarted: *restarted, repaired: *repaired }
         }
         Event::Difference { change, path, directory, files, bytes, why } => Body::Difference {
             change: match change {

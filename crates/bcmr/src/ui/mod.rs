@@ -216,7 +216,7 @@ impl<'a> Ui<'a> {
                 screen.drawn = true;
             }
             Meter::Lines => {
-                let line = screen.line.at(sample, now, usize::MAX / 2);
+                let line = screen.line.text(sample, now);
                 screen.err.line(&format!("bcmr: {line}"));
             }
             Meter::Events => {
@@ -231,7 +231,7 @@ impl<'a> Ui<'a> {
         let sample = Sample::of(&self.progress);
         let screen = &mut *self.screen();
         screen.clear();
-        let line = screen.line.at(sample, self.began.elapsed(), usize::MAX / 2);
+        let line = screen.line.text(sample, self.began.elapsed());
         screen.err.line(&format!("bcmr: {line}"));
     }
 
@@ -296,4 +296,54 @@ impl<'a> Ui<'a> {
 fn stderr_columns() -> usize {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr());
     size.ok().map(|s| usize::from(s.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resolve::Again;
+
+    fn show(verb: Verb) -> Show {
+        Show {
+            verb,
+            json: false,
+            verbose: false,
+            quiet: true,
+            items: false,
+            dry_run: false,
+            meter: Meter::Off,
+            color: false,
+            eager: false,
+            watched: false,
+            again: Again::Same,
+            ignored_signals: 0,
+        }
+    }
+
+    const NOTHING: Start<'_> = Start { sources: &[], destination: None, jobs: 1 };
+
+    #[test]
+    fn a_signal_reaches_the_engine_and_the_exit_code() {
+        let exit = run(&show(Verb::Copy), &NOTHING, |watch| {
+            signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
+            let until = Instant::now() + Duration::from_secs(10);
+            while !watch.cancel.is_set() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Whoever is asked after a stop says no, without waiting for a person.
+            assert!(!watch.front.ask(Question::Replace("x".into())));
+            Ok(Summary { cancelled: watch.cancel.is_set(), ..Summary::default() })
+        });
+        assert_eq!(exit, 143);
+    }
+
+    #[test]
+    fn the_second_thread_does_not_delay_the_end() {
+        let began = Instant::now();
+        for _ in 0..20 {
+            assert_eq!(run(&show(Verb::Check), &NOTHING, |_| Ok(Summary::default())), 0);
+        }
+        // If each run waited for its thread's next look, it would be 20 times that long.
+        assert!(began.elapsed() < LOOK_EVERY * 10, "{:?}", began.elapsed());
+    }
 }

@@ -39,6 +39,13 @@ impl Plain {
                 let path = path.into_os_string().into_vec();
                 self.difference(show, Found { change, path, directory, files, bytes, why }, out);
             }
+            // A hash is for the manifest and for machines.
+            Event::Hashed { .. } => {}
+            Event::Resumed { dst, bytes, restarted, repaired } => {
+                if !show.quiet {
+                    err.line(&say::resumed(&dst, bytes, restarted, repaired));
+                }
+            }
             Event::Failed(e) => self.trouble(show, &e, &say::error(&e), err),
             Event::Warning(e) => self.trouble(show, &e, &say::warning(&e), err),
             Event::Note(text) => {

@@ -3,7 +3,9 @@
 //!
 //! Must not know what is removed, nor how.
 
+use crate::error::Error;
 use fastcopy::dir::Dir;
+use fastcopy::errno;
 use std::path::Path;
 
 /// How far to climb in search of the root.
@@ -14,30 +16,37 @@ const LEVELS_MAX: usize = 1 << 16;
 pub(super) struct Protected(Vec<((u64, u64), &'static str)>);
 
 impl Protected {
-    /// Climbs from the current directory to the root. A part that cannot be looked at (a current directory that was
-    /// removed or may not be searched) protects nothing: whoever cannot get there cannot empty it either.
-    pub(super) fn find() -> Protected {
-        let mut ids = Vec::new();
-        let root = Dir::open(Path::new("/")).and_then(|d| d.info()).map(|i| i.id()).ok();
-        ids.extend(root.map(|id| (id, "it is the root directory")));
+    /// Climbs from the current directory to the root. Where that may not be looked at (a current directory that was
+    /// removed, or may not be searched) there is nothing to protect: whoever cannot get there cannot empty it. Any
+    /// other trouble is an error, as a guard that could not be set up must not be taken for one that saw nothing.
+    pub(super) fn find() -> Result<Protected, Error> {
+        let root_path = Path::new("/");
+        let failed = |e| Error::os("open", root_path, e);
+        let root = Dir::open(root_path).and_then(|d| d.info()).map_err(failed)?.id();
+        let mut ids = vec![(root, "it is the root directory")];
         let mut next = Dir::open(Path::new(".")).or_else(|_| Dir::open(Path::new("/proc/self/cwd")));
         let mut reason = "it is the current directory";
         let mut below = None;
         // Bounded, as somebody may be moving directories about under our feet.
         for _ in 0..LEVELS_MAX {
-            let Ok(here) = next else { break };
-            let Ok(info) = here.info() else { break };
+            let (here, id) = match next.and_then(|here| here.info().map(|info| (here, info.id()))) {
+                Ok(found) => found,
+                Err(e) if matches!(e.raw_os_error(), Some(errno::ENOENT | errno::EACCES | errno::ESTALE)) => {
+                    break;
+                }
+                Err(e) => return Err(Error::os("open", ".", e)),
+            };
             // At the root, `..` is the root again. The root's identity alone is no proof of being there: the root
             // may be mounted a second time on the way.
-            if below == root && Some(info.id()) == root {
+            if below == Some(root) && id == root {
                 break;
             }
-            ids.push((info.id(), reason));
+            ids.push((id, reason));
             reason = "it holds the current directory";
-            below = Some(info.id());
+            below = Some(id);
             next = here.parent();
         }
-        Protected(ids)
+        Ok(Protected(ids))
     }
 
     /// Why this directory is not removed, if so.
@@ -93,7 +102,7 @@ mod tests {
 
     #[test]
     fn root_and_the_way_to_the_current_directory_are_protected_and_others_are_not() {
-        let protected = Protected::find();
+        let protected = Protected::find().unwrap();
         for path in ["/", ".", "..", "/proc/self/cwd"] {
             let id = Dir::open(Path::new(path)).unwrap().info().unwrap().id();
             assert!(protected.reason(id).is_some(), "{path}");

@@ -1,0 +1,616 @@
+//! Filling one large stage so that a crash costs at most one checkpoint: Streaming Checkpoint Copy.
+//!
+//! Must not publish anything (that is `land`'s) nor know where the source is: bytes come from whoever has them. The
+//! order of the steps is the safety; `docs/durability.md` has it as a table, cited here as R4 to R6.
+
+use crate::blocks::{
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
+};
+use crate::disk::{Bytes, Disk, Fault, Side};
+use crate::error::Code;
+use crate::policy::Resume;
+use crate::receiver::resume::{Start, decide};
+use crate::receiver::session::{self, Header, Identity, Session};
+use crate::receiver::stage;
+use fastcopy::dir::{Lock, Name, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind};
+use fastcopy::sparse::is_zero;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// Longer than any tick of the clock that stamps files: a source whose ctime is older than this when it is first
+/// looked at cannot change again without its ctime changing.
+const CLOCK_TICK: Duration = Duration::from_millis(20);
+
+/// How long a session that somebody has locked is waited for: 1 s in all.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// What is wanted.
+pub(crate) struct Want<'a> {
+    pub(crate) name: Name<'a>,
+    pub(crate) info: Info,
+    pub(crate) source: &'a dyn Bytes,
+    pub(crate) resume: Resume,
+    pub(crate) checkpoint_bytes: u64,
+    pub(crate) holes: Holes,
+    pub(crate) threads: usize,
+    /// The user who runs this: nobody else's leftovers are used.
+    pub(crate) me: u32,
+    pub(crate) observe: &'a (dyn Fn(u64) -> bool + Sync),
+}
+
+/// What becomes of blocks of zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holes {
+    /// Written.
+    Fill,
+    /// Left out, as the source has holes or was asked to get them.
+    Make,
+}
+
+/// A stage that is complete and proved, and what led there.
+pub(crate) struct Filled<D: Disk> {
+    pub(crate) file: D::File,
+    pub(crate) part: NameBuf,
+    /// Held until the name is there: its lock keeps others out.
+    pub(crate) session: D::File,
+    pub(crate) session_name: NameBuf,
+    /// The hash of the whole file; absent with [`Resume::Fast`].
+    pub(crate) hash: Option<blake3::Hash>,
+    /// Chaining values of all blocks, for reading back.
+    pub(crate) blocks: Vec<Cv>,
+    /// Bytes that were there already.
+    pub(crate) resumed: u64,
+    pub(crate) restarted: Option<&'static str>,
+    pub(crate) repaired: u64,
+}
+
+fn dest(op: &'static str) -> impl Fn(io::Error) -> Fault {
+    move |e| Fault::os(Side::Dest, op, e)
+}
+
+fn interrupted() -> Fault {
+    Fault::ours(Side::Dest, "copy", Code::Interrupted, "interrupted")
+}
+
+fn changed() -> Fault {
+    Fault::ours(Side::Source, "copy", Code::SourceChanged, "the source changed while it was read")
+}
+
+/// The session and its stage, opened and locked, with the decision where to go on.
+struct Begun<D: Disk> {
+    file: D::File,
+    session: D::File,
+    blocks: Vec<Cv>,
+    /// Bytes of the stage that are recorded.
+    bytes: u64,
+    /// Bytes of the session file, and the checksum the next record goes on from.
+    log: Log,
+    restarted: Option<&'static str>,
+}
+
+/// Where the session file ends.
+#[derive(Clone, Copy)]
+struct Log {
+    bytes: u64,
+    sum: [u8; 8],
+}
+
+/// Fills the stage of `want.name` in `dir`.
+///
+/// # Errors
+/// On a cancel, a full disk or a read error stage and session stay, for the next run. When the source changed or a
+/// sync failed (R5) both are removed.
+pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<Filled<D>, Fault> {
+    let names = stage::part(want.name).zip(stage::session(want.name));
+    let Some((part, session_name)) = names else {
+        return Err(Fault::ours(Side::Dest, "name a stage for", Code::Io, "no name could be made"));
+    };
+    settle_clock(want)?;
+    let begun = begin(disk, dir, want, part.as_name(), session_name.as_name())?;
+    let (resumed, restarted) = (begun.bytes, begun.restarted);
+    match run(disk, want, &begun) {
+        Ok((blocks, repaired)) => {
+            let hash = (want.resume != Resume::Fast).then(|| whole_hash(&blocks, want.info.size)).flatten();
+            let Begun { file, session, .. } = begun;
+            Ok(Filled { file, part, session, session_name, hash, blocks, resumed, restarted, repaired })
+        }
+        Err(fault) => {
+            let lost = fault.op == "sync" || fault.code == Code::SourceChanged;
+            if lost {
+                abandon(disk, dir, part.as_name(), session_name.as_name())?;
+            }
+            Err(fault)
+        }
+    }
+}
+
+/// Removes stage and session: the stage first, as a session without a stage claims nothing.
+pub(crate) fn abandon<D: Disk>(
+    disk: &D,
+    dir: &D::Dir,
+    part: Name<'_>,
+    session: Name<'_>,
+) -> Result<(), Fault> {
+    disk.remove_file(dir, part).map_err(dest("remove unfinished"))?;
+    disk.remove_file(dir, session).map_err(dest("remove session of"))
+}
+
+/// Takes away what a run left that had finished the file but not its session. Somebody at work on it is left alone.
+pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, name: Name<'_>) -> Result<(), Fault> {
+    let Some((part, session_name)) = stage::part(name).zip(stage::session(name)) else { return Ok(()) };
+    match disk.open_file(dir, session_name.as_name()) {
+        Ok(Some(session)) if disk.lock_file(&session) != Lock::Busy => {
+            abandon(disk, dir, part.as_name(), session_name.as_name())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A source changed within one tick of the clock before we looked could change again without a trace; so wait it out.
+fn settle_clock(want: &Want<'_>) -> Result<(), Fault> {
+    let ctime =
+        SystemTime::UNIX_EPOCH + Duration::new(want.info.ctime.sec.max(0) as u64, want.info.ctime.nsec);
+    if SystemTime::now().duration_since(ctime).is_ok_and(|age| age > CLOCK_TICK) {
+        return Ok(());
+    }
+    std::thread::sleep(CLOCK_TICK);
+    let now = want.source.info().map_err(|e| Fault::os(Side::Source, "stat", e))?;
+    if want.info.same_content(&now) { Ok(()) } else { Err(changed()) }
+}
+
+fn begin<D: Disk>(
+    disk: &D,
+    dir: &D::Dir,
+    want: &Want<'_>,
+    part: Name<'_>,
+    session_name: Name<'_>,
+) -> Result<Begun<D>, Fault> {
+    let (session, found) = open_session(disk, dir, want, session_name)?;
+    let (read, unreadable) = match &found {
+        Found::New => (None, false),
+        Found::Damaged => (None, true),
+        Found::Read(s) => (Some(s), false),
+    };
+    let stage = disk.open_file(dir, part);
+    // A link or directory in the stage's place is not ours; it is taken away below like anything foreign.
+    let stage = match stage {
+        Err(e) if matches!(Code::of(&e), Code::Link | Code::InTheWay | Code::Denied) => None,
+        other => other.map_err(dest("open unfinished"))?,
+    };
+    let stage_info = match &stage {
+        Some(file) => Some(disk.file_info(file).map_err(dest("stat unfinished"))?),
+        None => None,
+    };
+    let start = decide(read, unreadable, stage_info.as_ref(), &want.info, options(want), want.me);
+    match (start, stage, found) {
+        (Start::Behind { blocks, bytes }, Some(file), Found::Read(s)) => {
+            let log = Log { bytes: s.bytes, sum: s.sum };
+            let begun = Begun { file, session, blocks: s.blocks, bytes, log, restarted: None };
+            debug_assert_eq!(begun.blocks.len(), blocks);
+            // What is behind the last record may be anything; so may be a torn record.
+            disk.set_len(&begun.file, bytes).map_err(dest("cut"))?;
+            disk.set_len(&begun.session, s.bytes).map_err(dest("cut session of"))?;
+            go_on(disk, want, begun)
+        }
+        (start, stage, _) => {
+            let restarted = if let Start::Fresh(why) = start { why } else { None };
+            drop(stage);
+            fresh(disk, dir, want, part, session, restarted)
+        }
+    }
+}
+
+enum Found {
+    New,
+    Damaged,
+    Read(Session),
+}
+
+/// Opens or makes the session and locks it: whoever holds the lock may touch the stage.
+fn open_session<D: Disk>(
+    disk: &D,
+    dir: &D::Dir,
+    want: &Want<'_>,
+    name: Name<'_>,
+) -> Result<(D::File, Found), Fault> {
+    let fail = dest("open session of");
+    let mut patience = LOCK_TRIES;
+    // Again, should the one who had it finish and remove it between our opening and our lock.
+    for _ in 0..LOCK_TRIES + 8 {
+        let opened = match disk.open_file(dir, name) {
+            Err(e) if matches!(Code::of(&e), Code::Link | Code::InTheWay) => {
+                disk.remove_tree(dir, name).map_err(&fail)?;
+                None
+            }
+            other => other.map_err(&fail)?,
+        };
+        let (file, new) = match opened {
+            Some(file) => (file, false),
+            None => match disk.create_file(dir, name, 0o600) {
+                Err(e) if e.raw_os_error() == Some(errno::EEXIST) => continue,
+                other => (other.map_err(&fail)?, true),
+            },
+        };
+        if disk.lock_file(&file) == Lock::Busy {
+            if patience > 0 {
+                // A killed run may still be on its way out.
+                patience -= 1;
+                std::thread::sleep(LOCK_PAUSE);
+                continue;
+            }
+            let note = "another copy to this name is under way";
+            return Err(Fault::ours(Side::Dest, "resume", Code::Refused, note));
+        }
+        let info = disk.file_info(&file).map_err(&fail)?;
+        let named = disk.look(dir, name).map_err(&fail)?;
+        if named.is_none_or(|n| n.id() != info.id()) {
+            continue;
+        }
+        if info.kind != Kind::File || info.uid != want.me {
+            disk.remove_tree(dir, name).map_err(&fail)?;
+            continue;
+        }
+        if new || info.size == 0 {
+            return Ok((file, Found::New));
+        }
+        // No more than a session of this source can hold: a huge file is not one.
+        let mut bytes = vec![0; info.size.min(session::bytes_max(want.info.size)) as usize];
+        let n = disk.read_at(&file, 0, &mut bytes).map_err(&fail)?;
+        bytes.truncate(n);
+        let found = session::decode(&bytes).map_or(Found::Damaged, Found::Read);
+        return Ok((file, found));
+    }
+    Err(Fault::ours(Side::Dest, "open session of", Code::Refused, "others keep taking it away"))
+}
+
+fn options(want: &Want<'_>) -> u32 {
+    let fast = if want.resume == Resume::Fast { session::FAST } else { 0 };
+    let holes = if want.holes == Holes::Make { session::ZEROS_TO_HOLES } else { 0 };
+    fast | holes
+}
+
+/// Starts over: a new stage, a new header. R4: both and their names are on the medium before any record.
+fn fresh<D: Disk>(
+    disk: &D,
+    dir: &D::Dir,
+    want: &Want<'_>,
+    part: Name<'_>,
+    session: D::File,
+    restarted: Option<&'static str>,
+) -> Result<Begun<D>, Fault> {
+    disk.set_len(&session, 0).map_err(dest("cut session of"))?;
+    disk.remove_tree(dir, part).map_err(dest("remove unfinished"))?;
+    let file = disk.create_file(dir, part, 0o600).map_err(dest("create"))?;
+    if want.holes == Holes::Fill {
+        disk.reserve(&file, want.info.size).map_err(dest("reserve room for"))?;
+    }
+    let id = disk.file_info(&file).map_err(dest("stat unfinished"))?.id();
+    let header = Header {
+        options: options(want),
+        source: Identity::of(&want.info),
+        stage: id,
+        name: want.name.bytes().to_vec(),
+    };
+    let (bytes, sum) = session::encode_header(&header);
+    disk.write_at(&session, 0, &bytes).map_err(dest("write session of"))?;
+    disk.sync_file(&file).map_err(dest("sync"))?;
+    disk.sync_file(&session).map_err(dest("sync"))?;
+    disk.sync_dir(dir).map_err(dest("sync"))?;
+    let log = Log { bytes: bytes.len() as u64, sum };
+    Ok(Begun { file, session, blocks: Vec::new(), bytes: 0, log, restarted })
+}
+
+/// Checks what has to be checked before anything is added behind the last record.
+fn go_on<D: Disk>(disk: &D, want: &Want<'_>, begun: Begun<D>) -> Result<Begun<D>, Fault> {
+    let count = begun.blocks.len();
+    let last = count.saturating_sub(1);
+    let tail = begun.blocks.get(last).copied().unwrap_or_default();
+    // Constant time: one block, however long the file is.
+    let tail_fits = stage_cv(disk, &begun.file, last as u64, want.info.size)? == tail;
+    let good = match want.resume {
+        Resume::Strict => first_wrong(disk, want, &begun)?,
+        _ if tail_fits => count,
+        Resume::Fast => {
+            let zero = Begun { blocks: Vec::new(), bytes: 0, ..begun };
+            return keep(disk, zero, 0, want);
+        }
+        // The tail is not what was recorded: nothing is taken on trust any more.
+        _ => first_wrong(disk, want, &begun)?,
+    };
+    if good < count { keep(disk, begun, good, want) } else { Ok(begun) }
+}
+
+/// Goes back to the first `good` blocks: the session is written anew with those, and the rest is cut off.
+fn keep<D: Disk>(disk: &D, begun: Begun<D>, good: usize, want: &Want<'_>) -> Result<Begun<D>, Fault> {
+    let mut blocks = begun.blocks;
+    blocks.truncate(good);
+    let bytes = (good as u64 * BLOCK_BYTES).min(want.info.size);
+    let id = disk.file_info(&begun.file).map_err(dest("stat unfinished"))?.id();
+    let header = Header {
+        options: options(want),
+        source: Identity::of(&want.info),
+        stage: id,
+        name: want.name.bytes().to_vec(),
+    };
+    let (mut log, sum) = session::encode_header(&header);
+    let (record, sum) = session::encode_record(sum, &blocks);
+    log.extend_from_slice(&record);
+    // A crash in between leaves fewer claims, never false ones: the records cut here stay true of the stage.
+    disk.set_len(&begun.session, 0).map_err(dest("cut session of"))?;
+    disk.write_at(&begun.session, 0, &log).map_err(dest("write session of"))?;
+    disk.sync_file(&begun.session).map_err(dest("sync"))?;
+    disk.set_len(&begun.file, bytes).map_err(dest("cut"))?;
+    let log = Log { bytes: log.len() as u64, sum };
+    Ok(Begun {
+        blocks,
+        bytes,
+        log,
+        restarted: Some("a recorded block does not fit; going on before it"),
+        ..begun
+    })
+}
+
+fn stage_cv<D: Disk>(disk: &D, file: &D::File, block: u64, size: u64) -> Result<Cv, Fault> {
+    block_cv(block, size, |at, room| disk.read_at(file, at, room).map_err(dest("read unfinished")))
+}
+
+fn source_cv(want: &Want<'_>, block: u64) -> Result<Cv, Fault> {
+    let read = |e| Fault::os(Side::Source, "read", e);
+    block_cv(block, want.info.size, |at, room| want.source.read_at(at, room).map_err(read))
+}
+
+/// `-s`: how many blocks from the start are what was recorded, in the stage and in the source.
+fn first_wrong<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<usize, Fault> {
+    let count = begun.blocks.len() as u64;
+    let wrong = AtomicU64::new(count);
+    on_blocks(0..count, want.threads, |block| {
+        if block >= wrong.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let recorded = begun.blocks.get(block as usize).copied().unwrap_or_default();
+        let fits = stage_cv(disk, &begun.file, block, want.info.size)? == recorded
+            && source_cv(want, block)? == recorded;
+        if !fits {
+            wrong.fetch_min(block, Ordering::Relaxed);
+        }
+        if !(want.observe)(0) {
+            return Err(interrupted());
+        }
+        Ok(true)
+    })?;
+    Ok(wrong.into_inner() as usize)
+}
+
+/// R6: which recorded blocks of the stage are not what was recorded.
+fn prove<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<Vec<u64>, Fault> {
+    let wrong = Mutex::new(Vec::new());
+    on_blocks(0..begun.blocks.len() as u64, want.threads, |block| {
+        let recorded = begun.blocks.get(block as usize).copied().unwrap_or_default();
+        if stage_cv(disk, &begun.file, block, want.info.size)? != recorded {
+            wrong.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+        }
+        Ok((want.observe)(0))
+    })?;
+    if !(want.observe)(0) {
+        return Err(interrupted());
+    }
+    Ok(wrong.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Copies the rest behind what is recorded, with a record at every checkpoint, and proves the prefix meanwhile.
+/// Returns the chaining values of all blocks and how many damaged ones were copied again.
+fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>, u64), Fault> {
+    let size = want.info.size;
+    let mut blocks = begun.blocks.clone();
+    (want.observe)(begun.bytes);
+    let wrong = std::thread::scope(|scope| {
+        let proof = (want.resume == Resume::Proved && !begun.blocks.is_empty())
+            .then(|| scope.spawn(|| prove(disk, want, begun)));
+        // One checkpoint may be under way while the next segment is being written: no more, so that a crash costs at
+        // most two segments of work and memory stays bounded.
+        let (records, written) = sync_channel::<(u64, Vec<Cv>)>(1);
+        let keeper = scope.spawn(move || keep_records(disk, want, begun, &written));
+        let mut copied = Ok(());
+        let mut at = begun.bytes;
+        while at < size {
+            let end = (at - at % want.checkpoint_bytes + want.checkpoint_bytes).min(size);
+            let (segment, outcome) = segment(disk, want, begun, at, end);
+            let whole = (at + segment.len() as u64 * BLOCK_BYTES).min(end);
+            blocks.extend_from_slice(&segment);
+            let gone = !segment.is_empty() && records.send((whole, segment)).is_err();
+            if outcome.is_err() || gone {
+                copied = outcome;
+                break;
+            }
+            at = end;
+        }
+        drop(records);
+        let kept = keeper.join().unwrap_or_else(|_| Err(panicked()));
+        let proved = match proof {
+            Some(proof) => proof.join().unwrap_or_else(|_| Err(panicked())),
+            None => Ok(Vec::new()),
+        };
+        // A failed sync weighs more than an interrupted copy: it decides whether the stage may stay.
+        kept.and(copied).and(proved)
+    })?;
+    let after = want.source.info().map_err(|e| Fault::os(Side::Source, "stat", e))?;
+    if !want.info.same_content(&after) {
+        return Err(changed());
+    }
+    for block in &wrong {
+        repair(disk, want, begun, *block)?;
+    }
+    if !wrong.is_empty() {
+        disk.sync_data(&begun.file).map_err(dest("sync"))?;
+    }
+    Ok((blocks, wrong.len() as u64))
+}
+
+fn panicked() -> Fault {
+    Fault::ours(Side::Dest, "copy", Code::Io, "a worker stopped unexpectedly")
+}
+
+/// A block that was damaged since: copied again, if the source still has what was recorded.
+fn repair<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, block: u64) -> Result<(), Fault> {
+    let (cv, outcome) = copy_block(disk, want, begun, block);
+    outcome?;
+    let recorded = begun.blocks.get(block as usize).copied();
+    if cv.is_none() || cv != recorded { Err(changed()) } else { Ok(()) }
+}
+
+/// Copies the blocks between two checkpoints on several threads. Returns the values of those that are whole, from the
+/// first on without a gap, also when it failed: they can still be recorded.
+fn segment<D: Disk>(
+    disk: &D,
+    want: &Want<'_>,
+    begun: &Begun<D>,
+    at: u64,
+    end: u64,
+) -> (Vec<Cv>, Result<(), Fault>) {
+    let first = at / BLOCK_BYTES;
+    let last = blocks_of(end);
+    if want.resume == Resume::Fast
+        && let Some(file) = want.source.file() {
+            return fast_segment(disk, want, begun, file, at, end);
+        }
+    let done: Mutex<Vec<Option<Cv>>> = Mutex::new(vec![None; (last - first) as usize]);
+    let outcome = on_blocks(first..last, want.threads, |block| {
+        let (cv, outcome) = copy_block(disk, want, begun, block);
+        outcome?;
+        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = done.get_mut((block - first) as usize) {
+            *slot = cv;
+        }
+        Ok(true)
+    });
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    disk.write_behind(&begun.file, at, end - at);
+    (done.into_iter().map_while(|cv| cv).collect(), outcome)
+}
+
+/// Reads, hashes and writes one block.
+fn copy_block<D: Disk>(
+    disk: &D,
+    want: &Want<'_>,
+    begun: &Begun<D>,
+    block: u64,
+) -> (Option<Cv>, Result<(), Fault>) {
+    let read = |e| Fault::os(Side::Source, "read", e);
+    let start = block * BLOCK_BYTES;
+    let end = (start + BLOCK_BYTES).min(want.info.size);
+    let mut room = aligned();
+    let copied = cv_at(start, |hasher| {
+        let mut at = start;
+        while at < end {
+            let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
+            let piece = room.piece(bytes);
+            if want.source.read_at(at, piece).map_err(read)? < bytes {
+                return Err(changed());
+            }
+            hasher.update(piece);
+            if !(want.holes == Holes::Make && is_zero(piece)) {
+                disk.write_at(&begun.file, at, piece).map_err(dest("write"))?;
+            }
+            at += bytes as u64;
+            if !(want.observe)(bytes as u64) {
+                return Err(interrupted());
+            }
+        }
+        Ok(())
+    });
+    match copied {
+        Ok(cv) => (Some(cv), Ok(())),
+        Err(fault) => (None, Err(fault)),
+    }
+}
+
+/// `--fast`: the kernel copies, nothing is hashed but the block that a resume will look at.
+fn fast_segment<D: Disk>(
+    disk: &D,
+    want: &Want<'_>,
+    begun: &Begun<D>,
+    file: &OwnedFd,
+    at: u64,
+    end: u64,
+) -> (Vec<Cv>, Result<(), Fault>) {
+    let copied = disk.copy_range(file, &begun.file, at, end - at).map_err(dest("copy to")).and_then(|n| {
+        let whole = n == end - at;
+        if whole { Ok(()) } else { Err(changed()) }
+    });
+    if let Err(fault) = copied {
+        return (Vec::new(), Err(fault));
+    }
+    let (first, last) = (at / BLOCK_BYTES, blocks_of(end));
+    let mut blocks = vec![[0; 32]; (last - first) as usize];
+    match stage_cv(disk, &begun.file, last - 1, want.info.size) {
+        Ok(cv) => {
+            if let Some(slot) = blocks.last_mut() {
+                *slot = cv;
+            }
+        }
+        Err(fault) => return (Vec::new(), Err(fault)),
+    }
+    let go_on = (want.observe)(end - at);
+    (blocks, if go_on { Ok(()) } else { Err(interrupted()) })
+}
+
+/// R4: stage onto the medium, then the record, then the session onto the medium.
+fn keep_records<D: Disk>(
+    disk: &D,
+    want: &Want<'_>,
+    begun: &Begun<D>,
+    written: &Receiver<(u64, Vec<Cv>)>,
+) -> Result<(), Fault> {
+    let mut log = begun.log;
+    for (whole, blocks) in written {
+        checkpoint(disk, want, begun, whole, &blocks, &mut log)?;
+    }
+    Ok(())
+}
+
+fn checkpoint<D: Disk>(
+    disk: &D,
+    want: &Want<'_>,
+    begun: &Begun<D>,
+    whole: u64,
+    blocks: &[Cv],
+    log: &mut Log,
+) -> Result<(), Fault> {
+    if want.holes == Holes::Make {
+        // A hole at the end has no length of its own; the record must not run ahead of the file.
+        let now = disk.file_info(&begun.file).map_err(dest("stat unfinished"))?.size;
+        if now < whole {
+            disk.set_len(&begun.file, whole).map_err(dest("set length of"))?;
+        }
+    }
+    disk.sync_data(&begun.file).map_err(dest("sync"))?;
+    let (record, sum) = session::encode_record(log.sum, blocks);
+    disk.write_at(&begun.session, log.bytes, &record).map_err(dest("write session of"))?;
+    disk.sync_data(&begun.session).map_err(dest("sync"))?;
+    *log = Log { bytes: log.bytes + record.len() as u64, sum };
+    Ok(())
+}
+
+/// Reads the whole stage back and compares it with what was read from the source (`-V`).
+pub(crate) fn read_back<D: Disk>(disk: &D, want: &Want<'_>, filled: &Filled<D>) -> Result<(), Fault> {
+    let info = disk.file_info(&filled.file).map_err(dest("stat unfinished"))?;
+    let mismatch =
+        || Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read");
+    if info.size != want.info.size {
+        return Err(mismatch());
+    }
+    on_blocks(0..filled.blocks.len() as u64, want.threads, |block| {
+        let cv = stage_cv(disk, &filled.file, block, want.info.size)?;
+        if Some(&cv) != filled.blocks.get(block as usize) {
+            return Err(mismatch());
+        }
+        if (want.observe)(0) { Ok(true) } else { Err(interrupted()) }
+    })
+}

@@ -1,0 +1,74 @@
+//! The mark in a directory that an interrupted `copy -C -r SRC DST` made: the same command again means the same DST,
+//! and not DST/SRC, although DST is there now.
+//!
+//! Must not hold anything but which source it was: what is complete is seen from the files themselves.
+
+use crate::error::Result;
+use crate::policy::{CopyPolicy, Target};
+use crate::receiver::land;
+use crate::receiver::stage::TREE;
+use crate::verbs::operands::{self, Source};
+use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind};
+use std::io;
+use std::path::PathBuf;
+
+const MAGIC: &[u8; 8] = b"bcmrTRE1";
+const BYTES: usize = 24;
+
+fn encode(source: &Info) -> [u8; BYTES] {
+    let mut out = [0; BYTES];
+    let fields = MAGIC.iter().copied().chain(source.dev.to_le_bytes()).chain(source.ino.to_le_bytes());
+    for (slot, byte) in out.iter_mut().zip(fields) {
+        *slot = byte;
+    }
+    out
+}
+
+fn name() -> io::Result<NameBuf> {
+    NameBuf::new(TREE).ok_or_else(|| io::Error::from_raw_os_error(errno::EINVAL))
+}
+
+/// Marks `dir` as what `source` becomes.
+pub(super) fn mark(dir: &Dir, source: &Info) -> io::Result<()> {
+    let name = name()?;
+    match dir.remove_file(name.as_name()) {
+        Err(e) if e.raw_os_error() != Some(errno::ENOENT) => return Err(e),
+        _ => {}
+    }
+    land::small_private(dir, name.as_name(), &encode(source))
+}
+
+/// Whether `dir` is marked as what `source` becomes.
+pub(super) fn is_marked(dir: &Dir, source: &Info) -> bool {
+    let read = || -> io::Result<bool> {
+        let fd = dir.open_file(name()?.as_name())?;
+        let mut bytes = [0; BYTES + 1];
+        let n = fastcopy::read_write::read_full(&fd, 0, &mut bytes)?;
+        Ok(Info::of(&fd)?.kind == Kind::File && bytes.get(..n) == Some(&encode(source)[..]))
+    };
+    // Whatever cannot be read is no mark: then the target means what it always means.
+    read().unwrap_or(false)
+}
+
+/// Takes the mark away.
+pub(super) fn unmark(dir: &Dir) -> io::Result<()> {
+    match dir.remove_file(name()?.as_name()) {
+        Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// What the target means: where one directory is copied and DST is marked as its copy, DST itself.
+pub(super) fn same_target(sources: &[PathBuf], target: Target, policy: &CopyPolicy) -> Result<Target> {
+    let (Target::Guess(path), [source], true) = (&target, sources, policy.resume.has_sessions()) else {
+        return Ok(target);
+    };
+    let Ok(dir) = Dir::open(path) else { return Ok(target) };
+    let info = match operands::source(source, policy.follow)? {
+        Source::Named { info, .. } => info,
+        Source::Whole(dir) => dir.info,
+    };
+    Ok(if is_marked(&dir, &info) { Target::Exactly(path.clone()) } else { target })
+}
