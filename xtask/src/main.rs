@@ -11,7 +11,7 @@ mod tidy;
 mod torture;
 
 const USAGE: &str = "\
-cargo xtask ci [STEP...]          fmt tidy clippy doc deny test; all of them when none is named
+cargo xtask ci [STEP...]          fmt tidy clippy doc deny test crash; all of them when none is named
 cargo xtask tidy                  the walls between the crates, and what every file must have
 cargo xtask bench local [OPTION]  local copy and remove against cp, rm, rsync (--help)
 cargo xtask bench memory [OPTION] peak memory at a million files

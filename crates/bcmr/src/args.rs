@@ -25,6 +25,12 @@ const CHECK_STATUS: &str = "Exit status:
   2    trouble: something could not be compared, or the arguments make no sense
   128+n  stopped by signal n (130 is Ctrl-C)";
 
+const SESSIONS_STATUS: &str = "Exit status:
+  0    everything was listed, and removed where that was asked for; also when there is nothing
+  1    something could not be read or removed
+  2    the arguments make no sense
+  128+n  stopped by signal n (130 is Ctrl-C)";
+
 const COPY_EXAMPLES: &str = "Examples:
   bcmr copy -r photos /mnt/disk          photos becomes /mnt/disk/photos
   bcmr copy --archive -T photos backup   backup becomes what photos is
@@ -93,6 +99,12 @@ pub enum Command {
         after_long_help = CHECK_STATUS
     )]
     Check(CheckArgs),
+    /// List what interrupted copies left, or remove it
+    ///
+    /// Looks below DIR for files and directories that `copy -C` or `-s` has not finished, and for what any killed copy
+    /// left. The same copy command again goes on with them; without it they stay until they are removed.
+    #[command(override_usage = "bcmr sessions [OPTIONS] [DIR]", after_long_help = SESSIONS_STATUS)]
+    Sessions(SessionsArgs),
     /// Print completions for a shell
     Completions {
         /// Which shell
@@ -278,6 +290,18 @@ pub struct CheckArgs {
     pub keep: KeepArgs,
     #[command(flatten)]
     pub jobs: JobsArg,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct SessionsArgs {
+    /// Where to look, and below it
+    #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Remove what is unfinished; what a running copy is at stays
+    #[arg(long)]
+    pub clean: bool,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -550,7 +574,8 @@ where
                 a.keep.order(m);
             }
             Command::Move(a) => a.filters.order(m),
-            Command::Remove(_) | Command::Completions { .. } | Command::Man { .. } => {}
+            Command::Remove(_) | Command::Sessions(_) | Command::Completions { .. } | Command::Man { .. } => {
+            }
         }
     }
     Ok(cli)

@@ -6,7 +6,8 @@
 
 use crate::args::{
     Attr, CheckArgs, CopyArgs, FilterArgs, HowArgs, JobsArg, KeepArgs, KeepStep, LinkArgs, MoveArgs,
-    Operands, OutputArgs, RemoveArgs, ResumeArgs, RuleArg, SharingArg, Update, UpdateArg, VerifyArg, When,
+    Operands, OutputArgs, RemoveArgs, ResumeArgs, RuleArg, SessionsArgs, SharingArg, Update, UpdateArg,
+    VerifyArg, When,
 };
 use crate::names;
 use bcmr_engine::policy::{
@@ -42,6 +43,8 @@ pub struct Env {
     pub no_color: bool,
     /// Signals that were ignored when we were started (bit n-1 is signal n), as `nohup` and shells do.
     pub ignored_signals: u64,
+    /// Seconds since 1970.
+    pub now: i64,
 }
 
 impl Env {
@@ -58,8 +61,14 @@ impl Env {
             dumb: std::env::var_os("TERM").is_none_or(|t| t.is_empty() || t == "dumb"),
             no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
             ignored_signals: ignored_signals(),
+            now: now(),
         }
     }
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// `SigIgn` of /proc/self/status. Where there is no such file nothing counts as ignored.
@@ -90,6 +99,7 @@ pub enum Verb {
     Move,
     Remove,
     Check,
+    Sessions,
 }
 
 /// How progress is shown.
@@ -125,6 +135,8 @@ pub struct Show {
     /// How to go on after a stop.
     pub again: Again,
     pub ignored_signals: u64,
+    /// Seconds since 1970 when the run began, for ages.
+    pub now: i64,
 }
 
 /// What brings an interrupted run to its end.
@@ -281,6 +293,11 @@ pub fn check(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
     let compare = if a.hash { Compare::Hash } else { Compare::SizeAndTime };
     let show = show(Verb::Check, &a.output, false, Again::Same, env);
     Ok((CheckRequest { sources, target, compare, extra: !a.no_extra, policy }, show))
+}
+
+/// What `sessions` arguments mean.
+pub fn sessions(a: &SessionsArgs, env: &Env) -> Show {
+    Show { now: env.now, ..show(Verb::Sessions, &a.output, false, Again::Same, env) }
 }
 
 fn resume(a: &ResumeArgs) -> Resume {
@@ -455,6 +472,7 @@ fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) ->
         watched: env.stderr_tty,
         again,
         ignored_signals: env.ignored_signals,
+        now: env.now,
     }
 }
 
@@ -473,6 +491,7 @@ mod tests {
             dumb: false,
             no_color: false,
             ignored_signals: 0,
+            now: 0,
         }
     }
 

@@ -5,7 +5,7 @@
 use crate::names::{quoted, text};
 use crate::resolve::{Again, Usage, Verb};
 use bcmr_engine::error::{Code, Error};
-use bcmr_engine::event::{Action, Question, Summary};
+use bcmr_engine::event::{Action, Question, Summary, Unfinished, What};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -37,6 +37,7 @@ impl Verb {
             Verb::Move => "move",
             Verb::Remove => "remove",
             Verb::Check => "check",
+            Verb::Sessions => "sessions",
         }
     }
 
@@ -47,6 +48,7 @@ impl Verb {
             Verb::Move => "moving",
             Verb::Remove => "removing",
             Verb::Check => "checking",
+            Verb::Sessions => "looking",
         }
     }
 
@@ -56,6 +58,7 @@ impl Verb {
             Verb::Move => "moved",
             Verb::Remove => "removed",
             Verb::Check => "checked",
+            Verb::Sessions => "removed",
         }
     }
 }
@@ -230,7 +233,55 @@ pub fn output_error(e: &io::Error) -> String {
 
 // ---- items ----
 
-/// One line for `-v` and `-n`.
+/// What interrupted runs left, as a table with its head; names last, as they may be long.
+pub fn unfinished(found: &[Unfinished], now: i64) -> String {
+    let rows: Vec<[String; 5]> = found.iter().map(|u| unfinished_row(u, now)).collect();
+    let head = ["RECORDED", "OF", "AGE", "STATE", "NAME"].map(str::to_owned);
+    let mut widths = [0; 4];
+    for row in std::iter::once(&head).chain(&rows) {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.len());
+        }
+    }
+    let [a, b, c, d] = widths;
+    std::iter::once(&head)
+        .chain(&rows)
+        .map(|[recorded, of, age, state, name]| {
+            format!("{recorded:>a$}  {of:>b$}  {age:>c$}  {state:<d$}  {name}\n")
+        })
+        .collect()
+}
+
+fn unfinished_row(u: &Unfinished, now: i64) -> [String; 5] {
+    let dash = || "-".to_owned();
+    let (recorded, of) = match (u.what, u.size) {
+        (What::File, size_) if size_ > 0 => {
+            let percent = u128::from(u.recorded) * 100 / u128::from(size_);
+            (format!("{} ({percent}%)", size(u.recorded)), size(size_))
+        }
+        (What::Stage, size_) if size_ > 0 => (dash(), size(size_)),
+        _ => (dash(), dash()),
+    };
+    let state = match (u.removed, u.running, u.what) {
+        (true, ..) => "removed",
+        (_, true, _) => "running",
+        (.., What::Stage) => "leftover",
+        _ => "stopped",
+    };
+    let slash = if u.what == What::Tree { " (directory)" } else { "" };
+    [recorded, of, age(now.saturating_sub(u.last.sec)), state.to_owned(), quoted(&u.path) + slash]
+}
+
+/// How long ago, in its largest unit; a clock that was set back gives 0.
+fn age(seconds: i64) -> String {
+    match seconds.max(0) {
+        s @ 0..60 => format!("{s} s"),
+        s @ 60..3600 => format!("{} min", s / 60),
+        s @ 3600..172_800 => format!("{} h", s / 3600),
+        s => format!("{} days", s / 86_400),
+    }
+}
+
 /// A file that goes on where a run stopped, or could not.
 pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -> String {
     let mut line = match (bytes, restarted) {
@@ -244,6 +295,7 @@ pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -
     line
 }
 
+/// One line for `-v` and `-n`.
 pub fn item(dry_run: bool, action: Action, src: &Path, dst: &Path) -> String {
     let would = if dry_run { "would " } else { "" };
     let named = if dst.as_os_str().is_empty() { src } else { dst };
@@ -320,6 +372,7 @@ fn tally(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
 pub fn stopped(verb: Verb, again: Again, s: &Summary, took: Duration) -> String {
     let hint = match (verb, again) {
         (Verb::Check, _) => "run the same command again; nothing was changed",
+        (Verb::Sessions, _) => "run the same command again for the rest",
         (_, Again::Same) => "run the same command again to go on",
         (_, Again::WithUpdate) => "run the same command with -u to go on: what was copied is whole and stays",
         (_, Again::WithMerge) => {
@@ -513,6 +566,34 @@ mod tests {
         ] {
             assert_eq!(item(dry, action, src, dst), want);
         }
+    }
+
+    #[test]
+    fn what_is_unfinished() {
+        let found = |what, path: &str, recorded, size, last| Unfinished {
+            what,
+            path: path.into(),
+            recorded,
+            size,
+            last: bcmr_engine::event::Time { sec: last, nsec: 0 },
+            running: false,
+            removed: false,
+        };
+        let list = [
+            found(What::File, "a/big\x1b", 5 << 20, 20 << 20, 40),
+            Unfinished { running: true, ..found(What::File, "b", 0, 0, -400_000) },
+            Unfinished { removed: true, ..found(What::Stage, ".bcmr-1.stage", 0, 7, 500) },
+            found(What::Tree, "tree", 0, 0, -7300),
+        ];
+        let want = [
+            "     RECORDED        OF     AGE  STATE    NAME",
+            "5.0 MiB (25%)  20.0 MiB   1 min  stopped  'a/big\\x1b'",
+            "            -         -  4 days  running  'b'",
+            "            -       7 B     0 s  removed  '.bcmr-1.stage'",
+            "            -         -     2 h  stopped  'tree' (directory)",
+            "",
+        ];
+        assert_eq!(unfinished(&list, 100), want.join("\n"));
     }
 
     #[test]

@@ -760,7 +760,7 @@ fn ctrl_c_leaves_complete_files_and_no_stage_and_says_how_to_go_on() {
             continue; // it was through before it saw the signal
         }
         hit += 1;
-        let ran = ran.code(130).says("before it was stopped").says("hint: run the same command");
+        let ran = ran.code(130).says("stopped").says("hint: run the same command");
         assert!(ran.err.contains("again") || ran.err.contains("-u"), "{}", ran.err);
         assert_no_litter(tmp.path());
         assert_only_complete(&src, &dst);

@@ -9,6 +9,9 @@ pub const PAGE: usize = 4096;
 /// Written to a file in one go, in bytes.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
+/// So many pages of zeros are written along, rather than begin another write after them.
+const GAP_PAGES: usize = 16;
+
 type Page = [u8; PAGE];
 
 /// Pages that hold nothing but zeros are absent.
@@ -93,28 +96,42 @@ impl Image {
         }
     }
 
-    /// Makes a file be this.
+    /// Makes a file be this. It may be a block device, opened with O_DIRECT or not, of just this size.
     pub fn store(&self, file: &File) -> io::Result<()> {
         use rustix::fs::FallocateFlags;
         let bytes = (self.pages.len() * PAGE) as u64;
-        file.set_len(bytes)?;
+        if file.metadata()?.is_file() {
+            file.set_len(bytes)?;
+        }
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(file, how, 0, bytes)?;
-        let mut run = Vec::with_capacity(RUN_BYTES_MAX);
-        let mut run_off = 0;
+        // O_DIRECT wants its bytes on a page's boundary.
+        let mut buffer = vec![0; RUN_BYTES_MAX + PAGE];
+        let aligned = buffer.as_ptr().align_offset(PAGE);
+        let run = &mut buffer[aligned..aligned + RUN_BYTES_MAX];
+        let (mut from, mut len, mut zeros) = (0, 0, 0);
         for (n, page) in self.pages.iter().enumerate() {
-            if let Some(page) = page {
-                if run.is_empty() {
-                    run_off = (n * PAGE) as u64;
+            match page {
+                None if len == 0 => continue,
+                None => {
+                    run[len..len + PAGE].fill(0);
+                    zeros += 1;
                 }
-                run.extend_from_slice(&page[..]);
+                Some(page) => {
+                    if len == 0 {
+                        from = (n * PAGE) as u64;
+                    }
+                    run[len..len + PAGE].copy_from_slice(&page[..]);
+                    zeros = 0;
+                }
             }
-            if !run.is_empty() && (page.is_none() || run.len() >= RUN_BYTES_MAX) {
-                file.write_all_at(&run, run_off)?;
-                run.clear();
+            len += PAGE;
+            if zeros == GAP_PAGES || len == RUN_BYTES_MAX {
+                file.write_all_at(&run[..len - zeros * PAGE], from)?;
+                (len, zeros) = (0, 0);
             }
         }
-        file.write_all_at(&run, run_off)
+        file.write_all_at(&run[..len], from)
     }
 }
 
@@ -178,6 +195,7 @@ pub mod tests {
         file.write_all_at(&[9; 4 * PAGE], 0).unwrap();
         let mut image = Image::empty(4 * PAGE as u64);
         image.write(PAGE as u64 + 512, b"here");
+        image.write(3 * PAGE as u64, b"there");
         image.store(&file).unwrap();
         assert_eq!(Image::load(&file).unwrap().bytes(), image.bytes());
         assert_eq!(file.metadata().unwrap().len(), 4 * PAGE as u64);

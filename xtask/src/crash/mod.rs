@@ -40,6 +40,8 @@ cargo xtask crash [OPTION]        power cuts on real file systems; needs root, /
   --again DIR --state STATE [--fs FS --only WORKLOAD --seed N]
                    look again at one state of a recording that was kept because it broke a promise";
 
+/// The file systems that are tried unless others are named.
+pub const FS: [Fs; 3] = [Fs::Ext4, Fs::Xfs, Fs::Btrfs];
 /// Room for images and logs, in bytes.
 const SCRATCH_BYTES: u64 = 3 << 30;
 
@@ -75,7 +77,7 @@ pub fn run(args: &[&str]) -> Result {
     }
     let options = parse(args)?;
     if let Some(why) = missing(&options.fs) {
-        println!("SKIPPED: crash: {why}");
+        println!("SKIPPED: power cuts: {why}");
         return Ok(());
     }
     let tools = tools(&options)?;
@@ -95,7 +97,7 @@ pub fn missing(fs: &[Fs]) -> Option<String> {
             return Some(format!("{device}: {e}"));
         }
     }
-    let needed = fs.iter().map(|fs| fs.mkfs()).chain(["losetup".to_owned(), "mkfs.ext4".to_owned()]);
+    let needed = fs.iter().map(|fs| fs.mkfs()).chain(["losetup", "mkfs.ext4", "btrfs"].map(str::to_owned));
     let gone: Vec<String> = needed.filter(|program| sh::which(program).is_none()).collect();
     (!gone.is_empty()).then(|| format!("not installed: {}", gone.join(" ")))
 }
@@ -103,7 +105,7 @@ pub fn missing(fs: &[Fs]) -> Option<String> {
 fn parse(args: &[&str]) -> Result<Options> {
     let mut options = Options {
         time: Duration::from_secs(60),
-        fs: vec![Fs::Ext4, Fs::Xfs, Fs::Btrfs],
+        fs: FS.to_vec(),
         only: Vec::new(),
         seed: std::time::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_secs() % 1_000_000),
         bcmr: None,

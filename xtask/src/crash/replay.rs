@@ -74,7 +74,7 @@ pub struct Stand<'a> {
     bench: &'a Bench,
     recording: &'a Recording,
     entries: Vec<Entry>,
-    disks: Vec<(Fs, File, PathBuf, Loop)>,
+    disks: Vec<(Fs, PathBuf, Loop)>,
 }
 
 /// What a state turned out to be.
@@ -88,19 +88,18 @@ impl<'a> Stand<'a> {
         let mut disks = Vec::new();
         for (n, (fs, base)) in cell.disks().into_iter().zip(&recording.bases).enumerate() {
             let path = bench.dir.join(format!("state{n}"));
-            let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
-            base.store(&file)?;
+            base.store(&File::create(&path)?)?;
             let device = Loop::new(&path, false)?;
-            disks.push((fs, file, path, device));
+            disks.push((fs, path, device));
         }
         Ok(Stand { cell, bench, recording, entries: cell.entries(), disks })
     }
 
     /// Takes the disks away again.
     pub fn end(self) -> Result {
-        for (fs, file, path, device) in self.disks {
+        for (fs, path, device) in self.disks {
             fs.forget(&device.device)?;
-            drop((file, device));
+            drop(device);
             std::fs::remove_file(path)?;
         }
         Ok(())
@@ -109,15 +108,14 @@ impl<'a> Stand<'a> {
     /// Puts one state on the disks, mounts it and looks.
     pub fn look(&self, cursor: &Cursor<'_>, point: Point) -> Result<Seen> {
         let mut rng = Rng::new(point.salt);
-        for (n, (_, file, _, device)) in self.disks.iter().enumerate() {
+        for (n, (_, _, device)) in self.disks.iter().enumerate() {
             // A source keeps what it removed as long as it can be believed: the worst for a move is that it does not,
             // while the destination loses its cache.
-            let mode = if n == 1 && point.salt % 4 != 0 { Mode::Prefix } else { point.mode };
-            cursor.state(n, mode, &mut rng).store(file)?;
-            device.forget_cache()?;
+            let mode = if n == 1 && !point.salt.is_multiple_of(4) { Mode::Prefix } else { point.mode };
+            cursor.state(n, mode, &mut rng).store(&device.open_alone()?)?;
         }
         let mut mounts = Vec::new();
-        for ((fs, _, _, device), at) in self.disks.iter().zip(&self.bench.place.disks) {
+        for ((fs, _, device), at) in self.disks.iter().zip(&self.bench.place.disks) {
             match fs.mount_after(&device.device, at) {
                 Ok(mount) => mounts.push(mount),
                 Err(e) => return Ok(Seen::Unmountable(format!("{}: {e}", fs.name()))),
@@ -129,7 +127,7 @@ impl<'a> Stand<'a> {
         let mut faults = judge::judge(workload, &self.entries, place, &done);
         let rerun = match workload.rerun {
             Rerun::Never => false,
-            Rerun::Some => point.salt % RERUN_EVERY == 0,
+            Rerun::Some => point.salt.is_multiple_of(RERUN_EVERY),
             Rerun::All => true,
         };
         if rerun {

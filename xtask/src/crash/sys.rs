@@ -81,11 +81,22 @@ impl Loop {
         Ok(Loop { device: device.into() })
     }
 
-    /// Whatever the kernel may still have cached of the device's content is stale: its file was written.
-    pub fn forget_cache(&self) -> Result {
-        let device = File::open(&self.device)?;
-        rustix::fs::fadvise(&device, 0, None, rustix::fs::Advice::DontNeed)?;
-        Ok(())
+    /// The device itself, for new content. By this way, and not past it into its file, nothing stale can be left in
+    /// the kernel's cache of the device; and alone, so that no file system is still on it: an unmounted one may stay a
+    /// moment, as long as somebody else looks at its mount.
+    pub fn open_alone(&self) -> Result<File> {
+        use rustix::fs::OFlags;
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = (OFlags::EXCL | OFlags::DIRECT).bits().cast_signed();
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            match File::options().read(true).write(true).custom_flags(flags).open(&self.device) {
+                Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                opened => return opened.map_err(|e| format!("{}: {e}", self.device.display()).into()),
+            }
+        }
     }
 }
 
@@ -104,8 +115,17 @@ pub struct Mount {
 impl Mount {
     pub fn new(device: &Path, dir: &Path, kind: &str, options: &str) -> std::io::Result<Mount> {
         let options = CString::new(options)?;
-        mount(device, dir, kind, MountFlags::NOATIME, options.as_c_str())?;
-        Ok(Mount { dir: dir.to_path_buf(), mounted: true })
+        // What has closed the device may have left it to a child that is just being started, or somebody looks at it.
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            match mount(device, dir, kind, MountFlags::NOATIME, options.as_c_str()) {
+                Ok(()) => return Ok(Mount { dir: dir.to_path_buf(), mounted: true }),
+                Err(rustix::io::Errno::BUSY) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
     }
 
     /// Unmounts, and says so when that fails.

@@ -63,6 +63,9 @@ pub enum Rerun {
     All,
 }
 
+/// Command lines, for a place.
+pub type Commands = fn(&Place) -> Vec<Vec<OsString>>;
+
 pub struct Workload {
     pub name: &'static str,
     pub what: &'static str,
@@ -75,9 +78,9 @@ pub struct Workload {
     pub neighbour: bool,
     pub entries: fn(&mut Rng) -> Vec<Entry>,
     /// The command lines, run one after the other.
-    pub commands: fn(&Place) -> Vec<Vec<OsString>>,
+    pub commands: Commands,
     /// What is run instead when the same is done again on a crash state.
-    pub again: Option<fn(&Place) -> Vec<Vec<OsString>>>,
+    pub again: Option<Commands>,
     /// The destination needs so much more than a few files take, in MiB.
     pub extra_mib: u64,
 }

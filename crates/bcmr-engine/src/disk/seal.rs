@@ -115,7 +115,7 @@ fn seal_job(
         _ => None,
     };
     let told = p.owner || keep.strictness == Strictness::Archive;
-    apply(buffer, thing, of_source, job.info.kind, owner, mode, told, keep, lost)?;
+    apply(buffer, thing, of_source, &job.info, owner, mode, told, keep, lost)?;
     if p.times {
         let set = match thing {
             Thing::Open(fd) => meta::set_times(fd, job.info.atime, job.info.mtime),
@@ -137,7 +137,7 @@ pub(super) fn dir(buffer: &mut XattrBuffer, dst: &Dir, src: &Dir, info: &Info, k
     let mode = if p.mode { info.mode } else { info.mode & 0o777 & !keep.umask };
     let thing = Thing::Open(dst.as_fd());
     let source = Of::Handle(src.as_fd());
-    if let Err(fault) = apply(buffer, thing, source, Kind::Dir, owner, Some(mode), p.owner, keep, &mut lost) {
+    if let Err(fault) = apply(buffer, thing, source, info, owner, Some(mode), p.owner, keep, &mut lost) {
         lost.push(fault);
     }
     if p.times
@@ -157,7 +157,7 @@ fn apply(
     buffer: &mut XattrBuffer,
     thing: Thing<'_>,
     source: Of<'_>,
-    kind: Kind,
+    info: &Info,
     owner: Option<(u32, u32)>,
     mode: Option<u32>,
     owner_told: bool,
@@ -165,12 +165,14 @@ fn apply(
     lost: &mut Vec<Fault>,
 ) -> Result<(), Fault> {
     let p = &keep.preserve;
+    let kind = info.kind;
     // Without anything to keep there is nothing to ask for: the kernel gave it owner and mode at birth.
     if owner.is_none() && mode.is_none() && !p.xattr && !p.acl {
         return Ok(());
     }
     let born = thing.info().map_err(|e| Fault::os(Side::Dest, "stat", e))?;
-    let mut owned = true;
+    // With no owner to keep, a file lends its rights only if it is born with the one that set the bits.
+    let mut owned = owner.is_some() || kind != Kind::File || (born.uid, born.gid) == (info.uid, info.gid);
     if let Some((uid, gid)) = owner
         && (born.uid, born.gid) != (uid, gid)
     {
@@ -215,7 +217,7 @@ fn apply(
         let lend = mode & LEND;
         let mode = if owned { mode } else { mode & !LEND };
         if !owned && lend != 0 && kind == Kind::File {
-            let note = "setuid and setgid left out, because the owner could not be set";
+            let note = "setuid and setgid left out, because it has another owner";
             lost.push(Fault::ours(Side::Dest, "set mode of", Code::MetadataLost, note));
         }
         // A directory's inherited setgid stays when the mode is not kept.

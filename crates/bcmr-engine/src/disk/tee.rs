@@ -133,7 +133,10 @@ pub(super) fn copy(
     let write = |e| Fault::os(Side::Dest, "write", e);
     let mut hasher = blake3::Hasher::new();
     let mut at = 0u64;
-    let holey = sparse != Sparse::Never && from.blocks.saturating_mul(512) < from.size;
+    // A pseudo file takes no blocks either, and its size is a lie: what is read is all there is.
+    let holey = sparse != Sparse::Never
+        && from.blocks.saturating_mul(512) < from.size
+        && !meta::is_pseudo(from.fd).unwrap_or(false);
     let mut ends_in_hole = false;
     let all = std::iter::once(0..from.size);
     let extents: Box<dyn Iterator<Item = _>> =

@@ -831,7 +831,9 @@ impl<'a> Run<'a> {
         }
         let mut second_chance: Vec<(NameBuf, NameBuf, Kind)> = Vec::new();
         for job in jobs.drain(..) {
-            let changed = job.fault.as_ref().is_some_and(|f| f.code == Code::SourceChanged);
+            // By itself a file needs two descriptors, in a batch it may have found none left.
+            let worth_it = |f: &Fault| matches!(f.code, Code::SourceChanged | Code::Limit);
+            let changed = job.fault.as_ref().is_some_and(worth_it);
             let first_name = policy.preserve.links && job.info.nlink > 1;
             if changed && again {
                 if first_name {
@@ -915,7 +917,7 @@ impl<'a> Run<'a> {
                 self.links.gave_up(&job.info);
             }
             let (name, to) = (job.source.1, job.name);
-            let follow = self.policy.follow != Follow::Never;
+            let follow = self.follows(pair);
             return match self.prepare(hands, pair, name, to, Kind::File, follow, Way::Alone) {
                 Prepared::Job(job) => self.land(hands, hand, pair, &mut vec![job], Way::Alone, false),
                 Prepared::Nothing => {}

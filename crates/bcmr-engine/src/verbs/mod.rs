@@ -16,4 +16,4 @@ pub use copy::copy;
 pub use measure::measure;
 pub use move_::move_;
 pub use remove::remove;
-pub use sessions::{Unfinished, sessions};
+pub use sessions::sessions;

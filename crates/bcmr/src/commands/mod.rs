@@ -8,6 +8,7 @@ mod copy;
 mod man;
 mod move_;
 mod remove;
+mod sessions;
 
 use crate::args::Command;
 use crate::resolve::{Env, Usage, Verb};
@@ -22,6 +23,7 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Move(a) => move_::run(&a, env),
         Command::Remove(a) => remove::run(&a, env),
         Command::Check(a) => check::run(&a, env),
+        Command::Sessions(a) => sessions::run(&a, env),
         Command::Completions { shell } => completions::run(shell),
         Command::Man { dir } => man::run(dir.as_deref()),
     }

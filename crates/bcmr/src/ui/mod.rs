@@ -276,6 +276,9 @@ impl<'a> Ui<'a> {
         if show.verb == Verb::Check && found {
             screen.plain.differences(show, &mut screen.out);
         }
+        if show.verb == Verb::Sessions {
+            screen.plain.unfinished(show, &mut screen.out);
+        }
         if show.quiet {
             return;
         }
@@ -287,8 +290,9 @@ impl<'a> Ui<'a> {
         }
         let done = s.files + s.dirs + s.others;
         let long = show.watched && took >= inline::SHOWN_AFTER;
-        // With `check` the last line of its tree says it all.
-        if show.verb != Verb::Check && (show.verbose || show.dry_run || long || (s.failed > 0 && done > 0)) {
+        // With `check` the last line of its tree says it all, with `sessions` its table does.
+        let tells_all = matches!(show.verb, Verb::Check | Verb::Sessions);
+        if !tells_all && (show.verbose || show.dry_run || long || (s.failed > 0 && done > 0)) {
             screen.err.line(&say::summary(show.verb, show.dry_run, s, took));
         }
     }
@@ -319,6 +323,7 @@ mod tests {
             watched: false,
             again: Again::Same,
             ignored_signals: 0,
+            now: 0,
         }
     }
 

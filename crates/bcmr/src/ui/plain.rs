@@ -8,7 +8,7 @@ use crate::names;
 use crate::resolve::Show;
 use crate::say;
 use bcmr_engine::error::{Code, Error};
-use bcmr_engine::event::{Change, Event};
+use bcmr_engine::event::{Change, Event, Unfinished};
 use std::os::unix::ffi::OsStringExt;
 
 /// So many differences are sorted and folded; what comes after them is told as it comes, so that memory has a bound.
@@ -24,6 +24,7 @@ pub struct Plain {
     add: (u64, u64),
     extra: (u64, u64),
     differ: u64,
+    unfinished: Vec<Unfinished>,
 }
 
 impl Plain {
@@ -46,6 +47,7 @@ impl Plain {
                     err.line(&say::resumed(&dst, bytes, restarted, repaired));
                 }
             }
+            Event::Unfinished(u) => self.unfinished.push(u),
             Event::Failed(e) => self.trouble(show, &e, &say::error(&e), err),
             Event::Warning(e) => self.trouble(show, &e, &say::warning(&e), err),
             Event::Note(text) => {
@@ -91,6 +93,14 @@ impl Plain {
         out.raw(&tree::draw(&mut self.found, show.color));
         self.found = Vec::new();
         self.folded = true;
+    }
+
+    /// What `sessions` found, by name.
+    pub fn unfinished(&mut self, show: &Show, out: &mut Sink) {
+        self.unfinished.sort_by(|a, b| a.path.cmp(&b.path));
+        if !show.quiet && !self.unfinished.is_empty() {
+            out.raw(&say::unfinished(&self.unfinished, show.now));
+        }
     }
 
     /// The rest of what `check` found, and the totals. They are of what was compared before a stop, if it was stopped.

@@ -604,10 +604,12 @@ impl Attacker {
         Attacker { stop, thread: Some(thread) }
     }
 
-    /// Swaps two names, over and over.
-    pub fn swapping(a: PathBuf, b: PathBuf) -> Attacker {
+    /// Swaps two names of a directory, over and over; by its handle, wherever others move it meanwhile.
+    pub fn swapping(dir: &Path, a: &str, b: &str) -> Attacker {
+        let dir = open_dir(CWD, dir).unwrap();
+        let (a, b) = (a.to_owned(), b.to_owned());
         Attacker::new(move || {
-            let _missing = exchange(&a, &b);
+            let _gone = rustix::fs::renameat_with(&dir, a.as_str(), &dir, b.as_str(), RenameFlags::EXCHANGE);
         })
     }
 }
