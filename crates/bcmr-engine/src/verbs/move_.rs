@@ -140,7 +140,7 @@ impl Mover<'_> {
             Verdict::Ask if self.tally.ask(Question::Replace(shown.clone())) => false,
             Verdict::Ask => return Ok(self.kept(operand.path.clone(), shown)),
             Verdict::Refuse(code, why) => {
-                return Err(Error::ours(code, "move to", &shown, why).and(&operand.path));
+                return Err(Error::ours(code, "replace", &shown, why).and(&operand.path));
             }
         };
         if info.kind == Kind::Dir && !self.filter.is_empty() {
@@ -367,7 +367,7 @@ impl Mover<'_> {
                 return Ok(Step::Stays);
             }
             Verdict::Refuse(code, why) => {
-                return Err(Error::ours(code, "move to", dst_path, why).and(&src_path()));
+                return Err(Error::ours(code, "replace", dst_path, why).and(&src_path()));
             }
         };
         let (Some(dst), false) = (dst, self.policy.dry_run) else {

@@ -15,6 +15,7 @@ use crate::verbs::copy::{ListedNames, resolve};
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,7 +38,9 @@ pub(crate) trait Visit {
     fn entry(&mut self, at: &At<'_>) -> bool;
     /// An entry that the filter leaves out.
     fn excluded(&mut self, src_path: PathBuf);
-    /// A directory was gone through (pairs with an [`Visit::entry`] that said yes).
+    /// An operand that is a directory as a whole has no name at the destination yet.
+    fn absent(&mut self, src_path: PathBuf, dst_path: PathBuf);
+    /// A directory was gone through (pairs with an [`Visit::entry`] that said yes, and with [`Visit::absent`]).
     fn leave(&mut self) {}
     /// An entry that only the destination has.
     fn extra(&mut self, dir: &Dir, name: Name<'_>, dst_path: PathBuf);
@@ -106,9 +109,16 @@ impl Survey<'_> {
                             .map_err(|e| Error::os("open directory", &dst_path, e))?,
                     ),
                 };
+                let absent = dst.is_none();
+                if absent {
+                    visit.absent(src.node.path(), dst_path.clone());
+                }
                 let src = src.with_ignores(&self.filter)?;
                 let mut stack = vec![self.frame(src.clone(), dst, dst_path, src.info.dev, visit)?];
                 self.run(&mut stack, visit);
+                if absent {
+                    visit.leave();
+                }
                 Ok(())
             }
             (Source::Named { .. }, Dest::Whole(place)) => {
@@ -167,7 +177,7 @@ impl Survey<'_> {
         visit: &mut dyn Visit,
     ) -> Result<Frame> {
         let mut names = Vec::new();
-        let mut all = std::collections::HashSet::new();
+        let mut all = HashSet::new();
         let mut buffer = ListBuffer::new();
         let inside = !self.policy.one_file_system || src.info.dev == dev;
         if inside {
@@ -269,6 +279,7 @@ impl Survey<'_> {
         };
         let dir = Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
         let root = SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?;
+        let mut told = HashSet::new();
         for parts in names {
             let one = parts.and_then(|parts| {
                 let mut src = root.clone();
@@ -287,6 +298,10 @@ impl Survey<'_> {
                     src = src.enter(part, src.node.below(part), false, &self.filter)?;
                     dst = dst.and_then(|d| d.open_dir(part).ok());
                     dst_path.push(os(part));
+                    // The next name may lead through it again.
+                    if dst.is_none() && told.insert(src.info.id()) {
+                        visit.absent(src.node.path(), dst_path.clone());
+                    }
                 }
                 let last = last.as_name();
                 let always = self.policy.follow == Follow::Always;
@@ -313,7 +328,7 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
     let tally = Tally::new(watch);
     let survey =
         Survey { policy: &request.policy, filter: Filter::new(&request.policy.filter)?, tally: &tally };
-    let mut visit = DryRun { policy: &request.policy, tally: &tally };
+    let mut visit = DryRun { policy: &request.policy, tally: &tally, linked: HashSet::new() };
     match request.names {
         None => {
             let to = operands::target(&request.target, request.sources.len())?;
@@ -335,6 +350,8 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
 struct DryRun<'a> {
     policy: &'a CopyPolicy,
     tally: &'a Tally<'a>,
+    /// Inodes with several names of which one was met.
+    linked: HashSet<(u64, u64)>,
 }
 
 impl Visit for DryRun<'_> {
@@ -361,6 +378,12 @@ impl Visit for DryRun<'_> {
             self.tally.item(Action::Kept, 0, paths);
             return false;
         }
+        let several = self.policy.preserve.links && at.info.kind != Kind::Dir && at.info.nlink > 1;
+        if several && !self.linked.insert(at.info.id()) {
+            self.tally.others.fetch_add(1, Relaxed);
+            self.tally.item(Action::HardLinked, 0, paths);
+            return false;
+        }
         match at.info.kind {
             Kind::Dir => {
                 self.tally.dirs.fetch_add(1, Relaxed);
@@ -385,6 +408,10 @@ impl Visit for DryRun<'_> {
     }
     fn excluded(&mut self, src_path: PathBuf) {
         self.tally.item(Action::Excluded, 0, || (src_path, PathBuf::new()));
+    }
+    fn absent(&mut self, src_path: PathBuf, dst_path: PathBuf) {
+        self.tally.dirs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.tally.item(Action::MadeDir, 0, || (src_path, dst_path));
     }
     fn extra(&mut self, _dir: &Dir, _name: Name<'_>, _dst_path: PathBuf) {}
     fn wants_extra(&self) -> bool {
