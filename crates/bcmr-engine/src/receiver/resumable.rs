@@ -477,9 +477,10 @@ fn segment<D: Disk>(
     let first = at / BLOCK_BYTES;
     let last = blocks_of(end);
     if want.resume == Resume::Fast
-        && let Some(file) = want.source.file() {
-            return fast_segment(disk, want, begun, file, at, end);
-        }
+        && let Some(file) = want.source.file()
+    {
+        return fast_segment(disk, want, begun, file, at, end);
+    }
     let done: Mutex<Vec<Option<Cv>>> = Mutex::new(vec![None; (last - first) as usize]);
     let outcome = on_blocks(first..last, want.threads, |block| {
         let (cv, outcome) = copy_block(disk, want, begun, block);

@@ -468,9 +468,10 @@ impl<'a> Run<'a> {
         if top {
             self.remember(dst.info.id());
             if self.policy.resume.has_sessions()
-                && let Err(e) = self.mark(&src, &dst) {
-                    self.tally.fail(e);
-                }
+                && let Err(e) = self.mark(&src, &dst)
+            {
+                self.tally.fail(e);
+            }
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let dev = if top { src.info.dev } else { pair.dev };
