@@ -82,6 +82,10 @@ fn ignored_signals() -> u64 {
 /// limit still serves, only sooner exhausted, and the engine says so then.
 pub fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    // A limit on the size of files would kill (SIGXFSZ); with a handler in its place the write fails with EFBIG, and
+    // what was begun is cleaned up. Where no handler can be set, it kills as before.
+    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, over).ok();
     let now = getrlimit(Resource::Nofile);
     if now.current != now.maximum {
         setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum }).ok();

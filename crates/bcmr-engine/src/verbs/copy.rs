@@ -578,10 +578,8 @@ impl<'a> Run<'a> {
 
     /// Files that are open at a time while a batch lands in `pair`.
     fn room(&self, pair: &DirPair) -> usize {
-        match self.policy.durability {
-            Durability::Medium if !pair.dst.is_private() => BATCH_JOBS_DURABLE,
-            _ => BATCH_JOBS,
-        }
+        // Where names are replaced, or must be durable, one flush serves a whole batch.
+        if pair.dst.is_private() { BATCH_JOBS } else { BATCH_JOBS_DURABLE }
     }
 
     /// Lands small entries of one directory.
@@ -1182,6 +1180,9 @@ impl<'a> Run<'a> {
     fn seal(&self, worker: &mut Worker, pair: &Arc<DirPair>) {
         let dst = &pair.dst;
         if dst.is_poisoned() {
+            if let Some(Err(e)) = pair.above.as_ref().map(|above| dst.take_back(self.disk, &above.dst)) {
+                self.tally.fail(e);
+            }
             return;
         }
         let settled = match &pair.above {
