@@ -134,6 +134,8 @@ pub struct Show {
     pub watched: bool,
     /// How to go on after a stop.
     pub again: Again,
+    /// What was there was trusted unread (`--fast`).
+    pub fast: bool,
     pub ignored_signals: u64,
     /// Seconds since 1970 when the run began, for ages.
     pub now: i64,
@@ -144,6 +146,8 @@ pub struct Show {
 pub enum Again {
     /// The same command does.
     Same,
+    /// The same command does, from where it was.
+    Resume,
     /// The same command with `-u`, which leaves alone what was copied whole.
     WithUpdate,
     /// The same command with `--merge`, since directories may now stand on both sides.
@@ -204,10 +208,12 @@ pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
     };
     // What is half written in place has a new time too, so `-u` would take it for done.
     let again = match (policy.landing, collide) {
+        _ if policy.resume.has_sessions() => Again::Resume,
         (Landing::Atomic, Collide::Replace) if policy.resume == Resume::Off => Again::WithUpdate,
         _ => Again::Same,
     };
-    let show = show(Verb::Copy, &a.output, policy.dry_run, again, env);
+    let fast = policy.resume == Resume::Fast;
+    let show = Show { fast, ..show(Verb::Copy, &a.output, policy.dry_run, again, env) };
     Ok(CopyJob { request: CopyRequest { sources, names: None, target, policy }, names, show })
 }
 
@@ -471,6 +477,7 @@ fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) ->
         eager: env.stdout_tty,
         watched: env.stderr_tty,
         again,
+        fast: false,
         ignored_signals: env.ignored_signals,
         now: env.now,
     }

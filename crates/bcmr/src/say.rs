@@ -282,15 +282,17 @@ fn age(seconds: i64) -> String {
     }
 }
 
-/// A file that goes on where a run stopped, or could not.
+/// A file that went on where a run stopped, or could not.
 pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -> String {
     let mut line = match (bytes, restarted) {
-        (0, Some(why)) => format!("bcmr: {} starts over: {why}", quoted(dst)),
-        (_, Some(why)) => format!("bcmr: {} goes on at {}: {why}", quoted(dst), size(bytes)),
-        (_, None) => format!("bcmr: {} goes on at {}", quoted(dst), size(bytes)),
+        (0, Some(why)) => format!("bcmr: {} started over: {why}", quoted(dst)),
+        (_, Some(why)) => format!("bcmr: {} went on at {}: {why}", quoted(dst), size(bytes)),
+        (_, None) => format!("bcmr: {} went on at {}", quoted(dst), size(bytes)),
     };
-    if repaired > 0 {
-        line.push_str(&format!("; {repaired} damaged blocks were copied again"));
+    match repaired {
+        0 => {}
+        1 => line.push_str("; 1 damaged block was copied again"),
+        n => line.push_str(&format!("; {n} damaged blocks were copied again")),
     }
     line
 }
@@ -329,8 +331,17 @@ pub fn question(q: &Question) -> String {
 
 // ---- ends ----
 
+/// Said once of `--fast`, when it went on from something.
+pub const FAST: &str =
+    "bcmr: note: --fast looked at only the last recorded block of what was there; copy -s proves the rest";
+
 /// Said at the first signal.
-pub const STOPPING: &str = "bcmr: stopping, and cleaning up what is half done; once more exits at once";
+pub fn stopping(again: Again) -> &'static str {
+    match again {
+        Again::Resume => "bcmr: stopping; what is recorded stays; once more exits at once",
+        _ => "bcmr: stopping, and cleaning up what is half done; once more exits at once",
+    }
+}
 
 /// What was done, in one line.
 pub fn summary(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
@@ -373,6 +384,7 @@ pub fn stopped(verb: Verb, again: Again, s: &Summary, took: Duration) -> String 
     let hint = match (verb, again) {
         (Verb::Check, _) => "run the same command again; nothing was changed",
         (Verb::Sessions, _) => "run the same command again for the rest",
+        (_, Again::Resume) => "run the same command again: it goes on where it stopped",
         (_, Again::Same) => "run the same command again to go on",
         (_, Again::WithUpdate) => "run the same command with -u to go on: what was copied is whole and stays",
         (_, Again::WithMerge) => {
@@ -569,6 +581,19 @@ mod tests {
     }
 
     #[test]
+    fn what_went_on() {
+        for (bytes, restarted, repaired, want) in [
+            (5 << 20, None, 0, "bcmr: 'd' went on at 5.0 MiB"),
+            (5 << 20, None, 1, "bcmr: 'd' went on at 5.0 MiB; 1 damaged block was copied again"),
+            (5 << 20, None, 2, "bcmr: 'd' went on at 5.0 MiB; 2 damaged blocks were copied again"),
+            (5 << 20, Some("why"), 0, "bcmr: 'd' went on at 5.0 MiB: why"),
+            (0, Some("why"), 0, "bcmr: 'd' started over: why"),
+        ] {
+            assert_eq!(resumed(Path::new("d"), bytes, restarted, repaired), want);
+        }
+    }
+
+    #[test]
     fn what_is_unfinished() {
         let found = |what, path: &str, recorded, size, last| Unfinished {
             what,
@@ -624,6 +649,8 @@ mod tests {
             summary(Verb::Remove, true, &Summary::default(), took),
             "bcmr: would have removed nothing"
         );
+        let stop = stopped(Verb::Copy, Again::Resume, &s, took);
+        assert!(stop.contains("\nhint: run the same command again: it goes on"), "{stop}");
         let stop = stopped(Verb::Copy, Again::WithUpdate, &s, took);
         assert!(stop.starts_with("bcmr: stopped; copied 1 file, "), "{stop}");
         assert!(stop.contains("\nhint: run the same command with -u"), "{stop}");

@@ -166,12 +166,19 @@ pub fn judge(workload: &Workload, entries: &[Entry], place: &Place, done: &[bool
         }
     }
     let all_done = workload.exit0 == Exit0::Durable && done.iter().all(|d| *d);
-    strangers(workload, entries, place, all_done, &mut faults);
+    strangers(workload, entries, place, all_done, false, &mut faults);
     faults
 }
 
-/// Names that are neither wanted nor of a run under way.
-fn strangers(workload: &Workload, entries: &[Entry], place: &Place, all_done: bool, faults: &mut Vec<Fault>) {
+/// Names that are neither wanted nor of a run under way. `again`: this is after a second run.
+fn strangers(
+    workload: &Workload,
+    entries: &[Entry],
+    place: &Place,
+    all_done: bool,
+    again: bool,
+    faults: &mut Vec<Fault>,
+) {
     let mut known: BTreeSet<PathBuf> = BTreeSet::new();
     for entry in entries {
         known.extend(Path::new(&entry.path).ancestors().map(Path::to_path_buf));
@@ -208,7 +215,9 @@ fn strangers(workload: &Workload, entries: &[Entry], place: &Place, all_done: bo
                 continue;
             }
             if ours {
-                if all_done {
+                // That a session is gone is not synced: it is harmless, and the next run removes it.
+                let session = !again && name.as_encoded_bytes().ends_with(b".session");
+                if all_done && !session {
                     say(Kind::Litter, &path, "left after exit 0".to_owned());
                 }
                 continue;
@@ -237,7 +246,7 @@ pub fn judge_rerun(workload: &Workload, entries: &[Entry], place: &Place) -> Vec
             faults.push(Fault { kind: Kind::RerunWrong, path: entry.path.clone(), detail });
         }
     }
-    strangers(workload, entries, place, true, &mut faults);
+    strangers(workload, entries, place, true, true, &mut faults);
     faults
 }
 
@@ -338,6 +347,10 @@ mod tests {
         assert_eq!(judge_rerun(scene.workload, &scene.entries, &scene.place).len(), 1);
         std::fs::remove_file(scene.place.disks[0].join(".bcmr-12.stage")).unwrap();
         assert_eq!(judge_rerun(scene.workload, &scene.entries, &scene.place), []);
+        scene.put(".bcmr-12.session", b"x");
+        assert_eq!(scene.kinds(&[true, true]), []);
+        assert_eq!(judge_rerun(scene.workload, &scene.entries, &scene.place).len(), 1);
+        std::fs::remove_file(scene.place.disks[0].join(".bcmr-12.session")).unwrap();
         scene.put("who", b"x");
         assert_eq!(scene.kinds(&[false, false]), [Kind::Stranger]);
     }

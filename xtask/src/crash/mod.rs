@@ -30,7 +30,7 @@ use workload::{PLANTED, WORKLOADS, Workload};
 const USAGE: &str = "\
 cargo xtask crash [OPTION]        power cuts on real file systems; needs root, /dev/fuse and loop devices
 
-  --minutes N      how long (1; fractions are taken)
+  --minutes N      how long (1; fractions are taken); however short, each cell gets a first look
   --fs LIST        ext4,xfs,btrfs (the default), ext4-writeback
   --only LIST      workloads; `--list` names them
   --seed N         file contents, cuts and what is left of the writes; told at the start when it is not given

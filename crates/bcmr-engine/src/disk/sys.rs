@@ -329,7 +329,7 @@ fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
     let name = job.name_now();
     match &job.body {
         Body::File(_) if matches!(job.place, Place::There) => {
-            let file = dir.open_existing(name).map_err(dest("open for writing"))?;
+            let file = open_there(dir, job).map_err(dest("open for writing"))?;
             let info = Info::of(&file).map_err(dest("stat"))?;
             if info.kind == Kind::Dir {
                 return Err(Fault::ours(Side::Dest, "write into", Code::InTheWay, "it became a directory"));
@@ -355,6 +355,18 @@ fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
     }
     job.staged = true;
     Ok(())
+}
+
+/// What is there, to be written into. A file is opened for reading as well where that is allowed, as `-V` reads it
+/// back; a FIFO must not be, or we would be our own reader.
+fn open_there(dir: &Dir, job: &Job<'_, Sys>) -> io::Result<OwnedFd> {
+    if job.there.is_some_and(|t| t.kind == Kind::File) {
+        match dir.open_read_write(job.name) {
+            Err(e) if e.raw_os_error() == Some(errno::EACCES) => {}
+            other => return other,
+        }
+    }
+    dir.open_existing(job.name)
 }
 
 impl Sys {

@@ -113,7 +113,16 @@ pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<F
         return Err(Fault::ours(Side::Dest, "name a stage for", Code::Io, "no name could be made"));
     };
     settle_clock(want)?;
-    let begun = begin(disk, dir, want, part.as_name(), session_name.as_name())?;
+    let begun = match begin(disk, dir, want, part.as_name(), session_name.as_name()) {
+        Ok(begun) => begun,
+        Err(fault) => {
+            // R5. Only who has the lock syncs, so nobody else's are taken away.
+            if fault.op == "sync" {
+                abandon(disk, dir, part.as_name(), session_name.as_name())?;
+            }
+            return Err(fault);
+        }
+    };
     let (resumed, restarted) = (begun.bytes, begun.restarted);
     match run(disk, want, &begun) {
         Ok((blocks, repaired)) => {
@@ -147,6 +156,9 @@ pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, name: Name<'_>) -> Result<(
     let Some((part, session_name)) = stage::part(name).zip(stage::session(name)) else { return Ok(()) };
     match disk.open_file(dir, session_name.as_name()) {
         Ok(Some(session)) if disk.lock_file(&session) != Lock::Busy => {
+            // R3: the one who made the name may have been killed before he synced it, and this run will say that all
+            // is done.
+            disk.sync_dir(dir).map_err(dest("sync"))?;
             abandon(disk, dir, part.as_name(), session_name.as_name())
         }
         _ => Ok(()),
@@ -253,7 +265,8 @@ fn open_session<D: Disk>(
         if named.is_none_or(|n| n.id() != info.id()) {
             continue;
         }
-        if info.kind != Kind::File || info.uid != want.me {
+        // With a second name it may be anybody's file, and it is about to be written to.
+        if info.kind != Kind::File || info.uid != want.me || info.nlink != 1 {
             disk.remove_tree(dir, name).map_err(&fail)?;
             continue;
         }

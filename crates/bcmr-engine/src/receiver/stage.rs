@@ -29,6 +29,11 @@ pub(crate) fn part(name: Name<'_>) -> Option<NameBuf> {
     named(name, PART)
 }
 
+/// Whether a name is one that [`part`] makes.
+pub(crate) fn is_part(name: Name<'_>) -> bool {
+    name.bytes().starts_with(PREFIX) && name.bytes().ends_with(PART)
+}
+
 /// The session's name.
 pub(crate) fn session(name: Name<'_>) -> Option<NameBuf> {
     named(name, SESSION)

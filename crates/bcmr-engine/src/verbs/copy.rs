@@ -36,6 +36,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Names handed to another worker at once.
 const BATCH_NAMES: usize = 64;
+/// Names that are sorted before they are read.
+const SORTED_NAMES: usize = 2048;
 /// Files open at a time while a batch lands.
 const BATCH_JOBS: usize = 16;
 /// The same where names must be durable: one flush serves them all.
@@ -69,23 +71,44 @@ pub(crate) struct DirPair {
 #[derive(Default)]
 struct Names {
     bytes: Vec<u8>,
-    items: Vec<(usize, Kind)>,
+    items: Vec<Listed>,
+}
+
+/// Where a name begins in the buffer, and what the listing said of it.
+#[derive(Clone, Copy)]
+struct Listed {
+    at: usize,
+    kind: Kind,
+    ino: u64,
 }
 
 impl Names {
-    fn push(&mut self, name: Name<'_>, kind: Kind) {
-        self.items.push((self.bytes.len(), kind));
+    fn push(&mut self, name: Name<'_>, kind: Kind, ino: u64) {
+        self.items.push(Listed { at: self.bytes.len(), kind, ino });
         self.bytes.extend_from_slice(name.c_str().to_bytes_with_nul());
     }
     fn clear(&mut self) {
         self.bytes.clear();
         self.items.clear();
     }
-    fn iter(&self) -> impl Iterator<Item = (Name<'_>, Kind)> {
-        self.items.iter().filter_map(|(at, kind)| {
-            let name = CStr::from_bytes_until_nul(self.bytes.get(*at..)?).ok()?;
-            Some((Name::new(name)?, *kind))
+    /// In the order of their inodes: on a cold disk they are then read from front to back, where a hashed directory
+    /// (ext4) lists them in no order at all.
+    fn sort(&mut self) {
+        self.items.sort_unstable_by_key(|item| item.ino);
+    }
+    fn iter(&self, range: std::ops::Range<usize>) -> impl Iterator<Item = (Name<'_>, Kind)> {
+        self.items.get(range).unwrap_or_default().iter().filter_map(|item| {
+            let name = CStr::from_bytes_until_nul(self.bytes.get(item.at..)?).ok()?;
+            Some((Name::new(name)?, item.kind))
         })
+    }
+    /// Some of them, for another worker.
+    fn part(&self, range: std::ops::Range<usize>) -> Names {
+        let mut part = Names::default();
+        for (name, kind) in self.iter(range) {
+            part.push(name, kind, 0);
+        }
+        part
     }
 }
 
@@ -406,7 +429,7 @@ impl<'a> Run<'a> {
             }
             Task::Files { pair, names } => {
                 if !stop {
-                    self.files(hands, worker, &pair, &names);
+                    self.batch(hands, &mut worker.hand, &pair, &names, 0..names.items.len());
                 } else {
                     pair.keep_some();
                 }
@@ -512,16 +535,9 @@ impl<'a> Run<'a> {
                 dirs.push(entry.name.to_owned());
                 return true;
             }
-            names.push(entry.name, kind);
-            if names.items.len() >= BATCH_NAMES {
-                if hands.hungry() {
-                    pair.small.fetch_add(1, Ordering::Relaxed);
-                    pair.pending.fetch_add(1, Ordering::Relaxed);
-                    hands.push(Task::Files { pair: pair.clone(), names: std::mem::take(&mut names) });
-                } else {
-                    self.batch(hands, hand, pair, &names);
-                    names.clear();
-                }
+            names.push(entry.name, kind, entry.ino);
+            if names.items.len() >= SORTED_NAMES {
+                self.spread(hands, hand, pair, &mut names);
             }
             true
         });
@@ -538,22 +554,49 @@ impl<'a> Run<'a> {
             operand: None,
             follow,
         }));
-        self.batch(hands, hand, pair, &names);
+        self.spread(hands, hand, pair, &mut names);
     }
 
-    fn files(&self, hands: &Hands<'_, Task>, worker: &mut Worker, pair: &Arc<DirPair>, names: &Names) {
-        self.batch(hands, &mut worker.hand, pair, names);
+    /// Lands what was listed, batch by batch, and hands batches to whoever has nothing to do. Leaves `names` empty.
+    fn spread(&self, hands: &Hands<'_, Task>, hand: &mut Hand, pair: &Arc<DirPair>, names: &mut Names) {
+        names.sort();
+        let step = BATCH_NAMES.max(self.room(pair));
+        let mut start = 0;
+        while start < names.items.len() {
+            let end = (start + step).min(names.items.len());
+            if end < names.items.len() && hands.hungry() {
+                pair.small.fetch_add(1, Ordering::Relaxed);
+                pair.pending.fetch_add(1, Ordering::Relaxed);
+                hands.push(Task::Files { pair: pair.clone(), names: names.part(start..end) });
+            } else {
+                self.batch(hands, hand, pair, names, start..end);
+            }
+            start = end;
+        }
+        names.clear();
+    }
+
+    /// Files that are open at a time while a batch lands in `pair`.
+    fn room(&self, pair: &DirPair) -> usize {
+        match self.policy.durability {
+            Durability::Medium if !pair.dst.is_private() => BATCH_JOBS_DURABLE,
+            _ => BATCH_JOBS,
+        }
     }
 
     /// Lands small entries of one directory.
-    fn batch(&self, hands: &Hands<'_, Task>, hand: &mut Hand, pair: &Arc<DirPair>, names: &Names) {
+    fn batch(
+        &self,
+        hands: &Hands<'_, Task>,
+        hand: &mut Hand,
+        pair: &Arc<DirPair>,
+        names: &Names,
+        range: std::ops::Range<usize>,
+    ) {
         let follow = self.policy.follow == Follow::Always;
-        let room = match self.policy.durability {
-            Durability::Medium if !pair.dst.is_private() => BATCH_JOBS_DURABLE,
-            _ => BATCH_JOBS,
-        };
-        let mut jobs = Vec::with_capacity(room.min(names.items.len()));
-        for (name, kind) in names.iter() {
+        let room = self.room(pair);
+        let mut jobs = Vec::with_capacity(room.min(range.len()));
+        for (name, kind) in names.iter(range) {
             if self.tally.cancelled() {
                 pair.keep_some();
                 break;

@@ -192,13 +192,14 @@ impl<'a> Ui<'a> {
     fn stop(&self) {
         // First the flag, then the words: the screen may be held by somebody who waits for a slow reader.
         self.cancel.set();
+        let words = say::stopping(self.show.again);
         match self.screen.try_lock() {
             Ok(mut screen) => {
                 screen.clear();
                 let newline = if screen.asking { "\n" } else { "" };
-                screen.err.raw(&format!("{newline}{}\n", say::STOPPING));
+                screen.err.raw(&format!("{newline}{words}\n"));
             }
-            Err(_) => writer::err(&format!("{}\n", say::STOPPING)),
+            Err(_) => writer::err(&format!("{words}\n")),
         }
     }
 
@@ -322,6 +323,7 @@ mod tests {
             eager: false,
             watched: false,
             again: Again::Same,
+            fast: false,
             ignored_signals: 0,
             now: 0,
         }

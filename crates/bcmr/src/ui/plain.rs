@@ -25,6 +25,8 @@ pub struct Plain {
     extra: (u64, u64),
     differ: u64,
     unfinished: Vec<Unfinished>,
+    /// What `--fast` assumes was said.
+    noted: bool,
 }
 
 impl Plain {
@@ -45,6 +47,9 @@ impl Plain {
             Event::Resumed { dst, bytes, restarted, repaired } => {
                 if !show.quiet {
                     err.line(&say::resumed(&dst, bytes, restarted, repaired));
+                    if show.fast && bytes > 0 && !std::mem::replace(&mut self.noted, true) {
+                        err.line(say::FAST);
+                    }
                 }
             }
             Event::Unfinished(u) => self.unfinished.push(u),
