@@ -322,6 +322,7 @@ mod tests {
             watched: false,
             again: Again::Same,
             fast: false,
+            manifest: false,
             ignored_signals: 0,
             now: 0,
         }
