@@ -563,10 +563,10 @@ fn segment<D: Disk>(
 ) -> (Vec<Cv>, Result<(), Fault>) {
     let first = at / BLOCK_BYTES;
     let last = session::blocks_of(end);
-    if want.resume == Resume::Fast {
-        if let Some(file) = want.source.file() {
-            return fast_segment(disk, want, begun, file, at, end);
-        }
+    if want.resume == Resume::Fast
+        && let Some(file) = want.source.file()
+    {
+        return fast_segment(disk, want, begun, file, at, end);
     }
     let done: Mutex<Vec<Option<Cv>>> = Mutex::new(vec![None; (last - first) as usize]);
     let outcome = on_blocks(first..last, want.threads, |block| {

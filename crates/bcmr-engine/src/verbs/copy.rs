@@ -476,10 +476,10 @@ impl<'a> Run<'a> {
         };
         if top {
             self.remember(dst.info.id());
-            if self.policy.resume.has_sessions() {
-                if let Err(e) = self.mark(&src, &dst) {
-                    self.tally.fail(e);
-                }
+            if self.policy.resume.has_sessions()
+                && let Err(e) = self.mark(&src, &dst)
+            {
+                self.tally.fail(e);
             }
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
@@ -727,11 +727,11 @@ impl<'a> Run<'a> {
                 {
                     self.hash_again(pair, fd, name, to);
                 }
-                return self.keep(pair, name, to);
+                return self.keep(pair, name, to, &info);
             }
             Verdict::Ask => {
                 if !self.tally.ask(Question::Replace(dst.node.join(to))) {
-                    return self.keep(pair, name, to);
+                    return self.keep(pair, name, to, &info);
                 }
             }
             Verdict::Refuse(code, why) => {
@@ -748,7 +748,7 @@ impl<'a> Run<'a> {
                 return Err(Error::ours(Code::Refused, "append to", dst.node.join(to), why));
             }
             if t.size == info.size {
-                return self.keep(pair, name, to);
+                return self.keep(pair, name, to, &info);
             }
         }
         let place = if way == Way::Small && dst.is_private() {
@@ -796,8 +796,18 @@ impl<'a> Run<'a> {
         Ok(hash(src)? == hash(&there)?)
     }
 
-    fn keep<'n>(&self, pair: &DirPair, name: Name<'_>, to: Name<'_>) -> Result<Option<Job<'n, Sys>>> {
+    /// Leaves what is there alone. Its bytes count as done: they were found too, and a percentage is of those.
+    fn keep<'n>(
+        &self,
+        pair: &DirPair,
+        name: Name<'_>,
+        to: Name<'_>,
+        info: &Info,
+    ) -> Result<Option<Job<'n, Sys>>> {
         pair.keep_some();
+        if info.kind == Kind::File {
+            self.tally.watch.progress.bytes_done.fetch_add(info.size, Ordering::Relaxed);
+        }
         self.tally.kept.fetch_add(1, Ordering::Relaxed);
         self.tally.done(1);
         self.tally.item(Action::Kept, 0, || (pair.src.node.join(name), pair.dst.node.join(to)));

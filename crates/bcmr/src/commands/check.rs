@@ -22,8 +22,13 @@ pub fn run(args: &CheckArgs, env: &Env) -> u8 {
     };
     let sources = request.sources.clone();
     let destination = request.target.path().clone();
-    let start = Start { sources: &sources, destination: Some(&destination), jobs: request.policy.jobs };
-    ui::run(&show, &start, |watch| bcmr_engine::check(request, watch))
+    let start = Start {
+        sources: &sources,
+        destination: Some(&destination),
+        jobs: request.policy.jobs,
+        measure: None,
+    };
+    ui::run(&show, start, |watch| bcmr_engine::check(request, watch))
 }
 
 fn run_manifest(job: ManifestJob) -> u8 {
@@ -39,7 +44,7 @@ fn run_manifest(job: ManifestJob) -> u8 {
             }
         }
     };
-    let start = Start { sources: std::slice::from_ref(&file), destination: Some(&dir), jobs };
+    let start = Start { sources: std::slice::from_ref(&file), destination: Some(&dir), jobs, measure: None };
     let request = ManifestRequest { reader, file: file.clone(), dir: dir.clone(), jobs };
-    ui::run(&show, &start, |watch| bcmr_engine::check_manifest(request, watch))
+    ui::run(&show, start, |watch| bcmr_engine::check_manifest(request, watch))
 }
