@@ -179,7 +179,7 @@ impl Default for Cancel {
 pub struct Progress {
     /// Items finished: files, links, directories, specials, removals.
     pub items_done: AtomicU64,
-    /// Bytes of content that have been moved (a clone counts whole).
+    /// Bytes of content that have been moved or were there already (a clone counts whole).
     pub bytes_done: AtomicU64,
     /// Items found so far; a lower bound until `scanned`.
     pub items_found: AtomicU64,

@@ -95,7 +95,7 @@ pub enum Command {
     /// replaced, `-` only the destination has. Directories are always compared with what is in them.
     #[command(
         override_usage = "bcmr check [OPTIONS] SRC DST\n       bcmr check [OPTIONS] SRC... DIR\n       \
-                          bcmr check [OPTIONS] -t DIR SRC...",
+                          bcmr check [OPTIONS] -t DIR SRC...\n       bcmr check --manifest FILE DIR",
         after_long_help = CHECK_STATUS
     )]
     Check(CheckArgs),
@@ -173,6 +173,12 @@ pub struct CopyArgs {
     /// Write into the file that is there instead of replacing it: keeps its inode, gives up atomicity
     #[arg(long)]
     pub inplace: bool,
+    /// Write the BLAKE3 of every file into FILE, as b3sum does, with names relative to the destination
+    ///
+    /// Files that are left alone because they are the same are in it too. It appears when all was copied; `b3sum -c`
+    /// in the destination and `bcmr check --manifest FILE DIR` prove it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["fast", "dry_run", "append"])]
+    pub manifest: Option<PathBuf>,
     #[command(flatten)]
     pub resume: ResumeArgs,
     #[command(flatten)]
@@ -273,6 +279,9 @@ pub struct CheckArgs {
     /// Compare contents by BLAKE3 instead of size and modification time
     #[arg(long)]
     pub hash: bool,
+    /// Prove that what FILE says (as copy --manifest or b3sum wrote it; - is standard input) holds below DIR
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub manifest: Option<PathBuf>,
     /// Tell what only the destination has (the default)
     #[arg(long, overrides_with = "no_extra")]
     pub extra: bool,

@@ -140,6 +140,8 @@ pub struct Show {
     pub again: Again,
     /// What was there was trusted unread (`--fast`).
     pub fast: bool,
+    /// Differences are from a manifest, not from a source.
+    pub manifest: bool,
     pub ignored_signals: u64,
     /// Seconds since 1970 when the run began, for ages.
     pub now: i64,
@@ -202,7 +204,7 @@ pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
         durability: durability(&a.how),
         resume: resume(&a.resume),
         checkpoint_bytes: a.resume.checkpoint_size,
-        hashes: false,
+        hashes: a.manifest.is_some(),
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
@@ -218,7 +220,8 @@ pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
     };
     let fast = policy.resume == Resume::Fast;
     let show = Show { fast, ..show(Verb::Copy, &a.output, policy.dry_run, again, env) };
-    Ok(CopyJob { request: CopyRequest { sources, names: None, target, policy }, names, show })
+    let manifest = a.manifest.clone();
+    Ok(CopyJob { request: CopyRequest { sources, names: None, target, manifest, policy }, names, show })
 }
 
 /// What `move` arguments mean.
@@ -303,6 +306,26 @@ pub fn check(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
     let compare = if a.hash { Compare::Hash } else { Compare::SizeAndTime };
     let show = show(Verb::Check, &a.output, false, Again::Same, env);
     Ok((CheckRequest { sources, target, compare, extra: !a.no_extra, policy }, show))
+}
+
+/// `check --manifest`: which file, below which directory, with how many threads.
+pub struct ManifestJob {
+    pub file: PathBuf,
+    pub dir: PathBuf,
+    pub jobs: usize,
+    pub show: Show,
+}
+
+/// What `check --manifest` means; `None` when it was not given.
+pub fn check_manifest(a: &CheckArgs, env: &Env) -> Option<Result<ManifestJob, Usage>> {
+    let file = a.manifest.clone()?;
+    let ([dir], None, false) =
+        (a.operands.paths.as_slice(), &a.operands.target_directory, a.operands.no_target_directory)
+    else {
+        return Some(Err(Usage("with --manifest there is one operand: the directory it speaks of".into())));
+    };
+    let show = Show { manifest: true, ..show(Verb::Check, &a.output, false, Again::Same, env) };
+    Some(Ok(ManifestJob { file, dir: dir.clone(), jobs: jobs(&a.jobs, env), show }))
 }
 
 /// What `sessions` arguments mean.
@@ -482,6 +505,7 @@ fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) ->
         watched: env.stderr_tty,
         again,
         fast: false,
+        manifest: false,
         ignored_signals: env.ignored_signals,
         now: env.now,
     }

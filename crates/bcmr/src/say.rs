@@ -413,6 +413,16 @@ pub fn differences(add: (u64, u64), extra: (u64, u64), differ: u64) -> String {
     parts.join(", ")
 }
 
+/// The last line of `check --manifest`.
+pub fn unlike_manifest(missing: u64, differ: u64) -> String {
+    match (missing, differ) {
+        (0, 0) => "everything is as the manifest says".to_owned(),
+        (n, 0) => format!("{n} missing"),
+        (0, n) => format!("{n} different"),
+        (m, n) => format!("{m} missing, {n} different"),
+    }
+}
+
 // ---- figures ----
 
 /// Bytes in powers of 1024: `999 B`, `1.0 KiB`, `31.4 GiB`.

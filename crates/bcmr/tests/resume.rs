@@ -1140,6 +1140,46 @@ fn a_damaged_session_is_cleaned_too() {
 }
 
 #[test]
+fn totals_are_found_beside_a_long_run() {
+    if !have("strace") {
+        return;
+    }
+    let place = Place::new(20 * MIB);
+    fs::create_dir(place.at("tree")).unwrap();
+    fs::rename(place.at("src"), place.at("tree/big")).unwrap();
+    for i in 0..20 {
+        fs::write(place.at(&format!("tree/{i}")), bytes(i, 1000)).unwrap();
+    }
+    let total = 20 * MIB as u64 + 20 * 1000;
+    // Some of it is there already, and counts as done.
+    fs::create_dir(place.at("copy")).unwrap();
+    let some = place.run(&["copy", "-p", "tree/3", "tree/4", "copy"]);
+    assert!(some.status.success(), "{}", text(&some));
+    let out = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e"])
+        .arg("inject=fdatasync:delay_enter=300000")
+        .arg(BIN)
+        .args([&COPY[..], &["-C", "-r", "-T", "--json", "--progress=always", "tree", "copy"]].concat())
+        .current_dir(place.dir.path())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", text(&out));
+    let seen = events(&out, "progress");
+    let of = |e: &serde_json::Value, field: &str| e[field].as_u64().unwrap();
+    assert!(seen.iter().any(|e| e["scanned"] == true), "{}", text(&out));
+    let mut before = [0; 4];
+    for event in &seen {
+        let now = ["items_done", "bytes_done", "items_found", "bytes_found"].map(|f| of(event, f));
+        assert!(now.iter().zip(before).all(|(n, b)| *n >= b), "it went back: {}", text(&out));
+        assert!(now[1] <= now[3] && now[0] <= now[2], "{event}");
+        if event["scanned"] == true {
+            assert_eq!((now[3], now[2]), (total, 22), "{event}");
+        }
+        before = now;
+    }
+}
+
+#[test]
 fn an_interrupt_says_that_the_same_command_goes_on() {
     if !have("strace") {
         return;

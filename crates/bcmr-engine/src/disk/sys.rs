@@ -423,6 +423,8 @@ impl Sys {
         how: &Fill<'_>,
     ) -> Result<u64, Fault> {
         const STEP_BYTES: u64 = 8 << 20;
+        // What is there already counts as done, as it does when a session goes on.
+        (how.observe)(start);
         let mut at = start;
         while at < size {
             let step = STEP_BYTES.min(size - at);

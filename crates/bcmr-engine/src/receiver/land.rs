@@ -141,6 +141,11 @@ pub(crate) fn ensure_dir(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<boo
     }
 }
 
+/// A new file beside what a person named, to be given its name with [`give_name`].
+pub(crate) fn new_file(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<std::os::fd::OwnedFd> {
+    dir.create_file(name, mode)
+}
+
 /// A small file of ours beside what a person named, mode 0600.
 pub(crate) fn small_private(dir: &Dir, name: Name<'_>, bytes: &[u8]) -> io::Result<()> {
     let file = dir.create_file(name, 0o600)?;

@@ -11,6 +11,8 @@ const PREFIX: &[u8] = b".bcmr-";
 const SUFFIX: &[u8] = b".stage";
 /// What the stage of a resumable copy ends with.
 pub(crate) const PART: &[u8] = b".part";
+/// What a manifest ends with until it is whole.
+pub(crate) const MANIFEST: &[u8] = b".manifest";
 /// What its session ends with.
 pub(crate) const SESSION: &[u8] = b".session";
 
@@ -37,6 +39,11 @@ pub(crate) fn is_part(name: Name<'_>) -> bool {
 /// The session's name.
 pub(crate) fn session(name: Name<'_>) -> Option<NameBuf> {
     named(name, SESSION)
+}
+
+/// What a manifest is called until it is whole; who has it locked may use it.
+pub(crate) fn manifest(name: Name<'_>) -> Option<NameBuf> {
+    named(name, MANIFEST)
 }
 
 /// In a directory that an interrupted copy of one tree made: what the tree was.

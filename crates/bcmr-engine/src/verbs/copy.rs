@@ -18,13 +18,14 @@ use crate::pool::{Hands, Pool};
 use crate::receiver::dest::DestDir;
 use crate::receiver::land::{ensure_dir, land, land_resumable};
 use crate::receiver::links::{Claim, Landed, Links};
-use crate::receiver::plan::{Verdict, decide};
+use crate::receiver::plan::{Verdict, decide, same};
 use crate::receiver::resumable::{self, Holes, Want};
 use crate::receiver::stage;
 use crate::sender::filter::Filter;
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
 use crate::verbs::ledger::Ledger;
+use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
 use crate::verbs::tree;
 use fastcopy::dir::{ListBuffer, Name, NameBuf};
@@ -147,6 +148,8 @@ pub(crate) struct Run<'a> {
     made: Mutex<Vec<(u64, u64)>>,
     /// Directories marked as unfinished (`-C -r`).
     marked: Mutex<Vec<(Arc<fastcopy::dir::Dir>, Arc<Node>)>>,
+    /// Where hashes go.
+    manifest: Option<Manifest>,
     /// Entries whose owner could not be kept; told once, not a thousand times.
     owners_lost: AtomicUsize,
 }
@@ -181,11 +184,17 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     }
     let disk = Sys::new();
     let policy = resuming(request.policy);
-    let run = Run::new(&disk, &policy, watch, None)?;
+    let mut run = Run::new(&disk, &policy, watch, None)?;
+    let manifest = request.manifest.as_deref();
     match request.names {
         None => {
             let target = tree::same_target(&request.sources, request.target, &policy)?;
             let to = operands::target(&target, request.sources.len())?;
+            let base = match &to {
+                Where::Into(place) | Where::Whole(place) => place.node.path(),
+                Where::Name { dir, name, .. } => dir.node.join(name.as_name()),
+            };
+            run.manifest = manifest.map(|file| Manifest::begin(file, base)).transpose()?;
             run.operands(&request.sources, &to);
             let place = to.place();
             run.sync_names(&place.dir, &place.node);
@@ -195,6 +204,8 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
                 let note = "a list of names needs exactly one source directory";
                 return Err(Error::ours(Code::Usage, "copy", request.target.path(), note));
             };
+            let to = request.target.path().clone();
+            run.manifest = manifest.map(|file| Manifest::begin(file, to)).transpose()?;
             run.list(base, &request.target, &mut *list.reader, list.separator)?;
         }
     }
@@ -263,6 +274,7 @@ impl<'a> Run<'a> {
             owed: AtomicBool::new(false),
             made: Mutex::new(Vec::new()),
             marked: Mutex::new(Vec::new()),
+            manifest: None,
             owners_lost: AtomicUsize::new(0),
         })
     }
@@ -754,11 +766,16 @@ impl<'a> Run<'a> {
                     resumable::sweep(self.disk, &dst.dir, to)
                         .map_err(|f| f.told(|| pair.src.node.join(name), || dst.node.join(to)))?;
                 }
-                return self.keep(pair, name, to);
+                if let (Body::File(fd), Some(there)) = (&body, &there)
+                    && same(&info, there)
+                {
+                    self.hash_again(pair, fd, name, to);
+                }
+                return self.keep(pair, name, to, &info);
             }
             Verdict::Ask => {
                 if !self.tally.ask(Question::Replace(dst.node.join(to))) {
-                    return self.keep(pair, name, to);
+                    return self.keep(pair, name, to, &info);
                 }
             }
             Verdict::Refuse(code, why) => {
@@ -775,7 +792,7 @@ impl<'a> Run<'a> {
                 return Err(Error::ours(Code::Refused, "append to", dst.node.join(to), why));
             }
             if t.size == info.size {
-                return self.keep(pair, name, to);
+                return self.keep(pair, name, to, &info);
             }
         }
         let place = if way == Way::Small && dst.is_private() {
@@ -823,8 +840,18 @@ impl<'a> Run<'a> {
         Ok(hash(src)? == hash(&there)?)
     }
 
-    fn keep<'n>(&self, pair: &DirPair, name: Name<'_>, to: Name<'_>) -> Result<Option<Job<'n, Sys>>> {
+    /// Leaves what is there alone. Its bytes count as done: they were found too, and a percentage is of those.
+    fn keep<'n>(
+        &self,
+        pair: &DirPair,
+        name: Name<'_>,
+        to: Name<'_>,
+        info: &Info,
+    ) -> Result<Option<Job<'n, Sys>>> {
         pair.keep_some();
+        if info.kind == Kind::File {
+            self.tally.watch.progress.bytes_done.fetch_add(info.size, Ordering::Relaxed);
+        }
         self.tally.kept.fetch_add(1, Ordering::Relaxed);
         self.tally.done(1);
         self.tally.item(Action::Kept, 0, || (pair.src.node.join(name), pair.dst.node.join(to)));
@@ -1008,14 +1035,46 @@ impl<'a> Run<'a> {
             }
             self.tally.done(1);
             self.tally.item(action, job.bytes, || (src(), dst()));
-            if let (Some(hash), true) = (&job.hash, self.policy.hashes) {
-                self.tally.watch.front.event(Event::Hashed { dst: dst(), hash: *hash.as_bytes() });
+            if let Some(hash) = &job.hash {
+                self.hashed(dst, hash);
+            }
+            if linking && job.info.kind == Kind::File && self.policy.hashes {
+                match pair.src.open_file(src_name, false) {
+                    Ok((fd, _)) => self.hash_again(pair, &fd, src_name, dst_name),
+                    Err(e) => self.tally.lost(e),
+                }
             }
             if self.ledger.as_ref().is_some_and(|ledger| ledger.landed(pair, src_name, &job.info)) {
                 self.settle_ledger();
             }
         }
         self.lost(job.lost, src, dst);
+    }
+
+    /// Tells the hash of what is at `dst`, where somebody wants it.
+    fn hashed(&self, dst: impl Fn() -> PathBuf, hash: &blake3::Hash) {
+        if !self.policy.hashes {
+            return;
+        }
+        let hash = *hash.as_bytes();
+        if let Some(Err(e)) = self.manifest.as_ref().map(|m| m.add(&dst(), &hash)) {
+            self.tally.lost(e);
+        }
+        self.tally.watch.front.event(Event::Hashed { dst: dst(), hash });
+    }
+
+    /// The same for what is there without having been copied: what is the same as before, and further names. The
+    /// source is hashed, so that a copy that only looks the same is found out by whoever checks.
+    fn hash_again(&self, pair: &DirPair, source: &std::os::fd::OwnedFd, name: Name<'_>, to: Name<'_>) {
+        if !self.policy.hashes {
+            return;
+        }
+        let dst = || pair.dst.node.join(to);
+        match crate::disk::tee::hash(source, &|_| !self.tally.cancelled()) {
+            Ok(hash) => self.hashed(dst, &hash),
+            Err(fault) if fault.code == Code::Interrupted => {}
+            Err(fault) => self.tally.fail(fault.told(|| pair.src.node.join(name), dst)),
+        }
     }
 
     /// Tells what of the metadata could not be kept. Owners that only root could have set come as one sentence in
@@ -1103,6 +1162,10 @@ impl<'a> Run<'a> {
             // Already the same file; renaming one name of an inode over another does nothing at all (rename(2)).
             self.tally.others.fetch_add(1, Ordering::Relaxed);
             self.tally.done(1);
+            if self.policy.hashes && info.kind == Kind::File {
+                let (fd, _) = pair.src.open_file(name, false)?;
+                self.hash_again(pair, &fd, name, to);
+            }
             if let Some(ledger) = &self.ledger {
                 ledger.landed(pair, name, info);
             }
@@ -1367,7 +1430,10 @@ impl<'a> Run<'a> {
     }
 
     /// Says what was done.
-    pub(crate) fn end(self) -> Summary {
+    pub(crate) fn end(mut self) -> Summary {
+        if let Some(manifest) = self.manifest.take() {
+            self.end_manifest(manifest);
+        }
         if self.tally.all_well() {
             for (dir, node) in self.marked.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
                 if let Err(e) = tree::unmark(&dir) {
@@ -1381,6 +1447,21 @@ impl<'a> Run<'a> {
             self.tally.lost(Error::ours(Code::MetadataLost, "set owner in", "destination", note));
         }
         self.tally.summary()
+    }
+
+    /// Only a complete copy gets a manifest: whoever finds one may rely on it.
+    fn end_manifest(&self, manifest: Manifest) {
+        let absent = self.tally.absent.load(Ordering::Relaxed);
+        let complete = absent == 0 && !self.tally.cancelled();
+        let path = manifest.path().to_owned();
+        match manifest.end(complete) {
+            Err(e) => self.tally.lost(e),
+            Ok(()) if complete => {}
+            Ok(()) => {
+                let note = "only a complete copy gets one";
+                self.tally.warn(Error::ours(Code::Refused, "write manifest", path, note));
+            }
+        }
     }
 
     /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`. `dir` is

@@ -84,6 +84,8 @@ fn one(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unf
         one_session(dir, name, path, clean)
     } else if bytes.ends_with(stage::PART) {
         orphan(dir, name, path, clean)
+    } else if bytes.ends_with(stage::MANIFEST) {
+        manifest(dir, name, path, clean)
     } else {
         Ok(None)
     }
@@ -142,6 +144,23 @@ fn orphan(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<
     let path = path.join(os(name.as_name()));
     let last = info.mtime;
     Ok(Some(Unfinished { what: What::Stage, path, recorded: 0, size, last, running: false, removed: clean }))
+}
+
+/// A manifest that is not whole: whoever writes it has it locked.
+fn manifest(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
+    match dir.look(name.as_name()).map_err(failed("stat", path, name))? {
+        Some(info) if info.kind == Kind::File => {}
+        _ => return Ok(None),
+    }
+    let fd = dir.open_read_write(name.as_name()).map_err(failed("open", path, name))?;
+    let info = Info::of(&fd).map_err(failed("stat", path, name))?;
+    let running = try_lock(&fd) == Lock::Busy;
+    let removed = clean && !running;
+    if removed {
+        dir.remove_file(name.as_name()).map_err(failed("remove", path, name))?;
+    }
+    let (path, size, last) = (path.join(os(name.as_name())), info.size, info.mtime);
+    Ok(Some(Unfinished { what: What::Stage, path, recorded: 0, size, last, running, removed }))
 }
 
 fn one_session(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {

@@ -25,8 +25,16 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
     }
     let sources = job.request.sources.clone();
     let destination = job.request.target.path().clone();
-    let start = Start { sources: &sources, destination: Some(&destination), jobs: job.request.policy.jobs };
-    ui::run(&job.show, &start, |watch| bcmr_engine::copy(job.request, watch))
+    let jobs = job.request.policy.jobs;
+    // What a list names would have to be read twice.
+    let measure = (job.request.names.is_none() && !job.request.policy.dry_run).then(|| {
+        let (sources, policy) = (sources.clone(), job.request.policy.clone());
+        let measure =
+            move |progress: &_, cancel: &_| bcmr_engine::measure(&sources, &policy, progress, cancel);
+        Box::new(measure) as ui::Measure
+    });
+    let start = Start { sources: &sources, destination: Some(&destination), jobs, measure };
+    ui::run(&job.show, start, |watch| bcmr_engine::copy(job.request, watch))
 }
 
 fn open(from: &NamesFrom) -> io::Result<NameList> {

@@ -12,6 +12,11 @@ pub fn run(args: &MoveArgs, env: &Env) -> u8 {
     };
     let sources = request.sources.clone();
     let destination = request.target.path().clone();
-    let start = Start { sources: &sources, destination: Some(&destination), jobs: request.policy.jobs };
-    ui::run(&show, &start, |watch| bcmr_engine::move_(request, watch))
+    let start = Start {
+        sources: &sources,
+        destination: Some(&destination),
+        jobs: request.policy.jobs,
+        measure: None,
+    };
+    ui::run(&show, start, |watch| bcmr_engine::move_(request, watch))
 }

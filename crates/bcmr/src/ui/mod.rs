@@ -20,7 +20,7 @@ use plain::Plain;
 use signals::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use writer::Sink;
 
@@ -36,10 +36,15 @@ pub struct Start<'a> {
     pub sources: &'a [PathBuf],
     pub destination: Option<&'a Path>,
     pub jobs: usize,
+    /// Counts what there is to do, beside the run and only when somebody looks.
+    pub measure: Option<Measure>,
 }
 
+/// Finds totals; stops when it is told to.
+pub type Measure = Box<dyn FnOnce(&Progress, &Cancel) + Send>;
+
 /// Runs `verb`, shows it, and returns the exit code.
-pub fn run<F>(show: &Show, start: &Start<'_>, verb: F) -> u8
+pub fn run<F>(show: &Show, start: Start<'_>, verb: F) -> u8
 where
     F: FnOnce(Watch<'_>) -> Result<Summary, Error>,
 {
@@ -48,11 +53,12 @@ where
         let line = json::start(show.verb, show.dry_run, start.sources, start.destination, start.jobs);
         ui.screen().out.line(&line);
     }
+    let measure = start.measure;
     let watch = Watch { front: &ui, progress: &ui.progress, cancel: &ui.cancel, items: show.items };
     let ended = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("ui".into()).stack_size(STACK_BYTES);
-        let drawing = thread.spawn_scoped(scope, || ui.draw_until(&ended));
+        let drawing = thread.spawn_scoped(scope, || ui.draw_until(&ended, measure));
         if drawing.is_ok() {
             // Without the thread nobody would look for signals, so they keep their default and kill. With it, a
             // handler that cannot be set leaves the same for its signal.
@@ -60,6 +66,7 @@ where
         }
         let result = verb(watch);
         ended.store(true, Ordering::Release);
+        ui.counted.set();
         if let Ok(drawing) = drawing {
             drawing.thread().unpark();
         }
@@ -71,8 +78,11 @@ where
 struct Ui<'a> {
     show: &'a Show,
     began: Instant,
-    progress: Progress,
+    /// Shared with whoever counts totals: that thread is not waited for, as it may hang in a slow file system.
+    progress: Arc<Progress>,
     cancel: Cancel,
+    /// Nobody needs totals any more.
+    counted: Arc<Cancel>,
     signals: Signals,
     answers: Mutex<Answers>,
     screen: Mutex<Screen>,
@@ -139,8 +149,9 @@ impl<'a> Ui<'a> {
         Ui {
             show,
             began: Instant::now(),
-            progress: Progress::default(),
+            progress: Arc::default(),
             cancel: Cancel::new(),
+            counted: Arc::default(),
             signals: Signals::default(),
             answers: Mutex::default(),
             screen: Mutex::new(Screen {
@@ -160,7 +171,7 @@ impl<'a> Ui<'a> {
     }
 
     /// The second thread.
-    fn draw_until(&self, ended: &AtomicBool) {
+    fn draw_until(&self, ended: &AtomicBool, mut measure: Option<Measure>) {
         let every = match self.show.meter {
             Meter::Off => None,
             Meter::Inline => Some(inline::DRAWN_EVERY),
@@ -184,14 +195,25 @@ impl<'a> Ui<'a> {
                 && !ended.load(Ordering::Acquire)
             {
                 due = now + every;
+                if let Some(measure) = measure.take() {
+                    self.count(measure);
+                }
                 self.draw(now);
             }
         }
     }
 
+    /// Counts totals on a thread of its own; without one there are no totals.
+    fn count(&self, measure: Measure) {
+        let (progress, counted) = (self.progress.clone(), self.counted.clone());
+        let thread = std::thread::Builder::new().name("measure".into());
+        thread.spawn(move || measure(&progress, &counted)).ok();
+    }
+
     fn stop(&self) {
         // First the flag, then the words: the screen may be held by somebody who waits for a slow reader.
         self.cancel.set();
+        self.counted.set();
         let words = say::stopping(self.show.again);
         match self.screen.try_lock() {
             Ok(mut screen) => {
@@ -324,16 +346,17 @@ mod tests {
             watched: false,
             again: Again::Same,
             fast: false,
+            manifest: false,
             ignored_signals: 0,
             now: 0,
         }
     }
 
-    const NOTHING: Start<'_> = Start { sources: &[], destination: None, jobs: 1 };
+    const NOTHING: Start<'_> = Start { sources: &[], destination: None, jobs: 1, measure: None };
 
     #[test]
     fn a_signal_reaches_the_engine_and_the_exit_code() {
-        let exit = run(&show(Verb::Copy), &NOTHING, |watch| {
+        let exit = run(&show(Verb::Copy), NOTHING, |watch| {
             signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
             let until = Instant::now() + Duration::from_secs(10);
             while !watch.cancel.is_set() && Instant::now() < until {
@@ -347,10 +370,38 @@ mod tests {
     }
 
     #[test]
+    fn totals_are_counted_when_somebody_looks_and_never_waited_for() {
+        use std::sync::mpsc::channel;
+        let (begun, begins) = channel();
+        let (release, released) = channel::<()>();
+        let measure: Measure = Box::new(move |progress, cancel| {
+            progress.items_found.store(7, Ordering::Relaxed);
+            begun.send(()).unwrap();
+            // A file system that does not answer.
+            released.recv().ok();
+            assert!(cancel.is_set());
+        });
+        let show = Show { meter: Meter::Lines, ..show(Verb::Copy) };
+        let exit = run(&show, Start { measure: Some(measure), ..NOTHING }, |watch| {
+            begins.recv().unwrap();
+            assert_eq!(watch.progress.items_found.load(Ordering::Relaxed), 7);
+            Ok(Summary::default())
+        });
+        assert_eq!(exit, 0);
+        drop(release);
+        // Nobody looks, or not for long enough: nothing is counted.
+        for meter in [Meter::Off, Meter::Lines] {
+            let never: Measure = Box::new(|_, _| panic!("counted"));
+            let show = Show { meter, ..self::show(Verb::Copy) };
+            run(&show, Start { measure: Some(never), ..NOTHING }, |_| Ok(Summary::default()));
+        }
+    }
+
+    #[test]
     fn the_second_thread_does_not_delay_the_end() {
         let began = Instant::now();
         for _ in 0..20 {
-            assert_eq!(run(&show(Verb::Check), &NOTHING, |_| Ok(Summary::default())), 0);
+            assert_eq!(run(&show(Verb::Check), NOTHING, |_| Ok(Summary::default())), 0);
         }
         // If each run waited for its thread's next look, it would be 20 times that long.
         assert!(began.elapsed() < LOOK_EVERY * 10, "{:?}", began.elapsed());

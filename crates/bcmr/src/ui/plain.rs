@@ -112,7 +112,11 @@ impl Plain {
     pub fn differences(&mut self, show: &Show, out: &mut Sink) {
         if !show.quiet {
             self.fold(show, out);
-            out.line(&say::differences(self.add, self.extra, self.differ));
+            out.line(&if show.manifest {
+                say::unlike_manifest(self.add.0, self.differ)
+            } else {
+                say::differences(self.add, self.extra, self.differ)
+            });
         }
     }
 }
