@@ -415,16 +415,21 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
             .then(|| scope.spawn(|| prove(disk, want, begun)));
         // One checkpoint may be under way while the next segment is being written: no more, so that a crash costs at
         // most two segments of work and memory stays bounded.
-        let (records, written) = sync_channel::<(u64, Vec<Cv>)>(1);
-        let keeper = scope.spawn(move || keep_records(disk, want, begun, &written));
+        let (records, written) = sync_channel::<Vec<Cv>>(1);
+        let keeper = scope.spawn(move || keep_records(disk, begun, &written));
         let mut copied = Ok(());
         let mut at = begun.bytes;
         while at < size {
             let end = (at - at % want.checkpoint_bytes + want.checkpoint_bytes).min(size);
             let (segment, outcome) = segment(disk, want, begun, at, end);
             let whole = (at + segment.len() as u64 * BLOCK_BYTES).min(end);
+            // Here and not beside the record: the next segment is being written by then, and would be cut.
+            if let Err(fault) = lengthen(disk, want, begun, whole) {
+                copied = outcome.and(Err(fault));
+                break;
+            }
             blocks.extend_from_slice(&segment);
-            let gone = !segment.is_empty() && records.send((whole, segment)).is_err();
+            let gone = !segment.is_empty() && records.send(segment).is_err();
             if outcome.is_err() || gone {
                 copied = outcome;
                 break;
@@ -453,6 +458,15 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
     Ok((blocks, wrong.len() as u64))
 }
 
+/// A hole at the end has no length of its own; the record must not run ahead of the file. Only while nobody writes.
+fn lengthen<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, whole: u64) -> Result<(), Fault> {
+    if want.holes == Holes::Fill {
+        return Ok(());
+    }
+    let now = disk.file_info(&begun.file).map_err(dest("stat unfinished"))?.size;
+    if now < whole { disk.set_len(&begun.file, whole).map_err(dest("set length of")) } else { Ok(()) }
+}
+
 fn panicked() -> Fault {
     Fault::ours(Side::Dest, "copy", Code::Io, "a worker stopped unexpectedly")
 }
@@ -477,9 +491,10 @@ fn segment<D: Disk>(
     let first = at / BLOCK_BYTES;
     let last = blocks_of(end);
     if want.resume == Resume::Fast
-        && let Some(file) = want.source.file() {
-            return fast_segment(disk, want, begun, file, at, end);
-        }
+        && let Some(file) = want.source.file()
+    {
+        return fast_segment(disk, want, begun, file, at, end);
+    }
     let done: Mutex<Vec<Option<Cv>>> = Mutex::new(vec![None; (last - first) as usize]);
     let outcome = on_blocks(first..last, want.threads, |block| {
         let (cv, outcome) = copy_block(disk, want, begun, block);
@@ -562,34 +577,15 @@ fn fast_segment<D: Disk>(
 }
 
 /// R4: stage onto the medium, then the record, then the session onto the medium.
-fn keep_records<D: Disk>(
-    disk: &D,
-    want: &Want<'_>,
-    begun: &Begun<D>,
-    written: &Receiver<(u64, Vec<Cv>)>,
-) -> Result<(), Fault> {
+fn keep_records<D: Disk>(disk: &D, begun: &Begun<D>, written: &Receiver<Vec<Cv>>) -> Result<(), Fault> {
     let mut log = begun.log;
-    for (whole, blocks) in written {
-        checkpoint(disk, want, begun, whole, &blocks, &mut log)?;
+    for blocks in written {
+        checkpoint(disk, begun, &blocks, &mut log)?;
     }
     Ok(())
 }
 
-fn checkpoint<D: Disk>(
-    disk: &D,
-    want: &Want<'_>,
-    begun: &Begun<D>,
-    whole: u64,
-    blocks: &[Cv],
-    log: &mut Log,
-) -> Result<(), Fault> {
-    if want.holes == Holes::Make {
-        // A hole at the end has no length of its own; the record must not run ahead of the file.
-        let now = disk.file_info(&begun.file).map_err(dest("stat unfinished"))?.size;
-        if now < whole {
-            disk.set_len(&begun.file, whole).map_err(dest("set length of"))?;
-        }
-    }
+fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log) -> Result<(), Fault> {
     disk.sync_data(&begun.file).map_err(dest("sync"))?;
     let (record, sum) = session::encode_record(log.sum, blocks);
     disk.write_at(&begun.session, log.bytes, &record).map_err(dest("write session of"))?;
