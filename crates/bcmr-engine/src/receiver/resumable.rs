@@ -473,7 +473,8 @@ fn panicked() -> Fault {
 
 /// A block that was damaged since: copied again, if the source still has what was recorded.
 fn repair<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, block: u64) -> Result<(), Fault> {
-    let (cv, outcome) = copy_block(disk, want, begun, block);
+    // Zeros are written too: what they replace is damage and not a hole.
+    let (cv, outcome) = copy_block(disk, want, begun, block, Holes::Fill);
     outcome?;
     let recorded = begun.blocks.get(block as usize).copied();
     if cv.is_none() || cv != recorded { Err(changed()) } else { Ok(()) }
@@ -497,7 +498,7 @@ fn segment<D: Disk>(
     }
     let done: Mutex<Vec<Option<Cv>>> = Mutex::new(vec![None; (last - first) as usize]);
     let outcome = on_blocks(first..last, want.threads, |block| {
-        let (cv, outcome) = copy_block(disk, want, begun, block);
+        let (cv, outcome) = copy_block(disk, want, begun, block, want.holes);
         outcome?;
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = done.get_mut((block - first) as usize) {
@@ -516,6 +517,7 @@ fn copy_block<D: Disk>(
     want: &Want<'_>,
     begun: &Begun<D>,
     block: u64,
+    holes: Holes,
 ) -> (Option<Cv>, Result<(), Fault>) {
     let read = |e| Fault::os(Side::Source, "read", e);
     let start = block * BLOCK_BYTES;
@@ -530,7 +532,7 @@ fn copy_block<D: Disk>(
                 return Err(changed());
             }
             hasher.update(piece);
-            if !(want.holes == Holes::Make && is_zero(piece)) {
+            if !(holes == Holes::Make && is_zero(piece)) {
                 disk.write_at(&begun.file, at, piece).map_err(dest("write"))?;
             }
             at += bytes as u64;
