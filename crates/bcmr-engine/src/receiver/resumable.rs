@@ -142,6 +142,15 @@ pub(crate) fn abandon<D: Disk>(
     disk.remove_file(dir, session).map_err(dest("remove session of"))
 }
 
+/// R5: what a failed sync may have lost is thrown away, while the lock still keeps others out.
+fn lost<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>, e: io::Error) -> Fault {
+    let abandoned = match stage::part(want.name).zip(stage::session(want.name)) {
+        Some((part, session)) => abandon(disk, dir, part.as_name(), session.as_name()),
+        None => Ok(()),
+    };
+    abandoned.err().unwrap_or_else(|| dest("sync")(e))
+}
+
 /// Takes away what a run left that had finished the file but not its session. Somebody at work on it is left alone.
 pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, name: Name<'_>) -> Result<(), Fault> {
     let Some((part, session_name)) = stage::part(name).zip(stage::session(name)) else { return Ok(()) };
@@ -197,7 +206,7 @@ fn begin<D: Disk>(
             // What is behind the last record may be anything; so may be a torn record.
             disk.set_len(&begun.file, bytes).map_err(dest("cut"))?;
             disk.set_len(&begun.session, s.bytes).map_err(dest("cut session of"))?;
-            go_on(disk, want, begun)
+            go_on(disk, dir, want, begun)
         }
         (start, stage, _) => {
             let restarted = if let Start::Fresh(why) = start { why } else { None };
@@ -300,15 +309,15 @@ fn fresh<D: Disk>(
     };
     let (bytes, sum) = session::encode_header(&header);
     disk.write_at(&session, 0, &bytes).map_err(dest("write session of"))?;
-    disk.sync_file(&file).map_err(dest("sync"))?;
-    disk.sync_file(&session).map_err(dest("sync"))?;
-    disk.sync_dir(dir).map_err(dest("sync"))?;
+    let synced =
+        disk.sync_file(&file).and_then(|()| disk.sync_file(&session)).and_then(|()| disk.sync_dir(dir));
+    synced.map_err(|e| lost(disk, dir, want, e))?;
     let log = Log { bytes: bytes.len() as u64, sum };
     Ok(Begun { file, session, blocks: Vec::new(), bytes: 0, log, restarted })
 }
 
 /// Checks what has to be checked before anything is added behind the last record.
-fn go_on<D: Disk>(disk: &D, want: &Want<'_>, begun: Begun<D>) -> Result<Begun<D>, Fault> {
+fn go_on<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>, begun: Begun<D>) -> Result<Begun<D>, Fault> {
     let count = begun.blocks.len();
     let last = count.saturating_sub(1);
     let tail = begun.blocks.get(last).copied().unwrap_or_default();
@@ -319,16 +328,22 @@ fn go_on<D: Disk>(disk: &D, want: &Want<'_>, begun: Begun<D>) -> Result<Begun<D>
         _ if tail_fits => count,
         Resume::Fast => {
             let zero = Begun { blocks: Vec::new(), bytes: 0, ..begun };
-            return keep(disk, zero, 0, want);
+            return keep(disk, dir, zero, 0, want);
         }
         // The tail is not what was recorded: nothing is taken on trust any more.
         _ => first_wrong(disk, want, &begun)?,
     };
-    if good < count { keep(disk, begun, good, want) } else { Ok(begun) }
+    if good < count { keep(disk, dir, begun, good, want) } else { Ok(begun) }
 }
 
 /// Goes back to the first `good` blocks: the session is written anew with those, and the rest is cut off.
-fn keep<D: Disk>(disk: &D, begun: Begun<D>, good: usize, want: &Want<'_>) -> Result<Begun<D>, Fault> {
+fn keep<D: Disk>(
+    disk: &D,
+    dir: &D::Dir,
+    begun: Begun<D>,
+    good: usize,
+    want: &Want<'_>,
+) -> Result<Begun<D>, Fault> {
     let mut blocks = begun.blocks;
     blocks.truncate(good);
     let bytes = (good as u64 * BLOCK_BYTES).min(want.info.size);
@@ -345,7 +360,7 @@ fn keep<D: Disk>(disk: &D, begun: Begun<D>, good: usize, want: &Want<'_>) -> Res
     // A crash in between leaves fewer claims, never false ones: the records cut here stay true of the stage.
     disk.set_len(&begun.session, 0).map_err(dest("cut session of"))?;
     disk.write_at(&begun.session, 0, &log).map_err(dest("write session of"))?;
-    disk.sync_file(&begun.session).map_err(dest("sync"))?;
+    disk.sync_file(&begun.session).map_err(|e| lost(disk, dir, want, e))?;
     disk.set_len(&begun.file, bytes).map_err(dest("cut"))?;
     let log = Log { bytes: log.len() as u64, sum };
     Ok(Begun {
