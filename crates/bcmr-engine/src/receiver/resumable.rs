@@ -156,6 +156,8 @@ pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, name: Name<'_>) -> Result<(
     let Some((part, session_name)) = stage::part(name).zip(stage::session(name)) else { return Ok(()) };
     match disk.open_file(dir, session_name.as_name()) {
         Ok(Some(session)) if disk.lock_file(&session) != Lock::Busy => {
+            // R3: that run may have died before its name was on the medium; this one is about to say it is.
+            disk.sync_dir(dir).map_err(dest("sync"))?;
             abandon(disk, dir, part.as_name(), session_name.as_name())
         }
         _ => Ok(()),

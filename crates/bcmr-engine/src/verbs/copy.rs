@@ -468,9 +468,10 @@ impl<'a> Run<'a> {
         if top {
             self.remember(dst.info.id());
             if self.policy.resume.has_sessions()
-                && let Err(e) = self.mark(&src, &dst) {
-                    self.tally.fail(e);
-                }
+                && let Err(e) = self.mark(&src, &dst)
+            {
+                self.tally.fail(e);
+            }
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let dev = if top { src.info.dev } else { pair.dev };
@@ -783,6 +784,8 @@ impl<'a> Run<'a> {
 
     fn keep<'n>(&self, pair: &DirPair, name: Name<'_>, to: Name<'_>) -> Result<Option<Job<'n, Sys>>> {
         pair.keep_some();
+        // R3: a run that was killed may have named it and not have come to its sync; exit 0 speaks for it too.
+        self.owed.store(true, Ordering::Relaxed);
         self.tally.kept.fetch_add(1, Ordering::Relaxed);
         self.tally.done(1);
         self.tally.item(Action::Kept, 0, || (pair.src.node.join(name), pair.dst.node.join(to)));
