@@ -61,9 +61,10 @@ fn copy_blocks(
     // Room first: writing then finds its blocks allocated (docs/decisions/0002-copy-ladder.md). Only a full disk is an
     // error here; a file system that cannot do it does without.
     if let Err(e) = fallocate_keep_size(to.fd, 0, from.size).map_err(io::Error::from)
-        && Code::of(&e) == Code::NoSpace {
-            return Err(Fault::os(Side::Dest, "reserve room for", e));
-        }
+        && Code::of(&e) == Code::NoSpace
+    {
+        return Err(Fault::os(Side::Dest, "reserve room for", e));
+    }
     on_blocks(0..blocks_of(from.size), threads, |block| {
         let mut room = aligned();
         let start = block * BLOCK_BYTES;
