@@ -852,6 +852,8 @@ impl<'a> Run<'a> {
         if info.kind == Kind::File {
             self.tally.watch.progress.bytes_done.fetch_add(info.size, Ordering::Relaxed);
         }
+        // R3: a run that was killed may have named it and not have come to its sync; exit 0 speaks for it too.
+        self.owed.store(true, Ordering::Relaxed);
         self.tally.kept.fetch_add(1, Ordering::Relaxed);
         self.tally.done(1);
         self.tally.item(Action::Kept, 0, || (pair.src.node.join(name), pair.dst.node.join(to)));
