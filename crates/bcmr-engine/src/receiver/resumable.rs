@@ -443,7 +443,7 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
             .then(|| scope.spawn(|| prove(disk, want, begun)));
         // One checkpoint may be under way while the next segment is being written: no more, so that a crash costs at
         // most two segments of work and memory stays bounded.
-        let (records, written) = sync_channel::<Vec<Cv>>(1);
+        let (records, written) = sync_channel::<Vec<Cv>>(0);
         let keeper = scope.spawn(move || keep_records(disk, begun, &written));
         let mut copied = Ok(());
         let mut at = begun.bytes;
