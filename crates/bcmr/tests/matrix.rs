@@ -461,8 +461,9 @@ fn promises_to_the_kernel() {
         assert!(log.contains("sync"), "{}: nothing was synced", w.about("--sync"));
     }
     for w in worlds(&COPIES) {
+        // What replaces a file is on the medium before it has the name; nothing else waits for the disk.
         let log = w.traced("", "fsync,fdatasync,syncfs");
-        assert!(!log.contains("sync"), "{}: {log}", w.about(""));
+        assert_eq!(log.contains("sync"), w.about("").contains("replacing"), "{}: {log}", w.about(""));
     }
     for w in worlds(&COPIES) {
         let log = w.traced("--reflink=disable", "ioctl,copy_file_range");
