@@ -5,6 +5,7 @@
 //! codes: what a person typed arrives as [`policy`], what happened leaves as [`event`].
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod disk;
 pub mod error;
 pub mod event;

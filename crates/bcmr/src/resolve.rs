@@ -82,6 +82,10 @@ fn ignored_signals() -> u64 {
 /// limit still serves, only sooner exhausted, and the engine says so then.
 pub fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    // A limit on the size of files would kill (SIGXFSZ); with a handler in its place the write fails with EFBIG, and
+    // what was begun is cleaned up. Where no handler can be set, it kills as before.
+    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, over).ok();
     let now = getrlimit(Resource::Nofile);
     if now.current != now.maximum {
         setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum }).ok();
@@ -204,7 +208,7 @@ pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
-        jobs: jobs(&a.how.jobs, env),
+        jobs: jobs_for(collide, &a.how.jobs, env),
         me: env.me,
         umask: env.umask,
     };
@@ -223,6 +227,7 @@ pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
 /// What `move` arguments mean.
 pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
     let (sources, target) = operands(&a.operands)?;
+    let collide = collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?;
     let policy = CopyPolicy {
         // What a move must not lose when it has to copy: everything below, links as links, special files as such,
         // all metadata; and since the source will be gone, what cannot be kept is told, and what landed is read back.
@@ -235,7 +240,7 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
             Verify::Off => Verify::Cached,
             said => said,
         },
-        collide: collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?,
+        collide,
         force: a.collide.force,
         landing: Landing::Atomic,
         reflink: Reflink::Auto,
@@ -247,7 +252,7 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
         one_file_system: false,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
-        jobs: jobs(&a.how.jobs, env),
+        jobs: jobs_for(collide, &a.how.jobs, env),
         me: env.me,
         umask: env.umask,
     };
@@ -469,6 +474,11 @@ fn filter(a: &FilterArgs) -> FilterSpec {
 
 fn jobs(arg: &JobsArg, env: &Env) -> usize {
     arg.jobs.map_or_else(|| env.cores.clamp(1, JOBS_DEFAULT_MAX), usize::from)
+}
+
+/// Questions come in the order of what was typed, so that answers can be written down before: one worker asks.
+fn jobs_for(collide: Collide, arg: &JobsArg, env: &Env) -> usize {
+    if collide == Collide::Ask { 1 } else { jobs(arg, env) }
 }
 
 fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) -> Show {

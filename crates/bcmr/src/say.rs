@@ -142,7 +142,7 @@ fn told(e: &Error) -> String {
     }
     if let Some(other) = &e.other {
         let between = match e.op {
-            "compare" | "exchange" => "with",
+            "compare" | "exchange" | "replace" => "with",
             _ => "to",
         };
         line.push_str(&format!(" {between} {}", quoted(other)));
@@ -178,7 +178,10 @@ pub fn hint(verb: Verb, e: &Error) -> Option<&'static str> {
     let hint = match (verb, e.code) {
         (Verb::Remove, Code::IsDirectory) => "use -r to remove it with what is in it, or -d if it is empty",
         (_, Code::IsDirectory) => "use -r to copy it with what is in it",
-        (Verb::Move, Code::InTheWay) => "use --merge to move into directories that are already there",
+        // The system said so: there is a directory that is not empty. Other things in the way no flag merges with.
+        (Verb::Move, Code::InTheWay) if e.source.is_some() => {
+            "use --merge to move into directories that are already there"
+        }
         (Verb::Copy | Verb::Move, Code::NoSpace) => {
             "what was copied is whole and what was not has not appeared; make room and run the same command again"
         }

@@ -191,7 +191,11 @@ pub fn copy_file(
     let holes = src.blocks.saturating_mul(512) < src.size;
     match opts.sparse {
         Sparse::Auto if holes && !job.appends() => job.keep_holes(src.size, scratch),
-        Sparse::Always if !job.appends() => job.make_holes(src.size, holes, scratch),
+        Sparse::Always if !job.appends() => {
+            // The size of a pseudo file is a lie, and what lies behind its end is no hole.
+            let holes = holes && !crate::meta::is_pseudo(src.fd).unwrap_or(false);
+            job.make_holes(src.size, holes, scratch)
+        }
         _ => job.dense(src.size, scratch),
     }
 }
@@ -397,7 +401,8 @@ impl<'a> Job<'a> {
                 self.tell(n as u64, at)?;
             }
         }
-        if size > 0 && at < size {
+        // Where everything was read, its end was seen; else a hole may be what is left.
+        if holes && at < size {
             let now = length(self.src).or_else(|errno| Self::fail(Side::Read, at, errno))?;
             let end = now.clamp(written_to, size);
             self.tell(end.saturating_sub(at), at)?;

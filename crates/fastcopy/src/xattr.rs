@@ -4,7 +4,7 @@
 
 use crate::dir::{Dir, Name, retry};
 use crate::meta::proc_path;
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::BorrowedFd;
 use rustix::fs::XattrFlags;
 use std::ffi::{CStr, CString};
 use std::io;
@@ -100,8 +100,15 @@ pub fn set(of: Of<'_>, attr: &CStr, value: &[u8]) -> io::Result<()> {
 }
 
 /// `fremovexattr`; absence is no error.
-pub fn remove(fd: impl AsFd, name: &CStr) -> io::Result<()> {
-    match retry(|| rustix::fs::fremovexattr(fd.as_fd(), name)) {
+pub fn remove(of: Of<'_>, attr: &CStr) -> io::Result<()> {
+    let removed = match of {
+        Of::Handle(fd) => retry(|| rustix::fs::fremovexattr(fd, attr)),
+        Of::At(dir, name) => {
+            let path = Of::path(dir, name)?;
+            retry(|| rustix::fs::lremovexattr(&path, attr))
+        }
+    };
+    match removed {
         Err(e) if e.raw_os_error() == Some(libc::ENODATA) || unsupported(&e) => Ok(()),
         other => other,
     }

@@ -52,8 +52,9 @@ const STD_CREATORS: [&str; 9] = [
     "OpenOptions::new",
 ];
 /// Where names may be made, below `crates/bcmr-engine/src/`.
-// Directories are made and published by `receiver/dest`, everything else by `receiver/land`.
-const CREATING_PLACES: [&str; 3] = ["receiver/land", "receiver/dest", "disk/"];
+// Directories are made and published by `receiver/dest`, stages that outlive a crash are made by `receiver/resumable`,
+// everything else by `receiver/land`.
+const CREATING_PLACES: [&str; 4] = ["receiver/land", "receiver/dest", "receiver/resumable", "disk/"];
 /// A same-filesystem move is one rename, and no landing: this file may say `disk.rename...`.
 const MOVING_PLACE: &str = "verbs/move_";
 

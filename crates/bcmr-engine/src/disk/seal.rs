@@ -13,7 +13,7 @@ use crate::receiver::stage;
 use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::{self, Info, Kind};
 use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -118,7 +118,7 @@ fn seal_job(
         _ => None,
     };
     let told = p.owner || keep.strictness == Strictness::Archive;
-    apply(buffer, thing, of_source, job.info.kind, owner, mode, told, keep, lost)?;
+    apply(buffer, thing, of_source, &job.info, owner, mode, told, keep, lost)?;
     if p.times {
         let set = match thing {
             Thing::Open(fd) => meta::set_times(fd, job.info.atime, job.info.mtime),
@@ -168,7 +168,7 @@ pub(super) fn dir(buffer: &mut XattrBuffer, dst: &Dir, src: &Dir, info: &Info, k
     let mode = if p.mode { info.mode } else { info.mode & 0o777 & !keep.umask };
     let thing = Thing::Open(dst.as_fd());
     let source = Of::Handle(src.as_fd());
-    if let Err(fault) = apply(buffer, thing, source, Kind::Dir, owner, Some(mode), p.owner, keep, &mut lost) {
+    if let Err(fault) = apply(buffer, thing, source, info, owner, Some(mode), p.owner, keep, &mut lost) {
         lost.push(fault);
     }
     if p.times
@@ -188,7 +188,7 @@ fn apply(
     buffer: &mut XattrBuffer,
     thing: Thing<'_>,
     source: Of<'_>,
-    kind: Kind,
+    info: &Info,
     owner: Option<(u32, u32)>,
     mode: Option<u32>,
     owner_told: bool,
@@ -196,12 +196,14 @@ fn apply(
     lost: &mut Vec<Fault>,
 ) -> Result<(), Fault> {
     let p = &keep.preserve;
+    let kind = info.kind;
     // Without anything to keep there is nothing to ask for: the kernel gave it owner and mode at birth.
     if owner.is_none() && mode.is_none() && !p.xattr && !p.acl {
         return Ok(());
     }
     let born = thing.info().map_err(|e| Fault::os(Side::Dest, "stat", e))?;
-    let mut owned = true;
+    // With no owner to keep, a file lends its rights only if it is born with the one that set the bits.
+    let mut owned = owner.is_some() || kind != Kind::File || (born.uid, born.gid) == (info.uid, info.gid);
     if let Some((uid, gid)) = owner
         && (born.uid, born.gid) != (uid, gid)
     {
@@ -213,10 +215,16 @@ fn apply(
         if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { p.xattr }
     };
     let mut had_acl = false;
+    // A directory may have been there before; anything may have inherited an ACL.
+    let foreign = kind == Kind::Dir || keep.default_acl;
+    let mut had: Vec<CString> = Vec::new();
     if p.xattr || acl {
         let mut failed = None;
         let copied = xattr::read(source, buffer, wanted, |name, value| {
             had_acl |= name == ACL_ACCESS;
+            if foreign {
+                had.push(name.to_owned());
+            }
             if let Err(e) = xattr::set(thing.of(), name, value) {
                 failed.get_or_insert(e);
             }
@@ -225,23 +233,22 @@ fn apply(
         if let Some(e) = failed {
             lost.push(loss("set attributes of", e));
         }
-        if let Err(e) = copied {
-            lost.push(Fault { side: Side::Source, ..loss("read attributes of", e) });
-        }
-    }
-    if acl && !had_acl && keep.default_acl {
-        // Inherited from the directory, not from the source.
-        if let Thing::Open(fd) = thing
-            && let Err(e) = xattr::remove(fd, ACL_ACCESS)
-        {
-            lost.push(loss("remove inherited ACL of", e));
+        match copied {
+            Ok(()) if foreign => {
+                let all = p.xattr && keep.strictness == Strictness::Archive;
+                if let Err(e) = remove_foreign(thing.of(), buffer, &had, acl, all) {
+                    lost.push(loss("remove attributes of", e));
+                }
+            }
+            Ok(()) => {}
+            Err(e) => lost.push(Fault { side: Side::Source, ..loss("read attributes of", e) }),
         }
     }
     if let Some(mode) = mode.filter(|_| kind != Kind::Link) {
         let lend = mode & LEND;
         let mode = if owned { mode } else { mode & !LEND };
         if !owned && lend != 0 && kind == Kind::File {
-            let note = "setuid and setgid left out, because the owner could not be set";
+            let note = "setuid and setgid left out, because it has another owner";
             lost.push(Fault::ours(Side::Dest, "set mode of", Code::MetadataLost, note));
         }
         // A directory's inherited setgid stays when the mode is not kept.
@@ -256,6 +263,30 @@ fn apply(
         }
     }
     Ok(())
+}
+
+/// Removes what came from the directory above or was there before, and not from the source: ACLs (`acl`), and where
+/// source and copy are to be alike in everything (`all`) a person's own attributes. What the system puts on files
+/// (labels) stays.
+fn remove_foreign(
+    of: Of<'_>,
+    buffer: &mut XattrBuffer,
+    had: &[CString],
+    acl: bool,
+    all: bool,
+) -> io::Result<()> {
+    let wanted = |name: &CStr| {
+        let own = || [&b"user."[..], b"trusted."].iter().any(|f| name.to_bytes().starts_with(f));
+        if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { all && own() }
+    };
+    let mut foreign: Vec<CString> = Vec::new();
+    xattr::read(of, buffer, wanted, |name, _| {
+        if !had.iter().any(|h| h.as_c_str() == name) {
+            foreign.push(name.to_owned());
+        }
+        Ok(())
+    })?;
+    foreign.iter().try_for_each(|name| xattr::remove(of, name))
 }
 
 /// Whether the owner is now the one that was wanted.

@@ -99,6 +99,8 @@ impl Disk for Sys {
                         from.remove_dir(name)?;
                     } else {
                         from.rename(name, to, name)?;
+                        // Two names of one inode stay both (rename(2)).
+                        absent_is_fine(from.remove_file(name))?;
                     }
                 }
                 other => other?,
@@ -174,6 +176,11 @@ impl Disk for Sys {
                 dir.rename_new(stage.as_name(), dir, job.name)
             } else {
                 dir.rename(stage.as_name(), dir, job.name)
+            };
+            // Somebody else may have put a name of the very same inode there; then the stage stays (rename(2)).
+            let named = match job.body {
+                Body::HardLink(..) => named.and_then(|()| absent_is_fine(dir.remove_file(stage.as_name()))),
+                _ => named,
             };
             match named {
                 Ok(()) => job.staged = false,
@@ -284,6 +291,13 @@ impl Disk for Sys {
     }
 }
 
+fn absent_is_fine(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+        other => other,
+    }
+}
+
 fn names(dir: &Dir) -> io::Result<Vec<(NameBuf, Option<Kind>)>> {
     let mut found = Vec::new();
     dir.list(&mut ListBuffer::new(), |entry| {
@@ -369,7 +383,7 @@ impl Sys {
             job.rung = Some(Rung::ReadWrite);
         } else if stream || how.hash {
             let sparse = if stream { Sparse::Never } else { how.sparse };
-            let done = tee::copy(&from, &to, sparse, stream, &mut hand.scratch, how.observe)?;
+            let done = tee::copy(&from, &to, sparse, stream, how.threads, &mut hand.scratch, how.observe)?;
             job.bytes = done.bytes;
             job.hash = Some(done.hash);
             job.rung = Some(Rung::ReadWrite);

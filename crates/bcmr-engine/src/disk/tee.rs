@@ -4,18 +4,21 @@
 //! so the hash is `b3sum`'s.
 
 use super::{Fault, Fill, Side};
+use crate::blocks::{
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
+};
 use crate::error::Code;
 use crate::policy::{Sparse, Verify};
 use fastcopy::copy::{self, Dest, Source};
-use fastcopy::read_write::{read_full, write_full, write_stream};
+use fastcopy::read_write::{fallocate_keep_size, read_full, write_full, write_stream};
 use fastcopy::sparse::{Extents, is_zero};
 use fastcopy::{Scratch, meta};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 
-/// From this size on a chunk is hashed on several cores.
-const RAYON_BYTES: usize = 128 << 10;
-
+/// From this size (bytes) on a file is hashed block by block.
+const BLOCKS_BYTES_MIN: u64 = 2 * BLOCK_BYTES;
 /// What was copied.
 pub(super) struct Teed {
     pub(super) bytes: u64,
@@ -38,14 +41,6 @@ pub(super) fn cancelled() -> Fault {
     Fault::ours(Side::Dest, "copy", Code::Interrupted, "interrupted")
 }
 
-fn update(hasher: &mut blake3::Hasher, bytes: &[u8]) {
-    if bytes.len() >= RAYON_BYTES {
-        hasher.update_rayon(bytes);
-    } else {
-        hasher.update(bytes);
-    }
-}
-
 fn update_zeros(hasher: &mut blake3::Hasher, mut bytes: u64) {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while bytes > 0 {
@@ -55,20 +50,93 @@ fn update_zeros(hasher: &mut blake3::Hasher, mut bytes: u64) {
     }
 }
 
+/// A dense file of several blocks, copied and hashed on several threads, each block by whoever is free.
+fn copy_blocks(
+    from: &Source<'_>,
+    to: &Dest<'_>,
+    threads: usize,
+    observe: &(dyn Fn(u64) -> bool + Sync),
+) -> Result<Teed, Fault> {
+    let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(from.size) as usize]);
+    // Room first: writing then finds its blocks allocated (docs/decisions/0002-copy-ladder.md). Only a full disk is an
+    // error here; a file system that cannot do it does without.
+    if let Err(e) = fallocate_keep_size(to.fd, 0, from.size).map_err(io::Error::from)
+        && Code::of(&e) == Code::NoSpace
+    {
+        return Err(Fault::os(Side::Dest, "reserve room for", e));
+    }
+    on_blocks(0..blocks_of(from.size), threads, |block| {
+        let mut room = aligned();
+        let start = block * BLOCK_BYTES;
+        let end = (start + BLOCK_BYTES).min(from.size);
+        let cv = cv_at(start, |hasher| {
+            let mut at = start;
+            while at < end {
+                let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
+                let piece = room.piece(bytes);
+                if read_full(from.fd, at, piece).map_err(|e| Fault::os(Side::Source, "read", e))? < bytes {
+                    let note = "the source changed while it was read";
+                    return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+                }
+                hasher.update(piece);
+                write_full(to.fd, at, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                at += bytes as u64;
+                if !observe(bytes as u64) {
+                    return Err(cancelled());
+                }
+            }
+            Ok(())
+        })?;
+        if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
+            *slot = cv;
+        }
+        Ok(true)
+    })?;
+    let cvs = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match whole_hash(&cvs, from.size) {
+        Some(hash) => Ok(Teed { bytes: from.size, hash }),
+        None => {
+            Err(Fault::ours(Side::Source, "hash", Code::Io, "a file of one block has no blocks to merge"))
+        }
+    }
+}
+
+/// The hash of `size` bytes that landed, on several threads.
+fn hash_blocks(file: &OwnedFd, size: u64, how: &Fill<'_>) -> Result<Option<blake3::Hash>, Fault> {
+    let read = |e| Fault::os(Side::Dest, "read back", e);
+    let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(size) as usize]);
+    on_blocks(0..blocks_of(size), how.threads, |block| {
+        let cv = block_cv(block, size, |at, room| read_full(file, at, room).map_err(read))?;
+        if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
+            *slot = cv;
+        }
+        if (how.observe)(0) { Ok(true) } else { Err(cancelled()) }
+    })?;
+    Ok(whole_hash(&done.into_inner().unwrap_or_else(PoisonError::into_inner), size))
+}
+
 /// Copies all of `from` to `to` and hashes it. `stream`: bytes go one after the other, at no offset (FIFO, device).
 pub(super) fn copy(
     from: &Source<'_>,
     to: &Dest<'_>,
     sparse: Sparse,
     stream: bool,
+    threads: usize,
     scratch: &mut Scratch,
     observe: &(dyn Fn(u64) -> bool + Sync),
 ) -> Result<Teed, Fault> {
+    let dense = from.blocks.saturating_mul(512) >= from.size && sparse != Sparse::Always;
+    if !stream && dense && from.size >= BLOCKS_BYTES_MIN {
+        return copy_blocks(from, to, threads, observe);
+    }
     let read = |e| Fault::os(Side::Source, "read", e);
     let write = |e| Fault::os(Side::Dest, "write", e);
     let mut hasher = blake3::Hasher::new();
     let mut at = 0u64;
-    let holey = sparse != Sparse::Never && from.blocks.saturating_mul(512) < from.size;
+    // A pseudo file takes no blocks either, and its size is a lie: what is read is all there is.
+    let holey = sparse != Sparse::Never
+        && from.blocks.saturating_mul(512) < from.size
+        && !meta::is_pseudo(from.fd).unwrap_or(false);
     let mut ends_in_hole = false;
     let all = std::iter::once(0..from.size);
     let extents: Box<dyn Iterator<Item = _>> =
@@ -89,7 +157,7 @@ pub(super) fn copy(
             if bytes.is_empty() {
                 break;
             }
-            update(&mut hasher, bytes);
+            hasher.update(bytes);
             ends_in_hole = sparse == Sparse::Always && is_zero(bytes);
             if stream {
                 write_stream(to.fd, bytes).map_err(write)?;
@@ -125,7 +193,7 @@ pub(crate) fn hash(file: &OwnedFd, go_on: &dyn Fn(u64) -> bool) -> Result<blake3
         if n == 0 {
             return Ok(hasher.finalize());
         }
-        update(&mut hasher, room.get(..n).unwrap_or_default());
+        hasher.update(room.get(..n).unwrap_or_default());
         at += n as u64;
         if !go_on(n as u64) {
             return Err(cancelled());
@@ -147,6 +215,13 @@ pub(super) fn read_back(
         fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
         fastcopy::sync::drop_cache(file, 0, 0).map_err(read)?;
     }
+    let mismatch =
+        || Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read");
+    if bytes >= BLOCKS_BYTES_MIN {
+        let landed = meta::Info::of(file).map_err(read)?.size;
+        let same = landed == bytes && hash_blocks(file, bytes, how)?.as_ref() == Some(hash);
+        return if same { Ok(()) } else { Err(mismatch()) };
+    }
     let mut hasher = blake3::Hasher::new();
     let mut at = 0u64;
     loop {
@@ -155,14 +230,11 @@ pub(super) fn read_back(
         if n == 0 {
             break;
         }
-        update(&mut hasher, room.get(..n).unwrap_or_default());
+        hasher.update(room.get(..n).unwrap_or_default());
         at += n as u64;
         if !(how.observe)(0) {
             return Err(cancelled());
         }
     }
-    if at == bytes && hasher.finalize() == *hash {
-        return Ok(());
-    }
-    Err(Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read"))
+    if at == bytes && hasher.finalize() == *hash { Ok(()) } else { Err(mismatch()) }
 }

@@ -6,7 +6,9 @@
 use crate::disk::Disk;
 use crate::node::Node;
 use crate::receiver::dest::{DestDir, Root};
+use crate::receiver::stage;
 use fastcopy::dir::{Name, NameBuf};
+use fastcopy::errno;
 use fastcopy::meta::Info;
 use std::collections::HashMap;
 use std::io;
@@ -26,17 +28,30 @@ impl<D: Disk> Landed<D> {
         if let Some(dir) = self.dir.upgrade() {
             return Ok(dir);
         }
-        let below = self.node.names().len() - self.root.node.names().len().min(self.node.names().len());
-        let mut here = self.root.dir.clone();
         let names = self.node.names();
-        for name in names.iter().skip(names.len() - below) {
-            here = Arc::new(disk.open_dir(&here, name.as_name())?);
-        }
-        Ok(here)
+        let below = names.len() - self.root.node.names().len().min(names.len());
+        down(disk, &self.root.dir, names.get(names.len() - below..).unwrap_or_default())
     }
 
     pub(crate) fn name(&self) -> Name<'_> {
         self.name.as_name()
+    }
+}
+
+/// Follows `names` down from `dir`. A directory may be complete while one above it is not yet published: that one is
+/// met under its stage's name, and under its own after all if it was published between the two looks.
+fn down<D: Disk>(disk: &D, dir: &Arc<D::Dir>, names: &[&NameBuf]) -> io::Result<Arc<D::Dir>> {
+    let Some((name, rest)) = names.split_first() else { return Ok(dir.clone()) };
+    let own = || disk.open_dir(dir, name.as_name()).and_then(|d| down(disk, &Arc::new(d), rest));
+    let absent = |e: &io::Error| e.raw_os_error() == Some(errno::ENOENT);
+    match (own(), stage::known(name.as_name())) {
+        (Err(e), Some(stage)) if absent(&e) => {
+            match disk.open_dir(dir, stage.as_name()).and_then(|d| down(disk, &Arc::new(d), rest)) {
+                Err(e) if absent(&e) => own(),
+                other => other,
+            }
+        }
+        (other, _) => other,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is to be done with one entry, given what is there. Pure: no disk, no clock, no questions asked here.
 
 use crate::error::Code;
-use crate::policy::{Collide, CopyPolicy, Landing};
+use crate::policy::{Collide, CopyPolicy, Landing, Strictness};
 use fastcopy::meta::{Info, Kind};
 
 /// The answer for one entry.
@@ -43,8 +43,10 @@ pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> V
     if src.id() == there.id() {
         return Verdict::Refuse(Code::Refused, "source and destination are the same file");
     }
-    if src.kind == Kind::File && there.kind.is_special() && policy.landing == Landing::Atomic {
-        return Verdict::Refuse(Code::InTheWay, "the destination is a device, FIFO or socket");
+    // An archive makes the destination what the source is; else bytes meant for a device must not end up beside it.
+    let alike = policy.strictness == Strictness::Archive;
+    if src.kind == Kind::File && there.kind.is_special() && policy.landing == Landing::Atomic && !alike {
+        return Verdict::Refuse(Code::Special, "it is a device, FIFO or socket");
     }
     if policy.collide == Collide::Ask { Verdict::Ask } else { Verdict::Replace }
 }
@@ -130,6 +132,8 @@ pub(crate) mod tests {
             go(info(File, 1, 5), Some(info(Fifo, 2, 5)), &p(Collide::Replace, Landing::InPlace)),
             Verdict::Replace
         );
+        let archive = CopyPolicy { strictness: Strictness::Archive, ..policy() };
+        assert_eq!(go(info(File, 1, 5), Some(info(Fifo, 2, 5)), &archive), Verdict::Replace);
         assert_eq!(go(info(Fifo, 1, 5), Some(info(Fifo, 2, 5)), &plain), Verdict::Replace);
         let same = go(info(File, 1, 5), Some(info(File, 1, 5)), &plain);
         assert!(matches!(same, Verdict::Refuse(Code::Refused, _)));

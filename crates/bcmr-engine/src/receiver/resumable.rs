@@ -3,26 +3,26 @@
 //! Must not publish anything (that is `land`'s) nor know where the source is: bytes come from whoever has them. The
 //! order of the steps is the safety; `docs/durability.md` has it as a table, cited here as R4 to R6.
 
+use crate::blocks::{
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
+};
 use crate::disk::{Bytes, Disk, Fault, Side};
 use crate::error::Code;
 use crate::policy::Resume;
 use crate::receiver::resume::{Start, decide};
-use crate::receiver::session::{self, BLOCK_BYTES, Cv, Header, Identity, Session};
+use crate::receiver::session::{self, Header, Identity, Session};
 use crate::receiver::stage;
-use blake3::hazmat::{HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::sparse::is_zero;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Bytes read, hashed and written at a time: they stay in the second-level cache.
-const PIECE_BYTES: usize = 256 << 10;
 /// Longer than any tick of the clock that stamps files: a source whose ctime is older than this when it is first
 /// looked at cannot change again without its ctime changing.
 const CLOCK_TICK: Duration = Duration::from_millis(20);
@@ -370,39 +370,6 @@ fn keep<D: Disk>(disk: &D, begun: Begun<D>, good: usize, want: &Want<'_>) -> Res
     })
 }
 
-/// The chaining value of `bytes` fed by `feed`, at its place in the file.
-fn cv_at(at: u64, mut feed: impl FnMut(&mut blake3::Hasher) -> Result<(), Fault>) -> Result<Cv, Fault> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.set_input_offset(at);
-    feed(&mut hasher)?;
-    Ok(hasher.finalize_non_root())
-}
-
-/// Reads one block of anything, piece by piece.
-fn block_cv(
-    block: u64,
-    size: u64,
-    mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, Fault>,
-) -> Result<Cv, Fault> {
-    let start = block * BLOCK_BYTES;
-    let end = (start + BLOCK_BYTES).min(size);
-    let mut room = vec![0; PIECE_BYTES];
-    cv_at(start, |hasher| {
-        let mut at = start;
-        while at < end {
-            let want = (end - at).min(PIECE_BYTES as u64) as usize;
-            let room = room.get_mut(..want).unwrap_or_default();
-            let n = read(at, room)?;
-            hasher.update(room.get(..n).unwrap_or_default());
-            if n < want {
-                break;
-            }
-            at += n as u64;
-        }
-        Ok(())
-    })
-}
-
 fn stage_cv<D: Disk>(disk: &D, file: &D::File, block: u64, size: u64) -> Result<Cv, Fault> {
     block_cv(block, size, |at, room| disk.read_at(file, at, room).map_err(dest("read unfinished")))
 }
@@ -410,47 +377,6 @@ fn stage_cv<D: Disk>(disk: &D, file: &D::File, block: u64, size: u64) -> Result<
 fn source_cv(want: &Want<'_>, block: u64) -> Result<Cv, Fault> {
     let read = |e| Fault::os(Side::Source, "read", e);
     block_cv(block, want.info.size, |at, room| want.source.read_at(at, room).map_err(read))
-}
-
-/// Runs `each` for every block of a range on several threads, until one says stop or fails.
-fn on_blocks(
-    blocks: std::ops::Range<u64>,
-    threads: usize,
-    each: impl Fn(u64) -> Result<bool, Fault> + Sync,
-) -> Result<(), Fault> {
-    let next = AtomicU64::new(blocks.start);
-    let stop = AtomicBool::new(false);
-    let failed: Mutex<Option<Fault>> = Mutex::new(None);
-    let work = || {
-        while !stop.load(Ordering::Relaxed) {
-            let block = next.fetch_add(1, Ordering::Relaxed);
-            if block >= blocks.end {
-                return;
-            }
-            match each(block) {
-                Ok(true) => {}
-                Ok(false) => stop.store(true, Ordering::Relaxed),
-                Err(fault) => {
-                    stop.store(true, Ordering::Relaxed);
-                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
-                }
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let helpers = threads.min((blocks.end - blocks.start) as usize).saturating_sub(1);
-        for _ in 0..helpers {
-            // A thread that cannot be had is no error: this one does the work.
-            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                break;
-            }
-        }
-        work();
-    });
-    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(fault) => Err(fault),
-        None => Ok(()),
-    }
 }
 
 /// `-s`: how many blocks from the start are what was recorded, in the stage and in the source.
@@ -562,7 +488,7 @@ fn segment<D: Disk>(
     end: u64,
 ) -> (Vec<Cv>, Result<(), Fault>) {
     let first = at / BLOCK_BYTES;
-    let last = session::blocks_of(end);
+    let last = blocks_of(end);
     if want.resume == Resume::Fast
         && let Some(file) = want.source.file()
     {
@@ -619,25 +545,6 @@ fn copy_block<D: Disk>(
     }
 }
 
-/// A buffer on a page boundary: a copy from one that is not takes 1.6 times as long on some processors
-/// (docs/decisions/0002-copy-ladder.md).
-struct Aligned {
-    bytes: Vec<u8>,
-    start: usize,
-}
-
-fn aligned() -> Aligned {
-    let bytes = vec![0u8; PIECE_BYTES + 4096];
-    let start = bytes.as_ptr().align_offset(4096).min(4096);
-    Aligned { bytes, start }
-}
-
-impl Aligned {
-    fn piece(&mut self, bytes: usize) -> &mut [u8] {
-        self.bytes.get_mut(self.start..self.start + bytes).unwrap_or_default()
-    }
-}
-
 /// `--fast`: the kernel copies, nothing is hashed but the block that a resume will look at.
 fn fast_segment<D: Disk>(
     disk: &D,
@@ -654,7 +561,7 @@ fn fast_segment<D: Disk>(
     if let Err(fault) = copied {
         return (Vec::new(), Err(fault));
     }
-    let (first, last) = (at / BLOCK_BYTES, session::blocks_of(end));
+    let (first, last) = (at / BLOCK_BYTES, blocks_of(end));
     let mut blocks = vec![[0; 32]; (last - first) as usize];
     match stage_cv(disk, &begun.file, last - 1, want.info.size) {
         Ok(cv) => {
@@ -720,48 +627,4 @@ pub(crate) fn read_back<D: Disk>(disk: &D, want: &Want<'_>, filled: &Filled<D>) 
         }
         if (want.observe)(0) { Ok(true) } else { Err(interrupted()) }
     })
-}
-
-/// The file's BLAKE3 from its blocks' chaining values; `None` for a file of one block, whose value is of another kind.
-fn whole_hash(blocks: &[Cv], size: u64) -> Option<blake3::Hash> {
-    if size <= BLOCK_BYTES {
-        return None;
-    }
-    let left = left_subtree_len(size);
-    let (l, r) = (merged(blocks, 0, left)?, merged(blocks, left, size - left)?);
-    Some(merge_subtrees_root(&l, &r, Mode::Hash))
-}
-
-fn merged(blocks: &[Cv], at: u64, bytes: u64) -> Option<Cv> {
-    if bytes <= BLOCK_BYTES {
-        return blocks.get((at / BLOCK_BYTES) as usize).copied();
-    }
-    let left = left_subtree_len(bytes);
-    let (l, r) = (merged(blocks, at, left)?, merged(blocks, at + left, bytes - left)?);
-    Some(merge_subtrees_non_root(&l, &r, Mode::Hash))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hash_of_the_file_follows_from_its_blocks() {
-        for size in
-            [BLOCK_BYTES + 1, 2 * BLOCK_BYTES, 3 * BLOCK_BYTES - 5, 5 * BLOCK_BYTES, 7 * BLOCK_BYTES + 100]
-        {
-            let data: Vec<u8> = (0..size).map(|i| (i * 7 + i / 4096) as u8).collect();
-            let cvs: Vec<Cv> = (0..session::blocks_of(size))
-                .map(|b| {
-                    block_cv(b, size, |at, room| {
-                        let part = &data[at as usize..][..room.len()];
-                        room.copy_from_slice(part);
-                        Ok(room.len())
-                    })
-                    .unwrap()
-                })
-                .collect();
-            assert_eq!(whole_hash(&cvs, size), Some(blake3::hash(&data)), "{size}");
-        }
-    }
 }

@@ -2,7 +2,8 @@
 //!
 //! Must not read anything. Any doubt means starting over, with a reason that can be told.
 
-use super::session::{BLOCK_BYTES, Identity, Session, blocks_of};
+use super::session::{Identity, Session};
+use crate::blocks::{BLOCK_BYTES, blocks_of};
 use fastcopy::meta::{Info, Kind};
 
 /// The answer.

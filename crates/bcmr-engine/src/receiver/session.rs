@@ -2,11 +2,9 @@
 //!
 //! Must not touch any disk and must not decide whether a session is good enough; it says what the bytes say.
 
+use crate::blocks::{BLOCK_BYTES, Cv, blocks_of};
 use fastcopy::meta::{Info, Time};
 
-/// Bytes of a block; the last one of a file may be shorter. A power of two of BLAKE3's chunks, so that the chaining
-/// values of blocks merge to the file's hash.
-pub(crate) const BLOCK_BYTES: u64 = 4 << 20;
 /// The header without the name.
 const FIXED_BYTES: usize = 82;
 const SUM_BYTES: usize = 8;
@@ -15,9 +13,6 @@ const MAGIC: &[u8; 8] = b"bcmrSES1";
 pub(crate) const FAST: u32 = 1;
 /// Zeros were turned into holes.
 pub(crate) const ZEROS_TO_HOLES: u32 = 2;
-
-/// A block's chaining value.
-pub(crate) type Cv = [u8; 32];
 
 /// Which file, as of which moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +60,6 @@ fn sum(parts: &[&[u8]]) -> [u8; SUM_BYTES] {
     let mut out = [0; SUM_BYTES];
     out.copy_from_slice(hasher.finalize().as_bytes().split_at(SUM_BYTES).0);
     out
-}
-
-/// How many blocks a file of `size` bytes has.
-pub(crate) fn blocks_of(size: u64) -> u64 {
-    size.div_ceil(BLOCK_BYTES)
 }
 
 /// The largest session a source of `size` bytes can have, in bytes: more is not read.

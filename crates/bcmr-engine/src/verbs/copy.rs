@@ -26,7 +26,7 @@ use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
 use crate::verbs::ledger::Ledger;
 use crate::verbs::manifest::Manifest;
-use crate::verbs::operands::{self, Dest, Operand, Source, Where};
+use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
 use crate::verbs::tree;
 use fastcopy::dir::{ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
@@ -37,6 +37,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Names handed to another worker at once.
 const BATCH_NAMES: usize = 64;
+/// Names that are sorted before they are read.
+const SORTED_NAMES: usize = 2048;
 /// Files open at a time while a batch lands.
 const BATCH_JOBS: usize = 16;
 /// The same where names must be durable: one flush serves them all.
@@ -70,23 +72,44 @@ pub(crate) struct DirPair {
 #[derive(Default)]
 struct Names {
     bytes: Vec<u8>,
-    items: Vec<(usize, Kind)>,
+    items: Vec<Listed>,
+}
+
+/// Where a name begins in the buffer, and what the listing said of it.
+#[derive(Clone, Copy)]
+struct Listed {
+    at: usize,
+    kind: Kind,
+    ino: u64,
 }
 
 impl Names {
-    fn push(&mut self, name: Name<'_>, kind: Kind) {
-        self.items.push((self.bytes.len(), kind));
+    fn push(&mut self, name: Name<'_>, kind: Kind, ino: u64) {
+        self.items.push(Listed { at: self.bytes.len(), kind, ino });
         self.bytes.extend_from_slice(name.c_str().to_bytes_with_nul());
     }
     fn clear(&mut self) {
         self.bytes.clear();
         self.items.clear();
     }
-    fn iter(&self) -> impl Iterator<Item = (Name<'_>, Kind)> {
-        self.items.iter().filter_map(|(at, kind)| {
-            let name = CStr::from_bytes_until_nul(self.bytes.get(*at..)?).ok()?;
-            Some((Name::new(name)?, *kind))
+    /// In the order of their inodes: on a cold disk they are then read from front to back, where a hashed directory
+    /// (ext4) lists them in no order at all.
+    fn sort(&mut self) {
+        self.items.sort_unstable_by_key(|item| item.ino);
+    }
+    fn iter(&self, range: std::ops::Range<usize>) -> impl Iterator<Item = (Name<'_>, Kind)> {
+        self.items.get(range).unwrap_or_default().iter().filter_map(|item| {
+            let name = CStr::from_bytes_until_nul(self.bytes.get(item.at..)?).ok()?;
+            Some((Name::new(name)?, item.kind))
         })
+    }
+    /// Some of them, for another worker.
+    fn part(&self, range: std::ops::Range<usize>) -> Names {
+        let mut part = Names::default();
+        for (name, kind) in self.iter(range) {
+            part.push(name, kind, 0);
+        }
+        part
     }
 }
 
@@ -168,12 +191,17 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             let target = tree::same_target(&request.sources, request.target, &policy)?;
             let to = operands::target(&target, request.sources.len())?;
             let base = match &to {
-                Where::Into(place) => place.node.path(),
+                Where::Into(place) | Where::Whole(place) => place.node.path(),
+                // A directory that a link leads to.
+                Where::Name { dir, name, slash: true } => {
+                    let (dir, name) = operands::through(dir, name)?;
+                    dir.node.join(name.as_name())
+                }
                 Where::Name { dir, name, .. } => dir.node.join(name.as_name()),
             };
             run.manifest = manifest.map(|file| Manifest::begin(file, base)).transpose()?;
             run.operands(&request.sources, &to);
-            let (Where::Into(place) | Where::Name { dir: place, .. }) = to;
+            let place = to.place();
             run.sync_names(&place.dir, &place.node);
         }
         Some(mut list) => {
@@ -206,12 +234,13 @@ pub(crate) fn resolve(
     to: &Where,
     policy: &CopyPolicy,
     verb: &'static str,
+    links: DestLink,
     tally: &Tally<'_>,
 ) -> Vec<Operand> {
     let mut operands: Vec<Operand> = Vec::new();
     for path in sources {
         let resolved = operands::source(path, policy.follow).and_then(|source| {
-            let operand = operands::pair(path, source, to)?;
+            let operand = operands::pair(path, source, to, links)?;
             if operand.info().kind == Kind::Dir && !policy.recursive {
                 return Err(Error::ours(Code::IsDirectory, verb, path, "it is a directory"));
             }
@@ -271,7 +300,7 @@ impl<'a> Run<'a> {
 
     /// Copies resolved operands. Two that become the same directory are merged one after the other.
     pub(crate) fn operands(&self, sources: &[PathBuf], to: &Where) {
-        let mut rest = resolve(sources, to, self.policy, "copy", &self.tally);
+        let mut rest = resolve(sources, to, self.policy, "copy", DestLink::Through, &self.tally);
         while !rest.is_empty() {
             let mut round: Vec<Operand> = Vec::new();
             let mut next = Vec::new();
@@ -327,9 +356,11 @@ impl<'a> Run<'a> {
         match (&operand.source, &operand.dest) {
             (Source::Whole(src), Dest::Whole(place)) => {
                 self.remember(place.dir.info().map_err(|e| Error::os("stat", place.node.path(), e))?.id());
-                Ok(Some(Task::Open { pair: pair(src, open(place)?, true) }))
+                let src = src.with_ignores(&self.filter)?;
+                Ok(Some(Task::Open { pair: pair(&src, open(place)?, true) }))
             }
             (Source::Whole(src), Dest::Named { dir, name }) => {
+                let src = &src.with_ignores(&self.filter)?;
                 let above = pair(src, open(dir)?, false);
                 let dst = above.dst.enter(self.disk, name.as_name(), self.policy)?;
                 self.remember(dst.info.id());
@@ -415,7 +446,7 @@ impl<'a> Run<'a> {
             }
             Task::Files { pair, names } => {
                 if !stop {
-                    self.files(hands, worker, &pair, &names);
+                    self.batch(hands, &mut worker.hand, &pair, &names, 0..names.items.len());
                 } else {
                     pair.keep_some();
                 }
@@ -521,16 +552,9 @@ impl<'a> Run<'a> {
                 dirs.push(entry.name.to_owned());
                 return true;
             }
-            names.push(entry.name, kind);
-            if names.items.len() >= BATCH_NAMES {
-                if hands.hungry() {
-                    pair.small.fetch_add(1, Ordering::Relaxed);
-                    pair.pending.fetch_add(1, Ordering::Relaxed);
-                    hands.push(Task::Files { pair: pair.clone(), names: std::mem::take(&mut names) });
-                } else {
-                    self.batch(hands, hand, pair, &names);
-                    names.clear();
-                }
+            names.push(entry.name, kind, entry.ino);
+            if names.items.len() >= SORTED_NAMES {
+                self.spread(hands, hand, pair, &mut names);
             }
             true
         });
@@ -547,22 +571,47 @@ impl<'a> Run<'a> {
             operand: None,
             follow,
         }));
-        self.batch(hands, hand, pair, &names);
+        self.spread(hands, hand, pair, &mut names);
     }
 
-    fn files(&self, hands: &Hands<'_, Task>, worker: &mut Worker, pair: &Arc<DirPair>, names: &Names) {
-        self.batch(hands, &mut worker.hand, pair, names);
+    /// Lands what was listed, batch by batch, and hands batches to whoever has nothing to do. Leaves `names` empty.
+    fn spread(&self, hands: &Hands<'_, Task>, hand: &mut Hand, pair: &Arc<DirPair>, names: &mut Names) {
+        names.sort();
+        let step = BATCH_NAMES.max(self.room(pair));
+        let mut start = 0;
+        while start < names.items.len() {
+            let end = (start + step).min(names.items.len());
+            if end < names.items.len() && hands.hungry() {
+                pair.small.fetch_add(1, Ordering::Relaxed);
+                pair.pending.fetch_add(1, Ordering::Relaxed);
+                hands.push(Task::Files { pair: pair.clone(), names: names.part(start..end) });
+            } else {
+                self.batch(hands, hand, pair, names, start..end);
+            }
+            start = end;
+        }
+        names.clear();
+    }
+
+    /// Files that are open at a time while a batch lands in `pair`.
+    fn room(&self, pair: &DirPair) -> usize {
+        // Where names are replaced, or must be durable, one flush serves a whole batch.
+        if pair.dst.is_private() { BATCH_JOBS } else { BATCH_JOBS_DURABLE }
     }
 
     /// Lands small entries of one directory.
-    fn batch(&self, hands: &Hands<'_, Task>, hand: &mut Hand, pair: &Arc<DirPair>, names: &Names) {
+    fn batch(
+        &self,
+        hands: &Hands<'_, Task>,
+        hand: &mut Hand,
+        pair: &Arc<DirPair>,
+        names: &Names,
+        range: std::ops::Range<usize>,
+    ) {
         let follow = self.policy.follow == Follow::Always;
-        let room = match self.policy.durability {
-            Durability::Medium if !pair.dst.is_private() => BATCH_JOBS_DURABLE,
-            _ => BATCH_JOBS,
-        };
-        let mut jobs = Vec::with_capacity(room.min(names.items.len()));
-        for (name, kind) in names.iter() {
+        let room = self.room(pair);
+        let mut jobs = Vec::with_capacity(room.min(range.len()));
+        for (name, kind) in names.iter(range) {
             if self.tally.cancelled() {
                 pair.keep_some();
                 break;
@@ -736,7 +785,7 @@ impl<'a> Run<'a> {
             }
             Verdict::Refuse(code, why) => {
                 return Err(
-                    Error::ours(code, "copy to", dst.node.join(to), why).and(&pair.src.node.join(name))
+                    Error::ours(code, "replace", dst.node.join(to), why).and(&pair.src.node.join(name))
                 );
             }
         }
@@ -855,7 +904,9 @@ impl<'a> Run<'a> {
         }
         let mut second_chance: Vec<(NameBuf, NameBuf, Kind)> = Vec::new();
         for job in jobs.drain(..) {
-            let changed = job.fault.as_ref().is_some_and(|f| f.code == Code::SourceChanged);
+            // By itself a file needs two descriptors, in a batch it may have found none left.
+            let worth_it = |f: &Fault| matches!(f.code, Code::SourceChanged | Code::Limit);
+            let changed = job.fault.as_ref().is_some_and(worth_it);
             let first_name = policy.preserve.links && job.info.nlink > 1;
             if changed && again {
                 if first_name {
@@ -866,7 +917,7 @@ impl<'a> Run<'a> {
             }
             self.told(pair, job, first_name);
         }
-        let follow = policy.follow != Follow::Never;
+        let follow = self.follows(pair);
         for (name, to, kind) in second_chance {
             let (name, to) = (name.as_name(), to.as_name());
             match self.prepare(hands, pair, name, to, kind, follow, way) {
@@ -939,7 +990,7 @@ impl<'a> Run<'a> {
                 self.links.gave_up(&job.info);
             }
             let (name, to) = (job.source.1, job.name);
-            let follow = self.policy.follow != Follow::Never;
+            let follow = self.follows(pair);
             return match self.prepare(hands, pair, name, to, Kind::File, follow, Way::Alone) {
                 Prepared::Job(job) => self.land(hands, hand, pair, &mut vec![job], Way::Alone, false),
                 Prepared::Nothing => {}
@@ -968,7 +1019,12 @@ impl<'a> Run<'a> {
             }
         } else {
             if first_name && !linking {
-                self.links.landed(&job.info, &pair.dst, dst_name);
+                let mut info = job.info;
+                if self.policy.follow != Follow::Never {
+                    // Links that are followed are names too, and nobody counts them.
+                    info.nlink = u64::MAX;
+                }
+                self.links.landed(&info, &pair.dst, dst_name);
             }
             let action = match (&job.body, job.info.kind) {
                 (Body::HardLink(..), _) => Action::HardLinked,
@@ -1049,6 +1105,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether links in `pair`'s source are followed: all of them, or those that are operands.
+    fn follows(&self, pair: &DirPair) -> bool {
+        match self.policy.follow {
+            Follow::Always => true,
+            Follow::Operands => !pair.ours,
+            Follow::Never => false,
+        }
+    }
+
     /// A second name of an inode that another worker may still be landing.
     fn second_waiting(
         &self,
@@ -1064,7 +1129,8 @@ impl<'a> Run<'a> {
             // The first could not be landed: this one is the first now.
             Claim::First => {
                 self.links.gave_up(info);
-                return self.one(hands, worker, pair, name, to, info.kind, false);
+                let follow = self.follows(pair);
+                return self.one(hands, worker, pair, name, to, info.kind, follow);
             }
         };
         match self.second(pair, name, to, info, &landed) {
@@ -1182,6 +1248,9 @@ impl<'a> Run<'a> {
     fn seal(&self, worker: &mut Worker, pair: &Arc<DirPair>) {
         let dst = &pair.dst;
         if dst.is_poisoned() {
+            if let Some(Err(e)) = pair.above.as_ref().map(|above| dst.take_back(self.disk, &above.dst)) {
+                self.tally.fail(e);
+            }
             return;
         }
         let settled = match &pair.above {
@@ -1225,12 +1294,12 @@ impl<'a> Run<'a> {
             return Err(Error::ours(Code::NotDirectory, "read names below", base, "it is not a directory"));
         };
         let place = match operands::target(target, 1)? {
-            Where::Into(place) => place,
+            Where::Into(place) | Where::Whole(place) => place,
             Where::Name { dir, name, .. } => {
                 ensure_dir(&dir.dir, name.as_name(), 0o777)
                     .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
                 match operands::target(target, 1)? {
-                    Where::Into(place) => place,
+                    Where::Into(place) | Where::Whole(place) => place,
                     Where::Name { dir, .. } => {
                         return Err(Error::ours(
                             Code::Io,
@@ -1257,7 +1326,8 @@ impl<'a> Run<'a> {
                     None => break,
                     Some(Err(e)) => self.tally.fail(e),
                     Some(Ok(parts)) => match self.listed(&mut worker, &mut chain, &parts) {
-                        Ok(task) => tasks.push(task),
+                        Ok(Some(task)) => tasks.push(task),
+                        Ok(None) => {}
                         Err(e) => self.tally.fail(e),
                     },
                 }
@@ -1277,11 +1347,17 @@ impl<'a> Run<'a> {
     /// The directory that names of a list are relative to.
     fn base(&self, base: &std::path::Path) -> Result<Source> {
         let dir = fastcopy::dir::Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
-        Ok(Source::Whole(SourceDir::root(dir, Node::root(base))?))
+        Ok(Source::Whole(SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?))
     }
 
     /// Walks `chain` to the directory of one listed name and says what is to be done there.
-    fn listed(&self, worker: &mut Worker, chain: &mut Vec<Arc<DirPair>>, parts: &[NameBuf]) -> Result<Task> {
+    /// Nothing, when the filter leaves it out.
+    fn listed(
+        &self,
+        worker: &mut Worker,
+        chain: &mut Vec<Arc<DirPair>>,
+        parts: &[NameBuf],
+    ) -> Result<Option<Task>> {
         let Some((last, dirs)) = parts.split_last() else {
             return Err(Error::ours(Code::Usage, "read names", "", "an empty name"));
         };
@@ -1296,6 +1372,9 @@ impl<'a> Run<'a> {
         for name in dirs.iter().skip(common) {
             let Some(pair) = chain.last().cloned() else { break };
             let name = name.as_name();
+            if self.leaves_out(&pair.src, name, true) {
+                return Ok(None);
+            }
             let src = pair.src.enter(name, pair.src.node.below(name), false, &self.filter)?;
             let dst = pair.dst.enter(self.disk, name, self.policy)?;
             pair.pending.fetch_add(1, Ordering::Relaxed);
@@ -1307,6 +1386,9 @@ impl<'a> Run<'a> {
         };
         let follow = self.policy.follow == Follow::Always;
         let info = pair.src.stat(last.as_name(), follow)?;
+        if self.leaves_out(&pair.src, last.as_name(), info.kind == Kind::Dir) {
+            return Ok(None);
+        }
         if info.kind == Kind::Dir && !self.policy.recursive {
             return Err(Error::ours(
                 Code::IsDirectory,
@@ -1317,10 +1399,19 @@ impl<'a> Run<'a> {
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let (pair, name, to) = (pair.clone(), last.clone(), last.clone());
-        Ok(match info.kind {
+        Ok(Some(match info.kind {
             Kind::Dir => Task::Dir { pair, name, to, operand: None, follow },
             kind => Task::One { pair, name, to, kind, follow },
-        })
+        }))
+    }
+
+    /// Whether the filter leaves `name` out; it is told.
+    fn leaves_out(&self, src: &SourceDir, name: Name<'_>, is_dir: bool) -> bool {
+        let out = src.excludes(name, is_dir, &self.filter);
+        if out {
+            self.tally.item(Action::Excluded, 0, || (src.node.join(name), PathBuf::new()));
+        }
+        out
     }
 
     /// Leaves the innermost directory of the chain: it is published, and sealed when its tasks are done.

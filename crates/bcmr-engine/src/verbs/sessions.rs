@@ -191,7 +191,8 @@ fn one_session(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Op
     }
     let read = session::decode(&bytes);
     let size = read.as_ref().map_or(0, |s| s.header.source.size);
-    let recorded = read.as_ref().map_or(0, |s| (s.blocks.len() as u64 * session::BLOCK_BYTES).min(size));
+    let recorded =
+        read.as_ref().map_or(0, |s| (s.blocks.len() as u64 * crate::blocks::BLOCK_BYTES).min(size));
     let target = read.and_then(|s| NameBuf::new(&s.header.name));
     let path = path.join(os(target.as_ref().unwrap_or(name).as_name()));
     Ok(Some(Unfinished { what: What::File, path, recorded, size, last: info.mtime, running, removed }))

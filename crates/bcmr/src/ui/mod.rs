@@ -294,7 +294,9 @@ impl<'a> Ui<'a> {
 
     fn last_words(&self, screen: &mut Screen, s: &Summary, took: Duration) {
         let show = self.show;
-        if show.verb == Verb::Check {
+        // Where not everything was compared, nobody knows that there are no differences.
+        let found = s.differences > 0 || (s.failed == 0 && !s.cancelled);
+        if show.verb == Verb::Check && found {
             screen.plain.differences(show, &mut screen.out);
         }
         if show.verb == Verb::Sessions {
