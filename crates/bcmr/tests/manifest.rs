@@ -1,6 +1,11 @@
 //! `copy --manifest` and `check --manifest`, judged by the blake3 crate, and by `b3sum` where it is installed.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, whose failing is their telling")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::type_complexity,
+    clippy::disallowed_methods,
+    reason = "tests, whose failing is their telling"
+)]
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

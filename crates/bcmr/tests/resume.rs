@@ -19,7 +19,13 @@
 //! | S12 | a final name is absent, old or new | `kills_*` (looked at after every kill) |
 //! | S13 | each mode says what it checks | `fast_says_what_it_assumes`, `append_rules` |
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, whose failing is their telling")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::type_complexity,
+    clippy::disallowed_methods,
+    reason = "tests, whose failing is their telling"
+)]
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -173,7 +173,7 @@ fn local(options: &Options, typed: &[&str]) -> Result {
                 println!("\n{}: {}", row.name, row.title);
                 let mut result = measured(row, options, &bcmr)?;
                 result.command = command(typed, row.name);
-                report::print(&result);
+                report::print(&result, record.cores);
                 record.rows.push(result);
             }
         }
