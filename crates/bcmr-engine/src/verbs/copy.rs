@@ -192,6 +192,11 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             let to = operands::target(&target, request.sources.len())?;
             let base = match &to {
                 Where::Into(place) | Where::Whole(place) => place.node.path(),
+                // A directory that a link leads to.
+                Where::Name { dir, name, slash: true } => {
+                    let (dir, name) = operands::through(dir, name)?;
+                    dir.node.join(name.as_name())
+                }
                 Where::Name { dir, name, .. } => dir.node.join(name.as_name()),
             };
             run.manifest = manifest.map(|file| Manifest::begin(file, base)).transpose()?;

@@ -82,7 +82,8 @@ impl Manifest {
     /// Adds a line. An error is the name's alone; what the disk says is kept for the end.
     pub(crate) fn add(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
         let below = dst.strip_prefix(&self.base).ok().filter(|p| !p.as_os_str().is_empty());
-        let below = below.or_else(|| dst.file_name().map(Path::new)).unwrap_or(dst);
+        // One file, whose name was typed, and may be a link's.
+        let below = below.or_else(|| self.base.file_name().map(Path::new)).unwrap_or(dst);
         let Some(line) = line(below.as_os_str().as_bytes(), hash) else {
             let note = "its name is not UTF-8, which a manifest cannot say";
             return Err(Error::ours(Code::Unsupported, "write into the manifest", dst, note));

@@ -201,7 +201,7 @@ fn name_of(typed: Typed<'_>) -> Result<Where> {
 
 /// Where a destination name was typed and is a link, what the link leads to is meant, as with cp: the directory that
 /// holds the link's target is the place to stage and rename in.
-fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, NameBuf)> {
+pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, NameBuf)> {
     let path = at.node.join(first.as_name());
     let mut at = at.clone();
     let mut name = first.clone();
