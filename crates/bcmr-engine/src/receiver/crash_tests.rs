@@ -44,8 +44,10 @@ mod proof {
     const NAME: &[u8] = b"film";
     const CHECKPOINT_BYTES: u64 = 2 * BLOCK_BYTES;
     const SIZE: usize = 9 * BLOCK_BYTES as usize + 100;
-    /// Segments whose work a crash may cost: one being recorded, one being written.
+    /// Segments whose work a power cut may cost: one being recorded, one being written.
     const LOST_SEGMENTS_MAX: u64 = 2;
+    /// The same after a kill: what the killed run was recording may have been only in the cache.
+    const LOST_AFTER_KILL_MAX: u64 = 3;
 
     /// A source in memory, or with a descriptor for what the kernel copies.
     struct Source {
@@ -304,7 +306,7 @@ mod proof {
         clean.trouble(Trouble { lie, ..Trouble::default() });
         copy_one(&clean, scene).map_err(|e| format!("a run without trouble fails: {e}"))?;
         let total = clean.steps();
-        let way = Way { lie, total, samples, chain, claims };
+        let way = Way { lie, total, samples, chain, claims, lost_segments_max: LOST_SEGMENTS_MAX };
         let mut seen = 0;
         for cut in 1..=total + 2 {
             seen += cut_once(scene, &start(), cut, way, &mut rng)
@@ -334,10 +336,11 @@ mod proof {
         /// Further crashes after each.
         chain: u32,
         claims: Claims,
+        lost_segments_max: u64,
     }
 
     fn cut_once(scene: &Scene, model: &Model, cut: u64, way: Way, rng: &mut Rng) -> Proof {
-        let Way { lie, total, samples, chain, claims } = way;
+        let Way { lie, total, samples, chain, claims, lost_segments_max } = way;
         let further = Way { samples: 2, chain: chain.saturating_sub(1), ..way };
         model.trouble(Trouble { cut_at: Some(cut), fail_at: None, lie });
         let done = copy_one(model, scene).is_ok();
@@ -357,7 +360,7 @@ mod proof {
             let claimed = honest(&image, scene, claims)?;
             if claims != Claims::Damaged
                 && !is_new(&image, scene)
-                && claimed + LOST_SEGMENTS_MAX * CHECKPOINT_BYTES < worked
+                && claimed + lost_segments_max * CHECKPOINT_BYTES < worked
             {
                 return Err(format!("{worked} bytes were copied, {claimed} are recorded"));
             }
@@ -370,8 +373,9 @@ mod proof {
             seen += finish(&Model::boot(image), scene, lie, rng)?;
         }
         if chain > 0 {
+            let killed = Way { lost_segments_max: LOST_AFTER_KILL_MAX, ..further };
             let cut = 1 + rng.below(total);
-            seen += cut_once(scene, &model.killed(), cut, further, rng)
+            seen += cut_once(scene, &model.killed(), cut, killed, rng)
                 .map_err(|e| format!("killed, then at step {cut}: {e}"))?;
         }
         Ok(seen + finish(&model.killed(), scene, lie, rng)?)
@@ -459,7 +463,14 @@ mod proof {
                 // Never mind what was not on the medium: the next run goes on from what is cached.
                 let next = model.killed();
                 let cut = 1 + rng.below(total);
-                let way = Way { lie: None, total, samples: 1, chain: 0, claims: Claims::GivenUp };
+                let way = Way {
+                    lie: None,
+                    total,
+                    samples: 1,
+                    chain: 0,
+                    claims: Claims::GivenUp,
+                    lost_segments_max: LOST_AFTER_KILL_MAX,
+                };
                 seen += cut_once(scene, &next, cut, way, &mut rng)
                     .map_err(|e| told(format!("then cut at step {cut}: {e}")))?;
                 seen += finish(&model.killed(), scene, None, &mut rng).map_err(told)?;

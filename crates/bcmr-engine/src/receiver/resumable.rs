@@ -170,6 +170,10 @@ pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, name: Name<'_>) -> Result<(
             disk.sync_dir(dir).map_err(dest("sync"))?;
             abandon(disk, dir, part.as_name(), session_name.as_name())
         }
+        // Something foreign under its name is left alone; not being able to look is no absence.
+        Err(e) if !matches!(Code::of(&e), Code::Link | Code::InTheWay | Code::Denied) => {
+            Err(dest("open session of")(e))
+        }
         _ => Ok(()),
     }
 }
