@@ -119,6 +119,12 @@ fn paired(ours: &ToolRecord, other: &ToolRecord, value: fn(&Sample) -> f64) -> f
     median(ours.samples.iter().zip(&other.samples).map(|(a, b)| value(a) / value(b)))
 }
 
+/// What is measured, with `+` when the work tree has changes.
+pub fn commit() -> Result<String> {
+    let changed = !sh::output("git", &["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    Ok(sh::output("git", &["rev-parse", "--short=12", "HEAD"])? + if changed { "+" } else { "" })
+}
+
 impl RowRecord {
     pub fn new(
         row: &Row,
@@ -126,14 +132,11 @@ impl RowRecord {
         source_allocated_bytes: u64,
         tools: Vec<ToolRecord>,
     ) -> Result<RowRecord> {
-        let changed = !sh::output("git", &["status", "--porcelain", "--untracked-files=no"])?.is_empty();
-        let commit =
-            sh::output("git", &["rev-parse", "--short=12", "HEAD"])? + if changed { "+" } else { "" };
         let mut made = RowRecord {
             name: row.name.to_owned(),
             title: row.title.to_owned(),
             cold: row.cache == Cache::Cold,
-            commit,
+            commit: commit()?,
             command: String::new(),
             data,
             source_allocated_bytes,
