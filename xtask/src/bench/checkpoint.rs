@@ -11,7 +11,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 const BLOCK_BYTES: u64 = 4 * MIB;
@@ -31,7 +31,9 @@ pub struct Checkpoints {
     pub killed: Vec<Killed>,
     pub resumed: Vec<Resumed>,
     /// Bytes written to stage and session by one whole `-C` copy.
-    pub overhead: Written,
+    pub overhead: Option<Written>,
+    /// What was not measured, and why.
+    pub left_out: Vec<String>,
 }
 
 /// Lines that took turns; the first is what the others are compared with.
@@ -81,7 +83,7 @@ pub struct Written {
     pub session_bytes: u64,
 }
 
-/// What went before each figure: where it is done, and by what.
+/// Where it is done, by what, and how often.
 struct Bench<'a> {
     options: &'a Options,
     copies: Copies,
@@ -108,27 +110,49 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
         machine,
         commit: report::commit()?,
         command: super::command("checkpoint", typed),
-        tables: vec![bench.table(intervals(large), &large_src)?],
+        tables: Vec::new(),
         killed: Vec::new(),
         resumed: Vec::new(),
-        overhead: Written::default(),
+        overhead: None,
+        left_out: Vec::new(),
     };
-    if installed("b3sum").is_some() {
-        record.tables.push(bench.table(verify(large), &large_src)?);
-    } else {
-        println!("verify: NOT MEASURED: `cargo install b3sum --root target/tools` first");
-    }
     let small = Set::Even { dirs: 21, files_per_dir: 100, bytes: 4096 };
     let (tree, _) = small.make(&options.dir)?;
-    record.tables.push(bench.table(sync(), &tree)?);
-    record.overhead = bench.overhead(&large_src, large)?;
-    for _ in 0..bench.rounds {
-        record.killed.push(bench.killed(&large_src, large)?);
-    }
-    let sizes: &[u64] = if options.quick { &[128, 256, 512] } else { &[256, 1024, 4096] };
-    for &mib in sizes {
-        let (src, _) = Set::One { bytes: mib * MIB }.make(&options.dir)?;
-        record.resumed.extend(bench.resumed(&src, mib * MIB)?);
+    let sizes: [u64; 3] = if options.quick { [128, 256, 512] } else { [256, 1024, 4096] };
+    let going_on = sizes.map(|mib| (format!("going on with {mib} MiB"), Part::Resumed(mib * MIB)));
+    let [small_file, middle_file, large_file] = going_on;
+    let parts = [
+        ("sync".to_owned(), Part::Table(sync(), &tree)),
+        ("verify".to_owned(), Part::Table(verify(large), &large_src)),
+        ("killed".to_owned(), Part::Killed),
+        small_file,
+        middle_file,
+        ("intervals".to_owned(), Part::Table(intervals(large), &large_src)),
+        large_file,
+    ];
+    let begun = Instant::now();
+    for (name, part) in parts {
+        if options.minutes.is_some_and(|most| begun.elapsed().as_secs_f64() > most * 60.0) {
+            record.left_out.push(format!("{name}: the time was over"));
+            continue;
+        }
+        match part {
+            Part::Table(table, _) if table.name == "verify" && installed("b3sum").is_none() => {
+                record.left_out.push(format!("{name}: `cargo install b3sum --root target/tools` first"));
+            }
+            Part::Table(table, src) => record.tables.push(bench.table(table, src)?),
+            Part::Killed => {
+                record.overhead = Some(bench.overhead(&large_src, large)?);
+                for _ in 0..bench.rounds {
+                    record.killed.push(bench.killed(&large_src, large)?);
+                }
+            }
+            Part::Resumed(bytes) => {
+                let (src, _) = Set::One { bytes }.make(&options.dir)?;
+                record.resumed.extend(bench.resumed(&src, bytes)?);
+            }
+        }
+        println!("({name} done after {:.0} s)", begun.elapsed().as_secs_f64());
     }
     bench.copies.clear()?;
     fs::create_dir_all(&options.out)?;
@@ -139,6 +163,13 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
         fs::write(docs.join("benchmarks-checkpoint.md"), papers::document(&record, "checkpoint")?)?;
     }
     Ok(())
+}
+
+/// What is measured one after the other, the dearest last.
+enum Part<'a> {
+    Table(Table, &'a Path),
+    Killed,
+    Resumed(u64),
 }
 
 fn line(line: &str, most: Option<f64>, seed: Option<f64>) -> Line {

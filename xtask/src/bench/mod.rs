@@ -31,6 +31,7 @@ cargo xtask bench report DIR       writes DIR/benchmarks.md again from the JSON 
   --only NAME   only this row; may be given again
   --rounds N    rounds per row (guests such as rsync take part in the first three)
   --gib N       checkpoint: size of the large file (1)
+  --minutes N   checkpoint: begin nothing more after so long, and say what was left out
   --quick       a tenth of the data and three rounds: to see that it runs, not for any record
   --bcmr PATH   the binary under measurement, instead of building one
   --no-strace   do not count system calls
@@ -45,6 +46,7 @@ pub struct Options {
     rounds: Option<usize>,
     quick: bool,
     gib: u64,
+    minutes: Option<f64>,
     bcmr: Option<PathBuf>,
     strace: bool,
     out: PathBuf,
@@ -109,6 +111,7 @@ fn parse(args: &[&str]) -> Result<Options> {
         rounds: None,
         quick: false,
         gib: 1,
+        minutes: None,
         bcmr: None,
         strace: true,
         out: root.join("target/bench-results"),
@@ -128,6 +131,7 @@ fn parse(args: &[&str]) -> Result<Options> {
             "--only" => options.only.push(value()?.to_owned()),
             "--rounds" => options.rounds = Some(value()?.parse()?),
             "--gib" => options.gib = value()?.parse()?,
+            "--minutes" => options.minutes = Some(value()?.parse()?),
             "--quick" => options.quick = true,
             "--bcmr" => options.bcmr = Some(std::fs::canonicalize(value()?)?),
             "--no-strace" => options.strace = false,
@@ -209,7 +213,9 @@ fn command(what: &str, typed: &[&str]) -> String {
     while let Some(word) = rest.next() {
         match *word {
             "--tmpfs" | "--quick" => words.push(word),
-            "--rounds" | "--on" | "--gib" => words.extend([word, rest.next().copied().unwrap_or_default()]),
+            "--rounds" | "--on" | "--gib" | "--minutes" => {
+                words.extend([word, rest.next().copied().unwrap_or_default()])
+            }
             _ => {}
         }
     }
