@@ -13,7 +13,8 @@
 //! | S4 | `bad_input.rs`: `a_file_rewritten_while_...` and those after it |
 //! | S11, S12 | `bad_input.rs`: `a_killed_copy_...`, `..._fills_up_...`; a reader's view: here |
 
-#![allow(clippy::disallowed_methods)] // tests look at the file system the ordinary way
+// Tests look at the file system the ordinary way, and helpers of tests fail like tests.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
