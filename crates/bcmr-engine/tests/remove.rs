@@ -714,11 +714,9 @@ struct Adder<'t> {
 impl Front for Adder<'_> {
     fn event(&self, event: Event) {
         match event {
-            Event::Item { dst, .. } if dst.ends_with("s") => {
-                if self.times.load(Ordering::Relaxed) > 0 {
-                    self.times.fetch_sub(1, Ordering::Relaxed);
-                    tree(self.at, "a/late a/s/ a/s/late");
-                }
+            Event::Item { dst, .. } if dst.ends_with("s") && self.times.load(Ordering::Relaxed) > 0 => {
+                self.times.fetch_sub(1, Ordering::Relaxed);
+                tree(self.at, "a/late a/s/ a/s/late");
             }
             Event::Failed(error) => {
                 assert_eq!((error.code, error.path.as_path()), (Code::InTheWay, self.at.join("a").as_path()));
