@@ -704,6 +704,46 @@ fn a_directory_exchanged_for_a_link_again_and_again_never_leads_outside() {
     assert!(exchanges > 100, "the attacker was hardly there: {exchanges}");
 }
 
+/// Somebody who puts something into `a` as soon as `a/s`, the last thing in it, is gone.
+struct Adder<'t> {
+    at: &'t Path,
+    times: AtomicU32,
+    errors: AtomicU32,
+}
+
+impl Front for Adder<'_> {
+    fn event(&self, event: Event) {
+        match event {
+            Event::Item { dst, .. } if dst.ends_with("s") && self.times.load(Ordering::Relaxed) > 0 => {
+                self.times.fetch_sub(1, Ordering::Relaxed);
+                tree(self.at, "a/late a/s/ a/s/late");
+            }
+            Event::Failed(error) => {
+                assert_eq!((error.code, error.path.as_path()), (Code::InTheWay, self.at.join("a").as_path()));
+                self.errors.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+    fn ask(&self, _: Question) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_directory_that_was_filled_again_is_listed_again_but_not_for_ever() {
+    for (times, errors, left) in [(1, 0, ""), (5, 0, ""), (u32::MAX, 1, "a/ a/late a/s/ a/s/late")] {
+        let t = scratch();
+        tree(t.path(), "a/ a/s/ a/s/f");
+        let front = Adder { at: t.path(), times: AtomicU32::new(times), errors: AtomicU32::new(0) };
+        let (progress, cancel) = (Progress::default(), Cancel::new());
+        let watch = Watch { front: &front, progress: &progress, cancel: &cancel, items: true };
+        let summary = bcmr_engine::remove(request("r", &[&t.path().join("a")]), watch).unwrap();
+        assert_eq!((front.errors.into_inner(), summary.failed), (errors, u64::from(errors)));
+        assert_eq!(names(t.path()), left);
+    }
+}
+
 #[test]
 fn what_others_add_meanwhile_goes_too_or_is_told() {
     let t = scratch();
