@@ -131,22 +131,18 @@ pub fn warning(e: &Error) -> String {
 }
 
 fn told(e: &Error) -> String {
-    let mut line = String::new();
-    if e.path.as_os_str().is_empty() {
-        line.push_str(&format!("cannot {}", text(e.op)));
-    } else {
-        line.push_str(&format!("cannot {} {}", text(e.op), quoted(&e.path)));
-    }
-    if let Some(other) = &e.other {
-        let between = match e.op {
-            "compare" | "exchange" => "with",
-            _ => "to",
-        };
-        line.push_str(&format!(" {between} {}", quoted(other)));
-    }
-    line.push_str(": ");
-    line.push_str(&text(&reason(e)));
-    line
+    let op = text(e.op);
+    let what = match (e.path.as_os_str().is_empty(), &e.other, op.strip_suffix(" to")) {
+        (true, ..) => op,
+        (false, None, _) => format!("{op} {}", quoted(&e.path)),
+        // What is done to a destination names it as its path, and the source as the other.
+        (false, Some(from), Some(verb)) => format!("{verb} {} to {}", quoted(from), quoted(&e.path)),
+        (false, Some(to), None) => format!("{op} {} to {}", quoted(&e.path), quoted(to)),
+    };
+    // A reason of several lines (a pattern with its fault marked below) is told in one.
+    let why = reason(e);
+    let why: Vec<&str> = why.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect();
+    format!("cannot {what}: {}", text(&why.join(" ")))
 }
 
 /// Why, in the system's words but without the number Rust puts behind them.
@@ -175,11 +171,13 @@ pub fn hint(verb: Verb, e: &Error) -> Option<&'static str> {
     let hint = match (verb, e.code) {
         (Verb::Remove, Code::IsDirectory) => "use -r to remove it with what is in it, or -d if it is empty",
         (_, Code::IsDirectory) => "use -r to copy it with what is in it",
-        (Verb::Move, Code::InTheWay) => "use --merge to move into directories that are already there",
+        (Verb::Move, Code::InTheWay) if is_not_empty(e) => {
+            "use --merge to move into directories that are already there"
+        }
         (Verb::Copy | Verb::Move, Code::NoSpace) => {
             "what was copied is whole and what was not has not appeared; make room and run the same command again"
         }
-        (Verb::Copy, Code::Special) if e.op == "replace" => "use --inplace to write into it",
+        (Verb::Copy, Code::Special) if e.op.ends_with(" to") => "use --inplace to write into it",
         (Verb::Copy, Code::Special) => "use --archive to copy special files as what they are",
         (_, Code::SourceChanged) => {
             "it did not appear at the destination; copy it again when nobody writes to it"
@@ -195,6 +193,10 @@ pub fn hint(verb: Verb, e: &Error) -> Option<&'static str> {
         _ => return None,
     };
     Some(hint)
+}
+
+fn is_not_empty(e: &Error) -> bool {
+    e.source.as_ref().is_some_and(|source| source.kind() == io::ErrorKind::DirectoryNotEmpty)
 }
 
 /// Arguments that make no sense together.
@@ -227,7 +229,6 @@ pub fn output_error(e: &io::Error) -> String {
 
 // ---- items ----
 
-/// One line for `-v` and `-n`.
 /// A file that goes on where a run stopped, or could not.
 pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -> String {
     let mut line = match (bytes, restarted) {
@@ -241,6 +242,7 @@ pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -
     line
 }
 
+/// One line for `-v` and `-n`.
 pub fn item(dry_run: bool, action: Action, src: &Path, dst: &Path) -> String {
     let would = if dry_run { "would " } else { "" };
     let named = if dst.as_os_str().is_empty() { src } else { dst };
@@ -327,20 +329,23 @@ pub fn stopped(verb: Verb, again: Again, s: &Summary, took: Duration) -> String 
 }
 
 /// The last line of `check`.
-pub fn differences(add: (u64, u64), extra: (u64, u64), differ: u64) -> String {
-    if (add.0, extra.0, differ) == (0, 0, 0) {
-        return "no differences".to_owned();
-    }
+pub fn differences(add: (u64, u64), extra: (u64, u64), differ: u64, failed: u64) -> String {
     let side = |(files, bytes): (u64, u64), what: &str| format!("{files} {what} ({})", size(bytes));
     let mut parts = Vec::new();
-    if add.0 > 0 {
+    if add != (0, 0) {
         parts.push(side(add, "to add"));
     }
     if differ > 0 {
         parts.push(format!("{differ} to replace"));
     }
-    if extra.0 > 0 {
+    if extra != (0, 0) {
         parts.push(side(extra, "only at the destination"));
+    }
+    if parts.is_empty() {
+        parts.push("no differences".to_owned());
+    }
+    if failed > 0 {
+        parts.push(format!("{failed} not compared"));
     }
     parts.join(", ")
 }
@@ -466,6 +471,10 @@ mod tests {
                 "bcmr: cannot rename 'a' to 'b': Invalid cross-device link",
             ),
             (
+                Error::ours(Code::Refused, "copy to", "b", "they are the same file").and(Path::new("a")),
+                "bcmr: cannot copy 'a' to 'b': they are the same file",
+            ),
+            (
                 Error::ours(Code::Refused, "remove", "/", "it is the root directory"),
                 "bcmr: cannot remove '/': it is the root directory",
             ),
@@ -491,7 +500,7 @@ mod tests {
         assert!(hint(Verb::Copy, &e(Code::IsDirectory, "copy")).is_some_and(|h| h.contains("-r")));
         assert!(hint(Verb::Remove, &e(Code::IsDirectory, "remove")).is_some_and(|h| h.contains("-d")));
         assert!(hint(Verb::Copy, &e(Code::Special, "copy")).is_some_and(|h| h.contains("--archive")));
-        assert!(hint(Verb::Copy, &e(Code::Special, "replace")).is_some_and(|h| h.contains("--inplace")));
+        assert!(hint(Verb::Copy, &e(Code::Special, "copy to")).is_some_and(|h| h.contains("--inplace")));
         assert_eq!(hint(Verb::Copy, &e(Code::Denied, "open")), None);
     }
 
@@ -543,10 +552,10 @@ mod tests {
         let stop = stopped(Verb::Copy, Again::WithUpdate, &s, took);
         assert!(stop.starts_with("bcmr: stopped; copied 1 file, "), "{stop}");
         assert!(stop.contains("\nhint: run the same command with -u"), "{stop}");
-        assert_eq!(differences((0, 0), (0, 0), 0), "no differences");
+        assert_eq!(differences((0, 0), (0, 0), 0, 0), "no differences");
         assert_eq!(
-            differences((2, 10), (1, 0), 4),
-            "2 to add (10 B), 4 to replace, 1 only at the destination (0 B)"
+            differences((2, 10), (1, 0), 4, 1),
+            "2 to add (10 B), 4 to replace, 1 only at the destination (0 B), 1 not compared"
         );
     }
 

@@ -3,6 +3,7 @@
 use crate::args::CheckArgs;
 use crate::resolve::{self, Env, Verb};
 use crate::ui::{self, Start};
+use bcmr_engine::event::{Cancel, Progress};
 
 /// Runs it.
 pub fn run(args: &CheckArgs, env: &Env) -> u8 {
@@ -13,5 +14,7 @@ pub fn run(args: &CheckArgs, env: &Env) -> u8 {
     let sources = request.sources.clone();
     let destination = request.target.path().clone();
     let start = Start { sources: &sources, destination: Some(&destination), jobs: request.policy.jobs };
-    ui::run(&show, &start, |watch| bcmr_engine::check(request, watch))
+    let policy = request.policy.clone();
+    let measure = |p: &Progress, stop: &Cancel| bcmr_engine::measure(&sources, &policy, p, stop);
+    ui::run(&show, &start, Some(&measure), |watch| bcmr_engine::check(request, watch))
 }

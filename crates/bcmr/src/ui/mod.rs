@@ -1,7 +1,8 @@
 //! Shows a run to whoever watches it, and brings their answers and signals to the engine.
 //!
-//! One thread beside the engine's: it looks for signals and draws progress, and sleeps otherwise. Everything shown
-//! goes through one [`Screen`] behind one lock. Must not know what verbs do.
+//! One thread beside the engine's: it looks for signals and draws progress, and sleeps otherwise. The first time there
+//! is something to draw it has the work measured, on a third. Everything shown goes through one [`Screen`] behind one
+//! lock. Must not know what verbs do.
 
 mod inline;
 mod json;
@@ -38,8 +39,11 @@ pub struct Start<'a> {
     pub jobs: usize,
 }
 
+/// Counts what there is to do. Called at most once, on a thread of its own, and only when somebody looks.
+pub type Measure<'a> = &'a (dyn Fn(&Progress, &Cancel) + Sync);
+
 /// Runs `verb`, shows it, and returns the exit code.
-pub fn run<F>(show: &Show, start: &Start<'_>, verb: F) -> u8
+pub fn run<F>(show: &Show, start: &Start<'_>, measure: Option<Measure<'_>>, verb: F) -> u8
 where
     F: FnOnce(Watch<'_>) -> Result<Summary, Error>,
 {
@@ -51,8 +55,17 @@ where
     let watch = Watch { front: &ui, progress: &ui.progress, cancel: &ui.cancel, items: show.items };
     let ended = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("ui".into()).stack_size(STACK_BYTES);
-        let drawing = thread.spawn_scoped(scope, || ui.draw_until(&ended));
+        let (ui, ended) = (&ui, &ended);
+        let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        let start_measuring = move || {
+            if let Some(measure) = measure {
+                // Where there is no thread for it there are no totals to show, and that is all.
+                thread("measure").spawn_scoped(scope, || measure(&ui.progress, &ui.looked_away)).ok();
+            }
+        };
+        let drawing = thread("ui")
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, move || ui.draw_until(ended, start_measuring));
         if drawing.is_ok() {
             // Without the thread nobody would look for signals, so they keep their default and kill. With it, a
             // handler that cannot be set leaves the same for its signal.
@@ -60,6 +73,7 @@ where
         }
         let result = verb(watch);
         ended.store(true, Ordering::Release);
+        ui.looked_away.set();
         if let Ok(drawing) = drawing {
             drawing.thread().unpark();
         }
@@ -73,8 +87,12 @@ struct Ui<'a> {
     began: Instant,
     progress: Progress,
     cancel: Cancel,
+    /// Nobody needs totals any more.
+    looked_away: Cancel,
     signals: Signals,
     answers: Mutex<Answers>,
+    /// A stop took the place of an answer, so that what was asked about is not done, and not kept by choice either.
+    unanswered: AtomicBool,
     screen: Mutex<Screen>,
 }
 
@@ -119,6 +137,7 @@ impl Front for Ui<'_> {
         // Whoever holds the answers asks; the others wait their turn, and events go on in the meantime.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if self.cancel.is_set() {
+            self.unanswered.store(true, Ordering::Relaxed);
             return false;
         }
         {
@@ -129,7 +148,14 @@ impl Front for Ui<'_> {
             screen.asking = true;
         }
         let yes = answers.next(&self.cancel);
-        self.screen().asking = false;
+        let screen = &mut *self.screen();
+        screen.asking = false;
+        if self.cancel.is_set() {
+            self.unanswered.store(true, Ordering::Relaxed);
+        } else if !(self.show.echoes && answers.was_line()) {
+            // Nobody's Enter has ended the line.
+            screen.err.raw("\n");
+        }
         yes
     }
 }
@@ -141,8 +167,10 @@ impl<'a> Ui<'a> {
             began: Instant::now(),
             progress: Progress::default(),
             cancel: Cancel::new(),
+            looked_away: Cancel::new(),
             signals: Signals::default(),
             answers: Mutex::default(),
+            unanswered: AtomicBool::new(false),
             screen: Mutex::new(Screen {
                 out: Sink::stdout(show.eager),
                 err: Sink::stderr(),
@@ -160,7 +188,7 @@ impl<'a> Ui<'a> {
     }
 
     /// The second thread.
-    fn draw_until(&self, ended: &AtomicBool) {
+    fn draw_until(&self, ended: &AtomicBool, start_measuring: impl FnOnce()) {
         let every = match self.show.meter {
             Meter::Off => None,
             Meter::Inline => Some(inline::DRAWN_EVERY),
@@ -169,20 +197,28 @@ impl<'a> Ui<'a> {
         };
         let mut due = inline::SHOWN_AFTER;
         let mut stopping = false;
+        let mut start_measuring = Some(start_measuring);
         while !ended.load(Ordering::Acquire) {
             std::thread::park_timeout(LOOK_EVERY);
             if !stopping && self.signals.stop().is_some() {
                 stopping = true;
                 self.stop();
             }
-            if self.signals.status() {
-                self.tell_status();
+            if ended.load(Ordering::Acquire) {
+                return;
             }
             let now = self.began.elapsed();
-            if let Some(every) = every
-                && now >= due
-                && !ended.load(Ordering::Acquire)
+            let status = self.signals.status();
+            let drawn = every.filter(|_| now >= due);
+            if (status || drawn.is_some())
+                && let Some(start) = start_measuring.take()
             {
+                start();
+            }
+            if status {
+                self.tell_status();
+            }
+            if let Some(every) = drawn {
                 due = now + every;
                 self.draw(now);
             }
@@ -192,6 +228,7 @@ impl<'a> Ui<'a> {
     fn stop(&self) {
         // First the flag, then the words: the screen may be held by somebody who waits for a slow reader.
         self.cancel.set();
+        self.looked_away.set();
         match self.screen.try_lock() {
             Ok(mut screen) => {
                 screen.clear();
@@ -241,7 +278,8 @@ impl<'a> Ui<'a> {
         let screen = &mut *self.screen();
         screen.clear();
         let (summary, mut exit) = match result {
-            Ok(summary) => {
+            Ok(mut summary) => {
+                summary.cancelled |= self.unanswered.load(Ordering::Relaxed);
                 let exit = say::exit_code(show.verb, &summary, self.signals.stop());
                 if !show.json {
                     self.last_words(screen, &summary, took);
@@ -272,7 +310,7 @@ impl<'a> Ui<'a> {
     fn last_words(&self, screen: &mut Screen, s: &Summary, took: Duration) {
         let show = self.show;
         if show.verb == Verb::Check {
-            screen.plain.differences(show, &mut screen.out);
+            screen.plain.differences(show, s.failed, &mut screen.out);
         }
         if show.quiet {
             return;
@@ -314,6 +352,7 @@ mod tests {
             meter: Meter::Off,
             color: false,
             eager: false,
+            echoes: false,
             watched: false,
             again: Again::Same,
             ignored_signals: 0,
@@ -324,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_signal_reaches_the_engine_and_the_exit_code() {
-        let exit = run(&show(Verb::Copy), &NOTHING, |watch| {
+        let exit = run(&show(Verb::Copy), &NOTHING, None, |watch| {
             signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
             let until = Instant::now() + Duration::from_secs(10);
             while !watch.cancel.is_set() && Instant::now() < until {
@@ -341,7 +380,7 @@ mod tests {
     fn the_second_thread_does_not_delay_the_end() {
         let began = Instant::now();
         for _ in 0..20 {
-            assert_eq!(run(&show(Verb::Check), &NOTHING, |_| Ok(Summary::default())), 0);
+            assert_eq!(run(&show(Verb::Check), &NOTHING, None, |_| Ok(Summary::default())), 0);
         }
         // If each run waited for its thread's next look, it would be 20 times that long.
         assert!(began.elapsed() < LOOK_EVERY * 10, "{:?}", began.elapsed());

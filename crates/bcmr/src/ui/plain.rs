@@ -94,10 +94,10 @@ impl Plain {
     }
 
     /// The rest of what `check` found, and the totals. They are of what was compared before a stop, if it was stopped.
-    pub fn differences(&mut self, show: &Show, out: &mut Sink) {
+    pub fn differences(&mut self, show: &Show, failed: u64, out: &mut Sink) {
         if !show.quiet {
             self.fold(show, out);
-            out.line(&say::differences(self.add, self.extra, self.differ));
+            out.line(&say::differences(self.add, self.extra, self.differ, failed));
         }
     }
 }
