@@ -3,6 +3,7 @@
 //! One target directory and the dev profile throughout. A step that could not run is named as such at the end and
 //! never counts as passed.
 
+use crate::crash;
 use crate::sh::{self, Result};
 use crate::tidy;
 use std::process::{Command, Stdio};
@@ -22,13 +23,14 @@ enum Done {
 
 type Step = (&'static str, fn() -> Done);
 
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     ("tidy", || done(tidy::run())),
     ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
     ("doc", doc),
     ("deny", deny),
     ("test", || cargo(&["test", "--workspace", "--locked"])),
+    ("crash", power_cuts),
 ];
 
 /// Runs the named steps, or all of them. Every step runs even after one has failed: one look shows everything.
@@ -81,6 +83,14 @@ fn doc() -> Done {
     let mut command = sh::cargo();
     command.args(["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
     done(sh::run(command.env("RUSTDOCFLAGS", "-D warnings")))
+}
+
+/// Power cuts for a minute, after the proof that what is faulty would be found.
+fn power_cuts() -> Done {
+    if let Some(why) = crash::missing(&crash::FS) {
+        return Done::PassedBut(format!("POWER CUTS WERE NOT TRIED: {why}"));
+    }
+    done(crash::run(&["--prove-judge"]).and_then(|()| crash::run(&["--minutes", "1"])))
 }
 
 /// Licences, bans and sources always; advisories where the database can be fetched, which is not everywhere.

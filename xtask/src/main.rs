@@ -4,17 +4,20 @@
 
 mod bench;
 mod ci;
+mod crash;
 mod man;
 mod sh;
 mod tidy;
 mod torture;
 
 const USAGE: &str = "\
-cargo xtask ci [STEP...]          fmt tidy clippy doc deny test; all of them when none is named
+cargo xtask ci [STEP...]          fmt tidy clippy doc deny test crash; all of them when none is named
 cargo xtask tidy                  the walls between the crates, and what every file must have
 cargo xtask bench local [OPTION]  local copy and remove against cp, rm, rsync (--help)
+cargo xtask bench checkpoint [OPTION] verifying, checkpoints and going on after a kill
 cargo xtask bench memory [OPTION] peak memory at a million files
 cargo xtask torture [NAME...]     the fault judges: inject race perm space kill tree (--help)
+cargo xtask crash [OPTION]        power cuts on ext4, xfs and btrfs, every state judged (--help)
 cargo xtask man DIR               man pages, from the argument definitions";
 
 fn main() {
@@ -25,6 +28,7 @@ fn main() {
         Some((&"tidy", _)) => tidy::run(),
         Some((&"bench", rest)) => bench::run(rest),
         Some((&"torture", rest)) => torture::run(rest),
+        Some((&"crash", rest)) => crash::run(rest),
         Some((&"man", rest)) => man::run(rest),
         // Not for people: the measured child of `bench`.
         Some((&bench::measure::HELPER, rest)) => bench::measure::helper(rest),

@@ -1,7 +1,112 @@
 //! `cargo xtask torture`: faults from outside, judged by programs that know nothing of how we copy.
+//!
+//! The judges lie in `xtask/torture`, in Python and C, so that nothing of ours can make them wrong in our favour.
 
-use crate::sh::Result;
+use crate::bench::release_dir;
+use crate::sh::{self, Result};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
-pub fn run(_args: &[&str]) -> Result {
-    Err("no judge yet".into())
+const JUDGES: [(&str, &str); 6] = [
+    ("inject", "every fault at every file-system call: torn names, lost data, exit codes that lie, litter"),
+    ("race", "a name exchanged for a hostile link or FIFO before every call: escapes and hangs"),
+    ("perm", "is anything open to others, or setuid for the wrong owner, at any call"),
+    ("space", "no room, no inodes, no quota, at every size"),
+    ("kill", "kill -9 at random moments, and the same command again"),
+    ("tree", "every attribute of nasty trees, on and between file systems"),
+];
+
+/// Says that a judge could not run; it did not pass.
+const NOT_RUN: i32 = 77;
+
+pub fn run(args: &[&str]) -> Result {
+    let mut wanted = Vec::new();
+    let mut passed_on: Vec<String> = Vec::new();
+    let mut bcmr = None;
+    let mut rest = args.iter().copied();
+    while let Some(arg) = rest.next() {
+        match arg {
+            "--help" | "-h" => {
+                usage();
+                return Ok(());
+            }
+            "--bcmr" => bcmr = Some(std::fs::canonicalize(rest.next().ok_or("--bcmr needs a path")?)?),
+            // The judges' own options, each with its value.
+            "--quick" => passed_on.push(arg.to_owned()),
+            option if option.starts_with("--") => {
+                passed_on.push(format!("{option}={}", rest.next().ok_or(format!("{option} needs a value"))?));
+            }
+            name if JUDGES.iter().any(|judge| judge.0 == name) => wanted.push(name),
+            name => return Err(format!("no judge {name:?}; cargo xtask torture --help").into()),
+        }
+    }
+    let tools = build()?;
+    let bcmr = match bcmr {
+        Some(path) => path,
+        None => {
+            sh::run(sh::cargo().args(["build", "--release", "--locked", "-p", "bcmr"]))?;
+            release_dir().join("bcmr")
+        }
+    };
+    let mut summary = Vec::new();
+    for (name, _) in JUDGES.iter().filter(|judge| wanted.is_empty() || wanted.contains(&judge.0)) {
+        println!("\n=== {name}");
+        let begun = Instant::now();
+        let code = judge(name, &tools, &bcmr, &passed_on)?;
+        let word = match code {
+            Some(0) => "nothing found".to_owned(),
+            Some(NOT_RUN) => "NOT RUN".to_owned(),
+            Some(1) => "VIOLATIONS, see above".to_owned(),
+            code => format!("BROKEN JUDGE, exit {code:?}"),
+        };
+        summary.push((name, code, format!("{name:8} {:>7.1} s  {word}", begun.elapsed().as_secs_f64())));
+    }
+    println!("\n=== summary");
+    for (_, _, line) in &summary {
+        println!("{line}");
+    }
+    let bad = summary.iter().filter(|(_, code, _)| !matches!(code, Some(0 | NOT_RUN))).count();
+    if bad > 0 { Err(format!("{bad} of {} judges found something", summary.len()).into()) } else { Ok(()) }
+}
+
+fn usage() {
+    println!(
+        "cargo xtask torture [JUDGE...] [--quick] [--bcmr PATH] [--tool NAME] [--show N] [OPTION VALUE]...\n"
+    );
+    for (name, about) in JUDGES {
+        println!("  {name:8} {about}");
+    }
+    println!(
+        "\nAll judges without a name. --quick takes a sample. --tool cp (or mv, rm, rsync) judges the judge: it must\n\
+         find what is known of them. Other options go to the judge as they are: --scenario, --how, --runs, --trees,\n\
+         --seed, --spin SECONDS (an attacker in a loop). Needs root, ptrace and x86-64, and says so where it has not."
+    );
+}
+
+fn judge(name: &str, tools: &Path, bcmr: &Path, more: &[String]) -> Result<Option<i32>> {
+    let status = Command::new("python3")
+        .arg(sh::root().join("xtask/torture").join(format!("{name}.py")))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg("--tools")
+        .arg(tools)
+        .arg("--bcmr")
+        .arg(bcmr)
+        .args(more)
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|e| format!("python3: {e}"))?;
+    Ok(status.code())
+}
+
+/// Compiles the two C programs into the target directory.
+fn build() -> Result<PathBuf> {
+    let out = sh::root().join("target/torture");
+    std::fs::create_dir_all(&out)?;
+    for name in ["ptfault", "xchg"] {
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-Wall", "-Wextra", "-o"]).arg(out.join(name));
+        sh::run(cc.arg(sh::root().join("xtask/torture").join(format!("{name}.c"))))?;
+    }
+    Ok(out)
 }

@@ -10,11 +10,14 @@ use blake3::hazmat::{HasherExt, Mode, left_subtree_len, merge_subtrees_non_root,
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+/// What the session format says a block is.
+pub(crate) const FORMAT_BLOCK_BYTES: u64 = 4 << 20;
 /// Bytes of a block; the last one of a file may be shorter. A power of two of BLAKE3's chunks, so that the chaining
-/// values of blocks merge to the file's hash.
-pub(crate) const BLOCK_BYTES: u64 = 4 << 20;
+/// values of blocks merge to the file's hash. Unit tests look at a hundred thousand crashes of files of several
+/// blocks, so theirs are small.
+pub(crate) const BLOCK_BYTES: u64 = if cfg!(test) { 4 << 10 } else { FORMAT_BLOCK_BYTES };
 /// Bytes read, hashed and written at a time: they stay in the second-level cache.
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
+pub(crate) const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 256 << 10 };
 
 /// A block's chaining value.
 pub(crate) type Cv = [u8; 32];

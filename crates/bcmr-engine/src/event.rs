@@ -3,6 +3,7 @@
 //! Must not know how any of it is shown.
 
 use crate::error::{Code, Error};
+pub use fastcopy::meta::Time;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -38,6 +39,36 @@ pub enum Change {
     Extra,
     /// Both have it and they differ (`~`).
     Differ,
+}
+
+/// What is unfinished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A large file with a session: the same command goes on with it.
+    File,
+    /// A directory that an interrupted run made: the same command goes on in it.
+    Tree,
+    /// What a killed run was filling, without a session: the same command makes it anew.
+    Stage,
+}
+
+/// One thing that an interrupted run left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// What it is.
+    pub what: What,
+    /// The name that it is to have; where that is not known, the one it has now.
+    pub path: PathBuf,
+    /// Bytes recorded as being on the medium.
+    pub recorded: u64,
+    /// Bytes of the whole, where they are known.
+    pub size: u64,
+    /// When something was last recorded.
+    pub last: Time,
+    /// A copy is at it right now.
+    pub running: bool,
+    /// It was removed.
+    pub removed: bool,
 }
 
 /// One thing worth telling. Rare: per item only when [`Watch::items`] asks for it.
@@ -87,6 +118,8 @@ pub enum Event {
         /// Blocks of the unfinished file that were found damaged and copied again.
         repaired: u64,
     },
+    /// `sessions`: something unfinished was found, and removed where that was asked for.
+    Unfinished(Unfinished),
     /// An item failed; the others go on.
     Failed(Error),
     /// An item was done, but something is worth knowing (a special file skipped, an owner not kept).
@@ -146,7 +179,7 @@ impl Default for Cancel {
 pub struct Progress {
     /// Items finished: files, links, directories, specials, removals.
     pub items_done: AtomicU64,
-    /// Bytes of content that have been moved (a clone counts whole).
+    /// Bytes of content that have been moved or were there already (a clone counts whole).
     pub bytes_done: AtomicU64,
     /// Items found so far; a lower bound until `scanned`.
     pub items_found: AtomicU64,

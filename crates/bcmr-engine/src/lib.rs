@@ -17,4 +17,4 @@ mod sender;
 mod tally;
 pub mod verbs;
 
-pub use verbs::{Unfinished, check, copy, measure, move_, remove, sessions};
+pub use verbs::{check, check_manifest, copy, measure, move_, remove, sessions};

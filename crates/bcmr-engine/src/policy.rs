@@ -250,6 +250,8 @@ pub struct CopyRequest {
     pub names: Option<NameList>,
     /// Where to.
     pub target: Target,
+    /// Where the hashes of what was copied are written, in `b3sum`'s format; needs [`CopyPolicy::hashes`].
+    pub manifest: Option<PathBuf>,
     /// How.
     pub policy: CopyPolicy,
 }
@@ -308,6 +310,18 @@ pub struct CheckRequest {
     pub extra: bool,
     /// The policy the copy would have.
     pub policy: CopyPolicy,
+}
+
+/// `check --manifest`: whether what a manifest says still holds.
+pub struct ManifestRequest {
+    /// Where its lines are read from.
+    pub reader: Box<dyn BufRead + Send>,
+    /// What it is called.
+    pub file: PathBuf,
+    /// What its names are below.
+    pub dir: PathBuf,
+    /// Threads, at least 1.
+    pub jobs: usize,
 }
 
 impl From<Reflink> for fastcopy::copy::Reflink {

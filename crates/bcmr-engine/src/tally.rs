@@ -15,6 +15,8 @@ pub(crate) struct Tally<'a> {
     pub(crate) bytes: AtomicU64,
     pub(crate) kept: AtomicU64,
     pub(crate) failed: AtomicU64,
+    /// Of those, what is not at the destination.
+    pub(crate) absent: AtomicU64,
     pub(crate) differences: AtomicU64,
     codes: Mutex<Vec<Code>>,
 }
@@ -30,6 +32,7 @@ impl<'a> Tally<'a> {
             bytes: zero(),
             kept: zero(),
             failed: zero(),
+            absent: zero(),
             differences: zero(),
             codes: Mutex::new(Vec::new()),
         }
@@ -38,6 +41,7 @@ impl<'a> Tally<'a> {
     /// An item failed; the rest goes on.
     pub(crate) fn fail(&self, error: Error) {
         self.failed.fetch_add(1, Relaxed);
+        self.absent.fetch_add(1, Relaxed);
         self.watch.progress.items_done.fetch_add(1, Relaxed);
         self.code(error.code);
         self.watch.front.event(Event::Failed(error));

@@ -25,6 +25,12 @@ const CHECK_STATUS: &str = "Exit status:
   2    trouble: something could not be compared, or the arguments make no sense
   128+n  stopped by signal n (130 is Ctrl-C)";
 
+const SESSIONS_STATUS: &str = "Exit status:
+  0    everything was listed, and removed where that was asked for; also when there is nothing
+  1    something could not be read or removed
+  2    the arguments make no sense
+  128+n  stopped by signal n (130 is Ctrl-C)";
+
 const COPY_EXAMPLES: &str = "Examples:
   bcmr copy -r photos /mnt/disk          photos becomes /mnt/disk/photos
   bcmr copy --archive -T photos backup   backup becomes what photos is
@@ -89,10 +95,16 @@ pub enum Command {
     /// replaced, `-` only the destination has. Directories are always compared with what is in them.
     #[command(
         override_usage = "bcmr check [OPTIONS] SRC DST\n       bcmr check [OPTIONS] SRC... DIR\n       \
-                          bcmr check [OPTIONS] -t DIR SRC...",
+                          bcmr check [OPTIONS] -t DIR SRC...\n       bcmr check --manifest FILE DIR",
         after_long_help = CHECK_STATUS
     )]
     Check(CheckArgs),
+    /// List what interrupted copies left, or remove it
+    ///
+    /// Looks below DIR for files and directories that `copy -C` or `-s` has not finished, and for what any killed copy
+    /// left. The same copy command again goes on with them; without it they stay until they are removed.
+    #[command(override_usage = "bcmr sessions [OPTIONS] [DIR]", after_long_help = SESSIONS_STATUS)]
+    Sessions(SessionsArgs),
     /// Print completions for a shell
     Completions {
         /// Which shell
@@ -161,6 +173,12 @@ pub struct CopyArgs {
     /// Write into the file that is there instead of replacing it: keeps its inode, gives up atomicity
     #[arg(long)]
     pub inplace: bool,
+    /// Write the BLAKE3 of every file into FILE, as b3sum does, with names relative to the destination
+    ///
+    /// Files that are left alone because they are the same are in it too. It appears when all was copied; `b3sum -c`
+    /// in the destination and `bcmr check --manifest FILE DIR` prove it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["fast", "dry_run", "append"])]
+    pub manifest: Option<PathBuf>,
     #[command(flatten)]
     pub resume: ResumeArgs,
     #[command(flatten)]
@@ -261,6 +279,9 @@ pub struct CheckArgs {
     /// Compare contents by BLAKE3 instead of size and modification time
     #[arg(long)]
     pub hash: bool,
+    /// Prove that what FILE says (as copy --manifest or b3sum wrote it; - is standard input) holds below DIR
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub manifest: Option<PathBuf>,
     /// Tell what only the destination has (the default)
     #[arg(long, overrides_with = "no_extra")]
     pub extra: bool,
@@ -278,6 +299,18 @@ pub struct CheckArgs {
     pub keep: KeepArgs,
     #[command(flatten)]
     pub jobs: JobsArg,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct SessionsArgs {
+    /// Where to look, and below it
+    #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Remove what is unfinished; what a running copy is at stays
+    #[arg(long)]
+    pub clean: bool,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -550,7 +583,8 @@ where
                 a.keep.order(m);
             }
             Command::Move(a) => a.filters.order(m),
-            Command::Remove(_) | Command::Completions { .. } | Command::Man { .. } => {}
+            Command::Remove(_) | Command::Sessions(_) | Command::Completions { .. } | Command::Man { .. } => {
+            }
         }
     }
     Ok(cli)

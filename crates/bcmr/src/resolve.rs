@@ -6,7 +6,8 @@
 
 use crate::args::{
     Attr, CheckArgs, CopyArgs, FilterArgs, HowArgs, JobsArg, KeepArgs, KeepStep, LinkArgs, MoveArgs,
-    Operands, OutputArgs, RemoveArgs, ResumeArgs, RuleArg, SharingArg, Update, UpdateArg, VerifyArg, When,
+    Operands, OutputArgs, RemoveArgs, ResumeArgs, RuleArg, SessionsArgs, SharingArg, Update, UpdateArg,
+    VerifyArg, When,
 };
 use crate::names;
 use bcmr_engine::policy::{
@@ -44,6 +45,8 @@ pub struct Env {
     pub no_color: bool,
     /// Signals that were ignored when we were started (bit n-1 is signal n), as `nohup` and shells do.
     pub ignored_signals: u64,
+    /// Seconds since 1970.
+    pub now: i64,
 }
 
 impl Env {
@@ -61,8 +64,14 @@ impl Env {
             dumb: std::env::var_os("TERM").is_none_or(|t| t.is_empty() || t == "dumb"),
             no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
             ignored_signals: ignored_signals(),
+            now: now(),
         }
     }
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// `SigIgn` of /proc/self/status. Where there is no such file nothing counts as ignored.
@@ -76,6 +85,10 @@ fn ignored_signals() -> u64 {
 /// limit still serves, only sooner exhausted, and the engine says so then.
 pub fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    // A limit on the size of files would kill (SIGXFSZ); with a handler in its place the write fails with EFBIG, and
+    // what was begun is cleaned up. Where no handler can be set, it kills as before.
+    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, over).ok();
     let now = getrlimit(Resource::Nofile);
     if now.current != now.maximum {
         setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum }).ok();
@@ -93,6 +106,7 @@ pub enum Verb {
     Move,
     Remove,
     Check,
+    Sessions,
 }
 
 /// How progress is shown.
@@ -129,7 +143,13 @@ pub struct Show {
     pub watched: bool,
     /// How to go on after a stop.
     pub again: Again,
+    /// What was there was trusted unread (`--fast`).
+    pub fast: bool,
+    /// Differences are from a manifest, not from a source.
+    pub manifest: bool,
     pub ignored_signals: u64,
+    /// Seconds since 1970 when the run began, for ages.
+    pub now: i64,
 }
 
 /// What brings an interrupted run to its end.
@@ -137,6 +157,8 @@ pub struct Show {
 pub enum Again {
     /// The same command does.
     Same,
+    /// The same command does, from where it was.
+    Resume,
     /// The same command with `-u`, which leaves alone what was copied whole.
     WithUpdate,
     /// The same command with `--merge`, since directories may now stand on both sides.
@@ -187,26 +209,30 @@ pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
         durability: durability(&a.how),
         resume: resume(&a.resume),
         checkpoint_bytes: a.resume.checkpoint_size,
-        hashes: false,
+        hashes: a.manifest.is_some(),
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
-        jobs: jobs(&a.how.jobs, env),
+        jobs: jobs_for(collide, &a.how.jobs, env),
         me: env.me,
         umask: env.umask,
     };
     // What is half written in place has a new time too, so `-u` would take it for done.
     let again = match (policy.landing, collide) {
+        _ if policy.resume.has_sessions() => Again::Resume,
         (Landing::Atomic, Collide::Replace) if policy.resume == Resume::Off => Again::WithUpdate,
         _ => Again::Same,
     };
-    let show = show(Verb::Copy, &a.output, policy.dry_run, again, env);
-    Ok(CopyJob { request: CopyRequest { sources, names: None, target, policy }, names, show })
+    let fast = policy.resume == Resume::Fast;
+    let show = Show { fast, ..show(Verb::Copy, &a.output, policy.dry_run, again, env) };
+    let manifest = a.manifest.clone();
+    Ok(CopyJob { request: CopyRequest { sources, names: None, target, manifest, policy }, names, show })
 }
 
 /// What `move` arguments mean.
 pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
     let (sources, target) = operands(&a.operands)?;
+    let collide = collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?;
     let policy = CopyPolicy {
         // What a move must not lose when it has to copy: everything below, links as links, special files as such,
         // all metadata; and since the source will be gone, what cannot be kept is told, and what landed is read back.
@@ -219,7 +245,7 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
             Verify::Off => Verify::Cached,
             said => said,
         },
-        collide: collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?,
+        collide,
         force: a.collide.force,
         landing: Landing::Atomic,
         reflink: Reflink::Auto,
@@ -231,7 +257,7 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
         one_file_system: false,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
-        jobs: jobs(&a.how.jobs, env),
+        jobs: jobs_for(collide, &a.how.jobs, env),
         me: env.me,
         umask: env.umask,
     };
@@ -285,6 +311,31 @@ pub fn check(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
     let compare = if a.hash { Compare::Hash } else { Compare::SizeAndTime };
     let show = show(Verb::Check, &a.output, false, Again::Same, env);
     Ok((CheckRequest { sources, target, compare, extra: !a.no_extra, policy }, show))
+}
+
+/// `check --manifest`: which file, below which directory, with how many threads.
+pub struct ManifestJob {
+    pub file: PathBuf,
+    pub dir: PathBuf,
+    pub jobs: usize,
+    pub show: Show,
+}
+
+/// What `check --manifest` means; `None` when it was not given.
+pub fn check_manifest(a: &CheckArgs, env: &Env) -> Option<Result<ManifestJob, Usage>> {
+    let file = a.manifest.clone()?;
+    let ([dir], None, false) =
+        (a.operands.paths.as_slice(), &a.operands.target_directory, a.operands.no_target_directory)
+    else {
+        return Some(Err(Usage("with --manifest there is one operand: the directory it speaks of".into())));
+    };
+    let show = Show { manifest: true, ..show(Verb::Check, &a.output, false, Again::Same, env) };
+    Some(Ok(ManifestJob { file, dir: dir.clone(), jobs: jobs(&a.jobs, env), show }))
+}
+
+/// What `sessions` arguments mean.
+pub fn sessions(a: &SessionsArgs, env: &Env) -> Show {
+    Show { now: env.now, ..show(Verb::Sessions, &a.output, false, Again::Same, env) }
 }
 
 fn resume(a: &ResumeArgs) -> Resume {
@@ -430,6 +481,11 @@ fn jobs(arg: &JobsArg, env: &Env) -> usize {
     arg.jobs.map_or_else(|| env.cores.clamp(1, JOBS_DEFAULT_MAX), usize::from)
 }
 
+/// Questions come in the order of what was typed, so that answers can be written down before: one worker asks.
+fn jobs_for(collide: Collide, arg: &JobsArg, env: &Env) -> usize {
+    if collide == Collide::Ask { 1 } else { jobs(arg, env) }
+}
+
 fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) -> Show {
     let inline = env.stderr_tty && !env.dumb;
     let meter = match out.progress {
@@ -454,7 +510,10 @@ fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) ->
         echoes: env.stdin_tty && env.stderr_tty,
         watched: env.stderr_tty,
         again,
+        fast: false,
+        manifest: false,
         ignored_signals: env.ignored_signals,
+        now: env.now,
     }
 }
 
@@ -474,6 +533,7 @@ mod tests {
             dumb: false,
             no_color: false,
             ignored_signals: 0,
+            now: 0,
         }
     }
 

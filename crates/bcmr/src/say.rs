@@ -5,7 +5,7 @@
 use crate::names::{quoted, text};
 use crate::resolve::{Again, Usage, Verb};
 use bcmr_engine::error::{Code, Error};
-use bcmr_engine::event::{Action, Question, Summary};
+use bcmr_engine::event::{Action, Question, Summary, Unfinished, What};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -37,6 +37,7 @@ impl Verb {
             Verb::Move => "move",
             Verb::Remove => "remove",
             Verb::Check => "check",
+            Verb::Sessions => "sessions",
         }
     }
 
@@ -47,6 +48,7 @@ impl Verb {
             Verb::Move => "moving",
             Verb::Remove => "removing",
             Verb::Check => "checking",
+            Verb::Sessions => "looking",
         }
     }
 
@@ -56,6 +58,7 @@ impl Verb {
             Verb::Move => "moved",
             Verb::Remove => "removed",
             Verb::Check => "checked",
+            Verb::Sessions => "removed",
         }
     }
 }
@@ -137,7 +140,13 @@ fn told(e: &Error) -> String {
         (false, None, _) => format!("{op} {}", quoted(&e.path)),
         // What is done to a destination names it as its path, and the source as the other.
         (false, Some(from), Some(verb)) => format!("{verb} {} to {}", quoted(from), quoted(&e.path)),
-        (false, Some(to), None) => format!("{op} {} to {}", quoted(&e.path), quoted(to)),
+        (false, Some(other), None) => {
+            let between = match e.op {
+                "compare" | "exchange" | "replace" => "with",
+                _ => "to",
+            };
+            format!("{op} {} {between} {}", quoted(&e.path), quoted(other))
+        }
     };
     // A reason of several lines (a pattern with its fault marked below) is told in one.
     let why = reason(e);
@@ -171,13 +180,14 @@ pub fn hint(verb: Verb, e: &Error) -> Option<&'static str> {
     let hint = match (verb, e.code) {
         (Verb::Remove, Code::IsDirectory) => "use -r to remove it with what is in it, or -d if it is empty",
         (_, Code::IsDirectory) => "use -r to copy it with what is in it",
-        (Verb::Move, Code::InTheWay) if is_not_empty(e) => {
+        // The system said so: there is a directory that is not empty. Other things in the way no flag merges with.
+        (Verb::Move, Code::InTheWay) if e.source.is_some() => {
             "use --merge to move into directories that are already there"
         }
         (Verb::Copy | Verb::Move, Code::NoSpace) => {
             "what was copied is whole and what was not has not appeared; make room and run the same command again"
         }
-        (Verb::Copy, Code::Special) if e.op.ends_with(" to") => "use --inplace to write into it",
+        (Verb::Copy, Code::Special) if e.op == "replace" => "use --inplace to write into it",
         (Verb::Copy, Code::Special) => "use --archive to copy special files as what they are",
         (_, Code::SourceChanged) => {
             "it did not appear at the destination; copy it again when nobody writes to it"
@@ -193,10 +203,6 @@ pub fn hint(verb: Verb, e: &Error) -> Option<&'static str> {
         _ => return None,
     };
     Some(hint)
-}
-
-fn is_not_empty(e: &Error) -> bool {
-    e.source.as_ref().is_some_and(|source| source.kind() == io::ErrorKind::DirectoryNotEmpty)
 }
 
 /// Arguments that make no sense together.
@@ -229,15 +235,66 @@ pub fn output_error(e: &io::Error) -> String {
 
 // ---- items ----
 
-/// A file that goes on where a run stopped, or could not.
+/// What interrupted runs left, as a table with its head; names last, as they may be long.
+pub fn unfinished(found: &[Unfinished], now: i64) -> String {
+    let rows: Vec<[String; 5]> = found.iter().map(|u| unfinished_row(u, now)).collect();
+    let head = ["RECORDED", "OF", "AGE", "STATE", "NAME"].map(str::to_owned);
+    let mut widths = [0; 4];
+    for row in std::iter::once(&head).chain(&rows) {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.len());
+        }
+    }
+    let [a, b, c, d] = widths;
+    std::iter::once(&head)
+        .chain(&rows)
+        .map(|[recorded, of, age, state, name]| {
+            format!("{recorded:>a$}  {of:>b$}  {age:>c$}  {state:<d$}  {name}\n")
+        })
+        .collect()
+}
+
+fn unfinished_row(u: &Unfinished, now: i64) -> [String; 5] {
+    let dash = || "-".to_owned();
+    let (recorded, of) = match (u.what, u.size) {
+        (What::File, size_) if size_ > 0 => {
+            let percent = u128::from(u.recorded) * 100 / u128::from(size_);
+            (format!("{} ({percent}%)", size(u.recorded)), size(size_))
+        }
+        (What::Stage, size_) if size_ > 0 => (dash(), size(size_)),
+        _ => (dash(), dash()),
+    };
+    let state = match (u.removed, u.running, u.what) {
+        (true, ..) => "removed",
+        (_, true, _) => "running",
+        (.., What::Stage) => "leftover",
+        _ => "stopped",
+    };
+    let slash = if u.what == What::Tree { " (directory)" } else { "" };
+    [recorded, of, age(now.saturating_sub(u.last.sec)), state.to_owned(), quoted(&u.path) + slash]
+}
+
+/// How long ago, in its largest unit; a clock that was set back gives 0.
+fn age(seconds: i64) -> String {
+    match seconds.max(0) {
+        s @ 0..60 => format!("{s} s"),
+        s @ 60..3600 => format!("{} min", s / 60),
+        s @ 3600..172_800 => format!("{} h", s / 3600),
+        s => format!("{} days", s / 86_400),
+    }
+}
+
+/// A file that went on where a run stopped, or could not.
 pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -> String {
     let mut line = match (bytes, restarted) {
-        (0, Some(why)) => format!("bcmr: {} starts over: {why}", quoted(dst)),
-        (_, Some(why)) => format!("bcmr: {} goes on at {}: {why}", quoted(dst), size(bytes)),
-        (_, None) => format!("bcmr: {} goes on at {}", quoted(dst), size(bytes)),
+        (0, Some(why)) => format!("bcmr: {} started over: {why}", quoted(dst)),
+        (_, Some(why)) => format!("bcmr: {} went on at {}: {why}", quoted(dst), size(bytes)),
+        (_, None) => format!("bcmr: {} went on at {}", quoted(dst), size(bytes)),
     };
-    if repaired > 0 {
-        line.push_str(&format!("; {repaired} damaged blocks were copied again"));
+    match repaired {
+        0 => {}
+        1 => line.push_str("; 1 damaged block was copied again"),
+        n => line.push_str(&format!("; {n} damaged blocks were copied again")),
     }
     line
 }
@@ -276,8 +333,17 @@ pub fn question(q: &Question) -> String {
 
 // ---- ends ----
 
+/// Said once of `--fast`, when it went on from something.
+pub const FAST: &str =
+    "bcmr: note: --fast looked at only the last recorded block of what was there; copy -s proves the rest";
+
 /// Said at the first signal.
-pub const STOPPING: &str = "bcmr: stopping, and cleaning up what is half done; once more exits at once";
+pub fn stopping(again: Again) -> &'static str {
+    match again {
+        Again::Resume => "bcmr: stopping; what is recorded stays; once more exits at once",
+        _ => "bcmr: stopping, and cleaning up what is half done; once more exits at once",
+    }
+}
 
 /// What was done, in one line.
 pub fn summary(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
@@ -319,6 +385,8 @@ fn tally(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
 pub fn stopped(verb: Verb, again: Again, s: &Summary, took: Duration) -> String {
     let hint = match (verb, again) {
         (Verb::Check, _) => "run the same command again; nothing was changed",
+        (Verb::Sessions, _) => "run the same command again for the rest",
+        (_, Again::Resume) => "run the same command again: it goes on where it stopped",
         (_, Again::Same) => "run the same command again to go on",
         (_, Again::WithUpdate) => "run the same command with -u to go on: what was copied is whole and stays",
         (_, Again::WithMerge) => {
@@ -329,25 +397,32 @@ pub fn stopped(verb: Verb, again: Again, s: &Summary, took: Duration) -> String 
 }
 
 /// The last line of `check`.
-pub fn differences(add: (u64, u64), extra: (u64, u64), differ: u64, failed: u64) -> String {
+pub fn differences(add: (u64, u64), extra: (u64, u64), differ: u64) -> String {
+    if (add.0, extra.0, differ) == (0, 0, 0) {
+        return "no differences".to_owned();
+    }
     let side = |(files, bytes): (u64, u64), what: &str| format!("{files} {what} ({})", size(bytes));
     let mut parts = Vec::new();
-    if add != (0, 0) {
+    if add.0 > 0 {
         parts.push(side(add, "to add"));
     }
     if differ > 0 {
         parts.push(format!("{differ} to replace"));
     }
-    if extra != (0, 0) {
+    if extra.0 > 0 {
         parts.push(side(extra, "only at the destination"));
     }
-    if parts.is_empty() {
-        parts.push("no differences".to_owned());
-    }
-    if failed > 0 {
-        parts.push(format!("{failed} not compared"));
-    }
     parts.join(", ")
+}
+
+/// The last line of `check --manifest`.
+pub fn unlike_manifest(missing: u64, differ: u64) -> String {
+    match (missing, differ) {
+        (0, 0) => "everything is as the manifest says".to_owned(),
+        (n, 0) => format!("{n} missing"),
+        (0, n) => format!("{n} different"),
+        (m, n) => format!("{m} missing, {n} different"),
+    }
 }
 
 // ---- figures ----
@@ -471,8 +546,8 @@ mod tests {
                 "bcmr: cannot rename 'a' to 'b': Invalid cross-device link",
             ),
             (
-                Error::ours(Code::Refused, "copy to", "b", "they are the same file").and(Path::new("a")),
-                "bcmr: cannot copy 'a' to 'b': they are the same file",
+                Error::os("rename to", "b", os(18)).and(Path::new("a")),
+                "bcmr: cannot rename 'a' to 'b': Invalid cross-device link",
             ),
             (
                 Error::ours(Code::Refused, "remove", "/", "it is the root directory"),
@@ -500,7 +575,7 @@ mod tests {
         assert!(hint(Verb::Copy, &e(Code::IsDirectory, "copy")).is_some_and(|h| h.contains("-r")));
         assert!(hint(Verb::Remove, &e(Code::IsDirectory, "remove")).is_some_and(|h| h.contains("-d")));
         assert!(hint(Verb::Copy, &e(Code::Special, "copy")).is_some_and(|h| h.contains("--archive")));
-        assert!(hint(Verb::Copy, &e(Code::Special, "copy to")).is_some_and(|h| h.contains("--inplace")));
+        assert!(hint(Verb::Copy, &e(Code::Special, "replace")).is_some_and(|h| h.contains("--inplace")));
         assert_eq!(hint(Verb::Copy, &e(Code::Denied, "open")), None);
     }
 
@@ -519,6 +594,47 @@ mod tests {
         ] {
             assert_eq!(item(dry, action, src, dst), want);
         }
+    }
+
+    #[test]
+    fn what_went_on() {
+        for (bytes, restarted, repaired, want) in [
+            (5 << 20, None, 0, "bcmr: 'd' went on at 5.0 MiB"),
+            (5 << 20, None, 1, "bcmr: 'd' went on at 5.0 MiB; 1 damaged block was copied again"),
+            (5 << 20, None, 2, "bcmr: 'd' went on at 5.0 MiB; 2 damaged blocks were copied again"),
+            (5 << 20, Some("why"), 0, "bcmr: 'd' went on at 5.0 MiB: why"),
+            (0, Some("why"), 0, "bcmr: 'd' started over: why"),
+        ] {
+            assert_eq!(resumed(Path::new("d"), bytes, restarted, repaired), want);
+        }
+    }
+
+    #[test]
+    fn what_is_unfinished() {
+        let found = |what, path: &str, recorded, size, last| Unfinished {
+            what,
+            path: path.into(),
+            recorded,
+            size,
+            last: bcmr_engine::event::Time { sec: last, nsec: 0 },
+            running: false,
+            removed: false,
+        };
+        let list = [
+            found(What::File, "a/big\x1b", 5 << 20, 20 << 20, 40),
+            Unfinished { running: true, ..found(What::File, "b", 0, 0, -400_000) },
+            Unfinished { removed: true, ..found(What::Stage, ".bcmr-1.stage", 0, 7, 500) },
+            found(What::Tree, "tree", 0, 0, -7300),
+        ];
+        let want = [
+            "     RECORDED        OF     AGE  STATE    NAME",
+            "5.0 MiB (25%)  20.0 MiB   1 min  stopped  'a/big\\x1b'",
+            "            -         -  4 days  running  'b'",
+            "            -       7 B     0 s  removed  '.bcmr-1.stage'",
+            "            -         -     2 h  stopped  'tree' (directory)",
+            "",
+        ];
+        assert_eq!(unfinished(&list, 100), want.join("\n"));
     }
 
     #[test]
@@ -549,13 +665,15 @@ mod tests {
             summary(Verb::Remove, true, &Summary::default(), took),
             "bcmr: would have removed nothing"
         );
+        let stop = stopped(Verb::Copy, Again::Resume, &s, took);
+        assert!(stop.contains("\nhint: run the same command again: it goes on"), "{stop}");
         let stop = stopped(Verb::Copy, Again::WithUpdate, &s, took);
         assert!(stop.starts_with("bcmr: stopped; copied 1 file, "), "{stop}");
         assert!(stop.contains("\nhint: run the same command with -u"), "{stop}");
-        assert_eq!(differences((0, 0), (0, 0), 0, 0), "no differences");
+        assert_eq!(differences((0, 0), (0, 0), 0), "no differences");
         assert_eq!(
-            differences((2, 10), (1, 0), 4, 1),
-            "2 to add (10 B), 4 to replace, 1 only at the destination (0 B), 1 not compared"
+            differences((2, 10), (1, 0), 4),
+            "2 to add (10 B), 4 to replace, 1 only at the destination (0 B)"
         );
     }
 

@@ -3,7 +3,7 @@
 //! `BCMR_SEED=n` repeats one tree, `BCMR_TREES=n` sets how many are tried (30). What rsync does not look at (holes,
 //! access to attributes of special files) is compared by the tests' own eyes.
 
-#![allow(clippy::disallowed_methods)] // tests look at the file system the ordinary way
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests look at the file system the ordinary way
 
 mod common;
 

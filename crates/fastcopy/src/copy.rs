@@ -372,17 +372,21 @@ impl<'a> Job<'a> {
         let all = if size == 0 { u64::MAX } else { size };
         // What is a hole already need not be read to know that it is zero.
         let mut extents = Extents::new(self.src, all);
-        let mut next = || if holes { extents.next() } else { Some(0..all) };
+        let mut next = |at| if holes { extents.next() } else { (at < all).then_some(at..all) };
         let (mut at, mut wrote, mut written_to) = (0, 0, 0);
-        'file: while at < all
-            && let Some(extent) = next()
-        {
+        // Where the hole before the place that was found to be the end begins.
+        let mut ended = None;
+        'file: while let Some(extent) = next(at) {
+            let hole = at;
             self.tell(extent.start - at, at)?;
             at = extent.start;
             while at < extent.end {
                 let want = buf.len().min(usize::try_from(extent.end - at).unwrap_or(usize::MAX));
                 let n = match pread(self.src, at, &mut buf[..want]) {
-                    Ok(0) => break 'file,
+                    Ok(0) => {
+                        ended = Some(if at == extent.start { hole } else { at });
+                        break 'file;
+                    }
                     Ok(n) => n,
                     Err(e) => return Self::fail(Side::Read, at, e),
                 };
@@ -397,10 +401,12 @@ impl<'a> Job<'a> {
                 self.tell(n as u64, at)?;
             }
         }
-        if size > 0 && at < size {
-            let now = length(self.src).or_else(|errno| Self::fail(Side::Read, at, errno))?;
-            let end = now.clamp(written_to, size);
-            self.tell(end.saturating_sub(at), at)?;
+        // A hole at the end, or an end within a hole: only the length tells where. (An end that was read says so.)
+        let (least, most) = ended.map_or((at, size.max(at)), |hole| (hole, at));
+        if least < most {
+            let now = length(self.src).or_else(|errno| Self::fail(Side::Read, least, errno))?;
+            let end = now.clamp(least, most);
+            self.tell(end.saturating_sub(at), end)?;
             at = end;
         }
         if written_to < at {
@@ -444,27 +450,19 @@ impl<'a> Job<'a> {
     ) -> Result<(u64, Rung), Failure> {
         let mut done = 0;
         let mut asked = None;
+        let forced = self.rungs.forced();
         // Two threads beat one call of the kernel's, except where the bytes need not come here at all.
-        let kernel_first = match self.rungs.forced() {
-            Some(rung) => rung < Rung::ReadWrite,
-            None => threads == 1 || target == Target::Remote,
-        };
-        if kernel_first {
-            let shares = self.opts.reflink == Reflink::Never || self.opts.sparse == Sparse::Never;
-            let forced = self.rungs.forced() == Some(Rung::CopyFileRange);
-            if (!shares || forced) && self.rungs.may_here(Rung::CopyFileRange, self.pair) {
-                match self.kernel(Rung::CopyFileRange, range)? {
-                    Left::Done => return Ok((range.len, Rung::CopyFileRange)),
-                    Left::At(bytes) => (done, asked) = (bytes, Some(Rung::CopyFileRange)),
-                }
-            }
-            if threads == 1
-                && asked.is_none_or(|_| done == 0)
-                && self.rungs.may_here(Rung::Sendfile, self.pair)
-            {
-                match self.kernel(Rung::Sendfile, range)? {
-                    Left::Done => return Ok((range.len, Rung::Sendfile)),
-                    Left::At(bytes) => (done, asked) = (bytes, Some(Rung::Sendfile)),
+        let kernel_first = threads == 1 || target == Target::Remote;
+        let may_share = self.opts.reflink != Reflink::Never && self.opts.sparse != Sparse::Never;
+        for (rung, first) in
+            [(Rung::CopyFileRange, kernel_first && may_share), (Rung::Sendfile, threads == 1)]
+        {
+            // Where one stopped half-way, something is odd about the file, and read has the last word.
+            let wanted = forced.map_or(first, |forced| forced == rung) && done == 0;
+            if wanted && self.rungs.may_here(rung, self.pair) {
+                match self.kernel(rung, range)? {
+                    Left::Done => return Ok((range.len, rung)),
+                    Left::At(bytes) => (done, asked) = (bytes, Some(rung)),
                 }
             }
         }

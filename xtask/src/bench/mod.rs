@@ -1,9 +1,11 @@
 //! `cargo xtask bench`: side by side with other tools, on the same data, in one interleaved run.
 
+mod checkpoint;
 mod data;
 pub mod measure;
 mod memory;
 mod mount;
+mod papers;
 mod report;
 mod rows;
 mod svg;
@@ -18,6 +20,8 @@ use std::path::{Path, PathBuf};
 const USAGE: &str = "\
 cargo xtask bench local [OPTION]   copy and remove beside cp, rm, rsync -a and, where installed, xcp, cpz, fcp
 cargo xtask bench memory [OPTION]  peak memory at 1,000,000 files
+cargo xtask bench checkpoint [OPTION]
+                                   verifying, checkpoints, going on after a kill, against the design's figures
 cargo xtask bench report DIR       writes DIR/benchmarks.md again from the JSON files in DIR
 
   --dir DIR     where data and copies lie ($BCMR_BENCH_DIR, else target/bench)
@@ -26,6 +30,7 @@ cargo xtask bench report DIR       writes DIR/benchmarks.md again from the JSON 
   --tmpfs       the same as --on tmpfs
   --only NAME   only this row; may be given again
   --rounds N    rounds per row (guests such as rsync take part in the first three)
+  --gib N       checkpoint: size of the large file (1)
   --quick       a tenth of the data and three rounds: to see that it runs, not for any record
   --bcmr PATH   the binary under measurement, instead of building one
   --no-strace   do not count system calls
@@ -39,6 +44,7 @@ pub struct Options {
     only: Vec<String>,
     rounds: Option<usize>,
     quick: bool,
+    gib: u64,
     bcmr: Option<PathBuf>,
     strace: bool,
     out: PathBuf,
@@ -62,6 +68,9 @@ const GUEST_ROUNDS: usize = 3;
 pub fn run(args: &[&str]) -> Result {
     match args {
         ["local", rest @ ..] if !rest.contains(&"--help") => on(parse(rest)?, |options| local(options, rest)),
+        ["checkpoint", rest @ ..] if !rest.contains(&"--help") => {
+            on(parse(rest)?, |options| checkpoint::run(options, rest))
+        }
         ["memory", rest @ ..] if !rest.contains(&"--help") => on(parse(rest)?, memory::run),
         ["report", dir] => report::document(&sh::root().join(dir)),
         [.., "--help" | "-h"] => {
@@ -99,6 +108,7 @@ fn parse(args: &[&str]) -> Result<Options> {
         only: Vec::new(),
         rounds: None,
         quick: false,
+        gib: 1,
         bcmr: None,
         strace: true,
         out: root.join("target/bench-results"),
@@ -117,6 +127,7 @@ fn parse(args: &[&str]) -> Result<Options> {
             },
             "--only" => options.only.push(value()?.to_owned()),
             "--rounds" => options.rounds = Some(value()?.parse()?),
+            "--gib" => options.gib = value()?.parse()?,
             "--quick" => options.quick = true,
             "--bcmr" => options.bcmr = Some(std::fs::canonicalize(value()?)?),
             "--no-strace" => options.strace = false,
@@ -172,8 +183,8 @@ fn local(options: &Options, typed: &[&str]) -> Result {
             None => {
                 println!("\n{}: {}", row.name, row.title);
                 let mut result = measured(row, options, &bcmr)?;
-                result.command = command(typed, row.name);
-                report::print(&result);
+                result.command = command("local", typed) + " --only " + row.name;
+                report::print(&result, record.cores);
                 record.rows.push(result);
             }
         }
@@ -191,18 +202,17 @@ fn local(options: &Options, typed: &[&str]) -> Result {
     Ok(())
 }
 
-/// What repeats one row; where the data lies and where results go is left to whoever repeats it.
-fn command(typed: &[&str], row: &str) -> String {
-    let mut words = vec!["cargo xtask bench local"];
+/// What repeats it; where the data lies and where results go is left to whoever repeats it.
+fn command(what: &str, typed: &[&str]) -> String {
+    let mut words = vec!["cargo xtask bench", what];
     let mut rest = typed.iter();
     while let Some(word) = rest.next() {
         match *word {
             "--tmpfs" | "--quick" => words.push(word),
-            "--rounds" | "--on" => words.extend([word, rest.next().copied().unwrap_or_default()]),
+            "--rounds" | "--on" | "--gib" => words.extend([word, rest.next().copied().unwrap_or_default()]),
             _ => {}
         }
     }
-    words.extend(["--only", row]);
     words.join(" ")
 }
 

@@ -119,6 +119,12 @@ fn paired(ours: &ToolRecord, other: &ToolRecord, value: fn(&Sample) -> f64) -> f
     median(ours.samples.iter().zip(&other.samples).map(|(a, b)| value(a) / value(b)))
 }
 
+/// What is measured, with `+` when the work tree has changes.
+pub fn commit() -> Result<String> {
+    let changed = !sh::output("git", &["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    Ok(sh::output("git", &["rev-parse", "--short=12", "HEAD"])? + if changed { "+" } else { "" })
+}
+
 impl RowRecord {
     pub fn new(
         row: &Row,
@@ -126,14 +132,11 @@ impl RowRecord {
         source_allocated_bytes: u64,
         tools: Vec<ToolRecord>,
     ) -> Result<RowRecord> {
-        let changed = !sh::output("git", &["status", "--porcelain", "--untracked-files=no"])?.is_empty();
-        let commit =
-            sh::output("git", &["rev-parse", "--short=12", "HEAD"])? + if changed { "+" } else { "" };
         let mut made = RowRecord {
             name: row.name.to_owned(),
             title: row.title.to_owned(),
             cold: row.cache == Cache::Cold,
-            commit,
+            commit: commit()?,
             command: String::new(),
             data,
             source_allocated_bytes,
@@ -176,6 +179,12 @@ impl RowRecord {
         Some(Outcome { goal, value, most, met: value <= most })
     }
 
+    /// The part of the machine that others used while this row was measured; the kernel's own writing back is in it.
+    fn disturbed(&self, cores: usize) -> f64 {
+        let part = |s: &Sample| s.foreign_s / (s.wall_s * cores as f64);
+        median(self.tools.iter().take(2).flat_map(|t| t.samples.iter().map(part)))
+    }
+
     /// System calls per file, link and directory.
     fn calls_per_entry(&self, tool: &ToolRecord) -> Option<f64> {
         let entries = self.data.files + self.data.links + self.data.dirs;
@@ -184,7 +193,7 @@ impl RowRecord {
 }
 
 /// One row on the terminal.
-pub fn print(row: &RowRecord) {
+pub fn print(row: &RowRecord, cores: usize) {
     println!(
         "  {:6} {:>9} {:>19} {:>8} {:>8} {:>9} {:>7} {:>7} {:>10}",
         "", "wall s", "min-max", "CPU s", "RSS MiB", "foreign s", "ratio", "paired", "calls/item"
@@ -208,6 +217,13 @@ pub fn print(row: &RowRecord) {
     }
     for outcome in &row.outcomes {
         println!("  {}", says(outcome));
+    }
+    let disturbed = row.disturbed(cores);
+    if disturbed > 0.1 {
+        println!(
+            "  DISTURBED: others used {:.0} % of the machine meanwhile; measure again",
+            disturbed * 100.0
+        );
     }
 }
 
@@ -287,12 +303,14 @@ fn section(record: &Record, stem: &str, text: &mut String) -> Result {
         let data = row.data;
         write!(
             text,
-            "\n### {}\n\n{} files, {} directories, {} links, {:.1} MiB. `{}` at {}.\n\n",
+            "\n### {}\n\n{} files, {} directories, {} links, {:.1} MiB; others used {:.0} % of the machine \
+             meanwhile. `{}` at {}.\n\n",
             row.title,
             data.files,
             data.dirs,
             data.links,
             data.bytes as f64 / 1048576.0,
+            row.disturbed(record.cores) * 100.0,
             row.command,
             row.commit
         )?;

@@ -3,6 +3,8 @@
 //! Must not decide anything: what is wanted stands in the jobs. Implementations: [`sys::Sys`], loops of system calls,
 //! the reference. Loops run here, decisions are made above.
 
+#[cfg(test)]
+pub(crate) mod model;
 pub(crate) mod seal;
 pub(crate) mod sys;
 pub(crate) mod tee;

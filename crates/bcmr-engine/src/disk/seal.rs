@@ -9,6 +9,7 @@ use super::sys::Sys;
 use super::{Body, Fault, Job, Keep, Side};
 use crate::error::Code;
 use crate::policy::Strictness;
+use crate::receiver::stage;
 use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::{self, Info, Kind};
 use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
@@ -112,10 +113,12 @@ fn seal_job(
     let mode = match (p.mode, kept) {
         (true, _) => Some(job.info.mode),
         (false, Some(there)) if !in_place => Some(there.mode & 0o777),
+        // The stage of a resumable copy is born private, whatever the file is to be.
+        (false, None) if stage::is_part(job.name_now()) => Some(mode_at_birth(dir, job.info.mode, keep)),
         _ => None,
     };
     let told = p.owner || keep.strictness == Strictness::Archive;
-    apply(buffer, thing, of_source, job.info.kind, owner, mode, told, keep, lost)?;
+    apply(buffer, thing, of_source, &job.info, owner, mode, told, keep, lost)?;
     if p.times {
         let set = match thing {
             Thing::Open(fd) => meta::set_times(fd, job.info.atime, job.info.mtime),
@@ -128,6 +131,34 @@ fn seal_job(
     Ok(())
 }
 
+/// The mode a file would have got by being made with `mode` in `dir`: under the umask or, where there is one, the
+/// directory's default ACL.
+fn mode_at_birth(dir: &Dir, mode: u32, keep: &Keep) -> u32 {
+    let mut value = Vec::new();
+    match xattr::get(Of::Handle(dir.as_fd()), ACL_DEFAULT, &mut value) {
+        Ok(Some(acl)) => mode & 0o777 & acl_mode(acl),
+        _ => mode & 0o777 & !keep.umask,
+    }
+}
+
+/// The mode that an ACL in the kernel's form amounts to: a version, then tag, permissions and id of each entry (acl(5)).
+fn acl_mode(acl: &[u8]) -> u32 {
+    let of = |wanted: u16| {
+        acl.get(4..).unwrap_or_default().chunks_exact(8).find_map(|entry| match entry {
+            [t0, t1, p0, p1, ..] if u16::from_le_bytes([*t0, *t1]) == wanted => {
+                Some(u32::from(u16::from_le_bytes([*p0, *p1])) & 7)
+            }
+            _ => None,
+        })
+    };
+    const USER_OBJ: u16 = 1;
+    const GROUP_OBJ: u16 = 4;
+    const MASK: u16 = 0x10;
+    const OTHER: u16 = 0x20;
+    let group = of(MASK).or(of(GROUP_OBJ)).unwrap_or(0);
+    of(USER_OBJ).unwrap_or(0) << 6 | group << 3 | of(OTHER).unwrap_or(0)
+}
+
 /// Seals a directory after all that is in it. `own_mode` is what an unpreserved directory gets.
 pub(super) fn dir(buffer: &mut XattrBuffer, dst: &Dir, src: &Dir, info: &Info, keep: &Keep) -> Vec<Fault> {
     let p = &keep.preserve;
@@ -137,7 +168,7 @@ pub(super) fn dir(buffer: &mut XattrBuffer, dst: &Dir, src: &Dir, info: &Info, k
     let mode = if p.mode { info.mode } else { info.mode & 0o777 & !keep.umask };
     let thing = Thing::Open(dst.as_fd());
     let source = Of::Handle(src.as_fd());
-    if let Err(fault) = apply(buffer, thing, source, Kind::Dir, owner, Some(mode), p.owner, keep, &mut lost) {
+    if let Err(fault) = apply(buffer, thing, source, info, owner, Some(mode), p.owner, keep, &mut lost) {
         lost.push(fault);
     }
     if p.times
@@ -157,7 +188,7 @@ fn apply(
     buffer: &mut XattrBuffer,
     thing: Thing<'_>,
     source: Of<'_>,
-    kind: Kind,
+    info: &Info,
     owner: Option<(u32, u32)>,
     mode: Option<u32>,
     owner_told: bool,
@@ -165,12 +196,14 @@ fn apply(
     lost: &mut Vec<Fault>,
 ) -> Result<(), Fault> {
     let p = &keep.preserve;
+    let kind = info.kind;
     // Without anything to keep there is nothing to ask for: the kernel gave it owner and mode at birth.
     if owner.is_none() && mode.is_none() && !p.xattr && !p.acl {
         return Ok(());
     }
     let born = thing.info().map_err(|e| Fault::os(Side::Dest, "stat", e))?;
-    let mut owned = true;
+    // With no owner to keep, a file lends its rights only if it is born with the one that set the bits.
+    let mut owned = owner.is_some() || kind != Kind::File || (born.uid, born.gid) == (info.uid, info.gid);
     if let Some((uid, gid)) = owner
         && (born.uid, born.gid) != (uid, gid)
     {
@@ -215,7 +248,7 @@ fn apply(
         let lend = mode & LEND;
         let mode = if owned { mode } else { mode & !LEND };
         if !owned && lend != 0 && kind == Kind::File {
-            let note = "setuid and setgid left out, because the owner could not be set";
+            let note = "setuid and setgid left out, because it has another owner";
             lost.push(Fault::ours(Side::Dest, "set mode of", Code::MetadataLost, note));
         }
         // A directory's inherited setgid stays when the mode is not kept.
@@ -282,4 +315,29 @@ pub(super) fn has_default_acl(dir: &Dir) -> bool {
     let mut value = Vec::new();
     // Cannot be told: assume that it does, which costs a system call per file and loses nothing.
     xattr::get(Of::Handle(dir.as_fd()), ACL_DEFAULT, &mut value).map_or(true, |v| v.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mode_of_an_acl() {
+        let entry = |tag: u16, perm: u16| {
+            let mut bytes = tag.to_le_bytes().to_vec();
+            bytes.extend(perm.to_le_bytes());
+            bytes.extend(u32::MAX.to_le_bytes());
+            bytes
+        };
+        let acl = |entries: &[(u16, u16)]| {
+            let mut bytes = 2u32.to_le_bytes().to_vec();
+            bytes.extend(entries.iter().flat_map(|(t, p)| entry(*t, *p)));
+            bytes
+        };
+        assert_eq!(acl_mode(&acl(&[(1, 7), (4, 5), (0x20, 1)])), 0o751);
+        // With a mask the group's bits are the mask's; named users (2) do not count.
+        assert_eq!(acl_mode(&acl(&[(1, 6), (2, 7), (4, 0), (0x10, 4), (0x20, 0)])), 0o640);
+        assert_eq!(acl_mode(&[]), 0);
+        assert_eq!(acl_mode(&acl(&[(1, 7)])[..9]), 0);
+    }
 }

@@ -99,6 +99,8 @@ impl Disk for Sys {
                         from.remove_dir(name)?;
                     } else {
                         from.rename(name, to, name)?;
+                        // Two names of one inode stay both (rename(2)).
+                        absent_is_fine(from.remove_file(name))?;
                     }
                 }
                 other => other?,
@@ -174,6 +176,11 @@ impl Disk for Sys {
                 dir.rename_new(stage.as_name(), dir, job.name)
             } else {
                 dir.rename(stage.as_name(), dir, job.name)
+            };
+            // Somebody else may have put a name of the very same inode there; then the stage stays (rename(2)).
+            let named = match job.body {
+                Body::HardLink(..) => named.and_then(|()| absent_is_fine(dir.remove_file(stage.as_name()))),
+                _ => named,
             };
             match named {
                 Ok(()) => job.staged = false,
@@ -284,6 +291,13 @@ impl Disk for Sys {
     }
 }
 
+fn absent_is_fine(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+        other => other,
+    }
+}
+
 fn names(dir: &Dir) -> io::Result<Vec<(NameBuf, Option<Kind>)>> {
     let mut found = Vec::new();
     dir.list(&mut ListBuffer::new(), |entry| {
@@ -315,7 +329,7 @@ fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
     let name = job.name_now();
     match &job.body {
         Body::File(_) if matches!(job.place, Place::There) => {
-            let file = dir.open_existing(name).map_err(dest("open for writing"))?;
+            let file = open_there(dir, job).map_err(dest("open for writing"))?;
             let info = Info::of(&file).map_err(dest("stat"))?;
             if info.kind == Kind::Dir {
                 return Err(Fault::ours(Side::Dest, "write into", Code::InTheWay, "it became a directory"));
@@ -341,6 +355,18 @@ fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
     }
     job.staged = true;
     Ok(())
+}
+
+/// What is there, to be written into. A file is opened for reading as well where that is allowed, as `-V` reads it
+/// back; a FIFO must not be, or we would be our own reader.
+fn open_there(dir: &Dir, job: &Job<'_, Sys>) -> io::Result<OwnedFd> {
+    if job.there.is_some_and(|t| t.kind == Kind::File) {
+        match dir.open_read_write(job.name) {
+            Err(e) if e.raw_os_error() == Some(errno::EACCES) => {}
+            other => return other,
+        }
+    }
+    dir.open_existing(job.name)
 }
 
 impl Sys {
@@ -397,6 +423,8 @@ impl Sys {
         how: &Fill<'_>,
     ) -> Result<u64, Fault> {
         const STEP_BYTES: u64 = 8 << 20;
+        // What is there already counts as done, as it does when a session goes on.
+        (how.observe)(start);
         let mut at = start;
         while at < size {
             let step = STEP_BYTES.min(size - at);

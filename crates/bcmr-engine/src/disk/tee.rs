@@ -61,9 +61,10 @@ fn copy_blocks(
     // Room first: writing then finds its blocks allocated (docs/decisions/0002-copy-ladder.md). Only a full disk is an
     // error here; a file system that cannot do it does without.
     if let Err(e) = fallocate_keep_size(to.fd, 0, from.size).map_err(io::Error::from)
-        && Code::of(&e) == Code::NoSpace {
-            return Err(Fault::os(Side::Dest, "reserve room for", e));
-        }
+        && Code::of(&e) == Code::NoSpace
+    {
+        return Err(Fault::os(Side::Dest, "reserve room for", e));
+    }
     on_blocks(0..blocks_of(from.size), threads, |block| {
         let mut room = aligned();
         let start = block * BLOCK_BYTES;
@@ -132,7 +133,10 @@ pub(super) fn copy(
     let write = |e| Fault::os(Side::Dest, "write", e);
     let mut hasher = blake3::Hasher::new();
     let mut at = 0u64;
-    let holey = sparse != Sparse::Never && from.blocks.saturating_mul(512) < from.size;
+    // A pseudo file takes no blocks either, and its size is a lie: what is read is all there is.
+    let holey = sparse != Sparse::Never
+        && from.blocks.saturating_mul(512) < from.size
+        && !meta::is_pseudo(from.fd).unwrap_or(false);
     let mut ends_in_hole = false;
     let all = std::iter::once(0..from.size);
     let extents: Box<dyn Iterator<Item = _>> =

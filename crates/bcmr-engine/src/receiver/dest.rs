@@ -218,8 +218,7 @@ impl<D: Disk> DestDir<D> {
     pub(crate) fn publish(&self, disk: &D, above: &DestDir<D>) -> Result<()> {
         let (Some(stage), Node::Below(_, name)) = (&self.stage, &*self.node) else { return Ok(()) };
         if self.poisoned.load(Relaxed) {
-            let note = "left unpublished, because something half-done in it could not be removed";
-            return Err(Error::ours(Code::Io, "publish directory", self.node.path(), note));
+            return Ok(()); // taken back once nobody works in it any more
         }
         match disk.publish_dir(&above.dir, stage.as_name(), name.as_name()) {
             Ok(()) => {
@@ -232,17 +231,19 @@ impl<D: Disk> DestDir<D> {
                 Ok(())
             }
             Err(e) => {
-                let error = fail("publish directory", &self.node, None)(e);
                 self.poison();
-                // Complete, but nameless: taken away, so that nothing is left that nobody asked for.
-                match disk.remove_tree(&above.dir, stage.as_name()) {
-                    Ok(()) => Err(error),
-                    Err(k) => {
-                        Err(Error { note: Some(format!("and could not be removed again ({k})")), ..error })
-                    }
-                }
+                Err(fail("publish directory", &self.node, None)(e))
             }
         }
+    }
+
+    /// Removes what never got its name, with all that is in it, when nobody works in it any more: nothing is left that
+    /// nobody asked for.
+    pub(crate) fn take_back(&self, disk: &D, above: &DestDir<D>) -> Result<()> {
+        let Some(stage) = &self.stage else { return Ok(()) };
+        disk.remove_tree(&above.dir, stage.as_name()).map_err(fail("remove unfinished", &self.node, None))?;
+        let note = "nothing of it was published, because something in it could not be finished or taken back";
+        Err(Error::ours(Code::Io, "publish directory", self.node.path(), note))
     }
 
     /// Whether it never got its name.

@@ -9,6 +9,7 @@ use crate::receiver::dest::DestDir;
 use crate::receiver::resumable::{self, Want};
 use fastcopy::dir::{Dir, Name};
 use fastcopy::errno;
+use fastcopy::meta::Kind;
 use std::io;
 
 /// From this many files on, one syncfs is cheaper than a flush for each (docs/decisions/0001-atomic-landing.md).
@@ -39,6 +40,8 @@ pub(crate) fn land<D: Disk>(
     let many = jobs.len() >= SYNC_ALL_JOBS_MIN;
     if medium {
         sync(disk, dir, jobs, many);
+    } else {
+        sync_replacing(disk, dir, jobs);
     }
     disk.commit(dir, jobs);
     // The names of a few are made durable here; those of many wait for the one sync at the end.
@@ -138,6 +141,11 @@ pub(crate) fn ensure_dir(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<boo
     }
 }
 
+/// A new file beside what a person named, to be given its name with [`give_name`].
+pub(crate) fn new_file(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<std::os::fd::OwnedFd> {
+    dir.create_file(name, mode)
+}
+
 /// A small file of ours beside what a person named, mode 0600.
 pub(crate) fn small_private(dir: &Dir, name: Name<'_>, bytes: &[u8]) -> io::Result<()> {
     let file = dir.create_file(name, 0o600)?;
@@ -160,6 +168,24 @@ fn stage_over_stale<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>
                 disk.stage(&dest.dir, std::slice::from_mut(job), keep);
             }
             Err(e) => job.fault = Some(Fault::os(Side::Dest, "remove stale", e)),
+        }
+    }
+}
+
+/// R9: what takes the place of a file is on the medium before it has the name. New names wait for the kernel, as with
+/// cp; but where there was something, a power cut must not leave nothing.
+fn sync_replacing<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>]) {
+    let replaces = |j: &Job<'_, D>| {
+        let over_file = j.there.is_some_and(|t| t.kind == Kind::File);
+        j.fault.is_none() && over_file && matches!(j.place, Place::Stage(_)) && j.file.is_some()
+    };
+    let count = jobs.iter().filter(|j| replaces(j)).count();
+    if count >= SYNC_ALL_JOBS_MIN {
+        return sync(disk, dir, jobs, true);
+    }
+    for job in jobs.iter_mut().filter(|j| replaces(j)) {
+        if let Some(Err(e)) = job.file.as_ref().map(|file| disk.sync_data(file)) {
+            job.fault = Some(Fault::os(Side::Dest, "sync", e));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The half that will have the files: looks, plans, lands. Only [`land`] makes a name appear. Never knows how the
 //! source was found.
 
+#[cfg(test)]
+mod crash_tests;
 pub(crate) mod dest;
 
 pub(crate) mod land;

@@ -46,7 +46,7 @@ pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> V
     // An archive makes the destination what the source is; else bytes meant for a device must not end up beside it.
     let alike = policy.strictness == Strictness::Archive;
     if src.kind == Kind::File && there.kind.is_special() && policy.landing == Landing::Atomic && !alike {
-        return Verdict::Refuse(Code::Special, "the destination is a device, FIFO or socket");
+        return Verdict::Refuse(Code::Special, "it is a device, FIFO or socket");
     }
     if policy.collide == Collide::Ask { Verdict::Ask } else { Verdict::Replace }
 }

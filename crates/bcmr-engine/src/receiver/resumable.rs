@@ -113,7 +113,16 @@ pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<F
         return Err(Fault::ours(Side::Dest, "name a stage for", Code::Io, "no name could be made"));
     };
     settle_clock(want)?;
-    let begun = begin(disk, dir, want, part.as_name(), session_name.as_name())?;
+    let begun = match begin(disk, dir, want, part.as_name(), session_name.as_name()) {
+        Ok(begun) => begun,
+        Err(fault) => {
+            // R5. Only who has the lock syncs, so nobody else's are taken away.
+            if fault.op == "sync" {
+                abandon(disk, dir, part.as_name(), session_name.as_name())?;
+            }
+            return Err(fault);
+        }
+    };
     let (resumed, restarted) = (begun.bytes, begun.restarted);
     match run(disk, want, &begun) {
         Ok((blocks, repaired)) => {
@@ -142,12 +151,28 @@ pub(crate) fn abandon<D: Disk>(
     disk.remove_file(dir, session).map_err(dest("remove session of"))
 }
 
+/// R5: what a failed sync may have lost is thrown away, while the lock still keeps others out.
+fn lost<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>, e: io::Error) -> Fault {
+    let abandoned = match stage::part(want.name).zip(stage::session(want.name)) {
+        Some((part, session)) => abandon(disk, dir, part.as_name(), session.as_name()),
+        None => Ok(()),
+    };
+    abandoned.err().unwrap_or_else(|| dest("sync")(e))
+}
+
 /// Takes away what a run left that had finished the file but not its session. Somebody at work on it is left alone.
 pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, name: Name<'_>) -> Result<(), Fault> {
     let Some((part, session_name)) = stage::part(name).zip(stage::session(name)) else { return Ok(()) };
     match disk.open_file(dir, session_name.as_name()) {
         Ok(Some(session)) if disk.lock_file(&session) != Lock::Busy => {
+            // R3: the one who made the name may have been killed before he synced it, and this run will say that all
+            // is done.
+            disk.sync_dir(dir).map_err(dest("sync"))?;
             abandon(disk, dir, part.as_name(), session_name.as_name())
+        }
+        // Something foreign under its name is left alone; not being able to look is no absence.
+        Err(e) if !matches!(Code::of(&e), Code::Link | Code::InTheWay | Code::Denied) => {
+            Err(dest("open session of")(e))
         }
         _ => Ok(()),
     }
@@ -197,7 +222,7 @@ fn begin<D: Disk>(
             // What is behind the last record may be anything; so may be a torn record.
             disk.set_len(&begun.file, bytes).map_err(dest("cut"))?;
             disk.set_len(&begun.session, s.bytes).map_err(dest("cut session of"))?;
-            go_on(disk, want, begun)
+            go_on(disk, dir, want, begun)
         }
         (start, stage, _) => {
             let restarted = if let Start::Fresh(why) = start { why } else { None };
@@ -253,7 +278,8 @@ fn open_session<D: Disk>(
         if named.is_none_or(|n| n.id() != info.id()) {
             continue;
         }
-        if info.kind != Kind::File || info.uid != want.me {
+        // With a second name it may be anybody's file, and it is about to be written to.
+        if info.kind != Kind::File || info.uid != want.me || info.nlink != 1 {
             disk.remove_tree(dir, name).map_err(&fail)?;
             continue;
         }
@@ -300,15 +326,15 @@ fn fresh<D: Disk>(
     };
     let (bytes, sum) = session::encode_header(&header);
     disk.write_at(&session, 0, &bytes).map_err(dest("write session of"))?;
-    disk.sync_file(&file).map_err(dest("sync"))?;
-    disk.sync_file(&session).map_err(dest("sync"))?;
-    disk.sync_dir(dir).map_err(dest("sync"))?;
+    let synced =
+        disk.sync_file(&file).and_then(|()| disk.sync_file(&session)).and_then(|()| disk.sync_dir(dir));
+    synced.map_err(|e| lost(disk, dir, want, e))?;
     let log = Log { bytes: bytes.len() as u64, sum };
     Ok(Begun { file, session, blocks: Vec::new(), bytes: 0, log, restarted })
 }
 
 /// Checks what has to be checked before anything is added behind the last record.
-fn go_on<D: Disk>(disk: &D, want: &Want<'_>, begun: Begun<D>) -> Result<Begun<D>, Fault> {
+fn go_on<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>, begun: Begun<D>) -> Result<Begun<D>, Fault> {
     let count = begun.blocks.len();
     let last = count.saturating_sub(1);
     let tail = begun.blocks.get(last).copied().unwrap_or_default();
@@ -319,16 +345,22 @@ fn go_on<D: Disk>(disk: &D, want: &Want<'_>, begun: Begun<D>) -> Result<Begun<D>
         _ if tail_fits => count,
         Resume::Fast => {
             let zero = Begun { blocks: Vec::new(), bytes: 0, ..begun };
-            return keep(disk, zero, 0, want);
+            return keep(disk, dir, zero, 0, want);
         }
         // The tail is not what was recorded: nothing is taken on trust any more.
         _ => first_wrong(disk, want, &begun)?,
     };
-    if good < count { keep(disk, begun, good, want) } else { Ok(begun) }
+    if good < count { keep(disk, dir, begun, good, want) } else { Ok(begun) }
 }
 
 /// Goes back to the first `good` blocks: the session is written anew with those, and the rest is cut off.
-fn keep<D: Disk>(disk: &D, begun: Begun<D>, good: usize, want: &Want<'_>) -> Result<Begun<D>, Fault> {
+fn keep<D: Disk>(
+    disk: &D,
+    dir: &D::Dir,
+    begun: Begun<D>,
+    good: usize,
+    want: &Want<'_>,
+) -> Result<Begun<D>, Fault> {
     let mut blocks = begun.blocks;
     blocks.truncate(good);
     let bytes = (good as u64 * BLOCK_BYTES).min(want.info.size);
@@ -345,7 +377,7 @@ fn keep<D: Disk>(disk: &D, begun: Begun<D>, good: usize, want: &Want<'_>) -> Res
     // A crash in between leaves fewer claims, never false ones: the records cut here stay true of the stage.
     disk.set_len(&begun.session, 0).map_err(dest("cut session of"))?;
     disk.write_at(&begun.session, 0, &log).map_err(dest("write session of"))?;
-    disk.sync_file(&begun.session).map_err(dest("sync"))?;
+    disk.sync_file(&begun.session).map_err(|e| lost(disk, dir, want, e))?;
     disk.set_len(&begun.file, bytes).map_err(dest("cut"))?;
     let log = Log { bytes: log.len() as u64, sum };
     Ok(Begun {
@@ -415,16 +447,21 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
             .then(|| scope.spawn(|| prove(disk, want, begun)));
         // One checkpoint may be under way while the next segment is being written: no more, so that a crash costs at
         // most two segments of work and memory stays bounded.
-        let (records, written) = sync_channel::<(u64, Vec<Cv>)>(1);
-        let keeper = scope.spawn(move || keep_records(disk, want, begun, &written));
+        let (records, written) = sync_channel::<Vec<Cv>>(0);
+        let keeper = scope.spawn(move || keep_records(disk, begun, &written));
         let mut copied = Ok(());
         let mut at = begun.bytes;
         while at < size {
             let end = (at - at % want.checkpoint_bytes + want.checkpoint_bytes).min(size);
             let (segment, outcome) = segment(disk, want, begun, at, end);
             let whole = (at + segment.len() as u64 * BLOCK_BYTES).min(end);
+            // Here and not beside the record: the next segment is being written by then, and would be cut.
+            if let Err(fault) = lengthen(disk, want, begun, whole) {
+                copied = outcome.and(Err(fault));
+                break;
+            }
             blocks.extend_from_slice(&segment);
-            let gone = !segment.is_empty() && records.send((whole, segment)).is_err();
+            let gone = !segment.is_empty() && records.send(segment).is_err();
             if outcome.is_err() || gone {
                 copied = outcome;
                 break;
@@ -453,13 +490,23 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
     Ok((blocks, wrong.len() as u64))
 }
 
+/// A hole at the end has no length of its own; the record must not run ahead of the file. Only while nobody writes.
+fn lengthen<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, whole: u64) -> Result<(), Fault> {
+    if want.holes == Holes::Fill {
+        return Ok(());
+    }
+    let now = disk.file_info(&begun.file).map_err(dest("stat unfinished"))?.size;
+    if now < whole { disk.set_len(&begun.file, whole).map_err(dest("set length of")) } else { Ok(()) }
+}
+
 fn panicked() -> Fault {
     Fault::ours(Side::Dest, "copy", Code::Io, "a worker stopped unexpectedly")
 }
 
 /// A block that was damaged since: copied again, if the source still has what was recorded.
 fn repair<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, block: u64) -> Result<(), Fault> {
-    let (cv, outcome) = copy_block(disk, want, begun, block);
+    // Zeros are written too: what they replace is damage and not a hole.
+    let (cv, outcome) = copy_block(disk, want, begun, block, Holes::Fill);
     outcome?;
     let recorded = begun.blocks.get(block as usize).copied();
     if cv.is_none() || cv != recorded { Err(changed()) } else { Ok(()) }
@@ -477,12 +524,13 @@ fn segment<D: Disk>(
     let first = at / BLOCK_BYTES;
     let last = blocks_of(end);
     if want.resume == Resume::Fast
-        && let Some(file) = want.source.file() {
-            return fast_segment(disk, want, begun, file, at, end);
-        }
+        && let Some(file) = want.source.file()
+    {
+        return fast_segment(disk, want, begun, file, at, end);
+    }
     let done: Mutex<Vec<Option<Cv>>> = Mutex::new(vec![None; (last - first) as usize]);
     let outcome = on_blocks(first..last, want.threads, |block| {
-        let (cv, outcome) = copy_block(disk, want, begun, block);
+        let (cv, outcome) = copy_block(disk, want, begun, block, want.holes);
         outcome?;
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = done.get_mut((block - first) as usize) {
@@ -501,6 +549,7 @@ fn copy_block<D: Disk>(
     want: &Want<'_>,
     begun: &Begun<D>,
     block: u64,
+    holes: Holes,
 ) -> (Option<Cv>, Result<(), Fault>) {
     let read = |e| Fault::os(Side::Source, "read", e);
     let start = block * BLOCK_BYTES;
@@ -515,7 +564,7 @@ fn copy_block<D: Disk>(
                 return Err(changed());
             }
             hasher.update(piece);
-            if !(want.holes == Holes::Make && is_zero(piece)) {
+            if !(holes == Holes::Make && is_zero(piece)) {
                 disk.write_at(&begun.file, at, piece).map_err(dest("write"))?;
             }
             at += bytes as u64;
@@ -562,34 +611,15 @@ fn fast_segment<D: Disk>(
 }
 
 /// R4: stage onto the medium, then the record, then the session onto the medium.
-fn keep_records<D: Disk>(
-    disk: &D,
-    want: &Want<'_>,
-    begun: &Begun<D>,
-    written: &Receiver<(u64, Vec<Cv>)>,
-) -> Result<(), Fault> {
+fn keep_records<D: Disk>(disk: &D, begun: &Begun<D>, written: &Receiver<Vec<Cv>>) -> Result<(), Fault> {
     let mut log = begun.log;
-    for (whole, blocks) in written {
-        checkpoint(disk, want, begun, whole, &blocks, &mut log)?;
+    for blocks in written {
+        checkpoint(disk, begun, &blocks, &mut log)?;
     }
     Ok(())
 }
 
-fn checkpoint<D: Disk>(
-    disk: &D,
-    want: &Want<'_>,
-    begun: &Begun<D>,
-    whole: u64,
-    blocks: &[Cv],
-    log: &mut Log,
-) -> Result<(), Fault> {
-    if want.holes == Holes::Make {
-        // A hole at the end has no length of its own; the record must not run ahead of the file.
-        let now = disk.file_info(&begun.file).map_err(dest("stat unfinished"))?.size;
-        if now < whole {
-            disk.set_len(&begun.file, whole).map_err(dest("set length of"))?;
-        }
-    }
+fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log) -> Result<(), Fault> {
     disk.sync_data(&begun.file).map_err(dest("sync"))?;
     let (record, sum) = session::encode_record(log.sum, blocks);
     disk.write_at(&begun.session, log.bytes, &record).map_err(dest("write session of"))?;

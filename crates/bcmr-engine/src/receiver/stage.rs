@@ -9,6 +9,12 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 const PREFIX: &[u8] = b".bcmr-";
 const SUFFIX: &[u8] = b".stage";
+/// What the stage of a resumable copy ends with.
+pub(crate) const PART: &[u8] = b".part";
+/// What a manifest ends with until it is whole.
+pub(crate) const MANIFEST: &[u8] = b".manifest";
+/// What its session ends with.
+pub(crate) const SESSION: &[u8] = b".session";
 
 /// The stage's name for a final name, for the holder of the directory's lock.
 pub(crate) fn known(name: Name<'_>) -> Option<NameBuf> {
@@ -22,12 +28,22 @@ fn named(name: Name<'_>, suffix: &[u8]) -> Option<NameBuf> {
 
 /// The stage's name of a resumable copy; who has its session locked may use it.
 pub(crate) fn part(name: Name<'_>) -> Option<NameBuf> {
-    named(name, b".part")
+    named(name, PART)
+}
+
+/// Whether a name is one that [`part`] makes.
+pub(crate) fn is_part(name: Name<'_>) -> bool {
+    name.bytes().starts_with(PREFIX) && name.bytes().ends_with(PART)
 }
 
 /// The session's name.
 pub(crate) fn session(name: Name<'_>) -> Option<NameBuf> {
-    named(name, b".session")
+    named(name, SESSION)
+}
+
+/// What a manifest is called until it is whole; who has it locked may use it.
+pub(crate) fn manifest(name: Name<'_>) -> Option<NameBuf> {
+    named(name, MANIFEST)
 }
 
 /// In a directory that an interrupted copy of one tree made: what the tree was.

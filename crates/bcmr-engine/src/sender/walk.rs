@@ -30,6 +30,18 @@ impl SourceDir {
         Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores: None }))
     }
 
+    /// The same for an operand that is a directory as a whole, whose own `.gitignore` reigns in it.
+    pub(crate) fn with_ignores(self: &Arc<Self>, filter: &Filter) -> Result<Arc<SourceDir>> {
+        if !filter.wants_gitignore() {
+            return Ok(self.clone());
+        }
+        let ignores = filter::read_gitignore(&self.dir, std::path::Path::new(""), None)
+            .map_err(|e| Error::os("read .gitignore", self.node.path(), e))?;
+        let dir = self.dir.try_clone().map_err(|e| Error::os("open", self.node.path(), e))?;
+        let (node, name, above) = (self.node.clone(), self.name.clone(), self.above.clone());
+        Ok(Arc::new(SourceDir { dir, info: self.info, node, name, above, ignores }))
+    }
+
     /// A directory below this one, known as `node` (an operand is a root of its own, all else lies below one). A link
     /// in its place is followed only where everything is.
     pub(crate) fn enter(

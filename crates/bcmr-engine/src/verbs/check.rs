@@ -171,6 +171,10 @@ impl Visit for Check<'_> {
         directory && there.kind == Kind::Dir && self.policy.recursive
     }
 
+    fn absent(&mut self, _src_path: PathBuf, dst_path: PathBuf) {
+        self.missing = Some(Missing { path: dst_path, depth: 1, files: 0, bytes: 0 });
+    }
+
     fn leave(&mut self) {
         let Some(missing) = &mut self.missing else { return };
         missing.depth -= 1;

@@ -18,14 +18,15 @@ use crate::pool::{Hands, Pool};
 use crate::receiver::dest::DestDir;
 use crate::receiver::land::{ensure_dir, land, land_resumable};
 use crate::receiver::links::{Claim, Landed, Links};
-use crate::receiver::plan::{Verdict, decide};
+use crate::receiver::plan::{Verdict, decide, same};
 use crate::receiver::resumable::{self, Holes, Want};
 use crate::receiver::stage;
 use crate::sender::filter::Filter;
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
 use crate::verbs::ledger::Ledger;
-use crate::verbs::operands::{self, Dest, Operand, Source, Where};
+use crate::verbs::manifest::Manifest;
+use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
 use crate::verbs::tree;
 use fastcopy::dir::{ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
@@ -36,6 +37,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Names handed to another worker at once.
 const BATCH_NAMES: usize = 64;
+/// Names that are sorted before they are read.
+const SORTED_NAMES: usize = 2048;
 /// Files open at a time while a batch lands.
 const BATCH_JOBS: usize = 16;
 /// The same where names must be durable: one flush serves them all.
@@ -69,23 +72,44 @@ pub(crate) struct DirPair {
 #[derive(Default)]
 struct Names {
     bytes: Vec<u8>,
-    items: Vec<(usize, Kind)>,
+    items: Vec<Listed>,
+}
+
+/// Where a name begins in the buffer, and what the listing said of it.
+#[derive(Clone, Copy)]
+struct Listed {
+    at: usize,
+    kind: Kind,
+    ino: u64,
 }
 
 impl Names {
-    fn push(&mut self, name: Name<'_>, kind: Kind) {
-        self.items.push((self.bytes.len(), kind));
+    fn push(&mut self, name: Name<'_>, kind: Kind, ino: u64) {
+        self.items.push(Listed { at: self.bytes.len(), kind, ino });
         self.bytes.extend_from_slice(name.c_str().to_bytes_with_nul());
     }
     fn clear(&mut self) {
         self.bytes.clear();
         self.items.clear();
     }
-    fn iter(&self) -> impl Iterator<Item = (Name<'_>, Kind)> {
-        self.items.iter().filter_map(|(at, kind)| {
-            let name = CStr::from_bytes_until_nul(self.bytes.get(*at..)?).ok()?;
-            Some((Name::new(name)?, *kind))
+    /// In the order of their inodes: on a cold disk they are then read from front to back, where a hashed directory
+    /// (ext4) lists them in no order at all.
+    fn sort(&mut self) {
+        self.items.sort_unstable_by_key(|item| item.ino);
+    }
+    fn iter(&self, range: std::ops::Range<usize>) -> impl Iterator<Item = (Name<'_>, Kind)> {
+        self.items.get(range).unwrap_or_default().iter().filter_map(|item| {
+            let name = CStr::from_bytes_until_nul(self.bytes.get(item.at..)?).ok()?;
+            Some((Name::new(name)?, item.kind))
         })
+    }
+    /// Some of them, for another worker.
+    fn part(&self, range: std::ops::Range<usize>) -> Names {
+        let mut part = Names::default();
+        for (name, kind) in self.iter(range) {
+            part.push(name, kind, 0);
+        }
+        part
     }
 }
 
@@ -124,6 +148,8 @@ pub(crate) struct Run<'a> {
     made: Mutex<Vec<(u64, u64)>>,
     /// Directories marked as unfinished (`-C -r`).
     marked: Mutex<Vec<(Arc<fastcopy::dir::Dir>, Arc<Node>)>>,
+    /// Where hashes go.
+    manifest: Option<Manifest>,
     /// Entries whose owner could not be kept; told once, not a thousand times.
     owners_lost: AtomicUsize,
 }
@@ -158,13 +184,24 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     }
     let disk = Sys::new();
     let policy = resuming(request.policy);
-    let run = Run::new(&disk, &policy, watch, None)?;
+    let mut run = Run::new(&disk, &policy, watch, None)?;
+    let manifest = request.manifest.as_deref();
     match request.names {
         None => {
             let target = tree::same_target(&request.sources, request.target, &policy)?;
             let to = operands::target(&target, request.sources.len())?;
+            let base = match &to {
+                Where::Into(place) | Where::Whole(place) => place.node.path(),
+                // A directory that a link leads to.
+                Where::Name { dir, name, slash: true } => {
+                    let (dir, name) = operands::through(dir, name)?;
+                    dir.node.join(name.as_name())
+                }
+                Where::Name { dir, name, .. } => dir.node.join(name.as_name()),
+            };
+            run.manifest = manifest.map(|file| Manifest::begin(file, base)).transpose()?;
             run.operands(&request.sources, &to);
-            let (Where::Into(place) | Where::Name { dir: place, .. }) = to;
+            let place = to.place();
             run.sync_names(&place.dir, &place.node);
         }
         Some(mut list) => {
@@ -172,6 +209,8 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
                 let note = "a list of names needs exactly one source directory";
                 return Err(Error::ours(Code::Usage, "copy", request.target.path(), note));
             };
+            let to = request.target.path().clone();
+            run.manifest = manifest.map(|file| Manifest::begin(file, to)).transpose()?;
             run.list(base, &request.target, &mut *list.reader, list.separator)?;
         }
     }
@@ -195,12 +234,13 @@ pub(crate) fn resolve(
     to: &Where,
     policy: &CopyPolicy,
     verb: &'static str,
+    links: DestLink,
     tally: &Tally<'_>,
 ) -> Vec<Operand> {
     let mut operands: Vec<Operand> = Vec::new();
     for path in sources {
         let resolved = operands::source(path, policy.follow).and_then(|source| {
-            let operand = operands::pair(path, source, to)?;
+            let operand = operands::pair(path, source, to, links)?;
             if operand.info().kind == Kind::Dir && !policy.recursive {
                 return Err(Error::ours(Code::IsDirectory, verb, path, "it is a directory"));
             }
@@ -239,6 +279,7 @@ impl<'a> Run<'a> {
             owed: AtomicBool::new(false),
             made: Mutex::new(Vec::new()),
             marked: Mutex::new(Vec::new()),
+            manifest: None,
             owners_lost: AtomicUsize::new(0),
         })
     }
@@ -259,7 +300,7 @@ impl<'a> Run<'a> {
 
     /// Copies resolved operands. Two that become the same directory are merged one after the other.
     pub(crate) fn operands(&self, sources: &[PathBuf], to: &Where) {
-        let mut rest = resolve(sources, to, self.policy, "copy", &self.tally);
+        let mut rest = resolve(sources, to, self.policy, "copy", DestLink::Through, &self.tally);
         while !rest.is_empty() {
             let mut round: Vec<Operand> = Vec::new();
             let mut next = Vec::new();
@@ -315,9 +356,11 @@ impl<'a> Run<'a> {
         match (&operand.source, &operand.dest) {
             (Source::Whole(src), Dest::Whole(place)) => {
                 self.remember(place.dir.info().map_err(|e| Error::os("stat", place.node.path(), e))?.id());
-                Ok(Some(Task::Open { pair: pair(src, open(place)?, true) }))
+                let src = src.with_ignores(&self.filter)?;
+                Ok(Some(Task::Open { pair: pair(&src, open(place)?, true) }))
             }
             (Source::Whole(src), Dest::Named { dir, name }) => {
+                let src = &src.with_ignores(&self.filter)?;
                 let above = pair(src, open(dir)?, false);
                 let dst = above.dst.enter(self.disk, name.as_name(), self.policy)?;
                 self.remember(dst.info.id());
@@ -403,7 +446,7 @@ impl<'a> Run<'a> {
             }
             Task::Files { pair, names } => {
                 if !stop {
-                    self.files(hands, worker, &pair, &names);
+                    self.batch(hands, &mut worker.hand, &pair, &names, 0..names.items.len());
                 } else {
                     pair.keep_some();
                 }
@@ -465,9 +508,10 @@ impl<'a> Run<'a> {
         if top {
             self.remember(dst.info.id());
             if self.policy.resume.has_sessions()
-                && let Err(e) = self.mark(&src, &dst) {
-                    self.tally.fail(e);
-                }
+                && let Err(e) = self.mark(&src, &dst)
+            {
+                self.tally.fail(e);
+            }
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let dev = if top { src.info.dev } else { pair.dev };
@@ -508,16 +552,9 @@ impl<'a> Run<'a> {
                 dirs.push(entry.name.to_owned());
                 return true;
             }
-            names.push(entry.name, kind);
-            if names.items.len() >= BATCH_NAMES {
-                if hands.hungry() {
-                    pair.small.fetch_add(1, Ordering::Relaxed);
-                    pair.pending.fetch_add(1, Ordering::Relaxed);
-                    hands.push(Task::Files { pair: pair.clone(), names: std::mem::take(&mut names) });
-                } else {
-                    self.batch(hands, hand, pair, &names);
-                    names.clear();
-                }
+            names.push(entry.name, kind, entry.ino);
+            if names.items.len() >= SORTED_NAMES {
+                self.spread(hands, hand, pair, &mut names);
             }
             true
         });
@@ -534,22 +571,47 @@ impl<'a> Run<'a> {
             operand: None,
             follow,
         }));
-        self.batch(hands, hand, pair, &names);
+        self.spread(hands, hand, pair, &mut names);
     }
 
-    fn files(&self, hands: &Hands<'_, Task>, worker: &mut Worker, pair: &Arc<DirPair>, names: &Names) {
-        self.batch(hands, &mut worker.hand, pair, names);
+    /// Lands what was listed, batch by batch, and hands batches to whoever has nothing to do. Leaves `names` empty.
+    fn spread(&self, hands: &Hands<'_, Task>, hand: &mut Hand, pair: &Arc<DirPair>, names: &mut Names) {
+        names.sort();
+        let step = BATCH_NAMES.max(self.room(pair));
+        let mut start = 0;
+        while start < names.items.len() {
+            let end = (start + step).min(names.items.len());
+            if end < names.items.len() && hands.hungry() {
+                pair.small.fetch_add(1, Ordering::Relaxed);
+                pair.pending.fetch_add(1, Ordering::Relaxed);
+                hands.push(Task::Files { pair: pair.clone(), names: names.part(start..end) });
+            } else {
+                self.batch(hands, hand, pair, names, start..end);
+            }
+            start = end;
+        }
+        names.clear();
+    }
+
+    /// Files that are open at a time while a batch lands in `pair`.
+    fn room(&self, pair: &DirPair) -> usize {
+        // Where names are replaced, or must be durable, one flush serves a whole batch.
+        if pair.dst.is_private() { BATCH_JOBS } else { BATCH_JOBS_DURABLE }
     }
 
     /// Lands small entries of one directory.
-    fn batch(&self, hands: &Hands<'_, Task>, hand: &mut Hand, pair: &Arc<DirPair>, names: &Names) {
+    fn batch(
+        &self,
+        hands: &Hands<'_, Task>,
+        hand: &mut Hand,
+        pair: &Arc<DirPair>,
+        names: &Names,
+        range: std::ops::Range<usize>,
+    ) {
         let follow = self.policy.follow == Follow::Always;
-        let room = match self.policy.durability {
-            Durability::Medium if !pair.dst.is_private() => BATCH_JOBS_DURABLE,
-            _ => BATCH_JOBS,
-        };
-        let mut jobs = Vec::with_capacity(room.min(names.items.len()));
-        for (name, kind) in names.iter() {
+        let room = self.room(pair);
+        let mut jobs = Vec::with_capacity(room.min(range.len()));
+        for (name, kind) in names.iter(range) {
             if self.tally.cancelled() {
                 pair.keep_some();
                 break;
@@ -709,16 +771,21 @@ impl<'a> Run<'a> {
                     resumable::sweep(self.disk, &dst.dir, to)
                         .map_err(|f| f.told(|| pair.src.node.join(name), || dst.node.join(to)))?;
                 }
-                return self.keep(pair, name, to);
+                if let (Body::File(fd), Some(there)) = (&body, &there)
+                    && same(&info, there)
+                {
+                    self.hash_again(pair, fd, name, to);
+                }
+                return self.keep(pair, name, to, &info);
             }
             Verdict::Ask => {
                 if !self.tally.ask(Question::Replace(dst.node.join(to))) {
-                    return self.keep(pair, name, to);
+                    return self.keep(pair, name, to, &info);
                 }
             }
             Verdict::Refuse(code, why) => {
                 return Err(
-                    Error::ours(code, "copy to", dst.node.join(to), why).and(&pair.src.node.join(name))
+                    Error::ours(code, "replace", dst.node.join(to), why).and(&pair.src.node.join(name))
                 );
             }
         }
@@ -730,7 +797,7 @@ impl<'a> Run<'a> {
                 return Err(Error::ours(Code::Refused, "append to", dst.node.join(to), why));
             }
             if t.size == info.size {
-                return self.keep(pair, name, to);
+                return self.keep(pair, name, to, &info);
             }
         }
         let place = if way == Way::Small && dst.is_private() {
@@ -778,8 +845,20 @@ impl<'a> Run<'a> {
         Ok(hash(src)? == hash(&there)?)
     }
 
-    fn keep<'n>(&self, pair: &DirPair, name: Name<'_>, to: Name<'_>) -> Result<Option<Job<'n, Sys>>> {
+    /// Leaves what is there alone. Its bytes count as done: they were found too, and a percentage is of those.
+    fn keep<'n>(
+        &self,
+        pair: &DirPair,
+        name: Name<'_>,
+        to: Name<'_>,
+        info: &Info,
+    ) -> Result<Option<Job<'n, Sys>>> {
         pair.keep_some();
+        if info.kind == Kind::File {
+            self.tally.watch.progress.bytes_done.fetch_add(info.size, Ordering::Relaxed);
+        }
+        // R3: a run that was killed may have named it and not have come to its sync; exit 0 speaks for it too.
+        self.owed.store(true, Ordering::Relaxed);
         self.tally.kept.fetch_add(1, Ordering::Relaxed);
         self.tally.done(1);
         self.tally.item(Action::Kept, 0, || (pair.src.node.join(name), pair.dst.node.join(to)));
@@ -827,7 +906,9 @@ impl<'a> Run<'a> {
         }
         let mut second_chance: Vec<(NameBuf, NameBuf, Kind)> = Vec::new();
         for job in jobs.drain(..) {
-            let changed = job.fault.as_ref().is_some_and(|f| f.code == Code::SourceChanged);
+            // By itself a file needs two descriptors, in a batch it may have found none left.
+            let worth_it = |f: &Fault| matches!(f.code, Code::SourceChanged | Code::Limit);
+            let changed = job.fault.as_ref().is_some_and(worth_it);
             let first_name = policy.preserve.links && job.info.nlink > 1;
             if changed && again {
                 if first_name {
@@ -838,7 +919,7 @@ impl<'a> Run<'a> {
             }
             self.told(pair, job, first_name);
         }
-        let follow = policy.follow != Follow::Never;
+        let follow = self.follows(pair);
         for (name, to, kind) in second_chance {
             let (name, to) = (name.as_name(), to.as_name());
             match self.prepare(hands, pair, name, to, kind, follow, way) {
@@ -911,7 +992,7 @@ impl<'a> Run<'a> {
                 self.links.gave_up(&job.info);
             }
             let (name, to) = (job.source.1, job.name);
-            let follow = self.policy.follow != Follow::Never;
+            let follow = self.follows(pair);
             return match self.prepare(hands, pair, name, to, Kind::File, follow, Way::Alone) {
                 Prepared::Job(job) => self.land(hands, hand, pair, &mut vec![job], Way::Alone, false),
                 Prepared::Nothing => {}
@@ -940,7 +1021,12 @@ impl<'a> Run<'a> {
             }
         } else {
             if first_name && !linking {
-                self.links.landed(&job.info, &pair.dst, dst_name);
+                let mut info = job.info;
+                if self.policy.follow != Follow::Never {
+                    // Links that are followed are names too, and nobody counts them.
+                    info.nlink = u64::MAX;
+                }
+                self.links.landed(&info, &pair.dst, dst_name);
             }
             let action = match (&job.body, job.info.kind) {
                 (Body::HardLink(..), _) => Action::HardLinked,
@@ -956,14 +1042,46 @@ impl<'a> Run<'a> {
             }
             self.tally.done(1);
             self.tally.item(action, job.bytes, || (src(), dst()));
-            if let (Some(hash), true) = (&job.hash, self.policy.hashes) {
-                self.tally.watch.front.event(Event::Hashed { dst: dst(), hash: *hash.as_bytes() });
+            if let Some(hash) = &job.hash {
+                self.hashed(dst, hash);
+            }
+            if linking && job.info.kind == Kind::File && self.policy.hashes {
+                match pair.src.open_file(src_name, false) {
+                    Ok((fd, _)) => self.hash_again(pair, &fd, src_name, dst_name),
+                    Err(e) => self.tally.lost(e),
+                }
             }
             if self.ledger.as_ref().is_some_and(|ledger| ledger.landed(pair, src_name, &job.info)) {
                 self.settle_ledger();
             }
         }
         self.lost(job.lost, src, dst);
+    }
+
+    /// Tells the hash of what is at `dst`, where somebody wants it.
+    fn hashed(&self, dst: impl Fn() -> PathBuf, hash: &blake3::Hash) {
+        if !self.policy.hashes {
+            return;
+        }
+        let hash = *hash.as_bytes();
+        if let Some(Err(e)) = self.manifest.as_ref().map(|m| m.add(&dst(), &hash)) {
+            self.tally.lost(e);
+        }
+        self.tally.watch.front.event(Event::Hashed { dst: dst(), hash });
+    }
+
+    /// The same for what is there without having been copied: what is the same as before, and further names. The
+    /// source is hashed, so that a copy that only looks the same is found out by whoever checks.
+    fn hash_again(&self, pair: &DirPair, source: &std::os::fd::OwnedFd, name: Name<'_>, to: Name<'_>) {
+        if !self.policy.hashes {
+            return;
+        }
+        let dst = || pair.dst.node.join(to);
+        match crate::disk::tee::hash(source, &|_| !self.tally.cancelled()) {
+            Ok(hash) => self.hashed(dst, &hash),
+            Err(fault) if fault.code == Code::Interrupted => {}
+            Err(fault) => self.tally.fail(fault.told(|| pair.src.node.join(name), dst)),
+        }
     }
 
     /// Tells what of the metadata could not be kept. Owners that only root could have set come as one sentence in
@@ -989,6 +1107,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether links in `pair`'s source are followed: all of them, or those that are operands.
+    fn follows(&self, pair: &DirPair) -> bool {
+        match self.policy.follow {
+            Follow::Always => true,
+            Follow::Operands => !pair.ours,
+            Follow::Never => false,
+        }
+    }
+
     /// A second name of an inode that another worker may still be landing.
     fn second_waiting(
         &self,
@@ -1004,7 +1131,8 @@ impl<'a> Run<'a> {
             // The first could not be landed: this one is the first now.
             Claim::First => {
                 self.links.gave_up(info);
-                return self.one(hands, worker, pair, name, to, info.kind, false);
+                let follow = self.follows(pair);
+                return self.one(hands, worker, pair, name, to, info.kind, follow);
             }
         };
         match self.second(pair, name, to, info, &landed) {
@@ -1041,6 +1169,10 @@ impl<'a> Run<'a> {
             // Already the same file; renaming one name of an inode over another does nothing at all (rename(2)).
             self.tally.others.fetch_add(1, Ordering::Relaxed);
             self.tally.done(1);
+            if self.policy.hashes && info.kind == Kind::File {
+                let (fd, _) = pair.src.open_file(name, false)?;
+                self.hash_again(pair, &fd, name, to);
+            }
             if let Some(ledger) = &self.ledger {
                 ledger.landed(pair, name, info);
             }
@@ -1118,6 +1250,9 @@ impl<'a> Run<'a> {
     fn seal(&self, worker: &mut Worker, pair: &Arc<DirPair>) {
         let dst = &pair.dst;
         if dst.is_poisoned() {
+            if let Some(Err(e)) = pair.above.as_ref().map(|above| dst.take_back(self.disk, &above.dst)) {
+                self.tally.fail(e);
+            }
             return;
         }
         let settled = match &pair.above {
@@ -1161,12 +1296,12 @@ impl<'a> Run<'a> {
             return Err(Error::ours(Code::NotDirectory, "read names below", base, "it is not a directory"));
         };
         let place = match operands::target(target, 1)? {
-            Where::Into(place) => place,
+            Where::Into(place) | Where::Whole(place) => place,
             Where::Name { dir, name, .. } => {
                 ensure_dir(&dir.dir, name.as_name(), 0o777)
                     .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
                 match operands::target(target, 1)? {
-                    Where::Into(place) => place,
+                    Where::Into(place) | Where::Whole(place) => place,
                     Where::Name { dir, .. } => {
                         return Err(Error::ours(
                             Code::Io,
@@ -1193,7 +1328,8 @@ impl<'a> Run<'a> {
                     None => break,
                     Some(Err(e)) => self.tally.fail(e),
                     Some(Ok(parts)) => match self.listed(&mut worker, &mut chain, &parts) {
-                        Ok(task) => tasks.push(task),
+                        Ok(Some(task)) => tasks.push(task),
+                        Ok(None) => {}
                         Err(e) => self.tally.fail(e),
                     },
                 }
@@ -1213,11 +1349,17 @@ impl<'a> Run<'a> {
     /// The directory that names of a list are relative to.
     fn base(&self, base: &std::path::Path) -> Result<Source> {
         let dir = fastcopy::dir::Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
-        Ok(Source::Whole(SourceDir::root(dir, Node::root(base))?))
+        Ok(Source::Whole(SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?))
     }
 
     /// Walks `chain` to the directory of one listed name and says what is to be done there.
-    fn listed(&self, worker: &mut Worker, chain: &mut Vec<Arc<DirPair>>, parts: &[NameBuf]) -> Result<Task> {
+    /// Nothing, when the filter leaves it out.
+    fn listed(
+        &self,
+        worker: &mut Worker,
+        chain: &mut Vec<Arc<DirPair>>,
+        parts: &[NameBuf],
+    ) -> Result<Option<Task>> {
         let Some((last, dirs)) = parts.split_last() else {
             return Err(Error::ours(Code::Usage, "read names", "", "an empty name"));
         };
@@ -1232,6 +1374,9 @@ impl<'a> Run<'a> {
         for name in dirs.iter().skip(common) {
             let Some(pair) = chain.last().cloned() else { break };
             let name = name.as_name();
+            if self.leaves_out(&pair.src, name, true) {
+                return Ok(None);
+            }
             let src = pair.src.enter(name, pair.src.node.below(name), false, &self.filter)?;
             let dst = pair.dst.enter(self.disk, name, self.policy)?;
             pair.pending.fetch_add(1, Ordering::Relaxed);
@@ -1243,6 +1388,9 @@ impl<'a> Run<'a> {
         };
         let follow = self.policy.follow == Follow::Always;
         let info = pair.src.stat(last.as_name(), follow)?;
+        if self.leaves_out(&pair.src, last.as_name(), info.kind == Kind::Dir) {
+            return Ok(None);
+        }
         if info.kind == Kind::Dir && !self.policy.recursive {
             return Err(Error::ours(
                 Code::IsDirectory,
@@ -1253,10 +1401,19 @@ impl<'a> Run<'a> {
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let (pair, name, to) = (pair.clone(), last.clone(), last.clone());
-        Ok(match info.kind {
+        Ok(Some(match info.kind {
             Kind::Dir => Task::Dir { pair, name, to, operand: None, follow },
             kind => Task::One { pair, name, to, kind, follow },
-        })
+        }))
+    }
+
+    /// Whether the filter leaves `name` out; it is told.
+    fn leaves_out(&self, src: &SourceDir, name: Name<'_>, is_dir: bool) -> bool {
+        let out = src.excludes(name, is_dir, &self.filter);
+        if out {
+            self.tally.item(Action::Excluded, 0, || (src.node.join(name), PathBuf::new()));
+        }
+        out
     }
 
     /// Leaves the innermost directory of the chain: it is published, and sealed when its tasks are done.
@@ -1280,7 +1437,10 @@ impl<'a> Run<'a> {
     }
 
     /// Says what was done.
-    pub(crate) fn end(self) -> Summary {
+    pub(crate) fn end(mut self) -> Summary {
+        if let Some(manifest) = self.manifest.take() {
+            self.end_manifest(manifest);
+        }
         if self.tally.all_well() {
             for (dir, node) in self.marked.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
                 if let Err(e) = tree::unmark(&dir) {
@@ -1294,6 +1454,21 @@ impl<'a> Run<'a> {
             self.tally.lost(Error::ours(Code::MetadataLost, "set owner in", "destination", note));
         }
         self.tally.summary()
+    }
+
+    /// Only a complete copy gets a manifest: whoever finds one may rely on it.
+    fn end_manifest(&self, manifest: Manifest) {
+        let absent = self.tally.absent.load(Ordering::Relaxed);
+        let complete = absent == 0 && !self.tally.cancelled();
+        let path = manifest.path().to_owned();
+        match manifest.end(complete) {
+            Err(e) => self.tally.lost(e),
+            Ok(()) if complete => {}
+            Ok(()) => {
+                let note = "only a complete copy gets one";
+                self.tally.warn(Error::ours(Code::Refused, "write manifest", path, note));
+            }
+        }
     }
 
     /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`. `dir` is

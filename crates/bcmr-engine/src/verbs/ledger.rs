@@ -31,6 +31,8 @@ struct Entry {
 #[derive(Default)]
 pub(crate) struct Ledger {
     entries: Mutex<Vec<Entry>>,
+    /// Held by who settles: a directory may go only after another worker has taken away what was in it.
+    settling: Mutex<()>,
 }
 
 impl Ledger {
@@ -55,9 +57,16 @@ impl Ledger {
 
     /// Syncs the destination and takes away what is safe there. Entries whose copy has no name yet stay.
     pub(crate) fn settle(&self, disk: &Sys, tally: &Tally<'_>) {
+        let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = std::mem::take(&mut *self.entries());
+        let (mut ready, mut waiting) = (Vec::new(), Vec::new());
+        // Directories are named meanwhile. The last is asked first: if it has its name, so has what was in it.
+        for entry in taken.into_iter().rev() {
+            if entry.pair.has_name() { ready.push(entry) } else { waiting.push(entry) }
+        }
+        ready.reverse();
+        waiting.reverse();
         // Those of one destination device need one sync; a move mostly has one.
-        let (ready, waiting): (Vec<_>, Vec<_>) = taken.into_iter().partition(|e| e.pair.has_name());
         let mut synced: Vec<(u64, bool)> = Vec::new();
         for entry in &ready {
             let dev = entry.pair.dst.info.dev;
@@ -79,7 +88,7 @@ impl Ledger {
                 take_away(entry, tally);
             }
         }
-        self.entries().extend(waiting);
+        self.entries().splice(0..0, waiting);
     }
 }
 

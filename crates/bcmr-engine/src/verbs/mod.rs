@@ -3,6 +3,7 @@
 mod check;
 mod copy;
 mod ledger;
+mod manifest;
 mod measure;
 mod move_;
 mod operands;
@@ -13,7 +14,8 @@ mod tree;
 
 pub use check::check;
 pub use copy::copy;
+pub use manifest::check_manifest;
 pub use measure::measure;
 pub use move_::move_;
 pub use remove::remove;
-pub use sessions::{Unfinished, sessions};
+pub use sessions::sessions;

@@ -14,7 +14,7 @@ use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
 use crate::verbs::copy::{Run, resolve};
 use crate::verbs::ledger::Ledger;
-use crate::verbs::operands::{self, Dest, Operand, Place, Source, Where};
+use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Source};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
@@ -41,7 +41,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     let filter = Filter::new(&policy.filter)?;
     let mover = Mover { policy: &policy, merge: request.merge, filter, tally: &run.tally };
     let mut far = Vec::new();
-    for operand in resolve(&request.sources, &to, &policy, "move", &run.tally) {
+    for operand in resolve(&request.sources, &to, &policy, "move", DestLink::Itself, &run.tally) {
         if watch.cancel.is_set() {
             break;
         }
@@ -55,7 +55,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         run.round(far);
         run.settle_ledger();
     }
-    let (Where::Into(place) | Where::Name { dir: place, .. }) = to;
+    let place = to.place();
     run.sync_names(&place.dir, &place.node);
     Ok(run.end())
 }
@@ -78,7 +78,8 @@ struct Mover<'a> {
 /// A pair of directories being merged by renames.
 struct Frame {
     src: Arc<SourceDir>,
-    dst: Dir,
+    /// Absent where a dry run would have made it.
+    dst: Option<Dir>,
     dst_path: PathBuf,
     /// Still to do, last first.
     names: Vec<(NameBuf, Kind)>,
@@ -134,10 +135,12 @@ impl Mover<'_> {
             // rename(2) replaces an empty directory and refuses any other.
             Verdict::Merge => matches!(self.policy.collide, Collide::Keep),
             Verdict::Keep => return Ok(self.kept(operand.path.clone(), shown)),
+            // The copy will ask; asked here as well, it would be asked twice.
+            Verdict::Ask if info.dev != dev(place)? && !self.policy.dry_run => return Ok(Moved::Far),
             Verdict::Ask if self.tally.ask(Question::Replace(shown.clone())) => false,
             Verdict::Ask => return Ok(self.kept(operand.path.clone(), shown)),
             Verdict::Refuse(code, why) => {
-                return Err(Error::ours(code, "move to", &shown, why).and(&operand.path));
+                return Err(Error::ours(code, "replace", &shown, why).and(&operand.path));
             }
         };
         if info.kind == Kind::Dir && !self.filter.is_empty() {
@@ -154,7 +157,19 @@ impl Mover<'_> {
                 self.sync(&dir.dir, &place.dir, &shown)?;
                 Ok(Moved::Here)
             }
-            Err(e) if e.raw_os_error() == Some(errno::EXDEV) => Ok(Moved::Far),
+            Err(e) if e.raw_os_error() == Some(errno::EXDEV) => {
+                if verdict == Verdict::Merge
+                    && !is_empty(&place.dir, to).map_err(|e| Error::os("list directory", &shown, e))?
+                {
+                    // The copy would merge, which nobody asked for.
+                    let e = std::io::Error::from_raw_os_error(errno::ENOTEMPTY);
+                    return Err(Error {
+                        note: Some("the directory there is not empty".into()),
+                        ..Error::os("move to", &shown, e)
+                    });
+                }
+                Ok(Moved::Far)
+            }
             Err(e) if e.raw_os_error() == Some(errno::ENOTEMPTY) => Err(Error {
                 note: Some("the directory there is not empty".into()),
                 ..Error::os("move to", &shown, e)
@@ -200,14 +215,13 @@ impl Mover<'_> {
         to: Name<'_>,
         operand: &Operand,
     ) -> Result<Moved> {
-        let dst_dev = place.dir.info().map_err(|e| Error::os("stat", place.node.path(), e))?.dev;
-        if info.dev != dst_dev {
+        if info.dev != dev(place)? {
             return Ok(Moved::Far);
         }
         let node = crate::node::Node::root(&operand.path);
         let src = dir.enter(name, node, false, &self.filter)?;
         let mut stack = Vec::new();
-        self.push(&mut stack, src, &place.dir, to, place.node.join(to))?;
+        self.push(&mut stack, src, Some(&place.dir), to, place.node.join(to))?;
         while let Some(frame) = stack.last_mut() {
             if let Some((name, kind)) = frame.names.pop() {
                 if self.tally.cancelled() {
@@ -216,15 +230,17 @@ impl Mover<'_> {
                 }
                 let (src, dst_path) =
                     (frame.src.clone(), frame.dst_path.join(crate::node::os(name.as_name())));
-                match self.merge_one(&src, name.as_name(), kind, &frame.dst, &dst_path) {
+                match self.merge_one(&src, name.as_name(), kind, frame.dst.as_ref(), &dst_path) {
                     Ok(Step::Done) => {}
                     Ok(Step::Stays) => frame.kept = true,
                     Ok(Step::Into) => {
                         let entered =
                             src.enter(name.as_name(), src.node.below(name.as_name()), false, &self.filter);
-                        let dst = frame.dst.try_clone().map_err(|e| Error::os("open", &dst_path, e));
-                        let pushed = entered
-                            .and_then(|inner| self.push(&mut stack, inner, &dst?, name.as_name(), dst_path));
+                        let dst = frame.dst.as_ref().map(Dir::try_clone).transpose();
+                        let dst = dst.map_err(|e| Error::os("open", &dst_path, e));
+                        let pushed = entered.and_then(|inner| {
+                            self.push(&mut stack, inner, dst?.as_ref(), name.as_name(), dst_path)
+                        });
                         if let Err(e) = pushed {
                             self.tally.fail(e);
                             if let Some(frame) = stack.last_mut() {
@@ -248,6 +264,7 @@ impl Mover<'_> {
             }
             self.leave(&done);
         }
+        self.sync(&dir.dir, &place.dir, &operand.path)?;
         Ok(Moved::Here)
     }
 
@@ -267,7 +284,7 @@ impl Mover<'_> {
         &self,
         stack: &mut Vec<Frame>,
         src: Arc<SourceDir>,
-        dst_dir: &Dir,
+        dst_dir: Option<&Dir>,
         to: Name<'_>,
         dst_path: PathBuf,
     ) -> Result<()> {
@@ -275,21 +292,22 @@ impl Mover<'_> {
             let path = dst_path.clone();
             move |e| Error::os(op, path, e)
         };
-        let made = land::ensure_dir(dst_dir, to, 0o700).map_err(fail("make directory"))?;
-        let dst = dst_dir.open_dir(to).map_err(fail("open directory"))?;
-        if made {
-            let keep = crate::disk::Keep {
-                preserve: self.policy.preserve,
-                strictness: self.policy.strictness,
-                umask: self.policy.umask,
-                default_acl: true,
-            };
-            let disk = Sys::new();
-            let lost = disk.seal_dir(&mut disk.hand(), &dst, &src.dir, &src.info, &keep);
-            for fault in lost {
-                self.tally.lost(fault.told(|| src.node.path(), || dst_path.clone()));
+        let dst = match dst_dir {
+            Some(dst_dir) if !self.policy.dry_run => {
+                let made = land::ensure_dir(dst_dir, to, 0o700).map_err(fail("make directory"))?;
+                let dst = dst_dir.open_dir(to).map_err(fail("open directory"))?;
+                if made {
+                    self.seal(&src, &dst, &dst_path);
+                }
+                Some(dst)
             }
-        }
+            Some(dst_dir) => match dst_dir.open_dir(to) {
+                Ok(dst) => Some(dst),
+                Err(e) if Code::of(&e) == Code::NotFound => None,
+                Err(e) => return Err(fail("open directory")(e)),
+            },
+            None => None,
+        };
         let mut names = Vec::new();
         src.dir
             .list(&mut ListBuffer::new(), |entry| {
@@ -304,12 +322,27 @@ impl Mover<'_> {
         Ok(())
     }
 
+    /// Gives a directory just made what the source has of mode, owner, times and attributes.
+    fn seal(&self, src: &Arc<SourceDir>, dst: &Dir, dst_path: &std::path::Path) {
+        let keep = crate::disk::Keep {
+            preserve: self.policy.preserve,
+            strictness: self.policy.strictness,
+            umask: self.policy.umask,
+            default_acl: true,
+        };
+        let disk = Sys::new();
+        let lost = disk.seal_dir(&mut disk.hand(), dst, &src.dir, &src.info, &keep);
+        for fault in lost {
+            self.tally.lost(fault.told(|| src.node.path(), || dst_path.to_owned()));
+        }
+    }
+
     fn merge_one(
         &self,
         src: &Arc<SourceDir>,
         name: Name<'_>,
         kind: Kind,
-        dst: &Dir,
+        dst: Option<&Dir>,
         dst_path: &std::path::Path,
     ) -> Result<Step> {
         let src_path = || src.node.join(name);
@@ -318,7 +351,10 @@ impl Mover<'_> {
             return Ok(Step::Stays);
         }
         let info = src.stat(name, false)?;
-        let there = dst.look(name).map_err(|e| Error::os("stat", dst_path, e))?;
+        let there = match dst {
+            Some(dst) => dst.look(name).map_err(|e| Error::os("stat", dst_path, e))?,
+            None => None,
+        };
         guard_same(src, name, &info, there.as_ref(), &src_path(), dst_path)?;
         let only_new = match decide(&info, there.as_ref(), self.policy) {
             Verdict::Merge => return Ok(Step::Into),
@@ -331,13 +367,13 @@ impl Mover<'_> {
                 return Ok(Step::Stays);
             }
             Verdict::Refuse(code, why) => {
-                return Err(Error::ours(code, "move to", dst_path, why).and(&src_path()));
+                return Err(Error::ours(code, "replace", dst_path, why).and(&src_path()));
             }
         };
-        if self.policy.dry_run {
+        let (Some(dst), false) = (dst, self.policy.dry_run) else {
             self.tally.item(Action::Renamed, 0, || (src_path(), dst_path.to_owned()));
             return Ok(Step::Stays);
-        }
+        };
         land::give_name(&src.dir, name, dst, name, only_new)
             .map_err(|e| Error::os("rename to", dst_path, e).and(&src_path()))?;
         self.renamed(&info, src_path(), dst_path.to_owned());
@@ -349,6 +385,19 @@ enum Step {
     Done,
     Stays,
     Into,
+}
+
+fn dev(place: &Place) -> Result<u64> {
+    Ok(place.dir.info().map_err(|e| Error::os("stat", place.node.path(), e))?.dev)
+}
+
+fn is_empty(dir: &Dir, name: Name<'_>) -> std::io::Result<bool> {
+    let mut empty = true;
+    dir.open_dir_readable(name)?.list(&mut ListBuffer::new(), |_| {
+        empty = false;
+        false
+    })?;
+    Ok(empty)
 }
 
 /// Refuses moves whose two ends are one object: renaming would do nothing, or take the only copy away.

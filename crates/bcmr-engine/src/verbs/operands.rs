@@ -130,8 +130,29 @@ fn place(dir: Dir, path: &Path) -> Arc<Place> {
 pub(crate) enum Where {
     /// A directory to put things into.
     Into(Arc<Place>),
+    /// A directory as it is, whose contents become those of the source (`-T` with `dir/.`).
+    Whole(Arc<Place>),
     /// One name.
     Name { dir: Arc<Place>, name: NameBuf, slash: bool },
+}
+
+impl Where {
+    /// The directory that is opened for it.
+    pub(crate) fn place(&self) -> &Arc<Place> {
+        match self {
+            Where::Into(place) | Where::Whole(place) | Where::Name { dir: place, .. } => place,
+        }
+    }
+}
+
+/// What a destination name that is a symbolic link stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DestLink {
+    /// What it leads to, for files and for directories with a slash behind them, as with cp; other things take the
+    /// link's own place.
+    Through,
+    /// Itself: a move gives a name and touches nothing that another name leads to.
+    Itself,
 }
 
 /// Resolves the target of `count` sources. `named_list` means that many names follow.
@@ -151,7 +172,7 @@ pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
         Target::Guess(_) => {
             match Dir::open(path) {
                 Ok(dir) => return Ok(Where::Into(place(dir, path))),
-                Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory) => {}
+                Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {}
                 Err(e) => return Err(Error::os("open target", path, e)),
             }
             if count != 1 {
@@ -163,50 +184,68 @@ pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
             Err(Error::ours(Code::Usage, "copy to", path, "exactly one source can go to exactly this name"))
         }
         Target::Exactly(_) => match typed.name {
-            None => Ok(Where::Into(place(open(path)?, path))),
+            None => Ok(Where::Whole(place(open(path)?, path))),
             Some(_) => name_of(typed),
         },
     }
 }
 
-/// A destination name. Where it was typed and is a link to a file, what the link leads to is meant, as with cp: the
-/// directory that holds the link's target is the place to stage and rename in.
+/// A destination name as it was typed.
 fn name_of(typed: Typed<'_>) -> Result<Where> {
-    let path = typed.path;
-    let Some(mut name) = typed.name else {
-        return Ok(Where::Into(place(open(path)?, path)));
+    let Some(name) = typed.name else {
+        return Ok(Where::Into(place(open(typed.path)?, typed.path)));
     };
-    let mut parent = typed.parent;
+    let dir = place(open_parent(typed.path, &typed.parent)?, &typed.parent);
+    Ok(Where::Name { dir, name, slash: typed.slash })
+}
+
+/// Where a destination name was typed and is a link, what the link leads to is meant, as with cp: the directory that
+/// holds the link's target is the place to stage and rename in.
+pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, NameBuf)> {
+    let path = at.node.join(first.as_name());
+    let mut at = at.clone();
+    let mut name = first.clone();
     for _ in 0..LINKS_MAX {
-        let dir = open_parent(path, &parent)?;
-        let look = dir.look(name.as_name()).map_err(|e| Error::os("stat", path, e))?;
-        if look.is_none_or(|i| i.kind != Kind::Link) {
-            return Ok(Where::Name { dir: place(dir, &parent), name, slash: typed.slash });
+        let look = at.dir.look(name.as_name()).map_err(|e| Error::os("stat", &path, e))?;
+        match look {
+            Some(info) if info.kind == Kind::Link => {}
+            None if at.node.join(name.as_name()) != path => {
+                let note = "not writing through a dangling symbolic link";
+                return Err(Error::ours(Code::Refused, "copy to", path, note));
+            }
+            _ => return Ok((at, name)),
         }
-        let link = dir.read_link(name.as_name()).map_err(|e| Error::os("read link", path, e))?;
+        let link = at.dir.read_link(name.as_name()).map_err(|e| Error::os("read link", &path, e))?;
         let to = Path::new(std::ffi::OsStr::from_bytes(link.to_bytes()));
-        let next = self::typed(to).map_err(|e| Error { path: path.to_owned(), ..e })?;
-        let (next_parent, Some(next_name)) = (parent.join(&next.parent), next.name) else {
+        let next = typed(to).map_err(|e| Error { path: path.clone(), ..e })?;
+        let parent = at.node.path().join(&next.parent);
+        let Some(next_name) = next.name else {
             return Err(Error::ours(Code::Link, "write through link", path, "it leads to a directory"));
         };
-        parent = next_parent;
+        at = place(open_parent(&path, &parent)?, &parent);
         name = next_name;
-        if open_parent(path, &parent)?.look(name.as_name()).map_err(|e| Error::os("stat", path, e))?.is_none()
-        {
-            let note = "not writing through a dangling symbolic link";
-            return Err(Error::ours(Code::Refused, "copy to", path, note));
-        }
     }
     Err(Error::os("open", path, std::io::Error::from_raw_os_error(errno::ELOOP)))
 }
 
 /// Pairs one source with its destination: exactly the pair that copy, move and check share.
-pub(crate) fn pair(path: &Path, source: Source, to: &Where) -> Result<Operand> {
+pub(crate) fn pair(path: &Path, source: Source, to: &Where, links: DestLink) -> Result<Operand> {
     let own_name = |s: &Source| match s {
         Source::Named { name, .. } => Some(name.clone()),
         Source::Whole(_) => None,
     };
+    let mut source = source;
     let dest = match to {
+        Where::Whole(place) => {
+            if let Source::Named { info, .. } = &source {
+                if info.kind != Kind::Dir {
+                    let why = "cannot overwrite a directory with a non-directory";
+                    return Err(Error::ours(Code::InTheWay, "copy to", place.node.path(), why));
+                }
+                source = Source::Whole(SourceDir::root(open(path)?, Node::root(path))?);
+            }
+            Dest::Whole(place.clone())
+        }
         Where::Into(place) => match own_name(&source) {
             Some(name) => Dest::Named { dir: place.clone(), name },
             None => Dest::Whole(place.clone()),
@@ -220,7 +259,12 @@ pub(crate) fn pair(path: &Path, source: Source, to: &Where) -> Result<Operand> {
                 let why = "the target ends in a slash, but is no directory";
                 return Err(Error::ours(Code::NotDirectory, "copy to", dir.node.join(name.as_name()), why));
             }
-            Dest::Named { dir: dir.clone(), name: name.clone() }
+            let (dir, name) = match (links, info.kind) {
+                (DestLink::Through, Kind::File) => through(dir, name)?,
+                (DestLink::Through, Kind::Dir) if *slash => through(dir, name)?,
+                _ => (dir.clone(), name.clone()),
+            };
+            Dest::Named { dir, name }
         }
     };
     Ok(Operand { source, dest, path: path.to_owned() })

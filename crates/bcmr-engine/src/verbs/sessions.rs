@@ -1,45 +1,35 @@
 //! `sessions`: what is unfinished below a directory, and taking it away.
 //!
-//! Must not touch what a running copy has locked.
+//! Must not touch what a running copy has locked, nor go through a link.
 
+use crate::disk::Disk;
+use crate::disk::sys::Sys;
 use crate::error::{Error, Result};
-use crate::event::Watch;
+use crate::event::{Event, Summary, Unfinished, Watch, What};
 use crate::node::os;
 use crate::receiver::resumable;
 use crate::receiver::session;
 use crate::receiver::stage;
 use crate::tally::Tally;
-use fastcopy::dir::{Dir, ListBuffer, Lock, NameBuf};
-use fastcopy::meta::{Info, Kind, Time};
+use crate::verbs::tree;
+use fastcopy::dir::{Dir, ListBuffer, Lock, NameBuf, try_lock};
+use fastcopy::meta::{Info, Kind};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 
-/// One unfinished copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfinished {
-    /// The name that it is to have.
-    pub path: PathBuf,
-    /// Bytes recorded as being on the medium.
-    pub recorded: u64,
-    /// Bytes of the whole.
-    pub size: u64,
-    /// When something was last recorded.
-    pub last: Time,
-    /// A copy is at it right now.
-    pub running: bool,
-    /// It was removed.
-    pub removed: bool,
-}
+/// More than the session of any file: what is longer is not read to its end.
+const SESSION_BYTES_MAX: u64 = 1 << 30;
 
-/// Lists what is unfinished below `dir`, and removes it when `clean` says so: sessions with their stages, and stages
-/// that a killed run left. What a running copy has locked stays.
+/// Tells what is unfinished below `dir` as [`Event::Unfinished`], and removes it when `clean` says so: sessions with
+/// their stages, stages that a killed run left, and the marks of interrupted trees. What a running copy has locked
+/// stays.
 ///
 /// # Errors
-/// When `dir` cannot be opened; what cannot be read below it is told through `watch`.
-pub fn sessions(dir: &Path, clean: bool, watch: Watch<'_>) -> Result<Vec<Unfinished>> {
+/// When `dir` cannot be opened; what cannot be read or removed below it is told through `watch` and counted.
+pub fn sessions(dir: &Path, clean: bool, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
     let root = Dir::open(dir).map_err(|e| Error::os("open directory", dir, e))?;
-    let mut found = Vec::new();
     let mut stack = vec![(root, dir.to_owned())];
     let mut buffer = ListBuffer::new();
     while let Some((here, path)) = stack.pop() {
@@ -48,90 +38,162 @@ pub fn sessions(dir: &Path, clean: bool, watch: Watch<'_>) -> Result<Vec<Unfinis
         }
         let mut names: Vec<NameBuf> = Vec::new();
         let mut inner: Vec<NameBuf> = Vec::new();
+        // A handle is listed once, and the lock below must not be lost with a second one.
         let listed = here.list(&mut buffer, |entry| {
             if entry.name.bytes().starts_with(b".bcmr-") {
                 names.push(entry.name.to_owned());
             } else if matches!(entry.kind, Some(Kind::Dir) | None) {
                 inner.push(entry.name.to_owned());
             }
-            true
+            !tally.cancelled()
         });
         if let Err(e) = listed {
             tally.fail(Error::os("list directory", &path, e));
         }
         for name in &names {
             match one(&here, name, &path, clean) {
-                Ok(Some(unfinished)) => found.push(unfinished),
+                Ok(Some(unfinished)) => {
+                    if unfinished.removed {
+                        tally.others.fetch_add(1, Relaxed);
+                    }
+                    watch.front.event(Event::Unfinished(unfinished));
+                }
                 Ok(None) => {}
                 Err(e) => tally.fail(e),
             }
         }
         for name in inner {
-            // What cannot be opened is no directory after all, or none of ours: nothing unfinished is known there.
-            if let Ok(dir) = here.open_dir_readable(name.as_name()) {
-                stack.push((dir, path.join(os(name.as_name()))));
+            match here.open_dir_readable(name.as_name()) {
+                Ok(dir) => stack.push((dir, path.join(os(name.as_name())))),
+                // Gone meanwhile, or no directory after all.
+                Err(_) if !matches!(here.stat(name.as_name()), Ok(i) if i.kind == Kind::Dir) => {}
+                Err(e) => tally.fail(Error::os("open directory", path.join(os(name.as_name())), e)),
             }
         }
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
+    Ok(tally.summary())
 }
 
 fn one(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
-    let shown = path.join(os(name.as_name()));
-    let fail = |op: &'static str| {
-        let shown = shown.clone();
-        move |e| Error::os(op, shown, e)
-    };
-    if stage::is_known(name.as_name()) {
-        // Only the holder of the directory's lock makes these: when we get the lock, it is stale.
-        let stale = dir.reopen().map_err(fail("open"))?.try_lock() == Lock::Held;
-        let info = dir.stat(name.as_name()).map_err(fail("stat"))?;
-        if clean && stale {
-            use crate::disk::Disk;
-            crate::disk::sys::Sys::new().remove_tree(dir, name.as_name()).map_err(fail("remove"))?;
-        }
-        let size = if info.kind == Kind::File { info.size } else { 0 };
-        let removed = clean && stale;
-        return Ok(Some(Unfinished {
-            path: shown,
-            recorded: 0,
-            size,
-            last: info.mtime,
-            running: !stale,
-            removed,
-        }));
+    let bytes = name.bytes();
+    if bytes == stage::TREE {
+        whole_tree(dir, name, path, clean)
+    } else if stage::is_known(name.as_name()) {
+        stale_stage(dir, name, path, clean)
+    } else if bytes.ends_with(stage::SESSION) {
+        one_session(dir, name, path, clean)
+    } else if bytes.ends_with(stage::PART) {
+        orphan(dir, name, path, clean)
+    } else if bytes.ends_with(stage::MANIFEST) {
+        manifest(dir, name, path, clean)
+    } else {
+        Ok(None)
     }
-    if !name.bytes().ends_with(b".session") || name.bytes() == stage::TREE {
+}
+
+/// Says for `name` in `path` what went wrong.
+fn failed(op: &'static str, path: &Path, name: &NameBuf) -> impl Fn(std::io::Error) -> Error {
+    let shown = path.join(os(name.as_name()));
+    move |e| Error::os(op, &shown, e)
+}
+
+/// A directory that `copy -r` with sessions has not finished.
+fn whole_tree(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
+    let info = dir.stat(name.as_name()).map_err(failed("stat", path, name))?;
+    if info.kind != Kind::File {
         return Ok(None);
     }
-    let fd: OwnedFd = dir.open_read_write(name.as_name()).map_err(fail("open"))?;
-    let info = Info::of(&fd).map_err(fail("stat"))?;
-    const SESSION_BYTES_MAX: u64 = 1 << 30;
-    let mut bytes = vec![0; info.size.min(SESSION_BYTES_MAX) as usize];
-    let n = fastcopy::read_write::read_full(&fd, 0, &mut bytes).map_err(fail("read"))?;
-    bytes.truncate(n);
-    let running = fastcopy::dir::try_lock(&fd) == Lock::Busy;
-    let Some(read) = session::decode(&bytes) else {
-        return Ok(Some(Unfinished {
-            path: shown,
-            recorded: 0,
-            size: 0,
-            last: info.mtime,
-            running,
-            removed: false,
-        }));
-    };
-    let size = read.header.source.size;
-    let recorded = (read.blocks.len() as u64 * crate::blocks::BLOCK_BYTES).min(size);
-    let target = NameBuf::new(&read.header.name);
-    let mut removed = false;
-    if let (true, false, Some(target)) = (clean, running, &target) {
-        drop(fd);
-        resumable::sweep(&crate::disk::sys::Sys::new(), dir, target.as_name())
-            .map_err(|f| f.told(|| shown.clone(), || shown.clone()))?;
-        removed = true;
+    // Whoever fills a directory holds its lock.
+    let lock = dir.reopen().map_err(failed("open", path, name))?;
+    let running = lock.try_lock() == Lock::Busy;
+    let removed = clean && !running;
+    if removed {
+        tree::unmark(dir).map_err(failed("remove", path, name))?;
     }
-    let path = target.map_or(shown, |t| path.join(os(t.as_name())));
-    Ok(Some(Unfinished { path, recorded, size, last: info.mtime, running, removed }))
+    let path = path.to_owned();
+    Ok(Some(Unfinished { what: What::Tree, path, recorded: 0, size: 0, last: info.mtime, running, removed }))
+}
+
+/// A stage without a session: only the holder of the directory's lock makes these, so with the lock it is stale.
+fn stale_stage(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
+    let info = dir.stat(name.as_name()).map_err(failed("stat", path, name))?;
+    let lock = dir.reopen().map_err(failed("open", path, name))?;
+    let running = lock.try_lock() != Lock::Held;
+    let removed = clean && !running;
+    if removed {
+        Sys::new().remove_tree(dir, name.as_name()).map_err(failed("remove", path, name))?;
+    }
+    let size = if info.kind == Kind::File { info.size } else { 0 };
+    let path = path.join(os(name.as_name()));
+    Ok(Some(Unfinished { what: What::Stage, path, recorded: 0, size, last: info.mtime, running, removed }))
+}
+
+/// A stage whose session is gone: nobody can go on with it. Who makes one has made its session before.
+fn orphan(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
+    let hash = name.bytes().strip_suffix(stage::PART).unwrap_or_default();
+    let session = NameBuf::new(&[hash, stage::SESSION].concat());
+    let look = |name: &NameBuf| dir.look(name.as_name()).map_err(failed("stat", path, name));
+    let Some(info) = look(name)? else { return Ok(None) };
+    if session.map_or(Ok(None), |s| look(&s))?.is_some() {
+        return Ok(None);
+    }
+    if clean {
+        Sys::new().remove_tree(dir, name.as_name()).map_err(failed("remove", path, name))?;
+    }
+    let size = if info.kind == Kind::File { info.size } else { 0 };
+    let path = path.join(os(name.as_name()));
+    let last = info.mtime;
+    Ok(Some(Unfinished { what: What::Stage, path, recorded: 0, size, last, running: false, removed: clean }))
+}
+
+/// A manifest that is not whole: whoever writes it has it locked.
+fn manifest(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
+    match dir.look(name.as_name()).map_err(failed("stat", path, name))? {
+        Some(info) if info.kind == Kind::File => {}
+        _ => return Ok(None),
+    }
+    let fd = dir.open_read_write(name.as_name()).map_err(failed("open", path, name))?;
+    let info = Info::of(&fd).map_err(failed("stat", path, name))?;
+    let running = try_lock(&fd) == Lock::Busy;
+    let removed = clean && !running;
+    if removed {
+        dir.remove_file(name.as_name()).map_err(failed("remove", path, name))?;
+    }
+    let (path, size, last) = (path.join(os(name.as_name())), info.size, info.mtime);
+    Ok(Some(Unfinished { what: What::Stage, path, recorded: 0, size, last, running, removed }))
+}
+
+fn one_session(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
+    // Looked at before it is opened: a FIFO or a link is none of ours.
+    match dir.look(name.as_name()).map_err(failed("stat", path, name))? {
+        Some(info) if info.kind == Kind::File => {}
+        _ => return Ok(None),
+    }
+    let fd: OwnedFd = dir.open_read_write(name.as_name()).map_err(failed("open", path, name))?;
+    let info = Info::of(&fd).map_err(failed("stat", path, name))?;
+    if info.kind != Kind::File {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; info.size.min(SESSION_BYTES_MAX) as usize];
+    let n = fastcopy::read_write::read_full(&fd, 0, &mut bytes).map_err(failed("read", path, name))?;
+    bytes.truncate(n);
+    let running = try_lock(&fd) == Lock::Busy;
+    let removed = clean && !running;
+    if removed {
+        let hash = name.bytes().strip_suffix(stage::SESSION).unwrap_or_default();
+        let disk = Sys::new();
+        if let Some(part) = NameBuf::new(&[hash, stage::PART].concat()) {
+            let shown = || path.join(os(part.as_name()));
+            // Under the lock that is held here.
+            resumable::abandon(&disk, dir, part.as_name(), name.as_name())
+                .map_err(|f| f.told(shown, shown))?;
+        }
+    }
+    let read = session::decode(&bytes);
+    let size = read.as_ref().map_or(0, |s| s.header.source.size);
+    let recorded =
+        read.as_ref().map_or(0, |s| (s.blocks.len() as u64 * crate::blocks::BLOCK_BYTES).min(size));
+    let target = read.and_then(|s| NameBuf::new(&s.header.name));
+    let path = path.join(os(target.as_ref().unwrap_or(name).as_name()));
+    Ok(Some(Unfinished { what: What::File, path, recorded, size, last: info.mtime, running, removed }))
 }

@@ -12,9 +12,10 @@ use crate::sender::filter::Filter;
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
 use crate::verbs::copy::{ListedNames, resolve};
-use crate::verbs::operands::{self, Dest, Operand, Source, Where};
+use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,7 +38,9 @@ pub(crate) trait Visit {
     fn entry(&mut self, at: &At<'_>) -> bool;
     /// An entry that the filter leaves out.
     fn excluded(&mut self, src_path: PathBuf);
-    /// A directory was gone through (pairs with an [`Visit::entry`] that said yes).
+    /// An operand that is a directory as a whole has no name at the destination yet.
+    fn absent(&mut self, src_path: PathBuf, dst_path: PathBuf);
+    /// A directory was gone through (pairs with an [`Visit::entry`] that said yes, and with [`Visit::absent`]).
     fn leave(&mut self) {}
     /// An entry that only the destination has.
     fn extra(&mut self, dir: &Dir, name: Name<'_>, dst_path: PathBuf);
@@ -63,7 +66,7 @@ pub(crate) struct Survey<'a> {
 impl Survey<'_> {
     /// Walks all operands.
     pub(crate) fn operands(&self, sources: &[PathBuf], to: &Where, visit: &mut dyn Visit) {
-        for operand in resolve(sources, to, self.policy, "compare", self.tally) {
+        for operand in resolve(sources, to, self.policy, "compare", DestLink::Through, self.tally) {
             if let Err(e) = self.operand(&operand, visit) {
                 self.tally.fail(e);
             }
@@ -86,8 +89,13 @@ impl Survey<'_> {
             (Source::Whole(src), Dest::Whole(place)) => {
                 let dst =
                     place.dir.reopen().map_err(|e| Error::os("open directory", place.node.path(), e))?;
-                let mut stack =
-                    vec![self.frame(src.clone(), Some(dst), place.node.path(), src.info.dev, visit)?];
+                let mut stack = vec![self.frame(
+                    src.with_ignores(&self.filter)?,
+                    Some(dst),
+                    place.node.path(),
+                    src.info.dev,
+                    visit,
+                )?];
                 self.run(&mut stack, visit);
                 Ok(())
             }
@@ -101,8 +109,16 @@ impl Survey<'_> {
                             .map_err(|e| Error::os("open directory", &dst_path, e))?,
                     ),
                 };
+                let absent = dst.is_none();
+                if absent {
+                    visit.absent(src.node.path(), dst_path.clone());
+                }
+                let src = src.with_ignores(&self.filter)?;
                 let mut stack = vec![self.frame(src.clone(), dst, dst_path, src.info.dev, visit)?];
                 self.run(&mut stack, visit);
+                if absent {
+                    visit.leave();
+                }
                 Ok(())
             }
             (Source::Named { .. }, Dest::Whole(place)) => {
@@ -161,7 +177,7 @@ impl Survey<'_> {
         visit: &mut dyn Visit,
     ) -> Result<Frame> {
         let mut names = Vec::new();
-        let mut all = std::collections::HashSet::new();
+        let mut all = HashSet::new();
         let mut buffer = ListBuffer::new();
         let inside = !self.policy.one_file_system || src.info.dev == dev;
         if inside {
@@ -258,11 +274,12 @@ impl Survey<'_> {
     ) -> Result<()> {
         let to = operands::target(target, 1)?;
         let (place, below) = match &to {
-            Where::Into(place) => (place, None),
+            Where::Into(place) | Where::Whole(place) => (place, None),
             Where::Name { dir, name, .. } => (dir, Some(name)),
         };
         let dir = Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
-        let root = SourceDir::root(dir, Node::root(base))?;
+        let root = SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?;
+        let mut told = HashSet::new();
         for parts in names {
             let one = parts.and_then(|parts| {
                 let mut src = root.clone();
@@ -274,13 +291,25 @@ impl Survey<'_> {
                 let mut dst_path = target.path().clone();
                 for part in dirs {
                     let part = part.as_name();
+                    if src.excludes(part, true, &self.filter) {
+                        visit.excluded(src.node.join(part));
+                        return Ok(());
+                    }
                     src = src.enter(part, src.node.below(part), false, &self.filter)?;
                     dst = dst.and_then(|d| d.open_dir(part).ok());
                     dst_path.push(os(part));
+                    // The next name may lead through it again.
+                    if dst.is_none() && told.insert(src.info.id()) {
+                        visit.absent(src.node.path(), dst_path.clone());
+                    }
                 }
                 let last = last.as_name();
                 let always = self.policy.follow == Follow::Always;
                 let info = src.stat(last, always)?;
+                if src.excludes(last, info.kind == Kind::Dir, &self.filter) {
+                    visit.excluded(src.node.join(last));
+                    return Ok(());
+                }
                 let (src_path, node) = (src.node.join(last), src.node.below(last));
                 dst_path.push(os(last));
                 let to = dst.as_ref().map(|d| (d, last));
@@ -299,7 +328,7 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
     let tally = Tally::new(watch);
     let survey =
         Survey { policy: &request.policy, filter: Filter::new(&request.policy.filter)?, tally: &tally };
-    let mut visit = DryRun { policy: &request.policy, tally: &tally };
+    let mut visit = DryRun { policy: &request.policy, tally: &tally, linked: HashSet::new() };
     match request.names {
         None => {
             let to = operands::target(&request.target, request.sources.len())?;
@@ -321,6 +350,8 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
 struct DryRun<'a> {
     policy: &'a CopyPolicy,
     tally: &'a Tally<'a>,
+    /// Inodes with several names of which one was met.
+    linked: HashSet<(u64, u64)>,
 }
 
 impl Visit for DryRun<'_> {
@@ -338,13 +369,19 @@ impl Visit for DryRun<'_> {
             Verdict::Keep => true,
             Verdict::Ask => !self.tally.ask(Question::Replace(at.dst_path.clone())),
             Verdict::Refuse(code, why) => {
-                self.tally.fail(Error::ours(code, "copy to", at.dst_path.clone(), why).and(&at.src_path));
+                self.tally.fail(Error::ours(code, "replace", at.dst_path.clone(), why).and(&at.src_path));
                 return false;
             }
         };
         if keep {
             self.tally.kept.fetch_add(1, Relaxed);
             self.tally.item(Action::Kept, 0, paths);
+            return false;
+        }
+        let several = self.policy.preserve.links && at.info.kind != Kind::Dir && at.info.nlink > 1;
+        if several && !self.linked.insert(at.info.id()) {
+            self.tally.others.fetch_add(1, Relaxed);
+            self.tally.item(Action::HardLinked, 0, paths);
             return false;
         }
         match at.info.kind {
@@ -371,6 +408,10 @@ impl Visit for DryRun<'_> {
     }
     fn excluded(&mut self, src_path: PathBuf) {
         self.tally.item(Action::Excluded, 0, || (src_path, PathBuf::new()));
+    }
+    fn absent(&mut self, src_path: PathBuf, dst_path: PathBuf) {
+        self.tally.dirs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.tally.item(Action::MadeDir, 0, || (src_path, dst_path));
     }
     fn extra(&mut self, _dir: &Dir, _name: Name<'_>, _dst_path: PathBuf) {}
     fn wants_extra(&self) -> bool {

@@ -1,20 +1,51 @@
-//! `check`.
+//! `check`, against a source or a manifest.
 
 use crate::args::CheckArgs;
-use crate::resolve::{self, Env, Verb};
+use crate::resolve::{self, Env, ManifestJob, Verb};
+use crate::say;
 use crate::ui::{self, Start};
-use bcmr_engine::event::{Cancel, Progress};
+use bcmr_engine::policy::ManifestRequest;
+use std::fs::File;
+use std::io::{self, BufReader};
 
 /// Runs it.
 pub fn run(args: &CheckArgs, env: &Env) -> u8 {
+    if let Some(job) = resolve::check_manifest(args, env) {
+        return match job {
+            Ok(job) => run_manifest(job),
+            Err(u) => super::usage(Verb::Check, &u),
+        };
+    }
     let (request, show) = match resolve::check(args, env) {
         Ok(job) => job,
         Err(u) => return super::usage(Verb::Check, &u),
     };
     let sources = request.sources.clone();
     let destination = request.target.path().clone();
-    let start = Start { sources: &sources, destination: Some(&destination), jobs: request.policy.jobs };
-    let policy = request.policy.clone();
-    let measure = |p: &Progress, stop: &Cancel| bcmr_engine::measure(&sources, &policy, p, stop);
-    ui::run(&show, &start, Some(&measure), |watch| bcmr_engine::check(request, watch))
+    let measure = super::measure(&sources, &request.policy);
+    let start = Start {
+        sources: &sources,
+        destination: Some(&destination),
+        jobs: request.policy.jobs,
+        measure: Some(measure),
+    };
+    ui::run(&show, start, |watch| bcmr_engine::check(request, watch))
+}
+
+fn run_manifest(job: ManifestJob) -> u8 {
+    let ManifestJob { file, dir, jobs, show } = job;
+    let reader: Box<dyn io::BufRead + Send> = if file.as_os_str() == "-" {
+        Box::new(BufReader::new(io::stdin()))
+    } else {
+        match File::open(&file) {
+            Ok(opened) => Box::new(BufReader::new(opened)),
+            Err(e) => {
+                super::file_failed("open", &file, &e);
+                return say::EXIT_USAGE;
+            }
+        }
+    };
+    let start = Start { sources: std::slice::from_ref(&file), destination: Some(&dir), jobs, measure: None };
+    let request = ManifestRequest { reader, file: file.clone(), dir: dir.clone(), jobs };
+    ui::run(&show, start, |watch| bcmr_engine::check_manifest(request, watch))
 }

@@ -3,7 +3,6 @@
 use crate::args::CopyArgs;
 use crate::resolve::{self, Env, NamesFrom, Verb};
 use crate::ui::{self, Start};
-use bcmr_engine::event::{Cancel, Progress};
 use bcmr_engine::policy::NameList;
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -26,12 +25,12 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
     }
     let sources = job.request.sources.clone();
     let destination = job.request.target.path().clone();
-    let start = Start { sources: &sources, destination: Some(&destination), jobs: job.request.policy.jobs };
-    let policy = job.request.policy.clone();
-    let measure = |p: &Progress, stop: &Cancel| bcmr_engine::measure(&sources, &policy, p, stop);
-    // A list of names is read once, by the copy itself; how long it is nobody knows.
-    let measure: Option<ui::Measure<'_>> = if job.request.names.is_none() { Some(&measure) } else { None };
-    ui::run(&job.show, &start, measure, |watch| bcmr_engine::copy(job.request, watch))
+    let jobs = job.request.policy.jobs;
+    // What a list names would have to be read twice.
+    let counted = job.request.names.is_none() && !job.request.policy.dry_run;
+    let measure = counted.then(|| super::measure(&sources, &job.request.policy));
+    let start = Start { sources: &sources, destination: Some(&destination), jobs, measure };
+    ui::run(&job.show, start, |watch| bcmr_engine::copy(job.request, watch))
 }
 
 fn open(from: &NamesFrom) -> io::Result<NameList> {

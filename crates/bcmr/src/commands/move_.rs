@@ -3,7 +3,6 @@
 use crate::args::MoveArgs;
 use crate::resolve::{self, Env, Verb};
 use crate::ui::{self, Start};
-use bcmr_engine::event::{Cancel, Progress};
 
 /// Runs it.
 pub fn run(args: &MoveArgs, env: &Env) -> u8 {
@@ -13,8 +12,12 @@ pub fn run(args: &MoveArgs, env: &Env) -> u8 {
     };
     let sources = request.sources.clone();
     let destination = request.target.path().clone();
-    let start = Start { sources: &sources, destination: Some(&destination), jobs: request.policy.jobs };
-    let policy = request.policy.clone();
-    let measure = |p: &Progress, stop: &Cancel| bcmr_engine::measure(&sources, &policy, p, stop);
-    ui::run(&show, &start, Some(&measure), |watch| bcmr_engine::move_(request, watch))
+    let measure = super::measure(&sources, &request.policy);
+    let start = Start {
+        sources: &sources,
+        destination: Some(&destination),
+        jobs: request.policy.jobs,
+        measure: Some(measure),
+    };
+    ui::run(&show, start, |watch| bcmr_engine::move_(request, watch))
 }

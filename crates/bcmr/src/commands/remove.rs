@@ -8,8 +8,8 @@ use crate::ui::{self, Start};
 pub fn run(args: &RemoveArgs, env: &Env) -> u8 {
     let (request, show) = resolve::remove(args, env);
     let sources = request.paths.clone();
-    let start = Start { sources: &sources, destination: None, jobs: request.jobs };
-    ui::run(&show, &start, None, |watch| {
+    let start = Start { sources: &sources, destination: None, jobs: request.jobs, measure: None };
+    ui::run(&show, start, |watch| {
         if request.paths.is_empty() {
             return Ok(bcmr_engine::event::Summary::default());
         }

@@ -130,7 +130,9 @@ impl Line {
         high.scanned |= now.scanned;
         if high.scanned {
             let percent = u128::from(self.done()) * 100 / u128::from(self.total().max(1));
-            self.percent = self.percent.max(u64::try_from(percent).unwrap_or(100));
+            // With all bytes there a file may still have to be proved, synced and named.
+            let most = if self.high.items_done < self.high.items_found { 99 } else { 100 };
+            self.percent = self.percent.max(u64::try_from(percent).unwrap_or(100).min(most));
         }
         self.past.push_back((at, self.done()));
         while self.past.len() > 2

@@ -8,7 +8,7 @@ use crate::names;
 use crate::resolve::Verb;
 use crate::say;
 use bcmr_engine::error::Error;
-use bcmr_engine::event::{Action, Change, Event, Summary};
+use bcmr_engine::event::{Action, Change, Event, Summary, Unfinished, What};
 use serde::{Serialize, Serializer};
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -62,6 +62,15 @@ enum Body<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         restarted: Option<&'static str>,
         repaired: u64,
+    },
+    Unfinished {
+        what: &'static str,
+        path: Name<'a>,
+        recorded: u64,
+        size: u64,
+        last: f64,
+        running: bool,
+        removed: bool,
     },
     Failed(Trouble<'a>),
     Warning(Trouble<'a>),
@@ -173,10 +182,27 @@ pub fn event(event: &Event) -> String {
             bytes: *bytes,
             why,
         },
+        Event::Unfinished(u) => unfinished(u),
         Event::Failed(e) => Body::Failed(trouble(e)),
         Event::Warning(e) => Body::Warning(trouble(e)),
         Event::Note(text) => Body::Note { text },
     })
+}
+
+fn unfinished(u: &Unfinished) -> Body<'_> {
+    Body::Unfinished {
+        what: match u.what {
+            What::File => "file",
+            What::Tree => "tree",
+            What::Stage => "stage",
+        },
+        path: Name(&u.path),
+        recorded: u.recorded,
+        size: u.size,
+        last: u.last.sec as f64 + f64::from(u.last.nsec / 1_000_000) / 1000.0,
+        running: u.running,
+        removed: u.removed,
+    }
 }
 
 /// How far it is.
@@ -329,6 +355,30 @@ mod tests {
             (
                 event(&Event::Warning(Error::ours(Code::Special, "copy", "f", "a FIFO").and(Path::new("g")))),
                 r#"{"schema":1,"event":"warning","code":"special","op":"copy","path":"f","other":"g","reason":"a FIFO"}"#,
+            ),
+            (
+                event(&Event::Hashed { dst: "d".into(), hash: [0xa5; 32] }),
+                &format!(r#"{{"schema":1,"event":"hashed","dst":"d","blake3":"{}"}}"#, "a5".repeat(32)),
+            ),
+            (
+                event(&Event::Resumed { dst: "d".into(), bytes: 9, restarted: None, repaired: 2 }),
+                r#"{"schema":1,"event":"resumed","dst":"d","bytes":9,"repaired":2}"#,
+            ),
+            (
+                event(&Event::Resumed { dst: "d".into(), bytes: 0, restarted: Some("why"), repaired: 0 }),
+                r#"{"schema":1,"event":"resumed","dst":"d","bytes":0,"restarted":"why","repaired":0}"#,
+            ),
+            (
+                event(&Event::Unfinished(Unfinished {
+                    what: What::File,
+                    path: "d".into(),
+                    recorded: 4,
+                    size: 8,
+                    last: bcmr_engine::event::Time { sec: 12, nsec: 345_678_901 },
+                    running: false,
+                    removed: true,
+                })),
+                r#"{"schema":1,"event":"unfinished","what":"file","path":"d","recorded":4,"size":8,"last":12.345,"running":false,"removed":true}"#,
             ),
             (event(&Event::Note("hi".into())), r#"{"schema":1,"event":"note","text":"hi"}"#),
             (

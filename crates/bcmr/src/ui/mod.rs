@@ -1,8 +1,7 @@
 //! Shows a run to whoever watches it, and brings their answers and signals to the engine.
 //!
-//! One thread beside the engine's: it looks for signals and draws progress, and sleeps otherwise. The first time there
-//! is something to draw it has the work measured, on a third. Everything shown goes through one [`Screen`] behind one
-//! lock. Must not know what verbs do.
+//! One thread beside the engine's: it looks for signals and draws progress, and sleeps otherwise. Everything shown
+//! goes through one [`Screen`] behind one lock. Must not know what verbs do.
 
 mod inline;
 mod json;
@@ -21,7 +20,7 @@ use plain::Plain;
 use signals::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use writer::Sink;
 
@@ -37,13 +36,15 @@ pub struct Start<'a> {
     pub sources: &'a [PathBuf],
     pub destination: Option<&'a Path>,
     pub jobs: usize,
+    /// Counts what there is to do, beside the run and only when somebody looks.
+    pub measure: Option<Measure>,
 }
 
-/// Counts what there is to do. Called at most once, on a thread of its own, and only when somebody looks.
-pub type Measure<'a> = &'a (dyn Fn(&Progress, &Cancel) + Sync);
+/// Finds totals; stops when it is told to.
+pub type Measure = Box<dyn FnOnce(&Progress, &Cancel) + Send>;
 
 /// Runs `verb`, shows it, and returns the exit code.
-pub fn run<F>(show: &Show, start: &Start<'_>, measure: Option<Measure<'_>>, verb: F) -> u8
+pub fn run<F>(show: &Show, start: Start<'_>, verb: F) -> u8
 where
     F: FnOnce(Watch<'_>) -> Result<Summary, Error>,
 {
@@ -52,20 +53,12 @@ where
         let line = json::start(show.verb, show.dry_run, start.sources, start.destination, start.jobs);
         ui.screen().out.line(&line);
     }
+    let measure = start.measure;
     let watch = Watch { front: &ui, progress: &ui.progress, cancel: &ui.cancel, items: show.items };
     let ended = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
-        let (ui, ended) = (&ui, &ended);
-        let thread = |name: &str| std::thread::Builder::new().name(name.into());
-        let start_measuring = move || {
-            if let Some(measure) = measure {
-                // Where there is no thread for it there are no totals to show, and that is all.
-                thread("measure").spawn_scoped(scope, || measure(&ui.progress, &ui.looked_away)).ok();
-            }
-        };
-        let drawing = thread("ui")
-            .stack_size(STACK_BYTES)
-            .spawn_scoped(scope, move || ui.draw_until(ended, start_measuring));
+        let thread = std::thread::Builder::new().name("ui".into()).stack_size(STACK_BYTES);
+        let drawing = thread.spawn_scoped(scope, || ui.draw_until(&ended, measure));
         if drawing.is_ok() {
             // Without the thread nobody would look for signals, so they keep their default and kill. With it, a
             // handler that cannot be set leaves the same for its signal.
@@ -73,7 +66,7 @@ where
         }
         let result = verb(watch);
         ended.store(true, Ordering::Release);
-        ui.looked_away.set();
+        ui.counted.set();
         if let Ok(drawing) = drawing {
             drawing.thread().unpark();
         }
@@ -85,10 +78,11 @@ where
 struct Ui<'a> {
     show: &'a Show,
     began: Instant,
-    progress: Progress,
+    /// Shared with whoever counts totals: that thread is not waited for, as it may hang in a slow file system.
+    progress: Arc<Progress>,
     cancel: Cancel,
     /// Nobody needs totals any more.
-    looked_away: Cancel,
+    counted: Arc<Cancel>,
     signals: Signals,
     answers: Mutex<Answers>,
     /// A stop took the place of an answer, so that what was asked about is not done, and not kept by choice either.
@@ -165,9 +159,9 @@ impl<'a> Ui<'a> {
         Ui {
             show,
             began: Instant::now(),
-            progress: Progress::default(),
+            progress: Arc::default(),
             cancel: Cancel::new(),
-            looked_away: Cancel::new(),
+            counted: Arc::default(),
             signals: Signals::default(),
             answers: Mutex::default(),
             unanswered: AtomicBool::new(false),
@@ -188,7 +182,7 @@ impl<'a> Ui<'a> {
     }
 
     /// The second thread.
-    fn draw_until(&self, ended: &AtomicBool, start_measuring: impl FnOnce()) {
+    fn draw_until(&self, ended: &AtomicBool, mut measure: Option<Measure>) {
         let every = match self.show.meter {
             Meter::Off => None,
             Meter::Inline => Some(inline::DRAWN_EVERY),
@@ -197,7 +191,6 @@ impl<'a> Ui<'a> {
         };
         let mut due = inline::SHOWN_AFTER;
         let mut stopping = false;
-        let mut start_measuring = Some(start_measuring);
         while !ended.load(Ordering::Acquire) {
             std::thread::park_timeout(LOOK_EVERY);
             if !stopping && self.signals.stop().is_some() {
@@ -211,9 +204,9 @@ impl<'a> Ui<'a> {
             let status = self.signals.status();
             let drawn = every.filter(|_| now >= due);
             if (status || drawn.is_some())
-                && let Some(start) = start_measuring.take()
+                && let Some(measure) = measure.take()
             {
-                start();
+                self.count(measure);
             }
             if status {
                 self.tell_status();
@@ -225,17 +218,25 @@ impl<'a> Ui<'a> {
         }
     }
 
+    /// Counts totals on a thread of its own; without one there are no totals.
+    fn count(&self, measure: Measure) {
+        let (progress, counted) = (self.progress.clone(), self.counted.clone());
+        let thread = std::thread::Builder::new().name("measure".into());
+        thread.spawn(move || measure(&progress, &counted)).ok();
+    }
+
     fn stop(&self) {
         // First the flag, then the words: the screen may be held by somebody who waits for a slow reader.
         self.cancel.set();
-        self.looked_away.set();
+        self.counted.set();
+        let words = say::stopping(self.show.again);
         match self.screen.try_lock() {
             Ok(mut screen) => {
                 screen.clear();
                 let newline = if screen.asking { "\n" } else { "" };
-                screen.err.raw(&format!("{newline}{}\n", say::STOPPING));
+                screen.err.raw(&format!("{newline}{words}\n"));
             }
-            Err(_) => writer::err(&format!("{}\n", say::STOPPING)),
+            Err(_) => writer::err(&format!("{words}\n")),
         }
     }
 
@@ -309,8 +310,13 @@ impl<'a> Ui<'a> {
 
     fn last_words(&self, screen: &mut Screen, s: &Summary, took: Duration) {
         let show = self.show;
-        if show.verb == Verb::Check {
-            screen.plain.differences(show, s.failed, &mut screen.out);
+        // Where not everything was compared, nobody knows that there are no differences.
+        let found = s.differences > 0 || (s.failed == 0 && !s.cancelled);
+        if show.verb == Verb::Check && found {
+            screen.plain.differences(show, &mut screen.out);
+        }
+        if show.verb == Verb::Sessions {
+            screen.plain.unfinished(show, &mut screen.out);
         }
         if show.quiet {
             return;
@@ -323,8 +329,9 @@ impl<'a> Ui<'a> {
         }
         let done = s.files + s.dirs + s.others;
         let long = show.watched && took >= inline::SHOWN_AFTER;
-        // With `check` the last line of its tree says it all.
-        if show.verb != Verb::Check && (show.verbose || show.dry_run || long || (s.failed > 0 && done > 0)) {
+        // With `check` the last line of its tree says it all, with `sessions` its table does.
+        let tells_all = matches!(show.verb, Verb::Check | Verb::Sessions);
+        if !tells_all && (show.verbose || show.dry_run || long || (s.failed > 0 && done > 0)) {
             screen.err.line(&say::summary(show.verb, show.dry_run, s, took));
         }
     }
@@ -355,15 +362,18 @@ mod tests {
             echoes: false,
             watched: false,
             again: Again::Same,
+            fast: false,
+            manifest: false,
             ignored_signals: 0,
+            now: 0,
         }
     }
 
-    const NOTHING: Start<'_> = Start { sources: &[], destination: None, jobs: 1 };
+    const NOTHING: Start<'_> = Start { sources: &[], destination: None, jobs: 1, measure: None };
 
     #[test]
     fn a_signal_reaches_the_engine_and_the_exit_code() {
-        let exit = run(&show(Verb::Copy), &NOTHING, None, |watch| {
+        let exit = run(&show(Verb::Copy), NOTHING, |watch| {
             signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
             let until = Instant::now() + Duration::from_secs(10);
             while !watch.cancel.is_set() && Instant::now() < until {
@@ -377,10 +387,38 @@ mod tests {
     }
 
     #[test]
+    fn totals_are_counted_when_somebody_looks_and_never_waited_for() {
+        use std::sync::mpsc::channel;
+        let (begun, begins) = channel();
+        let (release, released) = channel::<()>();
+        let measure: Measure = Box::new(move |progress, cancel| {
+            progress.items_found.store(7, Ordering::Relaxed);
+            begun.send(()).unwrap();
+            // A file system that does not answer.
+            released.recv().ok();
+            assert!(cancel.is_set());
+        });
+        let show = Show { meter: Meter::Lines, ..show(Verb::Copy) };
+        let exit = run(&show, Start { measure: Some(measure), ..NOTHING }, |watch| {
+            begins.recv().unwrap();
+            assert_eq!(watch.progress.items_found.load(Ordering::Relaxed), 7);
+            Ok(Summary::default())
+        });
+        assert_eq!(exit, 0);
+        drop(release);
+        // Nobody looks, or not for long enough: nothing is counted.
+        for meter in [Meter::Off, Meter::Lines] {
+            let never: Measure = Box::new(|_, _| panic!("counted"));
+            let show = Show { meter, ..self::show(Verb::Copy) };
+            run(&show, Start { measure: Some(never), ..NOTHING }, |_| Ok(Summary::default()));
+        }
+    }
+
+    #[test]
     fn the_second_thread_does_not_delay_the_end() {
         let began = Instant::now();
         for _ in 0..20 {
-            assert_eq!(run(&show(Verb::Check), &NOTHING, None, |_| Ok(Summary::default())), 0);
+            assert_eq!(run(&show(Verb::Check), NOTHING, |_| Ok(Summary::default())), 0);
         }
         // If each run waited for its thread's next look, it would be 20 times that long.
         assert!(began.elapsed() < LOOK_EVERY * 10, "{:?}", began.elapsed());

@@ -8,7 +8,7 @@ use crate::names;
 use crate::resolve::Show;
 use crate::say;
 use bcmr_engine::error::{Code, Error};
-use bcmr_engine::event::{Change, Event};
+use bcmr_engine::event::{Change, Event, Unfinished};
 use std::os::unix::ffi::OsStringExt;
 
 /// So many differences are sorted and folded; what comes after them is told as it comes, so that memory has a bound.
@@ -24,6 +24,9 @@ pub struct Plain {
     add: (u64, u64),
     extra: (u64, u64),
     differ: u64,
+    unfinished: Vec<Unfinished>,
+    /// What `--fast` assumes was said.
+    noted: bool,
 }
 
 impl Plain {
@@ -44,8 +47,12 @@ impl Plain {
             Event::Resumed { dst, bytes, restarted, repaired } => {
                 if !show.quiet {
                     err.line(&say::resumed(&dst, bytes, restarted, repaired));
+                    if show.fast && bytes > 0 && !std::mem::replace(&mut self.noted, true) {
+                        err.line(say::FAST);
+                    }
                 }
             }
+            Event::Unfinished(u) => self.unfinished.push(u),
             Event::Failed(e) => self.trouble(show, &e, &say::error(&e), err),
             Event::Warning(e) => self.trouble(show, &e, &say::warning(&e), err),
             Event::Note(text) => {
@@ -93,11 +100,23 @@ impl Plain {
         self.folded = true;
     }
 
+    /// What `sessions` found, by name.
+    pub fn unfinished(&mut self, show: &Show, out: &mut Sink) {
+        self.unfinished.sort_by(|a, b| a.path.cmp(&b.path));
+        if !show.quiet && !self.unfinished.is_empty() {
+            out.raw(&say::unfinished(&self.unfinished, show.now));
+        }
+    }
+
     /// The rest of what `check` found, and the totals. They are of what was compared before a stop, if it was stopped.
-    pub fn differences(&mut self, show: &Show, failed: u64, out: &mut Sink) {
+    pub fn differences(&mut self, show: &Show, out: &mut Sink) {
         if !show.quiet {
             self.fold(show, out);
-            out.line(&say::differences(self.add, self.extra, self.differ, failed));
+            out.line(&if show.manifest {
+                say::unlike_manifest(self.add.0, self.differ)
+            } else {
+                say::differences(self.add, self.extra, self.differ)
+            });
         }
     }
 }

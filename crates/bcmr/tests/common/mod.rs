@@ -4,7 +4,7 @@
 //! deeper than PATH_MAX and never follows a link.
 
 #![allow(dead_code)] // each test file uses its part
-#![allow(clippy::disallowed_methods)] // tests look at the file system the ordinary way
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests look at the file system the ordinary way
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use std::collections::{BTreeMap, HashMap};
@@ -604,10 +604,12 @@ impl Attacker {
         Attacker { stop, thread: Some(thread) }
     }
 
-    /// Swaps two names, over and over.
-    pub fn swapping(a: PathBuf, b: PathBuf) -> Attacker {
+    /// Swaps two names of a directory, over and over; by its handle, wherever others move it meanwhile.
+    pub fn swapping(dir: &Path, a: &str, b: &str) -> Attacker {
+        let dir = open_dir(CWD, dir).unwrap();
+        let (a, b) = (a.to_owned(), b.to_owned());
         Attacker::new(move || {
-            let _missing = exchange(&a, &b);
+            let _gone = rustix::fs::renameat_with(&dir, a.as_str(), &dir, b.as_str(), RenameFlags::EXCHANGE);
         })
     }
 }

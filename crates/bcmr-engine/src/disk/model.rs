@@ -1,0 +1,854 @@
+//! A disk in memory that keeps apart what is cached and what is on the medium. For tests alone.
+//!
+//! Must not know what is proved on it. It promises no more than the sync calls do: what was not synced may be on the
+//! medium or not, in any order, torn at sectors, a name before its content and a length before its bytes. A rename is
+//! atomic, and an inode is born with its first name; nothing else is.
+
+use super::{Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side};
+use crate::error::Code;
+use crate::policy::Verify;
+use fastcopy::dir::{Dir, Lock, Name, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind, Time};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that reach the medium together.
+const SECTOR_BYTES: u64 = 512;
+/// Bytes of one write while a batch is filled.
+const WRITE_BYTES: usize = 1 << 10;
+/// Up to so many un-synced operations every subset is looked at.
+const EXHAUSTIVE_OPS: usize = 4;
+/// The device number.
+pub(crate) const DEV: u64 = 77;
+/// Who owns everything.
+pub(crate) const ME: u32 = 7;
+
+/// An inode for good; its number may be given to another once it is gone.
+pub(crate) type Id = u64;
+/// The directory everything is below.
+pub(crate) const ROOT: Id = 1;
+
+/// A file or directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) number: u64,
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) mtime: Time,
+    pub(crate) data: Arc<Vec<u8>>,
+    pub(crate) names: BTreeMap<Vec<u8>, Id>,
+}
+
+/// Everything a disk holds, also what no name leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) nodes: BTreeMap<Id, Node>,
+}
+
+/// One change that a sync makes durable.
+#[derive(Clone, Debug)]
+enum Op {
+    Write {
+        id: Id,
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    Length {
+        id: Id,
+        bytes: u64,
+    },
+    Meta {
+        id: Id,
+        mode: u32,
+        mtime: Time,
+    },
+    /// All or nothing: names of directories and what they lead to from now on.
+    Names(Vec<(Id, Vec<u8>, Option<Id>)>),
+}
+
+impl Op {
+    /// The file it changes.
+    fn file(&self) -> Option<Id> {
+        match self {
+            Op::Write { id, .. } | Op::Length { id, .. } | Op::Meta { id, .. } => Some(*id),
+            Op::Names(_) => None,
+        }
+    }
+    fn is_in(&self, dir: Id) -> bool {
+        matches!(self, Op::Names(names) if names.iter().any(|(d, ..)| *d == dir))
+    }
+}
+
+impl Image {
+    fn empty() -> Image {
+        let mut image = Image { nodes: BTreeMap::new() };
+        image.nodes.insert(ROOT, Node::new(1, Kind::Dir, 0o700));
+        image
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Write { id, at, bytes } => {
+                let data = self.data(*id);
+                let end = *at as usize + bytes.len();
+                if data.len() < end {
+                    data.resize(end, 0);
+                }
+                data[*at as usize..end].copy_from_slice(bytes);
+            }
+            Op::Length { id, bytes } => self.data(*id).resize(*bytes as usize, 0),
+            Op::Meta { id, mode, mtime } => {
+                let node = self.nodes.get_mut(id).unwrap();
+                (node.mode, node.mtime) = (*mode, *mtime);
+            }
+            Op::Names(names) => {
+                for (dir, name, id) in names {
+                    let names = &mut self.nodes.get_mut(dir).unwrap().names;
+                    match id {
+                        Some(id) => names.insert(name.clone(), *id),
+                        None => names.remove(name),
+                    };
+                }
+            }
+        }
+    }
+
+    fn data(&mut self, id: Id) -> &mut Vec<u8> {
+        Arc::make_mut(&mut self.nodes.get_mut(&id).unwrap().data)
+    }
+
+    /// What is at the end of `path`.
+    pub(crate) fn at(&self, path: &[&[u8]]) -> Option<&Node> {
+        self.id_at(path).and_then(|id| self.nodes.get(&id))
+    }
+
+    pub(crate) fn id_at(&self, path: &[&[u8]]) -> Option<Id> {
+        path.iter().try_fold(ROOT, |id, name| self.nodes.get(&id)?.names.get(*name).copied())
+    }
+
+    /// What fstat says.
+    pub(crate) fn info(&self, id: Id) -> Info {
+        let node = &self.nodes[&id];
+        let names = self.nodes.values().flat_map(|n| n.names.values());
+        let size = node.data.len() as u64;
+        Info {
+            kind: node.kind,
+            mode: node.mode,
+            uid: ME,
+            gid: ME,
+            dev: DEV,
+            ino: node.number,
+            nlink: names.filter(|i| **i == id).count() as u64,
+            size,
+            blocks: size.div_ceil(512),
+            rdev: 0,
+            atime: node.mtime,
+            mtime: node.mtime,
+            ctime: node.mtime,
+        }
+    }
+
+    /// Inodes that names lead to.
+    pub(crate) fn reachable(&self) -> BTreeSet<Id> {
+        let mut found = BTreeSet::from([ROOT]);
+        let mut todo = vec![ROOT];
+        while let Some(id) = todo.pop() {
+            for below in self.nodes[&id].names.values() {
+                if found.insert(*below) {
+                    todo.push(*below);
+                }
+            }
+        }
+        found
+    }
+
+    /// All names anywhere.
+    pub(crate) fn all_names(&self) -> BTreeSet<Vec<u8>> {
+        self.reachable().iter().flat_map(|id| self.nodes[id].names.keys().cloned()).collect()
+    }
+
+    /// Whether such a state can be: no number is given twice.
+    fn is_possible(&self) -> bool {
+        let mut numbers = BTreeSet::new();
+        self.reachable().iter().all(|id| numbers.insert(self.nodes[id].number))
+    }
+}
+
+impl Node {
+    fn new(number: u64, kind: Kind, mode: u32) -> Node {
+        let mtime = Time { sec: 1, nsec: 0 };
+        Node { number, kind, mode, mtime, data: Arc::default(), names: BTreeMap::new() }
+    }
+}
+
+/// Which sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Contents of one file.
+    Data,
+    /// Contents and metadata of one file.
+    File,
+    /// The same, of a job.
+    Job,
+    /// A directory's names.
+    Dir,
+    /// Everything.
+    All,
+}
+
+/// A sync that is asked for, as a planted fault sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) what: What,
+    /// What the file is called.
+    pub(crate) name: Vec<u8>,
+    /// Names that were made or moved since the last sync of their directory.
+    pub(crate) new_names: Vec<Vec<u8>>,
+}
+
+/// Which syncs a lying disk says yes to without doing anything.
+pub(crate) type Lie = fn(&Asked) -> bool;
+
+/// When and how it goes wrong; steps count from 1.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Trouble {
+    /// From this call on the power is gone.
+    pub(crate) cut_at: Option<u64>,
+    /// This call fails.
+    pub(crate) fail_at: Option<(u64, i32)>,
+    pub(crate) lie: Option<Lie>,
+}
+
+#[derive(Clone)]
+struct State {
+    cached: Image,
+    durable: Image,
+    pending: Vec<Op>,
+    next: Id,
+    /// Handles that are open on an inode.
+    open: HashMap<Id, u32>,
+    /// Who has the lock of an inode.
+    locks: HashMap<Id, u64>,
+    handles: u64,
+    step: u64,
+    trouble: Trouble,
+    failed: Option<&'static str>,
+    lied: u64,
+}
+
+/// The disk.
+pub(crate) struct Model(Arc<Mutex<State>>);
+
+/// An open file or directory.
+pub(crate) struct Handle {
+    disk: Arc<Mutex<State>>,
+    id: Id,
+    key: u64,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut s = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        if s.locks.get(&self.id) == Some(&self.key) {
+            s.locks.remove(&self.id);
+        }
+        if let Some(n) = s.open.get_mut(&self.id) {
+            *n -= 1;
+        }
+    }
+}
+
+/// A small generator (splitmix64): a state is found again by its seed.
+pub(crate) struct Rng(pub(crate) u64);
+
+impl Rng {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+fn os(code: i32) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
+
+impl State {
+    fn new(image: Image) -> State {
+        let next = image.nodes.keys().max().unwrap() + 1;
+        State {
+            cached: image.clone(),
+            durable: image,
+            pending: Vec::new(),
+            next,
+            open: HashMap::new(),
+            locks: HashMap::new(),
+            handles: 0,
+            step: 0,
+            trouble: Trouble::default(),
+            failed: None,
+            lied: 0,
+        }
+    }
+
+    fn names(&self, dir: Id) -> io::Result<&BTreeMap<Vec<u8>, Id>> {
+        self.cached.nodes.get(&dir).map(|n| &n.names).ok_or_else(|| os(errno::ENOENT))
+    }
+
+    fn find(&self, dir: Id, name: Name<'_>) -> io::Result<Id> {
+        self.names(dir)?.get(name.bytes()).copied().ok_or_else(|| os(errno::ENOENT))
+    }
+
+    fn change(&mut self, op: Op) {
+        self.cached.apply(&op);
+        self.pending.push(op);
+    }
+
+    fn info(&self, id: Id) -> Info {
+        self.cached.info(id)
+    }
+
+    /// The lowest number that nothing has: as eagerly given again as by ext4.
+    fn number(&self) -> u64 {
+        let mut used: BTreeSet<u64> =
+            self.cached.reachable().iter().map(|id| self.cached.nodes[id].number).collect();
+        used.extend(self.open.iter().filter(|(_, n)| **n > 0).map(|(id, _)| self.cached.nodes[id].number));
+        (1..).find(|n| !used.contains(n)).unwrap()
+    }
+
+    fn make(&mut self, dir: Id, name: Name<'_>, kind: Kind, mode: u32) -> io::Result<Id> {
+        if self.names(dir)?.contains_key(name.bytes()) {
+            return Err(os(errno::EEXIST));
+        }
+        let (id, node) = (self.next, Node::new(self.number(), kind, mode));
+        self.next += 1;
+        self.cached.nodes.insert(id, node.clone());
+        self.durable.nodes.insert(id, node);
+        self.change(Op::Names(vec![(dir, name.bytes().to_vec(), Some(id))]));
+        Ok(id)
+    }
+
+    /// Makes durable what `which` picks.
+    fn flush(&mut self, which: impl Fn(&Op) -> bool) {
+        let pending = std::mem::take(&mut self.pending);
+        for op in pending {
+            if which(&op) {
+                self.durable.apply(&op);
+            } else {
+                self.pending.push(op);
+            }
+        }
+    }
+
+    fn asked(&self, what: What, id: Id) -> Asked {
+        let mut names = self.cached.nodes.values().flat_map(|n| n.names.iter());
+        let name = names.find(|(_, i)| **i == id).map(|(n, _)| n.clone()).unwrap_or_default();
+        let mut new_names = Vec::new();
+        for op in &self.pending {
+            if let Op::Names(names) = op {
+                new_names.extend(names.iter().filter(|(.., id)| id.is_some()).map(|(_, n, _)| n.clone()));
+            }
+        }
+        Asked { what, name, new_names }
+    }
+}
+
+impl Model {
+    pub(crate) fn new() -> Model {
+        Model::boot(Image::empty())
+    }
+
+    /// The machine comes up again: what no name leads to is gone, and so are locks.
+    pub(crate) fn boot(mut image: Image) -> Model {
+        let reachable = image.reachable();
+        image.nodes.retain(|id, _| reachable.contains(id));
+        Model(Arc::new(Mutex::new(State::new(image))))
+    }
+
+    /// The program was killed, the machine goes on: un-synced is still un-synced.
+    pub(crate) fn killed(&self) -> Model {
+        let mut s = self.state().clone();
+        (s.locks, s.open, s.step, s.trouble) = (HashMap::new(), HashMap::new(), 0, Trouble::default());
+        (s.failed, s.lied) = (None, 0);
+        Model(Arc::new(Mutex::new(s)))
+    }
+
+    pub(crate) fn trouble(&self, trouble: Trouble) {
+        self.state().trouble = trouble;
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.state().step
+    }
+
+    /// Which call failed.
+    pub(crate) fn failed(&self) -> Option<&'static str> {
+        self.state().failed
+    }
+
+    /// How many syncs were answered without being done.
+    pub(crate) fn lied(&self) -> u64 {
+        self.state().lied
+    }
+
+    /// What programs see.
+    pub(crate) fn cached(&self) -> Image {
+        self.state().cached.clone()
+    }
+
+    pub(crate) fn root(&self) -> Handle {
+        self.handle(ROOT)
+    }
+
+    /// A file that has been there for long.
+    pub(crate) fn old_file(&self, dir: &Handle, name: &[u8], bytes: &[u8]) {
+        let mut s = self.state();
+        let name = NameBuf::new(name).unwrap();
+        let id = s.make(dir.id, name.as_name(), Kind::File, 0o644).unwrap();
+        s.change(Op::Write { id, at: 0, bytes: bytes.to_vec() });
+        s.flush(|_| true);
+    }
+
+    /// The medium lost what it had: a byte of a file is another one.
+    pub(crate) fn rot(&self, path: &[&[u8]], at: usize) {
+        let mut s = self.state();
+        let id = s.cached.id_at(path).unwrap();
+        s.cached.data(id)[at] ^= 0x40;
+        s.durable.data(id)[at] ^= 0x40;
+    }
+
+    /// States that a power cut may leave now.
+    pub(crate) fn after_power_cut(&self, rng: &mut Rng, samples: u64) -> Vec<Image> {
+        let s = self.state();
+        let ops = &s.pending;
+        let mut states = Vec::new();
+        let add = |pick: &mut dyn FnMut(usize, &Op) -> Option<Op>| {
+            let mut image = s.durable.clone();
+            for (n, op) in ops.iter().enumerate() {
+                if let Some(op) = pick(n, op) {
+                    image.apply(&op);
+                }
+            }
+            image
+        };
+        if ops.len() <= EXHAUSTIVE_OPS {
+            for set in 0..1usize << ops.len() {
+                states.push(add(&mut |n, op| (set >> n & 1 == 1).then(|| op.clone())));
+            }
+        } else {
+            states.push(add(&mut |_, _| None));
+            states.push(add(&mut |_, op| Some(op.clone())));
+            states.push(add(&mut |_, op| op.file().is_none().then(|| op.clone())));
+            states.push(add(&mut |_, op| op.file().is_some().then(|| op.clone())));
+        }
+        for _ in 0..if ops.is_empty() { 0 } else { samples } {
+            let of_eight = 1 + rng.below(7);
+            let mut image = add(&mut |_, op| (rng.below(8) < of_eight).then(|| torn(op, rng)));
+            let touched: BTreeSet<Id> = ops.iter().filter_map(Op::file).collect();
+            for id in touched {
+                // A length is on the medium by itself, before or after the bytes.
+                let lengths = [s.durable.nodes[&id].data.len(), s.cached.nodes[&id].data.len()];
+                if rng.below(4) == 0 {
+                    image.data(id).resize(lengths[rng.below(2) as usize], 0);
+                }
+            }
+            states.push(image);
+        }
+        states.retain(Image::is_possible);
+        states
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(&self, id: Id) -> Handle {
+        let mut s = self.state();
+        s.handles += 1;
+        *s.open.entry(id).or_insert(0) += 1;
+        Handle { disk: self.0.clone(), id, key: s.handles }
+    }
+
+    /// Every call comes by here first.
+    fn step(&self, call: &'static str) -> io::Result<MutexGuard<'_, State>> {
+        self.step_or(call, |_| {})
+    }
+
+    /// `loss`: what the one failure destroys besides.
+    fn step_or(
+        &self,
+        call: &'static str,
+        loss: impl FnOnce(&mut State),
+    ) -> io::Result<MutexGuard<'_, State>> {
+        let mut s = self.state();
+        s.step += 1;
+        let step = s.step;
+        if s.trouble.cut_at.is_some_and(|at| step >= at) {
+            return Err(os(errno::EIO));
+        }
+        match s.trouble.fail_at {
+            Some((at, code)) if at == step => {
+                s.failed = Some(call);
+                loss(&mut s);
+                Err(os(code))
+            }
+            _ => Ok(s),
+        }
+    }
+
+    fn sync(&self, call: &'static str, what: What, id: Id) -> io::Result<()> {
+        let of_it = |op: &Op| match what {
+            Data => op.file() == Some(id) && !matches!(op, Op::Meta { .. }),
+            File | Job => op.file() == Some(id),
+            Dir => op.is_in(id),
+            All => true,
+        };
+        use What::{All, Data, Dir, File, Job};
+        // The kernel tells once and takes the pages for clean: what is lost now no later sync brings.
+        let loss = |s: &mut State| s.pending.retain(|op| op.file().is_none() || !of_it(op));
+        let mut s = self.step_or(call, loss)?;
+        if s.trouble.lie.is_some_and(|lie| lie(&s.asked(what, id))) {
+            s.lied += 1;
+        } else {
+            s.flush(of_it);
+        }
+        Ok(())
+    }
+
+    fn rename(&self, from: Id, name: Name<'_>, to: Id, new: Name<'_>, only_new: bool) -> io::Result<()> {
+        let mut s = self.step("rename")?;
+        let id = s.find(from, name)?;
+        if only_new && s.names(to)?.contains_key(new.bytes()) {
+            return Err(os(errno::EEXIST));
+        }
+        s.change(Op::Names(vec![(from, name.bytes().to_vec(), None), (to, new.bytes().to_vec(), Some(id))]));
+        Ok(())
+    }
+
+    fn unlink(&self, dir: Id, name: Name<'_>, kind: Kind) -> io::Result<()> {
+        let mut s = self.step("unlink")?;
+        let id = s.find(dir, name)?;
+        let node = &s.cached.nodes[&id];
+        match (kind == Kind::Dir, node.kind == Kind::Dir) {
+            (true, false) => return Err(os(errno::ENOTDIR)),
+            (false, true) => return Err(os(errno::EISDIR)),
+            (true, true) if !node.names.is_empty() => return Err(os(errno::ENOTEMPTY)),
+            _ => {}
+        }
+        s.change(Op::Names(vec![(dir, name.bytes().to_vec(), None)]));
+        Ok(())
+    }
+
+    fn list(&self, dir: Id) -> io::Result<Vec<(NameBuf, Id)>> {
+        let s = self.step("list")?;
+        Ok(s.names(dir)?.iter().map(|(n, id)| (NameBuf::new(n).unwrap(), *id)).collect())
+    }
+
+    fn tree(&self, dir: Id, name: Name<'_>) -> io::Result<()> {
+        match self.unlink(dir, name, Kind::File) {
+            Err(e) if e.raw_os_error() == Some(errno::EISDIR) => {}
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => return Ok(()),
+            other => return other,
+        }
+        let here = self.state().find(dir, name)?;
+        for (inner, _) in self.list(here)? {
+            self.tree(here, inner.as_name())?;
+        }
+        self.unlink(dir, name, Kind::Dir)
+    }
+
+    fn merge(&self, from: Id, to: Id) -> io::Result<()> {
+        for (name, id) in self.list(from)? {
+            let name = name.as_name();
+            match self.rename(from, name, to, name, true) {
+                Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
+                    let there = self.state().find(to, name)?;
+                    if self.state().info(id).kind == Kind::Dir {
+                        self.merge(id, there)?;
+                        self.unlink(from, name, Kind::Dir)?;
+                    } else {
+                        self.rename(from, name, to, name, false)?;
+                    }
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn stage_one(&self, dir: &Handle, job: &mut Job<'_, Model>) -> Result<(), Fault> {
+        if matches!(job.place, Place::There) || !matches!(job.body, Body::File(_)) {
+            return Err(Fault::ours(Side::Dest, "stage", Code::Unsupported, "not on this disk"));
+        }
+        job.file = Some(self.create_file(dir, job.name_now(), 0o600).map_err(dest("create"))?);
+        job.staged = true;
+        Ok(())
+    }
+
+    fn fill_one(&self, job: &mut Job<'_, Model>, how: &Fill<'_>) -> Result<(), Fault> {
+        let (Body::File(src), Some(file)) = (&job.body, &job.file) else { return Ok(()) };
+        let mut hasher = blake3::Hasher::new();
+        let mut room = [0; WRITE_BYTES];
+        loop {
+            let n =
+                Bytes::read_at(src, job.bytes, &mut room).map_err(|e| Fault::os(Side::Source, "read", e))?;
+            if n == 0 {
+                break;
+            }
+            hasher.update(&room[..n]);
+            self.write_at(file, job.bytes, &room[..n]).map_err(dest("write"))?;
+            job.bytes += n as u64;
+        }
+        job.hash = how.hash.then(|| hasher.finalize());
+        Ok(())
+    }
+
+    fn verify_one(&self, job: &Job<'_, Model>) -> Result<(), Fault> {
+        let (Some(file), Some(hash)) = (&job.file, &job.hash) else { return Ok(()) };
+        let mut room = vec![0; job.bytes as usize + 1];
+        let n = self.read_at(file, 0, &mut room).map_err(dest("read back"))?;
+        if blake3::hash(&room[..n]) == *hash {
+            return Ok(());
+        }
+        Err(Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs"))
+    }
+}
+
+fn dest(op: &'static str) -> impl Fn(io::Error) -> Fault {
+    move |e| Fault::os(Side::Dest, op, e)
+}
+
+/// Mostly the same; sometimes only some sectors of a write.
+fn torn(op: &Op, rng: &mut Rng) -> Op {
+    let Op::Write { id, at, bytes } = op else { return op.clone() };
+    if rng.below(4) != 0 {
+        return op.clone();
+    }
+    // One stretch of whole sectors: a head, a tail or something in between.
+    let (first, last) = (at / SECTOR_BYTES, (at + bytes.len() as u64).div_ceil(SECTOR_BYTES));
+    let from = first + rng.below(last - first + 1);
+    let to = from + rng.below(last - from + 1);
+    let start = (from * SECTOR_BYTES).clamp(*at, at + bytes.len() as u64);
+    let end = (to * SECTOR_BYTES).clamp(start, at + bytes.len() as u64);
+    Op::Write { id: *id, at: start, bytes: bytes[(start - at) as usize..(end - at) as usize].to_vec() }
+}
+
+fn each(jobs: &mut [Job<'_, Model>], does: impl Fn(&mut Job<'_, Model>) -> Result<(), Fault>) {
+    for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+        if let Err(fault) = does(job) {
+            job.fault = Some(fault);
+        }
+    }
+}
+
+impl Disk for Model {
+    type Dir = Handle;
+    type File = Handle;
+    type Hand = ();
+
+    fn hand(&self) {}
+
+    fn look(&self, dir: &Handle, name: Name<'_>) -> io::Result<Option<Info>> {
+        let s = self.step("look")?;
+        Ok(s.names(dir.id)?.get(name.bytes()).map(|id| s.info(*id)))
+    }
+
+    fn info(&self, dir: &Handle) -> io::Result<Info> {
+        Ok(self.step("stat directory")?.info(dir.id))
+    }
+
+    fn open_dir(&self, dir: &Handle, name: Name<'_>) -> io::Result<Handle> {
+        let id = self.step("open directory")?.find(dir.id, name)?;
+        if self.state().info(id).kind != Kind::Dir {
+            return Err(os(errno::ENOTDIR));
+        }
+        Ok(self.handle(id))
+    }
+
+    fn make_dir(&self, dir: &Handle, name: Name<'_>, mode: u32) -> io::Result<()> {
+        self.step("make directory")?.make(dir.id, name, Kind::Dir, mode).map(|_| ())
+    }
+
+    fn lock(&self, dir: &Handle) -> Lock {
+        self.lock_file(dir)
+    }
+
+    fn has_default_acl(&self, _: &Handle) -> bool {
+        false
+    }
+
+    fn remove_dir(&self, dir: &Handle, name: Name<'_>) -> io::Result<()> {
+        self.unlink(dir.id, name, Kind::Dir)
+    }
+
+    fn sweep(&self, dir: &Handle, litter: &dyn Fn(Name<'_>) -> bool) -> io::Result<()> {
+        for (name, _) in self.list(dir.id)?.iter().filter(|(n, _)| litter(n.as_name())) {
+            self.tree(dir.id, name.as_name())?;
+        }
+        Ok(())
+    }
+
+    fn publish_dir(&self, dir: &Handle, stage: Name<'_>, name: Name<'_>) -> io::Result<()> {
+        self.rename(dir.id, stage, dir.id, name, true)
+    }
+
+    fn seal_dir(&self, (): &mut (), dir: &Handle, _: &Dir, info: &Info, _: &Keep) -> Vec<Fault> {
+        match self.step("seal directory") {
+            Ok(mut s) => {
+                s.change(Op::Meta { id: dir.id, mode: info.mode, mtime: info.mtime });
+                Vec::new()
+            }
+            Err(e) => vec![Fault::os(Side::Dest, "seal directory", e)],
+        }
+    }
+
+    fn remove_tree(&self, dir: &Handle, name: Name<'_>) -> io::Result<()> {
+        self.tree(dir.id, name)
+    }
+
+    fn merge_into(&self, from: &Handle, to: &Handle) -> io::Result<()> {
+        self.merge(from.id, to.id)
+    }
+
+    fn stage(&self, dir: &Handle, jobs: &mut [Job<'_, Model>], _: &Keep) {
+        each(jobs, |job| self.stage_one(dir, job));
+    }
+
+    fn fill(&self, (): &mut (), jobs: &mut [Job<'_, Model>], how: &Fill<'_>) {
+        each(jobs, |job| self.fill_one(job, how));
+    }
+
+    fn verify(&self, (): &mut (), jobs: &mut [Job<'_, Model>], how: &Fill<'_>) {
+        if how.verify != Verify::Off {
+            each(jobs, |job| self.verify_one(job));
+        }
+    }
+
+    fn seal(&self, (): &mut (), _: &Handle, jobs: &mut [Job<'_, Model>], _: &Keep) {
+        each(jobs, |job| {
+            let Some(file) = &job.file else { return Ok(()) };
+            let mut s = self.step("seal").map_err(dest("set mode of"))?;
+            s.change(Op::Meta { id: file.id, mode: job.info.mode, mtime: job.info.mtime });
+            Ok(())
+        });
+    }
+
+    fn sync(&self, jobs: &mut [Job<'_, Model>]) {
+        each(jobs, |job| match &job.file {
+            Some(file) => Model::sync(self, "sync job", What::Job, file.id).map_err(dest("sync")),
+            None => Ok(()),
+        });
+    }
+
+    fn commit(&self, dir: &Handle, jobs: &mut [Job<'_, Model>]) {
+        each(jobs, |job| {
+            job.file = None;
+            let Place::Stage(stage) = &job.place else { return Ok(()) };
+            self.rename(dir.id, stage.as_name(), dir.id, job.name, job.only_new)
+                .map_err(dest("rename into place"))?;
+            job.staged = false;
+            Ok(())
+        });
+    }
+
+    fn discard(&self, dir: &Handle, job: &mut Job<'_, Model>) -> io::Result<()> {
+        job.file = None;
+        if job.staged {
+            self.remove_file(dir, job.name_now())?;
+            job.staged = false;
+        }
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: &Handle) -> io::Result<()> {
+        Model::sync(self, "sync directory", What::Dir, dir.id)
+    }
+
+    fn sync_all(&self, dir: &Handle) -> io::Result<()> {
+        Model::sync(self, "sync all", What::All, dir.id)
+    }
+
+    fn create_file(&self, dir: &Handle, name: Name<'_>, mode: u32) -> io::Result<Handle> {
+        let id = self.step("create")?.make(dir.id, name, Kind::File, mode)?;
+        Ok(self.handle(id))
+    }
+
+    fn open_file(&self, dir: &Handle, name: Name<'_>) -> io::Result<Option<Handle>> {
+        let id = self.step("open")?.find(dir.id, name);
+        match id {
+            Ok(id) => Ok(Some(self.handle(id))),
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn file_info(&self, file: &Handle) -> io::Result<Info> {
+        Ok(self.step("stat")?.info(file.id))
+    }
+
+    fn lock_file(&self, file: &Handle) -> Lock {
+        let mut s = self.state();
+        match *s.locks.entry(file.id).or_insert(file.key) == file.key {
+            true => Lock::Held,
+            false => Lock::Busy,
+        }
+    }
+
+    fn read_at(&self, file: &Handle, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        let s = self.step("read")?;
+        let data = s.cached.nodes[&file.id].data.get(at as usize..).unwrap_or_default();
+        let n = room.len().min(data.len());
+        room[..n].copy_from_slice(&data[..n]);
+        Ok(n)
+    }
+
+    fn write_at(&self, file: &Handle, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.step("write")?.change(Op::Write { id: file.id, at, bytes: bytes.to_vec() });
+        Ok(())
+    }
+
+    fn copy_range(&self, from: &OwnedFd, to: &Handle, at: u64, bytes: u64) -> io::Result<u64> {
+        let mut room = vec![0; bytes as usize];
+        let n = Bytes::read_at(from, at, &mut room)?;
+        for (i, piece) in room[..n].chunks(WRITE_BYTES).enumerate() {
+            self.write_at(to, at + (i * WRITE_BYTES) as u64, piece)?;
+        }
+        Ok(n as u64)
+    }
+
+    fn set_len(&self, file: &Handle, bytes: u64) -> io::Result<()> {
+        self.step("set length")?.change(Op::Length { id: file.id, bytes });
+        Ok(())
+    }
+
+    fn reserve(&self, _: &Handle, _: u64) -> io::Result<()> {
+        match self.step("reserve") {
+            Err(e) if Code::of(&e) == Code::NoSpace => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn sync_data(&self, file: &Handle) -> io::Result<()> {
+        Model::sync(self, "sync data", What::Data, file.id)
+    }
+
+    fn sync_file(&self, file: &Handle) -> io::Result<()> {
+        Model::sync(self, "sync file", What::File, file.id)
+    }
+
+    fn write_behind(&self, _: &Handle, _: u64, _: u64) {}
+
+    fn remove_file(&self, dir: &Handle, name: Name<'_>) -> io::Result<()> {
+        match self.unlink(dir.id, name, Kind::File) {
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+}

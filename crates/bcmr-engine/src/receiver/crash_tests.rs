@@ -1,0 +1,860 @@
+//! The proof of `docs/durability.md` on the model disk: every step is the last one, every state that may come back is
+//! looked at and gone on from, every call fails once, and without any one of the syncs the proof fails.
+//!
+//! Must not run anything but what the verbs run; what they do around it is repeated here in a few lines.
+
+#[cfg(test)]
+mod proof {
+    use crate::blocks::BLOCK_BYTES;
+    use crate::disk::model::{Asked, DEV, Image, Lie, ME, Model, Rng, Trouble, What};
+    use crate::disk::{Body, Bytes, Disk, Fill, Job, Place};
+    use crate::node::Node;
+    use crate::policy::{CopyPolicy, Durability, Reflink, Resume, Sparse, Verify};
+    use crate::receiver::dest::DestDir;
+    use crate::receiver::land::{land, land_resumable};
+    use crate::receiver::plan::tests::policy;
+    use crate::receiver::resumable::{self, Holes, Want};
+    use crate::receiver::resume::{Start, decide};
+    use crate::receiver::{session, stage};
+    use fastcopy::dir::{Dir, NameBuf};
+    use fastcopy::errno;
+    use fastcopy::meta::{Info, Kind, Time};
+    use std::io::{self, Write};
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+
+    /// How many states were looked at, or what was found.
+    type Proof = Result<u64, String>;
+
+    const LITTER: &[u8] = b".bcmr-";
+
+    fn no_litter(image: &Image) -> Result<(), String> {
+        match image.all_names().iter().find(|n| n.starts_with(LITTER)) {
+            Some(name) => Err(format!("R8: '{}' is left", String::from_utf8_lossy(name))),
+            None => Ok(()),
+        }
+    }
+
+    fn text(bytes: usize, seed: usize) -> Vec<u8> {
+        (0..bytes).map(|i| (i * 31 + i / 512 * 7 + seed * 13) as u8 | 1).collect()
+    }
+
+    // ---- One large file with a session ----
+
+    const NAME: &[u8] = b"film";
+    const CHECKPOINT_BYTES: u64 = 2 * BLOCK_BYTES;
+    const SIZE: usize = 9 * BLOCK_BYTES as usize + 100;
+    /// Segments whose work a power cut may cost: one being recorded, one being written.
+    const LOST_SEGMENTS_MAX: u64 = 2;
+    /// The same after a kill: what the killed run was recording may have been only in the cache.
+    const LOST_AFTER_KILL_MAX: u64 = 3;
+
+    /// A source in memory, or with a descriptor for what the kernel copies.
+    struct Source {
+        bytes: Vec<u8>,
+        info: Info,
+        fd: Option<OwnedFd>,
+    }
+
+    impl Bytes for Source {
+        fn read_at(&self, at: u64, room: &mut [u8]) -> io::Result<usize> {
+            let there = self.bytes.get(at as usize..).unwrap_or_default();
+            let n = room.len().min(there.len());
+            room[..n].copy_from_slice(&there[..n]);
+            Ok(n)
+        }
+        fn info(&self) -> io::Result<Info> {
+            Ok(self.info)
+        }
+        fn file(&self) -> Option<&OwnedFd> {
+            self.fd.as_ref()
+        }
+    }
+
+    impl Source {
+        fn new(seed: usize) -> Source {
+            let mut bytes = text(SIZE, seed);
+            // A hole in the middle and one at the end of a checkpoint.
+            bytes[3 * BLOCK_BYTES as usize..][..BLOCK_BYTES as usize].fill(0);
+            bytes[SIZE - 100..].fill(0);
+            let time = Time { sec: 1000 + seed as i64, nsec: 5 };
+            let info = Info {
+                kind: Kind::File,
+                mode: 0o640,
+                uid: ME,
+                gid: ME,
+                dev: 5,
+                ino: 99,
+                nlink: 1,
+                size: SIZE as u64,
+                blocks: SIZE as u64 / 512,
+                rdev: 0,
+                atime: time,
+                mtime: time,
+                ctime: time,
+            };
+            Source { bytes, info, fd: None }
+        }
+    }
+
+    /// One command and what it is run on.
+    struct Scene {
+        source: Source,
+        resume: Resume,
+        holes: Holes,
+        verify: Verify,
+        /// What stands under the final name.
+        old: Option<Vec<u8>>,
+    }
+
+    impl Scene {
+        fn new(resume: Resume, holes: Holes, old: bool) -> Scene {
+            let mut source = Source::new(1);
+            if resume == Resume::Fast {
+                source.fd = Some(real_file(&source.bytes));
+            }
+            Scene { source, resume, holes, verify: Verify::Off, old: old.then(|| text(3000, 9)) }
+        }
+
+        fn disk(&self) -> Model {
+            let model = Model::new();
+            if let Some(old) = &self.old {
+                model.old_file(&model.root(), NAME, old);
+            }
+            model
+        }
+
+        fn policy(&self) -> CopyPolicy {
+            let checkpoint_bytes = CHECKPOINT_BYTES;
+            CopyPolicy {
+                resume: self.resume,
+                durability: Durability::Medium,
+                checkpoint_bytes,
+                me: ME,
+                ..policy()
+            }
+        }
+    }
+
+    fn real_file(bytes: &[u8]) -> OwnedFd {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file.into()
+    }
+
+    /// What `copy -C SRC DST` does with one large file.
+    fn copy_one(model: &Model, scene: &Scene) -> Result<(), String> {
+        let root = Node::root(Path::new("dst"));
+        let dest =
+            DestDir::existing(model, model.root(), root, None, &scene.policy()).map_err(|e| e.to_string())?;
+        let name = NameBuf::new(NAME).unwrap();
+        let name = name.as_name();
+        let source = &scene.source;
+        let there = model.look(&dest.dir, name).map_err(|e| e.to_string())?;
+        if there.is_some_and(|t| t.size == source.info.size && t.mtime == source.info.mtime) {
+            return resumable::sweep(model, &dest.dir, name).map_err(|f| format!("{f:?}"));
+        }
+        let want = Want {
+            name,
+            info: source.info,
+            source,
+            resume: scene.resume,
+            checkpoint_bytes: CHECKPOINT_BYTES,
+            holes: scene.holes,
+            threads: 1,
+            me: ME,
+            observe: &|_| true,
+        };
+        let here = Dir::open(Path::new("/")).unwrap();
+        let mut job = Job {
+            name,
+            place: Place::Final,
+            info: source.info,
+            there,
+            only_new: false,
+            body: Body::Special,
+            source: (&here, name),
+            file: None,
+            staged: false,
+            append: None,
+            bytes: 0,
+            rung: None,
+            hash: None,
+            fault: None,
+            lost: Vec::new(),
+        };
+        land_resumable(model, &mut (), &dest, &mut job, &want, scene.verify);
+        job.fault.map_or(Ok(()), |f| Err(format!("{f:?}")))
+    }
+
+    fn is_new(image: &Image, scene: &Scene) -> bool {
+        image.at(&[NAME]).is_some_and(|n| *n.data == scene.source.bytes)
+    }
+
+    /// R1 and R2: the final name is absent, old or new.
+    fn whole(image: &Image, scene: &Scene) -> Result<(), String> {
+        let info = &scene.source.info;
+        match (image.at(&[NAME]), &scene.old) {
+            (None, None) => Ok(()),
+            (Some(n), _) if *n.data == scene.source.bytes => {
+                if n.mode == info.mode && n.mtime == info.mtime {
+                    Ok(())
+                } else {
+                    Err("R2: the name leads to a file whose metadata is not on the medium".into())
+                }
+            }
+            (Some(n), Some(old)) if *n.data == *old && n.mode == 0o644 => Ok(()),
+            (there, _) => {
+                Err(format!("R1: the name leads to {:?} bytes of something", there.map(|n| n.data.len())))
+            }
+        }
+    }
+
+    /// R4: what the session says of the stage is true, as the next run would understand it. Returns the bytes claimed.
+    fn honest(image: &Image, scene: &Scene, claims: Claims) -> Result<u64, String> {
+        if claims == Claims::Damaged {
+            return Ok(0);
+        }
+        let name = NameBuf::new(NAME).unwrap();
+        let (part, session_name) =
+            (stage::part(name.as_name()).unwrap(), stage::session(name.as_name()).unwrap());
+        let part_id = image.id_at(&[part.bytes()]);
+        let source = &scene.source;
+        for (id, node) in &image.nodes {
+            let Some(read) = session::decode(&node.data).filter(|s| !s.blocks.is_empty()) else { continue };
+            let named = claims == Claims::GivenUp || is_new(image, scene);
+            if image.id_at(&[session_name.bytes()]) != Some(*id) && !named {
+                return Err("R4: a session with records has no name".into());
+            }
+            if part_id.is_none() && !named {
+                return Err("R4: a session has records, its stage no name".into());
+            }
+            let stage = part_id.map(|id| image.info(id));
+            let options = read.header.options;
+            if !named
+                && stage.is_some_and(|s| s.id() == read.header.stage)
+                && let Start::Fresh(Some(why)) =
+                    decide(Some(&read), false, stage.as_ref(), &source.info, options, ME)
+            {
+                return Err(format!("R4: {why}"));
+            }
+        }
+        let (Some(part_id), Some(session_id)) = (part_id, image.id_at(&[session_name.bytes()])) else {
+            return Ok(0);
+        };
+        let Some(read) = session::decode(&image.nodes[&session_id].data) else { return Ok(0) };
+        let info = image.info(part_id);
+        let options = read.header.options;
+        match decide(Some(&read), false, Some(&info), &source.info, options, ME) {
+            Start::Fresh(_) => Ok(0),
+            Start::Behind { bytes, .. } => {
+                let data = &image.nodes[&part_id].data;
+                if data[..bytes as usize] == source.bytes[..bytes as usize] {
+                    return Ok(bytes);
+                }
+                Err("R4: a recorded block is not on the medium".into())
+            }
+        }
+    }
+
+    /// How much of the stage is right as programs see it.
+    fn worked(image: &Image, scene: &Scene) -> u64 {
+        let part = stage::part(NameBuf::new(NAME).unwrap().as_name()).unwrap();
+        let Some(node) = image.at(&[part.bytes()]) else { return 0 };
+        let same = node.data.iter().zip(&scene.source.bytes).take_while(|(a, b)| a == b).count() as u64;
+        same - same % BLOCK_BYTES
+    }
+
+    /// Runs the command to its end; everything must be as it should, now and after a power cut.
+    fn finish(model: &Model, scene: &Scene, lie: Option<Lie>, rng: &mut Rng) -> Proof {
+        model.trouble(Trouble { lie, ..Trouble::default() });
+        copy_one(model, scene).map_err(|e| format!("the next run fails: {e}"))?;
+        let cached = model.cached();
+        whole(&cached, scene)?;
+        if !is_new(&cached, scene) {
+            return Err("R6: complete, but not the source".into());
+        }
+        no_litter(&cached)?;
+        let states = model.after_power_cut(rng, 2);
+        let mut seen = 1 + states.len() as u64;
+        for image in states {
+            if !is_new(&image, scene) {
+                return Err("R3: exit 0, and after a power cut the file is not there".into());
+            }
+            whole(&image, scene)?;
+            if image.all_names().iter().any(|n| n.starts_with(LITTER)) {
+                // The session's removal was not on the medium yet: the next run takes it away.
+                let again = Model::boot(image);
+                copy_one(&again, scene)?;
+                no_litter(&again.cached())?;
+                seen += 1;
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Cuts the power after every step of a run from `start`, looks at every state and goes on from it.
+    fn cut_everywhere(
+        scene: &Scene,
+        start: &dyn Fn() -> Model,
+        lie: Option<Lie>,
+        claims: Claims,
+        (samples, chain, seed): (u64, u32, u64),
+    ) -> Proof {
+        let mut rng = Rng(seed);
+        let clean = start();
+        clean.trouble(Trouble { lie, ..Trouble::default() });
+        copy_one(&clean, scene).map_err(|e| format!("a run without trouble fails: {e}"))?;
+        let total = clean.steps();
+        let way = Way { lie, total, samples, chain, claims, lost_segments_max: LOST_SEGMENTS_MAX };
+        let mut seen = 0;
+        for cut in 1..=total + 2 {
+            seen += cut_once(scene, &start(), cut, way, &mut rng)
+                .map_err(|e| format!("cut at step {cut}: {e}"))?;
+        }
+        Ok(seen)
+    }
+
+    /// What is known of sessions on the disk.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Claims {
+        /// All true.
+        Kept,
+        /// A run threw some away, so that there may be sessions that nothing leads to.
+        GivenUp,
+        /// A recorded block is not any more what was recorded.
+        Damaged,
+    }
+
+    /// How thoroughly crashes are looked at.
+    #[derive(Clone, Copy)]
+    struct Way {
+        lie: Option<Lie>,
+        /// Steps of a whole run.
+        total: u64,
+        samples: u64,
+        /// Further crashes after each.
+        chain: u32,
+        claims: Claims,
+        lost_segments_max: u64,
+    }
+
+    fn cut_once(scene: &Scene, model: &Model, cut: u64, way: Way, rng: &mut Rng) -> Proof {
+        let Way { lie, total, samples, chain, claims, lost_segments_max } = way;
+        let further = Way { samples: 2, chain: chain.saturating_sub(1), ..way };
+        model.trouble(Trouble { cut_at: Some(cut), fail_at: None, lie });
+        let done = copy_one(model, scene).is_ok();
+        // A kill: what is cached stays.
+        let cached = model.cached();
+        whole(&cached, scene)?;
+        honest(&cached, scene, claims)?;
+        let worked = worked(&cached, scene);
+        let mut seen = 1;
+        // A power cut.
+        for image in model.after_power_cut(rng, samples) {
+            seen += 1;
+            whole(&image, scene)?;
+            if done && !is_new(&image, scene) {
+                return Err("R3: exit 0, and the file is not there".into());
+            }
+            let claimed = honest(&image, scene, claims)?;
+            if claims != Claims::Damaged
+                && !is_new(&image, scene)
+                && claimed + lost_segments_max * CHECKPOINT_BYTES < worked
+            {
+                return Err(format!("{worked} bytes were copied, {claimed} are recorded"));
+            }
+            if chain > 0 {
+                let next = Model::boot(image.clone());
+                let cut = 1 + rng.below(total);
+                seen += cut_once(scene, &next, cut, further, rng)
+                    .map_err(|e| format!("then at step {cut}: {e}"))?;
+            }
+            seen += finish(&Model::boot(image), scene, lie, rng)?;
+        }
+        if chain > 0 {
+            let killed = Way { lost_segments_max: LOST_AFTER_KILL_MAX, ..further };
+            let cut = 1 + rng.below(total);
+            seen += cut_once(scene, &model.killed(), cut, killed, rng)
+                .map_err(|e| format!("killed, then at step {cut}: {e}"))?;
+        }
+        Ok(seen + finish(&model.killed(), scene, lie, rng)?)
+    }
+
+    fn scenes() -> Vec<(&'static str, Scene)> {
+        vec![
+            ("new", Scene::new(Resume::Proved, Holes::Fill, false)),
+            ("replaced", Scene::new(Resume::Proved, Holes::Fill, true)),
+            ("with holes", Scene::new(Resume::Proved, Holes::Make, true)),
+            ("strict", Scene::new(Resume::Strict, Holes::Fill, true)),
+            ("fast", Scene::new(Resume::Fast, Holes::Fill, true)),
+            ("verified", Scene { verify: Verify::Cached, ..Scene::new(Resume::Proved, Holes::Fill, false) }),
+        ]
+    }
+
+    #[test]
+    fn a_resumable_file_survives_a_cut_after_every_step() {
+        let mut seen = 0;
+        for (n, (what, scene)) in scenes().iter().enumerate() {
+            seen += cut_everywhere(scene, &|| scene.disk(), None, Claims::Kept, (6, 0, n as u64))
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+        println!("resumable file, one crash: {seen} states");
+    }
+
+    #[test]
+    fn a_resumable_file_survives_two_crashes() {
+        let mut seen = 0;
+        for (n, (what, scene)) in scenes().iter().enumerate().take(3) {
+            seen += cut_everywhere(scene, &|| scene.disk(), None, Claims::Kept, (2, 1, 100 + n as u64))
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+        println!("resumable file, two crashes: {seen} states");
+    }
+
+    #[test]
+    fn every_call_of_a_resumable_file_fails_once() {
+        let mut seen = 0;
+        for (n, (what, scene)) in scenes().iter().enumerate() {
+            // What a full disk answers takes the same ways but where room is reserved.
+            let codes: &[i32] = if n < 3 { &[errno::EIO, errno::ENOSPC] } else { &[errno::EIO] };
+            for code in codes {
+                seen += fail_everywhere(scene, *code).unwrap_or_else(|e| panic!("{what}, errno {code}: {e}"));
+            }
+        }
+        println!("resumable file, every call failed: {seen} states");
+    }
+
+    fn fail_everywhere(scene: &Scene, code: i32) -> Proof {
+        let mut rng = Rng(7);
+        let mut seen = 0;
+        // From nothing, and from half of it.
+        let clean = scene.disk();
+        copy_one(&clean, scene)?;
+        let total = clean.steps();
+        for half in [false, true] {
+            for step in 1..=total {
+                let model = scene.disk();
+                let model = if half {
+                    model.trouble(Trouble { cut_at: Some(total * 2 / 3), ..Trouble::default() });
+                    let _cut = copy_one(&model, scene);
+                    model.killed()
+                } else {
+                    model
+                };
+                model.trouble(Trouble { fail_at: Some((step, code)), ..Trouble::default() });
+                let outcome = copy_one(&model, scene);
+                let Some(call) = model.failed() else { continue };
+                let told = |e: String| format!("'{call}' failed at step {step} (resumed: {half}): {e}");
+                if outcome.is_ok() && call != "reserve" {
+                    return Err(told("and nobody was told".into()));
+                }
+                let cached = model.cached();
+                whole(&cached, scene).map_err(told)?;
+                honest(&cached, scene, Claims::GivenUp).map_err(told)?;
+                if call.starts_with("sync") && !is_new(&cached, scene) {
+                    no_litter(&cached).map_err(|e| told(format!("R5: {e}")))?;
+                }
+                for image in model.after_power_cut(&mut rng, 1) {
+                    seen += 1;
+                    whole(&image, scene).map_err(told)?;
+                    seen += finish(&Model::boot(image), scene, None, &mut rng).map_err(told)?;
+                }
+                // Never mind what was not on the medium: the next run goes on from what is cached.
+                let next = model.killed();
+                let cut = 1 + rng.below(total);
+                let way = Way {
+                    lie: None,
+                    total,
+                    samples: 1,
+                    chain: 0,
+                    claims: Claims::GivenUp,
+                    lost_segments_max: LOST_AFTER_KILL_MAX,
+                };
+                seen += cut_once(scene, &next, cut, way, &mut rng)
+                    .map_err(|e| told(format!("then cut at step {cut}: {e}")))?;
+                seen += finish(&model.killed(), scene, None, &mut rng).map_err(told)?;
+            }
+        }
+        Ok(seen)
+    }
+
+    #[test]
+    fn a_changed_source_and_a_rotten_stage_are_never_mixed_in() {
+        let mut rng = Rng(3);
+        let mut seen = 0;
+        for (what, scene) in scenes() {
+            let clean = scene.disk();
+            copy_one(&clean, &scene).unwrap();
+            let total = clean.steps();
+            for cut in (1..total).step_by(5) {
+                let model = scene.disk();
+                model.trouble(Trouble { cut_at: Some(cut), ..Trouble::default() });
+                let _cut = copy_one(&model, &scene);
+                for image in model.after_power_cut(&mut rng, 3) {
+                    if is_new(&image, &scene) {
+                        continue;
+                    }
+                    let claimed = honest(&image, &scene, Claims::Kept).unwrap();
+                    // Another version of the source: nothing of the first may be in it.
+                    let mut source = Source::new(2);
+                    source.fd = scene.source.fd.is_some().then(|| real_file(&source.bytes));
+                    let other = Scene { source, old: None, ..Scene::new(scene.resume, scene.holes, false) };
+                    seen += finish(&Model::boot(image.clone()), &other, None, &mut rng)
+                        .unwrap_or_else(|e| panic!("{what}, changed source after step {cut}: {e}"));
+                    if claimed > 0 && scene.resume != Resume::Fast {
+                        let rotten = Model::boot(image);
+                        let part = stage::part(NameBuf::new(NAME).unwrap().as_name()).unwrap();
+                        rotten.rot(&[part.bytes()], rng.below(claimed) as usize);
+                        seen += finish(&rotten, &scene, None, &mut rng)
+                            .unwrap_or_else(|e| panic!("{what}, rotten after step {cut}: {e}"));
+                    }
+                }
+            }
+        }
+        println!("changed source, rotten stage: {seen} states");
+    }
+
+    #[test]
+    fn going_back_before_a_damaged_block_survives_a_cut_after_every_step() {
+        let mut seen = 0;
+        for (n, (what, scene)) in scenes().iter().enumerate() {
+            // In the last recorded block: what is looked at before anything else.
+            let start = || {
+                let claimed = (1..).find_map(|cut| {
+                    let model = scene.disk();
+                    model.trouble(Trouble { cut_at: Some(cut), ..Trouble::default() });
+                    let _cut = copy_one(&model, scene);
+                    let image = model.cached();
+                    let claimed = honest(&image, scene, Claims::Kept).unwrap();
+                    (claimed > 2 * CHECKPOINT_BYTES).then_some((image, claimed))
+                });
+                let (image, claimed) = claimed.unwrap();
+                let model = Model::boot(image);
+                model.rot(
+                    &[stage::part(NameBuf::new(NAME).unwrap().as_name()).unwrap().bytes()],
+                    claimed as usize - 10,
+                );
+                model
+            };
+            let begun = start().cached();
+            let start = || Model::boot(begun.clone());
+            seen += cut_everywhere(scene, &start, None, Claims::Damaged, (3, 0, 200 + n as u64))
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+        println!("damaged last block: {seen} states");
+    }
+
+    /// Leaves out one sync of the resumable copy.
+    const WITHOUT: [(&str, Lie); 5] = [
+        ("fdatasync of the stage before its record", |a| {
+            a.what == What::Data && a.name.ends_with(stage::PART)
+        }),
+        ("fdatasync of the session after its record", |a| {
+            a.what == What::Data && a.name.ends_with(stage::SESSION)
+        }),
+        ("fsync of the directory before the first record", |a| a.what == What::Dir && !names_final(a)),
+        ("fsync of the sealed stage before its rename", |a| a.what == What::Job),
+        ("fsync of the directory after the rename", |a| a.what == What::Dir && names_final(a)),
+    ];
+
+    fn names_final(asked: &Asked) -> bool {
+        asked.new_names.iter().any(|n| !n.starts_with(LITTER))
+    }
+
+    #[test]
+    fn without_any_one_sync_of_a_resumable_file_the_proof_fails() {
+        for (what, lie) in WITHOUT {
+            let scene = Scene::new(Resume::Proved, Holes::Fill, true);
+            let clean = scene.disk();
+            clean.trouble(Trouble { lie: Some(lie), ..Trouble::default() });
+            copy_one(&clean, &scene).unwrap();
+            assert!(clean.lied() > 0, "{what}: never asked for");
+            match cut_everywhere(&scene, &|| scene.disk(), Some(lie), Claims::Kept, (6, 0, 1)) {
+                Err(found) => println!("without {what}: {found}"),
+                Ok(states) => panic!("without {what} nothing is found in {states} states"),
+            }
+        }
+    }
+
+    #[test]
+    fn two_syncs_of_a_resumable_file_are_more_than_the_proof_needs() {
+        // The data sync before each record and the one after it cover what these two do. They stay: R4 says that both
+        // files are there before the first record, and two syncs a file cost nothing beside the others.
+        let spare: [(&str, Lie); 2] = [
+            ("stage", |a| a.what == What::File && a.name.ends_with(stage::PART)),
+            ("session", |a| a.what == What::File && a.name.ends_with(stage::SESSION)),
+        ];
+        for (what, lie) in spare {
+            let scene = Scene::new(Resume::Proved, Holes::Fill, true);
+            cut_everywhere(&scene, &|| scene.disk(), Some(lie), Claims::Kept, (4, 0, 1)).unwrap_or_else(
+                |e| panic!("without fsync of the new {what}: {e}; it belongs to the list above"),
+            );
+        }
+    }
+
+    // ---- Batches, and directories without a name ----
+
+    const FILE_BYTES: usize = 2500;
+
+    /// A batch into a directory.
+    struct Batch {
+        sources: Vec<(NameBuf, OwnedFd, Vec<u8>)>,
+        durability: Durability,
+        /// Into a new directory that gets its name when they are in it.
+        private: bool,
+    }
+
+    impl Batch {
+        /// The last one replaces something.
+        fn new(files: usize, durability: Durability, private: bool) -> Batch {
+            let sources = (0..files).map(|n| {
+                let bytes = text(FILE_BYTES, n);
+                (NameBuf::new(format!("file{n}").as_bytes()).unwrap(), real_file(&bytes), bytes)
+            });
+            Batch { sources: sources.collect(), durability, private }
+        }
+        fn replaced(&self) -> &[u8] {
+            self.sources.last().unwrap().0.bytes()
+        }
+        fn disk(&self) -> Model {
+            let model = Model::new();
+            if !self.private {
+                model.old_file(&model.root(), self.replaced(), &text(FILE_BYTES, 50));
+            }
+            model
+        }
+        fn path<'a>(&self, name: &'a NameBuf) -> Vec<&'a [u8]> {
+            if self.private { vec![b"sub", name.bytes()] } else { vec![name.bytes()] }
+        }
+    }
+
+    /// What `copy --sync` does with a batch (`verbs/copy.rs`: `land`, `publish_group`, `publish`, `sync_names`).
+    fn copy_batch(model: &Model, batch: &Batch) -> Result<(), String> {
+        let policy = CopyPolicy { durability: batch.durability, me: ME, ..policy() };
+        let root = Node::root(Path::new("dst"));
+        let text = |e: crate::error::Error| e.to_string();
+        let above = DestDir::existing(model, model.root(), root, None, &policy).map_err(text)?;
+        let sub = NameBuf::new(b"sub").unwrap();
+        let inner = match batch.private {
+            true => Some(above.enter(model, sub.as_name(), &policy).map_err(text)?),
+            false => None,
+        };
+        let dest = inner.as_ref().unwrap_or(&above);
+        let private = dest.is_private();
+        let here = Dir::open(Path::new("/")).unwrap();
+        let mut jobs = Vec::new();
+        for (name, fd, _) in &batch.sources {
+            let there = if dest.fresh {
+                None
+            } else {
+                model.look(&dest.dir, name.as_name()).map_err(|e| e.to_string())?
+            };
+            let fd = fd.try_clone().unwrap();
+            jobs.push(Job {
+                name: name.as_name(),
+                place: if private {
+                    Place::Final
+                } else {
+                    Place::Stage(stage::known(name.as_name()).unwrap())
+                },
+                info: Bytes::info(&fd).unwrap(),
+                there,
+                only_new: false,
+                body: Body::File(fd),
+                source: (&here, name.as_name()),
+                file: None,
+                staged: false,
+                append: None,
+                bytes: 0,
+                rung: None,
+                hash: None,
+                fault: None,
+                lost: Vec::new(),
+            });
+        }
+        let how = Fill {
+            reflink: Reflink::Never,
+            sparse: Sparse::Never,
+            verify: Verify::Cached,
+            hash: true,
+            threads: 1,
+            dev: DEV,
+            observe: &|_| true,
+        };
+        let owed = land(model, &mut (), dest, &mut jobs, &how, batch.durability, private);
+        let mut outcome = owed.as_ref().map(|_| ()).map_err(ToString::to_string);
+        for job in &jobs {
+            if let Some(fault) = job.fault.as_ref().or(job.lost.first()) {
+                outcome = Err(format!("{fault:?}"));
+            }
+        }
+        let medium = batch.durability == Durability::Medium;
+        if private {
+            if medium && let Err(e) = model.sync_all(&dest.dir) {
+                dest.poison();
+                outcome = Err(e.to_string());
+            }
+            if let Err(e) = dest.publish(model, &above) {
+                outcome = Err(e.to_string());
+            }
+        }
+        if medium
+            && (private || matches!(owed, Ok(true)))
+            && let Err(e) = model.sync_all(&above.dir)
+        {
+            outcome = Err(e.to_string());
+        }
+        outcome
+    }
+
+    /// R1 and R2 of every name of a batch. Returns whether all are new. `some`: files that failed may be missing.
+    fn all_whole(image: &Image, batch: &Batch, some: bool) -> Result<bool, String> {
+        let there = !batch.private || image.at(&[b"sub"]).is_some();
+        let mut all = there;
+        for (name, fd, bytes) in &batch.sources {
+            let info = Bytes::info(fd).unwrap();
+            let absent = if batch.private { !there || some } else { name.bytes() != batch.replaced() };
+            match image.at(&batch.path(name)) {
+                None if absent => all = false,
+                Some(n) if *n.data == *bytes && n.mtime == info.mtime && n.mode == info.mode => {}
+                Some(n)
+                    if !batch.private
+                        && name.bytes() == batch.replaced()
+                        && *n.data == text(FILE_BYTES, 50)
+                        && n.mode == 0o644 =>
+                {
+                    all = false
+                }
+                other => {
+                    return Err(format!(
+                        "R1: {name:?} is {:?} bytes of something",
+                        other.map(|n| n.data.len())
+                    ));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn cut_batch(batch: &Batch, lie: Option<Lie>) -> Proof {
+        let mut rng = Rng(11);
+        let clean = batch.disk();
+        clean.trouble(Trouble { lie, ..Trouble::default() });
+        copy_batch(&clean, batch)?;
+        let medium = batch.durability == Durability::Medium;
+        let mut seen = 0;
+        for cut in 1..=clean.steps() + 1 {
+            let told = |e: String| format!("cut at step {cut}: {e}");
+            let model = batch.disk();
+            model.trouble(Trouble { cut_at: Some(cut), fail_at: None, lie });
+            let done = copy_batch(&model, batch).is_ok();
+            all_whole(&model.cached(), batch, false).map_err(told)?;
+            seen += 1;
+            let mut next = vec![model.killed()];
+            if medium {
+                for image in model.after_power_cut(&mut rng, 12) {
+                    seen += 1;
+                    let all = all_whole(&image, batch, false).map_err(told)?;
+                    if done && !all {
+                        return Err(told("R3: exit 0, and not all is there".into()));
+                    }
+                    next.push(Model::boot(image));
+                }
+            }
+            for next in next {
+                copy_batch(&next, batch).map_err(|e| told(format!("the next run fails: {e}")))?;
+                if !all_whole(&next.cached(), batch, false).map_err(told)? {
+                    return Err(told("the next run leaves something out".into()));
+                }
+                no_litter(&next.cached()).map_err(told)?;
+            }
+        }
+        Ok(seen)
+    }
+
+    fn batches() -> Vec<(&'static str, Batch)> {
+        let mut all = Vec::new();
+        for durability in [Durability::Cache, Durability::Medium] {
+            all.push(("few", Batch::new(3, durability, false)));
+            all.push(("many", Batch::new(6, durability, false)));
+            all.push(("new directory", Batch::new(3, durability, true)));
+        }
+        all
+    }
+
+    #[test]
+    fn a_batch_survives_a_cut_after_every_step() {
+        let mut seen = 0;
+        for (what, batch) in batches() {
+            seen += cut_batch(&batch, None).unwrap_or_else(|e| panic!("{what}, {:?}: {e}", batch.durability));
+        }
+        println!("batches: {seen} states");
+    }
+
+    #[test]
+    fn every_call_of_a_batch_fails_once() {
+        let mut rng = Rng(13);
+        let mut seen = 0;
+        for (what, batch) in batches() {
+            let clean = batch.disk();
+            copy_batch(&clean, &batch).unwrap();
+            for code in [errno::EIO, errno::ENOSPC] {
+                for step in 1..=clean.steps() {
+                    let model = batch.disk();
+                    model.trouble(Trouble { fail_at: Some((step, code)), ..Trouble::default() });
+                    let outcome = copy_batch(&model, &batch);
+                    let call = model.failed().unwrap();
+                    let place = format!("{what}, {:?}: '{call}' failed at step {step}", batch.durability);
+                    assert!(outcome.is_err(), "{place}: and nobody was told");
+                    all_whole(&model.cached(), &batch, true).unwrap_or_else(|e| panic!("{place}: {e}"));
+                    if batch.durability == Durability::Medium {
+                        for image in model.after_power_cut(&mut rng, 6) {
+                            seen += 1;
+                            all_whole(&image, &batch, true).unwrap_or_else(|e| panic!("{place}: {e}"));
+                        }
+                    }
+                    let next = model.killed();
+                    // What got its name goes on having it; a directory that has a name is merged into.
+                    if !(batch.private && next.cached().at(&[b"sub"]).is_some()) {
+                        copy_batch(&next, &batch)
+                            .unwrap_or_else(|e| panic!("{place}: the next run fails: {e}"));
+                        assert!(all_whole(&next.cached(), &batch, false).unwrap(), "{place}");
+                        no_litter(&next.cached()).unwrap_or_else(|e| panic!("{place}: {e}"));
+                    }
+                    seen += 1;
+                }
+            }
+        }
+        println!("batches, every call failed: {seen} states");
+    }
+
+    #[test]
+    fn without_any_one_sync_of_a_batch_the_proof_fails() {
+        let few = || Batch::new(3, Durability::Medium, false);
+        let many = || Batch::new(6, Durability::Medium, false);
+        let directory = || Batch::new(3, Durability::Medium, true);
+        let without: [(&str, Batch, Lie); 6] = [
+            ("fsync of each of a few", few(), |a| a.what == What::Job),
+            ("fsync of the directory after a few", few(), |a| a.what == What::Dir),
+            ("syncfs before many are renamed", many(), |a| a.what == What::All && !names_final(a)),
+            ("syncfs after many are renamed", many(), |a| a.what == What::All && names_final(a)),
+            ("syncfs before a directory is published", directory(), |a| {
+                a.what == What::All && !a.new_names.iter().any(|n| n == b"sub")
+            }),
+            ("syncfs after a directory is published", directory(), |a| {
+                a.what == What::All && a.new_names.iter().any(|n| n == b"sub")
+            }),
+        ];
+        for (what, batch, lie) in without {
+            let clean = batch.disk();
+            clean.trouble(Trouble { lie: Some(lie), ..Trouble::default() });
+            copy_batch(&clean, &batch).unwrap();
+            assert!(clean.lied() > 0, "{what}: never asked for");
+            match cut_batch(&batch, Some(lie)) {
+                Err(found) => println!("without {what}: {found}"),
+                Ok(states) => panic!("without {what} nothing is found in {states} states"),
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Manifests: the hashes of what was copied, in `b3sum`'s format, and proving them later.
+//!
+//! Must not decide what belongs in one, nor follow a link or leave the directory that is proved. A line is
+//! `HASH  PATH`; where PATH holds a backslash or newline, these are `\\` and `\n`, and the line begins with a
+//! backslash. Names that are not UTF-8 (or hold U+FFFD, which `b3sum` takes for one that was not) cannot be said.
+
+use crate::disk::tee;
+use crate::error::{Code, Error, Result};
+use crate::event::{Change, Event, Summary, Watch};
+use crate::policy::{ManifestRequest, Target};
+use crate::receiver::{land, stage};
+use crate::tally::Tally;
+use crate::verbs::operands::{self, Where};
+use fastcopy::dir::{Dir, Lock, Name, NameBuf, try_lock};
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind};
+use fastcopy::sync;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io::{self, BufRead, BufWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
+/// Hexadecimal digits of a hash.
+const HEX: usize = 64;
+/// Bytes of a line; more than any path a tree was ever seen to have, and a bound for a file that is no manifest.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// A manifest being written. Its name appears in the end, whole, or not at all.
+pub(crate) struct Manifest {
+    /// Paths are relative to this.
+    base: PathBuf,
+    /// As typed.
+    path: PathBuf,
+    dir: Dir,
+    name: NameBuf,
+    part: NameBuf,
+    out: Mutex<BufWriter<File>>,
+    /// The first line that could not be written.
+    failed: Mutex<Option<io::Error>>,
+}
+
+impl Manifest {
+    /// Begins `path`, for what is copied to `base`.
+    pub(crate) fn begin(path: &Path, base: PathBuf) -> Result<Manifest> {
+        let fail = |e| Error::os("write manifest", path, e);
+        let refuse = |code, why: &str| Error::ours(code, "write manifest", path, why);
+        let Where::Name { dir, name, slash: false } = operands::target(&Target::Exactly(path.to_owned()), 1)?
+        else {
+            return Err(refuse(Code::IsDirectory, "it is a directory"));
+        };
+        let dir = dir.dir.try_clone().map_err(fail)?;
+        if dir.look(name.as_name()).map_err(fail)?.is_some_and(|i| i.kind != Kind::File) {
+            return Err(refuse(Code::InTheWay, "something that is no file is in the way"));
+        }
+        let part =
+            stage::manifest(name.as_name()).ok_or_else(|| refuse(Code::Io, "no name could be made"))?;
+        match dir.open_read_write(part.as_name()) {
+            Ok(old) if try_lock(&old) == Lock::Busy => {
+                return Err(refuse(Code::Refused, "another copy is writing it"));
+            }
+            // What a killed run left.
+            Ok(_) => dir.remove_file(part.as_name()).map_err(fail)?,
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => {}
+            Err(e) => return Err(fail(e)),
+        }
+        let file = land::new_file(&dir, part.as_name(), 0o666).map_err(fail)?;
+        if try_lock(&file) == Lock::Busy {
+            return Err(refuse(Code::Refused, "another copy is writing it"));
+        }
+        let out = Mutex::new(BufWriter::new(File::from(file)));
+        Ok(Manifest { base, path: path.to_owned(), dir, name, part, out, failed: Mutex::new(None) })
+    }
+
+    /// As it was typed.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a line. An error is the name's alone; what the disk says is kept for the end.
+    pub(crate) fn add(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
+        let below = dst.strip_prefix(&self.base).ok().filter(|p| !p.as_os_str().is_empty());
+        // One file, whose name was typed, and may be a link's.
+        let below = below.or_else(|| self.base.file_name().map(Path::new)).unwrap_or(dst);
+        let Some(line) = line(below.as_os_str().as_bytes(), hash) else {
+            let note = "its name is not UTF-8, which a manifest cannot say";
+            return Err(Error::ours(Code::Unsupported, "write into the manifest", dst, note));
+        };
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(e) = out.write_all(line.as_bytes()) {
+            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        }
+        Ok(())
+    }
+
+    /// Gives it its name, on the medium; or takes it away, when the copy is not `complete`.
+    pub(crate) fn end(self, complete: bool) -> Result<()> {
+        let Manifest { path, dir, name, part, out, failed, .. } = self;
+        let fail = |e| Error::os("write manifest", &path, e);
+        let named = match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(e) => Err(e),
+            None if !complete => Ok(false),
+            None => out
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner)
+                .into_inner()
+                .map_err(io::IntoInnerError::into_error)
+                .and_then(|file| {
+                    sync::all(&file)?;
+                    land::give_name(&dir, part.as_name(), &dir, name.as_name(), false)?;
+                    sync::all(&dir)?;
+                    Ok(true)
+                }),
+        };
+        if matches!(named, Ok(true)) {
+            return Ok(());
+        }
+        let removed = match dir.remove_file(part.as_name()) {
+            Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
+            _ => Ok(()),
+        };
+        named.and(removed).map_err(fail)
+    }
+}
+
+/// A line with its newline; `None` for a name that cannot be said.
+fn line(path: &[u8], hash: &[u8; 32]) -> Option<String> {
+    let path = std::str::from_utf8(path).ok().filter(|p| !p.contains('\u{fffd}'))?;
+    let hash = blake3::Hash::from_bytes(*hash).to_hex();
+    Some(if path.contains(['\\', '\n']) {
+        format!("\\{hash}  {}\n", path.replace('\\', "\\\\").replace('\n', "\\n"))
+    } else {
+        format!("{hash}  {path}\n")
+    })
+}
+
+/// What a line says: the names that lead to a file, and its hash.
+fn parse(line: &[u8]) -> std::result::Result<(Vec<NameBuf>, blake3::Hash), &'static str> {
+    let escaped = line.first() == Some(&b'\\');
+    let line = line.get(usize::from(escaped)..).unwrap_or_default();
+    let (hash, path) = line.split_at_checked(HEX).ok_or("it is no line of a manifest")?;
+    let path = path.strip_prefix(b"  ").ok_or("it is no line of a manifest")?;
+    let hash = blake3::Hash::from_hex(hash).map_err(|_| "it is no line of a manifest")?;
+    let path = if escaped { unescape(path).ok_or("its name is escaped wrongly")? } else { path.to_vec() };
+    let mut names = Vec::new();
+    for part in Path::new(OsStr::from_bytes(&path)).components() {
+        match part {
+            Component::CurDir => {}
+            Component::Normal(name) => {
+                names.push(NameBuf::new(name.as_bytes()).ok_or("its name holds a NUL byte")?);
+            }
+            Component::RootDir | Component::Prefix(_) => return Err("its name is not relative"),
+            Component::ParentDir => return Err("its name holds '..'"),
+        }
+    }
+    if names.is_empty() { Err("it names nothing") } else { Ok((names, hash)) }
+}
+
+fn unescape(path: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut bytes = path.iter();
+    while let Some(byte) = bytes.next() {
+        match (byte, byte == &b'\\') {
+            (_, false) => out.push(*byte),
+            (_, true) => match bytes.next()? {
+                b'n' => out.push(b'\n'),
+                b'\\' => out.push(b'\\'),
+                _ => return None,
+            },
+        }
+    }
+    Some(out)
+}
+
+/// Proves a manifest: every file that it names is below the directory and has its hash.
+///
+/// # Errors
+/// Only when nothing could be begun; what happens to single lines is told through `watch`.
+pub fn check_manifest(request: ManifestRequest, watch: Watch<'_>) -> Result<Summary> {
+    let tally = Tally::new(watch);
+    let root = Dir::open(&request.dir).map_err(|e| Error::os("open directory", &request.dir, e))?;
+    let lines = Mutex::new((request.reader, 0u64));
+    let next = || -> Option<(u64, io::Result<Vec<u8>>)> {
+        let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let (reader, number) = &mut *lines;
+        *number += 1;
+        let mut line = Vec::new();
+        let read = reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        } else if matches!(read, Ok(0)) {
+            return None;
+        }
+        Some((*number, read.map(|_| line)))
+    };
+    let work = || {
+        while !tally.cancelled() {
+            let Some((number, line)) = next() else { return };
+            let line = match line {
+                Ok(line) => line,
+                Err(e) => return tally.fail(Error::os("read manifest", &request.file, e)),
+            };
+            match parse(&line) {
+                Ok((names, hash)) => one(&root, &names, &hash, &request.dir, &tally),
+                Err(why) => {
+                    let note = format!("line {number}: {why}");
+                    tally.fail(Error::ours(Code::Refused, "use manifest", &request.file, note));
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..request.jobs {
+            // A thread that cannot be had is no error: this one does the work.
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
+        }
+        work();
+    });
+    Ok(tally.summary())
+}
+
+fn one(root: &Dir, names: &[NameBuf], want: &blake3::Hash, shown: &Path, tally: &Tally<'_>) {
+    let below = names.iter().fold(PathBuf::new(), |path, n| path.join(crate::node::os(n.as_name())));
+    let differs = |change, bytes, why| {
+        tally.differences.fetch_add(1, Relaxed);
+        let path = below.clone();
+        tally.watch.front.event(Event::Difference { change, path, directory: false, files: 1, bytes, why });
+    };
+    let path = || shown.join(&below);
+    match open(root, names) {
+        Ok((_, info)) if info.kind != Kind::File => differs(Change::Differ, 0, "type"),
+        Ok((fd, info)) => {
+            let hashed = tee::hash(&fd, &|bytes| {
+                tally.watch.progress.bytes_done.fetch_add(bytes, Relaxed);
+                !tally.cancelled()
+            });
+            match hashed {
+                Ok(hash) if hash == *want => tally.done(1),
+                Ok(_) => differs(Change::Differ, info.size, "content"),
+                Err(fault) if fault.code == Code::Interrupted => {}
+                Err(fault) => tally.fail(fault.told(path, path)),
+            }
+        }
+        Err(e) => match Code::of(&e) {
+            Code::NotFound => differs(Change::Add, 0, "missing"),
+            Code::NotDirectory | Code::Link => differs(Change::Differ, 0, "type"),
+            _ => tally.fail(Error::os("open", path(), e)),
+        },
+    }
+}
+
+/// Opens a file below `root`, never through a link.
+fn open(root: &Dir, names: &[NameBuf]) -> io::Result<(std::os::fd::OwnedFd, Info)> {
+    let Some((last, dirs)) = names.split_last() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let open = |dir: &Dir, name: Name<'_>| {
+        let fd = dir.open_file(name)?;
+        let info = Info::of(&fd)?;
+        Ok((fd, info))
+    };
+    if dirs.is_empty() {
+        return open(root, last.as_name());
+    }
+    let path = dirs.iter().map(|d| d.bytes()).collect::<Vec<_>>().join(&b'/');
+    open(&root.open_beneath(&CString::new(path)?)?, last.as_name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines() {
+        let hex = "00".repeat(32);
+        for (path, want) in [
+            (&b"a/b c"[..], Some(format!("{hex}  a/b c\n"))),
+            (b"a\nb\\c", Some(format!("\\{hex}  a\\nb\\\\c\n"))),
+            (b"a\r", Some(format!("{hex}  a\r\n"))),
+            (b"\xff", None),
+            ("\u{fffd}".as_bytes(), None),
+        ] {
+            assert_eq!(line(path, &[0; 32]), want);
+        }
+    }
+
+    #[test]
+    fn refused_lines() {
+        let hex = "00".repeat(32);
+        for (rest, why) in [
+            (String::new(), "it is no line of a manifest"),
+            (format!("{hex} a"), "it is no line of a manifest"),
+            (format!("{hex}  /a"), "its name is not relative"),
+            (format!("{hex}  a/../../b"), "its name holds '..'"),
+            (format!("{hex}  "), "it names nothing"),
+            (format!("{hex}  ./."), "it names nothing"),
+            (format!("{hex}  a\0"), "its name holds a NUL byte"),
+            (format!("\\{hex}  a\\x"), "its name is escaped wrongly"),
+            (format!("\\{hex}  a\\"), "its name is escaped wrongly"),
+            (format!("g{}  a", &hex[1..]), "it is no line of a manifest"),
+        ] {
+            assert_eq!(parse(rest.as_bytes()).err(), Some(why), "{rest}");
+        }
+        // `b3sum ./a` writes this.
+        assert_eq!(parse(format!("{hex}  ./a").as_bytes()).unwrap().0.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_that_can_be_said_comes_back(path in "([^/\0\u{fffd}]{1,9}/){0,3}[^/\0\u{fffd}]{1,9}") {
+            let dots = |p: &str| p == "." || p == "..";
+            prop_assume!(!path.split('/').any(dots));
+            let text = line(path.as_bytes(), &[7; 32]).unwrap();
+            prop_assert_eq!(text.matches('\n').count(), 1);
+            let (names, hash) = parse(text.trim_end_matches('\n').as_bytes()).unwrap();
+            let back: Vec<_> = names.iter().map(|n| n.bytes().to_vec()).collect();
+            prop_assert_eq!(back.join(&b'/'), path.as_bytes());
+            prop_assert_eq!(hash.as_bytes(), &[7; 32]);
+        }
+
+        #[test]
+        fn no_bytes_break_the_reader(line in proptest::collection::vec(any::<u8>(), 0..200)) {
+            parse(&line).ok();
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! `cargo xtask bench checkpoint`: what verifying, checkpoints and going on after a kill cost, beside what the seed of
+//! the design says of it. Knows the names and the layout of stage and session (docs/session-format.md) and nothing
+//! else of the program.
+
+use super::data::{self, Set};
+use super::measure::{self, Sample, median};
+use super::{Copies, Options, binary, installed, mount, papers, report, text};
+use crate::sh::{self, Result};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const BLOCK_BYTES: u64 = 4 * MIB;
+const ROUNDS: usize = 3;
+/// A killed copy may have finished before it was killed: then again.
+const TRIES: u32 = 5;
+
+/// One run of the benchmark.
+#[derive(Serialize, Deserialize)]
+pub struct Checkpoints {
+    /// 1; counted up when a reader would have to change.
+    pub schema: u32,
+    pub machine: String,
+    pub commit: String,
+    pub command: String,
+    pub tables: Vec<Table>,
+    pub killed: Vec<Killed>,
+    pub resumed: Vec<Resumed>,
+    /// Bytes written to stage and session by one whole `-C` copy.
+    pub overhead: Written,
+}
+
+/// Lines that took turns; the first is what the others are compared with.
+#[derive(Serialize, Deserialize)]
+pub struct Table {
+    pub name: String,
+    pub title: String,
+    pub lines: Vec<Line>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Line {
+    pub line: String,
+    /// At most so many times the first line's wall time.
+    pub most: Option<f64>,
+    /// What the seed says of the same ratio.
+    pub seed: Option<f64>,
+    pub samples: Vec<Sample>,
+}
+
+/// A `-C` copy killed at about 90 %, and what the same command then wrote.
+#[derive(Serialize, Deserialize)]
+pub struct Killed {
+    pub bytes: u64,
+    /// Length of the stage when it was killed.
+    pub stage_bytes: u64,
+    pub recorded_bytes: u64,
+    pub rewritten_bytes: u64,
+}
+
+/// Going on with one 90 % complete file, so many times.
+#[derive(Serialize, Deserialize)]
+pub struct Resumed {
+    pub bytes: u64,
+    pub mode: String,
+    pub recorded_bytes: Vec<u64>,
+    /// From the start of the program to its first write to the stage.
+    pub first_byte_s: Vec<f64>,
+    pub whole_s: Vec<f64>,
+}
+
+/// What one run wrote, by the sum of what its calls returned.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Written {
+    pub file_bytes: u64,
+    pub stage_bytes: u64,
+    pub session_bytes: u64,
+}
+
+/// What went before each figure: where it is done, and by what.
+struct Bench<'a> {
+    options: &'a Options,
+    copies: Copies,
+    bcmr: String,
+    rounds: usize,
+}
+
+pub fn run(options: &Options, typed: &[&str]) -> Result {
+    if sh::which("strace").is_none() {
+        return Err("strace is not installed; it tells when the first byte was written".into());
+    }
+    let bench = Bench {
+        options,
+        copies: Copies::below(&options.dir),
+        bcmr: text(&binary(options)?)?.to_owned(),
+        rounds: options.rounds.unwrap_or(ROUNDS),
+    };
+    let machine = report::Record::of_this_machine(&options.dir, options.quick)?.headline();
+    println!("{machine}");
+    let large = if options.quick { 512 * MIB } else { options.gib * 1024 * MIB };
+    let (large_src, _) = Set::One { bytes: large }.make(&options.dir)?;
+    let mut record = Checkpoints {
+        schema: 1,
+        machine,
+        commit: report::commit()?,
+        command: super::command("checkpoint", typed),
+        tables: vec![bench.table(intervals(large), &large_src)?],
+        killed: Vec::new(),
+        resumed: Vec::new(),
+        overhead: Written::default(),
+    };
+    if installed("b3sum").is_some() {
+        record.tables.push(bench.table(verify(large), &large_src)?);
+    } else {
+        println!("verify: NOT MEASURED: `cargo install b3sum --root target/tools` first");
+    }
+    let small = Set::Even { dirs: 21, files_per_dir: 100, bytes: 4096 };
+    let (tree, _) = small.make(&options.dir)?;
+    record.tables.push(bench.table(sync(), &tree)?);
+    record.overhead = bench.overhead(&large_src, large)?;
+    for _ in 0..bench.rounds {
+        record.killed.push(bench.killed(&large_src, large)?);
+    }
+    let sizes: &[u64] = if options.quick { &[128, 256, 512] } else { &[256, 1024, 4096] };
+    for &mib in sizes {
+        let (src, _) = Set::One { bytes: mib * MIB }.make(&options.dir)?;
+        record.resumed.extend(bench.resumed(&src, mib * MIB)?);
+    }
+    bench.copies.clear()?;
+    fs::create_dir_all(&options.out)?;
+    papers::write(&record, &options.out.join("checkpoint"))?;
+    println!("{}", papers::document(&record, "checkpoint")?);
+    if let Some(docs) = &options.write {
+        papers::write(&record, &docs.join("checkpoint"))?;
+        fs::write(docs.join("benchmarks-checkpoint.md"), papers::document(&record, "checkpoint")?)?;
+    }
+    Ok(())
+}
+
+fn line(line: &str, most: Option<f64>, seed: Option<f64>) -> Line {
+    Line { line: line.to_owned(), most, seed, samples: Vec::new() }
+}
+
+fn intervals(large: u64) -> Table {
+    let none = |size: &str| format!("bcmr copy -C --checkpoint-size {size} {{s}} {{d}}");
+    Table {
+        name: "intervals".to_owned(),
+        title: format!("One file of {} MiB: checkpoints against none (the seed's Experiment 4)", large / MIB),
+        lines: vec![
+            line("bcmr copy {s} {d}", None, None),
+            line(&none("1024G"), None, None),
+            line(&none("256M"), None, Some(1.008)),
+            line(&none("64M"), Some(1.35), Some(1.039)),
+            line(&none("16M"), None, Some(1.125)),
+            line(&none("4M"), None, Some(1.37)),
+        ],
+    }
+}
+
+fn verify(large: u64) -> Table {
+    Table {
+        name: "verify".to_owned(),
+        title: format!(
+            "One file of {} MiB: verified while copying, against hashing afterwards (Experiment 2)",
+            large / MIB
+        ),
+        lines: vec![
+            line("cp {s} {d} && b3sum {s} {d}", None, None),
+            // 512 MB: 1426 ms in three passes, 1251 ms in two.
+            line("bcmr copy -V {s} {d}", Some(0.65), Some(1251.0 / 1426.0)),
+        ],
+    }
+}
+
+fn sync() -> Table {
+    Table {
+        name: "sync".to_owned(),
+        title: "2,100 x 4 KiB: on the medium before exit 0".to_owned(),
+        lines: vec![
+            line("cp -r {s} {d} && sync", None, None),
+            line("bcmr copy -r --sync {s} {d}", Some(1.3), None),
+        ],
+    }
+}
+
+impl Bench<'_> {
+    /// Every line once a round, by turns.
+    fn table(&self, mut table: Table, src: &Path) -> Result<Table> {
+        for _ in 0..self.rounds {
+            for line in &mut table.lines {
+                let dst = self.copies.next()?;
+                self.settle(src)?;
+                line.samples.push(measure::once(&self.argv(&line.line, src, &dst)?)?);
+                if src.is_dir() {
+                    // Removing many inodes slows ext4 down for a minute, see `Copies`.
+                    mount::forget(&dst)?;
+                } else {
+                    sh::quiet("rm", &["-rf", text(&dst)?])?;
+                }
+            }
+        }
+        println!("{}", papers::table(&table)?);
+        Ok(table)
+    }
+
+    /// Outside the timing: the source in the page cache, nothing left to be written back.
+    fn settle(&self, src: &Path) -> Result {
+        data::warm(src)?;
+        sh::quiet("sync", &["-f", text(&self.copies.dir)?])
+    }
+
+    /// One command, or several through a shell.
+    fn argv(&self, line: &str, src: &Path, dst: &Path) -> Result<Vec<String>> {
+        let filled = line.replace("{s}", text(src)?).replace("{d}", text(dst)?);
+        if filled.contains("&&") {
+            let b3sum = installed("b3sum").unwrap_or_default();
+            let filled = filled.replace("b3sum", text(&b3sum)?);
+            return Ok(vec!["sh".to_owned(), "-c".to_owned(), filled]);
+        }
+        let mut argv: Vec<String> = filled.split(' ').map(str::to_owned).collect();
+        argv[0].clone_from(&self.bcmr);
+        Ok(argv)
+    }
+
+    fn copy(&self, flags: &[&str], src: &Path, dst: &Path) -> Result<Vec<String>> {
+        let mut argv = vec![self.bcmr.clone(), "copy".to_owned()];
+        argv.extend(flags.iter().map(|f| (*f).to_owned()));
+        argv.extend([text(src)?.to_owned(), text(dst)?.to_owned()]);
+        Ok(argv)
+    }
+
+    /// What a whole copy with a session writes.
+    fn overhead(&self, src: &Path, bytes: u64) -> Result<Written> {
+        let dst = self.copies.next()?;
+        let trace = self.traced(&self.copy(&["-C"], src, &dst)?)?;
+        fs::remove_file(&dst)?;
+        Ok(Written { file_bytes: bytes, ..trace.written })
+    }
+
+    fn killed(&self, src: &Path, bytes: u64) -> Result<Killed> {
+        let enough = |place: &Place| place.stage_bytes() >= bytes / 10 * 9;
+        let (dst, left) = self.stopped(&["-C"], src, enough)?;
+        let trace = self.traced(&self.copy(&["-C"], src, &dst)?)?;
+        same(src, &dst)?;
+        fs::remove_dir_all(left.place.dir)?;
+        let rewritten_bytes = trace.written.stage_bytes;
+        println!(
+            "killed with {} of {} MiB in the stage, {} recorded: the same command wrote {}",
+            left.stage_bytes / MIB,
+            bytes / MIB,
+            left.recorded_bytes / MIB,
+            rewritten_bytes / MIB
+        );
+        Ok(Killed {
+            bytes,
+            stage_bytes: left.stage_bytes,
+            recorded_bytes: left.recorded_bytes,
+            rewritten_bytes,
+        })
+    }
+
+    /// Every mode once a round, by turns, each on a stage and a session as the kill left them: afterwards the very
+    /// same inode is cut back to what was recorded, gets its stage's name again, and the kept session beside it.
+    fn resumed(&self, src: &Path, bytes: u64) -> Result<Vec<Resumed>> {
+        // A record per block, so that 90 % can be had of a small file also.
+        let fine = ["--checkpoint-size", "4M"];
+        let enough = |place: &Place| place.recorded_bytes() >= bytes / 10 * 9;
+        let proved = self.stopped(&[&["-C"], &fine[..]].concat(), src, enough)?;
+        // Its session is of another kind: only the last block of a segment has a hash.
+        let fast = self.stopped(&[&["-C", "--fast"], &fine[..]].concat(), src, enough)?;
+        let modes: [(&str, &[&str], _); 3] =
+            [("-C", &["-C"], &proved), ("-C --fast", &["-C", "--fast"], &fast), ("-s", &["-s"], &proved)];
+        let none = |mode: &str| Resumed {
+            bytes,
+            mode: mode.to_owned(),
+            recorded_bytes: vec![],
+            first_byte_s: vec![],
+            whole_s: vec![],
+        };
+        let mut all: Vec<Resumed> = modes.iter().map(|(mode, ..)| none(mode)).collect();
+        for round in 0..self.rounds {
+            for ((mode, flags, (dst, left)), result) in modes.iter().zip(&mut all) {
+                if round > 0 || *mode == "-s" {
+                    left.restore(dst)?;
+                }
+                self.settle(src)?;
+                let trace = self.traced(&self.copy(flags, src, dst)?)?;
+                let first = trace.first_byte_s.ok_or(format!("{mode}: wrote nothing"))?;
+                if trace.written.stage_bytes != bytes - left.recorded_bytes {
+                    return Err(format!("{mode} did not go on where it stopped: {:?}", trace.written).into());
+                }
+                result.recorded_bytes.push(left.recorded_bytes);
+                result.first_byte_s.push(first);
+                result.whole_s.push(trace.whole_s);
+            }
+        }
+        for (dst, left) in [proved, fast] {
+            same(src, &dst)?;
+            fs::remove_dir_all(left.place.dir)?;
+        }
+        for r in &all {
+            println!(
+                "{} MiB {:10} first byte {:.1} ms, whole {:.0} ms",
+                bytes / MIB,
+                r.mode,
+                median(r.first_byte_s.iter().copied()) * 1e3,
+                median(r.whole_s.iter().copied()) * 1e3
+            );
+        }
+        Ok(all)
+    }
+
+    /// Starts a copy and kills it as soon as there is enough.
+    fn stopped(
+        &self,
+        flags: &[&str],
+        src: &Path,
+        enough: impl Fn(&Place) -> bool,
+    ) -> Result<(PathBuf, Left)> {
+        for _ in 0..TRIES {
+            let place = Place { dir: self.copies.next()? };
+            fs::create_dir(&place.dir)?;
+            let dst = place.dir.join("file");
+            self.settle(src)?;
+            let argv = self.copy(flags, src, &dst)?;
+            let mut child =
+                Command::new(&argv[0]).args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+            if killed_when(&mut child, || enough(&place))? {
+                return Ok((dst, Left::found(place)?));
+            }
+            fs::remove_dir_all(&place.dir)?;
+        }
+        Err("the copy was always faster than the kill".into())
+    }
+
+    /// Runs it once under strace, which stops it at writes only.
+    fn traced(&self, argv: &[String]) -> Result<Trace> {
+        let log = self.options.dir.join("strace.txt");
+        let calls = "trace=execve,pwrite64,write,copy_file_range,sendfile";
+        let out = Command::new("strace")
+            .args(["-f", "--seccomp-bpf", "-ttt", "-y", "-s", "0", "--signal=none", "-e", calls, "-o"])
+            .arg(&log)
+            .arg("--")
+            .args(argv)
+            .stdin(Stdio::null())
+            .output()?;
+        if !out.status.success() {
+            return Err(format!("{}: {}", argv.join(" "), String::from_utf8_lossy(&out.stderr)).into());
+        }
+        parse(&fs::read_to_string(&log)?)
+    }
+}
+
+/// Kills the child when there is enough; `false` when it had finished before.
+fn killed_when(child: &mut Child, enough: impl Fn() -> bool) -> Result<bool> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return if status.success() { Ok(false) } else { Err(format!("the copy: {status}").into()) };
+        }
+        if enough() {
+            child.kill()?;
+            return Ok(!child.wait()?.success());
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// The directory in which one copy is made.
+struct Place {
+    dir: PathBuf,
+}
+
+impl Place {
+    fn ending(&self, ending: &str) -> Option<PathBuf> {
+        let all = fs::read_dir(&self.dir).ok()?;
+        all.filter_map(|e| Some(e.ok()?.path())).find(|p| p.to_string_lossy().ends_with(ending))
+    }
+
+    fn stage_bytes(&self) -> u64 {
+        self.ending(".part").and_then(|p| fs::metadata(p).ok()).map_or(0, |m| m.len())
+    }
+
+    fn recorded_bytes(&self) -> u64 {
+        let session = self.ending(".session").and_then(|p| fs::read(p).ok()).unwrap_or_default();
+        recorded_blocks(&session) * BLOCK_BYTES
+    }
+}
+
+/// Blocks in the whole records of a session.
+fn recorded_blocks(session: &[u8]) -> u64 {
+    let number = |at: usize, bytes: usize| {
+        let field = session.get(at..at + bytes)?;
+        Some(field.iter().rev().fold(0, |n, b| n << 8 | usize::from(*b)))
+    };
+    let Some(name_bytes) = number(80, 2) else { return 0 };
+    let mut at = 82 + name_bytes + 8;
+    let mut blocks = 0;
+    while let Some(count) = number(at, 4) {
+        at += 4 + 32 * count + 8;
+        if at > session.len() {
+            break;
+        }
+        blocks += count as u64;
+    }
+    blocks
+}
+
+/// What a kill left.
+struct Left {
+    place: Place,
+    stage: PathBuf,
+    stage_bytes: u64,
+    session: PathBuf,
+    session_text: Vec<u8>,
+    recorded_bytes: u64,
+}
+
+impl Left {
+    fn found(place: Place) -> Result<Left> {
+        let stage = place.ending(".part").ok_or("the kill left no stage")?;
+        let session = place.ending(".session").ok_or("the kill left no session")?;
+        let (stage_bytes, recorded_bytes) = (place.stage_bytes(), place.recorded_bytes());
+        let session_text = fs::read(&session)?;
+        Ok(Left { place, stage, stage_bytes, session, session_text, recorded_bytes })
+    }
+
+    /// As it was at the kill, but for what was not recorded. A session binds its stage's inode, so that is kept.
+    fn restore(&self, dst: &Path) -> Result {
+        if !dst.exists() {
+            return Ok(());
+        }
+        fs::rename(dst, &self.stage)?;
+        fs::set_permissions(&self.stage, Permissions::from_mode(0o600))?;
+        fs::File::options().write(true).open(&self.stage)?.set_len(self.recorded_bytes)?;
+        fs::write(&self.session, &self.session_text)?;
+        Ok(fs::set_permissions(&self.session, Permissions::from_mode(0o600))?)
+    }
+}
+
+fn same(src: &Path, dst: &Path) -> Result {
+    sh::quiet("cmp", &[text(src)?, text(dst)?])
+}
+
+/// What strace saw.
+#[derive(Debug)]
+struct Trace {
+    written: Written,
+    first_byte_s: Option<f64>,
+    whole_s: f64,
+}
+
+/// Lines of `PID SECONDS call(...) = BYTES`, also in two parts.
+fn parse(log: &str) -> Result<Trace> {
+    let mut begun = None;
+    let mut trace = Trace { written: Written::default(), first_byte_s: None, whole_s: 0.0 };
+    let mut unfinished = std::collections::BTreeMap::new();
+    for line in log.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(pid), Some(when)) = (words.next(), words.next()) else { continue };
+        let when: f64 = when.parse().map_err(|e| format!("strace: {line}: {e}"))?;
+        let since = when - *begun.get_or_insert(when);
+        trace.whole_s = since;
+        let (stage, session) = if line.contains("resumed>") {
+            unfinished.remove(pid).unwrap_or_default()
+        } else {
+            let call =
+                line.contains("write") || line.contains("copy_file_range") || line.contains("sendfile");
+            (call && line.contains(".part>"), call && line.contains(".session>"))
+        };
+        if stage {
+            trace.first_byte_s.get_or_insert(since);
+        }
+        if line.ends_with("<unfinished ...>") {
+            unfinished.insert(pid, (stage, session));
+        } else if let Some((_, result)) = line.rsplit_once(" = ") {
+            let bytes = result.split(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+            trace.written.stage_bytes += if stage { bytes } else { 0 };
+            trace.written.session_bytes += if session { bytes } else { 0 };
+        }
+    }
+    Ok(trace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_in_one_and_in_two_parts_are_added_up() {
+        let log = "7 100.5 execve(\"bcmr\", ...) = 0\n\
+            8 100.75 pwrite64(5</d/.bcmr-1.part>, \"\"..., 100, 0 <unfinished ...>\n\
+            9 100.8 pwrite64(6</d/.bcmr-1.session>, \"\"..., 44, 9) = 44\n\
+            8 101.0 <... pwrite64 resumed>) = 60\n\
+            7 101.1 copy_file_range(3</s>, [0], 5</d/.bcmr-1.part>, [60], 40, 0) = 40\n\
+            7 101.2 copy_file_range(3</s>, [0], 5</d/.bcmr-1.part>, [60], 40, 0) = -1 EXDEV (x)\n\
+            7 101.5 +++ exited with 0 +++\n";
+        let trace = parse(log).unwrap();
+        assert_eq!((trace.written.stage_bytes, trace.written.session_bytes), (100, 44));
+        assert_eq!((trace.first_byte_s, trace.whole_s), (Some(0.25), 1.0));
+    }
+
+    #[test]
+    fn a_torn_record_does_not_count() {
+        let mut session = vec![0; 80];
+        session.extend([1, 0, b'x']);
+        session.extend([0; 8]);
+        assert_eq!(recorded_blocks(&session), 0);
+        session.extend([2, 0, 0, 0]);
+        session.extend([0; 71]);
+        assert_eq!(recorded_blocks(&session), 0);
+        session.push(0);
+        assert_eq!(recorded_blocks(&session), 2);
+    }
+}

@@ -1,0 +1,224 @@
+/* ptfault: run a command and act at the K-th file-system call that touches PREFIX.
+ *
+ *   ptfault -p PREFIX [-n K] [-a ACTION] [-e ERRNO] [-x HOOK] [-o TRACE] -- COMMAND...
+ *
+ * One index counts over all threads and children. A seccomp filter stops only the calls in the table below, and of
+ * these only those count whose path or descriptor lies under PREFIX, so the loader and libc are not in the way.
+ *
+ *   count        list the calls and do nothing (default)
+ *   error        do not run call K, return -ERRNO
+ *   error-from   the same for K and every call after it: the disk is gone
+ *   short        halve the byte count of call K: a true short read or write
+ *   kill-before  SIGKILL before call K
+ *   kill-after   SIGKILL once call K has taken effect
+ *   hook         run HOOK by sh while the whole process is stopped at call K, then go on
+ *
+ * Exit: the command's status, 128+signal if it was killed; 250 when call K was never reached; 251 and 252 when the
+ * filter could not be set or the command not started. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef __x86_64__
+#error "ptfault knows the registers of x86-64 only"
+#endif
+#ifndef SYS_openat2
+#define SYS_openat2 437
+#endif
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452
+#endif
+
+enum kind { FD, PATH, AT };
+
+/* `arg` is the descriptor (FD) or the path (PATH; AT has its directory one before); `count` is the byte count or -1 */
+struct call {
+  int number;
+  const char *name;
+  enum kind kind;
+  int arg, count;
+};
+#define CALL(name, kind, arg, count) { SYS_##name, #name, kind, arg, count }
+static const struct call calls[] = {
+  CALL(read, FD, 0, 2), CALL(pread64, FD, 0, 2), CALL(readv, FD, 0, -1), CALL(preadv, FD, 0, -1),
+  CALL(write, FD, 0, 2), CALL(pwrite64, FD, 0, 2), CALL(writev, FD, 0, -1), CALL(pwritev, FD, 0, -1),
+  CALL(pwritev2, FD, 0, -1), CALL(copy_file_range, FD, 2, 4), CALL(sendfile, FD, 0, 3), CALL(splice, FD, 2, 4),
+  CALL(ioctl, FD, 0, -1), CALL(fsync, FD, 0, -1), CALL(fdatasync, FD, 0, -1), CALL(syncfs, FD, 0, -1),
+  CALL(sync_file_range, FD, 0, -1), CALL(close, FD, 0, -1), CALL(ftruncate, FD, 0, -1), CALL(fallocate, FD, 0, -1),
+  CALL(fadvise64, FD, 0, -1), CALL(lseek, FD, 0, -1), CALL(flock, FD, 0, -1), CALL(fchmod, FD, 0, -1),
+  CALL(fchown, FD, 0, -1), CALL(fsetxattr, FD, 0, -1), CALL(fgetxattr, FD, 0, -1), CALL(flistxattr, FD, 0, -1),
+  CALL(fremovexattr, FD, 0, -1), CALL(fstat, FD, 0, -1), CALL(getdents64, FD, 0, -1), CALL(fchdir, FD, 0, -1),
+  CALL(fstatfs, FD, 0, -1),
+  CALL(open, PATH, 0, -1), CALL(creat, PATH, 0, -1), CALL(stat, PATH, 0, -1), CALL(lstat, PATH, 0, -1),
+  CALL(access, PATH, 0, -1), CALL(readlink, PATH, 0, -1), CALL(mkdir, PATH, 0, -1), CALL(rmdir, PATH, 0, -1),
+  CALL(unlink, PATH, 0, -1), CALL(rename, PATH, 1, -1), CALL(link, PATH, 1, -1), CALL(symlink, PATH, 1, -1),
+  CALL(chmod, PATH, 0, -1), CALL(chown, PATH, 0, -1), CALL(lchown, PATH, 0, -1), CALL(truncate, PATH, 0, -1),
+  CALL(mknod, PATH, 0, -1), CALL(statfs, PATH, 0, -1), CALL(setxattr, PATH, 0, -1), CALL(lsetxattr, PATH, 0, -1),
+  CALL(getxattr, PATH, 0, -1), CALL(lgetxattr, PATH, 0, -1), CALL(listxattr, PATH, 0, -1),
+  CALL(llistxattr, PATH, 0, -1), CALL(removexattr, PATH, 0, -1), CALL(lremovexattr, PATH, 0, -1),
+  CALL(openat, AT, 1, -1), CALL(openat2, AT, 1, -1), CALL(newfstatat, AT, 1, -1), CALL(statx, AT, 1, -1),
+  CALL(faccessat, AT, 1, -1), CALL(faccessat2, AT, 1, -1), CALL(readlinkat, AT, 1, -1), CALL(mkdirat, AT, 1, -1),
+  CALL(unlinkat, AT, 1, -1), CALL(renameat, AT, 3, -1), CALL(renameat2, AT, 3, -1), CALL(linkat, AT, 3, -1),
+  CALL(symlinkat, AT, 2, -1), CALL(fchmodat, AT, 1, -1), CALL(fchmodat2, AT, 1, -1), CALL(fchownat, AT, 1, -1),
+  CALL(utimensat, AT, 1, -1), CALL(mknodat, AT, 1, -1),
+};
+enum { CALLS = sizeof calls / sizeof *calls, NUMBERS = 512 };
+_Static_assert(CALLS < 250, "a jump of the filter is one byte");
+static const struct call *by_number[NUMBERS];
+static const char *prefix = "/";
+
+static unsigned long long *argument(struct user_regs_struct *r, int i) {
+  switch (i) {
+  case 0: return &r->rdi;
+  case 1: return &r->rsi;
+  case 2: return &r->rdx;
+  case 3: return &r->r10;
+  case 4: return &r->r8;
+  default: return &r->r9;
+  }
+}
+
+/* A string of the stopped process, page by page, as the next page may not be there. */
+static void read_string(pid_t pid, unsigned long at, char *out, size_t size) {
+  size_t done = 0;
+  while (at && done < size - 1) {
+    size_t want = 4096 - ((at + done) & 4095);
+    if (want > size - 1 - done) want = size - 1 - done;
+    struct iovec here = { out + done, want }, there = { (void *)(at + done), want };
+    ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
+    if (got <= 0) break;
+    if (memchr(out + done, 0, got)) return;
+    done += got;
+  }
+  out[done] = 0;
+}
+
+static void descriptor_path(pid_t pid, int fd, char *out, size_t size) {
+  char name[64];
+  if (fd == AT_FDCWD) snprintf(name, sizeof name, "/proc/%d/cwd", pid);
+  else snprintf(name, sizeof name, "/proc/%d/fd/%d", pid, fd);
+  ssize_t n = readlink(name, out, size - 1);
+  out[n < 0 ? 0 : n] = 0;
+}
+
+static int touches_prefix(pid_t pid, const struct call *call, struct user_regs_struct *r, char *out, size_t size) {
+  char path[PATH_MAX], dir[PATH_MAX];
+  if (call->kind == FD) descriptor_path(pid, (int)*argument(r, call->arg), out, size);
+  else {
+    read_string(pid, *argument(r, call->arg), path, sizeof path);
+    if (path[0] == '/') snprintf(out, size, "%s", path);
+    else {
+      descriptor_path(pid, call->kind == AT ? (int)*argument(r, call->arg - 1) : AT_FDCWD, dir, sizeof dir);
+      snprintf(out, size, "%s/%s", dir, path);
+    }
+  }
+  return strncmp(out, prefix, strlen(prefix)) == 0;
+}
+
+static void child(char **command) {
+  struct sock_filter filter[CALLS + 3];
+  int n = 0;
+  filter[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+  for (int i = 0; i < CALLS; i++)
+    filter[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i].number, CALLS - i, 0);
+  filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  filter[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE);
+  struct sock_fprog program = { n, filter };
+  ptrace(PTRACE_TRACEME, 0, 0, 0);
+  raise(SIGSTOP);
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program)) {
+    perror("ptfault: seccomp");
+    _exit(251);
+  }
+  execvp(command[0], command);
+  perror("ptfault: exec");
+  _exit(252);
+}
+
+int main(int argc, char **argv) {
+  long target = -1, index = 0;
+  const char *action = "count", *hook = NULL, *trace_name = NULL;
+  int error = EIO, option;
+  while ((option = getopt(argc, argv, "+p:n:a:e:x:o:")) != -1) switch (option) {
+    case 'p': prefix = optarg; break;
+    case 'n': target = atol(optarg); break;
+    case 'a': action = optarg; break;
+    case 'e': error = atoi(optarg); break;
+    case 'x': hook = optarg; break;
+    case 'o': trace_name = optarg; break;
+    default: return 2;
+  }
+  if (optind >= argc) return 2;
+  FILE *trace = trace_name ? fopen(trace_name, "w") : NULL;
+  for (int i = 0; i < CALLS; i++) by_number[calls[i].number] = &calls[i];
+  pid_t leader = fork();
+  if (leader < 0) return 2;
+  if (!leader) child(argv + optind);
+  int status, hit = 0, result = 0;
+  waitpid(leader, &status, 0);
+  ptrace(PTRACE_SETOPTIONS, leader, 0, PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK |
+         PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD);
+  ptrace(PTRACE_CONT, leader, 0, 0);
+  pid_t kill_at_exit_of = 0;
+  static char path[PATH_MAX * 2 + 2];
+  for (;;) {
+    pid_t pid = waitpid(-1, &status, __WALL);
+    if (pid < 0) break;
+    if (WIFEXITED(status) || WIFSIGNALED(status)) {
+      if (pid == leader) result = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      continue;
+    }
+    int sig = WSTOPSIG(status), event = status >> 16, pass = 0;
+    if (sig == (SIGTRAP | 0x80)) {
+      if (pid == kill_at_exit_of) kill(leader, SIGKILL);
+    } else if (event == PTRACE_EVENT_SECCOMP) {
+      struct user_regs_struct regs;
+      ptrace(PTRACE_GETREGS, pid, 0, &regs);
+      const struct call *call = regs.orig_rax < NUMBERS ? by_number[regs.orig_rax] : NULL;
+      if (call && touches_prefix(pid, call, &regs, path, sizeof path)) {
+        index++;
+        if (trace) fprintf(trace, "%ld %s %s\n", index, call->name, path);
+        if (index == target || (target > 0 && index > target && !strcmp(action, "error-from"))) {
+          hit = 1;
+          if (!strncmp(action, "error", 5)) {
+            regs.orig_rax = -1;
+            regs.rax = -error;
+            ptrace(PTRACE_SETREGS, pid, 0, &regs);
+          } else if (!strcmp(action, "short") && call->count >= 0 && *argument(&regs, call->count) > 1) {
+            *argument(&regs, call->count) /= 2;
+            ptrace(PTRACE_SETREGS, pid, 0, &regs);
+          } else if (!strcmp(action, "kill-before")) {
+            kill(leader, SIGKILL);
+          } else if (!strcmp(action, "kill-after")) {
+            kill_at_exit_of = pid;
+            ptrace(PTRACE_SYSCALL, pid, 0, 0);
+            continue;
+          } else if (!strcmp(action, "hook") && hook && system(hook) == -1) {
+            perror("ptfault: hook");
+          }
+        }
+      }
+    } else if (!event && sig != SIGSTOP) {
+      pass = sig; /* a signal of its own; SIGSTOP is how a new thread begins */
+    }
+    ptrace(PTRACE_CONT, pid, 0, pass);
+  }
+  if (trace) fclose(trace);
+  return target > 0 && !hit ? 250 : result;
+}

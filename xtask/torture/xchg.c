@@ -1,0 +1,12 @@
+/* xchg A B [loop]: exchange two names in one step, once or until killed. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+
+int main(int argc, char **argv) {
+  if (argc < 3) return 2;
+  do {
+    if (renameat2(AT_FDCWD, argv[1], AT_FDCWD, argv[2], RENAME_EXCHANGE) && argc == 3) return 1;
+  } while (argc > 3);
+  return 0;
+}
