@@ -89,7 +89,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What [`crate::copy`] uses.
+    /// What [`crate::copy()`] uses.
     pub const AUTO: Options =
         Options { reflink: Reflink::Auto, sparse: Sparse::Auto, threads: 2, preallocate: true };
 }

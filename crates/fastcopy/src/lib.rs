@@ -1,6 +1,6 @@
 //! Copies a file with the fewest system calls, and says which one did it.
 //!
-//! The lowest crate of bcmr, usable by anyone: [`copy`] has the contract of [`std::fs::copy`]. Beneath it lie the
+//! The lowest crate of bcmr, usable by anyone: [`copy()`] has the contract of [`std::fs::copy`]. Beneath it lie the
 //! primitives it is made of, each named as the kernel names it. This crate asks the kernel; it must not know policy,
 //! progress, sessions or any wire. All `unsafe` and all `cfg(target_os)` of the program live here.
 
