@@ -17,17 +17,26 @@ const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 pub struct Answers {
     ahead: Vec<u8>,
     ended: bool,
+    /// The last answer ended with the end of the input.
+    cut: bool,
 }
 
 impl Answers {
+    /// Whether the last answer was a whole line.
+    pub fn was_line(&self) -> bool {
+        !self.cut
+    }
+
     /// Waits for the next answer.
     pub fn next(&mut self, cancel: &Cancel) -> bool {
+        self.cut = false;
         loop {
             if let Some(end) = self.ahead.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.ahead.drain(..=end).collect();
                 return is_yes(&line);
             }
             if self.ended {
+                self.cut = true;
                 return is_yes(&std::mem::take(&mut self.ahead));
             }
             if cancel.is_set() || self.ahead.len() > ANSWER_BYTES_MAX {
@@ -73,7 +82,7 @@ mod tests {
 
     #[test]
     fn lines_read_ahead_are_kept_for_later_questions() {
-        let mut answers = Answers { ahead: b"y\nn\nyes\nyes".to_vec(), ended: true };
+        let mut answers = Answers { ahead: b"y\nn\nyes\nyes".to_vec(), ended: true, cut: false };
         let got: Vec<bool> = (0..5).map(|_| answers.next(&Cancel::new())).collect();
         assert_eq!(got, [true, false, true, true, false]);
     }

@@ -33,6 +33,8 @@ pub struct Env {
     pub me: u32,
     /// Cores this process may use.
     pub cores: usize,
+    /// Standard input is a terminal.
+    pub stdin_tty: bool,
     /// Standard output is a terminal.
     pub stdout_tty: bool,
     /// Standard error is a terminal.
@@ -56,6 +58,7 @@ impl Env {
             umask: mask.bits() & 0o777,
             me: rustix::process::geteuid().as_raw(),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            stdin_tty: std::io::stdin().is_terminal(),
             stdout_tty: std::io::stdout().is_terminal(),
             stderr_tty: std::io::stderr().is_terminal(),
             dumb: std::env::var_os("TERM").is_none_or(|t| t.is_empty() || t == "dumb"),
@@ -134,6 +137,8 @@ pub struct Show {
     pub color: bool,
     /// A person watches standard output: every line goes out at once.
     pub eager: bool,
+    /// Answers are typed where the question stands, their Enter included.
+    pub echoes: bool,
     /// A person watches standard error: a run longer than a second ends with one line on what was done.
     pub watched: bool,
     /// How to go on after a stop.
@@ -502,6 +507,7 @@ fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) ->
         meter,
         color: env.stdout_tty && !env.dumb && !env.no_color,
         eager: env.stdout_tty,
+        echoes: env.stdin_tty && env.stderr_tty,
         watched: env.stderr_tty,
         again,
         fast: false,
@@ -521,6 +527,7 @@ mod tests {
             me: 0,
             umask: 0o027,
             cores: 16,
+            stdin_tty: false,
             stdout_tty: false,
             stderr_tty: true,
             dumb: false,

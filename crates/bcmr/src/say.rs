@@ -134,22 +134,24 @@ pub fn warning(e: &Error) -> String {
 }
 
 fn told(e: &Error) -> String {
-    let mut line = String::new();
-    if e.path.as_os_str().is_empty() {
-        line.push_str(&format!("cannot {}", text(e.op)));
-    } else {
-        line.push_str(&format!("cannot {} {}", text(e.op), quoted(&e.path)));
-    }
-    if let Some(other) = &e.other {
-        let between = match e.op {
-            "compare" | "exchange" | "replace" => "with",
-            _ => "to",
-        };
-        line.push_str(&format!(" {between} {}", quoted(other)));
-    }
-    line.push_str(": ");
-    line.push_str(&text(&reason(e)));
-    line
+    let op = text(e.op);
+    let what = match (e.path.as_os_str().is_empty(), &e.other, op.strip_suffix(" to")) {
+        (true, ..) => op,
+        (false, None, _) => format!("{op} {}", quoted(&e.path)),
+        // What is done to a destination names it as its path, and the source as the other.
+        (false, Some(from), Some(verb)) => format!("{verb} {} to {}", quoted(from), quoted(&e.path)),
+        (false, Some(other), None) => {
+            let between = match e.op {
+                "compare" | "exchange" | "replace" => "with",
+                _ => "to",
+            };
+            format!("{op} {} {between} {}", quoted(&e.path), quoted(other))
+        }
+    };
+    // A reason of several lines (a pattern with its fault marked below) is told in one.
+    let why = reason(e);
+    let why: Vec<&str> = why.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect();
+    format!("cannot {what}: {}", text(&why.join(" ")))
 }
 
 /// Why, in the system's words but without the number Rust puts behind them.
@@ -541,6 +543,10 @@ mod tests {
             (Error::os("open", "a\nb", os(13)), r"bcmr: cannot open 'a\x0ab': Permission denied"),
             (
                 Error::os("rename", "a", os(18)).and(Path::new("b")),
+                "bcmr: cannot rename 'a' to 'b': Invalid cross-device link",
+            ),
+            (
+                Error::os("rename to", "b", os(18)).and(Path::new("a")),
                 "bcmr: cannot rename 'a' to 'b': Invalid cross-device link",
             ),
             (

@@ -14,6 +14,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, whose failing is their telling")]
 
 use std::fs;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -154,4 +155,78 @@ fn man_pages_name_every_flag() {
             assert!(text.contains(flag), "{page} lacks {flag}");
         }
     }
+}
+
+/// A copy that stands before a question, a signal, and what is left of both.
+#[test]
+fn signals_end_a_run_in_good_order() {
+    for (signal, status) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("src"), "new").unwrap();
+        fs::write(dir.path().join("dst"), "old").unwrap();
+        let mut child = Command::new("env")
+            // Whoever runs the tests may ignore some signals, and then so would we.
+            .args([
+                "--default-signal=INT,TERM,HUP,USR1",
+                env!("CARGO_BIN_EXE_bcmr"),
+                "copy",
+                "-i",
+                "src",
+                "dst",
+            ])
+            .current_dir(dir.path())
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Kept open, since `wait` would close it, and the end of the input is an answer.
+        let _open = child.stdin.take();
+        let mut err = child.stderr.take().unwrap();
+        let asked = read_until(&mut err, "[y/N] ");
+        assert_eq!(asked, "bcmr: replace 'dst'? [y/N] ");
+        let kill = |signal: &str| {
+            Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status()
+        };
+        assert!(kill("USR1").unwrap().success());
+        let status_line = read_until(&mut err, "\n");
+        assert!(status_line.contains("bcmr: copying  "), "{status_line}");
+        assert!(kill(signal).unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(status), "{signal}");
+        let rest = std::io::read_to_string(&mut err).unwrap();
+        assert!(
+            rest.contains("bcmr: stopping") && rest.contains("hint: run the same command again"),
+            "{rest}"
+        );
+        assert_eq!(fs::read_to_string(dir.path().join("dst")).unwrap(), "old");
+    }
+}
+
+#[test]
+fn signals_that_were_ignored_stay_so() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("src"), "new").unwrap();
+    fs::write(dir.path().join("dst"), "old").unwrap();
+    let mut child = Command::new("env")
+        .args(["--ignore-signal=HUP", env!("CARGO_BIN_EXE_bcmr"), "copy", "-i", "src", "dst"])
+        .current_dir(dir.path())
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut err = child.stderr.take().unwrap();
+    read_until(&mut err, "[y/N] ");
+    assert!(Command::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap().success());
+    child.stdin.take().unwrap().write_all(b"y\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(dir.path().join("dst")).unwrap(), "new");
+}
+
+fn read_until(from: &mut impl Read, end: &str) -> String {
+    let mut got = Vec::new();
+    while !got.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        assert_eq!(from.read(&mut byte).unwrap(), 1, "ended after {}", String::from_utf8_lossy(&got));
+        got.extend(byte);
+    }
+    String::from_utf8(got).unwrap()
 }

@@ -27,12 +27,8 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
     let destination = job.request.target.path().clone();
     let jobs = job.request.policy.jobs;
     // What a list names would have to be read twice.
-    let measure = (job.request.names.is_none() && !job.request.policy.dry_run).then(|| {
-        let (sources, policy) = (sources.clone(), job.request.policy.clone());
-        let measure =
-            move |progress: &_, cancel: &_| bcmr_engine::measure(&sources, &policy, progress, cancel);
-        Box::new(measure) as ui::Measure
-    });
+    let counted = job.request.names.is_none() && !job.request.policy.dry_run;
+    let measure = counted.then(|| super::measure(&sources, &job.request.policy));
     let start = Start { sources: &sources, destination: Some(&destination), jobs, measure };
     ui::run(&job.show, start, |watch| bcmr_engine::copy(job.request, watch))
 }

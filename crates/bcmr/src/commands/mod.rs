@@ -13,8 +13,9 @@ mod sessions;
 use crate::args::Command;
 use crate::resolve::{Env, Usage, Verb};
 use crate::say;
-use crate::ui::writer;
-use std::path::Path;
+use crate::ui::{Measure, writer};
+use bcmr_engine::policy::CopyPolicy;
+use std::path::{Path, PathBuf};
 
 /// Runs what was typed.
 pub fn run(command: Command, env: &Env) -> u8 {
@@ -48,4 +49,10 @@ pub fn print(text: &str) -> u8 {
 fn file_failed(op: &str, path: &Path, e: &std::io::Error) -> u8 {
     writer::err(&format!("{}\n", say::file_error(op, path, e)));
     say::EXIT_SOME_FAILED
+}
+
+/// Counts what a verb with this policy has to do.
+fn measure(sources: &[PathBuf], policy: &CopyPolicy) -> Measure {
+    let (sources, policy) = (sources.to_vec(), policy.clone());
+    Box::new(move |progress, stop| bcmr_engine::measure(&sources, &policy, progress, stop))
 }

@@ -12,11 +12,12 @@ pub fn run(args: &MoveArgs, env: &Env) -> u8 {
     };
     let sources = request.sources.clone();
     let destination = request.target.path().clone();
+    let measure = super::measure(&sources, &request.policy);
     let start = Start {
         sources: &sources,
         destination: Some(&destination),
         jobs: request.policy.jobs,
-        measure: None,
+        measure: Some(measure),
     };
     ui::run(&show, start, |watch| bcmr_engine::move_(request, watch))
 }

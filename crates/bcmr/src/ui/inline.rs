@@ -55,6 +55,8 @@ impl Sample {
 pub struct Line {
     verb: Verb,
     high: Sample,
+    /// Somebody counts what there is to do.
+    counting: bool,
     percent: u64,
     /// Units done at each time, oldest first.
     past: VecDeque<(Duration, u64)>,
@@ -62,7 +64,7 @@ pub struct Line {
 
 impl Line {
     pub fn new(verb: Verb) -> Line {
-        Line { verb, high: Sample::default(), percent: 0, past: VecDeque::new() }
+        Line { verb, high: Sample::default(), counting: false, percent: 0, past: VecDeque::new() }
     }
 
     /// The line at `at` after the start, at most `width` columns wide, with a bar where there is room; ASCII.
@@ -82,7 +84,7 @@ impl Line {
         let s = self.high;
         let rate = self.rate();
         let head = format!("{}  ", self.verb.doing());
-        let bytes = s.bytes_found > 0;
+        let bytes = self.by_bytes();
         let mut parts = Vec::new();
         if s.scanned {
             let left = self.total().saturating_sub(self.done());
@@ -103,8 +105,10 @@ impl Line {
             }
             parts.extend(self.rate_text(rate));
             parts.push(format!("{} items", s.items_done));
-            let found = if bytes { format!(", {}", say::size(s.bytes_found)) } else { String::new() };
-            parts.push(format!("scanning: {} items{found} so far", s.items_found));
+            if self.counting {
+                let found = if bytes { format!(", {}", say::size(s.bytes_found)) } else { String::new() };
+                parts.push(format!("scanning: {} items{found} so far", s.items_found));
+            }
         }
         head + &parts.join(", ")
     }
@@ -117,6 +121,7 @@ impl Line {
 
     fn take(&mut self, now: Sample, at: Duration) {
         let high = &mut self.high;
+        self.counting |= now.items_found > 0;
         high.items_done = high.items_done.max(now.items_done);
         high.bytes_done = high.bytes_done.max(now.bytes_done);
         // A file may have grown since it was counted: what is done was there to be found.
@@ -125,7 +130,9 @@ impl Line {
         high.scanned |= now.scanned;
         if high.scanned {
             let percent = u128::from(self.done()) * 100 / u128::from(self.total().max(1));
-            self.percent = self.percent.max(u64::try_from(percent).unwrap_or(100));
+            // With all bytes there a file may still have to be proved, synced and named.
+            let most = if self.high.items_done < self.high.items_found { 99 } else { 100 };
+            self.percent = self.percent.max(u64::try_from(percent).unwrap_or(100).min(most));
         }
         self.past.push_back((at, self.done()));
         while self.past.len() > 2
@@ -135,13 +142,18 @@ impl Line {
         }
     }
 
-    /// Bytes where there are any, else items.
+    /// Whether bytes say how far it is; else items do. A copy moves bytes if there are any; the other verbs may have
+    /// found some and yet rename, remove or compare without touching one.
+    fn by_bytes(&self) -> bool {
+        self.high.bytes_found > 0 && (self.verb == Verb::Copy || self.high.bytes_done > 0)
+    }
+
     fn done(&self) -> u64 {
-        if self.high.bytes_found > 0 { self.high.bytes_done } else { self.high.items_done }
+        if self.by_bytes() { self.high.bytes_done } else { self.high.items_done }
     }
 
     fn total(&self) -> u64 {
-        if self.high.bytes_found > 0 { self.high.bytes_found } else { self.high.items_found }
+        if self.by_bytes() { self.high.bytes_found } else { self.high.items_found }
     }
 
     /// Units a second.
@@ -157,11 +169,7 @@ impl Line {
 
     fn rate_text(&self, rate: Option<f64>) -> Option<String> {
         let rate = rate? as u64;
-        Some(if self.high.bytes_found > 0 {
-            format!("{}/s", say::size(rate))
-        } else {
-            format!("{rate} items/s")
-        })
+        Some(if self.by_bytes() { format!("{}/s", say::size(rate)) } else { format!("{rate} items/s") })
     }
 }
 
@@ -200,10 +208,28 @@ mod tests {
     }
 
     #[test]
+    fn says_nothing_of_scanning_where_nobody_scans() {
+        let mut line = Line::new(Verb::Copy);
+        assert_eq!(
+            line.text(sample(3, 2 * MIB, 0, 0, false), secs(2.0)),
+            "copying  2.0 MiB, 1.0 MiB/s, 3 items"
+        );
+    }
+
+    #[test]
     fn moves_inside_one_large_file() {
         let mut line = Line::new(Verb::Copy);
         line.at(sample(0, 100, 1, 1000, true), secs(1.0), 80);
         assert!(line.at(sample(0, 500, 1, 1000, true), secs(1.1), 80).contains(" 50%"));
+    }
+
+    #[test]
+    fn bytes_that_nobody_touches_do_not_count() {
+        let mut line = Line::new(Verb::Check);
+        assert_eq!(
+            line.text(sample(10, 0, 40, 9 * MIB, true), secs(1.0)),
+            "checking   25%, 10 items/s, 0:03 left, 10 of 40 items"
+        );
     }
 
     #[test]

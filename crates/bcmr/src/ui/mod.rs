@@ -85,6 +85,8 @@ struct Ui<'a> {
     counted: Arc<Cancel>,
     signals: Signals,
     answers: Mutex<Answers>,
+    /// A stop took the place of an answer, so that what was asked about is not done, and not kept by choice either.
+    unanswered: AtomicBool,
     screen: Mutex<Screen>,
 }
 
@@ -129,6 +131,7 @@ impl Front for Ui<'_> {
         // Whoever holds the answers asks; the others wait their turn, and events go on in the meantime.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if self.cancel.is_set() {
+            self.unanswered.store(true, Ordering::Relaxed);
             return false;
         }
         {
@@ -139,7 +142,14 @@ impl Front for Ui<'_> {
             screen.asking = true;
         }
         let yes = answers.next(&self.cancel);
-        self.screen().asking = false;
+        let screen = &mut *self.screen();
+        screen.asking = false;
+        if self.cancel.is_set() {
+            self.unanswered.store(true, Ordering::Relaxed);
+        } else if !(self.show.echoes && answers.was_line()) {
+            // Nobody's Enter has ended the line.
+            screen.err.raw("\n");
+        }
         yes
     }
 }
@@ -154,6 +164,7 @@ impl<'a> Ui<'a> {
             counted: Arc::default(),
             signals: Signals::default(),
             answers: Mutex::default(),
+            unanswered: AtomicBool::new(false),
             screen: Mutex::new(Screen {
                 out: Sink::stdout(show.eager),
                 err: Sink::stderr(),
@@ -186,18 +197,22 @@ impl<'a> Ui<'a> {
                 stopping = true;
                 self.stop();
             }
-            if self.signals.status() {
-                self.tell_status();
+            if ended.load(Ordering::Acquire) {
+                return;
             }
             let now = self.began.elapsed();
-            if let Some(every) = every
-                && now >= due
-                && !ended.load(Ordering::Acquire)
+            let status = self.signals.status();
+            let drawn = every.filter(|_| now >= due);
+            if (status || drawn.is_some())
+                && let Some(measure) = measure.take()
             {
+                self.count(measure);
+            }
+            if status {
+                self.tell_status();
+            }
+            if let Some(every) = drawn {
                 due = now + every;
-                if let Some(measure) = measure.take() {
-                    self.count(measure);
-                }
                 self.draw(now);
             }
         }
@@ -264,7 +279,8 @@ impl<'a> Ui<'a> {
         let screen = &mut *self.screen();
         screen.clear();
         let (summary, mut exit) = match result {
-            Ok(summary) => {
+            Ok(mut summary) => {
+                summary.cancelled |= self.unanswered.load(Ordering::Relaxed);
                 let exit = say::exit_code(show.verb, &summary, self.signals.stop());
                 if !show.json {
                     self.last_words(screen, &summary, took);
@@ -343,6 +359,7 @@ mod tests {
             meter: Meter::Off,
             color: false,
             eager: false,
+            echoes: false,
             watched: false,
             again: Again::Same,
             fast: false,
