@@ -11,6 +11,7 @@ pub mod error;
 pub mod event;
 mod node;
 pub mod policy;
+pub mod remote;
 mod pool;
 mod receiver;
 mod sender;
