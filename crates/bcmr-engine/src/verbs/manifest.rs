@@ -95,6 +95,20 @@ impl Manifest {
         Ok(())
     }
 
+    /// Ends it. Only a complete copy gets a manifest: whoever finds one may rely on it.
+    pub(crate) fn finish(self, tally: &Tally<'_>) {
+        let complete = tally.absent.load(Relaxed) == 0 && !tally.cancelled();
+        let path = self.path().to_owned();
+        match self.end(complete) {
+            Err(e) => tally.lost(e),
+            Ok(()) if complete => {}
+            Ok(()) => {
+                let note = "only a complete copy gets one";
+                tally.warn(Error::ours(Code::Refused, "write manifest", path, note));
+            }
+        }
+    }
+
     /// Gives it its name, on the medium; or takes it away, when the copy is not `complete`.
     pub(crate) fn end(self, complete: bool) -> Result<()> {
         let Manifest { path, dir, name, part, out, failed, .. } = self;

@@ -10,7 +10,6 @@ mod operands;
 mod remove;
 mod sessions;
 mod survey;
-mod tree;
 
 pub use check::check;
 pub use copy::copy;

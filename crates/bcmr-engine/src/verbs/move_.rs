@@ -39,16 +39,16 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     let to = operands::target(&request.target, request.sources.len())?;
     let run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
     let filter = Filter::new(&policy.filter)?;
-    let mover = Mover { policy: &policy, merge: request.merge, filter, tally: &run.tally };
+    let mover = Mover { policy: &policy, merge: request.merge, filter, tally: &run.desk.tally };
     let mut far = Vec::new();
-    for operand in resolve(&request.sources, &to, &policy, "move", DestLink::Itself, &run.tally) {
+    for operand in resolve(&request.sources, &to, &policy, "move", DestLink::Itself, &run.desk.tally) {
         if watch.cancel.is_set() {
             break;
         }
         match mover.operand(&operand) {
             Ok(Moved::Here) => {}
             Ok(Moved::Far) => far.push(operand),
-            Err(e) => run.tally.fail(e),
+            Err(e) => run.desk.tally.fail(e),
         }
     }
     if !far.is_empty() && !policy.dry_run {

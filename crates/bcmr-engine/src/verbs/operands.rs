@@ -5,7 +5,8 @@
 
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
-use crate::policy::{Follow, Target};
+use crate::policy::{CopyPolicy, Follow, Target};
+use crate::receiver::tree;
 use crate::sender::walk::SourceDir;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::errno;
@@ -127,6 +128,7 @@ fn place(dir: Dir, path: &Path) -> Arc<Place> {
 }
 
 /// Where the target leads, before it is known what goes there.
+#[derive(Clone)]
 pub(crate) enum Where {
     /// A directory to put things into.
     Into(Arc<Place>),
@@ -228,33 +230,46 @@ pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, N
     Err(Error::os("open", path, std::io::Error::from_raw_os_error(errno::ELOOP)))
 }
 
+/// What a manifest's names are relative to.
+pub(crate) fn base(to: &Where) -> Result<PathBuf> {
+    Ok(match to {
+        Where::Into(place) | Where::Whole(place) => place.node.path(),
+        // A directory that a link leads to.
+        Where::Name { dir, name, slash: true } => {
+            let (dir, name) = through(dir, name)?;
+            dir.node.join(name.as_name())
+        }
+        Where::Name { dir, name, .. } => dir.node.join(name.as_name()),
+    })
+}
+
 /// Pairs one source with its destination: exactly the pair that copy, move and check share.
 pub(crate) fn pair(path: &Path, source: Source, to: &Where, links: DestLink) -> Result<Operand> {
-    let own_name = |s: &Source| match s {
-        Source::Named { name, .. } => Some(name.clone()),
-        Source::Whole(_) => None,
-    };
     let mut source = source;
-    let dest = match to {
-        Where::Whole(place) => {
-            if let Source::Named { info, .. } = &source {
-                if info.kind != Kind::Dir {
-                    let why = "cannot overwrite a directory with a non-directory";
-                    return Err(Error::ours(Code::InTheWay, "copy to", place.node.path(), why));
-                }
-                source = Source::Whole(SourceDir::root(open(path)?, Node::root(path))?);
-            }
-            Dest::Whole(place.clone())
+    let (name, info) = match &source {
+        Source::Named { name, info, .. } => (Some(name.clone()), *info),
+        Source::Whole(dir) => (None, dir.info),
+    };
+    let dest = dest(name, &info, to, links)?;
+    if matches!((&dest, &source), (Dest::Whole(_), Source::Named { .. })) {
+        source = Source::Whole(SourceDir::root(open(path)?, Node::root(path))?);
+    }
+    Ok(Operand { source, dest, path: path.to_owned() })
+}
+
+/// Where a source goes that has this name, or none of its own, and is this.
+pub(crate) fn dest(name: Option<NameBuf>, info: &Info, to: &Where, links: DestLink) -> Result<Dest> {
+    Ok(match to {
+        Where::Whole(place) if name.is_some() && info.kind != Kind::Dir => {
+            let why = "cannot overwrite a directory with a non-directory";
+            return Err(Error::ours(Code::InTheWay, "copy to", place.node.path(), why));
         }
-        Where::Into(place) => match own_name(&source) {
+        Where::Whole(place) => Dest::Whole(place.clone()),
+        Where::Into(place) => match name {
             Some(name) => Dest::Named { dir: place.clone(), name },
             None => Dest::Whole(place.clone()),
         },
         Where::Name { dir, name, slash } => {
-            let info = match &source {
-                Source::Named { info, .. } => *info,
-                Source::Whole(dir) => dir.info,
-            };
             if *slash && info.kind != Kind::Dir {
                 let why = "the target ends in a slash, but is no directory";
                 return Err(Error::ours(Code::NotDirectory, "copy to", dir.node.join(name.as_name()), why));
@@ -266,33 +281,35 @@ pub(crate) fn pair(path: &Path, source: Source, to: &Where, links: DestLink) -> 
             };
             Dest::Named { dir, name }
         }
-    };
-    Ok(Operand { source, dest, path: path.to_owned() })
+    })
 }
 
 /// Refuses what would copy a directory into itself: the destination's directory or one of its ancestors is the
 /// source, by device and inode, whatever the paths look like.
 pub(crate) fn guard_nesting(operand: &Operand, verb: &'static str) -> Result<()> {
-    let info = operand.info();
+    let whole = matches!(operand.source, Source::Whole(_));
+    nesting(&operand.info(), whole, &operand.dest, &operand.path, verb)
+}
+
+/// The same for a source that is known as `info` only.
+pub(crate) fn nesting(info: &Info, whole: bool, dest: &Dest, path: &Path, verb: &'static str) -> Result<()> {
     if info.kind != Kind::Dir {
         return Ok(());
     }
-    let place = match &operand.dest {
+    let place = match dest {
         Dest::Named { dir, .. } | Dest::Whole(dir) => dir,
     };
     let fail = |e| Error::os("stat", place.node.path(), e);
     let mut here = place.dir.try_clone().map_err(fail)?;
     let mut id = here.info().map_err(fail)?.id();
-    if let (Source::Whole(_), Dest::Whole(_)) = (&operand.source, &operand.dest)
-        && id == info.id()
-    {
+    if whole && matches!(dest, Dest::Whole(_)) && id == info.id() {
         let note = "source and destination are the same directory";
-        return Err(Error::ours(Code::Refused, verb, &operand.path, note));
+        return Err(Error::ours(Code::Refused, verb, path, note));
     }
     loop {
         if id == info.id() {
-            let note = format!("the destination '{}' is inside it", dest_path(operand).display());
-            return Err(Error::ours(Code::Refused, verb, &operand.path, note));
+            let note = format!("the destination '{}' is inside it", shown(dest).display());
+            return Err(Error::ours(Code::Refused, verb, path, note));
         }
         let up = match here.parent() {
             Ok(up) => up,
@@ -310,7 +327,12 @@ pub(crate) fn guard_nesting(operand: &Operand, verb: &'static str) -> Result<()>
 
 /// The destination as a path to show.
 pub(crate) fn dest_path(operand: &Operand) -> PathBuf {
-    match &operand.dest {
+    shown(&operand.dest)
+}
+
+/// The same, of the destination alone.
+pub(crate) fn shown(dest: &Dest) -> PathBuf {
+    match dest {
         Dest::Named { dir, name } => dir.node.join(name.as_name()),
         Dest::Whole(dir) => dir.node.path(),
     }
@@ -323,4 +345,17 @@ pub(crate) fn clash<'n>(operands: &'n [Operand], new: &Operand) -> Option<Name<'
         Dest::Named { name: n, .. } if n == name => Some(n.as_name()),
         _ => None,
     })
+}
+
+/// What the target means: where one directory is copied and DST is marked as its copy, DST itself.
+pub(crate) fn same_target(sources: &[PathBuf], target: Target, policy: &CopyPolicy) -> Result<Target> {
+    let (Target::Guess(path), [operand], true) = (&target, sources, policy.resume.has_sessions()) else {
+        return Ok(target);
+    };
+    let Ok(dir) = Dir::open(path) else { return Ok(target) };
+    let info = match source(operand, policy.follow)? {
+        Source::Named { info, .. } => info,
+        Source::Whole(dir) => dir.info,
+    };
+    Ok(if tree::is_marked(&dir, &info) { Target::Exactly(path.clone()) } else { target })
 }

@@ -11,7 +11,7 @@ use crate::receiver::resumable;
 use crate::receiver::session;
 use crate::receiver::stage;
 use crate::tally::Tally;
-use crate::verbs::tree;
+use crate::receiver::tree;
 use fastcopy::dir::{Dir, ListBuffer, Lock, NameBuf, try_lock};
 use fastcopy::meta::{Info, Kind};
 use std::os::fd::OwnedFd;
