@@ -134,14 +134,14 @@ pub fn warning(e: &Error) -> String {
 }
 
 fn told(e: &Error) -> String {
-    let op = text(e.op);
+    let op = text(&e.op);
     let what = match (e.path.as_os_str().is_empty(), &e.other, op.strip_suffix(" to")) {
         (true, ..) => op,
         (false, None, _) => format!("{op} {}", quoted(&e.path)),
         // What is done to a destination names it as its path, and the source as the other.
         (false, Some(from), Some(verb)) => format!("{verb} {} to {}", quoted(from), quoted(&e.path)),
         (false, Some(other), None) => {
-            let between = match e.op {
+            let between = match &*e.op {
                 "compare" | "exchange" | "replace" => "with",
                 _ => "to",
             };

@@ -17,7 +17,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// Bytes of one stream that wait to be read, at most.
 pub(crate) const WAITING_BYTES_MAX: u64 = 8 << 20;
 /// Every piece but the last begins and ends at a multiple of this.
-pub(crate) const PIECE: u64 = bcmr_wire::limits::PIECE_BYTES_MAX;
+pub(crate) const PIECE: u64 = 1 << 20;
 /// Chaining values asked for at a time.
 const VALUES_AT_ONCE: u64 = 64;
 

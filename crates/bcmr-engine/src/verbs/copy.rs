@@ -17,7 +17,6 @@ use crate::receiver::desk::{Again, Beside, Desk, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
-use crate::receiver::tree;
 use crate::sender::filter::Filter;
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
@@ -196,7 +195,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, base)).transpose()?;
             run.operands(&request.sources, &to);
             let place = to.place();
-            run.sync_names(&place.dir, &place.node);
+            run.desk.sync_names(&place.dir, &place.node);
         }
         Some(mut list) => {
             let [base] = request.sources.as_slice() else {

@@ -2,7 +2,7 @@
 //!
 //! Must not remove anything itself but names it has just renamed from: what was copied goes through the ledger.
 
-use crate::disk::Disk;
+use crate::disk::{Attributes, Disk};
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Question, Summary, Watch};
@@ -56,7 +56,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         run.settle_ledger();
     }
     let place = to.place();
-    run.sync_names(&place.dir, &place.node);
+    run.desk.sync_names(&place.dir, &place.node);
     Ok(run.end())
 }
 
@@ -331,7 +331,7 @@ impl Mover<'_> {
             default_acl: true,
         };
         let disk = Sys::new();
-        let lost = disk.seal_dir(&mut disk.hand(), dst, &src.dir, &src.info, &keep);
+        let lost = disk.seal_dir(&mut disk.hand(), dst, Attributes::Dir(&src.dir), &src.info, &keep);
         for fault in lost {
             self.tally.lost(fault.told(|| src.node.path(), || dst_path.to_owned()));
         }

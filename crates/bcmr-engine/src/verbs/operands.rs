@@ -120,7 +120,7 @@ pub(crate) fn source(path: &Path, follow: Follow) -> Result<Source> {
 
 /// A missing parent is told as the operand's trouble: people look for the path they typed.
 fn open_parent(path: &Path, parent: &Path) -> Result<Dir> {
-    open(parent).map_err(|e| Error { path: path.to_owned(), op: "open", ..e })
+    open(parent).map_err(|e| Error { path: path.to_owned(), op: "open".into(), ..e })
 }
 
 fn place(dir: Dir, path: &Path) -> Arc<Place> {

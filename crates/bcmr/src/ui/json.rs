@@ -104,7 +104,7 @@ enum Body<'a> {
 #[derive(Serialize)]
 struct Trouble<'a> {
     code: &'static str,
-    op: &'static str,
+    op: &'a str,
     path: Name<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     other: Option<Name<'a>>,
@@ -238,7 +238,7 @@ pub fn summary(verb: Verb, s: &Summary, took: Duration, exit: u8) -> String {
 fn trouble(e: &Error) -> Trouble<'_> {
     Trouble {
         code: e.code.name(),
-        op: e.op,
+        op: &e.op,
         path: Name(&e.path),
         other: e.other.as_deref().map(Name),
         reason: say::reason(e),
