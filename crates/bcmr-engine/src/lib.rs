@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod codec;
 mod disk;
 pub mod error;
 pub mod event;

@@ -17,7 +17,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// Bytes of one stream that wait to be read, at most.
 pub(crate) const WAITING_BYTES_MAX: u64 = 8 << 20;
 /// Every piece but the last begins and ends at a multiple of this.
-pub(crate) const PIECE: u64 = 1 << 20;
+pub(crate) const PIECE: u64 = bcmr_wire::limits::PIECE_BYTES_MAX;
 /// Chaining values asked for at a time.
 const VALUES_AT_ONCE: u64 = 64;
 
@@ -69,6 +69,8 @@ struct Inner {
     waiting: Vec<u64>,
     /// How far each stream has come: it may not go back.
     reached: Vec<u64>,
+    /// A bit for each piece that has come: each comes once.
+    seen: Vec<u64>,
     claimed: HashMap<u64, Cv>,
     /// Pieces asked for once more.
     again: BTreeMap<u64, Held>,
@@ -162,7 +164,7 @@ impl<'a> Arriving<'a> {
         // The first one may begin anywhere (`--append`), all others at their place.
         let next = (at - at % PIECE).saturating_add(PIECE).min(size);
         let fits = at < size && at >= from && (at == from || at % PIECE == 0) && at + bytes == next;
-        if !fits || inner.end.is_some() {
+        if !fits {
             return Err(refused("a piece that does not fit"));
         }
         if inner.reached.len() <= stream {
@@ -170,7 +172,7 @@ impl<'a> Arriving<'a> {
             inner.waiting.resize(stream + 1, 0);
         }
         let reached = inner.reached.get(stream).copied().unwrap_or_default();
-        if at < reached || inner.pieces.contains_key(&at) {
+        if at < reached || inner.saw(at) {
             return Err(refused("a piece twice, or out of order"));
         }
         let ends_block = next == size || next % BLOCK_BYTES == 0;
@@ -197,6 +199,7 @@ impl<'a> Arriving<'a> {
         if let Some(r) = inner.reached.get_mut(stream) {
             *r = next;
         }
+        inner.see(at);
         inner.pieces.insert(at, held);
         drop(inner);
         self.change.notify_all();
@@ -310,15 +313,15 @@ impl<'a> Arriving<'a> {
                 continue;
             }
             // What was read before, or lies before the beginning, must be asked for once more.
-            let passed = at < from || inner.passed(at);
-            if passed {
+            if at < from || inner.saw(at) {
                 inner = self.ask_again(inner, at)?;
                 continue;
             }
             match inner.end {
                 Some(End::Failed(code, errno)) => return Err(failed(code, errno)),
-                Some(_) => return Ok(0),
-                None => inner = self.wait(inner),
+                Some(End::Changed) => return Ok(0),
+                // Its last pieces may still be on their way over another stream.
+                Some(End::Whole) | None => inner = self.wait(inner),
             }
         }
     }
@@ -349,11 +352,21 @@ impl<'a> Arriving<'a> {
 }
 
 impl Inner {
-    /// Whether the piece that `at` is in has come and gone: some stream is beyond it, and it is not waiting.
-    fn passed(&self, at: u64) -> bool {
-        // A piece that has not come yet is the next of its stream, so a stream beyond `at` alone proves nothing; but
-        // what is read in order is asked for only after everything before it was read.
-        self.end.is_some() && self.reached.iter().any(|r| *r > at)
+    /// Whether the piece that `at` is in has come, whatever became of it.
+    fn saw(&self, at: u64) -> bool {
+        let piece = at / PIECE;
+        self.seen.get((piece / 64) as usize).is_some_and(|bits| bits >> (piece % 64) & 1 == 1)
+    }
+
+    fn see(&mut self, at: u64) {
+        let piece = at / PIECE;
+        let word = (piece / 64) as usize;
+        if self.seen.len() <= word {
+            self.seen.resize(word + 1, 0);
+        }
+        if let Some(bits) = self.seen.get_mut(word) {
+            *bits |= 1 << (piece % 64);
+        }
     }
 }
 

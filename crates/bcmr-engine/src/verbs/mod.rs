@@ -7,6 +7,7 @@ mod manifest;
 mod measure;
 mod move_;
 mod operands;
+mod receive;
 mod remove;
 mod sessions;
 mod survey;

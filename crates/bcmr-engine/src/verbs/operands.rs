@@ -7,6 +7,8 @@ use crate::error::{Code, Error, Result};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, Target};
 use crate::receiver::tree;
+pub(crate) use crate::sender::operand::{Source, source};
+use crate::sender::operand::{Typed, open, open_parent, typed};
 use crate::sender::walk::SourceDir;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::errno;
@@ -17,14 +19,6 @@ use std::sync::Arc;
 
 /// Links followed for one destination before it is a loop, as in the kernel.
 const LINKS_MAX: usize = 40;
-
-/// A source operand, resolved.
-pub(crate) enum Source {
-    /// A name in a directory; the name may be followed when it is a link.
-    Named { dir: Arc<SourceDir>, name: NameBuf, info: Info, follow: bool },
-    /// A directory as a whole (`.`, `..`, `/`, `src/.`): its contents, without a name of its own.
-    Whole(Arc<SourceDir>),
-}
 
 /// Where an operand goes, resolved.
 pub(crate) enum Dest {
@@ -57,70 +51,6 @@ impl Operand {
             Source::Whole(dir) => dir.info,
         }
     }
-}
-
-/// How a typed path ends.
-struct Typed<'p> {
-    parent: PathBuf,
-    /// `None` for `.`, `..` and `/`.
-    name: Option<NameBuf>,
-    /// `name/`: the name must be a directory, and a link is followed.
-    slash: bool,
-    path: &'p Path,
-}
-
-fn typed(path: &Path) -> Result<Typed<'_>> {
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.is_empty() {
-        return Err(Error::ours(Code::NotFound, "open", path, "the path is empty"));
-    }
-    let trimmed = match bytes.iter().rposition(|b| *b != b'/') {
-        Some(last) => bytes.get(..=last).unwrap_or_default(),
-        None => return Ok(Typed { parent: path.to_owned(), name: None, slash: true, path }),
-    };
-    let start = trimmed.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
-    let (parent, last) = trimmed.split_at(start);
-    let slash = trimmed.len() < bytes.len();
-    let parent = PathBuf::from(std::ffi::OsStr::from_bytes(parent));
-    if last == b"." || last == b".." {
-        return Ok(Typed { parent: path.to_owned(), name: None, slash, path });
-    }
-    let name = NameBuf::new(last)
-        .ok_or_else(|| Error::ours(Code::Usage, "open", path, "the name holds a NUL byte"))?;
-    Ok(Typed { parent, name: Some(name), slash, path })
-}
-
-fn open(path: &Path) -> Result<Dir> {
-    let at = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    Dir::open(at).map_err(|e| Error::os("open directory", path, e))
-}
-
-/// Resolves a source operand.
-pub(crate) fn source(path: &Path, follow: Follow) -> Result<Source> {
-    let typed = typed(path)?;
-    let Some(name) = typed.name else {
-        return Ok(Source::Whole(SourceDir::root(open(path)?, Node::root(path))?));
-    };
-    let dir = SourceDir::root(open_parent(path, &typed.parent)?, Node::root(&typed.parent))?;
-    let follow = typed.slash || follow != Follow::Never;
-    let info = match dir.stat(name.as_name(), follow) {
-        Ok(info) => info,
-        // A dangling link that is to be followed: said as what it is.
-        Err(e) if follow && e.code == Code::NotFound && dir.stat(name.as_name(), false).is_ok() => {
-            return Err(Error { note: Some("the symbolic link points to nothing".into()), ..e });
-        }
-        Err(e) => return Err(e),
-    };
-    if typed.slash && info.kind != Kind::Dir {
-        let e = std::io::Error::from_raw_os_error(errno::ENOTDIR);
-        return Err(Error::os("open", path, e));
-    }
-    Ok(Source::Named { dir, name, info, follow })
-}
-
-/// A missing parent is told as the operand's trouble: people look for the path they typed.
-fn open_parent(path: &Path, parent: &Path) -> Result<Dir> {
-    open(parent).map_err(|e| Error { path: path.to_owned(), op: "open".into(), ..e })
 }
 
 fn place(dir: Dir, path: &Path) -> Arc<Place> {

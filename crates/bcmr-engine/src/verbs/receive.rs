@@ -8,7 +8,7 @@
 //!
 //! [`arriving`]: crate::receiver::arriving
 
-use crate::codec;
+use crate::codec::Unpacker;
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Disk, Fault, Job};
 use crate::error::{Code, Error, Result};
@@ -28,7 +28,7 @@ use bcmr_wire::limits;
 use bcmr_wire::message::{Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, Trouble, data};
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -112,6 +112,8 @@ enum Verdict {
     Land(Option<Info>),
     /// Compared with what is there first (`-s`).
     Doubt,
+    /// A further name of a large file that is being landed.
+    Linked,
 }
 
 /// A batch with entries that wait for their content or for another name of the same file.
@@ -160,9 +162,30 @@ struct State<'a> {
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
     /// The highest ids given out: each is used once.
     dir_id: u64,
-    batch_id: u64,
-    file_id: u64,
+    batch_ids: Ids,
+    file_ids: Ids,
     operands: u64,
+}
+
+/// Ids that are given in order from 1 and may arrive in another, each once.
+#[derive(Default)]
+struct Ids {
+    /// All up to here have come.
+    upto: u64,
+    early: BTreeSet<u64>,
+}
+
+impl Ids {
+    fn take(&mut self, id: u64) -> bool {
+        // No more can be early than may be under way.
+        if id <= self.upto || id > self.upto + 4 * limits::BATCHES_OUT_MAX as u64 || !self.early.insert(id) {
+            return false;
+        }
+        while self.early.remove(&(self.upto + 1)) {
+            self.upto += 1;
+        }
+        true
+    }
 }
 
 /// What is received.
@@ -193,7 +216,11 @@ pub(crate) struct Head {
 
 /// Takes a piece out of its frame: what it says of itself, and its bytes unpacked. `Err(start)`: they are in the
 /// frame as they are, from `start` of its payload on.
-pub(crate) fn unload(piece: &Piece<'_>, payload: &[u8]) -> Result<(Head, std::result::Result<Load, usize>)> {
+pub(crate) fn unload(
+    unpacker: &mut Unpacker,
+    piece: &Piece<'_>,
+    payload: &[u8],
+) -> Result<(Head, std::result::Result<Load, usize>)> {
     let Piece { file, at, flags, cv, length, .. } = *piece;
     let head = Head { file, at, flags, cv, length };
     if flags & data::ZEROS != 0 {
@@ -205,12 +232,17 @@ pub(crate) fn unload(piece: &Piece<'_>, payload: &[u8]) -> Result<(Head, std::re
         }
         return Ok((head, Err(payload.len() - piece.bytes.len())));
     }
-    if length > limits::PIECE_BYTES_MAX {
-        return Err(refused("a piece that is too long"));
-    }
-    let bytes = codec::decode(piece.codec, piece.bytes, length as usize)
-        .map_err(|_| refused("a piece that cannot be unpacked"))?;
+    let mut bytes = Vec::new();
+    unpacker
+        .unpack(piece.codec, piece.bytes, length, limits::PIECE_BYTES_MAX as usize, &mut bytes)
+        .map_err(|e| refused(format!("a piece: {e}")))?;
     Ok((head, Ok(Load::Bytes { buffer: Box::new(bytes), start: 0 })))
+}
+
+/// What each thread that receives keeps for itself: buffers.
+pub(crate) struct Crew {
+    hand: Hand,
+    pub(crate) unpacker: Unpacker,
 }
 
 /// One transfer, at the receiver.
@@ -289,8 +321,8 @@ impl<'a> Receive<'a> {
             files: HashMap::new(),
             places: Vec::new(),
             dir_id: 0,
-            batch_id: 0,
-            file_id: 0,
+            batch_ids: Ids::default(),
+            file_ids: Ids::default(),
             operands: 0,
         };
         Ok(Receive {
@@ -305,6 +337,10 @@ impl<'a> Receive<'a> {
             offered: Condvar::new(),
             all_sent: AtomicBool::new(false),
         })
+    }
+
+    pub(crate) fn crew(&self) -> Crew {
+        Crew { hand: self.desk.disk.hand(), unpacker: Unpacker::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State<'a>> {
@@ -324,16 +360,16 @@ impl<'a> Receive<'a> {
     /// # Errors
     /// When the sender broke the protocol, or cannot be answered: the transfer is over. What happens to single items is
     /// told to the watch.
-    pub(crate) fn handle(&self, hand: &mut Hand, message: Message<'_>) -> Result<()> {
+    pub(crate) fn handle(&self, crew: &mut Crew, message: Message<'_>) -> Result<()> {
         match message {
             Message::Operand { path, whole, origin, dir, entry } => {
                 self.operand(path, whole, origin, dir, &entry)
             }
             Message::Dir { id, parent, entry } => self.dir(id, parent, &entry),
             Message::Files { batch, dir, inline, codec, entries, contents } => {
-                self.files(hand, batch, dir, inline, codec, &entries, contents)
+                self.files(crew, batch, dir, inline, codec, &entries, contents)
             }
-            Message::Contents { batch, codec, bytes } => self.contents(hand, batch, codec, bytes),
+            Message::Contents { batch, codec, bytes } => self.contents(crew, batch, codec, bytes),
             Message::Large { file, dir, entry } => self.large(file, dir, &entry),
             Message::FileEnd { file, state, error } => {
                 let arriving = self.arriving(file)?;
@@ -357,8 +393,8 @@ impl<'a> Receive<'a> {
                 if partial {
                     slot.keep_some();
                 }
-                self.desk.filled(hand, &slot);
-                self.desk.release(hand, slot);
+                self.desk.filled(&mut crew.hand, &slot);
+                self.desk.release(&mut crew.hand, slot);
                 Ok(())
             }
             Message::Trouble(trouble) => {
@@ -379,7 +415,7 @@ impl<'a> Receive<'a> {
                 }
                 Ok(())
             }
-            Message::AllSent => self.all_sent(hand),
+            Message::AllSent => self.all_sent(crew),
             Message::Cancel => {
                 self.desk.tally.watch.cancel.set();
                 Ok(())
@@ -615,7 +651,7 @@ impl<'a> Receive<'a> {
     #[allow(clippy::too_many_arguments)] // the fields of one message
     fn files(
         &self,
-        hand: &mut Hand,
+        crew: &mut Crew,
         id: u64,
         dir: u64,
         inline: bool,
@@ -625,10 +661,9 @@ impl<'a> Receive<'a> {
     ) -> Result<()> {
         {
             let mut state = self.state();
-            if id <= state.batch_id && self.what.streams == 1 || state.batches.contains_key(&id) {
+            if !state.batch_ids.take(id) {
                 return Err(refused("a batch twice"));
             }
-            state.batch_id = state.batch_id.max(id);
             if state.batches.len() >= limits::BATCHES_OUT_MAX {
                 return Err(refused("more batches than there may be"));
             }
@@ -658,21 +693,26 @@ impl<'a> Receive<'a> {
         let plain: Vec<(usize, Verdict)> =
             batch.wanted.iter().copied().filter(|(i, _)| !is_file(&batch, *i)).collect();
         batch.wanted.retain(|(i, _)| batch.metas.get(*i).is_some_and(|m| m.info.kind == Kind::File));
-        self.land_plain(hand, &batch, &plain);
+        self.land_plain(crew, &batch, &plain);
         if inline {
-            let bytes = unpack(codec, packed)?;
-            let count = batch.metas.iter().filter(|m| m.info.kind == Kind::File).count();
+            let bytes = unpack(&mut crew.unpacker, codec, packed)?;
             let files: Vec<usize> = (0..batch.metas.len()).filter(|i| is_file(&batch, *i)).collect();
-            self.land_contents(hand, &mut batch, &bytes, count, &files)?;
+            self.land_contents(crew, &mut batch, &bytes, true, &files)?;
         } else if !packed.is_empty() {
             return Err(refused("contents that were not announced"));
         }
-        self.resolve(hand, &mut batch);
-        if !batch.wanted.is_empty() {
-            let entries = batch.wanted.iter().map(|(i, _)| *i as u64).collect();
-            self.send(&Message::Wants { batch: id, entries })?;
+        self.resolve(crew, &mut batch);
+        self.want_more(&batch, 0)?;
+        self.settle(crew, batch)
+    }
+
+    /// Asks for what is wanted beyond the first `asked`.
+    fn want_more(&self, batch: &Batch, asked: usize) -> Result<()> {
+        let entries: Vec<u64> = batch.wanted.iter().skip(asked).map(|(i, _)| *i as u64).collect();
+        if entries.is_empty() {
+            return Ok(());
         }
-        self.settle(hand, batch)
+        self.send(&Message::Wants { batch: batch.id, entries })
     }
 
     /// Says what becomes of an entry that no other name of the same file came before; `None` when nothing does.
@@ -724,7 +764,7 @@ impl<'a> Receive<'a> {
             Verdict::Land(there) => {
                 self.desk.job(slot, name, to, body, attributes, meta.info, there, way).map(Some)
             }
-            Verdict::Doubt => {
+            Verdict::Doubt | Verdict::Linked => {
                 let job = self.desk.plan(slot, name, to, body, attributes, meta.info, way);
                 if !matches!(job, Ok(Some(_))) {
                     self.gave_up(&meta.info);
@@ -735,7 +775,7 @@ impl<'a> Receive<'a> {
     }
 
     /// Links and special files.
-    fn land_plain(&self, hand: &mut Hand, batch: &Batch, plain: &[(usize, Verdict)]) {
+    fn land_plain(&self, crew: &mut Crew, batch: &Batch, plain: &[(usize, Verdict)]) {
         let mut jobs = Vec::new();
         for (index, verdict) in plain {
             let Some(meta) = batch.metas.get(*index) else { continue };
@@ -750,28 +790,34 @@ impl<'a> Receive<'a> {
                 }
             }
         }
-        self.desk.land(hand, &batch.slot, &mut jobs, batch.way, 1, false);
+        self.desk.land(&mut crew.hand, &batch.slot, &mut jobs, batch.way, 1, false);
     }
 
     /// Contents of the entries `files`, in their order; what is not wanted of them is dropped.
     fn land_contents(
         &self,
-        hand: &mut Hand,
+        crew: &mut Crew,
         batch: &mut Batch,
         bytes: &[u8],
-        count: usize,
+        exactly: bool,
         files: &[usize],
     ) -> Result<()> {
         let wanted = std::mem::take(&mut batch.wanted);
-        let mut later = Vec::new();
         let room = self.desk.room(&batch.slot);
         let mut jobs: Vec<Job<'_, Sys>> = Vec::new();
-        let mut items = contents::items(bytes, self.what.hashes, count);
+        let mut items = if exactly {
+            contents::items(bytes, self.what.hashes, files.len())
+        } else {
+            contents::items_up_to(bytes, self.what.hashes, files.len())
+        };
+        let mut came = 0;
         for index in files {
             let item = match items.next() {
                 Some(Ok(item)) => item,
+                None if !exactly => break,
                 Some(Err(_)) | None => return Err(refused("contents that do not fit their entries")),
             };
+            came += 1;
             let Some(meta) = batch.metas.get(*index) else { continue };
             let Some((_, verdict)) = wanted.iter().find(|(i, _)| i == index) else { continue };
             let shown = || batch.slot.src.node().join(meta.name.as_name());
@@ -809,50 +855,41 @@ impl<'a> Receive<'a> {
                     let e = error_of(&trouble);
                     failed(Error { path: shown(), ..e });
                 }
-                Item::LeftOut => later.push((*index, *verdict)),
-                Item::Large => self.expect_large(meta, *verdict),
             }
             if jobs.len() >= room {
-                self.desk.land(hand, &batch.slot, &mut jobs, batch.way, 1, false);
+                self.desk.land(&mut crew.hand, &batch.slot, &mut jobs, batch.way, 1, false);
             }
         }
         if items.next().is_some() {
             return Err(refused("more contents than entries"));
         }
-        self.desk.land(hand, &batch.slot, &mut jobs, batch.way, 1, false);
+        self.desk.land(&mut crew.hand, &batch.slot, &mut jobs, batch.way, 1, false);
         drop(jobs);
-        // Wanted, but not among what came.
-        later.extend(wanted.iter().filter(|(i, _)| !files.contains(i)));
-        batch.wanted = later;
+        // What is still to come.
+        let came = files.get(..came).unwrap_or_default();
+        batch.wanted = wanted.into_iter().filter(|(i, _)| !came.contains(i)).collect();
         Ok(())
     }
 
-    /// A wanted entry comes as a large file after all: its claim is given back, and made again when it is offered.
-    fn expect_large(&self, meta: &Meta, _: Verdict) {
-        self.gave_up(&meta.info);
-    }
-
-    fn contents(&self, hand: &mut Hand, id: u64, codec: Codec, packed: &[u8]) -> Result<()> {
+    fn contents(&self, crew: &mut Crew, id: u64, codec: Codec, packed: &[u8]) -> Result<()> {
         let Some(mut batch) = self.state().batches.remove(&id) else {
             return Err(refused("contents of a batch that waits for none"));
         };
         let files: Vec<usize> = batch.wanted.iter().map(|(i, _)| *i).collect();
-        let bytes = unpack(codec, packed)?;
-        self.land_contents(hand, &mut batch, &bytes, files.len(), &files)?;
-        if !batch.wanted.is_empty() {
-            return Err(refused("contents that leave out what was wanted"));
+        let bytes = unpack(&mut crew.unpacker, codec, packed)?;
+        self.land_contents(crew, &mut batch, &bytes, false, &files)?;
+        if batch.wanted.len() == files.len() && !files.is_empty() {
+            return Err(refused("contents of nothing"));
         }
-        self.resolve(hand, &mut batch);
-        if !batch.wanted.is_empty() {
-            let entries = batch.wanted.iter().map(|(i, _)| *i as u64).collect();
-            self.send(&Message::Wants { batch: id, entries })?;
-        }
-        self.settle(hand, batch)
+        let before = batch.wanted.len();
+        self.resolve(crew, &mut batch);
+        self.want_more(&batch, before)?;
+        self.settle(crew, batch)
     }
 
     /// Further names whose first one has landed meanwhile are linked; one whose first could not be landed is wanted
     /// itself.
-    fn resolve(&self, hand: &mut Hand, batch: &mut Batch) {
+    fn resolve(&self, crew: &mut Crew, batch: &mut Batch) {
         let seconds = std::mem::take(&mut batch.seconds);
         for index in seconds {
             let Some(meta) = batch.metas.get(index) else { continue };
@@ -860,14 +897,14 @@ impl<'a> Receive<'a> {
                 None => batch.seconds.push(index),
                 Some(Claim::Second(landed)) => {
                     let (name, to) = (meta.name.as_name(), meta.to.as_name());
-                    self.desk.land_second(hand, &batch.slot, name, to, &meta.info, &landed);
+                    self.desk.land_second(&mut crew.hand, &batch.slot, name, to, &meta.info, &landed);
                 }
                 Some(Claim::First) => {
                     let Some(verdict) = self.verdict(&batch.slot, meta) else { continue };
                     if is_file(batch, index) {
                         batch.wanted.push((index, verdict));
                     } else {
-                        self.land_plain(hand, batch, &[(index, verdict)]);
+                        self.land_plain(crew, batch, &[(index, verdict)]);
                     }
                 }
             }
@@ -875,21 +912,21 @@ impl<'a> Receive<'a> {
     }
 
     /// Puts a batch aside while it waits, or is done with it.
-    fn settle(&self, hand: &mut Hand, batch: Batch) -> Result<()> {
+    fn settle(&self, crew: &mut Crew, batch: Batch) -> Result<()> {
         if !batch.wanted.is_empty() || !batch.seconds.is_empty() {
             self.state().batches.insert(batch.id, batch);
             return Ok(());
         }
         let Batch { id, slot, way, .. } = batch;
         if way == Way::Small {
-            self.desk.filled(hand, &slot);
+            self.desk.filled(&mut crew.hand, &slot);
         }
-        self.desk.release(hand, slot);
+        self.desk.release(&mut crew.hand, slot);
         self.send(&Message::Wants { batch: id, entries: Vec::new() })
     }
 
     /// After a large file is settled: batches that wait for one of its names may go on.
-    fn look_again(&self, hand: &mut Hand) -> Result<()> {
+    fn look_again(&self, crew: &mut Crew) -> Result<()> {
         let waiting: Vec<u64> = {
             let state = self.state();
             state.batches.values().filter(|b| !b.seconds.is_empty()).map(|b| b.id).collect()
@@ -897,21 +934,17 @@ impl<'a> Receive<'a> {
         for id in waiting {
             let Some(mut batch) = self.state().batches.remove(&id) else { continue };
             let before = batch.wanted.len();
-            self.resolve(hand, &mut batch);
-            if batch.wanted.len() > before {
-                let new = batch.wanted.iter().skip(before).map(|(i, _)| *i as u64).collect();
-                self.send(&Message::Wants { batch: id, entries: new })?;
-            }
-            self.settle(hand, batch)?;
+            self.resolve(crew, &mut batch);
+            self.want_more(&batch, before)?;
+            self.settle(crew, batch)?;
         }
         Ok(())
     }
 
     fn large(&self, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
-        if file != self.state().file_id + 1 {
-            return Err(refused("a file with an id of its own"));
+        if !self.state().file_ids.take(file) {
+            return Err(refused("a file twice"));
         }
-        self.state().file_id = file;
         if entry.kind != WireKind::File {
             return Err(refused("a large file that is none"));
         }
@@ -920,11 +953,13 @@ impl<'a> Receive<'a> {
             slot.pending.fetch_add(1, Ordering::Relaxed);
         }
         let meta = self.meta_of(entry, to.as_ref())?;
-        if self.policy.preserve.links && meta.info.nlink > 1 && !self.desk.links.claim_first(&meta.info) {
-            // The sender sends further names among small files; this one comes because the first failed meanwhile.
-            return Err(refused("a second name as a large file"));
-        }
-        let verdict = self.verdict(&slot, &meta);
+        let linked = self.policy.preserve.links && meta.info.nlink > 1;
+        let verdict = if linked && !self.desk.links.claim_first(&meta.info) {
+            // What becomes of it is known once its first name, which was offered before, is settled.
+            Some(Verdict::Linked)
+        } else {
+            self.verdict(&slot, &meta)
+        };
         let Some(verdict) = verdict else {
             self.desk.release(&mut self.desk.disk.hand(), slot);
             self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
@@ -932,8 +967,7 @@ impl<'a> Receive<'a> {
         };
         let arriving = Arc::new(Arriving::new(file, meta.info, self.what.hashes, self.reply));
         self.state().files.insert(file, arriving.clone());
-        let sessions = self.policy.resume.has_sessions() && meta.info.size > self.policy.checkpoint_bytes;
-        let late = sessions || matches!(verdict, Verdict::Doubt) || self.policy.resume == Resume::Append;
+        let late = self.is_late(&meta, verdict);
         let mut offers = self.offers();
         if offers.queue.len() > limits::OFFERS_OUT_MAX {
             return Err(refused("more offers than there may be"));
@@ -951,9 +985,15 @@ impl<'a> Receive<'a> {
         Ok(())
     }
 
+    /// Whether only the lander can say from where on a file is wanted.
+    fn is_late(&self, meta: &Meta, verdict: Verdict) -> bool {
+        let sessions = self.policy.resume.has_sessions() && meta.info.size > self.policy.checkpoint_bytes;
+        sessions || !matches!(verdict, Verdict::Land(_)) || self.policy.resume == Resume::Append
+    }
+
     /// Lands large files, one after the other, until the sender has sent everything. Runs in a thread of its own.
     pub(crate) fn land_large(&self) -> Result<()> {
-        let mut hand = self.desk.disk.hand();
+        let mut crew = self.crew();
         loop {
             let offer = {
                 let mut offers = self.offers();
@@ -968,23 +1008,42 @@ impl<'a> Receive<'a> {
                     offers = self.offered.wait(offers).unwrap_or_else(PoisonError::into_inner);
                 }
             };
-            let done = self.one_large(&mut hand, offer);
+            let done = self.one_large(&mut crew, offer);
             self.offers().busy -= 1;
             self.offered.notify_all();
             done?;
-            self.look_again(&mut hand)?;
+            self.look_again(&mut crew)?;
         }
     }
 
-    fn one_large(&self, hand: &mut Hand, offer: Offer<'a>) -> Result<()> {
+    fn one_large(&self, crew: &mut Crew, offer: Offer<'a>) -> Result<()> {
         let Offer { arriving, slot, meta, verdict, begun } = offer;
         let file = arriving.file;
+        let verdict = if matches!(verdict, Verdict::Linked) && !self.desk.tally.cancelled() {
+            match self.desk.links.claim(&meta.info) {
+                Some(Claim::Second(landed)) => {
+                    let (name, to) = (meta.name.as_name(), meta.to.as_name());
+                    self.desk.land_second(&mut crew.hand, &slot, name, to, &meta.info, &landed);
+                    None
+                }
+                Some(Claim::First) => self.verdict(&slot, &meta),
+                None => {
+                    let note = "its first name was never settled";
+                    let shown = slot.src.node().join(meta.name.as_name());
+                    slot.keep_some();
+                    self.desk.tally.fail(Error::ours(Code::Io, "link", shown, note));
+                    None
+                }
+            }
+        } else {
+            Some(verdict)
+        };
         if self.desk.tally.cancelled() {
             slot.keep_some();
-        } else {
+        } else if let Some(verdict) = verdict {
             match self.job(&slot, &meta, verdict, Body::Wire(&*arriving), Way::Alone) {
                 Ok(Some(job)) => {
-                    self.desk.land(hand, &slot, &mut vec![job], Way::Alone, self.what.streams, false);
+                    self.desk.land(&mut crew.hand, &slot, &mut vec![job], Way::Alone, self.what.streams, false);
                 }
                 Ok(None) => {}
                 Err(e) => {
@@ -998,7 +1057,7 @@ impl<'a> Receive<'a> {
         }
         arriving.close();
         self.state().files.remove(&file);
-        self.desk.release(hand, slot);
+        self.desk.release(&mut crew.hand, slot);
         if !begun {
             self.begin_following()?;
         }
@@ -1009,10 +1068,8 @@ impl<'a> Receive<'a> {
     fn begin_following(&self) -> Result<()> {
         let mut offers = self.offers();
         offers.undecided = offers.undecided.saturating_sub(1);
-        let policy = self.policy;
         for offer in &mut offers.queue {
-            let sessions = policy.resume.has_sessions() && offer.meta.info.size > policy.checkpoint_bytes;
-            if sessions || matches!(offer.verdict, Verdict::Doubt) || policy.resume == Resume::Append {
+            if self.is_late(&offer.meta, offer.verdict) {
                 break;
             }
             if !offer.begun {
@@ -1025,7 +1082,7 @@ impl<'a> Receive<'a> {
     }
 
     /// The sender says it is done: every batch is settled and every file closed, or it lies.
-    fn all_sent(&self, hand: &mut Hand) -> Result<()> {
+    fn all_sent(&self, crew: &mut Crew) -> Result<()> {
         let left = {
             let state = self.state();
             !state.batches.is_empty() || !state.files.is_empty() || !state.dirs.is_empty()
@@ -1034,7 +1091,7 @@ impl<'a> Receive<'a> {
             return Err(refused("an end before everything was settled"));
         }
         self.all_sent.store(true, Ordering::Relaxed);
-        self.leave(hand);
+        self.leave(crew);
         Ok(())
     }
 
@@ -1044,7 +1101,7 @@ impl<'a> Receive<'a> {
     }
 
     /// Nothing more comes, for whatever reason: what is whole keeps or gets its name, all else is taken back.
-    pub(crate) fn leave(&self, hand: &mut Hand) {
+    pub(crate) fn leave(&self, crew: &mut Crew) {
         {
             let mut offers = self.offers();
             offers.ended = true;
@@ -1064,18 +1121,18 @@ impl<'a> Receive<'a> {
         for batch in batches {
             batch.slot.keep_some();
             if batch.way == Way::Small {
-                self.desk.filled(hand, &batch.slot);
+                self.desk.filled(&mut crew.hand, &batch.slot);
             }
-            self.desk.release(hand, batch.slot);
+            self.desk.release(&mut crew.hand, batch.slot);
         }
         for slot in dirs {
             slot.keep_some();
-            self.desk.filled(hand, &slot);
-            self.desk.release(hand, slot);
+            self.desk.filled(&mut crew.hand, &slot);
+            self.desk.release(&mut crew.hand, slot);
         }
         for single in singles {
             single.slot.keep_some();
-            self.desk.release(hand, single.slot);
+            self.desk.release(&mut crew.hand, single.slot);
         }
     }
 
@@ -1103,18 +1160,17 @@ fn parent_of(shown: &Path) -> &Path {
 }
 
 /// Unpacks contents: as they are, or with their length in front.
-fn unpack(codec: Codec, packed: &[u8]) -> Result<std::borrow::Cow<'_, [u8]>> {
+fn unpack<'p>(unpacker: &mut Unpacker, codec: Codec, packed: &'p [u8]) -> Result<std::borrow::Cow<'p, [u8]>> {
     if codec == Codec::Raw {
         return Ok(packed.into());
     }
     let (length, rest) =
-        contents::length(packed).map_err(|_| refused("packed contents without their length"))?;
-    if length > limits::CONTENTS_BYTES_MAX as u64 {
-        return Err(refused("contents that are too long"));
-    }
-    codec::decode(codec, rest, length as usize)
-        .map(Into::into)
-        .map_err(|_| refused("contents that cannot be unpacked"))
+        contents::unpacked(packed).map_err(|_| refused("packed contents without their length, or too long"))?;
+    let mut bytes = Vec::new();
+    unpacker
+        .unpack(codec, rest, length as u64, limits::CONTENTS_BYTES_MAX, &mut bytes)
+        .map_err(|e| refused(format!("contents: {e}")))?;
+    Ok(bytes.into())
 }
 
 /// What [`Receive::marked`] and `--files-from` may have to make first.
