@@ -47,6 +47,10 @@ pub enum Code {
     Io = 18,
     /// Somebody asked to stop before this was done.
     Interrupted = 19,
+    /// The other side said something that makes no sense, or speaks another version.
+    Protocol = 20,
+    /// The other side was lost: its end of the connection is closed, silent, or was never there.
+    Lost = 21,
 }
 
 impl Code {
@@ -91,6 +95,8 @@ impl Code {
             Code::Usage => "usage",
             Code::Io => "io",
             Code::Interrupted => "interrupted",
+            Code::Protocol => "protocol",
+            Code::Lost => "lost",
         }
     }
 }

@@ -16,6 +16,7 @@ mod pool;
 mod receiver;
 mod sender;
 mod tally;
+mod transport;
 pub mod verbs;
 
 pub use verbs::{check, check_manifest, copy, measure, move_, remove, sessions};

@@ -7,6 +7,7 @@
 pub mod copy;
 pub mod copy_file_range;
 pub mod dir;
+pub mod flow;
 pub mod meta;
 pub mod path;
 pub mod read_write;
@@ -28,8 +29,8 @@ pub use scratch::Scratch;
 /// The errno values callers branch on.
 pub mod errno {
     pub use libc::{
-        EACCES, EAGAIN, EBADF, EBUSY, EDQUOT, EEXIST, EFBIG, EINTR, EINVAL, EIO, EISDIR, ELOOP, EMFILE,
-        EMLINK, ENAMETOOLONG, ENFILE, ENODATA, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENOTDIR, ENOTEMPTY, ENOTSUP,
-        ENOTTY, ENXIO, EOPNOTSUPP, EPERM, EROFS, ESTALE, ETXTBSY, EXDEV,
+        EACCES, EAGAIN, EBADF, EBUSY, ECONNRESET, EDQUOT, EEXIST, EFBIG, EINTR, EINVAL, EIO, EISDIR, ELOOP,
+        EMFILE, EMLINK, ENAMETOOLONG, ENFILE, ENODATA, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENOTDIR, ENOTEMPTY,
+        ENOTSUP, ENOTTY, ENXIO, EOPNOTSUPP, EPERM, EPIPE, EROFS, ESTALE, ETIMEDOUT, ETXTBSY, EXDEV,
     };
 }
