@@ -4,11 +4,13 @@
 //! primitives it is made of, each named as the kernel names it. This crate asks the kernel; it must not know policy,
 //! progress, sessions or any wire. All `unsafe` and all `cfg(target_os)` of the program live here.
 
+pub mod child;
 pub mod copy;
 pub mod copy_file_range;
 pub mod dir;
 pub mod flow;
 pub mod meta;
+pub mod pass;
 pub mod path;
 pub mod read_write;
 pub mod reflink;

@@ -4,8 +4,9 @@
 //! Must not know who is at the other end, how one got there, or what any frame means but Ping and Pong.
 
 use crate::error::{Code, Error};
-use bcmr_wire::limits::{FRAME_BYTES_MAX, HEADER_BYTES};
+use bcmr_wire::limits::{DEAD_MS, FRAME_BYTES_MAX, HEADER_BYTES, PING_MS};
 use bcmr_wire::message::Message;
+use bcmr_wire::message::kind::{PING, PONG};
 use fastcopy::Scratch;
 use fastcopy::read_write::pread;
 use std::collections::VecDeque;
@@ -38,10 +39,6 @@ const SPARE_COUNT_MAX: usize = 16;
 /// A frame shorter than this does not take a buffer that is much larger: it might wait long, and hold it.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// `Ping` and `Pong`, which nobody above sees.
-const PING: u8 = 0x06;
-const PONG: u8 = 0x07;
-
 /// How long silence is borne.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
@@ -53,12 +50,15 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// `[ping.dead]`
-    pub(crate) const WIRE: Patience = Patience { ping: Duration::from_secs(10), dead: Duration::from_secs(30) };
+    pub(crate) const WIRE: Patience = Patience { ping: Duration::from_millis(PING_MS), dead: Duration::from_millis(DEAD_MS) };
+    /// Nobody is asked, and nobody given up, for a year: while a person types a password.
+    pub(crate) const ENDLESS: Patience =
+        Patience { ping: Duration::from_secs(366 * 86_400), dead: Duration::from_secs(365 * 86_400) };
 
     /// How long until a Ping is due: when nothing was heard, or when nothing was sent, for so long, and none was sent
     /// meanwhile. The second because the other side hears us only by what we send: on a slow link its Ping stands
     /// behind megabytes, and our answer would come too late. Times are nanoseconds since the stream began.
-    fn due(self, now_ns: u64, heard_ns: u64, sent_ns: u64, asked_ns: u64) -> Duration {
+    pub(super) fn due(self, now_ns: u64, heard_ns: u64, sent_ns: u64, asked_ns: u64) -> Duration {
         let quiet_ns = now_ns.saturating_sub(heard_ns.min(sent_ns).max(asked_ns));
         self.ping.saturating_sub(Duration::from_nanos(quiet_ns))
     }
@@ -118,7 +118,7 @@ pub(crate) trait WriteHalf: Write + Send + 'static {
 pub(crate) struct Setup {
     /// Who is at the other end, for error messages.
     pub(crate) name: String,
-    /// How long silence is borne.
+    /// How long silence is borne, until [`Stream::patience`] says otherwise.
     pub(crate) patience: Patience,
     /// Breaks the wire in both directions, so that threads stuck in a read or a write come back where that is
     /// possible. May be called more than once, from any thread.
@@ -204,6 +204,9 @@ pub(crate) enum Heard {
 struct Shared {
     setup: Setup,
     began: Instant,
+    /// The patience that holds now, in nanoseconds.
+    ping_ns: AtomicU64,
+    dead_ns: AtomicU64,
     /// Nanoseconds after `began` at which bytes came in last.
     heard_ns: AtomicU64,
     /// Since when the reader waits for bytes, likewise; [`NOT_READING`] while it does not.
@@ -306,6 +309,17 @@ impl Shared {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(NOT_READING - 1)
     }
 
+    fn patience(&self) -> Patience {
+        let load = |ns: &AtomicU64| Duration::from_nanos(ns.load(Relaxed));
+        Patience { ping: load(&self.ping_ns), dead: load(&self.dead_ns) }
+    }
+
+    fn bear(&self, patience: Patience) {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.ping_ns.store(ns(patience.ping), Relaxed);
+        self.dead_ns.store(ns(patience.dead), Relaxed);
+    }
+
     fn gone(&self, why: &Why) -> Gone {
         Gone { why: why.clone(), name: self.setup.name.clone() }
     }
@@ -331,18 +345,18 @@ impl Shared {
     /// waiting for bytes counts: while it waits for room in the queue, it is we who do not listen.
     fn life_left(&self) -> Duration {
         let since = self.reading_ns.load(Relaxed);
+        let dead = self.patience().dead;
         if since == NOT_READING {
-            return self.setup.patience.dead;
+            return dead;
         }
-        let waited = Duration::from_nanos(self.now_ns().saturating_sub(since));
-        self.setup.patience.dead.saturating_sub(waited)
+        dead.saturating_sub(Duration::from_nanos(self.now_ns().saturating_sub(since)))
     }
 
     /// Gives the other side up when it has been silent for too long.
     fn bury_the_dead(&self) -> bool {
         let dead = self.life_left().is_zero();
         if dead {
-            self.kill(Why::Silent(self.setup.patience.dead));
+            self.kill(Why::Silent(self.patience().dead));
         }
         dead
     }
@@ -549,8 +563,9 @@ impl Stream {
     /// Starts both threads. When one cannot be had, the stream is dead from the start and says so.
     pub(crate) fn over(read: impl Read + Send + 'static, write: impl WriteHalf, setup: Setup) -> Stream {
         let shared = Arc::new(Shared {
-            setup,
             began: Instant::now(),
+            ping_ns: AtomicU64::new(0),
+            dead_ns: AtomicU64::new(0),
             heard_ns: AtomicU64::new(0),
             reading_ns: AtomicU64::new(NOT_READING),
             state: Mutex::new(State::default()),
@@ -559,7 +574,9 @@ impl Stream {
             arrived: Condvar::new(),
             taken: Condvar::new(),
             ended: Condvar::new(),
+            setup,
         });
+        shared.bear(shared.setup.patience);
         let mut handles = Vec::with_capacity(2);
         let reads = Arc::clone(&shared);
         let writes = Arc::clone(&shared);
@@ -587,6 +604,31 @@ impl Stream {
         }
     }
 
+    /// How long silence is borne from now on.
+    pub(crate) fn patience(&self, patience: Patience) {
+        let shared = &*self.threads.shared;
+        shared.bear(patience);
+        // Whoever waits has counted with the old one.
+        drop(shared.state());
+        shared.wake_all();
+    }
+
+    /// A frame's body that was read before the stream began: the first that comes out.
+    pub(crate) fn put_back(&self, body: Vec<u8>) {
+        let shared = &*self.threads.shared;
+        let mut state = shared.state();
+        state.in_bytes += body.len();
+        state.inbox.push_front(Filled { length: body.len(), buffer: body });
+        drop(state);
+        shared.arrived.notify_one();
+    }
+
+    /// Nothing more will be sent: the byte stream ends once what is queued is written. Waits for nothing.
+    pub(crate) fn close(&self) {
+        self.threads.shared.state().closing = true;
+        self.threads.shared.work.notify_all();
+    }
+
     /// Writes what is queued, ends our byte stream, and waits for the other side to end its own; frames that come
     /// meanwhile are dropped. Takes at most as long as silence is borne.
     ///
@@ -594,7 +636,7 @@ impl Stream {
     /// Something was not written, or the other side did not end in an orderly way.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         let shared = &*self.threads.shared;
-        let end = Instant::now() + shared.setup.patience.dead;
+        let end = Instant::now() + shared.patience().dead;
         let mut state = shared.state();
         state.closing = true;
         state.deaf = true;
@@ -619,7 +661,7 @@ impl Stream {
         };
         drop(state);
         if late {
-            let why = Why::Silent(shared.setup.patience.dead);
+            let why = Why::Silent(shared.patience().dead);
             shared.kill(why.clone());
             self.threads.handles.clear();
             return Err(why.error(&self.threads.shared.setup.name));
@@ -632,6 +674,19 @@ impl Stream {
             None => Ok(()),
             Some(why) => Err(why.error(&self.threads.shared.setup.name)),
         }
+    }
+
+    /// Bytes that wait in the incoming queue, and bytes of spare buffers.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> (usize, usize) {
+        let state = self.threads.shared.state();
+        (state.in_bytes, state.spare_in.bytes)
+    }
+
+    /// How much longer the silence may last.
+    #[cfg(test)]
+    pub(super) fn life_left(&self) -> Duration {
+        self.threads.shared.life_left()
     }
 
     /// Gives up at once: what is queued is dropped, the wire is cut, and nobody is waited for.
@@ -670,10 +725,27 @@ impl Drop for Last<'_> {
     }
 }
 
+/// The body of the next frame, type byte first, read without a byte too many and without a stream; `None` at an orderly
+/// end. `name` is who is at the other end.
+///
+/// # Errors
+/// As [`Inbox::recv`].
+pub(crate) fn read_exactly(read: &mut impl Read, name: &str) -> Result<Option<Vec<u8>>, Error> {
+    let mut ahead = Ahead::of(LENGTH_BYTES);
+    match next_frame(read, &mut ahead, |_| Vec::new()) {
+        Ok(Some(mut filled)) => {
+            filled.buffer.truncate(filled.length);
+            Ok(Some(filled.buffer))
+        }
+        Ok(None) => Ok(None),
+        Err(why) => Err(why.error(name)),
+    }
+}
+
 // ---- the reader thread ----
 
 fn read_loop(shared: &Shared, mut read: impl Read) {
-    let mut ahead = Ahead::new();
+    let mut ahead = Ahead::of(AHEAD_BYTES);
     let why = loop {
         let buffer = |wanted| shared.state().spare_in.take_for(wanted);
         let filled = match next_frame(&mut Timed { shared, read: &mut read }, &mut ahead, buffer) {
@@ -758,8 +830,9 @@ struct Ahead {
 }
 
 impl Ahead {
-    fn new() -> Ahead {
-        Ahead { buffer: vec![0; AHEAD_BYTES].into_boxed_slice(), start: 0, end: 0 }
+    /// With room for so many bytes; room for a length alone never holds more than is asked for.
+    fn of(bytes: usize) -> Ahead {
+        Ahead { buffer: vec![0; bytes.max(LENGTH_BYTES)].into_boxed_slice(), start: 0, end: 0 }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -825,7 +898,7 @@ fn next_frame(
         let reach = filled.buffer.len().min(length);
         let body = &mut filled.buffer[have..reach];
         let wanted = body.len();
-        let got = if reach == length {
+        let got = if reach == length && ahead.buffer.len() > LENGTH_BYTES {
             // `ahead` is empty here: it gave all it had.
             ahead.start = 0;
             ahead.end = 0;
@@ -921,7 +994,7 @@ fn next_job(shared: &Shared, sent_ns: u64, flushed: bool) -> Job {
             return Job::Control(PONG, token);
         }
         let now = shared.now_ns();
-        let due = shared.setup.patience.due(now, shared.heard_ns.load(Relaxed), sent_ns, asked_ns);
+        let due = shared.patience().due(now, shared.heard_ns.load(Relaxed), sent_ns, asked_ns);
         // After the other side's end there is nobody to ask. A Ping goes before what is queued: while much is sent,
         // silence from the other side must still find out whether it lives.
         if due.is_zero() && state.in_end.is_none() {
@@ -1000,7 +1073,7 @@ fn write_packets<W: WriteHalf>(
     Ok(())
 }
 
-fn write_gathered(write: &mut impl Write, buffers: &[Vec<u8>]) -> io::Result<()> {
+pub(super) fn write_gathered(write: &mut impl Write, buffers: &[Vec<u8>]) -> io::Result<()> {
     let mut slices: Vec<IoSlice<'_>> = buffers.iter().map(|b| IoSlice::new(b)).collect();
     let mut rest = slices.as_mut_slice();
     IoSlice::advance_slices(&mut rest, 0);

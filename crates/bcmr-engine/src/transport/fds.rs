@@ -79,6 +79,20 @@ impl WriteHalf for FdOut {
 }
 
 impl Stream {
+    /// As [`Stream::over_fds`], where `first`, the body of the first frame, was read already.
+    pub(super) fn over_fds_from(
+        first: Vec<u8>,
+        read: OwnedFd,
+        write: OwnedFd,
+        name: String,
+        patience: Patience,
+        cut: impl Fn() + Send + Sync + 'static,
+    ) -> Stream {
+        let stream = Stream::over_fds(read, write, name, patience, cut);
+        stream.put_back(first);
+        stream
+    }
+
     /// Over two descriptors, which may be one socket twice. Pipes are made as large as the system lets us. `cut` is
     /// called when the wire is to be broken; a socket is shut down besides.
     pub(crate) fn over_fds(
