@@ -224,3 +224,140 @@ pub(crate) fn pass_on(
         Err(e) => Err((e, read, write)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::conn::Heard;
+    use bcmr_wire::message::kind;
+    use std::os::fd::AsFd;
+    use std::io::{PipeReader, PipeWriter, pipe};
+
+    const HUNG: Duration = Duration::from_secs(60);
+
+    /// What a further process was given: its own two ends, and the client's.
+    fn connection() -> ((PipeReader, PipeWriter), (PipeReader, PipeWriter)) {
+        let (stdin, to_it) = pipe().unwrap();
+        let (from_it, stdout) = pipe().unwrap();
+        ((stdin, stdout), (from_it, to_it))
+    }
+
+    fn client((read, write): (PipeReader, PipeWriter)) -> Stream {
+        Stream::over_fds(OwnedFd::from(read), OwnedFd::from(write), "server".into(), Patience::WIRE, || {})
+    }
+
+    fn door(count: u64) -> (tempfile::TempDir, Vec<PathBuf>, Door) {
+        let tmp = tempfile::tempdir().unwrap();
+        let bases = vec![tmp.path().to_owned()];
+        let door = Door::open(&bases, count, "the client", Patience::WIRE).unwrap();
+        (tmp, bases, door)
+    }
+
+    fn frame(stream: &Stream) -> (u8, Vec<u8>) {
+        match stream.inbox.recv_timeout(HUNG).unwrap() {
+            Heard::Frame(frame) => (frame.kind(), frame.payload().to_vec()),
+            Heard::Ended => panic!("ended"),
+            Heard::Nothing => panic!("hangs"),
+        }
+    }
+
+    #[test]
+    fn further_streams_end_in_the_first_process_and_leave_nothing() {
+        let (tmp, bases, door) = door(2);
+        let (secret, path) = (*door.secret(), door.path().to_owned());
+        // Out of order, as ssh has it.
+        for index in [2, 1] {
+            let ((stdin, stdout), far) = connection();
+            std::thread::scope(|s| {
+                // Stays until the stream ends, as the process it stands for.
+                let extra = s.spawn(|| {
+                    pass_on(OwnedFd::from(stdin), OwnedFd::from(stdout), &secret, index, &path, &bases)
+                });
+                let client = client(far);
+                assert_eq!(frame(&client).0, kind::OK);
+                let Joined { index: got, stream } = door.next(HUNG).unwrap();
+                assert_eq!(got, index);
+                client.out.send(Packet::Frames(frames_of(&Message::Done).unwrap())).unwrap();
+                assert_eq!(frame(&stream).0, kind::DONE);
+                stream.out.send(Packet::Frames(frames_of(&Message::AllSent).unwrap())).unwrap();
+                assert_eq!(frame(&client).0, kind::ALL_SENT);
+                let ends = s.spawn(|| stream.finish());
+                client.finish().unwrap();
+                ends.join().unwrap().unwrap();
+                assert!(extra.join().unwrap().is_ok());
+            });
+        }
+        door.close().unwrap();
+        assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn who_does_not_know_the_token_gets_nothing_and_takes_nothing() {
+        let (_tmp, bases, door) = door(2);
+        let path = door.path().to_owned();
+        let good = *door.secret();
+        let mut bad = good;
+        bad[31] ^= 1;
+        let join = |secret: &Hash, index| {
+            let ((stdin, stdout), far) = connection();
+            let passed = introduce(stdin.as_fd(), stdout.as_fd(), secret, index, &path, &bases);
+            (passed, stdin, stdout, far)
+        };
+        for (secret, index) in [(&bad, 1), (&[0; 32], 1), (&good, 0), (&good, 3), (&good, u64::MAX)] {
+            let (passed, ..) = join(secret, index);
+            assert_eq!(passed.err().unwrap().code, Code::Refused, "{index}");
+        }
+        // The honest one is not kept out by any of them, and cannot be had twice.
+        let (passed, stdin, stdout, far) = join(&good, 1);
+        passed.unwrap();
+        drop((stdin, stdout));
+        assert_eq!(frame(&client(far)).0, kind::OK);
+        assert_eq!(join(&good, 1).0.err().unwrap().code, Code::Refused);
+        assert_eq!(door.next(HUNG).unwrap().index, 1);
+        assert!(door.next(Duration::ZERO).is_none());
+    }
+
+    #[test]
+    fn a_refused_process_can_still_tell_its_client() {
+        let (_tmp, bases, door) = door(1);
+        let ((stdin, stdout), (from_it, _to_it)) = connection();
+        let refused =
+            pass_on(OwnedFd::from(stdin), OwnedFd::from(stdout), &[7; 32], 1, door.path(), &bases);
+        let (e, _read, write) = refused.unwrap_err();
+        assert_eq!(e.code, Code::Refused);
+        std::fs::File::from(write).write_all(b"no").unwrap();
+        let mut said = String::new();
+        std::fs::File::from(OwnedFd::from(from_it)).read_to_string(&mut said).unwrap();
+        assert_eq!(said, "no");
+    }
+
+    #[test]
+    fn a_dropped_stream_lets_the_process_behind_it_go() {
+        let (_tmp, bases, door) = door(1);
+        let ((stdin, stdout), far) = connection();
+        let passed = introduce(stdin.as_fd(), stdout.as_fd(), door.secret(), 1, door.path(), &bases).unwrap();
+        drop((stdin, stdout));
+        let (tell, told) = std::sync::mpsc::channel();
+        let stays = std::thread::spawn(move || {
+            passed.stay();
+            tell.send(()).unwrap();
+        });
+        let joined = door.next(HUNG).unwrap();
+        assert!(told.try_recv().is_err());
+        // Even while the client holds its ends open and says nothing.
+        drop(joined);
+        told.recv_timeout(HUNG).unwrap();
+        stays.join().unwrap();
+        drop(far);
+    }
+
+    #[test]
+    fn a_door_that_is_dropped_is_gone() {
+        let (tmp, bases, door) = door(1);
+        let (path, secret) = (door.path().to_owned(), *door.secret());
+        drop(door);
+        assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 0);
+        let ((stdin, stdout), _far) = connection();
+        assert!(introduce(stdin.as_fd(), stdout.as_fd(), &secret, 1, &path, &bases).is_err());
+    }
+}

@@ -89,9 +89,7 @@ impl Read for End {
             inside = self.wire.changed.wait(inside).unwrap();
         }
         let n = buf.len().min(inside.bytes.len());
-        for (to, from) in buf.iter_mut().zip(inside.bytes.drain(..n)) {
-            *to = from;
-        }
+        inside.bytes.read_exact(&mut buf[..n])?;
         drop(inside);
         self.wire.changed.notify_all();
         Ok(n)
@@ -108,16 +106,20 @@ impl Write for End {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let n = buf.len().min(CAPACITY - inside.bytes.len());
-        for byte in &buf[..n] {
-            match inside.fault {
-                Fault::CutAfter(limit) if inside.passed == limit => {
-                    inside.ended = true;
-                    break;
-                }
-                Fault::Flip(at) if inside.passed == at => inside.bytes.push_back(byte ^ 1),
-                _ => inside.bytes.push_back(*byte),
-            }
-            inside.passed += 1;
+        let passed = inside.passed;
+        let before = inside.bytes.len();
+        let kept = match inside.fault {
+            Fault::CutAfter(limit) => n.min(usize::try_from(limit - passed).unwrap()),
+            _ => n,
+        };
+        inside.bytes.extend(&buf[..kept]);
+        inside.passed += kept as u64;
+        inside.ended |= kept < n;
+        if let Fault::Flip(at) = inside.fault
+            && (passed..passed + kept as u64).contains(&at)
+        {
+            let place = before + usize::try_from(at - passed).unwrap();
+            inside.bytes[place] ^= 1;
         }
         let cut = inside.ended;
         drop(inside);

@@ -374,3 +374,177 @@ pub(crate) fn frames_of(message: &Message<'_>) -> Result<Vec<u8>, Error> {
         Err(e) => Err(Error::ours(Code::Protocol, "encode", "", format!("message {:#04x}: {e}", message.kind()))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::{Compress, Plane};
+    use bcmr_wire::handshake::{caps, wide};
+    use std::ffi::OsString;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    const OURS: Features = Features { caps: caps::ZSTD, wide: wide::TREES | wide::JOIN };
+
+    fn client_says(bytes: &[u8]) -> (Result<Option<Peer>, Error>, Vec<u8>) {
+        let (here, there) = UnixStream::pair().unwrap();
+        (&here).write_all(bytes).unwrap();
+        here.shutdown(std::net::Shutdown::Write).unwrap();
+        let read = OwnedFd::from(there.try_clone().unwrap());
+        let answered = answer(read, OwnedFd::from(there), OURS, &[], Patience::WIRE);
+        let mut said = Vec::new();
+        match &answered {
+            // A peer holds the connection open; what it has said so far is one frame.
+            Ok(Some(_)) => {
+                let mut header = [0; 4];
+                (&here).read_exact(&mut header).unwrap();
+                said.resize(4 + u32::from_le_bytes(header) as usize, 0);
+                said[..4].copy_from_slice(&header);
+                (&here).read_exact(&mut said[4..]).unwrap();
+            }
+            _ => drop((&here).read_to_end(&mut said)),
+        }
+        (answered, said)
+    }
+
+    fn hello(theirs: Features) -> Vec<u8> {
+        greeting(theirs, "x").unwrap()
+    }
+
+    fn one(frame: &[u8]) -> Message<'_> {
+        let (found, used) = bcmr_wire::frame::decode(frame).unwrap().unwrap();
+        assert_eq!(used, frame.len());
+        Message::decode(found.kind, found.payload).unwrap()
+    }
+
+    #[test]
+    fn a_client_is_greeted_and_its_first_request_is_not_lost() {
+        let theirs = Features { caps: caps::ZSTD | caps::LZ4, wide: wide::TREES };
+        let stat = frames_of(&Message::Stat { path: b"x", follow: true }).unwrap();
+        let (peer, said) = client_says(&[hello(theirs), stat].concat());
+        let peer = peer.unwrap().unwrap();
+        assert_eq!(peer.agreed.features, Features { caps: caps::ZSTD, wide: wide::TREES });
+        assert_eq!(peer.agreed.agent.as_bytes(), AGENT);
+        assert_eq!(peer.agreed.welcome, said[5..]);
+        assert!(matches!(one(&said), Message::Welcome(_)));
+        let first = peer.streams[0].inbox.recv().unwrap().unwrap();
+        assert_eq!(first.message().unwrap(), Message::Stat { path: b"x", follow: true });
+        assert!(peer.streams[0].inbox.recv().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_client_that_says_anything_else_is_told_and_left() {
+        let (gone, said) = client_says(b"");
+        assert!(gone.unwrap().is_none() && said.is_empty());
+        let (gone, said) = client_says(&hello(OURS));
+        assert!(gone.unwrap().is_none());
+        assert!(matches!(one(&said), Message::Welcome(_)));
+        // Another version, no greeting, half a greeting, no frame.
+        let mut other = hello(OURS);
+        other[5] = 9;
+        let (e, said) = client_says(&other);
+        assert_eq!(e.err().unwrap().code, Code::NoPeer);
+        assert!(matches!(one(&said), Message::Error(t) if t.code == code::Code::Version.number()));
+        let done = frames_of(&Message::Done).unwrap();
+        let (e, said) = client_says(&done);
+        assert_eq!(e.err().unwrap().code, Code::Protocol);
+        assert!(matches!(one(&said), Message::Error(t) if t.code == code::Code::Protocol.number()));
+        let (e, said) = client_says(&hello(OURS)[..9]);
+        assert_eq!((e.err().unwrap().code, said), (Code::Lost, Vec::new()));
+        let (e, said) = client_says(b"GET / HTTP/1.1\r\n\r\n");
+        assert_eq!((e.err().unwrap().code, said), (Code::Protocol, Vec::new()));
+        // A token that nobody has given out.
+        let join = Message::Join { secret: [1; 32], path: b"/run/docker.sock", index: 1 };
+        let (e, said) = client_says(&[hello(OURS), frames_of(&join).unwrap()].concat());
+        assert!(e.is_err());
+        let welcome = said.len() - one_after(&said).len();
+        assert!(matches!(one(&said[welcome..]), Message::Error(t) if t.code == code::Code::Refused.number()));
+    }
+
+    fn one_after(bytes: &[u8]) -> &[u8] {
+        let (_, used) = bcmr_wire::frame::decode(bytes).unwrap().unwrap();
+        &bytes[used..]
+    }
+
+    // ---- a shell in ssh's place: it gets ssh's arguments behind its script ----
+
+    fn way(script: &str) -> Way {
+        Way {
+            ssh: ["sh", "-c", script].map(OsString::from).to_vec(),
+            options: Vec::new(),
+            program: "bcmr".into(),
+            parallel: None,
+            plane: Plane::Ssh,
+            compress: Compress::None,
+            fast: false,
+            dedup: false,
+            retries: 0,
+        }
+    }
+
+    fn try_connect(script: &str) -> Result<Peer, Error> {
+        let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
+        connect(&address, &way(script), Load::Light, OURS, Features::NONE, &Cancel::new())
+    }
+
+    #[test]
+    fn what_ssh_does_instead_of_connecting_is_told_apart() {
+        let table = [
+            ("echo 'Permission denied (publickey).' >&2; exit 255", Code::Lost, "Permission denied"),
+            ("echo 'sh: bcmr: not found' >&2; exit 127", Code::NoPeer, "no bcmr there"),
+            ("exit 126", Code::NoPeer, "cannot be run"),
+            ("echo 'unknown subcommand' >&2; exit 2", Code::NoPeer, "unknown subcommand"),
+            ("echo 'Welcome to there!'; cat >/dev/null", Code::Protocol, "Welcome to there!"),
+            ("kill -KILL $$", Code::Lost, "closed"),
+            // Sends nothing, and reads nothing.
+            ("exec </dev/null; exec >/dev/null; exit 255", Code::Lost, "could not connect"),
+        ];
+        for (script, code, note) in table {
+            let e = try_connect(script).err().unwrap();
+            assert_eq!(e.code, code, "{script}: {e}");
+            assert!(e.reason().contains(note), "{script}: {e}");
+        }
+    }
+
+    #[test]
+    fn a_server_of_another_version_or_without_a_guarantee_is_no_peer() {
+        let tmp = tempfile::tempdir().unwrap();
+        let answers = |frame: &[u8], required: Features| {
+            let file = tmp.path().join("answer");
+            std::fs::write(&file, frame).unwrap();
+            let script = format!("cat {}; cat >/dev/null", file.display());
+            let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
+            connect(&address, &way(&script), Load::Light, OURS, required, &Cancel::new())
+        };
+        let welcome = |features| {
+            frames_of(&Message::Welcome(handshake::hello(features, [1; 32], b"bcmr 9"))).unwrap()
+        };
+        let good = Features { caps: caps::ZSTD, wide: wide::TREES };
+        let peer = answers(&welcome(good), good).unwrap();
+        assert_eq!((peer.agreed.features, peer.agreed.agent.as_str(), peer.name.as_str()), (good, "bcmr 9", "there"));
+        peer.finish().unwrap();
+        let mut other = welcome(good);
+        other[5] = 2;
+        assert_eq!(answers(&other, good).err().unwrap().code, Code::NoPeer);
+        let trouble = |code: code::Code| {
+            let t = Trouble { code: code.number(), op: b"greet", path: b"", note: b"I speak 7", errno: 0 };
+            frames_of(&Message::Error(t)).unwrap()
+        };
+        let e = answers(&trouble(code::Code::Version), good).err().unwrap();
+        assert!(e.code == Code::NoPeer && e.reason().contains("I speak 7"), "{e}");
+        let lacking = answers(&welcome(Features::NONE), good).err().unwrap();
+        assert_eq!(lacking.code, Code::Unsupported);
+        let claims = answers(&welcome(Features { caps: caps::SYNC, wide: 0 }), Features::NONE);
+        assert_eq!(claims.err().unwrap().code, Code::Protocol);
+        assert_eq!(answers(&frames_of(&Message::Done).unwrap(), good).err().unwrap().code, Code::Protocol);
+    }
+
+    #[test]
+    fn a_cancel_does_not_wait_for_a_password() {
+        let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
+        let cancel = Cancel::new();
+        cancel.set();
+        let e = connect(&address, &way("exec sleep 600"), Load::Light, OURS, Features::NONE, &cancel);
+        assert_eq!(e.err().unwrap().code, Code::Interrupted);
+    }
+}
