@@ -5,7 +5,8 @@
 use crate::dir::{Dir, NameBuf, retry};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -72,7 +73,9 @@ impl Meeting {
             Ok((dir, listener))
         });
         match made {
-            Ok((dir, listener)) => Ok(Meeting { base, dir, name, path: path.join(text).join(SOCKET), listener }),
+            Ok((dir, listener)) => {
+                Ok(Meeting { base, dir, name, path: path.join(text).join(SOCKET), listener })
+            }
             Err(e) => {
                 base.remove_dir(name.as_name())?;
                 Err(e)
@@ -177,9 +180,8 @@ pub fn send(socket: &UnixStream, bytes: &[u8], fds: [BorrowedFd<'_>; FDS_MAX]) -
     if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(Errno::MSGSIZE.into());
     }
-    let sent = retry(|| {
-        rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)
-    })?;
+    let sent =
+        retry(|| rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL))?;
     if sent == bytes.len() { Ok(()) } else { Err(Errno::MSGSIZE.into()) }
 }
 

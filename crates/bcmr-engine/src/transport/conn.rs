@@ -50,7 +50,8 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// `[ping.dead]`
-    pub(crate) const WIRE: Patience = Patience { ping: Duration::from_millis(PING_MS), dead: Duration::from_millis(DEAD_MS) };
+    pub(crate) const WIRE: Patience =
+        Patience { ping: Duration::from_millis(PING_MS), dead: Duration::from_millis(DEAD_MS) };
     /// Nobody is asked, and nobody given up, for a year: while a person types a password.
     pub(crate) const ENDLESS: Patience =
         Patience { ping: Duration::from_secs(366 * 86_400), dead: Duration::from_secs(365 * 86_400) };
@@ -153,7 +154,9 @@ impl Why {
         let op = "talk to";
         match self {
             Why::Ended => Error::ours(Code::Lost, op, name, "the other side closed the connection"),
-            Why::CutShort => Error::ours(Code::Lost, op, name, "the connection ended in the middle of a message"),
+            Why::CutShort => {
+                Error::ours(Code::Lost, op, name, "the connection ended in the middle of a message")
+            }
             Why::Silent(time) => {
                 Error::ours(Code::Lost, op, name, format!("nothing was heard for {} s", time.as_secs()))
             }

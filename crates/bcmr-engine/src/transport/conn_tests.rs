@@ -392,7 +392,10 @@ fn who_answers_is_alive_and_pings_are_not_handed_up() {
 fn a_ping_is_answered_and_a_flood_of_them_once() {
     let (stream, mut to_it, mut from_it, _cut) = lonely(Patience::WIRE);
     to_it.write_all(&frame(0x06, &7u64.to_le_bytes())).unwrap();
-    assert_eq!(read_exactly(&mut from_it, "x").unwrap().unwrap(), [&[0x07][..], &7u64.to_le_bytes()].concat());
+    assert_eq!(
+        read_exactly(&mut from_it, "x").unwrap().unwrap(),
+        [&[0x07][..], &7u64.to_le_bytes()].concat()
+    );
     // 100,000 of them while nobody reads the answers: they wait in one place, and the wire holds the others.
     for n in 0..100_000u64 {
         to_it.write_all(&frame(0x06, &n.to_le_bytes())).unwrap();
@@ -478,7 +481,10 @@ fn finishing_sends_what_is_queued_and_waits_for_the_other_side() {
             b.finish().unwrap();
             finished.join().unwrap().unwrap();
         });
-        assert!(out.send(Packet::Frames(frame(0x30, b""))).is_err(), "{name}: nothing goes out after the end");
+        assert!(
+            out.send(Packet::Frames(frame(0x30, b""))).is_err(),
+            "{name}: nothing goes out after the end"
+        );
     }
 }
 

@@ -14,7 +14,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -47,12 +47,7 @@ impl Door {
     ///
     /// # Errors
     /// Nowhere a socket, no randomness, no thread.
-    pub(crate) fn open(
-        bases: &[PathBuf],
-        count: u64,
-        name: &str,
-        patience: Patience,
-    ) -> Result<Door, Error> {
+    pub(crate) fn open(bases: &[PathBuf], count: u64, name: &str, patience: Patience) -> Result<Door, Error> {
         let told = |e| Error::os("wait for further connections of", name, e);
         let secret = pass::secret().map_err(told)?;
         let meeting = Arc::new(Meeting::open(bases).map_err(told)?);
@@ -85,10 +80,7 @@ impl Door {
 
     /// The next stream that has joined, within `time`.
     pub(crate) fn next(&self, time: Duration) -> Option<Joined> {
-        match self.joined.recv_timeout(time) {
-            Ok(joined) => Some(joined),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        self.joined.recv_timeout(time).ok()
     }
 
     /// Nobody is let in any more, and nothing is left in the file system.
@@ -150,7 +142,8 @@ fn let_in(
         let cut = move || fastcopy::flow::shutdown_both(&guest);
         let stream = Stream::over_fds(read, write, format!("{name} ({index})"), patience, cut);
         let Ok(greeting) = frames_of(&Message::Ok { hash: None }) else { continue };
-        if stream.out.send(Packet::Frames(greeting)).is_err() || give.send(Joined { index, stream }).is_err() {
+        if stream.out.send(Packet::Frames(greeting)).is_err() || give.send(Joined { index, stream }).is_err()
+        {
             return;
         }
     }
@@ -187,7 +180,12 @@ pub(crate) fn introduce(
     host.set_read_timeout(Some(2 * GREETING_MAX)).map_err(told)?;
     let mut answer = [0; TAKEN.len()];
     if host.read_exact(&mut answer).is_err() || answer != TAKEN {
-        return Err(Error::ours(Code::Refused, "join", path, "the first connection does not know this token"));
+        return Err(Error::ours(
+            Code::Refused,
+            "join",
+            path,
+            "the first connection does not know this token",
+        ));
     }
     Ok(Passed { host })
 }
@@ -226,12 +224,13 @@ pub(crate) fn pass_on(
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // tests look at the file system the ordinary way
 mod tests {
     use super::*;
     use crate::transport::conn::Heard;
     use bcmr_wire::message::kind;
-    use std::os::fd::AsFd;
     use std::io::{PipeReader, PipeWriter, pipe};
+    use std::os::fd::AsFd;
 
     const HUNG: Duration = Duration::from_secs(60);
 
@@ -321,8 +320,7 @@ mod tests {
     fn a_refused_process_can_still_tell_its_client() {
         let (_tmp, bases, door) = door(1);
         let ((stdin, stdout), (from_it, _to_it)) = connection();
-        let refused =
-            pass_on(OwnedFd::from(stdin), OwnedFd::from(stdout), &[7; 32], 1, door.path(), &bases);
+        let refused = pass_on(OwnedFd::from(stdin), OwnedFd::from(stdout), &[7; 32], 1, door.path(), &bases);
         let (e, _read, write) = refused.unwrap_err();
         assert_eq!(e.code, Code::Refused);
         std::fs::File::from(write).write_all(b"no").unwrap();

@@ -38,7 +38,11 @@ pub(crate) fn pair_with(fault: Fault, patience: Patience) -> (Stream, Stream) {
             })
         };
         let setup = Setup { name: name.to_owned(), patience, cut };
-        Stream::over(End { wire: Arc::clone(read), other: None }, End { wire: Arc::clone(write), other: Some(Arc::clone(read)) }, setup)
+        Stream::over(
+            End { wire: Arc::clone(read), other: None },
+            End { wire: Arc::clone(write), other: Some(Arc::clone(read)) },
+            setup,
+        )
     };
     (stream(&back, &there, "second"), stream(&there, &back, "first"))
 }

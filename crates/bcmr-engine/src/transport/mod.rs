@@ -150,7 +150,9 @@ pub(crate) fn connect_further(
     match stream.inbox.recv()? {
         Some(frame) if frame.kind() == kind::OK => Ok((stream, carrier)),
         Some(frame) => Err(unexpected(&frame, &address.host)),
-        None => Err(Error::ours(Code::Lost, "connect to", &address.host, "it did not join the first connection")),
+        None => {
+            Err(Error::ours(Code::Lost, "connect to", &address.host, "it did not join the first connection"))
+        }
     }
 }
 
@@ -177,7 +179,12 @@ fn greet(
             }
             Ok(Heard::Nothing) => {}
             Ok(Heard::Ended) => {
-                break Error::ours(Code::Lost, "connect to", carrier.name(), "the connection was closed at once");
+                break Error::ours(
+                    Code::Lost,
+                    "connect to",
+                    carrier.name(),
+                    "the connection was closed at once",
+                );
             }
             Err(e) => break e,
         }
@@ -274,16 +281,9 @@ pub(crate) fn answer(
     let mut write = File::from(write);
     let lost = |e| Error { code: Code::Lost, ..Error::os("answer", NAME, e) };
     let Some(hello) = conn::read_exactly(&mut read, NAME)? else { return Ok(None) };
-    let agreed = match answer_hello(&hello, ours, NAME) {
-        Ok((frame, agreed)) => {
-            write.write_all(&frame).map_err(lost)?;
-            agreed
-        }
-        Err((frame, e)) => {
-            write.write_all(&frame).map_err(lost)?;
-            return Err(e);
-        }
-    };
+    let (frame, agreed) = answer_hello(&hello, ours, NAME);
+    write.write_all(&frame).map_err(lost)?;
+    let agreed = agreed?;
     let first = loop {
         let Some(first) = conn::read_exactly(&mut read, NAME)? else { return Ok(None) };
         match (first.first().copied(), first.get(1..).unwrap_or_default()) {
@@ -326,13 +326,25 @@ pub(crate) fn answer(
 }
 
 /// What to send back to a first frame, and what is agreed on then.
-fn answer_hello(first: &[u8], ours: Features, name: &str) -> Result<(Vec<u8>, Agreed), (Vec<u8>, Error)> {
-    let refuse = |code: code::Code, e: Error| {
-        let note = e.reason();
-        let trouble = Trouble { code: code.number(), op: b"greet", path: b"", note: note.as_bytes(), errno: 0 };
-        (frames_of(&Message::Error(trouble)).unwrap_or_default(), e)
-    };
-    let no_hello = |note: String| refuse(code::Code::Protocol, Error::ours(Code::Protocol, "answer", name, note));
+fn answer_hello(first: &[u8], ours: Features, name: &str) -> (Vec<u8>, Result<Agreed, Error>) {
+    match welcome_for(first, ours, name) {
+        Ok((frame, agreed)) => (frame, Ok(agreed)),
+        Err(e) => {
+            let code = match e.code {
+                Code::NoPeer => code::Code::Version,
+                Code::Protocol => code::Code::Protocol,
+                _ => code::Code::Internal,
+            };
+            let note = e.reason();
+            let trouble =
+                Trouble { code: code.number(), op: b"greet", path: b"", note: note.as_bytes(), errno: 0 };
+            (frames_of(&Message::Error(trouble)).unwrap_or_default(), Err(e))
+        }
+    }
+}
+
+fn welcome_for(first: &[u8], ours: Features, name: &str) -> Result<(Vec<u8>, Agreed), Error> {
+    let no_hello = |note: String| Error::ours(Code::Protocol, "answer", name, note);
     let (kind, payload) = (first.first().copied(), first.get(1..).unwrap_or_default());
     if kind != Some(kind::HELLO) {
         return Err(no_hello("the first message is no greeting".to_owned()));
@@ -342,18 +354,12 @@ fn answer_hello(first: &[u8], ours: Features, name: &str) -> Result<(Vec<u8>, Ag
         Ok(_) => return Err(no_hello("the first message is no greeting".to_owned())),
         Err(e) => return Err(no_hello(format!("the greeting: {e}"))),
     };
-    let nonce = fastcopy::pass::secret()
-        .map_err(|e| refuse(code::Code::Internal, Error::os("greet", name, e)))?;
-    let welcome = handshake::welcome(ours, nonce, AGENT, &hello)
-        .map_err(|e| refuse(code::Code::Version, unsettled(e, name)))?;
+    let nonce = fastcopy::pass::secret().map_err(|e| Error::os("greet", name, e))?;
+    let welcome = handshake::welcome(ours, nonce, AGENT, &hello).map_err(|e| unsettled(e, name))?;
     let features = Features::of(&welcome);
-    let frame = frames_of(&Message::Welcome(welcome)).map_err(|e| refuse(code::Code::Internal, e))?;
-    let agreed = Agreed {
-        features,
-        hello: payload.to_vec(),
-        welcome: payload_of(&frame),
-        agent: agent_of(&hello),
-    };
+    let frame = frames_of(&Message::Welcome(welcome))?;
+    let agreed =
+        Agreed { features, hello: payload.to_vec(), welcome: payload_of(&frame), agent: agent_of(&hello) };
     Ok((frame, agreed))
 }
 
@@ -371,7 +377,9 @@ pub(crate) fn frames_of(message: &Message<'_>) -> Result<Vec<u8>, Error> {
     let mut frame = Vec::new();
     match message.encode(&mut frame) {
         Ok(()) => Ok(frame),
-        Err(e) => Err(Error::ours(Code::Protocol, "encode", "", format!("message {:#04x}: {e}", message.kind()))),
+        Err(e) => {
+            Err(Error::ours(Code::Protocol, "encode", "", format!("message {:#04x}: {e}", message.kind())))
+        }
     }
 }
 
@@ -516,12 +524,14 @@ mod tests {
             let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
             connect(&address, &way(&script), Load::Light, OURS, required, &Cancel::new())
         };
-        let welcome = |features| {
-            frames_of(&Message::Welcome(handshake::hello(features, [1; 32], b"bcmr 9"))).unwrap()
-        };
+        let welcome =
+            |features| frames_of(&Message::Welcome(handshake::hello(features, [1; 32], b"bcmr 9"))).unwrap();
         let good = Features { caps: caps::ZSTD, wide: wide::TREES };
         let peer = answers(&welcome(good), good).unwrap();
-        assert_eq!((peer.agreed.features, peer.agreed.agent.as_str(), peer.name.as_str()), (good, "bcmr 9", "there"));
+        assert_eq!(
+            (peer.agreed.features, peer.agreed.agent.as_str(), peer.name.as_str()),
+            (good, "bcmr 9", "there")
+        );
         peer.finish().unwrap();
         let mut other = welcome(good);
         other[5] = 2;

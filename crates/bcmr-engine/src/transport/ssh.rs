@@ -79,7 +79,8 @@ fn fault(what: &str, word: &str) -> Option<String> {
 fn remote_command(program: &str) -> Result<String, String> {
     // `~/` is the one thing a shell is to see: where people keep their own programs.
     let word = program.strip_prefix("~/").unwrap_or(program);
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '/' | '@' | ':' | ',');
+    let plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '/' | '@' | ':' | ',');
     if word.is_empty() {
         Err("the program's name is empty".to_owned())
     } else if word.starts_with('-') {
@@ -156,7 +157,10 @@ fn judge_end(exit: Option<i32>, broken: &Error, program: &str) -> (Code, String)
         // Something came, and it was no frame: a shell that prints, or a program that is no bcmr.
         _ if broken.code == Code::Protocol => (
             Code::Protocol,
-            format!("what answers there is no bcmr, or the shell there prints something: {}", broken.reason()),
+            format!(
+                "what answers there is no bcmr, or the shell there prints something: {}",
+                broken.reason()
+            ),
         ),
         Some(EXIT_SSH) => (Code::Lost, "ssh could not connect".to_owned()),
         Some(EXIT_NOT_FOUND) => (Code::NoPeer, format!("there is no {program} there")),
@@ -244,8 +248,7 @@ pub(crate) fn start(address: &Address, way: &Way, nth: Nth, load: Load) -> Resul
         drop(lock(&child).kill());
     };
     let name = address.host.clone();
-    let stream =
-        Stream::over_fds(OwnedFd::from(stdout), OwnedFd::from(stdin), name, Patience::ENDLESS, cut);
+    let stream = Stream::over_fds(OwnedFd::from(stdout), OwnedFd::from(stdin), name, Patience::ENDLESS, cut);
     Ok((stream, carrier))
 }
 
@@ -418,9 +421,40 @@ mod tests {
     #[test]
     fn hosts_and_users_that_are_no_words_never_reach_ssh() {
         let bad = [
-            "", "-oProxyCommand=touch /tmp/x", "-", "a b", "a\tb", "a\nb", "a\0b", "a\x7fb", "a\x1b[2J", "a;b", "a&b",
-            "a|b", "$(a)", "`a`", "a>b", "a<b", "a'b", "a\"b", "a\\b", "a*", "a?", "{a}", "(a)", "a!b", "#a", "~a",
-            "a/b", "a,b", "a=b", "[a]", "a^b", "a\u{a0}b", "a\u{202e}b", "a\u{2028}b",
+            "",
+            "-oProxyCommand=touch /tmp/x",
+            "-",
+            "a b",
+            "a\tb",
+            "a\nb",
+            "a\0b",
+            "a\x7fb",
+            "a\x1b[2J",
+            "a;b",
+            "a&b",
+            "a|b",
+            "$(a)",
+            "`a`",
+            "a>b",
+            "a<b",
+            "a'b",
+            "a\"b",
+            "a\\b",
+            "a*",
+            "a?",
+            "{a}",
+            "(a)",
+            "a!b",
+            "#a",
+            "~a",
+            "a/b",
+            "a,b",
+            "a=b",
+            "[a]",
+            "a^b",
+            "a\u{a0}b",
+            "a\u{202e}b",
+            "a\u{2028}b",
         ];
         for word in bad {
             for address in [at(None, word, None), at(Some(word), "h", None)] {
@@ -434,7 +468,9 @@ mod tests {
         let long = "a".repeat(256);
         assert!(fault("host", &long).is_some() && fault("host", &long[1..]).is_none());
         assert!(fault("host", "a@b").is_some(), "a user is named as one");
-        for word in ["h", "host.example.org", "h_1", "10.0.0.1", "::1", "fe80::1%eth0", "bücher.example", "a-b", "-a"] {
+        for word in
+            ["h", "host.example.org", "h_1", "10.0.0.1", "::1", "fe80::1%eth0", "bücher.example", "a-b", "-a"]
+        {
             assert_eq!(fault("host", word).is_none(), !word.starts_with('-'), "{word}");
         }
         for word in ["u", "u.v", "u@realm", "u+tag", "_u"] {
@@ -448,8 +484,31 @@ mod tests {
             assert_eq!(remote_command(fine).unwrap(), format!("{fine} serve"));
         }
         let bad = [
-            "", "~/", "-x", "~/-x", "bcmr; x", "a b", "$HOME/bcmr", "`x`", "a\nb", "a'b", "a\"b", "a\\b", "a=b", "%1",
-            "a&", "(a)", "a*", "a?", "~root/x", "a~b", "a#", "a!", "{a}", "bücher", "a\0",
+            "",
+            "~/",
+            "-x",
+            "~/-x",
+            "bcmr; x",
+            "a b",
+            "$HOME/bcmr",
+            "`x`",
+            "a\nb",
+            "a'b",
+            "a\"b",
+            "a\\b",
+            "a=b",
+            "%1",
+            "a&",
+            "(a)",
+            "a*",
+            "a?",
+            "~root/x",
+            "a~b",
+            "a#",
+            "a!",
+            "{a}",
+            "bücher",
+            "a\0",
         ];
         for word in bad {
             assert!(remote_command(word).is_err(), "{word:?}");
@@ -472,7 +531,8 @@ mod tests {
     #[test]
     fn an_end_without_a_greeting_is_told_apart() {
         let gone = Error::ours(Code::Lost, "talk to", "h", "the other side closed the connection");
-        let noise = Error::ours(Code::Protocol, "talk to", "h", "this is no message (its first bytes are \"Hi\")");
+        let noise =
+            Error::ours(Code::Protocol, "talk to", "h", "this is no message (its first bytes are \"Hi\")");
         let code = |exit, broken: &Error| judge_end(exit, broken, "bcmr").0;
         assert_eq!(code(Some(255), &gone), Code::Lost);
         assert_eq!(code(Some(127), &gone), Code::NoPeer);
