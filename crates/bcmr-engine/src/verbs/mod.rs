@@ -3,10 +3,12 @@
 mod check;
 mod copy;
 mod ledger;
+pub mod look;
 mod manifest;
 mod measure;
 mod move_;
 mod operands;
+pub mod remote;
 mod remove;
 mod sessions;
 mod survey;
