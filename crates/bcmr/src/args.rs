@@ -82,7 +82,7 @@ pub enum Command {
                           bcmr copy [OPTIONS] -t DIR SRC...\n       bcmr copy [OPTIONS] --files-from FILE BASE DIR",
         after_long_help = format!("{COPY_EXAMPLES}\n\n{EXIT_STATUS}")
     )]
-    Copy(CopyArgs),
+    Copy(Box<CopyArgs>),
     /// Move files and directories
     ///
     /// Renames where that is possible. Elsewhere it copies everything there is to keep, reads back what landed, and

@@ -112,6 +112,9 @@ pub fn hash(path: &Path) -> Result<[u8; 32]> {
     Ok(*hasher.finalize().as_bytes())
 }
 
+/// A directory to be summed: one in another (a link is followed where it says so), or the other one itself.
+type Todo = (Arc<SourceDir>, Option<(NameBuf, bool)>);
+
 /// What is at a path and below it. A file with several names counts once.
 ///
 /// # Errors
@@ -122,7 +125,7 @@ pub fn usage(path: &Path) -> Result<Usage> {
     let mut sum = Usage::default();
     let mut met = HashSet::new();
     // A directory is opened when its turn comes, so that a wide one does not hold a descriptor for each below it.
-    let mut stack: Vec<(Arc<SourceDir>, Option<(NameBuf, bool)>)> = Vec::new();
+    let mut stack: Vec<Todo> = Vec::new();
     match operands::source(path, Follow::Operands)? {
         Source::Named { dir, name, info, follow } => {
             add(&mut sum, &mut met, &info);
@@ -185,6 +188,7 @@ fn add(sum: &mut Usage, met: &mut HashSet<(u64, u64)>, info: &Info) {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
 mod tests {
     use super::*;
     use std::fs;
