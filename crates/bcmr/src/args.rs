@@ -126,7 +126,7 @@ pub enum Command {
     /// Say how much is below a path, here or on another machine
     #[command(override_usage = "bcmr du [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
     Du(LookArgs),
-    /// Print the BLAKE3 of files as b3sum does, here or on another machine, without moving them
+    /// Print the BLAKE3 of files as b3sum does, here or on another machine
     #[command(override_usage = "bcmr hash [OPTIONS] FILE...", after_long_help = LOOK_STATUS)]
     Hash(LookArgs),
     /// Say which way a copy to or from a host would go, and why

@@ -356,7 +356,7 @@ fn only_here<'a>(verb: &str, hint: &str, paths: impl IntoIterator<Item = &'a Pat
     for path in paths {
         if let Operand::There(_) = address::parse(path)? {
             let said =
-                format!("{} is on another machine; bcmr {verb} works on this one", names::quoted(path));
+                format!("{} is on another machine; bcmr {verb} works on this one only", names::quoted(path));
             return Err(
                 Usage::new(said).or(format!("{hint}; for a file on this machine put ./ before its name"))
             );

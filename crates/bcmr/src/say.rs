@@ -203,7 +203,7 @@ pub fn os_text(e: &io::Error) -> String {
 pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<&'static str> {
     let hint = match (verb, e.code) {
         (Verb::Remove, Code::IsDirectory) => "use -r to remove it with what is in it, or -d if it is empty",
-        (_, Code::IsDirectory) => "use -r to copy it with what is in it",
+        (Verb::Copy | Verb::Move | Verb::Check, Code::IsDirectory) => "use -r to copy it with what is in it",
         // The system said so: there is a directory that is not empty. Other things in the way no flag merges with.
         (Verb::Move, Code::InTheWay) if e.source.is_some() => {
             "use --merge to move into directories that are already there"
@@ -223,6 +223,8 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<&'static str> {
             "use --reflink=auto to copy where sharing is not possible"
         }
         (Verb::Copy, Code::MetadataLost) => "use --no-preserve=LIST for what need not be kept",
+        // Where no connection came to be there is nothing to go on with.
+        (_, Code::Lost) if e.op == "connect to" => return None,
         (Verb::Copy, Code::Lost) if again == Again::Resume => {
             "run the same command again: it goes on where it stopped; --retries N does that by itself"
         }
@@ -396,12 +398,12 @@ pub fn listing(l: &Listing) -> String {
 
 /// What `stat` tells.
 pub fn stat(operand: &Path, l: &Listing) -> String {
+    let bytes = if l.size < 1024 { String::new() } else { format!(" ({} B)", l.size) };
     format!(
-        "{}\n  kind   {}\n  size   {} ({} B)\n  mode   {:04o} {}\n  owner  {}:{}\n  mtime  {}.{:09} UTC\n",
+        "{}\n  kind   {}\n  size   {}{bytes}\n  mode   {:04o} {}\n  owner  {}:{}\n  mtime  {}.{:09} UTC\n",
         quoted(operand),
         l.kind.word(),
         size(l.size),
-        l.size,
         l.mode,
         mode(l),
         l.uid,
@@ -756,6 +758,7 @@ mod tests {
         assert_eq!(hint(Verb::Copy, Again::Same, &e(Code::Denied, "open")), None);
         let lost = e(Code::Lost, "read from");
         let of = |again| hint(Verb::Copy, again, &lost).unwrap_or_default();
+        assert_eq!(hint(Verb::Copy, Again::Resume, &e(Code::Lost, "connect to")), None);
         assert!(of(Again::WithUpdate).contains("with -C"));
         assert!(!of(Again::Resume).contains("with -C") && of(Again::Resume).contains("--retries"));
         assert!(hint(Verb::Ls, Again::Same, &e(Code::NoPeer, "")).is_some_and(|h| h.contains("deploy")));

@@ -95,12 +95,12 @@ impl Told {
         }
     }
 
-    /// A line that ends in a name.
-    fn name(&mut self, before: &str, name: &[u8]) {
+    /// A line with a name in it.
+    fn name(&mut self, before: &str, name: &[u8], after: &str) {
         if self.tty {
-            self.out.line(&format!("{before}{}", names::bare(name)));
+            self.out.line(&format!("{before}{}{after}", names::bare(name)));
         } else {
-            self.out.bytes(&[before.as_bytes(), name].concat());
+            self.out.bytes(&[before.as_bytes(), name, after.as_bytes()].concat());
         }
     }
 
@@ -178,55 +178,63 @@ pub fn ls(a: &LsArgs, env: &Env) -> u8 {
     let many = a.look.paths.len() > 1;
     let mut first = true;
     each(Verb::Ls, &a.look, env, |told, path, place| {
-        let mut names: Vec<Listing> = Vec::new();
-        let (mut whole, mut count) = (true, 0_usize);
-        if many && !told.json {
-            let gap = if std::mem::take(&mut first) { "" } else { "\n" };
-            told.out.line(&format!("{gap}{}:", names::bare(path.as_os_str().as_bytes())));
-        }
-        let json = told.json;
-        let mut take = |told: &mut Told, l: Listing| {
-            count += 1;
-            if json || !whole {
-                tell(told, a.long, path, true, &l);
-                return;
-            }
-            names.push(l);
-            if count >= SORTED_MAX {
-                whole = false;
-                tell_all(told, a.long, path, &mut names);
+        let gap = if std::mem::take(&mut first) { "" } else { "\n" };
+        let head = many.then_some(gap);
+        let mut list = List { told, path, long: a.long, head, held: Vec::new(), flows: false };
+        let listed = match place {
+            Place::Here(path) => look::list(path, &mut |l| list.take(l)),
+            Place::There(address, reach) => {
+                let asked = with_peer(address, reach, &Cancel::new(), &note, |way| {
+                    peer::list(address, way, &mut |l| list.take(l))
+                });
+                asked.map_err(remote::Absent::error)
             }
         };
-        let listed = {
-            let told = std::cell::RefCell::new(&mut *told);
-            let take = std::cell::RefCell::new(&mut take);
-            let each = &mut |l: Listing| {
-                (take.borrow_mut())(&mut told.borrow_mut(), l);
-                true
-            };
-            match place {
-                Place::Here(path) => look::list(path, each),
-                Place::There(..) => {
-                    place.ask(&note, |_| Ok(()), |address, way| peer::list(address, way, each))
-                }
-            }
-        };
-        tell_all(told, a.long, path, &mut names);
         match listed {
             Err(e) if e.code == Code::NotDirectory => {
                 let l = place.ask(&note, |p| look::stat(p, false), |x, way| peer::stat(x, way, false))?;
                 tell(told, a.long, path, false, &l);
                 Ok(())
             }
-            other => other,
+            // What was listed before it went wrong is told all the same.
+            Err(e) if list.held.is_empty() => Err(e),
+            other => {
+                list.tell();
+                other
+            }
         }
     })
 }
 
-fn tell_all(told: &mut Told, long: bool, operand: &Path, names: &mut Vec<Listing>) {
-    names.sort_by(|a, b| a.name.cmp(&b.name));
-    for l in std::mem::take(names) {
-        tell(told, long, operand, true, &l);
+/// The names of one directory on their way to standard output: sorted, as long as they are not too many.
+struct List<'a> {
+    told: &'a mut Told,
+    path: &'a Path,
+    long: bool,
+    /// What comes before the head line, where there is to be one and it is not written yet.
+    head: Option<&'static str>,
+    held: Vec<Listing>,
+    flows: bool,
+}
+
+impl List<'_> {
+    fn take(&mut self, l: Listing) -> bool {
+        self.held.push(l);
+        if self.flows || self.told.json || self.held.len() >= SORTED_MAX {
+            self.flows = true;
+            self.tell();
+        }
+        true
+    }
+
+    fn tell(&mut self) {
+        if let Some(gap) = self.head.take().filter(|_| !self.told.json) {
+            self.told.name(gap, self.path.as_os_str().as_bytes(), ":");
+        }
+        self.held.sort_by(|a, b| a.name.cmp(&b.name));
+        for l in self.held.drain(..) {
+            tell(self.told, self.long, self.path, true, &l);
+        }
     }
 }
 
@@ -237,7 +245,7 @@ fn tell(told: &mut Told, long: bool, operand: &Path, in_it: bool, l: &Listing) {
         return;
     }
     let before = if long { say::listing(l) } else { String::new() };
-    told.name(&before, if in_it { &l.name } else { operand.as_os_str().as_bytes() });
+    told.name(&before, if in_it { &l.name } else { operand.as_os_str().as_bytes() }, "");
 }
 
 /// `stat`.

@@ -57,7 +57,13 @@ pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
         measure,
         by_scp: Some(&by_scp),
     };
-    ui::run(&job.show, start, |watch| carry(&job, watch, &by_scp))
+    ui::run(&job.show, start, |watch| match carry(&job, watch, &by_scp) {
+        // Stopped while nothing but the way was looked at.
+        Err(e) if e.code == Code::Interrupted && watch.cancel.is_set() => {
+            Ok(Summary { cancelled: true, ..Summary::default() })
+        }
+        other => other,
+    })
 }
 
 fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summary> {

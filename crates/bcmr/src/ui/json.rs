@@ -468,7 +468,8 @@ mod tests {
     #[test]
     fn what_was_looked_at() {
         let mtime = bcmr_engine::event::Time { sec: 7, nsec: 250_999_999 };
-        let l = Listing { kind: Kind::Dir, name: b"a\xff".to_vec(), mode: 0o755, uid: 1, gid: 2, size: 3, mtime };
+        let l =
+            Listing { kind: Kind::Dir, name: b"a\xff".to_vec(), mode: 0o755, uid: 1, gid: 2, size: 3, mtime };
         let u = Usage { files: 1, dirs: 2, bytes: 3, allocated: 4 };
         let f = Finding { ok: false, what: "bcmr".into(), detail: "not \x1bthere".into() };
         for (got, want) in [
@@ -484,7 +485,10 @@ mod tests {
                 usage(Path::new("."), &u),
                 r#"{"schema":1,"event":"usage","operand":".","files":1,"dirs":2,"bytes":3,"allocated":4}"#,
             ),
-            (finding(&f), r#"{"schema":1,"event":"finding","ok":false,"what":"bcmr","detail":"not \u001bthere"}"#),
+            (
+                finding(&f),
+                r#"{"schema":1,"event":"finding","ok":false,"what":"bcmr","detail":"not \u001bthere"}"#,
+            ),
         ] {
             assert_eq!(got, want);
         }

@@ -336,12 +336,14 @@ impl<'a> Ui<'a> {
             screen.err.line(&say::stopped(show.verb, show.again, s, took));
             return;
         }
-        if self.is_by_scp() {
-            screen.err.line(say::DONE_BY_SCP);
-            return;
-        }
         let done = s.files + s.dirs + s.others;
         let long = show.watched && took >= inline::SHOWN_AFTER;
+        if self.is_by_scp() {
+            if s.failed == 0 && (show.verbose || long) {
+                screen.err.line(say::DONE_BY_SCP);
+            }
+            return;
+        }
         // With `check` the last line of its tree says it all, with `sessions` its table does.
         let tells_all = matches!(show.verb, Verb::Check | Verb::Sessions);
         if !tells_all && (show.verbose || show.dry_run || long || (s.failed > 0 && done > 0)) {
