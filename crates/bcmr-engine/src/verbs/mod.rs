@@ -3,11 +3,13 @@
 mod check;
 mod copy;
 mod ledger;
+pub mod look;
 mod manifest;
 mod measure;
 mod move_;
 mod operands;
 mod receive;
+pub mod remote;
 mod remove;
 mod sessions;
 mod survey;
