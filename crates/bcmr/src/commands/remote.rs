@@ -267,3 +267,90 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
     }
     found
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+    use bcmr_engine::remote::{Compress, Plane};
+    use std::cell::RefCell;
+    use std::path::Path;
+
+    /// A stand-in for ssh: `body` is what happens on the other machine, the command in `$1`.
+    fn reach(dir: &Path, body: &str, bootstrap: bool) -> Reach {
+        let ssh = dir.join("ssh");
+        let head = "while [ \"$1\" != -- ]; do shift; done\nshift 2";
+        std::fs::write(&ssh, format!("{head}\nexport HOME='{}'\n{body}\n", dir.display())).unwrap();
+        let way = Way {
+            // Not by itself: a file that was just written may be busy in a child that another test is starting.
+            ssh: vec!["sh".into(), ssh.into()],
+            options: Vec::new(),
+            program: "bcmr".into(),
+            parallel: None,
+            plane: Plane::Ssh,
+            compress: Compress::Auto,
+            fast: false,
+            dedup: true,
+            retries: 0,
+        };
+        Reach { way, bootstrap }
+    }
+
+    /// Which programs were asked, and how it ended; only a program by path answers.
+    fn asked(reach: &Reach) -> (Vec<String>, std::result::Result<(), Absent>) {
+        let address = Address { user: None, host: "far".into(), port: None, path: PathBuf::new() };
+        let asked = RefCell::new(Vec::new());
+        let got = with_peer(&address, reach, &Cancel::new(), &|_| (), |way| {
+            asked.borrow_mut().push(way.program.clone());
+            match way.program.starts_with('/') {
+                true => Ok(()),
+                false => Err(Error::ours(Code::NoPeer, "find bcmr on", "far", "")),
+            }
+        });
+        (asked.into_inner(), got)
+    }
+
+    #[test]
+    fn without_a_peer() {
+        const SHELL: &str = "unset XDG_CACHE_HOME; exec sh -c \"$1\"";
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path();
+        let (programs, got) = asked(&reach(dir, SHELL, false));
+        assert_eq!(programs, ["bcmr"]);
+        assert!(matches!(got, Err(Absent::Peer(e)) if e.op == "find bcmr on"));
+        assert!(std::fs::read_dir(dir).unwrap().count() == 1, "nothing is put without consent");
+        // What is put is run before it gets its name; a test of ours does not answer as bcmr does.
+        let (programs, got) = asked(&reach(dir, SHELL, true));
+        assert_eq!(programs, ["bcmr"]);
+        let Err(Absent::Peer(e)) = got else { panic!("taken") };
+        assert!(e.op == "put bcmr on" && e.note.unwrap_or_default().starts_with("it does not run there"));
+        let bin = dir.join(".cache/bcmr/bin");
+        assert_eq!(std::fs::read_dir(&bin).unwrap().count(), 0);
+        // What lies there with our size and name was put there before.
+        let name = "echo bcmr-system x; echo bcmr-dir /cache; echo bcmr-size $(wc -c < /proc/$PPID/exe)";
+        let (programs, got) = asked(&reach(dir, name, false));
+        assert!(got.is_ok() && programs.len() == 2, "{programs:?}");
+        assert!(programs.last().is_some_and(|p| p.starts_with("/cache/bcmr-")), "{programs:?}");
+        // A directory that a shell would read as more than one word is not believed.
+        let odd = name.replace("/cache", "'/ca;che'");
+        let (programs, got) = asked(&reach(dir, &odd, false));
+        assert!(matches!(got, Err(Absent::Peer(_))) && programs.len() == 1, "{programs:?}");
+        // Whoever named a program gets no other.
+        let mut named = reach(dir, name, true);
+        named.way.program = "mine".into();
+        assert_eq!(asked(&named).0, ["mine"]);
+        // No shell, as for an account that has SFTP only; and no connection.
+        let (_, got) = asked(&reach(dir, "echo 'This service allows sftp connections only.'; exit 1", true));
+        assert!(matches!(got, Err(Absent::Peer(e)) if e.op == "find bcmr on"));
+        let (_, got) = asked(&reach(dir, "exit 255", true));
+        assert!(matches!(got, Err(Absent::Other(e)) if e.code == Code::Lost));
+    }
+
+    #[test]
+    fn addresses_are_shown_as_they_are_typed() {
+        for typed in ["host:path", "me@host:", "me@[::1]:/a", "host:caf\u{e9}"] {
+            let Ok(address::Operand::There(a)) = address::parse(Path::new(typed)) else { panic!("{typed}") };
+            assert_eq!(written(&a), Path::new(typed));
+        }
+    }
+}
