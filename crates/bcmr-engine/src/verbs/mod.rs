@@ -10,6 +10,7 @@ mod move_;
 mod operands;
 mod receive;
 pub mod remote;
+mod wire;
 mod remove;
 mod sessions;
 mod survey;
