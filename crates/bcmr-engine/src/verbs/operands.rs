@@ -5,7 +5,7 @@
 
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
-use crate::policy::{Follow, Target};
+use crate::policy::Target;
 pub(crate) use crate::sender::operand::{Source, source};
 use crate::sender::operand::{Typed, open, open_parent, typed};
 use crate::sender::walk::SourceDir;
