@@ -16,8 +16,8 @@ use fastcopy::read_write::read_append;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Contents of one message, beyond which another is begun: with one file more it still fits.
-const MESSAGE_BYTES: usize = CONTENTS_BYTES_MAX - SMALL_FILE_BYTES as usize - 4096;
+/// Contents of one batch: files that have grown since they were told may not make it more.
+const BATCH_BYTES_MAX: usize = CONTENTS_BYTES_MAX - (256 << 10);
 
 /// Entries of one directory that were sent together.
 pub(crate) struct Batch {
@@ -37,12 +37,13 @@ pub(super) enum Took {
 impl Sending<'_> {
     /// Sends what is wanted of a batch.
     pub(super) fn contents(&self, hand: &mut Hand, batch: &Batch, wanted: &[usize]) -> Result<()> {
-        let mut dir = None;
+        let mut dir: Option<Arc<SourceDir>> = None;
         let mut raw = std::mem::take(&mut hand.raw);
         raw.clear();
         for item in wanted.iter().filter_map(|index| batch.items.get(*index)) {
             if self.stopped() {
-                break;
+                hand.raw = raw;
+                return Ok(());
             }
             let mark = raw.len();
             let took = match &dir {
@@ -64,14 +65,8 @@ impl Sending<'_> {
                     push_unreadable(&e, &mut raw);
                 }
             }
-            if raw.len() > MESSAGE_BYTES {
-                self.send_contents(hand, batch, &raw)?;
-                raw.clear();
-            }
         }
-        if !raw.is_empty() {
-            self.send_contents(hand, batch, &raw)?;
-        }
+        self.send_contents(hand, batch, &raw)?;
         hand.raw = raw;
         Ok(())
     }
@@ -106,7 +101,8 @@ impl Sending<'_> {
     /// Reads one that was wanted, and appends it.
     fn wanted(&self, place: &Place, dir: &SourceDir, item: &Item, raw: &mut Vec<u8>) -> Result<Took> {
         let (fd, info) = self.open_file(dir, &item.name, place.follow)?;
-        if info.kind != Kind::File || !self.still(&item.info, &info) {
+        let fits = raw.len() as u64 + info.size <= BATCH_BYTES_MAX as u64;
+        if info.kind != Kind::File || !self.still(&item.info, &info) || !fits {
             return Ok(Took::Changed);
         }
         self.read_content(dir, &item.name, &fd, &info, place.pseudo, raw)
@@ -189,7 +185,9 @@ pub(super) fn pack(hand: &mut Hand, codec: Codec, raw: &[u8], frame: &mut Vec<u8
 
 /// Appends why a file could not be read.
 pub(super) fn push_unreadable(error: &Error, raw: &mut Vec<u8>) {
-    let trouble = TroubleBuf::of(error);
+    // The receiver knows which file it is, and 256 long paths would not fit.
+    let mut trouble = TroubleBuf::of(error);
+    trouble.forget_path();
     if contents::push_unreadable(raw, &trouble.trouble()).is_err() {
         // It is made to fit; that it failed is what matters.
         contents::push_changed(raw);

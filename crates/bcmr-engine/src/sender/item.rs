@@ -142,6 +142,11 @@ impl TroubleBuf {
         TroubleBuf { code: u16::from(error.code as u8), op: error.op.clone(), path, note, errno }
     }
 
+    /// Where the other side knows what it is about.
+    pub(crate) fn forget_path(&mut self) {
+        self.path.clear();
+    }
+
     pub(crate) fn trouble(&self) -> Trouble<'_> {
         Trouble {
             code: self.code,

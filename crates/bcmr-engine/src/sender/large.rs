@@ -3,12 +3,12 @@
 //! Must not know what the receiver has of them already; it says where to begin, and its store says which blocks it has.
 
 use crate::blocks::{Cv, PIECE_BYTES, aligned};
-use crate::error::{Code, Error, Result};
+use crate::error::{Error, Result};
 use crate::sender::contents::unsayable;
 use crate::sender::item::{Item, TroubleBuf};
 use crate::sender::out::FilePart;
 use crate::sender::place::Place;
-use crate::sender::push::{Hand, Job, Sending, State, Stop, broken};
+use crate::sender::push::{Hand, Job, Sending, State, Stop, broken, take_turn};
 use bcmr_wire::limits::{
     BLOCK_BYTES, DEDUP_BYTES_MIN, HAVE_BLOCKS_MAX, OFFERS_OUT_MAX, PIECE_BYTES_MAX, VALUES_MAX,
 };
@@ -80,16 +80,28 @@ enum Failed {
     Error(Arc<Error>),
 }
 
-/// Blocks that the receiver may have already.
+/// Blocks that the receiver may have already. It reads them in rising order, and what comes over one stream waits for
+/// what came before: so groups are asked about one after the other, and proofs go before the blocks of their group.
 struct Dedup {
     /// The next block to ask about.
     next: u64,
-    /// Groups asked about, or about to be, and not answered.
+    /// Groups asked about, or about to be, and not answered or not yet dealt with.
     out: usize,
+    /// A thread hashes for a question or a proof.
+    hashing: bool,
     /// By their first block, the values that were told.
     asked: BTreeMap<u64, Vec<Cv>>,
+    answers: VecDeque<Answered>,
     missing: VecDeque<(u64, Cv)>,
-    proofs: VecDeque<(u64, Vec<u64>, Hash)>,
+}
+
+/// What the receiver's store says of a group of blocks.
+pub(super) struct Answered {
+    first: u64,
+    nonce: Hash,
+    /// Those it says it has.
+    there: Vec<u64>,
+    missing: Vec<(u64, Cv)>,
 }
 
 /// A part of one block to send.
@@ -138,16 +150,12 @@ impl Large {
         self.size().div_ceil(BLOCK_BYTES)
     }
 
-    /// Whether all that was wanted of it was sent, as far as is known.
-    pub(super) fn is_sent(&self) -> bool {
-        self.phase == Phase::Ended && self.going == 0 && self.failed.as_ref().is_none_or(|f| f.1)
-    }
-
     /// The receiver wants a range again.
     pub(super) fn reread(&mut self, at: u64, bytes: u64) -> std::result::Result<(), Stop> {
         let end = at.checked_add(bytes).filter(|end| bytes > 0 && *end <= self.size());
         let Some(end) = end else { return Err(broken("a range beyond the end of its file")) };
-        if !self.answered || self.asks.len() >= ASKS_WAITING {
+        let wanted = self.answered && (self.phase != Phase::Ended || !matches!(self.handle, Handle::Closed));
+        if !wanted && self.failed.is_none() || self.asks.len() >= ASKS_WAITING {
             return Err(broken("a range of a file that is not being sent, or too many"));
         }
         self.asks.push_back(at..end);
@@ -180,18 +188,16 @@ impl Large {
         if bits.len() != cvs.len().div_ceil(8) || (cvs.len()..bits.len() * 8).any(bit) {
             return Err(broken("an answer about other blocks than were asked about"));
         }
-        let mut there = Vec::new();
-        for (k, cv) in cvs.iter().enumerate() {
-            if bit(k) {
-                dedup.missing.push_back((first + k as u64, *cv));
+        let mut answer =
+            Answered { first, nonce: *nonce, there: Vec::new(), missing: Vec::new() };
+        for (block, cv) in (first..).zip(&cvs) {
+            if bit((block - first) as usize) {
+                answer.missing.push((block, *cv));
             } else {
-                there.push(first + k as u64);
+                answer.there.push(block);
             }
         }
-        dedup.out -= 1;
-        if !there.is_empty() {
-            dedup.proofs.push_back((first, there, *nonce));
-        }
+        dedup.answers.push_back(answer);
         Ok(())
     }
 
@@ -221,12 +227,6 @@ impl Large {
 /// The end of the block that `at` is in.
 fn block_end(at: u64, size: u64) -> u64 {
     (at - at % BLOCK_BYTES).saturating_add(BLOCK_BYTES).min(size)
-}
-
-fn take_turn(turns: &mut [super::push::Turns], stream: usize) -> u64 {
-    let Some(turns) = turns.get_mut(stream) else { return 0 };
-    turns.next += 1;
-    turns.next - 1
 }
 
 /// What the receiver has asked about large files, and what they need before anything else.
@@ -264,9 +264,12 @@ pub(super) fn pick_asked(state: &mut State, stream: usize) -> Option<Job> {
             large.going += 1;
             return Some(Job::Values { file, first, count });
         }
-        if let Some((first, blocks, nonce)) = large.dedup.as_mut().and_then(|d| d.proofs.pop_front()) {
+        if let Some(dedup) = large.dedup.as_mut().filter(|d| !d.hashing)
+            && let Some(answer) = dedup.answers.pop_front()
+        {
+            dedup.hashing = true;
             large.going += 1;
-            return Some(Job::Prove { file, first, blocks, nonce });
+            return Some(Job::Prove { file, answer });
         }
         if let Some(range) = large.asks.front_mut() {
             let part = range.start..block_end(range.start, large.item.size).min(range.end);
@@ -282,17 +285,24 @@ pub(super) fn pick_asked(state: &mut State, stream: usize) -> Option<Job> {
     None
 }
 
-/// The next thing to do for large files: the first that has something left, so that one is done after the other.
+/// The next thing to do for large files: for the one whose turn it is. Nothing of the next one is sent before the end of
+/// this one was told.
 pub(super) fn pick(state: &mut State, stream: usize) -> Option<Job> {
     if let Some(job) = pick_asked(state, stream) {
         return Some(job);
     }
-    for (id, large) in &mut state.files {
-        let file = *id;
+    while let Some(file) = state.line.front().copied() {
+        let large = match state.files.get_mut(&file) {
+            Some(large) if large.phase != Phase::Ended || large.going > 0 => large,
+            _ => {
+                state.line.pop_front();
+                continue;
+            }
+        };
         if large.phase != Phase::Going || large.failed.is_some() {
-            continue;
+            return None;
         }
-        let Handle::Open(fd) = &large.handle else { continue };
+        let Handle::Open(fd) = &large.handle else { return None };
         let fd = fd.clone();
         let (size, blocks) = (large.size(), large.blocks());
         let all = match &mut large.dedup {
@@ -304,7 +314,8 @@ pub(super) fn pick(state: &mut State, stream: usize) -> Option<Job> {
                     let job = large.job(file, start..block_end(start, size), &fd, turn);
                     return Some(Job::Block(BlockJob { cv: Some(cv), ..job }));
                 }
-                if dedup.next < blocks && dedup.out < GROUPS_OUT {
+                if dedup.next < blocks && dedup.out < GROUPS_OUT && !dedup.hashing {
+                    dedup.hashing = true;
                     let first = dedup.next;
                     let count = (blocks - first).min(HAVE_BLOCKS_MAX as u64);
                     dedup.next += count;
@@ -312,7 +323,7 @@ pub(super) fn pick(state: &mut State, stream: usize) -> Option<Job> {
                     large.going += 1;
                     return Some(Job::Have { file, first, count });
                 }
-                dedup.next >= blocks && dedup.out == 0 && dedup.proofs.is_empty()
+                dedup.next >= blocks && dedup.out == 0
             }
             None if large.next < size => {
                 let range = large.next..block_end(large.next, size);
@@ -328,12 +339,13 @@ pub(super) fn pick(state: &mut State, stream: usize) -> Option<Job> {
             large.going += 1;
             return Some(Job::Finish { file });
         }
+        return None;
     }
     None
 }
 
 /// Something on its way to a stream.
-enum Outgoing {
+pub(super) enum Outgoing {
     Frame { frame: Vec<u8>, raw: usize, pack_ns: u64 },
     Part(FilePart),
 }
@@ -368,14 +380,16 @@ impl Sending<'_> {
         if large.answered {
             return Err(broken(format!("file {file} was answered before")));
         }
-        if !wanted {
-            state.forget(file);
-            return Ok(());
-        }
         if from > large.size() {
             return Err(broken(format!("file {file} is to be sent from beyond its end")));
         }
         large.answered = true;
+        if !wanted {
+            // Nothing may be asked about it any more; it stays in the window until it is closed.
+            large.phase = Phase::Ended;
+            large.handle = Handle::Closed;
+            return Ok(());
+        }
         large.hashed = !how.fast && flags & 1 == 0;
         large.next = from;
         if how.dedup
@@ -386,14 +400,16 @@ impl Sending<'_> {
             large.dedup = Some(Dedup {
                 next: from / BLOCK_BYTES,
                 out: 0,
+                hashing: false,
                 asked: BTreeMap::new(),
+                answers: VecDeque::new(),
                 missing: VecDeque::new(),
-                proofs: VecDeque::new(),
             });
         }
         // It may have been found changed while values were computed; then it has ended already.
         if large.phase == Phase::Offered && large.failed.is_none() {
             large.phase = Phase::Going;
+            state.line.push_back(file);
         }
         Ok(())
     }
@@ -545,19 +561,28 @@ impl Sending<'_> {
                 Err(e) => failed = Some(e),
             }
         }
+        self.hashed(file, Vec::new());
         self.done(file, failed);
         Ok(())
     }
 
+    /// Nobody hashes for a file's questions and proofs any more; blocks that are to be sent now.
+    fn hashed(&self, file: u64, missing: Vec<(u64, Cv)>) {
+        if let Some(dedup) = self.state().files.get_mut(&file).and_then(|f| f.dedup.as_mut()) {
+            dedup.hashing = false;
+            dedup.missing.extend(missing);
+        }
+    }
+
     /// Proves that blocks are really here, to a store that has them.
-    pub(super) fn prove(&self, file: u64, first: u64, blocks: &[u64], nonce: &Hash) -> Result<()> {
+    pub(super) fn prove(&self, file: u64, answer: Answered) -> Result<()> {
         let mut failed = None;
         if let Some((fd, item, place)) = self.open_large(file) {
-            let mut tags = Vec::with_capacity(blocks.len());
-            for block in blocks {
+            let mut tags = Vec::with_capacity(answer.there.len());
+            for block in &answer.there {
                 let start = block * BLOCK_BYTES;
                 // [proof.keyed]
-                let mut hasher = blake3::Hasher::new_keyed(nonce);
+                let mut hasher = blake3::Hasher::new_keyed(&answer.nonce);
                 let range = start..block_end(start, item.size);
                 match self.hash_range(&fd, &item, &place, range, &mut hasher) {
                     Ok(()) => tags.push(*hasher.finalize().as_bytes()),
@@ -567,10 +592,14 @@ impl Sending<'_> {
                     }
                 }
             }
-            if failed.is_none() {
-                self.say(&Message::Proof { file, first, tags })?;
+            if failed.is_none() && !tags.is_empty() {
+                self.say(&Message::Proof { file, first: answer.first, tags })?;
             }
         }
+        if let Some(dedup) = self.state().files.get_mut(&file).and_then(|f| f.dedup.as_mut()) {
+            dedup.out -= 1;
+        }
+        self.hashed(file, answer.missing);
         self.done(file, failed);
         Ok(())
     }
@@ -761,10 +790,10 @@ impl Sending<'_> {
     fn zeros(&self, hand: &Hand, mut piece: Piece<'_>) -> Result<Outgoing> {
         piece.flags |= data::ZEROS;
         piece.codec = Codec::Raw;
-        let raw = piece.length as usize;
         let mut frame = self.room(hand.stream);
         Message::Data(piece).encode(&mut frame).map_err(|e| unsayable(&e))?;
-        Ok(Outgoing::Frame { frame, raw, pack_ns: 0 })
+        // It says nothing about what packing is worth.
+        Ok(Outgoing::Frame { frame, raw: 0, pack_ns: 0 })
     }
 
     fn pass(&self, stream: usize, turn: u64, held: &mut Vec<Outgoing>, outgoing: Outgoing) -> Result<()> {
@@ -780,7 +809,7 @@ impl Sending<'_> {
     }
 
     /// Waits for the turn, sends what was kept back, and lets the next one.
-    fn end_turn(&self, stream: usize, turn: u64, held: Vec<Outgoing>) -> Result<()> {
+    pub(super) fn end_turn(&self, stream: usize, turn: u64, held: Vec<Outgoing>) -> Result<()> {
         let mut state = self.state();
         while state.turns.get(stream).is_some_and(|turns| turns.serving != turn) {
             if state.stop.is_some() || state.over {

@@ -5,9 +5,9 @@
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
 use crate::policy::Follow;
-use crate::sender::contents::{Took, pack, push_unreadable, unsayable};
+use crate::sender::contents::{Batch, Took, pack, push_unreadable, unsayable};
 use crate::sender::item::{self, Item};
-use crate::sender::large::Large;
+use crate::sender::large::{Large, Outgoing};
 use crate::sender::operand::Source;
 use crate::sender::place::{Born, Fate, Place};
 use crate::sender::push::{Hand, Sending, Stop};
@@ -24,7 +24,7 @@ use std::io::BufRead;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -250,23 +250,25 @@ impl Sending<'_> {
             Ok(root) => Arc::new(root),
             Err(e) => return self.fail(None, Error::os("open", path, e)),
         };
-        let born = Born {
-            id: self.dir_id(),
+        let born = |id| Born {
+            id,
             follow,
             single: true,
             heir: false,
             dev: dir.info.dev,
             line: Vec::new(),
         };
-        let place = Place::new(root, dir, born);
+        let nameless = Place::new(root.clone(), dir, born(0));
         let mut raw = Vec::new();
-        let how = Look { place: &place, dir, inline: false };
+        let how = Look { place: &nameless, dir, inline: false };
         let (item, large) = match self.look(&mut walker.hand, &how, name.as_name(), kind, &mut raw) {
             Ok(Looked::Item(item)) => (item, false),
             Ok(Looked::Large(item)) => (item, true),
             Ok(Looked::Linked | Looked::Nothing) => return Ok(()),
             Err(e) => return self.fail(None, e),
         };
+        // Numbers are given without a gap, so only to what is announced.
+        let place = Place::new(root, dir, born(self.dir_id()));
         if !self.announce(&place) || !large && !self.await_batch() {
             return Ok(());
         }
@@ -833,18 +835,36 @@ impl Sending<'_> {
         raw: &[u8],
     ) -> Result<()> {
         let stream = self.stream_for(hand, place);
-        let batch = self.batch(place, items, inline, stream);
+        let (batch, turn) = self.batch(place, items, inline, stream);
+        let made = self.batch_frame(hand, stream, &batch, inline, raw);
+        let (made, held) = match made {
+            Ok(frame) => (Ok(()), vec![frame]),
+            Err(e) => (Err(e), Vec::new()),
+        };
+        self.end_turn(stream, turn, held).and(made)
+    }
+
+    fn batch_frame(
+        &self,
+        hand: &mut Hand,
+        stream: usize,
+        batch: &Batch,
+        inline: bool,
+        raw: &[u8],
+    ) -> Result<Outgoing> {
         let entries: Vec<_> = batch.items.iter().map(Item::entry).collect();
-        if !inline {
-            let (batch, dir, contents) = (batch.id, place.id, &[]);
-            let codec = Codec::Raw;
-            return self.say_on(stream, &Message::Files { batch, dir, inline, codec, entries, contents });
-        }
         let mut frame = self.room(stream);
+        if !inline {
+            let (batch, dir, contents, codec) = (batch.id, batch.place.id, &[], Codec::Raw);
+            let message = Message::Files { batch, dir, inline, codec, entries, contents };
+            message.encode(&mut frame).map_err(|e| unsayable(&e))?;
+            return Ok(Outgoing::Frame { frame, raw: 0, pack_ns: 0 });
+        }
+        let dir = batch.place.id;
         let codec = if raw.is_empty() { Codec::Raw } else { self.codec() };
         let before = self.now_ns();
-        let mut mark = codec::begin_files(batch.id, place.id, codec, &entries, &mut frame)
-            .map_err(|e| unsayable(&e))?;
+        let mut mark =
+            codec::begin_files(batch.id, dir, codec, &entries, &mut frame).map_err(|e| unsayable(&e))?;
         let mut pack_ns = 0;
         let mut plain = codec == Codec::Raw;
         if !plain {
@@ -852,7 +872,7 @@ impl Sending<'_> {
             pack_ns = self.now_ns().saturating_sub(before);
             if plain {
                 frame.truncate(mark);
-                mark = codec::begin_files(batch.id, place.id, Codec::Raw, &entries, &mut frame)
+                mark = codec::begin_files(batch.id, dir, Codec::Raw, &entries, &mut frame)
                     .map_err(|e| unsayable(&e))?;
             }
         }
@@ -860,11 +880,12 @@ impl Sending<'_> {
             frame.extend_from_slice(raw);
         }
         frame::finish(&mut frame, mark).map_err(|e| unsayable(&e))?;
-        self.send_content(stream, frame, raw.len(), pack_ns)
+        Ok(Outgoing::Frame { frame, raw: raw.len(), pack_ns })
     }
 
     /// Offers a large file. The receiver says where it wants it from.
     pub(super) fn offer(&self, place: &Arc<Place>, item: Item) -> Result<()> {
+        let _in_order = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         state.offering -= 1;
         if place.fate() == Fate::Refused {

@@ -16,19 +16,20 @@ use crate::remote::Compress;
 use crate::sender::contents::Batch;
 use crate::sender::filter::Filter;
 use crate::sender::item::{Item, TroubleBuf};
-use crate::sender::large::{BlockJob, Large};
+use crate::sender::large::{Answered, BlockJob, Large};
 use crate::sender::offer::{NamesTask, What};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
 use crate::sender::pace::{Pace, Sent};
 use crate::sender::place::{Fate, Handles, Place};
 use bcmr_wire::limits::{BATCHES_OUT_MAX, DIRS_OUT_MAX, OFFERS_OUT_MAX};
 use crate::sender::offer::BATCH_ENTRIES;
-use bcmr_wire::message::{Codec, DirState, Hash, Message};
+use bcmr_wire::message::{Codec, DirState, Message};
 use fastcopy::xattr::XattrBuffer;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 /// Names and larges that wait to be looked at, in tasks.
@@ -82,7 +83,7 @@ pub(super) enum Job {
     Contents(Arc<Batch>, Vec<usize>),
     Open { file: u64 },
     Values { file: u64, first: u64, count: u64 },
-    Prove { file: u64, first: u64, blocks: Vec<u64>, nonce: Hash },
+    Prove { file: u64, answer: Answered },
     Have { file: u64, first: u64, count: u64 },
     Finish { file: u64 },
     Block(BlockJob),
@@ -109,6 +110,13 @@ pub(super) struct Turns {
     pub(super) serving: u64,
 }
 
+/// The next turn on a stream.
+pub(super) fn take_turn(turns: &mut [Turns], stream: usize) -> u64 {
+    let Some(turns) = turns.get_mut(stream) else { return 0 };
+    turns.next += 1;
+    turns.next - 1
+}
+
 /// What all threads share.
 #[derive(Default)]
 pub(super) struct State {
@@ -122,12 +130,13 @@ pub(super) struct State {
     pub(super) last_file: u64,
     /// Directories the receiver has not spoken about.
     dirs: HashMap<u64, Arc<Place>>,
-    /// How many of them count.
-    unspoken: usize,
     batches: HashMap<u64, BatchState>,
     /// Batches that are not settled, and such as will be made.
     unsettled: usize,
     pub(super) files: BTreeMap<u64, Large>,
+    /// Those that are wanted, in the order in which the receiver said so: it reads them in that order, and lets a stream
+    /// wait that brings something of a later one.
+    pub(super) line: VecDeque<u64>,
     /// Offers that will be made.
     pub(super) offering: usize,
     ends: VecDeque<Arc<Place>>,
@@ -142,6 +151,10 @@ pub(super) struct State {
     pub(super) turns: Vec<Turns>,
     all_sent: bool,
     counted: Option<Counted>,
+    /// The other side has sent a summary or an error.
+    their_end: bool,
+    /// Streams on which it has said its last message.
+    done: usize,
     /// The feed has ended.
     deaf: bool,
 }
@@ -154,6 +167,8 @@ pub(super) struct Sending<'a> {
     wake: Condvar,
     pub(super) handles: Handles,
     pace: Option<Mutex<Pace>>,
+    /// Offers go out in the order of their numbers.
+    pub(super) offers: Mutex<()>,
     began: Instant,
     pub(super) found_items: AtomicU64,
     pub(super) found_bytes: AtomicU64,
@@ -182,23 +197,15 @@ pub(crate) fn push(push: &Push<'_>, what: What<'_>, feed: &mut dyn Feed) -> Resu
         let sending = &sending;
         // Whoever leaves this scope early takes the others along.
         let _all = Everybody(sending);
-        let start = |work: Box<dyn FnOnce() + Send + '_>| {
-            let work = move || {
-                let _all = Panicking(sending);
-                work();
-            };
-            std::thread::Builder::new().spawn_scoped(scope, work)
-        };
-        let limit = |e| Error::os("start a thread to send", "", e);
-        start(Box::new(|| sending.listen(feed))).map_err(limit)?;
+        start(scope, sending, || sending.listen(feed))?;
         if push.policy.collide == Collide::Ask {
-            start(Box::new(|| sending.answer())).map_err(limit)?;
+            start(scope, sending, || sending.answer())?;
         }
         for me in 0..threads {
-            let started = start(Box::new(move || sending.work(me)));
+            let started = start(scope, sending, move || sending.work(me));
             // One is enough to come to an end.
             if me == 0 {
-                started.map_err(limit)?;
+                started?;
             } else if started.is_err() {
                 break;
             }
@@ -206,6 +213,21 @@ pub(crate) fn push(push: &Push<'_>, what: What<'_>, feed: &mut dyn Feed) -> Resu
         sending.walk(what);
         sending.finish()
     })
+}
+
+fn start<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    sending: &'scope Sending<'_>,
+    work: impl FnOnce() + Send + 'scope,
+) -> Result<()> {
+    let work = move || {
+        let _all = Panicking(sending);
+        work();
+    };
+    match std::thread::Builder::new().spawn_scoped(scope, work) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(Error::os("start a thread to send", "", e)),
+    }
 }
 
 /// Ends the transfer for all threads.
@@ -241,6 +263,7 @@ impl<'a> Sending<'a> {
             wake: Condvar::new(),
             handles: Handles::new(),
             pace: auto.then(|| Mutex::new(Pace::new(threads, 0))),
+            offers: Mutex::new(()),
             began: Instant::now(),
             found_items: AtomicU64::new(0),
             found_bytes: AtomicU64::new(0),
@@ -377,13 +400,12 @@ impl<'a> Sending<'a> {
     pub(super) fn announce(&self, place: &Arc<Place>) -> bool {
         let mut state = self.state();
         // [window]
-        while !place.single && state.unspoken >= DIRS_OUT_MAX && state.stop.is_none() && !state.over {
+        while state.dirs.len() >= DIRS_OUT_MAX && state.stop.is_none() && !state.over {
             state = self.wait(state);
         }
         if state.stop.is_some() || state.over {
             return false;
         }
-        state.unspoken += usize::from(!place.single);
         state.dirs.insert(place.id, place.clone());
         true
     }
@@ -442,15 +464,15 @@ impl<'a> Sending<'a> {
         self.wake();
     }
 
-    /// Makes a batch of what room was reserved for, before it is sent: the answer may come at once. `given`: whose
-    /// contents go along. On a stream other than 0, its directory's end waits until it is settled.
+    /// Makes a batch of what room was reserved for, before it is sent: the answer may come at once. On a stream other
+    /// than 0, its directory's end waits until it is settled. The turn makes batches come in the order of their numbers.
     pub(super) fn batch(
         &self,
         place: &Arc<Place>,
         items: Vec<Item>,
         inline: bool,
         stream: usize,
-    ) -> Arc<Batch> {
+    ) -> (Arc<Batch>, u64) {
         let given = vec![inline; items.len()];
         let elsewhere = stream != 0;
         if elsewhere {
@@ -461,7 +483,8 @@ impl<'a> Sending<'a> {
         let batch = Arc::new(Batch { id: state.last_batch, place: place.clone(), items });
         let known = BatchState { batch: batch.clone(), given, open: 0, settled: false, elsewhere };
         state.batches.insert(batch.id, known);
-        batch
+        let turn = take_turn(&mut state.turns, stream);
+        (batch, turn)
     }
 
     /// One thing less to be sent of a directory; its end is told after the last.
@@ -527,7 +550,7 @@ impl<'a> Sending<'a> {
             Job::Open { file } => self.open(file),
             Job::Values { file, first, count } => self.values(file, first, count),
             Job::Have { file, first, count } => self.have(file, first, count),
-            Job::Prove { file, first, blocks, nonce } => self.prove(file, first, &blocks, &nonce),
+            Job::Prove { file, answer } => self.prove(file, answer),
             Job::Finish { file } => self.finish_file(file),
             Job::Block(job) => self.block(hand, job),
         }
@@ -598,18 +621,28 @@ impl<'a> Sending<'a> {
             }
             let mut state = self.state();
             if let Some(counted) = state.counted.take() {
+                drop(state);
+                // It is over, whether this arrives or not.
+                drop(self.say_done());
                 return Ok(counted);
             }
             let deaf = state.deaf;
             match state.stop.take() {
                 Some(Stop::Broken(e)) => {
+                    // What still arrives is dropped.
                     state.stop = Some(Stop::TheyCancelled);
                     drop(state);
                     // Whether they hear it or not, the error that counts is this one.
                     drop(self.say(&Message::Error(TroubleBuf::of(&e).trouble())));
+                    self.await_done();
                     return Err(e);
                 }
-                Some(Stop::Refused(e)) => return Err(e),
+                Some(Stop::Refused(e)) => {
+                    state.stop = Some(Stop::TheyCancelled);
+                    drop(state);
+                    drop(self.say_done());
+                    return Err(e);
+                }
                 // The other side may still have said why; that would be the better error.
                 Some(Stop::Lost(e)) => {
                     let now = Instant::now();
@@ -643,6 +676,25 @@ impl<'a> Sending<'a> {
         }
     }
 
+    /// Our last message, after theirs.
+    fn say_done(&self) -> Result<()> {
+        (0..self.push.outs.len()).try_for_each(|stream| self.say_on(stream, &Message::Done))
+    }
+
+    /// After an error of ours: waits until the other side has said its last message on every stream.
+    fn await_done(&self) {
+        let until = Instant::now() + LAST_WORDS;
+        let mut state = self.state();
+        while !state.deaf && Instant::now() < until {
+            state = self.wake.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.their_end {
+            // Both have said their last at the same time.
+            drop(state);
+            drop(self.say_done());
+        }
+    }
+
     // ---- listening ----
 
     fn listen(&self, feed: &mut dyn Feed) {
@@ -656,8 +708,11 @@ impl<'a> Sending<'a> {
                 (Ok(Fed::Frame), Ok(false)) => {}
                 (Ok(Fed::Frame), Ok(true)) => break,
                 (Ok(Fed::Frame), Err(stop)) => {
+                    let last = matches!(stop, Stop::Refused(_)) && self.state().stop.is_none();
                     self.stop(stop);
-                    break;
+                    if last {
+                        break;
+                    }
                 }
                 (Ok(Fed::Nothing), _) => {
                     if self.push.cancel.is_set() {
@@ -686,7 +741,18 @@ impl<'a> Sending<'a> {
         match &message {
             Message::Landed { items, bytes } => told.landed(*items, *bytes),
             Message::Report(event) => told.report(event),
-            Message::Error(trouble) => return Err(Stop::Refused(theirs(trouble))),
+            Message::Error(trouble) => {
+                self.state().their_end = true;
+                return Err(Stop::Refused(theirs(trouble)));
+            }
+            Message::Done => {
+                let mut state = self.state();
+                if state.stop.is_none() {
+                    return Err(broken("a last message that answers nothing"));
+                }
+                state.done += 1;
+                return Ok(state.done >= self.push.outs.len());
+            }
             Message::Cancel => {
                 self.stop(Stop::TheyCancelled);
             }
@@ -695,6 +761,7 @@ impl<'a> Sending<'a> {
                 if !state.all_sent && state.stop.is_none() && !cancelled {
                     return Err(broken("a summary before everything was sent"));
                 }
+                state.their_end = true;
                 state.counted = Some(Counted { counts: *counts, codes: codes.clone(), cancelled: *cancelled });
                 return Ok(true);
             }
@@ -715,7 +782,6 @@ impl<'a> Sending<'a> {
             Message::DirIs { dir, state: is } => {
                 let place = state.dirs.remove(dir);
                 let place = place.ok_or_else(|| broken(format!("directory {dir} was not asked about")))?;
-                state.unspoken -= usize::from(!place.single);
                 place.set_fate(match is {
                     DirState::There => Fate::There,
                     DirState::New => Fate::New,
@@ -733,11 +799,8 @@ impl<'a> Sending<'a> {
                 state.large(*file)?.missing(*first, nonce, bits)
             }
             Message::Close { file } => {
-                if *file == 0 || *file > state.last_file {
-                    return Err(broken(format!("file {file} was not offered")));
-                }
-                // One that was not wanted is forgotten already, and closing it once more does no harm.
-                state.forget(*file);
+                state.large(*file)?;
+                state.files.remove(file);
                 Ok(())
             }
             Message::Ask { id, path } => {
@@ -758,16 +821,7 @@ impl State {
         self.files.get_mut(&file).ok_or_else(|| broken(format!("file {file} is not on offer")))
     }
 
-    /// A large file is settled.
-    pub(super) fn forget(&mut self, file: u64) {
-        if let Some(large) = self.files.remove(&file)
-            && large.place.single
-        {
-            self.dirs.remove(&large.place.id);
-        }
-    }
-
-    /// Whether every operand was sent whole.
+    /// Whether every operand was sent whole, and nothing can be asked about any more.
     fn is_sent(&self) -> bool {
         self.walked
             && self.busy == 0
@@ -777,7 +831,7 @@ impl State {
             && self.larges.is_empty()
             && self.ends.is_empty()
             && self.answers.is_empty()
-            && self.files.values().all(Large::is_sent)
+            && self.files.is_empty()
     }
 }
 
@@ -817,10 +871,6 @@ fn settle(state: &mut State, batch: u64) {
     let place = known.batch.place.clone();
     let elsewhere = known.elsewhere;
     state.batches.remove(&batch);
-    if place.single {
-        // Nothing more can be said about it.
-        state.dirs.remove(&place.id);
-    }
     if elsewhere && place.release() {
         end_of(state, &place);
     }
