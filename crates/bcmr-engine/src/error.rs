@@ -78,7 +78,7 @@ impl Code {
     /// The code with this number on the wire; one of a newer version is any other error.
     #[must_use]
     pub fn of_number(number: u16) -> Code {
-        const ALL: [Code; 21] = [
+        const ALL: [Code; 22] = [
             Code::NotFound,
             Code::Denied,
             Code::InTheWay,
@@ -100,6 +100,7 @@ impl Code {
             Code::Interrupted,
             Code::Protocol,
             Code::Lost,
+            Code::NoPeer,
         ];
         ALL.into_iter().find(|c| u16::from(*c as u8) == number).unwrap_or(Code::Io)
     }

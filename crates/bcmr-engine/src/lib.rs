@@ -17,6 +17,7 @@ mod receiver;
 pub mod remote;
 mod sender;
 mod tally;
+mod trouble;
 #[expect(dead_code, reason = "the verbs that use it are on their way")]
 mod transport;
 pub mod verbs;

@@ -1,5 +1,7 @@
 //! The private ssh server that the tests of remote copies use: it is there, it is private, and it goes.
 
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests look at the file system the ordinary way
+
 mod common;
 
 use common::sshd::{HOST, Sshd};

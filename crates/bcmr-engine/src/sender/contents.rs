@@ -3,7 +3,8 @@
 //! Must not know whether a content was wanted or goes along unasked.
 
 use crate::error::{Code, Error, Result};
-use crate::sender::item::{Item, TroubleBuf};
+use crate::sender::item::Item;
+use crate::trouble::TroubleBuf;
 use crate::sender::place::Place;
 use crate::sender::push::{Hand, Sending};
 use crate::sender::walk::SourceDir;

@@ -5,7 +5,8 @@
 use crate::blocks::{Cv, PIECE_BYTES, aligned};
 use crate::error::{Error, Result};
 use crate::sender::contents::unsayable;
-use crate::sender::item::{Item, TroubleBuf};
+use crate::sender::item::Item;
+use crate::trouble::TroubleBuf;
 use crate::sender::out::FilePart;
 use crate::sender::place::Place;
 use crate::sender::push::{Hand, Job, Sending, State, Stop, broken, take_turn};

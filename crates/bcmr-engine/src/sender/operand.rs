@@ -10,6 +10,8 @@ use crate::sender::walk::SourceDir;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use std::ffi::CString;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,20 +56,54 @@ pub(crate) fn typed(path: &Path) -> Result<Typed<'_>> {
     Ok(Typed { parent, name: Some(name), slash, path })
 }
 
-/// Opens a directory that was typed, following links as people expect.
-pub(crate) fn open(path: &Path) -> Result<Dir> {
-    let at = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    Dir::open(at).map_err(|e| Error::os("open directory", path, e))
+/// Where typed paths may lead.
+pub(crate) enum Reach {
+    /// Wherever the user may go.
+    Anywhere,
+    /// Nowhere but below this directory, which is `/` to whoever names paths.
+    Below(Dir),
+}
+
+impl Reach {
+    /// Opens a directory that was typed, following links as people expect, but out of reach.
+    pub(crate) fn dir(&self, path: &Path) -> io::Result<Dir> {
+        let at = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let Reach::Below(root) = self else { return Dir::open(at) };
+        let bytes = at.as_os_str().as_bytes();
+        let start = bytes.iter().position(|b| *b != b'/').unwrap_or(bytes.len());
+        let below = bytes.get(start..).unwrap_or_default();
+        if below.split(|b| *b == b'/').any(|part| part == b"..") {
+            return Err(io::Error::from_raw_os_error(errno::EXDEV));
+        }
+        let below = if below.is_empty() { b"." } else { below };
+        let below = CString::new(below).map_err(|_| io::Error::from_raw_os_error(errno::EINVAL))?;
+        root.open_within(&below)
+    }
+
+    /// The same with its error told.
+    pub(crate) fn open(&self, path: &Path) -> Result<Dir> {
+        self.dir(path).map_err(|e| {
+            let outside = e.raw_os_error() == Some(errno::EXDEV);
+            let e = Error::os("open directory", path, e);
+            if outside { Error { code: Code::Refused, note: Some("it leads outside".into()), ..e } } else { e }
+        })
+    }
+
+    /// Whether there is more than the user's rights in the way.
+    pub(crate) fn is_confined(&self) -> bool {
+        matches!(self, Reach::Below(_))
+    }
 }
 
 /// Resolves a source operand.
-pub(crate) fn source(path: &Path, follow: Follow) -> Result<Source> {
+pub(crate) fn source(reach: &Reach, path: &Path, follow: Follow) -> Result<Source> {
     let typed = typed(path)?;
     let Some(name) = typed.name else {
-        return Ok(Source::Whole(SourceDir::root(open(path)?, Node::root(path))?));
+        return Ok(Source::Whole(SourceDir::root(reach.open(path)?, Node::root(path))?));
     };
-    let dir = SourceDir::root(open_parent(path, &typed.parent)?, Node::root(&typed.parent))?;
-    let follow = typed.slash || follow != Follow::Never;
+    let dir = SourceDir::root(open_parent(reach, path, &typed.parent)?, Node::root(&typed.parent))?;
+    // What the last name leads to is nobody's to say who may not go everywhere.
+    let follow = (typed.slash || follow != Follow::Never) && !reach.is_confined();
     let info = match dir.stat(name.as_name(), follow) {
         Ok(info) => info,
         // A dangling link that is to be followed: said as what it is.
@@ -84,6 +120,6 @@ pub(crate) fn source(path: &Path, follow: Follow) -> Result<Source> {
 }
 
 /// A missing parent is told as the operand's trouble: people look for the path they typed.
-pub(crate) fn open_parent(path: &Path, parent: &Path) -> Result<Dir> {
-    open(parent).map_err(|e| Error { path: path.to_owned(), op: "open".into(), ..e })
+pub(crate) fn open_parent(reach: &Reach, path: &Path, parent: &Path) -> Result<Dir> {
+    reach.open(parent).map_err(|e| Error { path: path.to_owned(), op: "open".into(), ..e })
 }

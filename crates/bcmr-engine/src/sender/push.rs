@@ -15,7 +15,8 @@ use crate::policy::{Collide, CopyPolicy};
 use crate::remote::Compress;
 use crate::sender::contents::Batch;
 use crate::sender::filter::Filter;
-use crate::sender::item::{Item, TroubleBuf};
+use crate::sender::item::Item;
+use crate::trouble::{TroubleBuf, error_of};
 use crate::sender::large::{Answered, BlockJob, Large};
 use crate::sender::offer::{NamesTask, What};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
@@ -743,7 +744,7 @@ impl<'a> Sending<'a> {
             Message::Report(event) => told.report(event),
             Message::Error(trouble) => {
                 self.state().their_end = true;
-                return Err(Stop::Refused(theirs(trouble)));
+                return Err(Stop::Refused(error_of(trouble)));
             }
             Message::Done => {
                 let mut state = self.state();
@@ -923,16 +924,4 @@ fn pick_new(state: &mut State) -> Option<Job> {
 /// The receiver has broken the rules.
 pub(super) fn broken(note: impl Into<String>) -> Stop {
     Stop::Broken(Error::ours(Code::Io, "understand", "receiver", note))
-}
-
-/// What the other side says went wrong, as an error of ours.
-fn theirs(trouble: &bcmr_wire::message::Trouble<'_>) -> Error {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (op, note) = (text(trouble.op), text(trouble.note));
-    let errno = i32::try_from(trouble.errno).ok().filter(|e| *e != 0);
-    let path = PathBuf::from(text(trouble.path));
-    let source = errno.map(std::io::Error::from_raw_os_error);
-    let code = source.as_ref().map_or(Code::Refused, Code::of);
-    let note = if note.is_empty() { format!("it could not {op}") } else { format!("it could not {op}: {note}") };
-    Error { code, op: "send to the other side", path, other: None, note: Some(note), source }
 }

@@ -156,11 +156,11 @@ fn files_go_out_behind_their_heads() {
 
 #[test]
 fn a_file_that_ends_early_or_cannot_be_read_keeps_the_frame_whole_and_says_so() {
-    let short = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(short.path(), b"only this").unwrap();
-    let unreadable = File::options().write(true).open(short.path()).unwrap();
+    let mut short = tempfile::NamedTempFile::new().unwrap();
+    short.write_all(b"only this").unwrap();
+    let directory = File::open("/").unwrap();
     for (name, wire) in WIRES {
-        for (file, kept) in [(File::open(short.path()).unwrap(), 4), (unreadable.try_clone().unwrap(), 0)] {
+        for (file, kept) in [(File::open(short.path()).unwrap(), 4), (directory.try_clone().unwrap(), 0)] {
             let (a, b) = wire();
             let fault = Arc::new(OnceLock::new());
             let mut head = frame(0x35, b"");

@@ -190,7 +190,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     match request.names {
         None => {
             let target = operands::same_target(&request.sources, request.target, &policy)?;
-            let to = operands::target(&target, request.sources.len())?;
+            let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
             let base = operands::base(&to)?;
             run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, base)).transpose()?;
             run.operands(&request.sources, &to);
@@ -212,7 +212,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
 
 /// What going on where a run stopped needs of the rest: what is there and complete must be known again (size and mtime,
 /// so times are kept), and a name must mean that its content is on the medium (R2).
-fn resuming(policy: CopyPolicy) -> CopyPolicy {
+pub(crate) fn resuming(policy: CopyPolicy) -> CopyPolicy {
     if !policy.resume.has_sessions() {
         return policy;
     }
@@ -232,7 +232,7 @@ pub(crate) fn resolve(
 ) -> Vec<Operand> {
     let mut operands: Vec<Operand> = Vec::new();
     for path in sources {
-        let resolved = operands::source(path, policy.follow).and_then(|source| {
+        let resolved = operands::source(&operands::Reach::Anywhere, path, policy.follow).and_then(|source| {
             let operand = operands::pair(path, source, to, links)?;
             if operand.info().kind == Kind::Dir && !policy.recursive {
                 return Err(Error::ours(Code::IsDirectory, verb, path, "it is a directory"));
@@ -807,12 +807,12 @@ impl<'a> Run<'a> {
         let Source::Whole(src) = self.base(base)? else {
             return Err(Error::ours(Code::NotDirectory, "read names below", base, "it is not a directory"));
         };
-        let place = match operands::target(target, 1)? {
+        let place = match operands::target(&operands::Reach::Anywhere, target, 1)? {
             Where::Into(place) | Where::Whole(place) => place,
             Where::Name { dir, name, .. } => {
                 ensure_dir(&dir.dir, name.as_name(), 0o777)
                     .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
-                match operands::target(target, 1)? {
+                match operands::target(&operands::Reach::Anywhere, target, 1)? {
                     Where::Into(place) | Where::Whole(place) => place,
                     Where::Name { dir, .. } => {
                         return Err(Error::ours(

@@ -7,7 +7,7 @@ use crate::error::{Code, Error, Result};
 use crate::policy::{FilterSpec, Follow};
 use crate::sender::filter::Filter;
 use crate::sender::walk::SourceDir;
-use crate::verbs::operands::{self, Source};
+use crate::verbs::operands::{self, Reach, Source};
 use crate::verbs::remote::{Listing, Usage};
 use fastcopy::dir::{ListBuffer, NameBuf};
 use fastcopy::errno;
@@ -41,7 +41,39 @@ impl Listing {
 /// # Errors
 /// The path cannot be looked at.
 pub fn stat(path: &Path, follow: bool) -> Result<Listing> {
-    let info = match operands::source(path, if follow { Follow::Operands } else { Follow::Never })? {
+    stat_in(&Reach::Anywhere, path, follow)
+}
+
+/// The names in a directory, in no order, until `each` says no. A name that goes away meanwhile is left out.
+///
+/// # Errors
+/// [`Code::NotDirectory`] when it is none; or it, or something in it, cannot be looked at.
+pub fn list(path: &Path, each: &mut dyn FnMut(Listing) -> bool) -> Result<()> {
+    list_in(&Reach::Anywhere, path, each)
+}
+
+/// The BLAKE3 of a regular file, as `b3sum` computes it.
+///
+/// # Errors
+/// It is no regular file, cannot be read, or changed while it was read.
+pub fn hash(path: &Path) -> Result<[u8; 32]> {
+    hash_in(&Reach::Anywhere, path)
+}
+
+/// What is at a path and below it. A file with several names counts once.
+///
+/// # Errors
+/// Something below cannot be looked at: a sum that lacks something is no sum.
+pub fn usage(path: &Path) -> Result<Usage> {
+    usage_in(&Reach::Anywhere, path)
+}
+
+/// [`stat`] of what is in reach.
+///
+/// # Errors
+/// The path cannot be looked at.
+pub(crate) fn stat_in(reach: &Reach, path: &Path, follow: bool) -> Result<Listing> {
+    let info = match operands::source(reach, path, if follow { Follow::Operands } else { Follow::Never })? {
         Source::Named { info, .. } => info,
         Source::Whole(dir) => dir.info,
     };
@@ -52,9 +84,9 @@ pub fn stat(path: &Path, follow: bool) -> Result<Listing> {
 ///
 /// # Errors
 /// [`Code::NotDirectory`] when it is none; or it, or something in it, cannot be looked at.
-pub fn list(path: &Path, each: &mut dyn FnMut(Listing) -> bool) -> Result<()> {
+pub(crate) fn list_in(reach: &Reach, path: &Path, each: &mut dyn FnMut(Listing) -> bool) -> Result<()> {
     let fail = |op| move |e| Error::os(op, path, e);
-    let dir = match operands::source(path, Follow::Operands)? {
+    let dir = match operands::source(reach, path, Follow::Operands)? {
         Source::Named { dir, name, info, .. } if info.kind == Kind::Dir => {
             dir.dir.open_dir_following(name.as_name()).map_err(fail("open directory"))?
         }
@@ -80,9 +112,9 @@ pub fn list(path: &Path, each: &mut dyn FnMut(Listing) -> bool) -> Result<()> {
 ///
 /// # Errors
 /// It is no regular file, cannot be read, or changed while it was read.
-pub fn hash(path: &Path) -> Result<[u8; 32]> {
+pub(crate) fn hash_in(reach: &Reach, path: &Path) -> Result<[u8; 32]> {
     let fail = |op| move |e| Error::os(op, path, e);
-    let Source::Named { dir, name, follow, .. } = operands::source(path, Follow::Operands)? else {
+    let Source::Named { dir, name, follow, .. } = operands::source(reach, path, Follow::Operands)? else {
         return Err(Error::ours(Code::IsDirectory, "hash", path, "it is a directory"));
     };
     let (fd, before) = dir.open_file(name.as_name(), follow)?;
@@ -119,14 +151,14 @@ type Todo = (Arc<SourceDir>, Option<(NameBuf, bool)>);
 ///
 /// # Errors
 /// Something below cannot be looked at: a sum that lacks something is no sum.
-pub fn usage(path: &Path) -> Result<Usage> {
+pub(crate) fn usage_in(reach: &Reach, path: &Path) -> Result<Usage> {
     let nothing = FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: false };
     let filter = Filter::new(&nothing)?;
     let mut sum = Usage::default();
     let mut met = HashSet::new();
     // A directory is opened when its turn comes, so that a wide one does not hold a descriptor for each below it.
     let mut stack: Vec<Todo> = Vec::new();
-    match operands::source(path, Follow::Operands)? {
+    match operands::source(reach, path, Follow::Operands)? {
         Source::Named { dir, name, info, follow } => {
             add(&mut sum, &mut met, &info);
             if info.kind == Kind::Dir {

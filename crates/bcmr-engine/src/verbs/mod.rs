@@ -12,6 +12,7 @@ mod receive;
 pub mod remote;
 mod wire;
 mod remove;
+mod serve;
 mod sessions;
 mod survey;
 

@@ -36,7 +36,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         ..request.policy
     };
     let disk = Sys::new();
-    let to = operands::target(&request.target, request.sources.len())?;
+    let to = operands::target(&operands::Reach::Anywhere, &request.target, request.sources.len())?;
     let run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
     let filter = Filter::new(&policy.filter)?;
     let mover = Mover { policy: &policy, merge: request.merge, filter, tally: &run.desk.tally };

@@ -8,7 +8,8 @@ use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, Target};
 use crate::receiver::tree;
 pub(crate) use crate::sender::operand::{Source, source};
-use crate::sender::operand::{Typed, open, open_parent, typed};
+pub(crate) use crate::sender::operand::Reach;
+use crate::sender::operand::{Typed, open_parent, typed};
 use crate::sender::walk::SourceDir;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::errno;
@@ -88,7 +89,7 @@ pub(crate) enum DestLink {
 }
 
 /// Resolves the target of `count` sources. `named_list` means that many names follow.
-pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
+pub(crate) fn target(reach: &Reach, target: &Target, count: usize) -> Result<Where> {
     let path = target.path();
     let typed = typed(path)?;
     let as_dir = |what: &str| {
@@ -96,13 +97,13 @@ pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
         Error::ours(Code::NotDirectory, "copy into", path, why)
     };
     match target {
-        Target::Into(_) => match Dir::open(path) {
+        Target::Into(_) => match reach.dir(path) {
             Ok(dir) => Ok(Where::Into(place(dir, path))),
             Err(e) if Code::of(&e) == Code::NotDirectory => Err(as_dir("the target")),
             Err(e) => Err(Error::os("open target directory", path, e)),
         },
         Target::Guess(_) => {
-            match Dir::open(path) {
+            match reach.dir(path) {
                 Ok(dir) => return Ok(Where::Into(place(dir, path))),
                 Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {}
                 Err(e) => return Err(Error::os("open target", path, e)),
@@ -110,24 +111,24 @@ pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
             if count != 1 {
                 return Err(as_dir("the target of several sources"));
             }
-            name_of(typed)
+            name_of(reach, typed)
         }
         Target::Exactly(_) if count != 1 => {
             Err(Error::ours(Code::Usage, "copy to", path, "exactly one source can go to exactly this name"))
         }
         Target::Exactly(_) => match typed.name {
-            None => Ok(Where::Whole(place(open(path)?, path))),
-            Some(_) => name_of(typed),
+            None => Ok(Where::Whole(place(reach.open(path)?, path))),
+            Some(_) => name_of(reach, typed),
         },
     }
 }
 
 /// A destination name as it was typed.
-fn name_of(typed: Typed<'_>) -> Result<Where> {
+fn name_of(reach: &Reach, typed: Typed<'_>) -> Result<Where> {
     let Some(name) = typed.name else {
-        return Ok(Where::Into(place(open(typed.path)?, typed.path)));
+        return Ok(Where::Into(place(reach.open(typed.path)?, typed.path)));
     };
-    let dir = place(open_parent(typed.path, &typed.parent)?, &typed.parent);
+    let dir = place(open_parent(reach, typed.path, &typed.parent)?, &typed.parent);
     Ok(Where::Name { dir, name, slash: typed.slash })
 }
 
@@ -154,7 +155,7 @@ pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, N
         let Some(next_name) = next.name else {
             return Err(Error::ours(Code::Link, "write through link", path, "it leads to a directory"));
         };
-        at = place(open_parent(&path, &parent)?, &parent);
+        at = place(open_parent(&Reach::Anywhere, &path, &parent)?, &parent);
         name = next_name;
     }
     Err(Error::os("open", path, std::io::Error::from_raw_os_error(errno::ELOOP)))
@@ -182,7 +183,7 @@ pub(crate) fn pair(path: &Path, source: Source, to: &Where, links: DestLink) -> 
     };
     let dest = dest(name, &info, to, links)?;
     if matches!((&dest, &source), (Dest::Whole(_), Source::Named { .. })) {
-        source = Source::Whole(SourceDir::root(open(path)?, Node::root(path))?);
+        source = Source::Whole(SourceDir::root(Reach::Anywhere.open(path)?, Node::root(path))?);
     }
     Ok(Operand { source, dest, path: path.to_owned() })
 }
@@ -283,7 +284,7 @@ pub(crate) fn same_target(sources: &[PathBuf], target: Target, policy: &CopyPoli
         return Ok(target);
     };
     let Ok(dir) = Dir::open(path) else { return Ok(target) };
-    let info = match source(operand, policy.follow)? {
+    let info = match source(&Reach::Anywhere, operand, policy.follow)? {
         Source::Named { info, .. } => info,
         Source::Whole(dir) => dir.info,
     };

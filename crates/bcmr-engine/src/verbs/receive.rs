@@ -21,12 +21,13 @@ use crate::receiver::dest::DestDir;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
 use crate::tally::Tally;
+use crate::trouble::error_of;
 use crate::verbs::manifest::Manifest;
-use crate::verbs::operands::{self, Dest, DestLink, Place, Where};
+use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
 use bcmr_wire::contents::{self, Item};
 use bcmr_wire::limits;
 use bcmr_wire::message::{Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, Trouble, data};
-use fastcopy::dir::{Dir, Name, NameBuf};
+use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
@@ -202,6 +203,8 @@ pub(crate) struct What {
     pub(crate) echo: bool,
     /// Streams.
     pub(crate) streams: usize,
+    /// Where the target may lead.
+    pub(crate) reach: Reach,
 }
 
 /// What a piece says of itself.
@@ -272,21 +275,7 @@ fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
-/// What the other side said went wrong there.
-pub(crate) fn error_of(trouble: &Trouble<'_>) -> Error {
-    let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
-    let errno = i32::try_from(trouble.errno).unwrap_or(0);
-    Error {
-        code: Code::of_number(trouble.code),
-        op: text(trouble.op).into(),
-        path: path_of(trouble.path),
-        other: None,
-        note: (!trouble.note.is_empty()).then(|| text(trouble.note)),
-        source: (errno > 0).then(|| io::Error::from_raw_os_error(errno)),
-    }
-}
-
-fn kind_of(kind: WireKind) -> Kind {
+pub(crate) fn kind_of(kind: WireKind) -> Kind {
     match kind {
         WireKind::File => Kind::File,
         WireKind::Dir => Kind::Dir,
@@ -309,7 +298,7 @@ impl<'a> Receive<'a> {
         reply: &'a Reply,
     ) -> Result<Receive<'a>> {
         let count = usize::try_from(what.operands).unwrap_or(usize::MAX);
-        let to = operands::target(&what.target, count)?;
+        let to = operands::target(&what.reach, &what.target, count)?;
         let manifest = match manifest {
             Some(file) => Some(Manifest::begin(file, operands::base(&to)?)?),
             None => None,
@@ -539,7 +528,9 @@ impl<'a> Receive<'a> {
             None => self.to.clone(),
         };
         let name = meta.as_ref().map(|m| m.name.clone());
-        let dest = operands::dest(name, &info, &to, DestLink::Through)?;
+        // Through a link only where it may lead anywhere.
+        let links = if self.what.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
+        let dest = operands::dest(name, &info, &to, links)?;
         operands::nesting(&info, whole, &dest, shown, "copy")?;
         let open = |place: &Place| -> Result<DestDir<Sys>> {
             let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
@@ -594,9 +585,9 @@ impl<'a> Receive<'a> {
         else {
             return Ok(None);
         };
-        let Ok(dir) = Dir::open(path) else { return Ok(None) };
+        let Ok(dir) = self.what.reach.dir(path) else { return Ok(None) };
         if crate::receiver::tree::is_marked(&dir, info) {
-            return operands::target(&Target::Exactly(path.clone()), 1).map(Some);
+            return operands::target(&self.what.reach, &Target::Exactly(path.clone()), 1).map(Some);
         }
         Ok(None)
     }
@@ -1174,11 +1165,24 @@ fn unpack<'p>(unpacker: &mut Unpacker, codec: Codec, packed: &'p [u8]) -> Result
 }
 
 /// What [`Receive::marked`] and `--files-from` may have to make first.
-pub(crate) fn make_target(target: &Target) -> Result<()> {
-    if let Where::Name { dir, name, .. } = operands::target(target, 1)? {
+pub(crate) fn make_target(reach: &Reach, target: &Target) -> Result<()> {
+    if let Where::Name { dir, name, .. } = operands::target(reach, target, 1)? {
         ensure_dir(&dir.dir, name.as_name(), 0o777)
             .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
     }
     Ok(())
 }
 
+/// Makes one directory that was named.
+pub(crate) fn make_dir(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
+    match operands::target(reach, &Target::Exactly(path.to_owned()), 1)? {
+        Where::Name { dir, name, .. } => {
+            let made = ensure_dir(&dir.dir, name.as_name(), mode & 0o777)
+                .map_err(|e| Error::os("make directory", path, e))?;
+            if made { Ok(()) } else { Err(Error::ours(Code::InTheWay, "make directory", path, "it is there already")) }
+        }
+        Where::Into(_) | Where::Whole(_) => {
+            Err(Error::ours(Code::InTheWay, "make directory", path, "it is there already"))
+        }
+    }
+}

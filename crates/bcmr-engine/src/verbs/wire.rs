@@ -13,7 +13,8 @@ use crate::receiver::arriving::Load;
 use crate::remote::Compress;
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
 use crate::transport::conn::{FrameBuf, Heard, Inbox, Outbox, Packet, Stream};
-use crate::verbs::receive::{Crew, Receive, Reply, error_of, unload};
+use crate::trouble::{TroubleBuf, error_of};
+use crate::verbs::receive::{Crew, Receive, Reply, unload};
 use bcmr_wire::message::{self, Event as WireEvent, Message, Trouble, kind};
 use bcmr_wire::policy::{self as choices, Choice, flags};
 use std::collections::{HashMap, VecDeque};
@@ -482,51 +483,6 @@ pub(crate) fn reply_on(out: &Outbox) -> Reply {
     }
 }
 
-/// Words of an error as they travel.
-pub(crate) struct Words {
-    code: u16,
-    op: String,
-    path: Vec<u8>,
-    note: String,
-    errno: u32,
-}
-
-impl Words {
-    pub(crate) fn of(e: &Error) -> Words {
-        let errno = e.source.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
-        let note = match (&e.note, &e.source) {
-            (Some(note), _) => note.clone(),
-            (None, Some(source)) if errno == 0 => source.to_string(),
-            _ => String::new(),
-        };
-        let cut = |mut text: String| {
-            let mut end = text.len().min(2000);
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            text.truncate(end);
-            text
-        };
-        Words {
-            code: u16::from(e.code as u8),
-            op: cut(e.op.to_string()),
-            path: e.path.as_os_str().as_bytes().iter().copied().take(16 << 10).collect(),
-            note: cut(note),
-            errno: u32::try_from(errno).unwrap_or(0),
-        }
-    }
-
-    pub(crate) fn trouble(&self) -> Trouble<'_> {
-        Trouble {
-            code: self.code,
-            op: self.op.as_bytes(),
-            path: &self.path,
-            note: self.note.as_bytes(),
-            errno: self.errno,
-        }
-    }
-}
-
 /// A server that receives tells its client everything.
 pub(crate) struct Reporting<'a> {
     pub(crate) reply: &'a Reply,
@@ -582,8 +538,8 @@ impl Front for Reporting<'_> {
                 let (src, dst) = (src.as_os_str().as_bytes(), dst.as_os_str().as_bytes());
                 self.report(WireEvent::Item { action, src, dst, bytes: *bytes })
             }
-            Event::Failed(e) => self.report(WireEvent::Failed(Words::of(e).trouble())),
-            Event::Warning(e) => self.report(WireEvent::Warning(Words::of(e).trouble())),
+            Event::Failed(e) => self.report(WireEvent::Failed(TroubleBuf::of(e).trouble())),
+            Event::Warning(e) => self.report(WireEvent::Warning(TroubleBuf::of(e).trouble())),
             Event::Hashed { dst, hash } => {
                 self.report(WireEvent::Hashed { dst: dst.as_os_str().as_bytes(), hash: *hash })
             }
@@ -780,7 +736,7 @@ pub(crate) fn receive_all(
             let codes = s.codes.iter().map(|c| u64::from(*c as u8)).collect();
             reply.send(&Message::Summary { counts, codes, cancelled: s.cancelled })
         }
-        Some(e) => reply.send(&Message::Error(Words::of(e).trouble())),
+        Some(e) => reply.send(&Message::Error(TroubleBuf::of(e).trouble())),
     };
     if last.is_ok() {
         hear_out(streams);
