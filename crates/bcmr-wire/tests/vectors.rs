@@ -604,3 +604,26 @@ fn what_would_be_refused_is_not_written() {
         assert_eq!(out, b"before", "{}", message.kind());
     }
 }
+
+/// A refusal names a field of the document; one that is misspelt would send its reader looking for nothing.
+#[test]
+fn refusals_name_fields_that_are_there() {
+    let document = include_str!("../../../docs/protocol.md");
+    let code = [
+        include_str!("../src/codec.rs"),
+        include_str!("../src/rules.rs"),
+        include_str!("../src/contents.rs"),
+        include_str!("../src/policy.rs"),
+    ];
+    let mut seen = 0;
+    for quoted in code.iter().flat_map(|text| text.split('"').skip(1).step_by(2)) {
+        let is_tag = quoted.contains('.')
+            && !quoted.starts_with('.')
+            && quoted.bytes().all(|b| b.is_ascii_lowercase() || b == b'.');
+        if is_tag {
+            assert!(document.contains(&format!("[{quoted}]")), "{quoted}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 200, "only {seen}: the strings were not found");
+}
