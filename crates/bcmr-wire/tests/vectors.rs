@@ -605,6 +605,277 @@ fn what_would_be_refused_is_not_written() {
     }
 }
 
+/// What is written when nothing is wrong with it, else which field is refused.
+fn written(message: Message<'_>) -> Result<(), &'static str> {
+    let mut out = Vec::new();
+    let done = message.encode(&mut out).map_err(|refused| refused.field);
+    if done.is_ok() {
+        assert_eq!(Message::decode(out[4], &out[5..]), Ok(message));
+    }
+    done
+}
+
+#[test]
+fn no_id_is_0() {
+    let (zero, h) = (0, vec![HASH]);
+    let table = [
+        (Message::Operand { path: b"", whole: false, origin: 0, dir: zero, entry: entry() }, "operand.dir"),
+        (Message::Dir { id: 1, parent: zero, entry: dir() }, "dir.parent"),
+        (files(zero, 1, vec![entry()]), "files.batch"),
+        (files(1, zero, vec![entry()]), "files.dir"),
+        (Message::Contents { batch: zero, codec: Codec::Raw, bytes: b"" }, "contents.batch"),
+        (Message::Large { file: zero, dir: 1, entry: entry() }, "large.file"),
+        (Message::Large { file: 1, dir: zero, entry: entry() }, "large.dir"),
+        (zeros(zero, 0, 1), "data.file"),
+        (Message::FileEnd { file: zero, state: FileState::Whole, error: None }, "fileend.file"),
+        (Message::DirEnd { dir: zero, partial: false }, "dirend.dir"),
+        (Message::HaveBlocks { file: zero, first: 0, hashes: h.clone() }, "have.file"),
+        (Message::Proof { file: zero, first: 0, tags: h.clone() }, "proof.file"),
+        (Message::Values { file: zero, first: 0, hashes: h }, "values.file"),
+        (Message::DirIs { dir: zero, state: DirState::New }, "diris.dir"),
+        (Message::Wants { batch: zero, entries: vec![] }, "wants.batch"),
+        (Message::Resume { file: zero, wanted: true, from: 0, flags: 0 }, "resume.file"),
+        (Message::Reread { file: zero, at: 0, bytes: 1 }, "reread.file"),
+        (Message::Compute { file: zero, first: 0, count: 1 }, "compute.file"),
+        (Message::Close { file: zero }, "close.file"),
+        (Message::MissingBlocks { file: zero, first: 0, nonce: HASH, bits: b"" }, "missing.file"),
+    ];
+    for (message, field) in table {
+        assert_eq!(written(message), Err(field));
+    }
+}
+
+fn files(batch: u64, dir: u64, entries: Vec<Entry<'static>>) -> Message<'static> {
+    Message::Files { batch, dir, inline: false, codec: Codec::Raw, entries, contents: b"" }
+}
+
+fn zeros(file: u64, at: u64, length: u64) -> Message<'static> {
+    let flags = data::ZEROS;
+    Message::Data(Piece { file, at, flags, cv: None, codec: Codec::Raw, length, bytes: b"" })
+}
+
+/// Every maximum with what just fits, and what is one too much.
+#[test]
+fn what_just_fits_fits_and_one_more_does_not() {
+    let letters = vec![b'a'; 8 << 20];
+    let h = |count| vec![HASH; count];
+    let with = |change: &dyn Fn(&mut Policy<'static>)| {
+        let mut how = policy();
+        change(&mut how);
+        Message::Get { policy: how, paths: vec![], names: None }
+    };
+    let contents = |count| Message::Contents { batch: 1, codec: Codec::Raw, bytes: &letters[..count] };
+    let names =
+        |count| Message::Get { policy: policy(), paths: vec![b""], names: Some(vec![b"".as_slice(); count]) };
+    let event = |why| Event::Resumed { dst: b"d", bytes: 0, restarted: Some(why), repaired: 0 };
+    let info = |change: &dyn Fn(&mut Entry<'static>)| {
+        let mut one = entry();
+        change(&mut one);
+        Message::Info(one)
+    };
+    let top = i64::MAX as u64;
+    let blocks = top / (4 << 20) + 1;
+    let text = 64 << 10;
+    let table = [
+        (Message::List { path: &letters[..text] }, Message::List { path: &letters[..text + 1] }, "list.path"),
+        (
+            Message::Error(Trouble { op: &letters[..text], ..trouble() }),
+            Message::Error(Trouble { op: &letters[..text + 1], ..trouble() }),
+            "error.op",
+        ),
+        (
+            Message::Error(Trouble { path: &letters[..text], ..trouble() }),
+            Message::Trouble(Trouble { path: &letters[..text + 1], ..trouble() }),
+            "error.path",
+        ),
+        (
+            Message::Error(Trouble { note: &letters[..text], ..trouble() }),
+            Message::Report(Event::Failed(Trouble { note: &letters[..text + 1], ..trouble() })),
+            "error.note",
+        ),
+        (
+            Message::Report(Event::Note(&letters[..text])),
+            Message::Report(Event::Note(&letters[..text + 1])),
+            "event.kind",
+        ),
+        (
+            Message::Report(event(&letters[..text])),
+            Message::Report(event(&letters[..text + 1])),
+            "event.kind",
+        ),
+        (
+            Message::Mkdir { path: b"", mode: 0o7777 },
+            Message::Mkdir { path: b"", mode: 0o10000 },
+            "mkdir.mode",
+        ),
+        (Message::Streams { count: 32 }, Message::Streams { count: 33 }, "streams.count"),
+        (Message::Direct { count: 32 }, Message::Direct { count: 33 }, "direct.count"),
+        (
+            Message::Rendezvous { address: &letters[..64], port: 1, secret: HASH },
+            Message::Rendezvous { address: &letters[..65], port: 1, secret: HASH },
+            "rendezvous.address",
+        ),
+        (info(&|e| e.size = top), info(&|e| e.size = top + 1), "entry.size"),
+        (info(&|e| e.blocks = top / 512), info(&|e| e.blocks = top / 512 + 1), "entry.blocks"),
+        (info(&|e| e.atime.nsec = 999_999_999), info(&|e| e.atime.nsec = 1_000_000_000), "entry.atime"),
+        (info(&|e| e.mtime.nsec = 999_999_999), info(&|e| e.mtime.nsec = 1_000_000_000), "entry.mtime"),
+        (info(&|e| e.ctime.nsec = 999_999_999), info(&|e| e.ctime.nsec = 1_000_000_000), "entry.ctime"),
+        (info(&|e| e.uid = u32::MAX - 1), info(&|e| e.uid = u32::MAX), "entry.uid"),
+        (info(&|e| e.attrs = vec![(b"a", &BIG)]), info(&|e| e.attrs = vec![(b"ab", &BIG)]), "entry.attrs"),
+        (
+            with(&|p| p.rules = vec![(true, b""); 16 << 10]),
+            with(&|p| p.rules = vec![(true, b""); (16 << 10) + 1]),
+            "policy.rules",
+        ),
+        (
+            with(&|p| p.regexes = vec![b""; 16 << 10]),
+            with(&|p| p.regexes = vec![b""; (16 << 10) + 1]),
+            "policy.regexes",
+        ),
+        (with(&|p| p.checkpoint = (top >> 22) << 22), with(&|p| p.checkpoint = top + 1), "policy.checkpoint"),
+        (
+            Message::Get { policy: policy(), paths: vec![b""; 64 << 10], names: None },
+            Message::Get { policy: policy(), paths: vec![b""; (64 << 10) + 1], names: None },
+            "get.paths",
+        ),
+        (names(1 << 20), names((1 << 20) + 1), "get.names"),
+        (
+            Message::Dir { id: 2, parent: 1, entry: dir() },
+            Message::Dir { id: 2, parent: 2, entry: dir() },
+            "dir.parent",
+        ),
+        (files(1, 1, vec![entry(); 4096]), files(1, 1, vec![entry(); 4097]), "files.entries"),
+        (
+            files(1, 1, vec![Entry { size: (1 << 20) - 1, ..entry() }]),
+            files(1, 1, vec![Entry { size: 1 << 20, ..entry() }]),
+            "files.entries",
+        ),
+        (contents(4 << 20), contents((4 << 20) + 1), "contents.bytes"),
+        (zeros(1, 0, 1 << 20), zeros(1, 0, (1 << 20) + 1), "data.length"),
+        (zeros(1, 5, (1 << 20) - 5), zeros(1, 5, (1 << 20) - 4), "data.length"),
+        (zeros(1, top - 1, 1), zeros(1, top, 1), "data.at"),
+        (
+            Message::HaveBlocks { file: 1, first: blocks - 16, hashes: h(16) },
+            Message::HaveBlocks { file: 1, first: 0, hashes: h(17) },
+            "have.hashes",
+        ),
+        (
+            Message::HaveBlocks { file: 1, first: 0, hashes: h(1) },
+            Message::HaveBlocks { file: 1, first: 0, hashes: h(0) },
+            "have.hashes",
+        ),
+        (
+            Message::HaveBlocks { file: 1, first: blocks - 1, hashes: h(1) },
+            Message::HaveBlocks { file: 1, first: blocks, hashes: h(1) },
+            "have.first",
+        ),
+        (
+            Message::Proof { file: 1, first: 0, tags: h(16) },
+            Message::Proof { file: 1, first: 0, tags: h(17) },
+            "proof.tags",
+        ),
+        (
+            Message::Proof { file: 1, first: blocks - 1, tags: h(1) },
+            Message::Proof { file: 1, first: blocks, tags: h(1) },
+            "proof.first",
+        ),
+        (
+            Message::Values { file: 1, first: 0, hashes: h(4096) },
+            Message::Values { file: 1, first: 0, hashes: h(4097) },
+            "values.hashes",
+        ),
+        (
+            Message::Values { file: 1, first: blocks - 1, hashes: h(1) },
+            Message::Values { file: 1, first: blocks, hashes: h(1) },
+            "values.first",
+        ),
+        (
+            Message::Wants { batch: 1, entries: (0..4096).collect() },
+            Message::Wants { batch: 1, entries: (0..4097).collect() },
+            "wants.entries",
+        ),
+        (
+            Message::Resume { file: 1, wanted: true, from: top, flags: 0 },
+            Message::Resume { file: 1, wanted: true, from: top + 1, flags: 0 },
+            "resume.from",
+        ),
+        (
+            Message::Reread { file: 1, at: top - 1, bytes: 1 },
+            Message::Reread { file: 1, at: top, bytes: 1 },
+            "reread.bytes",
+        ),
+        (
+            Message::Compute { file: 1, first: 1, count: blocks - 1 },
+            Message::Compute { file: 1, first: 1, count: blocks },
+            "compute.first",
+        ),
+        (
+            Message::MissingBlocks { file: 1, first: blocks - 1, nonce: HASH, bits: b"ab" },
+            Message::MissingBlocks { file: 1, first: blocks, nonce: HASH, bits: b"ab" },
+            "missing.first",
+        ),
+        (
+            Message::Summary { counts: [0; 7], codes: vec![65_535; 256], cancelled: false },
+            Message::Summary { counts: [0; 7], codes: vec![65_535; 257], cancelled: false },
+            "summary.codes",
+        ),
+    ];
+    for (fits, too_much, field) in table {
+        assert_eq!(written(fits), Ok(()), "just fits: {field}");
+        assert_eq!(written(too_much), Err(field), "one too much");
+    }
+}
+
+#[test]
+fn every_path_is_one() {
+    let bad: &[u8] = b"a\0";
+    let policy = Policy { rules: vec![], regexes: vec![], ..policy() };
+    let table = [
+        (Message::Stat { path: bad, follow: true }, "stat.path"),
+        (Message::List { path: bad }, "list.path"),
+        (Message::Hash { path: bad }, "hash.path"),
+        (Message::Mkdir { path: bad, mode: 0 }, "mkdir.path"),
+        (Message::Usage { path: bad }, "usage.path"),
+        (Message::Join { secret: HASH, path: bad, index: 1 }, "join.path"),
+        (Message::Token { secret: HASH, path: bad }, "token.path"),
+        (
+            Message::Put {
+                policy: policy.clone(),
+                target: Target::Into,
+                path: bad,
+                operands: 1,
+                items: true,
+            },
+            "put.path",
+        ),
+        (Message::Get { policy: policy.clone(), paths: vec![bad], names: None }, "get.paths"),
+        (Message::Get { policy: policy.clone(), paths: vec![b""], names: Some(vec![bad]) }, "get.names"),
+        (
+            Message::Get {
+                policy: Policy { rules: vec![(true, bad)], ..policy.clone() },
+                paths: vec![],
+                names: None,
+            },
+            "policy.rules",
+        ),
+        (
+            Message::Get { policy: Policy { regexes: vec![bad], ..policy }, paths: vec![], names: None },
+            "policy.regexes",
+        ),
+        (Message::Operand { path: bad, whole: false, origin: 0, dir: 1, entry: entry() }, "operand.path"),
+        (Message::Ask { id: 1, path: bad }, "ask.path"),
+        (Message::Report(Event::Item { action: 0, src: bad, dst: b"", bytes: 0 }), "event.kind"),
+        (Message::Report(Event::Item { action: 0, src: b"", dst: bad, bytes: 0 }), "event.kind"),
+        (Message::Report(Event::Hashed { dst: bad, hash: HASH }), "event.kind"),
+        (Message::Report(Event::Resumed { dst: bad, bytes: 0, restarted: None, repaired: 0 }), "event.kind"),
+        (Message::Info(Entry { kind: Kind::Link, link: bad, attrs: vec![], ..entry() }), "entry.link"),
+        (Message::Info(Entry { attrs: vec![(bad, b"")], ..entry() }), "entry.attrs"),
+    ];
+    for (message, field) in table {
+        assert_eq!(written(message), Err(field));
+    }
+}
+
 /// A refusal names a field of the document; one that is misspelt would send its reader looking for nothing.
 #[test]
 fn refusals_name_fields_that_are_there() {
