@@ -826,6 +826,75 @@ fn what_just_fits_fits_and_one_more_does_not() {
     }
 }
 
+/// Wherever an entry travels, its name is one that stays in its directory.
+#[test]
+fn every_entry_is_looked_at() {
+    let up = || Entry { name: b"..", ..entry() };
+    let above = || Entry { name: b"..", ..dir() };
+    let table = [
+        Message::Info(up()),
+        Message::Page { entries: vec![entry(), up()] },
+        Message::Operand { path: b"", whole: false, origin: 0, dir: 1, entry: up() },
+        Message::Dir { id: 2, parent: 1, entry: above() },
+        files(1, 1, vec![entry(), up()]),
+        Message::Large { file: 1, dir: 1, entry: up() },
+    ];
+    for message in table {
+        assert_eq!(written(message), Err("entry.name"));
+    }
+}
+
+/// What an honest side would not write is refused when it is read, too, from the bytes alone.
+#[test]
+fn lists_of_entries_that_are_too_long_are_refused_when_read() {
+    let one = |entry: Entry<'_>| {
+        let mut out = Vec::new();
+        Message::Info(entry).encode(&mut out).unwrap();
+        out.split_off(5)
+    };
+    let letters = [b'a'; 32 << 10];
+    let link = |count| one(Entry { kind: Kind::Link, link: &letters[..count], attrs: vec![], ..entry() });
+    // Eight links and one that fills what is left of a page.
+    let page = |bytes: usize| {
+        let mut payload = vec![9];
+        (0..8).for_each(|_| payload.extend(link(31 << 10)));
+        let rest = bytes - payload.len() - link(1 << 10).len();
+        payload.extend(link((1 << 10) + rest));
+        assert_eq!(payload.len(), bytes);
+        Message::decode(kind::PAGE, &payload).map(drop).map_err(|refused| refused.field)
+    };
+    assert_eq!(page((256 << 10) - 1), Ok(()));
+    assert_eq!(page(256 << 10), Err("page.entries"));
+
+    let batch = |entries: &[Vec<u8>]| {
+        let payload = [&[1, 1, 0, 0, entries.len() as u8][..], &entries.concat()].concat();
+        Message::decode(kind::FILES, &payload).map(drop).map_err(|refused| refused.field)
+    };
+    let big = one(Entry { attrs: vec![(b"a", &BIG)], ..entry() });
+    assert_eq!(batch(&[big.clone(), big.clone(), big.clone()]), Ok(()));
+    assert_eq!(batch(&[big.clone(), big.clone(), big.clone(), big]), Err("files.entries"));
+}
+
+#[test]
+fn a_set_bit_and_what_it_announces_come_together() {
+    let piece = |flags, cv| {
+        Message::Data(Piece { file: 1, at: 0, flags, cv, codec: Codec::Raw, length: 1, bytes: b"a" })
+    };
+    assert_eq!(written(piece(data::ENDS_BLOCK, Some(HASH))), Ok(()));
+    assert_eq!(written(piece(data::ENDS_BLOCK, None)), Err("data.cv"));
+    assert_eq!(written(piece(0, Some(HASH))), Err("data.cv"));
+    static BLANKS: [u8; 64] = [b' '; 64];
+    static TILDES: [u8; 65] = [b'~'; 65];
+    let hello = |caps, agent: Option<&'static [u8]>| {
+        let wide = agent.map(|agent| Wide { bits: 0, nonce: HASH, agent });
+        Message::Hello(Hello { version: 1, caps, wide })
+    };
+    assert_eq!(written(hello(0x80, Some(&BLANKS))), Ok(()));
+    assert_eq!(written(hello(0x80, Some(&TILDES))), Err("hello.agent"));
+    assert_eq!(written(hello(0x80, None)), Err("hello.caps"));
+    assert_eq!(written(hello(0, Some(b"".as_slice()))), Err("hello.caps"));
+}
+
 #[test]
 fn every_path_is_one() {
     let bad: &[u8] = b"a\0";
