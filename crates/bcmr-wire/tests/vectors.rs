@@ -896,6 +896,14 @@ fn a_set_bit_and_what_it_announces_come_together() {
 }
 
 #[test]
+fn a_policy_answers_for_its_bits() {
+    use bcmr_wire::policy::{Choice, collide, flags, follow};
+    let how = policy();
+    assert!(how.has(flags::RECURSIVE | flags::DEDUP) && !how.has(flags::RECURSIVE | flags::FAST));
+    assert_eq!((how.choice(Choice::Follow), how.choice(Choice::Collide)), (follow::ALWAYS, collide::ASK));
+}
+
+#[test]
 fn every_path_is_one() {
     let bad: &[u8] = b"a\0";
     let policy = Policy { rules: vec![], regexes: vec![], ..policy() };
