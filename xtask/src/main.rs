@@ -5,6 +5,7 @@
 mod bench;
 mod ci;
 mod crash;
+mod fuzz;
 mod man;
 mod sh;
 mod sshd;
@@ -20,6 +21,7 @@ cargo xtask bench memory [OPTION] peak memory at a million files
 cargo xtask torture [NAME...]     the fault judges: inject race perm space kill tree (--help)
 cargo xtask crash [OPTION]        power cuts on ext4, xfs and btrfs, every state judged (--help)
 cargo xtask sshd                  a private ssh server with bcmr in its PATH, until Ctrl-C
+cargo xtask fuzz [TARGET...] [--seconds N] every decoder under libFuzzer (--help)
 cargo xtask man DIR               man pages, from the argument definitions";
 
 fn main() {
@@ -32,6 +34,7 @@ fn main() {
         Some((&"torture", rest)) => torture::run(rest),
         Some((&"crash", rest)) => crash::run(rest),
         Some((&"sshd", rest)) => sshd::run(rest),
+        Some((&"fuzz", rest)) => fuzz::run(rest),
         Some((&"man", rest)) => man::run(rest),
         // Not for people: the measured child of `bench`.
         Some((&bench::measure::HELPER, rest)) => bench::measure::helper(rest),

@@ -126,6 +126,7 @@ mod tests {
         assert_eq!(finish_with(&mut out, mark, FRAME_BYTES_MAX as u64 - 1), Ok(()));
         assert_eq!(finish(&mut Vec::new(), 0), Err(Broken::Empty));
         assert_eq!(finish(&mut out, usize::MAX), Err(Broken::Empty));
+        assert_eq!(finish(&mut vec![0; 4], 0), Err(Broken::Empty), "room for a length is no frame");
     }
 
     #[test]

@@ -347,7 +347,12 @@ mod tests {
             all.or(*one)
         });
         assert_eq!(all, set(0x7f, 0x3f));
-        assert_eq!(set(caps::SYNC, wide::VERIFY).names().collect::<Vec<_>>(), ["sync", "verify"]);
+        let some = set(caps::SYNC, wide::VERIFY);
+        assert!(
+            some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)
+        );
+        assert!(some.has_wide(wide::VERIFY) && !some.has_wide(wide::TREES));
+        assert_eq!(some.names().collect::<Vec<_>>(), ["sync", "verify"]);
     }
 
     proptest! {

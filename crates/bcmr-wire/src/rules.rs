@@ -115,7 +115,7 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
         Message::DirIs { dir, .. } => id("diris.dir", *dir),
         Message::Wants { batch, entries } => {
             id("wants.batch", *batch)?;
-            limit("wants.entries", entries.len() as u64, ENTRIES_MAX as u64)?;
+            // Indexes that rise and have a maximum are no more than that many.
             entries.iter().try_for_each(|index| limit("wants.entries", *index, ENTRIES_MAX as u64 - 1))?;
             // Rising, so that nothing is wanted twice in one breath and contents come in the order of the entries.
             let rising = entries.windows(2).all(|pair| pair[0] < pair[1]);

@@ -604,3 +604,374 @@ fn what_would_be_refused_is_not_written() {
         assert_eq!(out, b"before", "{}", message.kind());
     }
 }
+
+/// What is written when nothing is wrong with it, else which field is refused.
+fn written(message: Message<'_>) -> Result<(), &'static str> {
+    let mut out = Vec::new();
+    let done = message.encode(&mut out).map_err(|refused| refused.field);
+    if done.is_ok() {
+        assert_eq!(Message::decode(out[4], &out[5..]), Ok(message));
+    }
+    done
+}
+
+#[test]
+fn no_id_is_0() {
+    let (zero, h) = (0, vec![HASH]);
+    let table = [
+        (Message::Operand { path: b"", whole: false, origin: 0, dir: zero, entry: entry() }, "operand.dir"),
+        (Message::Dir { id: 1, parent: zero, entry: dir() }, "dir.parent"),
+        (files(zero, 1, vec![entry()]), "files.batch"),
+        (files(1, zero, vec![entry()]), "files.dir"),
+        (Message::Contents { batch: zero, codec: Codec::Raw, bytes: b"" }, "contents.batch"),
+        (Message::Large { file: zero, dir: 1, entry: entry() }, "large.file"),
+        (Message::Large { file: 1, dir: zero, entry: entry() }, "large.dir"),
+        (zeros(zero, 0, 1), "data.file"),
+        (Message::FileEnd { file: zero, state: FileState::Whole, error: None }, "fileend.file"),
+        (Message::DirEnd { dir: zero, partial: false }, "dirend.dir"),
+        (Message::HaveBlocks { file: zero, first: 0, hashes: h.clone() }, "have.file"),
+        (Message::Proof { file: zero, first: 0, tags: h.clone() }, "proof.file"),
+        (Message::Values { file: zero, first: 0, hashes: h }, "values.file"),
+        (Message::DirIs { dir: zero, state: DirState::New }, "diris.dir"),
+        (Message::Wants { batch: zero, entries: vec![] }, "wants.batch"),
+        (Message::Resume { file: zero, wanted: true, from: 0, flags: 0 }, "resume.file"),
+        (Message::Reread { file: zero, at: 0, bytes: 1 }, "reread.file"),
+        (Message::Compute { file: zero, first: 0, count: 1 }, "compute.file"),
+        (Message::Close { file: zero }, "close.file"),
+        (Message::MissingBlocks { file: zero, first: 0, nonce: HASH, bits: b"" }, "missing.file"),
+    ];
+    for (message, field) in table {
+        assert_eq!(written(message), Err(field));
+    }
+}
+
+fn files(batch: u64, dir: u64, entries: Vec<Entry<'static>>) -> Message<'static> {
+    Message::Files { batch, dir, inline: false, codec: Codec::Raw, entries, contents: b"" }
+}
+
+fn zeros(file: u64, at: u64, length: u64) -> Message<'static> {
+    let flags = data::ZEROS;
+    Message::Data(Piece { file, at, flags, cv: None, codec: Codec::Raw, length, bytes: b"" })
+}
+
+/// Every maximum with what just fits, and what is one too much.
+#[test]
+fn what_just_fits_fits_and_one_more_does_not() {
+    let letters = vec![b'a'; 8 << 20];
+    let h = |count| vec![HASH; count];
+    let with = |change: &dyn Fn(&mut Policy<'static>)| {
+        let mut how = policy();
+        change(&mut how);
+        Message::Get { policy: how, paths: vec![], names: None }
+    };
+    let contents = |count| Message::Contents { batch: 1, codec: Codec::Raw, bytes: &letters[..count] };
+    let names =
+        |count| Message::Get { policy: policy(), paths: vec![b""], names: Some(vec![b"".as_slice(); count]) };
+    let event = |why| Event::Resumed { dst: b"d", bytes: 0, restarted: Some(why), repaired: 0 };
+    let info = |change: &dyn Fn(&mut Entry<'static>)| {
+        let mut one = entry();
+        change(&mut one);
+        Message::Info(one)
+    };
+    let top = i64::MAX as u64;
+    let blocks = top / (4 << 20) + 1;
+    let text = 64 << 10;
+    let table = [
+        (Message::List { path: &letters[..text] }, Message::List { path: &letters[..text + 1] }, "list.path"),
+        (
+            Message::Error(Trouble { op: &letters[..text], ..trouble() }),
+            Message::Error(Trouble { op: &letters[..text + 1], ..trouble() }),
+            "error.op",
+        ),
+        (
+            Message::Error(Trouble { path: &letters[..text], ..trouble() }),
+            Message::Trouble(Trouble { path: &letters[..text + 1], ..trouble() }),
+            "error.path",
+        ),
+        (
+            Message::Error(Trouble { note: &letters[..text], ..trouble() }),
+            Message::Report(Event::Failed(Trouble { note: &letters[..text + 1], ..trouble() })),
+            "error.note",
+        ),
+        (
+            Message::Report(Event::Note(&letters[..text])),
+            Message::Report(Event::Note(&letters[..text + 1])),
+            "event.kind",
+        ),
+        (
+            Message::Report(event(&letters[..text])),
+            Message::Report(event(&letters[..text + 1])),
+            "event.kind",
+        ),
+        (
+            Message::Mkdir { path: b"", mode: 0o7777 },
+            Message::Mkdir { path: b"", mode: 0o10000 },
+            "mkdir.mode",
+        ),
+        (Message::Streams { count: 32 }, Message::Streams { count: 33 }, "streams.count"),
+        (Message::Direct { count: 32 }, Message::Direct { count: 33 }, "direct.count"),
+        (
+            Message::Rendezvous { address: &letters[..64], port: 1, secret: HASH },
+            Message::Rendezvous { address: &letters[..65], port: 1, secret: HASH },
+            "rendezvous.address",
+        ),
+        (info(&|e| e.size = top), info(&|e| e.size = top + 1), "entry.size"),
+        (info(&|e| e.blocks = top / 512), info(&|e| e.blocks = top / 512 + 1), "entry.blocks"),
+        (info(&|e| e.atime.nsec = 999_999_999), info(&|e| e.atime.nsec = 1_000_000_000), "entry.atime"),
+        (info(&|e| e.mtime.nsec = 999_999_999), info(&|e| e.mtime.nsec = 1_000_000_000), "entry.mtime"),
+        (info(&|e| e.ctime.nsec = 999_999_999), info(&|e| e.ctime.nsec = 1_000_000_000), "entry.ctime"),
+        (info(&|e| e.uid = u32::MAX - 1), info(&|e| e.uid = u32::MAX), "entry.uid"),
+        (info(&|e| e.attrs = vec![(b"a", &BIG)]), info(&|e| e.attrs = vec![(b"ab", &BIG)]), "entry.attrs"),
+        (
+            with(&|p| p.rules = vec![(true, b""); 16 << 10]),
+            with(&|p| p.rules = vec![(true, b""); (16 << 10) + 1]),
+            "policy.rules",
+        ),
+        (
+            with(&|p| p.regexes = vec![b""; 16 << 10]),
+            with(&|p| p.regexes = vec![b""; (16 << 10) + 1]),
+            "policy.regexes",
+        ),
+        (with(&|p| p.checkpoint = (top >> 22) << 22), with(&|p| p.checkpoint = top + 1), "policy.checkpoint"),
+        (
+            Message::Get { policy: policy(), paths: vec![b""; 64 << 10], names: None },
+            Message::Get { policy: policy(), paths: vec![b""; (64 << 10) + 1], names: None },
+            "get.paths",
+        ),
+        (names(1 << 20), names((1 << 20) + 1), "get.names"),
+        (
+            Message::Dir { id: 2, parent: 1, entry: dir() },
+            Message::Dir { id: 2, parent: 2, entry: dir() },
+            "dir.parent",
+        ),
+        (files(1, 1, vec![entry(); 4096]), files(1, 1, vec![entry(); 4097]), "files.entries"),
+        (
+            files(1, 1, vec![Entry { size: (1 << 20) - 1, ..entry() }]),
+            files(1, 1, vec![Entry { size: 1 << 20, ..entry() }]),
+            "files.entries",
+        ),
+        (contents(4 << 20), contents((4 << 20) + 1), "contents.bytes"),
+        (zeros(1, 0, 1 << 20), zeros(1, 0, (1 << 20) + 1), "data.length"),
+        (zeros(1, 5, (1 << 20) - 5), zeros(1, 5, (1 << 20) - 4), "data.length"),
+        (zeros(1, top - 1, 1), zeros(1, top, 1), "data.at"),
+        (
+            Message::HaveBlocks { file: 1, first: blocks - 16, hashes: h(16) },
+            Message::HaveBlocks { file: 1, first: 0, hashes: h(17) },
+            "have.hashes",
+        ),
+        (
+            Message::HaveBlocks { file: 1, first: 0, hashes: h(1) },
+            Message::HaveBlocks { file: 1, first: 0, hashes: h(0) },
+            "have.hashes",
+        ),
+        (
+            Message::HaveBlocks { file: 1, first: blocks - 1, hashes: h(1) },
+            Message::HaveBlocks { file: 1, first: blocks, hashes: h(1) },
+            "have.first",
+        ),
+        (
+            Message::Proof { file: 1, first: 0, tags: h(16) },
+            Message::Proof { file: 1, first: 0, tags: h(17) },
+            "proof.tags",
+        ),
+        (
+            Message::Proof { file: 1, first: blocks - 1, tags: h(1) },
+            Message::Proof { file: 1, first: blocks, tags: h(1) },
+            "proof.first",
+        ),
+        (
+            Message::Values { file: 1, first: 0, hashes: h(4096) },
+            Message::Values { file: 1, first: 0, hashes: h(4097) },
+            "values.hashes",
+        ),
+        (
+            Message::Values { file: 1, first: blocks - 1, hashes: h(1) },
+            Message::Values { file: 1, first: blocks, hashes: h(1) },
+            "values.first",
+        ),
+        (
+            Message::Wants { batch: 1, entries: (0..4096).collect() },
+            Message::Wants { batch: 1, entries: (0..4097).collect() },
+            "wants.entries",
+        ),
+        (
+            Message::Resume { file: 1, wanted: true, from: top, flags: 0 },
+            Message::Resume { file: 1, wanted: true, from: top + 1, flags: 0 },
+            "resume.from",
+        ),
+        (
+            Message::Reread { file: 1, at: top - 1, bytes: 1 },
+            Message::Reread { file: 1, at: top, bytes: 1 },
+            "reread.bytes",
+        ),
+        (
+            Message::Compute { file: 1, first: 1, count: blocks - 1 },
+            Message::Compute { file: 1, first: 1, count: blocks },
+            "compute.first",
+        ),
+        (
+            Message::MissingBlocks { file: 1, first: blocks - 1, nonce: HASH, bits: b"ab" },
+            Message::MissingBlocks { file: 1, first: blocks, nonce: HASH, bits: b"ab" },
+            "missing.first",
+        ),
+        (
+            Message::Summary { counts: [0; 7], codes: vec![65_535; 256], cancelled: false },
+            Message::Summary { counts: [0; 7], codes: vec![65_535; 257], cancelled: false },
+            "summary.codes",
+        ),
+    ];
+    for (fits, too_much, field) in table {
+        assert_eq!(written(fits), Ok(()), "just fits: {field}");
+        assert_eq!(written(too_much), Err(field), "one too much");
+    }
+}
+
+/// Wherever an entry travels, its name is one that stays in its directory.
+#[test]
+fn every_entry_is_looked_at() {
+    let up = || Entry { name: b"..", ..entry() };
+    let above = || Entry { name: b"..", ..dir() };
+    let table = [
+        Message::Info(up()),
+        Message::Page { entries: vec![entry(), up()] },
+        Message::Operand { path: b"", whole: false, origin: 0, dir: 1, entry: up() },
+        Message::Dir { id: 2, parent: 1, entry: above() },
+        files(1, 1, vec![entry(), up()]),
+        Message::Large { file: 1, dir: 1, entry: up() },
+    ];
+    for message in table {
+        assert_eq!(written(message), Err("entry.name"));
+    }
+}
+
+/// What an honest side would not write is refused when it is read, too, from the bytes alone.
+#[test]
+fn lists_of_entries_that_are_too_long_are_refused_when_read() {
+    let one = |entry: Entry<'_>| {
+        let mut out = Vec::new();
+        Message::Info(entry).encode(&mut out).unwrap();
+        out.split_off(5)
+    };
+    let letters = [b'a'; 32 << 10];
+    let link = |count| one(Entry { kind: Kind::Link, link: &letters[..count], attrs: vec![], ..entry() });
+    // Eight links and one that fills what is left of a page.
+    let page = |bytes: usize| {
+        let mut payload = vec![9];
+        (0..8).for_each(|_| payload.extend(link(31 << 10)));
+        let rest = bytes - payload.len() - link(1 << 10).len();
+        payload.extend(link((1 << 10) + rest));
+        assert_eq!(payload.len(), bytes);
+        Message::decode(kind::PAGE, &payload).map(drop).map_err(|refused| refused.field)
+    };
+    assert_eq!(page((256 << 10) - 1), Ok(()));
+    assert_eq!(page(256 << 10), Err("page.entries"));
+
+    let batch = |entries: &[Vec<u8>]| {
+        let payload = [&[1, 1, 0, 0, entries.len() as u8][..], &entries.concat()].concat();
+        Message::decode(kind::FILES, &payload).map(drop).map_err(|refused| refused.field)
+    };
+    let big = one(Entry { attrs: vec![(b"a", &BIG)], ..entry() });
+    assert_eq!(batch(&[big.clone(), big.clone(), big.clone()]), Ok(()));
+    assert_eq!(batch(&[big.clone(), big.clone(), big.clone(), big]), Err("files.entries"));
+}
+
+#[test]
+fn a_set_bit_and_what_it_announces_come_together() {
+    let piece = |flags, cv| {
+        Message::Data(Piece { file: 1, at: 0, flags, cv, codec: Codec::Raw, length: 1, bytes: b"a" })
+    };
+    assert_eq!(written(piece(data::ENDS_BLOCK, Some(HASH))), Ok(()));
+    assert_eq!(written(piece(data::ENDS_BLOCK, None)), Err("data.cv"));
+    assert_eq!(written(piece(0, Some(HASH))), Err("data.cv"));
+    static BLANKS: [u8; 64] = [b' '; 64];
+    static TILDES: [u8; 65] = [b'~'; 65];
+    let hello = |caps, agent: Option<&'static [u8]>| {
+        let wide = agent.map(|agent| Wide { bits: 0, nonce: HASH, agent });
+        Message::Hello(Hello { version: 1, caps, wide })
+    };
+    assert_eq!(written(hello(0x80, Some(&BLANKS))), Ok(()));
+    assert_eq!(written(hello(0x80, Some(&TILDES))), Err("hello.agent"));
+    assert_eq!(written(hello(0x80, None)), Err("hello.caps"));
+    assert_eq!(written(hello(0, Some(b"".as_slice()))), Err("hello.caps"));
+}
+
+#[test]
+fn a_policy_answers_for_its_bits() {
+    use bcmr_wire::policy::{Choice, collide, flags, follow};
+    let how = policy();
+    assert!(how.has(flags::RECURSIVE | flags::DEDUP) && !how.has(flags::RECURSIVE | flags::FAST));
+    assert_eq!((how.choice(Choice::Follow), how.choice(Choice::Collide)), (follow::ALWAYS, collide::ASK));
+}
+
+#[test]
+fn every_path_is_one() {
+    let bad: &[u8] = b"a\0";
+    let policy = Policy { rules: vec![], regexes: vec![], ..policy() };
+    let table = [
+        (Message::Stat { path: bad, follow: true }, "stat.path"),
+        (Message::List { path: bad }, "list.path"),
+        (Message::Hash { path: bad }, "hash.path"),
+        (Message::Mkdir { path: bad, mode: 0 }, "mkdir.path"),
+        (Message::Usage { path: bad }, "usage.path"),
+        (Message::Join { secret: HASH, path: bad, index: 1 }, "join.path"),
+        (Message::Token { secret: HASH, path: bad }, "token.path"),
+        (
+            Message::Put {
+                policy: policy.clone(),
+                target: Target::Into,
+                path: bad,
+                operands: 1,
+                items: true,
+            },
+            "put.path",
+        ),
+        (Message::Get { policy: policy.clone(), paths: vec![bad], names: None }, "get.paths"),
+        (Message::Get { policy: policy.clone(), paths: vec![b""], names: Some(vec![bad]) }, "get.names"),
+        (
+            Message::Get {
+                policy: Policy { rules: vec![(true, bad)], ..policy.clone() },
+                paths: vec![],
+                names: None,
+            },
+            "policy.rules",
+        ),
+        (
+            Message::Get { policy: Policy { regexes: vec![bad], ..policy }, paths: vec![], names: None },
+            "policy.regexes",
+        ),
+        (Message::Operand { path: bad, whole: false, origin: 0, dir: 1, entry: entry() }, "operand.path"),
+        (Message::Ask { id: 1, path: bad }, "ask.path"),
+        (Message::Report(Event::Item { action: 0, src: bad, dst: b"", bytes: 0 }), "event.kind"),
+        (Message::Report(Event::Item { action: 0, src: b"", dst: bad, bytes: 0 }), "event.kind"),
+        (Message::Report(Event::Hashed { dst: bad, hash: HASH }), "event.kind"),
+        (Message::Report(Event::Resumed { dst: bad, bytes: 0, restarted: None, repaired: 0 }), "event.kind"),
+        (Message::Info(Entry { kind: Kind::Link, link: bad, attrs: vec![], ..entry() }), "entry.link"),
+        (Message::Info(Entry { attrs: vec![(bad, b"")], ..entry() }), "entry.attrs"),
+    ];
+    for (message, field) in table {
+        assert_eq!(written(message), Err(field));
+    }
+}
+
+/// A refusal names a field of the document; one that is misspelt would send its reader looking for nothing.
+#[test]
+fn refusals_name_fields_that_are_there() {
+    let document = include_str!("../../../docs/protocol.md");
+    let code = [
+        include_str!("../src/codec.rs"),
+        include_str!("../src/rules.rs"),
+        include_str!("../src/contents.rs"),
+        include_str!("../src/policy.rs"),
+    ];
+    let mut seen = 0;
+    for quoted in code.iter().flat_map(|text| text.split('"').skip(1).step_by(2)) {
+        let is_tag = quoted.contains('.')
+            && !quoted.starts_with('.')
+            && quoted.bytes().all(|b| b.is_ascii_lowercase() || b == b'.');
+        if is_tag {
+            assert!(document.contains(&format!("[{quoted}]")), "{quoted}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 200, "only {seen}: the strings were not found");
+}

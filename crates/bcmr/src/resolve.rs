@@ -63,6 +63,8 @@ pub struct Env {
     pub config_file: Option<PathBuf>,
     /// `bcmr` in `XDG_CACHE_HOME`, or in `~/.cache`.
     pub cache_dir: Option<PathBuf>,
+    /// Where sockets may be made: `XDG_RUNTIME_DIR`, then `TMPDIR`, then `/tmp`.
+    pub meeting: Vec<PathBuf>,
     /// `BCMR_CAS_DIR`: where the store of blocks is.
     pub store_dir: Option<PathBuf>,
     /// `BCMR_CAS_CAP_MB`: how much it may remember, as it stands there.
@@ -92,6 +94,10 @@ impl Env {
             home: home.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| "/".into()),
             config_file: place("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("bcmr/config.toml")),
             cache_dir: place("XDG_CACHE_HOME", ".cache").map(|dir| dir.join("bcmr")),
+            meeting: [absolute("XDG_RUNTIME_DIR"), absolute("TMPDIR"), Some("/tmp".into())]
+                .into_iter()
+                .flatten()
+                .collect(),
             store_dir: said("BCMR_CAS_DIR").map(PathBuf::from),
             store_cap_mb: said("BCMR_CAS_CAP_MB"),
         }
@@ -565,6 +571,7 @@ pub fn serve(a: &ServeArgs, env: &Env) -> Result<ServeRequest, Usage> {
         umask: env.umask,
         me: env.me,
         home: env.home.clone(),
+        meeting: env.meeting.clone(),
     })
 }
 

@@ -157,7 +157,7 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         receive::make_target(&Reach::Anywhere, &target)?;
     }
     let disk = Sys::new();
-    let policy = resuming(policy);
+    let landing = resuming(policy.clone());
     let reply = peer.streams.first().map(|s| reply_on(&s.out)).ok_or_else(|| no_stream(address))?;
     let what = receive::What {
         target,
@@ -169,7 +169,7 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         streams: peer.streams.len(),
         reach: Reach::Anywhere,
     };
-    let receive = Receive::begin(&disk, &policy, what, watch, manifest.as_deref(), &reply)?;
+    let receive = Receive::begin(&disk, &landing, what, watch, manifest.as_deref(), &reply)?;
     let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
     let list = names.map(read_names).transpose()?;
     let names = list.as_ref().map(|list| list.iter().map(Vec::as_slice).collect());
