@@ -17,9 +17,9 @@ mod receiver;
 pub mod remote;
 mod sender;
 mod tally;
-mod trouble;
 #[expect(dead_code, reason = "the verbs that use it are on their way")]
 mod transport;
+mod trouble;
 pub mod verbs;
 
 pub use verbs::{check, check_manifest, copy, measure, move_, remove, sessions};

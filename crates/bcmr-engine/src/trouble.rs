@@ -40,7 +40,8 @@ impl TroubleBuf {
             (None, Some(source)) if errno == 0 => cut(&source.to_string()).to_owned(),
             _ => String::new(),
         };
-        let op = if error.op.len() > TEXT_BYTES { cut(&error.op).to_owned().into() } else { error.op.clone() };
+        let op =
+            if error.op.len() > TEXT_BYTES { cut(&error.op).to_owned().into() } else { error.op.clone() };
         let path = error.path.as_os_str().as_bytes().iter().copied().take(PATH_BYTES).collect();
         TroubleBuf { code: u16::from(error.code as u8), op, path, note, errno }
     }

@@ -946,6 +946,7 @@ mod tests {
             home: "/home/me".into(),
             config_file: None,
             cache_dir: Some("/home/me/.cache/bcmr".into()),
+            meeting: Vec::new(),
             store_dir: None,
             store_cap_mb: None,
         }

@@ -191,7 +191,13 @@ fn acl_mode(acl: &[u8]) -> u32 {
 }
 
 /// Seals a directory after all that is in it. `own_mode` is what an unpreserved directory gets.
-pub(super) fn dir(buffer: &mut XattrBuffer, dst: &Dir, src: Attributes<'_>, info: &Info, keep: &Keep) -> Vec<Fault> {
+pub(super) fn dir(
+    buffer: &mut XattrBuffer,
+    dst: &Dir,
+    src: Attributes<'_>,
+    info: &Info,
+    keep: &Keep,
+) -> Vec<Fault> {
     let p = &keep.preserve;
     let mut lost = Vec::new();
     let owner = p.owner.then_some((info.uid, info.gid));

@@ -4,10 +4,10 @@
 
 use crate::error::{Code, Error, Result};
 use crate::sender::item::Item;
-use crate::trouble::TroubleBuf;
 use crate::sender::place::Place;
 use crate::sender::push::{Hand, Sending};
 use crate::sender::walk::SourceDir;
+use crate::trouble::TroubleBuf;
 use bcmr_wire::limits::{CONTENTS_BYTES_MAX, SMALL_FILE_BYTES};
 use bcmr_wire::message::Codec;
 use bcmr_wire::{codec, contents, frame};
@@ -121,12 +121,7 @@ impl Sending<'_> {
     }
 
     /// Opens a file; once more with fewer directories open, when descriptors have run out.
-    pub(super) fn open_file(
-        &self,
-        dir: &SourceDir,
-        name: &NameBuf,
-        follow: bool,
-    ) -> Result<(OwnedFd, Info)> {
+    pub(super) fn open_file(&self, dir: &SourceDir, name: &NameBuf, follow: bool) -> Result<(OwnedFd, Info)> {
         match dir.open_file(name.as_name(), follow) {
             Err(e) if e.code == Code::Limit => {
                 self.handles.clear();

@@ -6,10 +6,10 @@ use crate::blocks::{Cv, PIECE_BYTES, aligned};
 use crate::error::{Error, Result};
 use crate::sender::contents::unsayable;
 use crate::sender::item::Item;
-use crate::trouble::TroubleBuf;
 use crate::sender::out::FilePart;
 use crate::sender::place::Place;
 use crate::sender::push::{Hand, Job, Sending, State, Stop, broken, take_turn};
+use crate::trouble::TroubleBuf;
 use bcmr_wire::limits::{
     BLOCK_BYTES, DEDUP_BYTES_MIN, HAVE_BLOCKS_MAX, OFFERS_OUT_MAX, PIECE_BYTES_MAX, VALUES_MAX,
 };
@@ -175,12 +175,7 @@ impl Large {
     }
 
     /// The receiver says which blocks it lacks.
-    pub(super) fn missing(
-        &mut self,
-        first: u64,
-        nonce: &Hash,
-        bits: &[u8],
-    ) -> std::result::Result<(), Stop> {
+    pub(super) fn missing(&mut self, first: u64, nonce: &Hash, bits: &[u8]) -> std::result::Result<(), Stop> {
         let dedup = self.dedup.as_mut();
         let Some((dedup, cvs)) = dedup.and_then(|d| d.asked.remove(&first).map(|cvs| (d, cvs))) else {
             return Err(broken("an answer about blocks that nobody asked about"));
@@ -189,8 +184,7 @@ impl Large {
         if bits.len() != cvs.len().div_ceil(8) || (cvs.len()..bits.len() * 8).any(bit) {
             return Err(broken("an answer about other blocks than were asked about"));
         }
-        let mut answer =
-            Answered { first, nonce: *nonce, there: Vec::new(), missing: Vec::new() };
+        let mut answer = Answered { first, nonce: *nonce, there: Vec::new(), missing: Vec::new() };
         for (block, cv) in (first..).zip(&cvs) {
             if bit((block - first) as usize) {
                 answer.missing.push((block, *cv));
@@ -393,11 +387,7 @@ impl Sending<'_> {
         }
         large.hashed = !how.fast && flags & 1 == 0;
         large.next = from;
-        if how.dedup
-            && large.hashed
-            && large.size() >= DEDUP_BYTES_MIN
-            && from.is_multiple_of(BLOCK_BYTES)
-        {
+        if how.dedup && large.hashed && large.size() >= DEDUP_BYTES_MIN && from.is_multiple_of(BLOCK_BYTES) {
             large.dedup = Some(Dedup {
                 next: from / BLOCK_BYTES,
                 out: 0,
@@ -440,8 +430,7 @@ impl Sending<'_> {
             state.files.get(&file).map(|large| (large.item.clone(), large.place.clone()))
         };
         let Some((item, place)) = known else { return Ok(()) };
-        let opened =
-            self.handles.get(&place).and_then(|dir| self.open_file(&dir, &item.name, place.follow));
+        let opened = self.handles.get(&place).and_then(|dir| self.open_file(&dir, &item.name, place.follow));
         let mut failed = None;
         let mut state = self.state();
         if let Some(large) = state.files.get_mut(&file) {
@@ -499,11 +488,8 @@ impl Sending<'_> {
             Some(Failed::Changed) => FileState::Changed,
             Some(Failed::Error(_)) => FileState::Failed,
         };
-        let said = self.say(&Message::FileEnd {
-            file,
-            state,
-            error: trouble.as_ref().map(TroubleBuf::trouble),
-        });
+        let said =
+            self.say(&Message::FileEnd { file, state, error: trouble.as_ref().map(TroubleBuf::trouble) });
         let mut shared = self.state();
         if let Some(large) = shared.files.get_mut(&file) {
             large.going -= 1;

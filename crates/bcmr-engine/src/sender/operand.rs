@@ -85,7 +85,11 @@ impl Reach {
         self.dir(path).map_err(|e| {
             let outside = e.raw_os_error() == Some(errno::EXDEV);
             let e = Error::os("open directory", path, e);
-            if outside { Error { code: Code::Refused, note: Some("it leads outside".into()), ..e } } else { e }
+            if outside {
+                Error { code: Code::Refused, note: Some("it leads outside".into()), ..e }
+            } else {
+                e
+            }
         })
     }
 

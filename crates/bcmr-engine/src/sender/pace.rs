@@ -64,8 +64,8 @@ impl Pace {
         self.window.pack_ns += sent.pack_ns;
         self.window.wait_ns += sent.wait_ns;
         let time = now_ns.saturating_sub(self.began_ns);
-        let enough = self.window.raw >= WINDOW_BYTES
-            || (time >= WINDOW_NS && self.window.raw >= WINDOW_BYTES_MIN);
+        let enough =
+            self.window.raw >= WINDOW_BYTES || (time >= WINDOW_NS && self.window.raw >= WINDOW_BYTES_MIN);
         if !enough || time == 0 {
             return;
         }

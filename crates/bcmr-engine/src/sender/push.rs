@@ -16,14 +16,14 @@ use crate::remote::Compress;
 use crate::sender::contents::Batch;
 use crate::sender::filter::Filter;
 use crate::sender::item::Item;
-use crate::trouble::{TroubleBuf, error_of};
 use crate::sender::large::{Answered, BlockJob, Large};
+use crate::sender::offer::BATCH_ENTRIES;
 use crate::sender::offer::{NamesTask, What};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
 use crate::sender::pace::{Pace, Sent};
 use crate::sender::place::{Fate, Handles, Place};
+use crate::trouble::{TroubleBuf, error_of};
 use bcmr_wire::limits::{BATCHES_OUT_MAX, DIRS_OUT_MAX, OFFERS_OUT_MAX};
-use crate::sender::offer::BATCH_ENTRIES;
 use bcmr_wire::message::{Codec, DirState, Message};
 use fastcopy::xattr::XattrBuffer;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -333,13 +333,7 @@ impl<'a> Sending<'a> {
     }
 
     /// As [`Sending::send`], taking notice of what it cost. `raw` bytes of content were packed in `pack_ns`.
-    pub(super) fn send_content(
-        &self,
-        stream: usize,
-        frame: Vec<u8>,
-        raw: usize,
-        pack_ns: u64,
-    ) -> Result<()> {
+    pub(super) fn send_content(&self, stream: usize, frame: Vec<u8>, raw: usize, pack_ns: u64) -> Result<()> {
         let Some(pace) = &self.pace else { return self.send(stream, frame) };
         let wire = frame.len() as u64;
         let before = self.now_ns();
@@ -763,7 +757,8 @@ impl<'a> Sending<'a> {
                     return Err(broken("a summary before everything was sent"));
                 }
                 state.their_end = true;
-                state.counted = Some(Counted { counts: *counts, codes: codes.clone(), cancelled: *cancelled });
+                state.counted =
+                    Some(Counted { counts: *counts, codes: codes.clone(), cancelled: *cancelled });
                 return Ok(true);
             }
             other => {

@@ -267,12 +267,7 @@ impl Peer<'_> {
     }
 
     fn know(&mut self, entry: &Entry<'_>) -> Known {
-        Known {
-            name: entry.name.to_vec(),
-            kind: entry.kind,
-            size: entry.size,
-            link: entry.link.to_vec(),
-        }
+        Known { name: entry.name.to_vec(), kind: entry.kind, size: entry.size, link: entry.link.to_vec() }
     }
 
     fn dir_is(&mut self, id: u64, path: PathBuf, name: &[u8], kind: Kind) {
@@ -538,9 +533,7 @@ impl Peer<'_> {
                     let end = (start + BLOCK_BYTES).min(known.size);
                     let block = &known.source[start as usize..end as usize];
                     assert_eq!(*tags.next().unwrap(), *blake3::keyed_hash(&[9; 32], block).as_bytes());
-                    assert_eq!(
-                        known.covered & 0, 0
-                    );
+                    assert_eq!(known.covered & 0, 0);
                     known.bytes[start as usize..end as usize].copy_from_slice(block);
                     known.covered += end - start;
                     self.proofs += 1;
@@ -1001,7 +994,10 @@ fn what_is_filtered_is_told_and_leaves_its_directory_partial() {
     same(&done.tree, &want, "filtered");
     let paths = |names: &[&str]| names.iter().map(|n| src.join(n)).collect::<BTreeSet<_>>();
     assert_eq!(*done.ears.excluded.lock().unwrap(), paths(&["keep/a.o", "skip", "sub/ignored"]));
-    assert_eq!(done.partial, paths(&["", "keep", "sub"]).into_iter().map(|p| p.components().collect()).collect());
+    assert_eq!(
+        done.partial,
+        paths(&["", "keep", "sub"]).into_iter().map(|p| p.components().collect()).collect()
+    );
 }
 
 #[test]
@@ -1342,9 +1338,7 @@ fn a_receiver_that_breaks_the_rules_is_cut_off() {
         ("a batch not given out", || bytes_of(&Message::Wants { batch: 9, entries: vec![] })),
         ("an entry that is none", || bytes_of(&Message::Wants { batch: 1, entries: vec![7] })),
         ("both, of which one is a link", || bytes_of(&Message::Wants { batch: 1, entries: vec![0, 1] })),
-        ("a file not given out", || {
-            bytes_of(&Message::Resume { file: 40, wanted: true, from: 0, flags: 0 })
-        }),
+        ("a file not given out", || bytes_of(&Message::Resume { file: 40, wanted: true, from: 0, flags: 0 })),
         ("the end of a file not given out", || bytes_of(&Message::Close { file: 40 })),
         ("a question nobody wants", || bytes_of(&Message::Ask { id: 1, path: b"x" })),
         ("a summary in the middle", || {
@@ -1368,9 +1362,7 @@ fn a_receiver_that_breaks_the_rules_is_cut_off() {
     ];
     let on_data: Vec<(&str, Bad)> = vec![
         ("wanted twice", || bytes_of(&Message::Resume { file: 1, wanted: true, from: 0, flags: 0 })),
-        ("a range beyond the end", || {
-            bytes_of(&Message::Reread { file: 1, at: 17 << 20, bytes: 1 })
-        }),
+        ("a range beyond the end", || bytes_of(&Message::Reread { file: 1, at: 17 << 20, bytes: 1 })),
     ];
     let on_have: Vec<(&str, Bad)> = vec![
         ("too few bits", || {
@@ -1488,8 +1480,7 @@ fn attributes_travel_when_they_are_kept() {
             Vec::new()
         }));
         let preserve = Preserve { xattr: true, ..Preserve::NONE };
-        let done =
-            send(t.path(), &CopyPolicy { preserve, ..policy() }, Script { there, also, ..plain() });
+        let done = send(t.path(), &CopyPolicy { preserve, ..policy() }, Script { there, also, ..plain() });
         done.result.unwrap();
         assert_eq!(*seen.lock().unwrap(), [(b"user.colour".to_vec(), b"blue".to_vec())]);
         seen.lock().unwrap().clear();

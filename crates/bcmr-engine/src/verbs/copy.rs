@@ -40,7 +40,6 @@ const BIG_BYTES: u64 = 4 << 20;
 /// Names of a list that are under way at a time.
 const LIST_CHUNK: usize = 4096;
 
-
 /// Names of one directory, one after the other in one buffer.
 #[derive(Default)]
 struct Names {
@@ -172,7 +171,6 @@ enum Prepared<'n> {
     /// Out of descriptors: land what is open first.
     Later(Error),
 }
-
 
 /// Copies.
 ///
@@ -526,7 +524,9 @@ impl<'a> Run<'a> {
             };
             if pair.src.excludes(entry.name, kind == Kind::Dir, &self.filter) {
                 pair.keep_some();
-                self.desk.tally.item(Action::Excluded, 0, || (pair.src.node.join(entry.name), PathBuf::new()));
+                self.desk
+                    .tally
+                    .item(Action::Excluded, 0, || (pair.src.node.join(entry.name), PathBuf::new()));
                 return true;
             }
             if kind == Kind::Dir {
@@ -573,7 +573,6 @@ impl<'a> Run<'a> {
         }
         names.clear();
     }
-
 
     /// Lands small entries of one directory.
     fn batch(
@@ -749,16 +748,6 @@ impl<'a> Run<'a> {
         job
     }
 
-
-
-
-
-
-
-
-
-
-
     /// Whether links in `pair`'s source are followed: all of them, or those that are operands.
     fn follows(&self, pair: &DirPair) -> bool {
         match self.policy.follow {
@@ -789,12 +778,6 @@ impl<'a> Run<'a> {
         };
         self.desk.land_second(&mut worker.hand, pair, name, to, info, &landed);
     }
-
-
-
-
-
-
 
     /// Copies names read from a list, each below `base`, with the directories that lead to it.
     fn list(
@@ -936,8 +919,6 @@ impl<'a> Run<'a> {
         }
     }
 
-
-
     /// Says what was done.
     pub(crate) fn end(mut self) -> Summary {
         if let Some(manifest) = self.desk.beside.manifest.take() {
@@ -953,7 +934,6 @@ impl<'a> Run<'a> {
         }
     }
 }
-
 
 /// Names from a list, one at a time, each split into its components.
 pub(crate) struct ListedNames<'r> {

@@ -47,7 +47,8 @@ impl Manifest {
     pub(crate) fn begin(path: &Path, base: PathBuf) -> Result<Manifest> {
         let fail = |e| Error::os("write manifest", path, e);
         let refuse = |code, why: &str| Error::ours(code, "write manifest", path, why);
-        let Where::Name { dir, name, slash: false } = operands::target(&operands::Reach::Anywhere, &Target::Exactly(path.to_owned()), 1)?
+        let Where::Name { dir, name, slash: false } =
+            operands::target(&operands::Reach::Anywhere, &Target::Exactly(path.to_owned()), 1)?
         else {
             return Err(refuse(Code::IsDirectory, "it is a directory"));
         };

@@ -10,11 +10,11 @@ mod move_;
 mod operands;
 mod receive;
 pub mod remote;
-mod wire;
 mod remove;
 mod serve;
 mod sessions;
 mod survey;
+mod wire;
 
 pub use check::check;
 pub use copy::copy;

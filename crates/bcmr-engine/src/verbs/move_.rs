@@ -2,8 +2,8 @@
 //!
 //! Must not remove anything itself but names it has just renamed from: what was copied goes through the ledger.
 
-use crate::disk::{Attributes, Disk};
 use crate::disk::sys::Sys;
+use crate::disk::{Attributes, Disk};
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};

@@ -26,7 +26,9 @@ use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
 use bcmr_wire::contents::{self, Item};
 use bcmr_wire::limits;
-use bcmr_wire::message::{Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, Trouble, data};
+use bcmr_wire::message::{
+    Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, Trouble, data,
+};
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -472,12 +474,7 @@ impl<'a> Receive<'a> {
         self.sender_origin.load(Ordering::Relaxed)
     }
 
-    fn slot(
-        src: Far,
-        dst: DestDir<Sys>,
-        above: Option<Arc<Slot<Far>>>,
-        ours: bool,
-    ) -> Arc<Slot<Far>> {
+    fn slot(src: Far, dst: DestDir<Sys>, above: Option<Arc<Slot<Far>>>, ours: bool) -> Arc<Slot<Far>> {
         Arc::new(Slot {
             dev: src.info.dev,
             src: Arc::new(src),
@@ -612,8 +609,11 @@ impl<'a> Receive<'a> {
         let state = match entered {
             Ok(dst) => {
                 above.pending.fetch_add(1, Ordering::Relaxed);
-                let src =
-                    Far { info: meta.info, attrs: meta.attrs, node: above.src.node().below(meta.name.as_name()) };
+                let src = Far {
+                    info: meta.info,
+                    attrs: meta.attrs,
+                    node: above.src.node().below(meta.name.as_name()),
+                };
                 let fresh = dst.fresh;
                 self.state().dirs.insert(id, Self::slot(src, dst, Some(above), true));
                 if fresh { DirState::New } else { DirState::There }
@@ -666,8 +666,7 @@ impl<'a> Receive<'a> {
         if entries.iter().any(|e| e.kind == WireKind::Dir) {
             return Err(refused("a directory among files"));
         }
-        let metas =
-            entries.iter().map(|e| self.meta_of(e, to.as_ref())).collect::<Result<Vec<Meta>>>()?;
+        let metas = entries.iter().map(|e| self.meta_of(e, to.as_ref())).collect::<Result<Vec<Meta>>>()?;
         if way == Way::Small {
             slot.small.fetch_add(1, Ordering::Relaxed);
             slot.pending.fetch_add(1, Ordering::Relaxed);
@@ -1034,7 +1033,14 @@ impl<'a> Receive<'a> {
         } else if let Some(verdict) = verdict {
             match self.job(&slot, &meta, verdict, Body::Wire(&*arriving), Way::Alone) {
                 Ok(Some(job)) => {
-                    self.desk.land(&mut crew.hand, &slot, &mut vec![job], Way::Alone, self.what.streams, false);
+                    self.desk.land(
+                        &mut crew.hand,
+                        &slot,
+                        &mut vec![job],
+                        Way::Alone,
+                        self.what.streams,
+                        false,
+                    );
                 }
                 Ok(None) => {}
                 Err(e) => {
@@ -1155,8 +1161,8 @@ fn unpack<'p>(unpacker: &mut Unpacker, codec: Codec, packed: &'p [u8]) -> Result
     if codec == Codec::Raw {
         return Ok(packed.into());
     }
-    let (length, rest) =
-        contents::unpacked(packed).map_err(|_| refused("packed contents without their length, or too long"))?;
+    let (length, rest) = contents::unpacked(packed)
+        .map_err(|_| refused("packed contents without their length, or too long"))?;
     let mut bytes = Vec::new();
     unpacker
         .unpack(codec, rest, length as u64, limits::CONTENTS_BYTES_MAX, &mut bytes)
@@ -1179,7 +1185,11 @@ pub(crate) fn make_dir(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
         Where::Name { dir, name, .. } => {
             let made = ensure_dir(&dir.dir, name.as_name(), mode & 0o777)
                 .map_err(|e| Error::os("make directory", path, e))?;
-            if made { Ok(()) } else { Err(Error::ours(Code::InTheWay, "make directory", path, "it is there already")) }
+            if made {
+                Ok(())
+            } else {
+                Err(Error::ours(Code::InTheWay, "make directory", path, "it is there already"))
+            }
         }
         Where::Into(_) | Where::Whole(_) => {
             Err(Error::ours(Code::InTheWay, "make directory", path, "it is there already"))

@@ -269,7 +269,9 @@ fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary>
 
 /// How much regular files among the operands hold; trees are not looked into.
 fn sizes_here(sources: &[PathBuf]) -> u64 {
-    let one = |path: &PathBuf| operands::source(&operands::Reach::Anywhere, path, crate::policy::Follow::Operands).ok();
+    let one = |path: &PathBuf| {
+        operands::source(&operands::Reach::Anywhere, path, crate::policy::Follow::Operands).ok()
+    };
     let size = |source: operands::Source| match source {
         operands::Source::Named { info, .. } if info.kind == Kind::File => info.size,
         _ => 0,
@@ -297,13 +299,7 @@ fn sizes_there(peer: &Peer, from: &[Address]) -> Result<u64> {
 }
 
 /// Opens the connections beside the first: as many as were asked for, or one where `bytes` make it worth while.
-fn more_streams(
-    peer: &mut Peer,
-    address: &Address,
-    way: &Way,
-    bytes: u64,
-    watch: Watch<'_>,
-) -> Result<()> {
+fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch: Watch<'_>) -> Result<()> {
     let by_default = if bytes >= SECOND_STREAM_BYTES { 2 } else { 1 };
     let wanted = way.parallel.unwrap_or(by_default).min(bcmr_wire::limits::STREAMS_MAX as usize);
     if wanted < 2 || !peer.agreed.features.has_wide(wide::JOIN) {
@@ -434,13 +430,18 @@ fn listing(entry: &message::Entry<'_>) -> Listing {
 /// As [`put`], or the path cannot be looked at.
 pub fn stat(address: &Address, way: &Way, follow: bool) -> Result<Listing> {
     let mut found = None;
-    ask(address, way, |path| Message::Stat { path, follow }, |message| match message {
-        Message::Info(entry) => {
-            found = Some(listing(&entry));
-            Ok(true)
-        }
-        _ => Err(unexpected(address)),
-    })?;
+    ask(
+        address,
+        way,
+        |path| Message::Stat { path, follow },
+        |message| match message {
+            Message::Info(entry) => {
+                found = Some(listing(&entry));
+                Ok(true)
+            }
+            _ => Err(unexpected(address)),
+        },
+    )?;
     found.ok_or_else(|| unexpected(address))
 }
 
@@ -450,16 +451,21 @@ pub fn stat(address: &Address, way: &Way, follow: bool) -> Result<Listing> {
 /// As [`stat`]; [`Code::NotDirectory`] when it is none.
 pub fn list(address: &Address, way: &Way, each: &mut dyn FnMut(Listing) -> bool) -> Result<()> {
     let mut wanted = true;
-    ask(address, way, |path| Message::List { path }, |message| match message {
-        Message::Page { entries } => {
-            for entry in &entries {
-                wanted = wanted && each(listing(entry));
+    ask(
+        address,
+        way,
+        |path| Message::List { path },
+        |message| match message {
+            Message::Page { entries } => {
+                for entry in &entries {
+                    wanted = wanted && each(listing(entry));
+                }
+                Ok(!wanted)
             }
-            Ok(!wanted)
-        }
-        Message::Done => Ok(true),
-        _ => Err(unexpected(address)),
-    })
+            Message::Done => Ok(true),
+            _ => Err(unexpected(address)),
+        },
+    )
 }
 
 /// The BLAKE3 of a regular file, computed there.
@@ -468,13 +474,18 @@ pub fn list(address: &Address, way: &Way, each: &mut dyn FnMut(Listing) -> bool)
 /// As [`stat`].
 pub fn hash(address: &Address, way: &Way) -> Result<[u8; 32]> {
     let mut found = None;
-    ask(address, way, |path| Message::Hash { path }, |message| match message {
-        Message::Ok { hash: Some(hash) } => {
-            found = Some(hash);
-            Ok(true)
-        }
-        _ => Err(unexpected(address)),
-    })?;
+    ask(
+        address,
+        way,
+        |path| Message::Hash { path },
+        |message| match message {
+            Message::Ok { hash: Some(hash) } => {
+                found = Some(hash);
+                Ok(true)
+            }
+            _ => Err(unexpected(address)),
+        },
+    )?;
     found.ok_or_else(|| unexpected(address))
 }
 
@@ -484,13 +495,18 @@ pub fn hash(address: &Address, way: &Way) -> Result<[u8; 32]> {
 /// As [`stat`].
 pub fn usage(address: &Address, way: &Way) -> Result<Usage> {
     let mut found = None;
-    ask(address, way, |path| Message::Usage { path }, |message| match message {
-        Message::Used { files, dirs, bytes, allocated } => {
-            found = Some(Usage { files, dirs, bytes, allocated });
-            Ok(true)
-        }
-        _ => Err(unexpected(address)),
-    })?;
+    ask(
+        address,
+        way,
+        |path| Message::Usage { path },
+        |message| match message {
+            Message::Used { files, dirs, bytes, allocated } => {
+                found = Some(Usage { files, dirs, bytes, allocated });
+                Ok(true)
+            }
+            _ => Err(unexpected(address)),
+        },
+    )?;
     found.ok_or_else(|| unexpected(address))
 }
 

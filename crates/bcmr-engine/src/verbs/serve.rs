@@ -46,9 +46,7 @@ struct Serving {
 /// The peer broke the protocol, or the root cannot be opened.
 pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<()> {
     let reach = match &request.root {
-        Some(root) => {
-            Reach::Below(Dir::open(root).map_err(|e| Error::os("open root", root.as_path(), e))?)
-        }
+        Some(root) => Reach::Below(Dir::open(root).map_err(|e| Error::os("open root", root.as_path(), e))?),
         None => Reach::Anywhere,
     };
     let answered = transport::answer(input, output, OURS, &request.meeting, Patience::WIRE)?;
@@ -276,7 +274,12 @@ impl Serving {
             }
             Some(names) => {
                 let [base] = paths else {
-                    return Err(Error::ours(Code::Protocol, "serve", "", "a list of names needs one directory"));
+                    return Err(Error::ours(
+                        Code::Protocol,
+                        "serve",
+                        "",
+                        "a list of names needs one directory",
+                    ));
                 };
                 let dir: Arc<SourceDir> =
                     SourceDir::root(self.reach.open(base)?, crate::node::Node::root(base))?;

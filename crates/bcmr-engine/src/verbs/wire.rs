@@ -416,12 +416,9 @@ impl Told for Putting<'_> {
             WireEvent::Resumed { dst, restarted: Some(why), .. } => {
                 Event::Note(format!("{}: starts over: {}", self.there(dst).display(), text(why)))
             }
-            WireEvent::Resumed { dst, bytes, restarted: None, repaired } => Event::Resumed {
-                dst: self.there(dst),
-                bytes: *bytes,
-                restarted: None,
-                repaired: *repaired,
-            },
+            WireEvent::Resumed { dst, bytes, restarted: None, repaired } => {
+                Event::Resumed { dst: self.there(dst), bytes: *bytes, restarted: None, repaired: *repaired }
+            }
             WireEvent::Note(note) => Event::Note(text(note)),
         });
     }
@@ -681,8 +678,8 @@ pub(crate) fn receive_all(
         let first = streams.first().map(|s| &s.inbox);
         let source = match (first, asking) {
             (Some(inbox), Some(asking)) => {
-                let started = std::thread::Builder::new()
-                    .spawn_scoped(scope, move || hear(inbox, aside, asking, over));
+                let started =
+                    std::thread::Builder::new().spawn_scoped(scope, move || hear(inbox, aside, asking, over));
                 if let Err(e) = started {
                     fail(Error::os("start a thread to receive", "", e));
                 }
@@ -846,4 +843,3 @@ pub(crate) fn machine_number() -> u64 {
     let hash = blake3::derive_key("bcmr 1 which machine", &identity);
     u64::from_le_bytes(hash.first_chunk::<8>().copied().unwrap_or_default())
 }
-
