@@ -2,7 +2,7 @@
 //!
 //! Must not know any attack. Where an encoder would refuse a value, [`Wire::say_with`] changes the bytes afterwards.
 
-use crate::common::{BCMR, Tmp, litter, tree};
+use crate::common::{BCMR, Tmp, litter, names, tree};
 use bcmr_wire::frame;
 use bcmr_wire::handshake::{self, Features, caps, wide};
 use bcmr_wire::message::{Codec, Compress, Entry, Kind, Message, Policy, Time, kind};
@@ -128,6 +128,8 @@ pub struct Wire {
     held: Vec<u8>,
     /// The program has ended, or is about to be killed: nothing is waited for any more.
     over: Arc<AtomicBool>,
+    /// An error that ends a transfer is answered as it should be, so that nobody waits.
+    pub polite: bool,
 }
 
 impl Wire {
@@ -164,6 +166,9 @@ impl Wire {
                 if said.kind == kind::PING {
                     self.raw(kind::PONG, &said.payload);
                     continue;
+                }
+                if said.kind == kind::ERROR && self.polite {
+                    self.say(&Message::Done);
                 }
                 return Some(said);
             }
@@ -405,6 +410,13 @@ impl Outcome {
         self
     }
 
+    /// As [`Outcome::failed`], where what is said is on standard output.
+    #[track_caller]
+    pub fn failed_or_json(self, json: bool) -> Outcome {
+        assert_ne!(self.code, 0, "{}: exit 0", self.name);
+        if json { self } else { self.failed() }
+    }
+
     /// It was no success, and says so.
     #[track_caller]
     pub fn failed(self) -> Outcome {
@@ -450,10 +462,21 @@ impl Place {
     }
 
     /// Everything that is not the destination, and what it is.
-    pub fn around(&self) -> Vec<(Vec<u8>, u64, u32)> {
-        let inside = |p: &[u8]| p.is_empty() || p == b"dst" || p.starts_with(b"dst/") || p.starts_with(b"wire");
-        let all = tree(self.tmp.path());
-        all.into_iter().filter(|(p, _)| !inside(p)).map(|(p, e)| (p, e.content, e.mode)).collect()
+    pub fn around(&self) -> Vec<(OsString, Vec<u8>, u64, u32)> {
+        let mut found = Vec::new();
+        for name in names(self.tmp.path()) {
+            if name == "dst" || name.to_string_lossy().starts_with("wire") {
+                continue;
+            }
+            let path = self.tmp.p(&name);
+            if path.is_dir() {
+                found.extend(tree(&path).into_iter().map(|(p, e)| (name.clone(), p, e.content, e.mode)));
+            } else {
+                let content = std::fs::read(&path).unwrap();
+                found.push((name, content, 0, crate::common::mode(&path)));
+            }
+        }
+        found
     }
 
     /// Runs the program as a client whose server is `script`. `DST` among the arguments is the destination.
@@ -496,7 +519,7 @@ impl Place {
         let seen = Arc::clone(&over);
         std::thread::scope(|scope| {
             let server = scope.spawn(move || {
-                let mut wire = Wire { read, write: None, held: Vec::new(), over: seen };
+                let mut wire = Wire { read, write: None, held: Vec::new(), over: seen, polite: true };
                 if !wire.wait_for_bytes() {
                     return; // nobody was called
                 }
@@ -544,7 +567,7 @@ impl Place {
         let over = Arc::new(AtomicBool::new(false));
         let (read, write) = (std::os::fd::OwnedFd::from(stdout), std::os::fd::OwnedFd::from(stdin));
         let mut wire =
-            Wire { read: read.into(), write: Some(write.into()), held: Vec::new(), over: Arc::clone(&over) };
+            Wire { read: read.into(), write: Some(write.into()), held: Vec::new(), over: Arc::clone(&over), polite: false };
         std::thread::scope(|scope| {
             let client = scope.spawn(move || {
                 let found = script(&mut wire);
