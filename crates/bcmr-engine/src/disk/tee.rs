@@ -12,7 +12,7 @@ use crate::policy::{Sparse, Verify};
 use fastcopy::copy::{self, Dest, Source};
 use fastcopy::read_write::{fallocate_keep_size, read_full, write_full, write_stream};
 use fastcopy::sparse::{Extents, is_zero};
-use fastcopy::{Scratch, meta};
+use fastcopy::{Scratch, errno, meta};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
@@ -21,6 +21,8 @@ use std::sync::{Mutex, PoisonError};
 const BLOCKS_BYTES_MIN: u64 = 2 * BLOCK_BYTES;
 /// Runs of zeros of this length (bytes) become holes in small files that have any.
 const HOLE_BYTES: usize = 4096;
+/// Room is reserved so far ahead of content whose size is only somebody's word.
+const RESERVE_BYTES: u64 = 64 * BLOCK_BYTES;
 
 /// What was copied.
 pub(super) struct Teed {
@@ -201,21 +203,28 @@ pub(super) fn receive(
     let holes = !stream
         && (how.sparse == Sparse::Always
             || (how.sparse == Sparse::Auto && info.blocks.saturating_mul(512) < size));
-    if !stream
-        && !holes
-        && let Err(e) = fallocate_keep_size(to, 0, size).map_err(io::Error::from)
-        && Code::of(&e) == Code::NoSpace
-    {
-        return Err(Fault::os(Side::Dest, "reserve room for", e));
+    let reserves = !stream && !holes;
+    if reserves && meta::free_bytes(to).is_ok_and(|free| free < size) {
+        // Seen before anything crosses.
+        let full = io::Error::from_raw_os_error(errno::ENOSPC);
+        return Err(Fault::os(Side::Dest, "reserve room for", full));
     }
     source.start(0).map_err(|e| Fault::os(Side::Source, "receive", e))?;
-    let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(size) as usize]);
+    // A size is what the other side says: memory and room on the disk are taken as the content comes.
+    let done: Mutex<Vec<Cv>> = Mutex::new(Vec::new());
     // A file of one block has no blocks to merge: its hash is another finish of the same state.
     let whole: Mutex<Option<blake3::Hash>> = Mutex::new(None);
     on_blocks(0..blocks_of(size), if stream { 1 } else { how.threads }, |block| {
         let mut room = aligned();
         let start = block * BLOCK_BYTES;
         let end = (start + BLOCK_BYTES).min(size);
+        if reserves
+            && start.is_multiple_of(RESERVE_BYTES)
+            && let Err(e) = fallocate_keep_size(to, start, RESERVE_BYTES.min(size - start)).map_err(io::Error::from)
+            && Code::of(&e) == Code::NoSpace
+        {
+            return Err(Fault::os(Side::Dest, "reserve room for", e));
+        }
         let cv = cv_at(start, |hasher| {
             let mut at = start;
             while at < end {
@@ -247,9 +256,7 @@ pub(super) fn receive(
             let note = "what arrived differs from what was sent";
             return Err(Fault::ours(Side::Source, "receive", Code::Mismatch, note));
         }
-        if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
-            *slot = cv;
-        }
+        keep(&done, block, cv);
         Ok(true)
     })?;
     if holes {
@@ -259,6 +266,18 @@ pub(super) fn receive(
     let blocks = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     let hash = if hashing { whole.or_else(|| whole_hash(&blocks, size)) } else { None };
     Ok((size, hash))
+}
+
+/// Keeps a block's value, making room for those before it.
+fn keep(done: &Mutex<Vec<Cv>>, block: u64, cv: Cv) {
+    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+    let block = block as usize;
+    if done.len() <= block {
+        done.resize(block + 1, Cv::default());
+    }
+    if let Some(slot) = done.get_mut(block) {
+        *slot = cv;
+    }
 }
 
 /// Writes a small file whole.

@@ -314,7 +314,8 @@ fn fresh<D: Disk>(
     disk.set_len(&session, 0).map_err(dest("cut session of"))?;
     disk.remove_tree(dir, part).map_err(dest("remove unfinished"))?;
     let file = disk.create_file(dir, part, 0o600).map_err(dest("create"))?;
-    if want.holes == Holes::Fill {
+    // What is far away has the size that the other side says: room is taken as it comes, see `segment`.
+    if want.holes == Holes::Fill && want.source.file().is_some() {
         disk.reserve(&file, want.info.size).map_err(dest("reserve room for"))?;
     }
     let id = disk.file_info(&file).map_err(dest("stat unfinished"))?.id();
@@ -528,12 +529,22 @@ fn segment<D: Disk>(
     {
         return fast_segment(disk, want, begun, file, at, end);
     }
-    let done: Mutex<Vec<Option<Cv>>> = Mutex::new(vec![None; (last - first) as usize]);
+    if want.holes == Holes::Fill
+        && want.source.file().is_none()
+        && let Err(e) = disk.reserve(&begun.file, end)
+    {
+        return (Vec::new(), Err(dest("reserve room for")(e)));
+    }
+    let done: Mutex<Vec<Option<Cv>>> = Mutex::new(Vec::new());
     let outcome = on_blocks(first..last, want.threads, |block| {
         let (cv, outcome) = copy_block(disk, want, begun, block, want.holes);
         outcome?;
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = done.get_mut((block - first) as usize) {
+        let index = (block - first) as usize;
+        if done.len() <= index {
+            done.resize(index + 1, None);
+        }
+        if let Some(slot) = done.get_mut(index) {
             *slot = cv;
         }
         Ok(true)

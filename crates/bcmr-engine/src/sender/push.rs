@@ -4,7 +4,7 @@
 //! Must not know any transport, nor what the receiver does with what it gets. One thread walks, one listens, and two per
 //! stream read, hash, pack and send; what is asked for is answered before anything new is told.
 //!
-//! Memory is bounded whatever the tree and whatever the receiver does: 64 batches of at most 256 names and 1 MiB of
+//! Memory is bounded whatever the tree and whatever the receiver does: 64 batches of at most 256 names and 512 KiB of
 //! attributes, 16 large files, 4096 directories that the receiver has not spoken about, the names of the directories
 //! on the way down; per thread two buffers of a block (4 MiB) and one of contents. What the streams have queued comes
 //! on top.

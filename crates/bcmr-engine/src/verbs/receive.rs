@@ -15,13 +15,14 @@ use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Resume, Target};
-use crate::receiver::arriving::{Arriving, Ask, End, Load};
+use crate::receiver::arriving::{Arriving, Ask, End, Line, Load};
 use crate::receiver::desk::{Beside, Desk, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
 use crate::tally::Tally;
 use crate::trouble::error_of;
+use crate::verbs::asked::Asked;
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
 use bcmr_wire::contents::{self, Item};
@@ -38,6 +39,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Where answers go: stream 0, to the sender.
 pub(crate) struct Reply {
@@ -129,6 +131,13 @@ struct Batch {
     way: Way,
 }
 
+/// Where entries go.
+struct Goal {
+    slot: Arc<Slot<Far>>,
+    to: Option<NameBuf>,
+    way: Way,
+}
+
 /// A large file on offer.
 struct Offer<'a> {
     arriving: Arc<Arriving<'a>>,
@@ -155,6 +164,7 @@ struct Offers<'a> {
 struct Single {
     slot: Arc<Slot<Far>>,
     to: NameBuf,
+    kind: WireKind,
 }
 
 struct State<'a> {
@@ -168,6 +178,8 @@ struct State<'a> {
     batch_ids: Ids,
     file_ids: Ids,
     operands: u64,
+    /// The first of the operands asked for that may still come.
+    next_asked: usize,
 }
 
 /// Ids that are given in order from 1 and may arrive in another, each once.
@@ -195,6 +207,8 @@ impl Ids {
 pub(crate) struct What {
     pub(crate) target: Target,
     pub(crate) operands: u64,
+    /// And which.
+    pub(crate) asked: Asked,
     /// What goes before a source's path when it is shown (`host:`).
     pub(crate) source_prefix: String,
     /// This machine's number: a source with the same one may be the destination itself.
@@ -263,6 +277,7 @@ pub(crate) struct Receive<'a> {
     offers: Mutex<Offers<'a>>,
     offered: Condvar,
     all_sent: AtomicBool,
+    line: Arc<Line<'a>>,
 }
 
 fn refused(note: impl Into<String>) -> Error {
@@ -315,8 +330,10 @@ impl<'a> Receive<'a> {
             batch_ids: Ids::default(),
             file_ids: Ids::default(),
             operands: 0,
+            next_asked: 0,
         };
         Ok(Receive {
+            line: Arc::new(Line::new(watch.cancel, what.streams, Duration::from_millis(limits::DEAD_MS))),
             desk: Desk::new(disk, policy, Tally::new(watch), Listing(manifest)),
             policy,
             what,
@@ -454,7 +471,11 @@ impl<'a> Receive<'a> {
         }
     }
 
-    fn attrs_of(entry: &Entry<'_>) -> Result<Attrs> {
+    fn attrs_of(&self, entry: &Entry<'_>) -> Result<Attrs> {
+        // Nobody keeps them: then they are not even held.
+        if !self.policy.preserve.xattr && !self.policy.preserve.acl {
+            return Ok(Attrs::new());
+        }
         let one = |(name, value): &(&[u8], &[u8])| {
             CString::new(*name).map(|n| (n, value.to_vec())).map_err(|_| refused("an attribute's name"))
         };
@@ -466,7 +487,7 @@ impl<'a> Receive<'a> {
         let link = CString::new(entry.link).map_err(|_| refused("a link's target"))?;
         let info = self.info_of(entry, self.origin());
         let to = to.unwrap_or(&name).clone();
-        Ok(Meta { name, to, info, attrs: Self::attrs_of(entry)?, link })
+        Ok(Meta { name, to, info, attrs: self.attrs_of(entry)?, link })
     }
 
     /// The sender's number; one for a whole transfer.
@@ -498,6 +519,10 @@ impl<'a> Receive<'a> {
                 return Err(refused("operands of two machines"));
             }
             state.dir_id = id;
+            // V1: what has no name in common with what was asked for is not even looked at.
+            let name = if whole { None } else { NameBuf::new(entry.name) };
+            let asked = self.what.asked.operand(state.next_asked, name.as_ref());
+            state.next_asked = asked.ok_or_else(|| refused("an operand that was not asked for"))? + 1;
         }
         self.sender_origin.store(origin, Ordering::Relaxed);
         let shown = self.shown(&path_of(path));
@@ -516,7 +541,7 @@ impl<'a> Receive<'a> {
         let disk = self.desk.disk;
         let meta = if whole { None } else { Some(self.meta_of(entry, None)?) };
         let info = self.info_of(entry, self.origin());
-        let attrs = Self::attrs_of(entry)?;
+        let attrs = self.attrs_of(entry)?;
         if info.kind == Kind::Dir && !self.policy.recursive {
             return Err(Error::ours(Code::IsDirectory, "copy", shown, "it is a directory"));
         }
@@ -551,7 +576,8 @@ impl<'a> Receive<'a> {
                 };
                 above.pending.fetch_add(1, Ordering::Relaxed);
                 if kind != Kind::Dir {
-                    self.state().singles.insert(id, Single { slot: above, to: name.clone() });
+                    let single = Single { slot: above, to: name.clone(), kind: entry.kind };
+                    self.state().singles.insert(id, single);
                     return Ok(DirState::There);
                 }
                 let entered = above.dst.enter(disk, name.as_name(), self.policy);
@@ -605,6 +631,7 @@ impl<'a> Receive<'a> {
             return Err(refused("a directory that is none"));
         }
         let meta = self.meta_of(entry, None)?;
+        self.is_asked(&above, &meta)?;
         let entered = above.dst.enter(self.desk.disk, meta.name.as_name(), self.policy);
         let state = match entered {
             Ok(dst) => {
@@ -627,16 +654,39 @@ impl<'a> Receive<'a> {
         self.send(&Message::DirIs { dir: id, state })
     }
 
-    /// Where entries of `dir` go: a directory, or the name of one operand.
-    fn goes_to(&self, dir: u64) -> Result<(Arc<Slot<Far>>, Option<NameBuf>, Way)> {
+    /// V1, for names of a list.
+    fn is_asked(&self, slot: &Slot<Far>, meta: &Meta) -> Result<()> {
+        if self.what.asked.takes(slot.src.node(), &meta.name, meta.info.kind == Kind::Dir) {
+            return Ok(());
+        }
+        Err(refused("a name that was not asked for"))
+    }
+
+    /// Where entries of `dir` go: a directory, or the name of one operand. The slot waits for them, to be sealed and, if
+    /// they are `small`, to get its name.
+    fn goes_to(&self, dir: u64, entries: &[Entry<'_>], small: bool) -> Result<Goal> {
         let mut state = self.state();
-        if let Some(slot) = state.dirs.get(&dir) {
-            return Ok((slot.clone(), None, Way::Small));
+        if let Some(slot) = state.dirs.get(&dir).cloned() {
+            slot.small.fetch_add(usize::from(small), Ordering::Relaxed);
+            slot.pending.fetch_add(1, Ordering::Relaxed);
+            return Ok(Goal { slot, to: None, way: Way::Small });
         }
-        match state.singles.remove(&dir) {
-            Some(single) => Ok((single.slot, Some(single.to), Way::Alone)),
-            None => Err(refused("entries of a directory that is not open")),
+        let fits = |single: &Single| matches!(entries, [one] if one.kind == single.kind);
+        match state.singles.get(&dir) {
+            Some(single) if !fits(single) => Err(refused("another operand than was announced")),
+            Some(_) | None => match state.singles.remove(&dir) {
+                Some(single) => Ok(Goal { slot: single.slot, to: Some(single.to), way: Way::Alone }),
+                None => Err(refused("entries of a directory that is not open")),
+            },
         }
+    }
+
+    /// One of the things that `slot` waits for is done, or never will be.
+    fn done_with(&self, hand: &mut Hand, slot: Arc<Slot<Far>>, way: Way) {
+        if way == Way::Small {
+            self.desk.filled(hand, &slot);
+        }
+        self.desk.release(hand, slot);
     }
 
     #[allow(clippy::too_many_arguments)] // the fields of one message
@@ -659,19 +709,38 @@ impl<'a> Receive<'a> {
                 return Err(refused("more batches than there may be"));
             }
         }
-        let (slot, to, way) = self.goes_to(dir)?;
-        if way == Way::Alone && entries.len() != 1 {
-            return Err(refused("an operand of several entries"));
-        }
         if entries.iter().any(|e| e.kind == WireKind::Dir) {
             return Err(refused("a directory among files"));
         }
-        let metas = entries.iter().map(|e| self.meta_of(e, to.as_ref())).collect::<Result<Vec<Meta>>>()?;
-        if way == Way::Small {
-            slot.small.fetch_add(1, Ordering::Relaxed);
-            slot.pending.fetch_add(1, Ordering::Relaxed);
+        let Goal { slot, to, way } = self.goes_to(dir, entries, true)?;
+        let mut batch = Batch { id, slot, metas: Vec::new(), wanted: Vec::new(), seconds: Vec::new(), way };
+        match self.fill(crew, &mut batch, to.as_ref(), (inline, codec), entries, packed) {
+            Ok(()) => self.settle(crew, batch),
+            Err(e) => Err(self.drop_batch(crew, batch, e)),
         }
-        let mut batch = Batch { id, slot, metas, wanted: Vec::new(), seconds: Vec::new(), way };
+    }
+
+    /// The sender has broken the protocol in the middle of a batch: its directory must not wait for it.
+    fn drop_batch(&self, crew: &mut Crew, batch: Batch, e: Error) -> Error {
+        batch.slot.keep_some();
+        self.done_with(&mut crew.hand, batch.slot, batch.way);
+        e
+    }
+
+    fn fill(
+        &self,
+        crew: &mut Crew,
+        batch: &mut Batch,
+        to: Option<&NameBuf>,
+        (inline, codec): (bool, Codec),
+        entries: &[Entry<'_>],
+        packed: &[u8],
+    ) -> Result<()> {
+        for entry in entries {
+            let meta = self.meta_of(entry, to)?;
+            self.is_asked(&batch.slot, &meta)?;
+            batch.metas.push(meta);
+        }
         for (index, meta) in batch.metas.iter().enumerate() {
             if self.policy.preserve.links && meta.info.nlink > 1 && !self.desk.links.claim_first(&meta.info) {
                 batch.seconds.push(index);
@@ -681,19 +750,18 @@ impl<'a> Receive<'a> {
         }
         // What has no content lands at once.
         let plain: Vec<(usize, Verdict)> =
-            batch.wanted.iter().copied().filter(|(i, _)| !is_file(&batch, *i)).collect();
+            batch.wanted.iter().copied().filter(|(i, _)| !is_file(batch, *i)).collect();
         batch.wanted.retain(|(i, _)| batch.metas.get(*i).is_some_and(|m| m.info.kind == Kind::File));
-        self.land_plain(crew, &batch, &plain);
+        self.land_plain(crew, batch, &plain);
         if inline {
             let bytes = unpack(&mut crew.unpacker, codec, packed)?;
-            let files: Vec<usize> = (0..batch.metas.len()).filter(|i| is_file(&batch, *i)).collect();
-            self.land_contents(crew, &mut batch, &bytes, true, &files)?;
+            let files: Vec<usize> = (0..batch.metas.len()).filter(|i| is_file(batch, *i)).collect();
+            self.land_contents(crew, batch, &bytes, true, &files)?;
         } else if !packed.is_empty() {
             return Err(refused("contents that were not announced"));
         }
-        self.resolve(crew, &mut batch);
-        self.want_more(&batch, 0)?;
-        self.settle(crew, batch)
+        self.resolve(crew, batch);
+        self.want_more(batch, 0)
     }
 
     /// Asks for what is wanted beyond the first `asked`.
@@ -865,16 +933,22 @@ impl<'a> Receive<'a> {
         let Some(mut batch) = self.state().batches.remove(&id) else {
             return Err(refused("contents of a batch that waits for none"));
         };
+        match self.fill_more(crew, &mut batch, codec, packed) {
+            Ok(()) => self.settle(crew, batch),
+            Err(e) => Err(self.drop_batch(crew, batch, e)),
+        }
+    }
+
+    fn fill_more(&self, crew: &mut Crew, batch: &mut Batch, codec: Codec, packed: &[u8]) -> Result<()> {
         let files: Vec<usize> = batch.wanted.iter().map(|(i, _)| *i).collect();
         let bytes = unpack(&mut crew.unpacker, codec, packed)?;
-        self.land_contents(crew, &mut batch, &bytes, false, &files)?;
+        self.land_contents(crew, batch, &bytes, false, &files)?;
         if batch.wanted.len() == files.len() && !files.is_empty() {
             return Err(refused("contents of nothing"));
         }
         let before = batch.wanted.len();
-        self.resolve(crew, &mut batch);
-        self.want_more(&batch, before)?;
-        self.settle(crew, batch)
+        self.resolve(crew, batch);
+        self.want_more(batch, before)
     }
 
     /// Further names whose first one has landed meanwhile are linked; one whose first could not be landed is wanted
@@ -908,10 +982,7 @@ impl<'a> Receive<'a> {
             return Ok(());
         }
         let Batch { id, slot, way, .. } = batch;
-        if way == Way::Small {
-            self.desk.filled(&mut crew.hand, &slot);
-        }
-        self.desk.release(&mut crew.hand, slot);
+        self.done_with(&mut crew.hand, slot, way);
         self.send(&Message::Wants { batch: id, entries: Vec::new() })
     }
 
@@ -925,7 +996,9 @@ impl<'a> Receive<'a> {
             let Some(mut batch) = self.state().batches.remove(&id) else { continue };
             let before = batch.wanted.len();
             self.resolve(crew, &mut batch);
-            self.want_more(&batch, before)?;
+            if let Err(e) = self.want_more(&batch, before) {
+                return Err(self.drop_batch(crew, batch, e));
+            }
             self.settle(crew, batch)?;
         }
         Ok(())
@@ -938,41 +1011,55 @@ impl<'a> Receive<'a> {
         if entry.kind != WireKind::File {
             return Err(refused("a large file that is none"));
         }
-        let (slot, to, way) = self.goes_to(dir)?;
-        if way == Way::Small {
-            slot.pending.fetch_add(1, Ordering::Relaxed);
+        let Goal { slot, to, .. } = self.goes_to(dir, std::slice::from_ref(entry), false)?;
+        match self.offer(file, &slot, to.as_ref(), entry) {
+            Ok(said) => said,
+            Err(e) => {
+                slot.keep_some();
+                self.desk.release(&mut self.desk.disk.hand(), slot);
+                Err(e)
+            }
         }
-        let meta = self.meta_of(entry, to.as_ref())?;
+    }
+
+    /// Takes an offer up, or not. `Err`: neither, and the slot still waits for it; inside, what came of answering.
+    fn offer(
+        &self,
+        file: u64,
+        slot: &Arc<Slot<Far>>,
+        to: Option<&NameBuf>,
+        entry: &Entry<'_>,
+    ) -> Result<Result<()>> {
+        let meta = self.meta_of(entry, to)?;
+        self.is_asked(slot, &meta)?;
+        if self.offers().queue.len() > limits::OFFERS_OUT_MAX {
+            return Err(refused("more offers than there may be"));
+        }
         let linked = self.policy.preserve.links && meta.info.nlink > 1;
         let verdict = if linked && !self.desk.links.claim_first(&meta.info) {
             // What becomes of it is known once its first name, which was offered before, is settled.
             Some(Verdict::Linked)
         } else {
-            self.verdict(&slot, &meta)
+            self.verdict(slot, &meta)
         };
         let Some(verdict) = verdict else {
-            self.desk.release(&mut self.desk.disk.hand(), slot);
-            self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
-            return self.send(&Message::Close { file });
+            self.desk.release(&mut self.desk.disk.hand(), slot.clone());
+            let said = self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 });
+            return Ok(said.and_then(|()| self.send(&Message::Close { file })));
         };
-        let arriving = Arc::new(Arriving::new(file, meta.info, self.what.hashes, self.reply));
+        let arriving = Arc::new(Arriving::new(file, meta.info, self.what.hashes, self.reply, self.line.clone()));
         self.state().files.insert(file, arriving.clone());
         let late = self.is_late(&meta, verdict);
         let mut offers = self.offers();
-        if offers.queue.len() > limits::OFFERS_OUT_MAX {
-            return Err(refused("more offers than there may be"));
-        }
         let begun = !late && offers.undecided == 0;
         if !begun {
             offers.undecided += 1;
         }
-        if begun {
-            crate::disk::Bytes::start(&*arriving, 0).map_err(told)?;
-        }
-        offers.queue.push_back(Offer { arriving, slot, meta, verdict, begun });
+        let asked = if begun { crate::disk::Bytes::start(&*arriving, 0).map_err(told) } else { Ok(()) };
+        offers.queue.push_back(Offer { arriving, slot: slot.clone(), meta, verdict, begun });
         drop(offers);
         self.offered.notify_all();
-        Ok(())
+        Ok(asked)
     }
 
     /// Whether only the lander can say from where on a file is wanted.

@@ -10,10 +10,11 @@ use crate::remote::{Address, Compress, GetRequest, PutRequest, ServeRequest, Way
 use crate::sender::offer::What;
 use crate::sender::out::{Counted, Out};
 use crate::sender::push::{How, Push, push};
-use crate::transport::conn::{Outbox, Packet, Stream};
+use crate::transport::conn::{FrameBuf, Heard, Outbox, Packet, Stream};
 use crate::transport::ssh::Load;
 use crate::transport::{self, Peer, Token};
 use crate::trouble::error_of;
+use crate::verbs::asked::Asked;
 use crate::verbs::copy::resuming;
 use crate::verbs::operands::{self, Reach};
 use crate::verbs::receive::{self, Receive};
@@ -27,6 +28,7 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use crate::verbs::serve::serve;
 
@@ -85,6 +87,8 @@ pub(crate) const OURS: Features = Features {
 const SECOND_STREAM_BYTES: u64 = 256 << 20;
 /// Names of a list that one request may carry.
 const NAMES_BYTES_MAX: u64 = 8 << 20;
+/// How often a cancel is looked for while an answer is waited for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Copies to another machine.
 ///
@@ -150,7 +154,8 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     let required = guarantees(&how);
     let mut peer =
         transport::connect(address, &way, Load::Heavy, ours(&way), sending(required), watch.cancel)?;
-    let size = if way.parallel.is_none() && names.is_none() { sizes_there(&peer, &from)? } else { 0 };
+    let size =
+        if way.parallel.is_none() && names.is_none() { sizes_there(&peer, &from, watch.cancel)? } else { 0 };
     more_streams(&mut peer, address, &way, size, watch)?;
     // The target is looked at before anything is asked for.
     if names.is_some() {
@@ -159,9 +164,14 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     let disk = Sys::new();
     let landing = resuming(policy.clone());
     let reply = peer.streams.first().map(|s| reply_on(&s.out)).ok_or_else(|| no_stream(address))?;
+    let list = names.map(read_names).transpose()?;
     let what = receive::What {
         target,
-        operands: if names.is_some() { 1 } else { from.len() as u64 },
+        operands: if list.is_some() { 1 } else { from.len() as u64 },
+        asked: match &list {
+            Some(names) => Asked::listed(names),
+            None => Asked::operands(from.iter().map(|a| a.path.as_path()))?,
+        },
         source_prefix: prefix(address),
         origin: machine_number(),
         hashes: !way.fast,
@@ -171,7 +181,6 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     };
     let receive = Receive::begin(&disk, &landing, what, watch, manifest.as_deref(), &reply)?;
     let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
-    let list = names.map(read_names).transpose()?;
     let names = list.as_ref().map(|list| list.iter().map(Vec::as_slice).collect());
     say(&peer, &Message::Get { policy: how, paths, names })?;
     let (summary, broken) = receive_all(receive, &peer.streams, &reply, None, false);
@@ -235,6 +244,22 @@ fn say(peer: &Peer, message: &Message<'_>) -> Result<()> {
     stream.out.send(Packet::Frames(transport::frames_of(message)?)).map_err(Error::from)
 }
 
+/// The answer to a request, unless somebody here has had enough of waiting for it.
+fn heard(peer: &Peer, cancel: &Cancel) -> Result<FrameBuf> {
+    let lost = || Error::ours(Code::Lost, "talk to", &peer.name, "the connection was closed");
+    let Some(stream) = peer.streams.first() else { return Err(lost()) };
+    loop {
+        match stream.inbox.recv_timeout(LOOK)? {
+            Heard::Frame(frame) => return Ok(frame),
+            Heard::Ended => return Err(lost()),
+            Heard::Nothing if cancel.is_set() => {
+                return Err(Error::ours(Code::Interrupted, "talk to", &peer.name, "interrupted"));
+            }
+            Heard::Nothing => {}
+        }
+    }
+}
+
 /// Sends everything over all streams.
 pub(crate) fn send_all(
     peer: &Peer,
@@ -280,15 +305,13 @@ fn sizes_here(sources: &[PathBuf]) -> u64 {
 }
 
 /// The same of operands over there; one that cannot be looked at counts nothing, its copy will say why.
-fn sizes_there(peer: &Peer, from: &[Address]) -> Result<u64> {
+fn sizes_there(peer: &Peer, from: &[Address], cancel: &Cancel) -> Result<u64> {
     let mut sum = 0u64;
     for address in from {
         say(peer, &Message::Stat { path: address.path.as_os_str().as_bytes(), follow: true })?;
     }
     for _ in from {
-        let Some(frame) = peer.streams.first().map(|s| s.inbox.recv()).transpose()?.flatten() else {
-            return Err(Error::ours(Code::Lost, "talk to", &peer.name, "the connection was closed"));
-        };
+        let frame = heard(peer, cancel)?;
         if let Message::Info(entry) = frame.message()?
             && entry.kind == message::Kind::File
         {
@@ -306,9 +329,7 @@ fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch
         return Ok(());
     }
     say(peer, &Message::Streams { count: wanted as u64 - 1 })?;
-    let Some(frame) = peer.streams.first().map(|s| s.inbox.recv()).transpose()?.flatten() else {
-        return Err(no_stream(address));
-    };
+    let frame = heard(peer, watch.cancel)?;
     let token = match frame.message()? {
         Message::Token { secret, path } => Token { secret, path: PathBuf::from(OsStr::from_bytes(path)) },
         // Without them it works as well, only slower.

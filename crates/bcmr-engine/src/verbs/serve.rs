@@ -14,6 +14,7 @@ use crate::transport::conn::Patience;
 use crate::transport::join::Door;
 use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
+use crate::verbs::asked::Asked;
 use crate::verbs::copy::resuming;
 use crate::verbs::look;
 use crate::verbs::operands::{self, Reach};
@@ -203,6 +204,7 @@ impl Serving {
                 let what = receive::What {
                     target,
                     operands,
+                    asked: Asked::Anything,
                     source_prefix: String::new(),
                     origin: machine_number(),
                     hashes,
