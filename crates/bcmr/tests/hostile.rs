@@ -10,3 +10,5 @@ mod common;
 mod peer;
 #[path = "hostile/server.rs"]
 mod server;
+#[path = "hostile/client.rs"]
+mod client;

@@ -33,7 +33,7 @@ const GROWTH_BYTES: usize = 1 << 20;
 const GATHER_MAX: usize = 32;
 
 /// How long the other side may take to end its byte stream after we have ended ours.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Bytes of a frame's length.
 const LENGTH_BYTES: usize = HEADER_BYTES - 1;
