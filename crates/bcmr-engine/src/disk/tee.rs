@@ -220,7 +220,8 @@ pub(super) fn receive(
         let end = (start + BLOCK_BYTES).min(size);
         if reserves
             && start.is_multiple_of(RESERVE_BYTES)
-            && let Err(e) = fallocate_keep_size(to, start, RESERVE_BYTES.min(size - start)).map_err(io::Error::from)
+            && let Err(e) =
+                fallocate_keep_size(to, start, RESERVE_BYTES.min(size - start)).map_err(io::Error::from)
             && Code::of(&e) == Code::NoSpace
         {
             return Err(Fault::os(Side::Dest, "reserve room for", e));

@@ -196,7 +196,11 @@ impl<'a> Arriving<'a> {
         let (mut since, mut moved) = (Instant::now(), line.moved.load(Relaxed));
         let mut knotted = false;
         while is_full(&inner) && !knotted {
-            inner = self.change.wait_timeout(inner, LOOK.min(line.patience)).unwrap_or_else(PoisonError::into_inner).0;
+            inner = self
+                .change
+                .wait_timeout(inner, LOOK.min(line.patience))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
             let now = line.moved.load(Relaxed);
             if now != moved || !line.is_knotted() {
                 (since, moved) = (Instant::now(), now);
@@ -599,7 +603,12 @@ mod tests {
     }
 
     /// What becomes of more pieces of the second file than may wait, while the first one is being read.
-    fn second_before_first(cancel: &Cancel, streams: usize, patience: Duration, meanwhile: impl FnOnce(&Arriving<'_>) + Send) -> Result<(), Error> {
+    fn second_before_first(
+        cancel: &Cancel,
+        streams: usize,
+        patience: Duration,
+        meanwhile: impl FnOnce(&Arriving<'_>) + Send,
+    ) -> Result<(), Error> {
         let line = Arc::new(Line::new(cancel, streams, patience));
         let first = Arriving::new(1, info(64 * PIECE), false, &Nobody, line.clone());
         let second = Arriving::new(2, info(64 * PIECE), false, &Nobody, line);
@@ -641,7 +650,8 @@ mod tests {
     #[test]
     fn a_piece_far_behind_takes_no_memory_for_those_before_it() {
         let size = i64::MAX as u64;
-        let line = Arc::new(Line::new(&Cancel::new(), 1, LOOK));
+        let cancel = Cancel::new();
+        let line = Arc::new(Line::new(&cancel, 1, LOOK));
         let one = Arriving::new(1, info(size), false, &Nobody, line);
         one.start(0).unwrap();
         let at = (1 << 62) - PIECE;

@@ -1047,7 +1047,8 @@ impl<'a> Receive<'a> {
             let said = self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 });
             return Ok(said.and_then(|()| self.send(&Message::Close { file })));
         };
-        let arriving = Arc::new(Arriving::new(file, meta.info, self.what.hashes, self.reply, self.line.clone()));
+        let arriving =
+            Arc::new(Arriving::new(file, meta.info, self.what.hashes, self.reply, self.line.clone()));
         self.state().files.insert(file, arriving.clone());
         let late = self.is_late(&meta, verdict);
         let mut offers = self.offers();

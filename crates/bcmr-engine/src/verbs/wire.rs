@@ -324,7 +324,9 @@ fn pour(inbox: &Inbox, give: &SyncSender<Result<Option<FrameBuf>>>, over: &Atomi
             Ok(Heard::Ended) => Ok(None),
             Err(e) => Err(e),
         };
-        let last = !matches!(said, Ok(Some(_)));
+        // What follows the last message of a transfer is a request, and not for us.
+        let over = |frame: &FrameBuf| matches!(frame.kind(), kind::SUMMARY | kind::ERROR | kind::DONE);
+        let last = !matches!(&said, Ok(Some(frame)) if !over(frame));
         if give.send(said).is_err() || last {
             return;
         }

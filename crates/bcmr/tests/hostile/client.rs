@@ -109,7 +109,9 @@ fn questions_about_what_is_outside() {
                             assert!(inside, "{shown}: {one:?}");
                         }
                         Message::Page { entries } => {
-                            let bad = entries.iter().any(|e| matches!(e.name, b"keep" | b"secret" | b"passwd" | b"etc"));
+                            let bad = entries
+                                .iter()
+                                .any(|e| matches!(e.name, b"keep" | b"secret" | b"passwd" | b"etc"));
                             assert!(!bad, "{shown}: {entries:?}");
                             continue;
                         }
@@ -242,6 +244,7 @@ fn races_at_the_root() {
     let place = fenced();
     place.tmp.file("outside/f", SECRET);
     place.tmp.file("outside/deep/g", SECRET);
+    place.tmp.file("outside/large", vec![0; 100_000]);
     symlink("../outside", place.dst().join("swap")).unwrap();
     let attacker = Attacker::swapping(&place.dst(), "pub", "swap");
     let before = place.around();
@@ -267,14 +270,14 @@ fn races_at_the_root() {
                     }
                 }
                 w.say(&Message::Hash { path: b"pub/f" });
-                let said = w.hear().unwrap();
+                let said = w.hear().unwrap_or_else(|| panic!("gone after {rounds}"));
                 if let Message::Ok { hash: Some(hash) } = said.message() {
                     assert_ne!(hash, *blake3::hash(SECRET).as_bytes(), "hashed outside");
                 }
                 w.say(&Message::Usage { path: b"pub" });
                 let said = w.hear().unwrap();
                 if let Message::Used { bytes, .. } = said.message() {
-                    assert!(bytes < SECRET.len() as u64 * 2, "measured outside: {bytes}");
+                    assert!(bytes < 50_000, "measured outside: {bytes}");
                 }
                 let name = format!("new{rounds}");
                 w.say(&Message::Mkdir { path: format!("pub/{name}").as_bytes(), mode: 0o755 });
@@ -307,11 +310,21 @@ fn a_server_that_only_lets_read() {
             how.choices[Choice::Resume as usize] = resume;
             w.say(&Message::Get { policy: how.clone(), paths: vec![b"pub"], names: None });
             let (got, _) = w.take_all();
-            assert!(got.windows(6).any(|w| w == b"public"), "the twin");
+            assert!(
+                got.windows(6).any(|w| w == b"public"),
+                "the twin {resume}: {}",
+                String::from_utf8_lossy(&got)
+            );
         }
         for resume in 0..5 {
             how.choices[Choice::Resume as usize] = resume;
-            w.say(&Message::Put { policy: how.clone(), target: Target::Guess, path: b"pub", operands: 1, items: true });
+            w.say(&Message::Put {
+                policy: how.clone(),
+                target: Target::Guess,
+                path: b"pub",
+                operands: 1,
+                items: true,
+            });
             assert_eq!(w.hear().unwrap().kind, kind::ERROR);
         }
     });
@@ -360,8 +373,13 @@ fn requests_that_are_none() {
         }),
         ("transfer in a transfer", |w| {
             w.hello();
-            let put =
-                Message::Put { policy: policy(0), target: Target::Guess, path: b"pub", operands: 1, items: false };
+            let put = Message::Put {
+                policy: policy(0),
+                target: Target::Guess,
+                path: b"pub",
+                operands: 1,
+                items: false,
+            };
             w.say(&put);
             w.say(&put);
         }),
@@ -379,7 +397,13 @@ fn requests_that_are_none() {
         }),
         ("transfer of nothing", |w| {
             w.hello();
-            w.say(&Message::Put { policy: policy(0), target: Target::Guess, path: b"pub", operands: 0, items: false });
+            w.say(&Message::Put {
+                policy: policy(0),
+                target: Target::Guess,
+                path: b"pub",
+                operands: 0,
+                items: false,
+            });
         }),
         ("join without a door", |w| {
             w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [8; 32], b"peer")));
@@ -476,11 +500,17 @@ fn bombs_in_requests() {
             let _either = w.take_all();
         }
     });
-    let globs: [&[u8]; 4] = [b"**/**/**/**/**/**/a*a*a*a*a*a*a*b", b"{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", b"[a-", b"*?*?*?*?*?*?*?*?*b"];
+    let globs: [&[u8]; 4] = [
+        b"**/**/**/**/**/**/a*a*a*a*a*a*a*b",
+        b"{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}",
+        b"[a-",
+        b"*?*?*?*?*?*?*?*?*b",
+    ];
     place.besiege("globs", ROOT, |w| {
         w.hello();
         for glob in globs {
-            let policy = bcmr_wire::message::Policy { rules: vec![(false, glob); 500], ..policy(flags::RECURSIVE) };
+            let policy =
+                bcmr_wire::message::Policy { rules: vec![(false, glob); 500], ..policy(flags::RECURSIVE) };
             w.say(&Message::Get { policy, paths: vec![b"pub"], names: None });
             let _either = w.take_all();
         }
@@ -579,7 +609,13 @@ fn clients_that_stop() {
         }),
         ("sends and never ends", |w| {
             w.hello();
-            w.say(&Message::Put { policy: policy(0), target: Target::Guess, path: b"pub/n", operands: 1, items: false });
+            w.say(&Message::Put {
+                policy: policy(0),
+                target: Target::Guess,
+                path: b"pub/n",
+                operands: 1,
+                items: false,
+            });
             w.say(&operand(1, file(b"n", 64 << 20)));
             w.say(&Message::Large { file: 1, dir: 1, entry: file(b"n", 64 << 20) });
             w.until(kind::RESUME);
@@ -610,7 +646,7 @@ fn puts_that_lie() {
             w.say(&files(2, 1, vec![file(b"keep", 4)], &contents(&[b"evil"])));
         }),
         ("huge", |w| {
-            w.say(&Message::Large { file: 1, dir: 1, entry: file(b"big", i64::MAX as u64) });
+            w.say(&Message::Large { file: 1, dir: 1, entry: file(b"big", 1 << 62) });
             w.say(&Message::Large { file: 2, dir: 1, entry: Entry { blocks: 0, ..file(b"holes", 1 << 62) } });
             w.until(kind::RESUME);
             w.say(&data(2, 1 << 61, None, &[1; 1 << 20]));
@@ -647,7 +683,13 @@ fn puts_that_lie() {
                 w.hello();
                 let mut how = policy(flags::RECURSIVE);
                 how.choices[Choice::Resume as usize] = resume;
-                w.say(&Message::Put { policy: how, target: Target::Guess, path: b"pub", operands: 1, items: false });
+                w.say(&Message::Put {
+                    policy: how,
+                    target: Target::Guess,
+                    path: b"pub",
+                    operands: 1,
+                    items: false,
+                });
                 w.say(&operand(1, dir(b"x")));
                 script(w);
                 w.say(&Message::AllSent);
