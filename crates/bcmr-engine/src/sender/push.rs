@@ -716,7 +716,7 @@ impl<'a> Sending<'a> {
                 }
                 (Ok(Fed::Ended), _) => {
                     let note = "the other side closed the connection";
-                    self.stop(Stop::Lost(Error::ours(Code::Io, "send", "", note)));
+                    self.stop(Stop::Lost(Error::ours(Code::Lost, "send", "", note)));
                     break;
                 }
                 (Err(e), _) => {

@@ -77,6 +77,10 @@ impl Peer {
     /// The first trouble; the others are ended all the same.
     pub(crate) fn finish(self) -> Result<Vec<String>, Error> {
         let mut first = None;
+        // The other side lets go of its streams only once it has seen the end of stream 0.
+        for stream in &self.streams {
+            stream.close();
+        }
         // Extra streams first: their processes at the other side belong to that of stream 0.
         for stream in self.streams.into_iter().rev() {
             if let Err(e) = stream.finish() {
