@@ -166,7 +166,8 @@ mod tests {
             let mut packed = Vec::new();
             assert!(Packer::new().pack(codec, &raw, &mut packed));
             let mut out = Vec::new();
-            let mut unpack = |bytes: &[u8], length, max| Unpacker::new().unpack(codec, bytes, length, max, &mut out);
+            let mut unpack =
+                |bytes: &[u8], length, max| Unpacker::new().unpack(codec, bytes, length, max, &mut out);
             assert_eq!(unpack(&packed, 1 << 20, 1 << 20), Ok(()));
             assert_eq!(unpack(&packed, (1 << 20) - 1, 1 << 20), Err(Damaged::NotAsAnnounced), "a bomb");
             assert_eq!(unpack(&packed, (1 << 20) + 1, 1 << 21), Err(Damaged::NotAsAnnounced));

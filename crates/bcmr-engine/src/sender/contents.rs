@@ -120,12 +120,7 @@ impl Sending<'_> {
     }
 
     /// Opens a file; once more with fewer directories open, when descriptors have run out.
-    pub(super) fn open_file(
-        &self,
-        dir: &SourceDir,
-        name: &NameBuf,
-        follow: bool,
-    ) -> Result<(OwnedFd, Info)> {
+    pub(super) fn open_file(&self, dir: &SourceDir, name: &NameBuf, follow: bool) -> Result<(OwnedFd, Info)> {
         match dir.open_file(name.as_name(), follow) {
             Err(e) if e.code == Code::Limit => {
                 self.handles.clear();

@@ -174,12 +174,7 @@ impl Large {
     }
 
     /// The receiver says which blocks it lacks.
-    pub(super) fn missing(
-        &mut self,
-        first: u64,
-        nonce: &Hash,
-        bits: &[u8],
-    ) -> std::result::Result<(), Stop> {
+    pub(super) fn missing(&mut self, first: u64, nonce: &Hash, bits: &[u8]) -> std::result::Result<(), Stop> {
         let dedup = self.dedup.as_mut();
         let Some((dedup, cvs)) = dedup.and_then(|d| d.asked.remove(&first).map(|cvs| (d, cvs))) else {
             return Err(broken("an answer about blocks that nobody asked about"));
@@ -188,8 +183,7 @@ impl Large {
         if bits.len() != cvs.len().div_ceil(8) || (cvs.len()..bits.len() * 8).any(bit) {
             return Err(broken("an answer about other blocks than were asked about"));
         }
-        let mut answer =
-            Answered { first, nonce: *nonce, there: Vec::new(), missing: Vec::new() };
+        let mut answer = Answered { first, nonce: *nonce, there: Vec::new(), missing: Vec::new() };
         for (block, cv) in (first..).zip(&cvs) {
             if bit((block - first) as usize) {
                 answer.missing.push((block, *cv));
@@ -392,11 +386,7 @@ impl Sending<'_> {
         }
         large.hashed = !how.fast && flags & 1 == 0;
         large.next = from;
-        if how.dedup
-            && large.hashed
-            && large.size() >= DEDUP_BYTES_MIN
-            && from.is_multiple_of(BLOCK_BYTES)
-        {
+        if how.dedup && large.hashed && large.size() >= DEDUP_BYTES_MIN && from.is_multiple_of(BLOCK_BYTES) {
             large.dedup = Some(Dedup {
                 next: from / BLOCK_BYTES,
                 out: 0,
@@ -439,8 +429,7 @@ impl Sending<'_> {
             state.files.get(&file).map(|large| (large.item.clone(), large.place.clone()))
         };
         let Some((item, place)) = known else { return Ok(()) };
-        let opened =
-            self.handles.get(&place).and_then(|dir| self.open_file(&dir, &item.name, place.follow));
+        let opened = self.handles.get(&place).and_then(|dir| self.open_file(&dir, &item.name, place.follow));
         let mut failed = None;
         let mut state = self.state();
         if let Some(large) = state.files.get_mut(&file) {
@@ -498,11 +487,8 @@ impl Sending<'_> {
             Some(Failed::Changed) => FileState::Changed,
             Some(Failed::Error(_)) => FileState::Failed,
         };
-        let said = self.say(&Message::FileEnd {
-            file,
-            state,
-            error: trouble.as_ref().map(TroubleBuf::trouble),
-        });
+        let said =
+            self.say(&Message::FileEnd { file, state, error: trouble.as_ref().map(TroubleBuf::trouble) });
         let mut shared = self.state();
         if let Some(large) = shared.files.get_mut(&file) {
             large.going -= 1;

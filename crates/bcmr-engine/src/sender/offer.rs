@@ -24,8 +24,8 @@ use std::io::BufRead;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Entries of one batch.
@@ -215,8 +215,7 @@ impl Sending<'_> {
         };
         let follow = self.push.policy.follow == Follow::Always;
         let line = if follow { vec![src.info.id()] } else { Vec::new() };
-        let born =
-            Born { id: self.dir_id(), follow, single: false, heir: false, dev: src.info.dev, line };
+        let born = Born { id: self.dir_id(), follow, single: false, heir: false, dev: src.info.dev, line };
         let place = Place::new(root, src, born);
         if !self.announce(&place) {
             return Ok(None);
@@ -250,14 +249,7 @@ impl Sending<'_> {
             Ok(root) => Arc::new(root),
             Err(e) => return self.fail(None, Error::os("open", path, e)),
         };
-        let born = |id| Born {
-            id,
-            follow,
-            single: true,
-            heir: false,
-            dev: dir.info.dev,
-            line: Vec::new(),
-        };
+        let born = |id| Born { id, follow, single: true, heir: false, dev: dir.info.dev, line: Vec::new() };
         let nameless = Place::new(root.clone(), dir, born(0));
         let mut raw = Vec::new();
         let how = Look { place: &nameless, dir, inline: false };
@@ -711,7 +703,11 @@ impl Sending<'_> {
             return Err(Error::ours(Code::Unsupported, "send", dir.node.join(name), note));
         }
         self.count(&item);
-        Ok(if item.is_file() && item.size >= SMALL_FILE_BYTES { Looked::Large(item) } else { Looked::Item(item) })
+        Ok(if item.is_file() && item.size >= SMALL_FILE_BYTES {
+            Looked::Large(item)
+        } else {
+            Looked::Item(item)
+        })
     }
 
     fn count(&self, item: &Item) {
@@ -755,8 +751,7 @@ impl Sending<'_> {
                 return Ok(Looked::Linked);
             }
             let attrs = self.attributes(hand, dir, name, Kind::File, Some(&fd))?;
-            let mut item =
-                Item { name: owned.clone(), info, size: info.size, link: Vec::new(), attrs };
+            let mut item = Item { name: owned.clone(), info, size: info.size, link: Vec::new(), attrs };
             if let Some(note) = item::unspeakable(name.bytes(), &item.info, item.size) {
                 return Err(Error::ours(Code::Unsupported, "send", dir.node.join(name), note));
             }

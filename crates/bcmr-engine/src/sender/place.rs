@@ -235,9 +235,11 @@ mod tests {
 
     fn place(at: &Path, names: &[&str]) -> Arc<Place> {
         let root = Arc::new(Dir::open(at).unwrap());
-        let mut src =
-            SourceDir::root(Dir::open(&names.iter().fold(at.to_owned(), |p, n| p.join(n))).unwrap(), Node::root(at))
-                .unwrap();
+        let mut src = SourceDir::root(
+            Dir::open(&names.iter().fold(at.to_owned(), |p, n| p.join(n))).unwrap(),
+            Node::root(at),
+        )
+        .unwrap();
         let mut node = Node::root(at);
         for name in names {
             node = node.below(NameBuf::new(name.as_bytes()).unwrap().as_name());
@@ -296,6 +298,9 @@ mod tests {
         let names: Vec<NameBuf> = (0..100).map(|_| name.clone()).collect();
         let names: Vec<&NameBuf> = names.iter().collect();
         assert!(paths(&names).iter().all(|p| p.count_bytes() <= PATH_BYTES));
-        assert_eq!(paths(&names).iter().map(|p| p.to_bytes().split(|b| *b == b'/').count()).sum::<usize>(), 100);
+        assert_eq!(
+            paths(&names).iter().map(|p| p.to_bytes().split(|b| *b == b'/').count()).sum::<usize>(),
+            100
+        );
     }
 }

@@ -17,12 +17,12 @@ use crate::sender::contents::Batch;
 use crate::sender::filter::Filter;
 use crate::sender::item::{Item, TroubleBuf};
 use crate::sender::large::{Answered, BlockJob, Large};
+use crate::sender::offer::BATCH_ENTRIES;
 use crate::sender::offer::{NamesTask, What};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
 use crate::sender::pace::{Pace, Sent};
 use crate::sender::place::{Fate, Handles, Place};
 use bcmr_wire::limits::{BATCHES_OUT_MAX, DIRS_OUT_MAX, OFFERS_OUT_MAX};
-use crate::sender::offer::BATCH_ENTRIES;
 use bcmr_wire::message::{Codec, DirState, Message};
 use fastcopy::xattr::XattrBuffer;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -332,13 +332,7 @@ impl<'a> Sending<'a> {
     }
 
     /// As [`Sending::send`], taking notice of what it cost. `raw` bytes of content were packed in `pack_ns`.
-    pub(super) fn send_content(
-        &self,
-        stream: usize,
-        frame: Vec<u8>,
-        raw: usize,
-        pack_ns: u64,
-    ) -> Result<()> {
+    pub(super) fn send_content(&self, stream: usize, frame: Vec<u8>, raw: usize, pack_ns: u64) -> Result<()> {
         let Some(pace) = &self.pace else { return self.send(stream, frame) };
         let wire = frame.len() as u64;
         let before = self.now_ns();
@@ -620,7 +614,8 @@ impl<'a> Sending<'a> {
                 self.stop(Stop::Cancelled);
             }
             let mut state = self.state();
-            if let Some(counted) = state.counted.take() {
+            let broken = matches!(state.stop, Some(Stop::Broken(_) | Stop::Refused(_)));
+            if let Some(counted) = state.counted.take_if(|_| !broken) {
                 drop(state);
                 // It is over, whether this arrives or not.
                 drop(self.say_done());
@@ -762,7 +757,8 @@ impl<'a> Sending<'a> {
                     return Err(broken("a summary before everything was sent"));
                 }
                 state.their_end = true;
-                state.counted = Some(Counted { counts: *counts, codes: codes.clone(), cancelled: *cancelled });
+                state.counted =
+                    Some(Counted { counts: *counts, codes: codes.clone(), cancelled: *cancelled });
                 return Ok(true);
             }
             other => {
@@ -933,6 +929,7 @@ fn theirs(trouble: &bcmr_wire::message::Trouble<'_>) -> Error {
     let path = PathBuf::from(text(trouble.path));
     let source = errno.map(std::io::Error::from_raw_os_error);
     let code = source.as_ref().map_or(Code::Refused, Code::of);
-    let note = if note.is_empty() { format!("it could not {op}") } else { format!("it could not {op}: {note}") };
+    let note =
+        if note.is_empty() { format!("it could not {op}") } else { format!("it could not {op}: {note}") };
     Error { code, op: "send to the other side", path, other: None, note: Some(note), source }
 }
