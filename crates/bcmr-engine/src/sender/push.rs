@@ -663,7 +663,7 @@ impl<'a> Sending<'a> {
                     state.stop = other;
                     if deaf {
                         let note = "the other side ended without a last word";
-                        return Err(Error::ours(Code::Io, "send", "", note));
+                        return Err(Error::ours(Code::Lost, "send", "", note));
                     }
                 }
             }
@@ -716,7 +716,7 @@ impl<'a> Sending<'a> {
                 }
                 (Ok(Fed::Ended), _) => {
                     let note = "the other side closed the connection";
-                    self.stop(Stop::Lost(Error::ours(Code::Io, "send", "", note)));
+                    self.stop(Stop::Lost(Error::ours(Code::Lost, "send", "", note)));
                     break;
                 }
                 (Err(e), _) => {
@@ -918,7 +918,7 @@ fn pick_new(state: &mut State) -> Option<Job> {
 
 /// The receiver has broken the rules.
 pub(super) fn broken(note: impl Into<String>) -> Stop {
-    Stop::Broken(Error::ours(Code::Io, "understand", "receiver", note))
+    Stop::Broken(Error::ours(Code::Protocol, "understand", "receiver", note))
 }
 
 /// What the other side says went wrong, as an error of ours.

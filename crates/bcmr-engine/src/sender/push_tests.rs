@@ -1075,7 +1075,8 @@ fn names_of_a_list_come_with_the_directories_that_lead_to_them() {
         std::fs::write(src.join(name), name).unwrap();
     }
     let list = b"a/b/f\n./a//b/g\ntop\n\nwhole\n../x\n/abs\nabsent\n";
-    let done = send_paths(&[src.clone()], t.path(), &policy(), plain(), Some(list), &Cancel::new());
+    let done =
+        send_paths(std::slice::from_ref(&src), t.path(), &policy(), plain(), Some(list), &Cancel::new());
     done.result.unwrap();
     let dst = t.path().join("dst");
     let got: Vec<PathBuf> = done.tree.keys().map(|p| p.strip_prefix(&dst).unwrap().to_owned()).collect();
@@ -1406,7 +1407,7 @@ fn a_receiver_that_breaks_the_rules_is_cut_off() {
             let also = once(when, move |_| vec![bad(), bad()]);
             let done = send(t.path(), &policy(), Script { there: true, dedup, also, ..plain() });
             assert!(done.result.is_err(), "{what}");
-            assert!(done.error.is_some() && !done.all_sent, "{what}");
+            assert!(done.error == Some(Code::Protocol as u16) && !done.all_sent, "{what}");
         }
     }
     // A batch that is settled and wanted afterwards; contents wanted a second time.
@@ -1486,7 +1487,7 @@ fn attributes_travel_when_they_are_kept() {
     if let Err(e) = fastcopy::xattr::set(of, c"user.colour", b"blue") {
         panic!("the scratch directory's file system has no attributes: {e}");
     }
-    let seen: Arc<Mutex<Vec<(Vec<u8>, Vec<u8>)>>> = Arc::default();
+    let seen: Arc<Mutex<crate::sender::item::Attrs>> = Arc::default();
     for there in [false, true] {
         let heard = seen.clone();
         let also: Option<Also> = Some(Box::new(move |message, _| {
