@@ -9,6 +9,7 @@ pub mod copy_file_range;
 pub mod dir;
 pub mod meta;
 pub mod path;
+pub mod process;
 pub mod read_write;
 pub mod reflink;
 pub mod rungs;
