@@ -47,6 +47,12 @@ pub enum Code {
     Io = 18,
     /// Somebody asked to stop before this was done.
     Interrupted = 19,
+    /// The other side said something that makes no sense, or nothing that we understand.
+    Protocol = 20,
+    /// The connection to the other side was lost, or never came to be.
+    Lost = 21,
+    /// No bcmr answers at the other side, or none of a version we can speak to; nothing was changed.
+    NoPeer = 22,
 }
 
 impl Code {
@@ -91,6 +97,9 @@ impl Code {
             Code::Usage => "usage",
             Code::Io => "io",
             Code::Interrupted => "interrupted",
+            Code::Protocol => "protocol",
+            Code::Lost => "lost",
+            Code::NoPeer => "no-peer",
         }
     }
 }

@@ -115,4 +115,3 @@ pub struct ServeRequest {
     /// The user's home, which relative paths are below.
     pub home: PathBuf,
 }
-
