@@ -253,8 +253,8 @@ impl Listener {
         Ok(())
     }
 
-    /// The oldest falls out; of one source that has its share, the oldest of these. Whoever has anything to say by then
-    /// is heard first.
+    /// The oldest falls out; of one source that has its share, the oldest of these. It is heard once more before, so
+    /// that none falls out that has spoken already. One read for a newcomer: a crowd must not make us slow.
     fn make_room(
         &self,
         keys: &Keys,
@@ -262,24 +262,16 @@ impl Listener {
         proved: &mut Vec<Proved>,
         from: IpAddr,
     ) {
-        let full = |pending: &VecDeque<Pending>| {
-            let same = pending.iter().filter(|one| one.from == from).count();
-            (same >= PENDING_PER_SOURCE_MAX, pending.len() >= PENDING_MAX)
+        let of_it = pending.iter().filter(|one| one.from == from).count();
+        let oldest = if of_it >= PENDING_PER_SOURCE_MAX {
+            pending.iter().position(|one| one.from == from)
+        } else {
+            (pending.len() >= PENDING_MAX).then_some(0)
         };
-        if full(pending) == (false, false) {
-            return;
-        }
-        self.serve(keys, pending, proved);
-        match full(pending) {
-            (true, _) => {
-                if let Some(oldest) = pending.iter().position(|one| one.from == from) {
-                    pending.remove(oldest);
-                }
-            }
-            (false, true) => {
-                pending.pop_front();
-            }
-            (false, false) => {}
+        if let Some(mut oldest) = oldest.and_then(|n| pending.remove(n))
+            && let Look::Proved(it) = oldest.look(keys, self.count, proved)
+        {
+            proved.push(*it);
         }
     }
 }
