@@ -12,6 +12,8 @@ pub mod flow;
 pub mod meta;
 pub mod pass;
 pub mod path;
+pub mod poll;
+pub mod process;
 pub mod read_write;
 pub mod reflink;
 pub mod rungs;

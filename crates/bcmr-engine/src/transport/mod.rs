@@ -5,10 +5,12 @@
 pub(crate) mod conn;
 #[cfg(test)]
 mod conn_tests;
+pub(crate) mod direct;
 mod fds;
 pub(crate) mod join;
 #[cfg(test)]
 pub(crate) mod memory;
+pub(crate) mod seal;
 pub(crate) mod ssh;
 
 use crate::error::{Code, Error};
