@@ -7,7 +7,7 @@ use crate::event::Cancel;
 use crate::policy::*;
 use crate::remote::Compress;
 use crate::sender::offer::What;
-use crate::sender::operand::{Source, source};
+use crate::sender::operand::{Reach, Source, source};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
 use crate::sender::push::{How, Push, push};
 use crate::sender::walk::SourceDir;
@@ -766,7 +766,7 @@ fn send_paths(
         // One tree is looked at from its top.
         peer.root = at.to_owned();
     }
-    let open = |path: &Path| -> Result<Source> { source(path, policy.follow) };
+    let open = |path: &Path| -> Result<Source> { source(&Reach::Anywhere, path, policy.follow) };
     let result = std::thread::scope(|scope| {
         let peer = &mut peer;
         let net = &net;
