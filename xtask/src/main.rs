@@ -5,8 +5,10 @@
 mod bench;
 mod ci;
 mod crash;
+mod fuzz;
 mod man;
 mod sh;
+mod sshd;
 mod tidy;
 mod torture;
 
@@ -18,6 +20,8 @@ cargo xtask bench checkpoint [OPTION] verifying, checkpoints and going on after 
 cargo xtask bench memory [OPTION] peak memory at a million files
 cargo xtask torture [NAME...]     the fault judges: inject race perm space kill tree (--help)
 cargo xtask crash [OPTION]        power cuts on ext4, xfs and btrfs, every state judged (--help)
+cargo xtask sshd                  a private ssh server with bcmr in its PATH, until Ctrl-C
+cargo xtask fuzz [TARGET...] [--seconds N] every decoder under libFuzzer (--help)
 cargo xtask man DIR               man pages, from the argument definitions";
 
 fn main() {
@@ -29,6 +33,8 @@ fn main() {
         Some((&"bench", rest)) => bench::run(rest),
         Some((&"torture", rest)) => torture::run(rest),
         Some((&"crash", rest)) => crash::run(rest),
+        Some((&"sshd", rest)) => sshd::run(rest),
+        Some((&"fuzz", rest)) => fuzz::run(rest),
         Some((&"man", rest)) => man::run(rest),
         // Not for people: the measured child of `bench`.
         Some((&bench::measure::HELPER, rest)) => bench::measure::helper(rest),

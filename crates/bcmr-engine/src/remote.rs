@@ -114,5 +114,6 @@ pub struct ServeRequest {
     pub me: u32,
     /// The user's home, which relative paths are below.
     pub home: PathBuf,
+    /// Directories in which further connections may meet this one, the best first: `$XDG_RUNTIME_DIR`, else a temporary one.
+    pub meeting: Vec<PathBuf>,
 }
-

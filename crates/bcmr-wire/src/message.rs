@@ -165,6 +165,7 @@ pub struct Policy<'a> {
 }
 
 /// Something worth telling.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// 0: an item was finished. `action` as in the engine's `Action`.
@@ -235,6 +236,8 @@ pub struct Piece<'a> {
 }
 
 /// Every message. The comment names its type byte.
+// The fields are those of docs/protocol.md by name, and documented there.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// 0x01
@@ -335,4 +338,59 @@ pub enum Message<'a> {
     Summary { counts: [u64; 7], codes: Vec<u64>, cancelled: bool },
     /// 0x4F
     Cancel,
+}
+
+/// Type bytes.
+#[allow(missing_docs)]
+pub mod kind {
+    pub const HELLO: u8 = 0x01;
+    pub const WELCOME: u8 = 0x02;
+    pub const ERROR: u8 = 0x03;
+    pub const OK: u8 = 0x04;
+    pub const DONE: u8 = 0x05;
+    pub const PING: u8 = 0x06;
+    pub const PONG: u8 = 0x07;
+    pub const STAT: u8 = 0x10;
+    pub const LIST: u8 = 0x11;
+    pub const HASH: u8 = 0x12;
+    pub const MKDIR: u8 = 0x13;
+    pub const USAGE: u8 = 0x14;
+    pub const STREAMS: u8 = 0x15;
+    pub const JOIN: u8 = 0x16;
+    pub const DIRECT: u8 = 0x17;
+    pub const INFO: u8 = 0x18;
+    pub const PAGE: u8 = 0x19;
+    pub const USED: u8 = 0x1A;
+    pub const TOKEN: u8 = 0x1B;
+    pub const RENDEZVOUS: u8 = 0x1C;
+    pub const PUT: u8 = 0x20;
+    pub const GET: u8 = 0x21;
+    pub const OPERAND: u8 = 0x30;
+    pub const DIR: u8 = 0x31;
+    pub const FILES: u8 = 0x32;
+    pub const CONTENTS: u8 = 0x33;
+    pub const LARGE: u8 = 0x34;
+    pub const DATA: u8 = 0x35;
+    pub const DATA_COMPRESSED: u8 = 0x36;
+    pub const FILE_END: u8 = 0x37;
+    pub const DIR_END: u8 = 0x38;
+    pub const TROUBLE: u8 = 0x39;
+    pub const FOUND: u8 = 0x3A;
+    pub const ANSWER: u8 = 0x3B;
+    pub const HAVE_BLOCKS: u8 = 0x3C;
+    pub const PROOF: u8 = 0x3D;
+    pub const VALUES: u8 = 0x3E;
+    pub const ALL_SENT: u8 = 0x3F;
+    pub const DIR_IS: u8 = 0x40;
+    pub const WANTS: u8 = 0x41;
+    pub const RESUME: u8 = 0x42;
+    pub const REREAD: u8 = 0x43;
+    pub const COMPUTE: u8 = 0x44;
+    pub const LANDED: u8 = 0x45;
+    pub const REPORT: u8 = 0x46;
+    pub const ASK: u8 = 0x47;
+    pub const CLOSE: u8 = 0x48;
+    pub const MISSING_BLOCKS: u8 = 0x49;
+    pub const SUMMARY: u8 = 0x4A;
+    pub const CANCEL: u8 = 0x4F;
 }

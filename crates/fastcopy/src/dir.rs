@@ -199,6 +199,20 @@ impl Dir {
         }
     }
 
+    /// `openat2(RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)`: a directory that a person named, relative to this one; links
+    /// are followed as long as they lead nowhere else. Where the kernel or a sandbox has no openat2, step by step and
+    /// through no link. `path` must be relative.
+    pub fn open_within(&self, path: &CStr) -> io::Result<Dir> {
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        match retry(|| rustix::fs::openat2(&self.fd, path, DIR_FLAGS, Mode::empty(), how)) {
+            Ok(fd) => Ok(Dir { fd }),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EAGAIN)) => {
+                self.open_beneath(path)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
     /// `openat(fd, ".")`: the same directory with an offset of its own.
     pub fn reopen(&self) -> io::Result<Dir> {
         Ok(Dir { fd: retry(|| rustix::fs::openat(&self.fd, c".", DIR_FLAGS, Mode::empty()))? })

@@ -699,7 +699,7 @@ impl Disk for Model {
         self.rename(dir.id, stage, dir.id, name, true)
     }
 
-    fn seal_dir(&self, (): &mut (), dir: &Handle, _: &Dir, info: &Info, _: &Keep) -> Vec<Fault> {
+    fn seal_dir(&self, (): &mut (), dir: &Handle, _: Attributes<'_>, info: &Info, _: &Keep) -> Vec<Fault> {
         match self.step("seal directory") {
             Ok(mut s) => {
                 s.change(Op::Meta { id: dir.id, mode: info.mode, mtime: info.mtime });

@@ -3,7 +3,7 @@
 //! Must not know why somebody wants the hash. The bytes are read once; holes are hashed as the zeros they stand for,
 //! so the hash is `b3sum`'s.
 
-use super::{Fault, Fill, Side};
+use super::{Bytes, Fault, Fill, Side};
 use crate::blocks::{
     BLOCK_BYTES, Cv, PIECE_BYTES, aligned, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
 };
@@ -19,6 +19,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// From this size (bytes) on a file is hashed block by block.
 const BLOCKS_BYTES_MIN: u64 = 2 * BLOCK_BYTES;
+/// Runs of zeros of this length (bytes) become holes in small files that have any.
+const HOLE_BYTES: usize = 4096;
+
 /// What was copied.
 pub(super) struct Teed {
     pub(super) bytes: u64,
@@ -182,6 +185,128 @@ pub(super) fn copy(
         meta::set_length(to.fd, at).map_err(|e: io::Error| Fault::os(Side::Dest, "set length of", e))?;
     }
     Ok(Teed { bytes: at, hash: hasher.finalize() })
+}
+
+/// Writes what comes piece by piece. The hash comes back when `how` wants it or the sender has one to compare with;
+/// `stream`: bytes go one after the other, at no offset.
+pub(super) fn receive(
+    source: &dyn Bytes,
+    info: &meta::Info,
+    to: &OwnedFd,
+    how: &Fill<'_>,
+    stream: bool,
+) -> Result<(u64, Option<blake3::Hash>), Fault> {
+    let size = info.size;
+    let hashing = how.hash || source.is_claimed();
+    let holes = !stream
+        && (how.sparse == Sparse::Always
+            || (how.sparse == Sparse::Auto && info.blocks.saturating_mul(512) < size));
+    if !stream
+        && !holes
+        && let Err(e) = fallocate_keep_size(to, 0, size).map_err(io::Error::from)
+        && Code::of(&e) == Code::NoSpace
+    {
+        return Err(Fault::os(Side::Dest, "reserve room for", e));
+    }
+    source.start(0).map_err(|e| Fault::os(Side::Source, "receive", e))?;
+    let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(size) as usize]);
+    // A file of one block has no blocks to merge: its hash is another finish of the same state.
+    let whole: Mutex<Option<blake3::Hash>> = Mutex::new(None);
+    on_blocks(0..blocks_of(size), if stream { 1 } else { how.threads }, |block| {
+        let mut room = aligned();
+        let start = block * BLOCK_BYTES;
+        let end = (start + BLOCK_BYTES).min(size);
+        let cv = cv_at(start, |hasher| {
+            let mut at = start;
+            while at < end {
+                let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
+                let piece = room.piece(bytes);
+                if source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, "receive", e))? < bytes {
+                    let note = "the source changed while it was read";
+                    return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+                }
+                if hashing {
+                    hasher.update(piece);
+                }
+                if stream {
+                    write_stream(to, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                } else if !(holes && is_zero(piece)) {
+                    write_full(to, at, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                }
+                at += bytes as u64;
+                if !(how.observe)(bytes as u64) {
+                    return Err(cancelled());
+                }
+            }
+            if hashing && size <= BLOCK_BYTES {
+                *whole.lock().unwrap_or_else(PoisonError::into_inner) = Some(hasher.finalize());
+            }
+            Ok(())
+        })?;
+        if hashing && source.claimed(block).is_some_and(|claimed| claimed != cv) {
+            let note = "what arrived differs from what was sent";
+            return Err(Fault::ours(Side::Source, "receive", Code::Mismatch, note));
+        }
+        if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
+            *slot = cv;
+        }
+        Ok(true)
+    })?;
+    if holes {
+        meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
+    }
+    let whole = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let blocks = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let hash = if hashing { whole.or_else(|| whole_hash(&blocks, size)) } else { None };
+    Ok((size, hash))
+}
+
+/// Writes a small file whole.
+pub(super) fn write_whole(
+    bytes: &[u8],
+    info: &meta::Info,
+    to: &OwnedFd,
+    how: &Fill<'_>,
+    stream: bool,
+) -> Result<(), Fault> {
+    let write = |e| Fault::os(Side::Dest, "write", e);
+    let size = bytes.len() as u64;
+    let holes = !stream
+        && (how.sparse == Sparse::Always
+            || (how.sparse == Sparse::Auto && info.blocks.saturating_mul(512) < size));
+    if stream {
+        write_stream(to, bytes).map_err(write)?;
+    } else if holes {
+        for (i, page) in bytes.chunks(HOLE_BYTES).enumerate() {
+            if !is_zero(page) {
+                write_full(to, (i * HOLE_BYTES) as u64, page).map_err(write)?;
+            }
+        }
+        meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
+    } else {
+        write_full(to, 0, bytes).map_err(write)?;
+    }
+    if (how.observe)(size) { Ok(()) } else { Err(cancelled()) }
+}
+
+/// Whether two files of `size` bytes, one of them far away, have the same content.
+pub(crate) fn same_blocks(
+    source: &dyn Bytes,
+    there: &OwnedFd,
+    size: u64,
+    go_on: &dyn Fn() -> bool,
+) -> Result<bool, Fault> {
+    let read = |e| Fault::os(Side::Dest, "read", e);
+    for block in 0..blocks_of(size) {
+        let ours = block_cv(block, size, |at, room| read_full(there, at, room).map_err(read))?;
+        if source.value(block, size)? != ours {
+            return Ok(false);
+        }
+        if !go_on() {
+            return Err(cancelled());
+        }
+    }
+    Ok(true)
 }
 
 /// The hash of a whole file; `go_on` is told of bytes read and says whether to.

@@ -394,8 +394,7 @@ fn stage_cv<D: Disk>(disk: &D, file: &D::File, block: u64, size: u64) -> Result<
 }
 
 fn source_cv(want: &Want<'_>, block: u64) -> Result<Cv, Fault> {
-    let read = |e| Fault::os(Side::Source, "read", e);
-    block_cv(block, want.info.size, |at, room| want.source.read_at(at, room).map_err(read))
+    want.source.value(block, want.info.size)
 }
 
 /// `-s`: how many blocks from the start are what was recorded, in the stage and in the source.
@@ -442,6 +441,7 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
     let size = want.info.size;
     let mut blocks = begun.blocks.clone();
     (want.observe)(begun.bytes);
+    want.source.start(begun.bytes).map_err(|e| Fault::os(Side::Source, "receive", e))?;
     let wrong = std::thread::scope(|scope| {
         let proof = (want.resume == Resume::Proved && !begun.blocks.is_empty())
             .then(|| scope.spawn(|| prove(disk, want, begun)));
@@ -575,6 +575,11 @@ fn copy_block<D: Disk>(
         Ok(())
     });
     match copied {
+        // What crossed a wire is not what was sent: never recorded, never published.
+        Ok(cv) if want.source.claimed(block).is_some_and(|claimed| claimed != cv) => {
+            let note = "what arrived differs from what was sent";
+            (None, Err(Fault::ours(Side::Source, "receive", Code::Mismatch, note)))
+        }
         Ok(cv) => (Some(cv), Ok(())),
         Err(fault) => (None, Err(fault)),
     }
