@@ -117,6 +117,17 @@ fn encode(sums: &SumKey, base: u64, record: &Record<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&sum);
 }
 
+/// A record of any kind and body, with a checksum that fits.
+#[cfg(fuzzing)]
+pub(crate) fn sealed(sums: &SumKey, kind: u8, body: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.push(kind);
+    out.extend_from_slice(&(body.len() as u16).to_le_bytes());
+    out.extend_from_slice(body);
+    let sum = checksum(sums, start as u64, out.get(start..).unwrap_or_default());
+    out.extend_from_slice(&sum);
+}
+
 /// Takes bytes off the front, or says that there are not so many.
 struct Reader<'b>(&'b [u8]);
 

@@ -4,6 +4,8 @@
 //! that is gone takes its blocks with it (docs/decisions/0005-store-by-reference.md). Everything here is a hint: a block
 //! is hashed each time it is taken, and what is wrong, short, swapped or gone is *missing*, never an error of the copy.
 
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod index;
 mod shelf;
 mod tests;
