@@ -213,7 +213,12 @@ impl<'a> Arriving<'a> {
 
     /// What the sender has to say at its end.
     pub(crate) fn end(&self, end: End) {
-        self.inner().end.get_or_insert(end);
+        let mut inner = self.inner();
+        // What was whole may still turn out to be gone when a part of it is asked for once more.
+        if inner.end.is_none() || inner.end == Some(End::Whole) {
+            inner.end = Some(end);
+        }
+        drop(inner);
         self.change.notify_all();
     }
 
@@ -246,6 +251,19 @@ impl<'a> Arriving<'a> {
     /// Whether the sender was told to begin.
     pub(crate) fn was_wanted(&self) -> bool {
         self.inner().from.is_some()
+    }
+
+    /// The value of a block that may be at hand.
+    pub(crate) fn announce(&self, block: u64, value: Cv) {
+        self.inner().claimed.insert(block, value);
+    }
+
+    /// A block is at hand, and need not cross.
+    pub(crate) fn at_hand(&self, block: u64) {
+        if let Some(decided) = &mut self.inner().decided {
+            decided.insert(block, true);
+        }
+        self.change.notify_all();
     }
 
     /// Nobody reads any more.
@@ -350,7 +368,11 @@ impl<'a> Arriving<'a> {
             if inner.lost || inner.closed {
                 return Err(gone());
             }
-            inner = self.wait(inner);
+            match inner.end {
+                Some(End::Failed(code, errno)) => return Err(failed(code, errno)),
+                Some(End::Changed) => return Err(failed(Code::SourceChanged, 0)),
+                Some(End::Whole) | None => inner = self.wait(inner),
+            }
         }
         Ok(inner)
     }
