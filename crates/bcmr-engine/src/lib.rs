@@ -22,7 +22,6 @@ mod store;
 #[cfg(fuzzing)]
 pub use store::fuzz as store_fuzz;
 mod tally;
-#[expect(dead_code, reason = "the verbs that use it are on their way")]
 mod transport;
 mod trouble;
 pub mod verbs;
