@@ -64,6 +64,8 @@ pub(crate) enum End {
 struct Inner {
     /// Where the sender was told to begin; nothing is expected before.
     from: Option<u64>,
+    /// It begins in the middle of a block, so that blocks come without their values (`-a`).
+    unaligned: bool,
     pieces: BTreeMap<u64, Held>,
     /// Bytes waiting, by stream.
     waiting: Vec<u64>,
@@ -109,7 +111,8 @@ fn failed(code: Code, errno: i32) -> io::Error {
 }
 
 fn gone() -> io::Error {
-    io::Error::from(io::ErrorKind::ConnectionAborted)
+    // The one errno that stands for a lost connection here.
+    io::Error::from_raw_os_error(fastcopy::errno::ECONNABORTED)
 }
 
 impl<'a> Arriving<'a> {
@@ -180,7 +183,9 @@ impl<'a> Arriving<'a> {
             Some(cv) if ends_block => {
                 inner.claimed.insert(at / BLOCK_BYTES, cv);
             }
-            None if ends_block && self.hashes => return Err(refused("a block without its value")),
+            None if ends_block && self.hashes && !inner.unaligned => {
+                return Err(refused("a block without its value"));
+            }
             None => {}
             Some(_) => return Err(refused("a value in the middle of a block")),
         }
@@ -446,8 +451,10 @@ impl Bytes for Arriving<'_> {
         let mut inner = self.inner();
         if inner.from.is_none() {
             inner.from = Some(at);
+            inner.unaligned = at % BLOCK_BYTES != 0;
+            let hashes = self.hashes && !inner.unaligned;
             drop(inner);
-            self.ask.resume(self.file, at, self.hashes && at % BLOCK_BYTES == 0)?;
+            self.ask.resume(self.file, at, hashes)?;
         }
         Ok(())
     }

@@ -5,10 +5,12 @@
 pub(crate) mod conn;
 #[cfg(test)]
 mod conn_tests;
+pub(crate) mod direct;
 mod fds;
 pub(crate) mod join;
 #[cfg(test)]
 pub(crate) mod memory;
+pub(crate) mod seal;
 pub(crate) mod ssh;
 
 use crate::error::{Code, Error};
@@ -77,6 +79,10 @@ impl Peer {
     /// The first trouble; the others are ended all the same.
     pub(crate) fn finish(self) -> Result<Vec<String>, Error> {
         let mut first = None;
+        // The other side lets go of its streams only once it has seen the end of stream 0.
+        for stream in &self.streams {
+            stream.close();
+        }
         // Extra streams first: their processes at the other side belong to that of stream 0.
         for stream in self.streams.into_iter().rev() {
             if let Err(e) = stream.finish() {

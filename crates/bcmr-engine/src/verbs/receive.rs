@@ -26,9 +26,7 @@ use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
 use bcmr_wire::contents::{self, Item};
 use bcmr_wire::limits;
-use bcmr_wire::message::{
-    Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, Trouble, data,
-};
+use bcmr_wire::message::{Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, data};
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -411,7 +409,10 @@ impl<'a> Receive<'a> {
                 self.desk.tally.watch.cancel.set();
                 Ok(())
             }
-            _ => Err(refused("a message that a sender does not send here")),
+            other => {
+                let name = bcmr_wire::state::name(other.kind()).unwrap_or("?");
+                Err(refused(format!("a message that a sender does not send here: {name}")))
+            }
         }
     }
 
@@ -1009,7 +1010,10 @@ impl<'a> Receive<'a> {
     fn one_large(&self, crew: &mut Crew, offer: Offer<'a>) -> Result<()> {
         let Offer { arriving, slot, meta, verdict, begun } = offer;
         let file = arriving.file;
-        let verdict = if matches!(verdict, Verdict::Linked) && !self.desk.tally.cancelled() {
+        let verdict = if self.is_over() {
+            slot.keep_some();
+            None
+        } else if matches!(verdict, Verdict::Linked) {
             match self.desk.links.claim(&meta.info) {
                 Some(Claim::Second(landed)) => {
                     let (name, to) = (meta.name.as_name(), meta.to.as_name());
@@ -1028,9 +1032,7 @@ impl<'a> Receive<'a> {
         } else {
             Some(verdict)
         };
-        if self.desk.tally.cancelled() {
-            slot.keep_some();
-        } else if let Some(verdict) = verdict {
+        if let Some(verdict) = verdict {
             match self.job(&slot, &meta, verdict, Body::Wire(&*arriving), Way::Alone) {
                 Ok(Some(job)) => {
                     self.desk.land(
@@ -1090,6 +1092,11 @@ impl<'a> Receive<'a> {
         self.all_sent.store(true, Ordering::Relaxed);
         self.leave(crew);
         Ok(())
+    }
+
+    /// Whether nothing new is to be taken up.
+    fn is_over(&self) -> bool {
+        self.desk.tally.cancelled() || self.offers().ended && !self.is_complete()
     }
 
     /// Whether the sender has said that it is done.

@@ -121,7 +121,7 @@ impl Serving {
                 let mut page: Vec<Listing> = Vec::new();
                 let mut bytes = 0;
                 let mut failed = None;
-                let mut flush = |page: &mut Vec<Listing>| {
+                let flush = |page: &mut Vec<Listing>| {
                     let entries = page.iter().map(|l| entry(&l.name, l)).collect();
                     let sent = answer(stream, &Message::Page { entries });
                     page.clear();
@@ -213,13 +213,14 @@ impl Serving {
                 self.put(peer, &policy, what, items)
             }
             Message::Get { policy, paths, names } => {
-                let (fast, dedup) = (policy.has(flags::FAST), policy.has(flags::DEDUP));
+                let fast = policy.has(flags::FAST);
                 let (policy, compress) = policy_in(&policy, request.jobs, request.me, request.umask)?;
                 // Links out of the root are nobody's business.
                 let follow = if self.reach.is_confined() { Follow::Never } else { policy.follow };
                 let policy = CopyPolicy { follow, ..policy };
                 let compress = agreed_compress(compress, peer.agreed.features);
-                let how = How { origin: machine_number(), fast, compress, dedup };
+                // A client has no store.
+                let how = How { origin: machine_number(), fast, compress, dedup: false };
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
                 self.get(peer, &policy, how, &paths, names)
             }
