@@ -4,10 +4,10 @@
 //! medium or not, in any order, torn at sectors, a name before its content and a length before its bytes. A rename is
 //! atomic, and an inode is born with its first name; nothing else is.
 
-use super::{Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side};
+use super::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side};
 use crate::error::Code;
 use crate::policy::Verify;
-use fastcopy::dir::{Dir, Lock, Name, NameBuf};
+use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -64,6 +64,8 @@ pub(crate) enum End {
 struct Inner {
     /// Where the sender was told to begin; nothing is expected before.
     from: Option<u64>,
+    /// It begins in the middle of a block, so that blocks come without their values (`-a`).
+    unaligned: bool,
     pieces: BTreeMap<u64, Held>,
     /// Bytes waiting, by stream.
     waiting: Vec<u64>,
@@ -109,7 +111,8 @@ fn failed(code: Code, errno: i32) -> io::Error {
 }
 
 fn gone() -> io::Error {
-    io::Error::from(io::ErrorKind::ConnectionAborted)
+    // The one errno that stands for a lost connection here.
+    io::Error::from_raw_os_error(fastcopy::errno::ECONNABORTED)
 }
 
 impl<'a> Arriving<'a> {
@@ -180,7 +183,9 @@ impl<'a> Arriving<'a> {
             Some(cv) if ends_block => {
                 inner.claimed.insert(at / BLOCK_BYTES, cv);
             }
-            None if ends_block && self.hashes => return Err(refused("a block without its value")),
+            None if ends_block && self.hashes && !inner.unaligned => {
+                return Err(refused("a block without its value"));
+            }
             None => {}
             Some(_) => return Err(refused("a value in the middle of a block")),
         }
@@ -208,7 +213,12 @@ impl<'a> Arriving<'a> {
 
     /// What the sender has to say at its end.
     pub(crate) fn end(&self, end: End) {
-        self.inner().end.get_or_insert(end);
+        let mut inner = self.inner();
+        // What was whole may still turn out to be gone when a part of it is asked for once more.
+        if inner.end.is_none() || inner.end == Some(End::Whole) {
+            inner.end = Some(end);
+        }
+        drop(inner);
         self.change.notify_all();
     }
 
@@ -241,6 +251,19 @@ impl<'a> Arriving<'a> {
     /// Whether the sender was told to begin.
     pub(crate) fn was_wanted(&self) -> bool {
         self.inner().from.is_some()
+    }
+
+    /// The value of a block that may be at hand.
+    pub(crate) fn announce(&self, block: u64, value: Cv) {
+        self.inner().claimed.insert(block, value);
+    }
+
+    /// A block is at hand, and need not cross.
+    pub(crate) fn at_hand(&self, block: u64) {
+        if let Some(decided) = &mut self.inner().decided {
+            decided.insert(block, true);
+        }
+        self.change.notify_all();
     }
 
     /// Nobody reads any more.
@@ -345,7 +368,11 @@ impl<'a> Arriving<'a> {
             if inner.lost || inner.closed {
                 return Err(gone());
             }
-            inner = self.wait(inner);
+            match inner.end {
+                Some(End::Failed(code, errno)) => return Err(failed(code, errno)),
+                Some(End::Changed) => return Err(failed(Code::SourceChanged, 0)),
+                Some(End::Whole) | None => inner = self.wait(inner),
+            }
         }
         Ok(inner)
     }
@@ -446,8 +473,10 @@ impl Bytes for Arriving<'_> {
         let mut inner = self.inner();
         if inner.from.is_none() {
             inner.from = Some(at);
+            inner.unaligned = at % BLOCK_BYTES != 0;
+            let hashes = self.hashes && !inner.unaligned;
             drop(inner);
-            self.ask.resume(self.file, at, self.hashes && at % BLOCK_BYTES == 0)?;
+            self.ask.resume(self.file, at, hashes)?;
         }
         Ok(())
     }

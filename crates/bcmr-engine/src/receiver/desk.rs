@@ -454,7 +454,8 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             if first_name && !linking {
                 self.links.gave_up(&job.info);
             }
-            if fault.code != Code::Interrupted {
+            // A lost connection is told once, by whoever lost it.
+            if !matches!(fault.code, Code::Interrupted | Code::Lost) {
                 self.tally.fail(fault.told(src, dst));
             }
         } else {

@@ -615,7 +615,8 @@ impl<'a> Sending<'a> {
                 self.stop(Stop::Cancelled);
             }
             let mut state = self.state();
-            if let Some(counted) = state.counted.take() {
+            let broken = matches!(state.stop, Some(Stop::Broken(_) | Stop::Refused(_)));
+            if let Some(counted) = state.counted.take_if(|_| !broken) {
                 drop(state);
                 // It is over, whether this arrives or not.
                 drop(self.say_done());
@@ -663,7 +664,7 @@ impl<'a> Sending<'a> {
                     state.stop = other;
                     if deaf {
                         let note = "the other side ended without a last word";
-                        return Err(Error::ours(Code::Io, "send", "", note));
+                        return Err(Error::ours(Code::Lost, "send", "", note));
                     }
                 }
             }
@@ -716,7 +717,7 @@ impl<'a> Sending<'a> {
                 }
                 (Ok(Fed::Ended), _) => {
                     let note = "the other side closed the connection";
-                    self.stop(Stop::Lost(Error::ours(Code::Io, "send", "", note)));
+                    self.stop(Stop::Lost(Error::ours(Code::Lost, "send", "", note)));
                     break;
                 }
                 (Err(e), _) => {
@@ -918,5 +919,5 @@ fn pick_new(state: &mut State) -> Option<Job> {
 
 /// The receiver has broken the rules.
 pub(super) fn broken(note: impl Into<String>) -> Stop {
-    Stop::Broken(Error::ours(Code::Io, "understand", "receiver", note))
+    Stop::Broken(Error::ours(Code::Protocol, "understand", "receiver", note))
 }

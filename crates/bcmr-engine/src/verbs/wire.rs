@@ -714,9 +714,6 @@ pub(crate) fn receive_all(
             // Whoever hears it stops sending; who is gone needs no word.
             let _told = reply.send(&Message::Cancel).is_ok();
         }
-        if broken.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-            watch.cancel.set();
-        }
         receive.leave(&mut crew);
         over.store(true, Ordering::Relaxed);
         if let Some(asking) = asking {
