@@ -16,8 +16,6 @@ mod pool;
 mod receiver;
 pub mod remote;
 mod sender;
-// The verbs for other machines, which come next, are what uses it.
-#[allow(dead_code)]
 mod store;
 #[cfg(fuzzing)]
 pub use store::fuzz as store_fuzz;

@@ -210,9 +210,9 @@ impl Serving {
     /// The streams that have joined; the client asks for a transfer only when all are there that will be.
     fn join(&mut self, peer: &mut Peer) {
         let Some(door) = &self.door else { return };
-        while let Some(joined) = door.next(Duration::ZERO) {
-            peer.streams.push(joined.stream);
-        }
+        let mut joined: Vec<_> = std::iter::from_fn(|| door.next(Duration::ZERO)).collect();
+        joined.sort_by_key(|one| one.index);
+        peer.streams.extend(joined.into_iter().map(|one| one.stream));
     }
 
     fn transfer(&self, peer: &Peer, message: Message<'_>) -> Result<()> {

@@ -117,7 +117,8 @@ pub struct Said {
 
 impl Said {
     pub fn message(&self) -> Message<'_> {
-        Message::decode(self.kind, &self.payload).unwrap_or_else(|e| panic!("the honest side said {self:?}: {e}"))
+        Message::decode(self.kind, &self.payload)
+            .unwrap_or_else(|e| panic!("the honest side said {self:?}: {e}"))
     }
 }
 
@@ -271,7 +272,8 @@ impl Wire {
                         all.extend_from_slice(one.link);
                     }
                     let files = |e: &(usize, &Entry<'_>)| e.1.kind == Kind::File;
-                    let wanted: Vec<u64> = entries.iter().enumerate().filter(files).map(|(i, _)| i as u64).collect();
+                    let wanted: Vec<u64> =
+                        entries.iter().enumerate().filter(files).map(|(i, _)| i as u64).collect();
                     if !inline && !wanted.is_empty() {
                         self.say(&Message::Wants { batch, entries: wanted });
                     } else {
@@ -566,8 +568,13 @@ impl Place {
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let over = Arc::new(AtomicBool::new(false));
         let (read, write) = (std::os::fd::OwnedFd::from(stdout), std::os::fd::OwnedFd::from(stdin));
-        let mut wire =
-            Wire { read: read.into(), write: Some(write.into()), held: Vec::new(), over: Arc::clone(&over), polite: false };
+        let mut wire = Wire {
+            read: read.into(),
+            write: Some(write.into()),
+            held: Vec::new(),
+            over: Arc::clone(&over),
+            polite: false,
+        };
         std::thread::scope(|scope| {
             let client = scope.spawn(move || {
                 let found = script(&mut wire);

@@ -65,7 +65,11 @@ fn names_that_lead_elsewhere() {
                         wire.say_with(&files(1, 1, vec![file(NAME, 4)], &bytes), MARK, name)
                     }
                     "link" => wire.say_with(&files(1, 1, vec![link(NAME, b"/")], b""), MARK, name),
-                    _ => wire.say_with(&Message::Large { file: 1, dir: 1, entry: file(NAME, 2 << 20) }, MARK, name),
+                    _ => wire.say_with(
+                        &Message::Large { file: 1, dir: 1, entry: file(NAME, 2 << 20) },
+                        MARK,
+                        name,
+                    ),
                 };
                 wire.say(&Message::AllSent);
                 wire.hold();
@@ -109,7 +113,13 @@ fn operands_that_nobody_asked_for() {
     let place = stocked();
     let outcome = place.attack("another file", &["copy", "host:x", "DST"], |wire| {
         wire.transfer();
-        wire.say(&Message::Operand { path: b"x", whole: false, origin: 7, dir: 1, entry: file(b".profile", 4) });
+        wire.say(&Message::Operand {
+            path: b"x",
+            whole: false,
+            origin: 7,
+            dir: 1,
+            entry: file(b".profile", 4),
+        });
         wire.say(&files(1, 1, vec![file(b".profile", 4)], &contents(&[b"evil"])));
         wire.say(&Message::AllSent);
         wire.hold();
@@ -285,7 +295,9 @@ fn links_that_it_planted() {
             w.say(&Message::DirEnd { dir: 2, partial: false });
         }),
     ];
-    for options in [&["copy", "-r"][..], &["copy", "--archive"], &["copy", "-rC"], &["copy", "-r", "--inplace"]] {
+    for options in
+        [&["copy", "-r"][..], &["copy", "--archive"], &["copy", "-rC"], &["copy", "-r", "--inplace"]]
+    {
         for there in [false, true] {
             for (what, script) in scripts {
                 let place = Place::new();
@@ -491,8 +503,15 @@ fn messages_out_of_place() {
         ("data again that nobody asked for", |w| {
             let b = large(w, 8);
             use bcmr_wire::message::{Piece, data};
-            let piece =
-                Piece { file: 1, at: 0, flags: data::ASKED, cv: None, codec: Codec::Raw, length: MIB, bytes: &b };
+            let piece = Piece {
+                file: 1,
+                at: 0,
+                flags: data::ASKED,
+                cv: None,
+                codec: Codec::Raw,
+                length: MIB,
+                bytes: &b,
+            };
             w.say(&Message::Data(piece));
         }),
         ("wrong value of a block", |w| {
@@ -551,7 +570,10 @@ fn messages_out_of_place() {
             let seen = std::fs::read(place.dst().join("x").join(never)).ok();
             // What was whole before the rule was broken may stay.
             let whole = what.starts_with("batch") || what.starts_with("more contents");
-            assert!(seen.is_none() || whole && seen.as_deref() == Some(b"abc"), "{what}: {never} was published");
+            assert!(
+                seen.is_none() || whole && seen.as_deref() == Some(b"abc"),
+                "{what}: {never} was published"
+            );
         }
     }
 }
@@ -561,7 +583,9 @@ fn messages_out_of_place() {
 fn large_files_of_an_honest_server() {
     use bcmr_wire::message::{Piece, data as bits};
     let bytes = noise(3, (5 << 20) + 77);
-    for options in [&["copy", "-r"][..], &["copy", "-rC"], &["copy", "-r", "--inplace"], &["copy", "-r", "--sync"]] {
+    for options in
+        [&["copy", "-r"][..], &["copy", "-rC"], &["copy", "-r", "--inplace"], &["copy", "-r", "--sync"]]
+    {
         let place = Place::new();
         let args = [options, &["host:x", "DST"]].concat();
         place
@@ -652,7 +676,10 @@ fn sizes_that_are_lies() {
                 });
                 outcome.fair().failed();
                 assert!(!place.dst().join("x/big").exists(), "{title}");
-                assert!(before.saturating_sub(during) < 2 << 30 || during == u64::MAX, "{title}: {before} {during}");
+                assert!(
+                    before.saturating_sub(during) < 2 << 30 || during == u64::MAX,
+                    "{title}: {before} {during}"
+                );
             }
         }
     }
@@ -794,7 +821,9 @@ fn broken_frames() {
 fn extremes_of_metadata() {
     use bcmr_wire::message::Time;
     let times = [i64::MIN, -1, 0, i64::MAX];
-    for options in [&["copy", "-r"][..], &["copy", "-rp"], &["copy", "--archive"], &["copy", "-rC"], &["copy", "-ru"]] {
+    for options in
+        [&["copy", "-r"][..], &["copy", "-rp"], &["copy", "--archive"], &["copy", "-rC"], &["copy", "-ru"]]
+    {
         for sec in times {
             let place = Place::new();
             let args = [options, &["-v", "host:x", "DST"]].concat();
@@ -825,7 +854,12 @@ fn extremes_of_metadata() {
                     (b"user.huge", &huge),
                 ];
                 let one = Entry { attrs, ..odd(file(b"f", 3)) };
-                w.say(&files(1, 1, vec![one, odd(link(b"l", b"to")), odd(entry(Kind::Fifo, b"p"))], &contents(&[b"abc"])));
+                w.say(&files(
+                    1,
+                    1,
+                    vec![one, odd(link(b"l", b"to")), odd(entry(Kind::Fifo, b"p"))],
+                    &contents(&[b"abc"]),
+                ));
                 w.say(&Message::Large { file: 1, dir: 1, entry: odd(file(b"big", 2 << 20)) });
                 w.say(&Message::DirEnd { dir: 1, partial: false });
                 if w.until(kind::RESUME).is_some() {
@@ -838,7 +872,11 @@ fn extremes_of_metadata() {
                 let f = place.dst().join("x/f");
                 assert_eq!(std::fs::read(&f).unwrap(), b"abc");
                 let mut room = [0; 1024];
-                assert_eq!(rustix::fs::llistxattr(&f, &mut room[..]), Ok(0), "attributes that nobody asked for");
+                assert_eq!(
+                    rustix::fs::llistxattr(&f, &mut room[..]),
+                    Ok(0),
+                    "attributes that nobody asked for"
+                );
             }
         }
     }
@@ -886,7 +924,13 @@ fn words_that_steer_a_terminal() {
                         }
                         "names" => {
                             let name = &evil[..evil.len().min(255)];
-                            w.say(&Message::Operand { path: text, whole: false, origin: 7, dir: 1, entry: dir(b"x") });
+                            w.say(&Message::Operand {
+                                path: text,
+                                whole: false,
+                                origin: 7,
+                                dir: 1,
+                                entry: dir(b"x"),
+                            });
                             w.say(&files(1, 1, vec![file(name, 3)], &contents(&[b"abc"])));
                             w.say(&Message::DirEnd { dir: 1, partial: false });
                             w.all_sent();
@@ -896,9 +940,17 @@ fn words_that_steer_a_terminal() {
                     };
                 });
                 let raw = |b: &u8| (*b < 32 && *b != b'\n') || *b == 127;
-                assert!(json || !outcome.said().contains("\nhint: all is well"), "{when}: {}", outcome.said());
+                assert!(
+                    json || !outcome.said().contains("\nhint: all is well"),
+                    "{when}: {}",
+                    outcome.said()
+                );
                 if json {
-                    assert!(!outcome.out.iter().any(raw), "{when}: {:?}", String::from_utf8_lossy(&outcome.out));
+                    assert!(
+                        !outcome.out.iter().any(raw),
+                        "{when}: {:?}",
+                        String::from_utf8_lossy(&outcome.out)
+                    );
                 }
                 if when != "names" {
                     outcome.failed_or_json(json);
@@ -981,20 +1033,26 @@ fn every_bit_of_the_welcome() {
     // Version, capabilities and the wider set; the nonce may be anything, and the name is only shown.
     let works = |bit: usize| {
         let place = Place::new();
-        let outcome = place.attack(&format!("bit {bit}"), &["copy", "-r", "--sync", "--parallel=1", "host:x", "DST"], |w| {
-            let Some(hello) = w.hear() else { return };
-            let Message::Hello(hello) = hello.message() else { panic!("no Hello") };
-            let mut out = Vec::new();
-            Message::Welcome(handshake::welcome(ALL, [9; 32], b"peer", &hello).unwrap()).encode(&mut out).unwrap();
-            let mut payload = out[5..].to_vec();
-            payload[bit / 8] ^= 1 << (bit % 8);
-            w.raw(kind::WELCOME, &payload);
-            if w.until(kind::GET).is_some() {
-                w.say(&operand(1, dir(b"x")));
-                w.say(&Message::DirEnd { dir: 1, partial: false });
-                w.all_sent();
-            }
-        });
+        let outcome = place.attack(
+            &format!("bit {bit}"),
+            &["copy", "-r", "--sync", "--parallel=1", "host:x", "DST"],
+            |w| {
+                let Some(hello) = w.hear() else { return };
+                let Message::Hello(hello) = hello.message() else { panic!("no Hello") };
+                let mut out = Vec::new();
+                Message::Welcome(handshake::welcome(ALL, [9; 32], b"peer", &hello).unwrap())
+                    .encode(&mut out)
+                    .unwrap();
+                let mut payload = out[5..].to_vec();
+                payload[bit / 8] ^= 1 << (bit % 8);
+                w.raw(kind::WELCOME, &payload);
+                if w.until(kind::GET).is_some() {
+                    w.say(&operand(1, dir(b"x")));
+                    w.say(&Message::DirEnd { dir: 1, partial: false });
+                    w.all_sent();
+                }
+            },
+        );
         outcome.code == 0
     };
     let mut fine = Vec::new();
