@@ -97,9 +97,7 @@ fn kills() -> Done {
     }
     let built = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"]));
     let bcmr = release_dir().with_file_name("debug").join("bcmr");
-    done(built.and_then(|()| {
-        torture::run(&["kill", "--runs", "65", "--bcmr", &bcmr.to_string_lossy()])
-    }))
+    done(built.and_then(|()| torture::run(&["kill", "--runs", "65", "--bcmr", &bcmr.to_string_lossy()])))
 }
 
 /// Power cuts for a minute, after the proof that what is faulty would be found.

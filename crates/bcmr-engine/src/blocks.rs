@@ -63,6 +63,34 @@ pub(crate) fn block_cv(
     })
 }
 
+/// As [`block_cv`] for a reader that takes whole aligned pieces only (direct I/O): it is given room beyond the end too.
+/// With it comes the hash of the whole file when this block is all of it.
+pub(crate) fn aligned_cv(
+    block: u64,
+    size: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, Fault>,
+) -> Result<(Cv, Option<blake3::Hash>), Fault> {
+    let start = block * BLOCK_BYTES;
+    let end = (start + BLOCK_BYTES).min(size);
+    let mut room = aligned();
+    let mut whole = None;
+    let cv = cv_at(start, |hasher| {
+        let mut at = start;
+        while at < end {
+            let piece = room.piece(PIECE_BYTES);
+            let n = read(at, piece)?.min((end - at) as usize);
+            hasher.update(piece.get(..n).unwrap_or_default());
+            at += n as u64;
+            if n < PIECE_BYTES {
+                break;
+            }
+        }
+        whole = (size <= BLOCK_BYTES).then(|| hasher.finalize());
+        Ok(())
+    })?;
+    Ok((cv, whole))
+}
+
 /// Runs `each` for every block of a range on several threads, until one says stop or fails.
 pub(crate) fn on_blocks(
     blocks: std::ops::Range<u64>,

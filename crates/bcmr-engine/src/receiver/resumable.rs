@@ -4,7 +4,7 @@
 //! order of the steps is the safety; `docs/durability.md` has it as a table, cited here as R4 to R6.
 
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
 };
 use crate::disk::{Bytes, Disk, Fault, Side};
 use crate::error::Code;
@@ -466,12 +466,7 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
 
 /// Copies segment by segment, each recorded before the next begins: a crash costs one checkpoint and no more. Little is
 /// lost by waiting, as the disk was given every block to write as soon as it was there.
-fn segments<D: Disk>(
-    disk: &D,
-    want: &Want<'_>,
-    begun: &Begun<D>,
-    blocks: &mut Vec<Cv>,
-) -> Result<(), Fault> {
+fn segments<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, blocks: &mut Vec<Cv>) -> Result<(), Fault> {
     let mut log = begun.log;
     let mut at = begun.bytes;
     while at < want.info.size {
@@ -626,16 +621,40 @@ fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log)
     Ok(())
 }
 
+/// What `-V=direct` asks for and the file system does not have is no proof.
+pub(crate) fn no_direct(e: io::Error) -> Fault {
+    let note = "this file system has no reads past the cache";
+    match e.raw_os_error() {
+        Some(errno::EINVAL | errno::EOPNOTSUPP) => {
+            Fault { code: Code::Unsupported, note: Some(note), ..Fault::os(Side::Dest, "read back", e) }
+        }
+        _ => Fault::os(Side::Dest, "read back", e),
+    }
+}
+
 /// Reads the whole stage back and compares it with what was read from the source (`-V`).
-pub(crate) fn read_back<D: Disk>(disk: &D, want: &Want<'_>, filled: &Filled<D>) -> Result<(), Fault> {
+/// `past_cache`: from the medium (`-V=direct`), or not at all.
+pub(crate) fn read_back<D: Disk>(
+    disk: &D,
+    want: &Want<'_>,
+    filled: &Filled<D>,
+    past_cache: bool,
+) -> Result<(), Fault> {
     let info = disk.file_info(&filled.file).map_err(dest("stat unfinished"))?;
     let mismatch =
         || Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read");
     if info.size != want.info.size {
         return Err(mismatch());
     }
+    let direct = if past_cache { Some(disk.direct(&filled.file).map_err(no_direct)?) } else { None };
     on_blocks(0..filled.blocks.len() as u64, want.threads, |block| {
-        let cv = stage_cv(disk, &filled.file, block, want.info.size)?;
+        let cv = match &direct {
+            Some(file) => {
+                let read = |at, room: &mut [u8]| disk.read_direct(file, at, room).map_err(dest("read back"));
+                aligned_cv(block, want.info.size, read)?.0
+            }
+            None => stage_cv(disk, &filled.file, block, want.info.size)?,
+        };
         if Some(&cv) != filled.blocks.get(block as usize) {
             return Err(mismatch());
         }
