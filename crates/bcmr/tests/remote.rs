@@ -300,7 +300,11 @@ fn outcome(root: PathBuf, line: Line, stdin: &str) -> Outcome {
     let ran = line.input(stdin).run();
     let strip = |text: &str| {
         let text = text.replace(&format!("{}", root.display()), "").replace("there:", "");
-        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        // The last line says how fast it went.
+        let line = |line: &str| {
+            line.split_once(" in 0.").or(line.split_once(" in 1.")).map_or(line, |l| l.0).to_owned()
+        };
+        let mut lines: Vec<String> = text.lines().map(line).collect();
         lines.sort();
         lines
     };
@@ -389,9 +393,11 @@ fn differ(want: &Outcome, got: &Outcome, flags: &str) -> Option<String> {
         told.extend(lists(&want.out, &got.out));
     }
     told.extend(lists(&want.err, &got.err));
-    let times = ["-p", "--archive", "timestamps"].iter().any(|f| flags.contains(f))
-        && !flags.contains("--no-preserve");
-    told.extend(differences(&want.tree, &got.tree, Exact { times, ..EVERYTHING }));
+    let keeps = ["-p", "--archive", "--preserve=timestamps,links", "--preserve=all"];
+    let times = flags.split(' ').any(|f| keeps.contains(&f));
+    let short = |line: String| line.split_once(": Entry").map_or(line.clone(), |(what, _)| what.to_owned());
+    let exact = Exact { times, ..EVERYTHING };
+    told.extend(differences(&want.tree, &got.tree, exact).into_iter().map(short));
     for (path, w) in &want.tree {
         let Some(g) = got.tree.get(path) else { continue };
         let name = String::from_utf8_lossy(path);

@@ -5,7 +5,8 @@
 
 use super::{Bytes, Fault, Fill, Side};
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
+    whole_hash,
 };
 use crate::error::Code;
 use crate::policy::{Sparse, Verify};
@@ -22,8 +23,6 @@ use std::sync::{Mutex, PoisonError};
 
 /// From this size (bytes) on a file is hashed block by block.
 const BLOCKS_BYTES_MIN: u64 = 2 * BLOCK_BYTES;
-/// Runs of zeros of this length (bytes) become holes in small files that have any.
-const HOLE_BYTES: usize = 4096;
 
 /// What was copied.
 pub(super) struct Teed {
@@ -233,8 +232,13 @@ pub(super) fn receive(
                 }
                 if stream {
                     write_stream(to, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
-                } else if !(holes && is_zero(piece)) {
-                    write_full(to, at, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                } else {
+                    let written = if holes {
+                        around_zeros(at, piece, |at, run| write_full(to, at, run))
+                    } else {
+                        write_full(to, at, piece)
+                    };
+                    written.map_err(|e| Fault::os(Side::Dest, "write", e))?;
                 }
                 at += bytes as u64;
                 if !(how.observe)(bytes as u64) {
@@ -280,11 +284,7 @@ pub(super) fn write_whole(
     if stream {
         write_stream(to, bytes).map_err(write)?;
     } else if holes {
-        for (i, page) in bytes.chunks(HOLE_BYTES).enumerate() {
-            if !is_zero(page) {
-                write_full(to, (i * HOLE_BYTES) as u64, page).map_err(write)?;
-            }
-        }
+        around_zeros(0, bytes, |at, run| write_full(to, at, run)).map_err(write)?;
         meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
     } else {
         write_full(to, 0, bytes).map_err(write)?;

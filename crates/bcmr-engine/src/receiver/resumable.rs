@@ -4,7 +4,8 @@
 //! order of the steps is the safety; `docs/durability.md` has it as a table, cited here as R4 to R6.
 
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
+    whole_hash,
 };
 use crate::disk::{Bytes, Disk, Fault, Side};
 use crate::error::Code;
@@ -15,7 +16,6 @@ use crate::receiver::stage;
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
-use fastcopy::sparse::is_zero;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -559,8 +559,11 @@ fn copy_block<D: Disk>(
                 return Err(changed());
             }
             hasher.update(piece);
-            if !(holes == Holes::Make && is_zero(piece)) {
-                disk.write_at(&begun.file, at, piece).map_err(dest("write"))?;
+            let write = |at, run: &[u8]| disk.write_at(&begun.file, at, run).map_err(dest("write"));
+            if holes == Holes::Make {
+                around_zeros(at, piece, write)?;
+            } else {
+                write(at, piece)?;
             }
             at += bytes as u64;
             if !(want.observe)(bytes as u64) {

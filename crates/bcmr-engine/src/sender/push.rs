@@ -461,14 +461,9 @@ impl<'a> Sending<'a> {
 
     /// Makes a batch of what room was reserved for, before it is sent: the answer may come at once. On a stream other
     /// than 0, its directory's end waits until it is settled. The turn makes batches come in the order of their numbers.
-    pub(super) fn batch(
-        &self,
-        place: &Arc<Place>,
-        items: Vec<Item>,
-        inline: bool,
-        stream: usize,
-    ) -> (Arc<Batch>, u64) {
-        let given = vec![inline; items.len()];
+    pub(super) fn batch(&self, place: &Arc<Place>, items: Vec<Item>, stream: usize) -> (Arc<Batch>, u64) {
+        // Also with what went inline: a further name of a file may be wanted after all when its first could not be landed.
+        let given = vec![false; items.len()];
         let elsewhere = stream != 0;
         if elsewhere {
             place.hold();

@@ -137,9 +137,15 @@ struct Batch {
     id: u64,
     slot: Arc<Slot<Far>>,
     metas: Vec<Meta>,
+    /// Asked for, and not here yet. Contents say not whose they are: one answer at a time, or two could arrive over
+    /// two streams in the wrong order.
     wanted: Vec<(usize, Verdict)>,
+    /// To be asked for when nothing else is.
+    later: Vec<(usize, Verdict)>,
     seconds: Vec<usize>,
     way: Way,
+    /// Nothing more is to be done.
+    settled: bool,
 }
 
 /// A large file on offer.
@@ -206,7 +212,8 @@ struct Single {
 struct State<'a> {
     dirs: HashMap<u64, Arc<Slot<Far>>>,
     singles: HashMap<u64, Single>,
-    batches: HashMap<u64, Batch>,
+    /// Each behind a lock of its own: several streams bring what concerns one.
+    batches: HashMap<u64, Arc<Mutex<Batch>>>,
     files: HashMap<u64, Arc<Arriving<'a>>>,
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
     /// Directories that nothing is wanted of; what was on its way for them is dropped.
@@ -421,7 +428,7 @@ impl<'a> Receive<'a> {
                 self.files(crew, batch, dir, inline, codec, &entries, contents)
             }
             Message::Contents { batch, codec, bytes } => self.contents(crew, batch, codec, bytes),
-            Message::Large { file, dir, entry } => self.large(file, dir, &entry),
+            Message::Large { file, dir, entry } => self.large(crew, file, dir, &entry),
             Message::FileEnd { file, state, error } => {
                 let arriving = self.arriving(file)?;
                 arriving.end(match (state, error) {
@@ -757,7 +764,8 @@ impl<'a> Receive<'a> {
             slot.small.fetch_add(1, Ordering::Relaxed);
             slot.pending.fetch_add(1, Ordering::Relaxed);
         }
-        let mut batch = Batch { id, slot, metas, wanted: Vec::new(), seconds: Vec::new(), way };
+        let (wanted, later, seconds) = (Vec::new(), Vec::new(), Vec::new());
+        let mut batch = Batch { id, slot, metas, wanted, later, seconds, way, settled: false };
         for (index, meta) in batch.metas.iter().enumerate() {
             if self.policy.preserve.links && meta.info.nlink > 1 && !self.desk.links.claim_first(&meta.info) {
                 batch.seconds.push(index);
@@ -777,18 +785,12 @@ impl<'a> Receive<'a> {
         } else if !packed.is_empty() {
             return Err(refused("contents that were not announced"));
         }
-        self.resolve(crew, &mut batch);
-        self.want_more(&batch, 0)?;
-        self.settle(crew, batch)
-    }
-
-    /// Asks for what is wanted beyond the first `asked`.
-    fn want_more(&self, batch: &Batch, asked: usize) -> Result<()> {
-        let entries: Vec<u64> = batch.wanted.iter().skip(asked).map(|(i, _)| *i as u64).collect();
-        if entries.is_empty() {
-            return Ok(());
-        }
-        self.send(&Message::Wants { batch: batch.id, entries })
+        batch.later = std::mem::take(&mut batch.wanted);
+        // Known before anything is asked: an answer may come over another stream at once.
+        let batch = Arc::new(Mutex::new(batch));
+        self.state().batches.insert(id, batch.clone());
+        self.go_on(crew, &mut locked(&batch))?;
+        self.look_again(crew)
     }
 
     /// Says what becomes of an entry that no other name of the same file came before; `None` when nothing does.
@@ -948,19 +950,24 @@ impl<'a> Receive<'a> {
     }
 
     fn contents(&self, crew: &mut Crew, id: u64, codec: Codec, packed: &[u8]) -> Result<()> {
-        let Some(mut batch) = self.state().batches.remove(&id) else {
+        let known = self.state().batches.get(&id).cloned();
+        let Some(known) = known else {
             return Err(refused("contents of a batch that waits for none"));
         };
+        let mut guard = locked(&known);
+        let batch = &mut *guard;
+        if batch.wanted.is_empty() {
+            return Err(refused("contents of a batch that waits for none"));
+        }
         let files: Vec<usize> = batch.wanted.iter().map(|(i, _)| *i).collect();
         let bytes = unpack(&mut crew.unpacker, codec, packed)?;
-        self.land_contents(crew, &mut batch, &bytes, false, &files)?;
-        if batch.wanted.len() == files.len() && !files.is_empty() {
+        self.land_contents(crew, batch, &bytes, false, &files)?;
+        if batch.wanted.len() == files.len() {
             return Err(refused("contents of nothing"));
         }
-        let before = batch.wanted.len();
-        self.resolve(crew, &mut batch);
-        self.want_more(&batch, before)?;
-        self.settle(crew, batch)
+        self.go_on(crew, batch)?;
+        drop(guard);
+        self.look_again(crew)
     }
 
     /// Further names whose first one has landed meanwhile are linked; one whose first could not be landed is wanted
@@ -978,7 +985,7 @@ impl<'a> Receive<'a> {
                 Some(Claim::First) => {
                     let Some(verdict) = self.verdict(&batch.slot, meta) else { continue };
                     if is_file(batch, index) {
-                        batch.wanted.push((index, verdict));
+                        batch.later.push((index, verdict));
                     } else {
                         self.land_plain(crew, batch, &[(index, verdict)]);
                     }
@@ -987,37 +994,51 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// Puts a batch aside while it waits, or is done with it.
-    fn settle(&self, crew: &mut Crew, batch: Batch) -> Result<()> {
-        if !batch.wanted.is_empty() || !batch.seconds.is_empty() {
-            self.state().batches.insert(batch.id, batch);
+    /// Takes a batch as far as it goes now: links what can be linked, asks for what is wanted, and is done with it when
+    /// nothing is left.
+    fn go_on(&self, crew: &mut Crew, batch: &mut Batch) -> Result<()> {
+        if batch.settled {
             return Ok(());
         }
-        let Batch { id, slot, way, .. } = batch;
-        if way == Way::Small {
-            self.desk.filled(&mut crew.hand, &slot);
+        self.resolve(crew, batch);
+        if !batch.wanted.is_empty() {
+            return Ok(());
         }
-        self.desk.release(&mut crew.hand, slot);
-        self.send(&Message::Wants { batch: id, entries: Vec::new() })
+        if !batch.later.is_empty() {
+            batch.wanted = std::mem::take(&mut batch.later);
+            batch.wanted.sort_unstable_by_key(|(index, _)| *index);
+            let entries = batch.wanted.iter().map(|(index, _)| *index as u64).collect();
+            return self.send(&Message::Wants { batch: batch.id, entries });
+        }
+        if !batch.seconds.is_empty() {
+            return Ok(());
+        }
+        batch.settled = true;
+        self.state().batches.remove(&batch.id);
+        if batch.way == Way::Small {
+            self.desk.filled(&mut crew.hand, &batch.slot);
+        }
+        self.desk.release(&mut crew.hand, batch.slot.clone());
+        self.send(&Message::Wants { batch: batch.id, entries: Vec::new() })
     }
 
-    /// After a large file is settled: batches that wait for one of its names may go on.
+    /// After something has landed or was given up: batches that wait for another name of it may go on. To be called
+    /// while no batch is locked.
     fn look_again(&self, crew: &mut Crew) -> Result<()> {
-        let waiting: Vec<u64> = {
-            let state = self.state();
-            state.batches.values().filter(|b| !b.seconds.is_empty()).map(|b| b.id).collect()
-        };
-        for id in waiting {
-            let Some(mut batch) = self.state().batches.remove(&id) else { continue };
-            let before = batch.wanted.len();
-            self.resolve(crew, &mut batch);
-            self.want_more(&batch, before)?;
-            self.settle(crew, batch)?;
+        if !self.policy.preserve.links {
+            return Ok(());
+        }
+        let all: Vec<Arc<Mutex<Batch>>> = self.state().batches.values().cloned().collect();
+        for batch in all {
+            let mut batch = locked(&batch);
+            if !batch.seconds.is_empty() {
+                self.go_on(crew, &mut batch)?;
+            }
         }
         Ok(())
     }
 
-    fn large(&self, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
+    fn large(&self, crew: &mut Crew, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
         if !self.state().file_ids.take(file) {
             return Err(refused("a file twice"));
         }
@@ -1040,9 +1061,10 @@ impl<'a> Receive<'a> {
             self.verdict(&slot, &meta)
         };
         let Some(verdict) = verdict else {
-            self.desk.release(&mut self.desk.disk.hand(), slot);
+            self.desk.release(&mut crew.hand, slot);
             self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
-            return self.send(&Message::Close { file });
+            self.send(&Message::Close { file })?;
+            return self.look_again(crew);
         };
         let mut arriving = Arriving::new(file, meta.info, self.what.hashes, self.reply);
         // What the sender does not hash it does not name either.
@@ -1335,17 +1357,23 @@ impl<'a> Receive<'a> {
         self.offered.notify_all();
         let (batches, dirs, singles) = {
             let mut state = self.state();
-            let batches: Vec<Batch> = state.batches.drain().map(|(_, b)| b).collect();
+            let batches: Vec<_> = state.batches.drain().map(|(_, b)| b).collect();
             let dirs: Vec<_> = state.dirs.drain().map(|(_, d)| d).collect();
             let singles: Vec<_> = state.singles.drain().map(|(_, s)| s).collect();
             (batches, dirs, singles)
         };
         for batch in batches {
+            let mut batch = locked(&batch);
+            if std::mem::replace(&mut batch.settled, true) {
+                continue;
+            }
+            // Whoever still holds an answer to it finds that nothing is wanted.
+            batch.wanted.clear();
             batch.slot.keep_some();
             if batch.way == Way::Small {
                 self.desk.filled(&mut crew.hand, &batch.slot);
             }
-            self.desk.release(&mut crew.hand, batch.slot);
+            self.desk.release(&mut crew.hand, batch.slot.clone());
         }
         for slot in dirs {
             slot.keep_some();
@@ -1372,6 +1400,11 @@ impl<'a> Receive<'a> {
         }
         desk.end()
     }
+}
+
+fn locked(batch: &Mutex<Batch>) -> MutexGuard<'_, Batch> {
+    // A thread that panicked stops the transfer; the batch serves only to be given up then.
+    batch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_file(batch: &Batch, index: usize) -> bool {

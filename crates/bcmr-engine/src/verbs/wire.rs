@@ -648,6 +648,7 @@ pub(crate) fn receive_all(
     std::thread::scope(|scope| {
         let (receive, over, fail, aside) = (&receive, &over, &fail, &aside);
         let lander = std::thread::Builder::new().spawn_scoped(scope, move || {
+            let _all = Panicking(fail);
             if let Err(e) = receive.land_large() {
                 fail(e);
             }
@@ -657,6 +658,7 @@ pub(crate) fn receive_all(
         }
         for (index, stream) in streams.iter().enumerate().skip(1) {
             let started = std::thread::Builder::new().spawn_scoped(scope, move || {
+                let _all = Panicking(fail);
                 let mut crew = receive.crew();
                 while !over.load(Ordering::Relaxed) {
                     match stream.inbox.recv_timeout(LOOK) {
@@ -736,6 +738,17 @@ pub(crate) fn receive_all(
         hear_out(streams);
     }
     (summary, broken)
+}
+
+/// Ends the transfer for all threads if the one it stands in panics: nobody waits for ever for what that one was to do.
+struct Panicking<'s, F: Fn(Error)>(&'s F);
+
+impl<F: Fn(Error)> Drop for Panicking<'_, F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (self.0)(Error::ours(Code::Io, "receive", "", "a thread has stopped"));
+        }
+    }
 }
 
 /// Drops what still comes until the sender has said its last word, or for so long.
