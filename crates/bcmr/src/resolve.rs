@@ -96,9 +96,8 @@ impl Env {
             home: home.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| "/".into()),
             config_file: place("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("bcmr/config.toml")),
             cache_dir: place("XDG_CACHE_HOME", ".cache").map(|dir| dir.join("bcmr")),
-            arrived_at: said("SSH_CONNECTION").and_then(|words| {
-                words.to_str()?.split(' ').nth(2)?.parse().ok()
-            }),
+            arrived_at: said("SSH_CONNECTION")
+                .and_then(|words| words.to_str()?.split(' ').nth(2)?.parse().ok()),
             meeting: [absolute("XDG_RUNTIME_DIR"), absolute("TMPDIR"), Some("/tmp".into())]
                 .into_iter()
                 .flatten()

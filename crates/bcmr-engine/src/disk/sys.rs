@@ -286,9 +286,12 @@ impl Disk for Sys {
     }
 
     fn write_behind(&self, file: &OwnedFd, at: u64, bytes: u64) {
-        // Hints both: an error here changes nothing that a later sync would not say.
+        // A hint: an error here changes nothing that a later sync would not say.
         let _hint = sync::start_writeback(file, at, bytes).is_ok();
-        let _hint = at == 0 || sync::drop_cache(file, 0, at).is_ok();
+    }
+
+    fn let_go(&self, file: &OwnedFd, bytes: u64) {
+        let _hint = bytes == 0 || sync::drop_cache(file, 0, bytes).is_ok();
     }
 
     fn remove_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {

@@ -166,7 +166,7 @@ impl<'a> Arriving<'a> {
         let Some(from) = inner.from else { return Err(refused("a piece before it was wanted")) };
         // The first one may begin anywhere (`--append`), all others at their place.
         let next = (at - at % PIECE).saturating_add(PIECE).min(size);
-        let fits = at < size && at >= from && (at == from || at % PIECE == 0) && at + bytes == next;
+        let fits = at < size && at >= from && (at == from || at.is_multiple_of(PIECE)) && at + bytes == next;
         if !fits {
             return Err(refused("a piece that does not fit"));
         }
@@ -178,7 +178,7 @@ impl<'a> Arriving<'a> {
         if at < reached || inner.saw(at) {
             return Err(refused("a piece twice, or out of order"));
         }
-        let ends_block = next == size || next % BLOCK_BYTES == 0;
+        let ends_block = next == size || next.is_multiple_of(BLOCK_BYTES);
         match cv {
             Some(cv) if ends_block => {
                 inner.claimed.insert(at / BLOCK_BYTES, cv);
@@ -473,7 +473,7 @@ impl Bytes for Arriving<'_> {
         let mut inner = self.inner();
         if inner.from.is_none() {
             inner.from = Some(at);
-            inner.unaligned = at % BLOCK_BYTES != 0;
+            inner.unaligned = !at.is_multiple_of(BLOCK_BYTES);
             let hashes = self.hashes && !inner.unaligned;
             drop(inner);
             self.ask.resume(self.file, at, hashes)?;

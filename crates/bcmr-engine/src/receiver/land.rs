@@ -89,7 +89,7 @@ pub(crate) fn land_resumable<D: Disk>(
         Verify::Off => Ok(()),
         Verify::Cached => resumable::read_back(disk, want, &filled),
         Verify::Direct => {
-            disk.write_behind(&filled.file, want.info.size, 0);
+            disk.let_go(&filled.file, want.info.size);
             resumable::read_back(disk, want, &filled)
         }
     };

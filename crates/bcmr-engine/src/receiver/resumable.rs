@@ -19,7 +19,6 @@ use fastcopy::sparse::is_zero;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -438,44 +437,19 @@ fn prove<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<Vec<u64
 /// Copies the rest behind what is recorded, with a record at every checkpoint, and proves the prefix meanwhile.
 /// Returns the chaining values of all blocks and how many damaged ones were copied again.
 fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>, u64), Fault> {
-    let size = want.info.size;
     let mut blocks = begun.blocks.clone();
     (want.observe)(begun.bytes);
     want.source.start(begun.bytes).map_err(|e| Fault::os(Side::Source, "receive", e))?;
     let wrong = std::thread::scope(|scope| {
         let proof = (want.resume == Resume::Proved && !begun.blocks.is_empty())
             .then(|| scope.spawn(|| prove(disk, want, begun)));
-        // One checkpoint may be under way while the next segment is being written: no more, so that a crash costs at
-        // most two segments of work and memory stays bounded.
-        let (records, written) = sync_channel::<Vec<Cv>>(0);
-        let keeper = scope.spawn(move || keep_records(disk, begun, &written));
-        let mut copied = Ok(());
-        let mut at = begun.bytes;
-        while at < size {
-            let end = (at - at % want.checkpoint_bytes + want.checkpoint_bytes).min(size);
-            let (segment, outcome) = segment(disk, want, begun, at, end);
-            let whole = (at + segment.len() as u64 * BLOCK_BYTES).min(end);
-            // Here and not beside the record: the next segment is being written by then, and would be cut.
-            if let Err(fault) = lengthen(disk, want, begun, whole) {
-                copied = outcome.and(Err(fault));
-                break;
-            }
-            blocks.extend_from_slice(&segment);
-            let gone = !segment.is_empty() && records.send(segment).is_err();
-            if outcome.is_err() || gone {
-                copied = outcome;
-                break;
-            }
-            at = end;
-        }
-        drop(records);
-        let kept = keeper.join().unwrap_or_else(|_| Err(panicked()));
+        let copied = segments(disk, want, begun, &mut blocks);
         let proved = match proof {
             Some(proof) => proof.join().unwrap_or_else(|_| Err(panicked())),
             None => Ok(Vec::new()),
         };
-        // A failed sync weighs more than an interrupted copy: it decides whether the stage may stay.
-        kept.and(copied).and(proved)
+        // A failed sync weighs more than an interrupted proof: it decides whether the stage may stay.
+        copied.and(proved)
     })?;
     let after = want.source.info().map_err(|e| Fault::os(Side::Source, "stat", e))?;
     if !want.info.same_content(&after) {
@@ -490,7 +464,34 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
     Ok((blocks, wrong.len() as u64))
 }
 
-/// A hole at the end has no length of its own; the record must not run ahead of the file. Only while nobody writes.
+/// Copies segment by segment, each recorded before the next begins: a crash costs one checkpoint and no more. Little is
+/// lost by waiting, as the disk was given every block to write as soon as it was there.
+fn segments<D: Disk>(
+    disk: &D,
+    want: &Want<'_>,
+    begun: &Begun<D>,
+    blocks: &mut Vec<Cv>,
+) -> Result<(), Fault> {
+    let mut log = begun.log;
+    let mut at = begun.bytes;
+    while at < want.info.size {
+        let end = (at - at % want.checkpoint_bytes + want.checkpoint_bytes).min(want.info.size);
+        let (segment, outcome) = segment(disk, want, begun, at, end);
+        let whole = (at + segment.len() as u64 * BLOCK_BYTES).min(end);
+        lengthen(disk, want, begun, whole)?;
+        if !segment.is_empty() {
+            checkpoint(disk, begun, &segment, &mut log)?;
+            blocks.extend_from_slice(&segment);
+            // What is on the medium need not stay in memory.
+            disk.let_go(&begun.file, whole);
+        }
+        outcome?;
+        at = end;
+    }
+    Ok(())
+}
+
+/// A hole at the end has no length of its own; the record must not run ahead of the file.
 fn lengthen<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, whole: u64) -> Result<(), Fault> {
     if want.holes == Holes::Fill {
         return Ok(());
@@ -539,7 +540,6 @@ fn segment<D: Disk>(
         Ok(true)
     });
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    disk.write_behind(&begun.file, at, end - at);
     (done.into_iter().map_while(|cv| cv).collect(), outcome)
 }
 
@@ -574,6 +574,7 @@ fn copy_block<D: Disk>(
         }
         Ok(())
     });
+    disk.write_behind(&begun.file, start, end - start);
     match copied {
         // What crossed a wire is not what was sent: never recorded, never published.
         Ok(cv) if want.source.claimed(block).is_some_and(|claimed| claimed != cv) => {
@@ -616,14 +617,6 @@ fn fast_segment<D: Disk>(
 }
 
 /// R4: stage onto the medium, then the record, then the session onto the medium.
-fn keep_records<D: Disk>(disk: &D, begun: &Begun<D>, written: &Receiver<Vec<Cv>>) -> Result<(), Fault> {
-    let mut log = begun.log;
-    for blocks in written {
-        checkpoint(disk, begun, &blocks, &mut log)?;
-    }
-    Ok(())
-}
-
 fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log) -> Result<(), Fault> {
     disk.sync_data(&begun.file).map_err(dest("sync"))?;
     let (record, sum) = session::encode_record(log.sum, blocks);

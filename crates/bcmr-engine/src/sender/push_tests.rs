@@ -1,6 +1,8 @@
 //! Sending against a receiver that lives in the test: it keeps books, answers by a script, and breaks the rules where it
 //! is told to. Streams are queues in memory, read in an order drawn by lot.
 
+#![cfg(test)]
+
 use crate::codec::Unpacker;
 use crate::error::{Code, Error, Result};
 use crate::event::Cancel;

@@ -133,7 +133,13 @@ pub(crate) fn connect(
     let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), &[], cancel)?;
     let agreed = settle(ours, required, hello, &welcome, &address.host)?;
     drop(welcome);
-    Ok(Peer { streams: vec![stream], agreed, name: address.host.clone(), carriers: vec![carrier], lifeline: None })
+    Ok(Peer {
+        streams: vec![stream],
+        agreed,
+        name: address.host.clone(),
+        carriers: vec![carrier],
+        lifeline: None,
+    })
 }
 
 /// One connection more, which becomes stream `index` of the peer that gave out the token. Takes as long as ssh takes to
@@ -330,7 +336,13 @@ pub(crate) fn answer(
     }
     // Nothing is known here that a cut could break: a pipe ends when the other side lets go.
     let stream = Stream::over_fds_from(first, read, write, NAME.to_owned(), patience, || {});
-    Ok(Some(Peer { streams: vec![stream], agreed, name: NAME.to_owned(), carriers: Vec::new(), lifeline: None }))
+    Ok(Some(Peer {
+        streams: vec![stream],
+        agreed,
+        name: NAME.to_owned(),
+        carriers: Vec::new(),
+        lifeline: None,
+    }))
 }
 
 /// What to send back to a first frame, and what is agreed on then.

@@ -8,6 +8,7 @@
 //!
 //! [`arriving`]: crate::receiver::arriving
 
+use crate::blocks::{BLOCK_BYTES, blocks_of};
 use crate::codec::Unpacker;
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Disk, Fault, Job};
@@ -15,7 +16,6 @@ use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Resume, Target};
-use crate::blocks::{BLOCK_BYTES, blocks_of};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Load};
 use crate::receiver::desk::{Beside, Desk, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
@@ -42,9 +42,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// Blocks that are kept for the store until the end: as many as it remembers at most.
 const REMEMBERED_BLOCKS_MAX: usize = 65_536;
 
+/// Sends one message.
+type Say = dyn Fn(&Message<'_>) -> io::Result<()> + Send + Sync;
+
 /// Where answers go: stream 0, to the sender.
 pub(crate) struct Reply {
-    pub(crate) out: Box<dyn Fn(&Message<'_>) -> io::Result<()> + Send + Sync>,
+    pub(crate) out: Box<Say>,
 }
 
 impl Reply {
@@ -161,11 +164,14 @@ struct Offers<'a> {
     undecided: usize,
 }
 
+/// A block that the store has, and the sender's proof that it has it too.
+type Found = (Pinned, Option<[u8; 32]>);
+
 /// Blocks of one file that the store has: found when the sender names them, taken when they are read.
 struct AtHandBlocks<'a> {
     store: &'a Store,
     nonce: [u8; 32],
-    found: Mutex<HashMap<u64, (Pinned, Option<[u8; 32]>)>>,
+    found: Mutex<HashMap<u64, Found>>,
 }
 
 impl AtHand for Arc<AtHandBlocks<'_>> {
@@ -187,6 +193,9 @@ struct Remembered {
     size: u64,
     values: Vec<[u8; 32]>,
 }
+
+/// A directory, the one name that an operand has in it, and how it is landed.
+type Goal = (Arc<Slot<Far>>, Option<NameBuf>, Way);
 
 /// Where an operand that is no directory goes.
 struct Single {
@@ -702,7 +711,7 @@ impl<'a> Receive<'a> {
     }
 
     /// Where entries of `dir` go: a directory, or the name of one operand.
-    fn goes_to(&self, dir: u64) -> Result<Option<(Arc<Slot<Far>>, Option<NameBuf>, Way)>> {
+    fn goes_to(&self, dir: u64) -> Result<Option<Goal>> {
         let mut state = self.state();
         if let Some(slot) = state.dirs.get(&dir) {
             return Ok(Some((slot.clone(), None, Way::Small)));
@@ -1123,8 +1132,11 @@ impl<'a> Receive<'a> {
         {
             let mut found = blocks.found.lock().unwrap_or_else(PoisonError::into_inner);
             let last = first.saturating_add(limits::HAVE_BLOCKS_MAX as u64);
-            let mut waiting: Vec<u64> =
-                found.iter().filter(|(b, (_, tag))| (first..last).contains(*b) && tag.is_none()).map(|(b, _)| *b).collect();
+            let mut waiting: Vec<u64> = found
+                .iter()
+                .filter(|(b, (_, tag))| (first..last).contains(*b) && tag.is_none())
+                .map(|(b, _)| *b)
+                .collect();
             waiting.sort_unstable();
             if waiting.len() < tags.len() {
                 return Err(refused("more proofs than blocks"));
@@ -1394,7 +1406,7 @@ pub(crate) fn make_target(reach: &Reach, target: &Target) -> Result<()> {
 }
 
 /// Makes one directory that was named.
-pub(crate) fn make_dir(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
+pub(crate) fn directory(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
     match operands::target(reach, &Target::Exactly(path.to_owned()), 1)? {
         Where::Name { dir, name, .. } => {
             let made = ensure_dir(&dir.dir, name.as_name(), mode & 0o777)

@@ -476,7 +476,8 @@ fn direct(peer: &mut Peer, address: &Address, way: &Way, count: usize, watch: Wa
     drop(frame);
     let keys = Keys { secret, transcript, limits: Limits::WIRE };
     let known = transport::ssh::leads_to(address, way);
-    let known = known.iter().copied().find(|ip| ip.to_string().as_bytes() == named).or(known.first().copied());
+    let known =
+        known.iter().copied().find(|ip| ip.to_string().as_bytes() == named).or(known.first().copied());
     let failed = |e: NotDirect| not(format!("{e}; going on over ssh"));
     let to = where_to(&named, port, known).map_err(failed)?;
     let proved = dial(to, count, &keys, DIAL_PATIENCE).map_err(failed)?;

@@ -13,8 +13,8 @@ use crate::sender::walk::SourceDir;
 use crate::store::Store;
 use crate::transport::conn::{Packet, Patience, Stream};
 use crate::transport::direct::{Keys, Listener};
-use crate::transport::seal::{Limits, Secret, Transcript};
 use crate::transport::join::Door;
+use crate::transport::seal::{Limits, Secret, Transcript};
 use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
 use crate::verbs::copy::resuming;
@@ -183,7 +183,7 @@ impl Serving {
             }
             Message::Mkdir { path, mode } => {
                 self.writable(path)?;
-                receive::make_dir(&self.reach, &self.path(path), *mode)?;
+                receive::directory(&self.reach, &self.path(path), *mode)?;
                 answer(stream, &Message::Ok { hash: None })
             }
             Message::Streams { count } => {
@@ -210,9 +210,9 @@ impl Serving {
     /// The streams that have joined; the client asks for a transfer only when all are there that will be.
     fn join(&mut self, peer: &mut Peer) {
         let Some(door) = &self.door else { return };
-        while let Some(joined) = door.next(Duration::ZERO) {
-            peer.streams.push(joined.stream);
-        }
+        let mut joined: Vec<_> = std::iter::from_fn(|| door.next(Duration::ZERO)).collect();
+        joined.sort_by_key(|one| one.index);
+        peer.streams.extend(joined.into_iter().map(|one| one.stream));
     }
 
     fn transfer(&self, peer: &Peer, message: Message<'_>) -> Result<()> {
@@ -282,7 +282,8 @@ impl Serving {
         let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, payload);
         let keys = Keys { secret, transcript, limits: Limits::WIRE };
         stream.out.send(Packet::Frames(frame)).map_err(Error::from)?;
-        let proved = match listener.accept(&keys, ACCEPT_PATIENCE, &std::sync::atomic::AtomicBool::new(false)) {
+        let proved = match listener.accept(&keys, ACCEPT_PATIENCE, &std::sync::atomic::AtomicBool::new(false))
+        {
             Ok(proved) => proved,
             // The client has given up too, and asks over ssh.
             Err(_) => return Ok(()),

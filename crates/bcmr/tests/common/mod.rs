@@ -6,6 +6,8 @@
 #![allow(dead_code)] // each test file uses its part
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests look at the file system the ordinary way
 
+pub mod maker;
+pub mod remote;
 pub mod sshd;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
@@ -247,6 +249,16 @@ impl Line {
 
     pub fn cwd(mut self, dir: &Path) -> Line {
         self.0.current_dir(dir);
+        self
+    }
+
+    /// What comes on its standard input.
+    pub fn input(mut self, text: &str) -> Line {
+        let (read, write) = std::io::pipe().unwrap();
+        let text = text.to_owned();
+        // Whoever asks nothing may be gone before it is written.
+        std::thread::spawn(move || std::fs::File::from(OwnedFd::from(write)).write_all(text.as_bytes()));
+        self.0.stdin(read);
         self
     }
 
