@@ -35,11 +35,17 @@ pub(crate) fn cv_at(
     at: u64,
     mut feed: impl FnMut(&mut blake3::Hasher) -> Result<(), Fault>,
 ) -> Result<Cv, Fault> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.set_input_offset(at);
+    let mut hasher = hasher_at(at);
     feed(&mut hasher)?;
     // Nothing has no value; whoever fed nothing wants none.
     Ok(if hasher.count() == 0 { Cv::default() } else { hasher.finalize_non_root() })
+}
+
+/// A hasher for a block that begins at `at`. It must be fed something before it is asked for a value.
+pub(crate) fn hasher_at(at: u64) -> blake3::Hasher {
+    let mut hasher = blake3::Hasher::new();
+    hasher.set_input_offset(at);
+    hasher
 }
 
 /// Reads one block of anything, piece by piece.

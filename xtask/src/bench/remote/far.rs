@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 /// There and back.
 pub const TRIP: Duration = Duration::from_millis(50);
 pub const RATE: &str = "80mbit";
-/// Addresses for documentation: no machine has them.
-const NEAR: &str = "192.0.2.1";
-const FAR: &str = "192.0.2.2";
+/// Of the range that is set aside for benchmarks (RFC 2544).
+const NEAR: &str = "198.18.77.1";
+const FAR: &str = "198.18.77.2";
 /// How long sessions may take to end after their client.
 const END_MAX: Duration = Duration::from_secs(20);
 
@@ -115,6 +115,11 @@ struct Link {
 
 impl Link {
     fn new() -> Result<Link> {
+        let way = sh::output("ip", &["route", "get", FAR]).unwrap_or_default();
+        // A default route goes by a gateway; anything else is somebody's own use of the range.
+        if !way.is_empty() && !way.contains(" via ") {
+            return Err(format!("{FAR} is in use here: {way}").into());
+        }
         let id = std::process::id();
         let (space, veth) = (format!("bcmr-bench-{id}"), format!("bb{id}"));
         let link = Link { space, veth };

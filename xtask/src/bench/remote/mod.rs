@@ -243,7 +243,8 @@ impl Lab<'_> {
         if row.place == Place::Disk && !sh::is_root() {
             return Some("an ext4 image needs root".to_owned());
         }
-        far::why_not(row.line).or_else(|| self.over(begun))
+        let laid = self.lines.contains_key(&(row.line as u8));
+        if laid { self.over(begun) } else { far::why_not(row.line).or_else(|| self.over(begun)) }
     }
 
     /// The line, laid when it is wanted first.
