@@ -71,6 +71,7 @@ impl Code {
             Some(libc_errno::EOPNOTSUPP | libc_errno::ENOSYS) => Code::Unsupported,
             Some(libc_errno::ENAMETOOLONG) => Code::NameTooLong,
             Some(libc_errno::EMFILE | libc_errno::ENFILE | libc_errno::ENOMEM) => Code::Limit,
+            Some(libc_errno::ECONNABORTED) => Code::Lost,
             _ => Code::Io,
         }
     }

@@ -16,8 +16,10 @@ mod pool;
 mod receiver;
 pub mod remote;
 mod sender;
+mod store;
+#[cfg(fuzzing)]
+pub use store::fuzz as store_fuzz;
 mod tally;
-#[expect(dead_code, reason = "the verbs that use it are on their way")]
 mod transport;
 mod trouble;
 pub mod verbs;

@@ -373,6 +373,20 @@ impl Dir {
         Ok(())
     }
 
+    /// `readlink(/proc/self/fd/N)`, on macOS `fcntl(F_GETPATH)`: where the directory is now, without links. For finding
+    /// it again, never as proof: it may be moved the moment after. A directory that was removed has a name that is
+    /// not one.
+    pub fn whereabouts(&self) -> io::Result<CString> {
+        #[cfg(target_os = "macos")]
+        return retry(|| rustix::fs::getpath(&self.fd));
+        #[cfg(not(target_os = "macos"))]
+        {
+            use rustix::fd::AsRawFd;
+            let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+            retry(|| rustix::fs::readlinkat(CWD, link.as_str(), Vec::new()))
+        }
+    }
+
     /// [`try_lock`] of the directory.
     #[must_use]
     pub fn try_lock(&self) -> Lock {
@@ -388,6 +402,11 @@ pub fn try_lock(fd: impl AsFd) -> Lock {
         Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => Lock::Busy,
         Err(_) => Lock::Unsupported,
     }
+}
+
+/// `flock(LOCK_UN)`: gives back what [`try_lock`] took, for whoever keeps the handle.
+pub fn unlock(fd: impl AsFd) -> io::Result<()> {
+    retry(|| rustix::fs::flock(fd.as_fd(), FlockOperation::Unlock))
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ pub mod flow;
 pub mod meta;
 pub mod pass;
 pub mod path;
+pub mod poll;
+pub mod process;
 pub mod read_write;
 pub mod reflink;
 pub mod rungs;
@@ -31,8 +33,9 @@ pub use scratch::Scratch;
 /// The errno values callers branch on.
 pub mod errno {
     pub use libc::{
-        EACCES, EAGAIN, EBADF, EBUSY, ECONNRESET, EDQUOT, EEXIST, EFBIG, EINTR, EINVAL, EIO, EISDIR, ELOOP,
-        EMFILE, EMLINK, ENAMETOOLONG, ENFILE, ENODATA, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENOTDIR, ENOTEMPTY,
-        ENOTSUP, ENOTTY, ENXIO, EOPNOTSUPP, EPERM, EPIPE, EROFS, ESTALE, ETIMEDOUT, ETXTBSY, EXDEV,
+        EACCES, EAGAIN, EBADF, EBUSY, ECONNABORTED, ECONNRESET, EDQUOT, EEXIST, EFBIG, EINTR, EINVAL, EIO,
+        EISDIR, ELOOP, EMFILE, EMLINK, ENAMETOOLONG, ENFILE, ENODATA, ENOENT, ENOMEM, ENOSPC, ENOSYS,
+        ENOTDIR, ENOTEMPTY, ENOTSUP, ENOTTY, ENXIO, EOPNOTSUPP, EPERM, EPIPE, EROFS, ESTALE, ETIMEDOUT,
+        ETXTBSY, EXDEV,
     };
 }

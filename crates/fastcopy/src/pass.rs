@@ -281,6 +281,7 @@ mod tests {
             honest.replace("/socket", "/socket/"),
             honest.replace("/socket", ""),
             format!("/{name}/socket"),
+            honest.replace(name, &format!("{}g", name.split_at(name.len() - 1).0)),
             String::new(),
         ];
         for path in wrong {

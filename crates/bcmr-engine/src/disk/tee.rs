@@ -5,12 +5,16 @@
 
 use super::{Bytes, Fault, Fill, Side};
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
+    whole_hash,
 };
 use crate::error::Code;
 use crate::policy::{Sparse, Verify};
+use crate::receiver::resumable::no_direct;
 use fastcopy::copy::{self, Dest, Source};
-use fastcopy::read_write::{fallocate_keep_size, read_full, write_full, write_stream};
+use fastcopy::read_write::{
+    fallocate_keep_size, read_direct, read_full, reopen_direct, write_full, write_stream,
+};
 use fastcopy::sparse::{Extents, is_zero};
 use fastcopy::{Scratch, errno, meta};
 use std::io;
@@ -19,8 +23,6 @@ use std::sync::{Mutex, PoisonError};
 
 /// From this size (bytes) on a file is hashed block by block.
 const BLOCKS_BYTES_MIN: u64 = 2 * BLOCK_BYTES;
-/// Runs of zeros of this length (bytes) become holes in small files that have any.
-const HOLE_BYTES: usize = 4096;
 /// Room is reserved so far ahead of content whose size is only somebody's word.
 const RESERVE_BYTES: u64 = 64 * BLOCK_BYTES;
 
@@ -240,8 +242,13 @@ pub(super) fn receive(
                 }
                 if stream {
                     write_stream(to, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
-                } else if !(holes && is_zero(piece)) {
-                    write_full(to, at, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                } else {
+                    let written = if holes {
+                        around_zeros(at, piece, |at, run| write_full(to, at, run))
+                    } else {
+                        write_full(to, at, piece)
+                    };
+                    written.map_err(|e| Fault::os(Side::Dest, "write", e))?;
                 }
                 at += bytes as u64;
                 if !(how.observe)(bytes as u64) {
@@ -297,11 +304,7 @@ pub(super) fn write_whole(
     if stream {
         write_stream(to, bytes).map_err(write)?;
     } else if holes {
-        for (i, page) in bytes.chunks(HOLE_BYTES).enumerate() {
-            if !is_zero(page) {
-                write_full(to, (i * HOLE_BYTES) as u64, page).map_err(write)?;
-            }
-        }
+        around_zeros(0, bytes, |at, run| write_full(to, at, run)).map_err(write)?;
         meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
     } else {
         write_full(to, 0, bytes).map_err(write)?;
@@ -346,6 +349,26 @@ pub(crate) fn hash(file: &OwnedFd, go_on: &dyn Fn(u64) -> bool) -> Result<blake3
     }
 }
 
+/// The hash of `size` bytes as the medium has them.
+fn device_hash(file: &OwnedFd, size: u64, how: &Fill<'_>) -> Result<blake3::Hash, Fault> {
+    let direct = reopen_direct(file).map_err(no_direct)?;
+    let read = |e| Fault::os(Side::Dest, "read back", e);
+    let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(size) as usize]);
+    let whole: Mutex<blake3::Hash> = Mutex::new(blake3::hash(b""));
+    on_blocks(0..blocks_of(size), how.threads, |block| {
+        let (cv, alone) = aligned_cv(block, size, |at, room| read_direct(&direct, at, room).map_err(read))?;
+        if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
+            *slot = cv;
+        }
+        if let Some(hash) = alone {
+            *whole.lock().unwrap_or_else(PoisonError::into_inner) = hash;
+        }
+        if (how.observe)(0) { Ok(true) } else { Err(cancelled()) }
+    })?;
+    let whole = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(whole_hash(&done.into_inner().unwrap_or_else(PoisonError::into_inner), size).unwrap_or(whole))
+}
+
 /// Reads `bytes` of `file` back and compares with what was read from the source.
 pub(super) fn read_back(
     file: &OwnedFd,
@@ -355,13 +378,15 @@ pub(super) fn read_back(
     scratch: &mut Scratch,
 ) -> Result<(), Fault> {
     let read = |e| Fault::os(Side::Dest, "read back", e);
-    if how.verify == Verify::Direct {
-        // Only clean pages can be dropped, so they are written first.
-        fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
-        fastcopy::sync::drop_cache(file, 0, 0).map_err(read)?;
-    }
     let mismatch =
         || Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read");
+    if how.verify == Verify::Direct {
+        // S8: what is on the medium, past the cache; so it must be there first.
+        fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
+        let landed = meta::Info::of(file).map_err(read)?.size;
+        let same = landed == bytes && device_hash(file, bytes, how)? == *hash;
+        return if same { Ok(()) } else { Err(mismatch()) };
+    }
     if bytes >= BLOCKS_BYTES_MIN {
         let landed = meta::Info::of(file).map_err(read)?.size;
         let same = landed == bytes && hash_blocks(file, bytes, how)?.as_ref() == Some(hash);

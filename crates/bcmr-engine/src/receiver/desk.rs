@@ -126,6 +126,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
     }
 
     /// Compares with what is there and makes the job, if there is to be one.
+    #[allow(clippy::too_many_arguments)] // what a job is made of
     pub(crate) fn plan<'n>(
         &self,
         pair: &'n Arc<Slot<S>>,
@@ -454,7 +455,8 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             if first_name && !linking {
                 self.links.gave_up(&job.info);
             }
-            if fault.code != Code::Interrupted {
+            // A lost connection is told once, by whoever lost it.
+            if !matches!(fault.code, Code::Interrupted | Code::Lost) {
                 self.tally.fail(fault.told(src, dst));
             }
         } else {

@@ -2,15 +2,13 @@
 //!
 //! Must not know what becomes of it.
 
-use crate::error::Error;
 use crate::policy::Preserve;
-use bcmr_wire::limits::{ATTR_BYTES, ATTRS_BYTES_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, TEXT_BYTES_MAX};
-use bcmr_wire::message::{self, Entry, Trouble};
+use bcmr_wire::limits::{ATTR_BYTES, ATTRS_BYTES_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX};
+use bcmr_wire::message::{self, Entry};
 use fastcopy::dir::NameBuf;
 use fastcopy::meta::{Info, Kind, Time};
 use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 
 /// Attributes, names and values.
 pub(crate) type Attrs = Vec<(Vec<u8>, Vec<u8>)>;

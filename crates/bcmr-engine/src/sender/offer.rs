@@ -830,7 +830,7 @@ impl Sending<'_> {
         raw: &[u8],
     ) -> Result<()> {
         let stream = self.stream_for(hand, place);
-        let (batch, turn) = self.batch(place, items, inline, stream);
+        let (batch, turn) = self.batch(place, items, stream);
         let made = self.batch_frame(hand, stream, &batch, inline, raw);
         let (made, held) = match made {
             Ok(frame) => (Ok(()), vec![frame]),

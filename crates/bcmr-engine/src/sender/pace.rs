@@ -34,8 +34,10 @@ pub(crate) struct Pace {
     ratio: f64,
     /// Bytes of content per nanosecond that one thread packs.
     speed: f64,
-    /// Windows since packing was tried last.
-    unpacked: u32,
+    /// Bytes per nanosecond that the link was seen to take; 0 while that is not known.
+    link: f64,
+    /// Windows since it was last decided otherwise.
+    same: u32,
 }
 
 impl Pace {
@@ -48,7 +50,8 @@ impl Pace {
             began_ns: now_ns,
             ratio: 1.0,
             speed: 0.0,
-            unpacked: 0,
+            link: 0.0,
+            same: 0,
         }
     }
 
@@ -77,21 +80,31 @@ impl Pace {
     fn decide(&mut self, window: &Sent, time: u64) {
         // Half a thread always waiting: the link is what everything waits for.
         let link_bound = window.wait_ns > time / 2;
+        let (raw, wire, time) = (window.raw as f64, window.wire as f64, time as f64);
+        self.same += 1;
+        let before = self.packing;
         if self.packing {
-            self.unpacked = 0;
-            self.ratio = window.wire as f64 / window.raw as f64;
-            self.speed = window.raw as f64 / window.pack_ns.max(1) as f64;
-            // The link waits for the codec, or the codec for nothing: both are better without it.
-            self.packing = link_bound && self.ratio < 0.95;
-            return;
+            self.ratio = wire / raw;
+            self.speed = raw / window.pack_ns.max(1) as f64;
+            if link_bound {
+                self.link = wire / time;
+            } else if self.same >= LOOK_AGAIN {
+                // What the link takes is old knowledge.
+                self.link = 0.0;
+            }
+            // Worth it while more gets through than the bare link would take. Where the codec is what everything waits
+            // for, that is known only from trying.
+            self.packing = self.ratio < 0.95 && self.link > 0.0 && raw / time > self.link * 1.1;
+        } else if link_bound {
+            self.link = wire / time;
+            let packed = (self.speed * self.threads as f64).min(self.link / self.ratio);
+            self.packing = packed > self.link * 1.1 || self.same >= LOOK_AGAIN;
+        } else {
+            self.link = 0.0;
         }
-        self.unpacked += 1;
-        if !link_bound {
-            return;
+        if self.packing != before {
+            self.same = 0;
         }
-        let link = window.wire as f64 / time as f64;
-        let packed = (self.speed * self.threads as f64).min(link / self.ratio);
-        self.packing = packed > link * 1.1 || self.unpacked >= LOOK_AGAIN;
     }
 }
 

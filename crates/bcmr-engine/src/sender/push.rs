@@ -461,14 +461,9 @@ impl<'a> Sending<'a> {
 
     /// Makes a batch of what room was reserved for, before it is sent: the answer may come at once. On a stream other
     /// than 0, its directory's end waits until it is settled. The turn makes batches come in the order of their numbers.
-    pub(super) fn batch(
-        &self,
-        place: &Arc<Place>,
-        items: Vec<Item>,
-        inline: bool,
-        stream: usize,
-    ) -> (Arc<Batch>, u64) {
-        let given = vec![inline; items.len()];
+    pub(super) fn batch(&self, place: &Arc<Place>, items: Vec<Item>, stream: usize) -> (Arc<Batch>, u64) {
+        // Also with what went inline: a further name of a file may be wanted after all when its first could not be landed.
+        let given = vec![false; items.len()];
         let elsewhere = stream != 0;
         if elsewhere {
             place.hold();
@@ -615,7 +610,8 @@ impl<'a> Sending<'a> {
                 self.stop(Stop::Cancelled);
             }
             let mut state = self.state();
-            if let Some(counted) = state.counted.take() {
+            let broken = matches!(state.stop, Some(Stop::Broken(_) | Stop::Refused(_)));
+            if let Some(counted) = state.counted.take_if(|_| !broken) {
                 drop(state);
                 // It is over, whether this arrives or not.
                 drop(self.say_done());
@@ -663,7 +659,7 @@ impl<'a> Sending<'a> {
                     state.stop = other;
                     if deaf {
                         let note = "the other side ended without a last word";
-                        return Err(Error::ours(Code::Io, "send", "", note));
+                        return Err(Error::ours(Code::Lost, "send", "", note));
                     }
                 }
             }
@@ -716,7 +712,7 @@ impl<'a> Sending<'a> {
                 }
                 (Ok(Fed::Ended), _) => {
                     let note = "the other side closed the connection";
-                    self.stop(Stop::Lost(Error::ours(Code::Io, "send", "", note)));
+                    self.stop(Stop::Lost(Error::ours(Code::Lost, "send", "", note)));
                     break;
                 }
                 (Err(e), _) => {
@@ -918,5 +914,5 @@ fn pick_new(state: &mut State) -> Option<Job> {
 
 /// The receiver has broken the rules.
 pub(super) fn broken(note: impl Into<String>) -> Stop {
-    Stop::Broken(Error::ours(Code::Io, "understand", "receiver", note))
+    Stop::Broken(Error::ours(Code::Protocol, "understand", "receiver", note))
 }

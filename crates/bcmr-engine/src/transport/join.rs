@@ -29,7 +29,7 @@ const WORDS: usize = 32 + 8;
 pub(crate) struct Joined {
     /// Which one, as the client counts; in range, and not taken before.
     pub(crate) index: u64,
-    /// Its first frame, an `Ok`, is on the way already.
+    /// Its first frame, an `Ok`, is on its way.
     pub(crate) stream: Stream,
 }
 
@@ -142,10 +142,13 @@ fn let_in(
         let cut = move || fastcopy::flow::shutdown_both(&guest);
         let stream = Stream::over_fds(read, write, format!("{name} ({index})"), patience, cut);
         let Ok(greeting) = frames_of(&Message::Ok { hash: None }) else { continue };
-        if stream.out.send(Packet::Frames(greeting)).is_err() || give.send(Joined { index, stream }).is_err()
-        {
+        let out = stream.out.clone();
+        // Before the client hears that it has joined: from then on it may count on this stream in its next request.
+        if give.send(Joined { index, stream }).is_err() {
             return;
         }
+        // One that is gone already is noticed by whoever uses it.
+        drop(out.send(Packet::Frames(greeting)));
     }
 }
 

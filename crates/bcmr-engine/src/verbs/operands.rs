@@ -5,7 +5,7 @@
 
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
-use crate::policy::{CopyPolicy, Follow, Target};
+use crate::policy::{CopyPolicy, Target};
 use crate::receiver::tree;
 pub(crate) use crate::sender::operand::Reach;
 pub(crate) use crate::sender::operand::{Source, source};

@@ -8,6 +8,7 @@
 //!
 //! [`arriving`]: crate::receiver::arriving
 
+use crate::blocks::{BLOCK_BYTES, blocks_of};
 use crate::codec::Unpacker;
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Disk, Fault, Job};
@@ -15,11 +16,12 @@ use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Resume, Target};
-use crate::receiver::arriving::{Arriving, Ask, End, Line, Load};
+use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
 use crate::receiver::desk::{Beside, Desk, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
+use crate::store::{Block, Pinned, Store, Taken};
 use crate::tally::Tally;
 use crate::trouble::error_of;
 use crate::verbs::asked::Asked;
@@ -27,12 +29,10 @@ use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
 use bcmr_wire::contents::{self, Item};
 use bcmr_wire::limits;
-use bcmr_wire::message::{
-    Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, Trouble, data,
-};
+use bcmr_wire::message::{Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, data};
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -41,9 +41,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Blocks that are kept for the store until the end: as many as it remembers at most.
+const REMEMBERED_BLOCKS_MAX: usize = 65_536;
+
+/// Sends one message.
+type Say = dyn Fn(&Message<'_>) -> io::Result<()> + Send + Sync;
+
 /// Where answers go: stream 0, to the sender.
 pub(crate) struct Reply {
-    pub(crate) out: Box<dyn Fn(&Message<'_>) -> io::Result<()> + Send + Sync>,
+    pub(crate) out: Box<Say>,
 }
 
 impl Reply {
@@ -90,14 +96,21 @@ impl Origin for Far {
     }
 }
 
-/// Beside landing, a manifest is written (GET).
-pub(crate) struct Listing(pub(crate) Option<Manifest>);
+/// Beside landing, a manifest is written (GET), and what landed by the thread of large files is counted.
+pub(crate) struct Listing {
+    manifest: Option<Manifest>,
+    landed: AtomicU64,
+}
 
 impl Beside<Far> for Listing {
-    fn landed(&self, _: &Arc<Slot<Far>>, _: Name<'_>, _: &Info, _: &Tally<'_>) {}
+    fn landed(&self, _: &Arc<Slot<Far>>, _: Name<'_>, info: &Info, _: &Tally<'_>) {
+        if info.size >= limits::DEDUP_BYTES_MIN {
+            self.landed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
     fn dir_done(&self, _: &Arc<Slot<Far>>) {}
     fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
-        self.0.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
+        self.manifest.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
     }
 }
 
@@ -126,9 +139,15 @@ struct Batch {
     id: u64,
     slot: Arc<Slot<Far>>,
     metas: Vec<Meta>,
+    /// Asked for, and not here yet. Contents say not whose they are: one answer at a time, or two could arrive over
+    /// two streams in the wrong order.
     wanted: Vec<(usize, Verdict)>,
+    /// To be asked for when nothing else is.
+    later: Vec<(usize, Verdict)>,
     seconds: Vec<usize>,
     way: Way,
+    /// Nothing more is to be done.
+    settled: bool,
 }
 
 /// Where entries go.
@@ -160,6 +179,36 @@ struct Offers<'a> {
     undecided: usize,
 }
 
+/// A block that the store has, and the sender's proof that it has it too.
+type Found = (Pinned, Option<[u8; 32]>);
+
+/// Blocks of one file that the store has: found when the sender names them, taken when they are read.
+struct AtHandBlocks<'a> {
+    store: &'a Store,
+    nonce: [u8; 32],
+    found: Mutex<HashMap<u64, Found>>,
+}
+
+impl AtHand for Arc<AtHandBlocks<'_>> {
+    fn block(&self, block: u64, bytes: u64) -> Option<Vec<u8>> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).remove(&block);
+        let (pinned, tag) = found?;
+        let mut room = vec![0; usize::try_from(bytes).ok()?];
+        match self.store.take(&pinned, &self.nonce, &tag?, &mut room) {
+            Taken::Whole => Some(room),
+            Taken::Missing => None,
+        }
+    }
+}
+
+/// A large file that landed, with the values of its blocks.
+struct Remembered {
+    slot: Arc<Slot<Far>>,
+    name: NameBuf,
+    size: u64,
+    values: Vec<[u8; 32]>,
+}
+
 /// Where an operand that is no directory goes.
 struct Single {
     slot: Arc<Slot<Far>>,
@@ -170,9 +219,16 @@ struct Single {
 struct State<'a> {
     dirs: HashMap<u64, Arc<Slot<Far>>>,
     singles: HashMap<u64, Single>,
-    batches: HashMap<u64, Batch>,
+    /// Each behind a lock of its own: several streams bring what concerns one.
+    batches: HashMap<u64, Arc<Mutex<Batch>>>,
     files: HashMap<u64, Arc<Arriving<'a>>>,
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
+    /// Directories that nothing is wanted of; what was on its way for them is dropped.
+    refused: HashSet<u64>,
+    /// Blocks at hand for files on their way.
+    at_hand: HashMap<u64, Arc<AtHandBlocks<'a>>>,
+    /// Large files that landed, for the store: it is told once they have their names.
+    to_remember: Vec<Remembered>,
     /// The highest ids given out: each is used once.
     dir_id: u64,
     batch_ids: Ids,
@@ -221,6 +277,8 @@ pub(crate) struct What {
     pub(crate) streams: usize,
     /// Where the target may lead.
     pub(crate) reach: Reach,
+    /// Blocks that landed before may be used again.
+    pub(crate) dedup: bool,
 }
 
 /// What a piece says of itself.
@@ -271,6 +329,7 @@ pub(crate) struct Receive<'a> {
     what: What,
     to: Where,
     reply: &'a Reply,
+    store: Option<&'a Store>,
     /// The sender's number, once it has said it.
     sender_origin: AtomicU64,
     state: Mutex<State<'a>>,
@@ -313,6 +372,7 @@ impl<'a> Receive<'a> {
         watch: Watch<'a>,
         manifest: Option<&Path>,
         reply: &'a Reply,
+        store: Option<&'a Store>,
     ) -> Result<Receive<'a>> {
         let count = usize::try_from(what.operands).unwrap_or(usize::MAX);
         let to = operands::target(&what.reach, &what.target, count)?;
@@ -326,6 +386,9 @@ impl<'a> Receive<'a> {
             batches: HashMap::new(),
             files: HashMap::new(),
             places: Vec::new(),
+            refused: HashSet::new(),
+            at_hand: HashMap::new(),
+            to_remember: Vec::new(),
             dir_id: 0,
             batch_ids: Ids::default(),
             file_ids: Ids::default(),
@@ -334,11 +397,12 @@ impl<'a> Receive<'a> {
         };
         Ok(Receive {
             line: Arc::new(Line::new(watch.cancel, what.streams, Duration::from_millis(limits::DEAD_MS))),
-            desk: Desk::new(disk, policy, Tally::new(watch), Listing(manifest)),
+            desk: Desk::new(disk, policy, Tally::new(watch), Listing { manifest, landed: AtomicU64::new(0) }),
             policy,
             what,
             to,
             reply,
+            store,
             sender_origin: AtomicU64::new(0),
             state: Mutex::new(state),
             offers: Mutex::new(Offers::default()),
@@ -378,7 +442,7 @@ impl<'a> Receive<'a> {
                 self.files(crew, batch, dir, inline, codec, &entries, contents)
             }
             Message::Contents { batch, codec, bytes } => self.contents(crew, batch, codec, bytes),
-            Message::Large { file, dir, entry } => self.large(file, dir, &entry),
+            Message::Large { file, dir, entry } => self.large(crew, file, dir, &entry),
             Message::FileEnd { file, state, error } => {
                 let arriving = self.arriving(file)?;
                 arriving.end(match (state, error) {
@@ -393,11 +457,18 @@ impl<'a> Receive<'a> {
                 });
                 Ok(())
             }
+            Message::HaveBlocks { file, first, hashes } => self.have_blocks(file, first, &hashes),
+            Message::Proof { file, first, tags } => self.proof(file, first, &tags),
             Message::Values { file, first, hashes } => self.arriving(file)?.values(first, &hashes),
             Message::DirEnd { dir, partial } => {
-                let Some(slot) = self.state().dirs.remove(&dir) else {
+                let mut state = self.state();
+                let Some(slot) = state.dirs.remove(&dir) else {
+                    if state.refused.contains(&dir) {
+                        return Ok(());
+                    }
                     return Err(refused("the end of a directory that is not open"));
                 };
+                drop(state);
                 if partial {
                     slot.keep_some();
                 }
@@ -428,7 +499,10 @@ impl<'a> Receive<'a> {
                 self.desk.tally.watch.cancel.set();
                 Ok(())
             }
-            _ => Err(refused("a message that a sender does not send here")),
+            other => {
+                let name = bcmr_wire::state::name(other.kind()).unwrap_or("?");
+                Err(refused(format!("a message that a sender does not send here: {name}")))
+            }
         }
     }
 
@@ -531,9 +605,15 @@ impl<'a> Receive<'a> {
             Err(e) if e.code == Code::Protocol => Err(e),
             Err(e) => {
                 self.desk.tally.fail(e);
-                self.send(&Message::DirIs { dir: id, state: DirState::Refused })
+                self.refuse(id)
             }
         }
+    }
+
+    /// Nothing is wanted of a directory, nor of what is below it.
+    fn refuse(&self, id: u64) -> Result<()> {
+        self.state().refused.insert(id);
+        self.send(&Message::DirIs { dir: id, state: DirState::Refused })
     }
 
     /// Finds the place of an operand and makes the directory that it becomes.
@@ -625,7 +705,14 @@ impl<'a> Receive<'a> {
             if state.dirs.len() > limits::DIRS_OUT_MAX * 16 {
                 return Err(refused("more open directories than there may be"));
             }
-            state.dirs.get(&parent).cloned().ok_or_else(|| refused("a directory in none"))?
+            match state.dirs.get(&parent).cloned() {
+                Some(above) => above,
+                None if state.refused.contains(&parent) => {
+                    drop(state);
+                    return self.refuse(id);
+                }
+                None => return Err(refused("a directory in none")),
+            }
         };
         if entry.kind != WireKind::Dir {
             return Err(refused("a directory that is none"));
@@ -648,7 +735,7 @@ impl<'a> Receive<'a> {
             Err(e) => {
                 above.keep_some();
                 self.desk.tally.fail(e);
-                DirState::Refused
+                return self.refuse(id);
             }
         };
         self.send(&Message::DirIs { dir: id, state })
@@ -662,22 +749,23 @@ impl<'a> Receive<'a> {
         Err(refused("a name that was not asked for"))
     }
 
-    /// Where entries of `dir` go: a directory, or the name of one operand. The slot waits for them, to be sealed and, if
-    /// they are `small`, to get its name.
-    fn goes_to(&self, dir: u64, entries: &[Entry<'_>], small: bool) -> Result<Goal> {
+    /// Where entries of `dir` go: a directory, or the name of one operand; `None`: it was refused. The slot waits for
+    /// them, to be sealed and, if they are `small`, to get its name.
+    fn goes_to(&self, dir: u64, entries: &[Entry<'_>], small: bool) -> Result<Option<Goal>> {
         let mut state = self.state();
         if let Some(slot) = state.dirs.get(&dir).cloned() {
             slot.small.fetch_add(usize::from(small), Ordering::Relaxed);
             slot.pending.fetch_add(1, Ordering::Relaxed);
-            return Ok(Goal { slot, to: None, way: Way::Small });
+            return Ok(Some(Goal { slot, to: None, way: Way::Small }));
         }
         let fits = |single: &Single| matches!(entries, [one] if one.kind == single.kind);
-        match state.singles.get(&dir) {
-            Some(single) if !fits(single) => Err(refused("another operand than was announced")),
-            Some(_) | None => match state.singles.remove(&dir) {
-                Some(single) => Ok(Goal { slot: single.slot, to: Some(single.to), way: Way::Alone }),
-                None => Err(refused("entries of a directory that is not open")),
-            },
+        if state.singles.get(&dir).is_some_and(|single| !fits(single)) {
+            return Err(refused("another operand than was announced"));
+        }
+        match state.singles.remove(&dir) {
+            Some(single) => Ok(Some(Goal { slot: single.slot, to: Some(single.to), way: Way::Alone })),
+            None if state.refused.contains(&dir) => Ok(None),
+            None => Err(refused("entries of a directory that is not open")),
         }
     }
 
@@ -712,19 +800,22 @@ impl<'a> Receive<'a> {
         if entries.iter().any(|e| e.kind == WireKind::Dir) {
             return Err(refused("a directory among files"));
         }
-        let Goal { slot, to, way } = self.goes_to(dir, entries, true)?;
-        let mut batch = Batch { id, slot, metas: Vec::new(), wanted: Vec::new(), seconds: Vec::new(), way };
-        match self.fill(crew, &mut batch, to.as_ref(), (inline, codec), entries, packed) {
-            Ok(()) => self.settle(crew, batch),
-            Err(e) => Err(self.drop_batch(crew, batch, e)),
+        let Some(Goal { slot, to, way }) = self.goes_to(dir, entries, true)? else {
+            return self.send(&Message::Wants { batch: id, entries: Vec::new() });
+        };
+        let (wanted, later, seconds) = (Vec::new(), Vec::new(), Vec::new());
+        let mut batch = Batch { id, slot, metas: Vec::new(), wanted, later, seconds, way, settled: false };
+        if let Err(e) = self.fill(crew, &mut batch, to.as_ref(), (inline, codec), entries, packed) {
+            // The sender has broken the protocol in the middle of a batch: its directory must not wait for it.
+            batch.slot.keep_some();
+            self.done_with(&mut crew.hand, batch.slot, way);
+            return Err(e);
         }
-    }
-
-    /// The sender has broken the protocol in the middle of a batch: its directory must not wait for it.
-    fn drop_batch(&self, crew: &mut Crew, batch: Batch, e: Error) -> Error {
-        batch.slot.keep_some();
-        self.done_with(&mut crew.hand, batch.slot, batch.way);
-        e
+        // Known before anything is asked: an answer may come over another stream at once.
+        let batch = Arc::new(Mutex::new(batch));
+        self.state().batches.insert(id, batch.clone());
+        self.go_on(crew, &mut locked(&batch))?;
+        self.look_again(crew)
     }
 
     fn fill(
@@ -760,17 +851,8 @@ impl<'a> Receive<'a> {
         } else if !packed.is_empty() {
             return Err(refused("contents that were not announced"));
         }
-        self.resolve(crew, batch);
-        self.want_more(batch, 0)
-    }
-
-    /// Asks for what is wanted beyond the first `asked`.
-    fn want_more(&self, batch: &Batch, asked: usize) -> Result<()> {
-        let entries: Vec<u64> = batch.wanted.iter().skip(asked).map(|(i, _)| *i as u64).collect();
-        if entries.is_empty() {
-            return Ok(());
-        }
-        self.send(&Message::Wants { batch: batch.id, entries })
+        batch.later = std::mem::take(&mut batch.wanted);
+        Ok(())
     }
 
     /// Says what becomes of an entry that no other name of the same file came before; `None` when nothing does.
@@ -930,25 +1012,24 @@ impl<'a> Receive<'a> {
     }
 
     fn contents(&self, crew: &mut Crew, id: u64, codec: Codec, packed: &[u8]) -> Result<()> {
-        let Some(mut batch) = self.state().batches.remove(&id) else {
+        let known = self.state().batches.get(&id).cloned();
+        let Some(known) = known else {
             return Err(refused("contents of a batch that waits for none"));
         };
-        match self.fill_more(crew, &mut batch, codec, packed) {
-            Ok(()) => self.settle(crew, batch),
-            Err(e) => Err(self.drop_batch(crew, batch, e)),
+        let mut guard = locked(&known);
+        let batch = &mut *guard;
+        if batch.wanted.is_empty() {
+            return Err(refused("contents of a batch that waits for none"));
         }
-    }
-
-    fn fill_more(&self, crew: &mut Crew, batch: &mut Batch, codec: Codec, packed: &[u8]) -> Result<()> {
         let files: Vec<usize> = batch.wanted.iter().map(|(i, _)| *i).collect();
         let bytes = unpack(&mut crew.unpacker, codec, packed)?;
         self.land_contents(crew, batch, &bytes, false, &files)?;
-        if batch.wanted.len() == files.len() && !files.is_empty() {
+        if batch.wanted.len() == files.len() {
             return Err(refused("contents of nothing"));
         }
-        let before = batch.wanted.len();
-        self.resolve(crew, batch);
-        self.want_more(batch, before)
+        self.go_on(crew, batch)?;
+        drop(guard);
+        self.look_again(crew)
     }
 
     /// Further names whose first one has landed meanwhile are linked; one whose first could not be landed is wanted
@@ -966,7 +1047,7 @@ impl<'a> Receive<'a> {
                 Some(Claim::First) => {
                     let Some(verdict) = self.verdict(&batch.slot, meta) else { continue };
                     if is_file(batch, index) {
-                        batch.wanted.push((index, verdict));
+                        batch.later.push((index, verdict));
                     } else {
                         self.land_plain(crew, batch, &[(index, verdict)]);
                     }
@@ -975,56 +1056,73 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// Puts a batch aside while it waits, or is done with it.
-    fn settle(&self, crew: &mut Crew, batch: Batch) -> Result<()> {
-        if !batch.wanted.is_empty() || !batch.seconds.is_empty() {
-            self.state().batches.insert(batch.id, batch);
+    /// Takes a batch as far as it goes now: links what can be linked, asks for what is wanted, and is done with it when
+    /// nothing is left.
+    fn go_on(&self, crew: &mut Crew, batch: &mut Batch) -> Result<()> {
+        if batch.settled {
             return Ok(());
         }
-        let Batch { id, slot, way, .. } = batch;
-        self.done_with(&mut crew.hand, slot, way);
-        self.send(&Message::Wants { batch: id, entries: Vec::new() })
+        self.resolve(crew, batch);
+        if !batch.wanted.is_empty() {
+            return Ok(());
+        }
+        if !batch.later.is_empty() {
+            batch.wanted = std::mem::take(&mut batch.later);
+            batch.wanted.sort_unstable_by_key(|(index, _)| *index);
+            let entries = batch.wanted.iter().map(|(index, _)| *index as u64).collect();
+            return self.send(&Message::Wants { batch: batch.id, entries });
+        }
+        if !batch.seconds.is_empty() {
+            return Ok(());
+        }
+        batch.settled = true;
+        self.state().batches.remove(&batch.id);
+        self.done_with(&mut crew.hand, batch.slot.clone(), batch.way);
+        self.send(&Message::Wants { batch: batch.id, entries: Vec::new() })
     }
 
-    /// After a large file is settled: batches that wait for one of its names may go on.
+    /// After something has landed or was given up: batches that wait for another name of it may go on. To be called
+    /// while no batch is locked.
     fn look_again(&self, crew: &mut Crew) -> Result<()> {
-        let waiting: Vec<u64> = {
-            let state = self.state();
-            state.batches.values().filter(|b| !b.seconds.is_empty()).map(|b| b.id).collect()
-        };
-        for id in waiting {
-            let Some(mut batch) = self.state().batches.remove(&id) else { continue };
-            let before = batch.wanted.len();
-            self.resolve(crew, &mut batch);
-            if let Err(e) = self.want_more(&batch, before) {
-                return Err(self.drop_batch(crew, batch, e));
+        if !self.policy.preserve.links {
+            return Ok(());
+        }
+        let all: Vec<Arc<Mutex<Batch>>> = self.state().batches.values().cloned().collect();
+        for batch in all {
+            let mut batch = locked(&batch);
+            if !batch.seconds.is_empty() {
+                self.go_on(crew, &mut batch)?;
             }
-            self.settle(crew, batch)?;
         }
         Ok(())
     }
 
-    fn large(&self, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
+    fn large(&self, crew: &mut Crew, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
         if !self.state().file_ids.take(file) {
             return Err(refused("a file twice"));
         }
         if entry.kind != WireKind::File {
             return Err(refused("a large file that is none"));
         }
-        let Goal { slot, to, .. } = self.goes_to(dir, std::slice::from_ref(entry), false)?;
-        match self.offer(file, &slot, to.as_ref(), entry) {
-            Ok(said) => said,
+        let Some(Goal { slot, to, .. }) = self.goes_to(dir, std::slice::from_ref(entry), false)? else {
+            self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
+            return self.send(&Message::Close { file });
+        };
+        match self.offer(crew, file, &slot, to.as_ref(), entry) {
+            Ok(said) => said?,
             Err(e) => {
                 slot.keep_some();
-                self.desk.release(&mut self.desk.disk.hand(), slot);
-                Err(e)
+                self.desk.release(&mut crew.hand, slot);
+                return Err(e);
             }
         }
+        self.look_again(crew)
     }
 
     /// Takes an offer up, or not. `Err`: neither, and the slot still waits for it; inside, what came of answering.
     fn offer(
         &self,
+        crew: &mut Crew,
         file: u64,
         slot: &Arc<Slot<Far>>,
         to: Option<&NameBuf>,
@@ -1043,12 +1141,22 @@ impl<'a> Receive<'a> {
             self.verdict(slot, &meta)
         };
         let Some(verdict) = verdict else {
-            self.desk.release(&mut self.desk.disk.hand(), slot.clone());
+            self.desk.release(&mut crew.hand, slot.clone());
             let said = self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 });
             return Ok(said.and_then(|()| self.send(&Message::Close { file })));
         };
-        let arriving =
-            Arc::new(Arriving::new(file, meta.info, self.what.hashes, self.reply, self.line.clone()));
+        let mut arriving = Arriving::new(file, meta.info, self.what.hashes, self.reply, self.line.clone());
+        // What the sender does not hash it does not name either.
+        if let Some(store) = self.store.filter(|_| self.what.dedup && self.what.hashes)
+            && meta.info.size >= limits::DEDUP_BYTES_MIN
+        {
+            let mut nonce = [0; 32];
+            fastcopy::process::random(&mut nonce).map_err(|e| Error::os("make a nonce", "", e))?;
+            let blocks = Arc::new(AtHandBlocks { store, nonce, found: Mutex::default() });
+            self.state().at_hand.insert(file, blocks.clone());
+            arriving = arriving.with_store(Box::new(blocks));
+        }
+        let arriving = Arc::new(arriving);
         self.state().files.insert(file, arriving.clone());
         let late = self.is_late(&meta, verdict);
         let mut offers = self.offers();
@@ -1061,6 +1169,85 @@ impl<'a> Receive<'a> {
         drop(offers);
         self.offered.notify_all();
         Ok(asked)
+    }
+
+    /// Says which of the blocks that the sender has are at hand.
+    fn have_blocks(&self, file: u64, first: u64, values: &[[u8; 32]]) -> Result<()> {
+        let (blocks, arriving) = {
+            let state = self.state();
+            let Some(arriving) = state.files.get(&file).cloned() else { return Ok(()) };
+            let blocks = state.at_hand.get(&file).cloned();
+            (blocks.ok_or_else(|| refused("blocks of a file that nobody asked about"))?, arriving)
+        };
+        let size = arriving.info.size;
+        let end = first.saturating_add(values.len() as u64);
+        if end > blocks_of(size) {
+            return Err(refused("blocks behind the end of their file"));
+        }
+        let mut bits = vec![0u8; values.len().div_ceil(8)];
+        let mut missing = Vec::with_capacity(values.len());
+        {
+            let mut found = blocks.found.lock().unwrap_or_else(PoisonError::into_inner);
+            for (k, cv) in values.iter().enumerate() {
+                let at = (first + k as u64) * BLOCK_BYTES;
+                let block = Block { cv: *cv, at, len: BLOCK_BYTES.min(size - at) };
+                let pinned = blocks.store.find(&block);
+                missing.push(pinned.is_none());
+                match pinned {
+                    Some(pinned) => {
+                        found.insert(first + k as u64, (pinned, None));
+                    }
+                    None => {
+                        if let Some(byte) = bits.get_mut(k / 8) {
+                            *byte |= 1 << (k % 8);
+                        }
+                    }
+                }
+            }
+        }
+        // Those at hand are decided once the sender has proved that it has them.
+        for (k, (missing, cv)) in missing.iter().zip(values).enumerate() {
+            if *missing {
+                arriving.decide(first + k as u64, &[false], &[*cv]);
+            } else {
+                arriving.announce(first + k as u64, *cv);
+            }
+        }
+        self.send(&Message::MissingBlocks { file, first, nonce: blocks.nonce, bits: &bits })
+    }
+
+    /// The sender's proof that it has the blocks from `first` on that are at hand, in their order.
+    fn proof(&self, file: u64, first: u64, tags: &[[u8; 32]]) -> Result<()> {
+        let (blocks, arriving) = {
+            let state = self.state();
+            let Some(arriving) = state.files.get(&file).cloned() else { return Ok(()) };
+            let blocks = state.at_hand.get(&file).cloned();
+            (blocks.ok_or_else(|| refused("a proof of nothing"))?, arriving)
+        };
+        let mut proved = Vec::new();
+        {
+            let mut found = blocks.found.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = first.saturating_add(limits::HAVE_BLOCKS_MAX as u64);
+            let mut waiting: Vec<u64> = found
+                .iter()
+                .filter(|(b, (_, tag))| (first..last).contains(*b) && tag.is_none())
+                .map(|(b, _)| *b)
+                .collect();
+            waiting.sort_unstable();
+            if waiting.len() < tags.len() {
+                return Err(refused("more proofs than blocks"));
+            }
+            for (block, tag) in waiting.into_iter().zip(tags) {
+                if let Some((_, slot)) = found.get_mut(&block) {
+                    *slot = Some(*tag);
+                    proved.push(block);
+                }
+            }
+        }
+        for block in proved {
+            arriving.at_hand(block);
+        }
+        Ok(())
     }
 
     /// Whether only the lander can say from where on a file is wanted.
@@ -1097,7 +1284,11 @@ impl<'a> Receive<'a> {
     fn one_large(&self, crew: &mut Crew, offer: Offer<'a>) -> Result<()> {
         let Offer { arriving, slot, meta, verdict, begun } = offer;
         let file = arriving.file;
-        let verdict = if matches!(verdict, Verdict::Linked) && !self.desk.tally.cancelled() {
+        let landed_before = self.desk.beside.landed.load(Ordering::Relaxed);
+        let verdict = if self.is_over() {
+            slot.keep_some();
+            None
+        } else if matches!(verdict, Verdict::Linked) {
             match self.desk.links.claim(&meta.info) {
                 Some(Claim::Second(landed)) => {
                     let (name, to) = (meta.name.as_name(), meta.to.as_name());
@@ -1116,9 +1307,7 @@ impl<'a> Receive<'a> {
         } else {
             Some(verdict)
         };
-        if self.desk.tally.cancelled() {
-            slot.keep_some();
-        } else if let Some(verdict) = verdict {
+        if let Some(verdict) = verdict {
             match self.job(&slot, &meta, verdict, Body::Wire(&*arriving), Way::Alone) {
                 Ok(Some(job)) => {
                     self.desk.land(
@@ -1140,13 +1329,52 @@ impl<'a> Receive<'a> {
         if !arriving.was_wanted() {
             self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
         }
+        let landed = self.desk.beside.landed.load(Ordering::Relaxed) > landed_before;
+        if landed && self.store.is_some() && meta.info.size >= limits::DEDUP_BYTES_MIN {
+            self.remember(&slot, &meta, &arriving);
+        }
         arriving.close();
-        self.state().files.remove(&file);
+        {
+            let mut state = self.state();
+            state.files.remove(&file);
+            state.at_hand.remove(&file);
+        }
         self.desk.release(&mut crew.hand, slot);
         if !begun {
             self.begin_following()?;
         }
         self.send(&Message::Close { file })
+    }
+
+    /// Keeps what the store is to be told in the end.
+    fn remember(&self, slot: &Arc<Slot<Far>>, meta: &Meta, arriving: &Arriving<'_>) {
+        let Some(values) = arriving.all_values() else { return };
+        let (slot, name, size) = (slot.clone(), meta.to.clone(), meta.info.size);
+        let mut state = self.state();
+        // No more than the store would keep: the last ones count.
+        let kept: usize = state.to_remember.iter().map(|r| r.values.len()).sum();
+        if kept + values.len() > REMEMBERED_BLOCKS_MAX {
+            state.to_remember.clear();
+        }
+        state.to_remember.push(Remembered { slot, name, size, values });
+    }
+
+    /// Tells the store where blocks have landed, now that they have their names.
+    fn tell_store(&self) {
+        let Some(store) = self.store else { return };
+        let told = std::mem::take(&mut self.state().to_remember);
+        for Remembered { slot, name, size, values } in told {
+            let Ok(dir) = slot.dst.dir.whereabouts() else { continue };
+            let mut path = path_of(dir.to_bytes());
+            path.push(OsStr::from_bytes(name.bytes()));
+            let block = |(k, cv): (usize, &[u8; 32])| {
+                let at = k as u64 * BLOCK_BYTES;
+                Block { cv: *cv, at, len: BLOCK_BYTES.min(size - at) }
+            };
+            let blocks: Vec<Block> = values.iter().enumerate().map(block).collect();
+            store.remember(&path, &blocks);
+        }
+        store.flush();
     }
 
     /// One whose beginning had to be found out has been begun and read: those behind it that need no thought begin.
@@ -1180,6 +1408,11 @@ impl<'a> Receive<'a> {
         Ok(())
     }
 
+    /// Whether nothing new is to be taken up.
+    fn is_over(&self) -> bool {
+        self.desk.tally.cancelled() || self.offers().ended && !self.is_complete()
+    }
+
     /// Whether the sender has said that it is done.
     pub(crate) fn is_complete(&self) -> bool {
         self.all_sent.load(Ordering::Relaxed)
@@ -1198,17 +1431,23 @@ impl<'a> Receive<'a> {
         self.offered.notify_all();
         let (batches, dirs, singles) = {
             let mut state = self.state();
-            let batches: Vec<Batch> = state.batches.drain().map(|(_, b)| b).collect();
+            let batches: Vec<_> = state.batches.drain().map(|(_, b)| b).collect();
             let dirs: Vec<_> = state.dirs.drain().map(|(_, d)| d).collect();
             let singles: Vec<_> = state.singles.drain().map(|(_, s)| s).collect();
             (batches, dirs, singles)
         };
         for batch in batches {
+            let mut batch = locked(&batch);
+            if std::mem::replace(&mut batch.settled, true) {
+                continue;
+            }
+            // Whoever still holds an answer to it finds that nothing is wanted.
+            batch.wanted.clear();
             batch.slot.keep_some();
             if batch.way == Way::Small {
                 self.desk.filled(&mut crew.hand, &batch.slot);
             }
-            self.desk.release(&mut crew.hand, batch.slot);
+            self.desk.release(&mut crew.hand, batch.slot.clone());
         }
         for slot in dirs {
             slot.keep_some();
@@ -1228,12 +1467,18 @@ impl<'a> Receive<'a> {
         self.desk.publish_group(&mut hand);
         let place = self.to.place();
         self.desk.sync_names(&place.dir, &place.node);
+        self.tell_store();
         let mut desk = self.desk;
-        if let Some(manifest) = desk.beside.0.take() {
+        if let Some(manifest) = desk.beside.manifest.take() {
             manifest.finish(&desk.tally);
         }
         desk.end()
     }
+}
+
+fn locked(batch: &Mutex<Batch>) -> MutexGuard<'_, Batch> {
+    // A thread that panicked stops the transfer; the batch serves only to be given up then.
+    batch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_file(batch: &Batch, index: usize) -> bool {
@@ -1268,7 +1513,7 @@ pub(crate) fn make_target(reach: &Reach, target: &Target) -> Result<()> {
 }
 
 /// Makes one directory that was named.
-pub(crate) fn make_dir(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
+pub(crate) fn directory(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
     match operands::target(reach, &Target::Exactly(path.to_owned()), 1)? {
         Where::Name { dir, name, .. } => {
             let made = ensure_dir(&dir.dir, name.as_name(), mode & 0o777)

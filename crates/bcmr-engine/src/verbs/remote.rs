@@ -6,11 +6,13 @@ use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Event, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, NameList, Target};
-use crate::remote::{Address, Compress, GetRequest, PutRequest, ServeRequest, Way};
+use crate::remote::{Address, Compress, GetRequest, Plane, PutRequest, Way};
 use crate::sender::offer::What;
 use crate::sender::out::{Counted, Out};
 use crate::sender::push::{How, Push, push};
-use crate::transport::conn::{FrameBuf, Heard, Outbox, Packet, Stream};
+use crate::transport::conn::{FrameBuf, Heard, Outbox, Packet, Patience, Stream};
+use crate::transport::direct::{DIAL_PATIENCE, Keys, NotDirect, dial, where_to};
+use crate::transport::seal::{Limits, Secret, Transcript};
 use crate::transport::ssh::Load;
 use crate::transport::{self, Peer, Token};
 use crate::trouble::error_of;
@@ -25,10 +27,11 @@ use bcmr_wire::handshake::{Features, caps, guarantees, wide};
 use bcmr_wire::message::{self, Message};
 use fastcopy::meta::{Info, Time};
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 pub use crate::verbs::serve::serve;
 
@@ -79,13 +82,16 @@ pub struct Finding {
 
 /// Everything this program can do over a wire.
 pub(crate) const OURS: Features = Features {
-    caps: caps::LZ4 | caps::ZSTD | caps::FAST | caps::SYNC,
+    caps: caps::LZ4 | caps::ZSTD | caps::FAST | caps::SYNC | caps::DIRECT | caps::AEAD,
     wide: wide::TREES | wide::JOIN | wide::ATTRIBUTES | wide::RESUME | wide::VERIFY | wide::HOLES,
 };
 
 /// From this much to move on (bytes) a second connection is worth its 0.2 s of connecting.
 const SECOND_STREAM_BYTES: u64 = 256 << 20;
-/// Names of a list that one request may carry.
+/// The pause before a lost connection is made again, and the longest of those that follow.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LAST_PAUSE: Duration = Duration::from_secs(30);
+/// Bytes of a list of names that one request may carry.
 const NAMES_BYTES_MAX: u64 = 8 << 20;
 /// How often a cancel is looked for while an answer is waited for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -99,14 +105,70 @@ pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
     let PutRequest { sources, names, to, target, way, policy } = request;
     not_dry(&policy, &to)?;
     let target = target(to.path.clone());
-    let lists = Lists::of(&policy);
-    let how = policy_out(&policy, &lists, way.fast, way.dedup, way.compress);
-    let size = sizes_here(&sources);
+    let mut names = match names {
+        // Read more than once, it must be kept.
+        Some(list) if way.retries > 0 => Names::Kept(read_names(list)?),
+        Some(list) => Names::Once(list),
+        None => Names::None,
+    };
+    again(&way, &policy, watch, || put_once(&sources, &mut names, &to, &target, &way, &policy, watch))
+}
+
+/// Names of a list.
+enum Names {
+    None,
+    Once(NameList),
+    Kept(Vec<Vec<u8>>),
+}
+
+/// Does it again while the connection gets lost, as often as was asked for, each time after a longer pause.
+fn again(
+    way: &Way,
+    policy: &CopyPolicy,
+    watch: Watch<'_>,
+    mut once: impl FnMut() -> Result<Summary>,
+) -> Result<Summary> {
+    let mut pause = FIRST_PAUSE;
+    let mut left = if policy.collide == Collide::Ask { 0 } else { way.retries };
+    loop {
+        let lost = match once() {
+            Err(e) if e.code == Code::Lost && left > 0 && !watch.cancel.is_set() => e,
+            other => return other,
+        };
+        left -= 1;
+        let seconds = pause.as_secs();
+        watch.front.event(Event::Warning(lost));
+        watch
+            .front
+            .event(Event::Note(format!("connecting again in {seconds} s, {left} more tries after that")));
+        let until = Instant::now() + pause;
+        while Instant::now() < until && !watch.cancel.is_set() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        pause = (pause * 2).min(LAST_PAUSE);
+        // What is there already is met again, and counts again.
+        watch.progress.items_done.store(0, Ordering::Relaxed);
+        watch.progress.bytes_done.store(0, Ordering::Relaxed);
+    }
+}
+
+fn put_once(
+    sources: &[PathBuf],
+    names: &mut Names,
+    to: &Address,
+    target: &Target,
+    way: &Way,
+    policy: &CopyPolicy,
+    watch: Watch<'_>,
+) -> Result<Summary> {
+    let lists = Lists::of(policy);
+    let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress);
+    let size = sizes_here(sources);
     let load = if size >= SECOND_STREAM_BYTES / 8 { Load::Heavy } else { Load::Light };
-    let mut peer = transport::connect(&to, &way, load, ours(&way), guarantees(&how), watch.cancel)?;
-    more_streams(&mut peer, &to, &way, size, watch)?;
-    let operands = if names.is_some() { 1 } else { sources.len() as u64 };
-    let (kind, path) = match &target {
+    let mut peer = transport::connect(to, way, load, ours(way), guarantees(&how), watch.cancel)?;
+    more_streams(&mut peer, to, way, size, watch)?;
+    let operands = if matches!(names, Names::None) { sources.len() as u64 } else { 1 };
+    let (kind, path) = match target {
         Target::Guess(path) => (message::Target::Guess, path),
         Target::Into(path) => (message::Target::Into, path),
         Target::Exactly(path) => (message::Target::Exactly, path),
@@ -114,26 +176,35 @@ pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
     let path = path.as_os_str().as_bytes();
     let put = Message::Put { policy: how, target: kind, path, operands, items: watch.items };
     say(&peer, &put)?;
-    let told = Putting { watch, prefix: prefix(&to) };
+    let told = Putting { watch, prefix: prefix(to) };
     let compress = agreed_compress(way.compress, peer.agreed.features);
     let how = How {
         origin: machine_number(),
         fast: way.fast,
         compress,
-        dedup: way.dedup && peer.agreed.features.has_cap(caps::DEDUP),
+        dedup: way.dedup && !way.fast && peer.agreed.features.has_cap(caps::DEDUP),
     };
-    let open = |path: &Path| operands::source(&operands::Reach::Anywhere, path, policy.follow);
-    let result = match names {
-        None => {
-            let what = What::Operands { paths: &sources, open: &open };
-            send_all(&peer, &policy, how, &told, watch.cancel, what)
+    let open = |path: &Path| operands::source(&Reach::Anywhere, path, policy.follow);
+    let mut kept;
+    let list: Option<(&mut (dyn BufRead + Send), u8)> = match names {
+        Names::None => None,
+        Names::Once(list) => Some((&mut *list.reader, list.separator)),
+        Names::Kept(list) => {
+            kept = std::io::Cursor::new(list.join(&0));
+            Some((&mut kept, 0))
         }
-        Some(NameList { mut reader, separator }) => {
+    };
+    let result = match list {
+        None => {
+            let what = What::Operands { paths: sources, open: &open };
+            send_all(&peer, policy, how, &told, watch.cancel, what)
+        }
+        Some((reader, separator)) => {
             let base = sources.first().map(PathBuf::as_path).unwrap_or(Path::new("."));
             let dir = fastcopy::dir::Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
             let dir = crate::sender::walk::SourceDir::root(dir, crate::node::Node::root(base))?;
-            let what = What::Names { base, dir, reader: &mut *reader, separator };
-            send_all(&peer, &policy, how, &told, watch.cancel, what)
+            let what = What::Names { base, dir, reader, separator };
+            send_all(&peer, policy, how, &told, watch.cancel, what)
         }
     };
     end(peer, result.map(|counted| summary_of(&counted)), watch)
@@ -149,26 +220,42 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         return Err(Error::ours(Code::Usage, "copy", "", "no source given"));
     };
     not_dry(&policy, address)?;
-    let lists = Lists::of(&policy);
-    let how = policy_out(&policy, &lists, way.fast, way.dedup, way.compress);
+    let list = names.map(read_names).transpose()?;
+    let list = list.as_deref();
+    again(&way, &policy, watch, || {
+        get_once(&from, address, list, &target, manifest.as_deref(), &way, &policy, watch)
+    })
+}
+
+#[allow(clippy::too_many_arguments)] // the parts of one request
+fn get_once(
+    from: &[Address],
+    address: &Address,
+    list: Option<&[Vec<u8>]>,
+    target: &Target,
+    manifest: Option<&Path>,
+    way: &Way,
+    policy: &CopyPolicy,
+    watch: Watch<'_>,
+) -> Result<Summary> {
+    let lists = Lists::of(policy);
+    let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress);
     let required = guarantees(&how);
-    let mut peer =
-        transport::connect(address, &way, Load::Heavy, ours(&way), sending(required), watch.cancel)?;
+    let mut peer = transport::connect(address, way, Load::Heavy, ours(way), sending(required), watch.cancel)?;
     let size =
-        if way.parallel.is_none() && names.is_none() { sizes_there(&peer, &from, watch.cancel)? } else { 0 };
-    more_streams(&mut peer, address, &way, size, watch)?;
+        if way.parallel.is_none() && list.is_none() { sizes_there(&peer, from, watch.cancel)? } else { 0 };
+    more_streams(&mut peer, address, way, size, watch)?;
     // The target is looked at before anything is asked for.
-    if names.is_some() {
-        receive::make_target(&Reach::Anywhere, &target)?;
+    if list.is_some() {
+        receive::make_target(&Reach::Anywhere, target)?;
     }
     let disk = Sys::new();
     let landing = resuming(policy.clone());
     let reply = peer.streams.first().map(|s| reply_on(&s.out)).ok_or_else(|| no_stream(address))?;
-    let list = names.map(read_names).transpose()?;
     let what = receive::What {
-        target,
+        target: target.clone(),
         operands: if list.is_some() { 1 } else { from.len() as u64 },
-        asked: match &list {
+        asked: match list {
             Some(names) => Asked::listed(names),
             None => Asked::operands(from.iter().map(|a| a.path.as_path()))?,
         },
@@ -178,14 +265,15 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         echo: true,
         streams: peer.streams.len(),
         reach: Reach::Anywhere,
+        dedup: false,
     };
-    let receive = Receive::begin(&disk, &landing, what, watch, manifest.as_deref(), &reply)?;
+    let receive = Receive::begin(&disk, &landing, what, watch, manifest, &reply, None)?;
     let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
-    let names = list.as_ref().map(|list| list.iter().map(Vec::as_slice).collect());
+    let names = list.map(|list| list.iter().map(Vec::as_slice).collect());
     say(&peer, &Message::Get { policy: how, paths, names })?;
     let (summary, broken) = receive_all(receive, &peer.streams, &reply, None, false);
     let result = match broken {
-        Some(e) if !watch.cancel.is_set() || e.code == Code::Protocol => Err(e),
+        Some(e) if !watch.cancel.is_set() || matches!(e.code, Code::Protocol | Code::Lost) => Err(e),
         _ => Ok(summary),
     };
     end(peer, result, watch)
@@ -213,6 +301,12 @@ fn prefix(address: &Address) -> String {
 
 fn ours(way: &Way) -> Features {
     let mut features = OURS;
+    if way.dedup && !way.fast {
+        features.caps |= caps::DEDUP;
+    }
+    if way.plane != Plane::Direct {
+        features.caps &= !(caps::DIRECT | caps::AEAD);
+    }
     if way.compress == Compress::None {
         features.caps &= !(caps::LZ4 | caps::ZSTD);
     }
@@ -325,6 +419,14 @@ fn sizes_there(peer: &Peer, from: &[Address], cancel: &Cancel) -> Result<u64> {
 fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch: Watch<'_>) -> Result<()> {
     let by_default = if bytes >= SECOND_STREAM_BYTES { 2 } else { 1 };
     let wanted = way.parallel.unwrap_or(by_default).min(bcmr_wire::limits::STREAMS_MAX as usize);
+    if way.plane == Plane::Direct {
+        match direct(peer, address, way, way.parallel.unwrap_or(1).max(1), watch) {
+            Ok(()) => return Ok(()),
+            Err(e) if matches!(e.code, Code::Interrupted | Code::Lost | Code::Protocol) => return Err(e),
+            // Said, and then over ssh.
+            Err(e) => watch.front.event(Event::Warning(e)),
+        }
+    }
     if wanted < 2 || !peer.agreed.features.has_wide(wide::JOIN) {
         return Ok(());
     }
@@ -366,6 +468,47 @@ fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch
             Err(e) => watch.front.event(Event::Warning(e)),
         }
     }
+    Ok(())
+}
+
+/// Takes the data off ssh: sealed TCP connections instead, `count` of them.
+///
+/// # Errors
+/// [`Code::Unsupported`] and the like when that cannot be: the streams over ssh are as they were.
+fn direct(peer: &mut Peer, address: &Address, way: &Way, count: usize, watch: Watch<'_>) -> Result<()> {
+    let not = |note: String| Error::ours(Code::Unsupported, "send past ssh to", &address.host, note);
+    if !peer.agreed.features.has_cap(caps::DIRECT) || !peer.agreed.features.has_cap(caps::AEAD) {
+        return Err(not("the other side does not offer it; going on over ssh".into()));
+    }
+    let count = u8::try_from(count.min(bcmr_wire::limits::STREAMS_MAX as usize)).unwrap_or(1);
+    say(peer, &Message::Direct { count: count.into() })?;
+    let Some(frame) = peer.streams.first().map(|s| s.inbox.recv()).transpose()?.flatten() else {
+        return Err(no_stream(address));
+    };
+    let (named, port, secret) = match frame.message()? {
+        Message::Rendezvous { address, port, secret } => (address.to_vec(), port, Secret::new(secret)),
+        Message::Error(trouble) => {
+            return Err(not(format!("{}; going on over ssh", error_of(&trouble).reason())));
+        }
+        _ => return Err(Error::ours(Code::Protocol, "talk to", &address.host, "no rendezvous came")),
+    };
+    let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, frame.payload());
+    drop(frame);
+    let keys = Keys { secret, transcript, limits: Limits::WIRE };
+    let known = transport::ssh::leads_to(address, way);
+    let known =
+        known.iter().copied().find(|ip| ip.to_string().as_bytes() == named).or(known.first().copied());
+    let failed = |e: NotDirect| not(format!("{e}; going on over ssh"));
+    let to = where_to(&named, port, known).map_err(failed)?;
+    let proved = dial(to, count, &keys, DIAL_PATIENCE).map_err(failed)?;
+    let mut streams = Vec::new();
+    for one in proved {
+        let stream = one.stream(peer.name.clone(), Patience::WIRE);
+        streams.push(stream.map_err(|e| Error::os("talk to", &address.host, e))?);
+    }
+    peer.lifeline = Some(peer.streams.swap_remove(0));
+    peer.streams = streams;
+    watch.front.event(Event::Note(format!("the data goes to {to}, sealed, past ssh")));
     Ok(())
 }
 

@@ -10,8 +10,11 @@ use crate::remote::ServeRequest;
 use crate::sender::offer::What;
 use crate::sender::push::How;
 use crate::sender::walk::SourceDir;
-use crate::transport::conn::Patience;
+use crate::store::Store;
+use crate::transport::conn::{Packet, Patience, Stream};
+use crate::transport::direct::{Keys, Listener};
 use crate::transport::join::Door;
+use crate::transport::seal::{Limits, Secret, Transcript};
 use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
 use crate::verbs::asked::Asked;
@@ -21,6 +24,7 @@ use crate::verbs::operands::{self, Reach};
 use crate::verbs::receive::{self, Receive};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::wire::{Asking, Reporting, Silent, machine_number, policy_in, receive_all, reply_on};
+use bcmr_wire::handshake::{Features, caps};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
 use bcmr_wire::policy::flags;
@@ -33,12 +37,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long sealed streams are waited for: a little longer than a client tries.
+const ACCEPT_PATIENCE: Duration = Duration::from_secs(6);
+
 /// What one server keeps while it runs.
 struct Serving {
     request: ServeRequest,
     reach: Reach,
     /// Where further connections come in, once somebody asked.
     door: Option<Door>,
+    /// What both sides can.
+    ours: Features,
+    /// The ssh connection while the data goes another way: its end is the end of everything.
+    lifeline: Option<Stream>,
 }
 
 /// Serves one peer on a pair of pipes until it goes.
@@ -50,9 +61,16 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
         Some(root) => Reach::Below(Dir::open(root).map_err(|e| Error::os("open root", root.as_path(), e))?),
         None => Reach::Anywhere,
     };
-    let answered = transport::answer(input, output, OURS, &request.meeting, Patience::WIRE)?;
+    let mut ours = OURS;
+    if request.store.is_some() && !request.read_only {
+        ours.caps |= caps::DEDUP;
+    }
+    if request.arrived_at.is_none() {
+        ours.caps &= !(caps::DIRECT | caps::AEAD);
+    }
+    let answered = transport::answer(input, output, ours, &request.meeting, Patience::WIRE)?;
     let Some(mut peer) = answered else { return Ok(()) };
-    let mut serving = Serving { request, reach, door: None };
+    let mut serving = Serving { request, reach, door: None, ours, lifeline: None };
     let served = serving.all(&mut peer);
     if let Err(e) = &served
         && let Some(stream) = peer.streams.first()
@@ -60,7 +78,14 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
         // The client is told why, if it still listens.
         let _told = answer(stream, &Message::Error(TroubleBuf::of(e).trouble())).is_ok();
     }
+    if let Some(lifeline) = &serving.lifeline {
+        lifeline.close();
+    }
     let ended = peer.finish().map(drop);
+    if let Some(lifeline) = serving.lifeline {
+        // Whatever became of it: the client is done.
+        let _ended = lifeline.finish().is_ok();
+    }
     if let Some(door) = serving.door {
         door.close()?;
     }
@@ -89,6 +114,10 @@ impl Serving {
                 Message::Put { .. } | Message::Get { .. } => {
                     self.join(peer);
                     self.transfer(peer, message)
+                }
+                Message::Direct { count } => {
+                    drop(frame);
+                    self.direct(peer, count)
                 }
                 other => self.answer(peer, &other),
             };
@@ -122,7 +151,7 @@ impl Serving {
                 let mut page: Vec<Listing> = Vec::new();
                 let mut bytes = 0;
                 let mut failed = None;
-                let mut flush = |page: &mut Vec<Listing>| {
+                let flush = |page: &mut Vec<Listing>| {
                     let entries = page.iter().map(|l| entry(&l.name, l)).collect();
                     let sent = answer(stream, &Message::Page { entries });
                     page.clear();
@@ -155,7 +184,7 @@ impl Serving {
             }
             Message::Mkdir { path, mode } => {
                 self.writable(path)?;
-                receive::make_dir(&self.reach, &self.path(path), *mode)?;
+                receive::directory(&self.reach, &self.path(path), *mode)?;
                 answer(stream, &Message::Ok { hash: None })
             }
             Message::Streams { count } => {
@@ -182,9 +211,9 @@ impl Serving {
     /// The streams that have joined; the client asks for a transfer only when all are there that will be.
     fn join(&mut self, peer: &mut Peer) {
         let Some(door) = &self.door else { return };
-        while let Some(joined) = door.next(Duration::ZERO) {
-            peer.streams.push(joined.stream);
-        }
+        let mut joined: Vec<_> = std::iter::from_fn(|| door.next(Duration::ZERO)).collect();
+        joined.sort_by_key(|one| one.index);
+        peer.streams.extend(joined.into_iter().map(|one| one.stream));
     }
 
     fn transfer(&self, peer: &Peer, message: Message<'_>) -> Result<()> {
@@ -193,6 +222,8 @@ impl Serving {
             Message::Put { policy, target, path, operands, items } => {
                 self.writable(path)?;
                 let hashes = !policy.has(flags::FAST);
+                let agreed = peer.agreed.features.has_cap(caps::DEDUP);
+                let dedup = policy.has(flags::DEDUP) && hashes && agreed;
                 let (policy, _) = policy_in(&policy, request.jobs, request.me, request.umask)?;
                 let policy = resuming(policy);
                 let path = self.path(path);
@@ -211,22 +242,73 @@ impl Serving {
                     echo: false,
                     streams: peer.streams.len(),
                     reach: self.again()?,
+                    dedup,
                 };
-                self.put(peer, &policy, what, items)
+                let store = self.store(dedup);
+                self.put(peer, &policy, what, items, store.as_ref())
             }
             Message::Get { policy, paths, names } => {
-                let (fast, dedup) = (policy.has(flags::FAST), policy.has(flags::DEDUP));
+                let fast = policy.has(flags::FAST);
                 let (policy, compress) = policy_in(&policy, request.jobs, request.me, request.umask)?;
                 // Links out of the root are nobody's business.
                 let follow = if self.reach.is_confined() { Follow::Never } else { policy.follow };
                 let policy = CopyPolicy { follow, ..policy };
                 let compress = agreed_compress(compress, peer.agreed.features);
-                let how = How { origin: machine_number(), fast, compress, dedup };
+                // A client has no store.
+                let how = How { origin: machine_number(), fast, compress, dedup: false };
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
                 self.get(peer, &policy, how, &paths, names)
             }
             _ => Err(Error::ours(Code::Protocol, "serve", "", "no transfer")),
         }
+    }
+
+    /// Listens for sealed streams, which take the place of those over ssh. When they do not come, all goes on as before.
+    fn direct(&mut self, peer: &mut Peer, count: u64) -> Result<()> {
+        let Some(stream) = peer.streams.first() else { return Ok(()) };
+        let refused = |note: &str| Error::ours(Code::Unsupported, "listen", "", note);
+        let address = self.request.arrived_at.ok_or_else(|| refused("not reached over ssh"))?;
+        if !self.ours.has_cap(caps::DIRECT | caps::AEAD) || !peer.agreed.features.has_cap(caps::DIRECT) {
+            return Err(refused("not agreed on"));
+        }
+        let told = |e| Error::os("listen", "", e);
+        let count = u8::try_from(count).map_err(|_| refused("too many streams"))?;
+        // Keys must not end in a core dump.
+        fastcopy::process::never_dump().map_err(told)?;
+        let listener = Listener::bind(address, count).map_err(told)?;
+        let secret = Secret::random().map_err(told)?;
+        let (ip, port) = (listener.address().ip().to_string(), listener.address().port());
+        let rendezvous = Message::Rendezvous { address: ip.as_bytes(), port, secret: *secret.expose() };
+        let frame = transport::frames_of(&rendezvous)?;
+        let payload = frame.get(limits::HEADER_BYTES..).unwrap_or_default();
+        let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, payload);
+        let keys = Keys { secret, transcript, limits: Limits::WIRE };
+        stream.out.send(Packet::Frames(frame)).map_err(Error::from)?;
+        let proved = match listener.accept(&keys, ACCEPT_PATIENCE, &std::sync::atomic::AtomicBool::new(false))
+        {
+            Ok(proved) => proved,
+            // The client has given up too, and asks over ssh.
+            Err(_) => return Ok(()),
+        };
+        let mut streams = Vec::new();
+        for one in proved {
+            streams.push(one.stream(peer.name.clone(), Patience::WIRE).map_err(told)?);
+        }
+        self.lifeline = Some(peer.streams.swap_remove(0));
+        peer.streams = streams;
+        Ok(())
+    }
+
+    /// The store of blocks, for one transfer.
+    fn store(&self, policy_wants: bool) -> Option<Store> {
+        let (dir, cap_bytes) = self.request.store.as_ref().filter(|_| policy_wants)?;
+        let root = match &self.reach {
+            Reach::Below(root) => root.try_clone(),
+            Reach::Anywhere => Dir::open(Path::new("/")),
+        };
+        let scope = self.request.root.as_ref().map_or(&b""[..], |r| r.as_os_str().as_bytes());
+        // Without one everything works as well.
+        Store::open(dir, *cap_bytes, scope, root.ok()?).ok()
     }
 
     fn again(&self) -> Result<Reach> {
@@ -238,7 +320,14 @@ impl Serving {
         }
     }
 
-    fn put(&self, peer: &Peer, policy: &CopyPolicy, what: receive::What, items: bool) -> Result<()> {
+    fn put(
+        &self,
+        peer: &Peer,
+        policy: &CopyPolicy,
+        what: receive::What,
+        items: bool,
+        store: Option<&Store>,
+    ) -> Result<()> {
         let Some(stream) = peer.streams.first() else { return Ok(()) };
         let reply = reply_on(&stream.out);
         let asking = Asking::default();
@@ -250,7 +339,7 @@ impl Serving {
         if what.operands == 0 {
             return Err(Error::ours(Code::Protocol, "serve", "", "a transfer of nothing"));
         }
-        let receive = Receive::begin(&disk, policy, what, watch, None, &reply)?;
+        let receive = Receive::begin(&disk, policy, what, watch, None, &reply, store)?;
         let (_, broken) = receive_all(receive, &peer.streams, &reply, asked.then_some(&asking), true);
         match broken {
             // The client has been told, and this connection is of no more use.

@@ -650,6 +650,7 @@ pub(crate) fn receive_all(
     std::thread::scope(|scope| {
         let (receive, over, fail, aside) = (&receive, &over, &fail, &aside);
         let lander = std::thread::Builder::new().spawn_scoped(scope, move || {
+            let _all = Panicking(fail);
             if let Err(e) = receive.land_large() {
                 fail(e);
             }
@@ -659,6 +660,7 @@ pub(crate) fn receive_all(
         }
         for (index, stream) in streams.iter().enumerate().skip(1) {
             let started = std::thread::Builder::new().spawn_scoped(scope, move || {
+                let _all = Panicking(fail);
                 let mut crew = receive.crew();
                 while !over.load(Ordering::Relaxed) {
                     match stream.inbox.recv_timeout(LOOK) {
@@ -716,9 +718,6 @@ pub(crate) fn receive_all(
             // Whoever hears it stops sending; who is gone needs no word.
             let _told = reply.send(&Message::Cancel).is_ok();
         }
-        if broken.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-            watch.cancel.set();
-        }
         receive.leave(&mut crew);
         over.store(true, Ordering::Relaxed);
         if let Some(asking) = asking {
@@ -741,6 +740,17 @@ pub(crate) fn receive_all(
         hear_out(streams);
     }
     (summary, broken)
+}
+
+/// Ends the transfer for all threads if the one it stands in panics: nobody waits for ever for what that one was to do.
+struct Panicking<'s, F: Fn(Error)>(&'s F);
+
+impl<F: Fn(Error)> Drop for Panicking<'_, F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (self.0)(Error::ours(Code::Io, "receive", "", "a thread has stopped"));
+        }
+    }
 }
 
 /// Drops what still comes until the sender has said its last word, or for so long.
