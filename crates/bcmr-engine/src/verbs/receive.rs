@@ -170,6 +170,9 @@ struct State<'a> {
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
     /// The highest ids given out: each is used once.
     dir_id: u64,
+    /// Directories that were refused, as far back as the sender may not have heard of it: what it has sent of them
+    /// meanwhile is not wanted.
+    refused: BTreeSet<u64>,
     batch_ids: Ids,
     file_ids: Ids,
     operands: u64,
@@ -196,6 +199,17 @@ impl Ids {
     }
 }
 
+impl State<'_> {
+    fn refuse(&mut self, id: u64) {
+        self.refused.insert(id);
+        // [window] No more than so many are named while one is not answered.
+        let heard = self.dir_id.saturating_sub(2 * limits::DIRS_OUT_MAX as u64);
+        while self.refused.first().is_some_and(|id| *id < heard) {
+            self.refused.pop_first();
+        }
+    }
+}
+
 /// What is received.
 pub(crate) struct What {
     pub(crate) target: Target,
@@ -210,6 +224,8 @@ pub(crate) struct What {
     pub(crate) echo: bool,
     /// Streams.
     pub(crate) streams: usize,
+    /// The one operand is the directory that a list of names is about: only where they are, and not copied itself.
+    pub(crate) listed: bool,
     /// Where the target may lead.
     pub(crate) reach: Reach,
 }
@@ -317,6 +333,7 @@ impl<'a> Receive<'a> {
             files: HashMap::new(),
             places: Vec::new(),
             dir_id: 0,
+            refused: BTreeSet::new(),
             batch_ids: Ids::default(),
             file_ids: Ids::default(),
             operands: 0,
@@ -383,8 +400,13 @@ impl<'a> Receive<'a> {
             }
             Message::Values { file, first, hashes } => self.arriving(file)?.values(first, &hashes),
             Message::DirEnd { dir, partial } => {
-                let Some(slot) = self.state().dirs.remove(&dir) else {
-                    return Err(refused("the end of a directory that is not open"));
+                let slot = {
+                    let mut state = self.state();
+                    match state.dirs.remove(&dir) {
+                        Some(slot) => slot,
+                        None if state.refused.contains(&dir) => return Ok(()),
+                        None => return Err(refused("the end of a directory that is not open")),
+                    }
                 };
                 if partial {
                     slot.keep_some();
@@ -514,6 +536,7 @@ impl<'a> Receive<'a> {
             Err(e) if e.code == Code::Protocol => Err(e),
             Err(e) => {
                 self.desk.tally.fail(e);
+                self.state().refuse(id);
                 self.send(&Message::DirIs { dir: id, state: DirState::Refused })
             }
         }
@@ -525,7 +548,8 @@ impl<'a> Receive<'a> {
         let meta = if whole { None } else { Some(self.meta_of(entry, None)?) };
         let info = self.info_of(entry, self.origin());
         let attrs = Self::attrs_of(entry)?;
-        if info.kind == Kind::Dir && !self.policy.recursive {
+        // The directory of a list of names is only where they are.
+        if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
             return Err(Error::ours(Code::IsDirectory, "copy", shown, "it is a directory"));
         }
         let to = match self.marked(&info)? {
@@ -545,7 +569,7 @@ impl<'a> Receive<'a> {
         let slot = match (&dest, info.kind) {
             (Dest::Whole(place), _) => {
                 let src = Far { info, attrs, node: Node::root(shown) };
-                Self::slot(src, open(place)?, None, true)
+                Self::slot(src, open(place)?, None, !self.what.listed)
             }
             (Dest::Named { dir: place, name }, kind) => {
                 let known = self.state().places.iter().find(|(p, _)| Arc::ptr_eq(p, place)).cloned();
@@ -607,7 +631,17 @@ impl<'a> Receive<'a> {
             if state.dirs.len() > limits::DIRS_OUT_MAX * 16 {
                 return Err(refused("more open directories than there may be"));
             }
-            state.dirs.get(&parent).cloned().ok_or_else(|| refused("a directory in none"))?
+            match state.dirs.get(&parent).cloned() {
+                Some(above) => Some(above),
+                None if state.refused.contains(&parent) => {
+                    state.refuse(id);
+                    None
+                }
+                None => return Err(refused("a directory in none")),
+            }
+        };
+        let Some(above) = above else {
+            return self.send(&Message::DirIs { dir: id, state: DirState::Refused });
         };
         if entry.kind != WireKind::Dir {
             return Err(refused("a directory that is none"));
@@ -629,20 +663,23 @@ impl<'a> Receive<'a> {
             Err(e) => {
                 above.keep_some();
                 self.desk.tally.fail(e);
+                self.state().refuse(id);
                 DirState::Refused
             }
         };
         self.send(&Message::DirIs { dir: id, state })
     }
 
-    /// Where entries of `dir` go: a directory, or the name of one operand.
-    fn goes_to(&self, dir: u64) -> Result<(Arc<Slot<Far>>, Option<NameBuf>, Way)> {
+    /// Where entries of `dir` go: a directory, or the name of one operand; `None` when it was refused.
+    #[allow(clippy::type_complexity)] // one answer, taken apart at once
+    fn goes_to(&self, dir: u64) -> Result<Option<(Arc<Slot<Far>>, Option<NameBuf>, Way)>> {
         let mut state = self.state();
         if let Some(slot) = state.dirs.get(&dir) {
-            return Ok((slot.clone(), None, Way::Small));
+            return Ok(Some((slot.clone(), None, Way::Small)));
         }
         match state.singles.remove(&dir) {
-            Some(single) => Ok((single.slot, Some(single.to), Way::Alone)),
+            Some(single) => Ok(Some((single.slot, Some(single.to), Way::Alone))),
+            None if state.refused.contains(&dir) => Ok(None),
             None => Err(refused("entries of a directory that is not open")),
         }
     }
@@ -667,7 +704,9 @@ impl<'a> Receive<'a> {
                 return Err(refused("more batches than there may be"));
             }
         }
-        let (slot, to, way) = self.goes_to(dir)?;
+        let Some((slot, to, way)) = self.goes_to(dir)? else {
+            return self.send(&Message::Wants { batch: id, entries: Vec::new() });
+        };
         if way == Way::Alone && entries.len() != 1 {
             return Err(refused("an operand of several entries"));
         }
@@ -960,7 +999,10 @@ impl<'a> Receive<'a> {
         if entry.kind != WireKind::File {
             return Err(refused("a large file that is none"));
         }
-        let (slot, to, way) = self.goes_to(dir)?;
+        let Some((slot, to, way)) = self.goes_to(dir)? else {
+            self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
+            return self.send(&Message::Close { file });
+        };
         if way == Way::Small {
             slot.pending.fetch_add(1, Ordering::Relaxed);
         }
