@@ -16,6 +16,7 @@ const USAGE: &str = "\
 cargo xtask ci [STEP...]          fmt tidy clippy doc deny test crash; all of them when none is named
 cargo xtask tidy                  the walls between the crates, and what every file must have
 cargo xtask bench local [OPTION]  local copy and remove against cp, rm, rsync (--help)
+cargo xtask bench remote [OPTION] remote copies against scp, rsync and tar | ssh tar
 cargo xtask bench checkpoint [OPTION] verifying, checkpoints and going on after a kill
 cargo xtask bench memory [OPTION] peak memory at a million files
 cargo xtask torture [NAME...]     the fault judges: inject race perm space kill tree (--help)

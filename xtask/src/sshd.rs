@@ -3,7 +3,7 @@
 //! Must not know how it is set up: that stands with the tests.
 
 #[path = "../../crates/bcmr/tests/common/sshd.rs"]
-mod server;
+pub mod server;
 
 use crate::sh::{self, Result};
 use server::{HOST, Sshd};

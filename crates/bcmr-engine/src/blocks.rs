@@ -35,11 +35,17 @@ pub(crate) fn cv_at(
     at: u64,
     mut feed: impl FnMut(&mut blake3::Hasher) -> Result<(), Fault>,
 ) -> Result<Cv, Fault> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.set_input_offset(at);
+    let mut hasher = hasher_at(at);
     feed(&mut hasher)?;
     // Nothing has no value; whoever fed nothing wants none.
     Ok(if hasher.count() == 0 { Cv::default() } else { hasher.finalize_non_root() })
+}
+
+/// A hasher for a block that begins at `at`. It must be fed something before it is asked for a value.
+pub(crate) fn hasher_at(at: u64) -> blake3::Hasher {
+    let mut hasher = blake3::Hasher::new();
+    hasher.set_input_offset(at);
+    hasher
 }
 
 /// Reads one block of anything, piece by piece.
@@ -65,6 +71,34 @@ pub(crate) fn block_cv(
         }
         Ok(())
     })
+}
+
+/// As [`block_cv`] for a reader that takes whole aligned pieces only (direct I/O): it is given room beyond the end too.
+/// With it comes the hash of the whole file when this block is all of it.
+pub(crate) fn aligned_cv(
+    block: u64,
+    size: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, Fault>,
+) -> Result<(Cv, Option<blake3::Hash>), Fault> {
+    let start = block * BLOCK_BYTES;
+    let end = (start + BLOCK_BYTES).min(size);
+    let mut room = aligned();
+    let mut whole = None;
+    let cv = cv_at(start, |hasher| {
+        let mut at = start;
+        while at < end {
+            let piece = room.piece(PIECE_BYTES);
+            let n = read(at, piece)?.min((end - at) as usize);
+            hasher.update(piece.get(..n).unwrap_or_default());
+            at += n as u64;
+            if n < PIECE_BYTES {
+                break;
+            }
+        }
+        whole = (size <= BLOCK_BYTES).then(|| hasher.finalize());
+        Ok(())
+    })?;
+    Ok((cv, whole))
 }
 
 /// Writes `bytes`, which belong at `at`, but no page of zeros: a hole stays where there was one. One call for a run.

@@ -19,11 +19,6 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
-    /// Without tables yet.
-    pub(crate) fn new() -> Packer {
-        Packer::default()
-    }
-
     /// Appends `raw`, packed, to `out`. `false`, and nothing appended, when that would not come to 95 % or less: then
     /// it is sent as it is.
     pub(crate) fn pack(&mut self, codec: Codec, raw: &[u8], out: &mut Vec<u8>) -> bool {
@@ -147,14 +142,14 @@ mod tests {
     fn what_does_not_shrink_is_left_as_it_is() {
         for codec in BOTH {
             let mut out = b"before".to_vec();
-            assert!(!Packer::new().pack(codec, &noise(100_000), &mut out), "{codec:?}");
-            assert!(!Packer::new().pack(codec, b"", &mut out));
-            assert!(!Packer::new().pack(Codec::Raw, &[0; 1000], &mut out));
+            assert!(!Packer::default().pack(codec, &noise(100_000), &mut out), "{codec:?}");
+            assert!(!Packer::default().pack(codec, b"", &mut out));
+            assert!(!Packer::default().pack(Codec::Raw, &[0; 1000], &mut out));
             assert_eq!(out, b"before");
             // 6 % of zeros behind noise come to just under 95 %.
             let mut mixed = noise(94_000);
             mixed.resize(100_000, 0);
-            assert!(Packer::new().pack(codec, &mixed, &mut out), "{codec:?}");
+            assert!(Packer::default().pack(codec, &mixed, &mut out), "{codec:?}");
             assert!(out.len() - 6 <= 95_000 && out.starts_with(b"before"));
         }
     }
@@ -164,7 +159,7 @@ mod tests {
         let raw = vec![7u8; 1 << 20];
         for codec in BOTH {
             let mut packed = Vec::new();
-            assert!(Packer::new().pack(codec, &raw, &mut packed));
+            assert!(Packer::default().pack(codec, &raw, &mut packed));
             let mut out = Vec::new();
             let mut unpack =
                 |bytes: &[u8], length, max| Unpacker::new().unpack(codec, bytes, length, max, &mut out);
@@ -185,7 +180,7 @@ mod tests {
             let codec = BOTH[usize::from(zstd)];
             let raw: Vec<u8> = words.iter().flat_map(|w| [*w; 5]).collect();
             let (mut packed, mut out) = (Vec::new(), vec![9; 3]);
-            if Packer::new().pack(codec, &raw, &mut packed) {
+            if Packer::default().pack(codec, &raw, &mut packed) {
                 Unpacker::new().unpack(codec, &packed, raw.len() as u64, raw.len(), &mut out).unwrap();
                 prop_assert_eq!(out, raw);
             }

@@ -16,13 +16,10 @@ mod pool;
 mod receiver;
 pub mod remote;
 mod sender;
-// The verbs for other machines, which come next, are what uses it.
-#[allow(dead_code)]
 mod store;
 #[cfg(fuzzing)]
 pub use store::fuzz as store_fuzz;
 mod tally;
-#[expect(dead_code, reason = "the verbs that use it are on their way")]
 mod transport;
 mod trouble;
 pub mod verbs;

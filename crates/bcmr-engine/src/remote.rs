@@ -114,6 +114,8 @@ pub struct ServeRequest {
     pub me: u32,
     /// The user's home, which relative paths are below.
     pub home: PathBuf,
+    /// The address that ssh came in on (`SSH_CONNECTION`): where a direct data plane may listen.
+    pub arrived_at: Option<std::net::IpAddr>,
     /// Directories in which further connections may meet this one, the best first: `$XDG_RUNTIME_DIR`, else a temporary one.
     pub meeting: Vec<PathBuf>,
 }

@@ -63,6 +63,8 @@ pub struct Env {
     pub config_file: Option<PathBuf>,
     /// `bcmr` in `XDG_CACHE_HOME`, or in `~/.cache`.
     pub cache_dir: Option<PathBuf>,
+    /// The third word of `SSH_CONNECTION`: the address that ssh came in on.
+    pub arrived_at: Option<std::net::IpAddr>,
     /// Where sockets may be made: `XDG_RUNTIME_DIR`, then `TMPDIR`, then `/tmp`.
     pub meeting: Vec<PathBuf>,
     /// `BCMR_CAS_DIR`: where the store of blocks is.
@@ -94,6 +96,8 @@ impl Env {
             home: home.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| "/".into()),
             config_file: place("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("bcmr/config.toml")),
             cache_dir: place("XDG_CACHE_HOME", ".cache").map(|dir| dir.join("bcmr")),
+            arrived_at: said("SSH_CONNECTION")
+                .and_then(|words| words.to_str()?.split(' ').nth(2)?.parse().ok()),
             meeting: [absolute("XDG_RUNTIME_DIR"), absolute("TMPDIR"), Some("/tmp".into())]
                 .into_iter()
                 .flatten()
@@ -571,6 +575,7 @@ pub fn serve(a: &ServeArgs, env: &Env) -> Result<ServeRequest, Usage> {
         umask: env.umask,
         me: env.me,
         home: env.home.clone(),
+        arrived_at: env.arrived_at,
         meeting: env.meeting.clone(),
     })
 }
@@ -946,6 +951,7 @@ mod tests {
             home: "/home/me".into(),
             config_file: None,
             cache_dir: Some("/home/me/.cache/bcmr".into()),
+            arrived_at: None,
             meeting: Vec::new(),
             store_dir: None,
             store_cap_mb: None,

@@ -828,7 +828,7 @@ mod tests {
             use std::os::unix::ffi::OsStringExt;
             let of = |bytes| std::path::PathBuf::from(std::ffi::OsString::from_vec(bytes));
             let source = source.map(io::Error::other);
-            let e = Error { code: Code::Protocol, op, path: of(path), other: other.map(of), note, source };
+            let e = Error { code: Code::Protocol, op: op.to_owned().into(), path: of(path), other: other.map(of), note, source };
             for line in [error(&e), warning(&e)] {
                 proptest::prop_assert!(!line.chars().any(crate::names::is_unsafe), "{line:?}");
             }

@@ -304,7 +304,8 @@ struct Outcome {
     root: PathBuf,
 }
 
-fn outcome(root: PathBuf, line: Line, stdin: &str) -> Outcome {
+/// `below`: what of the root is looked at afterwards.
+fn outcome(root: PathBuf, line: Line, stdin: &str, below: &str) -> Outcome {
     let ran = line.input(stdin).run();
     let strip = |text: &str| {
         let text = text.replace(&format!("{}", root.display()), "").replace("there:", "");
@@ -316,7 +317,8 @@ fn outcome(root: PathBuf, line: Line, stdin: &str) -> Outcome {
         lines.sort();
         lines
     };
-    let tree = if root.join("d").exists() { tree(&root.join("d")) } else { Tree::new() };
+    let top = root.join(below);
+    let tree = if top.exists() { tree(&top) } else { Tree::new() };
     Outcome { code: ran.code, out: strip(&ran.out), err: strip(&ran.err), tree, root }
 }
 
@@ -370,7 +372,7 @@ fn flags_hold(rows: &[(&str, &str)]) {
                     // `--fast` alone has a meaning only where something travels.
                     let here = flags.replace("--fast", "");
                     let want = root("here");
-                    let want = outcome(want.clone(), world.line(&want, &here, None), stdin);
+                    let want = outcome(want.clone(), world.line(&want, &here, None), stdin, "d");
                     let all = std::env::var_os("BCMR_ALL").is_some();
                     for dir in BOTH.into_iter().filter(|d| all || (n + *d as usize) % 2 == 0) {
                         let how = [
@@ -381,7 +383,7 @@ fn flags_hold(rows: &[(&str, &str)]) {
                         ][n / 2 % 4];
                         let flags = format!("{flags} {how}");
                         let got = root(&format!("{dir:?}"));
-                        let got = outcome(got.clone(), world.line(&got, &flags, Some((dir, &far))), stdin);
+                        let got = outcome(got.clone(), world.line(&got, &flags, Some((dir, &far))), stdin, "d");
                         if let Some(why) = differ(&want, &got, &flags, dir) {
                             failed.lock().unwrap().push(format!("{dir:?} {} [{flags}]: {why}", world.name));
                         }
@@ -519,4 +521,99 @@ fn what_takes_part_is_as_at_home() {
         ("-i", "n\n"),
         ("-i -v", "n\nn\nn\nn\nn\n"),
     ]);
+}
+
+// ---- where it goes ----
+
+/// cp's rules for destinations, and names that are in the way: the same as at home, wherever the two sides are.
+#[test]
+fn destinations_are_as_at_home() {
+    const TREE: &str = "f a/f A\nf a/sub/deep/er/x X\nf a/sub/y Y\nl a/l -> nowhere\nf b B\nf c C\nl link -> a\nl flink -> b\n\
+        d dir\nf dir/b OLD\nf file FILE\nd blocked\nf blocked/sub IN THE WAY\nf turned/l/z Z\nl dlink -> dir\nl dangling -> gone";
+    // `<` and `>` stand before what is there when it is a source or a destination.
+    let rows = [
+        "<b >new",
+        "<b >dir",
+        "<b >dir/",
+        "<b >new/",
+        "<b >file",
+        "<b >dlink",
+        "<b >dangling",
+        "-T <b >dir",
+        "-T <b >file",
+        "-T <b >dlink",
+        "-t >dir <b <c",
+        "-t >new <b <c",
+        "-t >file <b",
+        "<b <c >dir",
+        "<b <c >new",
+        "<b <c >file",
+        "<a >new",
+        "-r <a >new",
+        "-r <a/ >new",
+        "-r <a/. >new",
+        "-r <a >dir",
+        "-r <a/ >dir",
+        "-r <a/. >dir",
+        "-r <a >file",
+        "-rT <a >dir",
+        "-rT <a >blocked",
+        "-rT <a >blocked --parallel=3",
+        "-rT <a >turned",
+        "-rT --archive <a >blocked",
+        "-r <a <b <c >dir",
+        "-r <link >new",
+        "-r <link/ >new",
+        "-rL <link >new",
+        "-rH <link >new",
+        "<flink >new",
+        "-r <flink >new",
+        "<missing >new",
+        "<b <missing <c >dir",
+        "<b <b >dir",
+        "-r <a >missing/new",
+        "<b >missing/new",
+        "<b >b",
+        "-r <a >a/sub/new",
+        "-r <a >a",
+        "<b >a/f --no-clobber",
+        "-f <b >dir/b",
+        "<b >dir/b --inplace",
+        "-r <a <a >dir",
+    ];
+    let far = Far::pipe();
+    let failed: Vec<String> = rows
+        .iter()
+        .flat_map(|row| {
+            let tmp = Tmp::new();
+            let run = |name: &str, way: Option<Dir>| {
+                let root = tmp.dir(name);
+                table::plant(&root, TREE);
+                let mut line = if way.is_some() { far.bcmr("copy") } else { bcmr(["copy"]) };
+                for word in row.split(' ') {
+                    let there = match (word.as_bytes()[0], way) {
+                        (b'<', Some(Dir::Get)) | (b'>', Some(Dir::Put)) => true,
+                        (b'<' | b'>', _) => false,
+                        _ => {
+                            // How it travels has a meaning only where it does.
+                            if way.is_some() || !word.starts_with("--parallel") {
+                                line = line.args([word]);
+                            }
+                            continue;
+                        }
+                    };
+                    let path = format!("{}/{}", root.display(), &word[1..]);
+                    line = line.args([if there { far.at(path) } else { path.into() }]);
+                }
+                outcome(root.clone(), line.cwd(&root), "", "")
+            };
+            let want = run("here", None);
+            BOTH.map(|dir| {
+                differ(&want, &run(&format!("{dir:?}"), Some(dir)), row, dir)
+                    .map(|why| format!("{dir:?} [{row}]: {why}"))
+            })
+        })
+        .flatten()
+        .collect();
+    assert!(failed.is_empty(), "{} fail:\n{}", failed.len(), failed.join("\n"));
 }

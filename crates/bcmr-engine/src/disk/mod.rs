@@ -251,6 +251,10 @@ pub(crate) trait Disk: Sync + Sized {
     fn lock_file(&self, file: &Self::File) -> Lock;
     /// Reads until `room` is full or the file ends.
     fn read_at(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
+    /// The same file past the cache, for [`Disk::read_direct`]; its contents are on the medium.
+    fn direct(&self, file: &Self::File) -> io::Result<Self::File>;
+    /// As [`Disk::read_at`] of such a file; room and offset are multiples of a page.
+    fn read_direct(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
     fn write_at(&self, file: &Self::File, at: u64, bytes: &[u8]) -> io::Result<()>;
     /// Copies a range without hashing it; how many bytes there were.
     fn copy_range(&self, from: &OwnedFd, to: &Self::File, at: u64, bytes: u64) -> io::Result<u64>;
@@ -261,8 +265,10 @@ pub(crate) trait Disk: Sync + Sized {
     fn sync_data(&self, file: &Self::File) -> io::Result<()>;
     /// Contents and metadata onto the medium.
     fn sync_file(&self, file: &Self::File) -> io::Result<()>;
-    /// Starts writing a range out, and lets go of what is on the medium before it. A hint.
+    /// Starts writing a range out. A hint.
     fn write_behind(&self, file: &Self::File, at: u64, bytes: u64);
+    /// Takes what is on the medium out of the page cache, up to here. A hint.
+    fn let_go(&self, file: &Self::File, bytes: u64);
     /// Absence is no error.
     fn remove_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
 }

@@ -247,6 +247,14 @@ impl Disk for Sys {
         read_write::read_full(file, at, room)
     }
 
+    fn direct(&self, file: &OwnedFd) -> io::Result<OwnedFd> {
+        read_write::reopen_direct(file)
+    }
+
+    fn read_direct(&self, file: &OwnedFd, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        read_write::read_direct(file, at, room)
+    }
+
     fn write_at(&self, file: &OwnedFd, at: u64, bytes: &[u8]) -> io::Result<()> {
         read_write::write_full(file, at, bytes)
     }
@@ -286,9 +294,12 @@ impl Disk for Sys {
     }
 
     fn write_behind(&self, file: &OwnedFd, at: u64, bytes: u64) {
-        // Hints both: an error here changes nothing that a later sync would not say.
+        // A hint: an error here changes nothing that a later sync would not say.
         let _hint = sync::start_writeback(file, at, bytes).is_ok();
-        let _hint = at == 0 || sync::drop_cache(file, 0, at).is_ok();
+    }
+
+    fn let_go(&self, file: &OwnedFd, bytes: u64) {
+        let _hint = bytes == 0 || sync::drop_cache(file, 0, bytes).is_ok();
     }
 
     fn remove_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {

@@ -5,12 +5,16 @@
 
 use super::{Bytes, Fault, Fill, Side};
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, around_zeros, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
+    whole_hash,
 };
 use crate::error::Code;
 use crate::policy::{Sparse, Verify};
+use crate::receiver::resumable::no_direct;
 use fastcopy::copy::{self, Dest, Source};
-use fastcopy::read_write::{fallocate_keep_size, read_full, write_full, write_stream};
+use fastcopy::read_write::{
+    fallocate_keep_size, read_direct, read_full, reopen_direct, write_full, write_stream,
+};
 use fastcopy::sparse::{Extents, is_zero};
 use fastcopy::{Scratch, meta};
 use std::io;
@@ -325,6 +329,26 @@ pub(crate) fn hash(file: &OwnedFd, go_on: &dyn Fn(u64) -> bool) -> Result<blake3
     }
 }
 
+/// The hash of `size` bytes as the medium has them.
+fn device_hash(file: &OwnedFd, size: u64, how: &Fill<'_>) -> Result<blake3::Hash, Fault> {
+    let direct = reopen_direct(file).map_err(no_direct)?;
+    let read = |e| Fault::os(Side::Dest, "read back", e);
+    let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(size) as usize]);
+    let whole: Mutex<blake3::Hash> = Mutex::new(blake3::hash(b""));
+    on_blocks(0..blocks_of(size), how.threads, |block| {
+        let (cv, alone) = aligned_cv(block, size, |at, room| read_direct(&direct, at, room).map_err(read))?;
+        if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
+            *slot = cv;
+        }
+        if let Some(hash) = alone {
+            *whole.lock().unwrap_or_else(PoisonError::into_inner) = hash;
+        }
+        if (how.observe)(0) { Ok(true) } else { Err(cancelled()) }
+    })?;
+    let whole = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(whole_hash(&done.into_inner().unwrap_or_else(PoisonError::into_inner), size).unwrap_or(whole))
+}
+
 /// Reads `bytes` of `file` back and compares with what was read from the source.
 pub(super) fn read_back(
     file: &OwnedFd,
@@ -334,13 +358,15 @@ pub(super) fn read_back(
     scratch: &mut Scratch,
 ) -> Result<(), Fault> {
     let read = |e| Fault::os(Side::Dest, "read back", e);
-    if how.verify == Verify::Direct {
-        // Only clean pages can be dropped, so they are written first.
-        fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
-        fastcopy::sync::drop_cache(file, 0, 0).map_err(read)?;
-    }
     let mismatch =
         || Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read");
+    if how.verify == Verify::Direct {
+        // S8: what is on the medium, past the cache; so it must be there first.
+        fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
+        let landed = meta::Info::of(file).map_err(read)?.size;
+        let same = landed == bytes && device_hash(file, bytes, how)? == *hash;
+        return if same { Ok(()) } else { Err(mismatch()) };
+    }
     if bytes >= BLOCKS_BYTES_MIN {
         let landed = meta::Info::of(file).map_err(read)?.size;
         let same = landed == bytes && hash_blocks(file, bytes, how)?.as_ref() == Some(hash);

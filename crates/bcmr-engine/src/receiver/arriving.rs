@@ -166,7 +166,7 @@ impl<'a> Arriving<'a> {
         let Some(from) = inner.from else { return Err(refused("a piece before it was wanted")) };
         // The first one may begin anywhere (`--append`), all others at their place.
         let next = (at - at % PIECE).saturating_add(PIECE).min(size);
-        let fits = at < size && at >= from && (at == from || at % PIECE == 0) && at + bytes == next;
+        let fits = at < size && at >= from && (at == from || at.is_multiple_of(PIECE)) && at + bytes == next;
         if !fits {
             return Err(refused("a piece that does not fit"));
         }
@@ -178,7 +178,7 @@ impl<'a> Arriving<'a> {
         if at < reached || inner.saw(at) {
             return Err(refused("a piece twice, or out of order"));
         }
-        let ends_block = next == size || next % BLOCK_BYTES == 0;
+        let ends_block = next == size || next.is_multiple_of(BLOCK_BYTES);
         match cv {
             Some(cv) if ends_block => {
                 inner.claimed.insert(at / BLOCK_BYTES, cv);
@@ -213,7 +213,12 @@ impl<'a> Arriving<'a> {
 
     /// What the sender has to say at its end.
     pub(crate) fn end(&self, end: End) {
-        self.inner().end.get_or_insert(end);
+        let mut inner = self.inner();
+        // What was whole may still turn out to be gone when a part of it is asked for once more.
+        if inner.end.is_none() || inner.end == Some(End::Whole) {
+            inner.end = Some(end);
+        }
+        drop(inner);
         self.change.notify_all();
     }
 
@@ -246,6 +251,19 @@ impl<'a> Arriving<'a> {
     /// Whether the sender was told to begin.
     pub(crate) fn was_wanted(&self) -> bool {
         self.inner().from.is_some()
+    }
+
+    /// The value of a block that may be at hand.
+    pub(crate) fn announce(&self, block: u64, value: Cv) {
+        self.inner().claimed.insert(block, value);
+    }
+
+    /// A block is at hand, and need not cross.
+    pub(crate) fn at_hand(&self, block: u64) {
+        if let Some(decided) = &mut self.inner().decided {
+            decided.insert(block, true);
+        }
+        self.change.notify_all();
     }
 
     /// Nobody reads any more.
@@ -350,7 +368,11 @@ impl<'a> Arriving<'a> {
             if inner.lost || inner.closed {
                 return Err(gone());
             }
-            inner = self.wait(inner);
+            match inner.end {
+                Some(End::Failed(code, errno)) => return Err(failed(code, errno)),
+                Some(End::Changed) => return Err(failed(Code::SourceChanged, 0)),
+                Some(End::Whole) | None => inner = self.wait(inner),
+            }
         }
         Ok(inner)
     }
@@ -451,7 +473,7 @@ impl Bytes for Arriving<'_> {
         let mut inner = self.inner();
         if inner.from.is_none() {
             inner.from = Some(at);
-            inner.unaligned = at % BLOCK_BYTES != 0;
+            inner.unaligned = !at.is_multiple_of(BLOCK_BYTES);
             let hashes = self.hashes && !inner.unaligned;
             drop(inner);
             self.ask.resume(self.file, at, hashes)?;

@@ -126,6 +126,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
     }
 
     /// Compares with what is there and makes the job, if there is to be one.
+    #[allow(clippy::too_many_arguments)] // what a job is made of
     pub(crate) fn plan<'n>(
         &self,
         pair: &'n Arc<Slot<S>>,

@@ -420,6 +420,7 @@ impl Outbox {
         self.shared.state().spare_out.take()
     }
 
+    #[cfg(test)]
     /// Packets that are not wholly written yet: 0 while the wire waits for us.
     pub(crate) fn queued(&self) -> usize {
         self.shared.state().out_count
@@ -692,6 +693,7 @@ impl Stream {
         self.threads.shared.life_left()
     }
 
+    #[cfg(test)]
     /// Gives up at once: what is queued is dropped, the wire is cut, and nobody is waited for.
     pub(crate) fn abort(self) {
         drop(self);

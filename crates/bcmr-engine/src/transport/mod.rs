@@ -41,6 +41,8 @@ pub(crate) struct Peer {
     pub(crate) agreed: Agreed,
     /// Who it is, for people.
     pub(crate) name: String,
+    /// The ssh connection, while the data goes another way: it carries nothing but the end.
+    pub(crate) lifeline: Option<Stream>,
     /// The processes of ours that carry them; none where this is the server.
     pub(crate) carriers: Vec<Carrier>,
 }
@@ -80,11 +82,11 @@ impl Peer {
     pub(crate) fn finish(self) -> Result<Vec<String>, Error> {
         let mut first = None;
         // The other side lets go of its streams only once it has seen the end of stream 0.
-        for stream in &self.streams {
+        for stream in self.streams.iter().chain(&self.lifeline) {
             stream.close();
         }
         // Extra streams first: their processes at the other side belong to that of stream 0.
-        for stream in self.streams.into_iter().rev() {
+        for stream in self.streams.into_iter().chain(self.lifeline).rev() {
             if let Err(e) = stream.finish() {
                 first.get_or_insert(e);
             }
@@ -131,7 +133,13 @@ pub(crate) fn connect(
     let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), &[], cancel)?;
     let agreed = settle(ours, required, hello, &welcome, &address.host)?;
     drop(welcome);
-    Ok(Peer { streams: vec![stream], agreed, name: address.host.clone(), carriers: vec![carrier] })
+    Ok(Peer {
+        streams: vec![stream],
+        agreed,
+        name: address.host.clone(),
+        carriers: vec![carrier],
+        lifeline: None,
+    })
 }
 
 /// One connection more, which becomes stream `index` of the peer that gave out the token. Takes as long as ssh takes to
@@ -328,7 +336,13 @@ pub(crate) fn answer(
     }
     // Nothing is known here that a cut could break: a pipe ends when the other side lets go.
     let stream = Stream::over_fds_from(first, read, write, NAME.to_owned(), patience, || {});
-    Ok(Some(Peer { streams: vec![stream], agreed, name: NAME.to_owned(), carriers: Vec::new() }))
+    Ok(Some(Peer {
+        streams: vec![stream],
+        agreed,
+        name: NAME.to_owned(),
+        carriers: Vec::new(),
+        lifeline: None,
+    }))
 }
 
 /// What to send back to a first frame, and what is agreed on then.

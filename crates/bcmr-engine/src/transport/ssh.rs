@@ -193,6 +193,29 @@ fn ciphers(address: &Address, way: &Way, load: Load) -> Ciphers {
     }
 }
 
+/// The addresses that ssh connects to, as far as that can be known: none behind a jump host or another program.
+pub(crate) fn leads_to(address: &Address, way: &Way) -> Vec<std::net::IpAddr> {
+    use std::net::ToSocketAddrs;
+    let Some(program) = way.ssh.first() else { return Vec::new() };
+    if Path::new(program).file_name() != Some(OsStr::new("ssh")) {
+        return Vec::new();
+    }
+    let Ok(args) = arguments(address, way, Nth::First, Ciphers::AsTheyAre) else { return Vec::new() };
+    let mut command = Command::new(program);
+    command.arg("-G").args(&args).stdin(Stdio::null()).stderr(Stdio::null());
+    let Some(out) = command.output().ok().filter(|out| out.status.success()) else { return Vec::new() };
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let said = |key: &str| {
+        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ').map(|v| v.trim().to_owned()))
+    };
+    let through = |key| said(key).is_some_and(|value| value != "none");
+    if through("proxyjump") || through("proxycommand") {
+        return Vec::new();
+    }
+    let Some(host) = said("hostname") else { return Vec::new() };
+    (host.as_str(), 0).to_socket_addrs().map(|all| all.map(|a| a.ip()).collect()).unwrap_or_default()
+}
+
 fn cpu_has_aes() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     return std::arch::is_x86_feature_detected!("aes");

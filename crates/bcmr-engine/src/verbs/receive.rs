@@ -8,6 +8,7 @@
 //!
 //! [`arriving`]: crate::receiver::arriving
 
+use crate::blocks::{BLOCK_BYTES, blocks_of};
 use crate::codec::Unpacker;
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Disk, Fault, Job};
@@ -15,11 +16,12 @@ use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Resume, Target};
-use crate::receiver::arriving::{Arriving, Ask, End, Load};
+use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Load};
 use crate::receiver::desk::{Beside, Desk, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
+use crate::store::{Block, Pinned, Store, Taken};
 use crate::tally::Tally;
 use crate::trouble::error_of;
 use crate::verbs::manifest::Manifest;
@@ -37,9 +39,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+/// Blocks that are kept for the store until the end: as many as it remembers at most.
+const REMEMBERED_BLOCKS_MAX: usize = 65_536;
+
+/// Sends one message.
+type Say = dyn Fn(&Message<'_>) -> io::Result<()> + Send + Sync;
+
 /// Where answers go: stream 0, to the sender.
 pub(crate) struct Reply {
-    pub(crate) out: Box<dyn Fn(&Message<'_>) -> io::Result<()> + Send + Sync>,
+    pub(crate) out: Box<Say>,
 }
 
 impl Reply {
@@ -86,14 +94,21 @@ impl Origin for Far {
     }
 }
 
-/// Beside landing, a manifest is written (GET).
-pub(crate) struct Listing(pub(crate) Option<Manifest>);
+/// Beside landing, a manifest is written (GET), and what landed by the thread of large files is counted.
+pub(crate) struct Listing {
+    manifest: Option<Manifest>,
+    landed: AtomicU64,
+}
 
 impl Beside<Far> for Listing {
-    fn landed(&self, _: &Arc<Slot<Far>>, _: Name<'_>, _: &Info, _: &Tally<'_>) {}
+    fn landed(&self, _: &Arc<Slot<Far>>, _: Name<'_>, info: &Info, _: &Tally<'_>) {
+        if info.size >= limits::DEDUP_BYTES_MIN {
+            self.landed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
     fn dir_done(&self, _: &Arc<Slot<Far>>) {}
     fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
-        self.0.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
+        self.manifest.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
     }
 }
 
@@ -155,6 +170,39 @@ struct Offers<'a> {
     undecided: usize,
 }
 
+/// A block that the store has, and the sender's proof that it has it too.
+type Found = (Pinned, Option<[u8; 32]>);
+
+/// Blocks of one file that the store has: found when the sender names them, taken when they are read.
+struct AtHandBlocks<'a> {
+    store: &'a Store,
+    nonce: [u8; 32],
+    found: Mutex<HashMap<u64, Found>>,
+}
+
+impl AtHand for Arc<AtHandBlocks<'_>> {
+    fn block(&self, block: u64, bytes: u64) -> Option<Vec<u8>> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).remove(&block);
+        let (pinned, tag) = found?;
+        let mut room = vec![0; usize::try_from(bytes).ok()?];
+        match self.store.take(&pinned, &self.nonce, &tag?, &mut room) {
+            Taken::Whole => Some(room),
+            Taken::Missing => None,
+        }
+    }
+}
+
+/// A large file that landed, with the values of its blocks.
+struct Remembered {
+    slot: Arc<Slot<Far>>,
+    name: NameBuf,
+    size: u64,
+    values: Vec<[u8; 32]>,
+}
+
+/// A directory, the one name that an operand has in it, and how it is landed.
+type Goal = (Arc<Slot<Far>>, Option<NameBuf>, Way);
+
 /// Where an operand that is no directory goes.
 struct Single {
     slot: Arc<Slot<Far>>,
@@ -168,6 +216,10 @@ struct State<'a> {
     batches: HashMap<u64, Arc<Mutex<Batch>>>,
     files: HashMap<u64, Arc<Arriving<'a>>>,
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
+    /// Blocks at hand for files on their way.
+    at_hand: HashMap<u64, Arc<AtHandBlocks<'a>>>,
+    /// Large files that landed, for the store: it is told once they have their names.
+    to_remember: Vec<Remembered>,
     /// The highest ids given out: each is used once.
     dir_id: u64,
     /// Directories that were refused, as far back as the sender may not have heard of it: what it has sent of them
@@ -228,6 +280,8 @@ pub(crate) struct What {
     pub(crate) listed: bool,
     /// Where the target may lead.
     pub(crate) reach: Reach,
+    /// Blocks that landed before may be used again.
+    pub(crate) dedup: bool,
 }
 
 /// What a piece says of itself.
@@ -278,6 +332,7 @@ pub(crate) struct Receive<'a> {
     what: What,
     to: Where,
     reply: &'a Reply,
+    store: Option<&'a Store>,
     /// The sender's number, once it has said it.
     sender_origin: AtomicU64,
     state: Mutex<State<'a>>,
@@ -319,6 +374,7 @@ impl<'a> Receive<'a> {
         watch: Watch<'a>,
         manifest: Option<&Path>,
         reply: &'a Reply,
+        store: Option<&'a Store>,
     ) -> Result<Receive<'a>> {
         let count = usize::try_from(what.operands).unwrap_or(usize::MAX);
         let to = operands::target(&what.reach, &what.target, count)?;
@@ -332,6 +388,8 @@ impl<'a> Receive<'a> {
             batches: HashMap::new(),
             files: HashMap::new(),
             places: Vec::new(),
+            at_hand: HashMap::new(),
+            to_remember: Vec::new(),
             dir_id: 0,
             refused: BTreeSet::new(),
             batch_ids: Ids::default(),
@@ -339,11 +397,12 @@ impl<'a> Receive<'a> {
             operands: 0,
         };
         Ok(Receive {
-            desk: Desk::new(disk, policy, Tally::new(watch), Listing(manifest)),
+            desk: Desk::new(disk, policy, Tally::new(watch), Listing { manifest, landed: AtomicU64::new(0) }),
             policy,
             what,
             to,
             reply,
+            store,
             sender_origin: AtomicU64::new(0),
             state: Mutex::new(state),
             offers: Mutex::new(Offers::default()),
@@ -398,16 +457,18 @@ impl<'a> Receive<'a> {
                 });
                 Ok(())
             }
+            Message::HaveBlocks { file, first, hashes } => self.have_blocks(file, first, &hashes),
+            Message::Proof { file, first, tags } => self.proof(file, first, &tags),
             Message::Values { file, first, hashes } => self.arriving(file)?.values(first, &hashes),
             Message::DirEnd { dir, partial } => {
-                let slot = {
-                    let mut state = self.state();
-                    match state.dirs.remove(&dir) {
-                        Some(slot) => slot,
-                        None if state.refused.contains(&dir) => return Ok(()),
-                        None => return Err(refused("the end of a directory that is not open")),
+                let mut state = self.state();
+                let Some(slot) = state.dirs.remove(&dir) else {
+                    if state.refused.contains(&dir) {
+                        return Ok(());
                     }
+                    return Err(refused("the end of a directory that is not open"));
                 };
+                drop(state);
                 if partial {
                     slot.keep_some();
                 }
@@ -536,10 +597,15 @@ impl<'a> Receive<'a> {
             Err(e) if e.code == Code::Protocol => Err(e),
             Err(e) => {
                 self.desk.tally.fail(e);
-                self.state().refuse(id);
-                self.send(&Message::DirIs { dir: id, state: DirState::Refused })
+                self.refuse(id)
             }
         }
+    }
+
+    /// Nothing is wanted of a directory, nor of what is below it.
+    fn refuse(&self, id: u64) -> Result<()> {
+        self.state().refuse(id);
+        self.send(&Message::DirIs { dir: id, state: DirState::Refused })
     }
 
     /// Finds the place of an operand and makes the directory that it becomes.
@@ -632,16 +698,13 @@ impl<'a> Receive<'a> {
                 return Err(refused("more open directories than there may be"));
             }
             match state.dirs.get(&parent).cloned() {
-                Some(above) => Some(above),
+                Some(above) => above,
                 None if state.refused.contains(&parent) => {
-                    state.refuse(id);
-                    None
+                    drop(state);
+                    return self.refuse(id);
                 }
                 None => return Err(refused("a directory in none")),
             }
-        };
-        let Some(above) = above else {
-            return self.send(&Message::DirIs { dir: id, state: DirState::Refused });
         };
         if entry.kind != WireKind::Dir {
             return Err(refused("a directory that is none"));
@@ -663,16 +726,14 @@ impl<'a> Receive<'a> {
             Err(e) => {
                 above.keep_some();
                 self.desk.tally.fail(e);
-                self.state().refuse(id);
-                DirState::Refused
+                return self.refuse(id);
             }
         };
         self.send(&Message::DirIs { dir: id, state })
     }
 
-    /// Where entries of `dir` go: a directory, or the name of one operand; `None` when it was refused.
-    #[allow(clippy::type_complexity)] // one answer, taken apart at once
-    fn goes_to(&self, dir: u64) -> Result<Option<(Arc<Slot<Far>>, Option<NameBuf>, Way)>> {
+    /// Where entries of `dir` go: a directory, or the name of one operand.
+    fn goes_to(&self, dir: u64) -> Result<Option<Goal>> {
         let mut state = self.state();
         if let Some(slot) = state.dirs.get(&dir) {
             return Ok(Some((slot.clone(), None, Way::Small)));
@@ -1020,7 +1081,18 @@ impl<'a> Receive<'a> {
             self.send(&Message::Close { file })?;
             return self.look_again(crew);
         };
-        let arriving = Arc::new(Arriving::new(file, meta.info, self.what.hashes, self.reply));
+        let mut arriving = Arriving::new(file, meta.info, self.what.hashes, self.reply);
+        // What the sender does not hash it does not name either.
+        if let Some(store) = self.store.filter(|_| self.what.dedup && self.what.hashes)
+            && meta.info.size >= limits::DEDUP_BYTES_MIN
+        {
+            let mut nonce = [0; 32];
+            fastcopy::process::random(&mut nonce).map_err(|e| Error::os("make a nonce", "", e))?;
+            let blocks = Arc::new(AtHandBlocks { store, nonce, found: Mutex::default() });
+            self.state().at_hand.insert(file, blocks.clone());
+            arriving = arriving.with_store(Box::new(blocks));
+        }
+        let arriving = Arc::new(arriving);
         self.state().files.insert(file, arriving.clone());
         let late = self.is_late(&meta, verdict);
         let mut offers = self.offers();
@@ -1037,6 +1109,85 @@ impl<'a> Receive<'a> {
         offers.queue.push_back(Offer { arriving, slot, meta, verdict, begun });
         drop(offers);
         self.offered.notify_all();
+        Ok(())
+    }
+
+    /// Says which of the blocks that the sender has are at hand.
+    fn have_blocks(&self, file: u64, first: u64, values: &[[u8; 32]]) -> Result<()> {
+        let (blocks, arriving) = {
+            let state = self.state();
+            let Some(arriving) = state.files.get(&file).cloned() else { return Ok(()) };
+            let blocks = state.at_hand.get(&file).cloned();
+            (blocks.ok_or_else(|| refused("blocks of a file that nobody asked about"))?, arriving)
+        };
+        let size = arriving.info.size;
+        let end = first.saturating_add(values.len() as u64);
+        if end > blocks_of(size) {
+            return Err(refused("blocks behind the end of their file"));
+        }
+        let mut bits = vec![0u8; values.len().div_ceil(8)];
+        let mut missing = Vec::with_capacity(values.len());
+        {
+            let mut found = blocks.found.lock().unwrap_or_else(PoisonError::into_inner);
+            for (k, cv) in values.iter().enumerate() {
+                let at = (first + k as u64) * BLOCK_BYTES;
+                let block = Block { cv: *cv, at, len: BLOCK_BYTES.min(size - at) };
+                let pinned = blocks.store.find(&block);
+                missing.push(pinned.is_none());
+                match pinned {
+                    Some(pinned) => {
+                        found.insert(first + k as u64, (pinned, None));
+                    }
+                    None => {
+                        if let Some(byte) = bits.get_mut(k / 8) {
+                            *byte |= 1 << (k % 8);
+                        }
+                    }
+                }
+            }
+        }
+        // Those at hand are decided once the sender has proved that it has them.
+        for (k, (missing, cv)) in missing.iter().zip(values).enumerate() {
+            if *missing {
+                arriving.decide(first + k as u64, &[false], &[*cv]);
+            } else {
+                arriving.announce(first + k as u64, *cv);
+            }
+        }
+        self.send(&Message::MissingBlocks { file, first, nonce: blocks.nonce, bits: &bits })
+    }
+
+    /// The sender's proof that it has the blocks from `first` on that are at hand, in their order.
+    fn proof(&self, file: u64, first: u64, tags: &[[u8; 32]]) -> Result<()> {
+        let (blocks, arriving) = {
+            let state = self.state();
+            let Some(arriving) = state.files.get(&file).cloned() else { return Ok(()) };
+            let blocks = state.at_hand.get(&file).cloned();
+            (blocks.ok_or_else(|| refused("a proof of nothing"))?, arriving)
+        };
+        let mut proved = Vec::new();
+        {
+            let mut found = blocks.found.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = first.saturating_add(limits::HAVE_BLOCKS_MAX as u64);
+            let mut waiting: Vec<u64> = found
+                .iter()
+                .filter(|(b, (_, tag))| (first..last).contains(*b) && tag.is_none())
+                .map(|(b, _)| *b)
+                .collect();
+            waiting.sort_unstable();
+            if waiting.len() < tags.len() {
+                return Err(refused("more proofs than blocks"));
+            }
+            for (block, tag) in waiting.into_iter().zip(tags) {
+                if let Some((_, slot)) = found.get_mut(&block) {
+                    *slot = Some(*tag);
+                    proved.push(block);
+                }
+            }
+        }
+        for block in proved {
+            arriving.at_hand(block);
+        }
         Ok(())
     }
 
@@ -1074,6 +1225,7 @@ impl<'a> Receive<'a> {
     fn one_large(&self, crew: &mut Crew, offer: Offer<'a>) -> Result<()> {
         let Offer { arriving, slot, meta, verdict, begun } = offer;
         let file = arriving.file;
+        let landed_before = self.desk.beside.landed.load(Ordering::Relaxed);
         let verdict = if self.is_over() {
             slot.keep_some();
             None
@@ -1118,13 +1270,52 @@ impl<'a> Receive<'a> {
         if !arriving.was_wanted() {
             self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
         }
+        let landed = self.desk.beside.landed.load(Ordering::Relaxed) > landed_before;
+        if landed && self.store.is_some() && meta.info.size >= limits::DEDUP_BYTES_MIN {
+            self.remember(&slot, &meta, &arriving);
+        }
         arriving.close();
-        self.state().files.remove(&file);
+        {
+            let mut state = self.state();
+            state.files.remove(&file);
+            state.at_hand.remove(&file);
+        }
         self.desk.release(&mut crew.hand, slot);
         if !begun {
             self.begin_following()?;
         }
         self.send(&Message::Close { file })
+    }
+
+    /// Keeps what the store is to be told in the end.
+    fn remember(&self, slot: &Arc<Slot<Far>>, meta: &Meta, arriving: &Arriving<'_>) {
+        let Some(values) = arriving.all_values() else { return };
+        let (slot, name, size) = (slot.clone(), meta.to.clone(), meta.info.size);
+        let mut state = self.state();
+        // No more than the store would keep: the last ones count.
+        let kept: usize = state.to_remember.iter().map(|r| r.values.len()).sum();
+        if kept + values.len() > REMEMBERED_BLOCKS_MAX {
+            state.to_remember.clear();
+        }
+        state.to_remember.push(Remembered { slot, name, size, values });
+    }
+
+    /// Tells the store where blocks have landed, now that they have their names.
+    fn tell_store(&self) {
+        let Some(store) = self.store else { return };
+        let told = std::mem::take(&mut self.state().to_remember);
+        for Remembered { slot, name, size, values } in told {
+            let Ok(dir) = slot.dst.dir.whereabouts() else { continue };
+            let mut path = path_of(dir.to_bytes());
+            path.push(OsStr::from_bytes(name.bytes()));
+            let block = |(k, cv): (usize, &[u8; 32])| {
+                let at = k as u64 * BLOCK_BYTES;
+                Block { cv: *cv, at, len: BLOCK_BYTES.min(size - at) }
+            };
+            let blocks: Vec<Block> = values.iter().enumerate().map(block).collect();
+            store.remember(&path, &blocks);
+        }
+        store.flush();
     }
 
     /// One whose beginning had to be found out has been begun and read: those behind it that need no thought begin.
@@ -1217,8 +1408,9 @@ impl<'a> Receive<'a> {
         self.desk.publish_group(&mut hand);
         let place = self.to.place();
         self.desk.sync_names(&place.dir, &place.node);
+        self.tell_store();
         let mut desk = self.desk;
-        if let Some(manifest) = desk.beside.0.take() {
+        if let Some(manifest) = desk.beside.manifest.take() {
             manifest.finish(&desk.tally);
         }
         desk.end()
@@ -1262,7 +1454,7 @@ pub(crate) fn make_target(reach: &Reach, target: &Target) -> Result<()> {
 }
 
 /// Makes one directory that was named.
-pub(crate) fn make_dir(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
+pub(crate) fn directory(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
     match operands::target(reach, &Target::Exactly(path.to_owned()), 1)? {
         Where::Name { dir, name, .. } => {
             let made = ensure_dir(&dir.dir, name.as_name(), mode & 0o777)

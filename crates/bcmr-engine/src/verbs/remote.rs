@@ -6,11 +6,13 @@ use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Event, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, NameList, Target};
-use crate::remote::{Address, Compress, GetRequest, PutRequest, Way};
+use crate::remote::{Address, Compress, GetRequest, Plane, PutRequest, Way};
 use crate::sender::offer::What;
 use crate::sender::out::{Counted, Out};
 use crate::sender::push::{How, Push, push};
-use crate::transport::conn::{Outbox, Packet, Stream};
+use crate::transport::conn::{Outbox, Packet, Patience, Stream};
+use crate::transport::direct::{DIAL_PATIENCE, Keys, NotDirect, dial, where_to};
+use crate::transport::seal::{Limits, Secret, Transcript};
 use crate::transport::ssh::Load;
 use crate::transport::{self, Peer, Token};
 use crate::trouble::error_of;
@@ -79,7 +81,7 @@ pub struct Finding {
 
 /// Everything this program can do over a wire.
 pub(crate) const OURS: Features = Features {
-    caps: caps::LZ4 | caps::ZSTD | caps::FAST | caps::SYNC,
+    caps: caps::LZ4 | caps::ZSTD | caps::FAST | caps::SYNC | caps::DIRECT | caps::AEAD,
     wide: wide::TREES | wide::JOIN | wide::ATTRIBUTES | wide::RESUME | wide::VERIFY | wide::HOLES,
 };
 
@@ -178,7 +180,7 @@ fn put_once(
         origin: machine_number(),
         fast: way.fast,
         compress,
-        dedup: way.dedup && peer.agreed.features.has_cap(caps::DEDUP),
+        dedup: way.dedup && !way.fast && peer.agreed.features.has_cap(caps::DEDUP),
     };
     let open = |path: &Path| operands::source(&Reach::Anywhere, path, policy.follow);
     let mut kept;
@@ -257,8 +259,9 @@ fn get_once(
         streams: peer.streams.len(),
         listed: list.is_some(),
         reach: Reach::Anywhere,
+        dedup: false,
     };
-    let receive = Receive::begin(&disk, &landing, what, watch, manifest, &reply)?;
+    let receive = Receive::begin(&disk, &landing, what, watch, manifest, &reply, None)?;
     let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
     let names = list.map(|list| list.iter().map(Vec::as_slice).collect());
     say(&peer, &Message::Get { policy: how, paths, names })?;
@@ -292,6 +295,12 @@ fn prefix(address: &Address) -> String {
 
 fn ours(way: &Way) -> Features {
     let mut features = OURS;
+    if way.dedup && !way.fast {
+        features.caps |= caps::DEDUP;
+    }
+    if way.plane != Plane::Direct {
+        features.caps &= !(caps::DIRECT | caps::AEAD);
+    }
     if way.compress == Compress::None {
         features.caps &= !(caps::LZ4 | caps::ZSTD);
     }
@@ -390,6 +399,14 @@ fn sizes_there(peer: &Peer, from: &[Address]) -> Result<u64> {
 fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch: Watch<'_>) -> Result<()> {
     let by_default = if bytes >= SECOND_STREAM_BYTES { 2 } else { 1 };
     let wanted = way.parallel.unwrap_or(by_default).min(bcmr_wire::limits::STREAMS_MAX as usize);
+    if way.plane == Plane::Direct {
+        match direct(peer, address, way, way.parallel.unwrap_or(1).max(1), watch) {
+            Ok(()) => return Ok(()),
+            Err(e) if matches!(e.code, Code::Interrupted | Code::Lost | Code::Protocol) => return Err(e),
+            // Said, and then over ssh.
+            Err(e) => watch.front.event(Event::Warning(e)),
+        }
+    }
     if wanted < 2 || !peer.agreed.features.has_wide(wide::JOIN) {
         return Ok(());
     }
@@ -433,6 +450,47 @@ fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch
             Err(e) => watch.front.event(Event::Warning(e)),
         }
     }
+    Ok(())
+}
+
+/// Takes the data off ssh: sealed TCP connections instead, `count` of them.
+///
+/// # Errors
+/// [`Code::Unsupported`] and the like when that cannot be: the streams over ssh are as they were.
+fn direct(peer: &mut Peer, address: &Address, way: &Way, count: usize, watch: Watch<'_>) -> Result<()> {
+    let not = |note: String| Error::ours(Code::Unsupported, "send past ssh to", &address.host, note);
+    if !peer.agreed.features.has_cap(caps::DIRECT) || !peer.agreed.features.has_cap(caps::AEAD) {
+        return Err(not("the other side does not offer it; going on over ssh".into()));
+    }
+    let count = u8::try_from(count.min(bcmr_wire::limits::STREAMS_MAX as usize)).unwrap_or(1);
+    say(peer, &Message::Direct { count: count.into() })?;
+    let Some(frame) = peer.streams.first().map(|s| s.inbox.recv()).transpose()?.flatten() else {
+        return Err(no_stream(address));
+    };
+    let (named, port, secret) = match frame.message()? {
+        Message::Rendezvous { address, port, secret } => (address.to_vec(), port, Secret::new(secret)),
+        Message::Error(trouble) => {
+            return Err(not(format!("{}; going on over ssh", error_of(&trouble).reason())));
+        }
+        _ => return Err(Error::ours(Code::Protocol, "talk to", &address.host, "no rendezvous came")),
+    };
+    let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, frame.payload());
+    drop(frame);
+    let keys = Keys { secret, transcript, limits: Limits::WIRE };
+    let known = transport::ssh::leads_to(address, way);
+    let known =
+        known.iter().copied().find(|ip| ip.to_string().as_bytes() == named).or(known.first().copied());
+    let failed = |e: NotDirect| not(format!("{e}; going on over ssh"));
+    let to = where_to(&named, port, known).map_err(failed)?;
+    let proved = dial(to, count, &keys, DIAL_PATIENCE).map_err(failed)?;
+    let mut streams = Vec::new();
+    for one in proved {
+        let stream = one.stream(peer.name.clone(), Patience::WIRE);
+        streams.push(stream.map_err(|e| Error::os("talk to", &address.host, e))?);
+    }
+    peer.lifeline = Some(peer.streams.swap_remove(0));
+    peer.streams = streams;
+    watch.front.event(Event::Note(format!("the data goes to {to}, sealed, past ssh")));
     Ok(())
 }
 

@@ -10,8 +10,11 @@ use crate::remote::ServeRequest;
 use crate::sender::offer::What;
 use crate::sender::push::How;
 use crate::sender::walk::SourceDir;
-use crate::transport::conn::Patience;
+use crate::store::Store;
+use crate::transport::conn::{Packet, Patience, Stream};
+use crate::transport::direct::{Keys, Listener};
 use crate::transport::join::Door;
+use crate::transport::seal::{Limits, Secret, Transcript};
 use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
 use crate::verbs::copy::resuming;
@@ -20,6 +23,7 @@ use crate::verbs::operands::{self, Reach};
 use crate::verbs::receive::{self, Receive};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::wire::{Asking, Reporting, Silent, machine_number, policy_in, receive_all, reply_on};
+use bcmr_wire::handshake::{Features, caps};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
 use bcmr_wire::policy::flags;
@@ -32,12 +36,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long sealed streams are waited for: a little longer than a client tries.
+const ACCEPT_PATIENCE: Duration = Duration::from_secs(6);
+
 /// What one server keeps while it runs.
 struct Serving {
     request: ServeRequest,
     reach: Reach,
     /// Where further connections come in, once somebody asked.
     door: Option<Door>,
+    /// What both sides can.
+    ours: Features,
+    /// The ssh connection while the data goes another way: its end is the end of everything.
+    lifeline: Option<Stream>,
 }
 
 /// Serves one peer on a pair of pipes until it goes.
@@ -49,9 +60,16 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
         Some(root) => Reach::Below(Dir::open(root).map_err(|e| Error::os("open root", root.as_path(), e))?),
         None => Reach::Anywhere,
     };
-    let answered = transport::answer(input, output, OURS, &request.meeting, Patience::WIRE)?;
+    let mut ours = OURS;
+    if request.store.is_some() && !request.read_only {
+        ours.caps |= caps::DEDUP;
+    }
+    if request.arrived_at.is_none() {
+        ours.caps &= !(caps::DIRECT | caps::AEAD);
+    }
+    let answered = transport::answer(input, output, ours, &request.meeting, Patience::WIRE)?;
     let Some(mut peer) = answered else { return Ok(()) };
-    let mut serving = Serving { request, reach, door: None };
+    let mut serving = Serving { request, reach, door: None, ours, lifeline: None };
     let served = serving.all(&mut peer);
     if let Err(e) = &served
         && let Some(stream) = peer.streams.first()
@@ -59,7 +77,14 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
         // The client is told why, if it still listens.
         let _told = answer(stream, &Message::Error(TroubleBuf::of(e).trouble())).is_ok();
     }
+    if let Some(lifeline) = &serving.lifeline {
+        lifeline.close();
+    }
     let ended = peer.finish().map(drop);
+    if let Some(lifeline) = serving.lifeline {
+        // Whatever became of it: the client is done.
+        let _ended = lifeline.finish().is_ok();
+    }
     if let Some(door) = serving.door {
         door.close()?;
     }
@@ -88,6 +113,10 @@ impl Serving {
                 Message::Put { .. } | Message::Get { .. } => {
                     self.join(peer);
                     self.transfer(peer, message)
+                }
+                Message::Direct { count } => {
+                    drop(frame);
+                    self.direct(peer, count)
                 }
                 other => self.answer(peer, &other),
             };
@@ -154,7 +183,7 @@ impl Serving {
             }
             Message::Mkdir { path, mode } => {
                 self.writable(path)?;
-                receive::make_dir(&self.reach, &self.path(path), *mode)?;
+                receive::directory(&self.reach, &self.path(path), *mode)?;
                 answer(stream, &Message::Ok { hash: None })
             }
             Message::Streams { count } => {
@@ -181,9 +210,9 @@ impl Serving {
     /// The streams that have joined; the client asks for a transfer only when all are there that will be.
     fn join(&mut self, peer: &mut Peer) {
         let Some(door) = &self.door else { return };
-        while let Some(joined) = door.next(Duration::ZERO) {
-            peer.streams.push(joined.stream);
-        }
+        let mut joined: Vec<_> = std::iter::from_fn(|| door.next(Duration::ZERO)).collect();
+        joined.sort_by_key(|one| one.index);
+        peer.streams.extend(joined.into_iter().map(|one| one.stream));
     }
 
     fn transfer(&self, peer: &Peer, message: Message<'_>) -> Result<()> {
@@ -192,6 +221,8 @@ impl Serving {
             Message::Put { policy, target, path, operands, items } => {
                 self.writable(path)?;
                 let hashes = !policy.has(flags::FAST);
+                let agreed = peer.agreed.features.has_cap(caps::DEDUP);
+                let dedup = policy.has(flags::DEDUP) && hashes && agreed;
                 let (policy, _) = policy_in(&policy, request.jobs, request.me, request.umask)?;
                 let policy = resuming(policy);
                 let path = self.path(path);
@@ -214,8 +245,10 @@ impl Serving {
                     streams: peer.streams.len(),
                     listed,
                     reach: self.again()?,
+                    dedup,
                 };
-                self.put(peer, &policy, what, items)
+                let store = self.store(dedup);
+                self.put(peer, &policy, what, items, store.as_ref())
             }
             Message::Get { policy, paths, names } => {
                 let fast = policy.has(flags::FAST);
@@ -233,6 +266,54 @@ impl Serving {
         }
     }
 
+    /// Listens for sealed streams, which take the place of those over ssh. When they do not come, all goes on as before.
+    fn direct(&mut self, peer: &mut Peer, count: u64) -> Result<()> {
+        let Some(stream) = peer.streams.first() else { return Ok(()) };
+        let refused = |note: &str| Error::ours(Code::Unsupported, "listen", "", note);
+        let address = self.request.arrived_at.ok_or_else(|| refused("not reached over ssh"))?;
+        if !self.ours.has_cap(caps::DIRECT | caps::AEAD) || !peer.agreed.features.has_cap(caps::DIRECT) {
+            return Err(refused("not agreed on"));
+        }
+        let told = |e| Error::os("listen", "", e);
+        let count = u8::try_from(count).map_err(|_| refused("too many streams"))?;
+        // Keys must not end in a core dump.
+        fastcopy::process::never_dump().map_err(told)?;
+        let listener = Listener::bind(address, count).map_err(told)?;
+        let secret = Secret::random().map_err(told)?;
+        let (ip, port) = (listener.address().ip().to_string(), listener.address().port());
+        let rendezvous = Message::Rendezvous { address: ip.as_bytes(), port, secret: *secret.expose() };
+        let frame = transport::frames_of(&rendezvous)?;
+        let payload = frame.get(limits::HEADER_BYTES..).unwrap_or_default();
+        let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, payload);
+        let keys = Keys { secret, transcript, limits: Limits::WIRE };
+        stream.out.send(Packet::Frames(frame)).map_err(Error::from)?;
+        let proved = match listener.accept(&keys, ACCEPT_PATIENCE, &std::sync::atomic::AtomicBool::new(false))
+        {
+            Ok(proved) => proved,
+            // The client has given up too, and asks over ssh.
+            Err(_) => return Ok(()),
+        };
+        let mut streams = Vec::new();
+        for one in proved {
+            streams.push(one.stream(peer.name.clone(), Patience::WIRE).map_err(told)?);
+        }
+        self.lifeline = Some(peer.streams.swap_remove(0));
+        peer.streams = streams;
+        Ok(())
+    }
+
+    /// The store of blocks, for one transfer.
+    fn store(&self, policy_wants: bool) -> Option<Store> {
+        let (dir, cap_bytes) = self.request.store.as_ref().filter(|_| policy_wants)?;
+        let root = match &self.reach {
+            Reach::Below(root) => root.try_clone(),
+            Reach::Anywhere => Dir::open(Path::new("/")),
+        };
+        let scope = self.request.root.as_ref().map_or(&b""[..], |r| r.as_os_str().as_bytes());
+        // Without one everything works as well.
+        Store::open(dir, *cap_bytes, scope, root.ok()?).ok()
+    }
+
     fn again(&self) -> Result<Reach> {
         match &self.reach {
             Reach::Anywhere => Ok(Reach::Anywhere),
@@ -242,7 +323,14 @@ impl Serving {
         }
     }
 
-    fn put(&self, peer: &Peer, policy: &CopyPolicy, what: receive::What, items: bool) -> Result<()> {
+    fn put(
+        &self,
+        peer: &Peer,
+        policy: &CopyPolicy,
+        what: receive::What,
+        items: bool,
+        store: Option<&Store>,
+    ) -> Result<()> {
         let Some(stream) = peer.streams.first() else { return Ok(()) };
         let reply = reply_on(&stream.out);
         let asking = Asking::default();
@@ -251,7 +339,7 @@ impl Serving {
         let watch = Watch { front: &front as &dyn Front, progress: &progress, cancel: &cancel, items };
         let disk = Sys::new();
         let asked = policy.collide == Collide::Ask;
-        let receive = Receive::begin(&disk, policy, what, watch, None, &reply)?;
+        let receive = Receive::begin(&disk, policy, what, watch, None, &reply, store)?;
         let (_, broken) = receive_all(receive, &peer.streams, &reply, asked.then_some(&asking), true);
         match broken {
             // The client has been told, and this connection is of no more use.

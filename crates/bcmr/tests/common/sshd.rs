@@ -138,6 +138,16 @@ impl Sshd {
         self.port
     }
 
+    /// The process that listens; it waits for its sessions when they end.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether any session has not ended, or has not been waited for.
+    pub fn busy(&self) -> bool {
+        !below(self.child.id()).is_empty()
+    }
+
     /// What sshd has said.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.join("log")).unwrap_or_default()
