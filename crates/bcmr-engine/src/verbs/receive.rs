@@ -32,7 +32,7 @@ use bcmr_wire::limits;
 use bcmr_wire::message::{Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, data};
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -223,14 +223,15 @@ struct State<'a> {
     batches: HashMap<u64, Arc<Mutex<Batch>>>,
     files: HashMap<u64, Arc<Arriving<'a>>>,
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
-    /// Directories that nothing is wanted of; what was on its way for them is dropped.
-    refused: HashSet<u64>,
     /// Blocks at hand for files on their way.
     at_hand: HashMap<u64, Arc<AtHandBlocks<'a>>>,
     /// Large files that landed, for the store: it is told once they have their names.
     to_remember: Vec<Remembered>,
     /// The highest ids given out: each is used once.
     dir_id: u64,
+    /// Directories that were refused, as far back as the sender may not have heard of it: what it has sent of them
+    /// meanwhile is not wanted.
+    refused: BTreeSet<u64>,
     batch_ids: Ids,
     file_ids: Ids,
     operands: u64,
@@ -259,6 +260,17 @@ impl Ids {
     }
 }
 
+impl State<'_> {
+    fn refuse(&mut self, id: u64) {
+        self.refused.insert(id);
+        // [window] No more than so many are named while one is not answered.
+        let heard = self.dir_id.saturating_sub(2 * limits::DIRS_OUT_MAX as u64);
+        while self.refused.first().is_some_and(|id| *id < heard) {
+            self.refused.pop_first();
+        }
+    }
+}
+
 /// What is received.
 pub(crate) struct What {
     pub(crate) target: Target,
@@ -275,6 +287,8 @@ pub(crate) struct What {
     pub(crate) echo: bool,
     /// Streams.
     pub(crate) streams: usize,
+    /// The one operand is the directory that a list of names is about: only where they are, and not copied itself.
+    pub(crate) listed: bool,
     /// Where the target may lead.
     pub(crate) reach: Reach,
     /// Blocks that landed before may be used again.
@@ -386,10 +400,10 @@ impl<'a> Receive<'a> {
             batches: HashMap::new(),
             files: HashMap::new(),
             places: Vec::new(),
-            refused: HashSet::new(),
             at_hand: HashMap::new(),
             to_remember: Vec::new(),
             dir_id: 0,
+            refused: BTreeSet::new(),
             batch_ids: Ids::default(),
             file_ids: Ids::default(),
             operands: 0,
@@ -612,7 +626,7 @@ impl<'a> Receive<'a> {
 
     /// Nothing is wanted of a directory, nor of what is below it.
     fn refuse(&self, id: u64) -> Result<()> {
-        self.state().refused.insert(id);
+        self.state().refuse(id);
         self.send(&Message::DirIs { dir: id, state: DirState::Refused })
     }
 
@@ -622,7 +636,8 @@ impl<'a> Receive<'a> {
         let meta = if whole { None } else { Some(self.meta_of(entry, None)?) };
         let info = self.info_of(entry, self.origin());
         let attrs = self.attrs_of(entry)?;
-        if info.kind == Kind::Dir && !self.policy.recursive {
+        // The directory of a list of names is only where they are.
+        if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
             return Err(Error::ours(Code::IsDirectory, "copy", shown, "it is a directory"));
         }
         let to = match self.marked(&info)? {
@@ -642,7 +657,7 @@ impl<'a> Receive<'a> {
         let slot = match (&dest, info.kind) {
             (Dest::Whole(place), _) => {
                 let src = Far { info, attrs, node: Node::root(shown) };
-                Self::slot(src, open(place)?, None, true)
+                Self::slot(src, open(place)?, None, !self.what.listed)
             }
             (Dest::Named { dir: place, name }, kind) => {
                 let known = self.state().places.iter().find(|(p, _)| Arc::ptr_eq(p, place)).cloned();
