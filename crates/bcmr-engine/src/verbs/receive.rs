@@ -32,7 +32,7 @@ use bcmr_wire::limits;
 use bcmr_wire::message::{Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, data};
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -223,6 +223,8 @@ struct State<'a> {
     batches: HashMap<u64, Arc<Mutex<Batch>>>,
     files: HashMap<u64, Arc<Arriving<'a>>>,
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
+    /// What operands become: no second one may become the same, least of all while the first is under way.
+    names: HashSet<NameBuf>,
     /// Blocks at hand for files on their way.
     at_hand: HashMap<u64, Arc<AtHandBlocks<'a>>>,
     /// Large files that landed, for the store: it is told once they have their names.
@@ -400,6 +402,7 @@ impl<'a> Receive<'a> {
             batches: HashMap::new(),
             files: HashMap::new(),
             places: Vec::new(),
+            names: HashSet::new(),
             at_hand: HashMap::new(),
             to_remember: Vec::new(),
             dir_id: 0,
@@ -648,6 +651,13 @@ impl<'a> Receive<'a> {
         // Through a link only where it may lead anywhere.
         let links = if self.what.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
         let dest = operands::dest(name, &info, &to, links)?;
+        if let Dest::Named { name, .. } = &dest
+            && !self.state().names.insert(name.clone())
+        {
+            let why =
+                format!("an earlier source already becomes '{}'", crate::node::os(name.as_name()).display());
+            return Err(Error::ours(Code::Refused, "copy", shown, why));
+        }
         operands::nesting(&info, whole, &dest, shown, "copy")?;
         let open = |place: &Place| -> Result<DestDir<Sys>> {
             let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
