@@ -21,7 +21,7 @@ pub const AGENT_BYTES_MAX: usize = 64;
 /// An internet address as text, with its scope.
 pub const ADDRESS_BYTES_MAX: usize = 64;
 /// All attributes of one entry, names and values together.
-pub const ATTRS_BYTES_MAX: usize = 1 << 20;
+pub const ATTRS_BYTES_MAX: usize = 256 << 10;
 /// Bytes that a file or an offset may come to: what a signed 64-bit offset can tell.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
@@ -31,9 +31,12 @@ pub const SMALL_FILE_BYTES: u64 = 1 << 20;
 // [contents.max]
 pub const CONTENTS_BYTES_MAX: usize = 4 << 20;
 /// Entries of one batch as they stand in its frame.
-pub const ENTRIES_BYTES_MAX: usize = 4 << 20;
+pub const ENTRIES_BYTES_MAX: usize = 512 << 10;
 /// Entries of one batch.
-pub const ENTRIES_MAX: usize = 4096;
+pub const ENTRIES_MAX: usize = 1024;
+/// What each attribute counts beside its name and value, in both of the above: many small ones cost more than their
+/// bytes.
+pub const ATTR_BYTES: usize = 128;
 /// A piece of a large file. Pieces do not cross its multiples.
 pub const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// What is hashed, recorded and deduplicated as one.
@@ -104,4 +107,5 @@ const _: () = assert!(DEAD_MS >= 3 * PING_MS && STRANGER_MS < REACH_MS);
 // The index of a stream is one byte in the keys of the direct data plane.
 const _: () = assert!(STREAMS_MAX < 256);
 // A batch of small files is never so large that its window alone fills memory with names.
-const _: () = assert!(BATCHES_OUT_MAX * ENTRIES_MAX <= 1 << 18);
+const _: () = assert!(BATCHES_OUT_MAX * ENTRIES_MAX <= 1 << 16);
+const _: () = assert!(BATCHES_OUT_MAX * ENTRIES_BYTES_MAX <= 32 << 20);

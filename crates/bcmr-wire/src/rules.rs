@@ -4,9 +4,10 @@
 
 use crate::field::{Refused, Tag, Why, must};
 use crate::limits::{
-    ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTRS_BYTES_MAX, BLOCK_BYTES, CODES_MAX, CONTENTS_BYTES_MAX,
-    ENTRIES_MAX, FILE_BYTES_MAX, HAVE_BLOCKS_MAX, NAME_BYTES_MAX, NAMES_MAX, OPERANDS_MAX, PATH_BYTES_MAX,
-    PIECE_BYTES_MAX, RULES_MAX, SMALL_FILE_BYTES, STREAMS_MAX, TEXT_BYTES_MAX, VALUES_MAX,
+    ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BLOCK_BYTES, CODES_MAX,
+    CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX, HAVE_BLOCKS_MAX, NAME_BYTES_MAX,
+    NAMES_MAX, OPERANDS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, RULES_MAX, SMALL_FILE_BYTES, STREAMS_MAX,
+    TEXT_BYTES_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Entry, Event, FileState, Hello, Kind, Message, Piece, Policy, Time, Trouble, Wide, data,
@@ -238,7 +239,7 @@ pub(crate) fn entry(entry: &Entry<'_>) -> Result<(), Refused> {
     let mut bytes = 0_usize;
     for (attr, value) in &entry.attrs {
         must((1..=NAME_BYTES_MAX).contains(&attr.len()) && !attr.contains(&0), "entry.attrs", Why::Name)?;
-        bytes = bytes.saturating_add(attr.len()).saturating_add(value.len());
+        bytes = bytes.saturating_add(attr.len()).saturating_add(value.len()).saturating_add(ATTR_BYTES);
     }
     must(bytes <= ATTRS_BYTES_MAX, "entry.attrs", Why::Limit)
 }
@@ -248,6 +249,8 @@ pub(crate) fn files(batch: u64, dir: u64, entries: &[Entry<'_>]) -> Result<(), R
     id("files.batch", batch)?;
     id("files.dir", dir)?;
     counted("files.entries", entries.len() as u64, ENTRIES_MAX as u64)?;
+    let attrs: usize = entries.iter().map(|one| one.attrs.len()).sum();
+    limit("files.entries", attrs as u64, (ENTRIES_BYTES_MAX / ATTR_BYTES) as u64)?;
     for one in entries {
         entry(one)?;
         let small = one.kind != Kind::File || one.size < SMALL_FILE_BYTES;

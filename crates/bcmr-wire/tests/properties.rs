@@ -267,7 +267,7 @@ impl<'a> Dice<'a> {
                 state: self.of(&[DirState::There, DirState::New, DirState::Refused]),
             },
             kind::WANTS => {
-                let mut entries = self.list(20, |d| d.u64() % 4096);
+                let mut entries = self.list(20, |d| d.u64() % 1024);
                 entries.sort_unstable();
                 entries.dedup();
                 Message::Wants { batch: self.id(), entries }

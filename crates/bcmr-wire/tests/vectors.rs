@@ -744,7 +744,7 @@ fn what_just_fits_fits_and_one_more_does_not() {
             Message::Dir { id: 2, parent: 2, entry: dir() },
             "dir.parent",
         ),
-        (files(1, 1, vec![entry(); 4096]), files(1, 1, vec![entry(); 4097]), "files.entries"),
+        (files(1, 1, vec![entry(); 1024]), files(1, 1, vec![entry(); 1025]), "files.entries"),
         (
             files(1, 1, vec![Entry { size: (1 << 20) - 1, ..entry() }]),
             files(1, 1, vec![Entry { size: 1 << 20, ..entry() }]),
@@ -790,7 +790,7 @@ fn what_just_fits_fits_and_one_more_does_not() {
             "values.first",
         ),
         (
-            Message::Wants { batch: 1, entries: (0..4096).collect() },
+            Message::Wants { batch: 1, entries: (0..1024).collect() },
             Message::Wants { batch: 1, entries: (0..4097).collect() },
             "wants.entries",
         ),

@@ -475,7 +475,7 @@ pub struct LookArgs {
 
 #[derive(Debug, Args)]
 pub struct HostArgs {
-    /// The host: [user@]host, or ssh://[user@]host[:port]
+    /// The host: `[user@]host`, or `ssh://[user@]host[:port]`
     #[arg(value_name = "HOST", value_hint = ValueHint::Hostname)]
     pub host: OsString,
     #[command(flatten)]

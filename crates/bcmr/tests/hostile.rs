@@ -5,6 +5,8 @@
 
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests look at the file system the ordinary way
 
+#[path = "hostile/client.rs"]
+mod client;
 mod common;
 #[path = "hostile/peer.rs"]
 mod peer;

@@ -31,6 +31,48 @@ pub fn read_full(fd: impl AsFd, off: u64, buf: &mut [u8]) -> io::Result<usize> {
     Ok(done)
 }
 
+/// What [`read_direct`] wants buffers, offsets and lengths to be multiples of, in bytes: enough for every disk of today.
+pub const DIRECT_ALIGN: usize = 4096;
+
+/// `open(/proc/self/fd/N, O_RDONLY | O_DIRECT)`: the same file past the page cache.
+///
+/// # Errors
+/// EINVAL where the file system has no direct reads.
+pub fn reopen_direct(fd: impl AsFd) -> io::Result<std::os::fd::OwnedFd> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{CWD, Mode, OFlags};
+        let path = crate::meta::proc_path(fd.as_fd())?;
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        crate::dir::retry(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = fd;
+        Err(io::Error::from_raw_os_error(libc::EINVAL))
+    }
+}
+
+/// `pread` of a handle from [`reopen_direct`], until `buf` is full or the file ends. `off`, the address and the length
+/// of `buf` are multiples of [`DIRECT_ALIGN`]; what the file has behind its end is cut off.
+///
+/// # Errors
+/// What the kernel says; EINVAL when something is not aligned.
+pub fn read_direct(fd: impl AsFd, off: u64, buf: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match pread(&fd, off + done as u64, &mut buf[done..])? {
+            0 => break,
+            n => done += n,
+        }
+        // Only the end of a file cuts a direct read short of a block.
+        if done % DIRECT_ALIGN != 0 {
+            break;
+        }
+    }
+    Ok(done)
+}
+
 /// `pread` behind what is in `buf`, until `len` bytes were added or the file ends, and how many were added. Room that
 /// is new is not cleared first, as it would be for [`read_full`].
 ///

@@ -251,6 +251,10 @@ pub(crate) trait Disk: Sync + Sized {
     fn lock_file(&self, file: &Self::File) -> Lock;
     /// Reads until `room` is full or the file ends.
     fn read_at(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
+    /// The same file past the cache, for [`Disk::read_direct`]; its contents are on the medium.
+    fn direct(&self, file: &Self::File) -> io::Result<Self::File>;
+    /// As [`Disk::read_at`] of such a file; room and offset are multiples of a page.
+    fn read_direct(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
     fn write_at(&self, file: &Self::File, at: u64, bytes: &[u8]) -> io::Result<()>;
     /// Copies a range without hashing it; how many bytes there were.
     fn copy_range(&self, from: &OwnedFd, to: &Self::File, at: u64, bytes: u64) -> io::Result<u64>;

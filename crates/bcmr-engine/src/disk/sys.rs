@@ -247,6 +247,14 @@ impl Disk for Sys {
         read_write::read_full(file, at, room)
     }
 
+    fn direct(&self, file: &OwnedFd) -> io::Result<OwnedFd> {
+        read_write::reopen_direct(file)
+    }
+
+    fn read_direct(&self, file: &OwnedFd, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        read_write::read_direct(file, at, room)
+    }
+
     fn write_at(&self, file: &OwnedFd, at: u64, bytes: &[u8]) -> io::Result<()> {
         read_write::write_full(file, at, bytes)
     }

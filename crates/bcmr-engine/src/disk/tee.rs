@@ -5,23 +5,26 @@
 
 use super::{Bytes, Fault, Fill, Side};
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, block_cv, blocks_of, cv_at, hasher_at, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
+    whole_hash,
 };
 use crate::error::Code;
 use crate::policy::{Sparse, Verify};
-use blake3::hazmat::HasherExt;
+use crate::receiver::resumable::no_direct;
 use fastcopy::copy::{self, Dest, Source};
-use fastcopy::read_write::{fallocate_keep_size, read_full, write_full, write_stream};
+use fastcopy::read_write::{
+    fallocate_keep_size, read_direct, read_full, reopen_direct, write_full, write_stream,
+};
 use fastcopy::sparse::{Extents, is_zero};
-use fastcopy::{Scratch, meta};
+use fastcopy::{Scratch, errno, meta};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 /// From this size (bytes) on a file is hashed block by block.
 const BLOCKS_BYTES_MIN: u64 = 2 * BLOCK_BYTES;
-/// Runs of zeros of this length (bytes) become holes in small files that have any.
-const HOLE_BYTES: usize = 4096;
+/// Room is reserved so far ahead of content whose size is only somebody's word.
+const RESERVE_BYTES: u64 = 64 * BLOCK_BYTES;
 
 /// What was copied.
 pub(super) struct Teed {
@@ -202,56 +205,66 @@ pub(super) fn receive(
     let holes = !stream
         && (how.sparse == Sparse::Always
             || (how.sparse == Sparse::Auto && info.blocks.saturating_mul(512) < size));
-    if !stream
-        && !holes
-        && let Err(e) = fallocate_keep_size(to, 0, size).map_err(io::Error::from)
-        && Code::of(&e) == Code::NoSpace
-    {
-        return Err(Fault::os(Side::Dest, "reserve room for", e));
+    let reserves = !stream && !holes;
+    if reserves && meta::free_bytes(to).is_ok_and(|free| free < size) {
+        // Seen before anything crosses.
+        let full = io::Error::from_raw_os_error(errno::ENOSPC);
+        return Err(Fault::os(Side::Dest, "reserve room for", full));
     }
     source.start(0).map_err(|e| Fault::os(Side::Source, "receive", e))?;
-    let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(size) as usize]);
+    // A size is what the other side says: memory and room on the disk are taken as the content comes.
+    let done: Mutex<Vec<Cv>> = Mutex::new(Vec::new());
     // A file of one block has no blocks to merge: its hash is another finish of the same state.
     let whole: Mutex<Option<blake3::Hash>> = Mutex::new(None);
     on_blocks(0..blocks_of(size), if stream { 1 } else { how.threads }, |block| {
         let mut room = aligned();
         let start = block * BLOCK_BYTES;
         let end = (start + BLOCK_BYTES).min(size);
-        // A block that nobody hashes has no value: an empty subtree would be none.
-        let mut hasher = hashing.then(|| hasher_at(start));
-        let mut at = start;
-        while at < end {
-            let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
-            let piece = room.piece(bytes);
-            if source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, "receive", e))? < bytes {
-                let note = "the source changed while it was read";
-                return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
-            }
-            if let Some(hasher) = &mut hasher {
-                hasher.update(piece);
-            }
-            if stream {
-                write_stream(to, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
-            } else if !(holes && is_zero(piece)) {
-                write_full(to, at, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
-            }
-            at += bytes as u64;
-            if !(how.observe)(bytes as u64) {
-                return Err(cancelled());
-            }
+        if reserves
+            && start.is_multiple_of(RESERVE_BYTES)
+            && let Err(e) =
+                fallocate_keep_size(to, start, RESERVE_BYTES.min(size - start)).map_err(io::Error::from)
+            && Code::of(&e) == Code::NoSpace
+        {
+            return Err(Fault::os(Side::Dest, "reserve room for", e));
         }
-        let Some(hasher) = hasher else { return Ok(true) };
-        if size <= BLOCK_BYTES {
-            *whole.lock().unwrap_or_else(PoisonError::into_inner) = Some(hasher.finalize());
-        }
-        let cv = hasher.finalize_non_root();
-        if source.claimed(block).is_some_and(|claimed| claimed != cv) {
+        let cv = cv_at(start, |hasher| {
+            let mut at = start;
+            while at < end {
+                let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
+                let piece = room.piece(bytes);
+                if source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, "receive", e))? < bytes {
+                    let note = "the source changed while it was read";
+                    return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+                }
+                if hashing {
+                    hasher.update(piece);
+                }
+                if stream {
+                    write_stream(to, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                } else {
+                    let written = if holes {
+                        around_zeros(at, piece, |at, run| write_full(to, at, run))
+                    } else {
+                        write_full(to, at, piece)
+                    };
+                    written.map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                }
+                at += bytes as u64;
+                if !(how.observe)(bytes as u64) {
+                    return Err(cancelled());
+                }
+            }
+            if hashing && size <= BLOCK_BYTES {
+                *whole.lock().unwrap_or_else(PoisonError::into_inner) = Some(hasher.finalize());
+            }
+            Ok(())
+        })?;
+        if hashing && source.claimed(block).is_some_and(|claimed| claimed != cv) {
             let note = "what arrived differs from what was sent";
             return Err(Fault::ours(Side::Source, "receive", Code::Mismatch, note));
         }
-        if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
-            *slot = cv;
-        }
+        keep(&done, block, cv);
         Ok(true)
     })?;
     if holes {
@@ -261,6 +274,18 @@ pub(super) fn receive(
     let blocks = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     let hash = if hashing { whole.or_else(|| whole_hash(&blocks, size)) } else { None };
     Ok((size, hash))
+}
+
+/// Keeps a block's value, making room for those before it.
+fn keep(done: &Mutex<Vec<Cv>>, block: u64, cv: Cv) {
+    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+    let block = block as usize;
+    if done.len() <= block {
+        done.resize(block + 1, Cv::default());
+    }
+    if let Some(slot) = done.get_mut(block) {
+        *slot = cv;
+    }
 }
 
 /// Writes a small file whole.
@@ -279,11 +304,7 @@ pub(super) fn write_whole(
     if stream {
         write_stream(to, bytes).map_err(write)?;
     } else if holes {
-        for (i, page) in bytes.chunks(HOLE_BYTES).enumerate() {
-            if !is_zero(page) {
-                write_full(to, (i * HOLE_BYTES) as u64, page).map_err(write)?;
-            }
-        }
+        around_zeros(0, bytes, |at, run| write_full(to, at, run)).map_err(write)?;
         meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
     } else {
         write_full(to, 0, bytes).map_err(write)?;
@@ -328,6 +349,26 @@ pub(crate) fn hash(file: &OwnedFd, go_on: &dyn Fn(u64) -> bool) -> Result<blake3
     }
 }
 
+/// The hash of `size` bytes as the medium has them.
+fn device_hash(file: &OwnedFd, size: u64, how: &Fill<'_>) -> Result<blake3::Hash, Fault> {
+    let direct = reopen_direct(file).map_err(no_direct)?;
+    let read = |e| Fault::os(Side::Dest, "read back", e);
+    let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(size) as usize]);
+    let whole: Mutex<blake3::Hash> = Mutex::new(blake3::hash(b""));
+    on_blocks(0..blocks_of(size), how.threads, |block| {
+        let (cv, alone) = aligned_cv(block, size, |at, room| read_direct(&direct, at, room).map_err(read))?;
+        if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
+            *slot = cv;
+        }
+        if let Some(hash) = alone {
+            *whole.lock().unwrap_or_else(PoisonError::into_inner) = hash;
+        }
+        if (how.observe)(0) { Ok(true) } else { Err(cancelled()) }
+    })?;
+    let whole = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(whole_hash(&done.into_inner().unwrap_or_else(PoisonError::into_inner), size).unwrap_or(whole))
+}
+
 /// Reads `bytes` of `file` back and compares with what was read from the source.
 pub(super) fn read_back(
     file: &OwnedFd,
@@ -337,13 +378,15 @@ pub(super) fn read_back(
     scratch: &mut Scratch,
 ) -> Result<(), Fault> {
     let read = |e| Fault::os(Side::Dest, "read back", e);
-    if how.verify == Verify::Direct {
-        // Only clean pages can be dropped, so they are written first.
-        fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
-        fastcopy::sync::drop_cache(file, 0, 0).map_err(read)?;
-    }
     let mismatch =
         || Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read");
+    if how.verify == Verify::Direct {
+        // S8: what is on the medium, past the cache; so it must be there first.
+        fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
+        let landed = meta::Info::of(file).map_err(read)?.size;
+        let same = landed == bytes && device_hash(file, bytes, how)? == *hash;
+        return if same { Ok(()) } else { Err(mismatch()) };
+    }
     if bytes >= BLOCKS_BYTES_MIN {
         let landed = meta::Info::of(file).map_err(read)?.size;
         let same = landed == bytes && hash_blocks(file, bytes, how)?.as_ref() == Some(hash);

@@ -8,11 +8,14 @@
 use crate::blocks::{BLOCK_BYTES, Cv, blocks_of};
 use crate::disk::{Bytes, Fault, Side};
 use crate::error::{Code, Error};
+use crate::event::Cancel;
 use fastcopy::meta::Info;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Bytes of one stream that wait to be read, at most.
 pub(crate) const WAITING_BYTES_MAX: u64 = 8 << 20;
@@ -20,6 +23,35 @@ pub(crate) const WAITING_BYTES_MAX: u64 = 8 << 20;
 pub(crate) const PIECE: u64 = bcmr_wire::limits::PIECE_BYTES_MAX;
 /// Chaining values asked for at a time.
 const VALUES_AT_ONCE: u64 = 64;
+
+/// How often flags are looked at while a stream waits for room.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What the large files of a transfer share: whether anything moves at all. A sender that brings pieces of a later file
+/// before those of an earlier one would have everybody wait for ever, with a connection that is alive.
+pub(crate) struct Line<'a> {
+    cancel: &'a Cancel,
+    streams: usize,
+    patience: Duration,
+    /// Streams that wait for room.
+    stuck: AtomicUsize,
+    /// Readers that wait for a piece or a word of the sender.
+    hungry: AtomicUsize,
+    /// Pieces that came or were read.
+    moved: AtomicU64,
+}
+
+impl<'a> Line<'a> {
+    /// `patience`: how long all streams may wait for room while somebody waits for what only they can bring.
+    pub(crate) fn new(cancel: &'a Cancel, streams: usize, patience: Duration) -> Line<'a> {
+        let (stuck, hungry) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Line { cancel, streams, patience, stuck, hungry, moved: AtomicU64::new(0) }
+    }
+
+    fn is_knotted(&self) -> bool {
+        self.stuck.load(Relaxed) >= self.streams && self.hungry.load(Relaxed) > 0
+    }
+}
 
 /// What is asked of the sender.
 pub(crate) trait Ask: Sync + Send {
@@ -71,8 +103,9 @@ struct Inner {
     waiting: Vec<u64>,
     /// How far each stream has come: it may not go back.
     reached: Vec<u64>,
-    /// A bit for each piece that has come: each comes once.
-    seen: Vec<u64>,
+    /// A bit for each piece that has come: each comes once. By words, so that a piece far behind takes no memory for
+    /// those before it.
+    seen: HashMap<u64, u64>,
     claimed: HashMap<u64, Cv>,
     /// Pieces asked for once more.
     again: BTreeMap<u64, Held>,
@@ -97,6 +130,7 @@ pub(crate) struct Arriving<'a> {
     /// Blocks come with their chaining values.
     hashes: bool,
     ask: &'a dyn Ask,
+    line: Arc<Line<'a>>,
     at_hand: Option<Box<dyn AtHand + 'a>>,
     inner: Mutex<Inner>,
     change: Condvar,
@@ -116,9 +150,15 @@ fn gone() -> io::Error {
 }
 
 impl<'a> Arriving<'a> {
-    pub(crate) fn new(file: u64, info: Info, hashes: bool, ask: &'a dyn Ask) -> Arriving<'a> {
+    pub(crate) fn new(
+        file: u64,
+        info: Info,
+        hashes: bool,
+        ask: &'a dyn Ask,
+        line: Arc<Line<'a>>,
+    ) -> Arriving<'a> {
         let (inner, change) = (Mutex::default(), Condvar::new());
-        Arriving { file, info, hashes, ask, at_hand: None, inner, change }
+        Arriving { file, info, hashes, ask, line, at_hand: None, inner, change }
     }
 
     /// The same with blocks that may be at hand; the sender says which ones it has before it sends any.
@@ -131,8 +171,50 @@ impl<'a> Arriving<'a> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for something of the sender.
     fn wait<'g>(&self, inner: MutexGuard<'g, Inner>) -> MutexGuard<'g, Inner> {
-        self.change.wait(inner).unwrap_or_else(PoisonError::into_inner)
+        self.line.hungry.fetch_add(1, Relaxed);
+        let inner = self.change.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        self.line.hungry.fetch_sub(1, Relaxed);
+        inner
+    }
+
+    /// Waits for room for `bytes` of `stream`, or until nobody cares any more.
+    fn wait_for_room<'g>(
+        &'g self,
+        inner: MutexGuard<'g, Inner>,
+        stream: usize,
+        bytes: u64,
+    ) -> Result<MutexGuard<'g, Inner>, Error> {
+        let line = &*self.line;
+        let is_full = |inner: &Inner| {
+            let full = inner.waiting.get(stream).is_some_and(|w| *w > 0 && *w + bytes > WAITING_BYTES_MAX);
+            full && !inner.closed && !inner.lost && !line.cancel.is_set()
+        };
+        let mut inner = inner;
+        if !is_full(&inner) {
+            return Ok(inner);
+        }
+        line.stuck.fetch_add(1, Relaxed);
+        let (mut since, mut moved) = (Instant::now(), line.moved.load(Relaxed));
+        let mut knotted = false;
+        while is_full(&inner) && !knotted {
+            inner = self
+                .change
+                .wait_timeout(inner, LOOK.min(line.patience))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+            let now = line.moved.load(Relaxed);
+            if now != moved || !line.is_knotted() {
+                (since, moved) = (Instant::now(), now);
+            }
+            knotted = since.elapsed() > line.patience;
+        }
+        line.stuck.fetch_sub(1, Relaxed);
+        if knotted && is_full(&inner) {
+            return Err(refused("pieces of a file while all wait for those of another"));
+        }
+        Ok(inner)
     }
 
     /// A piece came on `stream`. Waits while too much of that stream waits to be read.
@@ -189,15 +271,11 @@ impl<'a> Arriving<'a> {
             None => {}
             Some(_) => return Err(refused("a value in the middle of a block")),
         }
-        while inner.waiting.get(stream).is_some_and(|w| *w > 0 && *w + bytes > WAITING_BYTES_MAX)
-            && !inner.closed
-            && !inner.lost
-        {
-            inner = self.wait(inner);
-        }
-        if inner.closed || inner.lost {
+        inner = self.wait_for_room(inner, stream, bytes)?;
+        if inner.closed || inner.lost || self.line.cancel.is_set() {
             return Ok(());
         }
+        self.line.moved.fetch_add(1, Relaxed);
         if let Some(w) = inner.waiting.get_mut(stream) {
             *w += bytes;
         }
@@ -298,6 +376,7 @@ impl<'a> Arriving<'a> {
         let mut inner = self.inner();
         loop {
             if let Some(n) = read_held(&mut inner, at, room) {
+                self.line.moved.fetch_add(1, Relaxed);
                 drop(inner);
                 self.change.notify_all();
                 return Ok(n);
@@ -382,18 +461,12 @@ impl Inner {
     /// Whether the piece that `at` is in has come, whatever became of it.
     fn saw(&self, at: u64) -> bool {
         let piece = at / PIECE;
-        self.seen.get((piece / 64) as usize).is_some_and(|bits| bits >> (piece % 64) & 1 == 1)
+        self.seen.get(&(piece / 64)).is_some_and(|bits| bits >> (piece % 64) & 1 == 1)
     }
 
     fn see(&mut self, at: u64) {
         let piece = at / PIECE;
-        let word = (piece / 64) as usize;
-        if self.seen.len() <= word {
-            self.seen.resize(word + 1, 0);
-        }
-        if let Some(bits) = self.seen.get_mut(word) {
-            *bits |= 1 << (piece % 64);
-        }
+        *self.seen.entry(piece / 64).or_default() |= 1 << (piece % 64);
     }
 }
 
@@ -513,5 +586,106 @@ impl Bytes for Arriving<'_> {
 
     fn is_claimed(&self) -> bool {
         self.hashes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fastcopy::meta::{Kind, Time};
+
+    struct Nobody;
+
+    impl Ask for Nobody {
+        fn resume(&self, _: u64, _: u64, _: bool) -> io::Result<()> {
+            Ok(())
+        }
+        fn reread(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn compute(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn info(size: u64) -> Info {
+        let time = Time { sec: 0, nsec: 0 };
+        Info {
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            dev: 1,
+            ino: 1,
+            nlink: 1,
+            size,
+            blocks: 0,
+            rdev: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+        }
+    }
+
+    fn piece() -> Load {
+        Load::Zeros
+    }
+
+    /// What becomes of more pieces of the second file than may wait, while the first one is being read.
+    fn second_before_first(
+        cancel: &Cancel,
+        streams: usize,
+        patience: Duration,
+        meanwhile: impl FnOnce(&Arriving<'_>) + Send,
+    ) -> Result<(), Error> {
+        let line = Arc::new(Line::new(cancel, streams, patience));
+        let first = Arriving::new(1, info(64 * PIECE), false, &Nobody, line.clone());
+        let second = Arriving::new(2, info(64 * PIECE), false, &Nobody, line);
+        first.start(0).unwrap();
+        second.start(0).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut room = vec![0; 1 << 10];
+                drop(first.read_at(0, &mut room));
+            });
+            scope.spawn(|| meanwhile(&second));
+            let fits = WAITING_BYTES_MAX / PIECE;
+            let pushed = (0..=fits).try_for_each(|n| second.push(0, n * PIECE, PIECE, None, false, piece()));
+            first.lose();
+            pushed
+        })
+    }
+
+    #[test]
+    fn a_knot_is_cut() {
+        let quick = Duration::from_millis(30);
+        let cut = second_before_first(&Cancel::new(), 1, quick, |_| ()).unwrap_err();
+        assert_eq!(cut.code, Code::Protocol);
+        // The twins: somebody else may still bring what is waited for, until it is too much for the person who waits;
+        // and who reads in the end makes room.
+        let cancel = Cancel::new();
+        second_before_first(&cancel, 2, quick, |_| {
+            std::thread::sleep(5 * quick);
+            cancel.set();
+        })
+        .unwrap();
+        second_before_first(&Cancel::new(), 1, Duration::from_secs(60), |second| {
+            let mut room = vec![0; PIECE as usize];
+            assert_eq!(second.read_at(0, &mut room).unwrap(), room.len());
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_piece_far_behind_takes_no_memory_for_those_before_it() {
+        let size = i64::MAX as u64;
+        let cancel = Cancel::new();
+        let line = Arc::new(Line::new(&cancel, 1, LOOK));
+        let one = Arriving::new(1, info(size), false, &Nobody, line);
+        one.start(0).unwrap();
+        let at = (1 << 62) - PIECE;
+        one.push(0, at, PIECE, None, false, piece()).unwrap();
+        assert!(one.push(0, at, PIECE, None, false, piece()).is_err(), "twice");
+        assert_eq!(one.inner().seen.len(), 1);
     }
 }

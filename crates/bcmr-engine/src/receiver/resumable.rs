@@ -4,7 +4,8 @@
 //! order of the steps is the safety; `docs/durability.md` has it as a table, cited here as R4 to R6.
 
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
+    whole_hash,
 };
 use crate::disk::{Bytes, Disk, Fault, Side};
 use crate::error::Code;
@@ -15,7 +16,6 @@ use crate::receiver::stage;
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
-use fastcopy::sparse::is_zero;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -313,7 +313,8 @@ fn fresh<D: Disk>(
     disk.set_len(&session, 0).map_err(dest("cut session of"))?;
     disk.remove_tree(dir, part).map_err(dest("remove unfinished"))?;
     let file = disk.create_file(dir, part, 0o600).map_err(dest("create"))?;
-    if want.holes == Holes::Fill {
+    // What is far away has the size that the other side says: room is taken as it comes, see `segment`.
+    if want.holes == Holes::Fill && want.source.file().is_some() {
         disk.reserve(&file, want.info.size).map_err(dest("reserve room for"))?;
     }
     let id = disk.file_info(&file).map_err(dest("stat unfinished"))?.id();
@@ -466,12 +467,7 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
 
 /// Copies segment by segment, each recorded before the next begins: a crash costs one checkpoint and no more. Little is
 /// lost by waiting, as the disk was given every block to write as soon as it was there.
-fn segments<D: Disk>(
-    disk: &D,
-    want: &Want<'_>,
-    begun: &Begun<D>,
-    blocks: &mut Vec<Cv>,
-) -> Result<(), Fault> {
+fn segments<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, blocks: &mut Vec<Cv>) -> Result<(), Fault> {
     let mut log = begun.log;
     let mut at = begun.bytes;
     while at < want.info.size {
@@ -529,12 +525,22 @@ fn segment<D: Disk>(
     {
         return fast_segment(disk, want, begun, file, at, end);
     }
-    let done: Mutex<Vec<Option<Cv>>> = Mutex::new(vec![None; (last - first) as usize]);
+    if want.holes == Holes::Fill
+        && want.source.file().is_none()
+        && let Err(e) = disk.reserve(&begun.file, end)
+    {
+        return (Vec::new(), Err(dest("reserve room for")(e)));
+    }
+    let done: Mutex<Vec<Option<Cv>>> = Mutex::new(Vec::new());
     let outcome = on_blocks(first..last, want.threads, |block| {
         let (cv, outcome) = copy_block(disk, want, begun, block, want.holes);
         outcome?;
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = done.get_mut((block - first) as usize) {
+        let index = (block - first) as usize;
+        if done.len() <= index {
+            done.resize(index + 1, None);
+        }
+        if let Some(slot) = done.get_mut(index) {
             *slot = cv;
         }
         Ok(true)
@@ -564,8 +570,11 @@ fn copy_block<D: Disk>(
                 return Err(changed());
             }
             hasher.update(piece);
-            if !(holes == Holes::Make && is_zero(piece)) {
-                disk.write_at(&begun.file, at, piece).map_err(dest("write"))?;
+            let write = |at, run: &[u8]| disk.write_at(&begun.file, at, run).map_err(dest("write"));
+            if holes == Holes::Make {
+                around_zeros(at, piece, write)?;
+            } else {
+                write(at, piece)?;
             }
             at += bytes as u64;
             if !(want.observe)(bytes as u64) {
@@ -626,16 +635,40 @@ fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log)
     Ok(())
 }
 
+/// What `-V=direct` asks for and the file system does not have is no proof.
+pub(crate) fn no_direct(e: io::Error) -> Fault {
+    let note = "this file system has no reads past the cache";
+    match e.raw_os_error() {
+        Some(errno::EINVAL | errno::EOPNOTSUPP) => {
+            Fault { code: Code::Unsupported, note: Some(note), ..Fault::os(Side::Dest, "read back", e) }
+        }
+        _ => Fault::os(Side::Dest, "read back", e),
+    }
+}
+
 /// Reads the whole stage back and compares it with what was read from the source (`-V`).
-pub(crate) fn read_back<D: Disk>(disk: &D, want: &Want<'_>, filled: &Filled<D>) -> Result<(), Fault> {
+/// `past_cache`: from the medium (`-V=direct`), or not at all.
+pub(crate) fn read_back<D: Disk>(
+    disk: &D,
+    want: &Want<'_>,
+    filled: &Filled<D>,
+    past_cache: bool,
+) -> Result<(), Fault> {
     let info = disk.file_info(&filled.file).map_err(dest("stat unfinished"))?;
     let mismatch =
         || Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read");
     if info.size != want.info.size {
         return Err(mismatch());
     }
+    let direct = if past_cache { Some(disk.direct(&filled.file).map_err(no_direct)?) } else { None };
     on_blocks(0..filled.blocks.len() as u64, want.threads, |block| {
-        let cv = stage_cv(disk, &filled.file, block, want.info.size)?;
+        let cv = match &direct {
+            Some(file) => {
+                let read = |at, room: &mut [u8]| disk.read_direct(file, at, room).map_err(dest("read back"));
+                aligned_cv(block, want.info.size, read)?.0
+            }
+            None => stage_cv(disk, &filled.file, block, want.info.size)?,
+        };
         if Some(&cv) != filled.blocks.get(block as usize) {
             return Err(mismatch());
         }

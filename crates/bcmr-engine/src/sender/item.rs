@@ -3,7 +3,7 @@
 //! Must not know what becomes of it.
 
 use crate::policy::Preserve;
-use bcmr_wire::limits::{ATTRS_BYTES_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX};
+use bcmr_wire::limits::{ATTR_BYTES, ATTRS_BYTES_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX};
 use bcmr_wire::message::{self, Entry};
 use fastcopy::dir::NameBuf;
 use fastcopy::meta::{Info, Kind, Time};
@@ -33,7 +33,7 @@ impl Item {
 
     /// Bytes that it takes beside its content, about.
     pub(crate) fn bytes(&self) -> usize {
-        let attrs: usize = self.attrs.iter().map(|(n, v)| n.len() + v.len() + 8).sum();
+        let attrs: usize = self.attrs.iter().map(|(n, v)| n.len() + v.len() + ATTR_BYTES).sum();
         self.name.bytes().len() + self.link.len() + attrs + 80
     }
 
@@ -108,7 +108,7 @@ pub(crate) fn attributes(
         if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { preserve.xattr }
     };
     xattr::read(of, buffer, wanted, |name, value| {
-        bytes += name.count_bytes() + value.len();
+        bytes += name.count_bytes() + value.len() + ATTR_BYTES;
         if bytes <= ATTRS_BYTES_MAX {
             attrs.push((name.to_bytes().to_vec(), value.to_vec()));
         }

@@ -33,7 +33,7 @@ pub(crate) const BATCH_ENTRIES: usize = 256;
 /// Contents of one batch, bytes; the file that goes over it is the last.
 const BATCH_BYTES: u64 = 1 << 20;
 /// What entries of one batch take beside their contents.
-const BATCH_ENTRY_BYTES: usize = 1 << 20;
+const BATCH_ENTRY_BYTES: usize = 96 << 10;
 /// Names that are sorted before they are read.
 const SORTED_NAMES: usize = 2048;
 /// How often the other side is told what was found.
@@ -830,7 +830,7 @@ impl Sending<'_> {
         raw: &[u8],
     ) -> Result<()> {
         let stream = self.stream_for(hand, place);
-        let (batch, turn) = self.batch(place, items, inline, stream);
+        let (batch, turn) = self.batch(place, items, stream);
         let made = self.batch_frame(hand, stream, &batch, inline, raw);
         let (made, held) = match made {
             Ok(frame) => (Ok(()), vec![frame]),
@@ -914,7 +914,7 @@ fn same_kind(dir: &SourceDir, name: Name<'_>, kind: Kind, info: Info) -> Result<
 }
 
 fn too_many_attributes(path: PathBuf) -> Error {
-    Error::ours(Code::MetadataLost, "send", path, "its attributes are more than 1 MiB")
+    Error::ours(Code::MetadataLost, "send", path, "its attributes are more than 256 KiB")
 }
 
 /// Names from a list, one at a time, each split into its components.

@@ -4,7 +4,7 @@
 //! Must not know any transport, nor what the receiver does with what it gets. One thread walks, one listens, and two per
 //! stream read, hash, pack and send; what is asked for is answered before anything new is told.
 //!
-//! Memory is bounded whatever the tree and whatever the receiver does: 64 batches of at most 256 names and 1 MiB of
+//! Memory is bounded whatever the tree and whatever the receiver does: 64 batches of at most 256 names and 512 KiB of
 //! attributes, 16 large files, 4096 directories that the receiver has not spoken about, the names of the directories
 //! on the way down; per thread two buffers of a block (4 MiB) and one of contents. What the streams have queued comes
 //! on top.
@@ -461,14 +461,9 @@ impl<'a> Sending<'a> {
 
     /// Makes a batch of what room was reserved for, before it is sent: the answer may come at once. On a stream other
     /// than 0, its directory's end waits until it is settled. The turn makes batches come in the order of their numbers.
-    pub(super) fn batch(
-        &self,
-        place: &Arc<Place>,
-        items: Vec<Item>,
-        inline: bool,
-        stream: usize,
-    ) -> (Arc<Batch>, u64) {
-        let given = vec![inline; items.len()];
+    pub(super) fn batch(&self, place: &Arc<Place>, items: Vec<Item>, stream: usize) -> (Arc<Batch>, u64) {
+        // Also with what went inline: a further name of a file may be wanted after all when its first could not be landed.
+        let given = vec![false; items.len()];
         let elsewhere = stream != 0;
         if elsewhere {
             place.hold();

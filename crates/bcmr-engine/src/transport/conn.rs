@@ -32,6 +32,9 @@ const GROWTH_BYTES: usize = 1 << 20;
 /// Pieces of memory given to one `writev`.
 const GATHER_MAX: usize = 32;
 
+/// How long the other side may take to end its byte stream after we have ended ours.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
 /// Bytes of a frame's length.
 const LENGTH_BYTES: usize = HEADER_BYTES - 1;
 /// Empty buffers kept for reuse at most, whatever their size.
@@ -634,13 +637,14 @@ impl Stream {
     }
 
     /// Writes what is queued, ends our byte stream, and waits for the other side to end its own; frames that come
-    /// meanwhile are dropped. Takes at most as long as silence is borne.
+    /// meanwhile are dropped. Takes at most as long as silence is borne, and once all is written no longer than
+    /// [`LAST_WORDS`]: nothing that would still come is of any use.
     ///
     /// # Errors
     /// Something was not written, or the other side did not end in an orderly way.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         let shared = &*self.threads.shared;
-        let end = Instant::now() + shared.patience().dead;
+        let mut end = Instant::now() + shared.patience().dead;
         let mut state = shared.state();
         state.closing = true;
         state.deaf = true;
@@ -648,8 +652,12 @@ impl Stream {
         state.in_bytes = 0;
         shared.work.notify_all();
         shared.taken.notify_all();
-        let mut late = false;
+        let (mut late, mut written) = (false, false);
         while state.in_end.is_none() || !(state.closed || state.out_end.is_some()) {
+            if state.closed && !written {
+                written = true;
+                end = end.min(Instant::now() + LAST_WORDS);
+            }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 late = true;

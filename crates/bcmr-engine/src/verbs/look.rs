@@ -88,7 +88,13 @@ pub(crate) fn list_in(reach: &Reach, path: &Path, each: &mut dyn FnMut(Listing) 
     let fail = |op| move |e| Error::os(op, path, e);
     let dir = match operands::source(reach, path, Follow::Operands)? {
         Source::Named { dir, name, info, .. } if info.kind == Kind::Dir => {
-            dir.dir.open_dir_following(name.as_name()).map_err(fail("open directory"))?
+            // Where not everything is in reach, a link that has taken its place meanwhile is not followed.
+            let opened = if reach.is_confined() {
+                dir.dir.open_dir_readable(name.as_name())
+            } else {
+                dir.dir.open_dir_following(name.as_name())
+            };
+            opened.map_err(fail("open directory"))?
         }
         Source::Named { .. } => {
             return Err(Error::ours(Code::NotDirectory, "list", path, "it is no directory"));

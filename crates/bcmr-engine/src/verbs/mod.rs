@@ -1,5 +1,6 @@
 //! The verbs. Only these see both halves.
 
+mod asked;
 mod check;
 mod copy;
 mod ledger;

@@ -16,7 +16,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Resume, Target};
-use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Load};
+use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
 use crate::receiver::desk::{Beside, Desk, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::land::ensure_dir;
@@ -24,6 +24,7 @@ use crate::receiver::links::Claim;
 use crate::store::{Block, Pinned, Store, Taken};
 use crate::tally::Tally;
 use crate::trouble::error_of;
+use crate::verbs::asked::Asked;
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
 use bcmr_wire::contents::{self, Item};
@@ -31,13 +32,14 @@ use bcmr_wire::limits;
 use bcmr_wire::message::{Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, data};
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Blocks that are kept for the store until the end: as many as it remembers at most.
 const REMEMBERED_BLOCKS_MAX: usize = 65_536;
@@ -137,8 +139,21 @@ struct Batch {
     id: u64,
     slot: Arc<Slot<Far>>,
     metas: Vec<Meta>,
+    /// Asked for, and not here yet. Contents say not whose they are: one answer at a time, or two could arrive over
+    /// two streams in the wrong order.
     wanted: Vec<(usize, Verdict)>,
+    /// To be asked for when nothing else is.
+    later: Vec<(usize, Verdict)>,
     seconds: Vec<usize>,
+    way: Way,
+    /// Nothing more is to be done.
+    settled: bool,
+}
+
+/// Where entries go.
+struct Goal {
+    slot: Arc<Slot<Far>>,
+    to: Option<NameBuf>,
     way: Way,
 }
 
@@ -194,32 +209,34 @@ struct Remembered {
     values: Vec<[u8; 32]>,
 }
 
-/// A directory, the one name that an operand has in it, and how it is landed.
-type Goal = (Arc<Slot<Far>>, Option<NameBuf>, Way);
-
 /// Where an operand that is no directory goes.
 struct Single {
     slot: Arc<Slot<Far>>,
     to: NameBuf,
+    kind: WireKind,
 }
 
 struct State<'a> {
     dirs: HashMap<u64, Arc<Slot<Far>>>,
     singles: HashMap<u64, Single>,
-    batches: HashMap<u64, Batch>,
+    /// Each behind a lock of its own: several streams bring what concerns one.
+    batches: HashMap<u64, Arc<Mutex<Batch>>>,
     files: HashMap<u64, Arc<Arriving<'a>>>,
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
-    /// Directories that nothing is wanted of; what was on its way for them is dropped.
-    refused: HashSet<u64>,
     /// Blocks at hand for files on their way.
     at_hand: HashMap<u64, Arc<AtHandBlocks<'a>>>,
     /// Large files that landed, for the store: it is told once they have their names.
     to_remember: Vec<Remembered>,
     /// The highest ids given out: each is used once.
     dir_id: u64,
+    /// Directories that were refused, as far back as the sender may not have heard of it: what it has sent of them
+    /// meanwhile is not wanted.
+    refused: BTreeSet<u64>,
     batch_ids: Ids,
     file_ids: Ids,
     operands: u64,
+    /// The first of the operands asked for that may still come.
+    next_asked: usize,
 }
 
 /// Ids that are given in order from 1 and may arrive in another, each once.
@@ -243,10 +260,23 @@ impl Ids {
     }
 }
 
+impl State<'_> {
+    fn refuse(&mut self, id: u64) {
+        self.refused.insert(id);
+        // [window] No more than so many are named while one is not answered.
+        let heard = self.dir_id.saturating_sub(2 * limits::DIRS_OUT_MAX as u64);
+        while self.refused.first().is_some_and(|id| *id < heard) {
+            self.refused.pop_first();
+        }
+    }
+}
+
 /// What is received.
 pub(crate) struct What {
     pub(crate) target: Target,
     pub(crate) operands: u64,
+    /// And which.
+    pub(crate) asked: Asked,
     /// What goes before a source's path when it is shown (`host:`).
     pub(crate) source_prefix: String,
     /// This machine's number: a source with the same one may be the destination itself.
@@ -257,6 +287,8 @@ pub(crate) struct What {
     pub(crate) echo: bool,
     /// Streams.
     pub(crate) streams: usize,
+    /// The one operand is the directory that a list of names is about: only where they are, and not copied itself.
+    pub(crate) listed: bool,
     /// Where the target may lead.
     pub(crate) reach: Reach,
     /// Blocks that landed before may be used again.
@@ -318,6 +350,7 @@ pub(crate) struct Receive<'a> {
     offers: Mutex<Offers<'a>>,
     offered: Condvar,
     all_sent: AtomicBool,
+    line: Arc<Line<'a>>,
 }
 
 fn refused(note: impl Into<String>) -> Error {
@@ -367,15 +400,17 @@ impl<'a> Receive<'a> {
             batches: HashMap::new(),
             files: HashMap::new(),
             places: Vec::new(),
-            refused: HashSet::new(),
             at_hand: HashMap::new(),
             to_remember: Vec::new(),
             dir_id: 0,
+            refused: BTreeSet::new(),
             batch_ids: Ids::default(),
             file_ids: Ids::default(),
             operands: 0,
+            next_asked: 0,
         };
         Ok(Receive {
+            line: Arc::new(Line::new(watch.cancel, what.streams, Duration::from_millis(limits::DEAD_MS))),
             desk: Desk::new(disk, policy, Tally::new(watch), Listing { manifest, landed: AtomicU64::new(0) }),
             policy,
             what,
@@ -421,7 +456,7 @@ impl<'a> Receive<'a> {
                 self.files(crew, batch, dir, inline, codec, &entries, contents)
             }
             Message::Contents { batch, codec, bytes } => self.contents(crew, batch, codec, bytes),
-            Message::Large { file, dir, entry } => self.large(file, dir, &entry),
+            Message::Large { file, dir, entry } => self.large(crew, file, dir, &entry),
             Message::FileEnd { file, state, error } => {
                 let arriving = self.arriving(file)?;
                 arriving.end(match (state, error) {
@@ -524,7 +559,11 @@ impl<'a> Receive<'a> {
         }
     }
 
-    fn attrs_of(entry: &Entry<'_>) -> Result<Attrs> {
+    fn attrs_of(&self, entry: &Entry<'_>) -> Result<Attrs> {
+        // Nobody keeps them: then they are not even held.
+        if !self.policy.preserve.xattr && !self.policy.preserve.acl {
+            return Ok(Attrs::new());
+        }
         let one = |(name, value): &(&[u8], &[u8])| {
             CString::new(*name).map(|n| (n, value.to_vec())).map_err(|_| refused("an attribute's name"))
         };
@@ -536,7 +575,7 @@ impl<'a> Receive<'a> {
         let link = CString::new(entry.link).map_err(|_| refused("a link's target"))?;
         let info = self.info_of(entry, self.origin());
         let to = to.unwrap_or(&name).clone();
-        Ok(Meta { name, to, info, attrs: Self::attrs_of(entry)?, link })
+        Ok(Meta { name, to, info, attrs: self.attrs_of(entry)?, link })
     }
 
     /// The sender's number; one for a whole transfer.
@@ -568,6 +607,10 @@ impl<'a> Receive<'a> {
                 return Err(refused("operands of two machines"));
             }
             state.dir_id = id;
+            // V1: what has no name in common with what was asked for is not even looked at.
+            let name = if whole { None } else { NameBuf::new(entry.name) };
+            let asked = self.what.asked.operand(state.next_asked, name.as_ref());
+            state.next_asked = asked.ok_or_else(|| refused("an operand that was not asked for"))? + 1;
         }
         self.sender_origin.store(origin, Ordering::Relaxed);
         let shown = self.shown(&path_of(path));
@@ -583,7 +626,7 @@ impl<'a> Receive<'a> {
 
     /// Nothing is wanted of a directory, nor of what is below it.
     fn refuse(&self, id: u64) -> Result<()> {
-        self.state().refused.insert(id);
+        self.state().refuse(id);
         self.send(&Message::DirIs { dir: id, state: DirState::Refused })
     }
 
@@ -592,8 +635,9 @@ impl<'a> Receive<'a> {
         let disk = self.desk.disk;
         let meta = if whole { None } else { Some(self.meta_of(entry, None)?) };
         let info = self.info_of(entry, self.origin());
-        let attrs = Self::attrs_of(entry)?;
-        if info.kind == Kind::Dir && !self.policy.recursive {
+        let attrs = self.attrs_of(entry)?;
+        // The directory of a list of names is only where they are.
+        if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
             return Err(Error::ours(Code::IsDirectory, "copy", shown, "it is a directory"));
         }
         let to = match self.marked(&info)? {
@@ -613,7 +657,7 @@ impl<'a> Receive<'a> {
         let slot = match (&dest, info.kind) {
             (Dest::Whole(place), _) => {
                 let src = Far { info, attrs, node: Node::root(shown) };
-                Self::slot(src, open(place)?, None, true)
+                Self::slot(src, open(place)?, None, !self.what.listed)
             }
             (Dest::Named { dir: place, name }, kind) => {
                 let known = self.state().places.iter().find(|(p, _)| Arc::ptr_eq(p, place)).cloned();
@@ -627,7 +671,8 @@ impl<'a> Receive<'a> {
                 };
                 above.pending.fetch_add(1, Ordering::Relaxed);
                 if kind != Kind::Dir {
-                    self.state().singles.insert(id, Single { slot: above, to: name.clone() });
+                    let single = Single { slot: above, to: name.clone(), kind: entry.kind };
+                    self.state().singles.insert(id, single);
                     return Ok(DirState::There);
                 }
                 let entered = above.dst.enter(disk, name.as_name(), self.policy);
@@ -688,6 +733,7 @@ impl<'a> Receive<'a> {
             return Err(refused("a directory that is none"));
         }
         let meta = self.meta_of(entry, None)?;
+        self.is_asked(&above, &meta)?;
         let entered = above.dst.enter(self.desk.disk, meta.name.as_name(), self.policy);
         let state = match entered {
             Ok(dst) => {
@@ -710,17 +756,40 @@ impl<'a> Receive<'a> {
         self.send(&Message::DirIs { dir: id, state })
     }
 
-    /// Where entries of `dir` go: a directory, or the name of one operand.
-    fn goes_to(&self, dir: u64) -> Result<Option<Goal>> {
+    /// V1, for names of a list.
+    fn is_asked(&self, slot: &Slot<Far>, meta: &Meta) -> Result<()> {
+        if self.what.asked.takes(slot.src.node(), &meta.name, meta.info.kind == Kind::Dir) {
+            return Ok(());
+        }
+        Err(refused("a name that was not asked for"))
+    }
+
+    /// Where entries of `dir` go: a directory, or the name of one operand; `None`: it was refused. The slot waits for
+    /// them, to be sealed and, if they are `small`, to get its name.
+    fn goes_to(&self, dir: u64, entries: &[Entry<'_>], small: bool) -> Result<Option<Goal>> {
         let mut state = self.state();
-        if let Some(slot) = state.dirs.get(&dir) {
-            return Ok(Some((slot.clone(), None, Way::Small)));
+        if let Some(slot) = state.dirs.get(&dir).cloned() {
+            slot.small.fetch_add(usize::from(small), Ordering::Relaxed);
+            slot.pending.fetch_add(1, Ordering::Relaxed);
+            return Ok(Some(Goal { slot, to: None, way: Way::Small }));
+        }
+        let fits = |single: &Single| matches!(entries, [one] if one.kind == single.kind);
+        if state.singles.get(&dir).is_some_and(|single| !fits(single)) {
+            return Err(refused("another operand than was announced"));
         }
         match state.singles.remove(&dir) {
-            Some(single) => Ok(Some((single.slot, Some(single.to), Way::Alone))),
+            Some(single) => Ok(Some(Goal { slot: single.slot, to: Some(single.to), way: Way::Alone })),
             None if state.refused.contains(&dir) => Ok(None),
             None => Err(refused("entries of a directory that is not open")),
         }
+    }
+
+    /// One of the things that `slot` waits for is done, or never will be.
+    fn done_with(&self, hand: &mut Hand, slot: Arc<Slot<Far>>, way: Way) {
+        if way == Way::Small {
+            self.desk.filled(hand, &slot);
+        }
+        self.desk.release(hand, slot);
     }
 
     #[allow(clippy::too_many_arguments)] // the fields of one message
@@ -743,21 +812,41 @@ impl<'a> Receive<'a> {
                 return Err(refused("more batches than there may be"));
             }
         }
-        let Some((slot, to, way)) = self.goes_to(dir)? else {
-            return self.send(&Message::Wants { batch: id, entries: Vec::new() });
-        };
-        if way == Way::Alone && entries.len() != 1 {
-            return Err(refused("an operand of several entries"));
-        }
         if entries.iter().any(|e| e.kind == WireKind::Dir) {
             return Err(refused("a directory among files"));
         }
-        let metas = entries.iter().map(|e| self.meta_of(e, to.as_ref())).collect::<Result<Vec<Meta>>>()?;
-        if way == Way::Small {
-            slot.small.fetch_add(1, Ordering::Relaxed);
-            slot.pending.fetch_add(1, Ordering::Relaxed);
+        let Some(Goal { slot, to, way }) = self.goes_to(dir, entries, true)? else {
+            return self.send(&Message::Wants { batch: id, entries: Vec::new() });
+        };
+        let (wanted, later, seconds) = (Vec::new(), Vec::new(), Vec::new());
+        let mut batch = Batch { id, slot, metas: Vec::new(), wanted, later, seconds, way, settled: false };
+        if let Err(e) = self.fill(crew, &mut batch, to.as_ref(), (inline, codec), entries, packed) {
+            // The sender has broken the protocol in the middle of a batch: its directory must not wait for it.
+            batch.slot.keep_some();
+            self.done_with(&mut crew.hand, batch.slot, way);
+            return Err(e);
         }
-        let mut batch = Batch { id, slot, metas, wanted: Vec::new(), seconds: Vec::new(), way };
+        // Known before anything is asked: an answer may come over another stream at once.
+        let batch = Arc::new(Mutex::new(batch));
+        self.state().batches.insert(id, batch.clone());
+        self.go_on(crew, &mut locked(&batch))?;
+        self.look_again(crew)
+    }
+
+    fn fill(
+        &self,
+        crew: &mut Crew,
+        batch: &mut Batch,
+        to: Option<&NameBuf>,
+        (inline, codec): (bool, Codec),
+        entries: &[Entry<'_>],
+        packed: &[u8],
+    ) -> Result<()> {
+        for entry in entries {
+            let meta = self.meta_of(entry, to)?;
+            self.is_asked(&batch.slot, &meta)?;
+            batch.metas.push(meta);
+        }
         for (index, meta) in batch.metas.iter().enumerate() {
             if self.policy.preserve.links && meta.info.nlink > 1 && !self.desk.links.claim_first(&meta.info) {
                 batch.seconds.push(index);
@@ -767,28 +856,18 @@ impl<'a> Receive<'a> {
         }
         // What has no content lands at once.
         let plain: Vec<(usize, Verdict)> =
-            batch.wanted.iter().copied().filter(|(i, _)| !is_file(&batch, *i)).collect();
+            batch.wanted.iter().copied().filter(|(i, _)| !is_file(batch, *i)).collect();
         batch.wanted.retain(|(i, _)| batch.metas.get(*i).is_some_and(|m| m.info.kind == Kind::File));
-        self.land_plain(crew, &batch, &plain);
+        self.land_plain(crew, batch, &plain);
         if inline {
             let bytes = unpack(&mut crew.unpacker, codec, packed)?;
-            let files: Vec<usize> = (0..batch.metas.len()).filter(|i| is_file(&batch, *i)).collect();
-            self.land_contents(crew, &mut batch, &bytes, true, &files)?;
+            let files: Vec<usize> = (0..batch.metas.len()).filter(|i| is_file(batch, *i)).collect();
+            self.land_contents(crew, batch, &bytes, true, &files)?;
         } else if !packed.is_empty() {
             return Err(refused("contents that were not announced"));
         }
-        self.resolve(crew, &mut batch);
-        self.want_more(&batch, 0)?;
-        self.settle(crew, batch)
-    }
-
-    /// Asks for what is wanted beyond the first `asked`.
-    fn want_more(&self, batch: &Batch, asked: usize) -> Result<()> {
-        let entries: Vec<u64> = batch.wanted.iter().skip(asked).map(|(i, _)| *i as u64).collect();
-        if entries.is_empty() {
-            return Ok(());
-        }
-        self.send(&Message::Wants { batch: batch.id, entries })
+        batch.later = std::mem::take(&mut batch.wanted);
+        Ok(())
     }
 
     /// Says what becomes of an entry that no other name of the same file came before; `None` when nothing does.
@@ -948,19 +1027,24 @@ impl<'a> Receive<'a> {
     }
 
     fn contents(&self, crew: &mut Crew, id: u64, codec: Codec, packed: &[u8]) -> Result<()> {
-        let Some(mut batch) = self.state().batches.remove(&id) else {
+        let known = self.state().batches.get(&id).cloned();
+        let Some(known) = known else {
             return Err(refused("contents of a batch that waits for none"));
         };
+        let mut guard = locked(&known);
+        let batch = &mut *guard;
+        if batch.wanted.is_empty() {
+            return Err(refused("contents of a batch that waits for none"));
+        }
         let files: Vec<usize> = batch.wanted.iter().map(|(i, _)| *i).collect();
         let bytes = unpack(&mut crew.unpacker, codec, packed)?;
-        self.land_contents(crew, &mut batch, &bytes, false, &files)?;
-        if batch.wanted.len() == files.len() && !files.is_empty() {
+        self.land_contents(crew, batch, &bytes, false, &files)?;
+        if batch.wanted.len() == files.len() {
             return Err(refused("contents of nothing"));
         }
-        let before = batch.wanted.len();
-        self.resolve(crew, &mut batch);
-        self.want_more(&batch, before)?;
-        self.settle(crew, batch)
+        self.go_on(crew, batch)?;
+        drop(guard);
+        self.look_again(crew)
     }
 
     /// Further names whose first one has landed meanwhile are linked; one whose first could not be landed is wanted
@@ -978,7 +1062,7 @@ impl<'a> Receive<'a> {
                 Some(Claim::First) => {
                     let Some(verdict) = self.verdict(&batch.slot, meta) else { continue };
                     if is_file(batch, index) {
-                        batch.wanted.push((index, verdict));
+                        batch.later.push((index, verdict));
                     } else {
                         self.land_plain(crew, batch, &[(index, verdict)]);
                     }
@@ -987,64 +1071,96 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// Puts a batch aside while it waits, or is done with it.
-    fn settle(&self, crew: &mut Crew, batch: Batch) -> Result<()> {
-        if !batch.wanted.is_empty() || !batch.seconds.is_empty() {
-            self.state().batches.insert(batch.id, batch);
+    /// Takes a batch as far as it goes now: links what can be linked, asks for what is wanted, and is done with it when
+    /// nothing is left.
+    fn go_on(&self, crew: &mut Crew, batch: &mut Batch) -> Result<()> {
+        if batch.settled {
             return Ok(());
         }
-        let Batch { id, slot, way, .. } = batch;
-        if way == Way::Small {
-            self.desk.filled(&mut crew.hand, &slot);
+        self.resolve(crew, batch);
+        if !batch.wanted.is_empty() {
+            return Ok(());
         }
-        self.desk.release(&mut crew.hand, slot);
-        self.send(&Message::Wants { batch: id, entries: Vec::new() })
+        if !batch.later.is_empty() {
+            batch.wanted = std::mem::take(&mut batch.later);
+            batch.wanted.sort_unstable_by_key(|(index, _)| *index);
+            let entries = batch.wanted.iter().map(|(index, _)| *index as u64).collect();
+            return self.send(&Message::Wants { batch: batch.id, entries });
+        }
+        if !batch.seconds.is_empty() {
+            return Ok(());
+        }
+        batch.settled = true;
+        self.state().batches.remove(&batch.id);
+        self.done_with(&mut crew.hand, batch.slot.clone(), batch.way);
+        self.send(&Message::Wants { batch: batch.id, entries: Vec::new() })
     }
 
-    /// After a large file is settled: batches that wait for one of its names may go on.
+    /// After something has landed or was given up: batches that wait for another name of it may go on. To be called
+    /// while no batch is locked.
     fn look_again(&self, crew: &mut Crew) -> Result<()> {
-        let waiting: Vec<u64> = {
-            let state = self.state();
-            state.batches.values().filter(|b| !b.seconds.is_empty()).map(|b| b.id).collect()
-        };
-        for id in waiting {
-            let Some(mut batch) = self.state().batches.remove(&id) else { continue };
-            let before = batch.wanted.len();
-            self.resolve(crew, &mut batch);
-            self.want_more(&batch, before)?;
-            self.settle(crew, batch)?;
+        if !self.policy.preserve.links {
+            return Ok(());
+        }
+        let all: Vec<Arc<Mutex<Batch>>> = self.state().batches.values().cloned().collect();
+        for batch in all {
+            let mut batch = locked(&batch);
+            if !batch.seconds.is_empty() {
+                self.go_on(crew, &mut batch)?;
+            }
         }
         Ok(())
     }
 
-    fn large(&self, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
+    fn large(&self, crew: &mut Crew, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
         if !self.state().file_ids.take(file) {
             return Err(refused("a file twice"));
         }
         if entry.kind != WireKind::File {
             return Err(refused("a large file that is none"));
         }
-        let Some((slot, to, way)) = self.goes_to(dir)? else {
+        let Some(Goal { slot, to, .. }) = self.goes_to(dir, std::slice::from_ref(entry), false)? else {
             self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
             return self.send(&Message::Close { file });
         };
-        if way == Way::Small {
-            slot.pending.fetch_add(1, Ordering::Relaxed);
+        match self.offer(crew, file, &slot, to.as_ref(), entry) {
+            Ok(said) => said?,
+            Err(e) => {
+                slot.keep_some();
+                self.desk.release(&mut crew.hand, slot);
+                return Err(e);
+            }
         }
-        let meta = self.meta_of(entry, to.as_ref())?;
+        self.look_again(crew)
+    }
+
+    /// Takes an offer up, or not. `Err`: neither, and the slot still waits for it; inside, what came of answering.
+    fn offer(
+        &self,
+        crew: &mut Crew,
+        file: u64,
+        slot: &Arc<Slot<Far>>,
+        to: Option<&NameBuf>,
+        entry: &Entry<'_>,
+    ) -> Result<Result<()>> {
+        let meta = self.meta_of(entry, to)?;
+        self.is_asked(slot, &meta)?;
+        if self.offers().queue.len() > limits::OFFERS_OUT_MAX {
+            return Err(refused("more offers than there may be"));
+        }
         let linked = self.policy.preserve.links && meta.info.nlink > 1;
         let verdict = if linked && !self.desk.links.claim_first(&meta.info) {
             // What becomes of it is known once its first name, which was offered before, is settled.
             Some(Verdict::Linked)
         } else {
-            self.verdict(&slot, &meta)
+            self.verdict(slot, &meta)
         };
         let Some(verdict) = verdict else {
-            self.desk.release(&mut self.desk.disk.hand(), slot);
-            self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
-            return self.send(&Message::Close { file });
+            self.desk.release(&mut crew.hand, slot.clone());
+            let said = self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 });
+            return Ok(said.and_then(|()| self.send(&Message::Close { file })));
         };
-        let mut arriving = Arriving::new(file, meta.info, self.what.hashes, self.reply);
+        let mut arriving = Arriving::new(file, meta.info, self.what.hashes, self.reply, self.line.clone());
         // What the sender does not hash it does not name either.
         if let Some(store) = self.store.filter(|_| self.what.dedup && self.what.hashes)
             && meta.info.size >= limits::DEDUP_BYTES_MIN
@@ -1059,20 +1175,15 @@ impl<'a> Receive<'a> {
         self.state().files.insert(file, arriving.clone());
         let late = self.is_late(&meta, verdict);
         let mut offers = self.offers();
-        if offers.queue.len() > limits::OFFERS_OUT_MAX {
-            return Err(refused("more offers than there may be"));
-        }
         let begun = !late && offers.undecided == 0;
         if !begun {
             offers.undecided += 1;
         }
-        if begun {
-            crate::disk::Bytes::start(&*arriving, 0).map_err(told)?;
-        }
-        offers.queue.push_back(Offer { arriving, slot, meta, verdict, begun });
+        let asked = if begun { crate::disk::Bytes::start(&*arriving, 0).map_err(told) } else { Ok(()) };
+        offers.queue.push_back(Offer { arriving, slot: slot.clone(), meta, verdict, begun });
         drop(offers);
         self.offered.notify_all();
-        Ok(())
+        Ok(asked)
     }
 
     /// Says which of the blocks that the sender has are at hand.
@@ -1335,17 +1446,23 @@ impl<'a> Receive<'a> {
         self.offered.notify_all();
         let (batches, dirs, singles) = {
             let mut state = self.state();
-            let batches: Vec<Batch> = state.batches.drain().map(|(_, b)| b).collect();
+            let batches: Vec<_> = state.batches.drain().map(|(_, b)| b).collect();
             let dirs: Vec<_> = state.dirs.drain().map(|(_, d)| d).collect();
             let singles: Vec<_> = state.singles.drain().map(|(_, s)| s).collect();
             (batches, dirs, singles)
         };
         for batch in batches {
+            let mut batch = locked(&batch);
+            if std::mem::replace(&mut batch.settled, true) {
+                continue;
+            }
+            // Whoever still holds an answer to it finds that nothing is wanted.
+            batch.wanted.clear();
             batch.slot.keep_some();
             if batch.way == Way::Small {
                 self.desk.filled(&mut crew.hand, &batch.slot);
             }
-            self.desk.release(&mut crew.hand, batch.slot);
+            self.desk.release(&mut crew.hand, batch.slot.clone());
         }
         for slot in dirs {
             slot.keep_some();
@@ -1372,6 +1489,11 @@ impl<'a> Receive<'a> {
         }
         desk.end()
     }
+}
+
+fn locked(batch: &Mutex<Batch>) -> MutexGuard<'_, Batch> {
+    // A thread that panicked stops the transfer; the batch serves only to be given up then.
+    batch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_file(batch: &Batch, index: usize) -> bool {

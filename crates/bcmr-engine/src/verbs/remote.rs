@@ -10,12 +10,13 @@ use crate::remote::{Address, Compress, GetRequest, Plane, PutRequest, Way};
 use crate::sender::offer::What;
 use crate::sender::out::{Counted, Out};
 use crate::sender::push::{How, Push, push};
-use crate::transport::conn::{Outbox, Packet, Patience, Stream};
+use crate::transport::conn::{FrameBuf, Heard, Outbox, Packet, Patience, Stream};
 use crate::transport::direct::{DIAL_PATIENCE, Keys, NotDirect, dial, where_to};
 use crate::transport::seal::{Limits, Secret, Transcript};
 use crate::transport::ssh::Load;
 use crate::transport::{self, Peer, Token};
 use crate::trouble::error_of;
+use crate::verbs::asked::Asked;
 use crate::verbs::copy::resuming;
 use crate::verbs::operands::{self, Reach};
 use crate::verbs::receive::{self, Receive};
@@ -92,6 +93,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 /// Bytes of a list of names that one request may carry.
 const NAMES_BYTES_MAX: u64 = 8 << 20;
+/// How often a cancel is looked for while an answer is waited for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Copies to another machine.
 ///
@@ -164,7 +167,8 @@ fn put_once(
     let load = if size >= SECOND_STREAM_BYTES / 8 { Load::Heavy } else { Load::Light };
     let mut peer = transport::connect(to, way, load, ours(way), guarantees(&how), watch.cancel)?;
     more_streams(&mut peer, to, way, size, watch)?;
-    let operands = if matches!(names, Names::None) { sources.len() as u64 } else { 1 };
+    // None: the directory of a list of names is not copied itself.
+    let operands = if matches!(names, Names::None) { sources.len() as u64 } else { 0 };
     let (kind, path) = match target {
         Target::Guess(path) => (message::Target::Guess, path),
         Target::Into(path) => (message::Target::Into, path),
@@ -239,7 +243,8 @@ fn get_once(
     let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress);
     let required = guarantees(&how);
     let mut peer = transport::connect(address, way, Load::Heavy, ours(way), sending(required), watch.cancel)?;
-    let size = if way.parallel.is_none() && list.is_none() { sizes_there(&peer, from)? } else { 0 };
+    let size =
+        if way.parallel.is_none() && list.is_none() { sizes_there(&peer, from, watch.cancel)? } else { 0 };
     more_streams(&mut peer, address, way, size, watch)?;
     // The target is looked at before anything is asked for.
     if list.is_some() {
@@ -251,11 +256,16 @@ fn get_once(
     let what = receive::What {
         target: target.clone(),
         operands: if list.is_some() { 1 } else { from.len() as u64 },
+        asked: match list {
+            Some(names) => Asked::listed(names),
+            None => Asked::operands(from.iter().map(|a| a.path.as_path()))?,
+        },
         source_prefix: prefix(address),
         origin: machine_number(),
         hashes: !way.fast,
         echo: true,
         streams: peer.streams.len(),
+        listed: list.is_some(),
         reach: Reach::Anywhere,
         dedup: false,
     };
@@ -330,6 +340,22 @@ fn say(peer: &Peer, message: &Message<'_>) -> Result<()> {
     stream.out.send(Packet::Frames(transport::frames_of(message)?)).map_err(Error::from)
 }
 
+/// The answer to a request, unless somebody here has had enough of waiting for it.
+fn heard(peer: &Peer, cancel: &Cancel) -> Result<FrameBuf> {
+    let lost = || Error::ours(Code::Lost, "talk to", &peer.name, "the connection was closed");
+    let Some(stream) = peer.streams.first() else { return Err(lost()) };
+    loop {
+        match stream.inbox.recv_timeout(LOOK)? {
+            Heard::Frame(frame) => return Ok(frame),
+            Heard::Ended => return Err(lost()),
+            Heard::Nothing if cancel.is_set() => {
+                return Err(Error::ours(Code::Interrupted, "talk to", &peer.name, "interrupted"));
+            }
+            Heard::Nothing => {}
+        }
+    }
+}
+
 /// Sends everything over all streams.
 pub(crate) fn send_all(
     peer: &Peer,
@@ -375,15 +401,13 @@ fn sizes_here(sources: &[PathBuf]) -> u64 {
 }
 
 /// The same of operands over there; one that cannot be looked at counts nothing, its copy will say why.
-fn sizes_there(peer: &Peer, from: &[Address]) -> Result<u64> {
+fn sizes_there(peer: &Peer, from: &[Address], cancel: &Cancel) -> Result<u64> {
     let mut sum = 0u64;
     for address in from {
         say(peer, &Message::Stat { path: address.path.as_os_str().as_bytes(), follow: true })?;
     }
     for _ in from {
-        let Some(frame) = peer.streams.first().map(|s| s.inbox.recv()).transpose()?.flatten() else {
-            return Err(Error::ours(Code::Lost, "talk to", &peer.name, "the connection was closed"));
-        };
+        let frame = heard(peer, cancel)?;
         if let Message::Info(entry) = frame.message()?
             && entry.kind == message::Kind::File
         {
@@ -409,9 +433,7 @@ fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch
         return Ok(());
     }
     say(peer, &Message::Streams { count: wanted as u64 - 1 })?;
-    let Some(frame) = peer.streams.first().map(|s| s.inbox.recv()).transpose()?.flatten() else {
-        return Err(no_stream(address));
-    };
+    let frame = heard(peer, watch.cancel)?;
     let token = match frame.message()? {
         Message::Token { secret, path } => Token { secret, path: PathBuf::from(OsStr::from_bytes(path)) },
         // Without them it works as well, only slower.

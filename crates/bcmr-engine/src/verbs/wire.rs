@@ -324,7 +324,9 @@ fn pour(inbox: &Inbox, give: &SyncSender<Result<Option<FrameBuf>>>, over: &Atomi
             Ok(Heard::Ended) => Ok(None),
             Err(e) => Err(e),
         };
-        let last = !matches!(said, Ok(Some(_)));
+        // What follows the last message of a transfer is a request, and not for us.
+        let over = |frame: &FrameBuf| matches!(frame.kind(), kind::SUMMARY | kind::ERROR | kind::DONE);
+        let last = !matches!(&said, Ok(Some(frame)) if !over(frame));
         if give.send(said).is_err() || last {
             return;
         }
@@ -648,6 +650,7 @@ pub(crate) fn receive_all(
     std::thread::scope(|scope| {
         let (receive, over, fail, aside) = (&receive, &over, &fail, &aside);
         let lander = std::thread::Builder::new().spawn_scoped(scope, move || {
+            let _all = Panicking(fail);
             if let Err(e) = receive.land_large() {
                 fail(e);
             }
@@ -657,6 +660,7 @@ pub(crate) fn receive_all(
         }
         for (index, stream) in streams.iter().enumerate().skip(1) {
             let started = std::thread::Builder::new().spawn_scoped(scope, move || {
+                let _all = Panicking(fail);
                 let mut crew = receive.crew();
                 while !over.load(Ordering::Relaxed) {
                     match stream.inbox.recv_timeout(LOOK) {
@@ -738,12 +742,27 @@ pub(crate) fn receive_all(
     (summary, broken)
 }
 
+/// Ends the transfer for all threads if the one it stands in panics: nobody waits for ever for what that one was to do.
+struct Panicking<'s, F: Fn(Error)>(&'s F);
+
+impl<F: Fn(Error)> Drop for Panicking<'_, F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (self.0)(Error::ours(Code::Io, "receive", "", "a thread has stopped"));
+        }
+    }
+}
+
 /// Drops what still comes until the sender has said its last word, or for so long.
 fn hear_out(streams: &[Stream]) {
     let until = Instant::now() + LAST_WORDS;
     for stream in streams {
         loop {
             let left = until.saturating_duration_since(Instant::now());
+            // What is there already comes out even when no time is left: whoever goes on and on is not heard out.
+            if left.is_zero() {
+                return;
+            }
             match stream.inbox.recv_timeout(left) {
                 Ok(Heard::Frame(frame)) if frame.kind() != kind::DONE => {}
                 _ => break,

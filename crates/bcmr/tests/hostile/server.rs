@@ -569,11 +569,11 @@ fn messages_out_of_place() {
         for never in ["f", "g", "big"] {
             let seen = std::fs::read(place.dst().join("x").join(never)).ok();
             // What was whole before the rule was broken may stay.
-            let whole = what.starts_with("batch") || what.starts_with("more contents");
-            assert!(
-                seen.is_none() || whole && seen.as_deref() == Some(b"abc"),
-                "{what}: {never} was published"
-            );
+            let before = what.starts_with("batch") || what.starts_with("more contents");
+            // A small file's size is a hint, as that of /proc/cpuinfo: its content counts, which came with its hash.
+            let hinted = what.starts_with("content ");
+            let whole = before && seen.as_deref() == Some(b"abc") || hinted;
+            assert!(seen.is_none() || whole, "{what}: {never} was published");
         }
     }
 }
@@ -689,7 +689,7 @@ fn sizes_that_are_lies() {
 #[test]
 fn floods() {
     type Send = fn(&mut Wire) -> bool;
-    let scripts: [(&str, Send); 8] = [
+    let scripts: [(&str, Send); 7] = [
         ("batches that wait", |w| {
             let names: Vec<Vec<u8>> = (0..1024).map(|n| format!("f{n}").into_bytes()).collect();
             for batch in 1..200 {
@@ -713,7 +713,7 @@ fn floods() {
             true
         }),
         ("directories without end, deep", |w| {
-            for id in 2..20_000 {
+            for id in 2..4_000 {
                 if !w.say(&subdir(id, id - 1, b"d")) {
                     return false;
                 }
@@ -722,7 +722,7 @@ fn floods() {
             true
         }),
         ("directories without end, wide", |w| {
-            for id in 2..20_000 {
+            for id in 2..4_000 {
                 let name = format!("d{id}");
                 if !w.say(&subdir(id, 1, name.as_bytes())) {
                     return false;
@@ -735,22 +735,6 @@ fn floods() {
                 let name = format!("big{id}");
                 if !w.say(&Message::Large { file: id, dir: 1, entry: file(name.as_bytes(), 2 << 20) }) {
                     return false;
-                }
-            }
-            true
-        }),
-        ("pieces nobody reads", |w| {
-            for id in 1..=8 {
-                let name = format!("big{id}");
-                w.say(&Message::Large { file: id, dir: 1, entry: file(name.as_bytes(), 64 << 20) });
-            }
-            let bytes = vec![5; 1 << 20];
-            for id in (1..=8).rev() {
-                for n in 0..64 {
-                    let cv = (n % 4 == 3).then_some([0; 32]);
-                    if !w.say(&data(id, n << 20, cv, &bytes)) {
-                        return false;
-                    }
                 }
             }
             true
@@ -827,7 +811,9 @@ fn extremes_of_metadata() {
         for sec in times {
             let place = Place::new();
             let args = [options, &["-v", "host:x", "DST"]].concat();
-            place.attack(&format!("{sec} {options:?}"), &args, |w| {
+            let before = place.around();
+            let title = format!("{sec} {options:?}");
+            let outcome = place.run(&title, &args, |w| {
                 w.transfer();
                 w.say(&operand(1, dir(b"x")));
                 let time = Time { sec, nsec: 999_999_999 };
@@ -868,6 +854,8 @@ fn extremes_of_metadata() {
                 }
                 w.all_sent();
             });
+            outcome.fair();
+            assert_eq!(before, place.around(), "{title}");
             if options == ["copy", "-r"] {
                 let f = place.dst().join("x/f");
                 assert_eq!(std::fs::read(&f).unwrap(), b"abc");
@@ -1135,14 +1123,43 @@ fn slow_ones() {
         .failed();
 }
 
-/// A server that has said nothing at all since it greeted is given up, and one that only answers pings can be stopped.
+/// A server that has said nothing at all since it greeted, one that goes on and on, and one that brings what nobody can
+/// read yet: whoever has had enough can stop.
 #[test]
 fn silent_ones() {
-    let place = Place::new();
-    for asks in ["copy", "ls"] {
-        let args: &[&str] = if asks == "copy" { GET } else { &["ls", "host:x"] };
+    type Send = fn(&mut Wire);
+    const KNOT: Send = |w| {
+        w.transfer();
+        w.say(&operand(1, dir(b"x")));
+        for id in 1..=8u64 {
+            let name = format!("big{id}");
+            w.say(&Message::Large { file: id, dir: 1, entry: file(name.as_bytes(), 64 << 20) });
+        }
+        let bytes = vec![5; 1 << 20];
+        let _full = (1..=8).rev().any(|id| {
+            (0..64u64).any(|n| !w.say(&data(id, n << 20, (n % 4 == 3).then_some([0; 32]), &bytes)))
+        });
+    };
+    let scripts: [(&str, &[&str], Send); 4] = [
+        ("asks for a copy", GET, |w| {
+            w.greet();
+            w.hold();
+        }),
+        ("waits for entries", GET, |w| {
+            w.transfer();
+            w.say(&operand(1, dir(b"x")));
+            w.hold();
+        }),
+        ("looks at names", &["ls", "host:x"], |w| {
+            w.greet();
+            w.hold();
+        }),
+        ("pieces nobody reads", GET, KNOT),
+    ];
+    for (what, args, script) in scripts {
+        let place = Place::new();
         let outcome = place.run_with(
-            asks,
+            what,
             args,
             |child| {
                 let pid = rustix::process::Pid::from_child(child);
@@ -1151,13 +1168,11 @@ fn silent_ones() {
                     let _gone = rustix::process::kill_process(pid, rustix::process::Signal::INT);
                 });
             },
-            |w| {
-                w.greet();
-                w.hold();
-            },
+            script,
         );
-        let outcome = if asks == "ls" { outcome } else { outcome.fair() };
-        assert!(outcome.took.as_secs() < 6, "{asks}: {:?}", outcome.took);
-        assert!(outcome.code == 130 || outcome.code == 1002, "{asks}: {outcome:?}");
+        let outcome = if args == GET { outcome.fair() } else { outcome };
+        assert!(outcome.took.as_secs() < 8, "{what}: {:?}", outcome.took);
+        assert!(outcome.code == 130 || outcome.code == 1002, "{what}: {outcome:?}");
+        assert!(litter(&place.dst()).is_empty(), "{what}");
     }
 }
