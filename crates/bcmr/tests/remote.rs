@@ -12,16 +12,15 @@ mod table;
 use common::maker::{Can, Maker, can, judge};
 use common::remote::*;
 use common::*;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 // ---- trees ----
 
@@ -379,7 +378,7 @@ fn flags_hold(rows: &[(&str, &str)]) {
                     let want = root("here");
                     let want = outcome(want.clone(), world.line(&want, &here, None), stdin, "d");
                     let all = std::env::var_os("BCMR_ALL").is_some();
-                    for dir in BOTH.into_iter().filter(|d| all || (n + *d as usize) % 2 == 0) {
+                    for dir in BOTH.into_iter().filter(|d| all || (n + *d as usize).is_multiple_of(2)) {
                         let how = [
                             "--parallel=1 --compress=none",
                             "--parallel=3",
