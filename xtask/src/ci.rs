@@ -3,9 +3,11 @@
 //! One target directory and the dev profile throughout. A step that could not run is named as such at the end and
 //! never counts as passed.
 
+use crate::bench::release_dir;
 use crate::crash;
 use crate::sh::{self, Result};
 use crate::tidy;
+use crate::torture;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,13 +25,14 @@ enum Done {
 
 type Step = (&'static str, fn() -> Done);
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     ("tidy", || done(tidy::run())),
     ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
     ("doc", doc),
     ("deny", deny),
     ("test", || cargo(&["test", "--workspace", "--locked"])),
+    ("kill", kills),
     ("crash", power_cuts),
 ];
 
@@ -83,6 +86,18 @@ fn doc() -> Done {
     let mut command = sh::cargo();
     command.args(["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
     done(sh::run(command.env("RUSTDOCFLAGS", "-D warnings")))
+}
+
+/// 200 times `kill -9`, on four kinds of copies, each followed by the same command again.
+fn kills() -> Done {
+    for tool in ["python3", "cc"] {
+        if sh::which(tool).is_none() {
+            return Done::Skipped(format!("there is no {tool}"));
+        }
+    }
+    let built = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"]));
+    let bcmr = release_dir().with_file_name("debug").join("bcmr");
+    done(built.and_then(|()| torture::run(&["kill", "--runs", "65", "--bcmr", &bcmr.to_string_lossy()])))
 }
 
 /// Power cuts for a minute, after the proof that what is faulty would be found.

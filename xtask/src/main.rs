@@ -5,8 +5,10 @@
 mod bench;
 mod ci;
 mod crash;
+mod fuzz;
 mod man;
 mod sh;
+mod sshd;
 mod tidy;
 mod torture;
 
@@ -14,10 +16,13 @@ const USAGE: &str = "\
 cargo xtask ci [STEP...]          fmt tidy clippy doc deny test crash; all of them when none is named
 cargo xtask tidy                  the walls between the crates, and what every file must have
 cargo xtask bench local [OPTION]  local copy and remove against cp, rm, rsync (--help)
+cargo xtask bench remote [OPTION] remote copies against scp, rsync and tar | ssh tar
 cargo xtask bench checkpoint [OPTION] verifying, checkpoints and going on after a kill
 cargo xtask bench memory [OPTION] peak memory at a million files
 cargo xtask torture [NAME...]     the fault judges: inject race perm space kill tree (--help)
 cargo xtask crash [OPTION]        power cuts on ext4, xfs and btrfs, every state judged (--help)
+cargo xtask sshd                  a private ssh server with bcmr in its PATH, until Ctrl-C
+cargo xtask fuzz [TARGET...] [--seconds N] every decoder under libFuzzer (--help)
 cargo xtask man DIR               man pages, from the argument definitions";
 
 fn main() {
@@ -29,6 +34,8 @@ fn main() {
         Some((&"bench", rest)) => bench::run(rest),
         Some((&"torture", rest)) => torture::run(rest),
         Some((&"crash", rest)) => crash::run(rest),
+        Some((&"sshd", rest)) => sshd::run(rest),
+        Some((&"fuzz", rest)) => fuzz::run(rest),
         Some((&"man", rest)) => man::run(rest),
         // Not for people: the measured child of `bench`.
         Some((&bench::measure::HELPER, rest)) => bench::measure::helper(rest),

@@ -14,6 +14,7 @@ LINES = {
     "bcmr": ["{bcmr}", "copy", "--archive", "-q", "{s}/big", "{s}/t", "{d}/"],
     "bcmr-plain": ["{bcmr}", "copy", "-r", "-q", "{s}/big", "{s}/t", "{d}/"],
     "bcmr-sync": ["{bcmr}", "copy", "-r", "-q", "--sync", "{s}/big", "{s}/t", "{d}/"],
+    "bcmr-resume": ["{bcmr}", "copy", "-r", "-q", "-C", "--checkpoint-size", "4M", "{s}/big", "{s}/t", "{d}/"],
 }
 
 

@@ -7,6 +7,7 @@
 
 use crate::disk::Fault;
 use blake3::hazmat::{HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root};
+use fastcopy::sparse::is_zero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -18,6 +19,8 @@ pub(crate) const FORMAT_BLOCK_BYTES: u64 = 4 << 20;
 pub(crate) const BLOCK_BYTES: u64 = if cfg!(test) { 4 << 10 } else { FORMAT_BLOCK_BYTES };
 /// Bytes read, hashed and written at a time: they stay in the second-level cache.
 pub(crate) const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 256 << 10 };
+/// Runs of zeros of this length (bytes) become holes in files that have any.
+const HOLE_BYTES: usize = if cfg!(test) { 256 } else { 4096 };
 
 /// A block's chaining value.
 pub(crate) type Cv = [u8; 32];
@@ -27,15 +30,22 @@ pub(crate) fn blocks_of(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES)
 }
 
-/// The chaining value of `bytes` fed by `feed`, at its place in the file.
+/// The chaining value of what `feed` feeds, at its place in the file; zeros when that is nothing.
 pub(crate) fn cv_at(
     at: u64,
     mut feed: impl FnMut(&mut blake3::Hasher) -> Result<(), Fault>,
 ) -> Result<Cv, Fault> {
+    let mut hasher = hasher_at(at);
+    feed(&mut hasher)?;
+    // Nothing has no value; whoever fed nothing wants none.
+    Ok(if hasher.count() == 0 { Cv::default() } else { hasher.finalize_non_root() })
+}
+
+/// A hasher for a block that begins at `at`. It must be fed something before it is asked for a value.
+pub(crate) fn hasher_at(at: u64) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new();
     hasher.set_input_offset(at);
-    feed(&mut hasher)?;
-    Ok(hasher.finalize_non_root())
+    hasher
 }
 
 /// Reads one block of anything, piece by piece.
@@ -61,6 +71,57 @@ pub(crate) fn block_cv(
         }
         Ok(())
     })
+}
+
+/// As [`block_cv`] for a reader that takes whole aligned pieces only (direct I/O): it is given room beyond the end too.
+/// With it comes the hash of the whole file when this block is all of it.
+pub(crate) fn aligned_cv(
+    block: u64,
+    size: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, Fault>,
+) -> Result<(Cv, Option<blake3::Hash>), Fault> {
+    let start = block * BLOCK_BYTES;
+    let end = (start + BLOCK_BYTES).min(size);
+    let mut room = aligned();
+    let mut whole = None;
+    let cv = cv_at(start, |hasher| {
+        let mut at = start;
+        while at < end {
+            let piece = room.piece(PIECE_BYTES);
+            let n = read(at, piece)?.min((end - at) as usize);
+            hasher.update(piece.get(..n).unwrap_or_default());
+            at += n as u64;
+            if n < PIECE_BYTES {
+                break;
+            }
+        }
+        whole = (size <= BLOCK_BYTES).then(|| hasher.finalize());
+        Ok(())
+    })?;
+    Ok((cv, whole))
+}
+
+/// Writes `bytes`, which belong at `at`, but no page of zeros: a hole stays where there was one. One call for a run.
+pub(crate) fn around_zeros<E>(
+    at: u64,
+    bytes: &[u8],
+    mut write: impl FnMut(u64, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut at, mut rest) = (at, bytes);
+    while !rest.is_empty() {
+        let run = |zeros: bool| {
+            let pages = rest.chunks(HOLE_BYTES).take_while(|page| is_zero(page) == zeros);
+            pages.map(<[u8]>::len).sum::<usize>()
+        };
+        let data = run(false);
+        if data > 0 {
+            write(at, rest.get(..data).unwrap_or_default())?;
+        }
+        let done = if data > 0 { data } else { run(true) };
+        rest = rest.get(done..).unwrap_or_default();
+        at += done as u64;
+    }
+    Ok(())
 }
 
 /// Runs `each` for every block of a range on several threads, until one says stop or fails.

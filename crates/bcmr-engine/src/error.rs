@@ -2,6 +2,7 @@
 //!
 //! Must not know exit codes or wording; those belong to the person's side.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +48,12 @@ pub enum Code {
     Io = 18,
     /// Somebody asked to stop before this was done.
     Interrupted = 19,
+    /// The other side said something that makes no sense, or nothing that we understand.
+    Protocol = 20,
+    /// The connection to the other side was lost, or never came to be.
+    Lost = 21,
+    /// No bcmr answers at the other side, or none of a version we can speak to; nothing was changed.
+    NoPeer = 22,
 }
 
 impl Code {
@@ -64,8 +71,39 @@ impl Code {
             Some(libc_errno::EOPNOTSUPP | libc_errno::ENOSYS) => Code::Unsupported,
             Some(libc_errno::ENAMETOOLONG) => Code::NameTooLong,
             Some(libc_errno::EMFILE | libc_errno::ENFILE | libc_errno::ENOMEM) => Code::Limit,
+            Some(libc_errno::ECONNABORTED) => Code::Lost,
             _ => Code::Io,
         }
+    }
+
+    /// The code with this number on the wire; one of a newer version is any other error.
+    #[must_use]
+    pub fn of_number(number: u16) -> Code {
+        const ALL: [Code; 22] = [
+            Code::NotFound,
+            Code::Denied,
+            Code::InTheWay,
+            Code::IsDirectory,
+            Code::NotDirectory,
+            Code::Link,
+            Code::NoSpace,
+            Code::ReadOnly,
+            Code::SourceChanged,
+            Code::Mismatch,
+            Code::Refused,
+            Code::Unsupported,
+            Code::NameTooLong,
+            Code::Limit,
+            Code::Special,
+            Code::MetadataLost,
+            Code::Usage,
+            Code::Io,
+            Code::Interrupted,
+            Code::Protocol,
+            Code::Lost,
+            Code::NoPeer,
+        ];
+        ALL.into_iter().find(|c| u16::from(*c as u8) == number).unwrap_or(Code::Io)
     }
 
     /// The name used in JSON, in kebab-case.
@@ -91,6 +129,9 @@ impl Code {
             Code::Usage => "usage",
             Code::Io => "io",
             Code::Interrupted => "interrupted",
+            Code::Protocol => "protocol",
+            Code::Lost => "lost",
+            Code::NoPeer => "no-peer",
         }
     }
 }
@@ -104,7 +145,7 @@ pub struct Error {
     /// What kind of trouble.
     pub code: Code,
     /// What was being done, as a verb: "open", "write", "rename".
-    pub op: &'static str,
+    pub op: Cow<'static, str>,
     /// The path it was done to.
     pub path: PathBuf,
     /// A second path where there is one (the other side of a rename or a comparison).
@@ -118,10 +159,10 @@ pub struct Error {
 impl Error {
     /// An error whose reason is a system call's.
     #[must_use]
-    pub fn os(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Error {
+    pub fn os(op: impl Into<Cow<'static, str>>, path: impl Into<PathBuf>, source: io::Error) -> Error {
         Error {
             code: Code::of(&source),
-            op,
+            op: op.into(),
             path: path.into(),
             other: None,
             note: None,
@@ -131,8 +172,13 @@ impl Error {
 
     /// An error whose reason is ours.
     #[must_use]
-    pub fn ours(code: Code, op: &'static str, path: impl Into<PathBuf>, note: impl Into<String>) -> Error {
-        Error { code, op, path: path.into(), other: None, note: Some(note.into()), source: None }
+    pub fn ours(
+        code: Code,
+        op: impl Into<Cow<'static, str>>,
+        path: impl Into<PathBuf>,
+        note: impl Into<String>,
+    ) -> Error {
+        Error { code, op: op.into(), path: path.into(), other: None, note: Some(note.into()), source: None }
     }
 
     /// The same error with the second path named.

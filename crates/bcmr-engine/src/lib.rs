@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod codec;
 mod disk;
 pub mod error;
 pub mod event;
@@ -13,8 +14,14 @@ mod node;
 pub mod policy;
 mod pool;
 mod receiver;
+pub mod remote;
 mod sender;
+mod store;
+#[cfg(fuzzing)]
+pub use store::fuzz as store_fuzz;
 mod tally;
+mod transport;
+mod trouble;
 pub mod verbs;
 
 pub use verbs::{check, check_manifest, copy, measure, move_, remove, sessions};

@@ -47,6 +47,14 @@ impl<'a> Tally<'a> {
         self.watch.front.event(Event::Failed(error));
     }
 
+    /// An item failed, and somebody else tells of it.
+    pub(crate) fn count(&self, error: &Error) {
+        self.failed.fetch_add(1, Relaxed);
+        self.absent.fetch_add(1, Relaxed);
+        self.watch.progress.items_done.fetch_add(1, Relaxed);
+        self.code(error.code);
+    }
+
     /// The contents are there, but something that was asked for is not: told, and the exit code says so.
     pub(crate) fn lost(&self, error: Error) {
         self.failed.fetch_add(1, Relaxed);

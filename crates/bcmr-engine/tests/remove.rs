@@ -564,7 +564,7 @@ fn an_immutable_file_is_told_by_its_full_path_and_its_directories_stay_silently(
     let outcome = remove("rf", &[&t.path().join("a")]);
     assert!(chattr("-i").unwrap().status.success());
     assert_eq!(outcome.codes(), [Code::Denied]);
-    assert_eq!((outcome.errors[0].op, &outcome.errors[0].path), ("remove", &fixed));
+    assert_eq!((&*outcome.errors[0].op, &outcome.errors[0].path), ("remove", &fixed));
     assert_eq!(names(t.path()), "a/ a/b/ a/b/fixed");
     remove("rf", &[&t.path().join("a")]).clean();
     assert_eq!(names(t.path()), "");

@@ -1,7 +1,21 @@
-//! What bytes between two bcmr mean: frames, messages, handshake, limits, error codes.
+//! What bytes between two bcmr mean: frames, messages, handshake, limits, error codes. `docs/protocol.md` rules; its
+//! tags stand at the lines that keep them.
 //!
 //! Knows no descriptors, no threads, no clocks and no ssh.
 #![forbid(unsafe_code)]
 
+pub mod code;
+pub mod codec;
+pub mod contents;
+pub mod direct;
+mod field;
 pub mod frame;
+pub mod handshake;
 pub mod limits;
+pub mod message;
+pub mod policy;
+mod rules;
+pub mod state;
+pub mod window;
+
+pub use field::{Refused, Tag, Why};

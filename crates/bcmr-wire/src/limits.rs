@@ -1,8 +1,111 @@
 //! Every maximum of the wire in one place. Must not know what is sent, only how much.
+//!
+//! Bytes unless the name says otherwise. A maximum is what is still allowed.
 
-/// Largest frame in bytes, type byte and payload together; a longer one is refused before anything is allocated.
+/// Largest frame, type byte and payload together; a longer one is refused before anything is allocated.
+// [frame.length]
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Bytes before the payload: a 4-byte little-endian length and the type byte.
 pub const HEADER_BYTES: usize = 5;
+/// Bytes of a LEB128 number of 64 bits.
+pub const NUMBER_BYTES_MAX: usize = 10;
 
+/// A single name, as every kernel has it.
+pub const NAME_BYTES_MAX: usize = 255;
+/// A path, the target of a symbolic link, a rule.
+pub const PATH_BYTES_MAX: usize = 64 << 10;
+/// Each text of an error, and a note.
+pub const TEXT_BYTES_MAX: usize = 64 << 10;
+/// What a peer calls itself.
+pub const AGENT_BYTES_MAX: usize = 64;
+/// An internet address as text, with its scope.
+pub const ADDRESS_BYTES_MAX: usize = 64;
+/// All attributes of one entry, names and values together.
+pub const ATTRS_BYTES_MAX: usize = 256 << 10;
+/// Bytes that a file or an offset may come to: what a signed 64-bit offset can tell.
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// A regular file of so many bytes is large: it travels in pieces and never in a batch.
+pub const SMALL_FILE_BYTES: u64 = 1 << 20;
+/// Contents of a batch before compression, with what stands between them.
+// [contents.max]
+pub const CONTENTS_BYTES_MAX: usize = 4 << 20;
+/// Entries of one batch as they stand in its frame.
+pub const ENTRIES_BYTES_MAX: usize = 512 << 10;
+/// Entries of one batch.
+pub const ENTRIES_MAX: usize = 1024;
+/// What each attribute counts beside its name and value, in both of the above: many small ones cost more than their
+/// bytes.
+pub const ATTR_BYTES: usize = 128;
+/// A piece of a large file. Pieces do not cross its multiples.
+pub const PIECE_BYTES_MAX: u64 = 1 << 20;
+/// What is hashed, recorded and deduplicated as one.
+pub const BLOCK_BYTES: u64 = 4 << 20;
+/// One page of a listing: it stays under this.
+pub const PAGE_BYTES: usize = 256 << 10;
+
+/// Batches without their last `Wants`.
+// [window]
+pub const BATCHES_OUT_MAX: usize = 64;
+/// Offers of large files without `Close`.
+pub const OFFERS_OUT_MAX: usize = 16;
+/// Directories without `DirIs`.
+pub const DIRS_OUT_MAX: usize = 4096;
+
+/// Blocks in one `HaveBlocks`, and so in its `MissingBlocks` and `Proof`.
+pub const HAVE_BLOCKS_MAX: usize = 16;
+/// Chaining values in one `Values`.
+pub const VALUES_MAX: usize = 4096;
+/// A file shorter than this is not worth a question to the store.
+pub const DEDUP_BYTES_MIN: u64 = 16 << 20;
+
+/// Operands of one `Get`.
+pub const OPERANDS_MAX: usize = 64 << 10;
+/// Names of one `Get` that has a list of them.
+pub const NAMES_MAX: usize = 1 << 20;
+/// Globs of one policy, and its regular expressions.
+pub const RULES_MAX: usize = 16 << 10;
+/// Error codes in a `Summary`, each once.
+pub const CODES_MAX: usize = 256;
+/// Streams of a peer besides stream 0.
+pub const STREAMS_MAX: u64 = 32;
+
+/// A record of the direct data plane, before it is sealed.
+pub const RECORD_BYTES_MAX: usize = 1 << 20;
+/// What sealing adds to it.
+pub const SEAL_BYTES: usize = 16;
+/// Records under one key.
+pub const RECORDS_MAX: u64 = 1 << 32;
+/// Milliseconds that a stranger at the direct data plane is listened to.
+pub const STRANGER_MS: u64 = 2_000;
+/// Milliseconds after which the direct data plane counts as out of reach.
+pub const REACH_MS: u64 = 5_000;
+
+/// Milliseconds of silence after which one asks whether the peer is still there.
+// [ping.dead]
+pub const PING_MS: u64 = 10_000;
+/// Milliseconds of silence after which the peer is given up.
+pub const DEAD_MS: u64 = 30_000;
+
+// Whatever is sent whole fits into a frame with all that stands before it.
 const _: () = assert!(FRAME_BYTES_MAX <= u32::MAX as usize);
+const _: () = assert!(CONTENTS_BYTES_MAX + ENTRIES_BYTES_MAX + 1024 <= FRAME_BYTES_MAX);
+const _: () = assert!(PIECE_BYTES_MAX as usize + 1024 <= FRAME_BYTES_MAX);
+const _: () = assert!(VALUES_MAX * 32 + 1024 <= FRAME_BYTES_MAX);
+const _: () = assert!(ATTRS_BYTES_MAX + PATH_BYTES_MAX + NAME_BYTES_MAX + 1024 <= ENTRIES_BYTES_MAX);
+// A page holds at least one entry, and its link.
+const _: () = assert!(PATH_BYTES_MAX + NAME_BYTES_MAX + 1024 <= PAGE_BYTES);
+// A frame on the direct data plane may be cut into records, but a piece's frame is not to need more than two.
+const _: () = assert!(PIECE_BYTES_MAX as usize + 1024 <= 2 * RECORD_BYTES_MAX);
+// The contents of a batch hold at least one small file whole, and its length and hash.
+const _: () = assert!(SMALL_FILE_BYTES as usize + 64 <= CONTENTS_BYTES_MAX);
+// Pieces fill blocks, and what is asked of the store is several blocks.
+const _: () = assert!(BLOCK_BYTES.is_multiple_of(PIECE_BYTES_MAX) && SMALL_FILE_BYTES >= PIECE_BYTES_MAX);
+const _: () = assert!(DEDUP_BYTES_MIN >= BLOCK_BYTES && DEDUP_BYTES_MIN.is_multiple_of(BLOCK_BYTES));
+// One lost ping is no dead peer; a stranger is gone before a friend gives up.
+const _: () = assert!(DEAD_MS >= 3 * PING_MS && STRANGER_MS < REACH_MS);
+// The index of a stream is one byte in the keys of the direct data plane.
+const _: () = assert!(STREAMS_MAX < 256);
+// A batch of small files is never so large that its window alone fills memory with names.
+const _: () = assert!(BATCHES_OUT_MAX * ENTRIES_MAX <= 1 << 16);
+const _: () = assert!(BATCHES_OUT_MAX * ENTRIES_BYTES_MAX <= 32 << 20);

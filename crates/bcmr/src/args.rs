@@ -34,7 +34,19 @@ const SESSIONS_STATUS: &str = "Exit status:
 const COPY_EXAMPLES: &str = "Examples:
   bcmr copy -r photos /mnt/disk          photos becomes /mnt/disk/photos
   bcmr copy --archive -T photos backup   backup becomes what photos is
-  bcmr copy -rn -e '*.o' src /tmp        say what would be copied";
+  bcmr copy -rn -e '*.o' src /tmp        say what would be copied
+  bcmr copy -rC photos me@host:backup    to another machine; the same command goes on after a break
+  bcmr copy host:/var/log/syslog .       and from one";
+
+const LOOK_STATUS: &str = "Exit status:
+  0    everything was told
+  1    something could not be looked at
+  2    the arguments make no sense";
+
+const DOCTOR_STATUS: &str = "Exit status:
+  0    a copy would go from bcmr to bcmr
+  1    it would fall back, or not get there
+  2    the arguments make no sense";
 
 /// One safe, fast binary for copying, moving, removing and comparing files.
 #[derive(Debug, Parser)]
@@ -70,7 +82,7 @@ pub enum Command {
                           bcmr copy [OPTIONS] -t DIR SRC...\n       bcmr copy [OPTIONS] --files-from FILE BASE DIR",
         after_long_help = format!("{COPY_EXAMPLES}\n\n{EXIT_STATUS}")
     )]
-    Copy(CopyArgs),
+    Copy(Box<CopyArgs>),
     /// Move files and directories
     ///
     /// Renames where that is possible. Elsewhere it copies everything there is to keep, reads back what landed, and
@@ -105,6 +117,34 @@ pub enum Command {
     /// left. The same copy command again goes on with them; without it they stay until they are removed.
     #[command(override_usage = "bcmr sessions [OPTIONS] [DIR]", after_long_help = SESSIONS_STATUS)]
     Sessions(SessionsArgs),
+    /// List a directory, here or on another machine
+    #[command(override_usage = "bcmr ls [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
+    Ls(LsArgs),
+    /// Say what a name is, here or on another machine
+    #[command(override_usage = "bcmr stat [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
+    Stat(StatArgs),
+    /// Say how much is below a path, here or on another machine
+    #[command(override_usage = "bcmr du [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
+    Du(LookArgs),
+    /// Print the BLAKE3 of files as b3sum does, here or on another machine
+    #[command(override_usage = "bcmr hash [OPTIONS] FILE...", after_long_help = LOOK_STATUS)]
+    Hash(LookArgs),
+    /// Say which way a copy to or from a host would go, and why
+    #[command(override_usage = "bcmr doctor [OPTIONS] HOST", after_long_help = DOCTOR_STATUS)]
+    Doctor(HostArgs),
+    /// Put this program into the cache of a host that lacks it
+    ///
+    /// It is copied over ssh into ${XDG_CACHE_HOME:-$HOME/.cache}/bcmr/bin there, under a name that holds its version and
+    /// hash, where later copies of the same version find it. The host must run the same system on the same kind of
+    /// processor.
+    #[command(override_usage = "bcmr deploy [OPTIONS] HOST", after_long_help = LOOK_STATUS)]
+    Deploy(HostArgs),
+    /// Speak to a bcmr on another machine, over standard input and output
+    ///
+    /// The other one starts this by ssh; nobody types it. For a key that may only copy below a directory, put
+    /// command="bcmr serve --root DIR",restrict before it in authorized_keys.
+    #[command(override_usage = "bcmr serve [OPTIONS]")]
+    Serve(ServeArgs),
     /// Print completions for a shell
     Completions {
         /// Which shell
@@ -182,6 +222,10 @@ pub struct CopyArgs {
     #[command(flatten)]
     pub resume: ResumeArgs,
     #[command(flatten)]
+    pub remote: RemoteArgs,
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    #[command(flatten)]
     pub output: OutputArgs,
 }
 
@@ -197,8 +241,9 @@ pub struct ResumeArgs {
     /// Add what is missing at the end of the file that is there; its beginning is not looked at
     #[arg(short = 'a', long)]
     pub append: bool,
-    /// With -C: only the last recorded block is checked, nothing is hashed; trusts that nobody touched the rest
-    #[arg(long, requires = "resume", conflicts_with_all = ["verify", "strict", "append"])]
+    /// With -C: only the last recorded block is checked, nothing is hashed; trusts that nobody touched the rest. To or
+    /// from another machine, with and without -C: what is sent is not hashed
+    #[arg(long, conflicts_with_all = ["verify", "strict", "append"])]
     pub fast: bool,
     /// Bytes between two checkpoints, a multiple of 4 MiB (K, M, G are taken); smaller files have none
     #[arg(long, value_name = "SIZE", value_parser = checkpoint_size, default_value = "64M")]
@@ -313,6 +358,146 @@ pub struct SessionsArgs {
     pub clean: bool,
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// How a connection is made; for every command that makes one.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connecting to another machine")]
+pub struct ConnectArgs {
+    /// Connect with CMD instead of ssh; it is split into words as a shell would, but no shell runs
+    #[arg(long, value_name = "CMD")]
+    pub ssh: Option<String>,
+    /// Pass OPTION to ssh, as in ssh_config
+    #[arg(short = 'o', long = "ssh-option", value_name = "OPTION")]
+    pub option: Vec<OsString>,
+    /// Jump over the host DEST
+    #[arg(short = 'J', long, value_name = "DEST")]
+    pub jump: Option<OsString>,
+    /// Log in with the private key in FILE; what ssh calls -i, which asks before replacing here
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub identity: Vec<OsString>,
+    /// Read FILE instead of ~/.ssh/config
+    #[arg(short = 'F', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ssh_config: Option<OsString>,
+    /// Connect to port N, where the address names none
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// What bcmr is called on the other machine: a word or a path, without spaces
+    #[arg(long, value_name = "PATH", conflicts_with = "bootstrap")]
+    pub remote_program: Option<String>,
+    /// Put this program into the other machine's cache if it has none, and run it from there
+    #[arg(long, overrides_with = "no_bootstrap")]
+    pub bootstrap: bool,
+    /// Do not, whatever the configuration says
+    #[arg(long, overrides_with = "bootstrap")]
+    pub no_bootstrap: bool,
+    /// `-o`, `-J`, `--identity` and `-F` as ssh wants them, in the order they were typed.
+    #[arg(skip)]
+    pub passed: Vec<OsString>,
+}
+
+/// How a copy travels.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Copies to and from another machine")]
+pub struct RemoteArgs {
+    /// Use N connections [default: by what there is to move]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub parallel: Option<u16>,
+    /// Compress what is sent; auto does while the link is slower than that [default: auto]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub compress: Option<CompressArg>,
+    /// Do not use the store of blocks on the other machine
+    #[arg(long, overrides_with = "dedup")]
+    pub no_dedup: bool,
+    /// Use it, whatever the configuration says
+    #[arg(long, overrides_with = "no_dedup")]
+    pub dedup: bool,
+    /// Send the data through ssh, or beside it through encrypted TCP connections (what --direct alone means)
+    #[arg(
+        long,
+        value_name = "PLANE",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "direct"
+    )]
+    pub direct: Option<PlaneArg>,
+    /// Connect again by itself, at most N times, when the connection is lost
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub retries: Option<u32>,
+}
+
+/// `--compress`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompressArg {
+    Auto,
+    Zstd,
+    Lz4,
+    None,
+}
+
+/// `--direct`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlaneArg {
+    Ssh,
+    Direct,
+}
+
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Tell mode, owner, size and time of each name too
+    #[arg(short, long)]
+    pub long: bool,
+    #[command(flatten)]
+    pub look: LookArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// Tell what a symbolic link leads to
+    #[arg(short = 'L', long)]
+    pub dereference: bool,
+    #[command(flatten)]
+    pub look: LookArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct LookArgs {
+    /// What to look at: a path, host:path, or ssh://host/path
+    #[arg(value_name = "PATH", required = true, value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    /// Print one JSON object a line (docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// The host: `[user@]host`, or `ssh://[user@]host[:port]`
+    #[arg(value_name = "HOST", value_hint = ValueHint::Hostname)]
+    pub host: OsString,
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    /// Print one JSON object a line (docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Let nothing outside DIR be read or written; without it, what the user may
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub root: Option<PathBuf>,
+    /// Change nothing
+    #[arg(long)]
+    pub read_only: bool,
+    /// Remember no blocks of what arrives
+    #[arg(long)]
+    pub no_store: bool,
+    #[command(flatten)]
+    pub jobs: JobsArg,
 }
 
 #[derive(Debug, Args)]
@@ -577,14 +762,22 @@ where
             Command::Copy(a) => {
                 a.filters.order(m);
                 a.keep.order(m);
+                a.connect.order(m);
             }
             Command::Check(a) => {
                 a.filters.order(m);
                 a.keep.order(m);
             }
             Command::Move(a) => a.filters.order(m),
-            Command::Remove(_) | Command::Sessions(_) | Command::Completions { .. } | Command::Man { .. } => {
-            }
+            Command::Ls(a) => a.look.connect.order(m),
+            Command::Stat(a) => a.look.connect.order(m),
+            Command::Du(a) | Command::Hash(a) => a.connect.order(m),
+            Command::Doctor(a) | Command::Deploy(a) => a.connect.order(m),
+            Command::Remove(_)
+            | Command::Sessions(_)
+            | Command::Serve(_)
+            | Command::Completions { .. }
+            | Command::Man { .. } => {}
         }
     }
     Ok(cli)
@@ -602,6 +795,48 @@ impl FilterArgs {
         let mut rules: Vec<_> = excludes.chain(includes).collect();
         rules.sort_by_key(|r| r.0);
         self.rules = rules.into_iter().map(|r| r.1).collect();
+    }
+}
+
+impl ConnectArgs {
+    fn order(&mut self, m: &ArgMatches) {
+        let mut passed: Vec<(usize, &str, OsString)> = Vec::new();
+        for (id, flag) in [("option", "-o"), ("jump", "-J"), ("identity", "-i"), ("ssh_config", "-F")] {
+            passed.extend(values(m, id).map(|(at, value)| (at, flag, value)));
+        }
+        passed.sort_by_key(|p| p.0);
+        self.passed = passed.into_iter().flat_map(|(_, flag, value)| [flag.into(), value]).collect();
+    }
+
+    /// The first of these that was typed, as its name.
+    pub fn first_typed(&self) -> Option<&'static str> {
+        let typed = [
+            (self.ssh.is_some(), "--ssh"),
+            (!self.option.is_empty(), "-o"),
+            (self.jump.is_some(), "-J"),
+            (!self.identity.is_empty(), "--identity"),
+            (self.ssh_config.is_some(), "-F"),
+            (self.port.is_some(), "--port"),
+            (self.remote_program.is_some(), "--remote-program"),
+            (self.bootstrap, "--bootstrap"),
+            (self.no_bootstrap, "--no-bootstrap"),
+        ];
+        typed.into_iter().find(|t| t.0).map(|t| t.1)
+    }
+}
+
+impl RemoteArgs {
+    /// The first of these that was typed, as its name.
+    pub fn first_typed(&self) -> Option<&'static str> {
+        let typed = [
+            (self.parallel.is_some(), "--parallel"),
+            (self.compress.is_some(), "--compress"),
+            (self.no_dedup, "--no-dedup"),
+            (self.dedup, "--dedup"),
+            (self.direct.is_some(), "--direct"),
+            (self.retries.is_some(), "--retries"),
+        ];
+        typed.into_iter().find(|t| t.0).map(|t| t.1)
     }
 }
 
@@ -661,6 +896,51 @@ mod tests {
         assert_eq!(copy.how.verify, Some(VerifyArg::Cached));
         assert_eq!(copy.collide.update.update, Some(Update::Older));
         assert_eq!(copy.keep.preserve, [Attr::Mode, Attr::Ownership, Attr::Timestamps]);
+    }
+
+    #[test]
+    fn what_ssh_gets_keeps_its_order() {
+        let words =
+            ["bcmr", "copy", "-o", "A=1", "-F", "f", "--identity", "k", "-J", "j", "-oB=2", "h:s", "d"];
+        let cli = parse(words).unwrap();
+        let Command::Copy(copy) = cli.command else { panic!("{cli:?}") };
+        assert_eq!(copy.connect.passed, ["-o", "A=1", "-F", "f", "-i", "k", "-J", "j", "-o", "B=2"]);
+        let cli = parse(["bcmr", "ls", "-J", "j", "h:"]).unwrap();
+        let Command::Ls(ls) = cli.command else { panic!("{cli:?}") };
+        assert_eq!(ls.look.connect.passed, ["-J", "j"]);
+    }
+
+    /// Each flag that only a connection has is known by name, so that a local copy can refuse it.
+    #[test]
+    fn flags_of_a_connection_are_told() {
+        for (flag, name) in [
+            ("--ssh=x", "--ssh"),
+            ("-oX", "-o"),
+            ("-Jx", "-J"),
+            ("--identity=x", "--identity"),
+            ("-Fx", "-F"),
+            ("--port=1", "--port"),
+            ("--remote-program=x", "--remote-program"),
+            ("--bootstrap", "--bootstrap"),
+            ("--no-bootstrap", "--no-bootstrap"),
+            ("--parallel=1", "--parallel"),
+            ("--compress=lz4", "--compress"),
+            ("--no-dedup", "--no-dedup"),
+            ("--dedup", "--dedup"),
+            ("--direct", "--direct"),
+            ("--retries=1", "--retries"),
+        ] {
+            let cli = parse(["bcmr", "copy", flag, "s", "d"]).unwrap();
+            let Command::Copy(copy) = cli.command else { panic!("{cli:?}") };
+            let typed = copy.connect.first_typed().or(copy.remote.first_typed());
+            assert_eq!(typed, Some(name), "{flag}");
+        }
+        // Every flag of the two groups stands in the table above.
+        let all = Cli::command();
+        let copy = all.find_subcommand("copy").unwrap();
+        let of =
+            |heading: &str| copy.get_arguments().filter(|a| a.get_help_heading() == Some(heading)).count();
+        assert_eq!(of("Connecting to another machine") + of("Copies to and from another machine"), 15);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Parse, resolve, run, exit.
 #![forbid(unsafe_code)]
 
+mod address;
 mod args;
 mod ask;
 mod commands;
+mod config;
 mod names;
 mod resolve;
 mod say;

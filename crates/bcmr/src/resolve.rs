@@ -4,18 +4,22 @@
 //! signals that are ignored), so everything else here is pure and tested as a table. Must not know how a request is
 //! carried out nor how anything is worded.
 
+use crate::address::{self, Operand};
 use crate::args::{
-    Attr, CheckArgs, CopyArgs, FilterArgs, HowArgs, JobsArg, KeepArgs, KeepStep, LinkArgs, MoveArgs,
-    Operands, OutputArgs, RemoveArgs, ResumeArgs, RuleArg, SessionsArgs, SharingArg, Update, UpdateArg,
-    VerifyArg, When,
+    Attr, CheckArgs, CompressArg, ConnectArgs, CopyArgs, FilterArgs, HowArgs, JobsArg, KeepArgs, KeepStep,
+    LinkArgs, MoveArgs, Operands, OutputArgs, PlaneArg, RemoteArgs, RemoveArgs, ResumeArgs, RuleArg,
+    ServeArgs, SessionsArgs, SharingArg, Update, UpdateArg, VerifyArg, When,
 };
+use crate::config::{CompressWord, Config, PlaneWord, Words};
 use crate::names;
 use bcmr_engine::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, Durability, FilterSpec, Follow, Landing,
     MoveRequest, Preserve, Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, Target, Verify,
 };
+use bcmr_engine::remote::{Address, Compress, Plane, ServeRequest, Way};
+use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Worker threads unless `-j` says otherwise: more than this has not paid on any machine measured.
 const JOBS_DEFAULT_MAX: usize = 8;
@@ -23,6 +27,12 @@ const JOBS_DEFAULT_MAX: usize = 8;
 /// Between two checkpoints where nobody chose: at most so much is copied again after a crash, at a few percent of the
 /// time.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
+
+/// The store of blocks remembers so many MiB where nobody chose.
+const STORE_CAP_MB: u64 = 1024;
+
+/// As many connections as a configuration may ask for; the command line has the same.
+const PARALLEL_MAX: u16 = 64;
 
 /// The process's surroundings, read once and while there is one thread.
 #[derive(Clone, Debug)]
@@ -47,6 +57,20 @@ pub struct Env {
     pub ignored_signals: u64,
     /// Seconds since 1970.
     pub now: i64,
+    /// `HOME`; where that says nothing, the directory we were started in, which is where sshd puts people.
+    pub home: PathBuf,
+    /// `bcmr/config.toml` in `XDG_CONFIG_HOME`, or in `~/.config`.
+    pub config_file: Option<PathBuf>,
+    /// `bcmr` in `XDG_CACHE_HOME`, or in `~/.cache`.
+    pub cache_dir: Option<PathBuf>,
+    /// The third word of `SSH_CONNECTION`: the address that ssh came in on.
+    pub arrived_at: Option<std::net::IpAddr>,
+    /// Where sockets may be made: `XDG_RUNTIME_DIR`, then `TMPDIR`, then `/tmp`.
+    pub meeting: Vec<PathBuf>,
+    /// `BCMR_CAS_DIR`: where the store of blocks is.
+    pub store_dir: Option<PathBuf>,
+    /// `BCMR_CAS_CAP_MB`: how much it may remember, as it stands there.
+    pub store_cap_mb: Option<OsString>,
 }
 
 impl Env {
@@ -54,6 +78,10 @@ impl Env {
     pub fn read() -> Env {
         let mask = rustix::process::umask(rustix::fs::Mode::empty());
         rustix::process::umask(mask);
+        // The XDG base directory specification has relative paths ignored.
+        let absolute = |name| said(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let home = absolute("HOME");
+        let place = |name, below| absolute(name).or_else(|| Some(home.as_ref()?.join(below)));
         Env {
             umask: mask.bits() & 0o777,
             me: rustix::process::geteuid().as_raw(),
@@ -65,8 +93,24 @@ impl Env {
             no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
             ignored_signals: ignored_signals(),
             now: now(),
+            home: home.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| "/".into()),
+            config_file: place("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("bcmr/config.toml")),
+            cache_dir: place("XDG_CACHE_HOME", ".cache").map(|dir| dir.join("bcmr")),
+            arrived_at: said("SSH_CONNECTION")
+                .and_then(|words| words.to_str()?.split(' ').nth(2)?.parse().ok()),
+            meeting: [absolute("XDG_RUNTIME_DIR"), absolute("TMPDIR"), Some("/tmp".into())]
+                .into_iter()
+                .flatten()
+                .collect(),
+            store_dir: said("BCMR_CAS_DIR").map(PathBuf::from),
+            store_cap_mb: said("BCMR_CAS_CAP_MB"),
         }
     }
+}
+
+/// A variable that is set and not empty.
+fn said(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|v| !v.is_empty())
 }
 
 fn now() -> i64 {
@@ -97,7 +141,25 @@ pub fn raise_limits() {
 
 /// Arguments that parse but make no sense together. Told with exit code 2.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Usage(pub String);
+pub struct Usage {
+    /// What is wrong, fit for a terminal.
+    pub said: String,
+    /// What to do instead; where there is nothing better, a look at the help.
+    pub hint: Option<String>,
+}
+
+impl Usage {
+    /// What is wrong.
+    pub fn new(said: impl Into<String>) -> Usage {
+        Usage { said: said.into(), hint: None }
+    }
+
+    /// What to do instead.
+    pub fn or(mut self, hint: impl Into<String>) -> Usage {
+        self.hint = Some(hint.into());
+        self
+    }
+}
 
 /// Which verb is meant; words and exit codes differ by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +169,13 @@ pub enum Verb {
     Remove,
     Check,
     Sessions,
+    Ls,
+    Stat,
+    Du,
+    Hash,
+    Doctor,
+    Deploy,
+    Serve,
 }
 
 /// How progress is shown.
@@ -181,17 +250,338 @@ pub struct CopyJob {
     pub show: Show,
 }
 
-/// What `copy` arguments mean.
+/// Where the operands of a copy are.
+#[derive(Debug)]
+pub enum Places {
+    /// All on this machine.
+    Here,
+    /// The destination is on another one.
+    Put { sources: Vec<PathBuf>, to: Address, target: fn(PathBuf) -> Target },
+    /// The sources are on another one.
+    Get { from: Vec<Address>, target: Target },
+}
+
+impl Places {
+    /// The other machine.
+    pub fn address(&self) -> Option<&Address> {
+        match self {
+            Places::Here => None,
+            Places::Put { to, .. } => Some(to),
+            Places::Get { from, .. } => from.first(),
+        }
+    }
+}
+
+/// Tells which machine is which. Every operand is looked at before anything else is done.
+pub fn places(o: &Operands, connect: &ConnectArgs) -> Result<Places, Usage> {
+    // Nothing to take apart: whoever resolves the copy says what is missing.
+    let Ok((sources, target)) = operands(o) else {
+        for path in o.paths.iter().chain(&o.target_directory) {
+            address::parse(path)?;
+        }
+        return Ok(Places::Here);
+    };
+    let mut here = Vec::new();
+    let mut there = Vec::new();
+    for source in sources {
+        match address::parse(&source)? {
+            Operand::Here(path) => here.push(path),
+            Operand::There(address) => there.push((with_port(address, connect, &source)?, source)),
+        }
+    }
+    match (address::parse(target.path())?, there.first()) {
+        (Operand::Here(_), None) => Ok(Places::Here),
+        (Operand::There(to), None) => {
+            let to = with_port(to, connect, target.path())?;
+            let target = match target {
+                Target::Guess(_) => Target::Guess as fn(PathBuf) -> Target,
+                Target::Into(_) => Target::Into,
+                Target::Exactly(_) => Target::Exactly,
+            };
+            Ok(Places::Put { sources: here, to, target })
+        }
+        (Operand::There(_), Some(_)) => Err(Usage::new("source and destination are both on another machine")
+            .or(
+                "copy to this machine first, or run bcmr on one of the two: ssh HOST bcmr copy SRC OTHER:DST",
+            )),
+        (Operand::Here(_), Some((first, typed))) => {
+            if let Some(path) = here.first() {
+                let said = format!(
+                    "{} is on this machine and {} is not; all sources must be in one place",
+                    names::quoted(path),
+                    names::quoted(typed)
+                );
+                return Err(Usage::new(said).or("copy them with a command for each machine"));
+            }
+            if let Some((_, other)) = there.iter().find(|(a, _)| !address::same_machine(a, first)) {
+                let said = format!(
+                    "{} and {} are not on one machine, with one user and port",
+                    names::quoted(typed),
+                    names::quoted(other)
+                );
+                return Err(Usage::new(said).or("copy them with a command for each machine"));
+            }
+            Ok(Places::Get { from: there.into_iter().map(|t| t.0).collect(), target })
+        }
+    }
+}
+
+/// `--port` is for addresses that name none.
+fn with_port(mut address: Address, connect: &ConnectArgs, typed: &Path) -> Result<Address, Usage> {
+    match (address.port, connect.port) {
+        (Some(named), Some(port)) if named != port => {
+            Err(Usage::new(format!("{} names another port than --port {port}", names::quoted(typed))))
+        }
+        (named, port) => {
+            address.port = named.or(port);
+            Ok(address)
+        }
+    }
+}
+
+/// One operand of a command that looks, or the host of one that is about a host.
+pub fn operand(path: &Path, connect: &ConnectArgs) -> Result<Operand, Usage> {
+    match address::parse(path)? {
+        Operand::There(address) => with_port(address, connect, path).map(Operand::There),
+        here => Ok(here),
+    }
+}
+
+/// The host of a command that is about a host.
+pub fn host(typed: &std::ffi::OsStr, connect: &ConnectArgs) -> Result<Address, Usage> {
+    with_port(address::parse_host(typed)?, connect, Path::new(typed))
+}
+
+/// Flags of a connection, where there is none.
+pub fn no_connection(connect: &ConnectArgs, remote: Option<&RemoteArgs>) -> Result<(), Usage> {
+    match connect.first_typed().or_else(|| remote?.first_typed()) {
+        Some(flag) => Err(Usage::new(format!("{flag} has a meaning only with another machine"))
+            .or("an operand on another machine is written host:path")),
+        None => Ok(()),
+    }
+}
+
+/// What a verb that stays on this machine says of operands that are not.
+fn only_here<'a>(verb: &str, hint: &str, paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), Usage> {
+    for path in paths {
+        if let Operand::There(_) = address::parse(path)? {
+            let said =
+                format!("{} is on another machine; bcmr {verb} works on this one only", names::quoted(path));
+            return Err(
+                Usage::new(said).or(format!("{hint}; for a file on this machine put ./ before its name"))
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What `copy` arguments mean when everything is here.
 pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
     let (sources, target) = operands(&a.operands)?;
-    let names = names_from(a)?;
-    if names.is_some() && sources.len() != 1 {
-        let say = "with --files-from there is exactly one source: the directory that the names are below";
-        return Err(Usage(say.into()));
+    let names = names_of(a, sources.len())?;
+    no_connection(&a.connect, Some(&a.remote))?;
+    if a.resume.fast && !a.resume.resume {
+        return Err(Usage::new("--fast goes with -C, or with a copy to or from another machine"));
     }
-    if a.collide.interactive && names.as_ref().is_some_and(|n| n.file.is_none()) {
-        return Err(Usage("-i cannot read answers where --files-from reads names".into()));
+    let (policy, show) = copy_policy(a, env)?;
+    let manifest = a.manifest.clone();
+    Ok(CopyJob { request: CopyRequest { sources, names: None, target, manifest, policy }, names, show })
+}
+
+/// `copy` to or from another machine; the request is made from it, again for each attempt.
+pub struct RemoteJob {
+    pub places: Places,
+    pub names: Option<NamesFrom>,
+    pub policy: CopyPolicy,
+    pub manifest: Option<PathBuf>,
+    pub reach: Reach,
+    /// What was asked for and would be lost without a bcmr there, as it was typed.
+    pub unkept: Vec<&'static str>,
+    pub show: Show,
+}
+
+/// How to get to a machine, and what may be done there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    pub way: Way,
+    /// This program may be put there.
+    pub bootstrap: bool,
+}
+
+/// What `copy` arguments mean when one side is on another machine.
+pub fn remote_copy(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Result<RemoteJob, Usage> {
+    let count = match &places {
+        Places::Here => 0,
+        Places::Put { sources, .. } => sources.len(),
+        Places::Get { from, .. } => from.len(),
+    };
+    let names = names_of(a, count)?;
+    // What has no meaning here is refused: a flag that is silently left out promises something that nobody keeps.
+    if a.reflink == SharingArg::Always {
+        return Err(Usage::new("--reflink=always cannot hold: two machines share no blocks"));
     }
+    if a.manifest.is_some() && matches!(places, Places::Put { .. }) {
+        return Err(Usage::new(
+            "--manifest is written on this machine, about files that land on this machine",
+        )
+        .or("bcmr hash HOST:FILE tells the hash of a file over there"));
+    }
+    let (policy, show) = copy_policy(a, env)?;
+    let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
+    let reach = reach(&a.connect, Some(&a.remote), a.resume.fast, &host, config)?;
+    let unkept = unkept_without_peer(a, &policy, &places);
+    Ok(RemoteJob { places, names, policy, manifest: a.manifest.clone(), reach, unkept, show })
+}
+
+/// How to get to `host`: what was typed, then what the configuration says of it, then what we think best.
+pub fn reach(
+    c: &ConnectArgs,
+    r: Option<&RemoteArgs>,
+    fast: bool,
+    host: &str,
+    config: &Config,
+) -> Result<Reach, Usage> {
+    let file = config.of(host);
+    let ssh = match (&c.ssh, file.ssh) {
+        (Some(line), _) => words(line, "--ssh")?,
+        (None, Some(Words::Line(line))) => words(&line, "ssh in the configuration")?,
+        (None, Some(Words::List(list))) if list.first().is_none_or(String::is_empty) => {
+            return Err(Usage::new("ssh in the configuration names no command"));
+        }
+        (None, Some(Words::List(list))) => list.into_iter().map(OsString::from).collect(),
+        (None, None) => vec!["ssh".into()],
+    };
+    let program = c.remote_program.clone().or(file.program).unwrap_or_else(|| "bcmr".into());
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '/' | '+' | '-');
+    if program.is_empty() || program.starts_with('-') || !program.chars().all(plain) {
+        // It is the one word that a shell over there reads.
+        let said = format!("{} cannot be what bcmr is called there", names::quoted(Path::new(&program)));
+        return Err(Usage::new(said)
+            .or("a word or a path of letters, digits and . _ + - /; a relative path is below the home directory there"));
+    }
+    let parallel = r.and_then(|r| r.parallel).or(file.parallel);
+    if parallel.is_some_and(|n| n == 0 || n > PARALLEL_MAX) {
+        return Err(Usage::new(format!("parallel in the configuration is not in 1..={PARALLEL_MAX}")));
+    }
+    let compress = match (r.and_then(|r| r.compress), file.compress) {
+        (Some(CompressArg::Zstd), _) | (None, Some(CompressWord::Zstd)) => Compress::Zstd,
+        (Some(CompressArg::Lz4), _) | (None, Some(CompressWord::Lz4)) => Compress::Lz4,
+        (Some(CompressArg::None), _) | (None, Some(CompressWord::None)) => Compress::None,
+        (Some(CompressArg::Auto), _) | (None, Some(CompressWord::Auto) | None) => Compress::Auto,
+    };
+    let plane = match (r.and_then(|r| r.direct), file.direct) {
+        (Some(PlaneArg::Direct), _) | (None, Some(PlaneWord::Direct)) => Plane::Direct,
+        (Some(PlaneArg::Ssh), _) | (None, Some(PlaneWord::Ssh) | None) => Plane::Ssh,
+    };
+    let dedup = match r.map(|r| (r.dedup, r.no_dedup)) {
+        Some((true, _)) => true,
+        Some((_, true)) => false,
+        _ => file.dedup.unwrap_or(true),
+    };
+    let bootstrap = match (c.bootstrap, c.no_bootstrap) {
+        (true, _) => true,
+        (_, true) => false,
+        // Who names the program does not want another one.
+        _ => file.bootstrap.unwrap_or(false) && c.remote_program.is_none(),
+    };
+    let way = Way {
+        ssh,
+        options: c.passed.clone(),
+        program,
+        parallel: parallel.map(usize::from),
+        plane,
+        compress,
+        fast,
+        dedup,
+        retries: r.and_then(|r| r.retries).or(file.retries).unwrap_or(0),
+    };
+    Ok(Reach { way, bootstrap })
+}
+
+fn words(line: &str, whose: &str) -> Result<Vec<OsString>, Usage> {
+    match shlex::split(line) {
+        Some(words) if words.first().is_some_and(|w| !w.is_empty()) => {
+            Ok(words.into_iter().map(OsString::from).collect())
+        }
+        Some(_) => Err(Usage::new(format!("{whose} names no command"))),
+        None => Err(Usage::new(format!("{whose} has a quote that is not closed"))),
+    }
+}
+
+/// What a copy by scp could not keep of what was asked for (D7). Whoever asked for it gets an error and not less.
+fn unkept_without_peer(a: &CopyArgs, policy: &CopyPolicy, places: &Places) -> Vec<&'static str> {
+    let into_name = match places {
+        Places::Get { target, .. } => matches!(target, Target::Exactly(_)),
+        _ => a.operands.no_target_directory,
+    };
+    let kept = a.keep.plain || !a.keep.preserve.is_empty() || !a.keep.no_preserve.is_empty();
+    [
+        (policy.verify != Verify::Off, "-V"),
+        (a.resume.resume, "-C"),
+        (a.resume.strict, "-s"),
+        (a.resume.append, "-a"),
+        (a.how.sync, "--sync"),
+        (a.keep.archive, "--archive"),
+        (kept && !a.keep.archive, "--preserve"),
+        (policy.force, "-f"),
+        (a.collide.interactive, "-i"),
+        (a.collide.no_clobber, "--no-clobber"),
+        (a.collide.update.update.is_some(), "--update"),
+        (policy.dry_run, "-n"),
+        (!policy.filter.rules.is_empty(), "--exclude"),
+        (!policy.filter.regexes.is_empty(), "--exclude-regex"),
+        (policy.filter.gitignore, "--gitignore"),
+        (a.files_from.is_some() || a.files_from0.is_some(), "--files-from"),
+        (a.one_file_system, "-x"),
+        (a.links.no_dereference, "-P"),
+        (a.links.follow_operands && policy.recursive, "-H"),
+        (a.sparse == SharingArg::Always, "--sparse"),
+        (a.manifest.is_some(), "--manifest"),
+        (a.remote.direct == Some(PlaneArg::Direct), "--direct"),
+        (a.remote.retries.is_some_and(|n| n > 0), "--retries"),
+        (into_name, "-T"),
+    ]
+    .into_iter()
+    .filter_map(|(asked, flag)| asked.then_some(flag))
+    .collect()
+}
+
+/// What `serve` arguments mean.
+pub fn serve(a: &ServeArgs, env: &Env) -> Result<ServeRequest, Usage> {
+    if env.stdin_tty || env.stdout_tty {
+        return Err(Usage::new("serve speaks to another bcmr and not to a terminal")
+            .or("bcmr copy FILE HOST: starts it over there by itself"));
+    }
+    let cap = match &env.store_cap_mb {
+        None => STORE_CAP_MB,
+        Some(said) => said.to_str().and_then(|s| s.parse::<u64>().ok()).ok_or_else(|| {
+            Usage::new(format!("BCMR_CAS_CAP_MB is no number of MiB: {}", names::quoted(Path::new(said))))
+        })?,
+    };
+    let cap_bytes = cap.checked_mul(1 << 20).ok_or_else(|| Usage::new("BCMR_CAS_CAP_MB is too large"))?;
+    let dir = match &env.store_dir {
+        Some(dir) if !dir.is_absolute() => {
+            return Err(Usage::new(format!("BCMR_CAS_DIR is no absolute path: {}", names::quoted(dir))));
+        }
+        Some(dir) => Some(dir.clone()),
+        // Nobody's home: no store, and that costs time only.
+        None => env.cache_dir.as_ref().map(|cache| cache.join("cas")),
+    };
+    Ok(ServeRequest {
+        root: a.root.clone(),
+        read_only: a.read_only,
+        store: dir.filter(|_| !a.no_store && !a.read_only).map(|dir| (dir, cap_bytes)),
+        jobs: jobs(&a.jobs, env),
+        umask: env.umask,
+        me: env.me,
+        home: env.home.clone(),
+        arrived_at: env.arrived_at,
+        meeting: env.meeting.clone(),
+    })
+}
+
+/// What decides how a copy is carried out, wherever its ends are.
+fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let collide = collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?;
     let recursive = a.recursive || a.keep.archive;
     let policy = CopyPolicy {
@@ -225,12 +615,24 @@ pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
     };
     let fast = policy.resume == Resume::Fast;
     let show = Show { fast, ..show(Verb::Copy, &a.output, policy.dry_run, again, env) };
-    let manifest = a.manifest.clone();
-    Ok(CopyJob { request: CopyRequest { sources, names: None, target, manifest, policy }, names, show })
+    Ok((policy, show))
+}
+
+fn names_of(a: &CopyArgs, sources: usize) -> Result<Option<NamesFrom>, Usage> {
+    let names = names_from(a)?;
+    if names.is_some() && sources != 1 {
+        let say = "with --files-from there is exactly one source: the directory that the names are below";
+        return Err(Usage::new(say));
+    }
+    if a.collide.interactive && names.as_ref().is_some_and(|n| n.file.is_none()) {
+        return Err(Usage::new("-i cannot read answers where --files-from reads names"));
+    }
+    Ok(names)
 }
 
 /// What `move` arguments mean.
 pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
+    only_here("move", "copy it, and remove the source when it is there", all_operands(&a.operands))?;
     let (sources, target) = operands(&a.operands)?;
     let collide = collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?;
     let policy = CopyPolicy {
@@ -267,7 +669,8 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
 }
 
 /// What `remove` arguments mean.
-pub fn remove(a: &RemoveArgs, env: &Env) -> (RemoveRequest, Show) {
+pub fn remove(a: &RemoveArgs, env: &Env) -> Result<(RemoveRequest, Show), Usage> {
+    only_here("remove", "run it there: ssh HOST bcmr remove PATH", &a.paths)?;
     let request = RemoveRequest {
         paths: a.paths.clone(),
         recursive: a.recursive,
@@ -278,11 +681,12 @@ pub fn remove(a: &RemoveArgs, env: &Env) -> (RemoveRequest, Show) {
         dry_run: a.dry_run,
         jobs: jobs(&a.jobs, env),
     };
-    (request, show(Verb::Remove, &a.output, a.dry_run, Again::Same, env))
+    Ok((request, show(Verb::Remove, &a.output, a.dry_run, Again::Same, env)))
 }
 
 /// What `check` arguments mean.
 pub fn check(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
+    only_here("check", CHECK_HINT, all_operands(&a.operands))?;
     let (sources, target) = operands(&a.operands)?;
     let policy = CopyPolicy {
         // Nobody who compares two directories wants to hear that they are directories.
@@ -313,6 +717,12 @@ pub fn check(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
     Ok((CheckRequest { sources, target, compare, extra: !a.no_extra, policy }, show))
 }
 
+const CHECK_HINT: &str = "run it there, or compare what bcmr hash tells of both sides";
+
+fn all_operands(o: &Operands) -> impl Iterator<Item = &PathBuf> {
+    o.paths.iter().chain(&o.target_directory)
+}
+
 /// `check --manifest`: which file, below which directory, with how many threads.
 pub struct ManifestJob {
     pub file: PathBuf,
@@ -324,18 +734,22 @@ pub struct ManifestJob {
 /// What `check --manifest` means; `None` when it was not given.
 pub fn check_manifest(a: &CheckArgs, env: &Env) -> Option<Result<ManifestJob, Usage>> {
     let file = a.manifest.clone()?;
+    if let Err(usage) = only_here("check", CHECK_HINT, all_operands(&a.operands)) {
+        return Some(Err(usage));
+    }
     let ([dir], None, false) =
         (a.operands.paths.as_slice(), &a.operands.target_directory, a.operands.no_target_directory)
     else {
-        return Some(Err(Usage("with --manifest there is one operand: the directory it speaks of".into())));
+        return Some(Err(Usage::new("with --manifest there is one operand: the directory it speaks of")));
     };
     let show = Show { manifest: true, ..show(Verb::Check, &a.output, false, Again::Same, env) };
     Some(Ok(ManifestJob { file, dir: dir.clone(), jobs: jobs(&a.jobs, env), show }))
 }
 
 /// What `sessions` arguments mean.
-pub fn sessions(a: &SessionsArgs, env: &Env) -> Show {
-    Show { now: env.now, ..show(Verb::Sessions, &a.output, false, Again::Same, env) }
+pub fn sessions(a: &SessionsArgs, env: &Env) -> Result<Show, Usage> {
+    only_here("sessions", "run it there: ssh HOST bcmr sessions DIR", [&a.dir])?;
+    Ok(Show { now: env.now, ..show(Verb::Sessions, &a.output, false, Again::Same, env) })
 }
 
 fn resume(a: &ResumeArgs) -> Resume {
@@ -351,18 +765,18 @@ fn resume(a: &ResumeArgs) -> Resume {
 fn operands(o: &Operands) -> Result<(Vec<PathBuf>, Target), Usage> {
     let mut sources = o.paths.clone();
     let Some(first) = o.paths.first().map(|p| names::quoted(p)) else {
-        return Err(Usage("no source given".into()));
+        return Err(Usage::new("no source given"));
     };
     if let Some(dir) = &o.target_directory {
         return Ok((sources, Target::Into(dir.clone())));
     }
     let Some(last) = sources.pop().filter(|_| !sources.is_empty()) else {
-        return Err(Usage(format!("no destination given after {first}")));
+        return Err(Usage::new(format!("no destination given after {first}")));
     };
     match (o.no_target_directory, sources.len()) {
         (false, _) => Ok((sources, Target::Guess(last))),
         (true, 1) => Ok((sources, Target::Exactly(last))),
-        (true, _) => Err(Usage(format!("with -T there is one source; there are more after {first}"))),
+        (true, _) => Err(Usage::new(format!("with -T there is one source; there are more after {first}"))),
     }
 }
 
@@ -371,7 +785,7 @@ fn names_from(a: &CopyArgs) -> Result<Option<NamesFrom>, Usage> {
         (Some(file), None) => (file, b'\n'),
         (None, Some(file)) => (file, 0),
         (None, None) => return Ok(None),
-        (Some(_), Some(_)) => return Err(Usage("--files-from and --files-from0 exclude each other".into())),
+        (Some(_), Some(_)) => return Err(Usage::new("--files-from and --files-from0 exclude each other")),
     };
     let file = (file.as_os_str() != "-").then(|| file.clone());
     Ok(Some(NamesFrom { file, separator }))
@@ -383,7 +797,7 @@ fn collide(no_clobber: bool, interactive: bool, update: &UpdateArg) -> Result<Co
         (_, true, None | Some(Update::All)) => Ok(Collide::Ask),
         // cp would ask about the older ones only. To take either word alone would replace something the other
         // protects, so it is refused until the engine can do both.
-        (_, true, Some(_)) => Err(Usage("-i and --update cannot be combined".into())),
+        (_, true, Some(_)) => Err(Usage::new("-i and --update cannot be combined")),
         (_, _, None | Some(Update::All)) => Ok(Collide::Replace),
         (_, _, Some(Update::Older)) => Ok(Collide::IfOlder),
         (_, _, Some(Update::Different)) => Ok(Collide::IfDifferent),
@@ -534,15 +948,22 @@ mod tests {
             no_color: false,
             ignored_signals: 0,
             now: 0,
+            home: "/home/me".into(),
+            config_file: None,
+            cache_dir: Some("/home/me/.cache/bcmr".into()),
+            arrived_at: None,
+            meeting: Vec::new(),
+            store_dir: None,
+            store_cap_mb: None,
         }
     }
 
-    fn words(line: &str) -> Vec<String> {
+    fn typed(line: &str) -> Vec<String> {
         std::iter::once("bcmr").chain(line.split_whitespace()).map(str::to_owned).collect()
     }
 
     fn try_copy(line: &str) -> Result<CopyJob, Usage> {
-        match parse(words(line)).unwrap().command {
+        match parse(typed(line)).unwrap().command {
             Command::Copy(a) => copy(&a, &env()),
             other => panic!("{other:?}"),
         }
@@ -553,15 +974,15 @@ mod tests {
     }
 
     fn try_move(line: &str) -> (MoveRequest, Show) {
-        match parse(words(line)).unwrap().command {
+        match parse(typed(line)).unwrap().command {
             Command::Move(a) => move_(&a, &env()).unwrap(),
             other => panic!("{other:?}"),
         }
     }
 
     fn remove_of(line: &str) -> RemoveRequest {
-        match parse(words(line)).unwrap().command {
-            Command::Remove(a) => remove(&a, &env()).0,
+        match parse(typed(line)).unwrap().command {
+            Command::Remove(a) => remove(&a, &env()).unwrap().0,
             other => panic!("{other:?}"),
         }
     }
@@ -608,7 +1029,7 @@ mod tests {
             ("copy -i --files-from - a b", "-i cannot read answers"),
         ] {
             let usage = try_copy(line).err().unwrap_or_else(|| panic!("{line} was taken"));
-            assert!(usage.0.starts_with(say), "{line}: {}", usage.0);
+            assert!(usage.said.starts_with(say), "{line}: {}", usage.said);
         }
     }
 
@@ -722,6 +1143,246 @@ mod tests {
         assert_eq!(names("--files-from0 -"), Some(NamesFrom { file: None, separator: 0 }));
     }
 
+    fn try_remote(line: &str, config: &str) -> Result<RemoteJob, Usage> {
+        let config = crate::config::parse(config, Path::new("c")).unwrap();
+        match parse(typed(line)).unwrap().command {
+            Command::Copy(a) => {
+                let places = places(&a.operands, &a.connect)?;
+                assert!(places.address().is_some(), "{line} is local");
+                remote_copy(&a, places, &config, &env())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn way(flags: &str, config: &str) -> Reach {
+        let job = try_remote(&format!("copy {flags} src h:dst"), config);
+        job.unwrap_or_else(|u| panic!("{flags} {config}: {u:?}")).reach
+    }
+
+    #[test]
+    fn which_machine() {
+        let of = |line: &str| match parse(typed(line)).unwrap().command {
+            Command::Copy(a) => places(&a.operands, &a.connect),
+            other => panic!("{other:?}"),
+        };
+        for line in ["copy a b", "copy ./a:b c", "copy -t d a", "copy a", "copy", "copy -T a /x:y"] {
+            assert!(matches!(of(line), Ok(Places::Here)), "{line}");
+        }
+        for (line, count, want) in [
+            ("copy a h:b", 1, "Guess(\"b\")"),
+            ("copy a b c me@h:", 3, "Guess(\"\")"),
+            ("copy -t h:d a", 1, "Into(\"d\")"),
+            ("copy -T a h:/d", 1, "Exactly(\"/d\")"),
+        ] {
+            let Ok(Places::Put { sources, to, target }) = of(line) else { panic!("{line}: {:?}", of(line)) };
+            assert_eq!((sources.len(), format!("{:?}", target(to.path))), (count, want.to_owned()), "{line}");
+        }
+        for (line, count, want) in [
+            ("copy h:a b", 1, "Guess(\"b\")"),
+            ("copy h:a h:b ssh://h/c .", 3, "Guess(\".\")"),
+            ("copy -t d h:a h:b", 2, "Into(\"d\")"),
+            ("copy -T [::1]:a b", 1, "Exactly(\"b\")"),
+        ] {
+            let Ok(Places::Get { from, target }) = of(line) else { panic!("{line}: {:?}", of(line)) };
+            assert_eq!((from.len(), format!("{target:?}")), (count, want.to_owned()), "{line}");
+        }
+        for (line, say) in [
+            ("copy h:a h:b", "source and destination are both on another machine"),
+            ("copy h:a ssh://g/b", "source and destination are both on another machine"),
+            ("copy a h:b h:c", "source and destination are both on another machine"),
+            ("copy a h:b c", "'a' is on this machine and 'h:b' is not"),
+            ("copy h:a g:b c", "'h:a' and 'g:b' are not on one machine"),
+            ("copy h:a me@h:b c", "'h:a' and 'me@h:b' are not on one machine"),
+            ("copy h:a ssh://h:22/b c", "'h:a' and 'ssh://h:22/b' are not on one machine"),
+            ("copy -t h:d g:a", "source and destination are both on another machine"),
+            ("copy --port 23 ssh://h:22/a c", "'ssh://h:22/a' names another port than --port 23"),
+            ("copy a :b", "':b' is no address"),
+            ("copy :b", "':b' is no address"),
+            ("copy -- -oProxyCommand=x:b", "'-oProxyCommand=x:b' is no address"),
+            ("copy --target-directory=-h:b x", "'-h:b' is no address"),
+        ] {
+            let said = of(line).err().unwrap_or_else(|| panic!("{line} was taken")).said;
+            assert!(said.starts_with(say), "{line}: {said}");
+        }
+        let port = |line: &str| of(line).unwrap().address().and_then(|a| a.port);
+        assert_eq!(port("copy --port 23 h:a c"), Some(23));
+        assert_eq!(port("copy --port 23 a ssh://h:23/c"), Some(23));
+        assert_eq!(port("copy a h:c"), None);
+    }
+
+    #[test]
+    fn the_way_there() {
+        let plain = way("", "");
+        assert_eq!(
+            (plain.way.ssh.as_slice(), plain.way.program.as_str()),
+            ([OsString::from("ssh")].as_slice(), "bcmr")
+        );
+        assert_eq!(
+            (plain.way.parallel, plain.way.plane, plain.way.compress),
+            (None, Plane::Ssh, Compress::Auto)
+        );
+        assert!(plain.way.dedup && !plain.way.fast && !plain.bootstrap && plain.way.retries == 0);
+        assert!(plain.way.options.is_empty());
+        let all = "ssh = 'ssh -4 \"a b\"'\nparallel = 3\ncompress = 'lz4'\ndirect = 'direct'\ndedup = false\n\
+                   retries = 5\nbootstrap = true\nprogram = 'opt/bcmr'\n";
+        let said = way("", all);
+        assert_eq!(said.way.ssh, ["ssh", "-4", "a b"]);
+        assert_eq!(
+            (said.way.parallel, said.way.plane, said.way.compress),
+            (Some(3), Plane::Direct, Compress::Lz4)
+        );
+        assert!(!said.way.dedup && said.bootstrap && said.way.retries == 5 && said.way.program == "opt/bcmr");
+        let typed = "--ssh=x --parallel=2 --compress=zstd --direct=ssh --dedup --retries=0 --no-bootstrap --fast -oA=1";
+        let typed = way(typed, all);
+        assert_eq!((typed.way.ssh.len(), typed.way.parallel, typed.way.plane), (1, Some(2), Plane::Ssh));
+        assert_eq!((typed.way.compress, typed.way.retries), (Compress::Zstd, 0));
+        assert!(typed.way.dedup && !typed.bootstrap && typed.way.fast);
+        assert_eq!(typed.way.options, ["-o", "A=1"]);
+        assert!(way("--bootstrap", "").bootstrap && way("--no-bootstrap --bootstrap", "").bootstrap);
+        assert!(!way("--remote-program=x", "bootstrap = true").bootstrap);
+        assert!(!way("--no-dedup", "").way.dedup && !way("--dedup --no-dedup", "").way.dedup);
+        assert_eq!(way("--direct", "").way.plane, Plane::Direct);
+        assert_eq!(way("--compress=none", "compress = 'zstd'").way.compress, Compress::None);
+        assert_eq!(way("", "parallel = 2\n[host.h]\nparallel = 7\n").way.parallel, Some(7));
+    }
+
+    #[test]
+    fn what_a_remote_copy_refuses() {
+        for (line, config, say) in [
+            ("copy --reflink=always a h:b", "", "--reflink=always cannot hold"),
+            ("copy --reflink h:a b", "", "--reflink=always cannot hold"),
+            ("copy --manifest m a h:b", "", "--manifest is written on this machine"),
+            ("copy --files-from l h:a h:b c", "", "with --files-from there is exactly one source"),
+            ("copy --ssh= a h:b", "", "--ssh names no command"),
+            ("copy --ssh=\" a h:b", "", "--ssh has a quote that is not closed"),
+            ("copy a h:b", "ssh = ''", "ssh in the configuration names no command"),
+            ("copy a h:b", "ssh = []", "ssh in the configuration names no command"),
+            ("copy a h:b", "parallel = 0", "parallel in the configuration is not in 1..=64"),
+            ("copy a h:b", "parallel = 65", "parallel in the configuration is not in 1..=64"),
+            ("copy --remote-program=a;b a h:b", "", "'a;b' cannot be what bcmr is called there"),
+            ("copy --remote-program=-x a h:b", "", "'-x' cannot be what bcmr is called there"),
+            ("copy --remote-program=~/x a h:b", "", "'~/x' cannot be what bcmr is called there"),
+            ("copy a h:b", "program = 'a b'", "'a b' cannot be what bcmr is called there"),
+        ] {
+            let usage = try_remote(line, config).err().unwrap_or_else(|| panic!("{line} was taken"));
+            assert!(usage.said.starts_with(say), "{line}: {}", usage.said);
+        }
+        for line in ["copy --manifest m h:a b", "copy --files-from l h:a c", "copy --reflink=disable a h:b"] {
+            try_remote(line, "").unwrap_or_else(|u| panic!("{line}: {u:?}"));
+        }
+    }
+
+    #[test]
+    fn what_a_local_copy_refuses() {
+        for (line, say) in [
+            ("copy --parallel 2 a b", "--parallel has a meaning only with another machine"),
+            ("copy -o X=1 a b", "-o has a meaning only with another machine"),
+            ("copy --bootstrap a b", "--bootstrap has a meaning only with another machine"),
+            ("copy --fast a b", "--fast goes with -C"),
+        ] {
+            let usage = try_copy(line).err().unwrap_or_else(|| panic!("{line} was taken"));
+            assert!(usage.said.starts_with(say), "{line}: {}", usage.said);
+        }
+        assert_eq!(policy("-C --fast").resume, Resume::Fast);
+    }
+
+    /// D7: what scp would lose of what was asked for.
+    #[test]
+    fn what_is_lost_without_a_peer() {
+        for (flags, want) in [
+            ("", &[][..]),
+            ("-r", &[]),
+            ("-rL", &[]),
+            ("-q --compress=zstd --parallel=2 --no-dedup", &[]),
+            ("--fast --inplace --sparse=never -j3", &[]),
+            ("-V", &["-V"]),
+            ("-V=direct", &["-V"]),
+            ("-C", &["-C"]),
+            ("-s", &["-s"]),
+            ("-a", &["-a"]),
+            ("--sync", &["--sync"]),
+            ("--archive", &["--archive"]),
+            ("-p", &["--preserve"]),
+            ("--preserve=links", &["--preserve"]),
+            ("-f", &["-f"]),
+            ("-i", &["-i"]),
+            ("--no-clobber", &["--no-clobber"]),
+            ("-u", &["--update"]),
+            ("-n", &["-n"]),
+            ("-e x", &["--exclude"]),
+            ("--exclude-regex x", &["--exclude-regex"]),
+            ("--gitignore", &["--gitignore"]),
+            ("--files-from l", &["--files-from"]),
+            ("-x", &["-x"]),
+            ("-rP", &["-P"]),
+            ("-rH", &["-H"]),
+            ("-H", &[]),
+            ("--sparse=always", &["--sparse"]),
+            ("--direct", &["--direct"]),
+            ("--retries=2", &["--retries"]),
+            ("-T", &["-T"]),
+            ("-CV --sync", &["-V", "-C", "--sync"]),
+        ] {
+            let job =
+                try_remote(&format!("copy {flags} a h:b"), "").unwrap_or_else(|u| panic!("{flags}: {u:?}"));
+            assert_eq!(job.unkept, want, "{flags}");
+        }
+        assert_eq!(try_remote("copy -T h:a b", "").unwrap_or_else(|u| panic!("{u:?}")).unkept, ["-T"]);
+    }
+
+    #[test]
+    fn verbs_that_stay_here() {
+        for line in [
+            "move h:a b",
+            "move a h:b",
+            "move -t h:b a",
+            "check a h:b",
+            "check --manifest m h:b",
+            "remove h:a",
+            "remove -f a :b",
+            "sessions h:a",
+        ] {
+            let got = match parse(typed(line)).unwrap().command {
+                Command::Move(a) => move_(&a, &env()).err(),
+                Command::Check(a) if a.manifest.is_some() => check_manifest(&a, &env()).unwrap().err(),
+                Command::Check(a) => check(&a, &env()).err(),
+                Command::Remove(a) => remove(&a, &env()).err(),
+                Command::Sessions(a) => sessions(&a, &env()).err(),
+                other => panic!("{other:?}"),
+            };
+            let usage = got.unwrap_or_else(|| panic!("{line} was taken"));
+            assert!(usage.hint.is_some_and(|h| h.contains("put ./ before its name")), "{line}");
+        }
+    }
+
+    #[test]
+    fn serving() {
+        let of = |line: &str, env: &Env| match parse(typed(line)).unwrap().command {
+            Command::Serve(a) => serve(&a, env),
+            other => panic!("{other:?}"),
+        };
+        let env = Env { stderr_tty: false, ..env() };
+        let request = of("serve", &env).unwrap();
+        assert_eq!(request.store, Some(("/home/me/.cache/bcmr/cas".into(), 1024 << 20)));
+        assert_eq!((request.root, request.read_only, request.home), (None, false, "/home/me".into()));
+        let own = Env { store_dir: Some("/s".into()), store_cap_mb: Some("0".into()), ..env.clone() };
+        let request = of("serve --root /r -j2", &own).unwrap();
+        assert_eq!(
+            (request.store, request.root, request.jobs),
+            (Some(("/s".into(), 0)), Some("/r".into()), 2)
+        );
+        assert_eq!(of("serve --no-store", &own).unwrap().store, None);
+        assert_eq!(of("serve --read-only", &own).unwrap().store, None);
+        assert_eq!(of("serve", &Env { cache_dir: None, ..env.clone() }).unwrap().store, None);
+        for cap in ["x", "-1", "1.5", "99999999999999999999", "18446744073709551615"] {
+            assert!(of("serve", &Env { store_cap_mb: Some(cap.into()), ..env.clone() }).is_err(), "{cap}");
+        }
+        assert!(of("serve", &Env { store_dir: Some("s".into()), ..env.clone() }).is_err());
+        assert!(of("serve", &Env { stdout_tty: true, ..env.clone() }).is_err());
+        assert!(of("serve", &Env { stdin_tty: true, ..env }).is_err());
+    }
+
     #[test]
     fn a_move_loses_nothing() {
         let (request, show) = try_move("mv a b");
@@ -757,7 +1418,7 @@ mod tests {
 
     #[test]
     fn checking() {
-        let of = |line: &str| match parse(words(line)).unwrap().command {
+        let of = |line: &str| match parse(typed(line)).unwrap().command {
             Command::Check(a) => check(&a, &env()).unwrap().0,
             other => panic!("{other:?}"),
         };
@@ -771,7 +1432,7 @@ mod tests {
 
     #[test]
     fn showing() {
-        let of = |flags: &str, env: &Env| match parse(words(&format!("copy {flags} a b"))).unwrap().command {
+        let of = |flags: &str, env: &Env| match parse(typed(&format!("copy {flags} a b"))).unwrap().command {
             Command::Copy(a) => copy(&a, env).unwrap_or_else(|u| panic!("{u:?}")).show,
             other => panic!("{other:?}"),
         };

@@ -2,10 +2,11 @@
 //!
 //! Pure: takes values, returns text or numbers. Must not know where text goes, nor how anything was carried out.
 
-use crate::names::{quoted, text};
+use crate::names::{bare, quoted, text};
 use crate::resolve::{Again, Usage, Verb};
 use bcmr_engine::error::{Code, Error};
-use bcmr_engine::event::{Action, Question, Summary, Unfinished, What};
+use bcmr_engine::event::{Action, Question, Summary, Time, Unfinished, What};
+use bcmr_engine::verbs::remote::{Kind, Listing, Usage as Used};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -38,6 +39,13 @@ impl Verb {
             Verb::Remove => "remove",
             Verb::Check => "check",
             Verb::Sessions => "sessions",
+            Verb::Ls => "ls",
+            Verb::Stat => "stat",
+            Verb::Du => "du",
+            Verb::Hash => "hash",
+            Verb::Doctor => "doctor",
+            Verb::Deploy => "deploy",
+            Verb::Serve => "serve",
         }
     }
 
@@ -48,7 +56,10 @@ impl Verb {
             Verb::Move => "moving",
             Verb::Remove => "removing",
             Verb::Check => "checking",
-            Verb::Sessions => "looking",
+            Verb::Deploy => "deploying",
+            Verb::Serve => "serving",
+            Verb::Hash => "hashing",
+            Verb::Sessions | Verb::Ls | Verb::Stat | Verb::Du | Verb::Doctor => "looking",
         }
     }
 
@@ -59,6 +70,10 @@ impl Verb {
             Verb::Remove => "removed",
             Verb::Check => "checked",
             Verb::Sessions => "removed",
+            Verb::Hash => "hashed",
+            Verb::Deploy => "deployed",
+            Verb::Serve => "served",
+            Verb::Ls | Verb::Stat | Verb::Du | Verb::Doctor => "looked at",
         }
     }
 }
@@ -134,24 +149,33 @@ pub fn warning(e: &Error) -> String {
 }
 
 fn told(e: &Error) -> String {
-    let op = text(e.op);
+    let op = text(&e.op);
     let what = match (e.path.as_os_str().is_empty(), &e.other, op.strip_suffix(" to")) {
         (true, ..) => op,
         (false, None, _) => format!("{op} {}", quoted(&e.path)),
         // What is done to a destination names it as its path, and the source as the other.
         (false, Some(from), Some(verb)) => format!("{verb} {} to {}", quoted(from), quoted(&e.path)),
         (false, Some(other), None) => {
-            let between = match e.op {
+            let between = match &*e.op {
                 "compare" | "exchange" | "replace" => "with",
                 _ => "to",
             };
             format!("{op} {} {between} {}", quoted(&e.path), quoted(other))
         }
     };
-    // A reason of several lines (a pattern with its fault marked below) is told in one.
-    let why = reason(e);
-    let why: Vec<&str> = why.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect();
-    format!("cannot {what}: {}", text(&why.join(" ")))
+    format!("cannot {what}: {}", one_line(&reason(e)))
+}
+
+/// A reason of several lines (a pattern with its fault marked below, the last words of another program) in one, as
+/// safe as any name. What another machine says may be long; nobody reads more than this.
+pub fn one_line(why: &str) -> String {
+    const CHARS_MAX: usize = 2000;
+    let lines: Vec<&str> = why.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect();
+    let line = text(&lines.join(" "));
+    match line.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}...", line.get(..end).unwrap_or_default()),
+        None => line,
+    }
 }
 
 /// Why, in the system's words but without the number Rust puts behind them.
@@ -176,10 +200,10 @@ pub fn os_text(e: &io::Error) -> String {
 }
 
 /// What to do about it, where there is something. Said once for each code in a run.
-pub fn hint(verb: Verb, e: &Error) -> Option<&'static str> {
+pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<&'static str> {
     let hint = match (verb, e.code) {
         (Verb::Remove, Code::IsDirectory) => "use -r to remove it with what is in it, or -d if it is empty",
-        (_, Code::IsDirectory) => "use -r to copy it with what is in it",
+        (Verb::Copy | Verb::Move | Verb::Check, Code::IsDirectory) => "use -r to copy it with what is in it",
         // The system said so: there is a directory that is not empty. Other things in the way no flag merges with.
         (Verb::Move, Code::InTheWay) if e.source.is_some() => {
             "use --merge to move into directories that are already there"
@@ -199,6 +223,19 @@ pub fn hint(verb: Verb, e: &Error) -> Option<&'static str> {
             "use --reflink=auto to copy where sharing is not possible"
         }
         (Verb::Copy, Code::MetadataLost) => "use --no-preserve=LIST for what need not be kept",
+        // Where no connection came to be there is nothing to go on with.
+        (_, Code::Lost) if e.op == "connect to" => return None,
+        (Verb::Copy, Code::Lost) if again == Again::Resume => {
+            "run the same command again: it goes on where it stopped; --retries N does that by itself"
+        }
+        (Verb::Copy, Code::Lost) => "run the same command with -C to go on",
+        (_, Code::Lost) => "run the same command again; bcmr doctor HOST tells where it stops",
+        (_, Code::Protocol) => {
+            "bcmr doctor HOST tells what is there; it may be another version, or no bcmr at all"
+        }
+        (_, Code::NoPeer) => {
+            "--bootstrap puts this program into the cache there and runs it; bcmr deploy HOST does that for good"
+        }
         (_, Code::Limit) => "use a smaller -j, or raise the limit (ulimit -n)",
         _ => return None,
     };
@@ -207,8 +244,10 @@ pub fn hint(verb: Verb, e: &Error) -> Option<&'static str> {
 
 /// Arguments that make no sense together.
 pub fn usage(verb: Verb, u: &Usage) -> String {
-    let name = verb.name();
-    format!("bcmr: {}\nhint: bcmr {name} --help shows how it is used\n", u.0)
+    match &u.hint {
+        Some(hint) => format!("bcmr: {}\nhint: {hint}\n", u.said),
+        None => format!("bcmr: {}\nhint: bcmr {} --help shows how it is used\n", u.said, verb.name()),
+    }
 }
 
 /// What clap has to say, in our manner: it quotes what was typed, and that may hold anything.
@@ -287,8 +326,8 @@ fn age(seconds: i64) -> String {
 /// A file that went on where a run stopped, or could not.
 pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -> String {
     let mut line = match (bytes, restarted) {
-        (0, Some(why)) => format!("bcmr: {} started over: {why}", quoted(dst)),
-        (_, Some(why)) => format!("bcmr: {} went on at {}: {why}", quoted(dst), size(bytes)),
+        (0, Some(why)) => format!("bcmr: {} started over: {}", quoted(dst), text(why)),
+        (_, Some(why)) => format!("bcmr: {} went on at {}: {}", quoted(dst), size(bytes), text(why)),
         (_, None) => format!("bcmr: {} went on at {}", quoted(dst), size(bytes)),
     };
     match repaired {
@@ -329,6 +368,136 @@ pub fn question(q: &Question) -> String {
         Question::Remove(path) => format!("bcmr: remove {}? [y/N] ", quoted(path)),
         Question::Descend(path) => format!("bcmr: remove what is in {}? [y/N] ", quoted(path)),
     }
+}
+
+// ---- other machines ----
+
+/// What is given up when scp copies because there is no bcmr on the other side. Said before anything is changed.
+pub const BY_SCP: &str = "there is none; scp copies instead, and what it copies is not verified, cannot be resumed, stands \
+     under its name before it is complete, has links replaced by what they lead to, holes filled and hard links copied \
+     twice";
+
+/// Said at the end, where counts would stand.
+pub const DONE_BY_SCP: &str = "bcmr: copied by scp, which does not count what it copies";
+
+/// What was asked for cannot be had without a bcmr there.
+pub fn unkept(flags: &[&str]) -> String {
+    format!("there is none, and scp cannot do {}", flags.join(", "))
+}
+
+/// This program runs from the far cache.
+pub fn runs_from(program: &str, put: bool) -> String {
+    let done = if put { "put there and run" } else { "run" };
+    format!("bcmr is not installed there: {done} as {program}")
+}
+
+/// One line of `ls`; the name without quotes, which the caller appends.
+pub fn listing(l: &Listing) -> String {
+    format!("{} {:>6} {:>6} {:>12}  {}  ", mode(l), l.uid, l.gid, l.size, moment(l.mtime))
+}
+
+/// What `stat` tells.
+pub fn stat(operand: &Path, l: &Listing) -> String {
+    let bytes = if l.size < 1024 { String::new() } else { format!(" ({} B)", l.size) };
+    format!(
+        "{}\n  kind   {}\n  size   {}{bytes}\n  mode   {:04o} {}\n  owner  {}:{}\n  mtime  {}.{:09} UTC\n",
+        quoted(operand),
+        l.kind.word(),
+        size(l.size),
+        l.mode,
+        mode(l),
+        l.uid,
+        l.gid,
+        moment(l.mtime),
+        l.mtime.nsec
+    )
+}
+
+/// What `du` tells.
+pub fn usage_below(operand: &Path, u: &Used) -> String {
+    let count = |n: u64, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    format!(
+        "{}  {}, {} in {}, {} on the medium\n",
+        quoted(operand),
+        count(u.files, "file", "files"),
+        size(u.bytes),
+        count(u.dirs, "directory", "directories"),
+        size(u.allocated)
+    )
+}
+
+/// One line of `hash`, without its newline, as `b3sum` writes it: a name with a newline or a backslash has them escaped
+/// and the line begins with one. On a terminal the name is escaped as everywhere.
+pub fn hash_line(hash: &[u8; 32], name: &[u8], tty: bool) -> Vec<u8> {
+    let hex: String = hash.iter().map(|b| format!("{b:02x}")).collect();
+    if tty {
+        return format!("{hex}  {}", bare(name)).into_bytes();
+    }
+    let odd = name.iter().any(|b| matches!(b, b'\n' | b'\\'));
+    let mut line = if odd { b"\\".to_vec() } else { Vec::new() };
+    line.extend_from_slice(hex.as_bytes());
+    line.extend_from_slice(b"  ");
+    for byte in name {
+        match byte {
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\\' => line.extend_from_slice(b"\\\\"),
+            other => line.push(*other),
+        }
+    }
+    line
+}
+
+/// What `deploy` did.
+pub fn deployed(host: &str, program: &str, put: bool) -> String {
+    let done = if put { "put this program there" } else { "this program was there already" };
+    format!("{host}: {done}, as {program}; copies of this version find it")
+}
+
+/// One line of `doctor`.
+pub fn finding(ok: bool, what: &str, detail: &str) -> String {
+    format!("{:<4} {}: {}\n", if ok { "ok" } else { "no" }, text(what), one_line(detail))
+}
+
+/// `-rw-r--r--`, as ls writes it.
+fn mode(l: &Listing) -> String {
+    let kind = match l.kind {
+        Kind::File => '-',
+        Kind::Dir => 'd',
+        Kind::Link => 'l',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+        Kind::CharDevice => 'c',
+        Kind::BlockDevice => 'b',
+    };
+    let mut out = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = l.mode >> shift;
+        out.push(if bits & 4 != 0 { 'r' } else { '-' });
+        out.push(if bits & 2 != 0 { 'w' } else { '-' });
+        out.push(match (l.mode & special != 0, bits & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    out
+}
+
+/// `2026-11-21 08:39:46`, in UTC: what another machine's clock showed says nothing in our time zone.
+fn moment(t: Time) -> String {
+    let (days, second) = (t.sec.div_euclid(86_400), t.sec.rem_euclid(86_400));
+    // Years that begin in March have their odd day last (Gregorian calendar, eras of 400 years).
+    let z = i128::from(days) + 719_468;
+    let era = z.div_euclid(146_097);
+    let day = z.rem_euclid(146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = year + era * 400 + later;
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
 // ---- ends ----
@@ -572,11 +741,98 @@ mod tests {
     #[test]
     fn hints() {
         let e = |code, op| Error::ours(code, op, "x", "");
-        assert!(hint(Verb::Copy, &e(Code::IsDirectory, "copy")).is_some_and(|h| h.contains("-r")));
-        assert!(hint(Verb::Remove, &e(Code::IsDirectory, "remove")).is_some_and(|h| h.contains("-d")));
-        assert!(hint(Verb::Copy, &e(Code::Special, "copy")).is_some_and(|h| h.contains("--archive")));
-        assert!(hint(Verb::Copy, &e(Code::Special, "replace")).is_some_and(|h| h.contains("--inplace")));
-        assert_eq!(hint(Verb::Copy, &e(Code::Denied, "open")), None);
+        assert!(
+            hint(Verb::Copy, Again::Same, &e(Code::IsDirectory, "copy")).is_some_and(|h| h.contains("-r"))
+        );
+        assert!(
+            hint(Verb::Remove, Again::Same, &e(Code::IsDirectory, "remove"))
+                .is_some_and(|h| h.contains("-d"))
+        );
+        assert!(
+            hint(Verb::Copy, Again::Same, &e(Code::Special, "copy")).is_some_and(|h| h.contains("--archive"))
+        );
+        assert!(
+            hint(Verb::Copy, Again::Same, &e(Code::Special, "replace"))
+                .is_some_and(|h| h.contains("--inplace"))
+        );
+        assert_eq!(hint(Verb::Copy, Again::Same, &e(Code::Denied, "open")), None);
+        let lost = e(Code::Lost, "read from");
+        let of = |again| hint(Verb::Copy, again, &lost).unwrap_or_default();
+        assert_eq!(hint(Verb::Copy, Again::Resume, &e(Code::Lost, "connect to")), None);
+        assert!(of(Again::WithUpdate).contains("with -C"));
+        assert!(!of(Again::Resume).contains("with -C") && of(Again::Resume).contains("--retries"));
+        assert!(hint(Verb::Ls, Again::Same, &e(Code::NoPeer, "")).is_some_and(|h| h.contains("deploy")));
+        assert!(hint(Verb::Copy, Again::Same, &e(Code::Protocol, "")).is_some_and(|h| h.contains("doctor")));
+    }
+
+    #[test]
+    fn hash_lines() {
+        let line =
+            |name: &[u8], tty| String::from_utf8_lossy(&hash_line(&[0xab; 32], name, tty)).into_owned();
+        let hex = "ab".repeat(32);
+        assert_eq!(line(b"a b", false), format!("{hex}  a b"));
+        assert_eq!(line(b"a\nb\\", false), format!("\\{hex}  a\\nb\\\\"));
+        assert_eq!(line(b"a\x1b\nb", true), format!("{hex}  a\\x1b\\x0ab"));
+        assert_eq!(hash_line(&[0; 32], b"\xff", false).last(), Some(&0xff));
+    }
+
+    #[test]
+    fn moments() {
+        for (sec, want) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_399, "2000-02-28 23:59:59"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (1_795_250_386, "2026-11-21 08:39:46"),
+            (-1, "1969-12-31 23:59:59"),
+            (4_102_444_800, "2100-01-01 00:00:00"),
+            (4_107_542_400, "2100-03-01 00:00:00"),
+        ] {
+            assert_eq!(moment(Time { sec, nsec: 0 }), want);
+        }
+        // What another machine claims may be any number.
+        for sec in [i64::MIN, i64::MAX] {
+            assert!(!moment(Time { sec, nsec: 0 }).is_empty());
+        }
+    }
+
+    #[test]
+    fn modes() {
+        let of = |kind, mode_| {
+            let mtime = Time { sec: 0, nsec: 5 };
+            mode(&Listing { kind, name: b"x".to_vec(), mode: mode_, uid: 0, gid: 0, size: 0, mtime })
+        };
+        assert_eq!(of(Kind::File, 0o644), "-rw-r--r--");
+        assert_eq!(of(Kind::Dir, 0o1777), "drwxrwxrwt");
+        assert_eq!(of(Kind::File, 0o6711), "-rws--s--x");
+        assert_eq!(of(Kind::Link, 0o7000), "l--S--S--T");
+    }
+
+    #[test]
+    fn what_another_machine_says_is_one_safe_line() {
+        assert_eq!(one_line("a\n  b\r\n\n\x1b[2Jc"), "a b \\x1b[2Jc");
+        let long = one_line(&"\u{202e}".repeat(1000));
+        assert!(long.chars().count() == 2003 && long.ends_with("..."), "{}", long.len());
+        assert_eq!(finding(false, "bcmr\x1b", "not\nthere"), "no   bcmr\\x1b: not there\n");
+    }
+
+    proptest::proptest! {
+        /// V8: no part of an error reaches a person as it came.
+        #[test]
+        fn nothing_in_an_error_is_told_raw(
+            path in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..30),
+            other in proptest::option::of(proptest::collection::vec(proptest::prelude::any::<u8>(), 0..30)),
+            note in proptest::option::of(".*"),
+            source in proptest::option::of(".*"),
+            op in proptest::sample::select(vec!["open", "rename to", "compare", "\x1b[2J"]),
+        ) {
+            use std::os::unix::ffi::OsStringExt;
+            let of = |bytes| std::path::PathBuf::from(std::ffi::OsString::from_vec(bytes));
+            let source = source.map(io::Error::other);
+            let e = Error { code: Code::Protocol, op: op.to_owned().into(), path: of(path), other: other.map(of), note, source };
+            for line in [error(&e), warning(&e)] {
+                proptest::prop_assert!(!line.chars().any(crate::names::is_unsafe), "{line:?}");
+            }
+        }
     }
 
     #[test]

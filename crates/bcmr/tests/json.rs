@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use table::*;
 
-const CODES: [&str; 18] = [
+const CODES: [&str; 21] = [
     "not-found",
     "denied",
     "in-the-way",
@@ -27,6 +27,9 @@ const CODES: [&str; 18] = [
     "metadata-lost",
     "usage",
     "io",
+    "protocol",
+    "lost",
+    "no-peer",
 ];
 const ACTIONS: [&str; 9] = [
     "copied",

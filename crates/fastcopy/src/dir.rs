@@ -199,6 +199,20 @@ impl Dir {
         }
     }
 
+    /// `openat2(RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)`: a directory that a person named, relative to this one; links
+    /// are followed as long as they lead nowhere else. Where the kernel or a sandbox has no openat2, step by step and
+    /// through no link. `path` must be relative.
+    pub fn open_within(&self, path: &CStr) -> io::Result<Dir> {
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        match retry(|| rustix::fs::openat2(&self.fd, path, DIR_FLAGS, Mode::empty(), how)) {
+            Ok(fd) => Ok(Dir { fd }),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EAGAIN)) => {
+                self.open_beneath(path)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
     /// `openat(fd, ".")`: the same directory with an offset of its own.
     pub fn reopen(&self) -> io::Result<Dir> {
         Ok(Dir { fd: retry(|| rustix::fs::openat(&self.fd, c".", DIR_FLAGS, Mode::empty()))? })
@@ -359,6 +373,20 @@ impl Dir {
         Ok(())
     }
 
+    /// `readlink(/proc/self/fd/N)`, on macOS `fcntl(F_GETPATH)`: where the directory is now, without links. For finding
+    /// it again, never as proof: it may be moved the moment after. A directory that was removed has a name that is
+    /// not one.
+    pub fn whereabouts(&self) -> io::Result<CString> {
+        #[cfg(target_os = "macos")]
+        return retry(|| rustix::fs::getpath(&self.fd));
+        #[cfg(not(target_os = "macos"))]
+        {
+            use rustix::fd::AsRawFd;
+            let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+            retry(|| rustix::fs::readlinkat(CWD, link.as_str(), Vec::new()))
+        }
+    }
+
     /// [`try_lock`] of the directory.
     #[must_use]
     pub fn try_lock(&self) -> Lock {
@@ -374,6 +402,11 @@ pub fn try_lock(fd: impl AsFd) -> Lock {
         Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => Lock::Busy,
         Err(_) => Lock::Unsupported,
     }
+}
+
+/// `flock(LOCK_UN)`: gives back what [`try_lock`] took, for whoever keeps the handle.
+pub fn unlock(fd: impl AsFd) -> io::Result<()> {
+    retry(|| rustix::fs::flock(fd.as_fd(), FlockOperation::Unlock))
 }
 
 #[cfg(test)]

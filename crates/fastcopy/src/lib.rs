@@ -4,11 +4,16 @@
 //! primitives it is made of, each named as the kernel names it. This crate asks the kernel; it must not know policy,
 //! progress, sessions or any wire. All `unsafe` and all `cfg(target_os)` of the program live here.
 
+pub mod child;
 pub mod copy;
 pub mod copy_file_range;
 pub mod dir;
+pub mod flow;
 pub mod meta;
+pub mod pass;
 pub mod path;
+pub mod poll;
+pub mod process;
 pub mod read_write;
 pub mod reflink;
 pub mod rungs;
@@ -28,8 +33,9 @@ pub use scratch::Scratch;
 /// The errno values callers branch on.
 pub mod errno {
     pub use libc::{
-        EACCES, EAGAIN, EBADF, EBUSY, EDQUOT, EEXIST, EFBIG, EINTR, EINVAL, EIO, EISDIR, ELOOP, EMFILE,
-        EMLINK, ENAMETOOLONG, ENFILE, ENODATA, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENOTDIR, ENOTEMPTY, ENOTSUP,
-        ENOTTY, ENXIO, EOPNOTSUPP, EPERM, EROFS, ESTALE, ETXTBSY, EXDEV,
+        EACCES, EAGAIN, EBADF, EBUSY, ECONNABORTED, ECONNRESET, EDQUOT, EEXIST, EFBIG, EINTR, EINVAL, EIO,
+        EISDIR, ELOOP, EMFILE, EMLINK, ENAMETOOLONG, ENFILE, ENODATA, ENOENT, ENOMEM, ENOSPC, ENOSYS,
+        ENOTDIR, ENOTEMPTY, ENOTSUP, ENOTTY, ENXIO, EOPNOTSUPP, EPERM, EPIPE, EROFS, ESTALE, ETIMEDOUT,
+        ETXTBSY, EXDEV,
     };
 }

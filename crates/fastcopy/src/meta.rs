@@ -278,6 +278,12 @@ pub fn is_pseudo(fd: impl AsFd) -> io::Result<bool> {
     retry(|| rustix::fs::fstatfs(fd.as_fd())).map(|s| MAGICS.contains(&{ s.f_type }))
 }
 
+/// `fstatfs`: bytes that may still be written, what is kept for root included.
+pub fn free_bytes(fd: impl AsFd) -> io::Result<u64> {
+    let fs = retry(|| rustix::fs::fstatfs(fd.as_fd()))?;
+    Ok(fs.f_bfree.saturating_mul(u64::try_from(fs.f_bsize).unwrap_or(0)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,6 +31,71 @@ pub fn read_full(fd: impl AsFd, off: u64, buf: &mut [u8]) -> io::Result<usize> {
     Ok(done)
 }
 
+/// What [`read_direct`] wants buffers, offsets and lengths to be multiples of, in bytes: enough for every disk of today.
+pub const DIRECT_ALIGN: usize = 4096;
+
+/// `open(/proc/self/fd/N, O_RDONLY | O_DIRECT)`: the same file past the page cache.
+///
+/// # Errors
+/// EINVAL where the file system has no direct reads.
+pub fn reopen_direct(fd: impl AsFd) -> io::Result<std::os::fd::OwnedFd> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{CWD, Mode, OFlags};
+        let path = crate::meta::proc_path(fd.as_fd())?;
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        crate::dir::retry(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = fd;
+        Err(io::Error::from_raw_os_error(libc::EINVAL))
+    }
+}
+
+/// `pread` of a handle from [`reopen_direct`], until `buf` is full or the file ends. `off`, the address and the length
+/// of `buf` are multiples of [`DIRECT_ALIGN`]; what the file has behind its end is cut off.
+///
+/// # Errors
+/// What the kernel says; EINVAL when something is not aligned.
+pub fn read_direct(fd: impl AsFd, off: u64, buf: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match pread(&fd, off + done as u64, &mut buf[done..])? {
+            0 => break,
+            n => done += n,
+        }
+        // Only the end of a file cuts a direct read short of a block.
+        if done % DIRECT_ALIGN != 0 {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// `pread` behind what is in `buf`, until `len` bytes were added or the file ends, and how many were added. Room that
+/// is new is not cleared first, as it would be for [`read_full`].
+///
+/// # Errors
+/// What the kernel says; bytes read before the error stay in `buf`.
+pub fn read_append(fd: impl AsFd, off: u64, len: usize, buf: &mut Vec<u8>) -> io::Result<usize> {
+    buf.reserve(len);
+    let mut done = 0;
+    while done < len {
+        let spare = buf.spare_capacity_mut();
+        let room = spare.len().min(len - done);
+        let at = off + done as u64;
+        let n = retry_on_intr(|| rustix::io::pread(&fd, &mut spare[..room], at).map(|(read, _)| read.len()))?;
+        if n == 0 {
+            break;
+        }
+        // SAFETY: the kernel has just written these `n` bytes behind the length, within the capacity.
+        unsafe { buf.set_len(buf.len() + n) };
+        done += n;
+    }
+    Ok(done)
+}
+
 /// `pwrite(fd, buf, off)` until all of `buf` is written.
 ///
 /// # Errors
@@ -88,6 +153,22 @@ mod tests {
         assert_eq!(&buf[..3], b"789");
         assert_eq!(read_full(&f, 10, &mut buf).unwrap(), 0);
         assert_eq!(read_full(&f, 99, &mut buf).unwrap(), 0);
+    }
+
+    #[test]
+    fn read_append_adds_and_no_more() {
+        let mut f = tempfile::tempfile().unwrap();
+        f.write_all(b"0123456789").unwrap();
+        let mut buf = Vec::with_capacity(100);
+        buf.extend_from_slice(b"ab");
+        assert_eq!(read_append(&f, 2, 3, &mut buf).unwrap(), 3, "although there was room for more");
+        assert_eq!(buf, b"ab234");
+        assert_eq!(read_append(&f, 8, 5, &mut buf).unwrap(), 2);
+        assert_eq!(read_append(&f, 10, 5, &mut buf).unwrap(), 0);
+        assert_eq!(buf, b"ab23489");
+        let (_r, w) = rustix::pipe::pipe().unwrap();
+        assert!(read_append(&w, 0, 5, &mut buf).is_err());
+        assert_eq!(buf, b"ab23489");
     }
 
     #[test]

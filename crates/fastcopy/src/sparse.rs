@@ -32,6 +32,12 @@ impl<'a> Extents<'a> {
     pub fn new(fd: BorrowedFd<'a>, len: u64) -> Self {
         Extents { fd, at: 0, end: len }
     }
+
+    /// The extents of `fd` in a part of it.
+    #[must_use]
+    pub fn within(fd: BorrowedFd<'a>, range: Range<u64>) -> Self {
+        Extents { fd, at: range.start, end: range.end }
+    }
 }
 
 impl Iterator for Extents<'_> {
@@ -160,6 +166,15 @@ mod tests {
         // Told a length beyond the file, and one inside it.
         assert!(Extents::new(f.as_fd(), 1 << 30).all(|e| e.start < e.end && e.end <= 1 << 30));
         assert!(Extents::new(f.as_fd(), 100).all(|e| e.end <= 100));
+        // A part of it: the same, cut.
+        let within = 200 << 10..(1 << 20) - 5;
+        let part: Vec<_> = Extents::within(f.as_fd(), within.clone()).collect();
+        let cut: Vec<_> = got
+            .iter()
+            .map(|e| e.start.max(within.start)..e.end.min(within.end))
+            .filter(|e| e.start < e.end)
+            .collect();
+        assert_eq!(part, cut);
         // Not a file with holes at all: all of it is data.
         let (r, _w) = rustix::pipe::pipe().unwrap();
         assert_eq!(Extents::new(r.as_fd(), 10).collect::<Vec<_>>(), [0..10]);

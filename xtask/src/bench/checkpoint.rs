@@ -401,8 +401,8 @@ fn killed_when(child: &mut Child, enough: impl Fn() -> bool) -> Result<bool> {
 }
 
 /// The directory in which one copy is made.
-struct Place {
-    dir: PathBuf,
+pub struct Place {
+    pub dir: PathBuf,
 }
 
 impl Place {
@@ -415,7 +415,7 @@ impl Place {
         self.ending(".part").and_then(|p| fs::metadata(p).ok()).map_or(0, |m| m.len())
     }
 
-    fn recorded_bytes(&self) -> u64 {
+    pub fn recorded_bytes(&self) -> u64 {
         let session = self.ending(".session").and_then(|p| fs::read(p).ok()).unwrap_or_default();
         recorded_blocks(&session) * BLOCK_BYTES
     }

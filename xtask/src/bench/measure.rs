@@ -28,20 +28,25 @@ pub struct Sample {
 #[derive(Serialize, Deserialize)]
 struct Said {
     sample: Sample,
-    success: bool,
+    /// `None` when a signal ended it.
+    status: Option<i32>,
     stderr: String,
 }
 
 /// Runs it once; anything but exit 0 is an error, as its time would mean nothing.
 pub fn once(argv: &[String]) -> Result<Sample> {
+    ended(argv, &[]).map(|(sample, _)| sample)
+}
+
+/// The same, with `fine` exit statuses beside 0; says which it was.
+pub fn ended(argv: &[String], fine: &[i32]) -> Result<(Sample, i32)> {
     let out = Command::new("/proc/self/exe").arg(HELPER).args(argv).stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&out.stdout);
     let said: Said = serde_json::from_str(&text)
         .map_err(|e| format!("{}: {e}: {}", argv.join(" "), String::from_utf8_lossy(&out.stderr)))?;
-    if said.success {
-        Ok(said.sample)
-    } else {
-        Err(format!("{}: failed: {}", argv.join(" "), said.stderr).into())
+    match said.status {
+        Some(status) if status == 0 || fine.contains(&status) => Ok((said.sample, status)),
+        _ => Err(format!("{}: failed: {}", argv.join(" "), said.stderr).into()),
     }
 }
 
@@ -67,7 +72,7 @@ pub fn helper(argv: &[&str]) -> Result {
         foreign_s: (busy - user_s - sys_s).max(0.0),
     };
     let stderr = String::from_utf8_lossy(&out.stderr).chars().take(2000).collect();
-    println!("{}", serde_json::to_string(&Said { sample, success: out.status.success(), stderr })?);
+    println!("{}", serde_json::to_string(&Said { sample, status: out.status.code(), stderr })?);
     Ok(())
 }
 

@@ -6,6 +6,7 @@ pub mod measure;
 mod memory;
 mod mount;
 mod papers;
+mod remote;
 mod report;
 mod rows;
 mod svg;
@@ -22,6 +23,7 @@ cargo xtask bench local [OPTION]   copy and remove beside cp, rm, rsync -a and, 
 cargo xtask bench memory [OPTION]  peak memory at 1,000,000 files
 cargo xtask bench checkpoint [OPTION]
                                    verifying, checkpoints, going on after a kill, against the design's figures
+cargo xtask bench remote [OPTION]  copies to and from another machine beside scp, rsync -a and tar | ssh tar
 cargo xtask bench report DIR       writes DIR/benchmarks.md again from the JSON files in DIR
 
   --dir DIR     where data and copies lie ($BCMR_BENCH_DIR, else target/bench)
@@ -29,9 +31,10 @@ cargo xtask bench report DIR       writes DIR/benchmarks.md again from the JSON 
                 file system is the better judge where others work on the same disk
   --tmpfs       the same as --on tmpfs
   --only NAME   only this row; may be given again
+  --rows A,B    the same for several; of `bench remote` also without -put and -get, for both
   --rounds N    rounds per row (guests such as rsync take part in the first three)
   --gib N       checkpoint: size of the large file (1)
-  --minutes N   checkpoint: begin nothing more after so long, and say what was left out
+  --minutes N   checkpoint, remote: begin nothing more after so long, and say what was left out
   --quick       a tenth of the data and three rounds: to see that it runs, not for any record
   --bcmr PATH   the binary under measurement, instead of building one
   --no-strace   do not count system calls
@@ -72,6 +75,13 @@ pub fn run(args: &[&str]) -> Result {
         ["local", rest @ ..] if !rest.contains(&"--help") => on(parse(rest)?, |options| local(options, rest)),
         ["checkpoint", rest @ ..] if !rest.contains(&"--help") => {
             on(parse(rest)?, |options| checkpoint::run(options, rest))
+        }
+        ["remote", rest @ ..] if !rest.contains(&"--help") => {
+            let mut options = parse(rest)?;
+            if options.on == On::Whatever {
+                options = options.on_tmpfs();
+            }
+            on(options, |options| remote::run(options, rest))
         }
         ["memory", rest @ ..] if !rest.contains(&"--help") => on(parse(rest)?, memory::run),
         ["report", dir] => report::document(&sh::root().join(dir)),
@@ -129,6 +139,7 @@ fn parse(args: &[&str]) -> Result<Options> {
                 fs => return Err(format!("--on {fs}: there are tmpfs, ext4, xfs, btrfs").into()),
             },
             "--only" => options.only.push(value()?.to_owned()),
+            "--rows" => options.only.extend(value()?.split(',').map(str::to_owned)),
             "--rounds" => options.rounds = Some(value()?.parse()?),
             "--gib" => options.gib = value()?.parse()?,
             "--minutes" => options.minutes = Some(value()?.parse()?),
@@ -143,10 +154,13 @@ fn parse(args: &[&str]) -> Result<Options> {
     if options.quick && options.write.is_some() {
         return Err("--quick is for no record; leave out --write".into());
     }
-    if options.on == On::Tmpfs {
-        options.dir = PathBuf::from("/dev/shm/bcmr-bench");
+    Ok(if options.on == On::Tmpfs { options.on_tmpfs() } else { options })
+}
+
+impl Options {
+    fn on_tmpfs(self) -> Options {
+        Options { on: On::Tmpfs, dir: PathBuf::from("/dev/shm/bcmr-bench"), ..self }
     }
-    Ok(options)
 }
 
 /// The release binary, built now unless one was given.

@@ -4,7 +4,7 @@
 use super::data::Size;
 use super::measure::{Calls, Sample, median};
 use super::rows::{self, Cache, Goal, OURS, Row};
-use super::svg;
+use super::{remote, svg};
 use crate::sh::{self, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -282,8 +282,12 @@ pub fn document(docs: &Path) -> Result {
         let Some(stem) = name.strip_suffix(".json").filter(|n| n.starts_with("benchmarks-")) else {
             continue;
         };
-        let record: Record = serde_json::from_str(&std::fs::read_to_string(docs.join(name))?)?;
-        section(&record, stem, &mut text)?;
+        let kept = std::fs::read_to_string(docs.join(name))?;
+        if stem == remote::papers::STEM {
+            remote::papers::section(&kept, &mut text)?;
+        } else {
+            section(&serde_json::from_str(&kept)?, stem, &mut text)?;
+        }
     }
     std::fs::write(docs.join("benchmarks.md"), text)?;
     println!("wrote {}", docs.join("benchmarks.md").display());

@@ -6,7 +6,7 @@ pub struct Source {
     pub code: Vec<String>,
     /// The comment text of each line, `//` included.
     pub comment: Vec<String>,
-    /// Whether the line lies within `#[cfg(test)] mod ... { }`.
+    /// Whether the line lies within `#[cfg(test)] mod ... { }`, or the file says `#![cfg(test)]` of itself.
     pub test: Vec<bool>,
 }
 
@@ -249,6 +249,10 @@ fn raw_string(chars: &[char], at: usize) -> Option<usize> {
 
 /// Marks the lines of `#[cfg(test)]` items by matching braces.
 fn test_lines(code: &[String]) -> Vec<bool> {
+    let of_itself = |line: &String| line.split_whitespace().collect::<String>() == "#![cfg(test)]";
+    if code.iter().any(of_itself) {
+        return vec![true; code.len()];
+    }
     let mut test = vec![false; code.len()];
     let mut at = 0;
     while at < code.len() {
@@ -322,6 +326,10 @@ mod tests {
         let source =
             Source::new("fn a() {}\n#[cfg(test)]\nmod tests {\n  fn b() { println!(); }\n}\nfn c() {}\n");
         assert_eq!(source.test, [false, true, true, true, true, false, false]);
+        let source = Source::new("//! Head.\n#![cfg(test)]\nuse std::fs::write;\n");
+        assert_eq!(source.live().count(), 0);
+        let source = Source::new("//! #![cfg(test)]\nuse std::fs::write;\n");
+        assert!(source.live().count() > 0);
     }
 
     #[test]

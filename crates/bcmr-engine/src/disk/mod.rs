@@ -9,6 +9,7 @@ pub(crate) mod seal;
 pub(crate) mod sys;
 pub(crate) mod tee;
 
+use crate::blocks::{Cv, block_cv};
 use crate::error::{Code, Error};
 use crate::policy::{Preserve, Reflink, Sparse, Strictness, Verify};
 use fastcopy::Rung;
@@ -46,7 +47,7 @@ impl Fault {
     pub(crate) fn told(self, src: impl FnOnce() -> PathBuf, dst: impl FnOnce() -> PathBuf) -> Error {
         let path = if self.side == Side::Source { src() } else { dst() };
         let note = self.note.map(str::to_owned);
-        Error { code: self.code, op: self.op, path, other: None, note, source: self.source }
+        Error { code: self.code, op: self.op.into(), path, other: None, note, source: self.source }
     }
 }
 
@@ -56,8 +57,26 @@ pub(crate) trait Bytes: Sync {
     fn read_at(&self, at: u64, room: &mut [u8]) -> io::Result<usize>;
     /// What the source is now.
     fn info(&self) -> io::Result<Info>;
+    /// Reading goes on from here, in order, before anything is read. A source that is far away begins to send.
+    fn start(&self, _at: u64) -> io::Result<()> {
+        Ok(())
+    }
     /// The file itself, where the kernel may copy from it.
     fn file(&self) -> Option<&OwnedFd>;
+    /// The chaining value of a block of a source of `size` bytes.
+    fn value(&self, block: u64, size: u64) -> Result<Cv, Fault> {
+        let read = |e| Fault::os(Side::Source, "read", e);
+        block_cv(block, size, |at, room| self.read_at(at, room).map_err(read))
+    }
+    /// The chaining value that whoever read the source says a block has that has been read from here: what crossed
+    /// is compared with it.
+    fn claimed(&self, _block: u64) -> Option<Cv> {
+        None
+    }
+    /// Whether somebody hashed it on the way, so that what crossed can be compared.
+    fn is_claimed(&self) -> bool {
+        false
+    }
 }
 
 /// Under which name the new thing is made.
@@ -75,12 +94,34 @@ pub(crate) enum Place {
 pub(crate) enum Body<'a, D: Disk> {
     /// An open file.
     File(OwnedFd),
+    /// A small file, whole, that came along.
+    Bytes(&'a [u8]),
+    /// A large file that comes piece by piece.
+    Wire(&'a dyn Bytes),
     /// A symbolic link's target.
     Link(CString),
     /// Nothing: its mode and device number say it all.
     Special,
     /// A second name for something that landed before.
     HardLink(&'a D::Dir, Name<'a>),
+}
+
+impl<D: Disk> Body<'_, D> {
+    /// Whether it has content.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Body::File(_) | Body::Bytes(_) | Body::Wire(_))
+    }
+}
+
+/// Where the attributes of a source are read.
+#[derive(Clone, Copy)]
+pub(crate) enum Attributes<'a> {
+    /// From an open directory itself.
+    Dir(&'a Dir),
+    /// By its name in a directory; of an open file, from the file.
+    At(&'a Dir, Name<'a>),
+    /// They came along.
+    Carried(&'a [(CString, Vec<u8>)]),
 }
 
 /// One thing to land. Phases pass over jobs that have a fault.
@@ -94,8 +135,9 @@ pub(crate) struct Job<'a, D: Disk> {
     /// Nothing may be replaced, also if it appeared meanwhile.
     pub(crate) only_new: bool,
     pub(crate) body: Body<'a, D>,
-    /// The directory the source is in, for attributes of what is not opened.
-    pub(crate) source: (&'a Dir, Name<'a>),
+    /// The source's own name, to tell of it.
+    pub(crate) src: Name<'a>,
+    pub(crate) attributes: Attributes<'a>,
     /// The new file, once staged.
     pub(crate) file: Option<D::File>,
     /// Made, but not yet under its name.
@@ -171,7 +213,7 @@ pub(crate) trait Disk: Sync + Sized {
         &self,
         hand: &mut Self::Hand,
         dir: &Self::Dir,
-        src: &Dir,
+        src: Attributes<'_>,
         info: &Info,
         keep: &Keep,
     ) -> Vec<Fault>;
@@ -209,6 +251,10 @@ pub(crate) trait Disk: Sync + Sized {
     fn lock_file(&self, file: &Self::File) -> Lock;
     /// Reads until `room` is full or the file ends.
     fn read_at(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
+    /// The same file past the cache, for [`Disk::read_direct`]; its contents are on the medium.
+    fn direct(&self, file: &Self::File) -> io::Result<Self::File>;
+    /// As [`Disk::read_at`] of such a file; room and offset are multiples of a page.
+    fn read_direct(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
     fn write_at(&self, file: &Self::File, at: u64, bytes: &[u8]) -> io::Result<()>;
     /// Copies a range without hashing it; how many bytes there were.
     fn copy_range(&self, from: &OwnedFd, to: &Self::File, at: u64, bytes: u64) -> io::Result<u64>;
@@ -219,8 +265,10 @@ pub(crate) trait Disk: Sync + Sized {
     fn sync_data(&self, file: &Self::File) -> io::Result<()>;
     /// Contents and metadata onto the medium.
     fn sync_file(&self, file: &Self::File) -> io::Result<()>;
-    /// Starts writing a range out, and lets go of what is on the medium before it. A hint.
+    /// Starts writing a range out. A hint.
     fn write_behind(&self, file: &Self::File, at: u64, bytes: u64);
+    /// Takes what is on the medium out of the page cache, up to here. A hint.
+    fn let_go(&self, file: &Self::File, bytes: u64);
     /// Absence is no error.
     fn remove_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
 }

@@ -4,10 +4,10 @@
 //! medium or not, in any order, torn at sectors, a name before its content and a length before its bytes. A rename is
 //! atomic, and an inode is born with its first name; nothing else is.
 
-use super::{Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side};
+use super::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side};
 use crate::error::Code;
 use crate::policy::Verify;
-use fastcopy::dir::{Dir, Lock, Name, NameBuf};
+use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -699,7 +699,7 @@ impl Disk for Model {
         self.rename(dir.id, stage, dir.id, name, true)
     }
 
-    fn seal_dir(&self, (): &mut (), dir: &Handle, _: &Dir, info: &Info, _: &Keep) -> Vec<Fault> {
+    fn seal_dir(&self, (): &mut (), dir: &Handle, _: Attributes<'_>, info: &Info, _: &Keep) -> Vec<Fault> {
         match self.step("seal directory") {
             Ok(mut s) => {
                 s.change(Op::Meta { id: dir.id, mode: info.mode, mtime: info.mtime });
@@ -809,6 +809,14 @@ impl Disk for Model {
         Ok(n)
     }
 
+    fn direct(&self, file: &Handle) -> io::Result<Handle> {
+        Ok(self.handle(file.id))
+    }
+
+    fn read_direct(&self, file: &Handle, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        self.read_at(file, at, room)
+    }
+
     fn write_at(&self, file: &Handle, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.step("write")?.change(Op::Write { id: file.id, at, bytes: bytes.to_vec() });
         Ok(())
@@ -844,6 +852,8 @@ impl Disk for Model {
     }
 
     fn write_behind(&self, _: &Handle, _: u64, _: u64) {}
+
+    fn let_go(&self, _: &Handle, _: u64) {}
 
     fn remove_file(&self, dir: &Handle, name: Name<'_>) -> io::Result<()> {
         match self.unlink(dir.id, name, Kind::File) {

@@ -6,7 +6,7 @@
 //! file that has the owner they were meant for.
 
 use super::sys::Sys;
-use super::{Body, Fault, Job, Keep, Side};
+use super::{Attributes, Body, Fault, Job, Keep, Side};
 use crate::error::Code;
 use crate::policy::Strictness;
 use crate::receiver::stage;
@@ -56,6 +56,37 @@ impl<'a> Thing<'a> {
     }
 }
 
+/// Where attributes come from.
+#[derive(Clone, Copy)]
+enum From<'a> {
+    Kernel(Of<'a>),
+    Carried(&'a [(CString, Vec<u8>)]),
+}
+
+impl<'a> From<'a> {
+    fn of(attributes: Attributes<'a>) -> From<'a> {
+        match attributes {
+            Attributes::Dir(dir) => From::Kernel(Of::Handle(dir.as_fd())),
+            Attributes::At(dir, name) => From::Kernel(Of::At(dir, name)),
+            Attributes::Carried(list) => From::Carried(list),
+        }
+    }
+
+    fn read(
+        self,
+        buffer: &mut XattrBuffer,
+        wanted: impl Fn(&CStr) -> bool,
+        mut each: impl FnMut(&CStr, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self {
+            From::Kernel(of) => xattr::read(of, buffer, wanted, each),
+            From::Carried(list) => {
+                list.iter().filter(|(name, _)| wanted(name)).try_for_each(|(name, value)| each(name, value))
+            }
+        }
+    }
+}
+
 /// The mode a new thing is born with, before the umask: never more open than what it will have in the end.
 pub(super) fn birth_mode(job: &Job<'_, Sys>, keep: &Keep) -> u32 {
     let wanted = match (&job.there, keep.preserve.mode) {
@@ -98,9 +129,9 @@ fn seal_job(
         (None, Body::HardLink(..)) => return Ok(()),
         (None, _) => Thing::Named(dir, job.name_now()),
     };
-    let of_source = match &job.body {
-        Body::File(fd) => Of::Handle(fd.as_fd()),
-        _ => Of::At(job.source.0, job.source.1),
+    let of_source = match (&job.body, job.attributes) {
+        (Body::File(fd), _) => From::Kernel(Of::Handle(fd.as_fd())),
+        (_, attributes) => From::of(attributes),
     };
     // What the new thing shall have. A replaced file that nobody asked to change keeps owner and mode.
     let kept = job.there.filter(|t| t.kind == Kind::File && job.info.kind == Kind::File);
@@ -160,14 +191,20 @@ fn acl_mode(acl: &[u8]) -> u32 {
 }
 
 /// Seals a directory after all that is in it. `own_mode` is what an unpreserved directory gets.
-pub(super) fn dir(buffer: &mut XattrBuffer, dst: &Dir, src: &Dir, info: &Info, keep: &Keep) -> Vec<Fault> {
+pub(super) fn dir(
+    buffer: &mut XattrBuffer,
+    dst: &Dir,
+    src: Attributes<'_>,
+    info: &Info,
+    keep: &Keep,
+) -> Vec<Fault> {
     let p = &keep.preserve;
     let mut lost = Vec::new();
     let owner = p.owner.then_some((info.uid, info.gid));
     // Without -p: the source's bits under the umask, like cp; setgid that came with the parent stays.
     let mode = if p.mode { info.mode } else { info.mode & 0o777 & !keep.umask };
     let thing = Thing::Open(dst.as_fd());
-    let source = Of::Handle(src.as_fd());
+    let source = From::of(src);
     if let Err(fault) = apply(buffer, thing, source, info, owner, Some(mode), p.owner, keep, &mut lost) {
         lost.push(fault);
     }
@@ -187,7 +224,7 @@ fn loss(op: &'static str, e: io::Error) -> Fault {
 fn apply(
     buffer: &mut XattrBuffer,
     thing: Thing<'_>,
-    source: Of<'_>,
+    source: From<'_>,
     info: &Info,
     owner: Option<(u32, u32)>,
     mode: Option<u32>,
@@ -220,7 +257,7 @@ fn apply(
     let mut had: Vec<CString> = Vec::new();
     if p.xattr || acl {
         let mut failed = None;
-        let copied = xattr::read(source, buffer, wanted, |name, value| {
+        let copied = source.read(buffer, wanted, |name, value| {
             had_acl |= name == ACL_ACCESS;
             if foreign {
                 had.push(name.to_owned());

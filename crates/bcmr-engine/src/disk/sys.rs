@@ -2,7 +2,8 @@
 //!
 //! Must not decide anything; see [`super::Disk`].
 
-use super::{Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee};
+use super::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee};
+use crate::blocks::{PIECE_BYTES, aligned};
 use crate::error::Code;
 use crate::policy::{Sparse, Verify};
 use fastcopy::copy;
@@ -76,7 +77,14 @@ impl Disk for Sys {
         dir.rename_new(stage, dir, name)
     }
 
-    fn seal_dir(&self, hand: &mut Hand, dir: &Dir, src: &Dir, info: &Info, keep: &Keep) -> Vec<Fault> {
+    fn seal_dir(
+        &self,
+        hand: &mut Hand,
+        dir: &Dir,
+        src: Attributes<'_>,
+        info: &Info,
+        keep: &Keep,
+    ) -> Vec<Fault> {
         seal::dir(&mut hand.xattr, dir, src, info, keep)
     }
 
@@ -239,6 +247,14 @@ impl Disk for Sys {
         read_write::read_full(file, at, room)
     }
 
+    fn direct(&self, file: &OwnedFd) -> io::Result<OwnedFd> {
+        read_write::reopen_direct(file)
+    }
+
+    fn read_direct(&self, file: &OwnedFd, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        read_write::read_direct(file, at, room)
+    }
+
     fn write_at(&self, file: &OwnedFd, at: u64, bytes: &[u8]) -> io::Result<()> {
         read_write::write_full(file, at, bytes)
     }
@@ -278,9 +294,12 @@ impl Disk for Sys {
     }
 
     fn write_behind(&self, file: &OwnedFd, at: u64, bytes: u64) {
-        // Hints both: an error here changes nothing that a later sync would not say.
+        // A hint: an error here changes nothing that a later sync would not say.
         let _hint = sync::start_writeback(file, at, bytes).is_ok();
-        let _hint = at == 0 || sync::drop_cache(file, 0, at).is_ok();
+    }
+
+    fn let_go(&self, file: &OwnedFd, bytes: u64) {
+        let _hint = bytes == 0 || sync::drop_cache(file, 0, bytes).is_ok();
     }
 
     fn remove_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
@@ -328,7 +347,7 @@ fn remove_tree(dir: &Dir, name: Name<'_>, depth: usize) -> io::Result<()> {
 fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
     let name = job.name_now();
     match &job.body {
-        Body::File(_) if matches!(job.place, Place::There) => {
+        Body::File(_) | Body::Bytes(_) | Body::Wire(_) if matches!(job.place, Place::There) => {
             let file = open_there(dir, job).map_err(dest("open for writing"))?;
             let info = Info::of(&file).map_err(dest("stat"))?;
             if info.kind == Kind::Dir {
@@ -343,7 +362,9 @@ fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
             }
             job.file = Some(file);
         }
-        Body::File(_) => job.file = Some(dir.create_file(name, mode).map_err(dest("create"))?),
+        Body::File(_) | Body::Bytes(_) | Body::Wire(_) => {
+            job.file = Some(dir.create_file(name, mode).map_err(dest("create"))?);
+        }
         Body::Link(target) => dir.make_link(target, name).map_err(dest("make symbolic link"))?,
         Body::Special => {
             let kind = job.info.kind;
@@ -371,12 +392,46 @@ fn open_there(dir: &Dir, job: &Job<'_, Sys>) -> io::Result<OwnedFd> {
 
 impl Sys {
     fn fill_one(&self, hand: &mut Hand, job: &mut Job<'_, Sys>, how: &Fill<'_>) -> Result<(), Fault> {
-        let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
+        let Some(dst) = &job.file else { return Ok(()) };
+        // Into a device or a FIFO bytes go one after the other, holes have no meaning there.
+        let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Place::There);
+        let src = match &job.body {
+            Body::File(src) => src,
+            Body::Bytes(bytes) => {
+                job.bytes = bytes.len() as u64;
+                job.rung = Some(Rung::ReadWrite);
+                if how.hash {
+                    job.hash = Some(blake3::hash(bytes));
+                }
+                if let Some(start) = job.append {
+                    let rest = bytes.get(start as usize..).unwrap_or_default();
+                    read_write::write_full(dst, start, rest).map_err(dest("append to"))?;
+                    (how.observe)(job.bytes);
+                    return Ok(());
+                }
+                return tee::write_whole(bytes, &job.info, dst, how, stream);
+            }
+            Body::Wire(source) => {
+                job.rung = Some(Rung::ReadWrite);
+                if let Some(start) = job.append {
+                    job.bytes = append_from(*source, dst, start, job.info.size, how)?;
+                } else {
+                    let (bytes, hash) = tee::receive(*source, &job.info, dst, how, stream)?;
+                    (job.bytes, job.hash) = (bytes, hash);
+                }
+                // The sender looked at its source once more after the last piece; `info` waits for its word.
+                let after = source.info().map_err(|e| Fault::os(Side::Source, "receive", e))?;
+                if !job.info.same_content(&after) {
+                    let note = "the source changed while it was read";
+                    return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+                }
+                return Ok(());
+            }
+            Body::Link(_) | Body::Special | Body::HardLink(..) => return Ok(()),
+        };
         let from =
             copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };
         let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
-        // Into a device or a FIFO bytes go one after the other, holes have no meaning there.
-        let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Place::There);
         if let Some(start) = job.append {
             job.bytes = self.append(src, dst, start, job.info.size, how)?;
             job.hash = if how.hash { Some(tee::hash(src, &|_| (how.observe)(0))?) } else { None };
@@ -439,6 +494,34 @@ impl Sys {
         }
         Ok(at)
     }
+}
+
+/// Adds what is missing behind `start`, piece by piece. Returns the length of the whole.
+fn append_from(
+    source: &dyn Bytes,
+    dst: &OwnedFd,
+    start: u64,
+    size: u64,
+    how: &Fill<'_>,
+) -> Result<u64, Fault> {
+    (how.observe)(start);
+    source.start(start).map_err(|e| Fault::os(Side::Source, "receive", e))?;
+    let mut room = aligned();
+    let mut at = start;
+    while at < size {
+        let piece = room.piece((size - at).min(PIECE_BYTES as u64) as usize);
+        let n = source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, "receive", e))?;
+        let bytes = piece.get(..n).unwrap_or_default();
+        if bytes.is_empty() {
+            break;
+        }
+        read_write::write_full(dst, at, bytes).map_err(dest("append to"))?;
+        at += n as u64;
+        if !(how.observe)(n as u64) {
+            return Err(tee::cancelled());
+        }
+    }
+    Ok(at)
 }
 
 impl Bytes for OwnedFd {

@@ -3,22 +3,29 @@
 //! Must not know why somebody wants the hash. The bytes are read once; holes are hashed as the zeros they stand for,
 //! so the hash is `b3sum`'s.
 
-use super::{Fault, Fill, Side};
+use super::{Bytes, Fault, Fill, Side};
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
+    whole_hash,
 };
 use crate::error::Code;
 use crate::policy::{Sparse, Verify};
+use crate::receiver::resumable::no_direct;
 use fastcopy::copy::{self, Dest, Source};
-use fastcopy::read_write::{fallocate_keep_size, read_full, write_full, write_stream};
+use fastcopy::read_write::{
+    fallocate_keep_size, read_direct, read_full, reopen_direct, write_full, write_stream,
+};
 use fastcopy::sparse::{Extents, is_zero};
-use fastcopy::{Scratch, meta};
+use fastcopy::{Scratch, errno, meta};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 /// From this size (bytes) on a file is hashed block by block.
 const BLOCKS_BYTES_MIN: u64 = 2 * BLOCK_BYTES;
+/// Room is reserved so far ahead of content whose size is only somebody's word.
+const RESERVE_BYTES: u64 = 64 * BLOCK_BYTES;
+
 /// What was copied.
 pub(super) struct Teed {
     pub(super) bytes: u64,
@@ -184,6 +191,147 @@ pub(super) fn copy(
     Ok(Teed { bytes: at, hash: hasher.finalize() })
 }
 
+/// Writes what comes piece by piece. The hash comes back when `how` wants it or the sender has one to compare with;
+/// `stream`: bytes go one after the other, at no offset.
+pub(super) fn receive(
+    source: &dyn Bytes,
+    info: &meta::Info,
+    to: &OwnedFd,
+    how: &Fill<'_>,
+    stream: bool,
+) -> Result<(u64, Option<blake3::Hash>), Fault> {
+    let size = info.size;
+    let hashing = how.hash || source.is_claimed();
+    let holes = !stream
+        && (how.sparse == Sparse::Always
+            || (how.sparse == Sparse::Auto && info.blocks.saturating_mul(512) < size));
+    let reserves = !stream && !holes;
+    if reserves && meta::free_bytes(to).is_ok_and(|free| free < size) {
+        // Seen before anything crosses.
+        let full = io::Error::from_raw_os_error(errno::ENOSPC);
+        return Err(Fault::os(Side::Dest, "reserve room for", full));
+    }
+    source.start(0).map_err(|e| Fault::os(Side::Source, "receive", e))?;
+    // A size is what the other side says: memory and room on the disk are taken as the content comes.
+    let done: Mutex<Vec<Cv>> = Mutex::new(Vec::new());
+    // A file of one block has no blocks to merge: its hash is another finish of the same state.
+    let whole: Mutex<Option<blake3::Hash>> = Mutex::new(None);
+    on_blocks(0..blocks_of(size), if stream { 1 } else { how.threads }, |block| {
+        let mut room = aligned();
+        let start = block * BLOCK_BYTES;
+        let end = (start + BLOCK_BYTES).min(size);
+        if reserves
+            && start.is_multiple_of(RESERVE_BYTES)
+            && let Err(e) =
+                fallocate_keep_size(to, start, RESERVE_BYTES.min(size - start)).map_err(io::Error::from)
+            && Code::of(&e) == Code::NoSpace
+        {
+            return Err(Fault::os(Side::Dest, "reserve room for", e));
+        }
+        let cv = cv_at(start, |hasher| {
+            let mut at = start;
+            while at < end {
+                let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
+                let piece = room.piece(bytes);
+                if source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, "receive", e))? < bytes {
+                    let note = "the source changed while it was read";
+                    return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+                }
+                if hashing {
+                    hasher.update(piece);
+                }
+                if stream {
+                    write_stream(to, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                } else {
+                    let written = if holes {
+                        around_zeros(at, piece, |at, run| write_full(to, at, run))
+                    } else {
+                        write_full(to, at, piece)
+                    };
+                    written.map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                }
+                at += bytes as u64;
+                if !(how.observe)(bytes as u64) {
+                    return Err(cancelled());
+                }
+            }
+            if hashing && size <= BLOCK_BYTES {
+                *whole.lock().unwrap_or_else(PoisonError::into_inner) = Some(hasher.finalize());
+            }
+            Ok(())
+        })?;
+        if hashing && source.claimed(block).is_some_and(|claimed| claimed != cv) {
+            let note = "what arrived differs from what was sent";
+            return Err(Fault::ours(Side::Source, "receive", Code::Mismatch, note));
+        }
+        keep(&done, block, cv);
+        Ok(true)
+    })?;
+    if holes {
+        meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
+    }
+    let whole = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let blocks = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let hash = if hashing { whole.or_else(|| whole_hash(&blocks, size)) } else { None };
+    Ok((size, hash))
+}
+
+/// Keeps a block's value, making room for those before it.
+fn keep(done: &Mutex<Vec<Cv>>, block: u64, cv: Cv) {
+    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+    let block = block as usize;
+    if done.len() <= block {
+        done.resize(block + 1, Cv::default());
+    }
+    if let Some(slot) = done.get_mut(block) {
+        *slot = cv;
+    }
+}
+
+/// Writes a small file whole.
+pub(super) fn write_whole(
+    bytes: &[u8],
+    info: &meta::Info,
+    to: &OwnedFd,
+    how: &Fill<'_>,
+    stream: bool,
+) -> Result<(), Fault> {
+    let write = |e| Fault::os(Side::Dest, "write", e);
+    let size = bytes.len() as u64;
+    let holes = !stream
+        && (how.sparse == Sparse::Always
+            || (how.sparse == Sparse::Auto && info.blocks.saturating_mul(512) < size));
+    if stream {
+        write_stream(to, bytes).map_err(write)?;
+    } else if holes {
+        around_zeros(0, bytes, |at, run| write_full(to, at, run)).map_err(write)?;
+        meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
+    } else {
+        write_full(to, 0, bytes).map_err(write)?;
+    }
+    if (how.observe)(size) { Ok(()) } else { Err(cancelled()) }
+}
+
+/// Whether two files of `size` bytes, one of them far away, have the same content.
+pub(crate) fn same_blocks(
+    source: &dyn Bytes,
+    there: &OwnedFd,
+    size: u64,
+    go_on: &dyn Fn() -> bool,
+) -> Result<bool, Fault> {
+    let read = |e| Fault::os(Side::Dest, "read", e);
+    for block in 0..blocks_of(size) {
+        let ours = block_cv(block, size, |at, room| read_full(there, at, room).map_err(read))?;
+        if source.value(block, size)? != ours {
+            return Ok(false);
+        }
+        if !go_on() {
+            return Err(cancelled());
+        }
+    }
+    Ok(true)
+}
+
 /// The hash of a whole file; `go_on` is told of bytes read and says whether to.
 pub(crate) fn hash(file: &OwnedFd, go_on: &dyn Fn(u64) -> bool) -> Result<blake3::Hash, Fault> {
     let (mut scratch, mut hasher, mut at) = (Scratch::new(), blake3::Hasher::new(), 0);
@@ -201,6 +349,26 @@ pub(crate) fn hash(file: &OwnedFd, go_on: &dyn Fn(u64) -> bool) -> Result<blake3
     }
 }
 
+/// The hash of `size` bytes as the medium has them.
+fn device_hash(file: &OwnedFd, size: u64, how: &Fill<'_>) -> Result<blake3::Hash, Fault> {
+    let direct = reopen_direct(file).map_err(no_direct)?;
+    let read = |e| Fault::os(Side::Dest, "read back", e);
+    let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(size) as usize]);
+    let whole: Mutex<blake3::Hash> = Mutex::new(blake3::hash(b""));
+    on_blocks(0..blocks_of(size), how.threads, |block| {
+        let (cv, alone) = aligned_cv(block, size, |at, room| read_direct(&direct, at, room).map_err(read))?;
+        if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
+            *slot = cv;
+        }
+        if let Some(hash) = alone {
+            *whole.lock().unwrap_or_else(PoisonError::into_inner) = hash;
+        }
+        if (how.observe)(0) { Ok(true) } else { Err(cancelled()) }
+    })?;
+    let whole = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(whole_hash(&done.into_inner().unwrap_or_else(PoisonError::into_inner), size).unwrap_or(whole))
+}
+
 /// Reads `bytes` of `file` back and compares with what was read from the source.
 pub(super) fn read_back(
     file: &OwnedFd,
@@ -210,13 +378,15 @@ pub(super) fn read_back(
     scratch: &mut Scratch,
 ) -> Result<(), Fault> {
     let read = |e| Fault::os(Side::Dest, "read back", e);
-    if how.verify == Verify::Direct {
-        // Only clean pages can be dropped, so they are written first.
-        fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
-        fastcopy::sync::drop_cache(file, 0, 0).map_err(read)?;
-    }
     let mismatch =
         || Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read");
+    if how.verify == Verify::Direct {
+        // S8: what is on the medium, past the cache; so it must be there first.
+        fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
+        let landed = meta::Info::of(file).map_err(read)?.size;
+        let same = landed == bytes && device_hash(file, bytes, how)? == *hash;
+        return if same { Ok(()) } else { Err(mismatch()) };
+    }
     if bytes >= BLOCKS_BYTES_MIN {
         let landed = meta::Info::of(file).map_err(read)?.size;
         let same = landed == bytes && hash_blocks(file, bytes, how)?.as_ref() == Some(hash);
@@ -237,4 +407,57 @@ pub(super) fn read_back(
         }
     }
     if at == bytes && hasher.finalize() == *hash { Ok(()) } else { Err(mismatch()) }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+    use crate::policy::Reflink;
+
+    /// A file that comes over a wire, with nobody who hashed it on the way.
+    struct Wire(Vec<u8>, meta::Info);
+
+    impl Bytes for Wire {
+        fn read_at(&self, at: u64, room: &mut [u8]) -> io::Result<usize> {
+            let left = self.0.get(at as usize..).unwrap_or_default();
+            let n = left.len().min(room.len());
+            room[..n].copy_from_slice(&left[..n]);
+            Ok(n)
+        }
+        fn info(&self) -> io::Result<meta::Info> {
+            Ok(self.1)
+        }
+        fn file(&self) -> Option<&OwnedFd> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_nobody_hashes_arrives_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        for (bytes, hash) in [1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES]
+            .into_iter()
+            .flat_map(|bytes| [(bytes, false), (bytes, true)])
+        {
+            let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8 + 1).collect();
+            let path = dir.path().join("source");
+            std::fs::write(&path, &data).unwrap();
+            let info = meta::Info::of(OwnedFd::from(std::fs::File::open(&path).unwrap())).unwrap();
+            let landed = std::fs::File::create(dir.path().join("landed")).unwrap();
+            let how = Fill {
+                reflink: Reflink::Never,
+                sparse: Sparse::Auto,
+                verify: Verify::Off,
+                hash,
+                threads: 2,
+                dev: 0,
+                observe: &|_| true,
+            };
+            let got = receive(&Wire(data.clone(), info), &info, &OwnedFd::from(landed), &how, false);
+            let (length, value) = got.unwrap_or_else(|e| panic!("{bytes} bytes: {e:?}"));
+            assert_eq!((length, std::fs::read(dir.path().join("landed")).unwrap()), (bytes, data.clone()));
+            assert_eq!(value, hash.then(|| blake3::hash(&data)), "{bytes} bytes");
+        }
+    }
 }

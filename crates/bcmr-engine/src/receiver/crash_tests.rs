@@ -7,7 +7,7 @@
 mod proof {
     use crate::blocks::BLOCK_BYTES;
     use crate::disk::model::{Asked, DEV, Image, Lie, ME, Model, Rng, Trouble, What};
-    use crate::disk::{Body, Bytes, Disk, Fill, Job, Place};
+    use crate::disk::{Attributes, Body, Bytes, Disk, Fill, Job, Place};
     use crate::node::Node;
     use crate::policy::{CopyPolicy, Durability, Reflink, Resume, Sparse, Verify};
     use crate::receiver::dest::DestDir;
@@ -173,7 +173,8 @@ mod proof {
             there,
             only_new: false,
             body: Body::Special,
-            source: (&here, name),
+            src: name,
+            attributes: Attributes::At(&here, name),
             file: None,
             staged: false,
             append: None,
@@ -662,7 +663,8 @@ mod proof {
                 there,
                 only_new: false,
                 body: Body::File(fd),
-                source: (&here, name.as_name()),
+                src: name.as_name(),
+                attributes: Attributes::At(&here, name.as_name()),
                 file: None,
                 staged: false,
                 append: None,

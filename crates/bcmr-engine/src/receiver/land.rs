@@ -87,11 +87,9 @@ pub(crate) fn land_resumable<D: Disk>(
     let went = Went { resumed: filled.resumed, restarted: filled.restarted, repaired: filled.repaired };
     let proved = match verify {
         Verify::Off => Ok(()),
-        Verify::Cached => resumable::read_back(disk, want, &filled),
-        Verify::Direct => {
-            disk.write_behind(&filled.file, want.info.size, 0);
-            resumable::read_back(disk, want, &filled)
-        }
+        Verify::Cached => resumable::read_back(disk, want, &filled, false),
+        // S8: every block is on the medium since its record.
+        Verify::Direct => resumable::read_back(disk, want, &filled, true),
     };
     let (part, session_name) = (filled.part, filled.session_name);
     job.bytes = want.info.size;

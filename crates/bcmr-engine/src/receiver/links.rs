@@ -125,6 +125,11 @@ impl<D: Disk> Links<D> {
         }
     }
 
+    /// As [`Links::claim_waiting`], but `None` while somebody is at it.
+    pub(crate) fn claim(&self, info: &Info) -> Option<Claim<D>> {
+        Self::claim_in(&mut self.slots(), info)
+    }
+
     /// The first name is there.
     pub(crate) fn landed(&self, info: &Info, dir: &DestDir<D>, name: Name<'_>) {
         let at = Landed {

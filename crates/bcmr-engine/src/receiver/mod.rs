@@ -1,10 +1,11 @@
 //! The half that will have the files: looks, plans, lands. Only [`land`] makes a name appear. Never knows how the
 //! source was found.
 
+pub(crate) mod arriving;
 #[cfg(test)]
 mod crash_tests;
+pub(crate) mod desk;
 pub(crate) mod dest;
-
 pub(crate) mod land;
 pub(crate) mod links;
 pub(crate) mod plan;
@@ -12,3 +13,4 @@ pub(crate) mod resumable;
 pub(crate) mod resume;
 pub(crate) mod session;
 pub(crate) mod stage;
+pub(crate) mod tree;

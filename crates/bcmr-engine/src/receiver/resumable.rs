@@ -4,7 +4,8 @@
 //! order of the steps is the safety; `docs/durability.md` has it as a table, cited here as R4 to R6.
 
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, block_cv, blocks_of, cv_at, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
+    whole_hash,
 };
 use crate::disk::{Bytes, Disk, Fault, Side};
 use crate::error::Code;
@@ -15,11 +16,9 @@ use crate::receiver::stage;
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
-use fastcopy::sparse::is_zero;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -314,7 +313,8 @@ fn fresh<D: Disk>(
     disk.set_len(&session, 0).map_err(dest("cut session of"))?;
     disk.remove_tree(dir, part).map_err(dest("remove unfinished"))?;
     let file = disk.create_file(dir, part, 0o600).map_err(dest("create"))?;
-    if want.holes == Holes::Fill {
+    // What is far away has the size that the other side says: room is taken as it comes, see `segment`.
+    if want.holes == Holes::Fill && want.source.file().is_some() {
         disk.reserve(&file, want.info.size).map_err(dest("reserve room for"))?;
     }
     let id = disk.file_info(&file).map_err(dest("stat unfinished"))?.id();
@@ -394,8 +394,7 @@ fn stage_cv<D: Disk>(disk: &D, file: &D::File, block: u64, size: u64) -> Result<
 }
 
 fn source_cv(want: &Want<'_>, block: u64) -> Result<Cv, Fault> {
-    let read = |e| Fault::os(Side::Source, "read", e);
-    block_cv(block, want.info.size, |at, room| want.source.read_at(at, room).map_err(read))
+    want.source.value(block, want.info.size)
 }
 
 /// `-s`: how many blocks from the start are what was recorded, in the stage and in the source.
@@ -439,43 +438,19 @@ fn prove<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<Vec<u64
 /// Copies the rest behind what is recorded, with a record at every checkpoint, and proves the prefix meanwhile.
 /// Returns the chaining values of all blocks and how many damaged ones were copied again.
 fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>, u64), Fault> {
-    let size = want.info.size;
     let mut blocks = begun.blocks.clone();
     (want.observe)(begun.bytes);
+    want.source.start(begun.bytes).map_err(|e| Fault::os(Side::Source, "receive", e))?;
     let wrong = std::thread::scope(|scope| {
         let proof = (want.resume == Resume::Proved && !begun.blocks.is_empty())
             .then(|| scope.spawn(|| prove(disk, want, begun)));
-        // One checkpoint may be under way while the next segment is being written: no more, so that a crash costs at
-        // most two segments of work and memory stays bounded.
-        let (records, written) = sync_channel::<Vec<Cv>>(0);
-        let keeper = scope.spawn(move || keep_records(disk, begun, &written));
-        let mut copied = Ok(());
-        let mut at = begun.bytes;
-        while at < size {
-            let end = (at - at % want.checkpoint_bytes + want.checkpoint_bytes).min(size);
-            let (segment, outcome) = segment(disk, want, begun, at, end);
-            let whole = (at + segment.len() as u64 * BLOCK_BYTES).min(end);
-            // Here and not beside the record: the next segment is being written by then, and would be cut.
-            if let Err(fault) = lengthen(disk, want, begun, whole) {
-                copied = outcome.and(Err(fault));
-                break;
-            }
-            blocks.extend_from_slice(&segment);
-            let gone = !segment.is_empty() && records.send(segment).is_err();
-            if outcome.is_err() || gone {
-                copied = outcome;
-                break;
-            }
-            at = end;
-        }
-        drop(records);
-        let kept = keeper.join().unwrap_or_else(|_| Err(panicked()));
+        let copied = segments(disk, want, begun, &mut blocks);
         let proved = match proof {
             Some(proof) => proof.join().unwrap_or_else(|_| Err(panicked())),
             None => Ok(Vec::new()),
         };
-        // A failed sync weighs more than an interrupted copy: it decides whether the stage may stay.
-        kept.and(copied).and(proved)
+        // A failed sync weighs more than an interrupted proof: it decides whether the stage may stay.
+        copied.and(proved)
     })?;
     let after = want.source.info().map_err(|e| Fault::os(Side::Source, "stat", e))?;
     if !want.info.same_content(&after) {
@@ -490,7 +465,29 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
     Ok((blocks, wrong.len() as u64))
 }
 
-/// A hole at the end has no length of its own; the record must not run ahead of the file. Only while nobody writes.
+/// Copies segment by segment, each recorded before the next begins: a crash costs one checkpoint and no more. Little is
+/// lost by waiting, as the disk was given every block to write as soon as it was there.
+fn segments<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, blocks: &mut Vec<Cv>) -> Result<(), Fault> {
+    let mut log = begun.log;
+    let mut at = begun.bytes;
+    while at < want.info.size {
+        let end = (at - at % want.checkpoint_bytes + want.checkpoint_bytes).min(want.info.size);
+        let (segment, outcome) = segment(disk, want, begun, at, end);
+        let whole = (at + segment.len() as u64 * BLOCK_BYTES).min(end);
+        lengthen(disk, want, begun, whole)?;
+        if !segment.is_empty() {
+            checkpoint(disk, begun, &segment, &mut log)?;
+            blocks.extend_from_slice(&segment);
+            // What is on the medium need not stay in memory.
+            disk.let_go(&begun.file, whole);
+        }
+        outcome?;
+        at = end;
+    }
+    Ok(())
+}
+
+/// A hole at the end has no length of its own; the record must not run ahead of the file.
 fn lengthen<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, whole: u64) -> Result<(), Fault> {
     if want.holes == Holes::Fill {
         return Ok(());
@@ -528,18 +525,27 @@ fn segment<D: Disk>(
     {
         return fast_segment(disk, want, begun, file, at, end);
     }
-    let done: Mutex<Vec<Option<Cv>>> = Mutex::new(vec![None; (last - first) as usize]);
+    if want.holes == Holes::Fill
+        && want.source.file().is_none()
+        && let Err(e) = disk.reserve(&begun.file, end)
+    {
+        return (Vec::new(), Err(dest("reserve room for")(e)));
+    }
+    let done: Mutex<Vec<Option<Cv>>> = Mutex::new(Vec::new());
     let outcome = on_blocks(first..last, want.threads, |block| {
         let (cv, outcome) = copy_block(disk, want, begun, block, want.holes);
         outcome?;
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = done.get_mut((block - first) as usize) {
+        let index = (block - first) as usize;
+        if done.len() <= index {
+            done.resize(index + 1, None);
+        }
+        if let Some(slot) = done.get_mut(index) {
             *slot = cv;
         }
         Ok(true)
     });
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    disk.write_behind(&begun.file, at, end - at);
     (done.into_iter().map_while(|cv| cv).collect(), outcome)
 }
 
@@ -564,8 +570,11 @@ fn copy_block<D: Disk>(
                 return Err(changed());
             }
             hasher.update(piece);
-            if !(holes == Holes::Make && is_zero(piece)) {
-                disk.write_at(&begun.file, at, piece).map_err(dest("write"))?;
+            let write = |at, run: &[u8]| disk.write_at(&begun.file, at, run).map_err(dest("write"));
+            if holes == Holes::Make {
+                around_zeros(at, piece, write)?;
+            } else {
+                write(at, piece)?;
             }
             at += bytes as u64;
             if !(want.observe)(bytes as u64) {
@@ -574,7 +583,13 @@ fn copy_block<D: Disk>(
         }
         Ok(())
     });
+    disk.write_behind(&begun.file, start, end - start);
     match copied {
+        // What crossed a wire is not what was sent: never recorded, never published.
+        Ok(cv) if want.source.claimed(block).is_some_and(|claimed| claimed != cv) => {
+            let note = "what arrived differs from what was sent";
+            (None, Err(Fault::ours(Side::Source, "receive", Code::Mismatch, note)))
+        }
         Ok(cv) => (Some(cv), Ok(())),
         Err(fault) => (None, Err(fault)),
     }
@@ -611,14 +626,6 @@ fn fast_segment<D: Disk>(
 }
 
 /// R4: stage onto the medium, then the record, then the session onto the medium.
-fn keep_records<D: Disk>(disk: &D, begun: &Begun<D>, written: &Receiver<Vec<Cv>>) -> Result<(), Fault> {
-    let mut log = begun.log;
-    for blocks in written {
-        checkpoint(disk, begun, &blocks, &mut log)?;
-    }
-    Ok(())
-}
-
 fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log) -> Result<(), Fault> {
     disk.sync_data(&begun.file).map_err(dest("sync"))?;
     let (record, sum) = session::encode_record(log.sum, blocks);
@@ -628,16 +635,40 @@ fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log)
     Ok(())
 }
 
+/// What `-V=direct` asks for and the file system does not have is no proof.
+pub(crate) fn no_direct(e: io::Error) -> Fault {
+    let note = "this file system has no reads past the cache";
+    match e.raw_os_error() {
+        Some(errno::EINVAL | errno::EOPNOTSUPP) => {
+            Fault { code: Code::Unsupported, note: Some(note), ..Fault::os(Side::Dest, "read back", e) }
+        }
+        _ => Fault::os(Side::Dest, "read back", e),
+    }
+}
+
 /// Reads the whole stage back and compares it with what was read from the source (`-V`).
-pub(crate) fn read_back<D: Disk>(disk: &D, want: &Want<'_>, filled: &Filled<D>) -> Result<(), Fault> {
+/// `past_cache`: from the medium (`-V=direct`), or not at all.
+pub(crate) fn read_back<D: Disk>(
+    disk: &D,
+    want: &Want<'_>,
+    filled: &Filled<D>,
+    past_cache: bool,
+) -> Result<(), Fault> {
     let info = disk.file_info(&filled.file).map_err(dest("stat unfinished"))?;
     let mismatch =
         || Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read");
     if info.size != want.info.size {
         return Err(mismatch());
     }
+    let direct = if past_cache { Some(disk.direct(&filled.file).map_err(no_direct)?) } else { None };
     on_blocks(0..filled.blocks.len() as u64, want.threads, |block| {
-        let cv = stage_cv(disk, &filled.file, block, want.info.size)?;
+        let cv = match &direct {
+            Some(file) => {
+                let read = |at, room: &mut [u8]| disk.read_direct(file, at, room).map_err(dest("read back"));
+                aligned_cv(block, want.info.size, read)?.0
+            }
+            None => stage_cv(disk, &filled.file, block, want.info.size)?,
+        };
         if Some(&cv) != filled.blocks.get(block as usize) {
             return Err(mismatch());
         }

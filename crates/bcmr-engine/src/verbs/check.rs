@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Only when nothing could be begun.
 pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
-    let to = operands::target(&request.target, request.sources.len())?;
+    let to = operands::target(&operands::Reach::Anywhere, &request.target, request.sources.len())?;
     let survey =
         Survey { policy: &request.policy, filter: Filter::new(&request.policy.filter)?, tally: &tally };
     let mut visit = Check {

@@ -4,8 +4,6 @@
 //! final name under directories that all have theirs, and a sync of the destination's file system returned 0. Until
 //! then a power cut would find the only copy on its way.
 
-use crate::disk::Disk;
-use crate::disk::sys::Sys;
 use crate::error::{Code, Error};
 use crate::event::Action;
 use crate::sender::walk::SourceDir;
@@ -56,7 +54,7 @@ impl Ledger {
     }
 
     /// Syncs the destination and takes away what is safe there. Entries whose copy has no name yet stay.
-    pub(crate) fn settle(&self, disk: &Sys, tally: &Tally<'_>) {
+    pub(crate) fn settle(&self, tally: &Tally<'_>) {
         let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = std::mem::take(&mut *self.entries());
         let (mut ready, mut waiting) = (Vec::new(), Vec::new());
@@ -73,7 +71,7 @@ impl Ledger {
             if synced.iter().any(|(d, _)| *d == dev) {
                 continue;
             }
-            let done = disk.sync_all(&entry.pair.dst.dir);
+            let done = fastcopy::sync::filesystem(&*entry.pair.dst.dir);
             synced.push((dev, done.is_ok()));
             if let Err(e) = done {
                 let error = Error::os("sync", entry.pair.dst.node.path(), e);

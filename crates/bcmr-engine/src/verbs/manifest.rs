@@ -47,7 +47,8 @@ impl Manifest {
     pub(crate) fn begin(path: &Path, base: PathBuf) -> Result<Manifest> {
         let fail = |e| Error::os("write manifest", path, e);
         let refuse = |code, why: &str| Error::ours(code, "write manifest", path, why);
-        let Where::Name { dir, name, slash: false } = operands::target(&Target::Exactly(path.to_owned()), 1)?
+        let Where::Name { dir, name, slash: false } =
+            operands::target(&operands::Reach::Anywhere, &Target::Exactly(path.to_owned()), 1)?
         else {
             return Err(refuse(Code::IsDirectory, "it is a directory"));
         };
@@ -93,6 +94,20 @@ impl Manifest {
             self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
         }
         Ok(())
+    }
+
+    /// Ends it. Only a complete copy gets a manifest: whoever finds one may rely on it.
+    pub(crate) fn finish(self, tally: &Tally<'_>) {
+        let complete = tally.absent.load(Relaxed) == 0 && !tally.cancelled();
+        let path = self.path().to_owned();
+        match self.end(complete) {
+            Err(e) => tally.lost(e),
+            Ok(()) if complete => {}
+            Ok(()) => {
+                let note = "only a complete copy gets one";
+                tally.warn(Error::ours(Code::Refused, "write manifest", path, note));
+            }
+        }
     }
 
     /// Gives it its name, on the medium; or takes it away, when the copy is not `complete`.

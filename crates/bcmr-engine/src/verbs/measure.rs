@@ -26,7 +26,7 @@ pub fn measure(sources: &[PathBuf], policy: &CopyPolicy, progress: &Progress, ca
     };
     let mut stack: Vec<Arc<SourceDir>> = Vec::new();
     for path in sources {
-        match operands::source(path, policy.follow) {
+        match operands::source(&operands::Reach::Anywhere, path, policy.follow) {
             Ok(Source::Named { dir, name, info, follow }) if info.kind == Kind::Dir => {
                 let node = crate::node::Node::root(path);
                 if let (true, Ok(inner)) =

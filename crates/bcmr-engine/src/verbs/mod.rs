@@ -1,16 +1,21 @@
 //! The verbs. Only these see both halves.
 
+mod asked;
 mod check;
 mod copy;
 mod ledger;
+pub mod look;
 mod manifest;
 mod measure;
 mod move_;
 mod operands;
+mod receive;
+pub mod remote;
 mod remove;
+mod serve;
 mod sessions;
 mod survey;
-mod tree;
+mod wire;
 
 pub use check::check;
 pub use copy::copy;

@@ -2,8 +2,8 @@
 //!
 //! Must not remove anything itself but names it has just renamed from: what was copied goes through the ledger.
 
-use crate::disk::Disk;
 use crate::disk::sys::Sys;
+use crate::disk::{Attributes, Disk};
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};
@@ -36,19 +36,19 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         ..request.policy
     };
     let disk = Sys::new();
-    let to = operands::target(&request.target, request.sources.len())?;
+    let to = operands::target(&operands::Reach::Anywhere, &request.target, request.sources.len())?;
     let run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
     let filter = Filter::new(&policy.filter)?;
-    let mover = Mover { policy: &policy, merge: request.merge, filter, tally: &run.tally };
+    let mover = Mover { policy: &policy, merge: request.merge, filter, tally: &run.desk.tally };
     let mut far = Vec::new();
-    for operand in resolve(&request.sources, &to, &policy, "move", DestLink::Itself, &run.tally) {
+    for operand in resolve(&request.sources, &to, &policy, "move", DestLink::Itself, &run.desk.tally) {
         if watch.cancel.is_set() {
             break;
         }
         match mover.operand(&operand) {
             Ok(Moved::Here) => {}
             Ok(Moved::Far) => far.push(operand),
-            Err(e) => run.tally.fail(e),
+            Err(e) => run.desk.tally.fail(e),
         }
     }
     if !far.is_empty() && !policy.dry_run {
@@ -56,7 +56,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         run.settle_ledger();
     }
     let place = to.place();
-    run.sync_names(&place.dir, &place.node);
+    run.desk.sync_names(&place.dir, &place.node);
     Ok(run.end())
 }
 
@@ -331,7 +331,7 @@ impl Mover<'_> {
             default_acl: true,
         };
         let disk = Sys::new();
-        let lost = disk.seal_dir(&mut disk.hand(), dst, &src.dir, &src.info, &keep);
+        let lost = disk.seal_dir(&mut disk.hand(), dst, Attributes::Dir(&src.dir), &src.info, &keep);
         for fault in lost {
             self.tally.lost(fault.told(|| src.node.path(), || dst_path.to_owned()));
         }

@@ -5,7 +5,11 @@
 
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
-use crate::policy::{Follow, Target};
+use crate::policy::{CopyPolicy, Target};
+use crate::receiver::tree;
+pub(crate) use crate::sender::operand::Reach;
+pub(crate) use crate::sender::operand::{Source, source};
+use crate::sender::operand::{Typed, open_parent, typed};
 use crate::sender::walk::SourceDir;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::errno;
@@ -16,14 +20,6 @@ use std::sync::Arc;
 
 /// Links followed for one destination before it is a loop, as in the kernel.
 const LINKS_MAX: usize = 40;
-
-/// A source operand, resolved.
-pub(crate) enum Source {
-    /// A name in a directory; the name may be followed when it is a link.
-    Named { dir: Arc<SourceDir>, name: NameBuf, info: Info, follow: bool },
-    /// A directory as a whole (`.`, `..`, `/`, `src/.`): its contents, without a name of its own.
-    Whole(Arc<SourceDir>),
-}
 
 /// Where an operand goes, resolved.
 pub(crate) enum Dest {
@@ -58,75 +54,12 @@ impl Operand {
     }
 }
 
-/// How a typed path ends.
-struct Typed<'p> {
-    parent: PathBuf,
-    /// `None` for `.`, `..` and `/`.
-    name: Option<NameBuf>,
-    /// `name/`: the name must be a directory, and a link is followed.
-    slash: bool,
-    path: &'p Path,
-}
-
-fn typed(path: &Path) -> Result<Typed<'_>> {
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.is_empty() {
-        return Err(Error::ours(Code::NotFound, "open", path, "the path is empty"));
-    }
-    let trimmed = match bytes.iter().rposition(|b| *b != b'/') {
-        Some(last) => bytes.get(..=last).unwrap_or_default(),
-        None => return Ok(Typed { parent: path.to_owned(), name: None, slash: true, path }),
-    };
-    let start = trimmed.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
-    let (parent, last) = trimmed.split_at(start);
-    let slash = trimmed.len() < bytes.len();
-    let parent = PathBuf::from(std::ffi::OsStr::from_bytes(parent));
-    if last == b"." || last == b".." {
-        return Ok(Typed { parent: path.to_owned(), name: None, slash, path });
-    }
-    let name = NameBuf::new(last)
-        .ok_or_else(|| Error::ours(Code::Usage, "open", path, "the name holds a NUL byte"))?;
-    Ok(Typed { parent, name: Some(name), slash, path })
-}
-
-fn open(path: &Path) -> Result<Dir> {
-    let at = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    Dir::open(at).map_err(|e| Error::os("open directory", path, e))
-}
-
-/// Resolves a source operand.
-pub(crate) fn source(path: &Path, follow: Follow) -> Result<Source> {
-    let typed = typed(path)?;
-    let Some(name) = typed.name else {
-        return Ok(Source::Whole(SourceDir::root(open(path)?, Node::root(path))?));
-    };
-    let dir = SourceDir::root(open_parent(path, &typed.parent)?, Node::root(&typed.parent))?;
-    let follow = typed.slash || follow != Follow::Never;
-    let info = match dir.stat(name.as_name(), follow) {
-        Ok(info) => info,
-        // A dangling link that is to be followed: said as what it is.
-        Err(e) if follow && e.code == Code::NotFound && dir.stat(name.as_name(), false).is_ok() => {
-            return Err(Error { note: Some("the symbolic link points to nothing".into()), ..e });
-        }
-        Err(e) => return Err(e),
-    };
-    if typed.slash && info.kind != Kind::Dir {
-        let e = std::io::Error::from_raw_os_error(errno::ENOTDIR);
-        return Err(Error::os("open", path, e));
-    }
-    Ok(Source::Named { dir, name, info, follow })
-}
-
-/// A missing parent is told as the operand's trouble: people look for the path they typed.
-fn open_parent(path: &Path, parent: &Path) -> Result<Dir> {
-    open(parent).map_err(|e| Error { path: path.to_owned(), op: "open", ..e })
-}
-
 fn place(dir: Dir, path: &Path) -> Arc<Place> {
     Arc::new(Place { dir, node: Node::root(path) })
 }
 
 /// Where the target leads, before it is known what goes there.
+#[derive(Clone)]
 pub(crate) enum Where {
     /// A directory to put things into.
     Into(Arc<Place>),
@@ -156,7 +89,7 @@ pub(crate) enum DestLink {
 }
 
 /// Resolves the target of `count` sources. `named_list` means that many names follow.
-pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
+pub(crate) fn target(reach: &Reach, target: &Target, count: usize) -> Result<Where> {
     let path = target.path();
     let typed = typed(path)?;
     let as_dir = |what: &str| {
@@ -164,13 +97,13 @@ pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
         Error::ours(Code::NotDirectory, "copy into", path, why)
     };
     match target {
-        Target::Into(_) => match Dir::open(path) {
+        Target::Into(_) => match reach.dir(path) {
             Ok(dir) => Ok(Where::Into(place(dir, path))),
             Err(e) if Code::of(&e) == Code::NotDirectory => Err(as_dir("the target")),
             Err(e) => Err(Error::os("open target directory", path, e)),
         },
         Target::Guess(_) => {
-            match Dir::open(path) {
+            match reach.dir(path) {
                 Ok(dir) => return Ok(Where::Into(place(dir, path))),
                 Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {}
                 Err(e) => return Err(Error::os("open target", path, e)),
@@ -178,24 +111,24 @@ pub(crate) fn target(target: &Target, count: usize) -> Result<Where> {
             if count != 1 {
                 return Err(as_dir("the target of several sources"));
             }
-            name_of(typed)
+            name_of(reach, typed)
         }
         Target::Exactly(_) if count != 1 => {
             Err(Error::ours(Code::Usage, "copy to", path, "exactly one source can go to exactly this name"))
         }
         Target::Exactly(_) => match typed.name {
-            None => Ok(Where::Whole(place(open(path)?, path))),
-            Some(_) => name_of(typed),
+            None => Ok(Where::Whole(place(reach.open(path)?, path))),
+            Some(_) => name_of(reach, typed),
         },
     }
 }
 
 /// A destination name as it was typed.
-fn name_of(typed: Typed<'_>) -> Result<Where> {
+fn name_of(reach: &Reach, typed: Typed<'_>) -> Result<Where> {
     let Some(name) = typed.name else {
-        return Ok(Where::Into(place(open(typed.path)?, typed.path)));
+        return Ok(Where::Into(place(reach.open(typed.path)?, typed.path)));
     };
-    let dir = place(open_parent(typed.path, &typed.parent)?, &typed.parent);
+    let dir = place(open_parent(reach, typed.path, &typed.parent)?, &typed.parent);
     Ok(Where::Name { dir, name, slash: typed.slash })
 }
 
@@ -222,39 +155,52 @@ pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, N
         let Some(next_name) = next.name else {
             return Err(Error::ours(Code::Link, "write through link", path, "it leads to a directory"));
         };
-        at = place(open_parent(&path, &parent)?, &parent);
+        at = place(open_parent(&Reach::Anywhere, &path, &parent)?, &parent);
         name = next_name;
     }
     Err(Error::os("open", path, std::io::Error::from_raw_os_error(errno::ELOOP)))
 }
 
+/// What a manifest's names are relative to.
+pub(crate) fn base(to: &Where) -> Result<PathBuf> {
+    Ok(match to {
+        Where::Into(place) | Where::Whole(place) => place.node.path(),
+        // A directory that a link leads to.
+        Where::Name { dir, name, slash: true } => {
+            let (dir, name) = through(dir, name)?;
+            dir.node.join(name.as_name())
+        }
+        Where::Name { dir, name, .. } => dir.node.join(name.as_name()),
+    })
+}
+
 /// Pairs one source with its destination: exactly the pair that copy, move and check share.
 pub(crate) fn pair(path: &Path, source: Source, to: &Where, links: DestLink) -> Result<Operand> {
-    let own_name = |s: &Source| match s {
-        Source::Named { name, .. } => Some(name.clone()),
-        Source::Whole(_) => None,
-    };
     let mut source = source;
-    let dest = match to {
-        Where::Whole(place) => {
-            if let Source::Named { info, .. } = &source {
-                if info.kind != Kind::Dir {
-                    let why = "cannot overwrite a directory with a non-directory";
-                    return Err(Error::ours(Code::InTheWay, "copy to", place.node.path(), why));
-                }
-                source = Source::Whole(SourceDir::root(open(path)?, Node::root(path))?);
-            }
-            Dest::Whole(place.clone())
+    let (name, info) = match &source {
+        Source::Named { name, info, .. } => (Some(name.clone()), *info),
+        Source::Whole(dir) => (None, dir.info),
+    };
+    let dest = dest(name, &info, to, links)?;
+    if matches!((&dest, &source), (Dest::Whole(_), Source::Named { .. })) {
+        source = Source::Whole(SourceDir::root(Reach::Anywhere.open(path)?, Node::root(path))?);
+    }
+    Ok(Operand { source, dest, path: path.to_owned() })
+}
+
+/// Where a source goes that has this name, or none of its own, and is this.
+pub(crate) fn dest(name: Option<NameBuf>, info: &Info, to: &Where, links: DestLink) -> Result<Dest> {
+    Ok(match to {
+        Where::Whole(place) if name.is_some() && info.kind != Kind::Dir => {
+            let why = "cannot overwrite a directory with a non-directory";
+            return Err(Error::ours(Code::InTheWay, "copy to", place.node.path(), why));
         }
-        Where::Into(place) => match own_name(&source) {
+        Where::Whole(place) => Dest::Whole(place.clone()),
+        Where::Into(place) => match name {
             Some(name) => Dest::Named { dir: place.clone(), name },
             None => Dest::Whole(place.clone()),
         },
         Where::Name { dir, name, slash } => {
-            let info = match &source {
-                Source::Named { info, .. } => *info,
-                Source::Whole(dir) => dir.info,
-            };
             if *slash && info.kind != Kind::Dir {
                 let why = "the target ends in a slash, but is no directory";
                 return Err(Error::ours(Code::NotDirectory, "copy to", dir.node.join(name.as_name()), why));
@@ -266,33 +212,35 @@ pub(crate) fn pair(path: &Path, source: Source, to: &Where, links: DestLink) -> 
             };
             Dest::Named { dir, name }
         }
-    };
-    Ok(Operand { source, dest, path: path.to_owned() })
+    })
 }
 
 /// Refuses what would copy a directory into itself: the destination's directory or one of its ancestors is the
 /// source, by device and inode, whatever the paths look like.
 pub(crate) fn guard_nesting(operand: &Operand, verb: &'static str) -> Result<()> {
-    let info = operand.info();
+    let whole = matches!(operand.source, Source::Whole(_));
+    nesting(&operand.info(), whole, &operand.dest, &operand.path, verb)
+}
+
+/// The same for a source that is known as `info` only.
+pub(crate) fn nesting(info: &Info, whole: bool, dest: &Dest, path: &Path, verb: &'static str) -> Result<()> {
     if info.kind != Kind::Dir {
         return Ok(());
     }
-    let place = match &operand.dest {
+    let place = match dest {
         Dest::Named { dir, .. } | Dest::Whole(dir) => dir,
     };
     let fail = |e| Error::os("stat", place.node.path(), e);
     let mut here = place.dir.try_clone().map_err(fail)?;
     let mut id = here.info().map_err(fail)?.id();
-    if let (Source::Whole(_), Dest::Whole(_)) = (&operand.source, &operand.dest)
-        && id == info.id()
-    {
+    if whole && matches!(dest, Dest::Whole(_)) && id == info.id() {
         let note = "source and destination are the same directory";
-        return Err(Error::ours(Code::Refused, verb, &operand.path, note));
+        return Err(Error::ours(Code::Refused, verb, path, note));
     }
     loop {
         if id == info.id() {
-            let note = format!("the destination '{}' is inside it", dest_path(operand).display());
-            return Err(Error::ours(Code::Refused, verb, &operand.path, note));
+            let note = format!("the destination '{}' is inside it", shown(dest).display());
+            return Err(Error::ours(Code::Refused, verb, path, note));
         }
         let up = match here.parent() {
             Ok(up) => up,
@@ -310,7 +258,12 @@ pub(crate) fn guard_nesting(operand: &Operand, verb: &'static str) -> Result<()>
 
 /// The destination as a path to show.
 pub(crate) fn dest_path(operand: &Operand) -> PathBuf {
-    match &operand.dest {
+    shown(&operand.dest)
+}
+
+/// The same, of the destination alone.
+pub(crate) fn shown(dest: &Dest) -> PathBuf {
+    match dest {
         Dest::Named { dir, name } => dir.node.join(name.as_name()),
         Dest::Whole(dir) => dir.node.path(),
     }
@@ -323,4 +276,17 @@ pub(crate) fn clash<'n>(operands: &'n [Operand], new: &Operand) -> Option<Name<'
         Dest::Named { name: n, .. } if n == name => Some(n.as_name()),
         _ => None,
     })
+}
+
+/// What the target means: where one directory is copied and DST is marked as its copy, DST itself.
+pub(crate) fn same_target(sources: &[PathBuf], target: Target, policy: &CopyPolicy) -> Result<Target> {
+    let (Target::Guess(path), [operand], true) = (&target, sources, policy.resume.has_sessions()) else {
+        return Ok(target);
+    };
+    let Ok(dir) = Dir::open(path) else { return Ok(target) };
+    let info = match source(&Reach::Anywhere, operand, policy.follow)? {
+        Source::Named { info, .. } => info,
+        Source::Whole(dir) => dir.info,
+    };
+    Ok(if tree::is_marked(&dir, &info) { Target::Exactly(path.clone()) } else { target })
 }

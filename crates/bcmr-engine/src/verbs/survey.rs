@@ -272,7 +272,7 @@ impl Survey<'_> {
         names: ListedNames<'_>,
         visit: &mut dyn Visit,
     ) -> Result<()> {
-        let to = operands::target(target, 1)?;
+        let to = operands::target(&operands::Reach::Anywhere, target, 1)?;
         let (place, below) = match &to {
             Where::Into(place) | Where::Whole(place) => (place, None),
             Where::Name { dir, name, .. } => (dir, Some(name)),
@@ -331,7 +331,7 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
     let mut visit = DryRun { policy: &request.policy, tally: &tally, linked: HashSet::new() };
     match request.names {
         None => {
-            let to = operands::target(&request.target, request.sources.len())?;
+            let to = operands::target(&operands::Reach::Anywhere, &request.target, request.sources.len())?;
             survey.operands(&request.sources, &to, &mut visit);
         }
         Some(mut list) => {

@@ -28,6 +28,7 @@ pub fn run(args: &CheckArgs, env: &Env) -> u8 {
         destination: Some(&destination),
         jobs: request.policy.jobs,
         measure: Some(measure),
+        by_scp: None,
     };
     ui::run(&show, start, |watch| bcmr_engine::check(request, watch))
 }
@@ -45,7 +46,13 @@ fn run_manifest(job: ManifestJob) -> u8 {
             }
         }
     };
-    let start = Start { sources: std::slice::from_ref(&file), destination: Some(&dir), jobs, measure: None };
+    let start = Start {
+        sources: std::slice::from_ref(&file),
+        destination: Some(&dir),
+        jobs,
+        measure: None,
+        by_scp: None,
+    };
     let request = ManifestRequest { reader, file: file.clone(), dir: dir.clone(), jobs };
     ui::run(&show, start, |watch| bcmr_engine::check_manifest(request, watch))
 }

@@ -1,7 +1,7 @@
-//! `copy`: opens the list of names, if there is one, and copies.
+//! `copy`: opens the list of names, if there is one, and copies. What is on another machine is `remote`'s.
 
 use crate::args::CopyArgs;
-use crate::resolve::{self, Env, NamesFrom, Verb};
+use crate::resolve::{self, Env, NamesFrom, Places, Verb};
 use crate::ui::{self, Start};
 use bcmr_engine::policy::NameList;
 use std::fs::File;
@@ -10,6 +10,11 @@ use std::path::Path;
 
 /// Runs it.
 pub fn run(args: &CopyArgs, env: &Env) -> u8 {
+    match resolve::places(&args.operands, &args.connect) {
+        Ok(Places::Here) => {}
+        Ok(places) => return super::remote::copy(args, places, env),
+        Err(u) => return super::usage(Verb::Copy, &u),
+    }
     let mut job = match resolve::copy(args, env) {
         Ok(job) => job,
         Err(u) => return super::usage(Verb::Copy, &u),
@@ -29,11 +34,12 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
     // What a list names would have to be read twice.
     let counted = job.request.names.is_none() && !job.request.policy.dry_run;
     let measure = counted.then(|| super::measure(&sources, &job.request.policy));
-    let start = Start { sources: &sources, destination: Some(&destination), jobs, measure };
+    let start = Start { sources: &sources, destination: Some(&destination), jobs, measure, by_scp: None };
     ui::run(&job.show, start, |watch| bcmr_engine::copy(job.request, watch))
 }
 
-fn open(from: &NamesFrom) -> io::Result<NameList> {
+/// Opens the list of names; standard input is read from where it stands.
+pub fn open(from: &NamesFrom) -> io::Result<NameList> {
     let reader: Box<dyn io::BufRead + Send> = match &from.file {
         Some(file) => Box::new(BufReader::new(File::open(file)?)),
         None => Box::new(BufReader::new(io::stdin())),

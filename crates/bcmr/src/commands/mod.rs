@@ -3,11 +3,17 @@
 //! Must not decide anything that `resolve` can decide, nor word anything.
 
 mod check;
+mod child;
 mod completions;
 mod copy;
+mod deploy;
+mod fallback;
+mod look;
 mod man;
 mod move_;
+mod remote;
 mod remove;
+mod serve;
 mod sessions;
 
 use crate::args::Command;
@@ -25,6 +31,13 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Remove(a) => remove::run(&a, env),
         Command::Check(a) => check::run(&a, env),
         Command::Sessions(a) => sessions::run(&a, env),
+        Command::Ls(a) => look::ls(&a, env),
+        Command::Stat(a) => look::stat(&a, env),
+        Command::Du(a) => look::du(&a, env),
+        Command::Hash(a) => look::hash(&a, env),
+        Command::Doctor(a) => look::doctor(&a, env),
+        Command::Deploy(a) => look::deploy(&a, env),
+        Command::Serve(a) => serve::run(&a, env),
         Command::Completions { shell } => completions::run(shell),
         Command::Man { dir } => man::run(dir.as_deref()),
     }

@@ -18,6 +18,7 @@ pub fn run(args: &MoveArgs, env: &Env) -> u8 {
         destination: Some(&destination),
         jobs: request.policy.jobs,
         measure: Some(measure),
+        by_scp: None,
     };
     ui::run(&show, start, |watch| bcmr_engine::move_(request, watch))
 }

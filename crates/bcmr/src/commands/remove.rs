@@ -1,14 +1,18 @@
 //! `remove`.
 
 use crate::args::RemoveArgs;
-use crate::resolve::{self, Env};
+use crate::resolve::{self, Env, Verb};
 use crate::ui::{self, Start};
 
 /// Runs it. Without operands `-f` makes even that no error, so that `bcmr remove -f $files` holds for none.
 pub fn run(args: &RemoveArgs, env: &Env) -> u8 {
-    let (request, show) = resolve::remove(args, env);
+    let (request, show) = match resolve::remove(args, env) {
+        Ok(job) => job,
+        Err(u) => return super::usage(Verb::Remove, &u),
+    };
     let sources = request.paths.clone();
-    let start = Start { sources: &sources, destination: None, jobs: request.jobs, measure: None };
+    let start =
+        Start { sources: &sources, destination: None, jobs: request.jobs, measure: None, by_scp: None };
     ui::run(&show, start, |watch| {
         if request.paths.is_empty() {
             return Ok(bcmr_engine::event::Summary::default());

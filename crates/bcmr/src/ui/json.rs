@@ -9,7 +9,9 @@ use crate::resolve::Verb;
 use crate::say;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Action, Change, Event, Summary, Unfinished, What};
+use bcmr_engine::verbs::remote::{Finding, Kind, Listing, Usage};
 use serde::{Serialize, Serializer};
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -98,13 +100,38 @@ enum Body<'a> {
         cancelled: bool,
         seconds: f64,
         exit: u8,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        carrier: Option<&'static str>,
+    },
+    Entry {
+        operand: Name<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<Name<'a>>,
+        kind: &'static str,
+        mode: u32,
+        uid: u32,
+        gid: u32,
+        size: u64,
+        mtime: f64,
+    },
+    Usage {
+        operand: Name<'a>,
+        files: u64,
+        dirs: u64,
+        bytes: u64,
+        allocated: u64,
+    },
+    Finding {
+        ok: bool,
+        what: &'a str,
+        detail: &'a str,
     },
 }
 
 #[derive(Serialize)]
 struct Trouble<'a> {
     code: &'static str,
-    op: &'static str,
+    op: &'a str,
     path: Name<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     other: Option<Name<'a>>,
@@ -218,7 +245,7 @@ pub fn progress(s: Sample, at: Duration) -> String {
 }
 
 /// The last line.
-pub fn summary(verb: Verb, s: &Summary, took: Duration, exit: u8) -> String {
+pub fn summary(verb: Verb, s: &Summary, took: Duration, exit: u8, carrier: Option<&'static str>) -> String {
     line(Body::Summary {
         verb: verb.name(),
         files: s.files,
@@ -232,13 +259,48 @@ pub fn summary(verb: Verb, s: &Summary, took: Duration, exit: u8) -> String {
         cancelled: s.cancelled,
         seconds: millis(took),
         exit,
+        carrier,
     })
+}
+
+/// One name that `ls` or `stat` was asked about; `name` where it is one of those in the operand.
+pub fn entry(operand: &Path, in_it: bool, l: &Listing) -> String {
+    let name = Path::new(OsStr::from_bytes(&l.name));
+    line(Body::Entry {
+        operand: Name(operand),
+        name: in_it.then_some(Name(name)),
+        kind: match l.kind {
+            Kind::File => "file",
+            Kind::Dir => "directory",
+            Kind::Link => "link",
+            Kind::Fifo => "fifo",
+            Kind::Socket => "socket",
+            Kind::CharDevice => "char-device",
+            Kind::BlockDevice => "block-device",
+        },
+        mode: l.mode,
+        uid: l.uid,
+        gid: l.gid,
+        size: l.size,
+        mtime: l.mtime.sec as f64 + f64::from(l.mtime.nsec / 1_000_000) / 1000.0,
+    })
+}
+
+/// What `du` found.
+pub fn usage(operand: &Path, u: &Usage) -> String {
+    let Usage { files, dirs, bytes, allocated } = *u;
+    line(Body::Usage { operand: Name(operand), files, dirs, bytes, allocated })
+}
+
+/// What `doctor` found.
+pub fn finding(f: &Finding) -> String {
+    line(Body::Finding { ok: f.ok, what: &f.what, detail: &f.detail })
 }
 
 fn trouble(e: &Error) -> Trouble<'_> {
     Trouble {
         code: e.code.name(),
-        op: e.op,
+        op: &e.op,
         path: Name(&e.path),
         other: e.other.as_deref().map(Name),
         reason: say::reason(e),
@@ -394,12 +456,44 @@ mod tests {
                     &Summary { files: 1, failed: 1, codes: vec![Code::NoSpace], ..Summary::default() },
                     took,
                     6,
+                    None,
                 ),
                 r#"{"schema":1,"event":"summary","verb":"copy","files":1,"dirs":0,"others":0,"bytes":0,"kept":0,"failed":1,"differences":0,"codes":["no-space"],"cancelled":false,"seconds":1.5,"exit":6}"#,
             ),
         ] {
             assert_eq!(got, want);
         }
+    }
+
+    #[test]
+    fn what_was_looked_at() {
+        let mtime = bcmr_engine::event::Time { sec: 7, nsec: 250_999_999 };
+        let l =
+            Listing { kind: Kind::Dir, name: b"a\xff".to_vec(), mode: 0o755, uid: 1, gid: 2, size: 3, mtime };
+        let u = Usage { files: 1, dirs: 2, bytes: 3, allocated: 4 };
+        let f = Finding { ok: false, what: "bcmr".into(), detail: "not \x1bthere".into() };
+        for (got, want) in [
+            (
+                entry(Path::new("h:d"), true, &l),
+                r#"{"schema":1,"event":"entry","operand":"h:d","name":{"b64":"Yf8="},"kind":"directory","mode":493,"uid":1,"gid":2,"size":3,"mtime":7.25}"#,
+            ),
+            (
+                entry(Path::new("h:d"), false, &l),
+                r#"{"schema":1,"event":"entry","operand":"h:d","kind":"directory","mode":493,"uid":1,"gid":2,"size":3,"mtime":7.25}"#,
+            ),
+            (
+                usage(Path::new("."), &u),
+                r#"{"schema":1,"event":"usage","operand":".","files":1,"dirs":2,"bytes":3,"allocated":4}"#,
+            ),
+            (
+                finding(&f),
+                r#"{"schema":1,"event":"finding","ok":false,"what":"bcmr","detail":"not \u001bthere"}"#,
+            ),
+        ] {
+            assert_eq!(got, want);
+        }
+        let by = summary(Verb::Copy, &Summary::default(), Duration::ZERO, 0, Some("scp"));
+        assert!(by.ends_with(r#""exit":0,"carrier":"scp"}"#), "{by}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! goes through one [`Screen`] behind one lock. Must not know what verbs do.
 
 mod inline;
-mod json;
+pub mod json;
 mod plain;
 mod signals;
 mod tree;
@@ -38,6 +38,8 @@ pub struct Start<'a> {
     pub jobs: usize,
     /// Counts what there is to do, beside the run and only when somebody looks.
     pub measure: Option<Measure>,
+    /// Set by the verb when scp did its work, which tells nothing of what it does.
+    pub by_scp: Option<&'a AtomicBool>,
 }
 
 /// Finds totals; stops when it is told to.
@@ -48,7 +50,7 @@ pub fn run<F>(show: &Show, start: Start<'_>, verb: F) -> u8
 where
     F: FnOnce(Watch<'_>) -> Result<Summary, Error>,
 {
-    let ui = Ui::new(show);
+    let ui = Ui::new(show, start.by_scp);
     if show.json {
         let line = json::start(show.verb, show.dry_run, start.sources, start.destination, start.jobs);
         ui.screen().out.line(&line);
@@ -88,6 +90,7 @@ struct Ui<'a> {
     /// A stop took the place of an answer, so that what was asked about is not done, and not kept by choice either.
     unanswered: AtomicBool,
     screen: Mutex<Screen>,
+    by_scp: Option<&'a AtomicBool>,
 }
 
 /// Both streams and what stands on them.
@@ -155,8 +158,9 @@ impl Front for Ui<'_> {
 }
 
 impl<'a> Ui<'a> {
-    fn new(show: &'a Show) -> Ui<'a> {
+    fn new(show: &'a Show, by_scp: Option<&'a AtomicBool>) -> Ui<'a> {
         Ui {
+            by_scp,
             show,
             began: Instant::now(),
             progress: Arc::default(),
@@ -299,13 +303,18 @@ impl<'a> Ui<'a> {
             }
         };
         if show.json {
-            screen.out.line(&json::summary(show.verb, &summary, took, exit));
+            let carrier = self.is_by_scp().then_some("scp");
+            screen.out.line(&json::summary(show.verb, &summary, took, exit, carrier));
         }
         if let Some(e) = screen.out.finish() {
             screen.err.line(&say::output_error(&e));
             exit = say::exit_without_output(show.verb, exit);
         }
         exit
+    }
+
+    fn is_by_scp(&self) -> bool {
+        self.by_scp.is_some_and(|by| by.load(Ordering::Acquire))
     }
 
     fn last_words(&self, screen: &mut Screen, s: &Summary, took: Duration) {
@@ -329,6 +338,12 @@ impl<'a> Ui<'a> {
         }
         let done = s.files + s.dirs + s.others;
         let long = show.watched && took >= inline::SHOWN_AFTER;
+        if self.is_by_scp() {
+            if s.failed == 0 && (show.verbose || long) {
+                screen.err.line(say::DONE_BY_SCP);
+            }
+            return;
+        }
         // With `check` the last line of its tree says it all, with `sessions` its table does.
         let tells_all = matches!(show.verb, Verb::Check | Verb::Sessions);
         if !tells_all && (show.verbose || show.dry_run || long || (s.failed > 0 && done > 0)) {
@@ -369,7 +384,8 @@ mod tests {
         }
     }
 
-    const NOTHING: Start<'_> = Start { sources: &[], destination: None, jobs: 1, measure: None };
+    const NOTHING: Start<'_> =
+        Start { sources: &[], destination: None, jobs: 1, measure: None, by_scp: None };
 
     #[test]
     fn a_signal_reaches_the_engine_and_the_exit_code() {

@@ -68,7 +68,7 @@ impl Plain {
         err.line(line);
         if !show.quiet
             && !self.hinted.contains(&e.code)
-            && let Some(hint) = say::hint(show.verb, e)
+            && let Some(hint) = say::hint(show.verb, show.again, e)
         {
             self.hinted.push(e.code);
             err.line(&format!("hint: {hint}"));

@@ -33,7 +33,12 @@ impl Sink {
 
     /// A line; the newline is added.
     pub fn line(&mut self, line: &str) {
-        self.buffer.extend_from_slice(line.as_bytes());
+        self.bytes(line.as_bytes());
+    }
+
+    /// A line of bytes, which are a name; for whoever is no terminal. The newline is added.
+    pub fn bytes(&mut self, line: &[u8]) {
+        self.buffer.extend_from_slice(line);
         self.buffer.push(b'\n');
         if self.eager || self.buffer.len() >= BUFFER_BYTES {
             self.flush();

@@ -6,6 +6,10 @@
 #![allow(dead_code)] // each test file uses its part
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests look at the file system the ordinary way
 
+pub mod maker;
+pub mod remote;
+pub mod sshd;
+
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, OsStr, OsString};
@@ -26,7 +30,7 @@ use std::time::{Duration, Instant};
 pub const BCMR: &str = env!("CARGO_BIN_EXE_bcmr");
 
 /// Longer than anything here takes on a slow machine: who is not back by then hangs.
-const HUNG: Duration = Duration::from_secs(120);
+const HUNG: Duration = Duration::from_secs(20);
 
 /// What everybody's user "nobody" is called here.
 pub const NOBODY: u32 = 65534;
@@ -245,6 +249,16 @@ impl Line {
 
     pub fn cwd(mut self, dir: &Path) -> Line {
         self.0.current_dir(dir);
+        self
+    }
+
+    /// What comes on its standard input.
+    pub fn input(mut self, text: &str) -> Line {
+        let (read, write) = std::io::pipe().unwrap();
+        let text = text.to_owned();
+        // Whoever asks nothing may be gone before it is written.
+        std::thread::spawn(move || std::fs::File::from(OwnedFd::from(write)).write_all(text.as_bytes()));
+        self.0.stdin(read);
         self
     }
 

@@ -3,16 +3,12 @@
 //!
 //! Must not hold anything but which source it was: what is complete is seen from the files themselves.
 
-use crate::error::Result;
-use crate::policy::{CopyPolicy, Target};
 use crate::receiver::land;
 use crate::receiver::stage::TREE;
-use crate::verbs::operands::{self, Source};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use std::io;
-use std::path::PathBuf;
 
 const MAGIC: &[u8; 8] = b"bcmrTRE1";
 const BYTES: usize = 24;
@@ -31,7 +27,7 @@ fn name() -> io::Result<NameBuf> {
 }
 
 /// Marks `dir` as what `source` becomes.
-pub(super) fn mark(dir: &Dir, source: &Info) -> io::Result<()> {
+pub(crate) fn mark(dir: &Dir, source: &Info) -> io::Result<()> {
     let name = name()?;
     match dir.remove_file(name.as_name()) {
         Err(e) if e.raw_os_error() != Some(errno::ENOENT) => return Err(e),
@@ -41,7 +37,7 @@ pub(super) fn mark(dir: &Dir, source: &Info) -> io::Result<()> {
 }
 
 /// Whether `dir` is marked as what `source` becomes.
-pub(super) fn is_marked(dir: &Dir, source: &Info) -> bool {
+pub(crate) fn is_marked(dir: &Dir, source: &Info) -> bool {
     let read = || -> io::Result<bool> {
         let fd = dir.open_file(name()?.as_name())?;
         let mut bytes = [0; BYTES + 1];
@@ -53,22 +49,9 @@ pub(super) fn is_marked(dir: &Dir, source: &Info) -> bool {
 }
 
 /// Takes the mark away.
-pub(super) fn unmark(dir: &Dir) -> io::Result<()> {
+pub(crate) fn unmark(dir: &Dir) -> io::Result<()> {
     match dir.remove_file(name()?.as_name()) {
         Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
         _ => Ok(()),
     }
-}
-
-/// What the target means: where one directory is copied and DST is marked as its copy, DST itself.
-pub(super) fn same_target(sources: &[PathBuf], target: Target, policy: &CopyPolicy) -> Result<Target> {
-    let (Target::Guess(path), [source], true) = (&target, sources, policy.resume.has_sessions()) else {
-        return Ok(target);
-    };
-    let Ok(dir) = Dir::open(path) else { return Ok(target) };
-    let info = match operands::source(source, policy.follow)? {
-        Source::Named { info, .. } => info,
-        Source::Whole(dir) => dir.info,
-    };
-    Ok(if is_marked(&dir, &info) { Target::Exactly(path.clone()) } else { target })
 }

@@ -1,0 +1,691 @@
+//! A large file that arrives piece by piece, over as many streams as there are, put in order for whoever lands it.
+//!
+//! Must not know what a stream is: pieces are handed in, questions are handed out through [`Ask`]. What is kept waiting
+//! is bounded for each stream ([`WAITING_BYTES_MAX`]); the stream that carries more waits. Nobody waits in a circle:
+//! pieces are read in rising order and every stream brings them in rising order, so the piece that is read next is
+//! always the next of its stream.
+
+use crate::blocks::{BLOCK_BYTES, Cv, blocks_of};
+use crate::disk::{Bytes, Fault, Side};
+use crate::error::{Code, Error};
+use crate::event::Cancel;
+use fastcopy::meta::Info;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of one stream that wait to be read, at most.
+pub(crate) const WAITING_BYTES_MAX: u64 = 8 << 20;
+/// Every piece but the last begins and ends at a multiple of this.
+pub(crate) const PIECE: u64 = bcmr_wire::limits::PIECE_BYTES_MAX;
+/// Chaining values asked for at a time.
+const VALUES_AT_ONCE: u64 = 64;
+
+/// How often flags are looked at while a stream waits for room.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What the large files of a transfer share: whether anything moves at all. A sender that brings pieces of a later file
+/// before those of an earlier one would have everybody wait for ever, with a connection that is alive.
+pub(crate) struct Line<'a> {
+    cancel: &'a Cancel,
+    streams: usize,
+    patience: Duration,
+    /// Streams that wait for room.
+    stuck: AtomicUsize,
+    /// Readers that wait for a piece or a word of the sender.
+    hungry: AtomicUsize,
+    /// Pieces that came or were read.
+    moved: AtomicU64,
+}
+
+impl<'a> Line<'a> {
+    /// `patience`: how long all streams may wait for room while somebody waits for what only they can bring.
+    pub(crate) fn new(cancel: &'a Cancel, streams: usize, patience: Duration) -> Line<'a> {
+        let (stuck, hungry) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Line { cancel, streams, patience, stuck, hungry, moved: AtomicU64::new(0) }
+    }
+
+    fn is_knotted(&self) -> bool {
+        self.stuck.load(Relaxed) >= self.streams && self.hungry.load(Relaxed) > 0
+    }
+}
+
+/// What is asked of the sender.
+pub(crate) trait Ask: Sync + Send {
+    /// Wanted from here on; `hashes`: with chaining values.
+    fn resume(&self, file: u64, from: u64, hashes: bool) -> io::Result<()>;
+    /// A range again.
+    fn reread(&self, file: u64, at: u64, bytes: u64) -> io::Result<()>;
+    /// Chaining values of the source's blocks.
+    fn compute(&self, file: u64, first: u64, count: u64) -> io::Result<()>;
+}
+
+/// Blocks that need not cross, because they are at hand already.
+pub(crate) trait AtHand: Sync + Send {
+    /// The whole block, proved to be what the sender has; `None` when it must cross after all.
+    fn block(&self, block: u64, bytes: u64) -> Option<Vec<u8>>;
+}
+
+/// The bytes of a piece.
+pub(crate) enum Load {
+    /// Zeros.
+    Zeros,
+    /// A buffer that holds them from `start` on.
+    Bytes { buffer: Box<dyn AsRef<[u8]> + Send>, start: usize },
+}
+
+struct Held {
+    load: Load,
+    bytes: u64,
+    stream: usize,
+}
+
+/// How it ended at the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Whole,
+    Changed,
+    /// The code and errno of what went wrong there.
+    Failed(Code, i32),
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Where the sender was told to begin; nothing is expected before.
+    from: Option<u64>,
+    /// It begins in the middle of a block, so that blocks come without their values (`-a`).
+    unaligned: bool,
+    pieces: BTreeMap<u64, Held>,
+    /// Bytes waiting, by stream.
+    waiting: Vec<u64>,
+    /// How far each stream has come: it may not go back.
+    reached: Vec<u64>,
+    /// A bit for each piece that has come: each comes once. By words, so that a piece far behind takes no memory for
+    /// those before it.
+    seen: HashMap<u64, u64>,
+    claimed: HashMap<u64, Cv>,
+    /// Pieces asked for once more.
+    again: BTreeMap<u64, Held>,
+    /// Values of the source, and up to which block they were asked for.
+    values: BTreeMap<u64, Cv>,
+    values_asked: u64,
+    /// Blocks that do not cross. `None`: every block does.
+    decided: Option<HashMap<u64, bool>>,
+    /// The block that was taken from what is at hand, for the reads that follow.
+    taken: HashMap<u64, Vec<u8>>,
+    end: Option<End>,
+    /// Nobody reads any more: what still comes is dropped.
+    closed: bool,
+    /// The connection is gone.
+    lost: bool,
+}
+
+/// One large file on its way.
+pub(crate) struct Arriving<'a> {
+    pub(crate) file: u64,
+    pub(crate) info: Info,
+    /// Blocks come with their chaining values.
+    hashes: bool,
+    ask: &'a dyn Ask,
+    line: Arc<Line<'a>>,
+    at_hand: Option<Box<dyn AtHand + 'a>>,
+    inner: Mutex<Inner>,
+    change: Condvar,
+}
+
+fn refused(note: &'static str) -> Error {
+    Error::ours(Code::Protocol, "receive", "", note)
+}
+
+fn failed(code: Code, errno: i32) -> io::Error {
+    if errno == 0 { io::Error::other(code.name()) } else { io::Error::from_raw_os_error(errno) }
+}
+
+fn gone() -> io::Error {
+    // The one errno that stands for a lost connection here.
+    io::Error::from_raw_os_error(fastcopy::errno::ECONNABORTED)
+}
+
+impl<'a> Arriving<'a> {
+    pub(crate) fn new(
+        file: u64,
+        info: Info,
+        hashes: bool,
+        ask: &'a dyn Ask,
+        line: Arc<Line<'a>>,
+    ) -> Arriving<'a> {
+        let (inner, change) = (Mutex::default(), Condvar::new());
+        Arriving { file, info, hashes, ask, line, at_hand: None, inner, change }
+    }
+
+    /// The same with blocks that may be at hand; the sender says which ones it has before it sends any.
+    pub(crate) fn with_store(self, store: Box<dyn AtHand + 'a>) -> Arriving<'a> {
+        let inner = Inner { decided: Some(HashMap::new()), ..Inner::default() };
+        Arriving { at_hand: Some(store), inner: Mutex::new(inner), ..self }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for something of the sender.
+    fn wait<'g>(&self, inner: MutexGuard<'g, Inner>) -> MutexGuard<'g, Inner> {
+        self.line.hungry.fetch_add(1, Relaxed);
+        let inner = self.change.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        self.line.hungry.fetch_sub(1, Relaxed);
+        inner
+    }
+
+    /// Waits for room for `bytes` of `stream`, or until nobody cares any more.
+    fn wait_for_room<'g>(
+        &'g self,
+        inner: MutexGuard<'g, Inner>,
+        stream: usize,
+        bytes: u64,
+    ) -> Result<MutexGuard<'g, Inner>, Error> {
+        let line = &*self.line;
+        let is_full = |inner: &Inner| {
+            let full = inner.waiting.get(stream).is_some_and(|w| *w > 0 && *w + bytes > WAITING_BYTES_MAX);
+            full && !inner.closed && !inner.lost && !line.cancel.is_set()
+        };
+        let mut inner = inner;
+        if !is_full(&inner) {
+            return Ok(inner);
+        }
+        line.stuck.fetch_add(1, Relaxed);
+        let (mut since, mut moved) = (Instant::now(), line.moved.load(Relaxed));
+        let mut knotted = false;
+        while is_full(&inner) && !knotted {
+            inner = self
+                .change
+                .wait_timeout(inner, LOOK.min(line.patience))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+            let now = line.moved.load(Relaxed);
+            if now != moved || !line.is_knotted() {
+                (since, moved) = (Instant::now(), now);
+            }
+            knotted = since.elapsed() > line.patience;
+        }
+        line.stuck.fetch_sub(1, Relaxed);
+        if knotted && is_full(&inner) {
+            return Err(refused("pieces of a file while all wait for those of another"));
+        }
+        Ok(inner)
+    }
+
+    /// A piece came on `stream`. Waits while too much of that stream waits to be read.
+    ///
+    /// # Errors
+    /// [`Code::Protocol`] for a piece that was not asked for or does not fit.
+    pub(crate) fn push(
+        &self,
+        stream: usize,
+        at: u64,
+        bytes: u64,
+        cv: Option<Cv>,
+        asked: bool,
+        load: Load,
+    ) -> Result<(), Error> {
+        let size = self.info.size;
+        let mut inner = self.inner();
+        if inner.closed {
+            return Ok(());
+        }
+        let held = Held { load, bytes, stream };
+        if asked {
+            if !inner.again.contains_key(&at) || bytes != PIECE.min(size.saturating_sub(at)) {
+                return Err(refused("a piece again that was not asked for"));
+            }
+            inner.again.insert(at, held);
+            drop(inner);
+            self.change.notify_all();
+            return Ok(());
+        }
+        let Some(from) = inner.from else { return Err(refused("a piece before it was wanted")) };
+        // The first one may begin anywhere (`--append`), all others at their place.
+        let next = (at - at % PIECE).saturating_add(PIECE).min(size);
+        let fits = at < size && at >= from && (at == from || at.is_multiple_of(PIECE)) && at + bytes == next;
+        if !fits {
+            return Err(refused("a piece that does not fit"));
+        }
+        if inner.reached.len() <= stream {
+            inner.reached.resize(stream + 1, 0);
+            inner.waiting.resize(stream + 1, 0);
+        }
+        let reached = inner.reached.get(stream).copied().unwrap_or_default();
+        if at < reached || inner.saw(at) {
+            return Err(refused("a piece twice, or out of order"));
+        }
+        let ends_block = next == size || next.is_multiple_of(BLOCK_BYTES);
+        match cv {
+            Some(cv) if ends_block => {
+                inner.claimed.insert(at / BLOCK_BYTES, cv);
+            }
+            None if ends_block && self.hashes && !inner.unaligned => {
+                return Err(refused("a block without its value"));
+            }
+            None => {}
+            Some(_) => return Err(refused("a value in the middle of a block")),
+        }
+        inner = self.wait_for_room(inner, stream, bytes)?;
+        if inner.closed || inner.lost || self.line.cancel.is_set() {
+            return Ok(());
+        }
+        self.line.moved.fetch_add(1, Relaxed);
+        if let Some(w) = inner.waiting.get_mut(stream) {
+            *w += bytes;
+        }
+        if let Some(r) = inner.reached.get_mut(stream) {
+            *r = next;
+        }
+        inner.see(at);
+        inner.pieces.insert(at, held);
+        drop(inner);
+        self.change.notify_all();
+        Ok(())
+    }
+
+    /// What the sender has to say at its end.
+    pub(crate) fn end(&self, end: End) {
+        let mut inner = self.inner();
+        // What was whole may still turn out to be gone when a part of it is asked for once more.
+        if inner.end.is_none() || inner.end == Some(End::Whole) {
+            inner.end = Some(end);
+        }
+        drop(inner);
+        self.change.notify_all();
+    }
+
+    /// Values that were asked for.
+    pub(crate) fn values(&self, first: u64, values: &[Cv]) -> Result<(), Error> {
+        let mut inner = self.inner();
+        let last = first.saturating_add(values.len() as u64);
+        if last > inner.values_asked {
+            return Err(refused("values that were not asked for"));
+        }
+        inner.values.extend((first..last).zip(values.iter().copied()));
+        drop(inner);
+        self.change.notify_all();
+        Ok(())
+    }
+
+    /// Which blocks from `first` on need not cross, and what the sender says their values are.
+    pub(crate) fn decide(&self, first: u64, at_hand: &[bool], values: &[Cv]) {
+        let mut inner = self.inner();
+        for (block, (here, cv)) in (first..).zip(at_hand.iter().zip(values)) {
+            if let Some(decided) = &mut inner.decided {
+                decided.insert(block, *here);
+            }
+            inner.claimed.insert(block, *cv);
+        }
+        drop(inner);
+        self.change.notify_all();
+    }
+
+    /// Whether the sender was told to begin.
+    pub(crate) fn was_wanted(&self) -> bool {
+        self.inner().from.is_some()
+    }
+
+    /// The value of a block that may be at hand.
+    pub(crate) fn announce(&self, block: u64, value: Cv) {
+        self.inner().claimed.insert(block, value);
+    }
+
+    /// A block is at hand, and need not cross.
+    pub(crate) fn at_hand(&self, block: u64) {
+        if let Some(decided) = &mut self.inner().decided {
+            decided.insert(block, true);
+        }
+        self.change.notify_all();
+    }
+
+    /// Nobody reads any more.
+    pub(crate) fn close(&self) {
+        let mut inner = self.inner();
+        inner.closed = true;
+        inner.pieces.clear();
+        inner.again.clear();
+        inner.taken.clear();
+        drop(inner);
+        self.change.notify_all();
+    }
+
+    /// Nothing more will come.
+    pub(crate) fn lose(&self) {
+        self.inner().lost = true;
+        self.change.notify_all();
+    }
+
+    /// The values of all blocks, when all came with one.
+    pub(crate) fn all_values(&self) -> Option<Vec<Cv>> {
+        let inner = self.inner();
+        (0..blocks_of(self.info.size)).map(|b| inner.claimed.get(&b).copied()).collect()
+    }
+
+    /// Reads one stretch, as far as one piece or block has it.
+    fn read_some(&self, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        if at >= self.info.size {
+            return Ok(0);
+        }
+        let block = at / BLOCK_BYTES;
+        let mut inner = self.inner();
+        loop {
+            if let Some(n) = read_held(&mut inner, at, room) {
+                self.line.moved.fetch_add(1, Relaxed);
+                drop(inner);
+                self.change.notify_all();
+                return Ok(n);
+            }
+            if let Some(bytes) = inner.taken.get(&block) {
+                let start = (at - block * BLOCK_BYTES) as usize;
+                let rest = bytes.get(start..).unwrap_or_default();
+                let n = rest.len().min(room.len());
+                copy(rest, room, n);
+                if n == rest.len() {
+                    inner.taken.remove(&block);
+                }
+                return Ok(n);
+            }
+            if inner.lost || inner.closed {
+                return Err(gone());
+            }
+            let from = inner.from.unwrap_or(u64::MAX);
+            let here = inner.decided.as_ref().map(|d| d.get(&block).copied());
+            if here == Some(Some(true)) && at >= from {
+                drop(inner);
+                let bytes = BLOCK_BYTES.min(self.info.size - block * BLOCK_BYTES);
+                let taken = self.at_hand.as_ref().and_then(|h| h.block(block, bytes));
+                inner = self.inner();
+                match taken {
+                    Some(bytes) => {
+                        inner.taken.insert(block, bytes);
+                    }
+                    None => {
+                        if let Some(decided) = &mut inner.decided {
+                            decided.insert(block, false);
+                        }
+                        inner = self.ask_again(inner, at)?;
+                    }
+                }
+                continue;
+            }
+            // What was read before, or lies before the beginning, must be asked for once more.
+            if at < from || inner.saw(at) {
+                inner = self.ask_again(inner, at)?;
+                continue;
+            }
+            match inner.end {
+                Some(End::Failed(code, errno)) => return Err(failed(code, errno)),
+                Some(End::Changed) => return Ok(0),
+                // Its last pieces may still be on their way over another stream.
+                Some(End::Whole) | None => inner = self.wait(inner),
+            }
+        }
+    }
+
+    /// Asks for the piece that `at` is in and waits until it is there.
+    fn ask_again<'g>(
+        &'g self,
+        mut inner: MutexGuard<'g, Inner>,
+        at: u64,
+    ) -> io::Result<MutexGuard<'g, Inner>> {
+        let start = at - at % PIECE;
+        let bytes = PIECE.min(self.info.size - start);
+        let waiting = |inner: &Inner| inner.again.get(&start).is_some_and(|h| h.bytes == 0);
+        if let std::collections::btree_map::Entry::Vacant(slot) = inner.again.entry(start) {
+            slot.insert(Held { load: Load::Zeros, bytes: 0, stream: 0 });
+            drop(inner);
+            self.ask.reread(self.file, start, bytes)?;
+            inner = self.inner();
+        }
+        while waiting(&inner) {
+            if inner.lost || inner.closed {
+                return Err(gone());
+            }
+            match inner.end {
+                Some(End::Failed(code, errno)) => return Err(failed(code, errno)),
+                Some(End::Changed) => return Err(failed(Code::SourceChanged, 0)),
+                Some(End::Whole) | None => inner = self.wait(inner),
+            }
+        }
+        Ok(inner)
+    }
+}
+
+impl Inner {
+    /// Whether the piece that `at` is in has come, whatever became of it.
+    fn saw(&self, at: u64) -> bool {
+        let piece = at / PIECE;
+        self.seen.get(&(piece / 64)).is_some_and(|bits| bits >> (piece % 64) & 1 == 1)
+    }
+
+    fn see(&mut self, at: u64) {
+        let piece = at / PIECE;
+        *self.seen.entry(piece / 64).or_default() |= 1 << (piece % 64);
+    }
+}
+
+fn copy(from: &[u8], room: &mut [u8], n: usize) {
+    if let (Some(to), Some(from)) = (room.get_mut(..n), from.get(..n)) {
+        to.copy_from_slice(from);
+    }
+}
+
+/// Reads from a piece that waits; one that was read to its end is let go.
+fn read_held(inner: &mut Inner, at: u64, room: &mut [u8]) -> Option<usize> {
+    let held_at = |pieces: &BTreeMap<u64, Held>| {
+        pieces.range(..=at).next_back().filter(|(start, h)| at < *start + h.bytes).map(|(start, _)| *start)
+    };
+    let (start, again) = match (held_at(&inner.pieces), held_at(&inner.again)) {
+        (Some(start), _) => (start, false),
+        (None, Some(start)) => (start, true),
+        (None, None) => return None,
+    };
+    let pieces = if again { &mut inner.again } else { &mut inner.pieces };
+    let held = pieces.get(&start)?;
+    let (skip, left) = ((at - start) as usize, (start + held.bytes - at) as usize);
+    let n = left.min(room.len());
+    match &held.load {
+        Load::Zeros => room.get_mut(..n)?.fill(0),
+        Load::Bytes { buffer, start } => copy((**buffer).as_ref().get(start + skip..)?, room, n),
+    }
+    if n == left {
+        let held = pieces.remove(&start)?;
+        if !again && let Some(w) = inner.waiting.get_mut(held.stream) {
+            *w = w.saturating_sub(held.bytes);
+        }
+    }
+    Some(n)
+}
+
+impl Bytes for Arriving<'_> {
+    fn read_at(&self, at: u64, room: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < room.len() {
+            let rest = room.get_mut(done..).unwrap_or_default();
+            match self.read_some(at + done as u64, rest)? {
+                0 => break,
+                n => done += n,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Before anything was wanted: what was offered. After that, the sender's word at the end is waited for.
+    fn info(&self) -> io::Result<Info> {
+        let mut inner = self.inner();
+        if inner.from.is_none() {
+            return Ok(self.info);
+        }
+        loop {
+            match inner.end {
+                Some(End::Whole) => return Ok(self.info),
+                // No source has this ctime: it is not what it was.
+                Some(End::Changed) => {
+                    let mut info = self.info;
+                    info.ctime.sec = !info.ctime.sec;
+                    return Ok(info);
+                }
+                Some(End::Failed(code, errno)) => return Err(failed(code, errno)),
+                None if inner.lost || inner.closed => return Err(gone()),
+                None => inner = self.wait(inner),
+            }
+        }
+    }
+
+    fn file(&self) -> Option<&OwnedFd> {
+        None
+    }
+
+    fn start(&self, at: u64) -> io::Result<()> {
+        let mut inner = self.inner();
+        if inner.from.is_none() {
+            inner.from = Some(at);
+            inner.unaligned = !at.is_multiple_of(BLOCK_BYTES);
+            let hashes = self.hashes && !inner.unaligned;
+            drop(inner);
+            self.ask.resume(self.file, at, hashes)?;
+        }
+        Ok(())
+    }
+
+    fn value(&self, block: u64, _: u64) -> Result<Cv, Fault> {
+        let fail = |e| Fault::os(Side::Source, "receive", e);
+        let mut inner = self.inner();
+        loop {
+            if let Some(cv) = inner.values.remove(&block) {
+                return Ok(cv);
+            }
+            if inner.lost || inner.closed {
+                return Err(fail(gone()));
+            }
+            if let Some(End::Failed(code, errno)) = inner.end {
+                return Err(fail(failed(code, errno)));
+            }
+            if block >= inner.values_asked {
+                let first = block;
+                let count = VALUES_AT_ONCE.min(blocks_of(self.info.size).saturating_sub(first)).max(1);
+                inner.values_asked = first + count;
+                drop(inner);
+                self.ask.compute(self.file, first, count).map_err(fail)?;
+                inner = self.inner();
+                continue;
+            }
+            inner = self.wait(inner);
+        }
+    }
+
+    fn claimed(&self, block: u64) -> Option<Cv> {
+        if self.hashes { self.inner().claimed.get(&block).copied() } else { None }
+    }
+
+    fn is_claimed(&self) -> bool {
+        self.hashes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fastcopy::meta::{Kind, Time};
+
+    struct Nobody;
+
+    impl Ask for Nobody {
+        fn resume(&self, _: u64, _: u64, _: bool) -> io::Result<()> {
+            Ok(())
+        }
+        fn reread(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn compute(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn info(size: u64) -> Info {
+        let time = Time { sec: 0, nsec: 0 };
+        Info {
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            dev: 1,
+            ino: 1,
+            nlink: 1,
+            size,
+            blocks: 0,
+            rdev: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+        }
+    }
+
+    fn piece() -> Load {
+        Load::Zeros
+    }
+
+    /// What becomes of more pieces of the second file than may wait, while the first one is being read.
+    fn second_before_first(
+        cancel: &Cancel,
+        streams: usize,
+        patience: Duration,
+        meanwhile: impl FnOnce(&Arriving<'_>) + Send,
+    ) -> Result<(), Error> {
+        let line = Arc::new(Line::new(cancel, streams, patience));
+        let first = Arriving::new(1, info(64 * PIECE), false, &Nobody, line.clone());
+        let second = Arriving::new(2, info(64 * PIECE), false, &Nobody, line);
+        first.start(0).unwrap();
+        second.start(0).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut room = vec![0; 1 << 10];
+                drop(first.read_at(0, &mut room));
+            });
+            scope.spawn(|| meanwhile(&second));
+            let fits = WAITING_BYTES_MAX / PIECE;
+            let pushed = (0..=fits).try_for_each(|n| second.push(0, n * PIECE, PIECE, None, false, piece()));
+            first.lose();
+            pushed
+        })
+    }
+
+    #[test]
+    fn a_knot_is_cut() {
+        let quick = Duration::from_millis(30);
+        let cut = second_before_first(&Cancel::new(), 1, quick, |_| ()).unwrap_err();
+        assert_eq!(cut.code, Code::Protocol);
+        // The twins: somebody else may still bring what is waited for, until it is too much for the person who waits;
+        // and who reads in the end makes room.
+        let cancel = Cancel::new();
+        second_before_first(&cancel, 2, quick, |_| {
+            std::thread::sleep(5 * quick);
+            cancel.set();
+        })
+        .unwrap();
+        second_before_first(&Cancel::new(), 1, Duration::from_secs(60), |second| {
+            let mut room = vec![0; PIECE as usize];
+            assert_eq!(second.read_at(0, &mut room).unwrap(), room.len());
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_piece_far_behind_takes_no_memory_for_those_before_it() {
+        let size = i64::MAX as u64;
+        let cancel = Cancel::new();
+        let line = Arc::new(Line::new(&cancel, 1, LOOK));
+        let one = Arriving::new(1, info(size), false, &Nobody, line);
+        one.start(0).unwrap();
+        let at = (1 << 62) - PIECE;
+        one.push(0, at, PIECE, None, false, piece()).unwrap();
+        assert!(one.push(0, at, PIECE, None, false, piece()).is_err(), "twice");
+        assert_eq!(one.inner().seen.len(), 1);
+    }
+}

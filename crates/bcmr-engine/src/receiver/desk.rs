@@ -1,0 +1,769 @@
+//! What becomes of each entry at the destination: planned, landed, told, and its directory published and sealed.
+//!
+//! Must not know where entries come from: a verb walks the source here or takes them off the wire, and hands them in.
+
+use crate::disk::sys::{Hand, Sys};
+use crate::disk::tee;
+use crate::disk::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Place, Side};
+use crate::error::{Code, Error, Result};
+use crate::event::{Action, Event, Question, Summary};
+use crate::node::Node;
+use crate::policy::{Collide, CopyPolicy, Durability, Follow, Landing, Resume, Sparse, Strictness, Verify};
+use crate::receiver::dest::DestDir;
+use crate::receiver::land::{land, land_resumable};
+use crate::receiver::links::{Landed, Links};
+use crate::receiver::plan::{Verdict, decide, same};
+use crate::receiver::resumable::{self, Holes, Want};
+use crate::receiver::stage;
+use crate::receiver::tree;
+use crate::tally::Tally;
+use fastcopy::dir::{Name, NameBuf};
+use fastcopy::meta::{Info, Kind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Files open at a time while a batch lands.
+const BATCH_JOBS: usize = 16;
+/// The same where names must be durable: one flush serves them all.
+const BATCH_JOBS_DURABLE: usize = 256;
+/// Directories that wait for one common sync before they are published (`--sync`).
+const GROUP_DIRS: usize = 64;
+
+/// A source directory, as far as the receiver must know it.
+pub(crate) trait Origin: Send + Sync {
+    fn info(&self) -> &Info;
+    fn node(&self) -> &Arc<Node>;
+    fn attributes(&self) -> Attributes<'_>;
+    /// The hash of a file in it whose content did not have to cross; `None` when only a crossing could tell.
+    fn hash(
+        &self,
+        name: Name<'_>,
+        go_on: &dyn Fn() -> bool,
+    ) -> std::result::Result<Option<blake3::Hash>, Fault>;
+}
+
+/// What a verb does beside landing: a move's ledger, a manifest.
+pub(crate) trait Beside<S>: Sync {
+    /// `src` of a directory is at the destination.
+    fn landed(&self, slot: &Arc<Slot<S>>, src: Name<'_>, info: &Info, tally: &Tally<'_>);
+    /// All of a directory is, and nothing of it stays behind.
+    fn dir_done(&self, slot: &Arc<Slot<S>>);
+    /// A file's hash, at its destination.
+    fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()>;
+}
+
+/// A source directory and the directory it becomes.
+pub(crate) struct Slot<S> {
+    pub(crate) src: Arc<S>,
+    pub(crate) dst: DestDir<Sys>,
+    pub(crate) above: Option<Arc<Slot<S>>>,
+    /// What is still to be put in before it gets its name.
+    pub(crate) small: AtomicUsize,
+    /// What is still to be done before it is sealed.
+    pub(crate) pending: AtomicUsize,
+    /// Sealed and counted in the end; an operand's surroundings are not.
+    pub(crate) ours: bool,
+    /// Something in it stays behind (excluded, skipped, failed): a move must not remove it.
+    pub(crate) kept_some: AtomicBool,
+    /// The device of the operand, for `-x`.
+    pub(crate) dev: u64,
+}
+
+/// How an entry is being landed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// In a batch, counted before its directory gets a name.
+    Small,
+    /// By itself.
+    Alone,
+}
+
+/// One run at the destination.
+pub(crate) struct Desk<'a, S, B> {
+    pub(crate) disk: &'a Sys,
+    pub(crate) policy: &'a CopyPolicy,
+    pub(crate) tally: Tally<'a>,
+    pub(crate) links: Links<Sys>,
+    pub(crate) beside: B,
+    /// Directories that wait for a sync before they are published.
+    group: Mutex<Vec<Arc<Slot<S>>>>,
+    /// Names were made that only a sync of the file system makes durable.
+    owed: AtomicBool,
+    /// Directories marked as unfinished (`-C -r`).
+    marked: Mutex<Vec<(Arc<fastcopy::dir::Dir>, Arc<Node>)>>,
+    /// Entries whose owner could not be kept; told once, not a thousand times.
+    owners_lost: AtomicUsize,
+}
+
+/// A source that changed while it was read, or found no descriptor left, and gets a second chance.
+pub(crate) struct Again {
+    pub(crate) src: NameBuf,
+    pub(crate) to: NameBuf,
+    pub(crate) kind: Kind,
+}
+
+impl Again {
+    fn of(job: &Job<'_, Sys>) -> Again {
+        Again { src: job.src.to_owned(), to: job.name.to_owned(), kind: job.info.kind }
+    }
+}
+
+impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
+    /// A run with nothing done yet.
+    pub(crate) fn new(disk: &'a Sys, policy: &'a CopyPolicy, tally: Tally<'a>, beside: B) -> Desk<'a, S, B> {
+        Desk {
+            disk,
+            policy,
+            tally,
+            links: Links::new(),
+            beside,
+            group: Mutex::new(Vec::new()),
+            owed: AtomicBool::new(false),
+            marked: Mutex::new(Vec::new()),
+            owners_lost: AtomicUsize::new(0),
+        }
+    }
+
+    /// Compares with what is there and makes the job, if there is to be one.
+    #[allow(clippy::too_many_arguments)] // what a job is made of
+    pub(crate) fn plan<'n>(
+        &self,
+        pair: &'n Arc<Slot<S>>,
+        name: Name<'n>,
+        to: Name<'n>,
+        body: Body<'n, Sys>,
+        attributes: Attributes<'n>,
+        info: Info,
+        way: Way,
+    ) -> Result<Option<Job<'n, Sys>>> {
+        let same = |there: &Info| -> Result<bool> { self.same_bytes(pair, &body, name, to, there) };
+        match self.choose(pair, name, to, &info, body.is_file(), Some(&same))? {
+            Some(there) => self.job(pair, name, to, body, attributes, info, there, way).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Compares with what is there: what is to be replaced, if anything, or `None` when nothing is to be landed.
+    /// `same_bytes` tells whether what is there has the source's content; without it nothing is believed to (`-s`).
+    #[allow(clippy::type_complexity)] // one closure, named where it is made
+    pub(crate) fn choose(
+        &self,
+        pair: &Slot<S>,
+        name: Name<'_>,
+        to: Name<'_>,
+        info: &Info,
+        is_file: bool,
+        same_bytes: Option<&dyn Fn(&Info) -> Result<bool>>,
+    ) -> Result<Option<Option<Info>>> {
+        let dst = &pair.dst;
+        let there = if dst.fresh {
+            None
+        } else {
+            self.disk.look(&dst.dir, to).map_err(|e| Error::os("stat", dst.node.join(to), e))?
+        };
+        match decide(info, there.as_ref(), self.policy) {
+            Verdict::Make | Verdict::Replace => {}
+            Verdict::Keep if self.doubts(is_file, there.as_ref(), same_bytes)? => {}
+            Verdict::Keep | Verdict::Merge => {
+                if self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes {
+                    resumable::sweep(self.disk, &dst.dir, to)
+                        .map_err(|f| f.told(|| pair.src.node().join(name), || dst.node.join(to)))?;
+                }
+                if is_file && there.is_some_and(|t| same(info, &t)) {
+                    self.hash_again(pair, name, to);
+                }
+                self.keep(pair, name, to, info);
+                return Ok(None);
+            }
+            Verdict::Ask => {
+                if !self.tally.ask(Question::Replace(dst.node.join(to))) {
+                    self.keep(pair, name, to, info);
+                    return Ok(None);
+                }
+            }
+            Verdict::Refuse(code, why) => {
+                return Err(
+                    Error::ours(code, "replace", dst.node.join(to), why).and(&pair.src.node().join(name))
+                );
+            }
+        }
+        if let Some(t) = there.filter(|t| self.appends(is_file, t)) {
+            if t.size > info.size {
+                let why = "it is longer than the source";
+                return Err(Error::ours(Code::Refused, "append to", dst.node.join(to), why));
+            }
+            if t.size == info.size {
+                self.keep(pair, name, to, info);
+                return Ok(None);
+            }
+        }
+        Ok(Some(there))
+    }
+
+    fn appends(&self, is_file: bool, there: &Info) -> bool {
+        is_file && self.policy.resume == Resume::Append && there.kind == Kind::File
+    }
+
+    /// `-s`: size and mtime are not believed.
+    #[allow(clippy::type_complexity)] // as above
+    fn doubts(
+        &self,
+        is_file: bool,
+        there: Option<&Info>,
+        same_bytes: Option<&dyn Fn(&Info) -> Result<bool>>,
+    ) -> Result<bool> {
+        if self.policy.resume != Resume::Strict || !is_file {
+            return Ok(false);
+        }
+        match (same_bytes, there) {
+            (Some(same), Some(there)) => same(there).map(|same| !same),
+            _ => Ok(true),
+        }
+    }
+
+    /// What is to be landed, once its content is at hand.
+    #[allow(clippy::too_many_arguments)] // what a job is made of
+    pub(crate) fn job<'n>(
+        &self,
+        pair: &'n Arc<Slot<S>>,
+        name: Name<'n>,
+        to: Name<'n>,
+        body: Body<'n, Sys>,
+        attributes: Attributes<'n>,
+        info: Info,
+        there: Option<Info>,
+        way: Way,
+    ) -> Result<Job<'n, Sys>> {
+        let dst = &pair.dst;
+        let is_file = body.is_file();
+        let appends = there.is_some_and(|t| self.appends(is_file, &t));
+        let in_place = self.policy.landing == Landing::InPlace
+            && is_file
+            && there.is_some_and(|t| !matches!(t.kind, Kind::Link | Kind::Dir));
+        let place = if way == Way::Small && dst.is_private() {
+            Place::Final
+        } else if appends || in_place {
+            Place::There
+        } else {
+            let stage = if dst.sole { stage::known(to) } else { stage::random() };
+            Place::Stage(stage.ok_or_else(|| {
+                Error::ours(Code::Io, "name a stage for", dst.node.join(to), "no name could be made")
+            })?)
+        };
+        Ok(Job {
+            name: to,
+            place,
+            info,
+            there,
+            only_new: matches!(self.policy.collide, Collide::Keep | Collide::Ask | Collide::IfOlder)
+                && there.is_none(),
+            body,
+            src: name,
+            attributes,
+            file: None,
+            staged: false,
+            append: there.filter(|_| appends).map(|t| t.size),
+            bytes: 0,
+            rung: None,
+            hash: None,
+            fault: None,
+            lost: Vec::new(),
+        })
+    }
+
+    /// Files that are open at a time while a batch lands in `pair`.
+    pub(crate) fn room(&self, pair: &Slot<S>) -> usize {
+        // Where names are replaced, or must be durable, one flush serves a whole batch.
+        if pair.dst.is_private() { BATCH_JOBS } else { BATCH_JOBS_DURABLE }
+    }
+
+    /// `-s`: whether what is there has the source's content, byte by byte.
+    fn same_bytes(
+        &self,
+        pair: &Slot<S>,
+        body: &Body<'_, Sys>,
+        name: Name<'_>,
+        to: Name<'_>,
+        there: &Info,
+    ) -> Result<bool> {
+        let file = pair.dst.dir.open_file(to).map_err(|e| Error::os("open", pair.dst.node.join(to), e))?;
+        let told = |f: Fault| f.told(|| pair.src.node().join(name), || pair.dst.node.join(to));
+        let go_on = |_: u64| !self.tally.cancelled();
+        let of_source = match body {
+            Body::File(src) => tee::hash(src, &go_on).map_err(told)?,
+            Body::Bytes(bytes) => blake3::hash(bytes),
+            Body::Wire(source) => {
+                let go_on = || !self.tally.cancelled();
+                return tee::same_blocks(*source, &file, there.size, &go_on).map_err(told);
+            }
+            Body::Link(_) | Body::Special | Body::HardLink(..) => return Ok(true),
+        };
+        Ok(of_source == tee::hash(&file, &go_on).map_err(told)?)
+    }
+
+    /// Leaves what is there alone. Its bytes count as done: they were found too, and a percentage is of those.
+    pub(crate) fn keep(&self, pair: &Slot<S>, name: Name<'_>, to: Name<'_>, info: &Info) {
+        pair.keep_some();
+        if info.kind == Kind::File {
+            self.tally.watch.progress.bytes_done.fetch_add(info.size, Ordering::Relaxed);
+        }
+        // R3: a run that was killed may have named it and not have come to its sync; exit 0 speaks for it too.
+        self.owed.store(true, Ordering::Relaxed);
+        self.tally.kept.fetch_add(1, Ordering::Relaxed);
+        self.tally.done(1);
+        self.tally.item(Action::Kept, 0, || (pair.src.node().join(name), pair.dst.node.join(to)));
+    }
+
+    /// Lands jobs and tells how it went. With `again`, those that deserve a second chance come back instead.
+    /// `threads` share a large file.
+    pub(crate) fn land(
+        &self,
+        hand: &mut Hand,
+        pair: &Arc<Slot<S>>,
+        jobs: &mut Vec<Job<'_, Sys>>,
+        way: Way,
+        threads: usize,
+        again: bool,
+    ) -> Vec<Again> {
+        if jobs.is_empty() {
+            return Vec::new();
+        }
+        let policy = self.policy;
+        let progress = self.tally.watch.progress;
+        let observe = |bytes: u64| {
+            progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+            !self.tally.cancelled()
+        };
+        let how = Fill {
+            reflink: policy.reflink,
+            sparse: policy.sparse,
+            verify: policy.verify,
+            hash: policy.verify != Verify::Off || policy.hashes,
+            threads,
+            dev: pair.dst.info.dev,
+            observe: &observe,
+        };
+        if way == Way::Alone && self.is_resumable(jobs) {
+            return self.land_resumable(hand, pair, jobs, threads, again);
+        }
+        let private = way == Way::Small && pair.dst.is_private();
+        let owed = land(self.disk, hand, &pair.dst, jobs, &how, policy.durability, private);
+        match owed {
+            Ok(true) => self.owed.store(true, Ordering::Relaxed),
+            Ok(false) => {}
+            Err(e) => self.tally.fail(Error::os("sync directory", pair.dst.node.path(), e)),
+        }
+        let mut second_chance = Vec::new();
+        for job in jobs.drain(..) {
+            // By itself a file needs two descriptors, in a batch it may have found none left.
+            let worth_it = |f: &Fault| matches!(f.code, Code::SourceChanged | Code::Limit);
+            let changed = job.fault.as_ref().is_some_and(worth_it);
+            let first_name = policy.preserve.links && job.info.nlink > 1;
+            if changed && again {
+                if first_name {
+                    self.links.gave_up(&job.info);
+                }
+                second_chance.push(Again::of(&job));
+                continue;
+            }
+            self.told(pair, job, first_name);
+        }
+        second_chance
+    }
+
+    /// Whether this one gets a session: a large file that is staged.
+    pub(crate) fn is_resumable(&self, jobs: &[Job<'_, Sys>]) -> bool {
+        let [job] = jobs else { return false };
+        self.policy.resume.has_sessions()
+            && job.info.size > self.policy.checkpoint_bytes
+            && job.body.is_file()
+            && matches!(job.place, Place::Stage(_))
+    }
+
+    pub(crate) fn land_resumable(
+        &self,
+        hand: &mut Hand,
+        pair: &Arc<Slot<S>>,
+        jobs: &mut Vec<Job<'_, Sys>>,
+        threads: usize,
+        again: bool,
+    ) -> Vec<Again> {
+        let Some(mut job) = jobs.pop() else { return Vec::new() };
+        let progress = self.tally.watch.progress;
+        let observe = |bytes: u64| {
+            progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+            !self.tally.cancelled()
+        };
+        let body = std::mem::replace(&mut job.body, Body::Special);
+        let source: &dyn Bytes = match &body {
+            Body::File(file) => file,
+            Body::Wire(source) => *source,
+            _ => return Vec::new(),
+        };
+        let sparse = self.policy.sparse;
+        let holes = sparse == Sparse::Always
+            || (sparse == Sparse::Auto && job.info.blocks.saturating_mul(512) < job.info.size);
+        let want = Want {
+            name: job.name,
+            info: job.info,
+            source,
+            resume: self.policy.resume,
+            checkpoint_bytes: self.policy.checkpoint_bytes,
+            holes: if holes { Holes::Make } else { Holes::Fill },
+            threads,
+            me: self.policy.me,
+            observe: &observe,
+        };
+        // Attributes are read from the open source while sealing.
+        match &body {
+            Body::File(file) => match file.try_clone() {
+                Ok(fd) => job.body = Body::File(fd),
+                Err(e) => job.fault = Some(Fault::os(Side::Source, "open", e)),
+            },
+            Body::Wire(source) => job.body = Body::Wire(*source),
+            _ => {}
+        }
+        let went = land_resumable(self.disk, hand, &pair.dst, &mut job, &want, self.policy.verify);
+        if let Some(went) = went.filter(|w| w.resumed > 0 || w.restarted.is_some() || w.repaired > 0) {
+            self.tally.watch.front.event(Event::Resumed {
+                dst: pair.dst.node.join(job.name),
+                bytes: went.resumed,
+                restarted: went.restarted,
+                repaired: went.repaired,
+            });
+        }
+        let first_name = self.policy.preserve.links && job.info.nlink > 1;
+        if again && job.fault.as_ref().is_some_and(|f| f.code == Code::SourceChanged) {
+            if first_name {
+                self.links.gave_up(&job.info);
+            }
+            return vec![Again::of(&job)];
+        }
+        self.told(pair, job, first_name);
+        Vec::new()
+    }
+
+    /// Counts and tells one job's end.
+    pub(crate) fn told(&self, pair: &Arc<Slot<S>>, job: Job<'_, Sys>, first_name: bool) {
+        let (src_name, dst_name) = (job.src, job.name);
+        let src = || pair.src.node().join(src_name);
+        let dst = || pair.dst.node.join(dst_name);
+        let linking = matches!(job.body, Body::HardLink(..));
+        if let Some(fault) = job.fault {
+            pair.keep_some();
+            if first_name && !linking {
+                self.links.gave_up(&job.info);
+            }
+            // A lost connection is told once, by whoever lost it.
+            if !matches!(fault.code, Code::Interrupted | Code::Lost) {
+                self.tally.fail(fault.told(src, dst));
+            }
+        } else {
+            if first_name && !linking {
+                let mut info = job.info;
+                if self.policy.follow != Follow::Never {
+                    // Links that are followed are names too, and nobody counts them.
+                    info.nlink = u64::MAX;
+                }
+                self.links.landed(&info, &pair.dst, dst_name);
+            }
+            let action = match (&job.body, job.info.kind) {
+                (Body::HardLink(..), _) => Action::HardLinked,
+                (_, Kind::File) => Action::Copied,
+                (_, Kind::Link) => Action::MadeLink,
+                _ => Action::MadeSpecial,
+            };
+            if action == Action::Copied {
+                self.tally.files.fetch_add(1, Ordering::Relaxed);
+                self.tally.bytes.fetch_add(job.bytes, Ordering::Relaxed);
+            } else {
+                self.tally.others.fetch_add(1, Ordering::Relaxed);
+            }
+            self.tally.done(1);
+            self.tally.item(action, job.bytes, || (src(), dst()));
+            if let Some(hash) = &job.hash {
+                self.hashed(dst, hash);
+            }
+            if linking && job.info.kind == Kind::File {
+                self.hash_again(pair, src_name, dst_name);
+            }
+            self.beside.landed(pair, src_name, &job.info, &self.tally);
+        }
+        self.lost(job.lost, src, dst);
+    }
+
+    /// Tells the hash of what is at `dst`, where somebody wants it.
+    pub(crate) fn hashed(&self, dst: impl Fn() -> PathBuf, hash: &blake3::Hash) {
+        if !self.policy.hashes {
+            return;
+        }
+        let hash = *hash.as_bytes();
+        if let Err(e) = self.beside.hashed(&dst(), &hash) {
+            self.tally.lost(e);
+        }
+        self.tally.watch.front.event(Event::Hashed { dst: dst(), hash });
+    }
+
+    /// The same for what is there without having been copied: what is the same as before, and further names. The
+    /// source is hashed, so that a copy that only looks the same is found out by whoever checks.
+    pub(crate) fn hash_again(&self, pair: &Slot<S>, name: Name<'_>, to: Name<'_>) {
+        if !self.policy.hashes {
+            return;
+        }
+        let dst = || pair.dst.node.join(to);
+        let go_on = || !self.tally.cancelled();
+        let hash = match pair.src.hash(name, &go_on) {
+            // The source is far away: what is here is hashed, which says what is here and nothing about the source.
+            Ok(None) => match pair.dst.dir.open_file(to) {
+                Ok(file) => tee::hash(&file, &|_| go_on()).map(Some),
+                Err(e) => Err(Fault::os(Side::Dest, "open", e)),
+            },
+            other => other,
+        };
+        match hash {
+            Ok(Some(hash)) => self.hashed(dst, &hash),
+            Ok(None) => {}
+            Err(fault) if fault.code == Code::Interrupted => {}
+            Err(fault) => self.tally.fail(fault.told(|| pair.src.node().join(name), dst)),
+        }
+    }
+
+    /// Tells what of the metadata could not be kept. Owners that only root could have set come as one sentence in
+    /// the end.
+    pub(crate) fn lost(&self, lost: Vec<Fault>, src: impl Fn() -> PathBuf, dst: impl Fn() -> PathBuf) {
+        for fault in lost {
+            let denied = fault.source.as_ref().is_some_and(|e| Code::of(e) == Code::Denied);
+            if denied && fault.op == "set owner of" {
+                self.owners_lost.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let error = fault.told(&src, &dst);
+            // A file system that has no attributes or owners at all (vfat) loses them for everything: worth a word,
+            // and in an archive a failure.
+            if self.policy.strictness == Strictness::LikeCp && error.code == Code::MetadataLost {
+                let unsupported = error.source.as_ref().is_some_and(|e| Code::of(e) == Code::Unsupported);
+                if unsupported {
+                    self.tally.warn(error);
+                    continue;
+                }
+            }
+            self.tally.lost(error);
+        }
+    }
+
+    /// Makes a second name of what `landed`.
+    pub(crate) fn land_second(
+        &self,
+        hand: &mut Hand,
+        pair: &Arc<Slot<S>>,
+        name: Name<'_>,
+        to: Name<'_>,
+        info: &Info,
+        landed: &Landed<Sys>,
+    ) {
+        match self.second(pair, name, to, info, landed) {
+            Ok(Some((dir, job))) => {
+                let mut jobs = vec![Job { body: Body::HardLink(&*dir, landed.name()), ..job }];
+                self.land(hand, pair, &mut jobs, Way::Alone, 1, false);
+            }
+            Ok(None) => {}
+            Err(e) => {
+                pair.keep_some();
+                self.tally.fail(e);
+            }
+        }
+    }
+
+    /// The job that links, with the directory to link from.
+    fn second<'n>(
+        &self,
+        pair: &'n Arc<Slot<S>>,
+        name: Name<'n>,
+        to: Name<'n>,
+        info: &Info,
+        landed: &Landed<Sys>,
+    ) -> Result<Option<(Arc<fastcopy::dir::Dir>, Job<'n, Sys>)>> {
+        let fail = |e| Error::os("find the first name of", pair.src.node().join(name), e);
+        let dir = landed.open(self.disk).map_err(fail)?;
+        let first = self.disk.look(&dir, landed.name()).map_err(fail)?;
+        let there =
+            self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os("stat", pair.dst.node.join(to), e))?;
+        if let (Some(first), Some(there)) = (first, there)
+            && first.id() == there.id()
+        {
+            // Already the same file; renaming one name of an inode over another does nothing at all (rename(2)).
+            self.tally.others.fetch_add(1, Ordering::Relaxed);
+            self.tally.done(1);
+            if info.kind == Kind::File {
+                self.hash_again(pair, name, to);
+            }
+            self.beside.landed(pair, name, info, &self.tally);
+            return Ok(None);
+        }
+        let nothing = Attributes::Carried(&[]); // a second name shares what the first has
+        let job = self.plan(pair, name, to, Body::Special, nothing, *info, Way::Alone)?;
+        Ok(job.map(|job| (dir, job)))
+    }
+
+    /// One of the things that had to be in `pair` before it gets its name is in it.
+    pub(crate) fn filled(&self, hand: &mut Hand, pair: &Arc<Slot<S>>) {
+        if pair.small.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        if self.policy.durability == Durability::Medium && pair.dst.is_private() {
+            // Its files must be on the medium before the name leads to them; one sync serves many directories.
+            pair.pending.fetch_add(1, Ordering::Relaxed);
+            let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
+            group.push(pair.clone());
+            let full = group.len() >= GROUP_DIRS;
+            drop(group);
+            if full {
+                self.publish_group(hand);
+            }
+        } else {
+            self.publish(pair);
+        }
+    }
+
+    pub(crate) fn publish(&self, pair: &Slot<S>) {
+        let Some(above) = &pair.above else { return };
+        if let Err(e) = pair.dst.publish(self.disk, &above.dst) {
+            pair.keep_some();
+            self.tally.fail(e);
+        }
+    }
+
+    pub(crate) fn publish_group(&self, hand: &mut Hand) {
+        loop {
+            let group = std::mem::take(&mut *self.group.lock().unwrap_or_else(PoisonError::into_inner));
+            let Some(any) = group.first() else { return };
+            self.owed.store(true, Ordering::Relaxed);
+            let synced =
+                self.disk.sync_all(&any.dst.dir).map_err(|e| Error::os("sync", any.dst.node.path(), e));
+            let ok = synced.is_ok();
+            if let Err(e) = synced {
+                self.tally.fail(e);
+            }
+            for pair in group {
+                if !ok {
+                    // What failed to reach the medium once is thrown away, never tried again.
+                    pair.dst.poison();
+                }
+                self.publish(&pair);
+                self.release(hand, pair);
+            }
+        }
+    }
+
+    /// One of the things that had to be done before `pair` is sealed is done; so may be its parents.
+    pub(crate) fn release(&self, hand: &mut Hand, pair: Arc<Slot<S>>) {
+        let mut pair = pair;
+        while pair.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if pair.ours {
+                self.seal(hand, &pair);
+            }
+            let Some(above) = pair.above.clone() else { return };
+            if pair.kept_some.load(Ordering::Relaxed) {
+                above.keep_some();
+            }
+            pair = above;
+        }
+    }
+
+    /// Everything in it is done: owner, mode, times.
+    pub(crate) fn seal(&self, hand: &mut Hand, pair: &Arc<Slot<S>>) {
+        let dst = &pair.dst;
+        if dst.is_poisoned() {
+            if let Some(Err(e)) = pair.above.as_ref().map(|above| dst.take_back(self.disk, &above.dst)) {
+                self.tally.fail(e);
+            }
+            return;
+        }
+        let settled = match &pair.above {
+            Some(above) => dst.settle(self.disk, &above.dst),
+            None => Ok(None),
+        };
+        let moved = match settled {
+            Ok(moved) => moved,
+            Err(e) => {
+                pair.keep_some();
+                return self.tally.fail(e);
+            }
+        };
+        let preserve = &self.policy.preserve;
+        // A directory that was there keeps what it has, unless it was asked otherwise: as cp does.
+        if dst.fresh || dst.made || preserve.mode || preserve.owner || preserve.times || preserve.xattr {
+            let dir = moved.as_ref().unwrap_or(&dst.dir);
+            let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &dst.keep);
+            self.lost(lost, || pair.src.node().path(), || dst.node.path());
+        }
+        if dst.fresh || dst.made {
+            self.owed.store(true, Ordering::Relaxed);
+            self.tally.dirs.fetch_add(1, Ordering::Relaxed);
+            self.tally.item(Action::MadeDir, 0, || (pair.src.node().path(), dst.node.path()));
+        }
+        self.tally.done(1);
+        if !pair.kept_some.load(Ordering::Relaxed) {
+            self.beside.dir_done(pair);
+        }
+    }
+
+    /// Marks a directory that an operand becomes: until the run is complete, the same command means this directory.
+    pub(crate) fn mark(&self, src: &Info, dst: &DestDir<Sys>) -> Result<()> {
+        if !dst.made && !tree::is_marked(&dst.dir, src) {
+            return Ok(());
+        }
+        if dst.made {
+            tree::mark(&dst.dir, src).map_err(|e| Error::os("mark", dst.node.path(), e))?;
+        }
+        self.marked.lock().unwrap_or_else(PoisonError::into_inner).push((dst.dir.clone(), dst.node.clone()));
+        Ok(())
+    }
+
+    /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`. `dir` is
+    /// where the operands went.
+    pub(crate) fn sync_names(&self, dir: &fastcopy::dir::Dir, node: &Node) {
+        if self.policy.durability == Durability::Medium
+            && self.owed.load(Ordering::Relaxed)
+            && let Err(e) = self.disk.sync_all(dir)
+        {
+            self.tally.fail(Error::os("sync", node.path(), e));
+        }
+    }
+
+    /// Says what was done.
+    pub(crate) fn end(self) -> Summary {
+        if self.tally.all_well() {
+            for (dir, node) in self.marked.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+                if let Err(e) = tree::unmark(&dir) {
+                    self.tally.fail(Error::os("unmark", node.path(), e));
+                }
+            }
+        }
+        let owners = self.owners_lost.load(Ordering::Relaxed);
+        if owners > 0 {
+            let note = format!("the owner of {owners} entries was not kept: only root may give files away");
+            self.tally.lost(Error::ours(Code::MetadataLost, "set owner in", "destination", note));
+        }
+        self.tally.summary()
+    }
+}
+
+impl<S> Slot<S> {
+    /// Whether it and everything above it that this run made have their names.
+    pub(crate) fn has_name(&self) -> bool {
+        let mut at = Some(self);
+        while let Some(pair) = at {
+            if !pair.dst.has_name() {
+                return false;
+            }
+            at = pair.above.as_deref();
+        }
+        true
+    }
+
+    pub(crate) fn keep_some(&self) {
+        self.kept_some.store(true, Ordering::Relaxed);
+    }
+}

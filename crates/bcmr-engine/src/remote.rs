@@ -1,0 +1,121 @@
+//! The other machine, as plain data: where it is, how to get there, what is asked of the way.
+//!
+//! Must not connect to anything; that is `transport`'s. What was typed is taken apart by the person's side.
+
+use crate::policy::{CopyPolicy, NameList, Target};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A path on another machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Who logs in; ssh's own default when absent. Checked: does not begin with `-`, holds no control character,
+    /// space, or anything a shell knows.
+    pub user: Option<String>,
+    /// The host as ssh is to get it, IPv6 without brackets. Checked like the user.
+    pub host: String,
+    /// ssh's own default when absent.
+    pub port: Option<u16>,
+    /// The path as bytes: relative to the home directory unless it begins with `/`; empty means the home directory.
+    pub path: PathBuf,
+}
+
+/// How to get there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The command that connects, `ssh` with leading arguments; never seen by a shell.
+    pub ssh: Vec<OsString>,
+    /// `-o`, `-J`, `-i`, `-F` with their values, in the order given.
+    pub options: Vec<OsString>,
+    /// What the far side's program is called there (`bcmr` unless the user says otherwise): one word, or a path.
+    pub program: String,
+    /// Connections; `None` decides by what there is to move.
+    pub parallel: Option<usize>,
+    /// Where the data goes.
+    pub plane: Plane,
+    /// Compression.
+    pub compress: Compress,
+    /// No hashes of what is sent (`--fast`).
+    pub fast: bool,
+    /// The store of blocks at the far side may be used.
+    pub dedup: bool,
+    /// Connecting again after the connection was lost, at most so often; needs sessions to be worth it.
+    pub retries: u32,
+}
+
+/// `--direct`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plane {
+    /// Through ssh.
+    Ssh,
+    /// Through TCP connections of our own, sealed with AES-256-GCM.
+    Direct,
+}
+
+/// `--compress`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compress {
+    /// Zstd while the link is slower than the codec.
+    Auto,
+    /// Zstd, level 3.
+    Zstd,
+    /// LZ4.
+    Lz4,
+    /// Not at all.
+    None,
+}
+
+/// Copies to another machine.
+pub struct PutRequest {
+    /// What to copy, here.
+    pub sources: Vec<PathBuf>,
+    /// `--files-from`: names below the one source.
+    pub names: Option<NameList>,
+    /// Where to; the target's path is the address's.
+    pub to: Address,
+    /// How the target's path is meant.
+    pub target: fn(PathBuf) -> Target,
+    /// How to get there.
+    pub way: Way,
+    /// How it is copied.
+    pub policy: CopyPolicy,
+}
+
+/// Copies from another machine.
+pub struct GetRequest {
+    /// What to copy, there: all on one host, with one user and port.
+    pub from: Vec<Address>,
+    /// `--files-from`: names below the one source.
+    pub names: Option<NameList>,
+    /// Where to, here.
+    pub target: Target,
+    /// Where the hashes of what was copied are written.
+    pub manifest: Option<PathBuf>,
+    /// How to get there.
+    pub way: Way,
+    /// How it is copied.
+    pub policy: CopyPolicy,
+}
+
+/// What `bcmr serve` may do.
+#[derive(Clone, Debug)]
+pub struct ServeRequest {
+    /// Everything happens below this directory; `None`: what the user may.
+    pub root: Option<PathBuf>,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// The store of blocks: its directory and the bytes it may remember (0: any number); `None`: no store.
+    pub store: Option<(PathBuf, u64)>,
+    /// Worker threads at most.
+    pub jobs: usize,
+    /// The umask, as in [`CopyPolicy`].
+    pub umask: u32,
+    /// The effective user.
+    pub me: u32,
+    /// The user's home, which relative paths are below.
+    pub home: PathBuf,
+    /// The address that ssh came in on (`SSH_CONNECTION`): where a direct data plane may listen.
+    pub arrived_at: Option<std::net::IpAddr>,
+    /// Directories in which further connections may meet this one, the best first: `$XDG_RUNTIME_DIR`, else a temporary one.
+    pub meeting: Vec<PathBuf>,
+}

@@ -1,0 +1,186 @@
+//! `--compress=auto`: whether packing pays, from what the link and the codec were seen to do.
+//!
+//! Must not look at a clock, nor at content: it is told what happened, and answers.
+
+/// Bytes of content after which is looked again.
+const WINDOW_BYTES: u64 = 8 << 20;
+/// A slow link is looked at after so long, if there was anything to see.
+const WINDOW_NS: u64 = 1_000_000_000;
+const WINDOW_BYTES_MIN: u64 = 512 << 10;
+/// After so many windows without packing it is tried again: other files may shrink where those before did not.
+const LOOK_AGAIN: u32 = 16;
+
+/// One thing that was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sent {
+    /// Bytes of content.
+    pub(crate) raw: u64,
+    /// Bytes on the wire.
+    pub(crate) wire: u64,
+    /// Time spent packing; 0 when it was not tried.
+    pub(crate) pack_ns: u64,
+    /// Time spent waiting for the stream to have room.
+    pub(crate) wait_ns: u64,
+}
+
+/// What is known and decided so far.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    threads: u64,
+    packing: bool,
+    window: Sent,
+    began_ns: u64,
+    /// Bytes on the wire per byte of content, while packing.
+    ratio: f64,
+    /// Bytes of content per nanosecond that one thread packs.
+    speed: f64,
+    /// Bytes per nanosecond that the link was seen to take; 0 while that is not known.
+    link: f64,
+    /// Windows since it was last decided otherwise.
+    same: u32,
+}
+
+impl Pace {
+    /// Begins by packing. `threads` work at a time; `now_ns` is any clock's.
+    pub(crate) fn new(threads: usize, now_ns: u64) -> Pace {
+        Pace {
+            threads: threads.max(1) as u64,
+            packing: true,
+            window: Sent::default(),
+            began_ns: now_ns,
+            ratio: 1.0,
+            speed: 0.0,
+            link: 0.0,
+            same: 0,
+        }
+    }
+
+    /// Whether to pack what comes next.
+    pub(crate) fn packs(&self) -> bool {
+        self.packing
+    }
+
+    /// Takes notice.
+    pub(crate) fn sent(&mut self, sent: Sent, now_ns: u64) {
+        self.window.raw += sent.raw;
+        self.window.wire += sent.wire;
+        self.window.pack_ns += sent.pack_ns;
+        self.window.wait_ns += sent.wait_ns;
+        let time = now_ns.saturating_sub(self.began_ns);
+        let enough =
+            self.window.raw >= WINDOW_BYTES || (time >= WINDOW_NS && self.window.raw >= WINDOW_BYTES_MIN);
+        if !enough || time == 0 {
+            return;
+        }
+        let window = std::mem::take(&mut self.window);
+        self.began_ns = now_ns;
+        self.decide(&window, time);
+    }
+
+    fn decide(&mut self, window: &Sent, time: u64) {
+        // Half a thread always waiting: the link is what everything waits for.
+        let link_bound = window.wait_ns > time / 2;
+        let (raw, wire, time) = (window.raw as f64, window.wire as f64, time as f64);
+        self.same += 1;
+        let before = self.packing;
+        if self.packing {
+            self.ratio = wire / raw;
+            self.speed = raw / window.pack_ns.max(1) as f64;
+            if link_bound {
+                self.link = wire / time;
+            } else if self.same >= LOOK_AGAIN {
+                // What the link takes is old knowledge.
+                self.link = 0.0;
+            }
+            // Worth it while more gets through than the bare link would take. Where the codec is what everything waits
+            // for, that is known only from trying.
+            self.packing = self.ratio < 0.95 && self.link > 0.0 && raw / time > self.link * 1.1;
+        } else if link_bound {
+            self.link = wire / time;
+            let packed = (self.speed * self.threads as f64).min(self.link / self.ratio);
+            self.packing = packed > self.link * 1.1 || self.same >= LOOK_AGAIN;
+        } else {
+            self.link = 0.0;
+        }
+        if self.packing != before {
+            self.same = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A world: how fast the link is and the codec per thread (MB/s), and what packing comes to.
+    struct World {
+        link: f64,
+        codec: f64,
+        ratio: f64,
+    }
+
+    /// Runs `mib` MiB through and says how many of them went packed.
+    fn run(pace: &mut Pace, now: &mut u64, world: &World, mib: u64) -> u64 {
+        let threads = 2.0;
+        let mut packed = 0;
+        for _ in 0..mib {
+            let raw = (1u64 << 20) as f64;
+            let packs = pace.packs();
+            packed += u64::from(packs);
+            let wire = if packs { raw * world.ratio } else { raw };
+            let link_ns = wire / world.link * 1000.0;
+            let pack_ns = if packs { raw / world.codec * 1000.0 } else { 0.0 };
+            // Reading and hashing, at 2 GB/s.
+            let cpu_ns = raw / 2000.0 * 1000.0 + pack_ns;
+            let time = link_ns.max(cpu_ns / threads);
+            // What the threads do not work, they wait.
+            let wait_ns = (threads * time - cpu_ns).max(0.0) * if link_ns >= time { 1.0 } else { 0.0 };
+            *now += time as u64;
+            let sent =
+                Sent { raw: 1 << 20, wire: wire as u64, pack_ns: pack_ns as u64, wait_ns: wait_ns as u64 };
+            pace.sent(sent, *now);
+        }
+        packed
+    }
+
+    #[test]
+    fn packs_exactly_where_it_pays() {
+        let table = [
+            ("a slow link", World { link: 10.0, codec: 300.0, ratio: 0.4 }, true),
+            ("a link as fast as the codec", World { link: 5000.0, codec: 300.0, ratio: 0.4 }, false),
+            ("between", World { link: 200.0, codec: 300.0, ratio: 0.4 }, true),
+            ("what does not shrink, slow link", World { link: 10.0, codec: 800.0, ratio: 1.0 }, false),
+            ("a slow codec", World { link: 100.0, codec: 20.0, ratio: 0.4 }, false),
+        ];
+        for (what, world, pays) in table {
+            let (mut pace, mut now) = (Pace::new(2, 0), 0);
+            run(&mut pace, &mut now, &world, 64);
+            let packed = run(&mut pace, &mut now, &world, 256);
+            // Looking again from time to time is part of it.
+            assert!(if pays { packed > 220 } else { packed < 40 }, "{what}: {packed} of 256");
+        }
+    }
+
+    #[test]
+    fn changes_its_mind() {
+        let (mut pace, mut now) = (Pace::new(2, 0), 0);
+        let noise = World { link: 10.0, codec: 800.0, ratio: 1.0 };
+        let text = World { link: 10.0, codec: 300.0, ratio: 0.3 };
+        let fast = World { link: 5000.0, codec: 300.0, ratio: 0.3 };
+        assert!(run(&mut pace, &mut now, &noise, 300) < 60);
+        run(&mut pace, &mut now, &text, 140);
+        assert!(run(&mut pace, &mut now, &text, 100) > 90, "text after noise");
+        run(&mut pace, &mut now, &fast, 20);
+        assert_eq!(run(&mut pace, &mut now, &fast, 200), 0, "the link became fast");
+        run(&mut pace, &mut now, &text, 20);
+        assert!(run(&mut pace, &mut now, &text, 100) > 90, "and slow again");
+    }
+
+    #[test]
+    fn a_slow_link_is_looked_at_in_time() {
+        let mut pace = Pace::new(2, 0);
+        let second = 1_000_000_000;
+        pace.sent(Sent { raw: 1 << 20, wire: 1 << 20, pack_ns: second / 500, wait_ns: second }, second);
+        assert!(!pace.packs(), "1 MiB a second of what does not shrink is enough to know");
+    }
+}

@@ -1,0 +1,307 @@
+//! Source directories that were announced, without keeping them open: found again below their operand's root, without
+//! following links, and only if they are still the same.
+//!
+//! Must not know what is sent.
+
+use crate::error::{Code, Error, Result};
+use crate::node::Node;
+use crate::sender::filter::Ignores;
+use crate::sender::walk::SourceDir;
+use fastcopy::dir::{Dir, NameBuf};
+use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Directories kept open at a time, beside the roots of operands that are under way.
+const OPEN_MAX: usize = 16;
+/// Bytes of a path given to the kernel at once.
+const PATH_BYTES: usize = 4000;
+
+/// What the receiver says of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Fate {
+    /// Nothing yet.
+    Unknown = 0,
+    /// It was there.
+    There = 1,
+    /// It is new.
+    New = 2,
+    /// It is not wanted.
+    Refused = 3,
+}
+
+/// A source directory under the number it has on the wire.
+pub(crate) struct Place {
+    pub(crate) id: u64,
+    /// The operand's directory, or the one that an operand is in.
+    root: Arc<Dir>,
+    /// Its name below the root.
+    pub(crate) node: Arc<Node>,
+    /// What it must be when it is found again.
+    object: (u64, u64),
+    pub(crate) ignores: Option<Arc<Ignores>>,
+    /// Links below it are followed.
+    pub(crate) follow: bool,
+    /// Its files lie about their size.
+    pub(crate) pseudo: bool,
+    /// It stands for one operand that is no directory: nothing ends it.
+    pub(crate) single: bool,
+    /// Everything above it was new when it was announced.
+    heir: bool,
+    fate: AtomicU8,
+    /// Batches, names and directories of it that are still to be sent before its end can be told.
+    pending: AtomicUsize,
+    partial: AtomicBool,
+    /// The device of the operand, for `-x`.
+    pub(crate) dev: u64,
+    /// The directories above and itself, where links may lead in a circle.
+    pub(crate) line: Vec<(u64, u64)>,
+}
+
+/// What is fixed about a place from the beginning.
+pub(crate) struct Born {
+    pub(crate) id: u64,
+    pub(crate) follow: bool,
+    pub(crate) single: bool,
+    pub(crate) heir: bool,
+    pub(crate) dev: u64,
+    pub(crate) line: Vec<(u64, u64)>,
+}
+
+impl Place {
+    /// Of a directory that is open; with one thing pending, which is whoever walks it.
+    pub(crate) fn new(root: Arc<Dir>, src: &SourceDir, born: Born) -> Arc<Place> {
+        Arc::new(Place {
+            id: born.id,
+            root,
+            node: src.node.clone(),
+            object: src.info.id(),
+            ignores: src.ignores.clone(),
+            follow: born.follow,
+            // Only a hint: when it cannot be had, sizes are believed, and a file that is longer counts as changed.
+            pseudo: fastcopy::meta::is_pseudo(&src.dir).unwrap_or(false),
+            single: born.single,
+            heir: born.heir,
+            fate: AtomicU8::new(Fate::Unknown as u8),
+            pending: AtomicUsize::new(1),
+            partial: AtomicBool::new(false),
+            dev: born.dev,
+            line: born.line,
+        })
+    }
+
+    pub(crate) fn root(&self) -> &Arc<Dir> {
+        &self.root
+    }
+
+    pub(crate) fn fate(&self) -> Fate {
+        match self.fate.load(Ordering::Acquire) {
+            1 => Fate::There,
+            2 => Fate::New,
+            3 => Fate::Refused,
+            _ => Fate::Unknown,
+        }
+    }
+
+    pub(crate) fn set_fate(&self, fate: Fate) {
+        self.fate.store(fate as u8, Ordering::Release);
+    }
+
+    /// Whether everything in it is wanted: it is new, or below something new.
+    pub(crate) fn is_new(&self) -> bool {
+        match self.fate() {
+            Fate::New => true,
+            Fate::Unknown => self.heir,
+            Fate::There | Fate::Refused => false,
+        }
+    }
+
+    /// One thing more before it is at its end.
+    pub(crate) fn hold(&self) {
+        self.pending.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One thing less; `true`: that was the last one.
+    pub(crate) fn release(&self) -> bool {
+        self.pending.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Something in it stays behind.
+    pub(crate) fn leave_some(&self) {
+        self.partial.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_partial(&self) -> bool {
+        self.partial.load(Ordering::Relaxed)
+    }
+}
+
+/// A few directories that were used last, open.
+pub(crate) struct Handles {
+    open: Mutex<Vec<(u64, Arc<SourceDir>)>>,
+}
+
+impl Handles {
+    pub(crate) fn new() -> Handles {
+        Handles { open: Mutex::new(Vec::with_capacity(OPEN_MAX + 1)) }
+    }
+
+    /// Keeps a directory that was just opened.
+    pub(crate) fn keep(&self, place: &Place, dir: &Arc<SourceDir>) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.push((place.id, dir.clone()));
+        if open.len() > OPEN_MAX {
+            open.remove(0);
+        }
+    }
+
+    /// Closes what nobody uses right now: descriptors have run out.
+    pub(crate) fn clear(&self) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The directory, open.
+    pub(crate) fn get(&self, place: &Place) -> Result<Arc<SourceDir>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = open.iter().position(|(id, _)| *id == place.id) {
+            let found = open.remove(at);
+            let dir = found.1.clone();
+            open.push(found);
+            return Ok(dir);
+        }
+        drop(open);
+        let dir = match reopen(place) {
+            Err(e) if e.code == Code::Limit => {
+                self.clear();
+                reopen(place)?
+            }
+            other => other?,
+        };
+        self.keep(place, &dir);
+        Ok(dir)
+    }
+}
+
+/// Walks from the root to a place. Somebody may have put a link or another directory there meanwhile: the first is not
+/// followed, the second is told apart by device and inode.
+fn reopen(place: &Place) -> Result<Arc<SourceDir>> {
+    let fail = |e| Error::os("open directory", place.node.path(), e);
+    let names = place.node.names();
+    let mut dir = place.root.try_clone().map_err(fail)?;
+    if place.follow {
+        for name in names {
+            dir = dir.open_dir_following(name.as_name()).map_err(fail)?;
+        }
+    } else {
+        for path in paths(&names) {
+            dir = dir.open_beneath(&path).map_err(fail)?;
+        }
+    }
+    let info = dir.info().map_err(fail)?;
+    if info.id() != place.object {
+        let note = "another directory was put in its place meanwhile";
+        return Err(Error::ours(Code::SourceChanged, "open directory", place.node.path(), note));
+    }
+    let (node, ignores) = (place.node.clone(), place.ignores.clone());
+    Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores }))
+}
+
+/// Relative paths, each short enough for one call, that lead down these names.
+fn paths(names: &[&NameBuf]) -> Vec<CString> {
+    let mut paths = Vec::new();
+    let mut path: Vec<u8> = Vec::new();
+    for name in names {
+        if !path.is_empty() && path.len() + 1 + name.bytes().len() > PATH_BYTES {
+            paths.push(std::mem::take(&mut path));
+        }
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.bytes());
+    }
+    if !path.is_empty() {
+        paths.push(path);
+    }
+    // A name holds no NUL, so no path is lost here.
+    paths.into_iter().filter_map(|path| CString::new(path).ok()).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // attackers work by path
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    fn place(at: &Path, names: &[&str]) -> Arc<Place> {
+        let root = Arc::new(Dir::open(at).unwrap());
+        let mut src = SourceDir::root(
+            Dir::open(&names.iter().fold(at.to_owned(), |p, n| p.join(n))).unwrap(),
+            Node::root(at),
+        )
+        .unwrap();
+        let mut node = Node::root(at);
+        for name in names {
+            node = node.below(NameBuf::new(name.as_bytes()).unwrap().as_name());
+        }
+        Arc::get_mut(&mut src).unwrap().node = node;
+        let born = Born { id: 1, follow: false, single: false, heir: false, dev: 0, line: Vec::new() };
+        Place::new(root, &src, born)
+    }
+
+    #[test]
+    fn a_place_is_found_again_unless_something_else_is_there() {
+        let t = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(t.path().join("a/b")).unwrap();
+        std::fs::create_dir_all(t.path().join("else/b")).unwrap();
+        let place = place(t.path(), &["a", "b"]);
+        let handles = Handles::new();
+        assert_eq!(handles.get(&place).unwrap().info.id(), place.object);
+        // Another directory, a link to another, a link to the same, nothing.
+        std::fs::rename(t.path().join("a"), t.path().join("moved")).unwrap();
+        std::fs::create_dir_all(t.path().join("a/b")).unwrap();
+        assert!(handles.get(&place).is_ok(), "still open, and still the same");
+        handles.clear();
+        assert_eq!(handles.get(&place).err().unwrap().code, Code::SourceChanged);
+        std::fs::remove_dir_all(t.path().join("a")).unwrap();
+        symlink("else", t.path().join("a")).unwrap();
+        assert_eq!(handles.get(&place).err().unwrap().code, Code::Link);
+        std::fs::remove_file(t.path().join("a")).unwrap();
+        symlink("moved", t.path().join("a")).unwrap();
+        assert_eq!(handles.get(&place).err().unwrap().code, Code::Link);
+        std::fs::remove_file(t.path().join("a")).unwrap();
+        assert_eq!(handles.get(&place).err().unwrap().code, Code::NotFound);
+        // The honest twin: back again.
+        std::fs::rename(t.path().join("moved"), t.path().join("a")).unwrap();
+        assert!(handles.get(&place).is_ok());
+    }
+
+    #[test]
+    fn paths_longer_than_the_kernel_takes_are_walked_in_parts() {
+        let t = tempfile::tempdir().unwrap();
+        let long = "n".repeat(250);
+        let mut dir = Dir::open(t.path()).unwrap();
+        let name = NameBuf::new(long.as_bytes()).unwrap();
+        for _ in 0..40 {
+            dir.make_dir(name.as_name(), 0o700).unwrap();
+            dir = dir.open_dir(name.as_name()).unwrap();
+        }
+        let mut node = Node::root(t.path());
+        for _ in 0..40 {
+            node = node.below(name.as_name());
+        }
+        let mut src = SourceDir::root(dir, node.clone()).unwrap();
+        Arc::get_mut(&mut src).unwrap().node = node;
+        let born = Born { id: 1, follow: false, single: false, heir: false, dev: 0, line: Vec::new() };
+        let place = Place::new(Arc::new(Dir::open(t.path()).unwrap()), &src, born);
+        assert_eq!(Handles::new().get(&place).unwrap().info.id(), src.info.id());
+        let names: Vec<NameBuf> = (0..100).map(|_| name.clone()).collect();
+        let names: Vec<&NameBuf> = names.iter().collect();
+        assert!(paths(&names).iter().all(|p| p.count_bytes() <= PATH_BYTES));
+        assert_eq!(
+            paths(&names).iter().map(|p| p.to_bytes().split(|b| *b == b'/').count()).sum::<usize>(),
+            100
+        );
+    }
+}

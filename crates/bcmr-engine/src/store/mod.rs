@@ -1,0 +1,364 @@
+//! What a server remembers of the blocks that landed with it, so that they need not travel twice.
+//!
+//! Must not know the wire, nor who asks. A block is remembered where it landed: nothing is written twice, and a file
+//! that is gone takes its blocks with it (docs/decisions/0005-store-by-reference.md). Everything here is a hint: a block
+//! is hashed each time it is taken, and what is wrong, short, swapped or gone is *missing*, never an error of the copy.
+
+#[cfg(fuzzing)]
+pub mod fuzz;
+mod index;
+mod shelf;
+mod tests;
+
+use crate::blocks::{BLOCK_BYTES, Cv, PIECE_BYTES};
+use blake3::hazmat::HasherExt;
+use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind};
+use fastcopy::process::effective_user;
+use fastcopy::read_write::read_full;
+use index::{Key, Likeness, PATH_BYTES_MAX, Record};
+use shelf::{Shelf, Writer};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// How long opening the store may wait for another process: it holds the lock for milliseconds, or it was stopped.
+const OPEN_PATIENCE: Duration = Duration::from_secs(1);
+/// How long remembering may wait, at the end of a file.
+const REMEMBER_PATIENCE: Duration = Duration::from_millis(200);
+/// How long a question may wait; afterwards it is answered from what is known.
+const FIND_PATIENCE: Duration = Duration::from_millis(5);
+/// Landed files open at a time for blocks that were found; more are missing.
+const OPEN_FILES_MAX: usize = 128;
+/// Blocks added while the lock is held once.
+const BLOCKS_AT_ONCE: usize = 512;
+/// Uses and losses that are written together.
+const PENDING_SOFT_MAX: usize = 64;
+/// Uses and losses kept when they cannot be written.
+const PENDING_HARD_MAX: usize = 1024;
+
+/// A block of a file: its chaining value, and where it is in the file.
+///
+/// The value depends on the place (BLAKE3 counts its chunks from the beginning of the file), and so does what is
+/// remembered: it serves the same place of another file or of a later version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) cv: Cv,
+    /// Offset in the file, in bytes; a multiple of [`BLOCK_BYTES`].
+    pub(crate) at: u64,
+    /// Bytes, 1 to [`BLOCK_BYTES`].
+    pub(crate) len: u64,
+}
+
+/// A block that was found: its file is open, so that neither eviction nor a rename nor a removal takes it away.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    file: Arc<OwnedFd>,
+    key: Key,
+    block: Block,
+}
+
+/// The answer of [`Store::take`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Taken {
+    /// The room holds the block.
+    Whole,
+    /// The room holds nothing of use: ask for the block.
+    Missing,
+}
+
+/// The store, for one user and one root.
+#[derive(Debug)]
+pub(crate) struct Store {
+    root: Dir,
+    /// Where the root is, for paths that begin with it.
+    root_path: Option<PathBuf>,
+    cap_bytes: u64,
+    /// Hashes of blocks are keyed with it.
+    scope: [u8; 32],
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shelf: Shelf,
+    /// To be written with the next record.
+    pending: Vec<Pending>,
+    /// Landed files that are open, because some block in them is pinned.
+    open: HashMap<Arc<[u8]>, (Likeness, Weak<OwnedFd>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pending {
+    Used(Key),
+    Forget(Key),
+}
+
+fn evict(writer: &mut Writer<'_>, enough: impl Fn(&index::View) -> bool) -> bool {
+    while !enough(writer.view()) {
+        let Some(key) = writer.view().oldest() else { return false };
+        writer.push(&Record::Forget { key });
+    }
+    true
+}
+
+impl Inner {
+    /// Brings what is known and what is written together, and lets `write` add to it; `false` when that could not be
+    /// done, which costs hits only.
+    fn settle(&mut self, patience: Duration, cap_bytes: u64, write: impl FnOnce(&mut Writer<'_>)) -> bool {
+        let pending = &self.pending;
+        let done = self.shelf.update(patience, |writer| {
+            for one in pending {
+                match *one {
+                    Pending::Used(key) => writer.push(&Record::Used { key }),
+                    Pending::Forget(key) => writer.push(&Record::Forget { key }),
+                }
+            }
+            // Another process may have had a higher cap.
+            evict(writer, |view| view.bytes() <= cap_bytes);
+            write(writer);
+        });
+        if done.is_ok() || self.pending.len() >= PENDING_HARD_MAX {
+            self.pending.clear();
+        }
+        done.is_ok()
+    }
+}
+
+impl Store {
+    /// Opens the store in `dir`, or makes it. At most `cap_bytes` of blocks are remembered, 0: no such bound.
+    /// `scope` tells roots apart; what one scope remembers, no other is told. Landed files are looked for below
+    /// `root`.
+    ///
+    /// # Errors
+    /// The directory cannot be made or belongs to another user or is open to others; its files cannot be made or
+    /// locked. The caller goes on without a store and says so.
+    pub(crate) fn open(dir: &Path, cap_bytes: u64, scope: &[u8], root: Dir) -> io::Result<Store> {
+        let (mut shelf, secret) = Shelf::open(dir, OPEN_PATIENCE)?;
+        let cap_bytes = if cap_bytes == 0 { u64::MAX } else { cap_bytes };
+        shelf.update(OPEN_PATIENCE, |writer| {
+            evict(writer, |view| view.bytes() <= cap_bytes);
+        })?;
+        let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key("bcmr 1 store scope", &secret));
+        hasher.update(&effective_user().to_le_bytes());
+        hasher.update(scope);
+        let scope = *hasher.finalize().as_bytes();
+        // Where it cannot be told, only relative paths are remembered.
+        let root_path =
+            root.whereabouts().map(|p| PathBuf::from(std::ffi::OsString::from_vec(p.into_bytes())));
+        let inner = Inner { shelf, pending: Vec::new(), open: HashMap::new() };
+        Ok(Store { root, root_path: root_path.ok(), cap_bytes, scope, inner: Mutex::new(inner) })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key(&self, block: &Block) -> Key {
+        let mut hasher = blake3::Hasher::new_keyed(&self.scope);
+        hasher.update(&block.cv);
+        hasher.update(&block.len.to_le_bytes());
+        *hasher.finalize().as_bytes()
+    }
+
+    /// Looks for a block: no bytes of it are read. What is found may still turn out to be wrong when it is taken.
+    pub(crate) fn find(&self, block: &Block) -> Option<Pinned> {
+        let key = self.key(block);
+        let mut inner = self.inner();
+        if !inner.shelf.is_fresh() {
+            inner.settle(FIND_PATIENCE, self.cap_bytes, |_| {});
+        }
+        if inner.pending.contains(&Pending::Forget(key)) {
+            return None;
+        }
+        let (landed, at) = inner.shelf.view().place(&key)?;
+        let (likeness, path) = (landed.likeness, Arc::clone(&landed.path));
+        // Who claims the value of one place for another would get a file that no hash fits.
+        if at != block.at {
+            return None;
+        }
+        if let Some((known, file)) = inner.open.get(&path)
+            && *known == likeness
+            && let Some(file) = file.upgrade()
+            && Info::of(&*file).is_ok_and(|now| Likeness::of(&now) == likeness)
+        {
+            return Some(Pinned { file, key, block: *block });
+        }
+        if inner.open.len() >= OPEN_FILES_MAX {
+            inner.open.retain(|_, (_, file)| file.strong_count() > 0);
+            if inner.open.len() >= OPEN_FILES_MAX {
+                return None;
+            }
+        }
+        match self.open_landed(&path) {
+            Ok((fd, info)) if Likeness::of(&info) == likeness => {
+                let file = Arc::new(fd);
+                inner.open.insert(path, (likeness, Arc::downgrade(&file)));
+                Some(Pinned { file, key, block: *block })
+            }
+            // Out of descriptors or memory: that says nothing about the block.
+            Err(e)
+                if [errno::EMFILE, errno::ENFILE, errno::ENOMEM]
+                    .iter()
+                    .any(|n| e.raw_os_error() == Some(*n)) =>
+            {
+                None
+            }
+            _ => {
+                self.later(&mut inner, Pending::Forget(key));
+                None
+            }
+        }
+    }
+
+    /// Reads a block once, and compares what was read with its chaining value and with the client's proof that it has
+    /// the block: `tag` is its BLAKE3 keyed with `nonce`. `room` must be as long as the block.
+    pub(crate) fn take(&self, pinned: &Pinned, nonce: &[u8; 32], tag: &[u8; 32], room: &mut [u8]) -> Taken {
+        if room.len() as u64 != pinned.block.len {
+            return Taken::Missing;
+        }
+        let mut value = blake3::Hasher::new();
+        value.set_input_offset(pinned.block.at);
+        let mut proof = blake3::Hasher::new_keyed(nonce);
+        let mut at = pinned.block.at;
+        // Both hashes go over a piece while it is in the cache.
+        for piece in room.chunks_mut(PIECE_BYTES) {
+            match read_full(&*pinned.file, at, piece) {
+                Ok(n) if n == piece.len() => {}
+                _ => {
+                    self.wrong(pinned);
+                    return Taken::Missing;
+                }
+            }
+            value.update(piece);
+            proof.update(piece);
+            at += piece.len() as u64;
+        }
+        // The value first: bytes that nobody asked for must not decide whether the proof holds.
+        if value.finalize_non_root() != pinned.block.cv {
+            self.wrong(pinned);
+            return Taken::Missing;
+        }
+        // The block is right and the client has not shown that it has it: it stays, and it is not handed out. The
+        // comparison of `Hash` takes the same time wherever the difference is.
+        if proof.finalize() != blake3::Hash::from_bytes(*tag) {
+            return Taken::Missing;
+        }
+        self.later(&mut self.inner(), Pending::Used(pinned.key));
+        Taken::Whole
+    }
+
+    /// Forgets a block that turned out to be wrong.
+    fn wrong(&self, pinned: &Pinned) {
+        self.later(&mut self.inner(), Pending::Forget(pinned.key));
+    }
+
+    fn later(&self, inner: &mut Inner, what: Pending) {
+        inner.pending.push(what);
+        if inner.pending.len() >= PENDING_SOFT_MAX {
+            inner.settle(Duration::ZERO, self.cap_bytes, |_| {});
+        }
+    }
+
+    /// Remembers blocks of a file that has just landed at `path`: below the root, or absolute and without links on the
+    /// way. What cannot be opened again that way, or is not a regular file of this user, is not remembered.
+    pub(crate) fn remember(&self, path: &Path, blocks: &[Block]) {
+        let Some(path) = self.relative(path) else { return };
+        let Ok((_, info)) = self.open_landed(&path) else { return };
+        let likeness = Likeness::of(&info);
+        let fits = |block: &&Block| {
+            (1..=BLOCK_BYTES.min(self.cap_bytes)).contains(&block.len)
+                && block.at.is_multiple_of(BLOCK_BYTES)
+                && block.at.checked_add(block.len).is_some_and(|end| end <= info.size)
+        };
+        let mut blocks = blocks.iter().filter(fits).peekable();
+        while blocks.peek().is_some() {
+            let some = blocks.by_ref().take(BLOCKS_AT_ONCE);
+            let written = self.inner().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
+                let file = writer.view().next_file();
+                writer.push(&Record::File { likeness, path: &path });
+                for block in some {
+                    let key = self.key(block);
+                    if writer.view().place(&key).is_some() {
+                        writer.push(&Record::Forget { key });
+                    }
+                    // Room first: so the cap holds after every single record.
+                    if evict(writer, |view| view.has_room(block.len, path.len(), self.cap_bytes)) {
+                        let (at, len) = (block.at, block.len as u32);
+                        writer.push(&Record::Block { key, file, at, len });
+                    }
+                }
+            });
+            if !written {
+                return;
+            }
+        }
+    }
+
+    /// Bytes of the blocks that are remembered, by this and by any other process.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn bytes(&self) -> u64 {
+        let mut inner = self.inner();
+        if !inner.shelf.is_fresh() {
+            inner.settle(REMEMBER_PATIENCE, self.cap_bytes, |_| {});
+        }
+        inner.shelf.view().bytes()
+    }
+
+    /// Writes down which blocks were used and which were lost; at the end of a transfer.
+    pub(crate) fn flush(&self) {
+        let mut inner = self.inner();
+        if !inner.pending.is_empty() {
+            inner.settle(REMEMBER_PATIENCE, self.cap_bytes, |_| {});
+        }
+    }
+
+    /// `path` below the root, as plain names.
+    fn relative(&self, path: &Path) -> Option<Vec<u8>> {
+        let path = match &self.root_path {
+            Some(root) if path.is_absolute() => path.strip_prefix(root).ok()?,
+            _ => path,
+        };
+        let mut out: Vec<u8> = Vec::new();
+        for part in path.components() {
+            match part {
+                Component::CurDir => continue,
+                Component::Normal(name) => {
+                    if !out.is_empty() {
+                        out.push(b'/');
+                    }
+                    out.extend_from_slice(name.as_bytes());
+                }
+                _ => return None,
+            }
+        }
+        (!out.is_empty() && out.len() <= PATH_BYTES_MAX && !out.contains(&0)).then_some(out)
+    }
+
+    /// A landed file: below the root, through no link, without waiting for anybody, regular, ours.
+    fn open_landed(&self, path: &[u8]) -> io::Result<(OwnedFd, Info)> {
+        let bad = || io::Error::from(io::ErrorKind::InvalidInput);
+        let (above, last) = match path.iter().rposition(|b| *b == b'/') {
+            Some(slash) => {
+                let (above, last) = path.split_at(slash);
+                let above = CString::new(above).map_err(|_| bad())?;
+                (Some(self.root.open_beneath(&above)?), last.split_at(1).1)
+            }
+            None => (None, path),
+        };
+        let last = NameBuf::new(last).ok_or_else(bad)?;
+        let fd = above.as_ref().unwrap_or(&self.root).open_file(last.as_name())?;
+        let info = Info::of(&fd)?;
+        if info.kind != Kind::File || info.uid != effective_user() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok((fd, info))
+    }
+}

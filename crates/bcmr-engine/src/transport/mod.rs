@@ -1,0 +1,580 @@
+//! Carrying frames between two processes: streams, how one gets to the other machine, and the greeting.
+//!
+//! Must not know what is copied, nor what any message means but those of the greeting. Only verbs know it.
+
+pub(crate) mod conn;
+#[cfg(test)]
+mod conn_tests;
+pub(crate) mod direct;
+mod fds;
+pub(crate) mod join;
+#[cfg(test)]
+pub(crate) mod memory;
+pub(crate) mod seal;
+pub(crate) mod ssh;
+
+use crate::error::{Code, Error};
+use crate::event::Cancel;
+use crate::remote::{Address, Way};
+use bcmr_wire::code;
+use bcmr_wire::handshake::{self, Features};
+use bcmr_wire::message::{Hash, Hello, Message, Trouble, kind};
+use conn::{FrameBuf, Heard, Packet, Patience, Stream};
+use ssh::{Carrier, Load, Nth};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What this program calls itself in a greeting.
+const AGENT: &[u8] = concat!("bcmr ", env!("CARGO_PKG_VERSION")).as_bytes();
+/// How often a cancel is looked for while the other side has not greeted yet.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The other side, with all its streams. Stream 0 carries control.
+pub(crate) struct Peer {
+    /// At least one.
+    pub(crate) streams: Vec<Stream>,
+    /// What holds for all of them.
+    pub(crate) agreed: Agreed,
+    /// Who it is, for people.
+    pub(crate) name: String,
+    /// The ssh connection, while the data goes another way: it carries nothing but the end.
+    pub(crate) lifeline: Option<Stream>,
+    /// The processes of ours that carry them; none where this is the server.
+    pub(crate) carriers: Vec<Carrier>,
+}
+
+/// What both sides have said they can do.
+#[derive(Clone, Debug)]
+pub(crate) struct Agreed {
+    /// What both can.
+    pub(crate) features: Features,
+    /// The payload of `Hello`, byte for byte: it goes into keys.
+    pub(crate) hello: Vec<u8>,
+    /// The payload of `Welcome`, likewise.
+    pub(crate) welcome: Vec<u8>,
+    /// What the other side calls itself; its text.
+    pub(crate) agent: String,
+}
+
+/// What lets further connections in, as the server gave it out.
+#[derive(Clone, Debug)]
+pub(crate) struct Token {
+    /// Proves that it is the same client.
+    pub(crate) secret: Hash,
+    /// Where the first process waits.
+    pub(crate) path: PathBuf,
+}
+
+impl Peer {
+    /// What the carriers had to say since the last call: lines of ssh and of the far side, unescaped.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.carriers.iter().flat_map(Carrier::notes).collect()
+    }
+
+    /// Ends every stream in order and waits for the carriers; what they said last comes back.
+    ///
+    /// # Errors
+    /// The first trouble; the others are ended all the same.
+    pub(crate) fn finish(self) -> Result<Vec<String>, Error> {
+        let mut first = None;
+        // The other side lets go of its streams only once it has seen the end of stream 0.
+        for stream in self.streams.iter().chain(&self.lifeline) {
+            stream.close();
+        }
+        // Extra streams first: their processes at the other side belong to that of stream 0.
+        for stream in self.streams.into_iter().chain(self.lifeline).rev() {
+            if let Err(e) = stream.finish() {
+                first.get_or_insert(e);
+            }
+        }
+        let mut said = Vec::new();
+        for carrier in self.carriers {
+            match carrier.finish() {
+                Ok(notes) => said.extend(notes),
+                Err(e) => {
+                    first.get_or_insert(e);
+                }
+            }
+        }
+        match first {
+            None => Ok(said),
+            Some(e) => Err(e),
+        }
+    }
+
+    /// Gives all of them up at once.
+    pub(crate) fn abort(self) {
+        drop(self);
+    }
+}
+
+// ---- the client's side ----
+
+/// Connects, greets, and comes back with one stream.
+///
+/// # Errors
+/// [`Code::Refused`] for a host, user or program name that no shell must see; [`Code::NoPeer`] when no bcmr answers
+/// there, or none of our version; [`Code::Unsupported`] when it does not give what is `required`; [`Code::Protocol`]
+/// when something else answers; [`Code::Lost`] when nobody could be reached; [`Code::Interrupted`].
+pub(crate) fn connect(
+    address: &Address,
+    way: &Way,
+    load: Load,
+    ours: Features,
+    required: Features,
+    cancel: &Cancel,
+) -> Result<Peer, Error> {
+    let (stream, carrier) = ssh::start(address, way, Nth::First, load)?;
+    let hello = greeting(ours, &address.host)?;
+    let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), &[], cancel)?;
+    let agreed = settle(ours, required, hello, &welcome, &address.host)?;
+    drop(welcome);
+    Ok(Peer {
+        streams: vec![stream],
+        agreed,
+        name: address.host.clone(),
+        carriers: vec![carrier],
+        lifeline: None,
+    })
+}
+
+/// One connection more, which becomes stream `index` of the peer that gave out the token. Takes as long as ssh takes to
+/// connect: the others work meanwhile.
+///
+/// # Errors
+/// As [`connect`]; the peer is not touched by any of them.
+pub(crate) fn connect_further(
+    address: &Address,
+    way: &Way,
+    ours: Features,
+    token: &Token,
+    index: u64,
+    cancel: &Cancel,
+) -> Result<(Stream, Carrier), Error> {
+    let (stream, carrier) = ssh::start(address, way, Nth::Further, Load::Heavy)?;
+    let hello = greeting(ours, &address.host)?;
+    let join = Message::Join { secret: token.secret, path: token.path.as_os_str().as_bytes(), index };
+    // Both in one go: a round trip less.
+    let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), &frames_of(&join)?, cancel)?;
+    settle(ours, Features::NONE, hello, &welcome, &address.host)?;
+    match stream.inbox.recv()? {
+        Some(frame) if frame.kind() == kind::OK => Ok((stream, carrier)),
+        Some(frame) => Err(unexpected(&frame, &address.host)),
+        None => {
+            Err(Error::ours(Code::Lost, "connect to", &address.host, "it did not join the first connection"))
+        }
+    }
+}
+
+/// Sends the greeting and waits for the answer, however long a person takes to type a password.
+fn greet(
+    stream: Stream,
+    carrier: Carrier,
+    hello: Vec<u8>,
+    behind: &[u8],
+    cancel: &Cancel,
+) -> Result<(Stream, Carrier, FrameBuf), Error> {
+    let mut frames = hello;
+    frames.extend_from_slice(behind);
+    // When it cannot be sent, what comes back says why.
+    drop(stream.out.send(Packet::Frames(frames)));
+    let broken = loop {
+        match stream.inbox.recv_timeout(LOOK) {
+            Ok(Heard::Frame(frame)) => {
+                stream.patience(Patience::WIRE);
+                return Ok((stream, carrier, frame));
+            }
+            Ok(Heard::Nothing) if cancel.is_set() => {
+                return Err(Error::ours(Code::Interrupted, "connect to", carrier.name(), "interrupted"));
+            }
+            Ok(Heard::Nothing) => {}
+            Ok(Heard::Ended) => {
+                break Error::ours(
+                    Code::Lost,
+                    "connect to",
+                    carrier.name(),
+                    "the connection was closed at once",
+                );
+            }
+            Err(e) => break e,
+        }
+    };
+    // Lets go of ssh's standard input, so that it ends.
+    stream.close();
+    let error = carrier.no_greeting(&broken);
+    drop(stream);
+    Err(error)
+}
+
+/// A `Hello` as a frame.
+fn greeting(ours: Features, host: &str) -> Result<Vec<u8>, Error> {
+    let nonce = fastcopy::pass::secret().map_err(|e| Error::os("greet", host, e))?;
+    frames_of(&Message::Hello(handshake::hello(ours, nonce, AGENT)))
+}
+
+fn settle(
+    ours: Features,
+    required: Features,
+    hello: Vec<u8>,
+    answer: &FrameBuf,
+    host: &str,
+) -> Result<Agreed, Error> {
+    if answer.kind() != kind::WELCOME {
+        return Err(unexpected(answer, host));
+    }
+    let Message::Welcome(welcome) = answer.message()? else { return Err(unexpected(answer, host)) };
+    let features = handshake::settle(ours, required, &welcome).map_err(|e| unsettled(e, host))?;
+    Ok(Agreed {
+        features,
+        hello: payload_of(&hello),
+        welcome: answer.payload().to_vec(),
+        agent: agent_of(&welcome),
+    })
+}
+
+fn unsettled(e: handshake::Unsettled, host: &str) -> Error {
+    let code = match e {
+        handshake::Unsettled::Version(_) => Code::NoPeer,
+        handshake::Unsettled::NotOffered(_) => Code::Protocol,
+        handshake::Unsettled::Missing(_) => Code::Unsupported,
+    };
+    Error::ours(code, "agree with", host, e.to_string())
+}
+
+/// What an answer means that is not the one hoped for.
+fn unexpected(answer: &FrameBuf, host: &str) -> Error {
+    match answer.message() {
+        Ok(Message::Error(trouble)) => told(&trouble, host),
+        Ok(_) => {
+            let note = format!("message {:#04x} has no place here", answer.kind());
+            Error::ours(Code::Protocol, "talk to", host, note)
+        }
+        Err(e) => e,
+    }
+}
+
+/// The other side's error as one of ours: its words are kept in the note, for they are not ours.
+fn told(trouble: &Trouble<'_>, host: &str) -> Error {
+    let code = match code::Code::of(trouble.code) {
+        Some(code::Code::Version) => Code::NoPeer,
+        Some(code::Code::Refused) => Code::Refused,
+        Some(code::Code::Limit | code::Code::Busy) => Code::Limit,
+        Some(code::Code::Lacking | code::Code::Unsupported) => Code::Unsupported,
+        Some(code::Code::Lost | code::Code::Unreachable) => Code::Lost,
+        Some(code::Code::Denied) => Code::Denied,
+        _ => Code::Protocol,
+    };
+    let words = [trouble.op, trouble.path, trouble.note].map(String::from_utf8_lossy);
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).filter(|word| !word.is_empty()).collect();
+    Error::ours(code, "talk to", host, words.join(" "))
+}
+
+// ---- the server's side ----
+
+/// Greets whoever is at the other end of `read` and `write`. A client of its own comes back as a peer with one stream,
+/// whose inbox begins with its first request. A further connection of another process's client is handed on, and this
+/// call lasts as long as that needs it; then, and when the client has gone without a request, it is `None`.
+///
+/// Reads not a byte more than it needs, because the descriptors may become somebody else's.
+///
+/// # Errors
+/// The client broke the protocol or speaks another version; it was told.
+pub(crate) fn answer(
+    read: OwnedFd,
+    write: OwnedFd,
+    ours: Features,
+    bases: &[PathBuf],
+    patience: Patience,
+) -> Result<Option<Peer>, Error> {
+    const NAME: &str = "the client";
+    let mut read = File::from(read);
+    let mut write = File::from(write);
+    let lost = |e| Error { code: Code::Lost, ..Error::os("answer", NAME, e) };
+    let Some(hello) = conn::read_exactly(&mut read, NAME)? else { return Ok(None) };
+    let (frame, agreed) = answer_hello(&hello, ours, NAME);
+    write.write_all(&frame).map_err(lost)?;
+    let agreed = agreed?;
+    let first = loop {
+        let Some(first) = conn::read_exactly(&mut read, NAME)? else { return Ok(None) };
+        match (first.first().copied(), first.get(1..).unwrap_or_default()) {
+            (Some(kind::PING), token) => {
+                let Ok(token) = <[u8; 8]>::try_from(token) else {
+                    return Err(Error::ours(Code::Protocol, "answer", NAME, "a ping without a token"));
+                };
+                let pong = frames_of(&Message::Pong { token: u64::from_le_bytes(token) })?;
+                write.write_all(&pong).map_err(lost)?;
+            }
+            (Some(kind::PONG), _) => {}
+            _ => break first,
+        }
+    };
+    let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
+    if first.first() == Some(&kind::JOIN) {
+        let message = Message::decode(kind::JOIN, first.get(1..).unwrap_or_default());
+        let Ok(Message::Join { secret, path, index }) = message else {
+            return Err(Error::ours(Code::Protocol, "answer", NAME, "no proper request to join"));
+        };
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        return match join::pass_on(read, write, &secret, index, path, bases) {
+            Ok(()) => Ok(None),
+            Err((e, _read, write)) => {
+                let told = Trouble {
+                    code: code::Code::Refused.number(),
+                    op: b"join",
+                    path: b"",
+                    note: b"the first connection does not know this token, or is gone",
+                    errno: 0,
+                };
+                File::from(write).write_all(&frames_of(&Message::Error(told))?).map_err(lost)?;
+                Err(e)
+            }
+        };
+    }
+    // Nothing is known here that a cut could break: a pipe ends when the other side lets go.
+    let stream = Stream::over_fds_from(first, read, write, NAME.to_owned(), patience, || {});
+    Ok(Some(Peer {
+        streams: vec![stream],
+        agreed,
+        name: NAME.to_owned(),
+        carriers: Vec::new(),
+        lifeline: None,
+    }))
+}
+
+/// What to send back to a first frame, and what is agreed on then.
+fn answer_hello(first: &[u8], ours: Features, name: &str) -> (Vec<u8>, Result<Agreed, Error>) {
+    match welcome_for(first, ours, name) {
+        Ok((frame, agreed)) => (frame, Ok(agreed)),
+        Err(e) => {
+            let code = match e.code {
+                Code::NoPeer => code::Code::Version,
+                Code::Protocol => code::Code::Protocol,
+                _ => code::Code::Internal,
+            };
+            let note = e.reason();
+            let trouble =
+                Trouble { code: code.number(), op: b"greet", path: b"", note: note.as_bytes(), errno: 0 };
+            (frames_of(&Message::Error(trouble)).unwrap_or_default(), Err(e))
+        }
+    }
+}
+
+fn welcome_for(first: &[u8], ours: Features, name: &str) -> Result<(Vec<u8>, Agreed), Error> {
+    let no_hello = |note: String| Error::ours(Code::Protocol, "answer", name, note);
+    let (kind, payload) = (first.first().copied(), first.get(1..).unwrap_or_default());
+    if kind != Some(kind::HELLO) {
+        return Err(no_hello("the first message is no greeting".to_owned()));
+    }
+    let hello = match Message::decode(kind::HELLO, payload) {
+        Ok(Message::Hello(hello)) => hello,
+        Ok(_) => return Err(no_hello("the first message is no greeting".to_owned())),
+        Err(e) => return Err(no_hello(format!("the greeting: {e}"))),
+    };
+    let nonce = fastcopy::pass::secret().map_err(|e| Error::os("greet", name, e))?;
+    let welcome = handshake::welcome(ours, nonce, AGENT, &hello).map_err(|e| unsettled(e, name))?;
+    let features = Features::of(&welcome);
+    let frame = frames_of(&Message::Welcome(welcome))?;
+    let agreed =
+        Agreed { features, hello: payload.to_vec(), welcome: payload_of(&frame), agent: agent_of(&hello) };
+    Ok((frame, agreed))
+}
+
+fn agent_of(hello: &Hello<'_>) -> String {
+    hello.wide.as_ref().map(|wide| String::from_utf8_lossy(wide.agent).into_owned()).unwrap_or_default()
+}
+
+/// What stands behind the header of a single frame.
+fn payload_of(frame: &[u8]) -> Vec<u8> {
+    frame.get(bcmr_wire::limits::HEADER_BYTES..).unwrap_or_default().to_vec()
+}
+
+/// A message as one frame.
+pub(crate) fn frames_of(message: &Message<'_>) -> Result<Vec<u8>, Error> {
+    let mut frame = Vec::new();
+    match message.encode(&mut frame) {
+        Ok(()) => Ok(frame),
+        Err(e) => {
+            Err(Error::ours(Code::Protocol, "encode", "", format!("message {:#04x}: {e}", message.kind())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::{Compress, Plane};
+    use bcmr_wire::handshake::{caps, wide};
+    use std::ffi::OsString;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    const OURS: Features = Features { caps: caps::ZSTD, wide: wide::TREES | wide::JOIN };
+
+    fn client_says(bytes: &[u8]) -> (Result<Option<Peer>, Error>, Vec<u8>) {
+        let (here, there) = UnixStream::pair().unwrap();
+        (&here).write_all(bytes).unwrap();
+        here.shutdown(std::net::Shutdown::Write).unwrap();
+        let read = OwnedFd::from(there.try_clone().unwrap());
+        let answered = answer(read, OwnedFd::from(there), OURS, &[], Patience::WIRE);
+        let mut said = Vec::new();
+        match &answered {
+            // A peer holds the connection open; what it has said so far is one frame.
+            Ok(Some(_)) => {
+                let mut header = [0; 4];
+                (&here).read_exact(&mut header).unwrap();
+                said.resize(4 + u32::from_le_bytes(header) as usize, 0);
+                said[..4].copy_from_slice(&header);
+                (&here).read_exact(&mut said[4..]).unwrap();
+            }
+            _ => drop((&here).read_to_end(&mut said)),
+        }
+        (answered, said)
+    }
+
+    fn hello(theirs: Features) -> Vec<u8> {
+        greeting(theirs, "x").unwrap()
+    }
+
+    fn one(frame: &[u8]) -> Message<'_> {
+        let (found, used) = bcmr_wire::frame::decode(frame).unwrap().unwrap();
+        assert_eq!(used, frame.len());
+        Message::decode(found.kind, found.payload).unwrap()
+    }
+
+    #[test]
+    fn a_client_is_greeted_and_its_first_request_is_not_lost() {
+        let theirs = Features { caps: caps::ZSTD | caps::LZ4, wide: wide::TREES };
+        let stat = frames_of(&Message::Stat { path: b"x", follow: true }).unwrap();
+        let (peer, said) = client_says(&[hello(theirs), stat].concat());
+        let peer = peer.unwrap().unwrap();
+        assert_eq!(peer.agreed.features, Features { caps: caps::ZSTD, wide: wide::TREES });
+        assert_eq!(peer.agreed.agent.as_bytes(), AGENT);
+        assert_eq!(peer.agreed.welcome, said[5..]);
+        assert!(matches!(one(&said), Message::Welcome(_)));
+        let first = peer.streams[0].inbox.recv().unwrap().unwrap();
+        assert_eq!(first.message().unwrap(), Message::Stat { path: b"x", follow: true });
+        assert!(peer.streams[0].inbox.recv().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_client_that_says_anything_else_is_told_and_left() {
+        let (gone, said) = client_says(b"");
+        assert!(gone.unwrap().is_none() && said.is_empty());
+        let (gone, said) = client_says(&hello(OURS));
+        assert!(gone.unwrap().is_none());
+        assert!(matches!(one(&said), Message::Welcome(_)));
+        // Another version, no greeting, half a greeting, no frame.
+        let mut other = hello(OURS);
+        other[5] = 9;
+        let (e, said) = client_says(&other);
+        assert_eq!(e.err().unwrap().code, Code::NoPeer);
+        assert!(matches!(one(&said), Message::Error(t) if t.code == code::Code::Version.number()));
+        let done = frames_of(&Message::Done).unwrap();
+        let (e, said) = client_says(&done);
+        assert_eq!(e.err().unwrap().code, Code::Protocol);
+        assert!(matches!(one(&said), Message::Error(t) if t.code == code::Code::Protocol.number()));
+        let (e, said) = client_says(&hello(OURS)[..9]);
+        assert_eq!((e.err().unwrap().code, said), (Code::Lost, Vec::new()));
+        let (e, said) = client_says(b"GET / HTTP/1.1\r\n\r\n");
+        assert_eq!((e.err().unwrap().code, said), (Code::Protocol, Vec::new()));
+        // A token that nobody has given out.
+        let join = Message::Join { secret: [1; 32], path: b"/run/docker.sock", index: 1 };
+        let (e, said) = client_says(&[hello(OURS), frames_of(&join).unwrap()].concat());
+        assert!(e.is_err());
+        let welcome = said.len() - one_after(&said).len();
+        assert!(matches!(one(&said[welcome..]), Message::Error(t) if t.code == code::Code::Refused.number()));
+    }
+
+    fn one_after(bytes: &[u8]) -> &[u8] {
+        let (_, used) = bcmr_wire::frame::decode(bytes).unwrap().unwrap();
+        &bytes[used..]
+    }
+
+    // ---- a shell in ssh's place: it gets ssh's arguments behind its script ----
+
+    fn way(script: &str) -> Way {
+        Way {
+            ssh: ["sh", "-c", script].map(OsString::from).to_vec(),
+            options: Vec::new(),
+            program: "bcmr".into(),
+            parallel: None,
+            plane: Plane::Ssh,
+            compress: Compress::None,
+            fast: false,
+            dedup: false,
+            retries: 0,
+        }
+    }
+
+    fn try_connect(script: &str) -> Result<Peer, Error> {
+        let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
+        connect(&address, &way(script), Load::Light, OURS, Features::NONE, &Cancel::new())
+    }
+
+    #[test]
+    fn what_ssh_does_instead_of_connecting_is_told_apart() {
+        let table = [
+            ("echo 'Permission denied (publickey).' >&2; exit 255", Code::Lost, "Permission denied"),
+            ("echo 'sh: bcmr: not found' >&2; exit 127", Code::NoPeer, "no bcmr there"),
+            ("exit 126", Code::NoPeer, "cannot be run"),
+            ("echo 'unknown subcommand' >&2; exit 2", Code::NoPeer, "unknown subcommand"),
+            ("echo 'Welcome to there!'; cat >/dev/null", Code::Protocol, "Welcome to there!"),
+            ("kill -KILL $$", Code::Lost, "closed"),
+            // Sends nothing, and reads nothing.
+            ("exec </dev/null; exec >/dev/null; exit 255", Code::Lost, "could not connect"),
+        ];
+        for (script, code, note) in table {
+            let e = try_connect(script).err().unwrap();
+            assert_eq!(e.code, code, "{script}: {e}");
+            assert!(e.reason().contains(note), "{script}: {e}");
+        }
+    }
+
+    #[test]
+    fn a_server_of_another_version_or_without_a_guarantee_is_no_peer() {
+        let tmp = tempfile::tempdir().unwrap();
+        let answers = |frame: &[u8], required: Features| {
+            let file = tmp.path().join("answer");
+            std::fs::write(&file, frame).unwrap();
+            let script = format!("cat {}; cat >/dev/null", file.display());
+            let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
+            connect(&address, &way(&script), Load::Light, OURS, required, &Cancel::new())
+        };
+        let welcome =
+            |features| frames_of(&Message::Welcome(handshake::hello(features, [1; 32], b"bcmr 9"))).unwrap();
+        let good = Features { caps: caps::ZSTD, wide: wide::TREES };
+        let peer = answers(&welcome(good), good).unwrap();
+        assert_eq!(
+            (peer.agreed.features, peer.agreed.agent.as_str(), peer.name.as_str()),
+            (good, "bcmr 9", "there")
+        );
+        peer.finish().unwrap();
+        let mut other = welcome(good);
+        other[5] = 2;
+        assert_eq!(answers(&other, good).err().unwrap().code, Code::NoPeer);
+        let trouble = |code: code::Code| {
+            let t = Trouble { code: code.number(), op: b"greet", path: b"", note: b"I speak 7", errno: 0 };
+            frames_of(&Message::Error(t)).unwrap()
+        };
+        let e = answers(&trouble(code::Code::Version), good).err().unwrap();
+        assert!(e.code == Code::NoPeer && e.reason().contains("I speak 7"), "{e}");
+        let lacking = answers(&welcome(Features::NONE), good).err().unwrap();
+        assert_eq!(lacking.code, Code::Unsupported);
+        let claims = answers(&welcome(Features { caps: caps::SYNC, wide: 0 }), Features::NONE);
+        assert_eq!(claims.err().unwrap().code, Code::Protocol);
+        assert_eq!(answers(&frames_of(&Message::Done).unwrap(), good).err().unwrap().code, Code::Protocol);
+    }
+
+    #[test]
+    fn a_cancel_does_not_wait_for_a_password() {
+        let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
+        let cancel = Cancel::new();
+        cancel.set();
+        let e = connect(&address, &way("exec sleep 600"), Load::Light, OURS, Features::NONE, &cancel);
+        assert_eq!(e.err().unwrap().code, Code::Interrupted);
+    }
+}

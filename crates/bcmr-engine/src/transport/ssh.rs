@@ -1,0 +1,584 @@
+//! The system's ssh as a carrier: what it is called with, what becomes of its standard error, and what its end means.
+//!
+//! Must not know what the streams carry. No path and no name of a file ever stands in a command here.
+
+use super::conn::{Patience, Stream};
+use crate::error::{Code, Error};
+use crate::remote::{Address, Way};
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Which of a peer's connections it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nth {
+    /// As the user's configuration has it.
+    First,
+    /// One connection more, which is worth something only when it does not share the first one's.
+    Further,
+}
+
+/// How much there is to move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Little: asking ssh for its configuration would take longer than a better cipher saves.
+    Light,
+    /// Enough.
+    Heavy,
+}
+
+/// What ssh itself exits with when it could not connect or authenticate, or lost the connection.
+const EXIT_SSH: i32 = 255;
+/// What a shell exits with when there is no such program, and when it cannot be run.
+const EXIT_NOT_FOUND: i32 = 127;
+const EXIT_NOT_RUN: i32 = 126;
+
+/// AES-GCM before all others, and the others still there.
+const FAST_CIPHERS: &str = "Ciphers=^aes128-gcm@openssh.com,aes256-gcm@openssh.com";
+const FASTEST: &str = "aes128-gcm@openssh.com";
+
+/// Lines of standard error kept until somebody takes them, and bytes of one.
+const NOTES_MAX: usize = 100;
+const NOTE_BYTES_MAX: usize = 1024;
+/// How long a child is waited for whose pipes are closed, before it is killed.
+const EXIT_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked at meanwhile.
+const LOOK: Duration = Duration::from_millis(5);
+/// Names longer than any resolver takes.
+const WORD_BYTES_MAX: usize = 255;
+
+// ---- what may be said to ssh: pure ----
+
+/// What is wrong with a host or user, when something is: L1. Looked at again right before the exec, whoever checked
+/// before.
+fn fault(what: &str, word: &str) -> Option<String> {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '@' | ':' | '%');
+    if word.is_empty() {
+        Some(format!("the {what} is empty"))
+    } else if word.len() > WORD_BYTES_MAX {
+        Some(format!("the {what} is too long"))
+    } else if word.starts_with('-') {
+        Some(format!("the {what} begins with a dash"))
+    } else if let Some(c) = word.chars().find(|c| !plain(*c)) {
+        Some(format!("the {what} holds {c:?}"))
+    } else if what == "host" && word.contains('@') {
+        Some("the host holds '@'".to_owned())
+    } else {
+        None
+    }
+}
+
+/// What the far side's shell gets: one fixed string. The program's name is the only part that is not ours, and is
+/// refused unless no shell sees anything in it.
+fn remote_command(program: &str) -> Result<String, String> {
+    // `~/` is the one thing a shell is to see: where people keep their own programs.
+    let word = program.strip_prefix("~/").unwrap_or(program);
+    let plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '/' | '@' | ':' | ',');
+    if word.is_empty() {
+        Err("the program's name is empty".to_owned())
+    } else if word.starts_with('-') {
+        Err("the program's name begins with a dash".to_owned())
+    } else if let Some(c) = word.chars().find(|c| !plain(*c)) {
+        Err(format!("the program's name holds {c:?}"))
+    } else {
+        Ok(format!("{program} serve"))
+    }
+}
+
+/// Everything behind the program's name in ssh's argument vector.
+fn arguments(address: &Address, way: &Way, nth: Nth, ciphers: Ciphers) -> Result<Vec<OsString>, Error> {
+    let refused = |note| Error::ours(Code::Refused, "connect to", &address.host, note);
+    if let Some(note) = address.user.as_deref().and_then(|user| fault("user", user)) {
+        return Err(refused(note));
+    }
+    if let Some(note) = fault("host", &address.host) {
+        return Err(refused(note));
+    }
+    let command = remote_command(&way.program).map_err(refused)?;
+    let mut args: Vec<OsString> = way.ssh.iter().skip(1).cloned().collect();
+    let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
+    // Of two values ssh takes the first: the address is the more particular one.
+    if let Some(port) = address.port {
+        add(&["-p", &port.to_string()]);
+    }
+    if let Some(user) = &address.user {
+        add(&["-l", user]);
+    }
+    args.extend(way.options.iter().cloned());
+    let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
+    // No terminal, no X11, and none of the forwardings and commands that belong to the user's own logins: a second
+    // connection could not listen where the first one does.
+    add(&["-T", "-x", "-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none"]);
+    if nth == Nth::Further {
+        // `-S` overrides what stands before it; without a path nothing is shared, whatever ControlMaster says.
+        add(&["-S", "none", "-o", "ControlMaster=no"]);
+    }
+    if ciphers == Ciphers::PreferAes {
+        add(&["-o", FAST_CIPHERS]);
+    }
+    add(&["--", &address.host, &command]);
+    Ok(args)
+}
+
+/// Whether the order of ciphers is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ciphers {
+    AsTheyAre,
+    PreferAes,
+}
+
+/// From what `ssh -G` says with the user's configuration and without any: touched only where nobody has named ciphers,
+/// and where this ssh has AES-GCM and does not prefer it anyway.
+fn judge_ciphers(configured: &str, stock: &str) -> Ciphers {
+    let list = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("ciphers "))?;
+        Some(line.trim().to_owned())
+    };
+    match (list(configured), list(stock)) {
+        (Some(own), Some(stock))
+            if own == stock && stock.split(',').skip(1).any(|cipher| cipher == FASTEST) =>
+        {
+            Ciphers::PreferAes
+        }
+        _ => Ciphers::AsTheyAre,
+    }
+}
+
+/// What it means that the connection ended before the other side has greeted us: the code, and why.
+fn judge_end(exit: Option<i32>, broken: &Error, program: &str) -> (Code, String) {
+    match exit {
+        // Something came, and it was no frame: a shell that prints, or a program that is no bcmr.
+        _ if broken.code == Code::Protocol => (
+            Code::Protocol,
+            format!(
+                "what answers there is no bcmr, or the shell there prints something: {}",
+                broken.reason()
+            ),
+        ),
+        Some(EXIT_SSH) => (Code::Lost, "ssh could not connect".to_owned()),
+        Some(EXIT_NOT_FOUND) => (Code::NoPeer, format!("there is no {program} there")),
+        Some(EXIT_NOT_RUN) => (Code::NoPeer, format!("{program} cannot be run there")),
+        Some(code) => (Code::NoPeer, format!("{program} serve ended there with status {code}")),
+        None => (Code::Lost, broken.reason()),
+    }
+}
+
+// ---- asking and starting ----
+
+/// Asks ssh for its configuration, where that pays.
+fn ciphers(address: &Address, way: &Way, load: Load) -> Ciphers {
+    let Some(program) = way.ssh.first() else { return Ciphers::AsTheyAre };
+    // Another program than OpenSSH's may take `-G` for something else.
+    if load == Load::Light || !cpu_has_aes() || Path::new(program).file_name() != Some(OsStr::new("ssh")) {
+        return Ciphers::AsTheyAre;
+    }
+    let Ok(args) = arguments(address, way, Nth::First, Ciphers::AsTheyAre) else { return Ciphers::AsTheyAre };
+    let ask = |args: &[OsString]| {
+        let mut command = Command::new(program);
+        command.arg("-G").args(args).stdin(Stdio::null()).stderr(Stdio::null());
+        let out = command.output().ok().filter(|out| out.status.success())?;
+        Some(String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let stock = ["-F", "none", "--", &address.host].map(OsString::from);
+    match (ask(&args), ask(&stock)) {
+        (Some(configured), Some(stock)) => judge_ciphers(&configured, &stock),
+        _ => Ciphers::AsTheyAre,
+    }
+}
+
+/// The addresses that ssh connects to, as far as that can be known: none behind a jump host or another program.
+pub(crate) fn leads_to(address: &Address, way: &Way) -> Vec<std::net::IpAddr> {
+    use std::net::ToSocketAddrs;
+    let Some(program) = way.ssh.first() else { return Vec::new() };
+    if Path::new(program).file_name() != Some(OsStr::new("ssh")) {
+        return Vec::new();
+    }
+    let Ok(args) = arguments(address, way, Nth::First, Ciphers::AsTheyAre) else { return Vec::new() };
+    let mut command = Command::new(program);
+    command.arg("-G").args(&args).stdin(Stdio::null()).stderr(Stdio::null());
+    let Some(out) = command.output().ok().filter(|out| out.status.success()) else { return Vec::new() };
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let said = |key: &str| {
+        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ').map(|v| v.trim().to_owned()))
+    };
+    let through = |key| said(key).is_some_and(|value| value != "none");
+    if through("proxyjump") || through("proxycommand") {
+        return Vec::new();
+    }
+    let Some(host) = said("hostname") else { return Vec::new() };
+    (host.as_str(), 0).to_socket_addrs().map(|all| all.map(|a| a.ip()).collect()).unwrap_or_default()
+}
+
+fn cpu_has_aes() -> bool {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    return std::arch::is_x86_feature_detected!("aes");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+    #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
+    false
+}
+
+/// A running ssh.
+pub(crate) struct Carrier {
+    child: Arc<Mutex<Child>>,
+    notes: Notes,
+    listener: Option<JoinHandle<()>>,
+    program: String,
+    name: String,
+}
+
+/// Starts ssh, and a stream over its standard input and output that is patient without end: a person may be typing a
+/// password. [`Stream::patience`] is set once the other side has greeted.
+///
+/// # Errors
+/// A host, user or program that is refused; no ssh here.
+pub(crate) fn start(address: &Address, way: &Way, nth: Nth, load: Load) -> Result<(Stream, Carrier), Error> {
+    // First of all, before anything is run.
+    arguments(address, way, nth, Ciphers::AsTheyAre)?;
+    let args = arguments(address, way, nth, ciphers(address, way, load))?;
+    let program = way.ssh.first().cloned().unwrap_or_else(|| OsString::from("ssh"));
+    let mut command = Command::new(&program);
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Ctrl-C is for us, and then the other side is asked to clean up: over this connection.
+    fastcopy::child::deaf_to_interrupt(&mut command);
+    let mut child = command.spawn().map_err(|e| Error::os("run", &program, e))?;
+    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+        return Err(Error::ours(Code::Io, "run", &program, "it has no pipes"));
+    };
+    let child = Arc::new(Mutex::new(child));
+    let notes = Notes::default();
+    let listener = {
+        let notes = notes.clone();
+        std::thread::Builder::new().name("ssh-stderr".to_owned()).spawn(move || notes.listen(stderr)).ok()
+    };
+    let carrier = Carrier {
+        child: Arc::clone(&child),
+        notes,
+        listener,
+        program: way.program.clone(),
+        name: address.host.clone(),
+    };
+    let cut = move || {
+        // One that has ended already is what was wanted.
+        drop(lock(&child).kill());
+    };
+    let name = address.host.clone();
+    let stream = Stream::over_fds(OwnedFd::from(stdout), OwnedFd::from(stdin), name, Patience::ENDLESS, cut);
+    Ok((stream, carrier))
+}
+
+fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    child.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Carrier {
+    /// Lines of standard error since the last call: ssh's own and the far side's, unescaped.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.notes.take()
+    }
+
+    /// Whom it leads to, for people.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What to say when the connection ended with `broken` before the other side has greeted us.
+    pub(crate) fn no_greeting(mut self, broken: &Error) -> Error {
+        let exit = self.wait().and_then(|status| status.code());
+        self.hear_out();
+        let (code, mut note) = judge_end(exit, broken, &self.program);
+        let said = self.notes.take();
+        if !said.is_empty() {
+            note = format!("{note}: {}", said.join("; "));
+        }
+        Error::ours(code, "connect to", &self.name, note)
+    }
+
+    /// Waits for the child, whose pipes are closed by now, and kills it when it does not end.
+    ///
+    /// # Errors
+    /// The connection was lost after all had been said.
+    pub(crate) fn finish(mut self) -> Result<Vec<String>, Error> {
+        let status = self.wait();
+        self.hear_out();
+        match status {
+            Some(status) if status.code() != Some(EXIT_SSH) => Ok(self.notes.take()),
+            // Killed by us, or lost: everything that matters was acknowledged before; that is for the caller to weigh.
+            _ => Err(Error::ours(Code::Lost, "disconnect from", &self.name, "ssh did not end in order")),
+        }
+    }
+
+    /// The exit status, at the latest after [`EXIT_MAX`]; `None` when it had to be killed.
+    fn wait(&mut self) -> Option<ExitStatus> {
+        let end = Instant::now() + EXIT_MAX;
+        loop {
+            match lock(&self.child).try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < end => {}
+                _ => break,
+            }
+            std::thread::sleep(LOOK);
+        }
+        let mut child = lock(&self.child);
+        drop(child.kill());
+        drop(child.wait());
+        None
+    }
+
+    /// Everything that was said is in the notes after this. A process of the far side's that keeps the pipe open is
+    /// not waited for.
+    fn hear_out(&mut self) {
+        let end = Instant::now() + Duration::from_millis(500);
+        if let Some(listener) = self.listener.take() {
+            while !listener.is_finished() && Instant::now() < end {
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        // On an error path nobody waits for ssh; it is not to be left as a zombie either.
+        let mut child = lock(&self.child);
+        if !matches!(child.try_wait(), Ok(Some(_))) {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// Lines of somebody's standard error, the newest where there are too many.
+#[derive(Clone, Default)]
+struct Notes {
+    lines: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Notes {
+    fn take(&self) -> Vec<String> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
+
+    fn listen(&self, from: impl Read) {
+        let mut from = BufReader::new(from);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let got = (&mut from).take(NOTE_BYTES_MAX as u64).read_until(b'\n', &mut line);
+            if !matches!(got, Ok(n) if n > 0) {
+                return;
+            }
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end_matches(['\n', '\r']);
+            if text.is_empty() {
+                continue;
+            }
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if lines.len() == NOTES_MAX {
+                lines.pop_front();
+            }
+            lines.push_back(text.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::{Compress, Plane};
+    use std::path::PathBuf;
+
+    fn way(ssh: &[&str], options: &[&str]) -> Way {
+        Way {
+            ssh: ssh.iter().map(OsString::from).collect(),
+            options: options.iter().map(OsString::from).collect(),
+            program: "bcmr".into(),
+            parallel: None,
+            plane: Plane::Ssh,
+            compress: Compress::None,
+            fast: false,
+            dedup: false,
+            retries: 0,
+        }
+    }
+
+    fn at(user: Option<&str>, host: &str, port: Option<u16>) -> Address {
+        // A path that would do harm if it ever came near a shell.
+        let path = PathBuf::from("; touch /tmp/owned");
+        Address { user: user.map(str::to_owned), host: host.to_owned(), port, path }
+    }
+
+    fn line(address: &Address, way: &Way, nth: Nth, ciphers: Ciphers) -> String {
+        let args = arguments(address, way, nth, ciphers).unwrap();
+        args.iter().map(|a| a.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_ssh_is_called_with() {
+        let tail = "-T -x -o ClearAllForwardings=yes -o RemoteCommand=none";
+        let plain = line(&at(None, "h", None), &way(&["ssh"], &[]), Nth::First, Ciphers::AsTheyAre);
+        assert_eq!(plain, format!("{tail} -- h bcmr serve"));
+        let all = line(
+            &at(Some("u"), "fe80::1%eth0", Some(2222)),
+            &way(&["/opt/ssh", "-v"], &["-J", "jump", "-o", "Port=1"]),
+            Nth::Further,
+            Ciphers::PreferAes,
+        );
+        assert_eq!(
+            all,
+            format!(
+                "-v -p 2222 -l u -J jump -o Port=1 {tail} -S none -o ControlMaster=no -o {FAST_CIPHERS} \
+                 -- fe80::1%eth0 bcmr serve"
+            )
+        );
+    }
+
+    #[test]
+    fn hosts_and_users_that_are_no_words_never_reach_ssh() {
+        let bad = [
+            "",
+            "-oProxyCommand=touch /tmp/x",
+            "-",
+            "a b",
+            "a\tb",
+            "a\nb",
+            "a\0b",
+            "a\x7fb",
+            "a\x1b[2J",
+            "a;b",
+            "a&b",
+            "a|b",
+            "$(a)",
+            "`a`",
+            "a>b",
+            "a<b",
+            "a'b",
+            "a\"b",
+            "a\\b",
+            "a*",
+            "a?",
+            "{a}",
+            "(a)",
+            "a!b",
+            "#a",
+            "~a",
+            "a/b",
+            "a,b",
+            "a=b",
+            "[a]",
+            "a^b",
+            "a\u{a0}b",
+            "a\u{202e}b",
+            "a\u{2028}b",
+        ];
+        for word in bad {
+            for address in [at(None, word, None), at(Some(word), "h", None)] {
+                let refused = arguments(&address, &way(&["ssh"], &[]), Nth::First, Ciphers::AsTheyAre);
+                assert_eq!(refused.unwrap_err().code, Code::Refused, "{word:?}");
+                // And nothing was run to find that out: this program does not exist.
+                let started = start(&address, &way(&["/not/there/ssh"], &[]), Nth::First, Load::Heavy);
+                assert_eq!(started.err().unwrap().code, Code::Refused, "{word:?}");
+            }
+        }
+        let long = "a".repeat(256);
+        assert!(fault("host", &long).is_some() && fault("host", &long[1..]).is_none());
+        assert!(fault("host", "a@b").is_some(), "a user is named as one");
+        for word in
+            ["h", "host.example.org", "h_1", "10.0.0.1", "::1", "fe80::1%eth0", "bücher.example", "a-b", "-a"]
+        {
+            assert_eq!(fault("host", word).is_none(), !word.starts_with('-'), "{word}");
+        }
+        for word in ["u", "u.v", "u@realm", "u+tag", "_u"] {
+            assert_eq!(fault("user", word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn the_far_shell_sees_two_words() {
+        for fine in ["bcmr", "/opt/bcmr-1.2/bin/bcmr", "~/bin/bcmr", "./bcmr", "bcmr+x"] {
+            assert_eq!(remote_command(fine).unwrap(), format!("{fine} serve"));
+        }
+        let bad = [
+            "",
+            "~/",
+            "-x",
+            "~/-x",
+            "bcmr; x",
+            "a b",
+            "$HOME/bcmr",
+            "`x`",
+            "a\nb",
+            "a'b",
+            "a\"b",
+            "a\\b",
+            "a=b",
+            "%1",
+            "a&",
+            "(a)",
+            "a*",
+            "a?",
+            "~root/x",
+            "a~b",
+            "a#",
+            "a!",
+            "{a}",
+            "bücher",
+            "a\0",
+        ];
+        for word in bad {
+            assert!(remote_command(word).is_err(), "{word:?}");
+        }
+    }
+
+    #[test]
+    fn ciphers_are_touched_only_where_nobody_has_named_any() {
+        let stock = "port 22\nciphers chacha20-poly1305@openssh.com,aes128-ctr,aes128-gcm@openssh.com\n";
+        assert_eq!(judge_ciphers(stock, stock), Ciphers::PreferAes);
+        let own = "ciphers aes256-ctr\n";
+        assert_eq!(judge_ciphers(own, stock), Ciphers::AsTheyAre);
+        let fast_already = "ciphers aes128-gcm@openssh.com,aes128-ctr\n";
+        assert_eq!(judge_ciphers(fast_already, fast_already), Ciphers::AsTheyAre);
+        assert_eq!(judge_ciphers(own, own), Ciphers::AsTheyAre, "an ssh without AES-GCM");
+        assert_eq!(judge_ciphers("", ""), Ciphers::AsTheyAre);
+        assert_eq!(judge_ciphers(stock, ""), Ciphers::AsTheyAre);
+    }
+
+    #[test]
+    fn an_end_without_a_greeting_is_told_apart() {
+        let gone = Error::ours(Code::Lost, "talk to", "h", "the other side closed the connection");
+        let noise =
+            Error::ours(Code::Protocol, "talk to", "h", "this is no message (its first bytes are \"Hi\")");
+        let code = |exit, broken: &Error| judge_end(exit, broken, "bcmr").0;
+        assert_eq!(code(Some(255), &gone), Code::Lost);
+        assert_eq!(code(Some(127), &gone), Code::NoPeer);
+        assert_eq!(code(Some(126), &gone), Code::NoPeer);
+        assert_eq!(code(Some(2), &gone), Code::NoPeer);
+        assert_eq!(code(None, &gone), Code::Lost);
+        assert_eq!(code(Some(0), &noise), Code::Protocol);
+        assert!(judge_end(Some(0), &noise, "bcmr").1.contains("Hi"));
+    }
+
+    #[test]
+    fn notes_are_bounded_in_number_and_length() {
+        let notes = Notes::default();
+        let mut said = String::new();
+        for n in 0..1000 {
+            said.push_str(&format!("line {n}\r\n\n"));
+        }
+        said.push_str(&"x".repeat(3 * NOTE_BYTES_MAX));
+        notes.listen(said.as_bytes());
+        let kept = notes.take();
+        assert_eq!(kept.len(), NOTES_MAX);
+        assert!(kept.iter().all(|line| line.len() <= NOTE_BYTES_MAX));
+        assert_eq!(kept[NOTES_MAX - 4], "line 999");
+        assert!(notes.take().is_empty());
+    }
+}

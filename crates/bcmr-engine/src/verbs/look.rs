@@ -1,0 +1,296 @@
+//! Looking at what is on this machine without changing it: one name, a directory's names, a file's hash, a tree's
+//! size.
+//!
+//! Must not know who asks: a person here, or another machine through a peer.
+
+use crate::error::{Code, Error, Result};
+use crate::policy::{FilterSpec, Follow};
+use crate::sender::filter::Filter;
+use crate::sender::walk::SourceDir;
+use crate::verbs::operands::{self, Reach, Source};
+use crate::verbs::remote::{Listing, Usage};
+use fastcopy::dir::{ListBuffer, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Read and hashed at a time, in bytes.
+const PIECE_BYTES: usize = 1 << 20;
+
+impl Listing {
+    fn of(name: &[u8], info: &Info) -> Listing {
+        Listing {
+            kind: info.kind,
+            name: name.to_vec(),
+            mode: info.mode,
+            uid: info.uid,
+            gid: info.gid,
+            size: info.size,
+            mtime: info.mtime,
+        }
+    }
+}
+
+/// What a path names; through a symbolic link with `follow`.
+///
+/// # Errors
+/// The path cannot be looked at.
+pub fn stat(path: &Path, follow: bool) -> Result<Listing> {
+    stat_in(&Reach::Anywhere, path, follow)
+}
+
+/// The names in a directory, in no order, until `each` says no. A name that goes away meanwhile is left out.
+///
+/// # Errors
+/// [`Code::NotDirectory`] when it is none; or it, or something in it, cannot be looked at.
+pub fn list(path: &Path, each: &mut dyn FnMut(Listing) -> bool) -> Result<()> {
+    list_in(&Reach::Anywhere, path, each)
+}
+
+/// The BLAKE3 of a regular file, as `b3sum` computes it.
+///
+/// # Errors
+/// It is no regular file, cannot be read, or changed while it was read.
+pub fn hash(path: &Path) -> Result<[u8; 32]> {
+    hash_in(&Reach::Anywhere, path)
+}
+
+/// What is at a path and below it. A file with several names counts once.
+///
+/// # Errors
+/// Something below cannot be looked at: a sum that lacks something is no sum.
+pub fn usage(path: &Path) -> Result<Usage> {
+    usage_in(&Reach::Anywhere, path)
+}
+
+/// [`stat`] of what is in reach.
+///
+/// # Errors
+/// The path cannot be looked at.
+pub(crate) fn stat_in(reach: &Reach, path: &Path, follow: bool) -> Result<Listing> {
+    let info = match operands::source(reach, path, if follow { Follow::Operands } else { Follow::Never })? {
+        Source::Named { info, .. } => info,
+        Source::Whole(dir) => dir.info,
+    };
+    Ok(Listing::of(path.file_name().unwrap_or(path.as_os_str()).as_bytes(), &info))
+}
+
+/// The names in a directory, in no order, until `each` says no. A name that goes away meanwhile is left out.
+///
+/// # Errors
+/// [`Code::NotDirectory`] when it is none; or it, or something in it, cannot be looked at.
+pub(crate) fn list_in(reach: &Reach, path: &Path, each: &mut dyn FnMut(Listing) -> bool) -> Result<()> {
+    let fail = |op| move |e| Error::os(op, path, e);
+    let dir = match operands::source(reach, path, Follow::Operands)? {
+        Source::Named { dir, name, info, .. } if info.kind == Kind::Dir => {
+            // Where not everything is in reach, a link that has taken its place meanwhile is not followed.
+            let opened = if reach.is_confined() {
+                dir.dir.open_dir_readable(name.as_name())
+            } else {
+                dir.dir.open_dir_following(name.as_name())
+            };
+            opened.map_err(fail("open directory"))?
+        }
+        Source::Named { .. } => {
+            return Err(Error::ours(Code::NotDirectory, "list", path, "it is no directory"));
+        }
+        Source::Whole(dir) => dir.dir.reopen().map_err(fail("open directory"))?,
+    };
+    let mut failed = None;
+    dir.list(&mut ListBuffer::new(), |entry| match dir.stat(entry.name) {
+        Ok(info) => each(Listing::of(entry.name.bytes(), &info)),
+        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => true,
+        Err(e) => {
+            failed = Some(Error::os("stat", path.join(std::ffi::OsStr::from_bytes(entry.name.bytes())), e));
+            false
+        }
+    })
+    .map_err(fail("list"))?;
+    failed.map_or(Ok(()), Err)
+}
+
+/// The BLAKE3 of a regular file, as `b3sum` computes it.
+///
+/// # Errors
+/// It is no regular file, cannot be read, or changed while it was read.
+pub(crate) fn hash_in(reach: &Reach, path: &Path) -> Result<[u8; 32]> {
+    let fail = |op| move |e| Error::os(op, path, e);
+    let Source::Named { dir, name, follow, .. } = operands::source(reach, path, Follow::Operands)? else {
+        return Err(Error::ours(Code::IsDirectory, "hash", path, "it is a directory"));
+    };
+    let (fd, before) = dir.open_file(name.as_name(), follow)?;
+    match before.kind {
+        Kind::File => {}
+        Kind::Dir => return Err(Error::ours(Code::IsDirectory, "hash", path, "it is a directory")),
+        other => {
+            let note = format!("it is no regular file but a {}", other.word());
+            return Err(Error::ours(Code::Special, "hash", path, note));
+        }
+    }
+    let mut file = File::from(fd);
+    let mut hasher = blake3::Hasher::new();
+    let mut room = vec![0; PIECE_BYTES];
+    loop {
+        match file.read(&mut room) {
+            Ok(0) => break,
+            Ok(n) => drop(hasher.update(room.get(..n).unwrap_or_default())),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::os("read", path, e)),
+        }
+    }
+    let after = Info::of(&file).map_err(fail("stat"))?;
+    if !before.same_content(&after) {
+        return Err(Error::ours(Code::SourceChanged, "hash", path, "it changed while it was read"));
+    }
+    Ok(*hasher.finalize().as_bytes())
+}
+
+/// A directory to be summed: one in another (a link is followed where it says so), or the other one itself.
+type Todo = (Arc<SourceDir>, Option<(NameBuf, bool)>);
+
+/// What is at a path and below it. A file with several names counts once.
+///
+/// # Errors
+/// Something below cannot be looked at: a sum that lacks something is no sum.
+pub(crate) fn usage_in(reach: &Reach, path: &Path) -> Result<Usage> {
+    let nothing = FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: false };
+    let filter = Filter::new(&nothing)?;
+    let mut sum = Usage::default();
+    let mut met = HashSet::new();
+    // A directory is opened when its turn comes, so that a wide one does not hold a descriptor for each below it.
+    let mut stack: Vec<Todo> = Vec::new();
+    match operands::source(reach, path, Follow::Operands)? {
+        Source::Named { dir, name, info, follow } => {
+            add(&mut sum, &mut met, &info);
+            if info.kind == Kind::Dir {
+                stack.push((dir, Some((name, follow))));
+            }
+        }
+        Source::Whole(dir) => {
+            add(&mut sum, &mut met, &dir.info);
+            stack.push((dir, None));
+        }
+    }
+    let mut buffer = ListBuffer::new();
+    let mut first = Some(crate::node::Node::root(path));
+    while let Some((above, below)) = stack.pop() {
+        let here = match below {
+            Some((name, follow)) => {
+                let node = first.take().unwrap_or_else(|| above.node.below(name.as_name()));
+                above.enter(name.as_name(), node, follow, &filter)?
+            }
+            None => above,
+        };
+        first = None;
+        let dir = here.dir.reopen().map_err(|e| Error::os("open directory", here.node.path(), e))?;
+        let mut failed = None;
+        dir.list(&mut buffer, |entry| match dir.stat(entry.name) {
+            Ok(info) => {
+                add(&mut sum, &mut met, &info);
+                if info.kind == Kind::Dir {
+                    stack.push((here.clone(), Some((entry.name.to_owned(), false))));
+                }
+                true
+            }
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => true,
+            Err(e) => {
+                failed = Some(Error::os("stat", here.node.join(entry.name), e));
+                false
+            }
+        })
+        .map_err(|e| Error::os("list", here.node.path(), e))?;
+        if let Some(e) = failed {
+            return Err(e);
+        }
+    }
+    Ok(sum)
+}
+
+fn add(sum: &mut Usage, met: &mut HashSet<(u64, u64)>, info: &Info) {
+    if info.kind != Kind::Dir && info.nlink > 1 && !met.insert(info.id()) {
+        return;
+    }
+    sum.allocated += info.blocks * 512;
+    match info.kind {
+        Kind::Dir => sum.dirs += 1,
+        _ => {
+            sum.files += 1;
+            sum.bytes += info.size;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn one_name_and_what_is_in_a_directory() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path();
+        fs::create_dir(dir.join("d")).unwrap();
+        fs::write(dir.join("d/caf"), "12345").unwrap();
+        fs::write(dir.join("d").join(std::ffi::OsStr::from_bytes(b"x\xff")), "").unwrap();
+        symlink("d", dir.join("l")).unwrap();
+        assert_eq!(stat(&dir.join("l"), false).unwrap().kind, Kind::Link);
+        assert_eq!(stat(&dir.join("l"), true).unwrap().kind, Kind::Dir);
+        let file = stat(&dir.join("d/caf"), false).unwrap();
+        assert_eq!((file.kind, file.size, file.name.as_slice()), (Kind::File, 5, b"caf".as_slice()));
+        let mut names = Vec::new();
+        let mut take = |l: Listing| {
+            names.push(l.name);
+            true
+        };
+        list(&dir.join("l"), &mut take).unwrap();
+        names.sort();
+        assert_eq!(names, [b"caf".to_vec(), b"x\xff".to_vec()]);
+        let mut one = 0;
+        list(&dir.join("d/."), &mut |_| {
+            one += 1;
+            false
+        })
+        .unwrap();
+        assert_eq!(one, 1);
+        assert_eq!(list(&dir.join("d/caf"), &mut |_| true).unwrap_err().code, Code::NotDirectory);
+        assert_eq!(stat(&dir.join("none"), false).unwrap_err().code, Code::NotFound);
+    }
+
+    #[test]
+    fn hashes_are_of_regular_files() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path();
+        let data = vec![7; PIECE_BYTES + 3];
+        fs::write(dir.join("f"), &data).unwrap();
+        symlink("f", dir.join("l")).unwrap();
+        for name in ["f", "l"] {
+            assert_eq!(hash(&dir.join(name)).unwrap(), *blake3::hash(&data).as_bytes());
+        }
+        assert_eq!(hash(dir).unwrap_err().code, Code::IsDirectory);
+        assert_eq!(hash(&dir.join(".")).unwrap_err().code, Code::IsDirectory);
+        assert_eq!(hash(Path::new("/dev/null")).unwrap_err().code, Code::Special);
+    }
+
+    #[test]
+    fn a_tree_is_summed_once() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path().join("t");
+        fs::create_dir_all(dir.join("a/b")).unwrap();
+        fs::write(dir.join("a/b/f"), vec![1; 5000]).unwrap();
+        fs::hard_link(dir.join("a/b/f"), dir.join("again")).unwrap();
+        symlink("..", dir.join("a/up")).unwrap();
+        let sum = usage(&dir).unwrap();
+        assert_eq!((sum.files, sum.dirs), (2, 3));
+        assert_eq!(sum.bytes, 5000 + 2);
+        assert!(sum.allocated >= 5000);
+        let one = usage(&dir.join("again")).unwrap();
+        assert_eq!((one.files, one.dirs, one.bytes), (1, 0, 5000));
+    }
+}

@@ -1,0 +1,1556 @@
+//! The receiving half of a transfer over the wire: takes what comes off the streams to the desk.
+//!
+//! The same code in `bcmr serve` (PUT) and in the client (GET); `docs/protocol.md`, section 5, rules. Must not know how
+//! bytes travel: frames are handed in, answers go out through [`Reply`].
+//!
+//! Bounds: the sender keeps to the windows of the protocol and is cut off when it does not; a batch holds the names
+//! and attributes of its entries, a large file what [`arriving`] lets wait.
+//!
+//! [`arriving`]: crate::receiver::arriving
+
+use crate::blocks::{BLOCK_BYTES, blocks_of};
+use crate::codec::Unpacker;
+use crate::disk::sys::{Hand, Sys};
+use crate::disk::{Attributes, Body, Disk, Fault, Job};
+use crate::error::{Code, Error, Result};
+use crate::event::Watch;
+use crate::node::Node;
+use crate::policy::{CopyPolicy, Resume, Target};
+use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
+use crate::receiver::desk::{Beside, Desk, Origin, Slot, Way};
+use crate::receiver::dest::DestDir;
+use crate::receiver::land::ensure_dir;
+use crate::receiver::links::Claim;
+use crate::store::{Block, Pinned, Store, Taken};
+use crate::tally::Tally;
+use crate::trouble::error_of;
+use crate::verbs::asked::Asked;
+use crate::verbs::manifest::Manifest;
+use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
+use bcmr_wire::contents::{self, Item};
+use bcmr_wire::limits;
+use bcmr_wire::message::{Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, data};
+use fastcopy::dir::{Name, NameBuf};
+use fastcopy::meta::{Info, Kind, Time};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Blocks that are kept for the store until the end: as many as it remembers at most.
+const REMEMBERED_BLOCKS_MAX: usize = 65_536;
+
+/// Sends one message.
+type Say = dyn Fn(&Message<'_>) -> io::Result<()> + Send + Sync;
+
+/// Where answers go: stream 0, to the sender.
+pub(crate) struct Reply {
+    pub(crate) out: Box<Say>,
+}
+
+impl Reply {
+    /// Sends one message.
+    pub(crate) fn send(&self, message: &Message<'_>) -> io::Result<()> {
+        (self.out)(message)
+    }
+}
+
+impl Ask for Reply {
+    fn resume(&self, file: u64, from: u64, hashes: bool) -> io::Result<()> {
+        self.send(&Message::Resume { file, wanted: true, from, flags: u8::from(!hashes) })
+    }
+    fn reread(&self, file: u64, at: u64, bytes: u64) -> io::Result<()> {
+        self.send(&Message::Reread { file, at, bytes })
+    }
+    fn compute(&self, file: u64, first: u64, count: u64) -> io::Result<()> {
+        self.send(&Message::Compute { file, first, count })
+    }
+}
+
+/// Attributes as they came.
+type Attrs = Vec<(CString, Vec<u8>)>;
+
+/// A source directory on the other machine.
+pub(crate) struct Far {
+    info: Info,
+    attrs: Attrs,
+    node: Arc<Node>,
+}
+
+impl Origin for Far {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+    fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+    fn attributes(&self) -> Attributes<'_> {
+        Attributes::Carried(&self.attrs)
+    }
+    fn hash(&self, _: Name<'_>, _: &dyn Fn() -> bool) -> std::result::Result<Option<blake3::Hash>, Fault> {
+        Ok(None)
+    }
+}
+
+/// Beside landing, a manifest is written (GET), and what landed by the thread of large files is counted.
+pub(crate) struct Listing {
+    manifest: Option<Manifest>,
+    landed: AtomicU64,
+}
+
+impl Beside<Far> for Listing {
+    fn landed(&self, _: &Arc<Slot<Far>>, _: Name<'_>, info: &Info, _: &Tally<'_>) {
+        if info.size >= limits::DEDUP_BYTES_MIN {
+            self.landed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    fn dir_done(&self, _: &Arc<Slot<Far>>) {}
+    fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
+        self.manifest.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
+    }
+}
+
+/// One entry of a batch, kept while it waits.
+struct Meta {
+    name: NameBuf,
+    to: NameBuf,
+    info: Info,
+    attrs: Attrs,
+    link: CString,
+}
+
+/// What is to be done with an entry whose content is on its way.
+#[derive(Clone, Copy)]
+enum Verdict {
+    /// Landed over this.
+    Land(Option<Info>),
+    /// Compared with what is there first (`-s`).
+    Doubt,
+    /// A further name of a large file that is being landed.
+    Linked,
+}
+
+/// A batch with entries that wait for their content or for another name of the same file.
+struct Batch {
+    id: u64,
+    slot: Arc<Slot<Far>>,
+    metas: Vec<Meta>,
+    /// Asked for, and not here yet. Contents say not whose they are: one answer at a time, or two could arrive over
+    /// two streams in the wrong order.
+    wanted: Vec<(usize, Verdict)>,
+    /// To be asked for when nothing else is.
+    later: Vec<(usize, Verdict)>,
+    seconds: Vec<usize>,
+    way: Way,
+    /// Nothing more is to be done.
+    settled: bool,
+}
+
+/// Where entries go.
+struct Goal {
+    slot: Arc<Slot<Far>>,
+    to: Option<NameBuf>,
+    way: Way,
+}
+
+/// A large file on offer.
+struct Offer<'a> {
+    arriving: Arc<Arriving<'a>>,
+    slot: Arc<Slot<Far>>,
+    meta: Meta,
+    verdict: Verdict,
+    /// The sender was told to begin.
+    begun: bool,
+}
+
+#[derive(Default)]
+struct Offers<'a> {
+    queue: VecDeque<Offer<'a>>,
+    /// Nothing more will come.
+    ended: bool,
+    /// Files taken from the queue and not yet settled.
+    busy: usize,
+    /// An offer was queued whose beginning only the lander can say: later ones wait for it, as the sender sends in the
+    /// order in which it was told to.
+    undecided: usize,
+}
+
+/// A block that the store has, and the sender's proof that it has it too.
+type Found = (Pinned, Option<[u8; 32]>);
+
+/// Blocks of one file that the store has: found when the sender names them, taken when they are read.
+struct AtHandBlocks<'a> {
+    store: &'a Store,
+    nonce: [u8; 32],
+    found: Mutex<HashMap<u64, Found>>,
+}
+
+impl AtHand for Arc<AtHandBlocks<'_>> {
+    fn block(&self, block: u64, bytes: u64) -> Option<Vec<u8>> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).remove(&block);
+        let (pinned, tag) = found?;
+        let mut room = vec![0; usize::try_from(bytes).ok()?];
+        match self.store.take(&pinned, &self.nonce, &tag?, &mut room) {
+            Taken::Whole => Some(room),
+            Taken::Missing => None,
+        }
+    }
+}
+
+/// A large file that landed, with the values of its blocks.
+struct Remembered {
+    slot: Arc<Slot<Far>>,
+    name: NameBuf,
+    size: u64,
+    values: Vec<[u8; 32]>,
+}
+
+/// Where an operand that is no directory goes.
+struct Single {
+    slot: Arc<Slot<Far>>,
+    to: NameBuf,
+    kind: WireKind,
+}
+
+struct State<'a> {
+    dirs: HashMap<u64, Arc<Slot<Far>>>,
+    singles: HashMap<u64, Single>,
+    /// Each behind a lock of its own: several streams bring what concerns one.
+    batches: HashMap<u64, Arc<Mutex<Batch>>>,
+    files: HashMap<u64, Arc<Arriving<'a>>>,
+    places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
+    /// What operands become: no second one may become the same, least of all while the first is under way.
+    names: HashSet<NameBuf>,
+    /// Blocks at hand for files on their way.
+    at_hand: HashMap<u64, Arc<AtHandBlocks<'a>>>,
+    /// Large files that landed, for the store: it is told once they have their names.
+    to_remember: Vec<Remembered>,
+    /// The highest ids given out: each is used once.
+    dir_id: u64,
+    /// Directories that were refused, as far back as the sender may not have heard of it: what it has sent of them
+    /// meanwhile is not wanted.
+    refused: BTreeSet<u64>,
+    batch_ids: Ids,
+    file_ids: Ids,
+    operands: u64,
+    /// The first of the operands asked for that may still come.
+    next_asked: usize,
+}
+
+/// Ids that are given in order from 1 and may arrive in another, each once.
+#[derive(Default)]
+struct Ids {
+    /// All up to here have come.
+    upto: u64,
+    early: BTreeSet<u64>,
+}
+
+impl Ids {
+    fn take(&mut self, id: u64) -> bool {
+        // No more can be early than may be under way.
+        if id <= self.upto || id > self.upto + 4 * limits::BATCHES_OUT_MAX as u64 || !self.early.insert(id) {
+            return false;
+        }
+        while self.early.remove(&(self.upto + 1)) {
+            self.upto += 1;
+        }
+        true
+    }
+}
+
+impl State<'_> {
+    fn refuse(&mut self, id: u64) {
+        self.refused.insert(id);
+        // [window] No more than so many are named while one is not answered.
+        let heard = self.dir_id.saturating_sub(2 * limits::DIRS_OUT_MAX as u64);
+        while self.refused.first().is_some_and(|id| *id < heard) {
+            self.refused.pop_first();
+        }
+    }
+}
+
+/// What is received.
+pub(crate) struct What {
+    pub(crate) target: Target,
+    pub(crate) operands: u64,
+    /// And which.
+    pub(crate) asked: Asked,
+    /// What goes before a source's path when it is shown (`host:`).
+    pub(crate) source_prefix: String,
+    /// This machine's number: a source with the same one may be the destination itself.
+    pub(crate) origin: u64,
+    /// Hashes come along.
+    pub(crate) hashes: bool,
+    /// Troubles of the sender are told here; its own side tells them when not.
+    pub(crate) echo: bool,
+    /// Streams.
+    pub(crate) streams: usize,
+    /// The one operand is the directory that a list of names is about: only where they are, and not copied itself.
+    pub(crate) listed: bool,
+    /// Where the target may lead.
+    pub(crate) reach: Reach,
+    /// Blocks that landed before may be used again.
+    pub(crate) dedup: bool,
+}
+
+/// What a piece says of itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Head {
+    pub(crate) file: u64,
+    pub(crate) at: u64,
+    pub(crate) flags: u8,
+    pub(crate) cv: Option<[u8; 32]>,
+    pub(crate) length: u64,
+}
+
+/// Takes a piece out of its frame: what it says of itself, and its bytes unpacked. `Err(start)`: they are in the
+/// frame as they are, from `start` of its payload on.
+pub(crate) fn unload(
+    unpacker: &mut Unpacker,
+    piece: &Piece<'_>,
+    payload: &[u8],
+) -> Result<(Head, std::result::Result<Load, usize>)> {
+    let Piece { file, at, flags, cv, length, .. } = *piece;
+    let head = Head { file, at, flags, cv, length };
+    if flags & data::ZEROS != 0 {
+        return Ok((head, Ok(Load::Zeros)));
+    }
+    if piece.codec == Codec::Raw {
+        if piece.bytes.len() as u64 != length {
+            return Err(refused("a piece of another length than it says"));
+        }
+        return Ok((head, Err(payload.len() - piece.bytes.len())));
+    }
+    let mut bytes = Vec::new();
+    unpacker
+        .unpack(piece.codec, piece.bytes, length, limits::PIECE_BYTES_MAX as usize, &mut bytes)
+        .map_err(|e| refused(format!("a piece: {e}")))?;
+    Ok((head, Ok(Load::Bytes { buffer: Box::new(bytes), start: 0 })))
+}
+
+/// What each thread that receives keeps for itself: buffers.
+pub(crate) struct Crew {
+    hand: Hand,
+    pub(crate) unpacker: Unpacker,
+}
+
+/// One transfer, at the receiver.
+pub(crate) struct Receive<'a> {
+    pub(crate) desk: Desk<'a, Far, Listing>,
+    policy: &'a CopyPolicy,
+    what: What,
+    to: Where,
+    reply: &'a Reply,
+    store: Option<&'a Store>,
+    /// The sender's number, once it has said it.
+    sender_origin: AtomicU64,
+    state: Mutex<State<'a>>,
+    offers: Mutex<Offers<'a>>,
+    offered: Condvar,
+    all_sent: AtomicBool,
+    line: Arc<Line<'a>>,
+}
+
+fn refused(note: impl Into<String>) -> Error {
+    Error::ours(Code::Protocol, "receive", "", note)
+}
+
+fn told(e: io::Error) -> Error {
+    Error { code: Code::Lost, ..Error::os("send to the other side", "", e) }
+}
+
+fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+pub(crate) fn kind_of(kind: WireKind) -> Kind {
+    match kind {
+        WireKind::File => Kind::File,
+        WireKind::Dir => Kind::Dir,
+        WireKind::Link => Kind::Link,
+        WireKind::Fifo => Kind::Fifo,
+        WireKind::Socket => Kind::Socket,
+        WireKind::CharDevice => Kind::CharDevice,
+        WireKind::BlockDevice => Kind::BlockDevice,
+    }
+}
+
+impl<'a> Receive<'a> {
+    /// Resolves the target. Nothing is changed yet.
+    pub(crate) fn begin(
+        disk: &'a Sys,
+        policy: &'a CopyPolicy,
+        what: What,
+        watch: Watch<'a>,
+        manifest: Option<&Path>,
+        reply: &'a Reply,
+        store: Option<&'a Store>,
+    ) -> Result<Receive<'a>> {
+        let count = usize::try_from(what.operands).unwrap_or(usize::MAX);
+        let to = operands::target(&what.reach, &what.target, count)?;
+        let manifest = match manifest {
+            Some(file) => Some(Manifest::begin(file, operands::base(&to)?)?),
+            None => None,
+        };
+        let state = State {
+            dirs: HashMap::new(),
+            singles: HashMap::new(),
+            batches: HashMap::new(),
+            files: HashMap::new(),
+            places: Vec::new(),
+            names: HashSet::new(),
+            at_hand: HashMap::new(),
+            to_remember: Vec::new(),
+            dir_id: 0,
+            refused: BTreeSet::new(),
+            batch_ids: Ids::default(),
+            file_ids: Ids::default(),
+            operands: 0,
+            next_asked: 0,
+        };
+        Ok(Receive {
+            line: Arc::new(Line::new(watch.cancel, what.streams, Duration::from_millis(limits::DEAD_MS))),
+            desk: Desk::new(disk, policy, Tally::new(watch), Listing { manifest, landed: AtomicU64::new(0) }),
+            policy,
+            what,
+            to,
+            reply,
+            store,
+            sender_origin: AtomicU64::new(0),
+            state: Mutex::new(state),
+            offers: Mutex::new(Offers::default()),
+            offered: Condvar::new(),
+            all_sent: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn crew(&self) -> Crew {
+        Crew { hand: self.desk.disk.hand(), unpacker: Unpacker::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<'a>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn offers(&self) -> MutexGuard<'_, Offers<'a>> {
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, message: &Message<'_>) -> Result<()> {
+        self.reply.send(message).map_err(told)
+    }
+
+    /// One message, but no [`Message::Data`].
+    ///
+    /// # Errors
+    /// When the sender broke the protocol, or cannot be answered: the transfer is over. What happens to single items is
+    /// told to the watch.
+    pub(crate) fn handle(&self, crew: &mut Crew, message: Message<'_>) -> Result<()> {
+        match message {
+            Message::Operand { path, whole, origin, dir, entry } => {
+                self.operand(path, whole, origin, dir, &entry)
+            }
+            Message::Dir { id, parent, entry } => self.dir(id, parent, &entry),
+            Message::Files { batch, dir, inline, codec, entries, contents } => {
+                self.files(crew, batch, dir, inline, codec, &entries, contents)
+            }
+            Message::Contents { batch, codec, bytes } => self.contents(crew, batch, codec, bytes),
+            Message::Large { file, dir, entry } => self.large(crew, file, dir, &entry),
+            Message::FileEnd { file, state, error } => {
+                let arriving = self.arriving(file)?;
+                arriving.end(match (state, error) {
+                    (FileState::Whole, _) => End::Whole,
+                    (FileState::Changed, _) => End::Changed,
+                    (FileState::Failed, None) => End::Failed(Code::Io, 0),
+                    (FileState::Failed, Some(t)) => {
+                        let e = error_of(&t);
+                        let errno = e.source.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
+                        End::Failed(e.code, errno)
+                    }
+                });
+                Ok(())
+            }
+            Message::HaveBlocks { file, first, hashes } => self.have_blocks(file, first, &hashes),
+            Message::Proof { file, first, tags } => self.proof(file, first, &tags),
+            Message::Values { file, first, hashes } => self.arriving(file)?.values(first, &hashes),
+            Message::DirEnd { dir, partial } => {
+                let mut state = self.state();
+                let Some(slot) = state.dirs.remove(&dir) else {
+                    if state.refused.contains(&dir) {
+                        return Ok(());
+                    }
+                    return Err(refused("the end of a directory that is not open"));
+                };
+                drop(state);
+                if partial {
+                    slot.keep_some();
+                }
+                self.desk.filled(&mut crew.hand, &slot);
+                self.desk.release(&mut crew.hand, slot);
+                Ok(())
+            }
+            Message::Trouble(trouble) => {
+                let error = error_of(&trouble);
+                if self.what.echo {
+                    self.desk.tally.fail(Error { path: self.shown(&error.path), ..error });
+                } else {
+                    self.desk.tally.count(&error);
+                }
+                Ok(())
+            }
+            Message::Found { items, bytes, last } => {
+                let progress = self.desk.tally.watch.progress;
+                progress.items_found.fetch_max(items, Ordering::Relaxed);
+                progress.bytes_found.fetch_max(bytes, Ordering::Relaxed);
+                if last {
+                    progress.scanned.store(true, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            Message::AllSent => self.all_sent(crew),
+            Message::Cancel => {
+                self.desk.tally.watch.cancel.set();
+                Ok(())
+            }
+            other => {
+                let name = bcmr_wire::state::name(other.kind()).unwrap_or("?");
+                Err(refused(format!("a message that a sender does not send here: {name}")))
+            }
+        }
+    }
+
+    /// A source's path as it is shown.
+    fn shown(&self, path: &Path) -> PathBuf {
+        let mut text = std::ffi::OsString::from(&self.what.source_prefix);
+        text.push(path);
+        text.into()
+    }
+
+    fn arriving(&self, file: u64) -> Result<Arc<Arriving<'a>>> {
+        self.state().files.get(&file).cloned().ok_or_else(|| refused("a file that was not offered"))
+    }
+
+    /// A piece of a large file.
+    pub(crate) fn piece(&self, stream: usize, head: &Head, load: Load) -> Result<()> {
+        // A file that is settled already: what was under way is dropped.
+        let Some(arriving) = self.state().files.get(&head.file).cloned() else { return Ok(()) };
+        arriving.push(stream, head.at, head.length, head.cv, head.flags & data::ASKED != 0, load)
+    }
+
+    fn info_of(&self, entry: &Entry<'_>, origin: u64) -> Info {
+        let time = |t: bcmr_wire::message::Time| Time { sec: t.sec, nsec: t.nsec };
+        // A number of another machine's device must never look like one of ours.
+        let far = if origin == self.what.origin { 0 } else { origin | 1 << 63 };
+        Info {
+            kind: kind_of(entry.kind),
+            mode: entry.mode,
+            uid: entry.uid,
+            gid: entry.gid,
+            dev: entry.dev ^ far,
+            ino: entry.ino,
+            nlink: entry.nlink,
+            size: entry.size,
+            blocks: entry.blocks,
+            rdev: entry.rdev,
+            atime: time(entry.atime),
+            mtime: time(entry.mtime),
+            ctime: time(entry.ctime),
+        }
+    }
+
+    fn attrs_of(&self, entry: &Entry<'_>) -> Result<Attrs> {
+        // Nobody keeps them: then they are not even held.
+        if !self.policy.preserve.xattr && !self.policy.preserve.acl {
+            return Ok(Attrs::new());
+        }
+        let one = |(name, value): &(&[u8], &[u8])| {
+            CString::new(*name).map(|n| (n, value.to_vec())).map_err(|_| refused("an attribute's name"))
+        };
+        entry.attrs.iter().map(one).collect()
+    }
+
+    fn meta_of(&self, entry: &Entry<'_>, to: Option<&NameBuf>) -> Result<Meta> {
+        let name = NameBuf::new(entry.name).ok_or_else(|| refused("a name that is none"))?;
+        let link = CString::new(entry.link).map_err(|_| refused("a link's target"))?;
+        let info = self.info_of(entry, self.origin());
+        let to = to.unwrap_or(&name).clone();
+        Ok(Meta { name, to, info, attrs: self.attrs_of(entry)?, link })
+    }
+
+    /// The sender's number; one for a whole transfer.
+    fn origin(&self) -> u64 {
+        self.sender_origin.load(Ordering::Relaxed)
+    }
+
+    fn slot(src: Far, dst: DestDir<Sys>, above: Option<Arc<Slot<Far>>>, ours: bool) -> Arc<Slot<Far>> {
+        Arc::new(Slot {
+            dev: src.info.dev,
+            src: Arc::new(src),
+            dst,
+            above,
+            small: AtomicUsize::new(1),
+            pending: AtomicUsize::new(1),
+            ours,
+            kept_some: AtomicBool::new(false),
+        })
+    }
+
+    fn operand(&self, path: &[u8], whole: bool, origin: u64, id: u64, entry: &Entry<'_>) -> Result<()> {
+        {
+            let mut state = self.state();
+            state.operands += 1;
+            if state.operands > self.what.operands || id != state.dir_id + 1 {
+                return Err(refused("an operand too many, or with an id of its own"));
+            }
+            if state.operands > 1 && origin != self.origin() {
+                return Err(refused("operands of two machines"));
+            }
+            state.dir_id = id;
+            // V1: what has no name in common with what was asked for is not even looked at.
+            let name = if whole { None } else { NameBuf::new(entry.name) };
+            let asked = self.what.asked.operand(state.next_asked, name.as_ref());
+            state.next_asked = asked.ok_or_else(|| refused("an operand that was not asked for"))? + 1;
+        }
+        self.sender_origin.store(origin, Ordering::Relaxed);
+        let shown = self.shown(&path_of(path));
+        match self.place(&shown, whole, id, entry) {
+            Ok(state) => self.send(&Message::DirIs { dir: id, state }),
+            Err(e) if e.code == Code::Protocol => Err(e),
+            Err(e) => {
+                self.desk.tally.fail(e);
+                self.refuse(id)
+            }
+        }
+    }
+
+    /// Nothing is wanted of a directory, nor of what is below it.
+    fn refuse(&self, id: u64) -> Result<()> {
+        self.state().refuse(id);
+        self.send(&Message::DirIs { dir: id, state: DirState::Refused })
+    }
+
+    /// Finds the place of an operand and makes the directory that it becomes.
+    fn place(&self, shown: &Path, whole: bool, id: u64, entry: &Entry<'_>) -> Result<DirState> {
+        let disk = self.desk.disk;
+        let meta = if whole { None } else { Some(self.meta_of(entry, None)?) };
+        let info = self.info_of(entry, self.origin());
+        let attrs = self.attrs_of(entry)?;
+        // The directory of a list of names is only where they are.
+        if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
+            return Err(Error::ours(Code::IsDirectory, "copy", shown, "it is a directory"));
+        }
+        let to = match self.marked(&info)? {
+            Some(to) => to,
+            None => self.to.clone(),
+        };
+        let name = meta.as_ref().map(|m| m.name.clone());
+        // Through a link only where it may lead anywhere.
+        let links = if self.what.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
+        let dest = operands::dest(name, &info, &to, links)?;
+        if let Dest::Named { name, .. } = &dest
+            && !self.state().names.insert(name.clone())
+        {
+            let why =
+                format!("an earlier source already becomes '{}'", crate::node::os(name.as_name()).display());
+            return Err(Error::ours(Code::Refused, "copy", shown, why));
+        }
+        operands::nesting(&info, whole, &dest, shown, "copy")?;
+        let open = |place: &Place| -> Result<DestDir<Sys>> {
+            let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
+            DestDir::existing(disk, dir, place.node.clone(), None, self.policy)
+        };
+        let surroundings = || Far { info, attrs: Vec::new(), node: Node::root(parent_of(shown)) };
+        let slot = match (&dest, info.kind) {
+            (Dest::Whole(place), _) => {
+                let src = Far { info, attrs, node: Node::root(shown) };
+                Self::slot(src, open(place)?, None, !self.what.listed)
+            }
+            (Dest::Named { dir: place, name }, kind) => {
+                let known = self.state().places.iter().find(|(p, _)| Arc::ptr_eq(p, place)).cloned();
+                let above = match known {
+                    Some((_, slot)) => slot,
+                    None => {
+                        let slot = Self::slot(surroundings(), open(place)?, None, false);
+                        self.state().places.push((place.clone(), slot.clone()));
+                        slot
+                    }
+                };
+                above.pending.fetch_add(1, Ordering::Relaxed);
+                if kind != Kind::Dir {
+                    let single = Single { slot: above, to: name.clone(), kind: entry.kind };
+                    self.state().singles.insert(id, single);
+                    return Ok(DirState::There);
+                }
+                let entered = above.dst.enter(disk, name.as_name(), self.policy);
+                let dst = match entered {
+                    Ok(dst) => dst,
+                    Err(e) => {
+                        above.keep_some();
+                        self.desk.release(&mut disk.hand(), above);
+                        return Err(e);
+                    }
+                };
+                let src = Far { info, attrs, node: Node::root(shown) };
+                Self::slot(src, dst, Some(above), true)
+            }
+        };
+        if self.policy.resume.has_sessions() && matches!(dest, Dest::Named { .. }) {
+            self.desk.mark(&info, &slot.dst)?;
+        }
+        let fresh = slot.dst.fresh;
+        self.state().dirs.insert(id, slot);
+        Ok(if fresh { DirState::New } else { DirState::There })
+    }
+
+    /// `-C` again: DST that is marked as the one source's copy means itself.
+    fn marked(&self, info: &Info) -> Result<Option<Where>> {
+        let (Target::Guess(path), 1, true) =
+            (&self.what.target, self.what.operands, self.policy.resume.has_sessions())
+        else {
+            return Ok(None);
+        };
+        let Ok(dir) = self.what.reach.dir(path) else { return Ok(None) };
+        if crate::receiver::tree::is_marked(&dir, info) {
+            return operands::target(&self.what.reach, &Target::Exactly(path.clone()), 1).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn dir(&self, id: u64, parent: u64, entry: &Entry<'_>) -> Result<()> {
+        let above = {
+            let mut state = self.state();
+            if id != state.dir_id + 1 {
+                return Err(refused("a directory with an id of its own"));
+            }
+            state.dir_id = id;
+            if state.dirs.len() > limits::DIRS_OUT_MAX * 16 {
+                return Err(refused("more open directories than there may be"));
+            }
+            match state.dirs.get(&parent).cloned() {
+                Some(above) => above,
+                None if state.refused.contains(&parent) => {
+                    drop(state);
+                    return self.refuse(id);
+                }
+                None => return Err(refused("a directory in none")),
+            }
+        };
+        if entry.kind != WireKind::Dir {
+            return Err(refused("a directory that is none"));
+        }
+        let meta = self.meta_of(entry, None)?;
+        self.is_asked(&above, &meta)?;
+        let entered = above.dst.enter(self.desk.disk, meta.name.as_name(), self.policy);
+        let state = match entered {
+            Ok(dst) => {
+                above.pending.fetch_add(1, Ordering::Relaxed);
+                let src = Far {
+                    info: meta.info,
+                    attrs: meta.attrs,
+                    node: above.src.node().below(meta.name.as_name()),
+                };
+                let fresh = dst.fresh;
+                self.state().dirs.insert(id, Self::slot(src, dst, Some(above), true));
+                if fresh { DirState::New } else { DirState::There }
+            }
+            Err(e) => {
+                above.keep_some();
+                self.desk.tally.fail(e);
+                return self.refuse(id);
+            }
+        };
+        self.send(&Message::DirIs { dir: id, state })
+    }
+
+    /// V1, for names of a list.
+    fn is_asked(&self, slot: &Slot<Far>, meta: &Meta) -> Result<()> {
+        if self.what.asked.takes(slot.src.node(), &meta.name, meta.info.kind == Kind::Dir) {
+            return Ok(());
+        }
+        Err(refused("a name that was not asked for"))
+    }
+
+    /// Where entries of `dir` go: a directory, or the name of one operand; `None`: it was refused. The slot waits for
+    /// them, to be sealed and, if they are `small`, to get its name.
+    fn goes_to(&self, dir: u64, entries: &[Entry<'_>], small: bool) -> Result<Option<Goal>> {
+        let mut state = self.state();
+        if let Some(slot) = state.dirs.get(&dir).cloned() {
+            slot.small.fetch_add(usize::from(small), Ordering::Relaxed);
+            slot.pending.fetch_add(1, Ordering::Relaxed);
+            return Ok(Some(Goal { slot, to: None, way: Way::Small }));
+        }
+        let fits = |single: &Single| matches!(entries, [one] if one.kind == single.kind);
+        if state.singles.get(&dir).is_some_and(|single| !fits(single)) {
+            return Err(refused("another operand than was announced"));
+        }
+        match state.singles.remove(&dir) {
+            Some(single) => Ok(Some(Goal { slot: single.slot, to: Some(single.to), way: Way::Alone })),
+            None if state.refused.contains(&dir) => Ok(None),
+            None => Err(refused("entries of a directory that is not open")),
+        }
+    }
+
+    /// One of the things that `slot` waits for is done, or never will be.
+    fn done_with(&self, hand: &mut Hand, slot: Arc<Slot<Far>>, way: Way) {
+        if way == Way::Small {
+            self.desk.filled(hand, &slot);
+        }
+        self.desk.release(hand, slot);
+    }
+
+    #[allow(clippy::too_many_arguments)] // the fields of one message
+    fn files(
+        &self,
+        crew: &mut Crew,
+        id: u64,
+        dir: u64,
+        inline: bool,
+        codec: Codec,
+        entries: &[Entry<'_>],
+        packed: &[u8],
+    ) -> Result<()> {
+        {
+            let mut state = self.state();
+            if !state.batch_ids.take(id) {
+                return Err(refused("a batch twice"));
+            }
+            if state.batches.len() >= limits::BATCHES_OUT_MAX {
+                return Err(refused("more batches than there may be"));
+            }
+        }
+        if entries.iter().any(|e| e.kind == WireKind::Dir) {
+            return Err(refused("a directory among files"));
+        }
+        let Some(Goal { slot, to, way }) = self.goes_to(dir, entries, true)? else {
+            return self.send(&Message::Wants { batch: id, entries: Vec::new() });
+        };
+        let (wanted, later, seconds) = (Vec::new(), Vec::new(), Vec::new());
+        let mut batch = Batch { id, slot, metas: Vec::new(), wanted, later, seconds, way, settled: false };
+        if let Err(e) = self.fill(crew, &mut batch, to.as_ref(), (inline, codec), entries, packed) {
+            // The sender has broken the protocol in the middle of a batch: its directory must not wait for it.
+            batch.slot.keep_some();
+            self.done_with(&mut crew.hand, batch.slot, way);
+            return Err(e);
+        }
+        // Known before anything is asked: an answer may come over another stream at once.
+        let batch = Arc::new(Mutex::new(batch));
+        self.state().batches.insert(id, batch.clone());
+        self.go_on(crew, &mut locked(&batch))?;
+        self.look_again(crew)
+    }
+
+    fn fill(
+        &self,
+        crew: &mut Crew,
+        batch: &mut Batch,
+        to: Option<&NameBuf>,
+        (inline, codec): (bool, Codec),
+        entries: &[Entry<'_>],
+        packed: &[u8],
+    ) -> Result<()> {
+        for entry in entries {
+            let meta = self.meta_of(entry, to)?;
+            self.is_asked(&batch.slot, &meta)?;
+            batch.metas.push(meta);
+        }
+        for (index, meta) in batch.metas.iter().enumerate() {
+            if self.policy.preserve.links && meta.info.nlink > 1 && !self.desk.links.claim_first(&meta.info) {
+                batch.seconds.push(index);
+            } else if let Some(verdict) = self.verdict(&batch.slot, meta) {
+                batch.wanted.push((index, verdict));
+            }
+        }
+        // What has no content lands at once.
+        let plain: Vec<(usize, Verdict)> =
+            batch.wanted.iter().copied().filter(|(i, _)| !is_file(batch, *i)).collect();
+        batch.wanted.retain(|(i, _)| batch.metas.get(*i).is_some_and(|m| m.info.kind == Kind::File));
+        self.land_plain(crew, batch, &plain);
+        if inline {
+            let bytes = unpack(&mut crew.unpacker, codec, packed)?;
+            let files: Vec<usize> = (0..batch.metas.len()).filter(|i| is_file(batch, *i)).collect();
+            self.land_contents(crew, batch, &bytes, true, &files)?;
+        } else if !packed.is_empty() {
+            return Err(refused("contents that were not announced"));
+        }
+        batch.later = std::mem::take(&mut batch.wanted);
+        Ok(())
+    }
+
+    /// Says what becomes of an entry that no other name of the same file came before; `None` when nothing does.
+    fn verdict(&self, slot: &Arc<Slot<Far>>, meta: &Meta) -> Option<Verdict> {
+        let is_file = meta.info.kind == Kind::File;
+        let (name, to) = (meta.name.as_name(), meta.to.as_name());
+        let doubt = std::cell::Cell::new(false);
+        let suspect = |_: &Info| {
+            doubt.set(true);
+            Ok(false)
+        };
+        let chosen = if meta.info.kind.is_special() && !self.policy.specials {
+            let note = format!("it is a {}", meta.info.kind.word());
+            Err(Error::ours(Code::Special, "copy", slot.src.node().join(name), note))
+        } else {
+            self.desk.choose(slot, name, to, &meta.info, is_file, Some(&suspect))
+        };
+        let verdict = match chosen {
+            Ok(Some(_)) if doubt.get() => return Some(Verdict::Doubt),
+            Ok(Some(there)) => return Some(Verdict::Land(there)),
+            Ok(None) => None,
+            Err(e) => {
+                slot.keep_some();
+                self.desk.tally.fail(e);
+                None
+            }
+        };
+        self.gave_up(&meta.info);
+        verdict
+    }
+
+    fn gave_up(&self, info: &Info) {
+        if self.policy.preserve.links && info.nlink > 1 {
+            self.desk.links.gave_up(info);
+        }
+    }
+
+    fn job<'n>(
+        &self,
+        slot: &'n Arc<Slot<Far>>,
+        meta: &'n Meta,
+        verdict: Verdict,
+        body: Body<'n, Sys>,
+        way: Way,
+    ) -> Result<Option<Job<'n, Sys>>> {
+        let (name, to) = (meta.name.as_name(), meta.to.as_name());
+        let attributes = Attributes::Carried(&meta.attrs);
+        match verdict {
+            Verdict::Land(there) => {
+                self.desk.job(slot, name, to, body, attributes, meta.info, there, way).map(Some)
+            }
+            Verdict::Doubt | Verdict::Linked => {
+                let job = self.desk.plan(slot, name, to, body, attributes, meta.info, way);
+                if !matches!(job, Ok(Some(_))) {
+                    self.gave_up(&meta.info);
+                }
+                job
+            }
+        }
+    }
+
+    /// Links and special files.
+    fn land_plain(&self, crew: &mut Crew, batch: &Batch, plain: &[(usize, Verdict)]) {
+        let mut jobs = Vec::new();
+        for (index, verdict) in plain {
+            let Some(meta) = batch.metas.get(*index) else { continue };
+            let body =
+                if meta.info.kind == Kind::Link { Body::Link(meta.link.clone()) } else { Body::Special };
+            match self.job(&batch.slot, meta, *verdict, body, batch.way) {
+                Ok(Some(job)) => jobs.push(job),
+                Ok(None) => {}
+                Err(e) => {
+                    batch.slot.keep_some();
+                    self.desk.tally.fail(e);
+                }
+            }
+        }
+        self.desk.land(&mut crew.hand, &batch.slot, &mut jobs, batch.way, 1, false);
+    }
+
+    /// Contents of the entries `files`, in their order; what is not wanted of them is dropped.
+    fn land_contents(
+        &self,
+        crew: &mut Crew,
+        batch: &mut Batch,
+        bytes: &[u8],
+        exactly: bool,
+        files: &[usize],
+    ) -> Result<()> {
+        let wanted = std::mem::take(&mut batch.wanted);
+        let room = self.desk.room(&batch.slot);
+        let mut jobs: Vec<Job<'_, Sys>> = Vec::new();
+        let mut items = if exactly {
+            contents::items(bytes, self.what.hashes, files.len())
+        } else {
+            contents::items_up_to(bytes, self.what.hashes, files.len())
+        };
+        let mut came = 0;
+        for index in files {
+            let item = match items.next() {
+                Some(Ok(item)) => item,
+                None if !exactly => break,
+                Some(Err(_)) | None => return Err(refused("contents that do not fit their entries")),
+            };
+            came += 1;
+            let Some(meta) = batch.metas.get(*index) else { continue };
+            let Some((_, verdict)) = wanted.iter().find(|(i, _)| i == index) else { continue };
+            let shown = || batch.slot.src.node().join(meta.name.as_name());
+            let failed = |e: Error| {
+                batch.slot.keep_some();
+                self.gave_up(&meta.info);
+                self.desk.tally.fail(e);
+            };
+            match item {
+                Item::Content { bytes, hash } => {
+                    let hash = match hash.map(|h| (blake3::Hash::from_bytes(h), blake3::hash(bytes))) {
+                        Some((said, is)) if said != is => {
+                            let note = "what arrived differs from what was sent";
+                            failed(Error::ours(Code::Mismatch, "receive", shown(), note));
+                            continue;
+                        }
+                        Some((said, _)) => Some(said),
+                        None => None,
+                    };
+                    let info = Info { size: bytes.len() as u64, ..meta.info };
+                    match self.job(&batch.slot, meta, *verdict, Body::Bytes(bytes), batch.way) {
+                        Ok(Some(job)) => jobs.push(Job { hash, info, ..job }),
+                        Ok(None) => {}
+                        Err(e) => {
+                            batch.slot.keep_some();
+                            self.desk.tally.fail(e);
+                        }
+                    }
+                }
+                Item::Changed => {
+                    let note = "the source changed while it was read";
+                    failed(Error::ours(Code::SourceChanged, "copy", shown(), note));
+                }
+                Item::Unreadable(trouble) => {
+                    let e = error_of(&trouble);
+                    failed(Error { path: shown(), ..e });
+                }
+            }
+            if jobs.len() >= room {
+                self.desk.land(&mut crew.hand, &batch.slot, &mut jobs, batch.way, 1, false);
+            }
+        }
+        if items.next().is_some() {
+            return Err(refused("more contents than entries"));
+        }
+        self.desk.land(&mut crew.hand, &batch.slot, &mut jobs, batch.way, 1, false);
+        drop(jobs);
+        // What is still to come.
+        let came = files.get(..came).unwrap_or_default();
+        batch.wanted = wanted.into_iter().filter(|(i, _)| !came.contains(i)).collect();
+        Ok(())
+    }
+
+    fn contents(&self, crew: &mut Crew, id: u64, codec: Codec, packed: &[u8]) -> Result<()> {
+        let known = self.state().batches.get(&id).cloned();
+        let Some(known) = known else {
+            return Err(refused("contents of a batch that waits for none"));
+        };
+        let mut guard = locked(&known);
+        let batch = &mut *guard;
+        if batch.wanted.is_empty() {
+            return Err(refused("contents of a batch that waits for none"));
+        }
+        let files: Vec<usize> = batch.wanted.iter().map(|(i, _)| *i).collect();
+        let bytes = unpack(&mut crew.unpacker, codec, packed)?;
+        self.land_contents(crew, batch, &bytes, false, &files)?;
+        if batch.wanted.len() == files.len() {
+            return Err(refused("contents of nothing"));
+        }
+        self.go_on(crew, batch)?;
+        drop(guard);
+        self.look_again(crew)
+    }
+
+    /// Further names whose first one has landed meanwhile are linked; one whose first could not be landed is wanted
+    /// itself.
+    fn resolve(&self, crew: &mut Crew, batch: &mut Batch) {
+        let seconds = std::mem::take(&mut batch.seconds);
+        for index in seconds {
+            let Some(meta) = batch.metas.get(index) else { continue };
+            match self.desk.links.claim(&meta.info) {
+                None => batch.seconds.push(index),
+                Some(Claim::Second(landed)) => {
+                    let (name, to) = (meta.name.as_name(), meta.to.as_name());
+                    self.desk.land_second(&mut crew.hand, &batch.slot, name, to, &meta.info, &landed);
+                }
+                Some(Claim::First) => {
+                    let Some(verdict) = self.verdict(&batch.slot, meta) else { continue };
+                    if is_file(batch, index) {
+                        batch.later.push((index, verdict));
+                    } else {
+                        self.land_plain(crew, batch, &[(index, verdict)]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a batch as far as it goes now: links what can be linked, asks for what is wanted, and is done with it when
+    /// nothing is left.
+    fn go_on(&self, crew: &mut Crew, batch: &mut Batch) -> Result<()> {
+        if batch.settled {
+            return Ok(());
+        }
+        self.resolve(crew, batch);
+        if !batch.wanted.is_empty() {
+            return Ok(());
+        }
+        if !batch.later.is_empty() {
+            batch.wanted = std::mem::take(&mut batch.later);
+            batch.wanted.sort_unstable_by_key(|(index, _)| *index);
+            let entries = batch.wanted.iter().map(|(index, _)| *index as u64).collect();
+            return self.send(&Message::Wants { batch: batch.id, entries });
+        }
+        if !batch.seconds.is_empty() {
+            return Ok(());
+        }
+        batch.settled = true;
+        self.state().batches.remove(&batch.id);
+        self.done_with(&mut crew.hand, batch.slot.clone(), batch.way);
+        self.send(&Message::Wants { batch: batch.id, entries: Vec::new() })
+    }
+
+    /// After something has landed or was given up: batches that wait for another name of it may go on. To be called
+    /// while no batch is locked.
+    fn look_again(&self, crew: &mut Crew) -> Result<()> {
+        if !self.policy.preserve.links {
+            return Ok(());
+        }
+        let all: Vec<Arc<Mutex<Batch>>> = self.state().batches.values().cloned().collect();
+        for batch in all {
+            let mut batch = locked(&batch);
+            if !batch.seconds.is_empty() {
+                self.go_on(crew, &mut batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn large(&self, crew: &mut Crew, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
+        if !self.state().file_ids.take(file) {
+            return Err(refused("a file twice"));
+        }
+        if entry.kind != WireKind::File {
+            return Err(refused("a large file that is none"));
+        }
+        let Some(Goal { slot, to, .. }) = self.goes_to(dir, std::slice::from_ref(entry), false)? else {
+            self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
+            return self.send(&Message::Close { file });
+        };
+        match self.offer(crew, file, &slot, to.as_ref(), entry) {
+            Ok(said) => said?,
+            Err(e) => {
+                slot.keep_some();
+                self.desk.release(&mut crew.hand, slot);
+                return Err(e);
+            }
+        }
+        self.look_again(crew)
+    }
+
+    /// Takes an offer up, or not. `Err`: neither, and the slot still waits for it; inside, what came of answering.
+    fn offer(
+        &self,
+        crew: &mut Crew,
+        file: u64,
+        slot: &Arc<Slot<Far>>,
+        to: Option<&NameBuf>,
+        entry: &Entry<'_>,
+    ) -> Result<Result<()>> {
+        let meta = self.meta_of(entry, to)?;
+        self.is_asked(slot, &meta)?;
+        if self.offers().queue.len() > limits::OFFERS_OUT_MAX {
+            return Err(refused("more offers than there may be"));
+        }
+        let linked = self.policy.preserve.links && meta.info.nlink > 1;
+        let verdict = if linked && !self.desk.links.claim_first(&meta.info) {
+            // What becomes of it is known once its first name, which was offered before, is settled.
+            Some(Verdict::Linked)
+        } else {
+            self.verdict(slot, &meta)
+        };
+        let Some(verdict) = verdict else {
+            self.desk.release(&mut crew.hand, slot.clone());
+            let said = self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 });
+            return Ok(said.and_then(|()| self.send(&Message::Close { file })));
+        };
+        let mut arriving = Arriving::new(file, meta.info, self.what.hashes, self.reply, self.line.clone());
+        // What the sender does not hash it does not name either.
+        if let Some(store) = self.store.filter(|_| self.what.dedup && self.what.hashes)
+            && meta.info.size >= limits::DEDUP_BYTES_MIN
+        {
+            let mut nonce = [0; 32];
+            fastcopy::process::random(&mut nonce).map_err(|e| Error::os("make a nonce", "", e))?;
+            let blocks = Arc::new(AtHandBlocks { store, nonce, found: Mutex::default() });
+            self.state().at_hand.insert(file, blocks.clone());
+            arriving = arriving.with_store(Box::new(blocks));
+        }
+        let arriving = Arc::new(arriving);
+        self.state().files.insert(file, arriving.clone());
+        let late = self.is_late(&meta, verdict);
+        let mut offers = self.offers();
+        let begun = !late && offers.undecided == 0;
+        if !begun {
+            offers.undecided += 1;
+        }
+        let asked = if begun { crate::disk::Bytes::start(&*arriving, 0).map_err(told) } else { Ok(()) };
+        offers.queue.push_back(Offer { arriving, slot: slot.clone(), meta, verdict, begun });
+        drop(offers);
+        self.offered.notify_all();
+        Ok(asked)
+    }
+
+    /// Says which of the blocks that the sender has are at hand.
+    fn have_blocks(&self, file: u64, first: u64, values: &[[u8; 32]]) -> Result<()> {
+        let (blocks, arriving) = {
+            let state = self.state();
+            let Some(arriving) = state.files.get(&file).cloned() else { return Ok(()) };
+            let blocks = state.at_hand.get(&file).cloned();
+            (blocks.ok_or_else(|| refused("blocks of a file that nobody asked about"))?, arriving)
+        };
+        let size = arriving.info.size;
+        let end = first.saturating_add(values.len() as u64);
+        if end > blocks_of(size) {
+            return Err(refused("blocks behind the end of their file"));
+        }
+        let mut bits = vec![0u8; values.len().div_ceil(8)];
+        let mut missing = Vec::with_capacity(values.len());
+        {
+            let mut found = blocks.found.lock().unwrap_or_else(PoisonError::into_inner);
+            for (k, cv) in values.iter().enumerate() {
+                let at = (first + k as u64) * BLOCK_BYTES;
+                let block = Block { cv: *cv, at, len: BLOCK_BYTES.min(size - at) };
+                let pinned = blocks.store.find(&block);
+                missing.push(pinned.is_none());
+                match pinned {
+                    Some(pinned) => {
+                        found.insert(first + k as u64, (pinned, None));
+                    }
+                    None => {
+                        if let Some(byte) = bits.get_mut(k / 8) {
+                            *byte |= 1 << (k % 8);
+                        }
+                    }
+                }
+            }
+        }
+        // Those at hand are decided once the sender has proved that it has them.
+        for (k, (missing, cv)) in missing.iter().zip(values).enumerate() {
+            if *missing {
+                arriving.decide(first + k as u64, &[false], &[*cv]);
+            } else {
+                arriving.announce(first + k as u64, *cv);
+            }
+        }
+        self.send(&Message::MissingBlocks { file, first, nonce: blocks.nonce, bits: &bits })
+    }
+
+    /// The sender's proof that it has the blocks from `first` on that are at hand, in their order.
+    fn proof(&self, file: u64, first: u64, tags: &[[u8; 32]]) -> Result<()> {
+        let (blocks, arriving) = {
+            let state = self.state();
+            let Some(arriving) = state.files.get(&file).cloned() else { return Ok(()) };
+            let blocks = state.at_hand.get(&file).cloned();
+            (blocks.ok_or_else(|| refused("a proof of nothing"))?, arriving)
+        };
+        let mut proved = Vec::new();
+        {
+            let mut found = blocks.found.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = first.saturating_add(limits::HAVE_BLOCKS_MAX as u64);
+            let mut waiting: Vec<u64> = found
+                .iter()
+                .filter(|(b, (_, tag))| (first..last).contains(*b) && tag.is_none())
+                .map(|(b, _)| *b)
+                .collect();
+            waiting.sort_unstable();
+            if waiting.len() < tags.len() {
+                return Err(refused("more proofs than blocks"));
+            }
+            for (block, tag) in waiting.into_iter().zip(tags) {
+                if let Some((_, slot)) = found.get_mut(&block) {
+                    *slot = Some(*tag);
+                    proved.push(block);
+                }
+            }
+        }
+        for block in proved {
+            arriving.at_hand(block);
+        }
+        Ok(())
+    }
+
+    /// Whether only the lander can say from where on a file is wanted.
+    fn is_late(&self, meta: &Meta, verdict: Verdict) -> bool {
+        let sessions = self.policy.resume.has_sessions() && meta.info.size > self.policy.checkpoint_bytes;
+        sessions || !matches!(verdict, Verdict::Land(_)) || self.policy.resume == Resume::Append
+    }
+
+    /// Lands large files, one after the other, until the sender has sent everything. Runs in a thread of its own.
+    pub(crate) fn land_large(&self) -> Result<()> {
+        let mut crew = self.crew();
+        loop {
+            let offer = {
+                let mut offers = self.offers();
+                loop {
+                    if let Some(offer) = offers.queue.pop_front() {
+                        offers.busy += 1;
+                        break offer;
+                    }
+                    if offers.ended {
+                        return Ok(());
+                    }
+                    offers = self.offered.wait(offers).unwrap_or_else(PoisonError::into_inner);
+                }
+            };
+            let done = self.one_large(&mut crew, offer);
+            self.offers().busy -= 1;
+            self.offered.notify_all();
+            done?;
+            self.look_again(&mut crew)?;
+        }
+    }
+
+    fn one_large(&self, crew: &mut Crew, offer: Offer<'a>) -> Result<()> {
+        let Offer { arriving, slot, meta, verdict, begun } = offer;
+        let file = arriving.file;
+        let landed_before = self.desk.beside.landed.load(Ordering::Relaxed);
+        let verdict = if self.is_over() {
+            slot.keep_some();
+            None
+        } else if matches!(verdict, Verdict::Linked) {
+            match self.desk.links.claim(&meta.info) {
+                Some(Claim::Second(landed)) => {
+                    let (name, to) = (meta.name.as_name(), meta.to.as_name());
+                    self.desk.land_second(&mut crew.hand, &slot, name, to, &meta.info, &landed);
+                    None
+                }
+                Some(Claim::First) => self.verdict(&slot, &meta),
+                None => {
+                    let note = "its first name was never settled";
+                    let shown = slot.src.node().join(meta.name.as_name());
+                    slot.keep_some();
+                    self.desk.tally.fail(Error::ours(Code::Io, "link", shown, note));
+                    None
+                }
+            }
+        } else {
+            Some(verdict)
+        };
+        if let Some(verdict) = verdict {
+            match self.job(&slot, &meta, verdict, Body::Wire(&*arriving), Way::Alone) {
+                Ok(Some(job)) => {
+                    self.desk.land(
+                        &mut crew.hand,
+                        &slot,
+                        &mut vec![job],
+                        Way::Alone,
+                        self.what.streams,
+                        false,
+                    );
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    slot.keep_some();
+                    self.desk.tally.fail(e);
+                }
+            }
+        }
+        if !arriving.was_wanted() {
+            self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
+        }
+        let landed = self.desk.beside.landed.load(Ordering::Relaxed) > landed_before;
+        if landed && self.store.is_some() && meta.info.size >= limits::DEDUP_BYTES_MIN {
+            self.remember(&slot, &meta, &arriving);
+        }
+        arriving.close();
+        {
+            let mut state = self.state();
+            state.files.remove(&file);
+            state.at_hand.remove(&file);
+        }
+        self.desk.release(&mut crew.hand, slot);
+        if !begun {
+            self.begin_following()?;
+        }
+        self.send(&Message::Close { file })
+    }
+
+    /// Keeps what the store is to be told in the end.
+    fn remember(&self, slot: &Arc<Slot<Far>>, meta: &Meta, arriving: &Arriving<'_>) {
+        let Some(values) = arriving.all_values() else { return };
+        let (slot, name, size) = (slot.clone(), meta.to.clone(), meta.info.size);
+        let mut state = self.state();
+        // No more than the store would keep: the last ones count.
+        let kept: usize = state.to_remember.iter().map(|r| r.values.len()).sum();
+        if kept + values.len() > REMEMBERED_BLOCKS_MAX {
+            state.to_remember.clear();
+        }
+        state.to_remember.push(Remembered { slot, name, size, values });
+    }
+
+    /// Tells the store where blocks have landed, now that they have their names.
+    fn tell_store(&self) {
+        let Some(store) = self.store else { return };
+        let told = std::mem::take(&mut self.state().to_remember);
+        for Remembered { slot, name, size, values } in told {
+            let Ok(dir) = slot.dst.dir.whereabouts() else { continue };
+            let mut path = path_of(dir.to_bytes());
+            path.push(OsStr::from_bytes(name.bytes()));
+            let block = |(k, cv): (usize, &[u8; 32])| {
+                let at = k as u64 * BLOCK_BYTES;
+                Block { cv: *cv, at, len: BLOCK_BYTES.min(size - at) }
+            };
+            let blocks: Vec<Block> = values.iter().enumerate().map(block).collect();
+            store.remember(&path, &blocks);
+        }
+        store.flush();
+    }
+
+    /// One whose beginning had to be found out has been begun and read: those behind it that need no thought begin.
+    fn begin_following(&self) -> Result<()> {
+        let mut offers = self.offers();
+        offers.undecided = offers.undecided.saturating_sub(1);
+        for offer in &mut offers.queue {
+            if self.is_late(&offer.meta, offer.verdict) {
+                break;
+            }
+            if !offer.begun {
+                offer.begun = true;
+                crate::disk::Bytes::start(&*offer.arriving, 0).map_err(told)?;
+            }
+        }
+        offers.undecided = offers.queue.iter().filter(|o| !o.begun).count();
+        Ok(())
+    }
+
+    /// The sender says it is done: every batch is settled and every file closed, or it lies.
+    fn all_sent(&self, crew: &mut Crew) -> Result<()> {
+        let left = {
+            let state = self.state();
+            !state.batches.is_empty() || !state.files.is_empty() || !state.dirs.is_empty()
+        };
+        if left && !self.desk.tally.cancelled() {
+            return Err(refused("an end before everything was settled"));
+        }
+        self.all_sent.store(true, Ordering::Relaxed);
+        self.leave(crew);
+        Ok(())
+    }
+
+    /// Whether nothing new is to be taken up.
+    fn is_over(&self) -> bool {
+        self.desk.tally.cancelled() || self.offers().ended && !self.is_complete()
+    }
+
+    /// Whether the sender has said that it is done.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.all_sent.load(Ordering::Relaxed)
+    }
+
+    /// Nothing more comes, for whatever reason: what is whole keeps or gets its name, all else is taken back.
+    pub(crate) fn leave(&self, crew: &mut Crew) {
+        {
+            let mut offers = self.offers();
+            offers.ended = true;
+        }
+        let files: Vec<_> = self.state().files.drain().map(|(_, f)| f).collect();
+        for file in files {
+            file.lose();
+        }
+        self.offered.notify_all();
+        let (batches, dirs, singles) = {
+            let mut state = self.state();
+            let batches: Vec<_> = state.batches.drain().map(|(_, b)| b).collect();
+            let dirs: Vec<_> = state.dirs.drain().map(|(_, d)| d).collect();
+            let singles: Vec<_> = state.singles.drain().map(|(_, s)| s).collect();
+            (batches, dirs, singles)
+        };
+        for batch in batches {
+            let mut batch = locked(&batch);
+            if std::mem::replace(&mut batch.settled, true) {
+                continue;
+            }
+            // Whoever still holds an answer to it finds that nothing is wanted.
+            batch.wanted.clear();
+            batch.slot.keep_some();
+            if batch.way == Way::Small {
+                self.desk.filled(&mut crew.hand, &batch.slot);
+            }
+            self.desk.release(&mut crew.hand, batch.slot.clone());
+        }
+        for slot in dirs {
+            slot.keep_some();
+            self.desk.filled(&mut crew.hand, &slot);
+            self.desk.release(&mut crew.hand, slot);
+        }
+        for single in singles {
+            single.slot.keep_some();
+            self.desk.release(&mut crew.hand, single.slot);
+        }
+    }
+
+    /// After [`Receive::leave`] and the end of [`Receive::land_large`]: publishes and syncs what waits for it, and says
+    /// what was done.
+    pub(crate) fn end(self) -> crate::event::Summary {
+        let mut hand = self.desk.disk.hand();
+        self.desk.publish_group(&mut hand);
+        let place = self.to.place();
+        self.desk.sync_names(&place.dir, &place.node);
+        self.tell_store();
+        let mut desk = self.desk;
+        if let Some(manifest) = desk.beside.manifest.take() {
+            manifest.finish(&desk.tally);
+        }
+        desk.end()
+    }
+}
+
+fn locked(batch: &Mutex<Batch>) -> MutexGuard<'_, Batch> {
+    // A thread that panicked stops the transfer; the batch serves only to be given up then.
+    batch.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_file(batch: &Batch, index: usize) -> bool {
+    batch.metas.get(index).is_some_and(|m| m.info.kind == Kind::File)
+}
+
+fn parent_of(shown: &Path) -> &Path {
+    shown.parent().unwrap_or(shown)
+}
+
+/// Unpacks contents: as they are, or with their length in front.
+fn unpack<'p>(unpacker: &mut Unpacker, codec: Codec, packed: &'p [u8]) -> Result<std::borrow::Cow<'p, [u8]>> {
+    if codec == Codec::Raw {
+        return Ok(packed.into());
+    }
+    let (length, rest) = contents::unpacked(packed)
+        .map_err(|_| refused("packed contents without their length, or too long"))?;
+    let mut bytes = Vec::new();
+    unpacker
+        .unpack(codec, rest, length as u64, limits::CONTENTS_BYTES_MAX, &mut bytes)
+        .map_err(|e| refused(format!("contents: {e}")))?;
+    Ok(bytes.into())
+}
+
+/// What [`Receive::marked`] and `--files-from` may have to make first.
+pub(crate) fn make_target(reach: &Reach, target: &Target) -> Result<()> {
+    if let Where::Name { dir, name, .. } = operands::target(reach, target, 1)? {
+        ensure_dir(&dir.dir, name.as_name(), 0o777)
+            .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
+    }
+    Ok(())
+}
+
+/// Makes one directory that was named.
+pub(crate) fn directory(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
+    match operands::target(reach, &Target::Exactly(path.to_owned()), 1)? {
+        Where::Name { dir, name, .. } => {
+            let made = ensure_dir(&dir.dir, name.as_name(), mode & 0o777)
+                .map_err(|e| Error::os("make directory", path, e))?;
+            if made {
+                Ok(())
+            } else {
+                Err(Error::ours(Code::InTheWay, "make directory", path, "it is there already"))
+            }
+        }
+        Where::Into(_) | Where::Whole(_) => {
+            Err(Error::ours(Code::InTheWay, "make directory", path, "it is there already"))
+        }
+    }
+}

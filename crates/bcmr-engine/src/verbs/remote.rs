@@ -1,0 +1,742 @@
+//! The verbs that another machine takes part in.
+//!
+//! Must not know how addresses are typed or what is told to a person.
+
+use crate::disk::sys::Sys;
+use crate::error::{Code, Error, Result};
+use crate::event::{Cancel, Event, Summary, Watch};
+use crate::policy::{Collide, CopyPolicy, NameList, Target};
+use crate::remote::{Address, Compress, GetRequest, Plane, PutRequest, Way};
+use crate::sender::offer::What;
+use crate::sender::out::{Counted, Out};
+use crate::sender::push::{How, Push, push};
+use crate::transport::conn::{FrameBuf, Heard, Outbox, Packet, Patience, Stream};
+use crate::transport::direct::{DIAL_PATIENCE, Keys, NotDirect, dial, where_to};
+use crate::transport::seal::{Limits, Secret, Transcript};
+use crate::transport::ssh::Load;
+use crate::transport::{self, Peer, Token};
+use crate::trouble::error_of;
+use crate::verbs::asked::Asked;
+use crate::verbs::copy::resuming;
+use crate::verbs::operands::{self, Reach};
+use crate::verbs::receive::{self, Receive};
+use crate::verbs::wire::{
+    Lists, Outgoing, Putting, machine_number, policy_out, receive_all, reply_on, summary_of, with_feed,
+};
+use bcmr_wire::handshake::{Features, caps, guarantees, wide};
+use bcmr_wire::message::{self, Message};
+use fastcopy::meta::{Info, Time};
+use std::ffi::OsStr;
+use std::io::{BufRead, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+pub use crate::verbs::serve::serve;
+
+pub use fastcopy::meta::Kind;
+
+/// One name on some machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The type.
+    pub kind: Kind,
+    /// One name, as bytes.
+    pub name: Vec<u8>,
+    /// Permission bits with setuid, setgid and sticky (07777).
+    pub mode: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Last written.
+    pub mtime: Time,
+}
+
+/// What is at a path and below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Everything that is no directory.
+    pub files: u64,
+    /// Directories, itself included when it is one.
+    pub dirs: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Bytes allocated, directories included.
+    pub allocated: u64,
+}
+
+/// One thing that was looked at on the way to another machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What a copy needs of it is there.
+    pub ok: bool,
+    /// What was looked at, in a word or two.
+    pub what: String,
+    /// What was found; may hold text of the other machine.
+    pub detail: String,
+}
+
+/// Everything this program can do over a wire.
+pub(crate) const OURS: Features = Features {
+    caps: caps::LZ4 | caps::ZSTD | caps::FAST | caps::SYNC | caps::DIRECT | caps::AEAD,
+    wide: wide::TREES | wide::JOIN | wide::ATTRIBUTES | wide::RESUME | wide::VERIFY | wide::HOLES,
+};
+
+/// From this much to move on (bytes) a second connection is worth its 0.2 s of connecting.
+const SECOND_STREAM_BYTES: u64 = 256 << 20;
+/// The pause before a lost connection is made again, and the longest of those that follow.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LAST_PAUSE: Duration = Duration::from_secs(30);
+/// Bytes of a list of names that one request may carry.
+const NAMES_BYTES_MAX: u64 = 8 << 20;
+/// How often a cancel is looked for while an answer is waited for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Copies to another machine.
+///
+/// # Errors
+/// [`Code::NoPeer`] when no bcmr answers there; then nothing was changed. Else as `copy`, [`Code::Protocol`] and
+/// [`Code::Lost`].
+pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
+    let PutRequest { sources, names, to, target, way, policy } = request;
+    not_dry(&policy, &to)?;
+    let target = target(to.path.clone());
+    let mut names = match names {
+        // Read more than once, it must be kept.
+        Some(list) if way.retries > 0 => Names::Kept(read_names(list)?),
+        Some(list) => Names::Once(list),
+        None => Names::None,
+    };
+    again(&way, &policy, watch, || put_once(&sources, &mut names, &to, &target, &way, &policy, watch))
+}
+
+/// Names of a list.
+enum Names {
+    None,
+    Once(NameList),
+    Kept(Vec<Vec<u8>>),
+}
+
+/// Does it again while the connection gets lost, as often as was asked for, each time after a longer pause.
+fn again(
+    way: &Way,
+    policy: &CopyPolicy,
+    watch: Watch<'_>,
+    mut once: impl FnMut() -> Result<Summary>,
+) -> Result<Summary> {
+    let mut pause = FIRST_PAUSE;
+    let mut left = if policy.collide == Collide::Ask { 0 } else { way.retries };
+    loop {
+        let lost = match once() {
+            Err(e) if e.code == Code::Lost && left > 0 && !watch.cancel.is_set() => e,
+            other => return other,
+        };
+        left -= 1;
+        let seconds = pause.as_secs();
+        watch.front.event(Event::Warning(lost));
+        watch
+            .front
+            .event(Event::Note(format!("connecting again in {seconds} s, {left} more tries after that")));
+        let until = Instant::now() + pause;
+        while Instant::now() < until && !watch.cancel.is_set() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        pause = (pause * 2).min(LAST_PAUSE);
+        // What is there already is met again, and counts again.
+        watch.progress.items_done.store(0, Ordering::Relaxed);
+        watch.progress.bytes_done.store(0, Ordering::Relaxed);
+    }
+}
+
+fn put_once(
+    sources: &[PathBuf],
+    names: &mut Names,
+    to: &Address,
+    target: &Target,
+    way: &Way,
+    policy: &CopyPolicy,
+    watch: Watch<'_>,
+) -> Result<Summary> {
+    let lists = Lists::of(policy);
+    let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress);
+    let size = sizes_here(sources);
+    let load = if size >= SECOND_STREAM_BYTES / 8 { Load::Heavy } else { Load::Light };
+    let mut peer = transport::connect(to, way, load, ours(way), guarantees(&how), watch.cancel)?;
+    more_streams(&mut peer, to, way, size, watch)?;
+    // None: the directory of a list of names is not copied itself.
+    let operands = if matches!(names, Names::None) { sources.len() as u64 } else { 0 };
+    let (kind, path) = match target {
+        Target::Guess(path) => (message::Target::Guess, path),
+        Target::Into(path) => (message::Target::Into, path),
+        Target::Exactly(path) => (message::Target::Exactly, path),
+    };
+    let path = path.as_os_str().as_bytes();
+    let put = Message::Put { policy: how, target: kind, path, operands, items: watch.items };
+    say(&peer, &put)?;
+    let told = Putting { watch, prefix: prefix(to) };
+    let compress = agreed_compress(way.compress, peer.agreed.features);
+    let how = How {
+        origin: machine_number(),
+        fast: way.fast,
+        compress,
+        dedup: way.dedup && !way.fast && peer.agreed.features.has_cap(caps::DEDUP),
+    };
+    let open = |path: &Path| operands::source(&Reach::Anywhere, path, policy.follow);
+    let mut kept;
+    let list: Option<(&mut (dyn BufRead + Send), u8)> = match names {
+        Names::None => None,
+        Names::Once(list) => Some((&mut *list.reader, list.separator)),
+        Names::Kept(list) => {
+            kept = std::io::Cursor::new(list.join(&0));
+            Some((&mut kept, 0))
+        }
+    };
+    let result = match list {
+        None => {
+            let what = What::Operands { paths: sources, open: &open };
+            send_all(&peer, policy, how, &told, watch.cancel, what)
+        }
+        Some((reader, separator)) => {
+            let base = sources.first().map(PathBuf::as_path).unwrap_or(Path::new("."));
+            let dir = fastcopy::dir::Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
+            let dir = crate::sender::walk::SourceDir::root(dir, crate::node::Node::root(base))?;
+            let what = What::Names { base, dir, reader, separator };
+            send_all(&peer, policy, how, &told, watch.cancel, what)
+        }
+    };
+    end(peer, result.map(|counted| summary_of(&counted)), watch)
+}
+
+/// Copies from another machine.
+///
+/// # Errors
+/// As [`put`].
+pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
+    let GetRequest { from, names, target, manifest, way, policy } = request;
+    let Some(address) = from.first() else {
+        return Err(Error::ours(Code::Usage, "copy", "", "no source given"));
+    };
+    not_dry(&policy, address)?;
+    let list = names.map(read_names).transpose()?;
+    let list = list.as_deref();
+    again(&way, &policy, watch, || {
+        get_once(&from, address, list, &target, manifest.as_deref(), &way, &policy, watch)
+    })
+}
+
+#[allow(clippy::too_many_arguments)] // the parts of one request
+fn get_once(
+    from: &[Address],
+    address: &Address,
+    list: Option<&[Vec<u8>]>,
+    target: &Target,
+    manifest: Option<&Path>,
+    way: &Way,
+    policy: &CopyPolicy,
+    watch: Watch<'_>,
+) -> Result<Summary> {
+    let lists = Lists::of(policy);
+    let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress);
+    let required = guarantees(&how);
+    let mut peer = transport::connect(address, way, Load::Heavy, ours(way), sending(required), watch.cancel)?;
+    let size =
+        if way.parallel.is_none() && list.is_none() { sizes_there(&peer, from, watch.cancel)? } else { 0 };
+    more_streams(&mut peer, address, way, size, watch)?;
+    // The target is looked at before anything is asked for.
+    if list.is_some() {
+        receive::make_target(&Reach::Anywhere, target)?;
+    }
+    let disk = Sys::new();
+    let landing = resuming(policy.clone());
+    let reply = peer.streams.first().map(|s| reply_on(&s.out)).ok_or_else(|| no_stream(address))?;
+    let what = receive::What {
+        target: target.clone(),
+        operands: if list.is_some() { 1 } else { from.len() as u64 },
+        asked: match list {
+            Some(names) => Asked::listed(names),
+            None => Asked::operands(from.iter().map(|a| a.path.as_path()))?,
+        },
+        source_prefix: prefix(address),
+        origin: machine_number(),
+        hashes: !way.fast,
+        echo: true,
+        streams: peer.streams.len(),
+        listed: list.is_some(),
+        reach: Reach::Anywhere,
+        dedup: false,
+    };
+    let receive = Receive::begin(&disk, &landing, what, watch, manifest, &reply, None)?;
+    let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
+    let names = list.map(|list| list.iter().map(Vec::as_slice).collect());
+    say(&peer, &Message::Get { policy: how, paths, names })?;
+    let (summary, broken) = receive_all(receive, &peer.streams, &reply, None, false);
+    let result = match broken {
+        Some(e) if !watch.cancel.is_set() || matches!(e.code, Code::Protocol | Code::Lost) => Err(e),
+        _ => Ok(summary),
+    };
+    end(peer, result, watch)
+}
+
+fn not_dry(policy: &CopyPolicy, address: &Address) -> Result<()> {
+    if policy.dry_run {
+        let note = "what would be done over there cannot be shown yet";
+        return Err(Error::ours(Code::Unsupported, "show a copy with", &address.host, note));
+    }
+    Ok(())
+}
+
+fn no_stream(address: &Address) -> Error {
+    Error::ours(Code::Lost, "talk to", &address.host, "there is no stream")
+}
+
+/// What goes before a path of theirs when it is shown.
+fn prefix(address: &Address) -> String {
+    match &address.user {
+        Some(user) => format!("{user}@{}:", address.host),
+        None => format!("{}:", address.host),
+    }
+}
+
+fn ours(way: &Way) -> Features {
+    let mut features = OURS;
+    if way.dedup && !way.fast {
+        features.caps |= caps::DEDUP;
+    }
+    if way.plane != Plane::Direct {
+        features.caps &= !(caps::DIRECT | caps::AEAD);
+    }
+    if way.compress == Compress::None {
+        features.caps &= !(caps::LZ4 | caps::ZSTD);
+    }
+    if way.compress == Compress::Lz4 {
+        features.caps &= !caps::ZSTD;
+    }
+    features
+}
+
+/// Of what a copy needs, what a sender must know; the rest is the receiver's, which is here.
+fn sending(required: Features) -> Features {
+    required.and(Features { caps: 0, wide: wide::TREES | wide::ATTRIBUTES | wide::HOLES })
+}
+
+/// What is packed with: what is wanted and both know.
+pub(crate) fn agreed_compress(wanted: Compress, agreed: Features) -> Compress {
+    match wanted {
+        Compress::Auto if agreed.has_cap(caps::ZSTD) => Compress::Auto,
+        Compress::Zstd if agreed.has_cap(caps::ZSTD) => Compress::Zstd,
+        Compress::Auto | Compress::Zstd | Compress::Lz4 if agreed.has_cap(caps::LZ4) => Compress::Lz4,
+        _ => Compress::None,
+    }
+}
+
+fn say(peer: &Peer, message: &Message<'_>) -> Result<()> {
+    let Some(stream) = peer.streams.first() else {
+        return Err(Error::ours(Code::Lost, "talk to", &peer.name, "there is no stream"));
+    };
+    stream.out.send(Packet::Frames(transport::frames_of(message)?)).map_err(Error::from)
+}
+
+/// The answer to a request, unless somebody here has had enough of waiting for it.
+fn heard(peer: &Peer, cancel: &Cancel) -> Result<FrameBuf> {
+    let lost = || Error::ours(Code::Lost, "talk to", &peer.name, "the connection was closed");
+    let Some(stream) = peer.streams.first() else { return Err(lost()) };
+    loop {
+        match stream.inbox.recv_timeout(LOOK)? {
+            Heard::Frame(frame) => return Ok(frame),
+            Heard::Ended => return Err(lost()),
+            Heard::Nothing if cancel.is_set() => {
+                return Err(Error::ours(Code::Interrupted, "talk to", &peer.name, "interrupted"));
+            }
+            Heard::Nothing => {}
+        }
+    }
+}
+
+/// Sends everything over all streams.
+pub(crate) fn send_all(
+    peer: &Peer,
+    policy: &CopyPolicy,
+    how: How,
+    told: &dyn crate::sender::out::Told,
+    cancel: &Cancel,
+    what: What<'_>,
+) -> Result<Counted> {
+    let boxes: Vec<Outbox> = peer.streams.iter().map(|s| s.out.clone()).collect();
+    let outs: Vec<Outgoing<'_>> = boxes.iter().map(Outgoing).collect();
+    let outs: Vec<&dyn Out> = outs.iter().map(|o| o as &dyn Out).collect();
+    let sender = Push { policy, how, told, cancel, outs: &outs };
+    with_feed(&peer.streams, |feed| push(&sender, what, feed))
+}
+
+/// Ends the connection, and shows what ssh had to say.
+fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary> {
+    let notes = peer.notes();
+    let ended = if result.is_ok() {
+        peer.finish()
+    } else {
+        peer.abort();
+        Ok(Vec::new())
+    };
+    for note in notes.into_iter().chain(ended.iter().flatten().cloned()) {
+        watch.front.event(Event::Note(note));
+    }
+    // What is done is done: a connection that ends badly after its last word changes nothing.
+    result
+}
+
+/// How much regular files among the operands hold; trees are not looked into.
+fn sizes_here(sources: &[PathBuf]) -> u64 {
+    let one = |path: &PathBuf| {
+        operands::source(&operands::Reach::Anywhere, path, crate::policy::Follow::Operands).ok()
+    };
+    let size = |source: operands::Source| match source {
+        operands::Source::Named { info, .. } if info.kind == Kind::File => info.size,
+        _ => 0,
+    };
+    sources.iter().filter_map(one).map(size).sum()
+}
+
+/// The same of operands over there; one that cannot be looked at counts nothing, its copy will say why.
+fn sizes_there(peer: &Peer, from: &[Address], cancel: &Cancel) -> Result<u64> {
+    let mut sum = 0u64;
+    for address in from {
+        say(peer, &Message::Stat { path: address.path.as_os_str().as_bytes(), follow: true })?;
+    }
+    for _ in from {
+        let frame = heard(peer, cancel)?;
+        if let Message::Info(entry) = frame.message()?
+            && entry.kind == message::Kind::File
+        {
+            sum = sum.saturating_add(entry.size);
+        }
+    }
+    Ok(sum)
+}
+
+/// Opens the connections beside the first: as many as were asked for, or one where `bytes` make it worth while.
+fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch: Watch<'_>) -> Result<()> {
+    let by_default = if bytes >= SECOND_STREAM_BYTES { 2 } else { 1 };
+    let wanted = way.parallel.unwrap_or(by_default).min(bcmr_wire::limits::STREAMS_MAX as usize);
+    if way.plane == Plane::Direct {
+        match direct(peer, address, way, way.parallel.unwrap_or(1).max(1), watch) {
+            Ok(()) => return Ok(()),
+            Err(e) if matches!(e.code, Code::Interrupted | Code::Lost | Code::Protocol) => return Err(e),
+            // Said, and then over ssh.
+            Err(e) => watch.front.event(Event::Warning(e)),
+        }
+    }
+    if wanted < 2 || !peer.agreed.features.has_wide(wide::JOIN) {
+        return Ok(());
+    }
+    say(peer, &Message::Streams { count: wanted as u64 - 1 })?;
+    let frame = heard(peer, watch.cancel)?;
+    let token = match frame.message()? {
+        Message::Token { secret, path } => Token { secret, path: PathBuf::from(OsStr::from_bytes(path)) },
+        // Without them it works as well, only slower.
+        Message::Error(trouble) => {
+            watch.front.event(Event::Warning(error_of(&trouble)));
+            return Ok(());
+        }
+        _ => return Err(Error::ours(Code::Protocol, "talk to", &address.host, "no token came")),
+    };
+    drop(frame);
+    let features = ours(way);
+    let opened: Vec<Result<_>> = std::thread::scope(|scope| {
+        let one = |index: usize| {
+            let token = &token;
+            std::thread::Builder::new().spawn_scoped(scope, move || {
+                transport::connect_further(address, way, features, token, index as u64, watch.cancel)
+            })
+        };
+        let threads: Vec<_> = (1..wanted).map(one).collect();
+        let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, Result<_>>>| {
+            let failed = |e| Error::os("start a thread to connect to", &address.host, e);
+            let gone = || Error::ours(Code::Io, "connect to", &address.host, "a thread has stopped");
+            thread.map_err(failed)?.join().unwrap_or_else(|_| Err(gone()))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    for one in opened {
+        match one {
+            Ok((stream, carrier)) => {
+                peer.streams.push(stream);
+                peer.carriers.push(carrier);
+            }
+            Err(e) if e.code == Code::Interrupted => return Err(e),
+            Err(e) => watch.front.event(Event::Warning(e)),
+        }
+    }
+    Ok(())
+}
+
+/// Takes the data off ssh: sealed TCP connections instead, `count` of them.
+///
+/// # Errors
+/// [`Code::Unsupported`] and the like when that cannot be: the streams over ssh are as they were.
+fn direct(peer: &mut Peer, address: &Address, way: &Way, count: usize, watch: Watch<'_>) -> Result<()> {
+    let not = |note: String| Error::ours(Code::Unsupported, "send past ssh to", &address.host, note);
+    if !peer.agreed.features.has_cap(caps::DIRECT) || !peer.agreed.features.has_cap(caps::AEAD) {
+        return Err(not("the other side does not offer it; going on over ssh".into()));
+    }
+    let count = u8::try_from(count.min(bcmr_wire::limits::STREAMS_MAX as usize)).unwrap_or(1);
+    say(peer, &Message::Direct { count: count.into() })?;
+    let Some(frame) = peer.streams.first().map(|s| s.inbox.recv()).transpose()?.flatten() else {
+        return Err(no_stream(address));
+    };
+    let (named, port, secret) = match frame.message()? {
+        Message::Rendezvous { address, port, secret } => (address.to_vec(), port, Secret::new(secret)),
+        Message::Error(trouble) => {
+            return Err(not(format!("{}; going on over ssh", error_of(&trouble).reason())));
+        }
+        _ => return Err(Error::ours(Code::Protocol, "talk to", &address.host, "no rendezvous came")),
+    };
+    let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, frame.payload());
+    drop(frame);
+    let keys = Keys { secret, transcript, limits: Limits::WIRE };
+    let known = transport::ssh::leads_to(address, way);
+    let known =
+        known.iter().copied().find(|ip| ip.to_string().as_bytes() == named).or(known.first().copied());
+    let failed = |e: NotDirect| not(format!("{e}; going on over ssh"));
+    let to = where_to(&named, port, known).map_err(failed)?;
+    let proved = dial(to, count, &keys, DIAL_PATIENCE).map_err(failed)?;
+    let mut streams = Vec::new();
+    for one in proved {
+        let stream = one.stream(peer.name.clone(), Patience::WIRE);
+        streams.push(stream.map_err(|e| Error::os("talk to", &address.host, e))?);
+    }
+    peer.lifeline = Some(peer.streams.swap_remove(0));
+    peer.streams = streams;
+    watch.front.event(Event::Note(format!("the data goes to {to}, sealed, past ssh")));
+    Ok(())
+}
+
+/// The names of a list, all of them: they go in one message.
+fn read_names(list: NameList) -> Result<Vec<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let NameList { reader, separator } = list;
+    let read = reader.take(NAMES_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|e| Error::os("read list of names", "", e))?;
+    if bytes.len() as u64 > NAMES_BYTES_MAX {
+        let note = "a list for another machine may have 8 MiB at most";
+        return Err(Error::ours(Code::Limit, "read list of names", "", note));
+    }
+    let names = bytes.split(|b| *b == separator).map(|name| match name.strip_suffix(b"\r") {
+        Some(name) if separator == b'\n' => name,
+        _ => name,
+    });
+    Ok(names.filter(|n| !n.is_empty()).map(<[u8]>::to_vec).collect())
+}
+
+// ---- single requests ----
+
+/// Asks one thing of a bcmr over there and hands every answer to `each` until it says that it was the last.
+fn ask(
+    address: &Address,
+    way: &Way,
+    question: impl FnOnce(&[u8]) -> Message<'_>,
+    mut each: impl FnMut(Message<'_>) -> Result<bool>,
+) -> Result<()> {
+    let needed = Features { caps: 0, wide: wide::TREES };
+    let peer = transport::connect(address, way, Load::Light, OURS, needed, &Cancel::new())?;
+    say(&peer, &question(address.path.as_os_str().as_bytes()))?;
+    let result = loop {
+        let frame = match peer.streams.first().map(|s| s.inbox.recv()).transpose().map(Option::flatten) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break Err(no_stream(address)),
+            Err(e) => break Err(e),
+        };
+        match frame.message() {
+            Ok(Message::Error(trouble)) => {
+                let e = error_of(&trouble);
+                let mut shown = std::ffi::OsString::from(prefix(address));
+                shown.push(&e.path);
+                break Err(Error { path: shown.into(), ..e });
+            }
+            Ok(message) => match each(message) {
+                Ok(true) => break Ok(()),
+                Ok(false) => {}
+                Err(e) => break Err(e),
+            },
+            Err(e) => break Err(e),
+        }
+    };
+    match result {
+        Ok(()) => peer.finish().map(drop),
+        Err(e) => {
+            peer.abort();
+            Err(e)
+        }
+    }
+}
+
+fn unexpected(address: &Address) -> Error {
+    Error::ours(Code::Protocol, "talk to", &address.host, "an answer to another question")
+}
+
+/// What an entry says, for people.
+fn listing(entry: &message::Entry<'_>) -> Listing {
+    Listing {
+        kind: receive::kind_of(entry.kind),
+        name: entry.name.to_vec(),
+        mode: entry.mode,
+        uid: entry.uid,
+        gid: entry.gid,
+        size: entry.size,
+        mtime: Time { sec: entry.mtime.sec, nsec: entry.mtime.nsec },
+    }
+}
+
+/// What an address names; through a symbolic link with `follow`.
+///
+/// # Errors
+/// As [`put`], or the path cannot be looked at.
+pub fn stat(address: &Address, way: &Way, follow: bool) -> Result<Listing> {
+    let mut found = None;
+    ask(
+        address,
+        way,
+        |path| Message::Stat { path, follow },
+        |message| match message {
+            Message::Info(entry) => {
+                found = Some(listing(&entry));
+                Ok(true)
+            }
+            _ => Err(unexpected(address)),
+        },
+    )?;
+    found.ok_or_else(|| unexpected(address))
+}
+
+/// The names in a directory, in no order, until `each` says no.
+///
+/// # Errors
+/// As [`stat`]; [`Code::NotDirectory`] when it is none.
+pub fn list(address: &Address, way: &Way, each: &mut dyn FnMut(Listing) -> bool) -> Result<()> {
+    let mut wanted = true;
+    ask(
+        address,
+        way,
+        |path| Message::List { path },
+        |message| match message {
+            Message::Page { entries } => {
+                for entry in &entries {
+                    wanted = wanted && each(listing(entry));
+                }
+                Ok(!wanted)
+            }
+            Message::Done => Ok(true),
+            _ => Err(unexpected(address)),
+        },
+    )
+}
+
+/// The BLAKE3 of a regular file, computed there.
+///
+/// # Errors
+/// As [`stat`].
+pub fn hash(address: &Address, way: &Way) -> Result<[u8; 32]> {
+    let mut found = None;
+    ask(
+        address,
+        way,
+        |path| Message::Hash { path },
+        |message| match message {
+            Message::Ok { hash: Some(hash) } => {
+                found = Some(hash);
+                Ok(true)
+            }
+            _ => Err(unexpected(address)),
+        },
+    )?;
+    found.ok_or_else(|| unexpected(address))
+}
+
+/// What is at an address and below it.
+///
+/// # Errors
+/// As [`stat`].
+pub fn usage(address: &Address, way: &Way) -> Result<Usage> {
+    let mut found = None;
+    ask(
+        address,
+        way,
+        |path| Message::Usage { path },
+        |message| match message {
+            Message::Used { files, dirs, bytes, allocated } => {
+                found = Some(Usage { files, dirs, bytes, allocated });
+                Ok(true)
+            }
+            _ => Err(unexpected(address)),
+        },
+    )?;
+    found.ok_or_else(|| unexpected(address))
+}
+
+/// What stands on the way to a machine. When every finding is `ok`, a copy goes from bcmr to bcmr.
+#[must_use]
+pub fn doctor(address: &Address, way: &Way) -> Vec<Finding> {
+    let ok = |what: &str, detail: String| Finding { ok: true, what: what.into(), detail };
+    match transport::connect(address, way, Load::Light, OURS, Features::NONE, &Cancel::new()) {
+        Ok(peer) => {
+            let agreed = peer.agreed.features;
+            let can: Vec<&str> = agreed.names().collect();
+            let mut findings = vec![
+                ok("ssh", format!("reaches {}", address.host)),
+                ok("bcmr", peer.agreed.agent.clone()),
+                Finding {
+                    ok: agreed.has_wide(wide::TREES),
+                    what: "protocol".into(),
+                    detail: format!("both can: {}", can.join(", ")),
+                },
+            ];
+            if let Err(e) = peer.finish() {
+                findings.push(Finding { ok: false, what: "end".into(), detail: e.to_string() });
+            }
+            findings
+        }
+        Err(e) => {
+            let what = if e.code == Code::NoPeer { "bcmr" } else { "ssh" };
+            vec![Finding { ok: false, what: what.into(), detail: e.to_string() }]
+        }
+    }
+}
+
+/// What an [`Info`] says, as an entry without a link's target or attributes.
+pub(crate) fn entry_of<'a>(name: &'a [u8], info: &Info) -> message::Entry<'a> {
+    let time = |t: Time| message::Time { sec: t.sec, nsec: t.nsec };
+    message::Entry {
+        kind: match info.kind {
+            Kind::File => message::Kind::File,
+            Kind::Dir => message::Kind::Dir,
+            Kind::Link => message::Kind::Link,
+            Kind::Fifo => message::Kind::Fifo,
+            Kind::Socket => message::Kind::Socket,
+            Kind::CharDevice => message::Kind::CharDevice,
+            Kind::BlockDevice => message::Kind::BlockDevice,
+        },
+        name,
+        mode: info.mode,
+        uid: info.uid,
+        gid: info.gid,
+        size: info.size,
+        blocks: info.blocks,
+        atime: time(info.atime),
+        mtime: time(info.mtime),
+        ctime: time(info.ctime),
+        dev: info.dev,
+        ino: info.ino,
+        nlink: info.nlink,
+        rdev: info.rdev,
+        link: b"",
+        attrs: Vec::new(),
+    }
+}
+
+/// One stream's way out, for a server's answers.
+pub(crate) fn answer(stream: &Stream, message: &Message<'_>) -> Result<()> {
+    stream.out.send(Packet::Frames(transport::frames_of(message)?)).map_err(Error::from)
+}

@@ -1,0 +1,407 @@
+//! `bcmr serve`: answers one client on a pair of pipes, with what its user may do or with what is below one directory.
+//!
+//! Must not print anything, and must not know who started it.
+
+use crate::disk::sys::Sys;
+use crate::error::{Code, Error, Result};
+use crate::event::{Cancel, Front, Progress, Watch};
+use crate::policy::{Collide, CopyPolicy, Follow, Target};
+use crate::remote::ServeRequest;
+use crate::sender::offer::What;
+use crate::sender::push::How;
+use crate::sender::walk::SourceDir;
+use crate::store::Store;
+use crate::transport::conn::{Packet, Patience, Stream};
+use crate::transport::direct::{Keys, Listener};
+use crate::transport::join::Door;
+use crate::transport::seal::{Limits, Secret, Transcript};
+use crate::transport::{self, Peer};
+use crate::trouble::TroubleBuf;
+use crate::verbs::asked::Asked;
+use crate::verbs::copy::resuming;
+use crate::verbs::look;
+use crate::verbs::operands::{self, Reach};
+use crate::verbs::receive::{self, Receive};
+use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
+use crate::verbs::wire::{Asking, Reporting, Silent, machine_number, policy_in, receive_all, reply_on};
+use bcmr_wire::handshake::{Features, caps};
+use bcmr_wire::limits;
+use bcmr_wire::message::{self, Message};
+use bcmr_wire::policy::flags;
+use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::meta::Info;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long sealed streams are waited for: a little longer than a client tries.
+const ACCEPT_PATIENCE: Duration = Duration::from_secs(6);
+
+/// What one server keeps while it runs.
+struct Serving {
+    request: ServeRequest,
+    reach: Reach,
+    /// Where further connections come in, once somebody asked.
+    door: Option<Door>,
+    /// What both sides can.
+    ours: Features,
+    /// The ssh connection while the data goes another way: its end is the end of everything.
+    lifeline: Option<Stream>,
+}
+
+/// Serves one peer on a pair of pipes until it goes.
+///
+/// # Errors
+/// The peer broke the protocol, or the root cannot be opened.
+pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<()> {
+    let reach = match &request.root {
+        Some(root) => Reach::Below(Dir::open(root).map_err(|e| Error::os("open root", root.as_path(), e))?),
+        None => Reach::Anywhere,
+    };
+    let mut ours = OURS;
+    if request.store.is_some() && !request.read_only {
+        ours.caps |= caps::DEDUP;
+    }
+    if request.arrived_at.is_none() {
+        ours.caps &= !(caps::DIRECT | caps::AEAD);
+    }
+    let answered = transport::answer(input, output, ours, &request.meeting, Patience::WIRE)?;
+    let Some(mut peer) = answered else { return Ok(()) };
+    let mut serving = Serving { request, reach, door: None, ours, lifeline: None };
+    let served = serving.all(&mut peer);
+    if let Err(e) = &served
+        && let Some(stream) = peer.streams.first()
+    {
+        // The client is told why, if it still listens.
+        let _told = answer(stream, &Message::Error(TroubleBuf::of(e).trouble())).is_ok();
+    }
+    if let Some(lifeline) = &serving.lifeline {
+        lifeline.close();
+    }
+    let ended = peer.finish().map(drop);
+    if let Some(lifeline) = serving.lifeline {
+        // Whatever became of it: the client is done.
+        let _ended = lifeline.finish().is_ok();
+    }
+    if let Some(door) = serving.door {
+        door.close()?;
+    }
+    match served {
+        // A client that is gone has nothing to be told.
+        Err(e) if e.code == Code::Lost => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => match ended {
+            Err(e) if e.code != Code::Lost => Err(e),
+            _ => Ok(()),
+        },
+    }
+}
+
+fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+impl Serving {
+    fn all(&mut self, peer: &mut Peer) -> Result<()> {
+        loop {
+            let Some(first) = peer.streams.first() else { return Ok(()) };
+            let Some(frame) = first.inbox.recv()? else { return Ok(()) };
+            let message = frame.message()?;
+            let done = match message {
+                Message::Put { .. } | Message::Get { .. } => {
+                    self.join(peer);
+                    self.transfer(peer, message)
+                }
+                Message::Direct { count } => {
+                    drop(frame);
+                    self.direct(peer, count)
+                }
+                other => self.answer(peer, &other),
+            };
+            match done {
+                Ok(()) => {}
+                Err(e) if matches!(e.code, Code::Protocol | Code::Lost) => return Err(e),
+                Err(e) => {
+                    let Some(first) = peer.streams.first() else { return Ok(()) };
+                    answer(first, &Message::Error(TroubleBuf::of(&e).trouble()))?;
+                }
+            }
+        }
+    }
+
+    /// A path as a client means it: relative to the home directory, or to the root.
+    fn path(&self, bytes: &[u8]) -> PathBuf {
+        let path = path_of(bytes);
+        if self.reach.is_confined() { path } else { self.request.home.join(path) }
+    }
+
+    /// The paths in an error as the client knows them.
+    fn answer(&mut self, peer: &mut Peer, message: &Message<'_>) -> Result<()> {
+        let Some(stream) = peer.streams.first() else { return Ok(()) };
+        match message {
+            Message::Stat { path, follow } => {
+                let listing = look::stat_in(&self.reach, &self.path(path), *follow)?;
+                let name = NameBuf::new(&listing.name).map_or(&b"-"[..], |_| &listing.name);
+                answer(stream, &Message::Info(entry(name, &listing)))
+            }
+            Message::List { path } => {
+                let mut page: Vec<Listing> = Vec::new();
+                let mut bytes = 0;
+                let mut failed = None;
+                let flush = |page: &mut Vec<Listing>| {
+                    let entries = page.iter().map(|l| entry(&l.name, l)).collect();
+                    let sent = answer(stream, &Message::Page { entries });
+                    page.clear();
+                    sent
+                };
+                look::list_in(&self.reach, &self.path(path), &mut |listing| {
+                    // An entry is its name and some numbers of ten bytes at most.
+                    bytes += listing.name.len() + 160;
+                    page.push(listing);
+                    if bytes > limits::PAGE_BYTES / 2 {
+                        bytes = 0;
+                        failed = flush(&mut page).err();
+                    }
+                    failed.is_none()
+                })?;
+                if let Some(e) = failed {
+                    return Err(e);
+                }
+                flush(&mut page)?;
+                answer(stream, &Message::Done)
+            }
+            Message::Hash { path } => {
+                let hash = look::hash_in(&self.reach, &self.path(path))?;
+                answer(stream, &Message::Ok { hash: Some(hash) })
+            }
+            Message::Usage { path } => {
+                let u = look::usage_in(&self.reach, &self.path(path))?;
+                let (files, dirs, bytes, allocated) = (u.files, u.dirs, u.bytes, u.allocated);
+                answer(stream, &Message::Used { files, dirs, bytes, allocated })
+            }
+            Message::Mkdir { path, mode } => {
+                self.writable(path)?;
+                receive::directory(&self.reach, &self.path(path), *mode)?;
+                answer(stream, &Message::Ok { hash: None })
+            }
+            Message::Streams { count } => {
+                let count = (*count).min(limits::STREAMS_MAX);
+                let door = Door::open(&self.request.meeting, count, &peer.name, Patience::WIRE)?;
+                let path = door.path().as_os_str().as_bytes().to_vec();
+                let token = Message::Token { secret: *door.secret(), path: &path };
+                let answered = answer(stream, &token);
+                self.door = Some(door);
+                answered
+            }
+            _ => Err(Error::ours(Code::Protocol, "serve", "", "a message that is no request")),
+        }
+    }
+
+    fn writable(&self, path: &[u8]) -> Result<()> {
+        if self.request.read_only {
+            let note = "this server only lets read";
+            return Err(Error::ours(Code::Refused, "change", path_of(path), note));
+        }
+        Ok(())
+    }
+
+    /// The streams that have joined; the client asks for a transfer only when all are there that will be.
+    fn join(&mut self, peer: &mut Peer) {
+        let Some(door) = &self.door else { return };
+        let mut joined: Vec<_> = std::iter::from_fn(|| door.next(Duration::ZERO)).collect();
+        joined.sort_by_key(|one| one.index);
+        peer.streams.extend(joined.into_iter().map(|one| one.stream));
+    }
+
+    fn transfer(&self, peer: &Peer, message: Message<'_>) -> Result<()> {
+        let request = &self.request;
+        match message {
+            Message::Put { policy, target, path, operands, items } => {
+                self.writable(path)?;
+                let hashes = !policy.has(flags::FAST);
+                let agreed = peer.agreed.features.has_cap(caps::DEDUP);
+                let dedup = policy.has(flags::DEDUP) && hashes && agreed;
+                let (policy, _) = policy_in(&policy, request.jobs, request.me, request.umask)?;
+                let policy = resuming(policy);
+                let path = self.path(path);
+                let target = match target {
+                    message::Target::Guess => Target::Guess(path),
+                    message::Target::Into => Target::Into(path),
+                    message::Target::Exactly => Target::Exactly(path),
+                };
+                let listed = operands == 0;
+                if listed {
+                    receive::make_target(&self.reach, &target)?;
+                }
+                let what = receive::What {
+                    target,
+                    operands: operands.max(1),
+                    asked: Asked::Anything,
+                    source_prefix: String::new(),
+                    origin: machine_number(),
+                    hashes,
+                    echo: false,
+                    streams: peer.streams.len(),
+                    listed,
+                    reach: self.again()?,
+                    dedup,
+                };
+                let store = self.store(dedup);
+                self.put(peer, &policy, what, items, store.as_ref())
+            }
+            Message::Get { policy, paths, names } => {
+                let fast = policy.has(flags::FAST);
+                let (policy, compress) = policy_in(&policy, request.jobs, request.me, request.umask)?;
+                // Links out of the root are nobody's business.
+                let follow = if self.reach.is_confined() { Follow::Never } else { policy.follow };
+                let policy = CopyPolicy { follow, ..policy };
+                let compress = agreed_compress(compress, peer.agreed.features);
+                // A client has no store.
+                let how = How { origin: machine_number(), fast, compress, dedup: false };
+                let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
+                self.get(peer, &policy, how, &paths, names)
+            }
+            _ => Err(Error::ours(Code::Protocol, "serve", "", "no transfer")),
+        }
+    }
+
+    /// Listens for sealed streams, which take the place of those over ssh. When they do not come, all goes on as before.
+    fn direct(&mut self, peer: &mut Peer, count: u64) -> Result<()> {
+        let Some(stream) = peer.streams.first() else { return Ok(()) };
+        let refused = |note: &str| Error::ours(Code::Unsupported, "listen", "", note);
+        let address = self.request.arrived_at.ok_or_else(|| refused("not reached over ssh"))?;
+        if !self.ours.has_cap(caps::DIRECT | caps::AEAD) || !peer.agreed.features.has_cap(caps::DIRECT) {
+            return Err(refused("not agreed on"));
+        }
+        let told = |e| Error::os("listen", "", e);
+        let count = u8::try_from(count).map_err(|_| refused("too many streams"))?;
+        // Keys must not end in a core dump.
+        fastcopy::process::never_dump().map_err(told)?;
+        let listener = Listener::bind(address, count).map_err(told)?;
+        let secret = Secret::random().map_err(told)?;
+        let (ip, port) = (listener.address().ip().to_string(), listener.address().port());
+        let rendezvous = Message::Rendezvous { address: ip.as_bytes(), port, secret: *secret.expose() };
+        let frame = transport::frames_of(&rendezvous)?;
+        let payload = frame.get(limits::HEADER_BYTES..).unwrap_or_default();
+        let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, payload);
+        let keys = Keys { secret, transcript, limits: Limits::WIRE };
+        stream.out.send(Packet::Frames(frame)).map_err(Error::from)?;
+        let proved = match listener.accept(&keys, ACCEPT_PATIENCE, &std::sync::atomic::AtomicBool::new(false))
+        {
+            Ok(proved) => proved,
+            // The client has given up too, and asks over ssh.
+            Err(_) => return Ok(()),
+        };
+        let mut streams = Vec::new();
+        for one in proved {
+            streams.push(one.stream(peer.name.clone(), Patience::WIRE).map_err(told)?);
+        }
+        self.lifeline = Some(peer.streams.swap_remove(0));
+        peer.streams = streams;
+        Ok(())
+    }
+
+    /// The store of blocks, for one transfer.
+    fn store(&self, policy_wants: bool) -> Option<Store> {
+        let (dir, cap_bytes) = self.request.store.as_ref().filter(|_| policy_wants)?;
+        let root = match &self.reach {
+            Reach::Below(root) => root.try_clone(),
+            Reach::Anywhere => Dir::open(Path::new("/")),
+        };
+        let scope = self.request.root.as_ref().map_or(&b""[..], |r| r.as_os_str().as_bytes());
+        // Without one everything works as well.
+        Store::open(dir, *cap_bytes, scope, root.ok()?).ok()
+    }
+
+    fn again(&self) -> Result<Reach> {
+        match &self.reach {
+            Reach::Anywhere => Ok(Reach::Anywhere),
+            Reach::Below(root) => {
+                root.try_clone().map(Reach::Below).map_err(|e| Error::os("open root", "", e))
+            }
+        }
+    }
+
+    fn put(
+        &self,
+        peer: &Peer,
+        policy: &CopyPolicy,
+        what: receive::What,
+        items: bool,
+        store: Option<&Store>,
+    ) -> Result<()> {
+        let Some(stream) = peer.streams.first() else { return Ok(()) };
+        let reply = reply_on(&stream.out);
+        let asking = Asking::default();
+        let front = Reporting { reply: &reply, asking: &asking };
+        let (progress, cancel) = (Progress::default(), Cancel::new());
+        let watch = Watch { front: &front as &dyn Front, progress: &progress, cancel: &cancel, items };
+        let disk = Sys::new();
+        let asked = policy.collide == Collide::Ask;
+        let receive = Receive::begin(&disk, policy, what, watch, None, &reply, store)?;
+        let (_, broken) = receive_all(receive, &peer.streams, &reply, asked.then_some(&asking), true);
+        match broken {
+            // The client has been told, and this connection is of no more use.
+            Some(e) => Err(Error { code: Code::Lost, ..e }),
+            None => Ok(()),
+        }
+    }
+
+    fn get(
+        &self,
+        peer: &Peer,
+        policy: &CopyPolicy,
+        how: How,
+        paths: &[PathBuf],
+        names: Option<Vec<&[u8]>>,
+    ) -> Result<()> {
+        let cancel = Cancel::new();
+        let open = |path: &Path| operands::source(&self.reach, path, policy.follow);
+        let sent = match names {
+            None => {
+                let what = What::Operands { paths, open: &open };
+                send_all(peer, policy, how, &Silent, &cancel, what)
+            }
+            Some(names) => {
+                let [base] = paths else {
+                    return Err(Error::ours(
+                        Code::Protocol,
+                        "serve",
+                        "",
+                        "a list of names needs one directory",
+                    ));
+                };
+                let dir: Arc<SourceDir> =
+                    SourceDir::root(self.reach.open(base)?, crate::node::Node::root(base))?;
+                let list = names.join(&0);
+                let mut reader = std::io::Cursor::new(list);
+                let what = What::Names { base, dir, reader: &mut reader, separator: 0 };
+                send_all(peer, policy, how, &Silent, &cancel, what)
+            }
+        };
+        sent.map(drop).map_err(|e| Error { code: Code::Lost, ..e })
+    }
+}
+
+/// A listing as it travels.
+fn entry<'a>(name: &'a [u8], l: &Listing) -> message::Entry<'a> {
+    let zero = Info {
+        kind: l.kind,
+        mode: l.mode,
+        uid: l.uid,
+        gid: l.gid,
+        dev: 0,
+        ino: 0,
+        nlink: 1,
+        size: l.size,
+        blocks: 0,
+        rdev: 0,
+        atime: l.mtime,
+        mtime: l.mtime,
+        ctime: l.mtime,
+    };
+    entry_of(name, &zero)
+}

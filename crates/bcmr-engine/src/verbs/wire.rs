@@ -1,0 +1,861 @@
+//! What verbs across machines share: a policy as it travels, streams as the sender wants them, frames to the receiver,
+//! events both ways.
+//!
+//! Must not know addresses, nor how a connection came to be.
+
+use crate::error::{Code, Error, Result};
+use crate::event::{Action, Event, Front, Question, Summary, Watch};
+use crate::policy::{
+    Collide, CopyPolicy, Durability, FilterSpec, Follow, Landing, Preserve, Reflink, Resume, Rule, Sparse,
+    Strictness, Verify,
+};
+use crate::receiver::arriving::Load;
+use crate::remote::Compress;
+use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
+use crate::transport::conn::{FrameBuf, Heard, Inbox, Outbox, Packet, Stream};
+use crate::trouble::{TroubleBuf, error_of};
+use crate::verbs::receive::{Crew, Receive, Reply, unload};
+use bcmr_wire::message::{self, Event as WireEvent, Message, Trouble, kind};
+use bcmr_wire::policy::{self as choices, Choice, flags};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often flags are looked at while nothing comes.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the other side's last message is waited for.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Bytes of frames put aside while a person is asked.
+const ASIDE_BYTES_MAX: usize = 64 << 20;
+
+// ---- the policy ----
+
+/// What of a policy travels; the borrowed lists are made by [`Lists::of`].
+pub(crate) struct Lists<'a> {
+    rules: Vec<(bool, &'a [u8])>,
+    regexes: Vec<&'a [u8]>,
+}
+
+impl<'a> Lists<'a> {
+    pub(crate) fn of(policy: &'a CopyPolicy) -> Lists<'a> {
+        let rules = policy.filter.rules.iter().map(|rule| match rule {
+            Rule::Exclude(glob) => (false, glob.as_bytes()),
+            Rule::Include(glob) => (true, glob.as_bytes()),
+        });
+        let regexes = policy.filter.regexes.iter().map(String::as_bytes);
+        Lists { rules: rules.collect(), regexes: regexes.collect() }
+    }
+}
+
+/// A policy as it travels.
+pub(crate) fn policy_out<'a>(
+    policy: &CopyPolicy,
+    lists: &Lists<'a>,
+    fast: bool,
+    dedup: bool,
+    compress: Compress,
+) -> message::Policy<'a> {
+    let bits = [
+        (policy.recursive, flags::RECURSIVE),
+        (policy.preserve.mode, flags::KEEP_MODE),
+        (policy.preserve.owner, flags::KEEP_OWNER),
+        (policy.preserve.times, flags::KEEP_TIMES),
+        (policy.preserve.links, flags::KEEP_LINKS),
+        (policy.preserve.xattr, flags::KEEP_XATTR),
+        (policy.preserve.acl, flags::KEEP_ACL),
+        (policy.strictness == Strictness::Archive, flags::STRICT),
+        (policy.specials, flags::SPECIALS),
+        (policy.force, flags::FORCE),
+        (policy.hashes, flags::HASHES),
+        (policy.one_file_system, flags::ONE_FILE_SYSTEM),
+        (policy.filter.gitignore, flags::GITIGNORE),
+        (policy.dry_run, flags::DRY_RUN),
+        (fast, flags::FAST),
+        (dedup, flags::DEDUP),
+    ];
+    let flags = bits.iter().filter(|(set, _)| *set).fold(0, |all, (_, bit)| all | bit);
+    let mut table = [0; 8];
+    let row = [
+        (
+            Choice::Follow,
+            match policy.follow {
+                Follow::Never => choices::follow::NEVER,
+                Follow::Operands => choices::follow::OPERANDS,
+                Follow::Always => choices::follow::ALWAYS,
+            },
+        ),
+        (
+            Choice::Collide,
+            match policy.collide {
+                Collide::Replace => choices::collide::REPLACE,
+                Collide::Keep => choices::collide::KEEP,
+                Collide::IfOlder => choices::collide::IF_OLDER,
+                Collide::IfDifferent => choices::collide::IF_DIFFERENT,
+                Collide::Ask => choices::collide::ASK,
+            },
+        ),
+        (
+            Choice::Landing,
+            match policy.landing {
+                Landing::Atomic => choices::landing::ATOMIC,
+                Landing::InPlace => choices::landing::IN_PLACE,
+            },
+        ),
+        (
+            Choice::Reflink,
+            match policy.reflink {
+                Reflink::Auto => choices::reflink::AUTO,
+                Reflink::Always => choices::reflink::ALWAYS,
+                Reflink::Never => choices::reflink::NEVER,
+            },
+        ),
+        (
+            Choice::Sparse,
+            match policy.sparse {
+                Sparse::Auto => choices::sparse::AUTO,
+                Sparse::Always => choices::sparse::ALWAYS,
+                Sparse::Never => choices::sparse::NEVER,
+            },
+        ),
+        (
+            Choice::Verify,
+            match policy.verify {
+                Verify::Off => choices::verify::OFF,
+                Verify::Cached => choices::verify::CACHED,
+                Verify::Direct => choices::verify::DIRECT,
+            },
+        ),
+        (
+            Choice::Durability,
+            match policy.durability {
+                Durability::Cache => choices::durability::CACHE,
+                Durability::Medium => choices::durability::MEDIUM,
+            },
+        ),
+        (
+            Choice::Resume,
+            match policy.resume {
+                Resume::Off => choices::resume::OFF,
+                Resume::Proved => choices::resume::PROVED,
+                Resume::Fast => choices::resume::FAST,
+                Resume::Strict => choices::resume::STRICT,
+                Resume::Append => choices::resume::APPEND,
+            },
+        ),
+    ];
+    for (place, value) in row {
+        if let Some(slot) = table.get_mut(place as usize) {
+            *slot = value;
+        }
+    }
+    let compress = match compress {
+        Compress::None => message::Compress::None,
+        Compress::Lz4 => message::Compress::Lz4,
+        Compress::Zstd => message::Compress::Zstd,
+        Compress::Auto => message::Compress::Auto,
+    };
+    let checkpoint = policy.checkpoint_bytes;
+    let (rules, regexes) = (lists.rules.clone(), lists.regexes.clone());
+    message::Policy { flags, choices: table, checkpoint, rules, regexes, compress }
+}
+
+/// What arrived, with what belongs to this machine.
+///
+/// # Errors
+/// A pattern that is no text, or a checkpoint that no session can have: [`Code::Protocol`].
+pub(crate) fn policy_in(
+    from: &message::Policy<'_>,
+    jobs: usize,
+    me: u32,
+    umask: u32,
+) -> Result<(CopyPolicy, Compress)> {
+    let bad = |note: &'static str| Error::ours(Code::Protocol, "read policy", "", note);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| bad("a pattern that is no text"));
+    let mut rules = Vec::new();
+    for (include, glob) in &from.rules {
+        let glob = text(glob)?;
+        rules.push(if *include { Rule::Include(glob) } else { Rule::Exclude(glob) });
+    }
+    let regexes = from.regexes.iter().map(|r| text(r)).collect::<Result<Vec<String>>>()?;
+    let has = |bit| from.has(bit);
+    let checkpoint_bytes = from.checkpoint;
+    if checkpoint_bytes == 0 || !checkpoint_bytes.is_multiple_of(crate::blocks::FORMAT_BLOCK_BYTES) {
+        return Err(bad("a checkpoint that is no whole number of blocks"));
+    }
+    let policy = CopyPolicy {
+        recursive: has(flags::RECURSIVE),
+        follow: match from.choice(Choice::Follow) {
+            choices::follow::OPERANDS => Follow::Operands,
+            choices::follow::ALWAYS => Follow::Always,
+            _ => Follow::Never,
+        },
+        preserve: Preserve {
+            mode: has(flags::KEEP_MODE),
+            owner: has(flags::KEEP_OWNER),
+            times: has(flags::KEEP_TIMES),
+            links: has(flags::KEEP_LINKS),
+            xattr: has(flags::KEEP_XATTR),
+            acl: has(flags::KEEP_ACL),
+        },
+        strictness: if has(flags::STRICT) { Strictness::Archive } else { Strictness::LikeCp },
+        specials: has(flags::SPECIALS),
+        collide: match from.choice(Choice::Collide) {
+            choices::collide::KEEP => Collide::Keep,
+            choices::collide::IF_OLDER => Collide::IfOlder,
+            choices::collide::IF_DIFFERENT => Collide::IfDifferent,
+            choices::collide::ASK => Collide::Ask,
+            _ => Collide::Replace,
+        },
+        force: has(flags::FORCE),
+        landing: if from.choice(Choice::Landing) == choices::landing::IN_PLACE {
+            Landing::InPlace
+        } else {
+            Landing::Atomic
+        },
+        reflink: match from.choice(Choice::Reflink) {
+            choices::reflink::ALWAYS => Reflink::Always,
+            choices::reflink::NEVER => Reflink::Never,
+            _ => Reflink::Auto,
+        },
+        sparse: match from.choice(Choice::Sparse) {
+            choices::sparse::ALWAYS => Sparse::Always,
+            choices::sparse::NEVER => Sparse::Never,
+            _ => Sparse::Auto,
+        },
+        verify: match from.choice(Choice::Verify) {
+            choices::verify::CACHED => Verify::Cached,
+            choices::verify::DIRECT => Verify::Direct,
+            _ => Verify::Off,
+        },
+        durability: if from.choice(Choice::Durability) == choices::durability::MEDIUM {
+            Durability::Medium
+        } else {
+            Durability::Cache
+        },
+        resume: match from.choice(Choice::Resume) {
+            choices::resume::PROVED => Resume::Proved,
+            choices::resume::FAST => Resume::Fast,
+            choices::resume::STRICT => Resume::Strict,
+            choices::resume::APPEND => Resume::Append,
+            _ => Resume::Off,
+        },
+        checkpoint_bytes,
+        hashes: has(flags::HASHES),
+        one_file_system: has(flags::ONE_FILE_SYSTEM),
+        filter: FilterSpec { rules, regexes, gitignore: has(flags::GITIGNORE) },
+        dry_run: has(flags::DRY_RUN),
+        jobs,
+        me,
+        umask,
+    };
+    let compress = match from.compress {
+        message::Compress::None => Compress::None,
+        message::Compress::Lz4 => Compress::Lz4,
+        message::Compress::Zstd => Compress::Zstd,
+        message::Compress::Auto => Compress::Auto,
+    };
+    Ok((policy, compress))
+}
+
+// ---- sending ----
+
+/// A stream as the sender wants it.
+pub(crate) struct Outgoing<'s>(pub(crate) &'s Outbox);
+
+impl Out for Outgoing<'_> {
+    fn send(&self, frames: Vec<u8>) -> Result<()> {
+        self.0.send(Packet::Frames(frames)).map_err(Error::from)
+    }
+    fn send_file(&self, part: FilePart) -> Result<()> {
+        let FilePart { head, file, at, bytes, fault } = part;
+        self.0.send(Packet::File { head, file, at, bytes, fault }).map_err(Error::from)
+    }
+    fn then(&self, call: Box<dyn FnOnce() + Send>) -> Result<()> {
+        let frames = move || {
+            call();
+            Vec::new()
+        };
+        self.0.send(Packet::Then(Box::new(frames))).map_err(Error::from)
+    }
+    fn room(&self) -> Vec<u8> {
+        self.0.room()
+    }
+}
+
+/// The frames of several streams, one after the other.
+pub(crate) struct Fed0<'s> {
+    from: Receiver<Result<Option<FrameBuf>>>,
+    over: &'s AtomicBool,
+}
+
+/// Reads all streams into one feed while `run` goes.
+pub(crate) fn with_feed<T>(streams: &[Stream], run: impl FnOnce(&mut Fed0<'_>) -> T) -> T {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (give, from) = sync_channel(8);
+        for stream in streams {
+            let (give, over) = (give.clone(), &over);
+            let inbox = &stream.inbox;
+            let started = std::thread::Builder::new().spawn_scoped(scope, move || pour(inbox, &give, over));
+            // The feed then ends early, and whoever listens says so.
+            drop(started);
+        }
+        drop(give);
+        let mut feed = Fed0 { from, over: &over };
+        let out = run(&mut feed);
+        over.store(true, Ordering::Relaxed);
+        // Unblocks whoever waits for room.
+        while feed.from.try_recv().is_ok() {}
+        out
+    })
+}
+
+fn pour(inbox: &Inbox, give: &SyncSender<Result<Option<FrameBuf>>>, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        let said = match inbox.recv_timeout(LOOK) {
+            Ok(Heard::Nothing) => continue,
+            Ok(Heard::Frame(frame)) => Ok(Some(frame)),
+            Ok(Heard::Ended) => Ok(None),
+            Err(e) => Err(e),
+        };
+        // What follows the last message of a transfer is a request, and not for us.
+        let over = |frame: &FrameBuf| matches!(frame.kind(), kind::SUMMARY | kind::ERROR | kind::DONE);
+        let last = !matches!(&said, Ok(Some(frame)) if !over(frame));
+        if give.send(said).is_err() || last {
+            return;
+        }
+    }
+}
+
+impl Feed for Fed0<'_> {
+    fn next(&mut self, wait: Duration, take: &mut dyn FnMut(u8, &[u8])) -> Result<Fed> {
+        match self.from.recv_timeout(wait) {
+            Ok(Ok(Some(frame))) => {
+                take(frame.kind(), frame.payload());
+                Ok(Fed::Frame)
+            }
+            Ok(Ok(None)) => Ok(Fed::Ended),
+            Ok(Err(e)) => Err(e),
+            Err(RecvTimeoutError::Timeout) => Ok(Fed::Nothing),
+            Err(RecvTimeoutError::Disconnected) => {
+                self.over.store(true, Ordering::Relaxed);
+                Ok(Fed::Ended)
+            }
+        }
+    }
+}
+
+/// The person's side of a client that sends.
+pub(crate) struct Putting<'a> {
+    pub(crate) watch: Watch<'a>,
+    /// What goes before a path of the other side when it is shown.
+    pub(crate) prefix: String,
+}
+
+impl Putting<'_> {
+    fn there(&self, path: &[u8]) -> PathBuf {
+        let mut text = std::ffi::OsString::from(&self.prefix);
+        text.push(OsStr::from_bytes(path));
+        text.into()
+    }
+
+    fn trouble(&self, trouble: &Trouble<'_>) -> Error {
+        let e = error_of(trouble);
+        Error { path: self.there(trouble.path), ..e }
+    }
+}
+
+fn copy_of(e: &Error) -> Error {
+    Error {
+        code: e.code,
+        op: e.op.clone(),
+        path: e.path.clone(),
+        other: e.other.clone(),
+        note: e.note.clone(),
+        source: e.source.as_ref().map(|s| match s.raw_os_error() {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => io::Error::other(s.to_string()),
+        }),
+    }
+}
+
+impl Told for Putting<'_> {
+    fn failed(&self, error: &Error) {
+        self.watch.front.event(Event::Failed(copy_of(error)));
+    }
+    fn excluded(&self, path: &dyn Fn() -> PathBuf) {
+        if self.watch.items {
+            let (src, dst) = (path(), PathBuf::new());
+            self.watch.front.event(Event::Item { action: Action::Excluded, src, dst, bytes: 0 });
+        }
+    }
+    fn found(&self, _: u64, _: u64, _: bool) {
+        // Whoever draws has measured the sources already.
+    }
+    fn landed(&self, items: u64, bytes: u64) {
+        self.watch.progress.items_done.fetch_add(items, Ordering::Relaxed);
+        self.watch.progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+    }
+    fn report(&self, event: &WireEvent<'_>) {
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        self.watch.front.event(match event {
+            WireEvent::Item { action, src, dst, bytes } => Event::Item {
+                action: ACTIONS.get(usize::from(*action)).copied().unwrap_or(Action::Copied),
+                src: PathBuf::from(OsStr::from_bytes(src)),
+                dst: self.there(dst),
+                bytes: *bytes,
+            },
+            WireEvent::Failed(trouble) => Event::Failed(self.trouble(trouble)),
+            WireEvent::Warning(trouble) => Event::Warning(self.trouble(trouble)),
+            WireEvent::Hashed { dst, hash } => Event::Hashed { dst: self.there(dst), hash: *hash },
+            // An engine's own words are static; another machine's are shown as a note.
+            WireEvent::Resumed { dst, restarted: Some(why), .. } => {
+                Event::Note(format!("{}: starts over: {}", self.there(dst).display(), text(why)))
+            }
+            WireEvent::Resumed { dst, bytes, restarted: None, repaired } => {
+                Event::Resumed { dst: self.there(dst), bytes: *bytes, restarted: None, repaired: *repaired }
+            }
+            WireEvent::Note(note) => Event::Note(text(note)),
+        });
+    }
+    fn ask(&self, path: &Path) -> bool {
+        self.watch.front.ask(Question::Replace(self.there(path.as_os_str().as_bytes())))
+    }
+}
+
+const ACTIONS: [Action; 9] = [
+    Action::Copied,
+    Action::MadeDir,
+    Action::MadeLink,
+    Action::HardLinked,
+    Action::MadeSpecial,
+    Action::Renamed,
+    Action::Removed,
+    Action::Kept,
+    Action::Excluded,
+];
+
+/// A server that sends tells nobody but its client, and that is done by the sender itself.
+pub(crate) struct Silent;
+
+impl Told for Silent {
+    fn failed(&self, _: &Error) {}
+    fn excluded(&self, _: &dyn Fn() -> PathBuf) {}
+    fn found(&self, _: u64, _: u64, _: bool) {}
+    fn landed(&self, _: u64, _: u64) {}
+    fn report(&self, _: &WireEvent<'_>) {}
+    fn ask(&self, _: &Path) -> bool {
+        false
+    }
+}
+
+/// What the other side counted.
+pub(crate) fn summary_of(counted: &Counted) -> Summary {
+    let [files, dirs, others, bytes, kept, failed, differences] = counted.counts;
+    let mut codes: Vec<Code> = Vec::new();
+    for number in &counted.codes {
+        let code = Code::of_number(u16::try_from(*number).unwrap_or(0));
+        if !codes.contains(&code) {
+            codes.push(code);
+        }
+    }
+    Summary { files, dirs, others, bytes, kept, failed, differences, codes, cancelled: counted.cancelled }
+}
+
+// ---- receiving ----
+
+/// Answers on stream 0.
+pub(crate) fn reply_on(out: &Outbox) -> Reply {
+    let out = out.clone();
+    Reply {
+        out: Box::new(move |message| {
+            let mut frame = out.room();
+            message.encode(&mut frame).map_err(|e| io::Error::other(e.to_string()))?;
+            out.send(Packet::Frames(frame)).map_err(|gone| io::Error::other(Error::from(gone).reason()))
+        }),
+    }
+}
+
+/// A server that receives tells its client everything.
+pub(crate) struct Reporting<'a> {
+    pub(crate) reply: &'a Reply,
+    pub(crate) asking: &'a Asking,
+}
+
+/// Questions that the client's user answers.
+#[derive(Default)]
+pub(crate) struct Asking {
+    next: AtomicU64,
+    answers: Mutex<HashMap<u64, bool>>,
+    /// Nobody answers any more.
+    over: AtomicBool,
+    change: Condvar,
+}
+
+impl Asking {
+    fn answer(&self, id: u64, yes: bool) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(id, yes);
+        self.change.notify_all();
+    }
+
+    fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.change.notify_all();
+    }
+
+    fn ask(&self, reply: &Reply, path: &Path) -> bool {
+        let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        if reply.send(&Message::Ask { id, path: path.as_os_str().as_bytes() }).is_err() {
+            return false;
+        }
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(yes) = answers.remove(&id) {
+                return yes;
+            }
+            if self.over.load(Ordering::Relaxed) {
+                return false;
+            }
+            let waited = self.change.wait_timeout(answers, LOOK);
+            answers = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Front for Reporting<'_> {
+    fn event(&self, event: Event) {
+        // What cannot be said any more is no news to a client that is gone.
+        let _told = match &event {
+            Event::Item { action, src, dst, bytes } => {
+                let action = ACTIONS.iter().position(|a| a == action).unwrap_or(0) as u8;
+                let (src, dst) = (src.as_os_str().as_bytes(), dst.as_os_str().as_bytes());
+                self.report(WireEvent::Item { action, src, dst, bytes: *bytes })
+            }
+            Event::Failed(e) => self.report(WireEvent::Failed(TroubleBuf::of(e).trouble())),
+            Event::Warning(e) => self.report(WireEvent::Warning(TroubleBuf::of(e).trouble())),
+            Event::Hashed { dst, hash } => {
+                self.report(WireEvent::Hashed { dst: dst.as_os_str().as_bytes(), hash: *hash })
+            }
+            Event::Resumed { dst, bytes, restarted, repaired } => self.report(WireEvent::Resumed {
+                dst: dst.as_os_str().as_bytes(),
+                bytes: *bytes,
+                restarted: restarted.map(str::as_bytes),
+                repaired: *repaired,
+            }),
+            Event::Note(note) => self.report(WireEvent::Note(note.as_bytes())),
+            Event::Difference { .. } | Event::Unfinished(_) => true,
+        };
+    }
+    fn ask(&self, question: Question) -> bool {
+        match question {
+            Question::Replace(path) | Question::Remove(path) | Question::Descend(path) => {
+                self.asking.ask(self.reply, &path)
+            }
+        }
+    }
+}
+
+impl Reporting<'_> {
+    fn report(&self, event: WireEvent<'_>) -> bool {
+        self.reply.send(&Message::Report(event)).is_ok()
+    }
+}
+
+/// A frame's payload, for a piece that stays in it.
+struct Payload(FrameBuf);
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        self.0.payload()
+    }
+}
+
+/// Frames of stream 0, in their order: straight from the stream, or through a thread that hears answers while others
+/// wait for them.
+enum Source<'s> {
+    Inbox(&'s Inbox),
+    Aside(&'s Aside),
+}
+
+/// Frames put aside.
+#[derive(Default)]
+struct Aside {
+    frames: Mutex<(VecDeque<Result<Option<FrameBuf>>>, usize)>,
+    change: Condvar,
+}
+
+impl Aside {
+    fn put(&self, frame: Result<Option<FrameBuf>>) -> bool {
+        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        frames.1 += frame.as_ref().ok().and_then(|f| f.as_ref()).map_or(0, |f| f.payload().len() + 64);
+        let within = frames.1 <= ASIDE_BYTES_MAX;
+        let frame = if within {
+            frame
+        } else {
+            Err(Error::ours(Code::Protocol, "receive", "", "too much was sent while a question was open"))
+        };
+        frames.0.push_back(frame);
+        self.change.notify_all();
+        within
+    }
+
+    fn take(&self) -> Result<Heard> {
+        let frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.change.wait_timeout_while(frames, LOOK, |f| f.0.is_empty());
+        let mut frames = waited.unwrap_or_else(PoisonError::into_inner).0;
+        match frames.0.pop_front() {
+            None => Ok(Heard::Nothing),
+            Some(Ok(Some(frame))) => {
+                frames.1 = frames.1.saturating_sub(frame.payload().len() + 64);
+                Ok(Heard::Frame(frame))
+            }
+            Some(Ok(None)) => Ok(Heard::Ended),
+            Some(Err(e)) => Err(e),
+        }
+    }
+}
+
+impl Source<'_> {
+    fn next(&self) -> Result<Heard> {
+        match self {
+            Source::Inbox(inbox) => inbox.recv_timeout(LOOK),
+            Source::Aside(aside) => aside.take(),
+        }
+    }
+}
+
+/// Takes everything off the streams to `receive` until the sender has sent all, somebody cancels, or it breaks. Then
+/// sends the summary and waits for the sender's last word.
+pub(crate) fn receive_all(
+    receive: Receive<'_>,
+    streams: &[Stream],
+    reply: &Reply,
+    asking: Option<&Asking>,
+    counts: bool,
+) -> (Summary, Option<Error>) {
+    let over = AtomicBool::new(false);
+    let broken: Mutex<Option<Error>> = Mutex::new(None);
+    let fail = |e: Error| {
+        broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        over.store(true, Ordering::Relaxed);
+    };
+    let aside = Aside::default();
+    let watch = receive.desk.tally.watch;
+    std::thread::scope(|scope| {
+        let (receive, over, fail, aside) = (&receive, &over, &fail, &aside);
+        let lander = std::thread::Builder::new().spawn_scoped(scope, move || {
+            let _all = Panicking(fail);
+            if let Err(e) = receive.land_large() {
+                fail(e);
+            }
+        });
+        if let Err(e) = lander {
+            fail(Error::os("start a thread to receive", "", e));
+        }
+        for (index, stream) in streams.iter().enumerate().skip(1) {
+            let started = std::thread::Builder::new().spawn_scoped(scope, move || {
+                let _all = Panicking(fail);
+                let mut crew = receive.crew();
+                while !over.load(Ordering::Relaxed) {
+                    match stream.inbox.recv_timeout(LOOK) {
+                        Ok(Heard::Nothing) => {}
+                        Ok(Heard::Frame(frame)) => {
+                            if let Err(e) = one(receive, &mut crew, index, frame) {
+                                return fail(e);
+                            }
+                        }
+                        Ok(Heard::Ended) => return,
+                        Err(e) => return fail(e),
+                    }
+                }
+            });
+            if let Err(e) = started {
+                fail(Error::os("start a thread to receive", "", e));
+            }
+        }
+        let first = streams.first().map(|s| &s.inbox);
+        let source = match (first, asking) {
+            (Some(inbox), Some(asking)) => {
+                let started =
+                    std::thread::Builder::new().spawn_scoped(scope, move || hear(inbox, aside, asking, over));
+                if let Err(e) = started {
+                    fail(Error::os("start a thread to receive", "", e));
+                }
+                Some(Source::Aside(aside))
+            }
+            (inbox, _) => inbox.map(Source::Inbox),
+        };
+        let mut crew = receive.crew();
+        let mut ticker = Ticker::new(counts);
+        let cancelled = || watch.cancel.is_set();
+        while let Some(source) = &source
+            && !over.load(Ordering::Relaxed)
+            && !receive.is_complete()
+            && !cancelled()
+        {
+            match source.next() {
+                Ok(Heard::Nothing) => {}
+                Ok(Heard::Frame(frame)) => {
+                    if let Err(e) = one(receive, &mut crew, 0, frame) {
+                        fail(e);
+                    }
+                }
+                Ok(Heard::Ended) => {
+                    let note = "the other side went before it was done";
+                    fail(Error::ours(Code::Lost, "receive from", "the other side", note));
+                }
+                Err(e) => fail(e),
+            }
+            ticker.tick(watch, reply, false);
+        }
+        if cancelled() {
+            // Whoever hears it stops sending; who is gone needs no word.
+            let _told = reply.send(&Message::Cancel).is_ok();
+        }
+        receive.leave(&mut crew);
+        over.store(true, Ordering::Relaxed);
+        if let Some(asking) = asking {
+            asking.end();
+        }
+        ticker.tick(watch, reply, true);
+    });
+    let broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let summary = receive.end();
+    let last = match &broken {
+        None => {
+            let s = &summary;
+            let counts = [s.files, s.dirs, s.others, s.bytes, s.kept, s.failed, s.differences];
+            let codes = s.codes.iter().map(|c| u64::from(*c as u8)).collect();
+            reply.send(&Message::Summary { counts, codes, cancelled: s.cancelled })
+        }
+        Some(e) => reply.send(&Message::Error(TroubleBuf::of(e).trouble())),
+    };
+    if last.is_ok() {
+        hear_out(streams);
+    }
+    (summary, broken)
+}
+
+/// Ends the transfer for all threads if the one it stands in panics: nobody waits for ever for what that one was to do.
+struct Panicking<'s, F: Fn(Error)>(&'s F);
+
+impl<F: Fn(Error)> Drop for Panicking<'_, F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (self.0)(Error::ours(Code::Io, "receive", "", "a thread has stopped"));
+        }
+    }
+}
+
+/// Drops what still comes until the sender has said its last word, or for so long.
+fn hear_out(streams: &[Stream]) {
+    let until = Instant::now() + LAST_WORDS;
+    for stream in streams {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            // What is there already comes out even when no time is left: whoever goes on and on is not heard out.
+            if left.is_zero() {
+                return;
+            }
+            match stream.inbox.recv_timeout(left) {
+                Ok(Heard::Frame(frame)) if frame.kind() != kind::DONE => {}
+                _ => break,
+            }
+        }
+    }
+}
+
+/// Hears answers while whoever asked waits, and puts everything else aside.
+fn hear(inbox: &Inbox, aside: &Aside, asking: &Asking, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        let heard = match inbox.recv_timeout(LOOK) {
+            Ok(Heard::Nothing) => continue,
+            Ok(Heard::Frame(frame)) => {
+                let answer = match frame.message() {
+                    Ok(Message::Answer { id, yes }) => Some((id, yes)),
+                    _ => None,
+                };
+                if let Some((id, yes)) = answer {
+                    asking.answer(id, yes);
+                    continue;
+                }
+                // What follows belongs to whoever receives the next request.
+                let last = matches!(frame.kind(), kind::ALL_SENT | kind::CANCEL);
+                if !aside.put(Ok(Some(frame))) || last {
+                    return;
+                }
+                continue;
+            }
+            Ok(Heard::Ended) => Ok(None),
+            Err(e) => Err(e),
+        };
+        aside.put(heard);
+        return;
+    }
+}
+
+fn one(receive: &Receive<'_>, crew: &mut Crew, stream: usize, frame: FrameBuf) -> Result<()> {
+    let head = match frame.message()? {
+        Message::Data(piece) => unload(&mut crew.unpacker, &piece, frame.payload())?,
+        Message::Error(trouble) => return Err(error_of(&trouble)),
+        other => return receive.handle(crew, other),
+    };
+    let (head, load) = head;
+    let load = match load {
+        Ok(load) => load,
+        Err(start) => Load::Bytes { buffer: Box::new(Payload(frame)), start },
+    };
+    receive.piece(stream, &head, load)
+}
+
+/// Tells the sender how far things have come.
+struct Ticker {
+    wanted: bool,
+    last: Instant,
+    items: u64,
+    bytes: u64,
+}
+
+impl Ticker {
+    fn new(wanted: bool) -> Ticker {
+        Ticker { wanted, last: Instant::now(), items: 0, bytes: 0 }
+    }
+
+    fn tick(&mut self, watch: Watch<'_>, reply: &Reply, now: bool) {
+        if !self.wanted || (!now && self.last.elapsed() < LOOK) {
+            return;
+        }
+        self.last = Instant::now();
+        let items = watch.progress.items_done.load(Ordering::Relaxed);
+        let bytes = watch.progress.bytes_done.load(Ordering::Relaxed);
+        if (items, bytes) != (self.items, self.bytes) {
+            let (di, db) = (items.saturating_sub(self.items), bytes.saturating_sub(self.bytes));
+            (self.items, self.bytes) = (items, bytes);
+            // A client that is gone is noticed by whoever reads.
+            let _told = reply.send(&Message::Landed { items: di, bytes: db }).is_ok();
+        }
+    }
+}
+
+/// A number for this machine that others do not have: a hash of its identity (machine-id(5)), else of its name.
+pub(crate) fn machine_number() -> u64 {
+    let of = |dir: &str, name: &[u8]| -> Option<Vec<u8>> {
+        let dir = fastcopy::dir::Dir::open(Path::new(dir)).ok()?;
+        let file = dir.open_file(fastcopy::dir::NameBuf::new(name)?.as_name()).ok()?;
+        let mut room = [0; 256];
+        let n = fastcopy::read_write::read_full(&file, 0, &mut room).ok()?;
+        room.get(..n).filter(|b| !b.is_empty()).map(<[u8]>::to_vec)
+    };
+    let identity = of("/etc", b"machine-id")
+        .or_else(|| of("/proc/sys/kernel/random", b"boot_id"))
+        .or_else(|| of("/proc/sys/kernel", b"hostname"))
+        .unwrap_or_default();
+    let hash = blake3::derive_key("bcmr 1 which machine", &identity);
+    u64::from_le_bytes(hash.first_chunk::<8>().copied().unwrap_or_default())
+}

@@ -1,0 +1,816 @@
+//! Messages from payloads and back, field by field as `docs/protocol.md` lays them out.
+//!
+//! Must not know what a value may be (`rules`), nor when a message may come ([`crate::state`]). The tags stand where a
+//! field is written; reading is in the same order and names the field in its refusals.
+
+use crate::field::{Reader, Refused, Why, must, put_bytes, put_i, put_v, refuse};
+use crate::frame;
+use crate::limits::{
+    ATTRS_BYTES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, HAVE_BLOCKS_MAX, NAMES_MAX, OPERANDS_MAX,
+    PAGE_BYTES, RULES_MAX, VALUES_MAX,
+};
+use crate::message::{
+    Codec, Compress, DirState, Entry, Event, FileState, Hello, Kind, Message, Piece, Policy, Target, Time,
+    Trouble, Wide, data, kind,
+};
+use crate::rules;
+
+/// Bytes of the shortest entry: what a count of entries is compared with.
+const ENTRY_BYTES_MIN: usize = 20;
+
+const KINDS: [Kind; 7] =
+    [Kind::File, Kind::Dir, Kind::Link, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
+const CODECS: [Codec; 3] = [Codec::Raw, Codec::Lz4, Codec::Zstd];
+const TARGETS: [Target; 3] = [Target::Guess, Target::Into, Target::Exactly];
+const COMPRESS: [Compress; 4] = [Compress::None, Compress::Lz4, Compress::Zstd, Compress::Auto];
+const FILE_STATES: [FileState; 3] = [FileState::Whole, FileState::Changed, FileState::Failed];
+const DIR_STATES: [DirState; 3] = [DirState::There, DirState::New, DirState::Refused];
+
+impl<'a> Message<'a> {
+    /// What a payload of type `kind` says. Every bound, name and choice in it has been checked.
+    pub fn decode(kind: u8, payload: &'a [u8]) -> Result<Message<'a>, Refused> {
+        let mut r = Reader::new(payload);
+        let message = read(kind, &mut r)?;
+        // [frame.rest] What a newer version has to say stands behind the handshake, and nowhere else.
+        if !matches!(message, Message::Hello(_) | Message::Welcome(_)) {
+            r.end("frame.rest")?;
+        }
+        rules::message(&message)?;
+        Ok(message)
+    }
+
+    /// Appends the message to `out` as one whole frame, or leaves `out` as it was. What [`Message::decode`] would refuse
+    /// is refused.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Refused> {
+        rules::message(self)?;
+        let mark = frame::begin(out, self.kind());
+        let written = write(self, out).and_then(|()| finish(out, mark));
+        if written.is_err() {
+            out.truncate(mark);
+        }
+        written
+    }
+
+    /// The type byte.
+    #[must_use]
+    pub fn kind(&self) -> u8 {
+        match self {
+            Message::Hello(_) => kind::HELLO,
+            Message::Welcome(_) => kind::WELCOME,
+            Message::Error(_) => kind::ERROR,
+            Message::Ok { .. } => kind::OK,
+            Message::Done => kind::DONE,
+            Message::Ping { .. } => kind::PING,
+            Message::Pong { .. } => kind::PONG,
+            Message::Stat { .. } => kind::STAT,
+            Message::List { .. } => kind::LIST,
+            Message::Hash { .. } => kind::HASH,
+            Message::Mkdir { .. } => kind::MKDIR,
+            Message::Usage { .. } => kind::USAGE,
+            Message::Streams { .. } => kind::STREAMS,
+            Message::Join { .. } => kind::JOIN,
+            Message::Direct { .. } => kind::DIRECT,
+            Message::Info(_) => kind::INFO,
+            Message::Page { .. } => kind::PAGE,
+            Message::Used { .. } => kind::USED,
+            Message::Token { .. } => kind::TOKEN,
+            Message::Rendezvous { .. } => kind::RENDEZVOUS,
+            Message::Put { .. } => kind::PUT,
+            Message::Get { .. } => kind::GET,
+            Message::Operand { .. } => kind::OPERAND,
+            Message::Dir { .. } => kind::DIR,
+            Message::Files { .. } => kind::FILES,
+            Message::Contents { .. } => kind::CONTENTS,
+            Message::Large { .. } => kind::LARGE,
+            Message::Data(Piece { codec: Codec::Raw, .. }) => kind::DATA,
+            Message::Data(_) => kind::DATA_COMPRESSED,
+            Message::FileEnd { .. } => kind::FILE_END,
+            Message::DirEnd { .. } => kind::DIR_END,
+            Message::Trouble(_) => kind::TROUBLE,
+            Message::Found { .. } => kind::FOUND,
+            Message::Answer { .. } => kind::ANSWER,
+            Message::HaveBlocks { .. } => kind::HAVE_BLOCKS,
+            Message::Proof { .. } => kind::PROOF,
+            Message::Values { .. } => kind::VALUES,
+            Message::AllSent => kind::ALL_SENT,
+            Message::DirIs { .. } => kind::DIR_IS,
+            Message::Wants { .. } => kind::WANTS,
+            Message::Resume { .. } => kind::RESUME,
+            Message::Reread { .. } => kind::REREAD,
+            Message::Compute { .. } => kind::COMPUTE,
+            Message::Landed { .. } => kind::LANDED,
+            Message::Report(_) => kind::REPORT,
+            Message::Ask { .. } => kind::ASK,
+            Message::Close { .. } => kind::CLOSE,
+            Message::MissingBlocks { .. } => kind::MISSING_BLOCKS,
+            Message::Summary { .. } => kind::SUMMARY,
+            Message::Cancel => kind::CANCEL,
+        }
+    }
+}
+
+/// Begins a `Data` or `DataCompressed` frame and writes everything before the bytes of the piece; `piece.bytes` is not
+/// looked at. The caller appends them and calls [`frame::finish`], or sends them from elsewhere and calls
+/// [`frame::finish_with`] with their number: `piece.length` when they are not compressed.
+pub fn encode_data_header(piece: &Piece<'_>, out: &mut Vec<u8>) -> Result<usize, Refused> {
+    let zeros = piece.flags & data::ZEROS != 0;
+    rules::piece(piece, if zeros { 0 } else { piece.length })?;
+    let mark = frame::begin(out, if piece.codec == Codec::Raw { kind::DATA } else { kind::DATA_COMPRESSED });
+    write_piece_header(piece, out);
+    Ok(mark)
+}
+
+/// Begins a `Files` frame with `inline` and writes everything before the contents. The caller appends them (see
+/// [`crate::contents`]), at most [`crate::limits::CONTENTS_BYTES_MAX`] bytes, and calls [`frame::finish`].
+pub fn begin_files(
+    batch: u64,
+    dir: u64,
+    codec: Codec,
+    entries: &[Entry<'_>],
+    out: &mut Vec<u8>,
+) -> Result<usize, Refused> {
+    rules::files(batch, dir, entries)?;
+    let mark = frame::begin(out, kind::FILES);
+    let written = write_files_header(batch, dir, true, codec, entries, out);
+    if written.is_err() {
+        out.truncate(mark);
+    }
+    written.map(|()| mark)
+}
+
+/// Begins a `Contents` frame; as [`begin_files`].
+#[must_use]
+pub fn begin_contents(batch: u64, codec: Codec, out: &mut Vec<u8>) -> usize {
+    let mark = frame::begin(out, kind::CONTENTS);
+    write_contents_header(batch, codec, out);
+    mark
+}
+
+/// A frame that is too long is a refusal like any other.
+fn finish(out: &mut Vec<u8>, mark: usize) -> Result<(), Refused> {
+    frame::finish(out, mark).or(refuse("frame.length", Why::Limit))
+}
+
+fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
+    Ok(match kind {
+        kind::HELLO => Message::Hello(read_hello(r)?),
+        kind::WELCOME => Message::Welcome(read_hello(r)?),
+        kind::ERROR => Message::Error(read_trouble(r)?),
+        kind::OK => Message::Ok { hash: r.list("ok.hash", 32, 1, |r| r.hash("ok.hash"))?.pop() },
+        kind::DONE => Message::Done,
+        kind::PING => Message::Ping { token: r.u64("ping.token")? },
+        kind::PONG => Message::Pong { token: r.u64("ping.token")? },
+
+        kind::STAT => Message::Stat { path: r.bytes("stat.path")?, follow: r.bool("stat.follow")? },
+        kind::LIST => Message::List { path: r.bytes("list.path")? },
+        kind::HASH => Message::Hash { path: r.bytes("hash.path")? },
+        kind::MKDIR => Message::Mkdir { path: r.bytes("mkdir.path")?, mode: r.u32("mkdir.mode")? },
+        kind::USAGE => Message::Usage { path: r.bytes("usage.path")? },
+        kind::STREAMS => Message::Streams { count: r.v("streams.count")? },
+        kind::JOIN => Message::Join {
+            secret: r.hash("join.secret")?,
+            path: r.bytes("join.path")?,
+            index: r.v("join.index")?,
+        },
+        kind::DIRECT => Message::Direct { count: r.v("direct.count")? },
+        kind::INFO => Message::Info(read_entry(r)?),
+        kind::PAGE => {
+            must(r.left() < PAGE_BYTES, "page.entries", Why::Limit)?;
+            Message::Page { entries: r.list("page.entries", ENTRY_BYTES_MIN, PAGE_BYTES, read_entry)? }
+        }
+        kind::USED => Message::Used {
+            files: r.v("used.files")?,
+            dirs: r.v("used.dirs")?,
+            bytes: r.v("used.bytes")?,
+            allocated: r.v("used.allocated")?,
+        },
+        kind::TOKEN => Message::Token { secret: r.hash("token.secret")?, path: r.bytes("token.path")? },
+        kind::RENDEZVOUS => Message::Rendezvous {
+            address: r.bytes("rendezvous.address")?,
+            port: r.u16("rendezvous.port")?,
+            secret: r.hash("rendezvous.secret")?,
+        },
+
+        kind::PUT => {
+            let policy = read_policy(r)?;
+            let target = r.choice("put.target", &TARGETS)?;
+            let path = r.bytes("put.path")?;
+            let operands = r.v("put.operands")?;
+            let items = r.bool("put.items")?;
+            must(r.v("put.root")? == 0, "put.root", Why::Unknown)?;
+            Message::Put { policy, target, path, operands, items }
+        }
+        kind::GET => {
+            let policy = read_policy(r)?;
+            let paths = r.list("get.paths", 1, OPERANDS_MAX, |r| r.bytes("get.paths"))?;
+            let named = r.bool("get.named")?;
+            let names = r.list("get.names", 1, NAMES_MAX, |r| r.bytes("get.names"))?;
+            must(named || names.is_empty(), "get.names", Why::Contradiction)?;
+            Message::Get { policy, paths, names: named.then_some(names) }
+        }
+        kind::OPERAND => Message::Operand {
+            path: r.bytes("operand.path")?,
+            whole: r.bool("operand.whole")?,
+            origin: r.u64("operand.origin")?,
+            dir: r.v("operand.dir")?,
+            entry: read_entry(r)?,
+        },
+        kind::DIR => Message::Dir { id: r.v("dir.id")?, parent: r.v("dir.parent")?, entry: read_entry(r)? },
+        kind::FILES => Message::Files {
+            batch: r.v("files.batch")?,
+            dir: r.v("files.dir")?,
+            inline: r.bool("files.inline")?,
+            codec: r.choice("files.codec", &CODECS)?,
+            entries: read_batch(r)?,
+            contents: r.all(),
+        },
+        kind::CONTENTS => Message::Contents {
+            batch: r.v("contents.batch")?,
+            codec: r.choice("contents.codec", &CODECS)?,
+            bytes: r.all(),
+        },
+        kind::LARGE => {
+            Message::Large { file: r.v("large.file")?, dir: r.v("large.dir")?, entry: read_entry(r)? }
+        }
+        kind::DATA => Message::Data(read_piece(false, r)?),
+        kind::DATA_COMPRESSED => Message::Data(read_piece(true, r)?),
+        kind::FILE_END => Message::FileEnd {
+            file: r.v("fileend.file")?,
+            state: r.choice("fileend.state", &FILE_STATES)?,
+            error: read_nested_trouble(r)?,
+        },
+        kind::DIR_END => Message::DirEnd { dir: r.v("dirend.dir")?, partial: r.bool("dirend.partial")? },
+        kind::TROUBLE => Message::Trouble(read_trouble(r)?),
+        kind::FOUND => Message::Found {
+            items: r.v("found.items")?,
+            bytes: r.v("found.bytes")?,
+            last: r.bool("found.last")?,
+        },
+        kind::ANSWER => Message::Answer { id: r.v("answer.id")?, yes: r.bool("answer.yes")? },
+        kind::HAVE_BLOCKS => Message::HaveBlocks {
+            file: r.v("have.file")?,
+            first: r.v("have.first")?,
+            hashes: r.list("have.hashes", 32, HAVE_BLOCKS_MAX, |r| r.hash("have.hashes"))?,
+        },
+        kind::PROOF => Message::Proof {
+            file: r.v("proof.file")?,
+            first: r.v("proof.first")?,
+            tags: r.list("proof.tags", 32, HAVE_BLOCKS_MAX, |r| r.hash("proof.tags"))?,
+        },
+        kind::VALUES => Message::Values {
+            file: r.v("values.file")?,
+            first: r.v("values.first")?,
+            hashes: r.list("values.hashes", 32, VALUES_MAX, |r| r.hash("values.hashes"))?,
+        },
+        kind::ALL_SENT => Message::AllSent,
+
+        kind::DIR_IS => {
+            Message::DirIs { dir: r.v("diris.dir")?, state: r.choice("diris.state", &DIR_STATES)? }
+        }
+        kind::WANTS => Message::Wants {
+            batch: r.v("wants.batch")?,
+            entries: r.list("wants.entries", 1, ENTRIES_MAX, |r| r.v("wants.entries"))?,
+        },
+        kind::RESUME => Message::Resume {
+            file: r.v("resume.file")?,
+            wanted: r.bool("resume.state")?,
+            from: r.v("resume.from")?,
+            flags: r.u8("resume.flags")?,
+        },
+        kind::REREAD => {
+            Message::Reread { file: r.v("reread.file")?, at: r.v("reread.at")?, bytes: r.v("reread.bytes")? }
+        }
+        kind::COMPUTE => Message::Compute {
+            file: r.v("compute.file")?,
+            first: r.v("compute.first")?,
+            count: r.v("compute.count")?,
+        },
+        kind::LANDED => Message::Landed { items: r.v("landed.items")?, bytes: r.v("landed.bytes")? },
+        kind::REPORT => Message::Report(read_event(r)?),
+        kind::ASK => Message::Ask { id: r.v("ask.id")?, path: r.bytes("ask.path")? },
+        kind::CLOSE => Message::Close { file: r.v("close.file")? },
+        kind::MISSING_BLOCKS => Message::MissingBlocks {
+            file: r.v("missing.file")?,
+            first: r.v("missing.first")?,
+            nonce: r.hash("missing.nonce")?,
+            bits: r.bytes("missing.bits")?,
+        },
+        kind::SUMMARY => {
+            let mut counts = [0; 7];
+            for count in &mut counts {
+                *count = r.v("summary.counts")?;
+            }
+            Message::Summary {
+                counts,
+                codes: r.list("summary.codes", 1, CODES_MAX, |r| r.v("summary.codes"))?,
+                cancelled: r.bool("summary.cancelled")?,
+            }
+        }
+        kind::CANCEL => Message::Cancel,
+        _ => return refuse("frame.state", Why::Unknown),
+    })
+}
+
+fn read_hello<'a>(r: &mut Reader<'a>) -> Result<Hello<'a>, Refused> {
+    let version = r.u16("hello.version")?;
+    let caps = if r.left() == 0 { 0 } else { r.u8("hello.caps")? };
+    let mut wide = None;
+    if caps & crate::handshake::caps::WIDE != 0 {
+        wide = Some(Wide {
+            bits: r.u64("hello.wide")?,
+            nonce: r.hash("hello.nonce")?,
+            agent: r.bytes("hello.agent")?,
+        });
+    }
+    Ok(Hello { version, caps, wide })
+}
+
+pub(crate) fn read_trouble<'a>(r: &mut Reader<'a>) -> Result<Trouble<'a>, Refused> {
+    Ok(Trouble {
+        code: r.u16("error.code")?,
+        op: r.bytes("error.op")?,
+        path: r.bytes("error.path")?,
+        note: r.bytes("error.note")?,
+        errno: r.v32("error.errno")?,
+    })
+}
+
+/// Empty, or exactly one error.
+fn read_nested_trouble<'a>(r: &mut Reader<'a>) -> Result<Option<Trouble<'a>>, Refused> {
+    let bytes = r.bytes("fileend.error")?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let mut inner = Reader::new(bytes);
+    let trouble = read_trouble(&mut inner)?;
+    inner.end("fileend.error")?;
+    Ok(Some(trouble))
+}
+
+fn read_policy<'a>(r: &mut Reader<'a>) -> Result<Policy<'a>, Refused> {
+    let flags = r.u64("policy.flags")?;
+    let mut choices = [0; 8];
+    for choice in &mut choices {
+        *choice = r.u8("policy.choices")?;
+    }
+    Ok(Policy {
+        flags,
+        choices,
+        checkpoint: r.v("policy.checkpoint")?,
+        rules: r.list("policy.rules", 2, RULES_MAX, |r| {
+            Ok((r.bool("policy.rules")?, r.bytes("policy.rules")?))
+        })?,
+        regexes: r.list("policy.regexes", 1, RULES_MAX, |r| r.bytes("policy.regexes"))?,
+        compress: r.choice("policy.compress", &COMPRESS)?,
+    })
+}
+
+fn read_time(r: &mut Reader<'_>, tag: crate::field::Tag) -> Result<Time, Refused> {
+    Ok(Time { sec: r.i(tag)?, nsec: r.v32(tag)? })
+}
+
+fn read_entry<'a>(r: &mut Reader<'a>) -> Result<Entry<'a>, Refused> {
+    Ok(Entry {
+        kind: r.choice("entry.kind", &KINDS)?,
+        name: r.bytes("entry.name")?,
+        mode: r.v32("entry.mode")?,
+        uid: r.v32("entry.uid")?,
+        gid: r.v32("entry.gid")?,
+        size: r.v("entry.size")?,
+        blocks: r.v("entry.blocks")?,
+        atime: read_time(r, "entry.atime")?,
+        mtime: read_time(r, "entry.mtime")?,
+        ctime: read_time(r, "entry.ctime")?,
+        dev: r.v("entry.dev")?,
+        ino: r.v("entry.ino")?,
+        nlink: r.v("entry.nlink")?,
+        rdev: r.v("entry.rdev")?,
+        link: r.bytes("entry.link")?,
+        // A name of one byte with its length, and the length of an empty value.
+        attrs: r.list("entry.attrs", 3, ATTRS_BYTES_MAX, |r| {
+            Ok((r.bytes("entry.attrs")?, r.bytes("entry.attrs")?))
+        })?,
+    })
+}
+
+/// Entries are what takes more room in memory than on the wire, so all of a batch together have a maximum.
+fn read_batch<'a>(r: &mut Reader<'a>) -> Result<Vec<Entry<'a>>, Refused> {
+    let before = r.left();
+    r.list("files.entries", ENTRY_BYTES_MIN, ENTRIES_MAX, |r| {
+        let entry = read_entry(r)?;
+        must(before - r.left() <= ENTRIES_BYTES_MAX, "files.entries", Why::Limit)?;
+        Ok(entry)
+    })
+}
+
+fn read_piece<'a>(compressed: bool, r: &mut Reader<'a>) -> Result<Piece<'a>, Refused> {
+    let file = r.v("data.file")?;
+    let at = r.v("data.at")?;
+    let flags = r.u8("data.flags")?;
+    let cv = if flags & data::ENDS_BLOCK != 0 { Some(r.hash("data.cv")?) } else { None };
+    if compressed {
+        let codec = r.choice("data.codec", &CODECS)?;
+        must(codec != Codec::Raw, "data.codec", Why::Unknown)?;
+        let length = r.v("data.length")?;
+        return Ok(Piece { file, at, flags, cv, codec, length, bytes: r.all() });
+    }
+    if flags & data::ZEROS != 0 {
+        let length = r.v("data.zeros")?;
+        return Ok(Piece { file, at, flags, cv, codec: Codec::Raw, length, bytes: &[] });
+    }
+    let bytes = r.all();
+    Ok(Piece { file, at, flags, cv, codec: Codec::Raw, length: bytes.len() as u64, bytes })
+}
+
+fn read_event<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, Refused> {
+    const TAG: &str = "event.kind";
+    Ok(match r.u8(TAG)? {
+        0 => Event::Item { action: r.u8(TAG)?, src: r.bytes(TAG)?, dst: r.bytes(TAG)?, bytes: r.v(TAG)? },
+        1 => Event::Failed(read_trouble(r)?),
+        2 => Event::Warning(read_trouble(r)?),
+        3 => Event::Hashed { dst: r.bytes(TAG)?, hash: r.hash(TAG)? },
+        4 => Event::Resumed {
+            dst: r.bytes(TAG)?,
+            bytes: r.v(TAG)?,
+            restarted: r.list(TAG, 1, 1, |r| r.bytes(TAG))?.pop(),
+            repaired: r.v(TAG)?,
+        },
+        5 => Event::Note(r.bytes(TAG)?),
+        _ => return refuse(TAG, Why::Unknown),
+    })
+}
+
+/// The payload. Only what cannot be seen before it is written is refused here.
+fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
+    match message {
+        Message::Hello(hello) | Message::Welcome(hello) => write_hello(hello, out),
+        Message::Error(trouble) => write_trouble(trouble, out),
+        Message::Ok { hash } => write_hashes(hash.as_slice(), out), // [ok.hash]
+        Message::Done | Message::AllSent | Message::Cancel => {}
+        Message::Ping { token } | Message::Pong { token } => {
+            out.extend_from_slice(&token.to_le_bytes()); // [ping.token]
+        }
+
+        Message::Stat { path, follow } => {
+            put_bytes(path, out); // [stat.path]
+            out.push(u8::from(*follow)); // [stat.follow]
+        }
+        Message::List { path } => put_bytes(path, out), // [list.path]
+        Message::Hash { path } => put_bytes(path, out), // [hash.path]
+        Message::Mkdir { path, mode } => {
+            put_bytes(path, out); // [mkdir.path]
+            out.extend_from_slice(&mode.to_le_bytes()); // [mkdir.mode]
+        }
+        Message::Usage { path } => put_bytes(path, out), // [usage.path]
+        Message::Streams { count } => put_v(*count, out), // [streams.count]
+        Message::Join { secret, path, index } => {
+            out.extend_from_slice(secret); // [join.secret]
+            put_bytes(path, out); // [join.path]
+            put_v(*index, out); // [join.index]
+        }
+        Message::Direct { count } => put_v(*count, out), // [direct.count]
+        Message::Info(entry) => write_entry(entry, out), // [info.entry]
+        Message::Page { entries } => {
+            let before = out.len();
+            write_entries(entries, out); // [page.entries]
+            must(out.len() - before < PAGE_BYTES, "page.entries", Why::Limit)?;
+        }
+        Message::Used { files, dirs, bytes, allocated } => {
+            put_v(*files, out); // [used.files]
+            put_v(*dirs, out); // [used.dirs]
+            put_v(*bytes, out); // [used.bytes]
+            put_v(*allocated, out); // [used.allocated]
+        }
+        Message::Token { secret, path } => {
+            out.extend_from_slice(secret); // [token.secret]
+            put_bytes(path, out); // [token.path]
+        }
+        Message::Rendezvous { address, port, secret } => {
+            put_bytes(address, out); // [rendezvous.address]
+            out.extend_from_slice(&port.to_le_bytes()); // [rendezvous.port]
+            out.extend_from_slice(secret); // [rendezvous.secret]
+        }
+
+        Message::Put { policy, target, path, operands, items } => {
+            write_policy(policy, out); // [put.policy]
+            out.push(*target as u8); // [put.target]
+            put_bytes(path, out); // [put.path]
+            put_v(*operands, out); // [put.operands]
+            out.push(u8::from(*items)); // [put.items]
+            put_v(0, out); // [put.root]
+        }
+        Message::Get { policy, paths, names } => {
+            write_policy(policy, out); // [get.policy]
+            write_byte_strings(paths, out); // [get.paths]
+            out.push(u8::from(names.is_some())); // [get.named]
+            write_byte_strings(names.as_deref().unwrap_or_default(), out); // [get.names]
+        }
+        Message::Operand { path, whole, origin, dir, entry } => {
+            put_bytes(path, out); // [operand.path]
+            out.push(u8::from(*whole)); // [operand.whole]
+            out.extend_from_slice(&origin.to_le_bytes()); // [operand.origin]
+            put_v(*dir, out); // [operand.dir]
+            write_entry(entry, out); // [operand.entry]
+        }
+        Message::Dir { id, parent, entry } => {
+            put_v(*id, out); // [dir.id]
+            put_v(*parent, out); // [dir.parent]
+            write_entry(entry, out); // [dir.entry]
+        }
+        Message::Files { batch, dir, inline, codec, entries, contents } => {
+            write_files_header(*batch, *dir, *inline, *codec, entries, out)?;
+            out.extend_from_slice(contents); // [files.contents]
+        }
+        Message::Contents { batch, codec, bytes } => {
+            write_contents_header(*batch, *codec, out);
+            out.extend_from_slice(bytes); // [contents.bytes]
+        }
+        Message::Large { file, dir, entry } => {
+            put_v(*file, out); // [large.file]
+            put_v(*dir, out); // [large.dir]
+            write_entry(entry, out); // [large.entry]
+        }
+        Message::Data(piece) => {
+            write_piece_header(piece, out);
+            out.extend_from_slice(piece.bytes); // [data.bytes]
+        }
+        Message::FileEnd { file, state, error } => {
+            put_v(*file, out); // [fileend.file]
+            out.push(*state as u8); // [fileend.state]
+            let mut inner = Vec::new();
+            if let Some(error) = error {
+                write_trouble(error, &mut inner);
+            }
+            put_bytes(&inner, out); // [fileend.error]
+        }
+        Message::DirEnd { dir, partial } => {
+            put_v(*dir, out); // [dirend.dir]
+            out.push(u8::from(*partial)); // [dirend.partial]
+        }
+        Message::Trouble(trouble) => write_trouble(trouble, out), // [trouble.error]
+        Message::Found { items, bytes, last } => {
+            put_v(*items, out); // [found.items]
+            put_v(*bytes, out); // [found.bytes]
+            out.push(u8::from(*last)); // [found.last]
+        }
+        Message::Answer { id, yes } => {
+            put_v(*id, out); // [answer.id]
+            out.push(u8::from(*yes)); // [answer.yes]
+        }
+        Message::HaveBlocks { file, first, hashes } => {
+            put_v(*file, out); // [have.file]
+            put_v(*first, out); // [have.first]
+            write_hashes(hashes, out); // [have.hashes]
+        }
+        Message::Proof { file, first, tags } => {
+            put_v(*file, out); // [proof.file]
+            put_v(*first, out); // [proof.first]
+            write_hashes(tags, out); // [proof.tags]
+        }
+        Message::Values { file, first, hashes } => {
+            put_v(*file, out); // [values.file]
+            put_v(*first, out); // [values.first]
+            write_hashes(hashes, out); // [values.hashes]
+        }
+
+        Message::DirIs { dir, state } => {
+            put_v(*dir, out); // [diris.dir]
+            out.push(*state as u8); // [diris.state]
+        }
+        Message::Wants { batch, entries } => {
+            put_v(*batch, out); // [wants.batch]
+            write_numbers(entries, out); // [wants.entries]
+        }
+        Message::Resume { file, wanted, from, flags } => {
+            put_v(*file, out); // [resume.file]
+            out.push(u8::from(*wanted)); // [resume.state]
+            put_v(*from, out); // [resume.from]
+            out.push(*flags); // [resume.flags]
+        }
+        Message::Reread { file, at, bytes } => {
+            put_v(*file, out); // [reread.file]
+            put_v(*at, out); // [reread.at]
+            put_v(*bytes, out); // [reread.bytes]
+        }
+        Message::Compute { file, first, count } => {
+            put_v(*file, out); // [compute.file]
+            put_v(*first, out); // [compute.first]
+            put_v(*count, out); // [compute.count]
+        }
+        Message::Landed { items, bytes } => {
+            put_v(*items, out); // [landed.items]
+            put_v(*bytes, out); // [landed.bytes]
+        }
+        Message::Report(event) => write_event(event, out), // [report.event]
+        Message::Ask { id, path } => {
+            put_v(*id, out); // [ask.id]
+            put_bytes(path, out); // [ask.path]
+        }
+        Message::Close { file } => put_v(*file, out), // [close.file]
+        Message::MissingBlocks { file, first, nonce, bits } => {
+            put_v(*file, out); // [missing.file]
+            put_v(*first, out); // [missing.first]
+            out.extend_from_slice(nonce); // [missing.nonce]
+            put_bytes(bits, out); // [missing.bits]
+        }
+        Message::Summary { counts, codes, cancelled } => {
+            counts.iter().for_each(|count| put_v(*count, out)); // [summary.counts]
+            write_numbers(codes, out); // [summary.codes]
+            out.push(u8::from(*cancelled)); // [summary.cancelled]
+        }
+    }
+    Ok(())
+}
+
+fn write_hello(hello: &Hello<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&hello.version.to_le_bytes()); // [hello.version]
+    out.push(hello.caps); // [hello.caps]
+    if let Some(wide) = &hello.wide {
+        out.extend_from_slice(&wide.bits.to_le_bytes()); // [hello.wide]
+        out.extend_from_slice(&wide.nonce); // [hello.nonce]
+        put_bytes(wide.agent, out); // [hello.agent]
+    }
+}
+
+pub(crate) fn write_trouble(trouble: &Trouble<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&trouble.code.to_le_bytes()); // [error.code]
+    put_bytes(trouble.op, out); // [error.op]
+    put_bytes(trouble.path, out); // [error.path]
+    put_bytes(trouble.note, out); // [error.note]
+    put_v(u64::from(trouble.errno), out); // [error.errno]
+}
+
+fn write_policy(policy: &Policy<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&policy.flags.to_le_bytes()); // [policy.flags]
+    out.extend_from_slice(&policy.choices); // [policy.choices]
+    put_v(policy.checkpoint, out); // [policy.checkpoint]
+    put_v(policy.rules.len() as u64, out); // [policy.rules]
+    for (include, glob) in &policy.rules {
+        out.push(u8::from(*include));
+        put_bytes(glob, out);
+    }
+    write_byte_strings(&policy.regexes, out); // [policy.regexes]
+    out.push(policy.compress as u8); // [policy.compress]
+}
+
+fn write_time(time: Time, out: &mut Vec<u8>) {
+    put_i(time.sec, out);
+    put_v(u64::from(time.nsec), out);
+}
+
+fn write_entry(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    out.push(entry.kind as u8); // [entry.kind]
+    put_bytes(entry.name, out); // [entry.name]
+    put_v(u64::from(entry.mode), out); // [entry.mode]
+    put_v(u64::from(entry.uid), out); // [entry.uid]
+    put_v(u64::from(entry.gid), out); // [entry.gid]
+    put_v(entry.size, out); // [entry.size]
+    put_v(entry.blocks, out); // [entry.blocks]
+    write_time(entry.atime, out); // [entry.atime]
+    write_time(entry.mtime, out); // [entry.mtime]
+    write_time(entry.ctime, out); // [entry.ctime]
+    put_v(entry.dev, out); // [entry.dev]
+    put_v(entry.ino, out); // [entry.ino]
+    put_v(entry.nlink, out); // [entry.nlink]
+    put_v(entry.rdev, out); // [entry.rdev]
+    put_bytes(entry.link, out); // [entry.link]
+    put_v(entry.attrs.len() as u64, out); // [entry.attrs]
+    for (name, value) in &entry.attrs {
+        put_bytes(name, out);
+        put_bytes(value, out);
+    }
+}
+
+fn write_entries(entries: &[Entry<'_>], out: &mut Vec<u8>) {
+    put_v(entries.len() as u64, out);
+    entries.iter().for_each(|entry| write_entry(entry, out));
+}
+
+fn write_files_header(
+    batch: u64,
+    dir: u64,
+    inline: bool,
+    codec: Codec,
+    entries: &[Entry<'_>],
+    out: &mut Vec<u8>,
+) -> Result<(), Refused> {
+    put_v(batch, out); // [files.batch]
+    put_v(dir, out); // [files.dir]
+    out.push(u8::from(inline)); // [files.inline]
+    out.push(codec as u8); // [files.codec]
+    let before = out.len();
+    write_entries(entries, out); // [files.entries]
+    must(out.len() - before <= ENTRIES_BYTES_MAX, "files.entries", Why::Limit)
+}
+
+fn write_contents_header(batch: u64, codec: Codec, out: &mut Vec<u8>) {
+    put_v(batch, out); // [contents.batch]
+    out.push(codec as u8); // [contents.codec]
+}
+
+fn write_piece_header(piece: &Piece<'_>, out: &mut Vec<u8>) {
+    put_v(piece.file, out); // [data.file]
+    put_v(piece.at, out); // [data.at]
+    out.push(piece.flags); // [data.flags]
+    if let Some(cv) = &piece.cv {
+        out.extend_from_slice(cv); // [data.cv]
+    }
+    if piece.codec != Codec::Raw {
+        out.push(piece.codec as u8); // [data.codec]
+        put_v(piece.length, out); // [data.length]
+    } else if piece.flags & data::ZEROS != 0 {
+        put_v(piece.length, out); // [data.zeros]
+    }
+}
+
+fn write_event(event: &Event<'_>, out: &mut Vec<u8>) {
+    // [event.kind]
+    match event {
+        Event::Item { action, src, dst, bytes } => {
+            out.extend_from_slice(&[0, *action]);
+            put_bytes(src, out);
+            put_bytes(dst, out);
+            put_v(*bytes, out);
+        }
+        Event::Failed(trouble) => {
+            out.push(1);
+            write_trouble(trouble, out);
+        }
+        Event::Warning(trouble) => {
+            out.push(2);
+            write_trouble(trouble, out);
+        }
+        Event::Hashed { dst, hash } => {
+            out.push(3);
+            put_bytes(dst, out);
+            out.extend_from_slice(hash);
+        }
+        Event::Resumed { dst, bytes, restarted, repaired } => {
+            out.push(4);
+            put_bytes(dst, out);
+            put_v(*bytes, out);
+            write_byte_strings(restarted.as_slice(), out);
+            put_v(*repaired, out);
+        }
+        Event::Note(note) => {
+            out.push(5);
+            put_bytes(note, out);
+        }
+    }
+}
+
+fn write_byte_strings(list: &[&[u8]], out: &mut Vec<u8>) {
+    put_v(list.len() as u64, out);
+    list.iter().for_each(|one| put_bytes(one, out));
+}
+
+fn write_hashes(list: &[[u8; 32]], out: &mut Vec<u8>) {
+    put_v(list.len() as u64, out);
+    list.iter().for_each(|one| out.extend_from_slice(one));
+}
+
+fn write_numbers(list: &[u64], out: &mut Vec<u8>) {
+    put_v(list.len() as u64, out);
+    list.iter().for_each(|one| put_v(*one, out));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reading counts a choice out of a table, writing casts it: both must mean the same number.
+    #[test]
+    fn choices_stand_at_their_number() {
+        assert!(KINDS.iter().enumerate().all(|(n, one)| n == *one as usize));
+        assert!(CODECS.iter().enumerate().all(|(n, one)| n == *one as usize));
+        assert!(TARGETS.iter().enumerate().all(|(n, one)| n == *one as usize));
+        assert!(COMPRESS.iter().enumerate().all(|(n, one)| n == *one as usize));
+        assert!(FILE_STATES.iter().enumerate().all(|(n, one)| n == *one as usize));
+        assert!(DIR_STATES.iter().enumerate().all(|(n, one)| n == *one as usize));
+    }
+
+    #[test]
+    fn the_shortest_entry_is_as_short_as_counts_assume() {
+        let entry = Entry {
+            kind: Kind::File,
+            name: b"a",
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            blocks: 0,
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+            dev: 0,
+            ino: 0,
+            nlink: 0,
+            rdev: 0,
+            link: b"",
+            attrs: Vec::new(),
+        };
+        let mut out = Vec::new();
+        write_entry(&entry, &mut out);
+        assert_eq!(out.len(), ENTRY_BYTES_MIN);
+    }
+}

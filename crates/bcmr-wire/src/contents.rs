@@ -1,0 +1,209 @@
+//! The contents of a batch (section 5.1): one item per regular file that carries content.
+//!
+//! Must not know which file an item is of, nor how contents are packed; counting both out is the caller's.
+
+use crate::codec::{read_trouble, write_trouble};
+use crate::field::{Reader, Refused, Why, must, put_v, refuse};
+use crate::limits::CONTENTS_BYTES_MAX;
+use crate::message::{Hash, Trouble};
+use crate::rules;
+
+const CONTENT: u8 = 0;
+const CHANGED: u8 = 1;
+const UNREADABLE: u8 = 2;
+const TAG: &str = "contents.bytes";
+
+/// What came of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// What was read of it, and the BLAKE3 of that unless the policy is fast.
+    Content {
+        /// All of it.
+        bytes: &'a [u8],
+        /// As the sender computed it while reading.
+        hash: Option<Hash>,
+    },
+    /// It changed while it was read.
+    Changed,
+    /// It could not be read.
+    Unreadable(Trouble<'a>),
+}
+
+/// Appends a file's content, with its hash exactly when the transfer has hashes.
+pub fn push_content(out: &mut Vec<u8>, bytes: &[u8], hash: Option<&Hash>) {
+    begin_content(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+    end_content(out, hash);
+}
+
+/// Begins a content of `length` bytes, which the caller appends before it calls [`end_content`]. The returned mark is
+/// where `out` ended: a caller that finds the file changed truncates to it and says [`push_changed`].
+pub fn begin_content(out: &mut Vec<u8>, length: u64) -> usize {
+    let mark = out.len();
+    out.push(CONTENT);
+    put_v(length, out);
+    mark
+}
+
+/// Ends what [`begin_content`] began.
+pub fn end_content(out: &mut Vec<u8>, hash: Option<&Hash>) {
+    if let Some(hash) = hash {
+        out.extend_from_slice(hash);
+    }
+}
+
+/// Appends that the file changed while it was read.
+pub fn push_changed(out: &mut Vec<u8>) {
+    out.push(CHANGED);
+}
+
+/// Appends that the file could not be read.
+pub fn push_unreadable(out: &mut Vec<u8>, trouble: &Trouble<'_>) -> Result<(), Refused> {
+    rules::trouble(trouble)?;
+    out.push(UNREADABLE);
+    write_trouble(trouble, out);
+    Ok(())
+}
+
+/// Appends how long packed contents are once they are unpacked; the packed bytes follow.
+pub fn push_unpacked_length(out: &mut Vec<u8>, length: usize) -> Result<(), Refused> {
+    // [contents.max]
+    must(length <= CONTENTS_BYTES_MAX, "contents.max", Why::Limit)?;
+    put_v(length as u64, out);
+    Ok(())
+}
+
+/// Takes packed contents apart: their length once unpacked, which is within bounds, and the packed bytes.
+pub fn unpacked(bytes: &[u8]) -> Result<(usize, &[u8]), Refused> {
+    let mut r = Reader::new(bytes);
+    let length = r.v(TAG)?;
+    // [contents.max] A few bytes must not unpack to more than anybody would have sent raw.
+    must(length <= CONTENTS_BYTES_MAX as u64, "contents.max", Why::Limit)?;
+    Ok((length as usize, r.all()))
+}
+
+/// The items of contents as they are (unpacked, if they were packed): exactly `count` of them, and nothing behind.
+/// After an error there is nothing more.
+#[must_use]
+pub fn items(bytes: &[u8], hashes: bool, count: usize) -> Items<'_> {
+    Items { reader: Reader::new(bytes), hashes, left: count, exactly: true }
+}
+
+/// As [`items`], for one of several messages that together carry what was wanted: at most `count` items, and as many as
+/// there are.
+#[must_use]
+pub fn items_up_to(bytes: &[u8], hashes: bool, count: usize) -> Items<'_> {
+    Items { reader: Reader::new(bytes), hashes, left: count, exactly: false }
+}
+
+/// See [`items`].
+pub struct Items<'a> {
+    reader: Reader<'a>,
+    hashes: bool,
+    /// Items that may still come.
+    left: usize,
+    exactly: bool,
+}
+
+impl<'a> Items<'a> {
+    fn read(&mut self) -> Result<Option<Item<'a>>, Refused> {
+        let r = &mut self.reader;
+        if self.left == 0 {
+            r.end(TAG)?;
+            return Ok(None);
+        }
+        if r.left() == 0 && !self.exactly {
+            return Ok(None);
+        }
+        self.left -= 1;
+        Ok(Some(match r.u8(TAG)? {
+            CONTENT => Item::Content {
+                bytes: r.bytes(TAG)?,
+                hash: if self.hashes { Some(r.hash(TAG)?) } else { None },
+            },
+            CHANGED => Item::Changed,
+            UNREADABLE => {
+                let trouble = read_trouble(r)?;
+                rules::trouble(&trouble)?;
+                Item::Unreadable(trouble)
+            }
+            _ => return refuse(TAG, Why::Unknown),
+        }))
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Result<Item<'a>, Refused>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let read = self.read();
+        if read.is_err() {
+            // Nothing behind an error can be trusted to begin where it seems to.
+            *self = items(&[], self.hashes, 0);
+        }
+        read.transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(bytes: &[u8], hashes: bool, count: usize) -> Result<Vec<Item<'_>>, Why> {
+        items(bytes, hashes, count).collect::<Result<_, _>>().map_err(|r| r.why)
+    }
+
+    #[test]
+    fn items_come_back_in_order() {
+        let trouble = Trouble { code: 2, op: b"open", path: b"d/f", note: b"", errno: 13 };
+        for hash in [None, Some([7; 32])] {
+            let mut out = Vec::new();
+            push_content(&mut out, b"abc", hash.as_ref());
+            push_changed(&mut out);
+            push_unreadable(&mut out, &trouble).unwrap();
+            push_content(&mut out, b"", hash.as_ref());
+            let expected = vec![
+                Item::Content { bytes: b"abc", hash },
+                Item::Changed,
+                Item::Unreadable(trouble.clone()),
+                Item::Content { bytes: b"", hash },
+            ];
+            assert_eq!(all(&out, hash.is_some(), 4), Ok(expected.clone()));
+            assert_eq!(all(&out, hash.is_some(), 3), Err(Why::Rest));
+            assert_eq!(all(&out, hash.is_some(), 5), Err(Why::Short));
+            let some: Result<Vec<_>, _> = items_up_to(&out, hash.is_some(), 5).collect();
+            assert_eq!(some, Ok(expected));
+            assert!(items_up_to(&out, hash.is_some(), 3).any(|item| item.is_err()));
+        }
+    }
+
+    #[test]
+    fn a_content_found_changed_is_taken_out_again() {
+        let mut out = Vec::new();
+        push_changed(&mut out);
+        let mark = begin_content(&mut out, 300);
+        out.extend_from_slice(b"only a part");
+        out.truncate(mark);
+        push_changed(&mut out);
+        assert_eq!(all(&out, true, 2), Ok(vec![Item::Changed, Item::Changed]));
+    }
+
+    #[test]
+    fn nothing_follows_an_error() {
+        let mut items = items(&[9, 1, 1], true, 3);
+        assert!(items.next().is_some_and(|item| item.is_err()));
+        assert!(items.next().is_none());
+    }
+
+    #[test]
+    fn a_length_that_would_unpack_to_too_much_is_refused_first() {
+        let mut out = Vec::new();
+        assert!(push_unpacked_length(&mut out, CONTENTS_BYTES_MAX + 1).is_err());
+        push_unpacked_length(&mut out, CONTENTS_BYTES_MAX).unwrap();
+        out.push(7);
+        assert_eq!(unpacked(&out), Ok((CONTENTS_BYTES_MAX, &[7][..])));
+        out.clear();
+        put_v(CONTENTS_BYTES_MAX as u64 + 1, &mut out);
+        assert_eq!(unpacked(&out).map_err(|r| (r.field, r.why)), Err(("contents.max", Why::Limit)));
+    }
+}

@@ -1,0 +1,396 @@
+//! One type per message, fields named as in `docs/protocol.md`.
+//!
+//! Borrowed from the frame they were found in, so that decoding copies no content and allocates only lists whose count
+//! was checked. Must not know who sends what when; that is [`crate::state`].
+
+/// 32 bytes of BLAKE3, a secret or a nonce.
+pub type Hash = [u8; 32];
+
+/// A point in time: seconds since 1970 and nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Time {
+    /// May be negative.
+    pub sec: i64,
+    /// Under 1,000,000,000.
+    pub nsec: u32,
+}
+
+/// What a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A regular file.
+    File = 0,
+    /// A directory.
+    Dir = 1,
+    /// A symbolic link.
+    Link = 2,
+    /// A FIFO.
+    Fifo = 3,
+    /// A socket.
+    Socket = 4,
+    /// A character device.
+    CharDevice = 5,
+    /// A block device.
+    BlockDevice = 6,
+}
+
+/// What the sender knows of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// `[entry.kind]`
+    pub kind: Kind,
+    /// `[entry.name]` A checked name.
+    pub name: &'a [u8],
+    /// `[entry.mode]` 07777.
+    pub mode: u32,
+    /// `[entry.uid]`
+    pub uid: u32,
+    /// `[entry.gid]`
+    pub gid: u32,
+    /// `[entry.size]` Bytes.
+    pub size: u64,
+    /// `[entry.blocks]` Units of 512 bytes.
+    pub blocks: u64,
+    /// `[entry.atime]`
+    pub atime: Time,
+    /// `[entry.mtime]`
+    pub mtime: Time,
+    /// `[entry.ctime]`
+    pub ctime: Time,
+    /// `[entry.dev]`
+    pub dev: u64,
+    /// `[entry.ino]`
+    pub ino: u64,
+    /// `[entry.nlink]`
+    pub nlink: u64,
+    /// `[entry.rdev]`
+    pub rdev: u64,
+    /// `[entry.link]` Without NUL; empty but for symbolic links.
+    pub link: &'a [u8],
+    /// `[entry.attrs]` Names without NUL.
+    pub attrs: Vec<(&'a [u8], &'a [u8])>,
+}
+
+/// `Hello` and `Welcome`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// `[hello.version]`
+    pub version: u16,
+    /// `[hello.caps]` With [`crate::handshake::caps::WIDE`] exactly when `wide` is there.
+    pub caps: u8,
+    /// The wider set.
+    pub wide: Option<Wide<'a>>,
+}
+
+/// What a `Hello` with the last capability bit goes on with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wide<'a> {
+    /// `[hello.wide]`
+    pub bits: u64,
+    /// `[hello.nonce]`
+    pub nonce: Hash,
+    /// `[hello.agent]` At most 64 printable ASCII bytes.
+    pub agent: &'a [u8],
+}
+
+/// What went wrong at the other side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble<'a> {
+    /// `[error.code]` A [`crate::code::Code`] or one of a newer version.
+    pub code: u16,
+    /// `[error.op]` A few words: what was tried.
+    pub op: &'a [u8],
+    /// `[error.path]`
+    pub path: &'a [u8],
+    /// `[error.note]` May be empty.
+    pub note: &'a [u8],
+    /// `[error.errno]` 0 when there is none.
+    pub errno: u32,
+}
+
+/// Where an operand goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Target {
+    /// Into it when it is a directory, else that name.
+    Guess = 0,
+    /// Into this directory.
+    Into = 1,
+    /// To exactly this name.
+    Exactly = 2,
+}
+
+/// How contents are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Codec {
+    /// As they are.
+    Raw = 0,
+    /// LZ4 block.
+    Lz4 = 1,
+    /// Zstandard frame.
+    Zstd = 2,
+}
+
+/// What compression the client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Compress {
+    /// None.
+    None = 0,
+    /// LZ4.
+    Lz4 = 1,
+    /// Zstd-3.
+    Zstd = 2,
+    /// Zstd-3 while that is faster than the link, else none.
+    Auto = 3,
+}
+
+/// How a copy is done, as plain numbers; the engine's `CopyPolicy` is made from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy<'a> {
+    /// `[policy.flags]` See [`crate::policy::flags`].
+    pub flags: u64,
+    /// `[policy.choices]` See [`crate::policy::Choice`].
+    pub choices: [u8; 8],
+    /// `[policy.checkpoint]` Bytes.
+    pub checkpoint: u64,
+    /// `[policy.rules]` `true`: include.
+    pub rules: Vec<(bool, &'a [u8])>,
+    /// `[policy.regexes]`
+    pub regexes: Vec<&'a [u8]>,
+    /// `[policy.compress]`
+    pub compress: Compress,
+}
+
+/// Something worth telling.
+#[allow(missing_docs)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// 0: an item was finished. `action` as in the engine's `Action`.
+    Item { action: u8, src: &'a [u8], dst: &'a [u8], bytes: u64 },
+    /// 1
+    Failed(Trouble<'a>),
+    /// 2
+    Warning(Trouble<'a>),
+    /// 3
+    Hashed { dst: &'a [u8], hash: Hash },
+    /// 4
+    Resumed { dst: &'a [u8], bytes: u64, restarted: Option<&'a [u8]>, repaired: u64 },
+    /// 5
+    Note(&'a [u8]),
+}
+
+/// What `FileEnd` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FileState {
+    /// All of it was read, and the source is still what it was.
+    Whole = 0,
+    /// It changed meanwhile.
+    Changed = 1,
+    /// It could not be read.
+    Failed = 2,
+}
+
+/// What `DirIs` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DirState {
+    /// It was there before.
+    There = 0,
+    /// It is new: everything in it is wanted.
+    New = 1,
+    /// Nothing is wanted of it.
+    Refused = 2,
+}
+
+/// Flags of a piece.
+pub mod data {
+    /// All zeros: a length instead of bytes.
+    pub const ZEROS: u8 = 1;
+    /// The last piece of a block: its chaining value comes before the bytes.
+    pub const ENDS_BLOCK: u8 = 2;
+    /// Asked for by `Reread`.
+    pub const ASKED: u8 = 4;
+}
+
+/// A piece of a large file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// `[data.file]`
+    pub file: u64,
+    /// `[data.at]` Bytes from the start of the file.
+    pub at: u64,
+    /// `[data.flags]` See [`data`].
+    pub flags: u8,
+    /// `[data.cv]` With [`data::ENDS_BLOCK`].
+    pub cv: Option<Hash>,
+    /// `[data.codec]`
+    pub codec: Codec,
+    /// `[data.length]`, `[data.zeros]` Bytes of the file that this stands for.
+    pub length: u64,
+    /// `[data.bytes]` Packed as `codec` says; empty with [`data::ZEROS`].
+    pub bytes: &'a [u8],
+}
+
+/// Every message. The comment names its type byte.
+// The fields are those of docs/protocol.md by name, and documented there.
+#[allow(missing_docs)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// 0x01
+    Hello(Hello<'a>),
+    /// 0x02
+    Welcome(Hello<'a>),
+    /// 0x03
+    Error(Trouble<'a>),
+    /// 0x04
+    Ok { hash: Option<Hash> },
+    /// 0x05
+    Done,
+    /// 0x06
+    Ping { token: u64 },
+    /// 0x07
+    Pong { token: u64 },
+    /// 0x10
+    Stat { path: &'a [u8], follow: bool },
+    /// 0x11
+    List { path: &'a [u8] },
+    /// 0x12
+    Hash { path: &'a [u8] },
+    /// 0x13
+    Mkdir { path: &'a [u8], mode: u32 },
+    /// 0x14
+    Usage { path: &'a [u8] },
+    /// 0x15
+    Streams { count: u64 },
+    /// 0x16
+    Join { secret: Hash, path: &'a [u8], index: u64 },
+    /// 0x17
+    Direct { count: u64 },
+    /// 0x18
+    Info(Entry<'a>),
+    /// 0x19
+    Page { entries: Vec<Entry<'a>> },
+    /// 0x1A
+    Used { files: u64, dirs: u64, bytes: u64, allocated: u64 },
+    /// 0x1B
+    Token { secret: Hash, path: &'a [u8] },
+    /// 0x1C
+    Rendezvous { address: &'a [u8], port: u16, secret: Hash },
+    /// 0x20
+    Put { policy: Policy<'a>, target: Target, path: &'a [u8], operands: u64, items: bool },
+    /// 0x21
+    Get { policy: Policy<'a>, paths: Vec<&'a [u8]>, names: Option<Vec<&'a [u8]>> },
+    /// 0x30
+    Operand { path: &'a [u8], whole: bool, origin: u64, dir: u64, entry: Entry<'a> },
+    /// 0x31
+    Dir { id: u64, parent: u64, entry: Entry<'a> },
+    /// 0x32
+    Files { batch: u64, dir: u64, inline: bool, codec: Codec, entries: Vec<Entry<'a>>, contents: &'a [u8] },
+    /// 0x33
+    Contents { batch: u64, codec: Codec, bytes: &'a [u8] },
+    /// 0x34
+    Large { file: u64, dir: u64, entry: Entry<'a> },
+    /// 0x35, 0x36
+    Data(Piece<'a>),
+    /// 0x37
+    FileEnd { file: u64, state: FileState, error: Option<Trouble<'a>> },
+    /// 0x38
+    DirEnd { dir: u64, partial: bool },
+    /// 0x39
+    Trouble(Trouble<'a>),
+    /// 0x3A
+    Found { items: u64, bytes: u64, last: bool },
+    /// 0x3B
+    Answer { id: u64, yes: bool },
+    /// 0x3C
+    HaveBlocks { file: u64, first: u64, hashes: Vec<Hash> },
+    /// 0x3D
+    Proof { file: u64, first: u64, tags: Vec<Hash> },
+    /// 0x3E
+    Values { file: u64, first: u64, hashes: Vec<Hash> },
+    /// 0x3F
+    AllSent,
+    /// 0x40
+    DirIs { dir: u64, state: DirState },
+    /// 0x41
+    Wants { batch: u64, entries: Vec<u64> },
+    /// 0x42
+    Resume { file: u64, wanted: bool, from: u64, flags: u8 },
+    /// 0x43
+    Reread { file: u64, at: u64, bytes: u64 },
+    /// 0x44
+    Compute { file: u64, first: u64, count: u64 },
+    /// 0x45
+    Landed { items: u64, bytes: u64 },
+    /// 0x46
+    Report(Event<'a>),
+    /// 0x47
+    Ask { id: u64, path: &'a [u8] },
+    /// 0x48
+    Close { file: u64 },
+    /// 0x49
+    MissingBlocks { file: u64, first: u64, nonce: Hash, bits: &'a [u8] },
+    /// 0x4A
+    Summary { counts: [u64; 7], codes: Vec<u64>, cancelled: bool },
+    /// 0x4F
+    Cancel,
+}
+
+/// Type bytes.
+#[allow(missing_docs)]
+pub mod kind {
+    pub const HELLO: u8 = 0x01;
+    pub const WELCOME: u8 = 0x02;
+    pub const ERROR: u8 = 0x03;
+    pub const OK: u8 = 0x04;
+    pub const DONE: u8 = 0x05;
+    pub const PING: u8 = 0x06;
+    pub const PONG: u8 = 0x07;
+    pub const STAT: u8 = 0x10;
+    pub const LIST: u8 = 0x11;
+    pub const HASH: u8 = 0x12;
+    pub const MKDIR: u8 = 0x13;
+    pub const USAGE: u8 = 0x14;
+    pub const STREAMS: u8 = 0x15;
+    pub const JOIN: u8 = 0x16;
+    pub const DIRECT: u8 = 0x17;
+    pub const INFO: u8 = 0x18;
+    pub const PAGE: u8 = 0x19;
+    pub const USED: u8 = 0x1A;
+    pub const TOKEN: u8 = 0x1B;
+    pub const RENDEZVOUS: u8 = 0x1C;
+    pub const PUT: u8 = 0x20;
+    pub const GET: u8 = 0x21;
+    pub const OPERAND: u8 = 0x30;
+    pub const DIR: u8 = 0x31;
+    pub const FILES: u8 = 0x32;
+    pub const CONTENTS: u8 = 0x33;
+    pub const LARGE: u8 = 0x34;
+    pub const DATA: u8 = 0x35;
+    pub const DATA_COMPRESSED: u8 = 0x36;
+    pub const FILE_END: u8 = 0x37;
+    pub const DIR_END: u8 = 0x38;
+    pub const TROUBLE: u8 = 0x39;
+    pub const FOUND: u8 = 0x3A;
+    pub const ANSWER: u8 = 0x3B;
+    pub const HAVE_BLOCKS: u8 = 0x3C;
+    pub const PROOF: u8 = 0x3D;
+    pub const VALUES: u8 = 0x3E;
+    pub const ALL_SENT: u8 = 0x3F;
+    pub const DIR_IS: u8 = 0x40;
+    pub const WANTS: u8 = 0x41;
+    pub const RESUME: u8 = 0x42;
+    pub const REREAD: u8 = 0x43;
+    pub const COMPUTE: u8 = 0x44;
+    pub const LANDED: u8 = 0x45;
+    pub const REPORT: u8 = 0x46;
+    pub const ASK: u8 = 0x47;
+    pub const CLOSE: u8 = 0x48;
+    pub const MISSING_BLOCKS: u8 = 0x49;
+    pub const SUMMARY: u8 = 0x4A;
+    pub const CANCEL: u8 = 0x4F;
+}

@@ -1,0 +1,253 @@
+//! The bits and choices of a policy as they travel. The engine's `CopyPolicy` is made from them and written as them.
+//!
+//! Must not know what any of it does. What belongs to a machine and not to the copy (threads, the user, the umask) does
+//! not travel.
+
+use crate::field::{Refused, Why, must};
+use crate::message::Policy;
+
+/// `[policy.flags]`
+pub mod flags {
+    /// Directories are copied with what is in them.
+    pub const RECURSIVE: u64 = 1 << 0;
+    /// Permission bits are kept.
+    pub const KEEP_MODE: u64 = 1 << 1;
+    /// User and group are kept.
+    pub const KEEP_OWNER: u64 = 1 << 2;
+    /// Times are kept.
+    pub const KEEP_TIMES: u64 = 1 << 3;
+    /// Hard links stay hard links.
+    pub const KEEP_LINKS: u64 = 1 << 4;
+    /// Extended attributes are kept.
+    pub const KEEP_XATTR: u64 = 1 << 5;
+    /// ACLs are kept.
+    pub const KEEP_ACL: u64 = 1 << 6;
+    /// Whatever of the metadata could not be kept is told, and not only what `cp -p` tells.
+    pub const STRICT: u64 = 1 << 7;
+    /// FIFOs, sockets and devices are made anew.
+    pub const SPECIALS: u64 = 1 << 8;
+    /// What is in the way and cannot be opened is removed first.
+    pub const FORCE: u64 = 1 << 9;
+    /// The hash of every file is wanted as an event.
+    pub const HASHES: u64 = 1 << 10;
+    /// Other file systems are not entered.
+    pub const ONE_FILE_SYSTEM: u64 = 1 << 11;
+    /// `.gitignore` files in the source count.
+    pub const GITIGNORE: u64 = 1 << 12;
+    /// Nothing is changed.
+    pub const DRY_RUN: u64 = 1 << 13;
+    /// No hashes of what is sent.
+    pub const FAST: u64 = 1 << 14;
+    /// The store of blocks may be used.
+    pub const DEDUP: u64 = 1 << 15;
+
+    /// All of them.
+    pub const ALL: u64 = (1 << 16) - 1;
+}
+
+/// The places of `[policy.choices]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Choice {
+    /// See [`follow`].
+    Follow = 0,
+    /// See [`collide`].
+    Collide = 1,
+    /// See [`landing`].
+    Landing = 2,
+    /// See [`reflink`].
+    Reflink = 3,
+    /// See [`sparse`].
+    Sparse = 4,
+    /// See [`verify`].
+    Verify = 5,
+    /// See [`durability`].
+    Durability = 6,
+    /// See [`resume`].
+    Resume = 7,
+}
+
+/// How many values each place has, in the order of [`Choice`].
+const VALUES: [u8; 8] = [
+    follow::COUNT,
+    collide::COUNT,
+    landing::COUNT,
+    reflink::COUNT,
+    sparse::COUNT,
+    verify::COUNT,
+    durability::COUNT,
+    resume::COUNT,
+];
+
+/// One module per choice: its values, counted from 0, and how many there are.
+macro_rules! choices {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $value:ident = $number:literal,)* })*) => { $(
+        $(#[$doc])*
+        pub mod $name {
+            $($(#[$about])* pub const $value: u8 = $number;)*
+            pub(crate) const COUNT: u8 = [$($number),*].len() as u8;
+        }
+    )* };
+}
+
+choices! {
+    /// Which symbolic links in the source are followed.
+    follow {
+        /// None.
+        NEVER = 0,
+        /// Those that are operands.
+        OPERANDS = 1,
+        /// All.
+        ALWAYS = 2,
+    }
+    /// What happens to a name that is already there.
+    collide {
+        /// Replaced.
+        REPLACE = 0,
+        /// Left alone.
+        KEEP = 1,
+        /// Replaced when the source is newer.
+        IF_OLDER = 2,
+        /// Left alone when size and mtime agree.
+        IF_DIFFERENT = 3,
+        /// Somebody is asked.
+        ASK = 4,
+    }
+    /// How new content gets its name.
+    landing {
+        /// Staged and renamed.
+        ATOMIC = 0,
+        /// Written into what is there.
+        IN_PLACE = 1,
+    }
+    /// Cloning.
+    reflink {
+        /// Where it can be done.
+        AUTO = 0,
+        /// Or fail.
+        ALWAYS = 1,
+        /// Never.
+        NEVER = 2,
+    }
+    /// Holes.
+    sparse {
+        /// Stay holes.
+        AUTO = 0,
+        /// Are made of zeros too.
+        ALWAYS = 1,
+        /// Are written out.
+        NEVER = 2,
+    }
+    /// Reading back.
+    verify {
+        /// No.
+        OFF = 0,
+        /// Before the name appears.
+        CACHED = 1,
+        /// The same, from the device.
+        DIRECT = 2,
+    }
+    /// Durability of what is told as done.
+    durability {
+        /// As the kernel likes.
+        CACHE = 0,
+        /// On the medium.
+        MEDIUM = 1,
+    }
+    /// Going on where an interrupted run stopped.
+    resume {
+        /// No.
+        OFF = 0,
+        /// Proved meanwhile.
+        PROVED = 1,
+        /// Without the proof.
+        FAST = 2,
+        /// Proved first.
+        STRICT = 3,
+        /// By length, into the visible file.
+        APPEND = 4,
+    }
+}
+
+/// How many actions an item may have had done to it, in the order of the engine's `Action`: copied, directory made, link
+/// made, hard-linked, special file made, renamed, removed, kept, excluded.
+pub const ACTIONS: u8 = 9;
+
+impl Policy<'_> {
+    /// The value at one place.
+    #[must_use]
+    pub fn choice(&self, choice: Choice) -> u8 {
+        self.choices[choice as usize]
+    }
+
+    /// Whether all these bits of [`flags`] are set.
+    #[must_use]
+    pub fn has(&self, flags: u64) -> bool {
+        self.flags & flags == flags
+    }
+}
+
+/// Refuses what is not known: it may be a guarantee, and a guarantee must not be dropped.
+pub(crate) fn check(flags: u64, choices: [u8; 8]) -> Result<(), Refused> {
+    // [policy.strict]
+    must(flags & !flags::ALL == 0, "policy.flags", Why::Unknown)?;
+    let known = choices.iter().zip(VALUES).all(|(choice, count)| *choice < count);
+    must(known, "policy.choices", Why::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_bit_passes_and_no_other() {
+        for bit in 0..64 {
+            assert_eq!(check(1 << bit, [0; 8]).is_ok(), bit < 16, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn every_known_value_passes_and_no_other() {
+        let last = [
+            follow::ALWAYS,
+            collide::ASK,
+            landing::IN_PLACE,
+            reflink::NEVER,
+            sparse::NEVER,
+            verify::DIRECT,
+            durability::MEDIUM,
+            resume::APPEND,
+        ];
+        assert_eq!(check(0, last), Ok(()));
+        for place in 0..8 {
+            let mut choices = last;
+            choices[place] += 1;
+            assert!(check(0, choices).is_err(), "place {place}");
+        }
+    }
+
+    #[test]
+    fn flags_do_not_share_a_bit() {
+        use flags::*;
+        let all = [
+            RECURSIVE,
+            KEEP_MODE,
+            KEEP_OWNER,
+            KEEP_TIMES,
+            KEEP_LINKS,
+            KEEP_XATTR,
+            KEEP_ACL,
+            STRICT,
+            SPECIALS,
+            FORCE,
+            HASHES,
+            ONE_FILE_SYSTEM,
+            GITIGNORE,
+            DRY_RUN,
+            FAST,
+            DEDUP,
+        ];
+        assert_eq!(all.iter().sum::<u64>(), ALL);
+        assert!(all.iter().all(|flag| flag.count_ones() == 1));
+    }
+}

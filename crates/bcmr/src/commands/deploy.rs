@@ -1,0 +1,281 @@
+//! `deploy`, and what `--bootstrap` does: this program into the cache of a host that lacks it.
+//!
+//! Must not copy anything else, nor decide when it is wanted. What runs over there are two lines for `sh` that are
+//! constant but for our own name, size and hash; whatever they answer is believed only as far as it can be checked.
+
+use super::child::{self, Answer};
+use crate::address;
+use bcmr_engine::error::{Code, Error, Result};
+use bcmr_engine::event::Cancel;
+use bcmr_engine::remote::{Address, Way};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Ourselves, also when the file has another name by now.
+const EXE: &str = "/proc/self/exe";
+const VERSION: &str = concat!("bcmr ", env!("CARGO_PKG_VERSION"));
+/// Where programs are kept over there; `$d` in what follows. A relative XDG_CACHE_HOME counts as none.
+const DIR: &str = concat!(
+    r#"d="${XDG_CACHE_HOME:-${HOME:?is not set}/.cache}"; case "$d" in /*) ;; *) d="${HOME:?is not set}/.cache" ;; esac; "#,
+    r#"d="$d/bcmr/bin""#
+);
+
+/// This very program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// What it is called in a cache: version and hash, so that no two programs share a name.
+    name: String,
+    /// Bytes.
+    size: u64,
+    /// SHA-256 in hexadecimal, when this machine has a program that tells it.
+    sha256: Option<String>,
+}
+
+/// What there is at the other side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct There {
+    /// As `uname -sm` says it.
+    pub system: String,
+    /// This very program, in its cache.
+    pub program: Option<String>,
+}
+
+/// Looks at ourselves.
+pub fn own(cancel: &Cancel) -> Result<Own> {
+    let fail = |e| Error::os("read", EXE, e);
+    let mut file = File::open(EXE).map_err(fail)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut room = vec![0; 256 << 10];
+    let mut size = 0;
+    loop {
+        match file.read(&mut room) {
+            Ok(0) => break,
+            Ok(n) => {
+                hasher.update(room.get(..n).unwrap_or_default());
+                size += n as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(fail(e)),
+        }
+    }
+    let hash = hasher.finalize().to_hex();
+    let name = format!("bcmr-{}-{}", env!("CARGO_PKG_VERSION"), hash.as_str().get(..16).unwrap_or_default());
+    // Beside the length, so where there is no such program nothing is lost but a second witness.
+    let sum = child::run(&["sha256sum".into()], Some(File::open(EXE).map_err(fail)?), cancel);
+    let sha256 = sum.ok().filter(|answer| answer.status.success()).and_then(|answer| {
+        let text = String::from_utf8(answer.out).ok()?;
+        let hex = text.split_whitespace().next()?;
+        (hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit())).then(|| hex.to_owned())
+    });
+    Ok(Own { name, size, sha256 })
+}
+
+/// What `uname -sm` says of this machine.
+pub fn here() -> String {
+    let system = if std::env::consts::OS == "linux" { "Linux" } else { std::env::consts::OS };
+    format!("{system} {}", std::env::consts::ARCH)
+}
+
+/// Looks what system there is and whether its cache has this program; changes nothing.
+///
+/// # Errors
+/// [`Code::Lost`] when ssh does not get there, [`Code::Protocol`] when no shell of the usual kind answers.
+pub fn probe(a: &Address, way: &Way, own: &Own, cancel: &Cancel) -> Result<There> {
+    let answer = ask(a, way, &look_script(own), None, cancel)?;
+    let said = |key: &str| value(&answer, key);
+    let Some(system) = said("system") else {
+        return Err(no_shell(a, &answer));
+    };
+    let size = said("size").and_then(|s| s.trim().parse::<u64>().ok());
+    // A cache whose path is odd is one that holds nothing: its name will have to pass a shell.
+    let program = said("dir").map(|dir| format!("{dir}/{}", own.name)).filter(|p| is_plain(p));
+    Ok(There { system, program: program.filter(|_| size == Some(own.size)) })
+}
+
+/// Puts this program there and says what it is called. Only on the same system and kind of processor.
+///
+/// # Errors
+/// As [`probe`]; or it is another system, has no room, or does not run this program.
+pub fn put(a: &Address, way: &Way, own: &Own, there: &There, cancel: &Cancel) -> Result<String> {
+    let refuse = |note: String| Error::ours(Code::Unsupported, "put bcmr on", address::machine(a), note);
+    if there.system != here() {
+        return Err(refuse(format!("this program is for {} and that machine is {}", here(), there.system)));
+    }
+    let exe = File::open(EXE).map_err(|e| Error::os("read", EXE, e))?;
+    let answer = ask(a, way, &put_script(own), Some(exe), cancel)?;
+    match value(&answer, "put") {
+        Some(program) if answer.status.success() && is_plain(&program) => Ok(program),
+        Some(program) if answer.status.success() => {
+            Err(refuse(format!("its cache has a name that cannot be used: {program}")))
+        }
+        _ => Err(refuse(value(&answer, "bad").unwrap_or_else(|| answer.last_words()))),
+    }
+}
+
+fn ask(a: &Address, way: &Way, script: &str, input: Option<File>, cancel: &Cancel) -> Result<Answer> {
+    let words = child::ssh_words(way, a, &format!("sh -c '{script}'"));
+    let program = words.first().cloned().unwrap_or_default();
+    let answer = child::run(&words, input, cancel).map_err(|e| Error::os("run", Path::new(&program), e))?;
+    if cancel.is_set() {
+        return Err(Error::ours(Code::Interrupted, "connect to", address::machine(a), "stopped"));
+    }
+    // 255 is ssh's own.
+    if answer.status.code() == Some(255) {
+        return Err(Error::ours(Code::Lost, "connect to", address::machine(a), answer.last_words()));
+    }
+    Ok(answer)
+}
+
+fn no_shell(a: &Address, answer: &Answer) -> Error {
+    let note = format!("no shell answers there: {}", answer.last_words());
+    Error::ours(Code::Protocol, "run a command on", address::machine(a), note)
+}
+
+/// Lines of ours begin with a word that nothing else over there says: a shell's start-up files may print anything.
+fn value(answer: &Answer, key: &str) -> Option<String> {
+    let text = String::from_utf8_lossy(&answer.out);
+    let prefix = format!("bcmr-{key} ");
+    text.lines().find_map(|line| line.strip_prefix(&prefix)).map(str::to_owned)
+}
+
+/// An absolute path that every shell reads as one word.
+fn is_plain(path: &str) -> bool {
+    path.starts_with('/')
+        && path.len() < 4096
+        && path.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '/' | '+' | '-'))
+}
+
+/// One line without `'`, `!`, `\` and newlines, so that every login shell passes it to `sh` as it is.
+fn look_script(own: &Own) -> String {
+    let name = &own.name;
+    format!(
+        r#"echo "bcmr-system $(uname -sm)"; {DIR}; echo "bcmr-dir $d"; f="$d/{name}"; if [ -f "$f" ] && [ -x "$f" ] && [ -O "$f" ]; then echo "bcmr-size $(wc -c < "$f")"; fi"#
+    )
+}
+
+/// Staged under a name that nobody has, complete and proved before it gets its own.
+fn put_script(own: &Own) -> String {
+    let Own { name, size, sha256 } = own;
+    let hash = match sha256 {
+        Some(hash) => format!(
+            r#"if command -v sha256sum > /dev/null 2>&1; then s="$(sha256sum < "$t")"; [ "${{s%% *}}" = {hash} ] || no "it arrived damaged"; fi; "#
+        ),
+        None => String::new(),
+    };
+    format!(
+        r#"umask 077; {DIR}; f="$d/{name}"; t="$d/.{name}.$$"; no() {{ echo "bcmr-bad $1"; exit 1; }}; mkdir -p "$d" || no "cannot make $d"; [ -O "$d" ] || no "$d belongs to somebody else"; trap r EXIT; r() {{ rm -f "$t"; }}; trap "exit 1" HUP INT TERM; set -C; cat > "$t" || no "cannot write into $d"; set +C; chmod 700 "$t" || no "cannot make it executable"; [ "$(wc -c < "$t")" -eq {size} ] || no "it did not arrive whole"; {hash}v="$("$t" --version 2>&1)"; [ "$v" = "{VERSION}" ] || no "it does not run there: $v"; mv -f "$t" "$f" || no "cannot rename it"; echo "bcmr-put $f""#
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    fn own_of(script: &Path) -> Own {
+        let bytes = std::fs::read(script).unwrap();
+        let sum = Command::new("sha256sum").arg(script).output().unwrap();
+        let sha256 = String::from_utf8(sum.stdout).unwrap().split(' ').next().map(str::to_owned);
+        Own { name: "bcmr-0-abc".into(), size: bytes.len() as u64, sha256 }
+    }
+
+    /// Somebody else's program that answers as we would.
+    fn stand_in(dir: &Path, says: &str) -> PathBuf {
+        let file = dir.join("program");
+        std::fs::write(&file, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
+        file
+    }
+
+    /// Runs a script as a login shell over there does.
+    fn there(home: &Path, shell: &str, script: &str, input: &Path) -> Answer {
+        let out = Command::new(shell)
+            .args(["-c", &format!("sh -c '{script}'")])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", home)
+            .stdin(File::open(input).unwrap())
+            .output()
+            .unwrap();
+        Answer { status: out.status, out: out.stdout, err: out.stderr }
+    }
+
+    #[test]
+    fn scripts_pass_every_login_shell() {
+        let own = Own { name: "bcmr-0-abc".into(), size: 5, sha256: Some("0".repeat(64)) };
+        for script in [look_script(&own), put_script(&own)] {
+            assert!(!script.contains(['\'', '!', '\\', '\n']), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_put_whole_or_not_at_all() {
+        let top = tempfile::tempdir().unwrap();
+        let home = top.path().join("ho me");
+        std::fs::create_dir(&home).unwrap();
+        let program = stand_in(top.path(), VERSION);
+        let own = own_of(&program);
+        let bin = home.join(".cache/bcmr/bin");
+        let names = || -> Vec<String> {
+            std::fs::read_dir(&bin)
+                .map(|d| d.map(|e| e.unwrap().file_name().into_string().unwrap()).collect())
+                .unwrap_or_default()
+        };
+        let look = |own: &Own| there(&home, "sh", &look_script(own), Path::new("/dev/null"));
+        assert_eq!(value(&look(&own), "size"), None);
+        assert_eq!(value(&look(&own), "system"), Some(here()));
+
+        for (bad, why) in [
+            (Own { size: own.size + 1, ..own.clone() }, "it did not arrive whole"),
+            (Own { sha256: Some("0".repeat(64)), ..own.clone() }, "it arrived damaged"),
+        ] {
+            let answer = there(&home, "sh", &put_script(&bad), &program);
+            assert_eq!(value(&answer, "bad").as_deref(), Some(why), "{answer:?}");
+            assert!(!answer.status.success() && names().is_empty(), "{:?}", names());
+        }
+        let other = stand_in(&home, "bcmr 9");
+        let answer = there(&home, "sh", &put_script(&own_of(&other)), &other);
+        assert_eq!(value(&answer, "bad").as_deref(), Some("it does not run there: bcmr 9"));
+        assert!(names().is_empty());
+
+        let answer = there(&home, "sh", &put_script(&own), &program);
+        assert_eq!(value(&answer, "put").as_deref(), bin.join("bcmr-0-abc").to_str(), "{answer:?}");
+        assert_eq!(names(), ["bcmr-0-abc"]);
+        let mode = |p: &Path| std::fs::metadata(p).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(&bin), mode(&bin.join("bcmr-0-abc"))), (0o700, 0o700));
+        assert_eq!(value(&look(&own), "size").and_then(|s| s.trim().parse().ok()), Some(own.size));
+        // A truncated one is none.
+        std::fs::write(bin.join("bcmr-0-abc"), "x").unwrap();
+        assert_ne!(value(&look(&own), "size").and_then(|s| s.trim().parse().ok()), Some(own.size));
+    }
+
+    #[test]
+    fn what_start_up_files_print_is_passed_over() {
+        let answer = |out: &str| Answer {
+            status: Command::new("true").status().unwrap(),
+            out: out.as_bytes().to_vec(),
+            err: Vec::new(),
+        };
+        let noisy = answer("Welcome!\nbcmr-dirty x\n bcmr-dir y\nbcmr-dir /home/me\n\u{1b}[2J");
+        assert_eq!(value(&noisy, "dir").as_deref(), Some("/home/me"));
+        assert_eq!(value(&noisy, "size"), None);
+    }
+
+    #[test]
+    fn what_is_run_there_is_one_plain_word() {
+        assert!(is_plain("/home/me/.cache/bcmr/bin/bcmr-0.1.0-abc"));
+        for odd in ["", "bcmr", "~/x", "/a b", "/a;b", "/a\nb", "/a'b", "/$(x)", "/caf\u{e9}"] {
+            assert!(!is_plain(odd), "{odd}");
+        }
+    }
+
+    #[test]
+    fn we_know_ourselves() {
+        let own = own(&Cancel::new()).unwrap();
+        assert!(own.name.starts_with("bcmr-") && own.size > 0 && is_plain(&format!("/{}", own.name)));
+        assert_eq!(own.size, std::fs::metadata(EXE).unwrap().len());
+    }
+}

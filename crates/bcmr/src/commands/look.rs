@@ -1,0 +1,347 @@
+//! `ls`, `stat`, `du`, `hash`: one question for each operand, here or there; and `doctor` and `deploy`, which ask about a
+//! host.
+//!
+//! Must not change anything but by `deploy`. Names go to a terminal escaped, to anything else as the bytes they are.
+
+use super::remote::{self, with_peer};
+use crate::address::{self, Operand};
+use crate::args::{ConnectArgs, HostArgs, LookArgs, LsArgs, StatArgs};
+use crate::config::Config;
+use crate::names;
+use crate::resolve::{self, Again, Env, Reach, Usage, Verb};
+use crate::say;
+use crate::ui::json;
+use crate::ui::writer::{self, Sink};
+use bcmr_engine::error::{Code, Error, Result};
+use bcmr_engine::event::{Cancel, Event, Summary};
+use bcmr_engine::remote::Address;
+use bcmr_engine::verbs::look;
+use bcmr_engine::verbs::remote::{self as peer, Listing};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// So many names of a directory are sorted; what comes after them is told as it comes, so that memory has a bound
+/// whatever the other side says.
+const SORTED_MAX: usize = 100_000;
+
+/// One operand, and how to get to it.
+enum Place {
+    Here(PathBuf),
+    There(Address, Reach),
+}
+
+impl Place {
+    /// Asks the right side.
+    fn ask<T>(
+        &self,
+        note: &dyn Fn(String),
+        here: impl FnOnce(&Path) -> Result<T>,
+        mut there: impl FnMut(&Address, &bcmr_engine::remote::Way) -> Result<T>,
+    ) -> Result<T> {
+        match self {
+            Place::Here(path) => here(path),
+            Place::There(address, reach) => {
+                with_peer(address, reach, &Cancel::new(), note, |way| there(address, way))
+                    .map_err(remote::Absent::error)
+            }
+        }
+    }
+}
+
+/// Standard output and what was told there.
+struct Told {
+    verb: Verb,
+    json: bool,
+    tty: bool,
+    out: Sink,
+    err: Sink,
+    summary: Summary,
+    hinted: Vec<Code>,
+    began: Instant,
+}
+
+impl Told {
+    fn new(verb: Verb, json: bool, env: &Env) -> Told {
+        Told {
+            verb,
+            json,
+            tty: env.stdout_tty,
+            out: Sink::stdout(env.stdout_tty),
+            err: Sink::stderr(),
+            summary: Summary::default(),
+            hinted: Vec::new(),
+            began: Instant::now(),
+        }
+    }
+
+    fn failed(&mut self, e: Error) {
+        self.summary.failed += 1;
+        let code = e.code;
+        if self.json {
+            self.out.line(&json::event(&Event::Failed(e)));
+        } else {
+            self.out.flush();
+            self.err.line(&say::error(&e));
+            if !self.hinted.contains(&code)
+                && let Some(hint) = say::hint(self.verb, Again::Same, &e)
+            {
+                self.hinted.push(code);
+                self.err.line(&format!("hint: {hint}"));
+            }
+        }
+        if !self.summary.codes.contains(&code) {
+            self.summary.codes.push(code);
+        }
+    }
+
+    /// A line with a name in it.
+    fn name(&mut self, before: &str, name: &[u8], after: &str) {
+        if self.tty {
+            self.out.line(&format!("{before}{}{after}", names::bare(name)));
+        } else {
+            self.out.bytes(&[before.as_bytes(), name, after.as_bytes()].concat());
+        }
+    }
+
+    fn end(mut self) -> u8 {
+        let exit = if self.summary.failed > 0 { say::EXIT_SOME_FAILED } else { say::EXIT_DONE };
+        if self.json {
+            self.out.line(&json::summary(self.verb, &self.summary, self.began.elapsed(), exit, None));
+        }
+        match self.out.finish() {
+            Some(e) => {
+                self.err.line(&say::output_error(&e));
+                say::exit_without_output(self.verb, exit)
+            }
+            None => exit,
+        }
+    }
+}
+
+/// Resolves all operands, then asks about each.
+fn each(
+    verb: Verb,
+    a: &LookArgs,
+    env: &Env,
+    mut ask: impl FnMut(&mut Told, &Path, &Place) -> Result<()>,
+) -> u8 {
+    let places = match places(a, env) {
+        Ok(places) => places,
+        Err(u) => return super::usage(verb, &u),
+    };
+    let mut told = Told::new(verb, a.json, env);
+    if a.json {
+        told.out.line(&json::start(verb, false, &a.paths, None, 1));
+    }
+    for (path, place) in a.paths.iter().zip(&places) {
+        if let Err(e) = ask(&mut told, path, place) {
+            told.failed(e);
+        }
+    }
+    told.end()
+}
+
+fn places(a: &LookArgs, env: &Env) -> std::result::Result<Vec<Place>, Usage> {
+    let operands: Vec<Operand> =
+        a.paths.iter().map(|p| resolve::operand(p, &a.connect)).collect::<std::result::Result<_, _>>()?;
+    if !operands.iter().any(|o| matches!(o, Operand::There(_))) {
+        resolve::no_connection(&a.connect, None)?;
+    }
+    let mut config = None;
+    operands
+        .into_iter()
+        .map(|operand| match operand {
+            Operand::Here(path) => Ok(Place::Here(path)),
+            Operand::There(address) => {
+                let config = match &mut config {
+                    Some(config) => config,
+                    none => none.insert(remote::configuration(env)?),
+                };
+                reach(&a.connect, &address, config).map(|reach| Place::There(address, reach))
+            }
+        })
+        .collect()
+}
+
+fn reach(c: &ConnectArgs, address: &Address, config: &Config) -> std::result::Result<Reach, Usage> {
+    resolve::reach(c, None, false, &address.host, config)
+}
+
+/// Told as it happens, on standard error: standard output holds answers only.
+fn note(text: String) {
+    writer::err(&format!("bcmr: {}\n", names::text(&text)));
+}
+
+/// `ls`.
+pub fn ls(a: &LsArgs, env: &Env) -> u8 {
+    let many = a.look.paths.len() > 1;
+    let mut first = true;
+    each(Verb::Ls, &a.look, env, |told, path, place| {
+        let gap = if std::mem::take(&mut first) { "" } else { "\n" };
+        let head = many.then_some(gap);
+        let mut list = List { told, path, long: a.long, head, held: Vec::new(), flows: false };
+        let listed = match place {
+            Place::Here(path) => look::list(path, &mut |l| list.take(l)),
+            Place::There(address, reach) => {
+                let asked = with_peer(address, reach, &Cancel::new(), &note, |way| {
+                    peer::list(address, way, &mut |l| list.take(l))
+                });
+                asked.map_err(remote::Absent::error)
+            }
+        };
+        match listed {
+            Err(e) if e.code == Code::NotDirectory => {
+                let l = place.ask(&note, |p| look::stat(p, false), |x, way| peer::stat(x, way, false))?;
+                tell(told, a.long, path, false, &l);
+                Ok(())
+            }
+            // What was listed before it went wrong is told all the same.
+            Err(e) if list.held.is_empty() => Err(e),
+            other => {
+                list.tell();
+                other
+            }
+        }
+    })
+}
+
+/// The names of one directory on their way to standard output: sorted, as long as they are not too many.
+struct List<'a> {
+    told: &'a mut Told,
+    path: &'a Path,
+    long: bool,
+    /// What comes before the head line, where there is to be one and it is not written yet.
+    head: Option<&'static str>,
+    held: Vec<Listing>,
+    flows: bool,
+}
+
+impl List<'_> {
+    fn take(&mut self, l: Listing) -> bool {
+        self.held.push(l);
+        if self.flows || self.told.json || self.held.len() >= SORTED_MAX {
+            self.flows = true;
+            self.tell();
+        }
+        true
+    }
+
+    fn tell(&mut self) {
+        if let Some(gap) = self.head.take().filter(|_| !self.told.json) {
+            self.told.name(gap, self.path.as_os_str().as_bytes(), ":");
+        }
+        self.held.sort_by(|a, b| a.name.cmp(&b.name));
+        for l in self.held.drain(..) {
+            tell(self.told, self.long, self.path, true, &l);
+        }
+    }
+}
+
+/// One name; the operand itself when it is no directory.
+fn tell(told: &mut Told, long: bool, operand: &Path, in_it: bool, l: &Listing) {
+    if told.json {
+        told.out.line(&json::entry(operand, in_it, l));
+        return;
+    }
+    let before = if long { say::listing(l) } else { String::new() };
+    told.name(&before, if in_it { &l.name } else { operand.as_os_str().as_bytes() }, "");
+}
+
+/// `stat`.
+pub fn stat(a: &StatArgs, env: &Env) -> u8 {
+    let follow = a.dereference;
+    each(Verb::Stat, &a.look, env, |told, path, place| {
+        let l = place.ask(&note, |p| look::stat(p, follow), |x, way| peer::stat(x, way, follow))?;
+        if told.json {
+            told.out.line(&json::entry(path, false, &l));
+        } else {
+            told.out.raw(&say::stat(path, &l));
+        }
+        Ok(())
+    })
+}
+
+/// `du`.
+pub fn du(a: &LookArgs, env: &Env) -> u8 {
+    each(Verb::Du, a, env, |told, path, place| {
+        let sum = place.ask(&note, look::usage, peer::usage)?;
+        if told.json {
+            told.out.line(&json::usage(path, &sum));
+        } else {
+            told.out.raw(&say::usage_below(path, &sum));
+        }
+        Ok(())
+    })
+}
+
+/// `hash`.
+pub fn hash(a: &LookArgs, env: &Env) -> u8 {
+    each(Verb::Hash, a, env, |told, path, place| {
+        let hash = place.ask(&note, look::hash, peer::hash)?;
+        if told.json {
+            told.out.line(&json::event(&Event::Hashed { dst: path.to_owned(), hash }));
+        } else {
+            let line = say::hash_line(&hash, path.as_os_str().as_bytes(), told.tty);
+            told.out.bytes(&line);
+        }
+        Ok(())
+    })
+}
+
+/// What a command about one host needs.
+fn about(a: &HostArgs, env: &Env) -> std::result::Result<(Address, Reach), Usage> {
+    let address = resolve::host(&a.host, &a.connect)?;
+    let reach = reach(&a.connect, &address, &remote::configuration(env)?)?;
+    Ok((address, reach))
+}
+
+/// `doctor`.
+pub fn doctor(a: &HostArgs, env: &Env) -> u8 {
+    let (address, reach) = match about(a, env) {
+        Ok(it) => it,
+        Err(u) => return super::usage(Verb::Doctor, &u),
+    };
+    let mut told = Told::new(Verb::Doctor, a.json, env);
+    if a.json {
+        told.out.line(&json::start(Verb::Doctor, false, &[PathBuf::from(&a.host)], None, 1));
+    }
+    // That a file could be read is known by now; whether it is there, only a look tells.
+    let config = env.config_file.as_deref().filter(|file| std::fs::File::open(file).is_ok());
+    let found = remote::doctor(&address, &reach, config);
+    for f in &found {
+        if a.json {
+            told.out.line(&json::finding(f));
+        } else {
+            told.out.raw(&say::finding(f.ok, &f.what, &f.detail));
+        }
+    }
+    if found.last().is_none_or(|way| !way.ok) {
+        told.summary.failed = 1;
+    }
+    told.end()
+}
+
+/// `deploy`.
+pub fn deploy(a: &HostArgs, env: &Env) -> u8 {
+    let (address, reach) = match about(a, env) {
+        Ok(it) => it,
+        Err(u) => return super::usage(Verb::Deploy, &u),
+    };
+    let mut told = Told::new(Verb::Deploy, a.json, env);
+    if a.json {
+        told.out.line(&json::start(Verb::Deploy, false, &[PathBuf::from(&a.host)], None, 1));
+    }
+    match remote::deploy(&address, &reach) {
+        Ok((program, put)) => {
+            let text = say::deployed(&address::machine(&address), &program, put);
+            if a.json {
+                told.out.line(&json::event(&Event::Note(text)));
+            } else {
+                told.out.line(&format!("bcmr: {}", names::text(&text)));
+            }
+        }
+        Err(e) => told.failed(e),
+    }
+    told.end()
+}

@@ -1,0 +1,356 @@
+//! Verbs that another machine takes part in, as the person's side carries them out: with the bcmr there; else with
+//! this program put there, if that is allowed; else, for a copy that loses nothing asked for, with scp. Which of them
+//! it is, is said before anything is changed.
+//!
+//! Must not know how anything travels: that is the engine's, behind `bcmr_engine::verbs::remote`.
+
+use super::{copy::open, deploy, fallback};
+use crate::address;
+use crate::args::CopyArgs;
+use crate::config::{self, Config};
+use crate::names;
+use crate::resolve::{self, Env, Places, Reach, RemoteJob, Usage, Verb};
+use crate::say;
+use crate::ui::{self, Measure, Start};
+use bcmr_engine::error::{Code, Error, Result};
+use bcmr_engine::event::{Cancel, Event, Summary, Watch};
+use bcmr_engine::policy::NameList;
+use bcmr_engine::remote::{Address, GetRequest, PutRequest, Way};
+use bcmr_engine::verbs::remote as peer;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The configuration, read only when another machine is meant: a broken one is no reason not to copy here.
+pub fn configuration(env: &Env) -> std::result::Result<Config, Usage> {
+    env.config_file.as_deref().map_or_else(|| Ok(Config::default()), config::load)
+}
+
+/// `copy` to or from another machine.
+pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
+    let job = configuration(env).and_then(|config| resolve::remote_copy(args, places, &config, env));
+    let job = match job {
+        Ok(job) => job,
+        Err(u) => return super::usage(Verb::Copy, &u),
+    };
+    // What cannot be opened is said before anybody is asked for a password.
+    if let Some(from) = &job.names
+        && let Err(e) = open(from)
+    {
+        let path = from.file.clone().unwrap_or_else(|| "-".into());
+        return super::file_failed("open", &path, &e);
+    }
+    let (sources, destination) = shown(&job.places);
+    let measure = match &job.places {
+        Places::Put { sources, .. } if job.names.is_none() && !job.policy.dry_run => {
+            Some(super::measure(sources, &job.policy))
+        }
+        // What is over there, the other side counts.
+        _ => None::<Measure>,
+    };
+    let by_scp = AtomicBool::new(false);
+    let start = Start {
+        sources: &sources,
+        destination: Some(&destination),
+        jobs: job.policy.jobs,
+        measure,
+        by_scp: Some(&by_scp),
+    };
+    ui::run(&job.show, start, |watch| match carry(&job, watch, &by_scp) {
+        // Stopped while nothing but the way was looked at.
+        Err(e) if e.code == Code::Interrupted && watch.cancel.is_set() => {
+            Ok(Summary { cancelled: true, ..Summary::default() })
+        }
+        other => other,
+    })
+}
+
+fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summary> {
+    let Some(address) = job.places.address() else {
+        return Err(Error::ours(Code::Usage, "copy", "", "no other machine is named"));
+    };
+    let note = |text: String| watch.front.event(Event::Note(text));
+    let absent = match with_peer(address, &job.reach, watch.cancel, &note, |way| attempt(job, way, watch)) {
+        Err(Absent::Peer(e)) => e,
+        Err(Absent::Other(e)) => return Err(e),
+        Ok(summary) => return Ok(summary),
+    };
+    if !job.unkept.is_empty() {
+        let note = match &absent.note {
+            Some(why) if absent.op == "put bcmr on" => format!("{} ({why})", say::unkept(&job.unkept)),
+            _ => say::unkept(&job.unkept),
+        };
+        return Err(Error::ours(Code::NoPeer, "use bcmr on", address::machine(address), note));
+    }
+    if absent.op == "put bcmr on" {
+        watch.front.event(Event::Warning(absent));
+    }
+    let warning = Error::ours(Code::NoPeer, "use bcmr on", address::machine(address), say::BY_SCP);
+    watch.front.event(Event::Warning(warning));
+    by_scp.store(true, Ordering::Release);
+    fallback::copy(job, watch)
+}
+
+/// One attempt, with a request of its own.
+fn attempt(job: &RemoteJob, way: &Way, watch: Watch<'_>) -> Result<Summary> {
+    let names = match &job.names {
+        Some(from) => Some(open(from).map_err(|e| {
+            let path = from.file.clone().unwrap_or_else(|| "-".into());
+            Error::os("open", path, e)
+        })?),
+        None => None::<NameList>,
+    };
+    let (way, policy) = (way.clone(), job.policy.clone());
+    match &job.places {
+        Places::Here => Err(Error::ours(Code::Usage, "copy", "", "no other machine is named")),
+        Places::Put { sources, to, target } => {
+            let request =
+                PutRequest { sources: sources.clone(), names, to: to.clone(), target: *target, way, policy };
+            peer::put(request, watch)
+        }
+        Places::Get { from, target } => {
+            let (from, target, manifest) = (from.clone(), target.clone(), job.manifest.clone());
+            peer::get(GetRequest { from, names, target, manifest, way, policy }, watch)
+        }
+    }
+}
+
+/// Why nothing was done.
+pub enum Absent {
+    /// No bcmr is there, and none can be had: the error says why, and nothing was changed.
+    Peer(Error),
+    /// Something else.
+    Other(Error),
+}
+
+impl Absent {
+    /// Either, for whoever has nothing to fall back to.
+    pub fn error(self) -> Error {
+        match self {
+            Absent::Peer(e) | Absent::Other(e) => e,
+        }
+    }
+}
+
+/// Does something with the bcmr over there; when there is none, with this very program in its cache, which somebody has
+/// put there or may put there now.
+pub fn with_peer<T>(
+    address: &Address,
+    reach: &Reach,
+    cancel: &Cancel,
+    note: &dyn Fn(String),
+    mut ask: impl FnMut(&Way) -> Result<T>,
+) -> std::result::Result<T, Absent> {
+    let sort = |e: Error| if e.code == Code::NoPeer { Absent::Peer(e) } else { Absent::Other(e) };
+    let absent = match ask(&reach.way) {
+        Err(e) if e.code == Code::NoPeer => e,
+        other => return other.map_err(sort),
+    };
+    // Who named another program than `bcmr` wants that one.
+    if reach.way.program != "bcmr" {
+        return Err(Absent::Peer(absent));
+    }
+    let own = deploy::own(cancel).map_err(Absent::Other)?;
+    let there = match deploy::probe(address, &reach.way, &own, cancel) {
+        Ok(there) => there,
+        // A host that runs no commands may well speak SFTP.
+        Err(e) if e.code == Code::Protocol => return Err(Absent::Peer(absent)),
+        Err(e) => return Err(Absent::Other(e)),
+    };
+    let (program, put) = match &there.program {
+        Some(program) => (program.clone(), false),
+        None if reach.bootstrap => {
+            let put = deploy::put(address, &reach.way, &own, &there, cancel);
+            (
+                put.map_err(
+                    |e| if e.code == Code::Unsupported { Absent::Peer(e) } else { Absent::Other(e) },
+                )?,
+                true,
+            )
+        }
+        None => return Err(Absent::Peer(absent)),
+    };
+    note(say::runs_from(&program, put));
+    ask(&Way { program, ..reach.way.clone() }).map_err(sort)
+}
+
+/// Operands as the first JSON line shows them: what was typed may have been an URL, this is what it means.
+fn shown(places: &Places) -> (Vec<PathBuf>, PathBuf) {
+    match places {
+        Places::Here => (Vec::new(), PathBuf::new()),
+        Places::Put { sources, to, .. } => (sources.clone(), written(to)),
+        Places::Get { from, target } => (from.iter().map(written).collect(), target.path().clone()),
+    }
+}
+
+/// An address as it is typed, byte for byte.
+pub fn written(a: &Address) -> PathBuf {
+    let user = a.user.as_ref().map(|u| format!("{u}@")).unwrap_or_default();
+    let host = if a.host.contains(':') { format!("[{}]", a.host) } else { a.host.clone() };
+    let mut word = format!("{user}{host}:").into_bytes();
+    word.extend_from_slice(a.path.as_os_str().as_bytes());
+    PathBuf::from(OsString::from_vec(word))
+}
+
+/// `deploy`: puts this program there for good.
+pub fn deploy(address: &Address, reach: &Reach) -> Result<(String, bool)> {
+    let cancel = Cancel::new();
+    let own = deploy::own(&cancel)?;
+    let there = deploy::probe(address, &reach.way, &own, &cancel)?;
+    match there.program {
+        Some(program) => Ok((program, false)),
+        None => Ok((deploy::put(address, &reach.way, &own, &there, &cancel)?, true)),
+    }
+}
+
+/// `doctor`: what is on the way, and which way a copy would go. The last finding is that way, and says by `ok` whether
+/// it is from bcmr to bcmr.
+pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>) -> Vec<peer::Finding> {
+    let finding = |ok, what: &str, detail: String| peer::Finding { ok, what: what.into(), detail };
+    let mut found = Vec::new();
+    if let Some(file) = config {
+        found.push(finding(true, "configuration", format!("is read from {}", names::quoted(file))));
+    }
+    let seen = peer::doctor(address, &reach.way);
+    let whole = seen.iter().all(|f| f.ok);
+    found.extend(seen);
+    if whole {
+        found.push(finding(true, "way", "from bcmr to bcmr".into()));
+        return found;
+    }
+    let cancel = Cancel::new();
+    let probed = deploy::own(&cancel).and_then(|own| deploy::probe(address, &reach.way, &own, &cancel));
+    let scp = fallback::is_there();
+    let fall_back = |why: &str| match scp {
+        true => finding(
+            false,
+            "way",
+            format!("by scp, {why}; -V, -C, -s, -a, --sync, --archive and others are refused"),
+        ),
+        false => finding(false, "way", format!("none: {why}, and there is no scp on this machine")),
+    };
+    match probed {
+        Err(e) if e.code == Code::Protocol => {
+            found.push(finding(false, "shell", say::reason(&e)));
+            found.push(fall_back("as no program can be run there"));
+        }
+        Err(e) => {
+            found.push(finding(false, "connection", say::reason(&e)));
+            found.push(finding(false, "way", "none: there is no connection".into()));
+        }
+        Ok(there) => {
+            let same = there.system == deploy::here();
+            found.push(finding(same, "system", format!("{}, and here {}", there.system, deploy::here())));
+            match there.program {
+                Some(program) => {
+                    found.push(finding(true, "cache", format!("has this program, as {program}")));
+                    found.push(finding(true, "way", "from bcmr to bcmr, run from the cache there".into()));
+                }
+                None if same && reach.bootstrap => {
+                    found.push(finding(
+                        true,
+                        "way",
+                        "this program is put there first, which is allowed".into(),
+                    ));
+                }
+                None if same => {
+                    found.push(fall_back(
+                        "as there is no bcmr; --bootstrap or bcmr deploy would put one there",
+                    ));
+                }
+                None => {
+                    found.push(fall_back("as there is no bcmr, and this one does not run on that system"))
+                }
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+    use bcmr_engine::remote::{Compress, Plane};
+    use std::cell::RefCell;
+    use std::path::Path;
+
+    /// A stand-in for ssh: `body` is what happens on the other machine, the command in `$1`.
+    fn reach(dir: &Path, body: &str, bootstrap: bool) -> Reach {
+        let ssh = dir.join("ssh");
+        let head = "while [ \"$1\" != -- ]; do shift; done\nshift 2";
+        std::fs::write(&ssh, format!("{head}\nexport HOME='{}'\n{body}\n", dir.display())).unwrap();
+        let way = Way {
+            // Not by itself: a file that was just written may be busy in a child that another test is starting.
+            ssh: vec!["sh".into(), ssh.into()],
+            options: Vec::new(),
+            program: "bcmr".into(),
+            parallel: None,
+            plane: Plane::Ssh,
+            compress: Compress::Auto,
+            fast: false,
+            dedup: true,
+            retries: 0,
+        };
+        Reach { way, bootstrap }
+    }
+
+    /// Which programs were asked, and how it ended; only a program by path answers.
+    fn asked(reach: &Reach) -> (Vec<String>, std::result::Result<(), Absent>) {
+        let address = Address { user: None, host: "far".into(), port: None, path: PathBuf::new() };
+        let asked = RefCell::new(Vec::new());
+        let got = with_peer(&address, reach, &Cancel::new(), &|_| (), |way| {
+            asked.borrow_mut().push(way.program.clone());
+            match way.program.starts_with('/') {
+                true => Ok(()),
+                false => Err(Error::ours(Code::NoPeer, "find bcmr on", "far", "")),
+            }
+        });
+        (asked.into_inner(), got)
+    }
+
+    #[test]
+    fn without_a_peer() {
+        const SHELL: &str = "unset XDG_CACHE_HOME; exec sh -c \"$1\"";
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path();
+        let (programs, got) = asked(&reach(dir, SHELL, false));
+        assert_eq!(programs, ["bcmr"]);
+        assert!(matches!(got, Err(Absent::Peer(e)) if e.op == "find bcmr on"));
+        assert!(std::fs::read_dir(dir).unwrap().count() == 1, "nothing is put without consent");
+        // What is put is run before it gets its name; a test of ours does not answer as bcmr does.
+        let (programs, got) = asked(&reach(dir, SHELL, true));
+        assert_eq!(programs, ["bcmr"]);
+        let Err(Absent::Peer(e)) = got else { panic!("taken") };
+        assert!(e.op == "put bcmr on" && e.note.unwrap_or_default().starts_with("it does not run there"));
+        let bin = dir.join(".cache/bcmr/bin");
+        assert_eq!(std::fs::read_dir(&bin).unwrap().count(), 0);
+        // What lies there with our size and name was put there before.
+        let name = "echo bcmr-system x; echo bcmr-dir /cache; echo bcmr-size $(wc -c < /proc/$PPID/exe)";
+        let (programs, got) = asked(&reach(dir, name, false));
+        assert!(got.is_ok() && programs.len() == 2, "{programs:?}");
+        assert!(programs.last().is_some_and(|p| p.starts_with("/cache/bcmr-")), "{programs:?}");
+        // A directory that a shell would read as more than one word is not believed.
+        let odd = name.replace("/cache", "'/ca;che'");
+        let (programs, got) = asked(&reach(dir, &odd, false));
+        assert!(matches!(got, Err(Absent::Peer(_))) && programs.len() == 1, "{programs:?}");
+        // Whoever named a program gets no other.
+        let mut named = reach(dir, name, true);
+        named.way.program = "mine".into();
+        assert_eq!(asked(&named).0, ["mine"]);
+        // No shell, as for an account that has SFTP only; and no connection.
+        let (_, got) = asked(&reach(dir, "echo 'This service allows sftp connections only.'; exit 1", true));
+        assert!(matches!(got, Err(Absent::Peer(e)) if e.op == "find bcmr on"));
+        let (_, got) = asked(&reach(dir, "exit 255", true));
+        assert!(matches!(got, Err(Absent::Other(e)) if e.code == Code::Lost));
+    }
+
+    #[test]
+    fn addresses_are_shown_as_they_are_typed() {
+        for typed in ["host:path", "me@host:", "me@[::1]:/a", "host:caf\u{e9}"] {
+            let Ok(address::Operand::There(a)) = address::parse(Path::new(typed)) else { panic!("{typed}") };
+            assert_eq!(written(&a), Path::new(typed));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `serve`: hands the two pipes to the engine.
+//!
+//! Must not print to standard output, where the wire is. So the wire gets descriptors of its own, and whatever still
+//! writes to standard output by accident writes to standard error.
+
+use crate::args::ServeArgs;
+use crate::resolve::{self, Env, Verb};
+use crate::say;
+use crate::ui::writer;
+use bcmr_engine::error::Error;
+use bcmr_engine::verbs::remote as peer;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Runs until the other side goes.
+pub fn run(args: &ServeArgs, env: &Env) -> u8 {
+    let request = match resolve::serve(args, env) {
+        Ok(request) => request,
+        Err(u) => return super::usage(Verb::Serve, &u),
+    };
+    let served = pipes()
+        .map_err(|e| Error::os("take the pipes", "", e))
+        .and_then(|(input, output)| peer::serve(request, input, output));
+    match served {
+        Ok(()) => say::EXIT_DONE,
+        Err(e) => {
+            writer::err(&format!("{}\n", say::error(&e)));
+            say::exit_code_of(Verb::Serve, &e)
+        }
+    }
+}
+
+fn pipes() -> io::Result<(OwnedFd, OwnedFd)> {
+    // Above the three standard ones, so that no child gets them by number.
+    let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+    let null = std::fs::File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+    Ok((input, output))
+}

@@ -1,0 +1,640 @@
+//! Copies to and from another machine with the real thing: what arrives is judged by rsync, by eyes of our own, and by
+//! what the same command does when everything is here.
+//!
+//! The other machine is this one, behind two pipes mostly, and behind true ssh where that matters. What happens when a
+//! connection is lost is in `remote_lost.rs`.
+
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests look at the file system the ordinary way
+
+mod common;
+mod table;
+
+use common::maker::{Can, Maker, can, judge};
+use common::remote::*;
+use common::*;
+use rustix::fs::{Mode, OFlags};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+// ---- trees ----
+
+const TIMES: (i64, i64) = (-2_000_000_000, 4_260_000_000);
+
+/// What random trees hold seldom or never: large files, several names of them in several directories, very many small
+/// ones, a file that is nearly all hole, names of every byte.
+fn nasty(root: &Path, can: Can, seed: u64) {
+    Maker::new(seed, can, root).make(60);
+    let dir = |name: &str| {
+        let dir = root.join(name);
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    };
+    let (many, large, deep) = (dir("many"), dir("large"), dir("one/two/three/four/five"));
+    for n in 0..700u64 {
+        fs::write(many.join(format!("{n}")), noise(n, (n as usize * 37) % 5000)).unwrap();
+    }
+    for byte in (1..=255u8).filter(|b| *b != b'/' && *b != b'.') {
+        fs::write(many.join(OsStr::from_bytes(&[byte])), [byte]).unwrap();
+    }
+    fs::write(deep.join("inner"), noise(1, 100_000)).unwrap();
+    for (n, bytes) in [(1, 1 << 20), (2, (1 << 20) - 1), (3, (4 << 20) + 1), (4, 9 << 20)] {
+        fs::write(large.join(format!("l{n}")), noise(n, bytes)).unwrap();
+    }
+    // The further names come before the first and after it, in other directories, in the order of any walk.
+    for (first, second) in [
+        ("large/l4", "a large link"),
+        ("large/l4", "one/large link"),
+        ("large/l4", "zz/large link"),
+        ("large/l1", "large/l1 too"),
+        ("many/5", "many/5 too"),
+        ("many/699", "a small link"),
+        ("many/6", "zz/small link"),
+    ] {
+        let second = root.join(second);
+        fs::create_dir_all(second.parent().unwrap()).unwrap();
+        fs::hard_link(root.join(first), second).unwrap();
+    }
+    let holes = fs::File::create(large.join("holes")).unwrap();
+    holes.set_len(40 << 20).unwrap();
+    holes.write_all_at(b"in the middle", 21 << 20).unwrap();
+    symlink("l1", large.join("link")).unwrap();
+    fs::create_dir(root.join("empty")).unwrap();
+    fs::write(root.join("empty file"), "").unwrap();
+}
+
+/// Ready-made directories in which ACLs are handed down are a trap for whoever makes things with the wrong mode.
+fn can_here(place: &Path) -> Can {
+    can(place, TIMES, 1500)
+}
+
+/// What has which inode: whoever replaces a file, even by the same, changes this.
+fn inodes(root: &Path) -> Vec<(PathBuf, u64, (i64, i64))> {
+    let mut found = Vec::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            if meta.is_dir() {
+                todo.push(path);
+            } else {
+                found.push((path, meta.ino(), (meta.mtime(), meta.mtime_nsec())));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn summary(ran: &Ran) -> serde_json::Value {
+    serde_json::from_str(ran.out.lines().last().unwrap_or_default())
+        .unwrap_or_else(|e| panic!("{e}: {ran:?}"))
+}
+
+/// There, back, over an older copy, and once more for nothing.
+fn there_and_back(far: &Far, seed: u64, flags: &str) {
+    let here = Tmp::new();
+    let (src, there, back) = (here.p("src"), here.p("there"), here.p("back"));
+    let can = can_here(here.path());
+    nasty(&src, can, seed);
+    let flags = format!("--archive -T {flags}");
+    let go = |dir: Dir, more: &str, from: &Path, to: &Path| {
+        let ran = dir.copy(far, &format!("{flags} {more}"), from, to).run();
+        assert_eq!(ran.code, 0, "BCMR_SEED={seed}, {dir:?} {flags} {more}: {}", ran.err);
+        ran
+    };
+    go(Dir::Put, "", &src, &there);
+    judge(seed, "put", &src, &there);
+    go(Dir::Get, "", &there, &back);
+    judge(seed, "got", &src, &back);
+    let (a, b) = (inodes(&there), inodes(&back));
+    for more in ["-u --json", "-C --update=different --json"] {
+        let put = go(Dir::Put, more, &src, &there);
+        let get = go(Dir::Get, more, &there, &back);
+        for ran in [&put, &get] {
+            assert_eq!(summary(ran)["bytes"], 0, "{more}: {}", summary(ran));
+        }
+        let files = |now: Vec<(PathBuf, u64, (i64, i64))>, before: &[(PathBuf, u64, (i64, i64))]| {
+            let regular = |p: &Path| fs::symlink_metadata(p).unwrap().is_file();
+            let changed: Vec<_> =
+                now.iter().filter(|i| regular(&i.0) && !before.contains(i)).cloned().collect();
+            assert!(changed.is_empty(), "BCMR_SEED={seed}: {more} replaced {changed:?}");
+        };
+        files(inodes(&there), &a);
+        files(inodes(&back), &b);
+        judge(seed, more, &src, &there);
+        judge(seed, more, &src, &back);
+    }
+}
+
+#[test]
+fn a_tree_of_everything_there_and_back() {
+    let seed = std::env::var("BCMR_SEED")
+        .map_or(u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()), |s| s.parse().unwrap());
+    for (n, flags) in ["--parallel 1", "--parallel 3 --compress=zstd"].iter().enumerate() {
+        there_and_back(&Far::pipe(), seed + n as u64, flags);
+    }
+}
+
+/// The same random trees that local copies are tried with, and what becomes of them when they age.
+#[test]
+fn random_trees_there_and_back() {
+    let chosen = std::env::var("BCMR_SEED").ok().map(|s| s.parse::<u64>().unwrap());
+    let start = u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
+    let ways = ["", "--parallel 3", "--compress=none", "--compress=lz4 --parallel 2", "--fast", "--sync -V"];
+    for (n, how) in ways.iter().enumerate() {
+        let far = Far::pipe();
+        let seed = chosen.unwrap_or(start + n as u64);
+        let here = Tmp::new();
+        let (src, there, back) = (here.p("src"), here.p("there"), here.p("back"));
+        let mut maker = Maker::new(seed, can_here(here.path()), &src);
+        maker.make(40);
+        for round in ["new", "aged"] {
+            let flags = format!("--archive -T {how}");
+            let put = Dir::Put.copy(&far, &flags, &src, &there).run();
+            assert_eq!(put.code, 0, "BCMR_SEED={seed}, {round}, put {how}: {}", put.err);
+            judge(seed, &format!("{round}, put {how}"), &src, &there);
+            let got = Dir::Get.copy(&far, &flags, &there, &back).run();
+            assert_eq!(got.code, 0, "BCMR_SEED={seed}, {round}, get {how}: {}", got.err);
+            judge(seed, &format!("{round}, got {how}"), &src, &back);
+            if round == "new" {
+                maker.age();
+            }
+        }
+    }
+}
+
+/// Deeper than any path can be long.
+#[test]
+fn deeper_than_a_path_can_be() {
+    let here = Tmp::new();
+    let far = Far::pipe();
+    let src = here.dir("src");
+    let name = "d".repeat(200);
+    let mut at = rustix::fs::open(&src, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).unwrap();
+    for level in 0..40 {
+        rustix::fs::mkdirat(&at, name.as_str(), Mode::from_raw_mode(0o755)).unwrap();
+        at = rustix::fs::openat(&at, name.as_str(), OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty())
+            .unwrap();
+        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let file = rustix::fs::openat(&at, "f", flags, Mode::from_raw_mode(0o644)).unwrap();
+        let bytes = if level == 39 { 2 << 20 } else { 10 };
+        fs::File::from(file).write_all(&noise(level, bytes)).unwrap();
+    }
+    Dir::Put.copy(&far, "--archive -T", &src, &here.p("there")).run().ok();
+    assert_same(&src, &here.p("there"), EVERYTHING);
+    Dir::Get.copy(&far, "--archive -T --parallel 2", &here.p("there"), &here.p("back")).run().ok();
+    assert_same(&src, &here.p("back"), EVERYTHING);
+}
+
+// ---- the same as at home ----
+
+/// One world: `s` and what is beside it, `d` as it was before.
+struct World {
+    name: &'static str,
+    /// `S` is the source directory, `D` the destination, `L` a list of names.
+    args: &'static str,
+    /// Of the file `s/f`: bytes. Or a hole.
+    bytes: usize,
+    there: &'static str,
+}
+
+const SMALL: usize = 70_000;
+const BIG: usize = 5 << 20;
+const HOLE: usize = 0;
+const OLD: &str = "d d\nf d/f@500000000 OLD\nd d/sub\nf d/sub/g@2000000000 NEWER\nf d/other there";
+
+const fn world(name: &'static str, args: &'static str, bytes: usize, there: &'static str) -> World {
+    World { name, args, bytes, there }
+}
+
+const WORLDS: [World; 12] = [
+    world("operand", "S/f D/f", SMALL, "d d"),
+    world("operand, replacing", "S/f D", SMALL, OLD),
+    world("big operand, replacing", "S/f D", BIG, OLD),
+    world("new directory", "-rT S D", SMALL, ""),
+    world("existing directory", "-rT S D", SMALL, "d d"),
+    world("replacing", "-r S/. D", SMALL, OLD),
+    world("into", "-r S D", SMALL, OLD),
+    world("big in a new directory", "-rT S D", BIG, ""),
+    world("big, replacing", "-rT S D", BIG, OLD),
+    world("hole", "-rT S D", HOLE, OLD),
+    world("list", "--files-from L S D", SMALL, OLD),
+    world("list into a new directory", "--files-from L S D", BIG, ""),
+];
+
+impl World {
+    fn make(&self, root: &Path) {
+        table::plant(
+            root,
+            "f s/skip.o@1000000001 OBJECT\nf s/f.log LOG\nf s/.gitignore *.log\nl s/l -> f\nl s/up -> sub\nd s/sub\n\
+             f s/sub/skip.o O\nf s/sub/g@1000000003 G\nf s/sub/h.log LOG\nh s/sub/second = s/skip.o\nd s/hollow",
+        );
+        let f = root.join("s/f");
+        match self.bytes {
+            HOLE => table::sparse(&f),
+            // Zeros in the middle, so that there is something to make holes of.
+            bytes => {
+                let mut content = noise(7, bytes);
+                content[bytes / 4..bytes / 2].fill(0);
+                fs::write(&f, content).unwrap();
+            }
+        }
+        chmod(&f, 0o604);
+        rustix::fs::setxattr(&f, "user.t", b"kept", rustix::fs::XattrFlags::empty()).ok();
+        table::plant(root, self.there);
+        // One time for all of the source, so that worlds are alike; `f` is newer than any `d/f`, `g` older than `d/sub/g`.
+        let out = std::process::Command::new("find")
+            .args(["s", "-exec", "touch", "-h", "-d", "@1000000000", "{}", "+"])
+            .current_dir(root)
+            .status();
+        assert!(out.unwrap().success());
+        for name in ["d/other", "d/sub", "d"] {
+            if root.join(name).exists() {
+                table::set_mtime(&root.join(name), 700_000_000);
+            }
+        }
+        fs::write(root.join("list"), "f\nskip.o\nl\nsub/g\nsub/second\nhollow\n").unwrap();
+    }
+
+    /// `None`: here, without any other machine.
+    fn line(&self, root: &Path, flags: &str, way: Option<(Dir, &Far)>) -> Line {
+        let mut line = match way {
+            Some((_, far)) => far.bcmr("copy"),
+            None => bcmr(["copy"]),
+        };
+        for word in self.args.split(' ').chain(flags.split_whitespace()) {
+            let path = |below: &str| match below {
+                "" => word.to_owned(),
+                name => format!("{}{}", root.join(name).display(), &word[1..]),
+            };
+            let below = match word.as_bytes() {
+                [b'S'] | [b'S', b'/', ..] => "s",
+                [b'D'] | [b'D', b'/', ..] => "d",
+                b"L" => "list",
+                _ => "",
+            };
+            let far_side = match way {
+                Some((Dir::Put, _)) => "d",
+                Some((Dir::Get, _)) => "s",
+                None => "-",
+            };
+            line = line.args(match way {
+                Some((_, far)) if below == far_side => [far.at(path(below))],
+                _ => [OsString::from(path(below))],
+            });
+        }
+        line.cwd(root)
+    }
+}
+
+/// A run as what can be compared: its exit, what it says (in any order, with the same names), and what is there then.
+struct Outcome {
+    code: i32,
+    out: Vec<String>,
+    err: Vec<String>,
+    tree: Tree,
+    root: PathBuf,
+}
+
+/// `below`: what of the root is looked at afterwards.
+fn outcome(root: PathBuf, line: Line, stdin: &str, below: &str) -> Outcome {
+    let ran = line.input(stdin).run();
+    // An error from over there names one path: the protocol has no room for a second one.
+    let one_path = |line: &str| match (line.split_once("' with '"), line.split_once("': ")) {
+        (Some((one, _)), Some((_, why))) if line.starts_with("bcmr: cannot ") => format!("{one}': {why}"),
+        _ => line.to_owned(),
+    };
+    let strip = |text: &str| {
+        let text = text.replace(&format!("{}", root.display()), "").replace("there:", "");
+        // The last line says how fast it went.
+        let line = |line: &str| {
+            line.split_once(" in 0.").or(line.split_once(" in 1.")).map_or(line, |l| l.0).to_owned()
+        };
+        let mut lines: Vec<String> = text.lines().map(line).map(|l| one_path(&l)).collect();
+        lines.sort();
+        lines
+    };
+    let top = root.join(below);
+    let tree = if top.exists() { tree(&top) } else { Tree::new() };
+    Outcome { code: ran.code, out: strip(&ran.out), err: strip(&ran.err), tree, root }
+}
+
+/// What a run has in common with every other of the same command: no times, no paces, no directions.
+fn events(lines: &[String]) -> Vec<String> {
+    let mut told = Vec::new();
+    for line in lines {
+        let mut value: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        let object = value.as_object_mut().unwrap();
+        if object["event"] == "progress" || object["event"] == "start" {
+            continue;
+        }
+        object.retain(|key, _| {
+            !key.contains("seconds") && key != "elapsed" && key != "rate" && !key.contains("_ms")
+        });
+        // Which name of a file is the first one met, nobody promises.
+        let of_links = |v: &serde_json::Value| {
+            v.as_str().is_some_and(|d| d.ends_with("skip.o") || d.ends_with("sub/second"))
+        };
+        if object.get("dst").is_some_and(of_links) {
+            object.insert("action".into(), "landed".into());
+            object.remove("bytes");
+        }
+        told.push(value.to_string());
+    }
+    told.sort();
+    told
+}
+
+fn flags_hold(rows: &[(&str, &str)]) {
+    let failed = Mutex::new(Vec::new());
+    let mut cells = Vec::new();
+    for (row, (flags, stdin)) in rows.iter().enumerate() {
+        for (column, world) in WORLDS.iter().enumerate() {
+            cells.push((row + column, *flags, *stdin, world));
+        }
+    }
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let far = Far::pipe();
+                while let Some((n, flags, stdin, world)) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let tmp = Tmp::new();
+                    let root = |name: &str| {
+                        let root = tmp.dir(name);
+                        world.make(&root);
+                        root
+                    };
+                    // `--fast` alone has a meaning only where something travels.
+                    let here = flags.replace("--fast", "");
+                    let want = root("here");
+                    let want = outcome(want.clone(), world.line(&want, &here, None), stdin, "d");
+                    let all = std::env::var_os("BCMR_ALL").is_some();
+                    for dir in BOTH.into_iter().filter(|d| all || (n + *d as usize).is_multiple_of(2)) {
+                        let how = [
+                            "--parallel=1 --compress=none",
+                            "--parallel=3",
+                            "--compress=zstd",
+                            "--compress=lz4 --parallel=2",
+                        ][n / 2 % 4];
+                        let flags = format!("{flags} {how}");
+                        let got = root(&format!("{dir:?}"));
+                        let got =
+                            outcome(got.clone(), world.line(&got, &flags, Some((dir, &far))), stdin, "d");
+                        if let Some(why) = differ(&want, &got, &flags, dir) {
+                            failed.lock().unwrap().push(format!("{dir:?} {} [{flags}]: {why}", world.name));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut failed = failed.into_inner().unwrap();
+    failed.sort();
+    let (some, all) = (failed.len().min(40), failed.len());
+    assert!(failed.is_empty(), "{all} of {} cells fail:\n{}", cells.len() * 2, failed[..some].join("\n"));
+}
+
+fn differ(want: &Outcome, got: &Outcome, flags: &str, dir: Dir) -> Option<String> {
+    let mut told = Vec::new();
+    // What is left out over there is not named here: the protocol has no word for it.
+    let heard = |lines: &[String]| -> Vec<String> {
+        let untold = |l: &String| {
+            dir == Dir::Get && (l.starts_with("exclude ") || l.contains("\"action\":\"excluded\""))
+        };
+        lines.iter().filter(|l| !untold(l)).cloned().collect()
+    };
+    let want_out = heard(&want.out);
+    if want.code != got.code {
+        told.push(format!("exit {} and not {}: {:?}", got.code, want.code, got.err));
+    }
+    if flags.contains("--json") {
+        let (want, got) = (events(&want_out), events(&got.out));
+        told.extend(lists(&want, &got));
+    } else {
+        told.extend(lists(&want_out, &got.out));
+    }
+    told.extend(lists(&want.err, &got.err));
+    let keeps = ["-p", "--archive", "--preserve=timestamps,links", "--preserve=all"];
+    let times = flags.split(' ').any(|f| keeps.contains(&f));
+    // When the directory around it all was last written into is nobody's promise.
+    let (mut want_tree, mut got_tree) = (want.tree.clone(), got.tree.clone());
+    for top in [&mut want_tree, &mut got_tree].into_iter().filter_map(|t| t.get_mut(&b""[..])) {
+        top.mtime = if top.mtime.0 == 1_000_000_000 { top.mtime } else { (0, 0) };
+    }
+    let short = |line: String| line.split_once(": Entry").map_or(line.clone(), |(what, _)| what.to_owned());
+    let exact = Exact { times, ..EVERYTHING };
+    told.extend(differences(&want_tree, &got_tree, exact).into_iter().map(short));
+    for (path, w) in &want.tree {
+        let Some(g) = got.tree.get(path) else { continue };
+        let name = String::from_utf8_lossy(path);
+        if w.blocks.abs_diff(g.blocks) > 64 {
+            told.push(format!("{name}: {} blocks and not {}", g.blocks, w.blocks));
+        }
+        // A file that was left alone has the time it had.
+        if !times && (w.mtime.0 < 1_500_000_000) != (g.mtime.0 < 1_500_000_000) {
+            told.push(format!("{name}: mtime {:?} and not {:?}", g.mtime, w.mtime));
+        }
+    }
+    let _kept_for_looking = &got.root;
+    (!told.is_empty()).then(|| told.join("\n    "))
+}
+
+fn lists(want: &[String], got: &[String]) -> Vec<String> {
+    let less = |a: &[String], b: &[String], sign: char| -> Vec<String> {
+        let mut b = b.to_vec();
+        let mut told = Vec::new();
+        for line in a {
+            match b.iter().position(|l| l == line) {
+                Some(at) => drop(b.swap_remove(at)),
+                None => told.push(format!("{sign} {line}")),
+            }
+        }
+        told
+    };
+    let mut told = less(want, got, '-');
+    told.extend(less(got, want, '+'));
+    told
+}
+
+/// Every flag that docs/remote.md says holds, over every way a file can take: what it comes to is what it comes to at
+/// home, seen from outside.
+#[test]
+fn what_is_kept_and_how_it_lands_is_as_at_home() {
+    flags_hold(&[
+        ("", ""),
+        ("-v", ""),
+        ("--json", ""),
+        ("-q", ""),
+        ("-p", ""),
+        ("--preserve=mode", ""),
+        ("--preserve=timestamps,links", ""),
+        ("--archive", ""),
+        ("--archive --no-preserve=mode", ""),
+        ("--preserve=all --json", ""),
+        ("-V", ""),
+        ("-V=direct --sync", ""),
+        ("--sync", ""),
+        ("--fast", ""),
+        ("-C", ""),
+        ("-C --fast", ""),
+        ("-s", ""),
+        ("-a", ""),
+        ("-C --checkpoint-size=4M --json", ""),
+        ("--inplace", ""),
+        ("--inplace -V", ""),
+        ("--sparse=always", ""),
+        ("--sparse=disable", ""),
+        ("--sparse=always --inplace", ""),
+        ("--reflink=disable", ""),
+        ("-x", ""),
+        ("-j1", ""),
+        ("-f", ""),
+    ]);
+}
+
+#[test]
+fn what_takes_part_is_as_at_home() {
+    flags_hold(&[
+        ("-e *.o", ""),
+        ("-e sub/ -v", ""),
+        ("-e *.o --include /skip.o --json", ""),
+        ("--exclude-regex skip", ""),
+        ("--exclude-regex ^sub/ --exclude-regex f$", ""),
+        ("--gitignore -v", ""),
+        ("-e f", ""),
+        ("-L", ""),
+        ("-P", ""),
+        ("-H", ""),
+        ("-L --archive", ""),
+        ("-u", ""),
+        ("-u -v", ""),
+        ("--update=none --json", ""),
+        ("--update=different", ""),
+        ("--update=all", ""),
+        ("--no-clobber", ""),
+        ("--no-clobber -v", ""),
+        ("-i", "y\ny\ny\n"),
+        ("-i", "n\n"),
+        ("-i -v", "n\nn\nn\nn\nn\n"),
+    ]);
+}
+
+// ---- where it goes ----
+
+/// cp's rules for destinations, and names that are in the way: the same as at home, wherever the two sides are.
+#[test]
+fn destinations_are_as_at_home() {
+    const TREE: &str = "f a/f A\nf a/sub/deep/er/x X\nf a/sub/y Y\nl a/l -> nowhere\nf b B\nf c C\nl link -> a\nl flink -> b\n\
+        d dir\nf dir/b OLD\nf file FILE\nd blocked\nf blocked/sub IN THE WAY\nf turned/l/z Z\nl dlink -> dir\nl dangling -> gone";
+    // `<` and `>` stand before what is there when it is a source or a destination.
+    let rows = [
+        "<b >new",
+        "<b >dir",
+        "<b >dir/",
+        "<b >new/",
+        "<b >file",
+        "<b >dlink",
+        "<b >dangling",
+        "-T <b >dir",
+        "-T <b >file",
+        "-T <b >dlink",
+        "-t >dir <b <c",
+        "-t >new <b <c",
+        "-t >file <b",
+        "<b <c >dir",
+        "<b <c >new",
+        "<b <c >file",
+        "<a >new",
+        "-r <a >new",
+        "-r <a/ >new",
+        "-r <a/. >new",
+        "-r <a >dir",
+        "-r <a/ >dir",
+        "-r <a/. >dir",
+        "-r <a >file",
+        "-rT <a >dir",
+        "-rT <a >blocked",
+        "-rT <a >blocked --parallel=3",
+        "-rT <a >turned",
+        "-rT --preserve=mode,links <a >blocked",
+        "-r <a <b <c >dir",
+        "-r <link >new",
+        "-r <link/ >new",
+        "-rL <link >new",
+        "-rH <link >new",
+        "<flink >new",
+        "-r <flink >new",
+        "<missing >new",
+        "<b <missing <c >dir",
+        "<b <b >dir",
+        "-r <a >missing/new",
+        "<b >missing/new",
+        "<b >b",
+        "-r <a >a/sub/new",
+        "-r <a >a",
+        "<b >a/f --no-clobber",
+        "-f <b >dir/b",
+        "<b >dir/b --inplace",
+    ];
+    let far = Far::pipe();
+    let failed: Vec<String> = rows
+        .iter()
+        .flat_map(|row| {
+            let tmp = Tmp::new();
+            let run = |name: &str, way: Option<Dir>| {
+                let root = tmp.dir(name);
+                table::plant(&root, TREE);
+                let mut line = if way.is_some() { far.bcmr("copy") } else { bcmr(["copy"]) };
+                for word in row.split(' ') {
+                    let there = match (word.as_bytes()[0], way) {
+                        (b'<', Some(Dir::Get)) | (b'>', Some(Dir::Put)) => true,
+                        (b'<' | b'>', _) => false,
+                        _ => {
+                            // How it travels has a meaning only where it does.
+                            if way.is_some() || !word.starts_with("--parallel") {
+                                line = line.args([word]);
+                            }
+                            continue;
+                        }
+                    };
+                    let path = format!("{}/{}", root.display(), &word[1..]);
+                    line = line.args([if there { far.at(path) } else { path.into() }]);
+                }
+                outcome(root.clone(), line.cwd(&root), "", "")
+            };
+            let want = run("here", None);
+            BOTH.map(|dir| {
+                differ(&want, &run(&format!("{dir:?}"), Some(dir)), row, dir)
+                    .map(|why| format!("{dir:?} [{row}]: {why}"))
+            })
+        })
+        .flatten()
+        .collect();
+    assert!(failed.is_empty(), "{} fail:\n{}", failed.len(), failed.join("\n"));
+}
+
+/// Two sources of one name: the second is refused before it is looked into. At home directories are merged instead.
+#[test]
+fn two_sources_of_one_name() {
+    let tmp = Tmp::new();
+    let far = Far::pipe();
+    table::plant(tmp.path(), "f one/a/x 1\nf two/a/x 2\nf two/a/y 2\nd there\nd here");
+    let (one, two) = (tmp.p("one/a"), tmp.p("two/a"));
+    let put = far.bcmr("copy").args(["-r"]).args([&one, &two]).args([far.at(tmp.p("there"))]);
+    put.run().code(8).says("an earlier source already becomes 'a'");
+    let get = far.bcmr("copy").args(["-r"]).args([far.at(&one), far.at(&two)]).args([tmp.p("here")]);
+    get.run().code(8).says("an earlier source already becomes 'a'");
+    for dir in ["here/a", "there/a"] {
+        assert_same(&one, &tmp.p(dir), CONTENT);
+        assert_no_litter(&tmp.p(dir));
+    }
+}

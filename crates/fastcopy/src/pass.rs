@@ -1,0 +1,327 @@
+//! Handing open descriptors to another process of the same user, over a socket in a directory that nobody else enters.
+//!
+//! Must not know what flows through them.
+
+use crate::dir::{Dir, NameBuf, retry};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What the directory's name begins with; 32 hexadecimal digits follow.
+const PREFIX: &str = "bcmr-join-";
+/// The socket in it.
+const SOCKET: &str = "socket";
+/// Descriptors that one message may carry.
+const FDS_MAX: usize = 2;
+
+/// `getrandom(32 bytes)`: a secret that nobody can guess.
+///
+/// # Errors
+/// ENOSYS on a kernel without it ([getrandom(2)](https://man7.org/linux/man-pages/man2/getrandom.2.html)).
+pub fn secret() -> io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let mut done = 0;
+    while done < bytes.len() {
+        done += retry(|| rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty()))?;
+    }
+    Ok(bytes)
+}
+
+/// A listening socket in a fresh directory of mode 0700.
+pub struct Meeting {
+    base: Dir,
+    dir: Dir,
+    name: NameBuf,
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+impl Meeting {
+    /// Makes it below the first of `bases` that lets us.
+    ///
+    /// # Errors
+    /// Of the last base tried.
+    pub fn open(bases: &[PathBuf]) -> io::Result<Meeting> {
+        let mut last = io::Error::from(Errno::NOENT);
+        for base in bases {
+            match Meeting::open_below(base) {
+                Ok(meeting) => return Ok(meeting),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+
+    fn open_below(path: &Path) -> io::Result<Meeting> {
+        let base = Dir::open(path)?;
+        let digits: String = secret()?[..16].iter().map(|b| format!("{b:02x}")).collect();
+        let text = format!("{PREFIX}{digits}");
+        let name = NameBuf::new(text.as_bytes()).ok_or(Errno::INVAL)?;
+        base.make_dir(name.as_name(), 0o700)?;
+        let made = base.open_dir(name.as_name()).and_then(|dir| {
+            check_dir(&dir)?;
+            let listener = UnixListener::bind(through(&dir))?;
+            Ok((dir, listener))
+        });
+        match made {
+            Ok((dir, listener)) => {
+                Ok(Meeting { base, dir, name, path: path.join(text).join(SOCKET), listener })
+            }
+            Err(e) => {
+                base.remove_dir(name.as_name())?;
+                Err(e)
+            }
+        }
+    }
+
+    /// Where [`connect`] finds it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits for the next guest of the same user; others are sent away without a word. `None` after [`Meeting::stop`].
+    ///
+    /// # Errors
+    /// EMFILE and its like.
+    pub fn accept(&self) -> io::Result<Option<UnixStream>> {
+        loop {
+            match self.listener.accept() {
+                Ok((guest, _)) => {
+                    if same_user(&guest)? {
+                        return Ok(Some(guest));
+                    }
+                }
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(None),
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::ECONNABORTED)) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Nobody is let in any more; an [`Meeting::accept`] that waits comes back.
+    pub fn stop(&self) {
+        crate::flow::shutdown_both(&self.listener);
+    }
+
+    /// Removes socket and directory.
+    ///
+    /// # Errors
+    /// What the kernel says; what is gone already is none.
+    pub fn remove(&self) -> io::Result<()> {
+        let socket = NameBuf::new(SOCKET.as_bytes()).ok_or(Errno::INVAL)?;
+        for removed in [self.dir.remove_file(socket.as_name()), self.base.remove_dir(self.name.as_name())] {
+            match removed {
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Connects to another process's [`Meeting`], which must lie directly below one of `bases`: a path that came over a
+/// wire leads nowhere else, and to nobody else's socket.
+///
+/// # Errors
+/// EINVAL for a path that no meeting has, EACCES for a directory or socket of another user, else the kernel's.
+pub fn connect(path: &Path, bases: &[PathBuf]) -> io::Result<UnixStream> {
+    let refused = || io::Error::from(Errno::INVAL);
+    let (base, name) = bases.iter().find_map(|base| Some((base, named(path, base)?))).ok_or_else(refused)?;
+    let name = NameBuf::new(name).ok_or_else(refused)?;
+    let dir = Dir::open(base)?.open_dir(name.as_name())?;
+    check_dir(&dir)?;
+    let host = UnixStream::connect(through(&dir))?;
+    if same_user(&host)? { Ok(host) } else { Err(Errno::ACCESS.into()) }
+}
+
+/// The name of the directory when `path` is what [`Meeting::open`] makes below `base`, byte for byte.
+fn named<'a>(path: &'a Path, base: &Path) -> Option<&'a [u8]> {
+    let below = path.as_os_str().as_bytes().strip_prefix(base.as_os_str().as_bytes())?.strip_prefix(b"/")?;
+    let (name, socket) = below.split_at_checked(PREFIX.len() + 32)?;
+    let digits = name.strip_prefix(PREFIX.as_bytes())?;
+    let plain = digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    (plain && socket.strip_prefix(b"/") == Some(SOCKET.as_bytes())).then_some(name)
+}
+
+/// The socket by its directory's handle: short enough for any `sun_path`, and not resolved a second time.
+fn through(dir: &Dir) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", dir.as_fd().as_raw_fd()))
+}
+
+/// Ours, and closed to everybody else.
+fn check_dir(dir: &Dir) -> io::Result<()> {
+    let info = dir.info()?;
+    let ours = info.uid == rustix::process::geteuid().as_raw() && info.mode & 0o077 == 0;
+    if ours { Ok(()) } else { Err(Errno::ACCESS.into()) }
+}
+
+/// `getsockopt(SO_PEERCRED)`: whether the other end runs as the same user.
+fn same_user(socket: &UnixStream) -> io::Result<bool> {
+    Ok(rustix::net::sockopt::socket_peercred(socket)?.uid == rustix::process::geteuid())
+}
+
+/// `sendmsg(SCM_RIGHTS)`: a short message, and with it descriptors, which stay open here too.
+///
+/// # Errors
+/// What the kernel says; a message that was not taken whole is EMSGSIZE.
+pub fn send(socket: &UnixStream, bytes: &[u8], fds: [BorrowedFd<'_>; FDS_MAX]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(Errno::MSGSIZE.into());
+    }
+    let sent =
+        retry(|| rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL))?;
+    if sent == bytes.len() { Ok(()) } else { Err(Errno::MSGSIZE.into()) }
+}
+
+/// `recvmsg(MSG_CMSG_CLOEXEC)` until `bytes` is full, within `time`: the message of [`send`] and its descriptors.
+///
+/// # Errors
+/// What the kernel says; UnexpectedEof when less came, EBADF when other than two descriptors came.
+pub fn receive(socket: &UnixStream, bytes: &mut [u8], time: Duration) -> io::Result<[OwnedFd; FDS_MAX]> {
+    socket.set_read_timeout(Some(time))?;
+    let mut fds = Vec::new();
+    let mut have = 0;
+    while have < bytes.len() {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let got = retry(|| {
+            let into = &mut [IoSliceMut::new(&mut bytes[have..])];
+            rustix::net::recvmsg(socket, into, &mut control, RecvFlags::CMSG_CLOEXEC)
+        })?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(more) = message {
+                fds.extend(more);
+            }
+        }
+        if got.bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        have += got.bytes;
+    }
+    <[OwnedFd; FDS_MAX]>::try_from(fds).map_err(|_| Errno::BADF.into())
+}
+
+/// Takes standard input and output for a protocol: they come back as descriptors of their own, and `/dev/null` stands
+/// where they were, so that nothing that prints by mistake ends up between frames, and letting go of them is an end.
+///
+/// # Errors
+/// EBADF when they are not open; EMFILE.
+pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
+    let read = retry(|| rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3))?;
+    let write = retry(|| rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3))?;
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    let null = retry(|| rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()))?;
+    retry(|| rustix::stdio::dup2_stdin(&null))?;
+    retry(|| rustix::stdio::dup2_stdout(&null))?;
+    Ok((read, write))
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // tests look at the file system the ordinary way
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn base() -> (tempfile::TempDir, Vec<PathBuf>) {
+        let tmp = tempfile::tempdir().unwrap();
+        let bases = vec![tmp.path().join("not there"), tmp.path().to_owned()];
+        (tmp, bases)
+    }
+
+    #[test]
+    fn descriptors_cross_and_work_and_nothing_is_left() {
+        let (tmp, bases) = base();
+        let meeting = Meeting::open(&bases).unwrap();
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let guest = connect(meeting.path(), &bases).unwrap();
+        send(&guest, b"a secret", [read.as_fd(), write.as_fd()]).unwrap();
+        drop((read, write));
+        let host = meeting.accept().unwrap().unwrap();
+        let mut said = [0; 8];
+        let [read, write] = receive(&host, &mut said, SOON).unwrap();
+        assert_eq!(&said, b"a secret");
+        std::fs::File::from(write).write_all(b"through").unwrap();
+        let mut came = String::new();
+        std::fs::File::from(read).read_to_string(&mut came).unwrap();
+        assert_eq!(came, "through");
+        meeting.remove().unwrap();
+        meeting.remove().unwrap();
+        assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_path_from_a_wire_leads_to_meetings_only() {
+        let (tmp, bases) = base();
+        let meeting = Meeting::open(&bases).unwrap();
+        let honest = meeting.path().to_str().unwrap().to_owned();
+        assert!(connect(Path::new(&honest), &bases).is_ok());
+        // A socket of somebody else's choice, and each way of spelling past the check.
+        let other = tmp.path().join("other");
+        let _listener = UnixListener::bind(&other).unwrap();
+        std::fs::create_dir(tmp.path().join("deep")).unwrap();
+        let name = Path::new(&honest).parent().unwrap().file_name().unwrap().to_str().unwrap();
+        let wrong = [
+            other.to_str().unwrap().to_owned(),
+            honest.replace("/socket", "/../other"),
+            honest.replace(name, &format!("deep/../{name}")),
+            honest.replace("/socket", "/socket/"),
+            honest.replace("/socket", ""),
+            format!("/{name}/socket"),
+            honest.replace(name, &format!("{}g", name.split_at(name.len() - 1).0)),
+            String::new(),
+        ];
+        for path in wrong {
+            let e = connect(Path::new(&path), &bases).unwrap_err();
+            assert_eq!(e.raw_os_error(), Some(libc::EINVAL), "{path}");
+        }
+        assert!(connect(Path::new(&honest), &bases[..1]).is_err(), "below no base of ours");
+        // A directory that others may enter.
+        let dir = Path::new(&honest).parent().unwrap();
+        let mode = |bits| std::os::unix::fs::PermissionsExt::from_mode(bits);
+        std::fs::set_permissions(dir, mode(0o711)).unwrap();
+        assert_eq!(connect(Path::new(&honest), &bases).unwrap_err().raw_os_error(), Some(libc::EACCES));
+        std::fs::set_permissions(dir, mode(0o700)).unwrap();
+        assert!(connect(Path::new(&honest), &bases).is_ok());
+        // A link in its place.
+        let moved = tmp.path().join("moved");
+        std::fs::rename(dir, &moved).unwrap();
+        std::os::unix::fs::symlink(&moved, dir).unwrap();
+        assert!(connect(Path::new(&honest), &bases).is_err());
+    }
+
+    #[test]
+    fn a_guest_without_descriptors_or_words_gives_nothing() {
+        let (one, two) = UnixStream::pair().unwrap();
+        (&one).write_all(b"12345678").unwrap();
+        let mut said = [0; 8];
+        assert_eq!(receive(&two, &mut said, SOON).unwrap_err().raw_os_error(), Some(libc::EBADF));
+        (&one).write_all(b"123").unwrap();
+        drop(one);
+        assert_eq!(receive(&two, &mut said, SOON).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn stopping_brings_back_who_waits() {
+        let (_tmp, bases) = base();
+        let meeting = Meeting::open(&bases).unwrap();
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| meeting.accept().unwrap().is_none());
+            meeting.stop();
+            assert!(waits.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,54 @@
+//! What the kernel knows of this process, and what it gives to any: its user, random bytes, no core dumps.
+//!
+//! Must not know what a secret is for.
+
+use std::io;
+
+/// `geteuid`: the user whose rights this process has.
+#[must_use]
+pub fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// `getrandom`: fills `room` with bytes that nobody can guess; waits, early at boot, until there are such.
+///
+/// # Errors
+/// ENOSYS where the kernel has no such call
+/// ([getrandom(2)](https://man7.org/linux/man-pages/man2/getrandom.2.html)).
+pub fn random(room: &mut [u8]) -> io::Result<()> {
+    let mut done = 0;
+    while done < room.len() {
+        let rest = room.get_mut(done..).unwrap_or_default();
+        done +=
+            crate::dir::retry(|| rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty()))?;
+    }
+    Ok(())
+}
+
+/// `prctl(PR_SET_DUMPABLE, 0)`: no core file of this process and no `ptrace` of it by its own user, so that keys in
+/// its memory stay there. For the rest of its life, and its `/proc` belongs to root.
+///
+/// # Errors
+/// What the kernel says ([PR_SET_DUMPABLE](https://man7.org/linux/man-pages/man2/PR_SET_DUMPABLE.2const.html));
+/// elsewhere than on Linux [`io::ErrorKind::Unsupported`].
+pub fn never_dump() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return Ok(rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?);
+    #[cfg(not(target_os = "linux"))]
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_bytes_differ_and_fill_the_room() {
+        let (mut a, mut b) = ([0; 600], [0; 600]);
+        random(&mut a).unwrap();
+        random(&mut b).unwrap();
+        assert_ne!(a, b);
+        assert!(a.chunks(60).all(|part| part.iter().any(|byte| *byte != 0)));
+        random(&mut []).unwrap();
+    }
+}

@@ -1,0 +1,111 @@
+//! `cargo xtask fuzz`: every decoder under libFuzzer, each for a while.
+//!
+//! Needs no nightly: coverage comes from flags that stable has, and there is no `unsafe` to watch with a sanitizer.
+
+use crate::sh::{self, Result};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A target, and the longest input that makes sense for it.
+const TARGETS: [(&str, u32); 5] =
+    [("frames", 4096), ("message", 4096), ("handshake", 256), ("contents", 4096), ("store", 4096)];
+
+/// What cargo-fuzz passes too, without a sanitizer: every edge counted, every comparison seen.
+const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing";
+
+const USAGE: &str = "\
+cargo xtask fuzz [TARGET...] [--seconds N]   all targets, 60 s each, unless told otherwise
+targets: frames message handshake contents store
+What was found before is kept in target/fuzz/corpus and gone on from; an input that fails is named and kept.";
+
+/// Runs the named targets, or all; every one runs even when one before it has failed.
+pub fn run(args: &[&str]) -> Result {
+    let mut wanted = Vec::new();
+    let mut seconds = 60_u32;
+    let mut rest = args.iter().copied();
+    while let Some(arg) = rest.next() {
+        match arg {
+            "--help" | "-h" => {
+                println!("{USAGE}");
+                return Ok(());
+            }
+            "--seconds" => seconds = rest.next().ok_or("--seconds needs a number")?.parse()?,
+            name if TARGETS.iter().any(|target| target.0 == name) => wanted.push(name),
+            other => return Err(format!("{other:?}?\n{USAGE}").into()),
+        }
+    }
+    if sh::which("c++").or_else(|| sh::which("g++")).is_none() {
+        return Err("NOTHING WAS FUZZED: libFuzzer is C++, and there is no c++ here (Debian: g++)".into());
+    }
+    let home = target_dir().join("fuzz");
+    let programs = build(&home)?;
+    let mut failed = Vec::new();
+    for (name, bytes_max) in TARGETS.iter().filter(|target| wanted.is_empty() || wanted.contains(&target.0)) {
+        println!("\n=== fuzz {name}, {seconds} s");
+        if !one(&home, &programs.join(name), name, *bytes_max, seconds)? {
+            failed.push(*name);
+        }
+    }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("fuzz: {} failed, see above", failed.join(", ")).into())
+    }
+}
+
+/// Builds all targets and returns where they are.
+fn build(home: &Path) -> Result<PathBuf> {
+    // With a target named, the flags are for what runs there, and not for build scripts.
+    let verbose = sh::output("rustc", &["-vV"])?;
+    let host = verbose.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc names no host")?;
+    let manifest = sh::root().join("fuzz/Cargo.toml");
+    let mut command = sh::cargo();
+    command.args(["build", "--release", "--locked", "--bins", "--target", host, "--manifest-path"]);
+    command.arg(manifest).arg("--target-dir").arg(home);
+    sh::run(command.env("RUSTFLAGS", COVERAGE))?;
+    Ok(home.join(host).join("release"))
+}
+
+/// Runs one target; whether it ran and nothing was found.
+fn one(home: &Path, program: &Path, name: &str, bytes_max: u32, seconds: u32) -> Result<bool> {
+    let (corpus, found) = (home.join("corpus").join(name), home.join("found").join(name));
+    std::fs::create_dir_all(&corpus)?;
+    std::fs::create_dir_all(&found)?;
+    let mut command = Command::new(program);
+    command.arg(&corpus).arg(format!("-artifact_prefix={}/", found.display()));
+    command.args([format!("-max_total_time={seconds}"), format!("-max_len={bytes_max}")]);
+    // A decoder of small messages has no business with more memory or time than this.
+    command.args(["-rss_limit_mb=256", "-timeout=5", "-print_final_stats=1", "-use_value_profile=1"]);
+    let done = command.stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    if !done.status.success() {
+        let lines: Vec<&str> = said.lines().collect();
+        println!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+        println!("again with: {} FILE, where FILE is the one named above", program.display());
+        return Ok(false);
+    }
+    let stat = |name: &str| -> u64 {
+        let line = said.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    };
+    let runs = stat("stat::number_of_executed_units:");
+    // `#1234 DONE cov: 56 ft: ...`: places that were reached, of all that there are.
+    let after = |mark: &str| -> Option<u64> {
+        let (_, rest) = said.rsplit_once(mark)?;
+        rest.trim_start_matches(['(', ' ']).split(' ').next()?.parse().ok()
+    };
+    let (reached, all) = (after("DONE   cov:").unwrap_or(0), after("modules ").unwrap_or(0));
+    println!("{runs} inputs, {reached} of {all} places, {} MB at most", stat("stat::peak_rss_mb:"));
+    // A target that sees no coverage, or does next to nothing, would pass for ever.
+    if runs < 1000 || reached < 10 {
+        println!("THIS IS NO FUZZING: too few inputs, or code that is not instrumented");
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| sh::root().join("target"), PathBuf::from)
+}

@@ -1,0 +1,40 @@
+//! `cargo xtask sshd`: the private ssh server of the tests, for trying things by hand.
+//!
+//! Must not know how it is set up: that stands with the tests.
+
+#[path = "../../crates/bcmr/tests/common/sshd.rs"]
+pub mod server;
+
+use crate::sh::{self, Result};
+use server::{HOST, Sshd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub fn run(args: &[&str]) -> Result {
+    if !args.is_empty() {
+        return Err("usage: cargo xtask sshd".into());
+    }
+    sh::run(sh::cargo().args(["build", "--quiet", "--locked", "-p", "bcmr"]))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| sh::root().join("target"), Into::into);
+    let dir = std::env::temp_dir().join(format!("bcmr-sshd-{}", std::process::id()));
+    std::fs::create_dir(&dir)?;
+    let sshd = Sshd::start(&dir, &target.join("debug/bcmr"), &[])?;
+    let config = sshd.config();
+    println!("it listens on 127.0.0.1, port {}; its home is {}", sshd.port(), sshd.home().display());
+    println!();
+    println!("  ssh -F {} {HOST}", config.display());
+    println!("  bcmr copy -F {} -r DIR {HOST}:", config.display());
+    println!();
+    println!("Ctrl-C ends it.");
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(sshd);
+    std::fs::remove_dir_all(&dir)?;
+    Ok(())
+}
