@@ -1049,9 +1049,9 @@ fn every_bit_of_the_welcome() {
             fine.push(bit);
         }
     }
-    // What is only faster may fall away or not (LZ4, Zstd, Fast; Join, Resume, Verify; nobody needs Sync to send), the
+    // What is only faster may fall away or not (LZ4, Zstd, Dedup, Fast; Join, Resume, Verify; nobody needs Sync to send), the
     // nonce is not looked at. All else is refused: a version, a bit that was not offered, a set that lacks trees.
-    let may = |bit: &usize| matches!(bit, 16 | 17 | 19 | 20 | 25..=29 | 88..);
+    let may = |bit: &usize| matches!(bit, 16..=20 | 25..=29 | 88..);
     assert!(fine.iter().all(may), "{fine:?}");
     assert!(fine.contains(&88), "the twin: {fine:?}");
 }
