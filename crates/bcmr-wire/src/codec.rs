@@ -6,8 +6,8 @@
 use crate::field::{Reader, Refused, Why, must, put_bytes, put_i, put_v, refuse};
 use crate::frame;
 use crate::limits::{
-    ATTRS_BYTES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, HAVE_BLOCKS_MAX, NAMES_MAX, OPERANDS_MAX,
-    PAGE_BYTES, RULES_MAX, VALUES_MAX,
+    ATTR_BYTES, ATTRS_BYTES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, HAVE_BLOCKS_MAX, NAMES_MAX,
+    OPERANDS_MAX, PAGE_BYTES, RULES_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Compress, DirState, Entry, Event, FileState, Hello, Kind, Message, Piece, Policy, Target, Time,
@@ -387,7 +387,7 @@ fn read_entry<'a>(r: &mut Reader<'a>) -> Result<Entry<'a>, Refused> {
         rdev: r.v("entry.rdev")?,
         link: r.bytes("entry.link")?,
         // A name of one byte with its length, and the length of an empty value.
-        attrs: r.list("entry.attrs", 3, ATTRS_BYTES_MAX, |r| {
+        attrs: r.list("entry.attrs", 3, ATTRS_BYTES_MAX / ATTR_BYTES, |r| {
             Ok((r.bytes("entry.attrs")?, r.bytes("entry.attrs")?))
         })?,
     })

@@ -21,6 +21,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 // ---- trees ----
 
@@ -636,5 +637,220 @@ fn two_sources_of_one_name() {
     for dir in ["here/a", "there/a"] {
         assert_same(&one, &tmp.p(dir), CONTENT);
         assert_no_litter(&tmp.p(dir));
+    }
+}
+
+// ---- large files, and sources that do not hold still ----
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn files_of_every_size() {
+    let far = Far::pipe();
+    let sizes = [0, 1, MIB - 1, MIB, MIB + 1, 4 * MIB, 4 * MIB + 1, 9 * MIB];
+    for (n, flags) in
+        ["--parallel=1", "--parallel=3 --compress=none", "--fast --parallel=3"].iter().enumerate()
+    {
+        let tmp = Tmp::new();
+        let src = tmp.dir("src");
+        for size in sizes {
+            fs::write(src.join(format!("{size}")), noise(size as u64 + n as u64, size)).unwrap();
+        }
+        for dir in BOTH {
+            let dst = tmp.p(format!("{dir:?}"));
+            dir.copy(&far, &format!("-rT {flags}"), &src, &dst).run().ok();
+            assert_same(&src, &dst, CONTENT);
+            // Each on its own, over what is there.
+            for size in sizes {
+                let name = format!("{size}");
+                fs::write(dst.join(&name), "other").unwrap();
+                dir.copy(&far, &format!("-T {flags}"), &src.join(&name), &dst.join(&name)).run().ok();
+            }
+            assert_same(&src, &dst, CONTENT);
+            assert_no_litter(&dst);
+        }
+    }
+}
+
+/// 300 MiB with something at the beginning, in the middle and at the end: neither filled nor sent.
+#[test]
+fn a_large_file_that_is_all_holes() {
+    let tmp = Tmp::new();
+    let src = tmp.p("src");
+    let file = fs::File::create(&src).unwrap();
+    file.set_len(300 << 20).unwrap();
+    for at in [0, 150 << 20, (300 << 20) - 5] {
+        file.write_all_at(b"data!", at).unwrap();
+    }
+    let far = Far::relay().with("RELAY_LOG", tmp.p("log"));
+    for (dir, flags) in [(Dir::Put, "--parallel=3"), (Dir::Get, "--parallel=1 -C")] {
+        let dst = tmp.p(format!("{dir:?}"));
+        dir.copy(&far, flags, &src, &dst).run().ok();
+        let (want, got) = (fs::metadata(&src).unwrap(), fs::metadata(&dst).unwrap());
+        assert_eq!(got.len(), want.len());
+        assert!(
+            got.blocks() <= want.blocks() + 64,
+            "{dir:?}: {} blocks and not {}",
+            got.blocks(),
+            want.blocks()
+        );
+        let same = std::process::Command::new("cmp").args([&src, &dst]).status().unwrap();
+        assert!(same.success());
+    }
+    let passed: u64 = passed(&tmp.p("log")).iter().map(|(up, down)| up + down).sum();
+    assert!(passed < 4 << 20, "{passed} bytes were sent for three words");
+}
+
+/// Every page of the file says which version it is of; a writer goes over it again and again from the beginning to the
+/// end, so what ever was there is one version up to somewhere, and the one before it from there on. A copy that ends
+/// well is such a file.
+fn what_was_there(file: &Path) -> Result<(), String> {
+    let bytes = fs::read(file).unwrap();
+    let versions: Vec<u32> =
+        bytes.chunks(4096).map(|p| u32::from_le_bytes(p[..4].try_into().unwrap())).collect();
+    let steps = versions.windows(2).filter(|w| w[0] != w[1]).count();
+    let (first, last) = (versions[0], *versions.last().unwrap());
+    if steps == 0 || (steps == 1 && first == last + 1) {
+        return Ok(());
+    }
+    Err(format!("{steps} borders between versions {first} and {last}"))
+}
+
+#[test]
+fn a_source_that_is_written_into_never_becomes_a_mixture() {
+    for dir in BOTH {
+        for (bytes, flags) in [
+            (6 * MIB, "--parallel=1"),
+            (6 * MIB, "--parallel=3 -V"),
+            (600 << 10, "--compress=none"),
+            (9 * MIB, "-C --checkpoint-size=4M"),
+        ] {
+            let tmp = Tmp::new();
+            let far = Far::pipe();
+            let src = tmp.file("src/f", vec![0; bytes]);
+            let (file, pages) = (fs::OpenOptions::new().write(true).open(&src).unwrap(), bytes / 4096);
+            let mut at = (0, 1u32);
+            let writer = Attacker::new(move || {
+                let (page, version) = at;
+                file.write_all_at(&version.to_le_bytes(), page as u64 * 4096).unwrap();
+                at = if page + 1 == pages { (0, version + 1) } else { (page + 1, version) };
+                // A whole version takes about as long as a copy.
+                if page % 64 == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            for round in 0..4 {
+                let dst = tmp.p(format!("d{round}"));
+                let ran = dir.copy(&far, &format!("-rT {flags}"), &tmp.p("src"), &dst).run().one_of(&[0, 5]);
+                match (ran.code, dst.join("f").exists()) {
+                    (0, true) => {
+                        what_was_there(&dst.join("f")).unwrap_or_else(|e| panic!("{dir:?} {flags}: {e}"))
+                    }
+                    (0, false) => panic!("{dir:?} {flags}: nothing was copied: {}", ran.err),
+                    (_, there) => assert!(!there, "{dir:?} {flags}: published, though {}", ran.err),
+                }
+            }
+            drop(writer);
+            // Whoever holds still is copied.
+            dir.copy(&far, &format!("-rT {flags}"), &tmp.p("src"), &tmp.p("d9")).run().ok();
+            assert_same(&tmp.p("src"), &tmp.p("d9"), CONTENT);
+        }
+    }
+}
+
+#[test]
+fn a_source_that_gets_shorter_or_goes_away() {
+    for dir in BOTH {
+        for (change, codes) in [("shorter", &[5][..]), ("replaced", &[0, 5]), ("gone", &[0, 1, 5])] {
+            let tmp = Tmp::new();
+            // 8 MiB at 4 MiB a second: it is under way for long enough to be met there.
+            let far = Far::relay().with("RELAY_RATE", "4000000").with("RELAY_LOG", tmp.p("log"));
+            let src = tmp.file("src", noise(1, 8 * MIB));
+            let running = dir.copy(&far, "--compress=none", &src, &tmp.p("dst")).start();
+            assert!(
+                within(20, || litter(tmp.path())
+                    .iter()
+                    .any(|l| tmp.p(l).metadata().is_ok_and(|m| m.blocks() > 1024))),
+                "{dir:?}: it never began"
+            );
+            match change {
+                "shorter" => {
+                    fs::OpenOptions::new().write(true).open(&src).unwrap().set_len(3 * MIB as u64).unwrap()
+                }
+                "replaced" => fs::rename(tmp.file("other", noise(2, 8 * MIB)), &src).unwrap(),
+                _ => fs::remove_file(&src).unwrap(),
+            }
+            let ran = running.wait().one_of(codes);
+            if ran.code == 0 {
+                assert!(fs::read(tmp.p("dst")).unwrap() == noise(1, 8 * MIB), "{dir:?} {change}");
+            } else {
+                assert!(!tmp.p("dst").exists(), "{dir:?} {change}: {}", ran.err);
+            }
+            assert_no_litter(tmp.path());
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_named_and_the_rest_goes_on() {
+    needs!(is_root() && has_tool("setpriv"), "becoming somebody else needs root and setpriv");
+    let tmp = Tmp::for_others();
+    let nobody = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
+    let far = Far::pipe();
+    chmod(&far.home(), 0o777);
+    let far = far.with("FAR_RUN", &nobody).program(&tmp.p("bcmr"));
+    table::plant(
+        tmp.path(),
+        "f s/a A\nf s/secret S\nf s/closed/c C\nf s/z Z\nz s/large 2000000\nf s/open/o O",
+    );
+    chmod(&tmp.p("s/secret"), 0o600);
+    chmod(&tmp.p("s/large"), 0o600);
+    chmod(&tmp.p("s/closed"), 0o700);
+    // They cannot read it.
+    let got = Dir::Get.copy(&far, "-rT --parallel=2", &tmp.p("s"), &tmp.p("got")).run().code(1);
+    for name in ["secret", "large", "closed"] {
+        assert!(got.err.contains(&format!("s/{name}': Permission denied")), "{name}: {}", got.err);
+    }
+    assert_eq!(names(&tmp.p("got")), ["a", "open", "z"]);
+    // They cannot write it.
+    table::plant(tmp.path(), "d d/closed\nf d/open/o OLD");
+    chmod(&tmp.p("d"), 0o777);
+    chmod(&tmp.p("d/open"), 0o777);
+    chmod(&tmp.p("d/closed"), 0o755);
+    let put = Dir::Put.copy(&far, "-rT --parallel=2", &tmp.p("s"), &tmp.p("d")).run().code(1);
+    assert!(put.err.contains("d/closed/c': Permission denied"), "{}", put.err);
+    assert_eq!(names(&tmp.p("d")), ["a", "closed", "large", "open", "secret", "z"]);
+    assert!(names(&tmp.p("d/closed")).is_empty());
+    assert_eq!(fs::read(tmp.p("d/open/o")).unwrap(), b"O");
+    assert_no_litter(&tmp.p("d"));
+}
+
+#[test]
+fn no_room() {
+    needs!(is_root(), "mounting needs root");
+    let tmp = Tmp::new();
+    let mount = match Mount::tmpfs("size=8m", &tmp.p("m")) {
+        Ok(mount) => mount,
+        Err(why) => return skipped("no_room", &why),
+    };
+    let far = Far::pipe();
+    let m = mount.path();
+    for (n, flags) in ["", "--parallel=3", "-C --checkpoint-size=4M", "--inplace"].iter().enumerate() {
+        for dir in BOTH {
+            let src = tmp.dir(format!("s{n}{dir:?}"));
+            fs::write(src.join("large"), noise(n as u64, 9 * MIB)).unwrap();
+            for file in 0..20 {
+                fs::write(src.join(format!("{file}")), noise(file, 60_000)).unwrap();
+            }
+            let dst = m.join("d");
+            dir.copy(&far, &format!("-rT {flags}"), &src, &dst).run().code(6);
+            assert!(*flags == "--inplace" || !dst.join("large").exists(), "{dir:?} {flags}");
+            // What fits then is copied, and nothing else is left.
+            fs::write(src.join("large"), noise(n as u64, 5 * MIB)).unwrap();
+            dir.copy(&far, &format!("-rT {flags}"), &src, &dst).run().ok();
+            assert_same(&src, &dst, CONTENT);
+            assert_no_litter(m);
+            fs::remove_dir_all(&dst).unwrap();
+        }
     }
 }

@@ -250,6 +250,11 @@ struct Ids {
 }
 
 impl Ids {
+    /// Whether an id was given.
+    fn came(&self, id: u64) -> bool {
+        id <= self.upto || self.early.contains(&id)
+    }
+
     fn take(&mut self, id: u64) -> bool {
         // No more can be early than may be under way.
         if id <= self.upto || id > self.upto + 4 * limits::BATCHES_OUT_MAX as u64 || !self.early.insert(id) {
@@ -461,7 +466,7 @@ impl<'a> Receive<'a> {
             Message::Contents { batch, codec, bytes } => self.contents(crew, batch, codec, bytes),
             Message::Large { file, dir, entry } => self.large(crew, file, dir, &entry),
             Message::FileEnd { file, state, error } => {
-                let arriving = self.arriving(file)?;
+                let Some(arriving) = self.arriving(file)? else { return Ok(()) };
                 arriving.end(match (state, error) {
                     (FileState::Whole, _) => End::Whole,
                     (FileState::Changed, _) => End::Changed,
@@ -476,7 +481,10 @@ impl<'a> Receive<'a> {
             }
             Message::HaveBlocks { file, first, hashes } => self.have_blocks(file, first, &hashes),
             Message::Proof { file, first, tags } => self.proof(file, first, &tags),
-            Message::Values { file, first, hashes } => self.arriving(file)?.values(first, &hashes),
+            Message::Values { file, first, hashes } => match self.arriving(file)? {
+                Some(arriving) => arriving.values(first, &hashes),
+                None => Ok(()),
+            },
             Message::DirEnd { dir, partial } => {
                 let mut state = self.state();
                 let Some(slot) = state.dirs.remove(&dir) else {
@@ -530,8 +538,13 @@ impl<'a> Receive<'a> {
         text.into()
     }
 
-    fn arriving(&self, file: u64) -> Result<Arc<Arriving<'a>>> {
-        self.state().files.get(&file).cloned().ok_or_else(|| refused("a file that was not offered"))
+    /// A file on its way; `None` when it is settled and the sender has not heard of that yet.
+    fn arriving(&self, file: u64) -> Result<Option<Arc<Arriving<'a>>>> {
+        let state = self.state();
+        match state.files.get(&file).cloned() {
+            None if !state.file_ids.came(file) => Err(refused("a file that was not offered")),
+            known => Ok(known),
+        }
     }
 
     /// A piece of a large file.
