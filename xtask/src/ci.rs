@@ -31,7 +31,7 @@ const STEPS: [Step; 8] = [
     ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
     ("doc", doc),
     ("deny", deny),
-    ("test", || cargo(&["test", "--workspace", "--locked"])),
+    ("test", || cargo(&["test", "--workspace", "--locked", "--no-fail-fast"])),
     ("kill", kills),
     ("crash", power_cuts),
 ];

@@ -408,3 +408,56 @@ pub(super) fn read_back(
     }
     if at == bytes && hasher.finalize() == *hash { Ok(()) } else { Err(mismatch()) }
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+    use crate::policy::Reflink;
+
+    /// A file that comes over a wire, with nobody who hashed it on the way.
+    struct Wire(Vec<u8>, meta::Info);
+
+    impl Bytes for Wire {
+        fn read_at(&self, at: u64, room: &mut [u8]) -> io::Result<usize> {
+            let left = self.0.get(at as usize..).unwrap_or_default();
+            let n = left.len().min(room.len());
+            room[..n].copy_from_slice(&left[..n]);
+            Ok(n)
+        }
+        fn info(&self) -> io::Result<meta::Info> {
+            Ok(self.1)
+        }
+        fn file(&self) -> Option<&OwnedFd> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_nobody_hashes_arrives_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        for (bytes, hash) in [1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES]
+            .into_iter()
+            .flat_map(|bytes| [(bytes, false), (bytes, true)])
+        {
+            let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8 + 1).collect();
+            let path = dir.path().join("source");
+            std::fs::write(&path, &data).unwrap();
+            let info = meta::Info::of(OwnedFd::from(std::fs::File::open(&path).unwrap())).unwrap();
+            let landed = std::fs::File::create(dir.path().join("landed")).unwrap();
+            let how = Fill {
+                reflink: Reflink::Never,
+                sparse: Sparse::Auto,
+                verify: Verify::Off,
+                hash,
+                threads: 2,
+                dev: 0,
+                observe: &|_| true,
+            };
+            let got = receive(&Wire(data.clone(), info), &info, &OwnedFd::from(landed), &how, false);
+            let (length, value) = got.unwrap_or_else(|e| panic!("{bytes} bytes: {e:?}"));
+            assert_eq!((length, std::fs::read(dir.path().join("landed")).unwrap()), (bytes, data.clone()));
+            assert_eq!(value, hash.then(|| blake3::hash(&data)), "{bytes} bytes");
+        }
+    }
+}

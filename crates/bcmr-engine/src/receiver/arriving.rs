@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes of one stream that wait to be read, at most.
 pub(crate) const WAITING_BYTES_MAX: u64 = 8 << 20;
+/// The same while somebody waits for a piece that was asked for once more: what the sender had on its way before it
+/// heard of that.
+const ASKING_BYTES_MAX: u64 = 4 * WAITING_BYTES_MAX;
 /// Every piece but the last begins and ends at a multiple of this.
 pub(crate) const PIECE: u64 = bcmr_wire::limits::PIECE_BYTES_MAX;
 /// Chaining values asked for at a time.
@@ -39,13 +42,16 @@ pub(crate) struct Line<'a> {
     hungry: AtomicUsize,
     /// Pieces that came or were read.
     moved: AtomicU64,
+    /// Readers that wait for a piece once more. It stands behind pieces of a later file, which nobody reads before.
+    asking: AtomicUsize,
 }
 
 impl<'a> Line<'a> {
     /// `patience`: how long all streams may wait for room while somebody waits for what only they can bring.
     pub(crate) fn new(cancel: &'a Cancel, streams: usize, patience: Duration) -> Line<'a> {
-        let (stuck, hungry) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Line { cancel, streams, patience, stuck, hungry, moved: AtomicU64::new(0) }
+        let none = || AtomicUsize::new(0);
+        let (stuck, hungry, asking) = (none(), none(), none());
+        Line { cancel, streams, patience, stuck, hungry, moved: AtomicU64::new(0), asking }
     }
 
     fn is_knotted(&self) -> bool {
@@ -188,7 +194,9 @@ impl<'a> Arriving<'a> {
     ) -> Result<MutexGuard<'g, Inner>, Error> {
         let line = &*self.line;
         let is_full = |inner: &Inner| {
-            let full = inner.waiting.get(stream).is_some_and(|w| *w > 0 && *w + bytes > WAITING_BYTES_MAX);
+            let asked = line.asking.load(Relaxed) > 0;
+            let most = if asked { ASKING_BYTES_MAX } else { WAITING_BYTES_MAX };
+            let full = inner.waiting.get(stream).is_some_and(|w| *w > 0 && *w + bytes > most);
             full && !inner.closed && !inner.lost && !line.cancel.is_set()
         };
         let mut inner = inner;
@@ -443,17 +451,22 @@ impl<'a> Arriving<'a> {
             self.ask.reread(self.file, start, bytes)?;
             inner = self.inner();
         }
-        while waiting(&inner) {
+        self.line.asking.fetch_add(1, Relaxed);
+        let outcome = loop {
+            if !waiting(&inner) {
+                break Ok(());
+            }
             if inner.lost || inner.closed {
-                return Err(gone());
+                break Err(gone());
             }
             match inner.end {
-                Some(End::Failed(code, errno)) => return Err(failed(code, errno)),
-                Some(End::Changed) => return Err(failed(Code::SourceChanged, 0)),
+                Some(End::Failed(code, errno)) => break Err(failed(code, errno)),
+                Some(End::Changed) => break Err(failed(Code::SourceChanged, 0)),
                 Some(End::Whole) | None => inner = self.wait(inner),
             }
-        }
-        Ok(inner)
+        };
+        self.line.asking.fetch_sub(1, Relaxed);
+        outcome.map(|()| inner)
     }
 }
 

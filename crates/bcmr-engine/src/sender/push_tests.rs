@@ -136,6 +136,8 @@ struct Script {
     dedup: bool,
     /// Batches and offers are kept open as long as the window lets us.
     hold: bool,
+    /// Nothing at all is let go.
+    frozen: bool,
     /// Names that are refused.
     refuse: &'static [&'static str],
     /// Names whose content is not wanted.
@@ -160,6 +162,7 @@ fn plain() -> Script {
         fast: false,
         dedup: false,
         hold: false,
+        frozen: false,
         refuse: &[],
         skip: &[],
         from: |_| 0,
@@ -361,6 +364,9 @@ impl Peer<'_> {
 
     /// Lets things go on that were kept back.
     fn let_go(&mut self, all: bool) {
+        if self.script.frozen {
+            return;
+        }
         while self.batches_out.open() >= BATCHES_OUT_MAX || all && self.script.hold {
             let Some(id) = self.batches.keys().next().copied() else { break };
             if self.batches[&id].wanted.is_empty() {
@@ -446,7 +452,8 @@ impl Peer<'_> {
                 self.batches.insert(*batch, known);
                 self.most_batches = self.most_batches.max(self.batches_out.open());
                 if self.script.hold {
-                    self.let_go(false);
+                    // What came over another stream may come after the walk's end was told.
+                    self.let_go(self.walked);
                 } else if self.batches[batch].wanted.is_empty() {
                     self.settle(*batch);
                 } else {
@@ -1353,16 +1360,15 @@ fn questions_are_passed_on() {
             .into(),
         Message::Answer { id, yes } => {
             heard.lock().unwrap().push((*id, *yes));
-            peer.script.hold = heard.lock().unwrap().len() < 2;
-            if !peer.script.hold {
-                peer.script.hold = true;
+            if heard.lock().unwrap().len() == 2 {
+                peer.script.frozen = false;
                 peer.let_go(true);
             }
             Vec::new()
         }
         _ => Vec::new(),
     }));
-    let script = Script { there: true, hold: true, also, ..plain() };
+    let script = Script { there: true, hold: true, frozen: true, also, ..plain() };
     let done = send(t.path(), &CopyPolicy { collide: Collide::Ask, ..policy() }, script);
     done.result.unwrap();
     assert_eq!(*answers.lock().unwrap(), [(1, false), (2, true)]);

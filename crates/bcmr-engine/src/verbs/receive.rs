@@ -223,14 +223,17 @@ struct State<'a> {
     batches: HashMap<u64, Arc<Mutex<Batch>>>,
     files: HashMap<u64, Arc<Arriving<'a>>>,
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
-    /// Directories that nothing is wanted of; what was on its way for them is dropped.
-    refused: HashSet<u64>,
+    /// What operands become: no second one may become the same, least of all while the first is under way.
+    names: HashSet<NameBuf>,
     /// Blocks at hand for files on their way.
     at_hand: HashMap<u64, Arc<AtHandBlocks<'a>>>,
     /// Large files that landed, for the store: it is told once they have their names.
     to_remember: Vec<Remembered>,
     /// The highest ids given out: each is used once.
     dir_id: u64,
+    /// Directories that were refused, as far back as the sender may not have heard of it: what it has sent of them
+    /// meanwhile is not wanted.
+    refused: BTreeSet<u64>,
     batch_ids: Ids,
     file_ids: Ids,
     operands: u64,
@@ -247,6 +250,11 @@ struct Ids {
 }
 
 impl Ids {
+    /// Whether an id was given.
+    fn came(&self, id: u64) -> bool {
+        id <= self.upto || self.early.contains(&id)
+    }
+
     fn take(&mut self, id: u64) -> bool {
         // No more can be early than may be under way.
         if id <= self.upto || id > self.upto + 4 * limits::BATCHES_OUT_MAX as u64 || !self.early.insert(id) {
@@ -256,6 +264,17 @@ impl Ids {
             self.upto += 1;
         }
         true
+    }
+}
+
+impl State<'_> {
+    fn refuse(&mut self, id: u64) {
+        self.refused.insert(id);
+        // [window] No more than so many are named while one is not answered.
+        let heard = self.dir_id.saturating_sub(2 * limits::DIRS_OUT_MAX as u64);
+        while self.refused.first().is_some_and(|id| *id < heard) {
+            self.refused.pop_first();
+        }
     }
 }
 
@@ -275,6 +294,8 @@ pub(crate) struct What {
     pub(crate) echo: bool,
     /// Streams.
     pub(crate) streams: usize,
+    /// The one operand is the directory that a list of names is about: only where they are, and not copied itself.
+    pub(crate) listed: bool,
     /// Where the target may lead.
     pub(crate) reach: Reach,
     /// Blocks that landed before may be used again.
@@ -386,10 +407,11 @@ impl<'a> Receive<'a> {
             batches: HashMap::new(),
             files: HashMap::new(),
             places: Vec::new(),
-            refused: HashSet::new(),
+            names: HashSet::new(),
             at_hand: HashMap::new(),
             to_remember: Vec::new(),
             dir_id: 0,
+            refused: BTreeSet::new(),
             batch_ids: Ids::default(),
             file_ids: Ids::default(),
             operands: 0,
@@ -444,7 +466,7 @@ impl<'a> Receive<'a> {
             Message::Contents { batch, codec, bytes } => self.contents(crew, batch, codec, bytes),
             Message::Large { file, dir, entry } => self.large(crew, file, dir, &entry),
             Message::FileEnd { file, state, error } => {
-                let arriving = self.arriving(file)?;
+                let Some(arriving) = self.arriving(file)? else { return Ok(()) };
                 arriving.end(match (state, error) {
                     (FileState::Whole, _) => End::Whole,
                     (FileState::Changed, _) => End::Changed,
@@ -459,7 +481,10 @@ impl<'a> Receive<'a> {
             }
             Message::HaveBlocks { file, first, hashes } => self.have_blocks(file, first, &hashes),
             Message::Proof { file, first, tags } => self.proof(file, first, &tags),
-            Message::Values { file, first, hashes } => self.arriving(file)?.values(first, &hashes),
+            Message::Values { file, first, hashes } => match self.arriving(file)? {
+                Some(arriving) => arriving.values(first, &hashes),
+                None => Ok(()),
+            },
             Message::DirEnd { dir, partial } => {
                 let mut state = self.state();
                 let Some(slot) = state.dirs.remove(&dir) else {
@@ -513,8 +538,13 @@ impl<'a> Receive<'a> {
         text.into()
     }
 
-    fn arriving(&self, file: u64) -> Result<Arc<Arriving<'a>>> {
-        self.state().files.get(&file).cloned().ok_or_else(|| refused("a file that was not offered"))
+    /// A file on its way; `None` when it is settled and the sender has not heard of that yet.
+    fn arriving(&self, file: u64) -> Result<Option<Arc<Arriving<'a>>>> {
+        let state = self.state();
+        match state.files.get(&file).cloned() {
+            None if !state.file_ids.came(file) => Err(refused("a file that was not offered")),
+            known => Ok(known),
+        }
     }
 
     /// A piece of a large file.
@@ -612,7 +642,7 @@ impl<'a> Receive<'a> {
 
     /// Nothing is wanted of a directory, nor of what is below it.
     fn refuse(&self, id: u64) -> Result<()> {
-        self.state().refused.insert(id);
+        self.state().refuse(id);
         self.send(&Message::DirIs { dir: id, state: DirState::Refused })
     }
 
@@ -622,7 +652,8 @@ impl<'a> Receive<'a> {
         let meta = if whole { None } else { Some(self.meta_of(entry, None)?) };
         let info = self.info_of(entry, self.origin());
         let attrs = self.attrs_of(entry)?;
-        if info.kind == Kind::Dir && !self.policy.recursive {
+        // The directory of a list of names is only where they are.
+        if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
             return Err(Error::ours(Code::IsDirectory, "copy", shown, "it is a directory"));
         }
         let to = match self.marked(&info)? {
@@ -633,6 +664,13 @@ impl<'a> Receive<'a> {
         // Through a link only where it may lead anywhere.
         let links = if self.what.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
         let dest = operands::dest(name, &info, &to, links)?;
+        if let Dest::Named { name, .. } = &dest
+            && !self.state().names.insert(name.clone())
+        {
+            let why =
+                format!("an earlier source already becomes '{}'", crate::node::os(name.as_name()).display());
+            return Err(Error::ours(Code::Refused, "copy", shown, why));
+        }
         operands::nesting(&info, whole, &dest, shown, "copy")?;
         let open = |place: &Place| -> Result<DestDir<Sys>> {
             let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
@@ -642,7 +680,7 @@ impl<'a> Receive<'a> {
         let slot = match (&dest, info.kind) {
             (Dest::Whole(place), _) => {
                 let src = Far { info, attrs, node: Node::root(shown) };
-                Self::slot(src, open(place)?, None, true)
+                Self::slot(src, open(place)?, None, !self.what.listed)
             }
             (Dest::Named { dir: place, name }, kind) => {
                 let known = self.state().places.iter().find(|(p, _)| Arc::ptr_eq(p, place)).cloned();

@@ -167,7 +167,8 @@ fn put_once(
     let load = if size >= SECOND_STREAM_BYTES / 8 { Load::Heavy } else { Load::Light };
     let mut peer = transport::connect(to, way, load, ours(way), guarantees(&how), watch.cancel)?;
     more_streams(&mut peer, to, way, size, watch)?;
-    let operands = if matches!(names, Names::None) { sources.len() as u64 } else { 1 };
+    // None: the directory of a list of names is not copied itself.
+    let operands = if matches!(names, Names::None) { sources.len() as u64 } else { 0 };
     let (kind, path) = match target {
         Target::Guess(path) => (message::Target::Guess, path),
         Target::Into(path) => (message::Target::Into, path),
@@ -264,6 +265,7 @@ fn get_once(
         hashes: !way.fast,
         echo: true,
         streams: peer.streams.len(),
+        listed: list.is_some(),
         reach: Reach::Anywhere,
         dedup: false,
     };

@@ -232,15 +232,20 @@ impl Serving {
                     message::Target::Into => Target::Into(path),
                     message::Target::Exactly => Target::Exactly(path),
                 };
+                let listed = operands == 0;
+                if listed {
+                    receive::make_target(&self.reach, &target)?;
+                }
                 let what = receive::What {
                     target,
-                    operands,
+                    operands: operands.max(1),
                     asked: Asked::Anything,
                     source_prefix: String::new(),
                     origin: machine_number(),
                     hashes,
                     echo: false,
                     streams: peer.streams.len(),
+                    listed,
                     reach: self.again()?,
                     dedup,
                 };
@@ -336,9 +341,6 @@ impl Serving {
         let watch = Watch { front: &front as &dyn Front, progress: &progress, cancel: &cancel, items };
         let disk = Sys::new();
         let asked = policy.collide == Collide::Ask;
-        if what.operands == 0 {
-            return Err(Error::ours(Code::Protocol, "serve", "", "a transfer of nothing"));
-        }
         let receive = Receive::begin(&disk, policy, what, watch, None, &reply, store)?;
         let (_, broken) = receive_all(receive, &peer.streams, &reply, asked.then_some(&asking), true);
         match broken {

@@ -74,6 +74,13 @@ impl Far {
         self
     }
 
+    /// What is run there, instead of the program itself.
+    pub fn program(mut self, program: &Path) -> Far {
+        self.flags.retain(|f| !f.as_bytes().starts_with(b"--remote-program="));
+        self.flags.push(format!("--remote-program={}", program.display()).into());
+        self
+    }
+
     /// Further arguments of `bcmr serve`.
     pub fn serving(self, args: &str) -> Far {
         self.with("FAR_ARGS", args)
@@ -156,4 +163,14 @@ pub fn within(seconds: u64, mut holds: impl FnMut() -> bool) -> bool {
         std::thread::sleep(Duration::from_millis(5));
     }
     true
+}
+
+/// What passed a relay, up and down, by connection.
+pub fn passed(log: &Path) -> Vec<(u64, u64)> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let numbers = |line: &str| {
+        let (up, down) = line.split_once(' ').unwrap();
+        (up.parse().unwrap(), down.parse().unwrap())
+    };
+    text.lines().map(numbers).collect()
 }

@@ -430,7 +430,7 @@ fn requests_that_are_none() {
             w.close();
             w.hold();
         });
-        assert!(took.elapsed() < Duration::from_secs(9), "{what}: {:?}", took.elapsed());
+        assert!(took.elapsed() < Duration::from_secs(25), "{what}: {:?}", took.elapsed());
     }
 }
 
@@ -626,7 +626,7 @@ fn clients_that_stop() {
     for (what, script) in scripts {
         let began = Instant::now();
         let ((), _) = place.serve(what, ROOT, script);
-        assert!(began.elapsed() < Duration::from_secs(12), "{what}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}: {:?}", began.elapsed());
         assert_eq!(names(&place.dst().join("pub")).len(), whole, "{what}");
     }
 }

@@ -295,11 +295,17 @@ impl Lab<'_> {
             bcmr: text(&bcmr)?,
         };
         for round in 0..rounds {
-            for (lane, made) in row.lanes.iter().zip(&mut records) {
+            let mut kept = Vec::new();
+            for (n, (lane, made)) in row.lanes.iter().zip(&mut records).enumerate() {
                 if made.absent.is_some() || round >= lane.rounds {
                     continue;
                 }
-                let (run, recorded) = turn.once(lane, made.samples.is_empty())?;
+                let (run, recorded, place) = turn.once(lane, made.samples.is_empty())?;
+                kept.push(place);
+                // What is known there of blocks may be where they landed.
+                if row.lanes.get(n + 1).is_none_or(|next| next.before != Before::Nothing) {
+                    kept.drain(..).try_for_each(|place| turn.forget(&place))?;
+                }
                 eprintln!("  {:10} {:.2} s", lane.name, run.wall_s);
                 made.samples.push(run);
                 made.recorded_bytes.extend(recorded);
@@ -439,8 +445,8 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// One command once, from a clean state; compared with the source when asked to.
-    fn once(&self, lane: &Lane, compare: bool) -> Result<(Run, Option<u64>)> {
+    /// One command once, from a clean state; compared with the source when asked to. Also says where its copy lies.
+    fn once(&self, lane: &Lane, compare: bool) -> Result<(Run, Option<u64>, PathBuf)> {
         if lane.before == Before::EmptyStore {
             empty(&self.far.store())?;
         }
@@ -458,7 +464,6 @@ impl Turn<'_> {
         if compare && !stopped {
             same(self.src, &dst)?;
         }
-        self.forget(&place)?;
         let run = Run {
             wall_s: sample.wall_s,
             client_cpu_s: sample.user_s + sample.sys_s,
@@ -466,7 +471,7 @@ impl Turn<'_> {
             foreign_s: (sample.foreign_s - server_cpu_s).max(0.0),
             stopped,
         };
-        Ok((run, recorded))
+        Ok((run, recorded, place))
     }
 
     /// A directory of its own, so that what lies beside the copy is the copy's.

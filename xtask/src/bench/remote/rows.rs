@@ -61,7 +61,7 @@ pub struct Lane {
 pub enum Before {
     /// The store of blocks over there is emptied.
     EmptyStore,
-    /// It is left as the lane before has made it.
+    /// It is left as the lane before has made it, and so is that lane's copy.
     Nothing,
     /// The same command is killed when 90 % have been recorded.
     Killed,
