@@ -10,5 +10,9 @@ mod client;
 mod common;
 #[path = "hostile/peer.rs"]
 mod peer;
+#[path = "hostile/put.rs"]
+mod put;
+#[path = "hostile/random.rs"]
+mod random;
 #[path = "hostile/server.rs"]
 mod server;

@@ -205,7 +205,7 @@ fn within(limits: &[String]) {
 #[test]
 fn l11_few_descriptors_or_processes_end_in_a_clean_error_or_a_right_copy() {
     within(&[5, 6, 8, 10, 12, 16, 24, 40].map(|n| format!("ulimit -n {n}")));
-    within(&["ulimit -u 1", "ulimit -s 256"].map(String::from));
+    within(&["ulimit -u 1", "ulimit -s 512"].map(String::from));
 }
 
 #[test]

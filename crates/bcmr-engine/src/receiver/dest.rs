@@ -258,12 +258,26 @@ impl<D: Disk> DestDir<D> {
         if !self.clash.load(Relaxed) {
             return Ok(None);
         }
-        let there =
-            disk.open_dir(&above.dir, name.as_name()).map_err(fail("open directory", &self.node, None))?;
-        disk.merge_into(&self.dir, &there)
-            .and_then(|()| disk.remove_dir(&above.dir, stage.as_name()))
-            .map_err(fail("merge into directory", &self.node, None))?;
-        self.named.store(true, Relaxed);
-        Ok(Some(there))
+        let merged = disk.open_dir(&above.dir, name.as_name()).and_then(|there| {
+            disk.merge_into(&self.dir, &there)?;
+            disk.remove_dir(&above.dir, stage.as_name())?;
+            Ok(there)
+        });
+        match merged {
+            Ok(there) => {
+                self.named.store(true, Relaxed);
+                Ok(Some(there))
+            }
+            Err(e) => {
+                // What has the name now is no directory, or holds something in the way: what could not be merged goes,
+                // so that nothing is left under a name that nobody asked for.
+                let kept = disk.remove_tree(&above.dir, stage.as_name()).err();
+                let error = fail("merge into directory", &self.node, None)(e);
+                Err(match kept {
+                    Some(k) => Error { note: Some(format!("and could not be removed again ({k})")), ..error },
+                    None => error,
+                })
+            }
+        }
     }
 }

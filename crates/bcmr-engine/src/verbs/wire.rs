@@ -31,6 +31,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the other side's last message is waited for.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// More than anybody can count.
+const COUNT_MAX: u64 = 1 << 60;
 /// Bytes of frames put aside while a person is asked.
 const ASIDE_BYTES_MAX: usize = 64 << 20;
 
@@ -457,7 +459,8 @@ impl Told for Silent {
 
 /// What the other side counted.
 pub(crate) fn summary_of(counted: &Counted) -> Summary {
-    let [files, dirs, others, bytes, kept, failed, differences] = counted.counts;
+    // Their word, and sums are made of it: no count of real things comes near to this.
+    let [files, dirs, others, bytes, kept, failed, differences] = counted.counts.map(|n| n.min(COUNT_MAX));
     let mut codes: Vec<Code> = Vec::new();
     for number in &counted.codes {
         let code = Code::of_number(u16::try_from(*number).unwrap_or(0));

@@ -401,6 +401,9 @@ impl Outcome {
         assert!(!said.contains("overflow"), "{}: {said}", self.name);
         let raw = |b: &u8| (*b < 32 && *b != b'\n') || *b == 127;
         assert!(!self.err.iter().any(raw), "{}: control bytes in {said:?}", self.name);
+        let steers =
+            |c: char| matches!(c, '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        assert!(!said.contains(steers), "{}: {said:?}", self.name);
         let most = baseline_kib() + GROWTH_KIB;
         assert!(self.kib <= most, "{}: {} KiB of memory, {most} are allowed", self.name, self.kib);
         self
