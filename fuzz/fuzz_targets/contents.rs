@@ -25,6 +25,7 @@ fuzz_target!(|data: &[u8]| {
                 assert_eq!(hash.is_some(), hashes);
                 contents::push_content(&mut out, bytes, hash.as_ref());
             }
+            Item::Hashed { length, hash } => contents::push_hashed(&mut out, *length, hash),
             Item::Changed => contents::push_changed(&mut out),
             Item::Unreadable(trouble) => contents::push_unreadable(&mut out, trouble).expect("as it came"),
         }

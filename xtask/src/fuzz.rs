@@ -7,8 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A target, and the longest input that makes sense for it.
-const TARGETS: [(&str, u32); 5] =
-    [("frames", 4096), ("message", 4096), ("handshake", 256), ("contents", 4096), ("store", 4096)];
+const TARGETS: [(&str, u32); 7] = [
+    ("frames", 4096),
+    ("message", 4096),
+    ("handshake", 256),
+    ("contents", 4096),
+    ("store", 4096),
+    ("session", 4096),
+    ("codec", 4096),
+];
 
 /// What cargo-fuzz passes too, without a sanitizer: every edge counted, every comparison seen.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -17,7 +24,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 
 const USAGE: &str = "\
 cargo xtask fuzz [TARGET...] [--seconds N]   all targets, 60 s each, unless told otherwise
-targets: frames message handshake contents store
+targets: frames message handshake contents store session codec
 What was found before is kept in target/fuzz/corpus and gone on from; an input that fails is named and kept.";
 
 /// Runs the named targets, or all; every one runs even when one before it has failed.

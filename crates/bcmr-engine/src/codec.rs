@@ -124,6 +124,31 @@ impl Unpacker {
     }
 }
 
+/// Entrance for the fuzzer: any bytes as packed content, and any content packed and unpacked again.
+#[cfg(fuzzing)]
+pub fn fuzz(data: &[u8]) {
+    const MAX: usize = 1 << 16;
+    let Some(([which, low, high], rest)) = data.split_first_chunk::<3>() else { return };
+    let codec = if which & 1 == 0 { Codec::Lz4 } else { Codec::Zstd };
+    let length = u64::from(*low) | u64::from(*high) << 9;
+    let mut out = Vec::new();
+    if Unpacker::new().unpack(codec, rest, length, MAX, &mut out).is_ok() {
+        assert_eq!(out.len() as u64, length);
+    }
+    assert!(out.capacity() <= 2 * MAX, "more memory than may be asked for");
+    // Repeated, so that there is something to pack.
+    let raw = rest.repeat(usize::from(*low % 8) + 1);
+    let mut packed = vec![1, 2, 3];
+    if Packer::default().pack(codec, &raw, &mut packed) {
+        let packed = packed.get(3..).unwrap_or_default();
+        assert!(packed.len() * 100 <= raw.len() * WORTH_PERCENT);
+        assert_eq!(Unpacker::new().unpack(codec, packed, raw.len() as u64, raw.len(), &mut out), Ok(()));
+        assert_eq!(out, raw);
+    } else {
+        assert_eq!(packed, [1, 2, 3]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,6 +18,10 @@ pub mod remote;
 mod sender;
 mod store;
 #[cfg(fuzzing)]
+pub use codec::fuzz as codec_fuzz;
+#[cfg(fuzzing)]
+pub use receiver::fuzz as receiver_fuzz;
+#[cfg(fuzzing)]
 pub use store::fuzz as store_fuzz;
 mod tally;
 mod transport;

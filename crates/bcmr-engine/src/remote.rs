@@ -2,7 +2,7 @@
 //!
 //! Must not connect to anything; that is `transport`'s. What was typed is taken apart by the person's side.
 
-use crate::policy::{CopyPolicy, NameList, Target};
+use crate::policy::{Compare, CopyPolicy, NameList, Target};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -65,6 +65,20 @@ pub enum Compress {
     None,
 }
 
+/// What is done with what is at the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The one is copied to the other; with [`CopyPolicy::dry_run`], only shown.
+    Copy,
+    /// They are compared: what a copy would change.
+    Check {
+        /// By what files are compared.
+        compare: Compare,
+        /// What only the destination has is told too.
+        extra: bool,
+    },
+}
+
 /// Copies to another machine.
 pub struct PutRequest {
     /// What to copy, here.
@@ -75,6 +89,10 @@ pub struct PutRequest {
     pub to: Address,
     /// How the target's path is meant.
     pub target: fn(PathBuf) -> Target,
+    /// Copied or compared.
+    pub purpose: Purpose,
+    /// Where the hashes of what was copied are written, here.
+    pub manifest: Option<PathBuf>,
     /// How to get there.
     pub way: Way,
     /// How it is copied.
@@ -89,6 +107,8 @@ pub struct GetRequest {
     pub names: Option<NameList>,
     /// Where to, here.
     pub target: Target,
+    /// Copied or compared.
+    pub purpose: Purpose,
     /// Where the hashes of what was copied are written.
     pub manifest: Option<PathBuf>,
     /// How to get there.

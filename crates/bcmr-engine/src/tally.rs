@@ -99,16 +99,16 @@ impl<'a> Tally<'a> {
         self.failed.load(Relaxed) == 0 && !self.cancelled()
     }
 
-    pub(crate) fn summary(self) -> Summary {
+    pub(crate) fn summary(&self) -> Summary {
         Summary {
-            files: self.files.into_inner(),
-            dirs: self.dirs.into_inner(),
-            others: self.others.into_inner(),
-            bytes: self.bytes.into_inner(),
-            kept: self.kept.into_inner(),
-            failed: self.failed.into_inner(),
-            differences: self.differences.into_inner(),
-            codes: self.codes.into_inner().unwrap_or_else(PoisonError::into_inner),
+            files: self.files.load(Relaxed),
+            dirs: self.dirs.load(Relaxed),
+            others: self.others.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            kept: self.kept.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+            differences: self.differences.load(Relaxed),
+            codes: self.codes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             cancelled: self.watch.cancel.is_set(),
         }
     }

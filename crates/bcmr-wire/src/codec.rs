@@ -436,6 +436,15 @@ fn read_event<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, Refused> {
             repaired: r.v(TAG)?,
         },
         5 => Event::Note(r.bytes(TAG)?),
+        6 => Event::Difference {
+            change: r.u8(TAG)?,
+            path: r.bytes(TAG)?,
+            directory: r.bool(TAG)?,
+            files: r.v(TAG)?,
+            bytes: r.v(TAG)?,
+            why: r.bytes(TAG)?,
+        },
+        7 => Event::Base(r.bytes(TAG)?),
         _ => return refuse(TAG, Why::Unknown),
     })
 }
@@ -755,6 +764,18 @@ fn write_event(event: &Event<'_>, out: &mut Vec<u8>) {
         Event::Note(note) => {
             out.push(5);
             put_bytes(note, out);
+        }
+        Event::Difference { change, path, directory, files, bytes, why } => {
+            out.extend_from_slice(&[6, *change]);
+            put_bytes(path, out);
+            out.push(u8::from(*directory));
+            put_v(*files, out);
+            put_v(*bytes, out);
+            put_bytes(why, out);
+        }
+        Event::Base(path) => {
+            out.push(7);
+            put_bytes(path, out);
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::rules;
 const CONTENT: u8 = 0;
 const CHANGED: u8 = 1;
 const UNREADABLE: u8 = 2;
+const HASHED: u8 = 3;
 const TAG: &str = "contents.bytes";
 
 /// What came of one file.
@@ -22,6 +23,13 @@ pub enum Item<'a> {
         bytes: &'a [u8],
         /// As the sender computed it while reading.
         hash: Option<Hash>,
+    },
+    /// Only its hash, where two sides are compared.
+    Hashed {
+        /// Bytes that were read.
+        length: u64,
+        /// Their BLAKE3.
+        hash: Hash,
     },
     /// It changed while it was read.
     Changed,
@@ -50,6 +58,13 @@ pub fn end_content(out: &mut Vec<u8>, hash: Option<&Hash>) {
     if let Some(hash) = hash {
         out.extend_from_slice(hash);
     }
+}
+
+/// Appends only the hash of a file of `length` bytes.
+pub fn push_hashed(out: &mut Vec<u8>, length: u64, hash: &Hash) {
+    out.push(HASHED);
+    put_v(length, out);
+    out.extend_from_slice(hash);
 }
 
 /// Appends that the file changed while it was read.
@@ -121,6 +136,7 @@ impl<'a> Items<'a> {
                 bytes: r.bytes(TAG)?,
                 hash: if self.hashes { Some(r.hash(TAG)?) } else { None },
             },
+            HASHED => Item::Hashed { length: r.v(TAG)?, hash: r.hash(TAG)? },
             CHANGED => Item::Changed,
             UNREADABLE => {
                 let trouble = read_trouble(r)?;
@@ -162,16 +178,18 @@ mod tests {
             push_changed(&mut out);
             push_unreadable(&mut out, &trouble).unwrap();
             push_content(&mut out, b"", hash.as_ref());
+            push_hashed(&mut out, 300, &[9; 32]);
             let expected = vec![
                 Item::Content { bytes: b"abc", hash },
                 Item::Changed,
                 Item::Unreadable(trouble.clone()),
                 Item::Content { bytes: b"", hash },
+                Item::Hashed { length: 300, hash: [9; 32] },
             ];
-            assert_eq!(all(&out, hash.is_some(), 4), Ok(expected.clone()));
-            assert_eq!(all(&out, hash.is_some(), 3), Err(Why::Rest));
-            assert_eq!(all(&out, hash.is_some(), 5), Err(Why::Short));
-            let some: Result<Vec<_>, _> = items_up_to(&out, hash.is_some(), 5).collect();
+            assert_eq!(all(&out, hash.is_some(), 5), Ok(expected.clone()));
+            assert_eq!(all(&out, hash.is_some(), 4), Err(Why::Rest));
+            assert_eq!(all(&out, hash.is_some(), 6), Err(Why::Short));
+            let some: Result<Vec<_>, _> = items_up_to(&out, hash.is_some(), 6).collect();
             assert_eq!(some, Ok(expected));
             assert!(items_up_to(&out, hash.is_some(), 3).any(|item| item.is_err()));
         }

@@ -44,10 +44,14 @@ pub mod wide {
     pub const VERIFY: u64 = 0x10;
     /// Holes stay holes.
     pub const HOLES: u64 = 0x20;
+    /// Saying what a copy would do, or would change, without doing it.
+    pub const SURVEY: u64 = 0x40;
+    /// The hash of every file that landed, for whoever sends.
+    pub const HASHED: u64 = 0x80;
 }
 
 /// What each bit is called, for whoever has to say that one is missing.
-const NAMES: [(Features, &str); 13] = [
+const NAMES: [(Features, &str); 15] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -61,6 +65,8 @@ const NAMES: [(Features, &str); 13] = [
     (Features { caps: 0, wide: wide::RESUME }, "resume"),
     (Features { caps: 0, wide: wide::VERIFY }, "verify"),
     (Features { caps: 0, wide: wide::HOLES }, "holes"),
+    (Features { caps: 0, wide: wide::SURVEY }, "survey"),
+    (Features { caps: 0, wide: wide::HASHED }, "hashed"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -135,7 +141,7 @@ impl Features {
 pub fn guarantees(policy: &Policy<'_>) -> Features {
     // [hello.guarantee]
     let kept = policy::flags::KEEP_XATTR | policy::flags::KEEP_ACL;
-    let rows: [(bool, Features); 5] = [
+    let rows: [(bool, Features); 7] = [
         (true, Features { caps: 0, wide: wide::TREES }),
         (
             policy.choice(Choice::Durability) != policy::durability::CACHE,
@@ -144,6 +150,8 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
         (policy.choice(Choice::Resume) != policy::resume::OFF, Features { caps: 0, wide: wide::RESUME }),
         (policy.choice(Choice::Verify) != policy::verify::OFF, Features { caps: 0, wide: wide::VERIFY }),
         (policy.flags & kept != 0, Features { caps: 0, wide: wide::ATTRIBUTES }),
+        (policy.has(policy::flags::DRY_RUN), Features { caps: 0, wide: wide::SURVEY }),
+        (policy.has(policy::flags::HASHES), Features { caps: 0, wide: wide::HASHED }),
     ];
     rows.iter().filter(|(needed, _)| *needed).fold(Features::NONE, |all, (_, one)| all.or(*one))
 }
@@ -336,6 +344,10 @@ mod tests {
             let policy = Policy { flags: flag, ..plain.clone() };
             assert_eq!(guarantees(&policy).without(trees), set(0, wide::ATTRIBUTES));
         }
+        for (flag, bit) in [(policy::flags::DRY_RUN, wide::SURVEY), (policy::flags::HASHES, wide::HASHED)] {
+            let policy = Policy { flags: flag, ..plain.clone() };
+            assert_eq!(guarantees(&policy).without(trees), set(0, bit));
+        }
         let policy = Policy { flags: policy::flags::FAST | policy::flags::DEDUP, ..plain.clone() };
         assert_eq!(guarantees(&policy), trees, "what is only faster is not");
     }
@@ -346,7 +358,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0x3f));
+        assert_eq!(all, set(0x7f, 0xff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

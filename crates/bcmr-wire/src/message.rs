@@ -180,6 +180,10 @@ pub enum Event<'a> {
     Resumed { dst: &'a [u8], bytes: u64, restarted: Option<&'a [u8]>, repaired: u64 },
     /// 5
     Note(&'a [u8]),
+    /// 6: a comparison found a difference. `change` as in the engine's `Change`.
+    Difference { change: u8, path: &'a [u8], directory: bool, files: u64, bytes: u64, why: &'a [u8] },
+    /// 7: what the target has come to mean; names of what is `Hashed` are below it.
+    Base(&'a [u8]),
 }
 
 /// What `FileEnd` says.

@@ -40,9 +40,13 @@ pub mod flags {
     pub const FAST: u64 = 1 << 14;
     /// The store of blocks may be used.
     pub const DEDUP: u64 = 1 << 15;
+    /// With `DRY_RUN`: differences are told, and not what a copy would do; with `HASHES`, by content too.
+    pub const COMPARE: u64 = 1 << 16;
+    /// With `COMPARE`: what only the destination has is a difference.
+    pub const EXTRA: u64 = 1 << 17;
 
     /// All of them.
-    pub const ALL: u64 = (1 << 16) - 1;
+    pub const ALL: u64 = (1 << 18) - 1;
 }
 
 /// The places of `[policy.choices]`.
@@ -173,6 +177,10 @@ choices! {
 /// made, hard-linked, special file made, renamed, removed, kept, excluded.
 pub const ACTIONS: u8 = 9;
 
+/// How many kinds of difference there are, in the order of the engine's `Change`: only the source has it, only the
+/// destination has it, both have it.
+pub const CHANGES: u8 = 3;
+
 impl Policy<'_> {
     /// The value at one place.
     #[must_use]
@@ -191,6 +199,8 @@ impl Policy<'_> {
 pub(crate) fn check(flags: u64, choices: [u8; 8]) -> Result<(), Refused> {
     // [policy.strict]
     must(flags & !flags::ALL == 0, "policy.flags", Why::Unknown)?;
+    let compares = flags & (flags::COMPARE | flags::DRY_RUN) == flags::COMPARE | flags::DRY_RUN;
+    must(flags & (flags::COMPARE | flags::EXTRA) == 0 || compares, "policy.flags", Why::Contradiction)?;
     let known = choices.iter().zip(VALUES).all(|(choice, count)| *choice < count);
     must(known, "policy.choices", Why::Unknown)
 }
@@ -204,6 +214,10 @@ mod tests {
         for bit in 0..64 {
             assert_eq!(check(1 << bit, [0; 8]).is_ok(), bit < 16, "bit {bit}");
         }
+        // A comparison changes nothing, whoever does not know what it is.
+        use flags::{COMPARE, DRY_RUN, EXTRA};
+        assert!(check(COMPARE | DRY_RUN, [0; 8]).is_ok() && check(COMPARE | EXTRA | DRY_RUN, [0; 8]).is_ok());
+        assert!(check(EXTRA | DRY_RUN, [0; 8]).is_err() && check(COMPARE | EXTRA, [0; 8]).is_err());
     }
 
     #[test]
@@ -246,6 +260,8 @@ mod tests {
             DRY_RUN,
             FAST,
             DEDUP,
+            COMPARE,
+            EXTRA,
         ];
         assert_eq!(all.iter().sum::<u64>(), ALL);
         assert!(all.iter().all(|flag| flag.count_ones() == 1));

@@ -302,5 +302,11 @@ fn event(event: &Event<'_>) -> Result<(), Refused> {
             restarted.iter().try_for_each(|why| text("event.kind", why))
         }
         Event::Note(note) => text("event.kind", note),
+        Event::Difference { change, path: at, why, .. } => {
+            must(*change < policy::CHANGES, "event.kind", Why::Unknown)?;
+            path("event.kind", at)?;
+            text("event.kind", why)
+        }
+        Event::Base(at) => path("event.kind", at),
     }
 }

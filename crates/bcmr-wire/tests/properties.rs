@@ -145,7 +145,7 @@ impl<'a> Dice<'a> {
         }
     }
     fn event(&mut self) -> Event<'a> {
-        match self.below(6) {
+        match self.below(8) {
             0 => Event::Item { action: self.below(9), src: self.path(), dst: self.path(), bytes: self.u64() },
             1 => Event::Failed(self.trouble()),
             2 => Event::Warning(self.trouble()),
@@ -156,6 +156,15 @@ impl<'a> Dice<'a> {
                 restarted: self.yes().then(|| self.raw()),
                 repaired: self.u64(),
             },
+            5 => Event::Difference {
+                change: self.below(3),
+                path: self.path(),
+                directory: self.yes(),
+                files: self.u64(),
+                bytes: self.u64(),
+                why: self.raw(),
+            },
+            6 => Event::Base(self.path()),
             _ => Event::Note(self.raw()),
         }
     }

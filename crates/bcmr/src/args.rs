@@ -343,6 +343,8 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub keep: KeepArgs,
     #[command(flatten)]
+    pub connect: ConnectArgs,
+    #[command(flatten)]
     pub jobs: JobsArg,
     #[command(flatten)]
     pub output: OutputArgs,
@@ -767,6 +769,7 @@ where
             Command::Check(a) => {
                 a.filters.order(m);
                 a.keep.order(m);
+                a.connect.order(m);
             }
             Command::Move(a) => a.filters.order(m),
             Command::Ls(a) => a.look.connect.order(m),

@@ -16,7 +16,7 @@ use bcmr_engine::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, Durability, FilterSpec, Follow, Landing,
     MoveRequest, Preserve, Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, Target, Verify,
 };
-use bcmr_engine::remote::{Address, Compress, Plane, ServeRequest, Way};
+use bcmr_engine::remote::{Address, Compress, Plane, Purpose, ServeRequest, Way};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -393,6 +393,7 @@ pub struct RemoteJob {
     pub places: Places,
     pub names: Option<NamesFrom>,
     pub policy: CopyPolicy,
+    pub purpose: Purpose,
     pub manifest: Option<PathBuf>,
     pub reach: Reach,
     /// What was asked for and would be lost without a bcmr there, as it was typed.
@@ -420,17 +421,26 @@ pub fn remote_copy(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> 
     if a.reflink == SharingArg::Always {
         return Err(Usage::new("--reflink=always cannot hold: two machines share no blocks"));
     }
-    if a.manifest.is_some() && matches!(places, Places::Put { .. }) {
-        return Err(Usage::new(
-            "--manifest is written on this machine, about files that land on this machine",
-        )
-        .or("bcmr hash HOST:FILE tells the hash of a file over there"));
-    }
     let (policy, show) = copy_policy(a, env)?;
     let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
     let reach = reach(&a.connect, Some(&a.remote), a.resume.fast, &host, config)?;
     let unkept = unkept_without_peer(a, &policy, &places);
-    Ok(RemoteJob { places, names, policy, manifest: a.manifest.clone(), reach, unkept, show })
+    let (purpose, manifest) = (Purpose::Copy, a.manifest.clone());
+    Ok(RemoteJob { places, names, policy, purpose, manifest, reach, unkept, show })
+}
+
+/// What `check` arguments mean when one side is on another machine.
+pub fn remote_check(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Result<RemoteJob, Usage> {
+    let (policy, purpose, show) = check_policy(a, env);
+    if let (true, Purpose::Check { extra: true, .. }) = (policy.filter.gitignore, purpose) {
+        let said = "--gitignore with another machine needs --no-extra: \
+             what the ignore files say of names that only the destination has is not known over there";
+        return Err(Usage::new(said));
+    }
+    let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
+    let reach = reach(&a.connect, None, false, &host, config)?;
+    let (names, manifest, unkept) = (None, None, vec!["check"]);
+    Ok(RemoteJob { places, names, policy, purpose, manifest, reach, unkept, show })
 }
 
 /// How to get to `host`: what was typed, then what the configuration says of it, then what we think best.
@@ -684,10 +694,20 @@ pub fn remove(a: &RemoveArgs, env: &Env) -> Result<(RemoveRequest, Show), Usage>
     Ok((request, show(Verb::Remove, &a.output, a.dry_run, Again::Same, env)))
 }
 
-/// What `check` arguments mean.
+/// What `check` arguments mean when everything is here.
 pub fn check(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
-    only_here("check", CHECK_HINT, all_operands(&a.operands))?;
     let (sources, target) = operands(&a.operands)?;
+    no_connection(&a.connect, None)?;
+    let (policy, purpose, show) = check_policy(a, env);
+    let (compare, extra) = match purpose {
+        Purpose::Check { compare, extra } => (compare, extra),
+        Purpose::Copy => (Compare::SizeAndTime, true),
+    };
+    Ok((CheckRequest { sources, target, compare, extra, policy }, show))
+}
+
+/// What decides how two sides are compared, wherever they are.
+fn check_policy(a: &CheckArgs, env: &Env) -> (CopyPolicy, Purpose, Show) {
     let policy = CopyPolicy {
         // Nobody who compares two directories wants to hear that they are directories.
         recursive: true,
@@ -714,10 +734,10 @@ pub fn check(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
     };
     let compare = if a.hash { Compare::Hash } else { Compare::SizeAndTime };
     let show = show(Verb::Check, &a.output, false, Again::Same, env);
-    Ok((CheckRequest { sources, target, compare, extra: !a.no_extra, policy }, show))
+    (policy, Purpose::Check { compare, extra: !a.no_extra }, show)
 }
 
-const CHECK_HINT: &str = "run it there, or compare what bcmr hash tells of both sides";
+const MANIFEST_HINT: &str = "run it there, or compare without --manifest";
 
 fn all_operands(o: &Operands) -> impl Iterator<Item = &PathBuf> {
     o.paths.iter().chain(&o.target_directory)
@@ -734,7 +754,7 @@ pub struct ManifestJob {
 /// What `check --manifest` means; `None` when it was not given.
 pub fn check_manifest(a: &CheckArgs, env: &Env) -> Option<Result<ManifestJob, Usage>> {
     let file = a.manifest.clone()?;
-    if let Err(usage) = only_here("check", CHECK_HINT, all_operands(&a.operands)) {
+    if let Err(usage) = only_here("check --manifest", MANIFEST_HINT, all_operands(&a.operands)) {
         return Some(Err(usage));
     }
     let ([dir], None, false) =
@@ -1252,7 +1272,6 @@ mod tests {
         for (line, config, say) in [
             ("copy --reflink=always a h:b", "", "--reflink=always cannot hold"),
             ("copy --reflink h:a b", "", "--reflink=always cannot hold"),
-            ("copy --manifest m a h:b", "", "--manifest is written on this machine"),
             ("copy --files-from l h:a h:b c", "", "with --files-from there is exactly one source"),
             ("copy --ssh= a h:b", "", "--ssh names no command"),
             ("copy --ssh=\" a h:b", "", "--ssh has a quote that is not closed"),
@@ -1337,7 +1356,6 @@ mod tests {
             "move h:a b",
             "move a h:b",
             "move -t h:b a",
-            "check a h:b",
             "check --manifest m h:b",
             "remove h:a",
             "remove -f a :b",
@@ -1346,7 +1364,6 @@ mod tests {
             let got = match parse(typed(line)).unwrap().command {
                 Command::Move(a) => move_(&a, &env()).err(),
                 Command::Check(a) if a.manifest.is_some() => check_manifest(&a, &env()).unwrap().err(),
-                Command::Check(a) => check(&a, &env()).err(),
                 Command::Remove(a) => remove(&a, &env()).err(),
                 Command::Sessions(a) => sessions(&a, &env()).err(),
                 other => panic!("{other:?}"),

@@ -16,3 +16,5 @@ mod put;
 mod random;
 #[path = "hostile/server.rs"]
 mod server;
+#[path = "hostile/survey.rs"]
+mod survey;

@@ -3,6 +3,7 @@
 //! Must not know what flows through them.
 
 use crate::dir::{Dir, NameBuf, retry};
+use crate::process::secret;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -22,19 +23,6 @@ const PREFIX: &str = "bcmr-join-";
 const SOCKET: &str = "socket";
 /// Descriptors that one message may carry.
 const FDS_MAX: usize = 2;
-
-/// `getrandom(32 bytes)`: a secret that nobody can guess.
-///
-/// # Errors
-/// ENOSYS on a kernel without it ([getrandom(2)](https://man7.org/linux/man-pages/man2/getrandom.2.html)).
-pub fn secret() -> io::Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    let mut done = 0;
-    while done < bytes.len() {
-        done += retry(|| rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty()))?;
-    }
-    Ok(bytes)
-}
 
 /// A listening socket in a fresh directory of mode 0700.
 pub struct Meeting {
@@ -63,7 +51,7 @@ impl Meeting {
 
     fn open_below(path: &Path) -> io::Result<Meeting> {
         let base = Dir::open(path)?;
-        let digits: String = secret()?[..16].iter().map(|b| format!("{b:02x}")).collect();
+        let digits: String = secret()?.iter().take(16).map(|b| format!("{b:02x}")).collect();
         let text = format!("{PREFIX}{digits}");
         let name = NameBuf::new(text.as_bytes()).ok_or(Errno::INVAL)?;
         base.make_dir(name.as_name(), 0o700)?;

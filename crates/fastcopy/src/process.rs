@@ -25,6 +25,16 @@ pub fn random(room: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// 32 bytes of [`random`]: a secret that nobody can guess.
+///
+/// # Errors
+/// As [`random`].
+pub fn secret() -> io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    random(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// `prctl(PR_SET_DUMPABLE, 0)`: no core file of this process and no `ptrace` of it by its own user, so that keys in
 /// its memory stay there. For the rest of its life, and its `/proc` belongs to root.
 ///

@@ -577,8 +577,14 @@ impl Bytes for Arriving<'_> {
             if inner.lost || inner.closed {
                 return Err(fail(gone()));
             }
-            if let Some(End::Failed(code, errno)) = inner.end {
-                return Err(fail(failed(code, errno)));
+            match inner.end {
+                Some(End::Failed(code, errno)) => return Err(fail(failed(code, errno))),
+                // Values of what it is now come for nobody.
+                Some(End::Changed) => {
+                    let note = "it changed while it was read";
+                    return Err(Fault::ours(Side::Source, "compare", Code::SourceChanged, note));
+                }
+                Some(End::Whole) | None => {}
             }
             if block >= inner.values_asked {
                 let first = block;

@@ -6,6 +6,8 @@ pub(crate) mod arriving;
 mod crash_tests;
 pub(crate) mod desk;
 pub(crate) mod dest;
+#[cfg(fuzzing)]
+pub mod fuzz;
 pub(crate) mod land;
 pub(crate) mod links;
 pub(crate) mod plan;

@@ -174,6 +174,7 @@ fn decode_record(r: &mut Reader<'_>, before: [u8; SUM_BYTES]) -> Option<(Vec<Cv>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn header() -> Header {
         let t = |sec| Time { sec, nsec: 7 };
@@ -218,6 +219,48 @@ mod tests {
                 assert!(full.blocks.starts_with(&s.blocks), "bit {bit}");
                 assert!(s.blocks.len() < full.blocks.len(), "bit {bit} went unnoticed");
             }
+        }
+    }
+
+    proptest! {
+        /// Whatever is written is read; whatever becomes of the bytes, a prefix of it or nothing.
+        #[test]
+        fn any_session_comes_back_or_a_prefix_of_it(
+            name in proptest::collection::vec(any::<u8>(), 0..40),
+            counts in proptest::collection::vec(0usize..5, 0..8),
+            size in 0..20 * BLOCK_BYTES,
+            at: u16,
+            change in 1u8..,
+            cut in 0usize..400,
+        ) {
+            let source = Identity { size, ..header().source };
+            let head = Header { name, source, ..header() };
+            let (mut bytes, mut sum) = encode_header(&head);
+            let mut all = Vec::new();
+            for (n, count) in counts.iter().enumerate() {
+                let cvs = vec![[n as u8; 32]; *count];
+                let (record, next) = encode_record(sum, &cvs);
+                (bytes, sum) = ([bytes, record].concat(), next);
+                all.extend(cvs);
+            }
+            let whole = decode(&bytes).unwrap();
+            prop_assert_eq!(&whole.header, &head);
+            prop_assert!(all.starts_with(&whole.blocks));
+            prop_assert!(whole.blocks.len() as u64 <= blocks_of(size));
+            let len = bytes.len();
+            bytes[usize::from(at) % len] ^= change;
+            bytes.truncate(len - cut.min(len));
+            if let Some(read) = decode(&bytes) {
+                prop_assert_eq!(&read.header, &head);
+                prop_assert!(all.starts_with(&read.blocks));
+                prop_assert!(read.bytes as usize <= bytes.len());
+            }
+        }
+
+        #[test]
+        fn no_bytes_break_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let magic = [&MAGIC[..], &(BLOCK_BYTES as u32).to_le_bytes(), &bytes].concat();
+            prop_assert!(decode(&bytes).is_none() && decode(&magic).is_none());
         }
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod contents;
 pub(crate) mod filter;
 pub(crate) mod item;
 pub(crate) mod large;
+pub(crate) mod names;
 pub(crate) mod offer;
 pub(crate) mod operand;
 pub(crate) mod out;

@@ -8,6 +8,7 @@ use crate::policy::Follow;
 use crate::sender::contents::{Batch, Took, pack, push_unreadable, unsayable};
 use crate::sender::item::{self, Item};
 use crate::sender::large::{Large, Outgoing};
+use crate::sender::names::{ListedNames, Names};
 use crate::sender::operand::Source;
 use crate::sender::place::{Born, Fate, Place};
 use crate::sender::push::{Hand, Sending, Stop};
@@ -19,7 +20,7 @@ use fastcopy::dir::{ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use fastcopy::read_write::pread;
 use fastcopy::xattr::Of;
-use std::ffi::CStr;
+use std::collections::HashSet;
 use std::io::BufRead;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -63,40 +64,6 @@ pub(crate) enum What<'a> {
     },
 }
 
-/// Names of one directory, one after the other in one buffer.
-#[derive(Default)]
-pub(crate) struct Names {
-    bytes: Vec<u8>,
-    /// Where a name begins, what the listing said of it, and its inode.
-    items: Vec<(usize, Kind, u64)>,
-}
-
-impl Names {
-    fn push(&mut self, name: Name<'_>, kind: Kind, ino: u64) {
-        self.items.push((self.bytes.len(), kind, ino));
-        self.bytes.extend_from_slice(name.c_str().to_bytes_with_nul());
-    }
-    fn len(&self) -> usize {
-        self.items.len()
-    }
-    /// In the order of their inodes: on a cold disk they are then read from front to back.
-    fn sort(&mut self) {
-        self.items.sort_unstable_by_key(|item| item.2);
-    }
-    fn get(&self, index: usize) -> Option<(Name<'_>, Kind)> {
-        let (at, kind, _) = *self.items.get(index)?;
-        let name = CStr::from_bytes_until_nul(self.bytes.get(at..)?).ok()?;
-        Some((Name::new(name)?, kind))
-    }
-    fn part(&self, range: std::ops::Range<usize>) -> Names {
-        let mut part = Names::default();
-        for (name, kind) in range.filter_map(|index| self.get(index)) {
-            part.push(name, kind, 0);
-        }
-        part
-    }
-}
-
 /// Names of one directory that are to be looked at and sent. Its directory is held for each.
 pub(crate) struct NamesTask {
     place: Arc<Place>,
@@ -130,12 +97,19 @@ struct Walker {
     hand: Hand,
     list: ListBuffer,
     found: Instant,
+    /// What operands are called.
+    names: HashSet<NameBuf>,
 }
 
 impl Sending<'_> {
     /// Walks everything. What is wrong with one item is told; what ends the walk is in the state.
     pub(super) fn walk(&self, what: What<'_>) {
-        let mut walker = Walker { hand: Hand::default(), list: ListBuffer::new(), found: Instant::now() };
+        let mut walker = Walker {
+            hand: Hand::default(),
+            list: ListBuffer::new(),
+            found: Instant::now(),
+            names: HashSet::new(),
+        };
         let walked = match what {
             What::Operands { paths, open } => paths.iter().try_for_each(|path| {
                 if self.stopped() {
@@ -174,6 +148,13 @@ impl Sending<'_> {
     // ---- operands ----
 
     fn operand(&self, walker: &mut Walker, path: &Path, source: Source) -> Result<()> {
+        // Two directories of one name are merged: the second begins where the first is done.
+        if let Source::Named { name, info, .. } = &source
+            && !walker.names.insert(name.clone())
+            && info.kind == Kind::Dir
+        {
+            self.settle_down();
+        }
         let opened = match source {
             Source::Named { dir, name, info, follow } if info.kind != Kind::Dir => {
                 return self.single(walker, path, &dir, &name, info.kind, follow);
@@ -690,7 +671,8 @@ impl Sending<'_> {
                 Item { name: name.to_owned(), info, size: info.size, link, attrs }
             }
             _ => {
-                if !self.push.policy.specials {
+                // Who only looks says himself what he would not make.
+                if !self.push.policy.specials && !self.push.policy.dry_run {
                     let note = format!("it is a {}", kind.word());
                     return Err(Error::ours(Code::Special, "copy", dir.node.join(name), note));
                 }
@@ -915,47 +897,4 @@ fn same_kind(dir: &SourceDir, name: Name<'_>, kind: Kind, info: Info) -> Result<
 
 fn too_many_attributes(path: PathBuf) -> Error {
     Error::ours(Code::MetadataLost, "send", path, "its attributes are more than 256 KiB")
-}
-
-/// Names from a list, one at a time, each split into its components.
-struct ListedNames<'r> {
-    reader: &'r mut (dyn BufRead + Send),
-    separator: u8,
-    base: &'r Path,
-}
-
-impl Iterator for ListedNames<'_> {
-    type Item = Result<Vec<NameBuf>>;
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let mut line = Vec::new();
-            match self.reader.read_until(self.separator, &mut line) {
-                Ok(0) => return None,
-                Ok(_) => {}
-                Err(e) => return Some(Err(Error::os("read list of names below", self.base, e))),
-            }
-            if line.last() == Some(&self.separator) {
-                line.pop();
-            }
-            if self.separator == b'\n' && line.last() == Some(&b'\r') {
-                line.pop();
-            }
-            if line.is_empty() {
-                continue;
-            }
-            let refused = |note| {
-                let path = self.base.join(std::ffi::OsStr::from_bytes(line.as_slice()));
-                Some(Err(Error::ours(Code::Refused, "copy", path, note)))
-            };
-            if line.first() == Some(&b'/') {
-                return refused("names in a list are relative to the source directory");
-            }
-            let parts = line.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".");
-            let parts: Option<Vec<NameBuf>> = parts.map(NameBuf::new).collect();
-            return match parts {
-                Some(parts) if !parts.is_empty() => Some(Ok(parts)),
-                _ => refused("names in a list may not contain '..'"),
-            };
-        }
-    }
 }

@@ -405,6 +405,14 @@ impl<'a> Sending<'a> {
         true
     }
 
+    /// Waits until everything that was walked is settled at the receiver.
+    pub(super) fn settle_down(&self) {
+        let mut state = self.state();
+        while !state.is_settled() && state.stop.is_none() && !state.over {
+            state = self.wait(state);
+        }
+    }
+
     /// Hands names to whoever looks at them, waiting while enough are waiting. `false`: stopped.
     pub(super) fn hand_over(&self, task: NamesTask) -> bool {
         let mut state = self.state();
@@ -815,8 +823,12 @@ impl State {
 
     /// Whether every operand was sent whole, and nothing can be asked about any more.
     fn is_sent(&self) -> bool {
-        self.walked
-            && self.busy == 0
+        self.walked && self.is_settled()
+    }
+
+    /// Whether nothing can be asked any more about what was walked.
+    fn is_settled(&self) -> bool {
+        self.busy == 0
             && self.unsettled == 0
             && self.offering == 0
             && self.names.is_empty()

@@ -339,6 +339,7 @@ impl Peer<'_> {
                     assert_eq!(hash, (!self.script.fast).then(|| *blake3::hash(bytes).as_bytes()));
                     Got::File(bytes.to_vec())
                 }
+                Item::Hashed { .. } => panic!("a hash where a content was wanted"),
                 Item::Changed => Got::Changed,
                 Item::Unreadable(_) => Got::Unreadable,
             })

@@ -49,7 +49,7 @@ impl Door {
     /// Nowhere a socket, no randomness, no thread.
     pub(crate) fn open(bases: &[PathBuf], count: u64, name: &str, patience: Patience) -> Result<Door, Error> {
         let told = |e| Error::os("wait for further connections of", name, e);
-        let secret = pass::secret().map_err(told)?;
+        let secret = fastcopy::process::secret().map_err(told)?;
         let meeting = Arc::new(Meeting::open(bases).map_err(told)?);
         // Room for all of them: the thread never waits for whoever takes them.
         let count = count.min(STREAMS_MAX);

@@ -212,7 +212,7 @@ fn greet(
 
 /// A `Hello` as a frame.
 fn greeting(ours: Features, host: &str) -> Result<Vec<u8>, Error> {
-    let nonce = fastcopy::pass::secret().map_err(|e| Error::os("greet", host, e))?;
+    let nonce = fastcopy::process::secret().map_err(|e| Error::os("greet", host, e))?;
     frames_of(&Message::Hello(handshake::hello(ours, nonce, AGENT)))
 }
 
@@ -374,7 +374,7 @@ fn welcome_for(first: &[u8], ours: Features, name: &str) -> Result<(Vec<u8>, Agr
         Ok(_) => return Err(no_hello("the first message is no greeting".to_owned())),
         Err(e) => return Err(no_hello(format!("the greeting: {e}"))),
     };
-    let nonce = fastcopy::pass::secret().map_err(|e| Error::os("greet", name, e))?;
+    let nonce = fastcopy::process::secret().map_err(|e| Error::os("greet", name, e))?;
     let welcome = handshake::welcome(ours, nonce, AGENT, &hello).map_err(|e| unsettled(e, name))?;
     let features = Features::of(&welcome);
     let frame = frames_of(&Message::Welcome(welcome))?;

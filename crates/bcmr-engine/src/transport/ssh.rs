@@ -92,8 +92,31 @@ fn remote_command(program: &str) -> Result<String, String> {
     }
 }
 
-/// Everything behind the program's name in ssh's argument vector.
+/// Everything behind the program's name in ssh's argument vector, for a connection to a bcmr.
 fn arguments(address: &Address, way: &Way, nth: Nth, ciphers: Ciphers) -> Result<Vec<OsString>, Error> {
+    let refused = |note| Error::ours(Code::Refused, "connect to", &address.host, note);
+    let command = remote_command(&way.program).map_err(refused)?;
+    arguments_for(address, way, nth, ciphers, &command)
+}
+
+/// ssh with all its words, for running `command` there. The command is one word to ssh and a line to the shell over
+/// there, so it must be ours from beginning to end.
+///
+/// # Errors
+/// A host or user that is refused.
+pub(crate) fn words(address: &Address, way: &Way, command: &str) -> Result<Vec<OsString>, Error> {
+    let mut words = arguments_for(address, way, Nth::First, Ciphers::AsTheyAre, command)?;
+    words.insert(0, way.ssh.first().cloned().unwrap_or_else(|| OsString::from("ssh")));
+    Ok(words)
+}
+
+fn arguments_for(
+    address: &Address,
+    way: &Way,
+    nth: Nth,
+    ciphers: Ciphers,
+    command: &str,
+) -> Result<Vec<OsString>, Error> {
     let refused = |note| Error::ours(Code::Refused, "connect to", &address.host, note);
     if let Some(note) = address.user.as_deref().and_then(|user| fault("user", user)) {
         return Err(refused(note));
@@ -101,7 +124,6 @@ fn arguments(address: &Address, way: &Way, nth: Nth, ciphers: Ciphers) -> Result
     if let Some(note) = fault("host", &address.host) {
         return Err(refused(note));
     }
-    let command = remote_command(&way.program).map_err(refused)?;
     let mut args: Vec<OsString> = way.ssh.iter().skip(1).cloned().collect();
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
     // Of two values ssh takes the first: the address is the more particular one.
@@ -123,7 +145,8 @@ fn arguments(address: &Address, way: &Way, nth: Nth, ciphers: Ciphers) -> Result
     if ciphers == Ciphers::PreferAes {
         add(&["-o", FAST_CIPHERS]);
     }
-    add(&["--", &address.host, &command]);
+    // L1: nothing behind this is an option.
+    add(&["--", &address.host, command]);
     Ok(args)
 }
 

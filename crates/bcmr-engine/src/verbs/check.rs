@@ -10,11 +10,9 @@ use crate::policy::{CheckRequest, Compare, CopyPolicy};
 use crate::sender::filter::Filter;
 use crate::tally::Tally;
 use crate::verbs::operands;
-use crate::verbs::survey::{At, Survey, Visit};
+use crate::verbs::survey::{At, Lack, Survey, Visit};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -32,29 +30,23 @@ pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
         compare: request.compare,
         extra: request.extra,
         root: request.target.path(),
+        own_name: request.target.path(),
         tally: &tally,
-        missing: None,
     };
     survey.operands(&request.sources, &to, &mut visit);
-    drop(survey);
     Ok(tally.summary())
 }
 
-/// A directory that the destination lacks, being counted.
-struct Missing {
-    path: PathBuf,
-    depth: usize,
-    files: u64,
-    bytes: u64,
-}
-
-struct Check<'a> {
-    policy: &'a CopyPolicy,
-    compare: Compare,
-    extra: bool,
-    root: &'a Path,
-    tally: &'a Tally<'a>,
-    missing: Option<Missing>,
+/// Tells differences.
+pub(crate) struct Check<'a> {
+    pub(crate) policy: &'a CopyPolicy,
+    pub(crate) compare: Compare,
+    pub(crate) extra: bool,
+    /// Paths are told relative to this.
+    pub(crate) root: &'a Path,
+    /// What it is itself called.
+    pub(crate) own_name: &'a Path,
+    pub(crate) tally: &'a Tally<'a>,
 }
 
 impl Check<'_> {
@@ -62,7 +54,7 @@ impl Check<'_> {
         self.tally.differences.fetch_add(1, Relaxed);
         let path = path.strip_prefix(self.root).unwrap_or(path);
         // The target itself differs: it is told under its own name.
-        let path = if path.as_os_str().is_empty() { self.root } else { path }.to_owned();
+        let path = if path.as_os_str().is_empty() { self.own_name } else { path }.to_owned();
         self.tally.watch.front.event(Event::Difference { change, path, directory, files, bytes, why });
     }
 
@@ -74,7 +66,7 @@ impl Check<'_> {
         }
         let content = match src.kind {
             Kind::File => self.files(at, there)?,
-            Kind::Link => self.links(at)?,
+            Kind::Link => (!at.both.same_target()?).then_some("target"),
             Kind::CharDevice | Kind::BlockDevice if src.rdev != there.rdev => Some("device"),
             _ => None,
         };
@@ -101,37 +93,10 @@ impl Check<'_> {
             if self.policy.preserve.times { src.mtime != there.mtime } else { src.mtime > there.mtime };
         match self.compare {
             Compare::SizeAndTime => Ok(times.then_some("mtime")),
-            Compare::Hash => {
-                let Some((dir, to)) = at.dst else { return Ok(None) };
-                let (fd, _) = at.src.open_file(at.name, at.follow)?;
-                let ours = hash(fd).map_err(|e| Error::os("read", &at.src_path, e))?;
-                let theirs =
-                    dir.open_file(to).and_then(hash).map_err(|e| Error::os("read", &at.dst_path, e))?;
-                if ours != theirs {
-                    return Ok(Some("content"));
-                }
-                Ok((self.policy.preserve.times && src.mtime != there.mtime).then_some("mtime"))
-            }
+            Compare::Hash if !at.both.same_content()? => Ok(Some("content")),
+            Compare::Hash => Ok((self.policy.preserve.times && src.mtime != there.mtime).then_some("mtime")),
         }
     }
-
-    fn links(&self, at: &At<'_>) -> Result<Option<&'static str>> {
-        let Some((dir, to)) = at.dst else { return Ok(None) };
-        let ours = at.src.dir.read_link(at.name).map_err(|e| Error::os("read link", &at.src_path, e))?;
-        let theirs = dir.read_link(to).map_err(|e| Error::os("read link", &at.dst_path, e))?;
-        Ok((ours != theirs).then_some("target"))
-    }
-}
-
-/// BLAKE3 of a whole file.
-fn hash(fd: OwnedFd) -> std::io::Result<blake3::Hash> {
-    // A FIFO put in the file's place would give nothing for ever.
-    if Info::of(&fd)?.kind != Kind::File {
-        return Err(std::io::Error::from(std::io::ErrorKind::InvalidInput));
-    }
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(File::from(fd))?;
-    Ok(hasher.finalize())
 }
 
 impl Visit for Check<'_> {
@@ -141,48 +106,43 @@ impl Visit for Check<'_> {
             return false; // a copy would not make it either
         }
         self.tally.done(1);
-        if let Some(missing) = &mut self.missing {
+        let bytes = if at.info.kind == Kind::File { at.info.size } else { 0 };
+        if let Some(lack) = at.lack {
             if directory {
-                missing.depth += 1;
                 return self.policy.recursive;
             }
-            missing.files += 1;
-            missing.bytes += if at.info.kind == Kind::File { at.info.size } else { 0 };
+            lack.files.fetch_add(1, Relaxed);
+            lack.bytes.fetch_add(bytes, Relaxed);
             return false;
         }
         let Some(there) = &at.there else {
             if directory && self.policy.recursive {
-                let path = at.dst_path.clone();
-                self.missing = Some(Missing { path, depth: 1, files: 0, bytes: 0 });
-                return true;
+                return true; // told with what is in it
             }
-            let bytes = if at.info.kind == Kind::File { at.info.size } else { 0 };
-            self.tell(Change::Add, &at.dst_path, directory, 1, bytes, "missing");
+            self.tell(Change::Add, at.dst_path, directory, 1, bytes, "missing");
             return false;
         };
         match self.difference(at, there) {
             Ok(None) => {}
             Ok(Some(why)) => {
-                let bytes = if at.info.kind == Kind::File { at.info.size } else { 0 };
-                self.tell(Change::Differ, &at.dst_path, directory, 1, bytes, why);
+                self.tell(Change::Differ, at.dst_path, directory, 1, bytes, why);
             }
             Err(e) => self.tally.fail(e),
         }
         directory && there.kind == Kind::Dir && self.policy.recursive
     }
 
-    fn absent(&mut self, _src_path: PathBuf, dst_path: PathBuf) {
-        self.missing = Some(Missing { path: dst_path, depth: 1, files: 0, bytes: 0 });
+    fn wants_content(&self, at: &At<'_>) -> bool {
+        let files = |there: &Info| at.info.kind == Kind::File && there.kind == Kind::File;
+        let alike = |there: &Info| at.info.id() != there.id() && at.info.size == there.size;
+        self.compare == Compare::Hash && at.there.as_ref().is_some_and(|there| files(there) && alike(there))
     }
 
-    fn leave(&mut self) {
-        let Some(missing) = &mut self.missing else { return };
-        missing.depth -= 1;
-        if missing.depth == 0
-            && let Some(m) = self.missing.take()
-        {
-            self.tell(Change::Add, &m.path, true, m.files, m.bytes, "missing");
-        }
+    fn absent(&mut self, _src_path: PathBuf, _dst_path: PathBuf) {}
+
+    fn lacks(&mut self, lack: &Lack) {
+        let (files, bytes) = (lack.files.load(Relaxed), lack.bytes.load(Relaxed));
+        self.tell(Change::Add, &lack.path, true, files, bytes, "missing");
     }
 
     fn excluded(&mut self, _src_path: PathBuf) {}

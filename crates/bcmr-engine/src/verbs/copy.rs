@@ -18,6 +18,7 @@ use crate::receiver::dest::DestDir;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
 use crate::sender::filter::Filter;
+use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
 use crate::verbs::ledger::Ledger;
@@ -25,7 +26,6 @@ use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
 use fastcopy::dir::{ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
-use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,51 +39,6 @@ const SORTED_NAMES: usize = 2048;
 const BIG_BYTES: u64 = 4 << 20;
 /// Names of a list that are under way at a time.
 const LIST_CHUNK: usize = 4096;
-
-/// Names of one directory, one after the other in one buffer.
-#[derive(Default)]
-struct Names {
-    bytes: Vec<u8>,
-    items: Vec<Listed>,
-}
-
-/// Where a name begins in the buffer, and what the listing said of it.
-#[derive(Clone, Copy)]
-struct Listed {
-    at: usize,
-    kind: Kind,
-    ino: u64,
-}
-
-impl Names {
-    fn push(&mut self, name: Name<'_>, kind: Kind, ino: u64) {
-        self.items.push(Listed { at: self.bytes.len(), kind, ino });
-        self.bytes.extend_from_slice(name.c_str().to_bytes_with_nul());
-    }
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.items.clear();
-    }
-    /// In the order of their inodes: on a cold disk they are then read from front to back, where a hashed directory
-    /// (ext4) lists them in no order at all.
-    fn sort(&mut self) {
-        self.items.sort_unstable_by_key(|item| item.ino);
-    }
-    fn iter(&self, range: std::ops::Range<usize>) -> impl Iterator<Item = (Name<'_>, Kind)> {
-        self.items.get(range).unwrap_or_default().iter().filter_map(|item| {
-            let name = CStr::from_bytes_until_nul(self.bytes.get(item.at..)?).ok()?;
-            Some((Name::new(name)?, item.kind))
-        })
-    }
-    /// Some of them, for another worker.
-    fn part(&self, range: std::ops::Range<usize>) -> Names {
-        let mut part = Names::default();
-        for (name, kind) in self.iter(range) {
-            part.push(name, kind, 0);
-        }
-        part
-    }
-}
 
 enum Task {
     /// Go into a directory and copy what is in it.
@@ -179,7 +134,10 @@ enum Prepared<'n> {
 /// single items is told through `watch` and counted in the [`Summary`].
 pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     if request.policy.dry_run {
-        return crate::verbs::survey::dry_run(request, watch);
+        return crate::verbs::survey::dry_run(
+            CopyRequest { policy: resuming(request.policy), ..request },
+            watch,
+        );
     }
     let disk = Sys::new();
     let policy = resuming(request.policy);
@@ -190,7 +148,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             let target = operands::same_target(&request.sources, request.target, &policy)?;
             let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
             let base = operands::base(&to)?;
-            run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, base)).transpose()?;
+            run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(base))).transpose()?;
             run.operands(&request.sources, &to);
             let place = to.place();
             run.desk.sync_names(&place.dir, &place.node);
@@ -201,7 +159,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
                 return Err(Error::ours(Code::Usage, "copy", request.target.path(), note));
             };
             let to = request.target.path().clone();
-            run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, to)).transpose()?;
+            run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(to))).transpose()?;
             run.list(base, &request.target, &mut *list.reader, list.separator)?;
         }
     }
@@ -425,7 +383,7 @@ impl<'a> Run<'a> {
             }
             Task::Files { pair, names } => {
                 if !stop {
-                    self.batch(hands, &mut worker.hand, &pair, &names, 0..names.items.len());
+                    self.batch(hands, &mut worker.hand, &pair, &names, 0..names.len());
                 } else {
                     pair.keep_some();
                 }
@@ -534,7 +492,7 @@ impl<'a> Run<'a> {
                 return true;
             }
             names.push(entry.name, kind, entry.ino);
-            if names.items.len() >= SORTED_NAMES {
+            if names.len() >= SORTED_NAMES {
                 self.spread(hands, hand, pair, &mut names);
             }
             true
@@ -560,9 +518,9 @@ impl<'a> Run<'a> {
         names.sort();
         let step = BATCH_NAMES.max(self.desk.room(pair));
         let mut start = 0;
-        while start < names.items.len() {
-            let end = (start + step).min(names.items.len());
-            if end < names.items.len() && hands.hungry() {
+        while start < names.len() {
+            let end = (start + step).min(names.len());
+            if end < names.len() && hands.hungry() {
                 pair.small.fetch_add(1, Ordering::Relaxed);
                 pair.pending.fetch_add(1, Ordering::Relaxed);
                 hands.push(Task::Files { pair: pair.clone(), names: names.part(start..end) });
@@ -586,7 +544,7 @@ impl<'a> Run<'a> {
         let follow = self.policy.follow == Follow::Always;
         let room = self.desk.room(pair);
         let mut jobs = Vec::with_capacity(room.min(range.len()));
-        for (name, kind) in names.iter(range) {
+        for (name, kind) in range.filter_map(|index| names.get(index)) {
             if self.desk.tally.cancelled() {
                 pair.keep_some();
                 break;
@@ -931,48 +889,6 @@ impl<'a> Run<'a> {
     pub(crate) fn settle_ledger(&self) {
         if let Some(ledger) = &self.desk.beside.ledger {
             ledger.settle(&self.desk.tally);
-        }
-    }
-}
-
-/// Names from a list, one at a time, each split into its components.
-pub(crate) struct ListedNames<'r> {
-    pub(crate) reader: &'r mut (dyn std::io::BufRead + Send),
-    pub(crate) separator: u8,
-    pub(crate) base: &'r std::path::Path,
-}
-
-impl Iterator for ListedNames<'_> {
-    type Item = Result<Vec<NameBuf>>;
-    fn next(&mut self) -> Option<Self::Item> {
-        use std::os::unix::ffi::OsStrExt;
-        loop {
-            let mut line = Vec::new();
-            match self.reader.read_until(self.separator, &mut line) {
-                Ok(0) => return None,
-                Ok(_) => {}
-                Err(e) => return Some(Err(Error::os("read list of names below", self.base, e))),
-            }
-            if line.last() == Some(&self.separator) {
-                line.pop();
-            }
-            if self.separator == b'\n' && line.last() == Some(&b'\r') {
-                line.pop();
-            }
-            if line.is_empty() {
-                continue;
-            }
-            let shown = || self.base.join(std::ffi::OsStr::from_bytes(line.as_slice()));
-            if line.first() == Some(&b'/') {
-                let note = "names in a list are relative to the source directory";
-                return Some(Err(Error::ours(Code::Refused, "copy", shown(), note)));
-            }
-            let parts = line.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".");
-            let parts: Option<Vec<NameBuf>> = parts.map(NameBuf::new).collect();
-            return Some(match parts {
-                Some(parts) if !parts.is_empty() => Ok(parts),
-                _ => Err(Error::ours(Code::Refused, "copy", shown(), "names in a list may not contain '..'")),
-            });
         }
     }
 }

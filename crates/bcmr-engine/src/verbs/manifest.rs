@@ -21,7 +21,7 @@ use std::io::{self, BufRead, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Hexadecimal digits of a hash.
 const HEX: usize = 64;
@@ -30,8 +30,8 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// A manifest being written. Its name appears in the end, whole, or not at all.
 pub(crate) struct Manifest {
-    /// Paths are relative to this.
-    base: PathBuf,
+    /// Paths are relative to this; what is on another machine says it before it says anything else.
+    base: OnceLock<PathBuf>,
     /// As typed.
     path: PathBuf,
     dir: Dir,
@@ -43,8 +43,8 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Begins `path`, for what is copied to `base`.
-    pub(crate) fn begin(path: &Path, base: PathBuf) -> Result<Manifest> {
+    /// Begins `path`, for what is copied to `base`; where that is not known yet, [`Manifest::below`] says it.
+    pub(crate) fn begin(path: &Path, base: Option<PathBuf>) -> Result<Manifest> {
         let fail = |e| Error::os("write manifest", path, e);
         let refuse = |code, why: &str| Error::ours(code, "write manifest", path, why);
         let Where::Name { dir, name, slash: false } =
@@ -72,7 +72,13 @@ impl Manifest {
             return Err(refuse(Code::Refused, "another copy is writing it"));
         }
         let out = Mutex::new(BufWriter::new(File::from(file)));
+        let base = base.map_or_else(OnceLock::new, OnceLock::from);
         Ok(Manifest { base, path: path.to_owned(), dir, name, part, out, failed: Mutex::new(None) })
+    }
+
+    /// Says what paths are relative to, once.
+    pub(crate) fn below(&self, base: PathBuf) {
+        self.base.get_or_init(|| base);
     }
 
     /// As it was typed.
@@ -82,9 +88,10 @@ impl Manifest {
 
     /// Adds a line. An error is the name's alone; what the disk says is kept for the end.
     pub(crate) fn add(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
-        let below = dst.strip_prefix(&self.base).ok().filter(|p| !p.as_os_str().is_empty());
+        let base = self.base.get().map_or(Path::new(""), PathBuf::as_path);
+        let below = dst.strip_prefix(base).ok().filter(|p| !p.as_os_str().is_empty());
         // One file, whose name was typed, and may be a link's.
-        let below = below.or_else(|| self.base.file_name().map(Path::new)).unwrap_or(dst);
+        let below = below.or_else(|| base.file_name().map(Path::new)).unwrap_or(dst);
         let Some(line) = line(below.as_os_str().as_bytes(), hash) else {
             let note = "its name is not UTF-8, which a manifest cannot say";
             return Err(Error::ours(Code::Unsupported, "write into the manifest", dst, note));

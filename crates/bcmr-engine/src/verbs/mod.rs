@@ -8,6 +8,7 @@ pub mod look;
 mod manifest;
 mod measure;
 mod move_;
+mod named;
 mod operands;
 mod receive;
 pub mod remote;
@@ -15,6 +16,7 @@ mod remove;
 mod serve;
 mod sessions;
 mod survey;
+mod survey_wire;
 mod wire;
 
 pub use check::check;

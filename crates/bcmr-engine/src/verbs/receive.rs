@@ -26,19 +26,23 @@ use crate::tally::Tally;
 use crate::trouble::error_of;
 use crate::verbs::asked::Asked;
 use crate::verbs::manifest::Manifest;
+use crate::verbs::named::Named;
 use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
 use bcmr_wire::contents::{self, Item};
 use bcmr_wire::limits;
-use bcmr_wire::message::{Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, data};
+use bcmr_wire::message::{
+    Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, Trouble, data,
+};
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::hash_map::Entry as Slotted;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// Blocks that are kept for the store until the end: as many as it remembers at most.
@@ -223,59 +227,13 @@ struct State<'a> {
     batches: HashMap<u64, Arc<Mutex<Batch>>>,
     files: HashMap<u64, Arc<Arriving<'a>>>,
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
-    /// What operands become: no second one may become the same, least of all while the first is under way.
-    names: HashSet<NameBuf>,
+    /// What operands become: two directories of one name are merged, the second once the first is done.
+    names: HashMap<NameBuf, Weak<Slot<Far>>>,
     /// Blocks at hand for files on their way.
     at_hand: HashMap<u64, Arc<AtHandBlocks<'a>>>,
     /// Large files that landed, for the store: it is told once they have their names.
     to_remember: Vec<Remembered>,
-    /// The highest ids given out: each is used once.
-    dir_id: u64,
-    /// Directories that were refused, as far back as the sender may not have heard of it: what it has sent of them
-    /// meanwhile is not wanted.
-    refused: BTreeSet<u64>,
-    batch_ids: Ids,
-    file_ids: Ids,
-    operands: u64,
-    /// The first of the operands asked for that may still come.
-    next_asked: usize,
-}
-
-/// Ids that are given in order from 1 and may arrive in another, each once.
-#[derive(Default)]
-struct Ids {
-    /// All up to here have come.
-    upto: u64,
-    early: BTreeSet<u64>,
-}
-
-impl Ids {
-    /// Whether an id was given.
-    fn came(&self, id: u64) -> bool {
-        id <= self.upto || self.early.contains(&id)
-    }
-
-    fn take(&mut self, id: u64) -> bool {
-        // No more can be early than may be under way.
-        if id <= self.upto || id > self.upto + 4 * limits::BATCHES_OUT_MAX as u64 || !self.early.insert(id) {
-            return false;
-        }
-        while self.early.remove(&(self.upto + 1)) {
-            self.upto += 1;
-        }
-        true
-    }
-}
-
-impl State<'_> {
-    fn refuse(&mut self, id: u64) {
-        self.refused.insert(id);
-        // [window] No more than so many are named while one is not answered.
-        let heard = self.dir_id.saturating_sub(2 * limits::DIRS_OUT_MAX as u64);
-        while self.refused.first().is_some_and(|id| *id < heard) {
-            self.refused.pop_first();
-        }
-    }
+    named: Named,
 }
 
 /// What is received.
@@ -300,6 +258,90 @@ pub(crate) struct What {
     pub(crate) reach: Reach,
     /// Blocks that landed before may be used again.
     pub(crate) dedup: bool,
+}
+
+impl What {
+    /// A source's path as it is shown.
+    pub(crate) fn shown(&self, path: &Path) -> PathBuf {
+        let mut text = std::ffi::OsString::from(&self.source_prefix);
+        text.push(path);
+        text.into()
+    }
+
+    /// What the sender, whose machine has the number `origin`, knows of an entry.
+    pub(crate) fn info_of(&self, entry: &Entry<'_>, origin: u64) -> Info {
+        let time = |t: bcmr_wire::message::Time| Time { sec: t.sec, nsec: t.nsec };
+        // A number of another machine's device must never look like one of ours.
+        let far = if origin == self.origin { 0 } else { origin | 1 << 63 };
+        Info {
+            kind: kind_of(entry.kind),
+            mode: entry.mode,
+            uid: entry.uid,
+            gid: entry.gid,
+            dev: entry.dev ^ far,
+            ino: entry.ino,
+            nlink: entry.nlink,
+            size: entry.size,
+            blocks: entry.blocks,
+            rdev: entry.rdev,
+            atime: time(entry.atime),
+            mtime: time(entry.mtime),
+            ctime: time(entry.ctime),
+        }
+    }
+
+    /// `-C` again: DST that is marked as the one source's copy means itself.
+    pub(crate) fn marked(&self, info: &Info, policy: &CopyPolicy) -> Result<Option<Where>> {
+        let (Target::Guess(path), 1, true) = (&self.target, self.operands, policy.resume.has_sessions())
+        else {
+            return Ok(None);
+        };
+        let Ok(dir) = self.reach.dir(path) else { return Ok(None) };
+        if crate::receiver::tree::is_marked(&dir, info) {
+            return operands::target(&self.reach, &Target::Exactly(path.clone()), 1).map(Some);
+        }
+        Ok(None)
+    }
+
+    /// A trouble of the sender: told here, unless its own side tells it.
+    pub(crate) fn trouble(&self, trouble: &Trouble<'_>, tally: &Tally<'_>) {
+        let error = error_of(trouble);
+        if self.echo {
+            tally.fail(Error { path: self.shown(&error.path), ..error });
+        } else {
+            tally.count(&error);
+        }
+    }
+}
+
+/// The sender has met more.
+pub(crate) fn found(tally: &Tally<'_>, items: u64, bytes: u64, last: bool) {
+    let progress = tally.watch.progress;
+    progress.items_found.fetch_max(items, Ordering::Relaxed);
+    progress.bytes_found.fetch_max(bytes, Ordering::Relaxed);
+    if last {
+        progress.scanned.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How the sender ended with a large file.
+pub(crate) fn end_of(state: FileState, error: Option<&Trouble<'_>>) -> End {
+    match (state, error) {
+        (FileState::Whole, _) => End::Whole,
+        (FileState::Changed, _) => End::Changed,
+        (FileState::Failed, None) => End::Failed(Code::Io, 0),
+        (FileState::Failed, Some(t)) => {
+            let e = error_of(t);
+            let errno = e.source.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
+            End::Failed(e.code, errno)
+        }
+    }
+}
+
+/// A message that is none of a sender's here.
+pub(crate) fn not_a_senders(message: &Message<'_>) -> Error {
+    let name = bcmr_wire::state::name(message.kind()).unwrap_or("?");
+    refused(format!("a message that a sender does not send here: {name}"))
 }
 
 /// What a piece says of itself.
@@ -343,6 +385,42 @@ pub(crate) struct Crew {
     pub(crate) unpacker: Unpacker,
 }
 
+impl Crew {
+    pub(crate) fn new(disk: &Sys) -> Crew {
+        Crew { hand: disk.hand(), unpacker: Unpacker::new() }
+    }
+}
+
+/// Who takes what comes off the streams: one lands it, another only looks what that would change.
+pub(crate) trait Takes: Sync + Sized {
+    /// Whom it is told, and who may stop it.
+    fn watch(&self) -> Watch<'_>;
+    /// What a thread that takes needs.
+    fn crew(&self) -> Crew;
+    /// One message, but no [`Message::Data`].
+    ///
+    /// # Errors
+    /// When the sender broke the protocol, or cannot be answered: the transfer is over. What happens to single items is
+    /// told to the watch.
+    fn handle(&self, crew: &mut Crew, message: Message<'_>) -> Result<()>;
+    /// A piece of a large file.
+    ///
+    /// # Errors
+    /// As [`Takes::handle`].
+    fn piece(&self, stream: usize, head: &Head, load: Load) -> Result<()>;
+    /// Settles large files, one after the other, until the sender has sent everything. Runs in a thread of its own.
+    ///
+    /// # Errors
+    /// As [`Takes::handle`].
+    fn land_large(&self) -> Result<()>;
+    /// Whether the sender has said that it is done.
+    fn is_complete(&self) -> bool;
+    /// Nothing more comes, for whatever reason.
+    fn leave(&self, crew: &mut Crew);
+    /// After [`Takes::leave`] and the end of [`Takes::land_large`]: says what was done.
+    fn end(self) -> crate::event::Summary;
+}
+
 /// One transfer, at the receiver.
 pub(crate) struct Receive<'a> {
     pub(crate) desk: Desk<'a, Far, Listing>,
@@ -360,11 +438,11 @@ pub(crate) struct Receive<'a> {
     line: Arc<Line<'a>>,
 }
 
-fn refused(note: impl Into<String>) -> Error {
+pub(crate) fn refused(note: impl Into<String>) -> Error {
     Error::ours(Code::Protocol, "receive", "", note)
 }
 
-fn told(e: io::Error) -> Error {
+pub(crate) fn told(e: io::Error) -> Error {
     Error { code: Code::Lost, ..Error::os("send to the other side", "", e) }
 }
 
@@ -398,7 +476,7 @@ impl<'a> Receive<'a> {
         let count = usize::try_from(what.operands).unwrap_or(usize::MAX);
         let to = operands::target(&what.reach, &what.target, count)?;
         let manifest = match manifest {
-            Some(file) => Some(Manifest::begin(file, operands::base(&to)?)?),
+            Some(file) => Some(Manifest::begin(file, Some(operands::base(&to)?))?),
             None => None,
         };
         let state = State {
@@ -407,15 +485,10 @@ impl<'a> Receive<'a> {
             batches: HashMap::new(),
             files: HashMap::new(),
             places: Vec::new(),
-            names: HashSet::new(),
+            names: HashMap::new(),
             at_hand: HashMap::new(),
             to_remember: Vec::new(),
-            dir_id: 0,
-            refused: BTreeSet::new(),
-            batch_ids: Ids::default(),
-            file_ids: Ids::default(),
-            operands: 0,
-            next_asked: 0,
+            named: Named::default(),
         };
         Ok(Receive {
             line: Arc::new(Line::new(watch.cancel, what.streams, Duration::from_millis(limits::DEAD_MS))),
@@ -433,8 +506,9 @@ impl<'a> Receive<'a> {
         })
     }
 
-    pub(crate) fn crew(&self) -> Crew {
-        Crew { hand: self.desk.disk.hand(), unpacker: Unpacker::new() }
+    /// What names of a manifest are relative to.
+    pub(crate) fn base(&self) -> Result<PathBuf> {
+        operands::base(&self.to)
     }
 
     fn state(&self) -> MutexGuard<'_, State<'a>> {
@@ -449,130 +523,22 @@ impl<'a> Receive<'a> {
         self.reply.send(message).map_err(told)
     }
 
-    /// One message, but no [`Message::Data`].
-    ///
-    /// # Errors
-    /// When the sender broke the protocol, or cannot be answered: the transfer is over. What happens to single items is
-    /// told to the watch.
-    pub(crate) fn handle(&self, crew: &mut Crew, message: Message<'_>) -> Result<()> {
-        match message {
-            Message::Operand { path, whole, origin, dir, entry } => {
-                self.operand(path, whole, origin, dir, &entry)
-            }
-            Message::Dir { id, parent, entry } => self.dir(id, parent, &entry),
-            Message::Files { batch, dir, inline, codec, entries, contents } => {
-                self.files(crew, batch, dir, inline, codec, &entries, contents)
-            }
-            Message::Contents { batch, codec, bytes } => self.contents(crew, batch, codec, bytes),
-            Message::Large { file, dir, entry } => self.large(crew, file, dir, &entry),
-            Message::FileEnd { file, state, error } => {
-                let Some(arriving) = self.arriving(file)? else { return Ok(()) };
-                arriving.end(match (state, error) {
-                    (FileState::Whole, _) => End::Whole,
-                    (FileState::Changed, _) => End::Changed,
-                    (FileState::Failed, None) => End::Failed(Code::Io, 0),
-                    (FileState::Failed, Some(t)) => {
-                        let e = error_of(&t);
-                        let errno = e.source.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
-                        End::Failed(e.code, errno)
-                    }
-                });
-                Ok(())
-            }
-            Message::HaveBlocks { file, first, hashes } => self.have_blocks(file, first, &hashes),
-            Message::Proof { file, first, tags } => self.proof(file, first, &tags),
-            Message::Values { file, first, hashes } => match self.arriving(file)? {
-                Some(arriving) => arriving.values(first, &hashes),
-                None => Ok(()),
-            },
-            Message::DirEnd { dir, partial } => {
-                let mut state = self.state();
-                let Some(slot) = state.dirs.remove(&dir) else {
-                    if state.refused.contains(&dir) {
-                        return Ok(());
-                    }
-                    return Err(refused("the end of a directory that is not open"));
-                };
-                drop(state);
-                if partial {
-                    slot.keep_some();
-                }
-                self.desk.filled(&mut crew.hand, &slot);
-                self.desk.release(&mut crew.hand, slot);
-                Ok(())
-            }
-            Message::Trouble(trouble) => {
-                let error = error_of(&trouble);
-                if self.what.echo {
-                    self.desk.tally.fail(Error { path: self.shown(&error.path), ..error });
-                } else {
-                    self.desk.tally.count(&error);
-                }
-                Ok(())
-            }
-            Message::Found { items, bytes, last } => {
-                let progress = self.desk.tally.watch.progress;
-                progress.items_found.fetch_max(items, Ordering::Relaxed);
-                progress.bytes_found.fetch_max(bytes, Ordering::Relaxed);
-                if last {
-                    progress.scanned.store(true, Ordering::Relaxed);
-                }
-                Ok(())
-            }
-            Message::AllSent => self.all_sent(crew),
-            Message::Cancel => {
-                self.desk.tally.watch.cancel.set();
-                Ok(())
-            }
-            other => {
-                let name = bcmr_wire::state::name(other.kind()).unwrap_or("?");
-                Err(refused(format!("a message that a sender does not send here: {name}")))
-            }
-        }
-    }
-
     /// A source's path as it is shown.
     fn shown(&self, path: &Path) -> PathBuf {
-        let mut text = std::ffi::OsString::from(&self.what.source_prefix);
-        text.push(path);
-        text.into()
+        self.what.shown(path)
     }
 
     /// A file on its way; `None` when it is settled and the sender has not heard of that yet.
     fn arriving(&self, file: u64) -> Result<Option<Arc<Arriving<'a>>>> {
         let state = self.state();
         match state.files.get(&file).cloned() {
-            None if !state.file_ids.came(file) => Err(refused("a file that was not offered")),
+            None => state.named.was_offered(file).map(|()| None),
             known => Ok(known),
         }
     }
 
-    /// A piece of a large file.
-    pub(crate) fn piece(&self, stream: usize, head: &Head, load: Load) -> Result<()> {
-        // A file that is settled already: what was under way is dropped.
-        let Some(arriving) = self.state().files.get(&head.file).cloned() else { return Ok(()) };
-        arriving.push(stream, head.at, head.length, head.cv, head.flags & data::ASKED != 0, load)
-    }
-
     fn info_of(&self, entry: &Entry<'_>, origin: u64) -> Info {
-        let time = |t: bcmr_wire::message::Time| Time { sec: t.sec, nsec: t.nsec };
-        // A number of another machine's device must never look like one of ours.
-        let far = if origin == self.what.origin { 0 } else { origin | 1 << 63 };
-        Info {
-            kind: kind_of(entry.kind),
-            mode: entry.mode,
-            uid: entry.uid,
-            gid: entry.gid,
-            dev: entry.dev ^ far,
-            ino: entry.ino,
-            nlink: entry.nlink,
-            size: entry.size,
-            blocks: entry.blocks,
-            rdev: entry.rdev,
-            atime: time(entry.atime),
-            mtime: time(entry.mtime),
-            ctime: time(entry.ctime),
-        }
+        self.what.info_of(entry, origin)
     }
 
     fn attrs_of(&self, entry: &Entry<'_>) -> Result<Attrs> {
@@ -613,21 +579,8 @@ impl<'a> Receive<'a> {
     }
 
     fn operand(&self, path: &[u8], whole: bool, origin: u64, id: u64, entry: &Entry<'_>) -> Result<()> {
-        {
-            let mut state = self.state();
-            state.operands += 1;
-            if state.operands > self.what.operands || id != state.dir_id + 1 {
-                return Err(refused("an operand too many, or with an id of its own"));
-            }
-            if state.operands > 1 && origin != self.origin() {
-                return Err(refused("operands of two machines"));
-            }
-            state.dir_id = id;
-            // V1: what has no name in common with what was asked for is not even looked at.
-            let name = if whole { None } else { NameBuf::new(entry.name) };
-            let asked = self.what.asked.operand(state.next_asked, name.as_ref());
-            state.next_asked = asked.ok_or_else(|| refused("an operand that was not asked for"))? + 1;
-        }
+        let name = if whole { None } else { NameBuf::new(entry.name) };
+        self.state().named.operand(&self.what, id, origin, name.as_ref())?;
         self.sender_origin.store(origin, Ordering::Relaxed);
         let shown = self.shown(&path_of(path));
         match self.place(&shown, whole, id, entry) {
@@ -642,7 +595,7 @@ impl<'a> Receive<'a> {
 
     /// Nothing is wanted of a directory, nor of what is below it.
     fn refuse(&self, id: u64) -> Result<()> {
-        self.state().refuse(id);
+        self.state().named.refuse(id);
         self.send(&Message::DirIs { dir: id, state: DirState::Refused })
     }
 
@@ -656,7 +609,7 @@ impl<'a> Receive<'a> {
         if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
             return Err(Error::ours(Code::IsDirectory, "copy", shown, "it is a directory"));
         }
-        let to = match self.marked(&info)? {
+        let to = match self.what.marked(&info, self.policy)? {
             Some(to) => to,
             None => self.to.clone(),
         };
@@ -664,12 +617,8 @@ impl<'a> Receive<'a> {
         // Through a link only where it may lead anywhere.
         let links = if self.what.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
         let dest = operands::dest(name, &info, &to, links)?;
-        if let Dest::Named { name, .. } = &dest
-            && !self.state().names.insert(name.clone())
-        {
-            let why =
-                format!("an earlier source already becomes '{}'", crate::node::os(name.as_name()).display());
-            return Err(Error::ours(Code::Refused, "copy", shown, why));
+        if let Dest::Named { name, .. } = &dest {
+            self.follows(name, info.kind, shown)?;
         }
         operands::nesting(&info, whole, &dest, shown, "copy")?;
         let open = |place: &Place| -> Result<DestDir<Sys>> {
@@ -715,41 +664,50 @@ impl<'a> Receive<'a> {
             self.desk.mark(&info, &slot.dst)?;
         }
         let fresh = slot.dst.fresh;
-        self.state().dirs.insert(id, slot);
+        let mut state = self.state();
+        if let Dest::Named { name, .. } = dest {
+            state.names.insert(name, Arc::downgrade(&slot));
+        }
+        state.dirs.insert(id, slot);
+        drop(state);
         Ok(if fresh { DirState::New } else { DirState::There })
     }
 
-    /// `-C` again: DST that is marked as the one source's copy means itself.
-    fn marked(&self, info: &Info) -> Result<Option<Where>> {
-        let (Target::Guess(path), 1, true) =
-            (&self.what.target, self.what.operands, self.policy.resume.has_sessions())
-        else {
-            return Ok(None);
+    /// Whether an operand may become `name`, which an earlier one may have become.
+    fn follows(&self, name: &NameBuf, kind: Kind, shown: &Path) -> Result<()> {
+        let earlier = match self.state().names.entry(name.clone()) {
+            Slotted::Vacant(slot) => {
+                slot.insert(Weak::new());
+                return Ok(());
+            }
+            Slotted::Occupied(slot) => slot.get().clone(),
         };
-        let Ok(dir) = self.what.reach.dir(path) else { return Ok(None) };
-        if crate::receiver::tree::is_marked(&dir, info) {
-            return operands::target(&self.what.reach, &Target::Exactly(path.clone()), 1).map(Some);
+        if kind != Kind::Dir {
+            let why =
+                format!("an earlier source already becomes '{}'", crate::node::os(name.as_name()).display());
+            return Err(Error::ours(Code::Refused, "copy", shown, why));
         }
-        Ok(None)
+        // It may wait for others, so as to be synced with them.
+        self.desk.publish_group(&mut self.desk.disk.hand());
+        // Until it has its name, a second one would take it for what a killed run left.
+        if earlier.upgrade().is_some_and(|slot| slot.pending.load(Ordering::Acquire) > 0) {
+            return Err(refused("a directory of one name with another that is under way"));
+        }
+        Ok(())
     }
 
     fn dir(&self, id: u64, parent: u64, entry: &Entry<'_>) -> Result<()> {
         let above = {
             let mut state = self.state();
-            if id != state.dir_id + 1 {
-                return Err(refused("a directory with an id of its own"));
-            }
-            state.dir_id = id;
-            if state.dirs.len() > limits::DIRS_OUT_MAX * 16 {
-                return Err(refused("more open directories than there may be"));
-            }
+            let open = state.dirs.len();
+            state.named.dir(id, open)?;
             match state.dirs.get(&parent).cloned() {
                 Some(above) => above,
-                None if state.refused.contains(&parent) => {
+                None => {
+                    state.named.was_refused(parent, "a directory in none")?;
                     drop(state);
                     return self.refuse(id);
                 }
-                None => return Err(refused("a directory in none")),
             }
         };
         if entry.kind != WireKind::Dir {
@@ -802,8 +760,7 @@ impl<'a> Receive<'a> {
         }
         match state.singles.remove(&dir) {
             Some(single) => Ok(Some(Goal { slot: single.slot, to: Some(single.to), way: Way::Alone })),
-            None if state.refused.contains(&dir) => Ok(None),
-            None => Err(refused("entries of a directory that is not open")),
+            None => state.named.was_refused(dir, "entries of a directory that is not open").map(|()| None),
         }
     }
 
@@ -828,12 +785,8 @@ impl<'a> Receive<'a> {
     ) -> Result<()> {
         {
             let mut state = self.state();
-            if !state.batch_ids.take(id) {
-                return Err(refused("a batch twice"));
-            }
-            if state.batches.len() >= limits::BATCHES_OUT_MAX {
-                return Err(refused("more batches than there may be"));
-            }
+            let open = state.batches.len();
+            state.named.batch(id, open)?;
         }
         if entries.iter().any(|e| e.kind == WireKind::Dir) {
             return Err(refused("a directory among files"));
@@ -1025,6 +978,7 @@ impl<'a> Receive<'a> {
                         }
                     }
                 }
+                Item::Hashed { .. } => return Err(refused("a hash where a content was wanted")),
                 Item::Changed => {
                     let note = "the source changed while it was read";
                     failed(Error::ours(Code::SourceChanged, "copy", shown(), note));
@@ -1136,9 +1090,7 @@ impl<'a> Receive<'a> {
     }
 
     fn large(&self, crew: &mut Crew, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
-        if !self.state().file_ids.take(file) {
-            return Err(refused("a file twice"));
-        }
+        self.state().named.file(file)?;
         if entry.kind != WireKind::File {
             return Err(refused("a large file that is none"));
         }
@@ -1294,31 +1246,6 @@ impl<'a> Receive<'a> {
         sessions || !matches!(verdict, Verdict::Land(_)) || self.policy.resume == Resume::Append
     }
 
-    /// Lands large files, one after the other, until the sender has sent everything. Runs in a thread of its own.
-    pub(crate) fn land_large(&self) -> Result<()> {
-        let mut crew = self.crew();
-        loop {
-            let offer = {
-                let mut offers = self.offers();
-                loop {
-                    if let Some(offer) = offers.queue.pop_front() {
-                        offers.busy += 1;
-                        break offer;
-                    }
-                    if offers.ended {
-                        return Ok(());
-                    }
-                    offers = self.offered.wait(offers).unwrap_or_else(PoisonError::into_inner);
-                }
-            };
-            let done = self.one_large(&mut crew, offer);
-            self.offers().busy -= 1;
-            self.offered.notify_all();
-            done?;
-            self.look_again(&mut crew)?;
-        }
-    }
-
     fn one_large(&self, crew: &mut Crew, offer: Offer<'a>) -> Result<()> {
         let Offer { arriving, slot, meta, verdict, begun } = offer;
         let file = arriving.file;
@@ -1450,14 +1377,105 @@ impl<'a> Receive<'a> {
     fn is_over(&self) -> bool {
         self.desk.tally.cancelled() || self.offers().ended && !self.is_complete()
     }
+}
 
-    /// Whether the sender has said that it is done.
-    pub(crate) fn is_complete(&self) -> bool {
+impl Takes for Receive<'_> {
+    fn watch(&self) -> Watch<'_> {
+        self.desk.tally.watch
+    }
+
+    fn crew(&self) -> Crew {
+        Crew::new(self.desk.disk)
+    }
+
+    fn handle(&self, crew: &mut Crew, message: Message<'_>) -> Result<()> {
+        match message {
+            Message::Operand { path, whole, origin, dir, entry } => {
+                self.operand(path, whole, origin, dir, &entry)
+            }
+            Message::Dir { id, parent, entry } => self.dir(id, parent, &entry),
+            Message::Files { batch, dir, inline, codec, entries, contents } => {
+                self.files(crew, batch, dir, inline, codec, &entries, contents)
+            }
+            Message::Contents { batch, codec, bytes } => self.contents(crew, batch, codec, bytes),
+            Message::Large { file, dir, entry } => self.large(crew, file, dir, &entry),
+            Message::FileEnd { file, state, error } => {
+                let Some(arriving) = self.arriving(file)? else { return Ok(()) };
+                arriving.end(end_of(state, error.as_ref()));
+                Ok(())
+            }
+            Message::HaveBlocks { file, first, hashes } => self.have_blocks(file, first, &hashes),
+            Message::Proof { file, first, tags } => self.proof(file, first, &tags),
+            Message::Values { file, first, hashes } => match self.arriving(file)? {
+                Some(arriving) => arriving.values(first, &hashes),
+                None => Ok(()),
+            },
+            Message::DirEnd { dir, partial } => {
+                let mut state = self.state();
+                let Some(slot) = state.dirs.remove(&dir) else {
+                    return state.named.was_refused(dir, "the end of a directory that is not open");
+                };
+                drop(state);
+                if partial {
+                    slot.keep_some();
+                }
+                self.desk.filled(&mut crew.hand, &slot);
+                self.desk.release(&mut crew.hand, slot);
+                Ok(())
+            }
+            Message::Trouble(trouble) => {
+                self.what.trouble(&trouble, &self.desk.tally);
+                Ok(())
+            }
+            Message::Found { items, bytes, last } => {
+                found(&self.desk.tally, items, bytes, last);
+                Ok(())
+            }
+            Message::AllSent => self.all_sent(crew),
+            Message::Cancel => {
+                self.desk.tally.watch.cancel.set();
+                Ok(())
+            }
+            other => Err(not_a_senders(&other)),
+        }
+    }
+
+    fn piece(&self, stream: usize, head: &Head, load: Load) -> Result<()> {
+        // A file that is settled already: what was under way is dropped.
+        let Some(arriving) = self.state().files.get(&head.file).cloned() else { return Ok(()) };
+        arriving.push(stream, head.at, head.length, head.cv, head.flags & data::ASKED != 0, load)
+    }
+
+    fn land_large(&self) -> Result<()> {
+        let mut crew = self.crew();
+        loop {
+            let offer = {
+                let mut offers = self.offers();
+                loop {
+                    if let Some(offer) = offers.queue.pop_front() {
+                        offers.busy += 1;
+                        break offer;
+                    }
+                    if offers.ended {
+                        return Ok(());
+                    }
+                    offers = self.offered.wait(offers).unwrap_or_else(PoisonError::into_inner);
+                }
+            };
+            let done = self.one_large(&mut crew, offer);
+            self.offers().busy -= 1;
+            self.offered.notify_all();
+            done?;
+            self.look_again(&mut crew)?;
+        }
+    }
+
+    fn is_complete(&self) -> bool {
         self.all_sent.load(Ordering::Relaxed)
     }
 
-    /// Nothing more comes, for whatever reason: what is whole keeps or gets its name, all else is taken back.
-    pub(crate) fn leave(&self, crew: &mut Crew) {
+    /// What is whole keeps or gets its name, all else is taken back.
+    fn leave(&self, crew: &mut Crew) {
         {
             let mut offers = self.offers();
             offers.ended = true;
@@ -1498,9 +1516,8 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// After [`Receive::leave`] and the end of [`Receive::land_large`]: publishes and syncs what waits for it, and says
-    /// what was done.
-    pub(crate) fn end(self) -> crate::event::Summary {
+    /// Publishes and syncs what waits for it first.
+    fn end(self) -> crate::event::Summary {
         let mut hand = self.desk.disk.hand();
         self.desk.publish_group(&mut hand);
         let place = self.to.place();
@@ -1528,7 +1545,11 @@ fn parent_of(shown: &Path) -> &Path {
 }
 
 /// Unpacks contents: as they are, or with their length in front.
-fn unpack<'p>(unpacker: &mut Unpacker, codec: Codec, packed: &'p [u8]) -> Result<std::borrow::Cow<'p, [u8]>> {
+pub(crate) fn unpack<'p>(
+    unpacker: &mut Unpacker,
+    codec: Codec,
+    packed: &'p [u8],
+) -> Result<std::borrow::Cow<'p, [u8]>> {
     if codec == Codec::Raw {
         return Ok(packed.into());
     }

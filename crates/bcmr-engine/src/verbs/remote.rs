@@ -5,11 +5,12 @@
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Event, Summary, Watch};
-use crate::policy::{Collide, CopyPolicy, NameList, Target};
-use crate::remote::{Address, Compress, GetRequest, Plane, PutRequest, Way};
+use crate::policy::{Collide, Compare, CopyPolicy, NameList, Target};
+use crate::remote::{Address, Compress, GetRequest, Plane, Purpose, PutRequest, Way};
 use crate::sender::offer::What;
 use crate::sender::out::{Counted, Out};
 use crate::sender::push::{How, Push, push};
+use crate::tally::Tally;
 use crate::transport::conn::{FrameBuf, Heard, Outbox, Packet, Patience, Stream};
 use crate::transport::direct::{DIAL_PATIENCE, Keys, NotDirect, dial, where_to};
 use crate::transport::seal::{Limits, Secret, Transcript};
@@ -18,8 +19,10 @@ use crate::transport::{self, Peer, Token};
 use crate::trouble::error_of;
 use crate::verbs::asked::Asked;
 use crate::verbs::copy::resuming;
+use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, Reach};
 use crate::verbs::receive::{self, Receive};
+use crate::verbs::survey_wire::{Surveying, survey_of, visitor};
 use crate::verbs::wire::{
     Lists, Outgoing, Putting, machine_number, policy_out, receive_all, reply_on, summary_of, with_feed,
 };
@@ -30,7 +33,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub use crate::verbs::serve::serve;
@@ -83,7 +86,14 @@ pub struct Finding {
 /// Everything this program can do over a wire.
 pub(crate) const OURS: Features = Features {
     caps: caps::LZ4 | caps::ZSTD | caps::FAST | caps::SYNC | caps::DIRECT | caps::AEAD,
-    wide: wide::TREES | wide::JOIN | wide::ATTRIBUTES | wide::RESUME | wide::VERIFY | wide::HOLES,
+    wide: wide::TREES
+        | wide::JOIN
+        | wide::ATTRIBUTES
+        | wide::RESUME
+        | wide::VERIFY
+        | wide::HOLES
+        | wide::SURVEY
+        | wide::HASHED,
 };
 
 /// From this much to move on (bytes) a second connection is worth its 0.2 s of connecting.
@@ -102,8 +112,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// [`Code::NoPeer`] when no bcmr answers there; then nothing was changed. Else as `copy`, [`Code::Protocol`] and
 /// [`Code::Lost`].
 pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
-    let PutRequest { sources, names, to, target, way, policy } = request;
-    not_dry(&policy, &to)?;
+    let PutRequest { sources, names, to, target, purpose, manifest, way, policy } = request;
+    let policy = for_purpose(policy, purpose);
     let target = target(to.path.clone());
     let mut names = match names {
         // Read more than once, it must be kept.
@@ -111,7 +121,20 @@ pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
         Some(list) => Names::Once(list),
         None => Names::None,
     };
-    again(&way, &policy, watch, || put_once(&sources, &mut names, &to, &target, &way, &policy, watch))
+    again(&way, &policy, watch, || {
+        put_once(&sources, &mut names, &to, &target, purpose, manifest.as_deref(), &way, &policy, watch)
+    })
+}
+
+/// A comparison is a copy that is not done; contents are compared by hashes.
+fn for_purpose(policy: CopyPolicy, purpose: Purpose) -> CopyPolicy {
+    match purpose {
+        // A list of hashes is of what landed.
+        Purpose::Copy => CopyPolicy { hashes: policy.hashes && !policy.dry_run, ..policy },
+        Purpose::Check { compare, .. } => {
+            CopyPolicy { dry_run: true, hashes: compare == Compare::Hash, ..policy }
+        }
+    }
 }
 
 /// Names of a list.
@@ -152,18 +175,22 @@ fn again(
     }
 }
 
+#[allow(clippy::too_many_arguments)] // the parts of one request
 fn put_once(
     sources: &[PathBuf],
     names: &mut Names,
     to: &Address,
     target: &Target,
+    purpose: Purpose,
+    manifest: Option<&Path>,
     way: &Way,
     policy: &CopyPolicy,
     watch: Watch<'_>,
 ) -> Result<Summary> {
     let lists = Lists::of(policy);
-    let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress);
-    let size = sizes_here(sources);
+    let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress, purpose);
+    // Nothing is moved where nothing is copied.
+    let size = if policy.dry_run { 0 } else { sizes_here(sources) };
     let load = if size >= SECOND_STREAM_BYTES / 8 { Load::Heavy } else { Load::Light };
     let mut peer = transport::connect(to, way, load, ours(way), guarantees(&how), watch.cancel)?;
     more_streams(&mut peer, to, way, size, watch)?;
@@ -175,9 +202,12 @@ fn put_once(
         Target::Exactly(path) => (message::Target::Exactly, path),
     };
     let path = path.as_os_str().as_bytes();
+    let manifest = manifest.filter(|_| !policy.dry_run);
+    let manifest = manifest.map(|file| Manifest::begin(file, None)).transpose()?;
     let put = Message::Put { policy: how, target: kind, path, operands, items: watch.items };
     say(&peer, &put)?;
-    let told = Putting { watch, prefix: prefix(to) };
+    let (target, unsaid) = (to.path.clone(), AtomicU64::new(0));
+    let told = Putting { watch, prefix: prefix(to), target, manifest, unsaid };
     let compress = agreed_compress(way.compress, peer.agreed.features);
     let how = How {
         origin: machine_number(),
@@ -208,7 +238,8 @@ fn put_once(
             send_all(&peer, policy, how, &told, watch.cancel, what)
         }
     };
-    end(peer, result.map(|counted| summary_of(&counted)), watch)
+    let result = told.proved(result.map(|counted| summary_of(&counted)));
+    end(peer, result, watch)
 }
 
 /// Copies from another machine.
@@ -216,15 +247,15 @@ fn put_once(
 /// # Errors
 /// As [`put`].
 pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
-    let GetRequest { from, names, target, manifest, way, policy } = request;
+    let GetRequest { from, names, target, purpose, manifest, way, policy } = request;
+    let policy = for_purpose(policy, purpose);
     let Some(address) = from.first() else {
         return Err(Error::ours(Code::Usage, "copy", "", "no source given"));
     };
-    not_dry(&policy, address)?;
     let list = names.map(read_names).transpose()?;
     let list = list.as_deref();
     again(&way, &policy, watch, || {
-        get_once(&from, address, list, &target, manifest.as_deref(), &way, &policy, watch)
+        get_once(&from, address, list, &target, purpose, manifest.as_deref(), &way, &policy, watch)
     })
 }
 
@@ -234,20 +265,25 @@ fn get_once(
     address: &Address,
     list: Option<&[Vec<u8>]>,
     target: &Target,
+    purpose: Purpose,
     manifest: Option<&Path>,
     way: &Way,
     policy: &CopyPolicy,
     watch: Watch<'_>,
 ) -> Result<Summary> {
     let lists = Lists::of(policy);
-    let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress);
+    let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress, purpose);
+    let survey = survey_of(&how);
     let required = guarantees(&how);
     let mut peer = transport::connect(address, way, Load::Heavy, ours(way), sending(required), watch.cancel)?;
-    let size =
-        if way.parallel.is_none() && list.is_none() { sizes_there(&peer, from, watch.cancel)? } else { 0 };
+    let size = if way.parallel.is_none() && list.is_none() && survey.is_none() {
+        sizes_there(&peer, from, watch.cancel)?
+    } else {
+        0
+    };
     more_streams(&mut peer, address, way, size, watch)?;
     // The target is looked at before anything is asked for.
-    if list.is_some() {
+    if list.is_some() && survey.is_none() {
         receive::make_target(&Reach::Anywhere, target)?;
     }
     let disk = Sys::new();
@@ -269,24 +305,28 @@ fn get_once(
         reach: Reach::Anywhere,
         dedup: false,
     };
-    let receive = Receive::begin(&disk, &landing, what, watch, manifest, &reply, None)?;
+    let tally = Tally::new(watch);
     let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
     let names = list.map(|list| list.iter().map(Vec::as_slice).collect());
-    say(&peer, &Message::Get { policy: how, paths, names })?;
-    let (summary, broken) = receive_all(receive, &peer.streams, &reply, None, false);
+    let get = Message::Get { policy: how, paths, names };
+    let (summary, broken) = match survey {
+        Some(survey) => {
+            let visit = visitor(survey, &landing, target.path(), target.path(), &tally);
+            let surveying = Surveying::begin(&landing, what, &reply, &tally, visit)?;
+            say(&peer, &get)?;
+            receive_all(surveying, &peer.streams, &reply, None, false)
+        }
+        None => {
+            let receive = Receive::begin(&disk, &landing, what, watch, manifest, &reply, None)?;
+            say(&peer, &get)?;
+            receive_all(receive, &peer.streams, &reply, None, false)
+        }
+    };
     let result = match broken {
         Some(e) if !watch.cancel.is_set() || matches!(e.code, Code::Protocol | Code::Lost) => Err(e),
         _ => Ok(summary),
     };
     end(peer, result, watch)
-}
-
-fn not_dry(policy: &CopyPolicy, address: &Address) -> Result<()> {
-    if policy.dry_run {
-        let note = "what would be done over there cannot be shown yet";
-        return Err(Error::ours(Code::Unsupported, "show a copy with", &address.host, note));
-    }
-    Ok(())
 }
 
 fn no_stream(address: &Address) -> Error {
@@ -320,7 +360,7 @@ fn ours(way: &Way) -> Features {
 
 /// Of what a copy needs, what a sender must know; the rest is the receiver's, which is here.
 fn sending(required: Features) -> Features {
-    required.and(Features { caps: 0, wide: wide::TREES | wide::ATTRIBUTES | wide::HOLES })
+    required.and(Features { caps: 0, wide: wide::TREES | wide::ATTRIBUTES | wide::HOLES | wide::SURVEY })
 }
 
 /// What is packed with: what is wanted and both know.
@@ -703,6 +743,14 @@ pub fn doctor(address: &Address, way: &Way) -> Vec<Finding> {
             vec![Finding { ok: false, what: what.into(), detail: e.to_string() }]
         }
     }
+}
+
+/// ssh's own words for running `command` there, which a shell reads: it must be the caller's from beginning to end.
+///
+/// # Errors
+/// A host or user that is refused.
+pub fn ssh_words(address: &Address, way: &Way, command: &str) -> Result<Vec<std::ffi::OsString>> {
+    transport::ssh::words(address, way, command)
 }
 
 /// What an [`Info`] says, as an entry without a link's target or attributes.

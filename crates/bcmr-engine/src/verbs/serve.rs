@@ -11,6 +11,7 @@ use crate::sender::offer::What;
 use crate::sender::push::How;
 use crate::sender::walk::SourceDir;
 use crate::store::Store;
+use crate::tally::Tally;
 use crate::transport::conn::{Packet, Patience, Stream};
 use crate::transport::direct::{Keys, Listener};
 use crate::transport::join::Door;
@@ -23,6 +24,7 @@ use crate::verbs::look;
 use crate::verbs::operands::{self, Reach};
 use crate::verbs::receive::{self, Receive};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
+use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
 use crate::verbs::wire::{Asking, Reporting, Silent, machine_number, policy_in, receive_all, reply_on};
 use bcmr_wire::handshake::{Features, caps};
 use bcmr_wire::limits;
@@ -220,7 +222,10 @@ impl Serving {
         let request = &self.request;
         match message {
             Message::Put { policy, target, path, operands, items } => {
-                self.writable(path)?;
+                let survey = survey_of(&policy);
+                if survey.is_none() {
+                    self.writable(path)?;
+                }
                 let hashes = !policy.has(flags::FAST);
                 let agreed = peer.agreed.features.has_cap(caps::DEDUP);
                 let dedup = policy.has(flags::DEDUP) && hashes && agreed;
@@ -233,7 +238,7 @@ impl Serving {
                     message::Target::Exactly => Target::Exactly(path),
                 };
                 let listed = operands == 0;
-                if listed {
+                if listed && survey.is_none() {
                     receive::make_target(&self.reach, &target)?;
                 }
                 let what = receive::What {
@@ -249,6 +254,9 @@ impl Serving {
                     reach: self.again()?,
                     dedup,
                 };
+                if let Some(survey) = survey {
+                    return self.survey(peer, &policy, what, survey, items);
+                }
                 let store = self.store(dedup);
                 self.put(peer, &policy, what, items, store.as_ref())
             }
@@ -325,6 +333,34 @@ impl Serving {
         }
     }
 
+    /// Says what a copy to here would do, or would change.
+    fn survey(
+        &self,
+        peer: &Peer,
+        policy: &CopyPolicy,
+        what: receive::What,
+        survey: Survey,
+        items: bool,
+    ) -> Result<()> {
+        let Some(stream) = peer.streams.first() else { return Ok(()) };
+        let reply = reply_on(&stream.out);
+        let asking = Asking::default();
+        let front = Reporting { reply: &reply, asking: &asking };
+        let (progress, cancel) = (Progress::default(), Cancel::new());
+        let watch = Watch { front: &front as &dyn Front, progress: &progress, cancel: &cancel, items };
+        let tally = Tally::new(watch);
+        let root = what.target.path().clone();
+        // What the target itself is called, the client knows better.
+        let visit = visitor(survey, policy, &root, Path::new(""), &tally);
+        let asked = policy.collide == Collide::Ask;
+        let surveying = Surveying::begin(policy, what, &reply, &tally, visit)?;
+        let (_, broken) = receive_all(surveying, &peer.streams, &reply, asked.then_some(&asking), true);
+        match broken {
+            Some(e) => Err(Error { code: Code::Lost, ..e }),
+            None => Ok(()),
+        }
+    }
+
     fn put(
         &self,
         peer: &Peer,
@@ -342,6 +378,13 @@ impl Serving {
         let disk = Sys::new();
         let asked = policy.collide == Collide::Ask;
         let receive = Receive::begin(&disk, policy, what, watch, None, &reply, store)?;
+        if policy.hashes
+            && let Ok(base) = receive.base()
+        {
+            // A client that is gone is noticed by whoever reads.
+            let at = base.as_os_str().as_bytes();
+            let _told = reply.send(&Message::Report(message::Event::Base(at))).is_ok();
+        }
         let (_, broken) = receive_all(receive, &peer.streams, &reply, asked.then_some(&asking), true);
         match broken {
             // The client has been told, and this connection is of no more use.

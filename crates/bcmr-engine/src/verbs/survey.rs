@@ -9,39 +9,68 @@ use crate::node::{Node, os};
 use crate::policy::{CopyPolicy, CopyRequest, Follow, Target};
 use crate::receiver::plan::{Verdict, decide};
 use crate::sender::filter::Filter;
+use crate::sender::names::ListedNames;
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
-use crate::verbs::copy::{ListedNames, resolve};
+use crate::verbs::copy::resolve;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use std::collections::HashSet;
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// One entry of the source and what has its name at the destination.
 pub(crate) struct At<'s> {
-    pub(crate) src: &'s Arc<SourceDir>,
-    pub(crate) name: Name<'s>,
     pub(crate) info: Info,
-    /// The destination's directory and the entry's name there; absent when the directory itself is.
-    pub(crate) dst: Option<(&'s Dir, Name<'s>)>,
     pub(crate) there: Option<Info>,
-    pub(crate) src_path: PathBuf,
-    pub(crate) dst_path: PathBuf,
-    pub(crate) follow: bool,
+    pub(crate) src_path: &'s Path,
+    pub(crate) dst_path: &'s Path,
+    /// The directory above it that the destination lacks.
+    pub(crate) lack: Option<&'s Lack>,
+    pub(crate) both: &'s dyn Both,
+}
+
+/// What is in the two sides of one entry, read only when somebody asks.
+pub(crate) trait Both {
+    /// Whether two regular files have the same content.
+    fn same_content(&self) -> Result<bool>;
+    /// Whether two symbolic links lead to the same.
+    fn same_target(&self) -> Result<bool>;
+}
+
+/// A directory that the destination lacks, while what is below it is counted.
+pub(crate) struct Lack {
+    pub(crate) path: PathBuf,
+    pub(crate) files: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+}
+
+impl Lack {
+    pub(crate) fn new(path: &Path) -> Arc<Lack> {
+        let zero = AtomicU64::default;
+        Arc::new(Lack { path: path.to_owned(), files: zero(), bytes: zero() })
+    }
 }
 
 /// What is done with what the walk finds.
 pub(crate) trait Visit {
     /// An entry of the source. For a directory: whether to go in.
     fn entry(&mut self, at: &At<'_>) -> bool;
+    /// Whether [`Both::same_content`] will be asked about it.
+    fn wants_content(&self, _at: &At<'_>) -> bool {
+        false
+    }
     /// An entry that the filter leaves out.
     fn excluded(&mut self, src_path: PathBuf);
-    /// An operand that is a directory as a whole has no name at the destination yet.
+    /// A directory that has no entry of its own (an operand as a whole, one on the way to a listed name) has no name at
+    /// the destination yet.
     fn absent(&mut self, src_path: PathBuf, dst_path: PathBuf);
-    /// A directory was gone through (pairs with an [`Visit::entry`] that said yes, and with [`Visit::absent`]).
-    fn leave(&mut self) {}
+    /// All below a directory that the destination lacks was gone through.
+    fn lacks(&mut self, _lack: &Lack) {}
     /// An entry that only the destination has.
     fn extra(&mut self, dir: &Dir, name: Name<'_>, dst_path: PathBuf);
     /// Whether [`Visit::extra`] is wanted.
@@ -54,6 +83,46 @@ struct Frame {
     dst_path: PathBuf,
     names: Vec<(NameBuf, Kind)>,
     dev: u64,
+    /// The directory at or above it that the destination lacks, and whether it is this one.
+    lack: Option<(Arc<Lack>, bool)>,
+}
+
+/// Both sides of an entry, here.
+struct Here<'s> {
+    src: &'s Arc<SourceDir>,
+    name: Name<'s>,
+    /// The destination's directory and the entry's name there; absent when the directory itself is.
+    dst: Option<(&'s Dir, Name<'s>)>,
+    src_path: &'s Path,
+    dst_path: &'s Path,
+    follow: bool,
+}
+
+impl Both for Here<'_> {
+    fn same_content(&self) -> Result<bool> {
+        let Some((dir, to)) = self.dst else { return Ok(true) };
+        let (fd, _) = self.src.open_file(self.name, self.follow)?;
+        let ours = hash(fd).map_err(|e| Error::os("read", self.src_path, e))?;
+        let theirs = dir.open_file(to).and_then(hash).map_err(|e| Error::os("read", self.dst_path, e))?;
+        Ok(ours == theirs)
+    }
+    fn same_target(&self) -> Result<bool> {
+        let Some((dir, to)) = self.dst else { return Ok(true) };
+        let ours = self.src.dir.read_link(self.name).map_err(|e| Error::os("read link", self.src_path, e))?;
+        let theirs = dir.read_link(to).map_err(|e| Error::os("read link", self.dst_path, e))?;
+        Ok(ours == theirs)
+    }
+}
+
+/// BLAKE3 of a whole file.
+pub(crate) fn hash(fd: OwnedFd) -> std::io::Result<blake3::Hash> {
+    // A FIFO put in the file's place would give nothing for ever.
+    if Info::of(&fd)?.kind != Kind::File {
+        return Err(std::io::Error::from(std::io::ErrorKind::InvalidInput));
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(File::from(fd))?;
+    Ok(hasher.finalize())
 }
 
 /// The walk.
@@ -94,6 +163,7 @@ impl Survey<'_> {
                     Some(dst),
                     place.node.path(),
                     src.info.dev,
+                    None,
                     visit,
                 )?];
                 self.run(&mut stack, visit);
@@ -109,16 +179,13 @@ impl Survey<'_> {
                             .map_err(|e| Error::os("open directory", &dst_path, e))?,
                     ),
                 };
-                let absent = dst.is_none();
-                if absent {
+                if dst.is_none() {
                     visit.absent(src.node.path(), dst_path.clone());
                 }
+                let lack = dst.is_none().then(|| (Lack::new(&dst_path), true));
                 let src = src.with_ignores(&self.filter)?;
-                let mut stack = vec![self.frame(src.clone(), dst, dst_path, src.info.dev, visit)?];
+                let mut stack = vec![self.frame(src.clone(), dst, dst_path, src.info.dev, lack, visit)?];
                 self.run(&mut stack, visit);
-                if absent {
-                    visit.leave();
-                }
                 Ok(())
             }
             (Source::Named { .. }, Dest::Whole(place)) => {
@@ -146,10 +213,13 @@ impl Survey<'_> {
             Some((dir, to)) => dir.look(to).map_err(|e| Error::os("stat", &dst_path, e))?,
             None => None,
         };
-        let at = At { src, name, info, dst, there, src_path, dst_path, follow };
+        let both = Here { src, name, dst, src_path: &src_path, dst_path: &dst_path, follow };
+        let (src_path, dst_path_ref) = (&*src_path, &*dst_path);
+        let at = At { info, there, src_path, dst_path: dst_path_ref, lack: None, both: &both };
         if !visit.entry(&at) {
             return Ok(());
         }
+        let lack = there.is_none().then(|| (Lack::new(&dst_path), true));
         let inner = src.enter(name, node, follow, &self.filter)?;
         if self.policy.follow == Follow::Always && inner.is_own_ancestor() {
             let note = "symbolic links lead in a circle here";
@@ -157,13 +227,12 @@ impl Survey<'_> {
         }
         let dst = match (dst, there) {
             (Some((dir, to)), Some(t)) if t.kind == Kind::Dir => {
-                Some(dir.open_dir_readable(to).map_err(|e| Error::os("open directory", &at.dst_path, e))?)
+                Some(dir.open_dir_readable(to).map_err(|e| Error::os("open directory", &dst_path, e))?)
             }
             _ => None,
         };
-        let mut stack = vec![self.frame(inner, dst, at.dst_path, dev, visit)?];
+        let mut stack = vec![self.frame(inner, dst, dst_path, dev, lack, visit)?];
         self.run(&mut stack, visit);
-        visit.leave();
         Ok(())
     }
 
@@ -174,6 +243,7 @@ impl Survey<'_> {
         dst: Option<Dir>,
         dst_path: PathBuf,
         dev: u64,
+        lack: Option<(Arc<Lack>, bool)>,
         visit: &mut dyn Visit,
     ) -> Result<Frame> {
         let mut names = Vec::new();
@@ -210,16 +280,14 @@ impl Survey<'_> {
                 visit.extra(dst, name.as_name(), dst_path.join(os(name.as_name())));
             }
         }
-        Ok(Frame { src, dst, dst_path, names, dev })
+        Ok(Frame { src, dst, dst_path, names, dev, lack })
     }
 
     fn run(&self, stack: &mut Vec<Frame>, visit: &mut dyn Visit) {
-        let depth = stack.len();
         while let Some(frame) = stack.last_mut() {
             let Some((name, kind)) = frame.names.pop().filter(|_| !self.tally.cancelled()) else {
-                stack.pop();
-                if stack.len() >= depth {
-                    visit.leave();
+                if let Some((lack, true)) = stack.pop().and_then(|frame| frame.lack) {
+                    visit.lacks(&lack);
                 }
                 continue;
             };
@@ -238,10 +306,18 @@ impl Survey<'_> {
                     None => None,
                 };
                 let src_path = src.node.join(name);
-                let at = At { src: &src, name, info, dst, there, src_path, dst_path, follow: always };
+                let both =
+                    Here { src: &src, name, dst, src_path: &src_path, dst_path: &dst_path, follow: always };
+                let lack = frame.lack.as_ref().map(|(lack, _)| &**lack);
+                let at = At { info, there, src_path: &src_path, dst_path: &dst_path, lack, both: &both };
                 if !visit.entry(&at) {
                     return Ok(None);
                 }
+                let lack = match (&frame.lack, there) {
+                    (Some((lack, _)), _) => Some((lack.clone(), false)),
+                    (None, None) => Some((Lack::new(&dst_path), true)),
+                    (None, Some(_)) => None,
+                };
                 let inner = src.enter(name, src.node.below(name), always, &self.filter)?;
                 if always && inner.is_own_ancestor() {
                     let note = "symbolic links lead in a circle here";
@@ -249,12 +325,11 @@ impl Survey<'_> {
                 }
                 let inner_dst = match (dst, there) {
                     (Some((dir, to)), Some(t)) if t.kind == Kind::Dir => Some(
-                        dir.open_dir_readable(to)
-                            .map_err(|e| Error::os("open directory", &at.dst_path, e))?,
+                        dir.open_dir_readable(to).map_err(|e| Error::os("open directory", &dst_path, e))?,
                     ),
                     _ => None,
                 };
-                self.frame(inner, inner_dst, at.dst_path, frame.dev, visit).map(Some)
+                self.frame(inner, inner_dst, dst_path, frame.dev, lack, visit).map(Some)
             });
             match step {
                 Ok(Some(inner)) => stack.push(inner),
@@ -311,6 +386,9 @@ impl Survey<'_> {
                     return Ok(());
                 }
                 let (src_path, node) = (src.node.join(last), src.node.below(last));
+                if info.kind == Kind::Dir && !self.policy.recursive {
+                    return Err(Error::ours(Code::IsDirectory, "copy", src_path, "it is a directory"));
+                }
                 dst_path.push(os(last));
                 let to = dst.as_ref().map(|d| (d, last));
                 self.entry(visit, &src, last, info, to, src_path, dst_path, always, node, info.dev)
@@ -328,10 +406,11 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
     let tally = Tally::new(watch);
     let survey =
         Survey { policy: &request.policy, filter: Filter::new(&request.policy.filter)?, tally: &tally };
-    let mut visit = DryRun { policy: &request.policy, tally: &tally, linked: HashSet::new() };
+    let mut visit = DryRun::new(&request.policy, &tally);
     match request.names {
         None => {
-            let to = operands::target(&operands::Reach::Anywhere, &request.target, request.sources.len())?;
+            let target = operands::same_target(&request.sources, request.target, &request.policy)?;
+            let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
             survey.operands(&request.sources, &to, &mut visit);
         }
         Some(mut list) => {
@@ -343,33 +422,39 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
             survey.list(base, &request.target, names, &mut visit)?;
         }
     }
-    drop(survey);
     Ok(tally.summary())
 }
 
-struct DryRun<'a> {
+/// Tells what a copy would do.
+pub(crate) struct DryRun<'a> {
     policy: &'a CopyPolicy,
     tally: &'a Tally<'a>,
     /// Inodes with several names of which one was met.
     linked: HashSet<(u64, u64)>,
 }
 
+impl<'a> DryRun<'a> {
+    pub(crate) fn new(policy: &'a CopyPolicy, tally: &'a Tally<'a>) -> DryRun<'a> {
+        DryRun { policy, tally, linked: HashSet::new() }
+    }
+}
+
 impl Visit for DryRun<'_> {
     fn entry(&mut self, at: &At<'_>) -> bool {
         use std::sync::atomic::Ordering::Relaxed;
-        let paths = || (at.src_path.clone(), at.dst_path.clone());
+        let paths = || (at.src_path.to_owned(), at.dst_path.to_owned());
         if at.info.kind.is_special() && !self.policy.specials {
             let note = format!("it is a {}", at.info.kind.word());
-            self.tally.fail(Error::ours(Code::Special, "copy", at.src_path.clone(), note));
+            self.tally.fail(Error::ours(Code::Special, "copy", at.src_path, note));
             return false;
         }
         let keep = match decide(&at.info, at.there.as_ref(), self.policy) {
             Verdict::Make | Verdict::Replace => false,
             Verdict::Merge => return self.policy.recursive,
             Verdict::Keep => true,
-            Verdict::Ask => !self.tally.ask(Question::Replace(at.dst_path.clone())),
+            Verdict::Ask => !self.tally.ask(Question::Replace(at.dst_path.to_owned())),
             Verdict::Refuse(code, why) => {
-                self.tally.fail(Error::ours(code, "replace", at.dst_path.clone(), why).and(&at.src_path));
+                self.tally.fail(Error::ours(code, "replace", at.dst_path, why).and(at.src_path));
                 return false;
             }
         };

@@ -4,17 +4,18 @@
 //! Must not know addresses, nor how a connection came to be.
 
 use crate::error::{Code, Error, Result};
-use crate::event::{Action, Event, Front, Question, Summary, Watch};
+use crate::event::{Action, Change, Event, Front, Question, Summary, Watch};
 use crate::policy::{
     Collide, CopyPolicy, Durability, FilterSpec, Follow, Landing, Preserve, Reflink, Resume, Rule, Sparse,
     Strictness, Verify,
 };
 use crate::receiver::arriving::Load;
-use crate::remote::Compress;
+use crate::remote::{Compress, Purpose};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
 use crate::transport::conn::{FrameBuf, Heard, Inbox, Outbox, Packet, Stream};
 use crate::trouble::{TroubleBuf, error_of};
-use crate::verbs::receive::{Crew, Receive, Reply, unload};
+use crate::verbs::manifest::Manifest;
+use crate::verbs::receive::{Crew, Reply, Takes, unload};
 use bcmr_wire::message::{self, Event as WireEvent, Message, Trouble, kind};
 use bcmr_wire::policy::{self as choices, Choice, flags};
 use std::collections::{HashMap, VecDeque};
@@ -62,6 +63,7 @@ pub(crate) fn policy_out<'a>(
     fast: bool,
     dedup: bool,
     compress: Compress,
+    purpose: Purpose,
 ) -> message::Policy<'a> {
     let bits = [
         (policy.recursive, flags::RECURSIVE),
@@ -80,6 +82,8 @@ pub(crate) fn policy_out<'a>(
         (policy.dry_run, flags::DRY_RUN),
         (fast, flags::FAST),
         (dedup, flags::DEDUP),
+        (matches!(purpose, Purpose::Check { .. }), flags::COMPARE),
+        (matches!(purpose, Purpose::Check { extra: true, .. }), flags::EXTRA),
     ];
     let flags = bits.iter().filter(|(set, _)| *set).fold(0, |all, (_, bit)| all | bit);
     let mut table = [0; 8];
@@ -358,9 +362,60 @@ pub(crate) struct Putting<'a> {
     pub(crate) watch: Watch<'a>,
     /// What goes before a path of the other side when it is shown.
     pub(crate) prefix: String,
+    /// The target as it was typed.
+    pub(crate) target: PathBuf,
+    /// Where hashes go.
+    pub(crate) manifest: Option<Manifest>,
+    /// Lines of it that could not be said.
+    pub(crate) unsaid: AtomicU64,
 }
 
 impl Putting<'_> {
+    /// Ends the manifest: it gets its name when everything that it speaks of landed.
+    pub(crate) fn proved(self, result: Result<Summary>) -> Result<Summary> {
+        let Some(manifest) = self.manifest else { return result };
+        let mut summary = match result {
+            Ok(summary) => summary,
+            Err(e) => {
+                // What went wrong first is what is told.
+                let _taken_away = manifest.end(false).is_ok();
+                return Err(e);
+            }
+        };
+        let unsaid = self.unsaid.into_inner();
+        let note = |summary: &mut Summary, code| {
+            if !summary.codes.contains(&code) {
+                summary.codes.push(code);
+            }
+        };
+        // What was lost of metadata is there all the same.
+        let there = summary.codes.iter().all(|code| *code == Code::MetadataLost);
+        let complete = there && !summary.cancelled;
+        if unsaid > 0 {
+            summary.failed += unsaid;
+            note(&mut summary, Code::Unsupported);
+        }
+        let path = manifest.path().to_owned();
+        match manifest.end(complete) {
+            Err(e) => {
+                summary.failed += 1;
+                note(&mut summary, e.code);
+                self.watch.front.event(Event::Failed(e));
+            }
+            Ok(()) if complete => {}
+            Ok(()) => {
+                let why = "only a complete copy gets one";
+                self.watch.front.event(Event::Warning(Error::ours(
+                    Code::Refused,
+                    "write manifest",
+                    path,
+                    why,
+                )));
+            }
+        }
+        Ok(summary)
+    }
+
     fn there(&self, path: &[u8]) -> PathBuf {
         let mut text = std::ffi::OsString::from(&self.prefix);
         text.push(OsStr::from_bytes(path));
@@ -415,7 +470,33 @@ impl Told for Putting<'_> {
             },
             WireEvent::Failed(trouble) => Event::Failed(self.trouble(trouble)),
             WireEvent::Warning(trouble) => Event::Warning(self.trouble(trouble)),
-            WireEvent::Hashed { dst, hash } => Event::Hashed { dst: self.there(dst), hash: *hash },
+            WireEvent::Hashed { dst, hash } => {
+                if let Some(manifest) = &self.manifest
+                    && let Err(e) = manifest.add(Path::new(OsStr::from_bytes(dst)), hash)
+                {
+                    self.unsaid.fetch_add(1, Ordering::Relaxed);
+                    self.failed(&Error { path: self.there(dst), ..e });
+                }
+                Event::Hashed { dst: self.there(dst), hash: *hash }
+            }
+            WireEvent::Base(path) => {
+                if let Some(manifest) = &self.manifest {
+                    manifest.below(PathBuf::from(OsStr::from_bytes(path)));
+                }
+                return;
+            }
+            WireEvent::Difference { change, path, directory, files, bytes, why } => Event::Difference {
+                change: CHANGES.get(usize::from(*change)).copied().unwrap_or(Change::Differ),
+                path: match path {
+                    [] => self.there(self.target.as_os_str().as_bytes()),
+                    path => PathBuf::from(OsStr::from_bytes(path)),
+                },
+                directory: *directory,
+                files: *files,
+                bytes: *bytes,
+                // An engine's own words are static; another machine's are one of them, or no news.
+                why: WHYS.iter().find(|known| known.as_bytes() == *why).copied().unwrap_or("different"),
+            },
             // An engine's own words are static; another machine's are shown as a note.
             WireEvent::Resumed { dst, restarted: Some(why), .. } => {
                 Event::Note(format!("{}: starts over: {}", self.there(dst).display(), text(why)))
@@ -441,6 +522,22 @@ const ACTIONS: [Action; 9] = [
     Action::Removed,
     Action::Kept,
     Action::Excluded,
+];
+
+const CHANGES: [Change; bcmr_wire::policy::CHANGES as usize] = [Change::Add, Change::Extra, Change::Differ];
+
+/// Everything that a comparison gives as a reason.
+const WHYS: [&str; 10] = [
+    "size",
+    "mtime",
+    "content",
+    "type",
+    "mode",
+    "owner",
+    "device",
+    "target",
+    "missing",
+    "only at the destination",
 ];
 
 /// A server that sends tells nobody but its client, and that is done by the sender itself.
@@ -552,7 +649,13 @@ impl Front for Reporting<'_> {
                 repaired: *repaired,
             }),
             Event::Note(note) => self.report(WireEvent::Note(note.as_bytes())),
-            Event::Difference { .. } | Event::Unfinished(_) => true,
+            Event::Difference { change, path, directory, files, bytes, why } => {
+                let change = CHANGES.iter().position(|c| c == change).unwrap_or(0) as u8;
+                let (path, why) = (path.as_os_str().as_bytes(), why.as_bytes());
+                let (directory, files, bytes) = (*directory, *files, *bytes);
+                self.report(WireEvent::Difference { change, path, directory, files, bytes, why })
+            }
+            Event::Unfinished(_) => true,
         };
     }
     fn ask(&self, question: Question) -> bool {
@@ -636,7 +739,7 @@ impl Source<'_> {
 /// Takes everything off the streams to `receive` until the sender has sent all, somebody cancels, or it breaks. Then
 /// sends the summary and waits for the sender's last word.
 pub(crate) fn receive_all(
-    receive: Receive<'_>,
+    receive: impl Takes,
     streams: &[Stream],
     reply: &Reply,
     asking: Option<&Asking>,
@@ -649,7 +752,7 @@ pub(crate) fn receive_all(
         over.store(true, Ordering::Relaxed);
     };
     let aside = Aside::default();
-    let watch = receive.desk.tally.watch;
+    let watch = receive.watch();
     std::thread::scope(|scope| {
         let (receive, over, fail, aside) = (&receive, &over, &fail, &aside);
         let lander = std::thread::Builder::new().spawn_scoped(scope, move || {
@@ -803,7 +906,7 @@ fn hear(inbox: &Inbox, aside: &Aside, asking: &Asking, over: &AtomicBool) {
     }
 }
 
-fn one(receive: &Receive<'_>, crew: &mut Crew, stream: usize, frame: FrameBuf) -> Result<()> {
+fn one(receive: &impl Takes, crew: &mut Crew, stream: usize, frame: FrameBuf) -> Result<()> {
     let head = match frame.message()? {
         Message::Data(piece) => unload(&mut crew.unpacker, &piece, frame.payload())?,
         Message::Error(trouble) => return Err(error_of(&trouble)),

@@ -1,7 +1,7 @@
 //! `check`, against a source or a manifest.
 
 use crate::args::CheckArgs;
-use crate::resolve::{self, Env, ManifestJob, Verb};
+use crate::resolve::{self, Env, ManifestJob, Places, Verb};
 use crate::say;
 use crate::ui::{self, Start};
 use bcmr_engine::policy::ManifestRequest;
@@ -15,6 +15,11 @@ pub fn run(args: &CheckArgs, env: &Env) -> u8 {
             Ok(job) => run_manifest(job),
             Err(u) => super::usage(Verb::Check, &u),
         };
+    }
+    match resolve::places(&args.operands, &args.connect) {
+        Ok(Places::Here) => {}
+        Ok(places) => return super::remote::check(args, places, env),
+        Err(u) => return super::usage(Verb::Check, &u),
     }
     let (request, show) = match resolve::check(args, env) {
         Ok(job) => job,

@@ -4,7 +4,6 @@
 //! kept up to a bound and told by whoever ran them, escaped.
 
 use bcmr_engine::event::Cancel;
-use bcmr_engine::remote::{Address, Way};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -32,22 +31,6 @@ impl Answer {
         let words = err.trim();
         if words.is_empty() { self.status.to_string() } else { words.to_owned() }
     }
-}
-
-/// ssh's words for running `command` there. The command is one word to ssh and a line to the shell over there, so it
-/// must be ours from beginning to end.
-pub fn ssh_words(way: &Way, a: &Address, command: &str) -> Vec<OsString> {
-    let mut words = way.ssh.clone();
-    words.extend(way.options.iter().cloned());
-    // No terminal, whatever the configuration says: it would change bytes.
-    words.push("-T".into());
-    if let Some(port) = a.port {
-        words.extend(["-p".into(), port.to_string().into()]);
-    }
-    let user = a.user.as_ref().map(|u| format!("{u}@")).unwrap_or_default();
-    // L1: nothing behind this is an option.
-    words.extend(["--".into(), format!("{user}{}", a.host).into(), command.into()]);
-    words
 }
 
 /// Runs a program to its end, or kills it when a stop is asked for. `input` is its standard input, else there is none.
@@ -129,23 +112,7 @@ fn take(streams: &mut [(Option<OwnedFd>, Vec<u8>); 2], wait: Timespec) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bcmr_engine::remote::{Compress, Plane};
-    use std::path::PathBuf;
     use std::time::{Duration, Instant};
-
-    pub fn way() -> Way {
-        Way {
-            ssh: vec!["ssh".into()],
-            options: Vec::new(),
-            program: "bcmr".into(),
-            parallel: None,
-            plane: Plane::Ssh,
-            compress: Compress::Auto,
-            fast: false,
-            dedup: true,
-            retries: 0,
-        }
-    }
 
     fn sh(script: &str, cancel: &Cancel) -> Answer {
         run(&["sh".into(), "-c".into(), script.into()], None, cancel).unwrap()
@@ -194,21 +161,5 @@ mod tests {
         let began = Instant::now();
         let answer = run(&["sleep".into(), "30".into()], None, &cancel).unwrap();
         assert!(!answer.status.success() && began.elapsed() < Duration::from_secs(20));
-    }
-
-    #[test]
-    fn words_for_ssh() {
-        let a = Address {
-            user: Some("me".into()),
-            host: "::1".into(),
-            port: Some(22),
-            path: PathBuf::from("-x"),
-        };
-        let way =
-            Way { ssh: vec!["ssh".into(), "-4".into()], options: vec!["-o".into(), "A=1".into()], ..way() };
-        assert_eq!(
-            ssh_words(&way, &a, "true"),
-            ["ssh", "-4", "-o", "A=1", "-T", "-p", "22", "--", "me@::1", "true"]
-        );
     }
 }

@@ -8,6 +8,7 @@ use crate::address;
 use bcmr_engine::error::{Code, Error, Result};
 use bcmr_engine::event::Cancel;
 use bcmr_engine::remote::{Address, Way};
+use bcmr_engine::verbs::remote::ssh_words;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -114,7 +115,7 @@ pub fn put(a: &Address, way: &Way, own: &Own, there: &There, cancel: &Cancel) ->
 }
 
 fn ask(a: &Address, way: &Way, script: &str, input: Option<File>, cancel: &Cancel) -> Result<Answer> {
-    let words = child::ssh_words(way, a, &format!("sh -c '{script}'"));
+    let words = ssh_words(a, way, &format!("sh -c '{script}'"))?;
     let program = words.first().cloned().unwrap_or_default();
     let answer = child::run(&words, input, cancel).map_err(|e| Error::os("run", Path::new(&program), e))?;
     if cancel.is_set() {

@@ -6,7 +6,7 @@
 
 use super::{copy::open, deploy, fallback};
 use crate::address;
-use crate::args::CopyArgs;
+use crate::args::{CheckArgs, CopyArgs};
 use crate::config::{self, Config};
 use crate::names;
 use crate::resolve::{self, Env, Places, Reach, RemoteJob, Usage, Verb};
@@ -41,6 +41,19 @@ pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
         let path = from.file.clone().unwrap_or_else(|| "-".into());
         return super::file_failed("open", &path, &e);
     }
+    run(&job)
+}
+
+/// `check` with one side on another machine.
+pub fn check(args: &CheckArgs, places: Places, env: &Env) -> u8 {
+    let job = configuration(env).and_then(|config| resolve::remote_check(args, places, &config, env));
+    match job {
+        Ok(job) => run(&job),
+        Err(u) => super::usage(Verb::Check, &u),
+    }
+}
+
+fn run(job: &RemoteJob) -> u8 {
     let (sources, destination) = shown(&job.places);
     let measure = match &job.places {
         Places::Put { sources, .. } if job.names.is_none() && !job.policy.dry_run => {
@@ -57,7 +70,7 @@ pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
         measure,
         by_scp: Some(&by_scp),
     };
-    ui::run(&job.show, start, |watch| match carry(&job, watch, &by_scp) {
+    ui::run(&job.show, start, |watch| match carry(job, watch, &by_scp) {
         // Stopped while nothing but the way was looked at.
         Err(e) if e.code == Code::Interrupted && watch.cancel.is_set() => {
             Ok(Summary { cancelled: true, ..Summary::default() })
@@ -105,13 +118,14 @@ fn attempt(job: &RemoteJob, way: &Way, watch: Watch<'_>) -> Result<Summary> {
     match &job.places {
         Places::Here => Err(Error::ours(Code::Usage, "copy", "", "no other machine is named")),
         Places::Put { sources, to, target } => {
-            let request =
-                PutRequest { sources: sources.clone(), names, to: to.clone(), target: *target, way, policy };
-            peer::put(request, watch)
+            let (sources, to, manifest) = (sources.clone(), to.clone(), job.manifest.clone());
+            let (target, purpose) = (*target, job.purpose);
+            peer::put(PutRequest { sources, names, to, target, purpose, manifest, way, policy }, watch)
         }
         Places::Get { from, target } => {
             let (from, target, manifest) = (from.clone(), target.clone(), job.manifest.clone());
-            peer::get(GetRequest { from, names, target, manifest, way, policy }, watch)
+            let purpose = job.purpose;
+            peer::get(GetRequest { from, names, target, purpose, manifest, way, policy }, watch)
         }
     }
 }

@@ -28,7 +28,14 @@ const SPACE_KIB: u64 = 6 << 20;
 /// Everything that the protocol knows.
 pub const ALL: Features = Features {
     caps: caps::LZ4 | caps::ZSTD | caps::FAST | caps::SYNC,
-    wide: wide::TREES | wide::JOIN | wide::ATTRIBUTES | wide::RESUME | wide::VERIFY | wide::HOLES,
+    wide: wide::TREES
+        | wide::JOIN
+        | wide::ATTRIBUTES
+        | wide::RESUME
+        | wide::VERIFY
+        | wide::HOLES
+        | wide::SURVEY
+        | wide::HASHED,
 };
 
 // ---- messages ----

@@ -1,0 +1,732 @@
+//! What a copy over the wire would do, or would change: entries are taken off the streams as for landing, compared with
+//! what is there, and nothing is made.
+//!
+//! Must not create, write or remove; must not decide what is told, which is the visitor's that a survey here has too.
+//! Of files whose content counts, small ones come as hashes and large ones as the values of their blocks.
+
+use crate::disk::sys::Sys;
+use crate::disk::tee;
+use crate::error::{Code, Error, Result};
+use crate::event::{Summary, Watch};
+use crate::node::Node;
+use crate::policy::{Compare, CopyPolicy};
+use crate::receiver::arriving::{Arriving, Line, Load};
+use crate::sender::filter::{Filter, relative};
+use crate::tally::Tally;
+use crate::verbs::check::Check;
+use crate::verbs::named::Named;
+use crate::verbs::operands::{self, Dest, DestLink, Place, Where};
+use crate::verbs::receive::{
+    Crew, Head, Reply, Takes, What, end_of, found, not_a_senders, refused, told, unpack,
+};
+use crate::verbs::survey::{At, Both, DryRun, Lack, Visit, hash};
+use bcmr_wire::contents::{self, Item};
+use bcmr_wire::limits;
+use bcmr_wire::message::{self, Codec, DirState, Entry, Kind as WireKind, Message};
+use bcmr_wire::policy::flags;
+use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
+use fastcopy::meta::{Info, Kind};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What is asked for that changes nothing.
+#[derive(Clone, Copy)]
+pub(crate) enum Survey {
+    /// What a copy would do.
+    DryRun,
+    /// What differs.
+    Check { compare: Compare, extra: bool },
+}
+
+/// What a policy that arrived asks for, when it is no copy.
+pub(crate) fn survey_of(policy: &message::Policy<'_>) -> Option<Survey> {
+    let compare = if policy.has(flags::HASHES) { Compare::Hash } else { Compare::SizeAndTime };
+    match (policy.has(flags::DRY_RUN), policy.has(flags::COMPARE)) {
+        (false, _) => None,
+        (true, false) => Some(Survey::DryRun),
+        (true, true) => Some(Survey::Check { compare, extra: policy.has(flags::EXTRA) }),
+    }
+}
+
+/// Who tells what is found below `root`.
+pub(crate) fn visitor<'a>(
+    survey: Survey,
+    policy: &'a CopyPolicy,
+    root: &'a Path,
+    own_name: &'a Path,
+    tally: &'a Tally<'a>,
+) -> Box<dyn Visit + Send + 'a> {
+    match survey {
+        Survey::DryRun => Box::new(DryRun::new(policy, tally)),
+        Survey::Check { compare, extra } => Box::new(Check { policy, compare, extra, root, own_name, tally }),
+    }
+}
+
+/// A directory over there and what it would become.
+struct Pair {
+    src: Arc<Node>,
+    /// Absent when it is.
+    dst: Option<Arc<Dir>>,
+    node: Arc<Node>,
+    /// The directory at or above it that the destination lacks, and how many such are still open.
+    lack: Option<Arc<(Arc<Lack>, AtomicUsize)>>,
+    /// The names that the source has in it, as hashes: only where what is there beside them is told.
+    names: Mutex<HashSet<[u8; 16]>>,
+}
+
+/// An operand that is no directory.
+struct Single {
+    place: Arc<Place>,
+    to: NameBuf,
+    shown: PathBuf,
+    kind: WireKind,
+}
+
+/// Where an entry goes.
+#[derive(Clone)]
+struct Spot {
+    info: Info,
+    there: Option<Info>,
+    link: Vec<u8>,
+    src_path: PathBuf,
+    dst_path: PathBuf,
+    dst: Option<(Arc<Dir>, NameBuf)>,
+    lack: Option<Arc<Lack>>,
+}
+
+/// What is known of the two sides of one entry.
+struct Known<'s> {
+    spot: &'s Spot,
+    content: Mutex<Option<Result<bool>>>,
+}
+
+impl Both for Known<'_> {
+    fn same_content(&self) -> Result<bool> {
+        let said = self.content.lock().unwrap_or_else(PoisonError::into_inner).take();
+        said.unwrap_or_else(|| Err(Error::ours(Code::Io, "compare", &self.spot.src_path, "nothing came")))
+    }
+    fn same_target(&self) -> Result<bool> {
+        let Some((dir, to)) = &self.spot.dst else { return Ok(true) };
+        let theirs = dir.read_link(to.as_name());
+        let theirs = theirs.map_err(|e| Error::os("read link", &self.spot.dst_path, e))?;
+        Ok(self.spot.link == theirs.to_bytes())
+    }
+}
+
+/// A large file whose content is compared.
+struct Offer<'a> {
+    arriving: Arc<Arriving<'a>>,
+    spot: Spot,
+}
+
+#[derive(Default)]
+struct Offers<'a> {
+    queue: VecDeque<Offer<'a>>,
+    /// Nothing more will come.
+    ended: bool,
+}
+
+#[derive(Default)]
+struct State<'a> {
+    named: Named,
+    dirs: HashMap<u64, Arc<Pair>>,
+    singles: HashMap<u64, Single>,
+    /// Small files whose hashes are waited for.
+    batches: HashMap<u64, Vec<Spot>>,
+    files: HashMap<u64, Arc<Arriving<'a>>>,
+    /// What operands become.
+    names: HashSet<NameBuf>,
+    origin: u64,
+    /// Directories on the way to listed names that were told: the next name may lead through one again.
+    passed: HashSet<(u64, u64)>,
+}
+
+/// One survey, at the receiver.
+pub(crate) struct Surveying<'a> {
+    policy: &'a CopyPolicy,
+    what: What,
+    to: Where,
+    reply: &'a Reply,
+    tally: &'a Tally<'a>,
+    filter: Filter,
+    extra: bool,
+    visit: Mutex<Box<dyn Visit + Send + 'a>>,
+    state: Mutex<State<'a>>,
+    offers: Mutex<Offers<'a>>,
+    offered: Condvar,
+    all_sent: AtomicBool,
+    line: Arc<Line<'a>>,
+}
+
+impl<'a> Surveying<'a> {
+    /// Resolves the target.
+    ///
+    /// # Errors
+    /// It cannot be one.
+    pub(crate) fn begin(
+        policy: &'a CopyPolicy,
+        what: What,
+        reply: &'a Reply,
+        tally: &'a Tally<'a>,
+        visit: Box<dyn Visit + Send + 'a>,
+    ) -> Result<Surveying<'a>> {
+        let count = usize::try_from(what.operands).unwrap_or(usize::MAX);
+        let to = operands::target(&what.reach, &what.target, count)?;
+        let patience = Duration::from_millis(limits::DEAD_MS);
+        Ok(Surveying {
+            line: Arc::new(Line::new(tally.watch.cancel, what.streams, patience)),
+            extra: visit.wants_extra(),
+            filter: Filter::new(&policy.filter)?,
+            policy,
+            what,
+            to,
+            reply,
+            tally,
+            visit: Mutex::new(visit),
+            state: Mutex::default(),
+            offers: Mutex::default(),
+            offered: Condvar::new(),
+            all_sent: AtomicBool::new(false),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<'a>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn offers(&self) -> MutexGuard<'_, Offers<'a>> {
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn visit(&self) -> MutexGuard<'_, Box<dyn Visit + Send + 'a>> {
+        self.visit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, message: &Message<'_>) -> Result<()> {
+        self.reply.send(message).map_err(told)
+    }
+
+    fn refuse(&self, id: u64) -> Result<()> {
+        self.state().named.refuse(id);
+        self.send(&Message::DirIs { dir: id, state: DirState::Refused })
+    }
+
+    /// Nothing is ever new here: then nothing is sent unasked.
+    fn open(&self, id: u64, pair: Pair) -> Result<()> {
+        if let Some(lack) = &pair.lack {
+            lack.1.fetch_add(1, Relaxed);
+        }
+        self.state().dirs.insert(id, Arc::new(pair));
+        self.send(&Message::DirIs { dir: id, state: DirState::There })
+    }
+
+    fn operand(&self, path: &[u8], whole: bool, origin: u64, id: u64, entry: &Entry<'_>) -> Result<()> {
+        let name = if whole { None } else { NameBuf::new(entry.name) };
+        {
+            let mut state = self.state();
+            state.named.operand(&self.what, id, origin, name.as_ref())?;
+            state.origin = origin;
+        }
+        let shown = self.what.shown(Path::new(OsStr::from_bytes(path)));
+        match self.place(&shown, name, id, entry) {
+            Ok(Some(pair)) => self.open(id, pair),
+            Ok(None) if entry.kind == WireKind::Dir => self.refuse(id),
+            Ok(None) => self.send(&Message::DirIs { dir: id, state: DirState::There }),
+            Err(e) => {
+                self.tally.fail(e);
+                self.refuse(id)
+            }
+        }
+    }
+
+    /// The pair that a directory is; `None` for anything else, and for a directory of which nothing is wanted.
+    fn place(&self, shown: &Path, name: Option<NameBuf>, id: u64, entry: &Entry<'_>) -> Result<Option<Pair>> {
+        let whole = name.is_none();
+        let info = self.what.info_of(entry, self.state().origin);
+        if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
+            return Err(Error::ours(Code::IsDirectory, "compare", shown, "it is a directory"));
+        }
+        let to = self.what.marked(&info, self.policy)?.unwrap_or_else(|| self.to.clone());
+        let links = if self.what.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
+        let dest = operands::dest(name, &info, &to, links)?;
+        if let Dest::Named { name, .. } = &dest
+            && !self.state().names.insert(name.clone())
+            && info.kind != Kind::Dir
+        {
+            let twin = crate::node::os(name.as_name()).display();
+            let why = format!("an earlier source already becomes '{twin}'");
+            return Err(Error::ours(Code::Refused, "compare", shown, why));
+        }
+        operands::nesting(&info, whole, &dest, shown, "compare")?;
+        let src = Node::root(shown);
+        match &dest {
+            Dest::Whole(place) => {
+                let dst = place.dir.reopen();
+                let dst = dst.map_err(|e| Error::os("open directory", place.node.path(), e))?;
+                let (dst, node, names) = (Some(Arc::new(dst)), place.node.clone(), Mutex::default());
+                Ok(Some(Pair { src, dst, node, lack: None, names }))
+            }
+            Dest::Named { dir, name } if info.kind != Kind::Dir => {
+                let (place, to, shown) = (dir.clone(), name.clone(), shown.to_owned());
+                let single = Single { place, to, shown, kind: entry.kind };
+                self.state().singles.insert(id, single);
+                Ok(None)
+            }
+            Dest::Named { dir: place, name } => {
+                let node = place.node.below(name.as_name());
+                let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
+                let paths = (shown.to_owned(), node.path());
+                let spot = self.spot(info, entry, paths, Some((Arc::new(dir), name.clone())))?;
+                if whole {
+                    if spot.there.is_none() && !self.what.listed {
+                        self.visit().absent(spot.src_path.clone(), spot.dst_path.clone());
+                    }
+                } else if !self.told(&spot, None) {
+                    return Ok(None);
+                }
+                self.pair(src, node, &spot, None).map(Some)
+            }
+        }
+    }
+
+    /// An entry beside what has its name.
+    fn spot(
+        &self,
+        info: Info,
+        entry: &Entry<'_>,
+        (src_path, dst_path): (PathBuf, PathBuf),
+        dst: Option<(Arc<Dir>, NameBuf)>,
+    ) -> Result<Spot> {
+        let there = match &dst {
+            Some((dir, to)) => dir.look(to.as_name()).map_err(|e| Error::os("stat", &dst_path, e))?,
+            None => None,
+        };
+        let link = entry.link.to_vec();
+        Ok(Spot { info, there, link, src_path, dst_path, dst, lack: None })
+    }
+
+    /// The pair below `spot`, which is a directory that was told.
+    fn pair(&self, src: Arc<Node>, node: Arc<Node>, spot: &Spot, above: Option<&Pair>) -> Result<Pair> {
+        let dst = match (&spot.dst, &spot.there) {
+            (Some((dir, to)), Some(there)) if there.kind == Kind::Dir => {
+                let opened = dir.open_dir_readable(to.as_name());
+                Some(Arc::new(opened.map_err(|e| Error::os("open directory", &spot.dst_path, e))?))
+            }
+            _ => None,
+        };
+        let lack = match above.and_then(|pair| pair.lack.clone()) {
+            Some(lack) => Some(lack),
+            None if spot.there.is_none() => Some(Arc::new((Lack::new(&spot.dst_path), AtomicUsize::new(0)))),
+            None => None,
+        };
+        Ok(Pair { src, dst, node, lack, names: Mutex::default() })
+    }
+
+    /// Tells of one entry. For a directory: whether to go in.
+    fn told(&self, spot: &Spot, content: Option<Result<bool>>) -> bool {
+        let both = Known { spot, content: Mutex::new(content) };
+        self.visit().entry(&at(spot, &both))
+    }
+
+    /// Whether somebody must know about the content of an entry.
+    fn wants_content(&self, spot: &Spot) -> bool {
+        let both = Known { spot, content: Mutex::default() };
+        self.visit().wants_content(&at(spot, &both))
+    }
+
+    fn dir(&self, id: u64, parent: u64, entry: &Entry<'_>) -> Result<()> {
+        let above = {
+            let mut state = self.state();
+            let open = state.dirs.len();
+            state.named.dir(id, open)?;
+            match state.dirs.get(&parent).cloned() {
+                Some(above) => above,
+                None => {
+                    state.named.was_refused(parent, "a directory in none")?;
+                    drop(state);
+                    return self.refuse(id);
+                }
+            }
+        };
+        if entry.kind != WireKind::Dir {
+            return Err(refused("a directory that is none"));
+        }
+        let name = self.name_in(&above, entry)?;
+        let node = above.node.below(name.as_name());
+        let src = above.src.below(name.as_name());
+        let below = self.below(&above, entry, &name).and_then(|spot| {
+            let passed = self.what.listed && !self.state().passed.insert(spot.info.id());
+            let told = passed && spot.there.is_none() || self.told(&spot, None);
+            // Without `-r` a directory comes only as the way to a listed name.
+            let on_the_way = self.what.listed && !self.policy.recursive;
+            let go_in = told || on_the_way && spot.there.is_none_or(|there| there.kind == Kind::Dir);
+            if go_in { self.pair(src, node, &spot, Some(&above)).map(Some) } else { Ok(None) }
+        });
+        match below {
+            Ok(Some(pair)) => self.open(id, pair),
+            Ok(None) => self.refuse(id),
+            Err(e) => {
+                self.tally.fail(e);
+                self.refuse(id)
+            }
+        }
+    }
+
+    /// A name in a directory; the source is known to have it from now on.
+    fn name_in(&self, above: &Pair, entry: &Entry<'_>) -> Result<NameBuf> {
+        let name = NameBuf::new(entry.name).ok_or_else(|| refused("a name that is none"))?;
+        // V1, for names of a list.
+        if !self.what.asked.takes(&above.src, &name, entry.kind == WireKind::Dir) {
+            return Err(refused("a name that was not asked for"));
+        }
+        if self.extra && above.dst.is_some() {
+            above.names.lock().unwrap_or_else(PoisonError::into_inner).insert(short(name.as_name()));
+        }
+        Ok(name)
+    }
+
+    /// An entry of a directory that is open.
+    fn below(&self, above: &Pair, entry: &Entry<'_>, name: &NameBuf) -> Result<Spot> {
+        let info = self.what.info_of(entry, self.state().origin);
+        let dst = above.dst.as_ref().map(|dir| (dir.clone(), name.clone()));
+        let paths = (above.src.join(name.as_name()), above.node.join(name.as_name()));
+        let lack = above.lack.as_ref().map(|lack| lack.0.clone());
+        Ok(Spot { lack, ..self.spot(info, entry, paths, dst)? })
+    }
+
+    /// Entries of a directory, or the one of an operand; `None`: it was refused, and nothing of it counts.
+    fn spots(&self, dir: u64, entries: &[Entry<'_>]) -> Result<Option<Vec<Spot>>> {
+        let single = {
+            let mut state = self.state();
+            match (state.dirs.get(&dir).cloned(), state.singles.remove(&dir)) {
+                (Some(pair), _) => Ok(pair),
+                (None, Some(single)) => Err(single),
+                (None, None) => {
+                    let note = "entries of a directory that is not open";
+                    return state.named.was_refused(dir, note).map(|()| None);
+                }
+            }
+        };
+        let mut spots = Vec::new();
+        let mut take = |spot: Result<Spot>| match spot {
+            Ok(spot) => spots.push(spot),
+            Err(e) => self.tally.fail(e),
+        };
+        match (single, entries) {
+            (Ok(pair), _) => {
+                for entry in entries {
+                    let name = self.name_in(&pair, entry)?;
+                    take(self.below(&pair, entry, &name));
+                }
+            }
+            (Err(single), [entry]) if entry.kind == single.kind => {
+                let info = self.what.info_of(entry, self.state().origin);
+                let Single { place, to, shown, .. } = single;
+                let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e));
+                let path = place.node.join(to.as_name());
+                take(dir.and_then(|dir| self.spot(info, entry, (shown, path), Some((Arc::new(dir), to)))));
+            }
+            (Err(_), _) => return Err(refused("another operand than was announced")),
+        }
+        Ok(Some(spots))
+    }
+
+    fn files(&self, id: u64, dir: u64, inline: bool, entries: &[Entry<'_>]) -> Result<()> {
+        {
+            let mut state = self.state();
+            let open = state.batches.len();
+            state.named.batch(id, open)?;
+        }
+        if inline || entries.iter().any(|e| e.kind == WireKind::Dir) {
+            return Err(refused("contents that nobody asked for, or a directory among files"));
+        }
+        let settled = Message::Wants { batch: id, entries: Vec::new() };
+        let Some(spots) = self.spots(dir, entries)? else { return self.send(&settled) };
+        let mut wanted = Vec::new();
+        let mut waiting = Vec::new();
+        // An entry that could not be looked at was told, and is not among them.
+        let mut index = entries.iter().enumerate();
+        for spot in spots {
+            let name = spot.src_path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+            let at = index.find(|(_, e)| e.name == name || entries.len() == 1).map(|(at, _)| at as u64);
+            if let (Some(at), true) = (at, self.wants_content(&spot)) {
+                wanted.push(at);
+                waiting.push(spot);
+            } else {
+                self.told(&spot, None);
+            }
+        }
+        if wanted.is_empty() {
+            return self.send(&settled);
+        }
+        self.state().batches.insert(id, waiting);
+        self.send(&Message::Wants { batch: id, entries: wanted })
+    }
+
+    fn contents(&self, crew: &mut Crew, id: u64, codec: Codec, packed: &[u8]) -> Result<()> {
+        let none = || refused("contents of a batch that waits for none");
+        let mut waiting = self.state().batches.remove(&id).ok_or_else(none)?;
+        let bytes = unpack(&mut crew.unpacker, codec, packed)?;
+        let mut came = 0;
+        for item in contents::items_up_to(&bytes, self.what.hashes, waiting.len()) {
+            let item = item.map_err(|_| refused("contents that do not fit their entries"))?;
+            let Some(spot) = waiting.get(came) else { return Err(none()) };
+            came += 1;
+            let shown = &spot.src_path;
+            let same = match item {
+                Item::Hashed { length, hash } => same(spot, length, &hash),
+                Item::Content { bytes, .. } => same(spot, bytes.len() as u64, blake3::hash(bytes).as_bytes()),
+                Item::Changed => {
+                    let note = "the source changed while it was read";
+                    Err(Error::ours(Code::SourceChanged, "compare", shown, note))
+                }
+                Item::Unreadable(trouble) => {
+                    Err(Error { path: shown.clone(), ..crate::trouble::error_of(&trouble) })
+                }
+            };
+            self.told(spot, Some(same));
+        }
+        if came == 0 {
+            return Err(refused("contents of nothing"));
+        }
+        waiting.drain(..came);
+        if !waiting.is_empty() {
+            self.state().batches.insert(id, waiting);
+            return Ok(());
+        }
+        self.send(&Message::Wants { batch: id, entries: Vec::new() })
+    }
+
+    fn large(&self, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
+        self.state().named.file(file)?;
+        if entry.kind != WireKind::File {
+            return Err(refused("a large file that is none"));
+        }
+        let spot = self.spots(dir, std::slice::from_ref(entry))?.and_then(|mut spots| spots.pop());
+        let spot = match spot {
+            Some(spot) if self.wants_content(&spot) => spot,
+            spot => {
+                if let Some(spot) = spot {
+                    self.told(&spot, None);
+                }
+                return self.not_wanted(file);
+            }
+        };
+        let arriving = Arc::new(Arriving::new(file, spot.info, true, self.reply, self.line.clone()));
+        let mut offers = self.offers();
+        if offers.queue.len() > limits::OFFERS_OUT_MAX {
+            return Err(refused("more offers than there may be"));
+        }
+        self.state().files.insert(file, arriving.clone());
+        offers.queue.push_back(Offer { arriving, spot });
+        drop(offers);
+        self.offered.notify_all();
+        Ok(())
+    }
+
+    fn not_wanted(&self, file: u64) -> Result<()> {
+        self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
+        self.send(&Message::Close { file })
+    }
+
+    fn one_large(&self, offer: Offer<'a>) -> Result<()> {
+        let Offer { arriving, spot } = offer;
+        if !self.tally.cancelled() {
+            let same = self.same_blocks(&arriving, &spot);
+            // A lost connection is told once, by whoever lost it.
+            if !matches!(&same, Err(e) if matches!(e.code, Code::Interrupted | Code::Lost)) {
+                self.told(&spot, Some(same));
+            }
+        }
+        arriving.close();
+        self.state().files.remove(&arriving.file);
+        self.not_wanted(arriving.file)
+    }
+
+    fn same_blocks(&self, arriving: &Arriving<'_>, spot: &Spot) -> Result<bool> {
+        let fd = opened(spot)?;
+        let go_on = || !self.tally.cancelled();
+        let same = tee::same_blocks(arriving, &fd, spot.info.size, &go_on);
+        same.map_err(|f| f.told(|| spot.src_path.clone(), || spot.dst_path.clone()))
+    }
+
+    fn dir_end(&self, id: u64) -> Result<()> {
+        let pair = {
+            let mut state = self.state();
+            let Some(pair) = state.dirs.remove(&id) else {
+                return state.named.was_refused(id, "the end of a directory that is not open");
+            };
+            pair
+        };
+        if let (true, Some(dst)) = (self.extra, &pair.dst)
+            && let Err(e) = self.extras(&pair, dst)
+        {
+            self.tally.fail(e);
+        }
+        // What is below it was named before.
+        if let Some(lack) = &pair.lack
+            && lack.1.fetch_sub(1, Relaxed) == 1
+        {
+            self.visit().lacks(&lack.0);
+        }
+        Ok(())
+    }
+
+    /// What only the destination has in a directory.
+    fn extras(&self, pair: &Pair, dst: &Dir) -> Result<()> {
+        let ours = std::mem::take(&mut *pair.names.lock().unwrap_or_else(PoisonError::into_inner));
+        let below = pair.src.names();
+        let mut extra: Vec<NameBuf> = Vec::new();
+        let listed = dst.list(&mut ListBuffer::new(), |entry| {
+            let path = || relative(below.iter().map(|n| n.bytes()).chain([entry.name.bytes()]));
+            let is_dir = entry.kind == Some(Kind::Dir);
+            let out = || !self.filter.is_empty() && self.filter.excludes(&path(), is_dir, None);
+            if !ours.contains(&short(entry.name)) && !out() {
+                extra.push(entry.name.to_owned());
+            }
+            !self.tally.cancelled()
+        });
+        listed.map_err(|e| Error::os("list directory", pair.node.path(), e))?;
+        extra.sort();
+        for name in extra {
+            self.visit().extra(dst, name.as_name(), pair.node.join(name.as_name()));
+        }
+        Ok(())
+    }
+
+    fn all_sent(&self) -> Result<()> {
+        let left = {
+            let state = self.state();
+            !state.batches.is_empty() || !state.files.is_empty() || !state.dirs.is_empty()
+        };
+        if left && !self.tally.cancelled() {
+            return Err(refused("an end before everything was settled"));
+        }
+        self.all_sent.store(true, Relaxed);
+        Ok(())
+    }
+}
+
+fn at<'s>(spot: &'s Spot, both: &'s dyn Both) -> At<'s> {
+    let Spot { info, there, src_path, dst_path, lack, .. } = spot;
+    At { info: *info, there: *there, src_path, dst_path, lack: lack.as_deref(), both }
+}
+
+/// Enough of a name to know it again: many names are held, and short.
+fn short(name: Name<'_>) -> [u8; 16] {
+    blake3::hash(name.bytes()).as_bytes().first_chunk().copied().unwrap_or_default()
+}
+
+fn opened(spot: &Spot) -> Result<std::os::fd::OwnedFd> {
+    let gone = || Error::ours(Code::NotFound, "open", &spot.dst_path, "");
+    let (dir, to) = spot.dst.as_ref().ok_or_else(gone)?;
+    dir.open_file(to.as_name()).map_err(|e| Error::os("open", &spot.dst_path, e))
+}
+
+/// Whether what is there is so long and has this hash.
+fn same(spot: &Spot, length: u64, theirs: &[u8; 32]) -> Result<bool> {
+    let fd = opened(spot)?;
+    let info = Info::of(&fd).map_err(|e| Error::os("stat", &spot.dst_path, e))?;
+    let ours = hash(fd).map_err(|e| Error::os("read", &spot.dst_path, e))?;
+    Ok(info.size == length && ours == blake3::Hash::from_bytes(*theirs))
+}
+
+impl Takes for Surveying<'_> {
+    fn watch(&self) -> Watch<'_> {
+        self.tally.watch
+    }
+
+    fn crew(&self) -> Crew {
+        Crew::new(&Sys::new())
+    }
+
+    fn handle(&self, crew: &mut Crew, message: Message<'_>) -> Result<()> {
+        match message {
+            Message::Operand { path, whole, origin, dir, entry } => {
+                self.operand(path, whole, origin, dir, &entry)
+            }
+            Message::Dir { id, parent, entry } => self.dir(id, parent, &entry),
+            Message::Files { batch, dir, inline, entries, .. } => self.files(batch, dir, inline, &entries),
+            Message::Contents { batch, codec, bytes } => self.contents(crew, batch, codec, bytes),
+            Message::Large { file, dir, entry } => self.large(file, dir, &entry),
+            Message::FileEnd { file, state: how, error } => {
+                let state = self.state();
+                match state.files.get(&file) {
+                    Some(arriving) => arriving.end(end_of(how, error.as_ref())),
+                    None => state.named.was_offered(file)?,
+                }
+                Ok(())
+            }
+            Message::Values { file, first, hashes } => {
+                let arriving = self.state().files.get(&file).cloned();
+                match arriving {
+                    Some(arriving) => arriving.values(first, &hashes),
+                    None => self.state().named.was_offered(file),
+                }
+            }
+            Message::DirEnd { dir, .. } => self.dir_end(dir),
+            Message::Trouble(trouble) => {
+                self.what.trouble(&trouble, self.tally);
+                Ok(())
+            }
+            Message::Found { items, bytes, last } => {
+                found(self.tally, items, bytes, last);
+                Ok(())
+            }
+            Message::AllSent => {
+                self.all_sent()?;
+                self.leave(crew);
+                Ok(())
+            }
+            Message::Cancel => {
+                self.tally.watch.cancel.set();
+                Ok(())
+            }
+            other => Err(not_a_senders(&other)),
+        }
+    }
+
+    fn piece(&self, _: usize, _: &Head, _: Load) -> Result<()> {
+        Err(refused("a piece before it was wanted"))
+    }
+
+    fn land_large(&self) -> Result<()> {
+        loop {
+            let offer = {
+                let mut offers = self.offers();
+                loop {
+                    if let Some(offer) = offers.queue.pop_front() {
+                        break offer;
+                    }
+                    if offers.ended {
+                        return Ok(());
+                    }
+                    offers = self.offered.wait(offers).unwrap_or_else(PoisonError::into_inner);
+                }
+            };
+            self.one_large(offer)?;
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.all_sent.load(Relaxed)
+    }
+
+    fn leave(&self, _: &mut Crew) {
+        self.offers().ended = true;
+        let files: Vec<_> = self.state().files.drain().map(|(_, f)| f).collect();
+        for file in files {
+            file.lose();
+        }
+        self.offered.notify_all();
+    }
+
+    fn end(self) -> Summary {
+        self.tally.summary()
+    }
+}
