@@ -4,7 +4,8 @@
 
 use super::data::{self, Set};
 use super::measure::{self, Sample, median};
-use super::{Copies, Options, binary, installed, mount, papers, report, text};
+use super::turns::{Copies, Turns};
+use super::{Options, binary, installed, papers, report, text};
 use crate::sh::{self, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, Permissions};
@@ -221,17 +222,14 @@ fn sync() -> Table {
 impl Bench<'_> {
     /// Every line once a round, by turns.
     fn table(&self, mut table: Table, src: &Path) -> Result<Table> {
+        let keep = src.is_dir();
+        let bcmr = Path::new(&self.bcmr);
+        let turns = Turns { src, copies: &self.copies, bcmr, cold: false, keep };
         for _ in 0..self.rounds {
             for line in &mut table.lines {
-                let dst = self.copies.next()?;
-                self.settle(src)?;
-                line.samples.push(measure::once(&self.argv(&line.line, src, &dst)?)?);
-                if src.is_dir() {
-                    // Removing many inodes slows ext4 down for a minute, see `Copies`.
-                    mount::forget(&dst)?;
-                } else {
-                    sh::quiet("rm", &["-rf", text(&dst)?])?;
-                }
+                let dst = turns.prepare(|_| data::warm(src))?;
+                line.samples.push(measure::once(&turns.argv(&line.line, &dst)?)?);
+                turns.finish(&dst)?;
             }
         }
         println!("{}", papers::table(&table)?);
@@ -242,19 +240,6 @@ impl Bench<'_> {
     fn settle(&self, src: &Path) -> Result {
         data::warm(src)?;
         sh::quiet("sync", &["-f", text(&self.copies.dir)?])
-    }
-
-    /// One command, or several through a shell.
-    fn argv(&self, line: &str, src: &Path, dst: &Path) -> Result<Vec<String>> {
-        let filled = line.replace("{s}", text(src)?).replace("{d}", text(dst)?);
-        if filled.contains("&&") {
-            let b3sum = installed("b3sum").unwrap_or_default();
-            let filled = filled.replace("b3sum", text(&b3sum)?);
-            return Ok(vec!["sh".to_owned(), "-c".to_owned(), filled]);
-        }
-        let mut argv: Vec<String> = filled.split(' ').map(str::to_owned).collect();
-        argv[0].clone_from(&self.bcmr);
-        Ok(argv)
     }
 
     fn copy(&self, flags: &[&str], src: &Path, dst: &Path) -> Result<Vec<String>> {
