@@ -82,8 +82,8 @@ pub fn document(record: &Checkpoints, stem: &str) -> Result<String> {
         )?;
     }
     out.push_str(
-        "\n## Not measured\n\nOf the seed's experiments 1 (hashing alone), 5 (macOS) and 6 (`copy_file_range` at an \
-         offset).\n",
+        "\n## Not measured\n\nExperiment 5 needs macOS. `cargo xtask experiment` has the others one by one, 1 (hashing alone) and 6\n\
+         (`copy_file_range` at an offset) included.\n",
     );
     for what in &record.left_out {
         writeln!(out, "- {what}")?;
