@@ -729,6 +729,9 @@ pub(crate) fn receive_all(
         ticker.tick(watch, reply, true);
     });
     let broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if broken.is_some() {
+        receive.desk.tally.cut_short();
+    }
     let summary = receive.end();
     let last = match &broken {
         None => {
