@@ -895,6 +895,9 @@ impl<'a> Receive<'a> {
 
     /// Says what becomes of an entry that no other name of the same file came before; `None` when nothing does.
     fn verdict(&self, slot: &Arc<Slot<Far>>, meta: &Meta) -> Option<Verdict> {
+            if meta.info.kind == Kind::Link {
+                return self.desk.leads_to(slot, to, &meta.link);
+            }
         let is_file = meta.info.kind == Kind::File;
         let (name, to) = (meta.name.as_name(), meta.to.as_name());
         let doubt = std::cell::Cell::new(false);
