@@ -126,3 +126,110 @@ fn a_link_that_leads_elsewhere_is_replaced() {
         }
     }
 }
+
+// ---- what the target means ----
+
+fn plant(tmp: &Tmp) {
+    tmp.file("src/large", noise(1, 5 * MIB));
+    tmp.file("src/sub/small", "small");
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(86400);
+    fs::File::open(tmp.p("src")).unwrap().set_modified(old).unwrap();
+}
+
+/// The mark comes and goes without a trace: a tree that is complete has the times and the mode of its source.
+#[test]
+fn a_finished_tree_has_its_times() {
+    for way in WAYS {
+        for mode in [0o755, 0o555] {
+            let tmp = Tmp::new();
+            plant(&tmp);
+            chmod(&tmp.p("src"), mode);
+            copy(way, "-r -C --archive --checkpoint-size=4M", &tmp.p("src"), &tmp.p("dst")).run().ok();
+            assert_same(&tmp.p("src"), &tmp.p("dst"), EVERYTHING);
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_nobody_may_write_to_is_finished_too() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    let tmp = Tmp::for_others();
+    tmp.file("src/small", "small");
+    chmod(&tmp.p("src"), 0o555);
+    bcmr_as(NOBODY, &tmp, ["copy", "-r", "-C", "-p"]).args([tmp.p("src"), tmp.p("dst")]).run().ok();
+    assert_same(&tmp.p("src"), &tmp.p("dst"), Exact { mode: true, times: true, ..CONTENT });
+}
+
+/// Killed at each call that changes anything, the same command means the same directory, until all of it is there.
+#[test]
+fn killed_anywhere_the_same_command_never_nests() {
+    needs!(has_tool("strace"), "it needs strace");
+    let calls = "mkdir mkdirat openat rename renameat renameat2 unlink unlinkat utimensat fchmod fsync fdatasync syncfs";
+    let mut kills = 0;
+    for call in calls.split(' ') {
+        for when in 1.. {
+            // The first files that are opened are libraries.
+            let when = if call == "openat" { 4 * when } else { when };
+            let tmp = Tmp::new();
+            plant(&tmp);
+            let again = || {
+                let words = ["copy", "-r", "-C", "-j1", "--checkpoint-size=4M", "src", "dst"];
+                bcmr(words).cwd(tmp.path())
+            };
+            let inject = format!("inject={call}:signal=KILL:when={when}");
+            let mut strace =
+                Line::new(Path::new("strace")).args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+            strace.0.arg("-e").arg(format!("trace={call}"));
+            let ran = strace
+                .args([BCMR, "copy", "-r", "-C", "-j1", "--checkpoint-size=4M", "src", "dst"])
+                .cwd(tmp.path())
+                .run();
+            assert!(!tmp.p("dst/src").exists());
+            if ran.code == 0 {
+                break;
+            }
+            kills += 1;
+            assert_eq!(ran.code, 1009, "{}", ran.err);
+            let marked = tmp.p("dst/.bcmr-tree.session").exists();
+            if tmp.p("dst").exists() && !marked {
+                // Complete, and killed before it could say so: from here on the command means dst/src, as with cp.
+                assert_same(&tmp.p("src"), &tmp.p("dst"), CONTENT);
+            } else {
+                again().run().ok();
+            }
+            assert!(!tmp.p("dst/src").exists(), "{call} {when}: it nests");
+            assert_same(&tmp.p("src"), &tmp.p("dst"), Exact { mode: true, ..CONTENT });
+            assert_no_litter(tmp.path());
+        }
+    }
+    assert!(kills > 20, "{kills}");
+}
+
+/// Who has not heard that all is done asks once more, and means the same directory.
+#[test]
+fn a_summary_that_is_lost_makes_no_nest() {
+    let whole = Tmp::new();
+    plant(&whole);
+    let log = whole.p("log");
+    let far = Far::relay().with("RELAY_LOG", &log);
+    Dir::Put.copy(&far, "-r -C", &whole.p("src"), &whole.p("dst")).run().ok();
+    let down = passed(&log)[0].1;
+    let mut broken = 0;
+    for less in [1, 2, 5, 10, 15, 20, 30, 40, 60] {
+        for flags in ["-r -C", "-r -C --retries=2"] {
+            let tmp = Tmp::new();
+            plant(&tmp);
+            let far = Far::relay().with("RELAY_DOWN", (down - less).to_string());
+            let ran = Dir::Put.copy(&far, flags, &tmp.p("src"), &tmp.p("dst")).run().one_of(&[0, 1]);
+            // Once the summary was heard, the word that it was may still be lost: then only the mark is left.
+            if ran.code == 1 || tmp.p("dst/.bcmr-tree.session").exists() {
+                broken += 1;
+                Dir::Put.copy(&Far::pipe(), flags, &tmp.p("src"), &tmp.p("dst")).run().ok();
+            }
+            assert!(!tmp.p("dst/src").exists(), "{less} {flags}: it nests");
+            let told = differences(&tree(&tmp.p("src")), &tree(&tmp.p("dst")), CONTENT);
+            assert!(told.is_empty(), "{less} {flags}: {told:?} {ran:?}");
+        }
+    }
+    assert!(broken > 0, "the line never broke");
+}

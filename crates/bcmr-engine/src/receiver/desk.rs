@@ -763,16 +763,18 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         }
     }
 
-    /// Marks a directory that an operand becomes: until the run is complete, the same command means this directory.
-    pub(crate) fn mark(&self, src: &Info, dst: &DestDir<Sys>) -> Result<()> {
-        if !dst.made && !tree::is_marked(&dst.dir, src) {
-            return Ok(());
+    /// Goes into the directory that an operand becomes. With sessions it is marked: until the run is complete, the same
+    /// command means this directory.
+    pub(crate) fn enter_top(&self, above: &DestDir<Sys>, to: Name<'_>, src: &Info) -> Result<DestDir<Sys>> {
+        if !self.policy.resume.has_sessions() {
+            return above.enter(self.disk, to, self.policy);
         }
-        if dst.made {
-            tree::mark(&dst.dir, src).map_err(|e| Error::os("mark", dst.node.path(), e))?;
+        let dst = above.enter_marked(self.disk, to, self.policy, &|dir| tree::mark(dir, src))?;
+        if dst.made || tree::is_marked(&dst.dir, src) {
+            let mut marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
+            marked.push((dst.dir.clone(), dst.node.clone()));
         }
-        self.marked.lock().unwrap_or_else(PoisonError::into_inner).push((dst.dir.clone(), dst.node.clone()));
-        Ok(())
+        Ok(dst)
     }
 
     /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`. `dir` is
@@ -786,21 +788,46 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         }
     }
 
+    /// The marks of what is complete, to be taken away after everything else: from then on the same command means
+    /// something else. What is not complete keeps them.
+    pub(crate) fn marks(&self) -> Marks {
+        let marked = std::mem::take(&mut *self.marked.lock().unwrap_or_else(PoisonError::into_inner));
+        Marks(if self.tally.all_well() { marked } else { Vec::new() })
+    }
+
+    /// Takes them away.
+    pub(crate) fn unmark(&self) {
+        if let Err(e) = self.marks().clear() {
+            self.tally.fail(e);
+        }
+    }
+
     /// Says what was done.
     pub(crate) fn end(self) -> Summary {
-        if self.tally.all_well() {
-            for (dir, node) in self.marked.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-                if let Err(e) = tree::unmark(&dir) {
-                    self.tally.fail(Error::os("unmark", node.path(), e));
-                }
-            }
-        }
         let owners = self.owners_lost.load(Ordering::Relaxed);
         if owners > 0 {
             let note = format!("the owner of {owners} entries was not kept: only root may give files away");
             self.tally.lost(Error::ours(Code::MetadataLost, "set owner in", "destination", note));
         }
         self.tally.summary()
+    }
+}
+
+/// The marks in directories that are complete by now.
+#[must_use]
+pub(crate) struct Marks(Vec<(Arc<fastcopy::dir::Dir>, Arc<Node>)>);
+
+impl Marks {
+    /// None.
+    pub(crate) const NONE: Marks = Marks(Vec::new());
+
+    /// Takes them away, also from the medium.
+    pub(crate) fn clear(self) -> Result<()> {
+        for (dir, node) in self.0 {
+            let cleared = tree::unmark(&dir).and_then(|()| fastcopy::sync::all(&*dir));
+            cleared.map_err(|e| Error::os("unmark", node.path(), e))?;
+        }
+        Ok(())
     }
 }
 
