@@ -143,9 +143,13 @@ impl<D: Disk> Links<D> {
         self.change.notify_all();
     }
 
-    /// It could not be landed; the next name may try.
+    /// It could not be landed, or was left alone; the next name may try, unless what was left alone counts as landed.
     pub(crate) fn gave_up(&self, info: &Info) {
-        self.slots().remove(&info.id());
+        let mut slots = self.slots();
+        if matches!(slots.get(&info.id()), Some(Slot::Busy)) {
+            slots.remove(&info.id());
+        }
+        drop(slots);
         self.change.notify_all();
     }
 }
