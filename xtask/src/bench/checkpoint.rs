@@ -30,6 +30,7 @@ pub struct Checkpoints {
     pub command: String,
     pub tables: Vec<Table>,
     pub killed: Vec<Killed>,
+    pub thrice: Option<Thrice>,
     pub resumed: Vec<Resumed>,
     /// Bytes written to stage and session by one whole `-C` copy.
     pub overhead: Option<Written>,
@@ -63,6 +64,14 @@ pub struct Killed {
     pub stage_bytes: u64,
     pub recorded_bytes: u64,
     pub rewritten_bytes: u64,
+}
+
+/// A copy that was killed three times.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct Thrice {
+    pub bytes: u64,
+    /// Of all four runs together.
+    pub written_bytes: u64,
 }
 
 /// Going on with one 90 % complete file, so many times.
@@ -113,6 +122,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
         command: super::command("checkpoint", typed),
         tables: Vec::new(),
         killed: Vec::new(),
+        thrice: None,
         resumed: Vec::new(),
         overhead: None,
         left_out: Vec::new(),
@@ -149,6 +159,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
                 for _ in 0..bench.rounds {
                     record.killed.push(bench.killed(&large_src, large)?);
                 }
+                record.thrice = Some(bench.thrice(&large_src, large)?);
             }
             Part::Resumed(bytes) => {
                 let (src, _) = Set::One { bytes }.make(&options.dir)?;
@@ -282,6 +293,39 @@ impl Bench<'_> {
             recorded_bytes: left.recorded_bytes,
             rewritten_bytes,
         })
+    }
+
+    /// Killed three times on the way, at a quarter, a half and three quarters, and finished by the same command.
+    fn thrice(&self, src: &Path, bytes: u64) -> Result<Thrice> {
+        'again: for _ in 0..TRIES {
+            let place = Place { dir: self.copies.next()? };
+            fs::create_dir(&place.dir)?;
+            let dst = place.dir.join("file");
+            self.settle(src)?;
+            let argv = self.copy(&["-C"], src, &dst)?;
+            let (mut written_bytes, mut from) = (0, 0);
+            for quarter in 1..4 {
+                let mut child = Command::new(&argv[0])
+                    .args(&argv[1..])
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()?;
+                if !killed_when(&mut child, || place.stage_bytes() >= bytes / 4 * quarter)? {
+                    fs::remove_dir_all(&place.dir)?;
+                    continue 'again;
+                }
+                // Segments are written from front to back: the stage's length is what has been written.
+                written_bytes += place.stage_bytes() - from;
+                from = place.recorded_bytes();
+            }
+            written_bytes += self.traced(&argv)?.written.stage_bytes;
+            same(src, &dst)?;
+            fs::remove_dir_all(&place.dir)?;
+            println!("killed three times: {} MiB written of {}", written_bytes / MIB, bytes / MIB);
+            return Ok(Thrice { bytes, written_bytes });
+        }
+        Err("the copy was always faster than the kill".into())
     }
 
     /// Every mode once a round, by turns, each on a stage and a session as the kill left them: afterwards the very

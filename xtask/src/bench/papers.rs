@@ -69,6 +69,16 @@ pub fn document(record: &Checkpoints, stem: &str) -> Result<String> {
             k.rewritten_bytes as f64 / MIB - mib(missing)
         )?;
     }
+    if let Some(t) = record.thrice {
+        writeln!(
+            out,
+            "\nKilled at a quarter, a half and three quarters of {:.0} MiB and finished by the same command: {:.0} MiB \
+             written in\nall, {:.3} times the file.",
+            t.bytes as f64 / MIB,
+            t.written_bytes as f64 / MIB,
+            t.written_bytes as f64 / t.bytes as f64
+        )?;
+    }
     resumed(record, &mut out)?;
     if let Some(o) = record.overhead {
         write!(
