@@ -4,7 +4,7 @@
 
 use super::data::{self, Set};
 use super::measure::{self, Sample, median};
-use super::turns::{Copies, Turns};
+use super::turns::{Copies, Turns, same};
 use super::{Options, binary, installed, papers, report, text};
 use crate::sh::{self, Result};
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,7 @@ pub struct Written {
 }
 
 /// Where it is done, by what, and how often.
-struct Bench<'a> {
+pub struct Bench<'a> {
     options: &'a Options,
     copies: Copies,
     bcmr: String,
@@ -96,12 +96,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     if sh::which("strace").is_none() {
         return Err("strace is not installed; it tells when the first byte was written".into());
     }
-    let bench = Bench {
-        options,
-        copies: Copies::below(&options.dir),
-        bcmr: text(&binary(options)?)?.to_owned(),
-        rounds: options.rounds.unwrap_or(ROUNDS),
-    };
+    let bench = Bench::new(options, &binary(options)?, options.rounds.unwrap_or(ROUNDS))?;
     let machine = report::Record::of_this_machine(&options.dir, options.quick)?.headline();
     println!("{machine}");
     let large = if options.quick { 512 * MIB } else { options.gib * 1024 * MIB };
@@ -219,7 +214,12 @@ fn sync() -> Table {
     }
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    pub fn new(options: &'a Options, bcmr: &Path, rounds: usize) -> Result<Bench<'a>> {
+        let copies = Copies::below(&options.dir);
+        Ok(Bench { options, copies, bcmr: text(bcmr)?.to_owned(), rounds })
+    }
+
     /// Every line once a round, by turns.
     fn table(&self, mut table: Table, src: &Path) -> Result<Table> {
         let keep = src.is_dir();
@@ -281,7 +281,7 @@ impl Bench<'_> {
 
     /// Every mode once a round, by turns, each on a stage and a session as the kill left them: afterwards the very
     /// same inode is cut back to what was recorded, gets its stage's name again, and the kept session beside it.
-    fn resumed(&self, src: &Path, bytes: u64) -> Result<Vec<Resumed>> {
+    pub fn resumed(&self, src: &Path, bytes: u64) -> Result<Vec<Resumed>> {
         // A record per block, so that 90 % can be had of a small file also.
         let fine = ["--checkpoint-size", "4M"];
         let enough = |place: &Place| place.recorded_bytes() >= bytes / 10 * 9;
@@ -455,10 +455,6 @@ impl Left {
         fs::write(&self.session, &self.session_text)?;
         Ok(fs::set_permissions(&self.session, Permissions::from_mode(0o600))?)
     }
-}
-
-fn same(src: &Path, dst: &Path) -> Result {
-    sh::quiet("cmp", &[text(src)?, text(dst)?])
 }
 
 /// What strace saw.
