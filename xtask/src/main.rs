@@ -14,7 +14,7 @@ mod tidy;
 mod torture;
 
 const USAGE: &str = "\
-cargo xtask ci [STEP...]          fmt tidy clippy doc deny test crash; all of them when none is named
+cargo xtask ci [STEP...]          fmt tidy clippy doc deny test experiment kill crash; all when none is named
 cargo xtask tidy                  the walls between the crates, and what every file must have
 cargo xtask bench local [OPTION]  local copy and remove against cp, rm, rsync (--help)
 cargo xtask bench remote [OPTION] remote copies against scp, rsync and tar | ssh tar

@@ -145,7 +145,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
             }
             Part::Resumed(bytes) => {
                 let (src, _) = Set::One { bytes }.make(&options.dir)?;
-                record.resumed.extend(bench.resumed(&src, bytes)?);
+                record.resumed.extend(bench.resumed(&src, bytes, 90)?);
             }
         }
         println!("({name} done after {:.0} s)", begun.elapsed().as_secs_f64());
@@ -281,10 +281,10 @@ impl<'a> Bench<'a> {
 
     /// Every mode once a round, by turns, each on a stage and a session as the kill left them: afterwards the very
     /// same inode is cut back to what was recorded, gets its stage's name again, and the kept session beside it.
-    pub fn resumed(&self, src: &Path, bytes: u64) -> Result<Vec<Resumed>> {
-        // A record per block, so that 90 % can be had of a small file also.
+    pub fn resumed(&self, src: &Path, bytes: u64, percent: u64) -> Result<Vec<Resumed>> {
+        // A record per block, so that so much can be had of a small file also.
         let fine = ["--checkpoint-size", "4M"];
-        let enough = |place: &Place| place.recorded_bytes() >= bytes / 10 * 9;
+        let enough = |place: &Place| place.recorded_bytes() >= bytes / 100 * percent;
         let proved = self.stopped(&[&["-C"], &fine[..]].concat(), src, enough)?;
         // Its session is of another kind: only the last block of a segment has a hash.
         let fast = self.stopped(&[&["-C", "--fast"], &fine[..]].concat(), src, enough)?;
@@ -346,7 +346,13 @@ impl<'a> Bench<'a> {
             let mut child =
                 Command::new(&argv[0]).args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
             if killed_when(&mut child, || enough(&place))? {
-                return Ok((dst, Left::found(place)?));
+                let left = Left::found(place)?;
+                if left.recorded_bytes < fs::metadata(src)?.len() {
+                    return Ok((dst, left));
+                }
+                // Everything was on record already: there is nothing to go on with.
+                fs::remove_dir_all(&left.place.dir)?;
+                continue;
             }
             fs::remove_dir_all(&place.dir)?;
         }

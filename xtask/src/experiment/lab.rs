@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+/// Of a file that goes on, as in the seed.
+const RESUMED_PERCENT: u64 = 75;
 const MIB: f64 = 1048576.0;
 
 /// What parts share.
@@ -64,7 +66,7 @@ impl<'a> Lab<'a> {
             }
             return Ok((on.to_owned(), made));
         }
-        let elsewhere = super::elsewhere();
+        let elsewhere = super::elsewhere().join("across");
         let (src, size) = work.set.make(if work.across { &elsewhere } else { dir })?;
         data::warm(&src)?;
         let copies = Copies::below(dir);
@@ -157,7 +159,7 @@ impl<'a> Lab<'a> {
             let bytes = mib << 20;
             let found = if absent.is_none() {
                 let (src, _) = Set::One { bytes }.make(dir)?;
-                bench.resumed(&src, bytes)?
+                bench.resumed(&src, bytes, RESUMED_PERCENT)?
             } else {
                 Vec::new()
             };

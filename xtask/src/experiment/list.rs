@@ -48,7 +48,8 @@ mod tests {
     fn words_name_experiments() {
         const IDS: [&str; 7] =
             ["checkpoint-1", "checkpoint-2", "local-7", "wire-9", "wire-20", "paper-1", "library-7"];
-        let table: [(&[&str], std::result::Result<&[&str], &str>); 12] = [
+        type Expected = std::result::Result<&'static [&'static str], &'static str>;
+        let table: [(&[&str], Expected); 12] = [
             (&["all"], Ok(&IDS)),
             (&["wire-9"], Ok(&["wire-9"])),
             (&["wire,local"], Ok(&["local-7", "wire-9", "wire-20"])),

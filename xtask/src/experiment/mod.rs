@@ -89,6 +89,8 @@ fn parse<'a>(args: &[&'a str]) -> Result<Asked<'a>> {
     }
     // Images are made for each experiment: here it is only kept which.
     let mut options = bench::parse(&passed)?;
+    // Beside what `bench` keeps: its images have the same names.
+    options.dir = options.dir.join("experiment");
     options.on = match on {
         None if sh::is_root() => On::Image("ext4".to_owned()),
         None | Some("here") => On::Whatever,
@@ -121,8 +123,14 @@ fn measured(asked: &Asked) -> Result {
     for (n, id) in chosen.iter().enumerate() {
         let Some(it) = all.iter().find(|it| it.id == *id) else { continue };
         let since_s = begun.elapsed().as_secs_f64();
-        if options.minutes.is_some_and(|most| since_s > most * 60.0) {
+        if let Some(most) = options.minutes.filter(|most| since_s > most * 60.0) {
             left_out.push(*id);
+            // What an earlier run has found stays.
+            if !asked.out.join(format!("{id}.json")).exists() {
+                let mut record = blank(it, asked)?;
+                record.not_run = Some(format!("left out, as the {most} minutes were over"));
+                keep(&record, &asked.out)?;
+            }
             continue;
         }
         println!("[{}/{}] {id}: {} ({since_s:.0} s so far)", n + 1, chosen.len(), it.title);
@@ -145,9 +153,7 @@ fn measured(asked: &Asked) -> Result {
             );
         }
         println!("  {}, {:.0} s", record.verdict().word(), record.took_s);
-        let text = serde_json::to_string_pretty(&record)? + "\n";
-        std::fs::write(asked.out.join(format!("{id}.json")), text)?;
-        pages::write(&asked.out)?;
+        keep(&record, &asked.out)?;
     }
     drop(lab);
     if elsewhere().exists() {
@@ -158,6 +164,13 @@ fn measured(asked: &Asked) -> Result {
         println!("LEFT OUT, the time was over: {}", left_out.join(" "));
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
+}
+
+/// The record, and every page anew.
+fn keep(record: &Record, out: &Path) -> Result {
+    let text = serde_json::to_string_pretty(record)? + "\n";
+    std::fs::write(out.join(format!("{}.json", record.id)), text)?;
+    pages::write(out)
 }
 
 /// Its words, and nothing measured yet.
@@ -244,3 +257,6 @@ fn progress(what: &str) {
     // A closed terminal is no reason to stop.
     drop(done);
 }
+
+#[cfg(test)]
+pub use record::tests;

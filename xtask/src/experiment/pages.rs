@@ -15,6 +15,9 @@ use std::path::Path;
 /// Others took so much of the machine that figures are worth little.
 const DISTURBED: f64 = 0.1;
 
+/// In the order of the index.
+const GROUPS: [&str; 5] = ["local", "wire", "checkpoint", "paper", "library"];
+
 /// What a page is made of; texts may have code between backticks.
 enum Block {
     Head(usize, String),
@@ -56,8 +59,10 @@ pub fn write(dir: &Path) -> Result {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let made = [".md", ".svg", ".html"].iter().any(|end| name.ends_with(end));
-        if made && !files.contains_key(&name) {
+        let stem = [".md", ".svg"].iter().find_map(|end| name.strip_suffix(end));
+        // Whatever else lies there is somebody's.
+        let (group, number, _) = place(stem.unwrap_or_default());
+        if group < GROUPS.len() && number < u32::MAX && !files.contains_key(&name) {
             std::fs::remove_file(&path)?;
         }
     }
@@ -91,8 +96,7 @@ pub fn files(mut records: Vec<Record>) -> BTreeMap<String, String> {
 /// As the catalogue has them, without knowing it.
 fn place(id: &str) -> (usize, u32, String) {
     let (group, number) = id.split_once('-').unwrap_or((id, ""));
-    let groups = ["local", "wire", "checkpoint", "paper", "library"];
-    let at = groups.iter().position(|g| *g == group).unwrap_or(groups.len());
+    let at = GROUPS.iter().position(|g| *g == group).unwrap_or(GROUPS.len());
     (at, number.parse().unwrap_or(u32::MAX), id.to_owned())
 }
 
@@ -351,7 +355,7 @@ fn escape(text: &str) -> String {
 
 fn wrapped(text: &str, mark: &str, tag: &str) -> String {
     let parts: Vec<&str> = text.split(mark).collect();
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return text.to_owned();
     }
     let mut out = String::new();
@@ -385,9 +389,12 @@ mod tests {
             let text = serde_json::to_string(&it).unwrap();
             std::fs::write(dir.path().join(format!("{}.json", it.id)), text).unwrap();
         }
-        std::fs::write(dir.path().join("gone-1.md"), "of a record that is no more\n").unwrap();
+        for name in ["local-8.md", "README.md"] {
+            std::fs::write(dir.path().join(name), "of no record\n").unwrap();
+        }
         write(dir.path()).unwrap();
-        assert!(!dir.path().join("gone-1.md").exists());
+        assert!(!dir.path().join("local-8.md").exists(), "its record is no more");
+        assert!(dir.path().join("README.md").exists(), "somebody else's");
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
 
         let index = read("index.md");

@@ -248,7 +248,9 @@ impl<'a> Lab<'a> {
         if row.place == Place::Disk && !sh::is_root() {
             return Some("an ext4 image needs root".to_owned());
         }
-        let laid = self.lines.contains_key(&(row.line as u8));
+        // One link at a time, and where there was one there can be another.
+        let laid = self.lines.contains_key(&(row.line as u8))
+            || (row.line.is_link() && self.lines.values().any(Far::has_link));
         if laid { self.over(begun) } else { far::why_not(row.line).or_else(|| self.over(begun)) }
     }
 

@@ -123,7 +123,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             text: TEXTS[2],
             hypothesis: "Checking the last block takes the same time whatever was written before it; hashing all of it \
                 grows with it.",
-            method: "A copy with a checkpoint every 4 MiB is killed when nine tenths are on record, and the same command \
+            method: "A copy with a checkpoint every 4 MiB is killed when three quarters are on record, and the same command \
                 goes on: `-C` and `-C --fast` read the last recorded block, `-s` hashes source and prefix. Measured is the \
                 time from execve to the first write to the unfinished file, by strace, which stops the program at writes \
                 only. Each run finds the very same stage and session.",

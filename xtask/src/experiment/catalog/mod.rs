@@ -43,7 +43,7 @@ pub enum Work {
         seeds: Vec<(&'static str, f64)>,
         crowd: bool,
     },
-    /// Time to the first byte of files of these sizes (MiB) that go on at nine tenths, with the seed's figures for
+    /// Time to the first byte of files of these sizes (MiB) that go on at three quarters, with the seed's figures for
     /// hashing again and for one block.
     Resume {
         sizes: Vec<(u64, Option<(f64, f64)>)>,
