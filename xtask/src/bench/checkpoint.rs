@@ -4,7 +4,7 @@
 
 use super::data::{self, Set};
 use super::measure::{self, Sample, median};
-use super::turns::{Copies, Turns};
+use super::turns::{Copies, Turns, same};
 use super::{Options, binary, installed, papers, report, text};
 use crate::sh::{self, Result};
 use serde::{Deserialize, Serialize};
@@ -94,7 +94,7 @@ pub struct Written {
 }
 
 /// Where it is done, by what, and how often.
-struct Bench<'a> {
+pub struct Bench<'a> {
     options: &'a Options,
     copies: Copies,
     bcmr: String,
@@ -105,12 +105,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     if sh::which("strace").is_none() {
         return Err("strace is not installed; it tells when the first byte was written".into());
     }
-    let bench = Bench {
-        options,
-        copies: Copies::below(&options.dir),
-        bcmr: text(&binary(options)?)?.to_owned(),
-        rounds: options.rounds.unwrap_or(ROUNDS),
-    };
+    let bench = Bench::new(options, &binary(options)?, options.rounds.unwrap_or(ROUNDS))?;
     let machine = report::Record::of_this_machine(&options.dir, options.quick)?.headline();
     println!("{machine}");
     let large = if options.quick { 512 * MIB } else { options.gib * 1024 * MIB };
@@ -163,7 +158,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
             }
             Part::Resumed(bytes) => {
                 let (src, _) = Set::One { bytes }.make(&options.dir)?;
-                record.resumed.extend(bench.resumed(&src, bytes)?);
+                record.resumed.extend(bench.resumed(&src, bytes, 90)?);
             }
         }
         println!("({name} done after {:.0} s)", begun.elapsed().as_secs_f64());
@@ -235,7 +230,12 @@ fn sync() -> Table {
     }
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    pub fn new(options: &'a Options, bcmr: &Path, rounds: usize) -> Result<Bench<'a>> {
+        let copies = Copies::below(&options.dir);
+        Ok(Bench { options, copies, bcmr: text(bcmr)?.to_owned(), rounds })
+    }
+
     /// Every line once a round, by turns.
     fn table(&self, mut table: Table, src: &Path) -> Result<Table> {
         let keep = src.is_dir();
@@ -330,10 +330,10 @@ impl Bench<'_> {
 
     /// Every mode once a round, by turns, each on a stage and a session as the kill left them: afterwards the very
     /// same inode is cut back to what was recorded, gets its stage's name again, and the kept session beside it.
-    fn resumed(&self, src: &Path, bytes: u64) -> Result<Vec<Resumed>> {
-        // A record per block, so that 90 % can be had of a small file also.
+    pub fn resumed(&self, src: &Path, bytes: u64, percent: u64) -> Result<Vec<Resumed>> {
+        // A record per block, so that so much can be had of a small file also.
         let fine = ["--checkpoint-size", "4M"];
-        let enough = |place: &Place| place.recorded_bytes() >= bytes / 10 * 9;
+        let enough = |place: &Place| place.recorded_bytes() >= bytes / 100 * percent;
         let proved = self.stopped(&[&["-C"], &fine[..]].concat(), src, enough)?;
         // Its session is of another kind: only the last block of a segment has a hash.
         let fast = self.stopped(&[&["-C", "--fast"], &fine[..]].concat(), src, enough)?;
@@ -395,7 +395,13 @@ impl Bench<'_> {
             let mut child =
                 Command::new(&argv[0]).args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
             if killed_when(&mut child, || enough(&place))? {
-                return Ok((dst, Left::found(place)?));
+                let left = Left::found(place)?;
+                if left.recorded_bytes < fs::metadata(src)?.len() {
+                    return Ok((dst, left));
+                }
+                // Everything was on record already: there is nothing to go on with.
+                fs::remove_dir_all(&left.place.dir)?;
+                continue;
             }
             fs::remove_dir_all(&place.dir)?;
         }
@@ -504,10 +510,6 @@ impl Left {
         fs::write(&self.session, &self.session_text)?;
         Ok(fs::set_permissions(&self.session, Permissions::from_mode(0o600))?)
     }
-}
-
-fn same(src: &Path, dst: &Path) -> Result {
-    sh::quiet("cmp", &[text(src)?, text(dst)?])
 }
 
 /// What strace saw.

@@ -1,16 +1,16 @@
 //! `cargo xtask bench`: side by side with other tools, on the same data, in one interleaved run.
 
-mod checkpoint;
-mod data;
+pub mod checkpoint;
+pub mod data;
 pub mod measure;
 mod memory;
-mod mount;
+pub mod mount;
 mod papers;
-mod remote;
-mod report;
+pub mod remote;
+pub mod report;
 mod rows;
 pub mod svg;
-mod turns;
+pub mod turns;
 
 use crate::sh::{self, Result};
 use measure::Sample;
@@ -44,18 +44,19 @@ cargo xtask bench report DIR       writes DIR/benchmarks.md again from the JSON 
   --write DIR   also keep the result as DIR/benchmarks-FS.{json,svg} and write DIR/benchmarks.md from all of them";
 
 /// What was typed.
+#[derive(Clone)]
 pub struct Options {
     pub dir: PathBuf,
-    on: On,
-    only: Vec<String>,
-    rounds: Option<usize>,
-    quick: bool,
-    gib: u64,
-    minutes: Option<f64>,
-    bcmr: Option<PathBuf>,
-    strace: bool,
-    out: PathBuf,
-    write: Option<PathBuf>,
+    pub on: On,
+    pub only: Vec<String>,
+    pub rounds: Option<usize>,
+    pub quick: bool,
+    pub gib: u64,
+    pub minutes: Option<f64>,
+    pub bcmr: Option<PathBuf>,
+    pub strace: bool,
+    pub out: PathBuf,
+    pub write: Option<PathBuf>,
 }
 
 /// Which file system lies below the data.
@@ -67,7 +68,7 @@ pub enum On {
 }
 
 /// How large an image for the whole table may grow.
-const IMAGE_BYTES: u64 = 64 << 30;
+pub const IMAGE_BYTES: u64 = 64 << 30;
 
 /// Guests are measured in so many rounds.
 const GUEST_ROUNDS: usize = 3;
@@ -113,7 +114,7 @@ fn on(mut options: Options, work: impl FnOnce(&Options) -> Result) -> Result {
     }
 }
 
-fn parse(args: &[&str]) -> Result<Options> {
+pub fn parse(args: &[&str]) -> Result<Options> {
     let root = sh::root();
     let kept = std::env::var_os("BCMR_BENCH_DIR").map_or_else(|| root.join("target/bench"), PathBuf::from);
     let mut options = Options {
@@ -160,7 +161,7 @@ fn parse(args: &[&str]) -> Result<Options> {
 }
 
 impl Options {
-    fn on_tmpfs(self) -> Options {
+    pub fn on_tmpfs(self) -> Options {
         Options { on: On::Tmpfs, dir: PathBuf::from("/dev/shm/bcmr-bench"), ..self }
     }
 }
@@ -341,7 +342,7 @@ impl Bench<'_> {
 }
 
 /// In PATH, or installed by `cargo install --root target/tools`.
-fn installed(program: &str) -> Option<PathBuf> {
+pub fn installed(program: &str) -> Option<PathBuf> {
     let ours = sh::root().join("target/tools/bin").join(program);
     ours.is_file().then_some(ours).or_else(|| sh::which(program))
 }
@@ -355,6 +356,6 @@ fn version(name: &str, bcmr: &Path) -> String {
 }
 
 /// A path as an argument; scratch paths are ours and so are text.
-fn text(path: &Path) -> Result<&str> {
+pub fn text(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()).into())
 }

@@ -62,6 +62,16 @@ impl Turns<'_> {
     }
 }
 
+/// An error when the copy is not the same as its source.
+pub fn same(src: &Path, dst: &Path) -> Result {
+    let (from, to) = (text(src)?, text(dst)?);
+    if src.is_dir() {
+        sh::quiet("diff", &["-r", "-q", "--no-dereference", from, to])
+    } else {
+        sh::quiet("cmp", &[from, to])
+    }
+}
+
 /// Where copies are made, each under a new name.
 ///
 /// Large trees are not removed between runs: for a minute or more ext4 does not give out a deleted inode again, and
