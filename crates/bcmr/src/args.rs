@@ -888,7 +888,7 @@ where
     Ok(cli)
 }
 
-/// The definitions, for completions and man pages.
+/// The definitions, for completions and man pages, which build what is deferred.
 pub fn command() -> clap::Command {
     Cli::command()
 }
@@ -1041,7 +1041,8 @@ mod tests {
             assert_eq!(typed, Some(name), "{flag}");
         }
         // Every flag of the two groups stands in the table above.
-        let all = Cli::command();
+        let mut all = Cli::command();
+        all.build();
         let copy = all.find_subcommand("copy").unwrap();
         let of =
             |heading: &str| copy.get_arguments().filter(|a| a.get_help_heading() == Some(heading)).count();
