@@ -716,7 +716,7 @@ pub struct IoArgs {
     /// Read with plain system calls (sys), through io_uring (ring), or as the files are found (auto)
     ///
     /// auto takes the ring for batches of small files that are not in the page cache, where several reads under way save
-    /// a quarter of the time or more; everywhere else plain calls were as fast or faster. Where there is no io_uring or
+    /// about a quarter of the time, and plain calls for everything else. Where there is no io_uring or
     /// it is forbidden, ring says so and plain calls are used. -v tells which was.
     #[arg(long, value_name = "ENGINE", value_enum, default_value = "auto")]
     pub engine: EngineArg,

@@ -35,6 +35,8 @@ pub(crate) struct Rings {
     io: Io,
     /// Why there is none, once that is known.
     missing: OnceLock<Unavailable>,
+    /// Files with content that got their names, whichever way it came.
+    landed: AtomicU64,
     files: AtomicU64,
     direct_files: AtomicU64,
     not_direct_files: AtomicU64,
@@ -82,6 +84,7 @@ impl Rings {
         Rings {
             io,
             missing: OnceLock::new(),
+            landed: AtomicU64::new(0),
             files: AtomicU64::new(0),
             direct_files: AtomicU64::new(0),
             not_direct_files: AtomicU64::new(0),
@@ -92,10 +95,17 @@ impl Rings {
         self.io.preallocate
     }
 
-    /// What is to be told of it in the end, of a run that landed so many files; nothing when nobody had a choice.
-    pub(crate) fn said(&self, files: u64) -> Option<Engine> {
+    /// A file with content got its name.
+    pub(crate) fn landed(&self) {
+        self.landed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What is to be told of it in the end; nothing when there was no choice.
+    pub(crate) fn said(&self) -> Option<Engine> {
+        let files = self.landed.load(Ordering::Relaxed);
         let ring_files = self.files.load(Ordering::Relaxed);
-        (self.io.pick != Pick::Sys || self.io.direct).then(|| Engine {
+        let had_choice = (self.io.pick != Pick::Sys || self.io.direct) && files > 0;
+        had_choice.then(|| Engine {
             asked: self.io.pick == Pick::Ring || self.io.direct,
             ring_files,
             sys_files: files.saturating_sub(ring_files),

@@ -516,6 +516,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 _ => Action::MadeSpecial,
             };
             if action == Action::Copied {
+                self.disk.rings.landed();
                 self.tally.files.fetch_add(1, Ordering::Relaxed);
                 self.tally.bytes.fetch_add(job.bytes, Ordering::Relaxed);
             } else {
@@ -809,7 +810,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             let note = format!("the owner of {owners} entries was not kept: only root may give files away");
             self.tally.lost(Error::ours(Code::MetadataLost, "set owner in", "destination", note));
         }
-        if let Some(engine) = self.disk.rings.said(self.tally.files.load(Ordering::Relaxed)) {
+        if let Some(engine) = self.disk.rings.said() {
             self.tally.watch.front.event(Event::Engine(engine));
         }
         self.tally.summary()
