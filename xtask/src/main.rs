@@ -5,6 +5,7 @@
 mod bench;
 mod ci;
 mod crash;
+mod dist;
 mod experiment;
 mod fuzz;
 mod man;
@@ -25,6 +26,7 @@ cargo xtask torture [NAME...]     the fault judges: inject race perm space kill 
 cargo xtask crash [OPTION]        power cuts on ext4, xfs and btrfs, every state judged (--help)
 cargo xtask sshd                  a private ssh server with bcmr in its PATH, until Ctrl-C
 cargo xtask fuzz [TARGET...] [--seconds N] every decoder under libFuzzer (--help)
+cargo xtask install               the static binary, into ~/.cargo/bin; `dist` only builds it
 cargo xtask man DIR               man pages, from the argument definitions";
 
 fn main() {
@@ -39,6 +41,8 @@ fn main() {
         Some((&"crash", rest)) => crash::run(rest),
         Some((&"sshd", rest)) => sshd::run(rest),
         Some((&"fuzz", rest)) => fuzz::run(rest),
+        Some((&"dist", rest)) => dist::dist(rest),
+        Some((&"install", rest)) => dist::install(rest),
         Some((&"man", rest)) => man::run(rest),
         // Not for people: the measured child of `bench`.
         Some((&bench::measure::HELPER, rest)) => bench::measure::helper(rest),

@@ -70,7 +70,9 @@ pub struct Cli {
     pub command: Command,
 }
 
+// Only the arguments of the command that was typed are built: the others would be a good part of a short run's time.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum Command {
     /// Copy files and directories
     ///

@@ -30,6 +30,7 @@ pub struct Checkpoints {
     pub command: String,
     pub tables: Vec<Table>,
     pub killed: Vec<Killed>,
+    pub thrice: Option<Thrice>,
     pub resumed: Vec<Resumed>,
     /// Bytes written to stage and session by one whole `-C` copy.
     pub overhead: Option<Written>,
@@ -63,6 +64,14 @@ pub struct Killed {
     pub stage_bytes: u64,
     pub recorded_bytes: u64,
     pub rewritten_bytes: u64,
+}
+
+/// A copy that was killed three times.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct Thrice {
+    pub bytes: u64,
+    /// Of all four runs together.
+    pub written_bytes: u64,
 }
 
 /// Going on with one 90 % complete file, so many times.
@@ -108,10 +117,13 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
         command: super::command("checkpoint", typed),
         tables: Vec::new(),
         killed: Vec::new(),
+        thrice: None,
         resumed: Vec::new(),
         overhead: None,
         left_out: Vec::new(),
     };
+    let middle = if options.quick { large } else { 1024 * MIB };
+    let (middle_src, _) = Set::One { bytes: middle }.make(&options.dir)?;
     let small = Set::Even { dirs: 21, files_per_dir: 100, bytes: 4096 };
     let (tree, _) = small.make(&options.dir)?;
     let sizes: [u64; 3] = if options.quick { [128, 256, 512] } else { [256, 1024, 4096] };
@@ -119,7 +131,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     let [small_file, middle_file, large_file] = going_on;
     let parts = [
         ("sync".to_owned(), Part::Table(sync(), &tree)),
-        ("verify".to_owned(), Part::Table(verify(large), &large_src)),
+        ("verify".to_owned(), Part::Table(verify(middle), &middle_src)),
         ("killed".to_owned(), Part::Killed),
         small_file,
         middle_file,
@@ -142,6 +154,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
                 for _ in 0..bench.rounds {
                     record.killed.push(bench.killed(&large_src, large)?);
                 }
+                record.thrice = Some(bench.thrice(&large_src, large)?);
             }
             Part::Resumed(bytes) => {
                 let (src, _) = Set::One { bytes }.make(&options.dir)?;
@@ -179,6 +192,9 @@ fn intervals(large: u64) -> Table {
         title: format!("One file of {} MiB: checkpoints against none (the seed's Experiment 4)", large / MIB),
         lines: vec![
             line("bcmr copy {s} {d}", None, None),
+            // What the disk takes for the same bytes: a session's name appears with its content on the medium.
+            line("cp {s} {d} && sync {d}", None, None),
+            line("bcmr copy --sync {s} {d}", None, None),
             line(&none("1024G"), None, None),
             line(&none("256M"), None, Some(1.008)),
             line(&none("64M"), Some(1.35), Some(1.039)),
@@ -277,6 +293,39 @@ impl<'a> Bench<'a> {
             recorded_bytes: left.recorded_bytes,
             rewritten_bytes,
         })
+    }
+
+    /// Killed three times on the way, at a quarter, a half and three quarters, and finished by the same command.
+    fn thrice(&self, src: &Path, bytes: u64) -> Result<Thrice> {
+        'again: for _ in 0..TRIES {
+            let place = Place { dir: self.copies.next()? };
+            fs::create_dir(&place.dir)?;
+            let dst = place.dir.join("file");
+            self.settle(src)?;
+            let argv = self.copy(&["-C"], src, &dst)?;
+            let (mut written_bytes, mut from) = (0, 0);
+            for quarter in 1..4 {
+                let mut child = Command::new(&argv[0])
+                    .args(&argv[1..])
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()?;
+                if !killed_when(&mut child, || place.stage_bytes() >= bytes / 4 * quarter)? {
+                    fs::remove_dir_all(&place.dir)?;
+                    continue 'again;
+                }
+                // Segments are written from front to back: the stage's length is what has been written.
+                written_bytes += place.stage_bytes() - from;
+                from = place.recorded_bytes();
+            }
+            written_bytes += self.traced(&argv)?.written.stage_bytes;
+            same(src, &dst)?;
+            fs::remove_dir_all(&place.dir)?;
+            println!("killed three times: {} MiB written of {}", written_bytes / MIB, bytes / MIB);
+            return Ok(Thrice { bytes, written_bytes });
+        }
+        Err("the copy was always faster than the kill".into())
     }
 
     /// Every mode once a round, by turns, each on a stage and a session as the kill left them: afterwards the very

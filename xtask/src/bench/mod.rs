@@ -171,6 +171,9 @@ pub fn binary(options: &Options) -> Result<PathBuf> {
     if let Some(path) = &options.bcmr {
         return Ok(path.clone());
     }
+    if !options.quick {
+        return crate::dist::build();
+    }
     sh::run(sh::cargo().args(["build", "--release", "--locked", "-p", "bcmr"]))?;
     Ok(release_dir().join("bcmr"))
 }

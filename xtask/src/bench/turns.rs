@@ -35,7 +35,11 @@ impl Turns<'_> {
 
     /// Takes the copy away, or at least out of the page cache.
     pub fn finish(&self, dst: &Path) -> Result {
-        if self.keep { mount::forget(dst) } else { sh::quiet("rm", &["-rf", text(dst)?]) }
+        if self.keep {
+            return mount::forget(dst);
+        }
+        sh::quiet("rm", &["-rf", text(dst)?])?;
+        mount::give_back(&self.copies.dir)
     }
 
     /// `{s}` is the source, `{d}` the destination; several commands go through a shell.

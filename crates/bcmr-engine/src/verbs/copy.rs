@@ -474,7 +474,10 @@ impl<'a> Run<'a> {
                 let note = "this is what the copy itself makes";
                 return Err(Error::ours(Code::Refused, "copy", src.node.path(), note));
             }
-            let dst = pair.dst.enter(self.disk, to, self.policy)?;
+            let dst = match top {
+                true => self.desk.enter_top(&pair.dst, to, &src.info)?,
+                false => pair.dst.enter(self.disk, to, self.policy)?,
+            };
             Ok((src, dst))
         });
         let (src, dst) = match entered {
@@ -486,11 +489,6 @@ impl<'a> Run<'a> {
         };
         if top {
             self.remember(dst.info.id());
-            if self.policy.resume.has_sessions()
-                && let Err(e) = self.desk.mark(&src.info, &dst)
-            {
-                self.desk.tally.fail(e);
-            }
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let dev = if top { src.info.dev } else { pair.dev };
@@ -924,6 +922,7 @@ impl<'a> Run<'a> {
         if let Some(manifest) = self.desk.beside.manifest.take() {
             manifest.finish(&self.desk.tally);
         }
+        self.desk.unmark();
         self.desk.end()
     }
 

@@ -17,7 +17,7 @@ use crate::event::Watch;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Resume, Target};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
-use crate::receiver::desk::{Beside, Desk, Origin, Slot, Way};
+use crate::receiver::desk::{Beside, Desk, Marks, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
@@ -698,8 +698,7 @@ impl<'a> Receive<'a> {
                     self.state().singles.insert(id, single);
                     return Ok(DirState::There);
                 }
-                let entered = above.dst.enter(disk, name.as_name(), self.policy);
-                let dst = match entered {
+                let dst = match self.desk.enter_top(&above.dst, name.as_name(), &info) {
                     Ok(dst) => dst,
                     Err(e) => {
                         above.keep_some();
@@ -711,9 +710,6 @@ impl<'a> Receive<'a> {
                 Self::slot(src, dst, Some(above), true)
             }
         };
-        if self.policy.resume.has_sessions() && matches!(dest, Dest::Named { .. }) {
-            self.desk.mark(&info, &slot.dst)?;
-        }
         let fresh = slot.dst.fresh;
         self.state().dirs.insert(id, slot);
         Ok(if fresh { DirState::New } else { DirState::There })
@@ -899,6 +895,9 @@ impl<'a> Receive<'a> {
         let (name, to) = (meta.name.as_name(), meta.to.as_name());
         let doubt = std::cell::Cell::new(false);
         let suspect = |_: &Info| {
+            if meta.info.kind == Kind::Link {
+                return self.desk.leads_to(slot, to, &meta.link);
+            }
             doubt.set(true);
             Ok(false)
         };
@@ -1499,8 +1498,9 @@ impl<'a> Receive<'a> {
     }
 
     /// After [`Receive::leave`] and the end of [`Receive::land_large`]: publishes and syncs what waits for it, and says
-    /// what was done.
-    pub(crate) fn end(self) -> crate::event::Summary {
+    /// what was done. Marks of complete trees stay where the user is on the other side: a summary that is lost must not
+    /// make the same command mean something else. They are to be cleared once it was heard.
+    pub(crate) fn end(self) -> (crate::event::Summary, Marks) {
         let mut hand = self.desk.disk.hand();
         self.desk.publish_group(&mut hand);
         let place = self.to.place();
@@ -1510,7 +1510,13 @@ impl<'a> Receive<'a> {
         if let Some(manifest) = desk.beside.manifest.take() {
             manifest.finish(&desk.tally);
         }
-        desk.end()
+        let marks = if self.what.echo {
+            desk.unmark();
+            Marks::NONE
+        } else {
+            desk.marks()
+        };
+        (desk.end(), marks)
     }
 }
 
