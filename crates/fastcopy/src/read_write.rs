@@ -39,17 +39,67 @@ pub const DIRECT_ALIGN: usize = 4096;
 /// # Errors
 /// EINVAL where the file system has no direct reads.
 pub fn reopen_direct(fd: impl AsFd) -> io::Result<std::os::fd::OwnedFd> {
+    direct(fd.as_fd(), rustix::fs::OFlags::RDONLY)
+}
+
+/// As [`reopen_direct`], for writing (`O_WRONLY`).
+///
+/// # Errors
+/// As there.
+pub fn reopen_direct_write(fd: impl AsFd) -> io::Result<std::os::fd::OwnedFd> {
+    direct(fd.as_fd(), rustix::fs::OFlags::WRONLY)
+}
+
+#[cfg(target_os = "linux")]
+fn direct(fd: std::os::fd::BorrowedFd<'_>, access: rustix::fs::OFlags) -> io::Result<std::os::fd::OwnedFd> {
+    use rustix::fs::{CWD, Mode, OFlags};
+    let path = crate::meta::proc_path(fd)?;
+    let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
+    crate::dir::retry(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn direct(_: std::os::fd::BorrowedFd<'_>, _: rustix::fs::OFlags) -> io::Result<std::os::fd::OwnedFd> {
+    Err(io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// `preadv2(RWF_NOWAIT)` of one byte at `off`: whether a read there would find it in the page cache. `None` where that
+/// cannot be told (a file system without RWF_NOWAIT, a kernel before 4.14). The kernel may begin to read ahead, so the
+/// answer is good once.
+pub fn is_cached(fd: impl AsFd, off: u64) -> Option<bool> {
     #[cfg(target_os = "linux")]
     {
-        use rustix::fs::{CWD, Mode, OFlags};
-        let path = crate::meta::proc_path(fd.as_fd())?;
-        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-        crate::dir::retry(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))
+        let mut byte = [0];
+        let mut room = [io::IoSliceMut::new(&mut byte)];
+        let flags = rustix::io::ReadWriteFlags::NOWAIT;
+        match rustix::io::preadv2(&fd, &mut room, off, flags) {
+            Ok(_) => Some(true),
+            Err(Errno::AGAIN) => Some(false),
+            Err(_) => None,
+        }
     }
     #[cfg(not(target_os = "linux"))]
     {
-        let _ = fd;
-        Err(io::Error::from_raw_os_error(libc::EINVAL))
+        let _ = (fd, off);
+        None
+    }
+}
+
+/// `posix_fadvise(POSIX_FADV_WILLNEED)`: the kernel begins to read the first `len` bytes and this call does not wait for
+/// them. A hint; a length of 0 is the whole file.
+///
+/// # Errors
+/// What the kernel says; ESPIPE for what has no positions.
+pub fn will_need(fd: impl AsFd, len: u64) -> io::Result<()> {
+    #[cfg(not(target_os = "macos"))]
+    {
+        let len = std::num::NonZeroU64::new(len);
+        Ok(rustix::fs::fadvise(&fd, 0, len, rustix::fs::Advice::WillNeed)?)
+    }
+    #[cfg(target_os = "macos")]
+    {
+        let _ = (fd, len);
+        Ok(())
     }
 }
 

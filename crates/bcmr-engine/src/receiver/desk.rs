@@ -809,6 +809,9 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             let note = format!("the owner of {owners} entries was not kept: only root may give files away");
             self.tally.lost(Error::ours(Code::MetadataLost, "set owner in", "destination", note));
         }
+        if let Some(engine) = self.disk.rings.said(self.tally.files.load(Ordering::Relaxed)) {
+            self.tally.watch.front.event(Event::Engine(engine));
+        }
         self.tally.summary()
     }
 }

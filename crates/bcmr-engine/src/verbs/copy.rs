@@ -181,7 +181,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     if request.policy.dry_run {
         return crate::verbs::survey::dry_run(request, watch);
     }
-    let disk = Sys::new();
+    let disk = Sys::with(request.policy.io);
     let policy = resuming(request.policy);
     let mut run = Run::new(&disk, &policy, watch, None)?;
     let manifest = request.manifest.as_deref();

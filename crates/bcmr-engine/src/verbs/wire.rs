@@ -252,6 +252,7 @@ pub(crate) fn policy_in(
         one_file_system: has(flags::ONE_FILE_SYSTEM),
         filter: FilterSpec { rules, regexes, gitignore: has(flags::GITIGNORE) },
         dry_run: has(flags::DRY_RUN),
+        io: crate::policy::Io::PLAIN,
         jobs,
         me,
         umask,
@@ -552,7 +553,8 @@ impl Front for Reporting<'_> {
                 repaired: *repaired,
             }),
             Event::Note(note) => self.report(WireEvent::Note(note.as_bytes())),
-            Event::Difference { .. } | Event::Unfinished(_) => true,
+            // What lands here comes off the wire and goes by plain calls: there is nothing to tell.
+            Event::Difference { .. } | Event::Unfinished(_) | Event::Engine(_) => true,
         };
     }
     fn ask(&self, question: Question) -> bool {
