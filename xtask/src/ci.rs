@@ -108,7 +108,7 @@ fn experiments() -> Done {
     let bcmr = release_dir().with_file_name("debug").join("bcmr");
     let (out, bcmr) = (out.to_string_lossy(), bcmr.to_string_lossy());
     let built = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"]));
-    let few = ["local-7,checkpoint-6,library-4,wire-15", "--quick", "--bcmr", &bcmr, "--out", &out];
+    let few = ["local-10,checkpoint-6,library-4,wire-15", "--quick", "--bcmr", &bcmr, "--out", &out];
     done(built.and_then(|()| experiment::run(&few)))
 }
 

@@ -222,14 +222,22 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             hypothesis: "Throwing out what was not used for longest keeps the store at its cap.",
             method: "Three different files of 24 MiB (six blocks each) sent to a server whose store may hold 32 MiB; what it \
                 holds is looked at after each.",
-            differs: "",
+            differs: "The seed's store held the blocks themselves; this one holds references to where they landed, so what lies \
+                in it is an index, and its cap counts the blocks it knows, which cannot be seen from outside. The bytes \
+                below say what a store takes of the disk, and nothing of which blocks it gave up.",
             parts: vec![
-                part("bytes", "MiB", Work::Store(StoreFigure::Mebibytes)),
-                part("blocks", "blocks", Work::Store(StoreFigure::Blocks)),
+                part("what the store takes of the disk", "MiB", Work::Store(StoreFigure::Mebibytes)),
+                part("files in the store (in the seed: blocks)", "files", Work::Store(StoreFigure::Blocks)),
             ],
             claims: vec![
-                claim(0, "MiB held after the third file", "after the third", "", Rule::Limit { most: 32.0 }),
-                claim(0, "MiB held after any file", "at most", "", Rule::Limit { most: 32.0 }),
+                claim(
+                    0,
+                    "MiB on the disk after the third file",
+                    "after the third",
+                    "",
+                    Rule::Limit { most: 32.0 },
+                ),
+                claim(0, "MiB on the disk after any file", "at most", "", Rule::Limit { most: 32.0 }),
             ],
             never: None,
         },
