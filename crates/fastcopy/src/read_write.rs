@@ -129,11 +129,27 @@ pub fn read_direct(fd: impl AsFd, off: u64, buf: &mut [u8]) -> io::Result<usize>
 /// # Errors
 /// What the kernel says; bytes read before the error stay in `buf`.
 pub fn read_append(fd: impl AsFd, off: u64, len: usize, buf: &mut Vec<u8>) -> io::Result<usize> {
-    buf.reserve(len);
+    append(fd, off, len, len, buf)
+}
+
+/// As [`read_append`] for what should be `len` bytes to the end of the file: with room for one byte more, so that a
+/// longer file shows, and without the call that would find nothing behind them. What comes is more than `len` only if
+/// the file was longer.
+///
+/// # Errors
+/// As [`read_append`].
+pub fn read_expected(fd: impl AsFd, off: u64, len: usize, buf: &mut Vec<u8>) -> io::Result<usize> {
+    // Nothing is what files say that are made while they are read.
+    append(fd, off, len.max(1), len + 1, buf)
+}
+
+/// Until `enough` bytes were added, at most `most` of them.
+fn append(fd: impl AsFd, off: u64, enough: usize, most: usize, buf: &mut Vec<u8>) -> io::Result<usize> {
+    buf.reserve(most);
     let mut done = 0;
-    while done < len {
+    while done < enough {
         let spare = buf.spare_capacity_mut();
-        let room = spare.len().min(len - done);
+        let room = spare.len().min(most - done);
         let at = off + done as u64;
         let n = retry_on_intr(|| rustix::io::pread(&fd, &mut spare[..room], at).map(|(read, _)| read.len()))?;
         if n == 0 {
@@ -219,6 +235,23 @@ mod tests {
         let (_r, w) = rustix::pipe::pipe().unwrap();
         assert!(read_append(&w, 0, 5, &mut buf).is_err());
         assert_eq!(buf, b"ab23489");
+    }
+
+    #[test]
+    fn read_expected_shows_a_longer_file_and_a_shorter_one() {
+        let mut f = tempfile::tempfile().unwrap();
+        f.write_all(b"0123456789").unwrap();
+        let read = |off, len| {
+            let mut buf = b"ab".to_vec();
+            let n = read_expected(&f, off, len, &mut buf).unwrap();
+            (n, buf)
+        };
+        assert_eq!(read(2, 8), (8, b"ab23456789".to_vec()));
+        assert_eq!(read(2, 7), (8, b"ab23456789".to_vec()), "longer");
+        assert_eq!(read(2, 3), (4, b"ab2345".to_vec()), "longer, and no more than a byte of it");
+        assert_eq!(read(2, 9), (8, b"ab23456789".to_vec()), "shorter");
+        assert_eq!(read(2, 0), (1, b"ab2".to_vec()), "not empty");
+        assert_eq!(read(10, 0), (0, b"ab".to_vec()));
     }
 
     #[test]
