@@ -5,6 +5,7 @@
 
 use crate::bench::release_dir;
 use crate::crash;
+use crate::experiment;
 use crate::sh::{self, Result};
 use crate::tidy;
 use crate::torture;
@@ -25,13 +26,14 @@ enum Done {
 
 type Step = (&'static str, fn() -> Done);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     ("tidy", || done(tidy::run())),
     ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
     ("doc", doc),
     ("deny", deny),
     ("test", || cargo(&["test", "--workspace", "--locked", "--no-fail-fast"])),
+    ("experiment", experiments),
     ("kill", kills),
     ("crash", power_cuts),
 ];
@@ -98,6 +100,16 @@ fn kills() -> Done {
     let built = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"]));
     let bcmr = release_dir().with_file_name("debug").join("bcmr");
     done(built.and_then(|()| torture::run(&["kill", "--runs", "65", "--bcmr", &bcmr.to_string_lossy()])))
+}
+
+/// A few experiments on little data, one of each kind of measurement: that the command runs to its end.
+fn experiments() -> Done {
+    let out = sh::root().join("target/ci-experiments");
+    let bcmr = release_dir().with_file_name("debug").join("bcmr");
+    let (out, bcmr) = (out.to_string_lossy(), bcmr.to_string_lossy());
+    let built = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"]));
+    let few = ["local-10,checkpoint-6,library-4,wire-15", "--quick", "--bcmr", &bcmr, "--out", &out];
+    done(built.and_then(|()| experiment::run(&few)))
 }
 
 /// Power cuts for a minute, after the proof that what is faulty would be found.

@@ -5,6 +5,8 @@
 mod bench;
 mod ci;
 mod crash;
+mod dist;
+mod experiment;
 mod fuzz;
 mod man;
 mod sh;
@@ -13,16 +15,18 @@ mod tidy;
 mod torture;
 
 const USAGE: &str = "\
-cargo xtask ci [STEP...]          fmt tidy clippy doc deny test crash; all of them when none is named
+cargo xtask ci [STEP...]          fmt tidy clippy doc deny test experiment kill crash; all when none is named
 cargo xtask tidy                  the walls between the crates, and what every file must have
 cargo xtask bench local [OPTION]  local copy and remove against cp, rm, rsync (--help)
 cargo xtask bench remote [OPTION] remote copies against scp, rsync and tar | ssh tar
 cargo xtask bench checkpoint [OPTION] verifying, checkpoints and going on after a kill
 cargo xtask bench memory [OPTION] peak memory at a million files
+cargo xtask experiment LIST|all   the experiments of the design's seeds, with pages and plots (--help)
 cargo xtask torture [NAME...]     the fault judges: inject race perm space kill tree (--help)
 cargo xtask crash [OPTION]        power cuts on ext4, xfs and btrfs, every state judged (--help)
 cargo xtask sshd                  a private ssh server with bcmr in its PATH, until Ctrl-C
 cargo xtask fuzz [TARGET...] [--seconds N] every decoder under libFuzzer (--help)
+cargo xtask install               the static binary, into ~/.cargo/bin; `dist` only builds it
 cargo xtask man DIR               man pages, from the argument definitions";
 
 fn main() {
@@ -32,13 +36,17 @@ fn main() {
         Some((&"ci", rest)) => ci::run(rest),
         Some((&"tidy", _)) => tidy::run(),
         Some((&"bench", rest)) => bench::run(rest),
+        Some((&"experiment", rest)) => experiment::run(rest),
         Some((&"torture", rest)) => torture::run(rest),
         Some((&"crash", rest)) => crash::run(rest),
         Some((&"sshd", rest)) => sshd::run(rest),
         Some((&"fuzz", rest)) => fuzz::run(rest),
+        Some((&"dist", rest)) => dist::dist(rest),
+        Some((&"install", rest)) => dist::install(rest),
         Some((&"man", rest)) => man::run(rest),
         // Not for people: the measured child of `bench`.
         Some((&bench::measure::HELPER, rest)) => bench::measure::helper(rest),
+        Some((&experiment::inside::HELPER, rest)) => experiment::inside::run(rest),
         Some((&("help" | "--help" | "-h"), _)) => {
             println!("{USAGE}");
             Ok(())

@@ -71,6 +71,25 @@ pub struct Unfinished {
     pub removed: bool,
 }
 
+pub use fastcopy::ring::Unavailable;
+
+/// How the contents of a run's files were read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Engine {
+    /// Somebody asked for a ring, or for direct I/O, and did not leave it to us.
+    pub asked: bool,
+    /// Files filled through a ring.
+    pub ring_files: u64,
+    /// Files filled by plain calls.
+    pub sys_files: u64,
+    /// Of `ring_files`, those that went past the page cache.
+    pub direct_files: u64,
+    /// Files that were to go past the page cache, and their file system would not.
+    pub not_direct_files: u64,
+    /// Why there was no ring, where one was tried.
+    pub missing: Option<Unavailable>,
+}
+
 /// One thing worth telling. Rare: per item only when [`Watch::items`] asks for it.
 #[derive(Debug)]
 pub enum Event {
@@ -124,6 +143,8 @@ pub enum Event {
     Failed(Error),
     /// An item was done, but something is worth knowing (a special file skipped, an owner not kept).
     Warning(Error),
+    /// Which way contents went, once at the end of a copy on this machine.
+    Engine(Engine),
     /// Something about the whole run (how it was carried out, what was picked).
     Note(String),
 }

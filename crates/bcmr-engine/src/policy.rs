@@ -195,6 +195,59 @@ pub enum Rule {
     Include(String),
 }
 
+/// `--engine`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// By what is at hand: a ring for files that are not in the page cache, plain calls for the rest.
+    Auto,
+    /// Plain calls.
+    Sys,
+    /// A ring wherever it can be used; plain calls where there is none, which is told.
+    Ring,
+}
+
+/// How the content of local files is read and written. Where each default comes from: docs/decisions/0006-ring.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// Plain calls or a ring.
+    pub pick: Pick,
+    /// Bytes of one operation of a ring, a multiple of 4096; without, [`Io::BLOCK_BYTES`] and, past the page cache,
+    /// [`Io::DIRECT_BLOCK_BYTES`].
+    pub block_bytes: Option<usize>,
+    /// Operations of a ring that one file may have under way, at least 1.
+    pub queue_depth: usize,
+    /// Files smaller than this (bytes) go by plain calls.
+    pub async_min_bytes: u64,
+    /// Room is reserved before a large file is written, its length unchanged.
+    pub preallocate: bool,
+    /// The kernel is told of all files of a batch before the first is read.
+    pub readahead: bool,
+    /// Large files go past the page cache (O_DIRECT).
+    pub direct: bool,
+    /// So long one wait for the kernel lasts before a look at whether to stop.
+    pub wait: std::time::Duration,
+}
+
+impl Io {
+    /// Bytes of one operation through the page cache.
+    pub const BLOCK_BYTES: usize = 64 << 10;
+    /// The same past it, where each operation is one of the disk.
+    pub const DIRECT_BLOCK_BYTES: usize = 1 << 20;
+    /// Plain calls, for whoever asks for nothing.
+    pub const PLAIN: Io = Io { pick: Pick::Sys, ..Io::AUTO };
+    /// What is best where nobody says otherwise.
+    pub const AUTO: Io = Io {
+        pick: Pick::Auto,
+        block_bytes: None,
+        queue_depth: 5,
+        async_min_bytes: 1 << 10,
+        preallocate: true,
+        readahead: false,
+        direct: false,
+        wait: std::time::Duration::from_millis(5),
+    };
+}
+
 /// Everything that decides how a copy is carried out. A move uses the same.
 #[derive(Clone, Debug)]
 pub struct CopyPolicy {
@@ -234,6 +287,8 @@ pub struct CopyPolicy {
     pub filter: FilterSpec,
     /// Only say what would be done.
     pub dry_run: bool,
+    /// How content is read and written here.
+    pub io: Io,
     /// Worker threads, at least 1.
     pub jobs: usize,
     /// The effective user; nobody else's unfinished files are gone on with.

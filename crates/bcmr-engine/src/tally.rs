@@ -3,7 +3,7 @@
 use crate::error::{Code, Error};
 use crate::event::{Action, Event, Question, Summary, Watch};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 /// Shared by all workers of one verb.
@@ -19,6 +19,8 @@ pub(crate) struct Tally<'a> {
     pub(crate) absent: AtomicU64,
     pub(crate) differences: AtomicU64,
     codes: Mutex<Vec<Code>>,
+    /// The sources ended before all of them was there.
+    cut_short: AtomicBool,
 }
 
 impl<'a> Tally<'a> {
@@ -35,6 +37,7 @@ impl<'a> Tally<'a> {
             absent: zero(),
             differences: zero(),
             codes: Mutex::new(Vec::new()),
+            cut_short: AtomicBool::new(false),
         }
     }
 
@@ -94,9 +97,19 @@ impl<'a> Tally<'a> {
         self.watch.cancel.is_set()
     }
 
-    /// Nothing failed and nothing was left out for a cancel.
+    /// The connection is lost: nobody knows how much more there is, whatever has landed.
+    pub(crate) fn cut_short(&self) {
+        self.cut_short.store(true, Relaxed);
+    }
+
+    /// Nothing failed, and nothing was left out for a cancel or a lost connection.
     pub(crate) fn all_well(&self) -> bool {
-        self.failed.load(Relaxed) == 0 && !self.cancelled()
+        self.failed.load(Relaxed) == 0 && self.all_there()
+    }
+
+    /// Nothing was left out for a cancel or a lost connection.
+    pub(crate) fn all_there(&self) -> bool {
+        !self.cancelled() && !self.cut_short.load(Relaxed)
     }
 
     pub(crate) fn summary(&self) -> Summary {

@@ -70,7 +70,10 @@ pub struct Cli {
     pub command: Command,
 }
 
+// Only the arguments of the command that was typed are built: the others would be a good part of a short run's time.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
+#[allow(clippy::large_enum_variant)] // there is one of them, for the whole run
 pub enum Command {
     /// Copy files and directories
     ///
@@ -250,8 +253,8 @@ pub struct ResumeArgs {
     pub checkpoint_size: u64,
 }
 
-/// A size in bytes with an optional K, M or G (powers of 1024), which must be a positive multiple of 4 MiB.
-fn checkpoint_size(typed: &str) -> Result<u64, String> {
+/// A size in bytes with an optional K, M or G (powers of 1024).
+fn size(typed: &str) -> Result<u64, String> {
     let (digits, unit) = match typed.trim_end_matches(['i', 'B']).char_indices().last() {
         Some((at, 'k' | 'K')) => (&typed[..at], 1u64 << 10),
         Some((at, 'm' | 'M')) => (&typed[..at], 1 << 20),
@@ -259,9 +262,22 @@ fn checkpoint_size(typed: &str) -> Result<u64, String> {
         _ => (typed, 1),
     };
     let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    match bytes {
-        Some(bytes) if bytes > 0 && bytes % (4 << 20) == 0 => Ok(bytes),
+    bytes.ok_or_else(|| "a number of bytes is needed, with K, M or G behind it if you like".into())
+}
+
+/// The same, a positive multiple of 4 MiB.
+fn checkpoint_size(typed: &str) -> Result<u64, String> {
+    match size(typed) {
+        Ok(bytes) if bytes > 0 && bytes % (4 << 20) == 0 => Ok(bytes),
         _ => Err("a positive multiple of 4M is needed".into()),
+    }
+}
+
+/// The same, a positive multiple of 4 KiB and at most 64 MiB.
+fn block_size(typed: &str) -> Result<usize, String> {
+    match size(typed).map(usize::try_from) {
+        Ok(Ok(bytes)) if bytes > 0 && bytes % (4 << 10) == 0 && bytes <= 64 << 20 => Ok(bytes),
+        _ => Err("a positive multiple of 4K is needed, at most 64M".into()),
     }
 }
 
@@ -692,6 +708,96 @@ pub struct HowArgs {
     /// Exit only when everything is on the medium
     #[arg(long)]
     pub sync: bool,
+    #[command(flatten)]
+    pub io: IoArgs,
+}
+
+/// How contents are read and written.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Reading and writing files on this machine")]
+pub struct IoArgs {
+    /// Read with plain system calls (sys), through io_uring (ring), or as the files are found (auto)
+    ///
+    /// auto takes the ring for batches of small files that are not in the page cache, where several reads under way save
+    /// about a quarter of the time, and plain calls for everything else. Where there is no io_uring or
+    /// it is forbidden, ring says so and plain calls are used. -v tells which was.
+    #[arg(long, value_name = "ENGINE", value_enum, default_value = "auto")]
+    pub engine: EngineArg,
+    /// Bytes of one operation of the ring, a multiple of 4K [default: 64K, with --direct-io 1M]
+    ///
+    /// Through the page cache 64K is most small files whole, and larger blocks fall out of the processor's cache. Past
+    /// it each operation is one of the disk, and 64K took half as long again as 1M.
+    #[arg(long, value_name = "SIZE", value_parser = block_size)]
+    pub block_size: Option<usize>,
+    /// Operations of the ring under way for one file
+    ///
+    /// Five keep a disk busy; sixteen were slower with --direct-io. Small files are one operation each, and many of them
+    /// are under way at once whatever this says.
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub queue_depth: u16,
+    /// Files smaller than this never go through the ring
+    ///
+    /// The default keeps out what is read along with its inode.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1K")]
+    pub async_threshold: u64,
+    /// Reserve room for a large file (1M and more) before it is written, where that is faster, or do not
+    ///
+    /// Finding blocks page by page is a quarter of the time of a large copy. The length of the file is not touched.
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto")]
+    pub preallocate: PreallocateArg,
+    /// Tell the kernel of all files of a batch before the first is read
+    ///
+    /// With --engine=sys it gives a cold cache most of what the ring does, at a system call a file. Off, because a warm
+    /// cache pays for it and gains nothing.
+    #[arg(long)]
+    pub readahead: bool,
+    /// Read and write large files (1M and more) past the page cache
+    ///
+    /// For a large file that is not in it: the copy takes a fraction of the CPU and pushes nothing else out. Off, because
+    /// what is in the page cache would be read from the disk again. Files whose file system refuses, files with holes
+    /// and smaller ones go the ordinary way; -v tells how many did not.
+    #[arg(long)]
+    pub direct_io: bool,
+    /// Milliseconds that one wait for the ring lasts before a look at whether to stop
+    ///
+    /// Waiting ends with the first operation that is done, so this costs nothing and gains nothing while the disk
+    /// answers; it is how soon Ctrl-C is seen when it does not.
+    #[arg(long, value_name = "MS", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub completion_timeout: u32,
+}
+
+impl IoArgs {
+    /// The first of these that is not as it is by default, as it is typed.
+    pub fn first_typed(&self) -> Option<&'static str> {
+        [
+            (self.engine != EngineArg::Auto, "--engine"),
+            (self.block_size.is_some(), "--block-size"),
+            (self.queue_depth != 5, "--queue-depth"),
+            (self.async_threshold != 1 << 10, "--async-threshold"),
+            (self.preallocate != PreallocateArg::Auto, "--preallocate"),
+            (self.readahead, "--readahead"),
+            (self.direct_io, "--direct-io"),
+            (self.completion_timeout != 5, "--completion-timeout"),
+        ]
+        .into_iter()
+        .find_map(|(typed, flag)| typed.then_some(flag))
+    }
+}
+
+/// `--engine`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EngineArg {
+    Auto,
+    Sys,
+    Ring,
+}
+
+/// `--preallocate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PreallocateArg {
+    Auto,
+    #[value(alias = "never")]
+    Disable,
 }
 
 #[derive(Debug, Args)]
@@ -786,7 +892,7 @@ where
     Ok(cli)
 }
 
-/// The definitions, for completions and man pages.
+/// The definitions, for completions and man pages, which build what is deferred.
 pub fn command() -> clap::Command {
     Cli::command()
 }
@@ -939,7 +1045,8 @@ mod tests {
             assert_eq!(typed, Some(name), "{flag}");
         }
         // Every flag of the two groups stands in the table above.
-        let all = Cli::command();
+        let mut all = Cli::command();
+        all.build();
         let copy = all.find_subcommand("copy").unwrap();
         let of =
             |heading: &str| copy.get_arguments().filter(|a| a.get_help_heading() == Some(heading)).count();

@@ -6,15 +6,15 @@
 
 use crate::address::{self, Operand};
 use crate::args::{
-    Attr, CheckArgs, CompressArg, ConnectArgs, CopyArgs, FilterArgs, HowArgs, JobsArg, KeepArgs, KeepStep,
-    LinkArgs, MoveArgs, Operands, OutputArgs, PlaneArg, RemoteArgs, RemoveArgs, ResumeArgs, RuleArg,
-    ServeArgs, SessionsArgs, SharingArg, Update, UpdateArg, VerifyArg, When,
+    Attr, CheckArgs, CompressArg, ConnectArgs, CopyArgs, EngineArg, FilterArgs, HowArgs, IoArgs, JobsArg,
+    KeepArgs, KeepStep, LinkArgs, MoveArgs, Operands, OutputArgs, PlaneArg, PreallocateArg, RemoteArgs,
+    RemoveArgs, ResumeArgs, RuleArg, ServeArgs, SessionsArgs, SharingArg, Update, UpdateArg, VerifyArg, When,
 };
 use crate::config::{CompressWord, Config, PlaneWord, Words};
 use crate::names;
 use bcmr_engine::policy::{
-    CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, Durability, FilterSpec, Follow, Landing,
-    MoveRequest, Preserve, Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, Target, Verify,
+    CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, Durability, FilterSpec, Follow, Io, Landing,
+    MoveRequest, Pick, Preserve, Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, Target, Verify,
 };
 use bcmr_engine::remote::{Address, Compress, Plane, Purpose, ServeRequest, Way};
 use std::ffi::OsString;
@@ -384,6 +384,7 @@ pub fn copy(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
         return Err(Usage::new("--fast goes with -C, or with a copy to or from another machine"));
     }
     let (policy, show) = copy_policy(a, env)?;
+    io_guard(&policy.io, policy.resume)?;
     let manifest = a.manifest.clone();
     Ok(CopyJob { request: CopyRequest { sources, names: None, target, manifest, policy }, names, show })
 }
@@ -420,6 +421,10 @@ pub fn remote_copy(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> 
     // What has no meaning here is refused: a flag that is silently left out promises something that nobody keeps.
     if a.reflink == SharingArg::Always {
         return Err(Usage::new("--reflink=always cannot hold: two machines share no blocks"));
+    }
+    if let Some(flag) = a.how.io.first_typed() {
+        return Err(Usage::new(format!("{flag} is about copies on one machine"))
+            .or("what goes over a wire is read and written by plain calls, as fast as the wire is"));
     }
     let (policy, show) = copy_policy(a, env)?;
     let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
@@ -613,6 +618,7 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
+        io: io(&a.how.io),
         jobs: jobs_for(collide, &a.how.jobs, env),
         me: env.me,
         umask: env.umask,
@@ -669,10 +675,12 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
         one_file_system: false,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
+        io: io(&a.how.io),
         jobs: jobs_for(collide, &a.how.jobs, env),
         me: env.me,
         umask: env.umask,
     };
+    io_guard(&policy.io, policy.resume)?;
     let again = if a.merge { Again::Same } else { Again::WithMerge };
     let show = show(Verb::Move, &a.output, policy.dry_run, again, env);
     Ok((MoveRequest { sources, target, merge: a.merge, policy }, show))
@@ -728,6 +736,7 @@ fn check_policy(a: &CheckArgs, env: &Env) -> (CopyPolicy, Purpose, Show) {
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
         dry_run: false,
+        io: Io::PLAIN,
         jobs: jobs(&a.jobs, env),
         me: env.me,
         umask: env.umask,
@@ -893,6 +902,37 @@ fn verify(arg: Option<VerifyArg>) -> Verify {
         Some(VerifyArg::Cached) => Verify::Cached,
         Some(VerifyArg::Direct) => Verify::Direct,
     }
+}
+
+fn io(a: &IoArgs) -> Io {
+    Io {
+        pick: match a.engine {
+            EngineArg::Auto => Pick::Auto,
+            EngineArg::Sys => Pick::Sys,
+            EngineArg::Ring => Pick::Ring,
+        },
+        block_bytes: a.block_size,
+        queue_depth: a.queue_depth.into(),
+        async_min_bytes: a.async_threshold,
+        preallocate: a.preallocate == PreallocateArg::Auto,
+        readahead: a.readahead,
+        direct: a.direct_io,
+        wait: std::time::Duration::from_millis(a.completion_timeout.into()),
+    }
+}
+
+/// What cannot go together with how contents are to be read and written.
+fn io_guard(io: &Io, resume: Resume) -> Result<(), Usage> {
+    if io.direct && io.pick == Pick::Sys {
+        return Err(Usage::new("--direct-io goes through the ring, and --engine=sys forbids it"));
+    }
+    // A file with a session is filled block by block, each hashed and recorded in its turn; one that is appended to has
+    // a beginning that is not ours.
+    if io.direct && resume != Resume::Off {
+        return Err(Usage::new("--direct-io does not go with -C, -s or -a")
+            .or("without them an interrupted copy begins again with the file it was at"));
+    }
+    Ok(())
 }
 
 fn durability(how: &HowArgs) -> Durability {

@@ -5,7 +5,7 @@
 use crate::names::{bare, quoted, text};
 use crate::resolve::{Again, Usage, Verb};
 use bcmr_engine::error::{Code, Error};
-use bcmr_engine::event::{Action, Question, Summary, Time, Unfinished, What};
+use bcmr_engine::event::{Action, Engine, Question, Summary, Time, Unfinished, What};
 use bcmr_engine::verbs::remote::{Kind, Listing, Usage as Used};
 use std::io;
 use std::path::Path;
@@ -334,6 +334,24 @@ pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -
         0 => {}
         1 => line.push_str("; 1 damaged block was copied again"),
         n => line.push_str(&format!("; {n} damaged blocks were copied again")),
+    }
+    line
+}
+
+/// Which way contents went.
+pub fn engine(engine: &Engine) -> String {
+    let files = |n: u64| if n == 1 { "1 file".to_owned() } else { format!("{n} files") };
+    let mut line = match (engine.ring_files, engine.missing) {
+        (0, Some(why)) => format!("bcmr: engine sys for {}: {why}", files(engine.sys_files)),
+        (0, None) => format!("bcmr: engine sys for {}", files(engine.sys_files)),
+        (ring, _) => format!("bcmr: engine ring for {}, sys for {}", files(ring), files(engine.sys_files)),
+    };
+    if engine.direct_files > 0 {
+        line.push_str(&format!("; {} past the page cache", files(engine.direct_files)));
+    }
+    if engine.not_direct_files > 0 {
+        let could = files(engine.not_direct_files);
+        line.push_str(&format!("; {could} not past the page cache, which the file system does not do"));
     }
     line
 }

@@ -114,6 +114,12 @@ fn events(done: &Done, verb: &str) -> Vec<Value> {
                 assert!(e["directory"].is_boolean() && e["files"].is_u64() && e["bytes"].is_u64(), "{e}");
                 assert!(!name(&e["path"]).starts_with(b"/"), "{e}");
             }
+            "engine" => {
+                for key in ["ring_files", "sys_files", "direct_files", "not_direct_files"] {
+                    assert!(e[key].is_u64(), "{e}");
+                }
+                assert!(e.get("missing").is_none_or(Value::is_string), "{e}");
+            }
             "start" | "summary" | "progress" | "note" => {}
             other => panic!("{other} is not in docs/json.md"),
         }
@@ -184,7 +190,7 @@ fn copies() {
     assert_eq!(count(&all, "item", "action", "copied"), 1);
 
     let all = events(&bcmr("copy -q --json one d", dir.path()).exits(0), "copy");
-    assert_eq!(all.len(), 2, "-q leaves the items out");
+    assert_eq!(all.len(), 3, "-q leaves the items out; which engine it was is told");
 }
 
 #[test]

@@ -214,7 +214,7 @@ fn all() -> Vec<World> {
 
 #[test]
 fn plain_and_workers() {
-    for flags in ["", "-j1", "-j4", "-V", "--sync"] {
+    for flags in ["", "-j1", "-j4", "-V", "--sync", "--engine=ring", "--engine=ring --direct-io -V --sync"] {
         for w in all() {
             w.run(flags).exits(0);
             w.arrived(flags);
@@ -228,6 +228,11 @@ fn plain_and_workers() {
         "-V=direct --sync",
         "-p",
         "--inplace",
+        "--engine=sys --readahead",
+        "--engine=ring --reflink=disable --block-size=4K",
+        "--engine=ring --reflink=disable --inplace",
+        "--direct-io --reflink=disable --inplace",
+        "--direct-io --reflink=disable --preallocate=disable",
     ] {
         for w in worlds(&COPIES) {
             w.run(flags).exits(0);

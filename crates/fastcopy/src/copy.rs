@@ -196,6 +196,21 @@ pub fn copy_file(
     }
 }
 
+/// The first rung alone: shares all blocks of a file with an empty one, where `opts` want that and the devices may.
+/// `None`: nothing was done, and nothing speaks against reading and writing. For whoever has rungs of their own below.
+///
+/// # Errors
+/// As [`copy_file`].
+pub fn clone_file(
+    src: &Source<'_>,
+    dst: &Dest<'_>,
+    rungs: &Rungs,
+    opts: &Options,
+    observe: Observe<'_>,
+) -> Result<Option<Copied>, Failure> {
+    Job::new(src, dst, rungs, opts, observe).clone(src.size)
+}
+
 /// Copies `len` bytes at `src_off` to `dst_off`: for a copy that is taken up again, or spread over several workers.
 ///
 /// Writes every byte (never clones, makes no holes, preallocates nothing, does not touch the target's length beyond

@@ -16,6 +16,7 @@ pub mod poll;
 pub mod process;
 pub mod read_write;
 pub mod reflink;
+pub mod ring;
 pub mod rungs;
 pub mod scratch;
 pub mod sparse;

@@ -39,17 +39,67 @@ pub const DIRECT_ALIGN: usize = 4096;
 /// # Errors
 /// EINVAL where the file system has no direct reads.
 pub fn reopen_direct(fd: impl AsFd) -> io::Result<std::os::fd::OwnedFd> {
+    direct(fd.as_fd(), rustix::fs::OFlags::RDONLY)
+}
+
+/// As [`reopen_direct`], for writing (`O_WRONLY`).
+///
+/// # Errors
+/// As there.
+pub fn reopen_direct_write(fd: impl AsFd) -> io::Result<std::os::fd::OwnedFd> {
+    direct(fd.as_fd(), rustix::fs::OFlags::WRONLY)
+}
+
+#[cfg(target_os = "linux")]
+fn direct(fd: std::os::fd::BorrowedFd<'_>, access: rustix::fs::OFlags) -> io::Result<std::os::fd::OwnedFd> {
+    use rustix::fs::{CWD, Mode, OFlags};
+    let path = crate::meta::proc_path(fd)?;
+    let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
+    crate::dir::retry(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn direct(_: std::os::fd::BorrowedFd<'_>, _: rustix::fs::OFlags) -> io::Result<std::os::fd::OwnedFd> {
+    Err(io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// `preadv2(RWF_NOWAIT)` of one byte at `off`: whether a read there would find it in the page cache. `None` where that
+/// cannot be told (a file system without RWF_NOWAIT, a kernel before 4.14). The kernel may begin to read ahead, so the
+/// answer is good once.
+pub fn is_cached(fd: impl AsFd, off: u64) -> Option<bool> {
     #[cfg(target_os = "linux")]
     {
-        use rustix::fs::{CWD, Mode, OFlags};
-        let path = crate::meta::proc_path(fd.as_fd())?;
-        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-        crate::dir::retry(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))
+        let mut byte = [0];
+        let mut room = [io::IoSliceMut::new(&mut byte)];
+        let flags = rustix::io::ReadWriteFlags::NOWAIT;
+        match rustix::io::preadv2(&fd, &mut room, off, flags) {
+            Ok(_) => Some(true),
+            Err(Errno::AGAIN) => Some(false),
+            Err(_) => None,
+        }
     }
     #[cfg(not(target_os = "linux"))]
     {
-        let _ = fd;
-        Err(io::Error::from_raw_os_error(libc::EINVAL))
+        let _ = (fd, off);
+        None
+    }
+}
+
+/// `posix_fadvise(POSIX_FADV_WILLNEED)`: the kernel begins to read the first `len` bytes and this call does not wait for
+/// them. A hint; a length of 0 is the whole file.
+///
+/// # Errors
+/// What the kernel says; ESPIPE for what has no positions.
+pub fn will_need(fd: impl AsFd, len: u64) -> io::Result<()> {
+    #[cfg(not(target_os = "macos"))]
+    {
+        let len = std::num::NonZeroU64::new(len);
+        Ok(rustix::fs::fadvise(&fd, 0, len, rustix::fs::Advice::WillNeed)?)
+    }
+    #[cfg(target_os = "macos")]
+    {
+        let _ = (fd, len);
+        Ok(())
     }
 }
 
@@ -79,11 +129,27 @@ pub fn read_direct(fd: impl AsFd, off: u64, buf: &mut [u8]) -> io::Result<usize>
 /// # Errors
 /// What the kernel says; bytes read before the error stay in `buf`.
 pub fn read_append(fd: impl AsFd, off: u64, len: usize, buf: &mut Vec<u8>) -> io::Result<usize> {
-    buf.reserve(len);
+    append(fd, off, len, len, buf)
+}
+
+/// As [`read_append`] for what should be `len` bytes to the end of the file: with room for one byte more, so that a
+/// longer file shows, and without the call that would find nothing behind them. What comes is more than `len` only if
+/// the file was longer.
+///
+/// # Errors
+/// As [`read_append`].
+pub fn read_expected(fd: impl AsFd, off: u64, len: usize, buf: &mut Vec<u8>) -> io::Result<usize> {
+    // Nothing is what files say that are made while they are read.
+    append(fd, off, len.max(1), len + 1, buf)
+}
+
+/// Until `enough` bytes were added, at most `most` of them.
+fn append(fd: impl AsFd, off: u64, enough: usize, most: usize, buf: &mut Vec<u8>) -> io::Result<usize> {
+    buf.reserve(most);
     let mut done = 0;
-    while done < len {
+    while done < enough {
         let spare = buf.spare_capacity_mut();
-        let room = spare.len().min(len - done);
+        let room = spare.len().min(most - done);
         let at = off + done as u64;
         let n = retry_on_intr(|| rustix::io::pread(&fd, &mut spare[..room], at).map(|(read, _)| read.len()))?;
         if n == 0 {
@@ -169,6 +235,23 @@ mod tests {
         let (_r, w) = rustix::pipe::pipe().unwrap();
         assert!(read_append(&w, 0, 5, &mut buf).is_err());
         assert_eq!(buf, b"ab23489");
+    }
+
+    #[test]
+    fn read_expected_shows_a_longer_file_and_a_shorter_one() {
+        let mut f = tempfile::tempfile().unwrap();
+        f.write_all(b"0123456789").unwrap();
+        let read = |off, len| {
+            let mut buf = b"ab".to_vec();
+            let n = read_expected(&f, off, len, &mut buf).unwrap();
+            (n, buf)
+        };
+        assert_eq!(read(2, 8), (8, b"ab23456789".to_vec()));
+        assert_eq!(read(2, 7), (8, b"ab23456789".to_vec()), "longer");
+        assert_eq!(read(2, 3), (4, b"ab2345".to_vec()), "longer, and no more than a byte of it");
+        assert_eq!(read(2, 9), (8, b"ab23456789".to_vec()), "shorter");
+        assert_eq!(read(2, 0), (1, b"ab2".to_vec()), "not empty");
+        assert_eq!(read(10, 0), (0, b"ab".to_vec()));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 
 use super::data::{self, Set};
 use super::measure::{self, Sample, median};
-use super::{Copies, Options, binary, installed, mount, papers, report, text};
+use super::turns::{Copies, Turns, same};
+use super::{Options, binary, installed, papers, report, text};
 use crate::sh::{self, Result};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, Permissions};
@@ -29,6 +30,7 @@ pub struct Checkpoints {
     pub command: String,
     pub tables: Vec<Table>,
     pub killed: Vec<Killed>,
+    pub thrice: Option<Thrice>,
     pub resumed: Vec<Resumed>,
     /// Bytes written to stage and session by one whole `-C` copy.
     pub overhead: Option<Written>,
@@ -64,6 +66,14 @@ pub struct Killed {
     pub rewritten_bytes: u64,
 }
 
+/// A copy that was killed three times.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct Thrice {
+    pub bytes: u64,
+    /// Of all four runs together.
+    pub written_bytes: u64,
+}
+
 /// Going on with one 90 % complete file, so many times.
 #[derive(Serialize, Deserialize)]
 pub struct Resumed {
@@ -84,7 +94,7 @@ pub struct Written {
 }
 
 /// Where it is done, by what, and how often.
-struct Bench<'a> {
+pub struct Bench<'a> {
     options: &'a Options,
     copies: Copies,
     bcmr: String,
@@ -95,12 +105,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     if sh::which("strace").is_none() {
         return Err("strace is not installed; it tells when the first byte was written".into());
     }
-    let bench = Bench {
-        options,
-        copies: Copies::below(&options.dir),
-        bcmr: text(&binary(options)?)?.to_owned(),
-        rounds: options.rounds.unwrap_or(ROUNDS),
-    };
+    let bench = Bench::new(options, &binary(options)?, options.rounds.unwrap_or(ROUNDS))?;
     let machine = report::Record::of_this_machine(&options.dir, options.quick)?.headline();
     println!("{machine}");
     let large = if options.quick { 512 * MIB } else { options.gib * 1024 * MIB };
@@ -112,10 +117,13 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
         command: super::command("checkpoint", typed),
         tables: Vec::new(),
         killed: Vec::new(),
+        thrice: None,
         resumed: Vec::new(),
         overhead: None,
         left_out: Vec::new(),
     };
+    let middle = if options.quick { large } else { 1024 * MIB };
+    let (middle_src, _) = Set::One { bytes: middle }.make(&options.dir)?;
     let small = Set::Even { dirs: 21, files_per_dir: 100, bytes: 4096 };
     let (tree, _) = small.make(&options.dir)?;
     let sizes: [u64; 3] = if options.quick { [128, 256, 512] } else { [256, 1024, 4096] };
@@ -123,7 +131,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     let [small_file, middle_file, large_file] = going_on;
     let parts = [
         ("sync".to_owned(), Part::Table(sync(), &tree)),
-        ("verify".to_owned(), Part::Table(verify(large), &large_src)),
+        ("verify".to_owned(), Part::Table(verify(middle), &middle_src)),
         ("killed".to_owned(), Part::Killed),
         small_file,
         middle_file,
@@ -146,10 +154,11 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
                 for _ in 0..bench.rounds {
                     record.killed.push(bench.killed(&large_src, large)?);
                 }
+                record.thrice = Some(bench.thrice(&large_src, large)?);
             }
             Part::Resumed(bytes) => {
                 let (src, _) = Set::One { bytes }.make(&options.dir)?;
-                record.resumed.extend(bench.resumed(&src, bytes)?);
+                record.resumed.extend(bench.resumed(&src, bytes, 90)?);
             }
         }
         println!("({name} done after {:.0} s)", begun.elapsed().as_secs_f64());
@@ -183,6 +192,9 @@ fn intervals(large: u64) -> Table {
         title: format!("One file of {} MiB: checkpoints against none (the seed's Experiment 4)", large / MIB),
         lines: vec![
             line("bcmr copy {s} {d}", None, None),
+            // What the disk takes for the same bytes: a session's name appears with its content on the medium.
+            line("cp {s} {d} && sync {d}", None, None),
+            line("bcmr copy --sync {s} {d}", None, None),
             line(&none("1024G"), None, None),
             line(&none("256M"), None, Some(1.008)),
             line(&none("64M"), Some(1.35), Some(1.039)),
@@ -218,20 +230,22 @@ fn sync() -> Table {
     }
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    pub fn new(options: &'a Options, bcmr: &Path, rounds: usize) -> Result<Bench<'a>> {
+        let copies = Copies::below(&options.dir);
+        Ok(Bench { options, copies, bcmr: text(bcmr)?.to_owned(), rounds })
+    }
+
     /// Every line once a round, by turns.
     fn table(&self, mut table: Table, src: &Path) -> Result<Table> {
+        let keep = src.is_dir();
+        let bcmr = Path::new(&self.bcmr);
+        let turns = Turns { src, copies: &self.copies, bcmr, cold: false, keep };
         for _ in 0..self.rounds {
             for line in &mut table.lines {
-                let dst = self.copies.next()?;
-                self.settle(src)?;
-                line.samples.push(measure::once(&self.argv(&line.line, src, &dst)?)?);
-                if src.is_dir() {
-                    // Removing many inodes slows ext4 down for a minute, see `Copies`.
-                    mount::forget(&dst)?;
-                } else {
-                    sh::quiet("rm", &["-rf", text(&dst)?])?;
-                }
+                let dst = turns.prepare(|_| data::warm(src))?;
+                line.samples.push(measure::once(&turns.argv(&line.line, &dst)?)?);
+                turns.finish(&dst)?;
             }
         }
         println!("{}", papers::table(&table)?);
@@ -242,19 +256,6 @@ impl Bench<'_> {
     fn settle(&self, src: &Path) -> Result {
         data::warm(src)?;
         sh::quiet("sync", &["-f", text(&self.copies.dir)?])
-    }
-
-    /// One command, or several through a shell.
-    fn argv(&self, line: &str, src: &Path, dst: &Path) -> Result<Vec<String>> {
-        let filled = line.replace("{s}", text(src)?).replace("{d}", text(dst)?);
-        if filled.contains("&&") {
-            let b3sum = installed("b3sum").unwrap_or_default();
-            let filled = filled.replace("b3sum", text(&b3sum)?);
-            return Ok(vec!["sh".to_owned(), "-c".to_owned(), filled]);
-        }
-        let mut argv: Vec<String> = filled.split(' ').map(str::to_owned).collect();
-        argv[0].clone_from(&self.bcmr);
-        Ok(argv)
     }
 
     fn copy(&self, flags: &[&str], src: &Path, dst: &Path) -> Result<Vec<String>> {
@@ -294,12 +295,45 @@ impl Bench<'_> {
         })
     }
 
+    /// Killed three times on the way, at a quarter, a half and three quarters, and finished by the same command.
+    fn thrice(&self, src: &Path, bytes: u64) -> Result<Thrice> {
+        'again: for _ in 0..TRIES {
+            let place = Place { dir: self.copies.next()? };
+            fs::create_dir(&place.dir)?;
+            let dst = place.dir.join("file");
+            self.settle(src)?;
+            let argv = self.copy(&["-C"], src, &dst)?;
+            let (mut written_bytes, mut from) = (0, 0);
+            for quarter in 1..4 {
+                let mut child = Command::new(&argv[0])
+                    .args(&argv[1..])
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()?;
+                if !killed_when(&mut child, || place.stage_bytes() >= bytes / 4 * quarter)? {
+                    fs::remove_dir_all(&place.dir)?;
+                    continue 'again;
+                }
+                // Segments are written from front to back: the stage's length is what has been written.
+                written_bytes += place.stage_bytes() - from;
+                from = place.recorded_bytes();
+            }
+            written_bytes += self.traced(&argv)?.written.stage_bytes;
+            same(src, &dst)?;
+            fs::remove_dir_all(&place.dir)?;
+            println!("killed three times: {} MiB written of {}", written_bytes / MIB, bytes / MIB);
+            return Ok(Thrice { bytes, written_bytes });
+        }
+        Err("the copy was always faster than the kill".into())
+    }
+
     /// Every mode once a round, by turns, each on a stage and a session as the kill left them: afterwards the very
     /// same inode is cut back to what was recorded, gets its stage's name again, and the kept session beside it.
-    fn resumed(&self, src: &Path, bytes: u64) -> Result<Vec<Resumed>> {
-        // A record per block, so that 90 % can be had of a small file also.
+    pub fn resumed(&self, src: &Path, bytes: u64, percent: u64) -> Result<Vec<Resumed>> {
+        // A record per block, so that so much can be had of a small file also.
         let fine = ["--checkpoint-size", "4M"];
-        let enough = |place: &Place| place.recorded_bytes() >= bytes / 10 * 9;
+        let enough = |place: &Place| place.recorded_bytes() >= bytes / 100 * percent;
         let proved = self.stopped(&[&["-C"], &fine[..]].concat(), src, enough)?;
         // Its session is of another kind: only the last block of a segment has a hash.
         let fast = self.stopped(&[&["-C", "--fast"], &fine[..]].concat(), src, enough)?;
@@ -361,7 +395,13 @@ impl Bench<'_> {
             let mut child =
                 Command::new(&argv[0]).args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
             if killed_when(&mut child, || enough(&place))? {
-                return Ok((dst, Left::found(place)?));
+                let left = Left::found(place)?;
+                if left.recorded_bytes < fs::metadata(src)?.len() {
+                    return Ok((dst, left));
+                }
+                // Everything was on record already: there is nothing to go on with.
+                fs::remove_dir_all(&left.place.dir)?;
+                continue;
             }
             fs::remove_dir_all(&place.dir)?;
         }
@@ -470,10 +510,6 @@ impl Left {
         fs::write(&self.session, &self.session_text)?;
         Ok(fs::set_permissions(&self.session, Permissions::from_mode(0o600))?)
     }
-}
-
-fn same(src: &Path, dst: &Path) -> Result {
-    sh::quiet("cmp", &[text(src)?, text(dst)?])
 }
 
 /// What strace saw.

@@ -1,15 +1,16 @@
 //! `cargo xtask bench`: side by side with other tools, on the same data, in one interleaved run.
 
-mod checkpoint;
-mod data;
+pub mod checkpoint;
+pub mod data;
 pub mod measure;
 mod memory;
-mod mount;
+pub mod mount;
 mod papers;
-mod remote;
-mod report;
+pub mod remote;
+pub mod report;
 mod rows;
-mod svg;
+pub mod svg;
+pub mod turns;
 
 use crate::sh::{self, Result};
 use measure::Sample;
@@ -17,6 +18,7 @@ use report::{Record, RowRecord, ToolRecord};
 use rows::{Cache, OURS, Place, Row, Tool, Verb};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use turns::{Copies, Turns};
 
 const USAGE: &str = "\
 cargo xtask bench local [OPTION]   copy and remove beside cp, rm, rsync -a and, where installed, xcp, cpz, fcp
@@ -42,18 +44,19 @@ cargo xtask bench report DIR       writes DIR/benchmarks.md again from the JSON 
   --write DIR   also keep the result as DIR/benchmarks-FS.{json,svg} and write DIR/benchmarks.md from all of them";
 
 /// What was typed.
+#[derive(Clone)]
 pub struct Options {
     pub dir: PathBuf,
-    on: On,
-    only: Vec<String>,
-    rounds: Option<usize>,
-    quick: bool,
-    gib: u64,
-    minutes: Option<f64>,
-    bcmr: Option<PathBuf>,
-    strace: bool,
-    out: PathBuf,
-    write: Option<PathBuf>,
+    pub on: On,
+    pub only: Vec<String>,
+    pub rounds: Option<usize>,
+    pub quick: bool,
+    pub gib: u64,
+    pub minutes: Option<f64>,
+    pub bcmr: Option<PathBuf>,
+    pub strace: bool,
+    pub out: PathBuf,
+    pub write: Option<PathBuf>,
 }
 
 /// Which file system lies below the data.
@@ -65,7 +68,7 @@ pub enum On {
 }
 
 /// How large an image for the whole table may grow.
-const IMAGE_BYTES: u64 = 64 << 30;
+pub const IMAGE_BYTES: u64 = 64 << 30;
 
 /// Guests are measured in so many rounds.
 const GUEST_ROUNDS: usize = 3;
@@ -111,7 +114,7 @@ fn on(mut options: Options, work: impl FnOnce(&Options) -> Result) -> Result {
     }
 }
 
-fn parse(args: &[&str]) -> Result<Options> {
+pub fn parse(args: &[&str]) -> Result<Options> {
     let root = sh::root();
     let kept = std::env::var_os("BCMR_BENCH_DIR").map_or_else(|| root.join("target/bench"), PathBuf::from);
     let mut options = Options {
@@ -158,7 +161,7 @@ fn parse(args: &[&str]) -> Result<Options> {
 }
 
 impl Options {
-    fn on_tmpfs(self) -> Options {
+    pub fn on_tmpfs(self) -> Options {
         Options { on: On::Tmpfs, dir: PathBuf::from("/dev/shm/bcmr-bench"), ..self }
     }
 }
@@ -167,6 +170,9 @@ impl Options {
 pub fn binary(options: &Options) -> Result<PathBuf> {
     if let Some(path) = &options.bcmr {
         return Ok(path.clone());
+    }
+    if !options.quick {
+        return crate::dist::build();
     }
     sh::run(sh::cargo().args(["build", "--release", "--locked", "-p", "bcmr"]))?;
     Ok(release_dir().join("bcmr"))
@@ -273,7 +279,8 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
     if keep {
         copies.room_for(mount::allocated(&src)? * (rounds * tools.len() + 2) as u64)?;
     }
-    let bench = Bench { row, src: &src, copies: &copies, keep, bcmr };
+    let cold = row.cache == Cache::Cold;
+    let bench = Bench { row, turns: Turns { src: &src, copies: &copies, bcmr, cold, keep } };
     data::warm(&src)?;
     let mut samples: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
     let mut blocks = BTreeMap::new();
@@ -283,12 +290,12 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
                 continue;
             }
             let dst = bench.prepare()?;
-            samples.entry(tool.name).or_default().push(measure::once(&bench.argv(tool, &dst))?);
+            samples.entry(tool.name).or_default().push(measure::once(&bench.turns.argv(tool.line, &dst)?)?);
             if row.verb == Verb::Copy {
                 if round == 0 {
                     blocks.insert(tool.name, mount::allocated(&dst)?);
                 }
-                bench.finish(&dst)?;
+                bench.turns.finish(&dst)?;
             }
         }
         eprint!(".");
@@ -299,9 +306,9 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
         let counted = options.strace && (!tool.guest) && sh::which("strace").is_some();
         let calls = if counted {
             let dst = bench.prepare()?;
-            let calls = measure::calls(&bench.argv(tool, &dst), &options.dir)?;
+            let calls = measure::calls(&bench.turns.argv(tool.line, &dst)?, &options.dir)?;
             if row.verb == Verb::Copy {
-                bench.finish(&dst)?;
+                bench.turns.finish(&dst)?;
             }
             Some(calls)
         } else {
@@ -320,102 +327,22 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
     RowRecord::new(row, size, source_bytes, records)
 }
 
+/// A row while it is measured.
 struct Bench<'a> {
     row: &'a Row,
-    src: &'a Path,
-    copies: &'a Copies,
-    /// Copies are left to lie, see [`Copies`].
-    keep: bool,
-    bcmr: &'a Path,
+    turns: Turns<'a>,
 }
 
 impl Bench<'_> {
-    /// Everything that happens outside the timing: a new name for the destination (or a fresh copy to remove),
-    /// nothing left to be written back, and the page cache as the row says.
+    /// What [`Turns::prepare`] does, and for a removal a fresh copy at the name.
     fn prepare(&self) -> Result<PathBuf> {
-        let dst = self.copies.next()?;
-        if self.row.verb == Verb::Remove {
-            sh::quiet("cp", &["-a", text(self.src)?, text(&dst)?])?;
-        }
-        sh::quiet("sync", &["-f", text(&self.copies.dir)?])?;
-        if self.row.cache == Cache::Cold {
-            std::fs::write("/proc/sys/vm/drop_caches", "3")?;
-        }
-        Ok(dst)
-    }
-
-    /// Takes the copy away, or at least out of the page cache.
-    fn finish(&self, dst: &Path) -> Result {
-        if self.keep { mount::forget(dst) } else { sh::quiet("rm", &["-rf", text(dst)?]) }
-    }
-
-    fn argv(&self, tool: &Tool, dst: &Path) -> Vec<String> {
-        let mut argv: Vec<String> = tool
-            .line
-            .split(' ')
-            .map(|w| w.replace("{s}", &self.src.to_string_lossy()).replace("{d}", &dst.to_string_lossy()))
-            .collect();
-        if tool.name == OURS {
-            argv[0] = self.bcmr.to_string_lossy().into_owned();
-        } else if let Some(path) = installed(tool.name) {
-            argv[0] = path.to_string_lossy().into_owned();
-        }
-        argv
-    }
-}
-
-/// Where copies are made, each under a new name.
-///
-/// Large trees are not removed between runs: for a minute or more ext4 does not give out a deleted inode again, and
-/// steps over every one of them for each file that it makes (`recently_deleted` in fs/ext4/ialloc.c). Measured here,
-/// `cp -r` of 2,100 files took 0.09 s, and 1.36 s just after other trees had been removed.
-struct Copies {
-    dir: PathBuf,
-    made: std::cell::Cell<u32>,
-}
-
-/// Until ext4 has forgotten what was deleted.
-const REST: std::time::Duration = std::time::Duration::from_secs(70);
-
-impl Copies {
-    fn below(dir: &Path) -> Copies {
-        Copies { dir: dir.join("copies"), made: std::cell::Cell::new(0) }
-    }
-
-    fn next(&self) -> Result<PathBuf> {
-        std::fs::create_dir_all(&self.dir)?;
-        loop {
-            self.made.set(self.made.get() + 1);
-            let path = self.dir.join(format!("copy{}", self.made.get()));
-            if std::fs::symlink_metadata(&path).is_err() {
-                return Ok(path);
-            }
-        }
-    }
-
-    /// Removes the copies of earlier rows when these would not fit beside them, and then lets the file system rest.
-    fn room_for(&self, bytes: u64) -> Result {
-        std::fs::create_dir_all(&self.dir)?;
-        let free = sh::output("stat", &["-f", "-c", "%a %S", text(&self.dir)?])?;
-        let free: u64 = free.split(' ').filter_map(|n| n.parse::<u64>().ok()).product();
-        if free > bytes + bytes / 4 {
-            return Ok(());
-        }
-        self.clear()?;
-        sh::quiet("sync", &["-f", text(&self.dir)?])?;
-        println!("  (made room; resting {} s)", REST.as_secs());
-        std::thread::sleep(REST);
-        Ok(())
-    }
-
-    fn clear(&self) -> Result {
-        sh::quiet("rm", &["-rf", text(&self.dir)?])?;
-        Ok(std::fs::create_dir_all(&self.dir)?)
+        let copy = |dst: &Path| sh::quiet("cp", &["-a", text(self.turns.src)?, text(dst)?]);
+        self.turns.prepare(|dst| if self.row.verb == Verb::Remove { copy(dst) } else { Ok(()) })
     }
 }
 
 /// In PATH, or installed by `cargo install --root target/tools`.
-fn installed(program: &str) -> Option<PathBuf> {
+pub fn installed(program: &str) -> Option<PathBuf> {
     let ours = sh::root().join("target/tools/bin").join(program);
     ours.is_file().then_some(ours).or_else(|| sh::which(program))
 }
@@ -429,6 +356,6 @@ fn version(name: &str, bcmr: &Path) -> String {
 }
 
 /// A path as an argument; scratch paths are ours and so are text.
-fn text(path: &Path) -> Result<&str> {
+pub fn text(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()).into())
 }

@@ -69,6 +69,16 @@ pub fn document(record: &Checkpoints, stem: &str) -> Result<String> {
             k.rewritten_bytes as f64 / MIB - mib(missing)
         )?;
     }
+    if let Some(t) = record.thrice {
+        writeln!(
+            out,
+            "\nKilled at a quarter, a half and three quarters of {:.0} MiB and finished by the same command: {:.0} MiB \
+             written in\nall, {:.3} times the file.",
+            t.bytes as f64 / MIB,
+            t.written_bytes as f64 / MIB,
+            t.written_bytes as f64 / t.bytes as f64
+        )?;
+    }
     resumed(record, &mut out)?;
     if let Some(o) = record.overhead {
         write!(
@@ -82,8 +92,8 @@ pub fn document(record: &Checkpoints, stem: &str) -> Result<String> {
         )?;
     }
     out.push_str(
-        "\n## Not measured\n\nOf the seed's experiments 1 (hashing alone), 5 (macOS) and 6 (`copy_file_range` at an \
-         offset).\n",
+        "\n## Not measured\n\nExperiment 5 needs macOS. `cargo xtask experiment` has the others one by one, 1 (hashing alone) and 6\n\
+         (`copy_file_range` at an offset) included.\n",
     );
     for what in &record.left_out {
         writeln!(out, "- {what}")?;

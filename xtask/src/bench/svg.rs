@@ -36,11 +36,7 @@ pub fn draw(headline: &str, groups: &[Group]) -> String {
             let colour = if bar.ours { "#2a7de1" } else { "#999" };
             y += LINE;
             text(&mut body, 8.0, y, "#777", &bar.label);
-            let _infallible = writeln!(
-                body,
-                "<rect x=\"{LEFT}\" y=\"{:.1}\" width=\"{long:.1}\" height=\"12\" fill=\"{colour}\"/>",
-                y - 10.0
-            );
+            rect(&mut body, LEFT, y - 10.0, long, 12.0, colour);
             text(&mut body, LEFT + long + 4.0, y, "#777", &format!("{:.2}", bar.value));
         }
         rule(&mut body, LEFT + scale, top, y + 4.0, "#777", "");
@@ -49,20 +45,44 @@ pub fn draw(headline: &str, groups: &[Group]) -> String {
         }
         y += LINE + 12.0;
     }
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{y:.0}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n"
-    );
-    text(&mut out, 8.0, 18.0, "#777", &format!("wall time, shorter is faster; dashed: goal; {headline}"));
-    out + &body + "</svg>\n"
+    picture(WIDTH, y, &format!("wall time, shorter is faster; dashed: goal; {headline}"), &body)
 }
 
-fn text(out: &mut String, x: f64, y: f64, colour: &str, words: &str) {
+/// What is drawn, below its headline.
+pub fn picture(width: f64, height: f64, headline: &str, body: &str) -> String {
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height:.0}\" \
+         viewBox=\"0 0 {width} {height:.0}\" font-family=\"sans-serif\" font-size=\"12\">\n"
+    );
+    text(&mut out, 8.0, 18.0, "#777", headline);
+    out + body + "</svg>\n"
+}
+
+pub fn rect(out: &mut String, x: f64, y: f64, width: f64, height: f64, colour: &str) {
+    let _infallible = writeln!(
+        out,
+        "<rect x=\"{x}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" fill=\"{colour}\"/>"
+    );
+}
+
+pub fn circle(out: &mut String, x: f64, y: f64, radius: f64, colour: &str) {
+    let _infallible = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{colour}\"/>");
+}
+
+/// From one place to another at the same height.
+pub fn level(out: &mut String, left: f64, right: f64, y: f64, colour: &str) {
+    let _infallible = writeln!(
+        out,
+        "<line x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{right:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\"/>"
+    );
+}
+
+pub fn text(out: &mut String, x: f64, y: f64, colour: &str, words: &str) {
     let words = words.replace('&', "&amp;").replace('<', "&lt;");
     let _infallible = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"{colour}\">{words}</text>");
 }
 
-fn rule(out: &mut String, x: f64, top: f64, bottom: f64, colour: &str, more: &str) {
+pub fn rule(out: &mut String, x: f64, top: f64, bottom: f64, colour: &str, more: &str) {
     let _infallible = writeln!(
         out,
         "<line x1=\"{x:.1}\" y1=\"{top:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\" stroke=\"{colour}\"{more}/>"

@@ -2,6 +2,7 @@
 //!
 //! `walls` is about Rust code, `papers` about everything else. Every ban names its replacement.
 
+mod made;
 mod papers;
 mod source;
 mod walls;
@@ -56,6 +57,7 @@ pub fn run() -> Result {
 pub fn check(files: &[File]) -> Vec<Finding> {
     let mut found = walls::check(files);
     found.extend(papers::check(files));
+    found.extend(made::check(files));
     found.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     found
 }

@@ -1,10 +1,11 @@
 //! The seam under landing: the phases of a batch, over slices of jobs.
 //!
 //! Must not decide anything: what is wanted stands in the jobs. Implementations: [`sys::Sys`], loops of system calls,
-//! the reference. Loops run here, decisions are made above.
+//! the reference, with [`ring`] for what several reads under way do better. Loops run here, decisions are made above.
 
 #[cfg(test)]
 pub(crate) mod model;
+pub(crate) mod ring;
 pub(crate) mod seal;
 pub(crate) mod sys;
 pub(crate) mod tee;

@@ -2,10 +2,11 @@
 //!
 //! Must not decide anything; see [`super::Disk`].
 
+use super::ring::{Kept, Rings};
 use super::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee};
 use crate::blocks::{PIECE_BYTES, aligned};
 use crate::error::Code;
-use crate::policy::{Sparse, Verify};
+use crate::policy::{Io, Sparse, Verify};
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::errno;
@@ -22,11 +23,18 @@ const LITTER_DEPTH_MAX: usize = 200;
 /// The kernel's file systems.
 pub(crate) struct Sys {
     rungs: Rungs,
+    pub(crate) rings: Rings,
 }
 
 impl Sys {
+    /// Plain calls and nothing else.
     pub(crate) fn new() -> Sys {
-        Sys { rungs: Rungs::new() }
+        Sys::with(Io::PLAIN)
+    }
+
+    /// As somebody wants it.
+    pub(crate) fn with(io: Io) -> Sys {
+        Sys { rungs: Rungs::new(), rings: Rings::new(io) }
     }
 }
 
@@ -34,6 +42,7 @@ impl Sys {
 pub(crate) struct Hand {
     pub(super) scratch: Scratch,
     pub(super) xattr: XattrBuffer,
+    rings: Kept,
 }
 
 fn dest(op: &'static str) -> impl Fn(io::Error) -> Fault {
@@ -46,7 +55,7 @@ impl Disk for Sys {
     type Hand = Hand;
 
     fn hand(&self) -> Hand {
-        Hand { scratch: Scratch::new(), xattr: XattrBuffer::default() }
+        Hand { scratch: Scratch::new(), xattr: XattrBuffer::default(), rings: Kept::default() }
     }
 
     fn look(&self, dir: &Dir, name: Name<'_>) -> io::Result<Option<Info>> {
@@ -138,7 +147,12 @@ impl Disk for Sys {
     }
 
     fn fill(&self, hand: &mut Hand, jobs: &mut [Job<'_, Sys>], how: &Fill<'_>) {
-        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+        self.rings.advise(jobs);
+        let filled = self.rings.fill(&mut hand.rings, &self.rungs, jobs, how).unwrap_or_default();
+        for (at, job) in jobs.iter_mut().enumerate() {
+            if job.fault.is_some() || filled.get(at) == Some(&true) {
+                continue;
+            }
             if let Err(fault) = self.fill_one(hand, job, how) {
                 job.fault = Some(fault);
             }
@@ -447,20 +461,14 @@ impl Sys {
                 reflink: how.reflink.into(),
                 sparse: how.sparse.into(),
                 threads: how.threads,
-                preallocate: !matches!(job.place, Place::There),
+                preallocate: self.rings.preallocates() && !matches!(job.place, Place::There),
             };
             let done = copy::copy_file(&from, &to, &self.rungs, &options, &mut hand.scratch, how.observe)
                 .map_err(tee::fault)?;
             job.bytes = done.bytes;
             job.rung = Some(done.rung);
         }
-        // What was read is one version of the source only if the source did not change meanwhile; ctime cannot be
-        // set back by anybody.
-        let after = Info::of(src).map_err(|e| Fault::os(Side::Source, "stat", e))?;
-        if !job.info.same_content(&after) {
-            let note = "the source changed while it was read";
-            return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
-        }
+        unchanged(&job.info, src)?;
         if job.bytes != job.info.size && !meta::is_pseudo(src).unwrap_or(false) {
             let note = "the source ended before its size";
             return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
@@ -494,6 +502,17 @@ impl Sys {
         }
         Ok(at)
     }
+}
+
+/// What was read is one version of the source only if the source did not change meanwhile; ctime cannot be set back by
+/// anybody.
+pub(super) fn unchanged(before: &Info, src: &OwnedFd) -> Result<(), Fault> {
+    let after = Info::of(src).map_err(|e| Fault::os(Side::Source, "stat", e))?;
+    if before.same_content(&after) {
+        return Ok(());
+    }
+    let note = "the source changed while it was read";
+    Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note))
 }
 
 /// Adds what is missing behind `start`, piece by piece. Returns the length of the whole.

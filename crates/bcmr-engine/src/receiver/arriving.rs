@@ -10,7 +10,7 @@ use crate::disk::{Bytes, Fault, Side};
 use crate::error::{Code, Error};
 use crate::event::Cancel;
 use fastcopy::meta::Info;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -115,9 +115,11 @@ struct Inner {
     claimed: HashMap<u64, Cv>,
     /// Pieces asked for once more.
     again: BTreeMap<u64, Held>,
-    /// Values of the source, and up to which block they were asked for.
+    /// Values of the source; and of which blocks they were asked for and not taken yet, as threads ask in no order.
     values: BTreeMap<u64, Cv>,
-    values_asked: u64,
+    values_asked: HashSet<u64>,
+    /// Those that were taken: whoever asks ahead stops there.
+    values_taken: HashSet<u64>,
     /// Blocks that do not cross. `None`: every block does.
     decided: Option<HashMap<u64, bool>>,
     /// The block that was taken from what is at hand, for the reads that follow.
@@ -312,7 +314,7 @@ impl<'a> Arriving<'a> {
     pub(crate) fn values(&self, first: u64, values: &[Cv]) -> Result<(), Error> {
         let mut inner = self.inner();
         let last = first.saturating_add(values.len() as u64);
-        if last > inner.values_asked {
+        if !(first..last).all(|block| inner.values_asked.contains(&block)) {
             return Err(refused("values that were not asked for"));
         }
         inner.values.extend((first..last).zip(values.iter().copied()));
@@ -572,6 +574,8 @@ impl Bytes for Arriving<'_> {
         let mut inner = self.inner();
         loop {
             if let Some(cv) = inner.values.remove(&block) {
+                inner.values_asked.remove(&block);
+                inner.values_taken.insert(block);
                 return Ok(cv);
             }
             if inner.lost || inner.closed {
@@ -579,17 +583,21 @@ impl Bytes for Arriving<'_> {
             }
             match inner.end {
                 Some(End::Failed(code, errno)) => return Err(fail(failed(code, errno))),
-                // Values of what it is now come for nobody.
+                // Who found it changed computes nothing more of it.
                 Some(End::Changed) => {
-                    let note = "it changed while it was read";
-                    return Err(Fault::ours(Side::Source, "compare", Code::SourceChanged, note));
+                    let note = "it changed while it was compared";
+                    return Err(Fault::ours(Side::Source, "read", Code::SourceChanged, note));
                 }
+                // Its values come all the same.
                 Some(End::Whole) | None => {}
             }
-            if block >= inner.values_asked {
+            if !inner.values_asked.contains(&block) {
                 let first = block;
-                let count = VALUES_AT_ONCE.min(blocks_of(self.info.size).saturating_sub(first)).max(1);
-                inner.values_asked = first + count;
+                let end = first.saturating_add(VALUES_AT_ONCE).min(blocks_of(self.info.size)).max(first + 1);
+                let known = |b: &u64| inner.values_asked.contains(b) || inner.values_taken.contains(b);
+                let ahead = (first + 1..end).take_while(|b| !known(b)).count() as u64;
+                let count = 1 + ahead;
+                inner.values_asked.extend(first..first + count);
                 drop(inner);
                 self.ask.compute(self.file, first, count).map_err(fail)?;
                 inner = self.inner();
@@ -612,6 +620,23 @@ impl Bytes for Arriving<'_> {
 mod tests {
     use super::*;
     use fastcopy::meta::{Kind, Time};
+
+    /// Remembers which values were asked for.
+    #[derive(Default)]
+    struct Asked(Mutex<Vec<(u64, u64)>>);
+
+    impl Ask for Asked {
+        fn resume(&self, _: u64, _: u64, _: bool) -> io::Result<()> {
+            Ok(())
+        }
+        fn reread(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn compute(&self, _: u64, first: u64, count: u64) -> io::Result<()> {
+            self.0.lock().unwrap().push((first, count));
+            Ok(())
+        }
+    }
 
     struct Nobody;
 
@@ -706,5 +731,70 @@ mod tests {
         one.push(0, at, PIECE, None, false, piece()).unwrap();
         assert!(one.push(0, at, PIECE, None, false, piece()).is_err(), "twice");
         assert_eq!(one.inner().seen.len(), 1);
+    }
+
+    fn cv(block: u64) -> Cv {
+        let mut cv = Cv::default();
+        cv[..8].copy_from_slice(&block.to_le_bytes());
+        cv
+    }
+
+    /// Threads that prove a file take its blocks as they are free, so the first to ask may be the one behind.
+    #[test]
+    fn values_are_asked_for_in_any_order() {
+        let cancel = Cancel::new();
+        let asked = Asked::default();
+        let blocks = 3 * VALUES_AT_ONCE;
+        let line = Arc::new(Line::new(&cancel, 1, LOOK));
+        let one = Arriving::new(1, info(blocks * BLOCK_BYTES), true, &asked, line);
+        let value = |block: u64| {
+            std::thread::scope(|scope| {
+                let got = scope.spawn(|| one.value(block, one.info.size).ok());
+                let end = Instant::now() + Duration::from_secs(20);
+                while !got.is_finished() {
+                    for (first, count) in std::mem::take(&mut *asked.0.lock().unwrap()) {
+                        assert!(count > 0 && first + count <= blocks);
+                        one.values(first, &(first..first + count).map(cv).collect::<Vec<_>>()).unwrap();
+                    }
+                    if Instant::now() > end {
+                        one.lose(); // it waits for what was never asked for
+                    }
+                    std::thread::yield_now();
+                }
+                got.join().unwrap()
+            })
+        };
+        for block in [100, 99, 0, 101, 64, 1, 163, 164, blocks - 1, 98, 63, 2] {
+            assert_eq!(value(block), Some(cv(block)), "{block}");
+        }
+        // Once more, for whoever doubts it.
+        assert_eq!(value(0), Some(cv(0)));
+        // What nobody asked for, or what was taken already, is an offence.
+        for (first, count) in [(blocks, 1), (100, 1), (101, 64)] {
+            let unasked: Vec<Cv> = (first..first + count).map(cv).collect();
+            assert_eq!(one.values(first, &unasked).unwrap_err().code, Code::Protocol, "{first}");
+        }
+    }
+
+    /// Who found the source changed sends no more values: whoever waits for one is told.
+    #[test]
+    fn values_of_a_source_that_changed_never_come() {
+        let cancel = Cancel::new();
+        let asked = Asked::default();
+        for (end, code) in
+            [(End::Changed, Code::SourceChanged), (End::Failed(Code::Denied, 13), Code::Denied)]
+        {
+            let line = Arc::new(Line::new(&cancel, 1, LOOK));
+            let one = Arriving::new(1, info(8 * BLOCK_BYTES), true, &asked, line);
+            let told = std::thread::scope(|scope| {
+                let waits = scope.spawn(|| one.value(3, one.info.size).unwrap_err().code);
+                while asked.0.lock().unwrap().pop().is_none() {
+                    std::thread::yield_now();
+                }
+                one.end(end);
+                waits.join().unwrap()
+            });
+            assert_eq!(told, code);
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::receiver::tree;
 use crate::tally::Tally;
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
+use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -164,7 +165,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         };
         match decide(info, there.as_ref(), self.policy) {
             Verdict::Make | Verdict::Replace => {}
-            Verdict::Keep if self.doubts(is_file, there.as_ref(), same_bytes)? => {}
+            Verdict::Keep if self.doubts(info.kind, is_file, there.as_ref(), same_bytes)? => {}
             Verdict::Keep | Verdict::Merge => {
                 if self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes {
                     resumable::sweep(self.disk, &dst.dir, to)
@@ -172,6 +173,9 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 }
                 if is_file && there.is_some_and(|t| same(info, &t)) {
                     self.hash_again(pair, name, to);
+                }
+                if self.is_first_name(info, there.as_ref()) {
+                    self.first_landed(info, dst, to);
                 }
                 self.keep(pair, name, to, info);
                 return Ok(None);
@@ -201,22 +205,53 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         Ok(Some(there))
     }
 
+    /// Whether what was kept is as good as landed, so that further names of its source become links to it: the same by
+    /// what the run was told to compare by. Else an interrupted copy that goes on would tear names apart.
+    fn is_first_name(&self, info: &Info, there: Option<&Info>) -> bool {
+        self.policy.preserve.links && info.nlink > 1 && self.is_there(info, there)
+    }
+
+    /// Whether the run, which compares, finds the source's very file in `there`. Targets of symbolic links are compared
+    /// only by a run that replaces what differs.
+    fn is_there(&self, info: &Info, there: Option<&Info>) -> bool {
+        let compared = match self.policy.collide {
+            Collide::IfDifferent => true,
+            Collide::IfOlder => info.kind != Kind::Link,
+            Collide::Replace | Collide::Keep | Collide::Ask => false,
+        };
+        compared && there.is_some_and(|there| same(info, there))
+    }
+
+    /// Further names of the same source become links to `name` in `dst`.
+    fn first_landed(&self, info: &Info, dst: &DestDir<Sys>, name: Name<'_>) {
+        let mut info = *info;
+        if self.policy.follow != Follow::Never {
+            // Links that are followed are names too, and nobody counts them.
+            info.nlink = u64::MAX;
+        }
+        self.links.landed(&info, dst, name);
+    }
+
     fn appends(&self, is_file: bool, there: &Info) -> bool {
         is_file && self.policy.resume == Resume::Append && there.kind == Kind::File
     }
 
-    /// `-s`: size and mtime are not believed.
+    /// What would be kept is looked at more closely: files with `-s`, as size and mtime are not believed then, and
+    /// symbolic links, of which only the target tells.
     #[allow(clippy::type_complexity)] // as above
     fn doubts(
         &self,
+        kind: Kind,
         is_file: bool,
         there: Option<&Info>,
         same_bytes: Option<&dyn Fn(&Info) -> Result<bool>>,
     ) -> Result<bool> {
-        if self.policy.resume != Resume::Strict || !is_file {
-            return Ok(false);
-        }
+        let looks = match kind {
+            Kind::Link => self.policy.collide == Collide::IfDifferent,
+            _ => is_file && self.policy.resume == Resume::Strict,
+        };
         match (same_bytes, there) {
+            _ if !looks => Ok(false),
             (Some(same), Some(there)) => same(there).map(|same| !same),
             _ => Ok(true),
         }
@@ -278,7 +313,13 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         if pair.dst.is_private() { BATCH_JOBS } else { BATCH_JOBS_DURABLE }
     }
 
-    /// `-s`: whether what is there has the source's content, byte by byte.
+    /// Whether the symbolic link that is there leads where `target` says.
+    pub(crate) fn leads_to(&self, pair: &Slot<S>, to: Name<'_>, target: &CStr) -> Result<bool> {
+        let there = pair.dst.dir.read_link(to);
+        there.map(|there| *there == *target).map_err(|e| Error::os("read link", pair.dst.node.join(to), e))
+    }
+
+    /// `-s`: whether what is there has the source's content, byte by byte. Of links: the same target.
     fn same_bytes(
         &self,
         pair: &Slot<S>,
@@ -287,6 +328,11 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         to: Name<'_>,
         there: &Info,
     ) -> Result<bool> {
+        match body {
+            Body::Link(target) => return self.leads_to(pair, to, target),
+            Body::Special | Body::HardLink(..) => return Ok(true),
+            Body::File(_) | Body::Bytes(_) | Body::Wire(_) => {}
+        }
         let file = pair.dst.dir.open_file(to).map_err(|e| Error::os("open", pair.dst.node.join(to), e))?;
         let told = |f: Fault| f.told(|| pair.src.node().join(name), || pair.dst.node.join(to));
         let go_on = |_: u64| !self.tally.cancelled();
@@ -461,12 +507,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             }
         } else {
             if first_name && !linking {
-                let mut info = job.info;
-                if self.policy.follow != Follow::Never {
-                    // Links that are followed are names too, and nobody counts them.
-                    info.nlink = u64::MAX;
-                }
-                self.links.landed(&info, &pair.dst, dst_name);
+                self.first_landed(&job.info, &pair.dst, dst_name);
             }
             let action = match (&job.body, job.info.kind) {
                 (Body::HardLink(..), _) => Action::HardLinked,
@@ -475,6 +516,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 _ => Action::MadeSpecial,
             };
             if action == Action::Copied {
+                self.disk.rings.landed();
                 self.tally.files.fetch_add(1, Ordering::Relaxed);
                 self.tally.bytes.fetch_add(job.bytes, Ordering::Relaxed);
             } else {
@@ -562,6 +604,13 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         info: &Info,
         landed: &Landed<Sys>,
     ) {
+        if self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes {
+            // An earlier run may have begun with this name.
+            let swept = resumable::sweep(self.disk, &pair.dst.dir, to);
+            if let Err(fault) = swept {
+                self.tally.fail(fault.told(|| pair.src.node().join(name), || pair.dst.node.join(to)));
+            }
+        }
         match self.second(pair, name, to, info, landed) {
             Ok(Some((dir, job))) => {
                 let mut jobs = vec![Job { body: Body::HardLink(&*dir, landed.name()), ..job }];
@@ -602,6 +651,12 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             return Ok(None);
         }
         let nothing = Attributes::Carried(&[]); // a second name shares what the first has
+        if self.is_there(info, there.as_ref()) {
+            // A file of its own that looks the same was landed by an earlier run, which met this name first: what is
+            // wanted is one file, and the other name's is as good.
+            let job = self.job(pair, name, to, Body::Special, nothing, *info, there, Way::Alone)?;
+            return Ok(Some((dir, job)));
+        }
         let job = self.plan(pair, name, to, Body::Special, nothing, *info, Way::Alone)?;
         Ok(job.map(|job| (dir, job)))
     }
@@ -709,16 +764,18 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         }
     }
 
-    /// Marks a directory that an operand becomes: until the run is complete, the same command means this directory.
-    pub(crate) fn mark(&self, src: &Info, dst: &DestDir<Sys>) -> Result<()> {
-        if !dst.made && !tree::is_marked(&dst.dir, src) {
-            return Ok(());
+    /// Goes into the directory that an operand becomes. With sessions it is marked: until the run is complete, the same
+    /// command means this directory.
+    pub(crate) fn enter_top(&self, above: &DestDir<Sys>, to: Name<'_>, src: &Info) -> Result<DestDir<Sys>> {
+        if !self.policy.resume.has_sessions() {
+            return above.enter(self.disk, to, self.policy);
         }
-        if dst.made {
-            tree::mark(&dst.dir, src).map_err(|e| Error::os("mark", dst.node.path(), e))?;
+        let dst = above.enter_marked(self.disk, to, self.policy, &|dir| tree::mark(dir, src))?;
+        if dst.made || tree::is_marked(&dst.dir, src) {
+            let mut marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
+            marked.push((dst.dir.clone(), dst.node.clone()));
         }
-        self.marked.lock().unwrap_or_else(PoisonError::into_inner).push((dst.dir.clone(), dst.node.clone()));
-        Ok(())
+        Ok(dst)
     }
 
     /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`. `dir` is
@@ -732,21 +789,49 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         }
     }
 
+    /// The marks of what is complete, to be taken away after everything else: from then on the same command means
+    /// something else. What is not complete keeps them.
+    pub(crate) fn marks(&self) -> Marks {
+        let marked = std::mem::take(&mut *self.marked.lock().unwrap_or_else(PoisonError::into_inner));
+        Marks(if self.tally.all_well() { marked } else { Vec::new() })
+    }
+
+    /// Takes them away.
+    pub(crate) fn unmark(&self) {
+        if let Err(e) = self.marks().clear() {
+            self.tally.fail(e);
+        }
+    }
+
     /// Says what was done.
     pub(crate) fn end(self) -> Summary {
-        if self.tally.all_well() {
-            for (dir, node) in self.marked.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-                if let Err(e) = tree::unmark(&dir) {
-                    self.tally.fail(Error::os("unmark", node.path(), e));
-                }
-            }
-        }
         let owners = self.owners_lost.load(Ordering::Relaxed);
         if owners > 0 {
             let note = format!("the owner of {owners} entries was not kept: only root may give files away");
             self.tally.lost(Error::ours(Code::MetadataLost, "set owner in", "destination", note));
         }
+        if let Some(engine) = self.disk.rings.said() {
+            self.tally.watch.front.event(Event::Engine(engine));
+        }
         self.tally.summary()
+    }
+}
+
+/// The marks in directories that are complete by now.
+#[must_use]
+pub(crate) struct Marks(Vec<(Arc<fastcopy::dir::Dir>, Arc<Node>)>);
+
+impl Marks {
+    /// None.
+    pub(crate) const NONE: Marks = Marks(Vec::new());
+
+    /// Takes them away, also from the medium.
+    pub(crate) fn clear(self) -> Result<()> {
+        for (dir, node) in self.0 {
+            let cleared = tree::unmark(&dir).and_then(|()| fastcopy::sync::all(&*dir));
+            cleared.map_err(|e| Error::os("unmark", node.path(), e))?;
+        }
+        Ok(())
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) struct Root<D: Disk> {
     pub(crate) node: Arc<Node>,
 }
 
+/// Puts something into a directory that has just been made.
+type Mark<'m, D> = &'m dyn Fn(&<D as Disk>::Dir) -> io::Result<()>;
+
 /// A destination directory, open.
 pub(crate) struct DestDir<D: Disk> {
     pub(crate) dir: Arc<D::Dir>,
@@ -94,6 +97,27 @@ impl<D: Disk> DestDir<D> {
 
     /// Goes into the directory `name` of this one, making it when it is not there.
     pub(crate) fn enter(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
+        self.enter_with(disk, name, policy, None)
+    }
+
+    /// The same; when it is made, `mark` puts something into it before it has its name.
+    pub(crate) fn enter_marked(
+        &self,
+        disk: &D,
+        name: Name<'_>,
+        policy: &CopyPolicy,
+        mark: Mark<'_, D>,
+    ) -> Result<DestDir<D>> {
+        self.enter_with(disk, name, policy, Some(mark))
+    }
+
+    fn enter_with(
+        &self,
+        disk: &D,
+        name: Name<'_>,
+        policy: &CopyPolicy,
+        mark: Option<Mark<'_, D>>,
+    ) -> Result<DestDir<D>> {
         let there = if self.fresh {
             None // nobody but us puts anything in here, and no directory has one name twice
         } else {
@@ -105,7 +129,10 @@ impl<D: Disk> DestDir<D> {
                 let note = "cannot overwrite a non-directory with a directory";
                 Err(Error::ours(Code::InTheWay, "make directory", self.node.join(name), note))
             }
-            None => self.make(disk, name, policy),
+            None => match mark {
+                Some(mark) => self.make_marked(disk, name, policy, mark),
+                None => self.make(disk, name, policy),
+            },
         }
     }
 
@@ -179,6 +206,58 @@ impl<D: Disk> DestDir<D> {
             poisoned: AtomicBool::new(false),
             keep,
         })
+    }
+
+    /// Makes a directory that is marked as unfinished from the moment on in which it has its name: a run that is killed
+    /// in between must not leave one that is taken for any other. It gets its name at once, as what is unfinished in it
+    /// must be where the next run looks for it.
+    fn make_marked(
+        &self,
+        disk: &D,
+        name: Name<'_>,
+        policy: &CopyPolicy,
+        mark: Mark<'_, D>,
+    ) -> Result<DestDir<D>> {
+        let node = self.node.below(name);
+        let failed = |op| fail(op, &node, None);
+        let Some(stage) = (if self.sole { stage::known(name) } else { stage::random() }) else {
+            return Err(Error::ours(Code::Io, "name a stage for", node.path(), "no name could be made"));
+        };
+        let stage = stage.as_name();
+        let make = || disk.make_dir(&self.dir, stage, 0o700);
+        match make() {
+            Err(e) if e.raw_os_error() == Some(errno::EEXIST) && self.sole => {
+                // Only the holder of this directory's lock uses this name, and that is us: it is stale.
+                disk.remove_tree(&self.dir, stage).and_then(|()| make())
+            }
+            other => other,
+        }
+        .map_err(failed("make directory"))?;
+        let root = Some(self.root.clone());
+        let named = disk.open_dir(&self.dir, stage).and_then(|dir| {
+            mark(&dir)?;
+            let made = DestDir::existing(disk, dir, node.clone(), root, policy);
+            disk.publish_dir(&self.dir, stage, name).map(|()| made)
+        });
+        match named {
+            Ok(made) => made.map(|made| DestDir { made: true, ..made }),
+            Err(e) => {
+                disk.remove_tree(&self.dir, stage).map_err(failed("remove unfinished"))?;
+                match e.raw_os_error() {
+                    // Somebody made it meanwhile.
+                    Some(errno::EEXIST) => self.merge(disk, name, policy),
+                    // No rename here that leaves alone what is there: it is marked as soon as it can be.
+                    Some(errno::EINVAL) => {
+                        let made = self.make(disk, name, policy)?;
+                        if made.made {
+                            mark(&made.dir).map_err(failed("mark"))?;
+                        }
+                        Ok(made)
+                    }
+                    _ => Err(failed("make directory")(e)),
+                }
+            }
+        }
     }
 
     /// The same directory for another operand; handle and lock are shared.

@@ -144,10 +144,11 @@ pub(crate) fn new_file(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<std::
     dir.create_file(name, mode)
 }
 
-/// A small file of ours beside what a person named, mode 0600.
+/// A small file of ours beside what a person named, mode 0600, on the medium; its name is once the directory is synced.
 pub(crate) fn small_private(dir: &Dir, name: Name<'_>, bytes: &[u8]) -> io::Result<()> {
     let file = dir.create_file(name, 0o600)?;
-    fastcopy::read_write::write_full(&file, 0, bytes)
+    fastcopy::read_write::write_full(&file, 0, bytes)?;
+    fastcopy::sync::data(&file)
 }
 
 /// What stands in the way of a stage of ours was left by a run that died: nobody else uses that name.

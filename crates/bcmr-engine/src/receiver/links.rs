@@ -143,9 +143,44 @@ impl<D: Disk> Links<D> {
         self.change.notify_all();
     }
 
-    /// It could not be landed; the next name may try.
+    /// It could not be landed, or was left alone; the next name may try, unless what was left alone counts as landed.
     pub(crate) fn gave_up(&self, info: &Info) {
-        self.slots().remove(&info.id());
+        let mut slots = self.slots();
+        if matches!(slots.get(&info.id()), Some(Slot::Busy)) {
+            slots.remove(&info.id());
+        }
+        drop(slots);
         self.change.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::sys::Sys;
+    use crate::receiver::plan::tests::policy;
+    use fastcopy::dir::Dir;
+
+    /// Whoever plans an entry and lands nothing gives its claim up, also where what was kept counts as landed.
+    #[test]
+    fn giving_up_forgets_a_claim_and_nothing_that_is_there() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(tmp.path()).unwrap();
+        let info = Info { nlink: 3, ..dir.info().unwrap() };
+        let dest = DestDir::existing(&Sys::new(), dir, Node::root(tmp.path()), None, &policy()).unwrap();
+        let name = NameBuf::new(b"first").unwrap();
+        let links: Links<Sys> = Links::new();
+        assert!(links.claim_first(&info) && !links.claim_first(&info));
+        links.gave_up(&info);
+        assert!(links.claim_first(&info), "the next name may try");
+        links.landed(&info, &dest, name.as_name());
+        links.gave_up(&info);
+        for _ in 1..info.nlink {
+            match links.claim(&info) {
+                Some(Claim::Second(at)) => assert_eq!(at.name(), name.as_name()),
+                _ => panic!("it is forgotten that it is there"),
+            }
+        }
+        assert!(links.claim_first(&info), "all names were met");
     }
 }

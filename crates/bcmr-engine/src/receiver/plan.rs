@@ -88,6 +88,7 @@ pub(crate) mod tests {
             one_file_system: false,
             filter: FilterSpec { rules: vec![], regexes: vec![], gitignore: false },
             dry_run: false,
+            io: crate::policy::Io::PLAIN,
             jobs: 1,
             me: 0,
             umask: 0o022,

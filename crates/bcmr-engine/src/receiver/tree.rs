@@ -7,7 +7,8 @@ use crate::receiver::land;
 use crate::receiver::stage::TREE;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::{self, Info, Kind};
+use fastcopy::sync;
 use std::io;
 
 const MAGIC: &[u8; 8] = b"bcmrTRE1";
@@ -33,7 +34,9 @@ pub(crate) fn mark(dir: &Dir, source: &Info) -> io::Result<()> {
         Err(e) if e.raw_os_error() != Some(errno::ENOENT) => return Err(e),
         _ => {}
     }
-    land::small_private(dir, name.as_name(), &encode(source))
+    land::small_private(dir, name.as_name(), &encode(source))?;
+    // After a power cut a directory without its mark would be taken for any other.
+    sync::all(dir)
 }
 
 /// Whether `dir` is marked as what `source` becomes.
@@ -48,10 +51,23 @@ pub(crate) fn is_marked(dir: &Dir, source: &Info) -> bool {
     read().unwrap_or(false)
 }
 
-/// Takes the mark away.
+/// Takes the mark away, and leaves the directory as it was otherwise: its times, and a mode in which its owner may not
+/// write.
 pub(crate) fn unmark(dir: &Dir) -> io::Result<()> {
-    match dir.remove_file(name()?.as_name()) {
-        Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
-        _ => Ok(()),
+    let name = name()?;
+    let was = dir.info()?;
+    let removed = match dir.remove_file(name.as_name()) {
+        Err(e) if e.raw_os_error() == Some(errno::EACCES) => {
+            meta::set_mode(dir, was.mode | 0o700)?;
+            let removed = dir.remove_file(name.as_name());
+            meta::set_mode(dir, was.mode)?;
+            removed
+        }
+        other => other,
+    };
+    match removed {
+        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => meta::set_times(dir, was.atime, was.mtime),
     }
 }

@@ -13,7 +13,7 @@ use bcmr_wire::message::Codec;
 use bcmr_wire::{codec, contents, frame};
 use fastcopy::dir::NameBuf;
 use fastcopy::meta::{Info, Kind};
-use fastcopy::read_write::read_append;
+use fastcopy::read_write::{read_append, read_expected};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -160,8 +160,9 @@ impl Sending<'_> {
         }
         let mark = contents::begin_content(raw, info.size);
         let start = raw.len();
-        // One byte more than there should be shows a file that has grown.
-        let got = read_append(fd, 0, info.size as usize + 1, raw).map_err(fail("read"))?;
+        // One byte more than there should be shows a file that has grown. That nothing follows where all has come needs
+        // no call of its own: the file is looked at once more below.
+        let got = read_expected(fd, 0, info.size as usize, raw).map_err(fail("read"))?;
         if got as u64 != info.size {
             return Ok(Took::Changed);
         }

@@ -724,6 +724,7 @@ fn policy() -> CopyPolicy {
         one_file_system: false,
         filter: FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: false },
         dry_run: false,
+        io: crate::policy::Io::PLAIN,
         jobs: 2,
         me: 0,
         umask: 0o022,

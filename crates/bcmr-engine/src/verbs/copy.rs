@@ -139,7 +139,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             watch,
         );
     }
-    let disk = Sys::new();
+    let disk = Sys::with(request.policy.io);
     let policy = resuming(request.policy);
     let mut run = Run::new(&disk, &policy, watch, None)?;
     let manifest = request.manifest.as_deref();
@@ -432,7 +432,10 @@ impl<'a> Run<'a> {
                 let note = "this is what the copy itself makes";
                 return Err(Error::ours(Code::Refused, "copy", src.node.path(), note));
             }
-            let dst = pair.dst.enter(self.disk, to, self.policy)?;
+            let dst = match top {
+                true => self.desk.enter_top(&pair.dst, to, &src.info)?,
+                false => pair.dst.enter(self.disk, to, self.policy)?,
+            };
             Ok((src, dst))
         });
         let (src, dst) = match entered {
@@ -444,11 +447,6 @@ impl<'a> Run<'a> {
         };
         if top {
             self.remember(dst.info.id());
-            if self.policy.resume.has_sessions()
-                && let Err(e) = self.desk.mark(&src.info, &dst)
-            {
-                self.desk.tally.fail(e);
-            }
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let dev = if top { src.info.dev } else { pair.dev };
@@ -882,6 +880,7 @@ impl<'a> Run<'a> {
         if let Some(manifest) = self.desk.beside.manifest.take() {
             manifest.finish(&self.desk.tally);
         }
+        self.desk.unmark();
         self.desk.end()
     }
 

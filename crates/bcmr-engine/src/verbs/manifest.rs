@@ -105,7 +105,7 @@ impl Manifest {
 
     /// Ends it. Only a complete copy gets a manifest: whoever finds one may rely on it.
     pub(crate) fn finish(self, tally: &Tally<'_>) {
-        let complete = tally.absent.load(Relaxed) == 0 && !tally.cancelled();
+        let complete = tally.absent.load(Relaxed) == 0 && tally.all_there();
         let path = self.path().to_owned();
         match self.end(complete) {
             Err(e) => tally.lost(e),

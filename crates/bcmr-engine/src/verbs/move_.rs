@@ -35,7 +35,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         verify: if request.policy.verify == Verify::Off { Verify::Cached } else { request.policy.verify },
         ..request.policy
     };
-    let disk = Sys::new();
+    let disk = Sys::with(policy.io);
     let to = operands::target(&operands::Reach::Anywhere, &request.target, request.sources.len())?;
     let run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
     let filter = Filter::new(&policy.filter)?;

@@ -17,7 +17,7 @@ use crate::event::Watch;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Resume, Target};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
-use crate::receiver::desk::{Beside, Desk, Origin, Slot, Way};
+use crate::receiver::desk::{Beside, Desk, Marks, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
@@ -417,8 +417,9 @@ pub(crate) trait Takes: Sync + Sized {
     fn is_complete(&self) -> bool;
     /// Nothing more comes, for whatever reason.
     fn leave(&self, crew: &mut Crew);
-    /// After [`Takes::leave`] and the end of [`Takes::land_large`]: says what was done.
-    fn end(self) -> crate::event::Summary;
+    /// After [`Takes::leave`] and the end of [`Takes::land_large`]: says what was done, and gives the marks that are to be
+    /// cleared once that was heard. `cut_short` when the connection was lost: not all that was to be done was.
+    fn end(self, cut_short: bool) -> (crate::event::Summary, Marks);
 }
 
 /// One transfer, at the receiver.
@@ -647,8 +648,7 @@ impl<'a> Receive<'a> {
                     self.state().singles.insert(id, single);
                     return Ok(DirState::There);
                 }
-                let entered = above.dst.enter(disk, name.as_name(), self.policy);
-                let dst = match entered {
+                let dst = match self.desk.enter_top(&above.dst, name.as_name(), &info) {
                     Ok(dst) => dst,
                     Err(e) => {
                         above.keep_some();
@@ -660,9 +660,6 @@ impl<'a> Receive<'a> {
                 Self::slot(src, dst, Some(above), true)
             }
         };
-        if self.policy.resume.has_sessions() && matches!(dest, Dest::Named { .. }) {
-            self.desk.mark(&info, &slot.dst)?;
-        }
         let fresh = slot.dst.fresh;
         let mut state = self.state();
         if let Dest::Named { name, .. } = dest {
@@ -852,6 +849,9 @@ impl<'a> Receive<'a> {
         let (name, to) = (meta.name.as_name(), meta.to.as_name());
         let doubt = std::cell::Cell::new(false);
         let suspect = |_: &Info| {
+            if meta.info.kind == Kind::Link {
+                return self.desk.leads_to(slot, to, &meta.link);
+            }
             doubt.set(true);
             Ok(false)
         };
@@ -1516,8 +1516,12 @@ impl Takes for Receive<'_> {
         }
     }
 
-    /// Publishes and syncs what waits for it first.
-    fn end(self) -> crate::event::Summary {
+    /// Publishes and syncs what waits for it first. Marks of complete trees stay where the user is on the other side: a
+    /// summary that is lost must not make the same command mean something else. They are to be cleared once it was heard.
+    fn end(self, cut_short: bool) -> (crate::event::Summary, Marks) {
+        if cut_short {
+            self.desk.tally.cut_short();
+        }
         let mut hand = self.desk.disk.hand();
         self.desk.publish_group(&mut hand);
         let place = self.to.place();
@@ -1527,7 +1531,13 @@ impl Takes for Receive<'_> {
         if let Some(manifest) = desk.beside.manifest.take() {
             manifest.finish(&desk.tally);
         }
-        desk.end()
+        let marks = if self.what.echo {
+            desk.unmark();
+            Marks::NONE
+        } else {
+            desk.marks()
+        };
+        (desk.end(), marks)
     }
 }
 

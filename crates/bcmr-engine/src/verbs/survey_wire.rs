@@ -11,6 +11,7 @@ use crate::event::{Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Compare, CopyPolicy};
 use crate::receiver::arriving::{Arriving, Line, Load};
+use crate::receiver::desk::Marks;
 use crate::sender::filter::{Filter, relative};
 use crate::tally::Tally;
 use crate::verbs::check::Check;
@@ -726,7 +727,10 @@ impl Takes for Surveying<'_> {
         self.offered.notify_all();
     }
 
-    fn end(self) -> Summary {
-        self.tally.summary()
+    fn end(self, cut_short: bool) -> (Summary, Marks) {
+        if cut_short {
+            self.tally.cut_short();
+        }
+        (self.tally.summary(), Marks::NONE)
     }
 }

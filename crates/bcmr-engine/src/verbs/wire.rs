@@ -256,6 +256,7 @@ pub(crate) fn policy_in(
         one_file_system: has(flags::ONE_FILE_SYSTEM),
         filter: FilterSpec { rules, regexes, gitignore: has(flags::GITIGNORE) },
         dry_run: has(flags::DRY_RUN),
+        io: crate::policy::Io::PLAIN,
         jobs,
         me,
         umask,
@@ -655,7 +656,8 @@ impl Front for Reporting<'_> {
                 let (directory, files, bytes) = (*directory, *files, *bytes);
                 self.report(WireEvent::Difference { change, path, directory, files, bytes, why })
             }
-            Event::Unfinished(_) => true,
+            // What lands here comes off the wire and goes by plain calls: there is nothing to tell.
+            Event::Unfinished(_) | Event::Engine(_) => true,
         };
     }
     fn ask(&self, question: Question) -> bool {
@@ -831,8 +833,8 @@ pub(crate) fn receive_all(
         }
         ticker.tick(watch, reply, true);
     });
-    let broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let summary = receive.end();
+    let mut broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (summary, marks) = receive.end(broken.is_some());
     let last = match &broken {
         None => {
             let s = &summary;
@@ -842,8 +844,12 @@ pub(crate) fn receive_all(
         }
         Some(e) => reply.send(&Message::Error(TroubleBuf::of(e).trouble())),
     };
-    if last.is_ok() {
-        hear_out(streams);
+    // What the sender has not heard of it takes for unfinished, and will ask for again by the same name.
+    if last.is_ok()
+        && hear_out(streams)
+        && let Err(e) = marks.clear()
+    {
+        broken.get_or_insert(e);
     }
     (summary, broken)
 }
@@ -859,22 +865,27 @@ impl<F: Fn(Error)> Drop for Panicking<'_, F> {
     }
 }
 
-/// Drops what still comes until the sender has said its last word, or for so long.
-fn hear_out(streams: &[Stream]) {
+/// Drops what still comes until the sender has said its last word, or for so long. Whether that word came, on the first
+/// stream.
+fn hear_out(streams: &[Stream]) -> bool {
     let until = Instant::now() + LAST_WORDS;
+    let mut heard = Vec::new();
     for stream in streams {
-        loop {
+        let done = loop {
             let left = until.saturating_duration_since(Instant::now());
             // What is there already comes out even when no time is left: whoever goes on and on is not heard out.
             if left.is_zero() {
-                return;
+                break false;
             }
             match stream.inbox.recv_timeout(left) {
-                Ok(Heard::Frame(frame)) if frame.kind() != kind::DONE => {}
-                _ => break,
+                Ok(Heard::Frame(frame)) if frame.kind() == kind::DONE => break true,
+                Ok(Heard::Frame(_)) => {}
+                _ => break false,
             }
-        }
+        };
+        heard.push(done);
     }
+    heard.first() == Some(&true)
 }
 
 /// Hears answers while whoever asked waits, and puts everything else aside.

@@ -8,7 +8,7 @@ use crate::names;
 use crate::resolve::Verb;
 use crate::say;
 use bcmr_engine::error::Error;
-use bcmr_engine::event::{Action, Change, Event, Summary, Unfinished, What};
+use bcmr_engine::event::{Action, Change, Event, Summary, Unavailable, Unfinished, What};
 use bcmr_engine::verbs::remote::{Finding, Kind, Listing, Usage};
 use serde::{Serialize, Serializer};
 use std::ffi::OsStr;
@@ -76,6 +76,14 @@ enum Body<'a> {
     },
     Failed(Trouble<'a>),
     Warning(Trouble<'a>),
+    Engine {
+        ring_files: u64,
+        sys_files: u64,
+        direct_files: u64,
+        not_direct_files: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        missing: Option<&'static str>,
+    },
     Note {
         text: &'a str,
     },
@@ -212,6 +220,18 @@ pub fn event(event: &Event) -> String {
         Event::Unfinished(u) => unfinished(u),
         Event::Failed(e) => Body::Failed(trouble(e)),
         Event::Warning(e) => Body::Warning(trouble(e)),
+        Event::Engine(engine) => Body::Engine {
+            ring_files: engine.ring_files,
+            sys_files: engine.sys_files,
+            direct_files: engine.direct_files,
+            not_direct_files: engine.not_direct_files,
+            missing: engine.missing.map(|why| match why {
+                Unavailable::Missing => "missing",
+                Unavailable::Forbidden => "forbidden",
+                Unavailable::TooOld => "too-old",
+                Unavailable::Refused(_) => "refused",
+            }),
+        },
         Event::Note(text) => Body::Note { text },
     })
 }
@@ -370,6 +390,7 @@ fn base64(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use bcmr_engine::error::Code;
+    use bcmr_engine::event::Engine;
     use proptest::prelude::*;
     use std::ffi::OsStr;
 
@@ -441,6 +462,20 @@ mod tests {
                     removed: true,
                 })),
                 r#"{"schema":1,"event":"unfinished","what":"file","path":"d","recorded":4,"size":8,"last":12.345,"running":false,"removed":true}"#,
+            ),
+            (
+                event(&Event::Engine(Engine {
+                    asked: true,
+                    ring_files: 3,
+                    sys_files: 4,
+                    direct_files: 2,
+                    not_direct_files: 1,
+                    missing: Some(Unavailable::Forbidden),
+                })),
+                concat!(
+                    r#"{"schema":1,"event":"engine","ring_files":3,"sys_files":4,"direct_files":2,"#,
+                    r#""not_direct_files":1,"missing":"forbidden"}"#
+                ),
             ),
             (event(&Event::Note("hi".into())), r#"{"schema":1,"event":"note","text":"hi"}"#),
             (

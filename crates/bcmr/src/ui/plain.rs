@@ -55,6 +55,13 @@ impl Plain {
             Event::Unfinished(u) => self.unfinished.push(u),
             Event::Failed(e) => self.trouble(show, &e, &say::error(&e), err),
             Event::Warning(e) => self.trouble(show, &e, &say::warning(&e), err),
+            Event::Engine(engine) => {
+                // What was asked for and could not be is told unasked.
+                let not_so = engine.asked && (engine.missing.is_some() || engine.not_direct_files > 0);
+                if show.verbose || (not_so && !show.quiet) {
+                    err.line(&say::engine(&engine));
+                }
+            }
             Event::Note(text) => {
                 if show.verbose {
                     err.line(&format!("bcmr: {}", names::text(&text)));

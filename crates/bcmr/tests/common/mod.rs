@@ -292,7 +292,12 @@ impl Running {
     }
 
     /// Waits for its end. Never for ever, and never through a panic of the program.
-    pub fn wait(mut self) -> Ran {
+    pub fn wait(self) -> Ran {
+        self.wait_most(HUNG)
+    }
+
+    /// The same for what may take longer.
+    pub fn wait_most(mut self, most: Duration) -> Ran {
         fn drain(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
             std::thread::spawn(move || {
                 let mut all = Vec::new();
@@ -308,7 +313,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if began.elapsed() > HUNG {
+            if began.elapsed() > most {
                 let _gone = self.child.kill();
                 panic!("hangs: {}", self.line);
             }

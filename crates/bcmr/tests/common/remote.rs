@@ -67,6 +67,12 @@ impl Far {
         }
     }
 
+    /// With another configuration of ssh.
+    pub fn configured(mut self, config: &Path) -> Far {
+        self.flags = vec!["-F".into(), config.into()];
+        self
+    }
+
     /// Says more to whatever stands in for ssh.
     pub fn with(mut self, name: &str, value: impl AsRef<OsStr>) -> Far {
         self.env.retain(|(n, _)| n != name);
@@ -149,8 +155,13 @@ pub fn servers(far: &Far) -> Vec<u32> {
 
 /// Kills one process for good.
 pub fn kill(pid: u32) {
+    signal(pid, rustix::process::Signal::KILL);
+}
+
+/// Sends a signal to one process; already gone is fine.
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    let _gone = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    let _gone = rustix::process::kill_process(pid, signal);
 }
 
 /// Waits until something holds; `false` when it does not within `seconds`.

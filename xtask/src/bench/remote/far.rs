@@ -1,13 +1,14 @@
 //! The other machine: a private sshd, on loopback, behind a slow link or behind a long one, and what its processes use.
 //! Must not know what is copied.
 
-use super::relay::Relay;
+use super::relay::{self, Relay};
 use super::rows::Line;
 use crate::bench::text;
 use crate::sh::{self, Result};
 use crate::sshd::server::Sshd;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,6 +16,10 @@ use std::time::{Duration, Instant};
 /// There and back.
 pub const TRIP: Duration = Duration::from_millis(50);
 pub const RATE: &str = "80mbit";
+/// There and back, of the line that is slow as well.
+pub const WIDE_TRIP: Duration = Duration::from_millis(30);
+/// A few times what such a line holds: with more, the relay would take a whole file at once.
+const WIDE_PIECES: usize = 16;
 /// Of the range that is set aside for benchmarks (RFC 2544).
 const NEAR: &str = "198.18.77.1";
 const FAR: &str = "198.18.77.2";
@@ -26,7 +31,7 @@ pub struct Far {
     sshd: Sshd,
     config: PathBuf,
     /// Taken down after the server.
-    _link: Option<Link>,
+    link: Option<Link>,
 }
 
 impl Far {
@@ -41,24 +46,35 @@ impl Far {
         match line {
             Line::Loopback => {
                 let sshd = Sshd::start(dir, bcmr, &[accept])?;
-                Ok(Far { config: sshd.config(), sshd, _link: None })
+                Ok(Far { config: sshd.config(), sshd, link: None })
             }
             Line::Far => {
                 let sshd = Sshd::start(dir, bcmr, &[accept])?;
-                let relay = Relay::start(sshd.port(), TRIP)?;
+                let here = SocketAddr::from(([127, 0, 0, 1], sshd.port()));
+                let relay = Relay::start(here, TRIP, relay::PIECES)?;
                 let port = (format!("Port {}", sshd.port()), format!("Port {}", relay.port()));
                 let config = rewritten(&sshd.config(), &[port])?;
-                Ok(Far { config, sshd, _link: None })
+                Ok(Far { config, sshd, link: None })
             }
-            Line::Slow => {
+            Line::Slow | Line::Wide => {
                 let link = Link::new()?;
                 let listen = format!("ListenAddress {FAR}");
                 let sshd = link.within(|| Sshd::start(dir, bcmr, &[accept, &listen]))??;
-                let host = ("HostName 127.0.0.1".to_owned(), format!("HostName {FAR}"));
-                let config = rewritten(&sshd.config(), &[host])?;
-                Ok(Far { config, sshd, _link: Some(link) })
+                let change = if line == Line::Slow {
+                    ("HostName 127.0.0.1".to_owned(), format!("HostName {FAR}"))
+                } else {
+                    let far = SocketAddr::from((FAR.parse::<Ipv4Addr>()?, sshd.port()));
+                    let relay = Relay::start(far, WIDE_TRIP, WIDE_PIECES)?;
+                    (format!("Port {}", sshd.port()), format!("Port {}", relay.port()))
+                };
+                let config = rewritten(&sshd.config(), &[change])?;
+                Ok(Far { config, sshd, link: Some(link) })
             }
         }
+    }
+
+    pub fn has_link(&self) -> bool {
+        self.link.is_some()
     }
 
     /// What the client is to be told.
@@ -166,7 +182,7 @@ impl Drop for Link {
 
 /// Why a line cannot be had here.
 pub fn why_not(line: Line) -> Option<String> {
-    if line != Line::Slow {
+    if !line.is_link() {
         return None;
     }
     if !sh::is_root() {

@@ -2,16 +2,17 @@
 //! private sshd, by turns in one run. What is measured is the programs, ssh and the line: data lies on tmpfs where a
 //! row is not about a disk, since ext4 would write back in the middle of somebody else's turn.
 
-mod far;
+pub mod far;
 pub mod papers;
-mod probe;
+pub mod probe;
 mod relay;
-mod rows;
+pub mod rows;
 
 use super::checkpoint::Place as Session;
 use super::data::{self, Set, Size};
 use super::measure::{self, median};
-use super::{Copies, On, Options, binary, mount, report, text};
+use super::turns::{Copies, same};
+use super::{On, Options, binary, mount, report, text};
 use crate::sh::{self, Result};
 use far::{Far, Peaks};
 use rows::{Before, Lane, Line, Needs, Place, Row, Way};
@@ -150,7 +151,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     };
     println!("{}; {}", record.machine, record.ssh);
     // A client with neither the user's configuration nor his sessions.
-    let lab = Lab { options, bcmr, lines: BTreeMap::new(), disk: OnceCell::new(), able: BTreeMap::new() };
+    let lab = Lab::new(options, bcmr);
     lab.measure(&table, &chosen, &command(typed), &machine.file_system, &mut record)?;
     fs::create_dir_all(&options.out)?;
     papers::write(&record, &options.out.join("remote"))?;
@@ -177,7 +178,7 @@ fn ssh_version() -> String {
 }
 
 /// What rows share: lines are laid and a disk is made when the first row wants them.
-struct Lab<'a> {
+pub struct Lab<'a> {
     options: &'a Options,
     bcmr: PathBuf,
     lines: BTreeMap<u8, Far>,
@@ -186,7 +187,11 @@ struct Lab<'a> {
     able: BTreeMap<u8, std::result::Result<(), String>>,
 }
 
-impl Lab<'_> {
+impl<'a> Lab<'a> {
+    pub fn new(options: &'a Options, bcmr: PathBuf) -> Lab<'a> {
+        Lab { options, bcmr, lines: BTreeMap::new(), disk: OnceCell::new(), able: BTreeMap::new() }
+    }
+
     fn measure(
         mut self,
         table: &[Row],
@@ -239,11 +244,13 @@ impl Lab<'_> {
         (begun.elapsed().as_secs_f64() > most * 60.0).then(|| "the time was over".to_owned())
     }
 
-    fn why_not(&self, row: &Row, begun: Instant) -> Option<String> {
+    pub fn why_not(&self, row: &Row, begun: Instant) -> Option<String> {
         if row.place == Place::Disk && !sh::is_root() {
             return Some("an ext4 image needs root".to_owned());
         }
-        let laid = self.lines.contains_key(&(row.line as u8));
+        // One link at a time, and where there was one there can be another.
+        let laid = self.lines.contains_key(&(row.line as u8))
+            || (row.line.is_link() && self.lines.values().any(Far::has_link));
         if laid { self.over(begun) } else { far::why_not(row.line).or_else(|| self.over(begun)) }
     }
 
@@ -251,6 +258,8 @@ impl Lab<'_> {
     fn far(&mut self, line: Line) -> Result<&Far> {
         let key = line as u8;
         if !self.lines.contains_key(&key) {
+            // Both kinds of slow links have the same addresses.
+            self.lines.retain(|_, far| !(line.is_link() && far.has_link()));
             let dir = self.options.dir.join(format!("far{key}"));
             self.lines.insert(key, Far::start(line, &dir, &self.bcmr)?);
         }
@@ -270,7 +279,7 @@ impl Lab<'_> {
         Ok(self.disk.get().ok_or("there is no disk")?.dir().to_path_buf())
     }
 
-    fn row(&mut self, row: &Row) -> Result<RowRecord> {
+    pub fn row(&mut self, row: &Row) -> Result<RowRecord> {
         let dir = self.place(row.place)?;
         let (src, size) = row.set.make(&dir)?;
         data::warm(&src)?;
@@ -328,7 +337,7 @@ impl Lab<'_> {
 
     /// Whether the program can do what a lane is about, tried once: an option that is taken and has no effect would
     /// otherwise be measured as if it had.
-    fn able(&mut self, needs: Needs) -> Result<std::result::Result<(), String>> {
+    pub fn able(&mut self, needs: Needs) -> Result<std::result::Result<(), String>> {
         if needs == Needs::Nothing {
             return Ok(Ok(()));
         }
@@ -364,7 +373,7 @@ impl Lab<'_> {
     }
 
     /// Three different files of 24 MiB through a store of 32 MiB.
-    fn capped(&mut self) -> Result<Capped> {
+    pub fn capped(&mut self) -> Result<Capped> {
         const CAP_MIB: u64 = 32;
         const FILE: u64 = 24 * MIB;
         let dir = self.options.dir.clone();
@@ -521,7 +530,7 @@ impl Turn<'_> {
             let word = word.replace("{sp}", sp).replace("{dp}", dp).replace("{s}", &s).replace("{d}", &d);
             word.replace("{F}", config).replace("{e}", &ssh)
         };
-        let mut argv: Vec<String> = if lane.line.contains('|') || lane.line.contains('\'') {
+        let mut argv: Vec<String> = if lane.line.contains(['|', '\'', '&']) {
             vec!["sh".to_owned(), "-c".to_owned(), fill(lane.line)]
         } else {
             lane.line.split(' ').map(fill).collect()
@@ -547,15 +556,6 @@ fn killed_when(child: &mut Child, enough: impl Fn() -> bool) -> Result<bool> {
             return Ok(!child.wait()?.success());
         }
         std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-fn same(src: &Path, dst: &Path) -> Result {
-    let (src, dst) = (text(src)?, text(dst)?);
-    if Path::new(src).is_dir() {
-        sh::quiet("diff", &["-r", "-q", "--no-dereference", src, dst])
-    } else {
-        sh::quiet("cmp", &[src, dst])
     }
 }
 

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Pieces under way in one direction, of at most [`PIECE`] bytes: 50 ms of more than 1 GB/s.
-const PIECES: usize = 1024;
+pub const PIECES: usize = 1024;
 const PIECE: usize = 64 << 10;
 
 /// A relay that listens on loopback for as long as the process lives.
@@ -18,13 +18,13 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Connections to it lead to `port` on loopback, `trip` being there and back.
-    pub fn start(port: u16, trip: Duration) -> Result<Relay> {
+    /// Connections to it lead `there`, `trip` being there and back, with so many `pieces` under way.
+    pub fn start(there: SocketAddr, trip: Duration, pieces: usize) -> Result<Relay> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let here = listener.local_addr()?.port();
         std::thread::spawn(move || {
             for near in listener.incoming().flatten() {
-                std::thread::spawn(move || carry(near, SocketAddr::from(([127, 0, 0, 1], port)), trip));
+                std::thread::spawn(move || carry(near, there, trip, pieces));
             }
         });
         Ok(Relay { port: here })
@@ -37,20 +37,20 @@ impl Relay {
 
 /// One connection. The kernel has accepted it without any delay, so the other half is opened after a round trip, when
 /// a client so far away would have learned that it is connected.
-fn carry(near: TcpStream, there: SocketAddr, trip: Duration) {
+fn carry(near: TcpStream, there: SocketAddr, trip: Duration, pieces: usize) {
     sleep(trip);
     let Ok(far) = TcpStream::connect(there) else { return };
     let both = [&near, &far].map(|s| s.set_nodelay(true).and_then(|()| s.try_clone()));
     if let [Ok(near_too), Ok(far_too)] = both {
-        let back = std::thread::spawn(move || direction(far_too, near_too, trip / 2));
-        direction(near, far, trip / 2);
+        let back = std::thread::spawn(move || direction(far_too, near_too, trip / 2, pieces));
+        direction(near, far, trip / 2, pieces);
         drop(back.join());
     }
 }
 
 /// Reads here and writes there: two threads, and a queue of what arrived when.
-fn direction(mut from: TcpStream, to: TcpStream, delay: Duration) {
-    let (sender, receiver) = sync_channel::<(Instant, Vec<u8>)>(PIECES);
+fn direction(mut from: TcpStream, to: TcpStream, delay: Duration, pieces: usize) {
+    let (sender, receiver) = sync_channel::<(Instant, Vec<u8>)>(pieces);
     let writer = std::thread::spawn(move || write_later(to, &receiver, delay));
     read_all(&mut from, &sender);
     drop(sender);
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn everything_arrives_in_order_and_late() {
         let echo = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = echo.local_addr().unwrap().port();
+        let there = echo.local_addr().unwrap();
         std::thread::spawn(move || {
             let (mut stream, _) = echo.accept().unwrap();
             let mut all = Vec::new();
@@ -95,7 +95,7 @@ mod tests {
             stream.write_all(&all).unwrap();
         });
         let trip = Duration::from_millis(20);
-        let relay = Relay::start(port, trip).unwrap();
+        let relay = Relay::start(there, trip, PIECES).unwrap();
         let begun = Instant::now();
         let mut stream = TcpStream::connect(("127.0.0.1", relay.port())).unwrap();
         let said: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();

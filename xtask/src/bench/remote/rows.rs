@@ -24,13 +24,22 @@ pub enum Way {
 }
 
 /// What lies between the two sides.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
     Loopback,
     /// 80 Mbit/s each way, a namespace behind a veth pair with a token bucket; needs root.
     Slow,
     /// 50 ms there and back, a relay that holds everything back for half of it.
     Far,
+    /// The slow one, with 30 ms there and back; needs root.
+    Wide,
+}
+
+impl Line {
+    /// Whether it goes through a namespace.
+    pub fn is_link(self) -> bool {
+        matches!(self, Line::Slow | Line::Wide)
+    }
 }
 
 /// Where source and copies lie.
@@ -82,23 +91,23 @@ pub struct Goal {
     pub most: f64,
 }
 
-const OFTEN: usize = usize::MAX;
+pub const OFTEN: usize = usize::MAX;
 /// What promises nothing on speed itself is measured so many times.
 const GUEST: usize = 2;
 
-const fn lane(name: &'static str, line: &'static str) -> Lane {
+pub const fn lane(name: &'static str, line: &'static str) -> Lane {
     Lane { name, line, rounds: OFTEN, stop_s: None, before: Before::EmptyStore, needs: Needs::Nothing }
 }
-const SCP: Lane = lane("scp", "scp -F {F} -q {s} {d}");
-const SCP_R: Lane = lane("scp", "scp -F {F} -q -r {s} {d}");
+pub const SCP: Lane = lane("scp", "scp -F {F} -q {s} {d}");
+pub const SCP_R: Lane = lane("scp", "scp -F {F} -q -r {s} {d}");
 const RSYNC: Lane = Lane { rounds: GUEST, ..lane("rsync", "rsync -a -e {e} {s} {d}") };
 const RSYNC_R: Lane = lane("rsync", "rsync -a -e {e} {s}/ {d}");
 const TAR_PUT: Lane = lane("tar", "tar -C {sp} -cf - . | ssh -F {F} there 'mkdir {dp} && tar -C {dp} -xf -'");
 const TAR_GET: Lane = lane("tar", "mkdir {dp} && ssh -F {F} there 'tar -C {sp} -cf - .' | tar -C {dp} -xf -");
 /// One connection: what it does by itself when there is much to move is a lane of its own.
-const ONE_R: Lane = lane("bcmr", "bcmr copy -F {F} --parallel 1 -r {s} {d}");
-const DEFAULT: Lane = lane("bcmr", "bcmr copy -F {F} {s} {d}");
-const DIRECT: Lane =
+pub const ONE_R: Lane = lane("bcmr", "bcmr copy -F {F} --parallel 1 -r {s} {d}");
+pub const DEFAULT: Lane = lane("bcmr", "bcmr copy -F {F} {s} {d}");
+pub const DIRECT: Lane =
     Lane { needs: Needs::DirectPlane, ..lane("bcmr direct", "bcmr copy -F {F} --direct=direct {s} {d}") };
 
 fn goal(lane: &'static str, against: &'static str, most: f64) -> Goal {

@@ -1,0 +1,529 @@
+//! Filling through a ring: files of a batch read at once, large files past the page cache.
+//!
+//! Must not decide what lands: it takes jobs that [`super::sys::Sys`] has staged and leaves those alone that plain calls
+//! do as well or better. When it pays, and what was tried and lost: docs/decisions/0006-ring.md.
+
+use super::sys::Sys;
+use super::{Body, Fault, Fill, Job, Place, Side, tee};
+use crate::error::Code;
+use crate::event::Engine;
+use crate::policy::{Io, Pick, Reflink, Sparse};
+use fastcopy::copy;
+use fastcopy::meta;
+use fastcopy::read_write::{
+    fallocate_keep_size, is_cached, reopen_direct, reopen_direct_write, will_need, write_full,
+};
+use fastcopy::ring::{Block, Done, Flight, Ring, Shape, Unavailable, Waited};
+use fastcopy::{Rung, Rungs, errno};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// From this size (bytes) on `--direct-io` goes past the page cache: below it the ends of a file, which cannot, and the
+/// two further opens weigh too much.
+const DIRECT_BYTES_MIN: u64 = 1 << 20;
+/// From this size (bytes) on room is reserved first, as plain calls do (docs/decisions/0002-copy-ladder.md).
+const PREALLOCATE_BYTES_MIN: u64 = 1 << 20;
+/// Blocks of a batch's ring: with a few small files to a batch, all of it is asked for at once.
+const BATCH_BLOCKS: usize = 64;
+/// The most memory of one worker's ring, bytes.
+const RING_BYTES_MAX: usize = 16 << 20;
+
+/// Whether and how a run uses rings; all its workers share it.
+pub(crate) struct Rings {
+    io: Io,
+    /// Why there is none, once that is known.
+    missing: OnceLock<Unavailable>,
+    /// Files with content that got their names, whichever way it came.
+    landed: AtomicU64,
+    files: AtomicU64,
+    direct_files: AtomicU64,
+    not_direct_files: AtomicU64,
+}
+
+/// One worker's rings, made when they are first needed.
+#[derive(Default)]
+pub(crate) struct Kept {
+    batch: Option<Ring>,
+    direct: Option<Ring>,
+}
+
+/// The two kinds of work there are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Through the page cache.
+    Cached,
+    /// Past it.
+    Direct,
+}
+
+/// A file on its way.
+struct Filling<'f, 'b> {
+    job: usize,
+    src: BorrowedFd<'f>,
+    dst: BorrowedFd<'f>,
+    size: u64,
+    /// Where the next read begins.
+    at: u64,
+    /// Blocks that the kernel has, or that wait for their turn to be hashed.
+    blocks: usize,
+    hasher: Option<blake3::Hasher>,
+    /// So much is hashed.
+    hashed: u64,
+    waiting: Vec<(u64, Block<'b>)>,
+    /// What is behind the last whole block of the disk: it cannot be written past the cache.
+    tail: Vec<u8>,
+    fault: Option<Fault>,
+    /// The file system will not have it direct.
+    refused: bool,
+}
+
+impl Rings {
+    pub(crate) fn new(io: Io) -> Rings {
+        Rings {
+            io,
+            missing: OnceLock::new(),
+            landed: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            direct_files: AtomicU64::new(0),
+            not_direct_files: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn preallocates(&self) -> bool {
+        self.io.preallocate
+    }
+
+    /// A file with content got its name.
+    pub(crate) fn landed(&self) {
+        self.landed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What is to be told of it in the end; nothing when there was no choice.
+    pub(crate) fn said(&self) -> Option<Engine> {
+        let files = self.landed.load(Ordering::Relaxed);
+        let ring_files = self.files.load(Ordering::Relaxed);
+        let had_choice = (self.io.pick != Pick::Sys || self.io.direct) && files > 0;
+        had_choice.then(|| Engine {
+            asked: self.io.pick == Pick::Ring || self.io.direct,
+            ring_files,
+            sys_files: files.saturating_sub(ring_files),
+            direct_files: self.direct_files.load(Ordering::Relaxed),
+            not_direct_files: self.not_direct_files.load(Ordering::Relaxed),
+            missing: self.missing.get().copied(),
+        })
+    }
+
+    /// `--readahead`: the kernel begins to read every source of a batch before the first is waited for.
+    pub(super) fn advise(&self, jobs: &[Job<'_, Sys>]) {
+        if !self.io.readahead {
+            return;
+        }
+        for job in jobs.iter().filter(|j| j.fault.is_none() && j.append.is_none()) {
+            if let Body::File(src) = &job.body {
+                // A hint; what is wrong with the file, reading it will tell.
+                let _hint = will_need(src, job.info.size).is_ok();
+            }
+        }
+    }
+
+    /// Fills what a ring does better, and says which those were; their faults stand in the jobs. `None`: nothing.
+    pub(super) fn fill(
+        &self,
+        kept: &mut Kept,
+        rungs: &Rungs,
+        jobs: &mut [Job<'_, Sys>],
+        how: &Fill<'_>,
+    ) -> Option<Vec<bool>> {
+        if (self.io.pick == Pick::Sys && !self.io.direct) || self.missing.get().is_some() {
+            return None;
+        }
+        let kinds: Vec<Option<Kind>> = jobs.iter().map(|job| self.takes(job, how)).collect();
+        let mut done = None;
+        for kind in [Kind::Direct, Kind::Cached] {
+            let mut mine: Vec<usize> =
+                (0..kinds.len()).filter(|i| kinds.get(*i) == Some(&Some(kind))).collect();
+            if mine.is_empty() || (kind == Kind::Cached && !self.pays(jobs, &mine)) {
+                continue;
+            }
+            // Sharing blocks beats any reading.
+            mine.retain(|at| {
+                let cloned = jobs.get_mut(*at).is_some_and(|job| clone(rungs, job, how));
+                if cloned
+                    && let Some(done) = done.get_or_insert_with(|| vec![false; kinds.len()]).get_mut(*at)
+                {
+                    *done = true;
+                }
+                !cloned
+            });
+            if mine.is_empty() {
+                continue;
+            }
+            let ring = match kind {
+                Kind::Cached => &mut kept.batch,
+                Kind::Direct => &mut kept.direct,
+            };
+            if ring.is_none() {
+                match Ring::new(self.shape(kind)) {
+                    Ok(made) => *ring = Some(made),
+                    Err(why) => {
+                        // Whoever comes second knows the same; both are right.
+                        let _first = self.missing.set(why).is_ok();
+                        return done;
+                    }
+                }
+            }
+            if let Some(ring) = ring {
+                let done = done.get_or_insert_with(|| vec![false; jobs.len()]);
+                self.fly(ring, kind, &mine, jobs, done, how);
+            }
+        }
+        done
+    }
+
+    fn shape(&self, kind: Kind) -> Shape {
+        let block_bytes = self.io.block_bytes.unwrap_or(match kind {
+            Kind::Cached => Io::BLOCK_BYTES,
+            Kind::Direct => Io::DIRECT_BLOCK_BYTES,
+        });
+        let fit = (RING_BYTES_MAX / block_bytes.max(1)).max(1);
+        let blocks = match kind {
+            Kind::Cached => BATCH_BLOCKS.max(self.io.queue_depth).min(fit),
+            Kind::Direct => self.io.queue_depth.min(fit),
+        };
+        // Pinned memory saves direct I/O a walk over the page tables each time, and reads through the cache nothing.
+        Shape { blocks, block_bytes, registered: kind == Kind::Direct }
+    }
+
+    /// Whether a job is one for a ring, and of which kind.
+    fn takes(&self, job: &Job<'_, Sys>, how: &Fill<'_>) -> Option<Kind> {
+        let (Body::File(_), Some(_), None, None) = (&job.body, &job.file, &job.fault, job.append) else {
+            return None;
+        };
+        let into_special =
+            matches!(job.place, Place::There) && job.there.is_some_and(|t| t.kind.is_special());
+        // Fewer blocks than bytes: holes, or compressed, or no real file at all. The ladder knows each of them.
+        let dense = job.info.blocks.saturating_mul(512) >= job.info.size && job.info.size > 0;
+        if into_special || !dense || how.sparse == Sparse::Always || how.reflink == Reflink::Always {
+            return None;
+        }
+        if self.io.direct && job.info.size >= DIRECT_BYTES_MIN {
+            return Some(Kind::Direct);
+        }
+        (self.io.pick != Pick::Sys && job.info.size >= self.io.async_min_bytes).then_some(Kind::Cached)
+    }
+
+    /// Whether these are better read at once: when somebody says so, or when there are several and they are not in the
+    /// page cache. One is asked about, and the others are taken to be like it.
+    fn pays(&self, jobs: &[Job<'_, Sys>], mine: &[usize]) -> bool {
+        match (self.io.pick, mine) {
+            (Pick::Ring, _) => true,
+            (Pick::Auto, [_, .., last]) => match jobs.get(*last).map(|job| &job.body) {
+                Some(Body::File(src)) => is_cached(src, 0) == Some(false),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Fills `mine` of the jobs and marks in `done` what is filled or has a fault.
+    fn fly(
+        &self,
+        ring: &mut Ring,
+        kind: Kind,
+        mine: &[usize],
+        jobs: &mut [Job<'_, Sys>],
+        done: &mut [bool],
+        how: &Fill<'_>,
+    ) {
+        // Handles past the cache beside the ordinary ones; a file that has none goes the ordinary way.
+        let mut handles: Vec<(usize, Option<(OwnedFd, OwnedFd)>)> = Vec::with_capacity(mine.len());
+        for &at in mine {
+            let Some(job) = jobs.get_mut(at) else { continue };
+            if let Err(fault) = self.reserve(job) {
+                job.fault = Some(fault);
+                continue;
+            }
+            let direct = match (kind, &job.body, &job.file) {
+                (Kind::Direct, Body::File(src), Some(dst)) => {
+                    let both = reopen_direct(src).and_then(|src| Ok((src, reopen_direct_write(dst)?)));
+                    if both.is_err() {
+                        self.not_direct_files.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    both.ok()
+                }
+                _ => None,
+            };
+            handles.push((at, direct));
+        }
+        let ended: Vec<(usize, Ended)> = {
+            let files = handles.iter().filter_map(|(at, direct)| {
+                let job = jobs.get(*at)?;
+                let (src, dst) = match (direct, &job.body, &job.file) {
+                    (Some((src, dst)), ..) => (src.as_fd(), dst.as_fd()),
+                    (None, Body::File(src), Some(dst)) => (src.as_fd(), dst.as_fd()),
+                    _ => return None,
+                };
+                Some((*at, src, dst, job.info.size))
+            });
+            let files: Vec<_> = files.collect();
+            ring.scope(|flight| self.run(flight, kind, &files, how))
+        };
+        for (at, ended) in ended {
+            let Some(job) = jobs.get_mut(at) else { continue };
+            match ended {
+                Ended::Refused => {
+                    self.not_direct_files.fetch_add(1, Ordering::Relaxed);
+                    // What came through stands at its place, but the ladder begins with an empty file.
+                    match job.file.as_ref().map(|dst| meta::set_length(dst, 0)) {
+                        Some(Err(e)) => job.fault = Some(Fault::os(Side::Dest, "truncate", e)),
+                        _ => continue,
+                    }
+                }
+                Ended::Fault(fault) => job.fault = Some(fault),
+                Ended::Filled { tail, hash } => {
+                    job.bytes = job.info.size;
+                    job.rung = Some(Rung::ReadWrite);
+                    job.hash = hash;
+                    if let Err(fault) = finish(job, &tail) {
+                        job.fault = Some(fault);
+                    } else {
+                        self.files.fetch_add(1, Ordering::Relaxed);
+                        if kind == Kind::Direct {
+                            self.direct_files.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                }
+            }
+            if let Some(done) = done.get_mut(at) {
+                *done = true;
+            }
+        }
+    }
+
+    fn reserve(&self, job: &Job<'_, Sys>) -> Result<(), Fault> {
+        let Some(dst) = &job.file else { return Ok(()) };
+        if !self.io.preallocate || job.info.size < PREALLOCATE_BYTES_MIN || matches!(job.place, Place::There)
+        {
+            return Ok(());
+        }
+        match fallocate_keep_size(dst, 0, job.info.size).map_err(io::Error::from) {
+            Err(e) if Code::of(&e) == Code::NoSpace => Err(Fault::os(Side::Dest, "reserve room for", e)),
+            // A file system that cannot do it does without.
+            _ => Ok(()),
+        }
+    }
+
+    /// The flight itself: keeps as many reads under way as there are blocks, and writes what has come.
+    fn run<'b, 'f>(
+        &self,
+        flight: &mut Flight<'b, 'f>,
+        kind: Kind,
+        files: &[(usize, BorrowedFd<'f>, BorrowedFd<'f>, u64)],
+        how: &Fill<'_>,
+    ) -> Vec<(usize, Ended)> {
+        let mut files: Vec<Filling<'f, 'b>> = files
+            .iter()
+            .map(|&(job, src, dst, size)| Filling {
+                job,
+                src,
+                dst,
+                size,
+                at: 0,
+                blocks: 0,
+                hasher: how.hash.then(blake3::Hasher::new),
+                hashed: 0,
+                waiting: Vec::new(),
+                tail: Vec::new(),
+                fault: None,
+                refused: false,
+            })
+            .collect();
+        let step = flight.block_bytes() as u64;
+        let depth = self.io.queue_depth.max(1);
+        // Everything of the files before this one is asked for.
+        let mut first = 0;
+        let failed = loop {
+            let mut index = first;
+            'ask: while let Some(file) = files.get_mut(index) {
+                while file.wants(depth) {
+                    let Some(block) = flight.take() else { break 'ask };
+                    let len = step.min(file.size - file.at);
+                    let len =
+                        if kind == Kind::Direct { len.next_multiple_of(Shape::ALIGN as u64) } else { len };
+                    let token = token(index, file.at / step, false);
+                    flight.read(file.src, file.at, len as usize, block, token);
+                    file.at = (file.at + step).min(file.size);
+                    file.blocks += 1;
+                }
+                if index == first && !file.is_wanting() {
+                    first += 1;
+                }
+                index += 1;
+            }
+            let moved = match flight.wait(self.io.wait) {
+                Ok(Waited::Done(done)) => self.came(flight, kind, &mut files, done, step),
+                Ok(Waited::NotYet) => 0,
+                Ok(Waited::Idle) => break None,
+                Err(e) => break Some(Fault::os(Side::Source, "wait for", e)),
+            };
+            // Also without anything done: somebody may have said stop.
+            if !(how.observe)(moved) {
+                break Some(tee::cancelled());
+            }
+        };
+        let failed = failed
+            .map(|fault| (fault.code, fault.op, fault.note, fault.source.and_then(|e| e.raw_os_error())));
+        files
+            .into_iter()
+            .map(|file| {
+                let whole = file.at == file.size && file.blocks == 0;
+                let ended = match (file.fault, file.refused, failed) {
+                    (_, true, _) => Ended::Refused,
+                    (Some(fault), ..) => Ended::Fault(fault),
+                    (None, false, Some((code, op, note, errno))) if !whole => Ended::Fault(Fault {
+                        side: Side::Source,
+                        op,
+                        code,
+                        note,
+                        source: errno.map(io::Error::from_raw_os_error),
+                    }),
+                    _ => Ended::Filled { tail: file.tail, hash: file.hasher.map(|h| h.finalize()) },
+                };
+                (file.job, ended)
+            })
+            .collect()
+    }
+
+    /// Takes in what is done. Returns how many bytes have landed by it.
+    fn came<'b, 'f>(
+        &self,
+        flight: &mut Flight<'b, 'f>,
+        kind: Kind,
+        files: &mut [Filling<'f, 'b>],
+        done: Done<'b>,
+        step: u64,
+    ) -> u64 {
+        let (index, at, is_write) = of_token(done.token, step);
+        let Some(file) = files.get_mut(index) else { return 0 };
+        let want = step.min(file.size - at.min(file.size));
+        let side = if is_write { Side::Dest } else { Side::Source };
+        let op = if is_write { "write" } else { "read" };
+        match done.result {
+            Err(e) if kind == Kind::Direct && e.raw_os_error() == Some(errno::EINVAL) => file.refused = true,
+            Err(e) => file.fail(Fault::os(side, op, e)),
+            Ok(n) if !is_write && (n as u64) < want => {
+                let note = "the source ended before its size";
+                file.fail(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+            }
+            Ok(_) => {}
+        }
+        if file.fault.is_some() || file.refused {
+            file.blocks -= 1;
+            flight.give(done.block);
+            for (_, block) in file.waiting.drain(..) {
+                file.blocks -= 1;
+                flight.give(block);
+            }
+            return 0;
+        }
+        if is_write {
+            file.blocks -= 1;
+            flight.give(done.block);
+            return want;
+        }
+        file.waiting.push((at, done.block));
+        let mut moved = 0;
+        // Without a hash in any order; with one, as the bytes follow each other.
+        while let Some(next) =
+            file.waiting.iter().position(|(at, _)| file.hasher.is_none() || *at == file.hashed)
+        {
+            let (at, block) = file.waiting.swap_remove(next);
+            let want = step.min(file.size - at) as usize;
+            let bytes = flight.bytes(&block).get(..want).unwrap_or_default();
+            if let Some(hasher) = &mut file.hasher {
+                hasher.update(bytes);
+                file.hashed += want as u64;
+            }
+            if kind == Kind::Direct {
+                let whole = want - want % Shape::ALIGN;
+                file.tail.extend_from_slice(bytes.get(whole..).unwrap_or_default());
+                if whole > 0 {
+                    flight.write(file.dst, at, whole, block, token(index, at / step, true));
+                    continue;
+                }
+            } else if let Err(e) = write_full(file.dst, at, bytes) {
+                // A plain call: through the cache it is a copy in memory, which a ring's worker does no faster.
+                file.fail(Fault::os(Side::Dest, "write", e));
+            }
+            moved += want as u64;
+            file.blocks -= 1;
+            flight.give(block);
+        }
+        moved
+    }
+}
+
+/// Shares the source's blocks, where that is wanted and can be. `true`: the job is filled, or has a fault.
+fn clone(rungs: &Rungs, job: &mut Job<'_, Sys>, how: &Fill<'_>) -> bool {
+    let (Body::File(src), Some(dst), false) = (&job.body, &job.file, how.hash) else { return false };
+    let from =
+        copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };
+    let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
+    let options = copy::Options {
+        reflink: how.reflink.into(),
+        sparse: how.sparse.into(),
+        threads: 1,
+        preallocate: false,
+    };
+    match copy::clone_file(&from, &to, rungs, &options, how.observe) {
+        Ok(None) => return false,
+        Ok(Some(copied)) => {
+            job.bytes = copied.bytes;
+            job.rung = Some(copied.rung);
+            job.fault = super::sys::unchanged(&job.info, src).err();
+        }
+        Err(failure) => job.fault = Some(tee::fault(failure)),
+    }
+    true
+}
+
+/// How a file ended.
+enum Ended {
+    Filled { tail: Vec<u8>, hash: Option<blake3::Hash> },
+    Fault(Fault),
+    Refused,
+}
+
+impl Filling<'_, '_> {
+    fn is_wanting(&self) -> bool {
+        self.at < self.size && self.fault.is_none() && !self.refused
+    }
+    fn wants(&self, depth: usize) -> bool {
+        self.is_wanting() && self.blocks < depth
+    }
+    fn fail(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+}
+
+/// What an operation is called: its file, its block, and whether it writes.
+fn token(file: usize, block: u64, is_write: bool) -> u64 {
+    (file as u64) << 48 | block << 1 | u64::from(is_write)
+}
+
+fn of_token(token: u64, step: u64) -> (usize, u64, bool) {
+    ((token >> 48) as usize, ((token << 16) >> 17) * step, token & 1 == 1)
+}
+
+/// What is left of a file once all its blocks are there.
+fn finish(job: &Job<'_, Sys>, tail: &[u8]) -> Result<(), Fault> {
+    let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
+    if !tail.is_empty() {
+        let at = job.info.size - tail.len() as u64;
+        write_full(dst, at, tail).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+    }
+    super::sys::unchanged(&job.info, src)
+}
