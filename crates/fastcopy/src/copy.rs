@@ -7,7 +7,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -332,7 +333,7 @@ impl<'a> Job<'a> {
             // has seen the end: one read and one write, and no second read to be told 0.
             let whole = Range { src_off: 0, dst_off: 0, len: u64::MAX };
             let enough = if size == 0 { u64::MAX } else { size };
-            let bytes = self.read_write(whole, enough, scratch.buffer())?;
+            let bytes = self.read_write(whole, enough, scratch.buffer(), None)?;
             return Ok(Copied { bytes, holes: 0, rung: Rung::ReadWrite });
         }
         let whole = Range { src_off: 0, dst_off: 0, len: size };
@@ -435,7 +436,7 @@ impl<'a> Job<'a> {
     fn range(&self, range: Range, whole: bool, scratch: &mut Scratch) -> Result<(u64, Rung), Failure> {
         let forced = self.rungs.forced();
         if range.len < SMALL && forced.is_none() {
-            let bytes = self.read_write(range, u64::MAX, scratch.buffer())?;
+            let bytes = self.read_write(range, u64::MAX, scratch.buffer(), None)?;
             return Ok((bytes, Rung::ReadWrite));
         }
         let target = Rungs::target(self.pair, || ask_target(self.dst));
@@ -485,7 +486,7 @@ impl<'a> Job<'a> {
         let bytes = if threads > 1 {
             self.read_write_threads(rest, threads, scratch)
         } else {
-            self.read_write(rest, u64::MAX, scratch.buffer())
+            self.read_write(rest, u64::MAX, scratch.buffer(), None)
         }
         .map_err(|f| Failure { done: done + f.done, ..f })?;
         // A rung that stopped at the true end of the file did all there was.
@@ -529,7 +530,14 @@ impl<'a> Job<'a> {
 
     /// Reads and writes until the range is done or the file ends. A short read at or after `enough` bytes is taken
     /// for the end.
-    fn read_write(&self, range: Range, enough: u64, buf: &mut [u8]) -> Result<u64, Failure> {
+    /// `turn` is held while writing.
+    fn read_write(
+        &self,
+        range: Range,
+        enough: u64,
+        buf: &mut [u8],
+        turn: Option<&Mutex<()>>,
+    ) -> Result<u64, Failure> {
         let mut done = 0;
         while done < range.len {
             let want = buf.len().min(usize::try_from(range.len - done).unwrap_or(usize::MAX));
@@ -538,8 +546,10 @@ impl<'a> Job<'a> {
                 Ok(n) => n,
                 Err(e) => return Self::fail(Side::Read, done, e),
             };
+            let turn = turn.map(take_turn);
             write_full(self.dst, range.dst_off + done, &buf[..n])
                 .or_else(|e| Self::fail(Side::Write, done, e))?;
+            drop(turn);
             done += n as u64;
             self.tell(n as u64, done)?;
             if n < want && done >= enough {
@@ -563,6 +573,8 @@ impl<'a> Job<'a> {
         let stop = AtomicBool::new(false);
         let failure = Mutex::new(None::<Failure>);
         let chunk = Scratch::SIZE as u64;
+        // Whoever waits for the inode's lock in the kernel spins, and takes the processor from whoever holds it.
+        let turn = Mutex::new(());
         let work = |buf: &mut [u8]| {
             while !stop.load(Relaxed) {
                 let at = next.fetch_add(chunk, Relaxed);
@@ -570,7 +582,7 @@ impl<'a> Job<'a> {
                     break;
                 }
                 let part = Range { len: chunk.min(range.len - at), ..range.after(at) };
-                match self.read_write(part, u64::MAX, buf) {
+                match self.read_write(part, u64::MAX, buf, Some(&turn)) {
                     Ok(bytes) if bytes < part.len => {
                         end.fetch_min(at + bytes, Relaxed);
                     }
@@ -633,6 +645,31 @@ impl<'a> Job<'a> {
     fn set_length(&self, len: u64, done: u64) -> Result<(), Failure> {
         rustix::io::retry_on_intr(|| rustix::fs::ftruncate(self.dst, len))
             .or_else(|errno| Self::fail(Side::Write, done, errno))
+    }
+}
+
+/// How long a thread that has read waits for its turn to write before it sleeps: somewhat longer than a write of one
+/// buffer takes into memory that is there.
+const SPIN: Duration = Duration::from_micros(200);
+
+/// The turn to write. Measured with two threads and 1 GiB: asleep at once the copy takes 1.5 times as long; left to the
+/// inode's lock it is as fast as this, but where every write waits (a virtual machine that gets its memory page by page)
+/// whoever waits in the kernel spins all the time, twice the processor time and 1.5 times the wall time.
+fn take_turn(turn: &Mutex<()>) -> MutexGuard<'_, ()> {
+    let until = Instant::now() + SPIN;
+    loop {
+        match turn.try_lock() {
+            Ok(turn) => return turn,
+            Err(TryLockError::Poisoned(turn)) => return turn.into_inner(),
+            Err(TryLockError::WouldBlock) if Instant::now() > until => {
+                return turn.lock().unwrap_or_else(PoisonError::into_inner);
+            }
+            Err(TryLockError::WouldBlock) => {
+                for _ in 0..32 {
+                    std::hint::spin_loop();
+                }
+            }
+        }
     }
 }
 
