@@ -569,6 +569,44 @@ fn comparing_is_as_at_home() {
 }
 
 /// The list of hashes is the same wherever the destination is, and there is one only of what is complete.
+/// A copy that is not done stumbles where one that is would, and nobody is told that something is not there which was
+/// only not looked at.
+#[test]
+fn what_a_survey_does_not_see_it_says_nothing_about() {
+    let far = Far::pipe();
+    let tmp = Tmp::new();
+    tmp.file("s/a", "A");
+    tmp.file("file", "in the way");
+    for dir in BOTH {
+        for flags in ["-n -rT", "-n -r -T --json"] {
+            let ran = dir.copy(&far, flags, &tmp.p("s"), &tmp.p("file")).run();
+            assert_ne!(ran.code, 0, "{dir:?} {flags}: {ran:?}");
+        }
+    }
+    needs!(is_root(), "mounting needs root");
+    tmp.dir("s/mounted");
+    tmp.file("d/a", "A");
+    tmp.file("d/mounted/below", "not compared");
+    let mount = match Mount::tmpfs("size=1m", &tmp.p("s/mounted")) {
+        Ok(mount) => mount,
+        Err(why) => return skipped("tmpfs", &why),
+    };
+    tmp.file("s/mounted/other", "not looked at");
+    let (s, d) = (tmp.p("s"), tmp.p("d"));
+    let here = bcmr(["check", "-x", "--hash", "-T"]).args([&s, &d]).run();
+    assert!(!here.out.contains("below") && !here.out.contains("other"), "{here:?}");
+    for dir in BOTH {
+        let line = far.bcmr("check").args(["-x", "--hash", "-T"]);
+        let there = match dir {
+            Dir::Put => line.args([s.as_os_str(), &far.at(&d)]),
+            Dir::Get => line.args([far.at(&s).as_os_str(), d.as_os_str()]),
+        };
+        let there = there.run();
+        assert_eq!((there.code, &there.out), (here.code, &here.out), "{dir:?}");
+    }
+    drop(mount);
+}
+
 #[test]
 fn a_manifest_is_as_at_home() {
     let tmp = Tmp::new();

@@ -214,21 +214,6 @@ fn retries_make_the_connection_again() {
 
 // ---- over true ssh ----
 
-/// An ssh whose connections pass a relay that counts, and cuts after `RELAY_UP` and `RELAY_DOWN` bytes.
-fn counted_ssh(test: &str) -> Option<(Far, Tmp)> {
-    if !has_tool("python3") {
-        skipped(test, "it needs python3");
-        return None;
-    }
-    let far = Far::ssh(test, Path::new(BCMR), &[])?;
-    let tmp = Tmp::new();
-    let relay = format!("{}/tests/common/relay-tcp", env!("CARGO_MANIFEST_DIR"));
-    let own = fs::read_to_string(far.sshd().config()).unwrap();
-    let config = tmp.file("config", format!("ProxyCommand {relay} %h %p\n{own}"));
-    let far = far.configured(&config).with("RELAY_LOG", tmp.p("log"));
-    Some((far, tmp))
-}
-
 /// What rsync finds different, or without it what we do.
 fn judged(src: &Path, dst: &Path) -> String {
     let told = differences(&tree(src), &tree(dst), EVERYTHING);

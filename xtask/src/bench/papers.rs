@@ -29,6 +29,8 @@ pub fn document(record: &Checkpoints, stem: &str) -> Result<String> {
          Written by `cargo xtask bench checkpoint`, never by hand; the samples are in {stem}.json beside this. Lines\n\
          take turns within each round; a ratio is the median over rounds of a line's time divided by the first\n\
          line's in the same round. The source is in the page cache and everything is written back before each run.\n\
+         As much memory as the copy needs was in use just before: a virtual machine gives free memory back to its host, and\n\
+         who needs it next would wait for each page.\n\
          `foreign` is the CPU time that others used meanwhile, of all cores: what the figures are worth.\n\n\
          {}. `{}` at {}.\n\n![ratios]({stem}.svg)\n\n",
         record.machine, record.command, record.commit

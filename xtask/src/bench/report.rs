@@ -276,7 +276,9 @@ pub fn document(docs: &Path) -> Result {
          turns within each round (A B C A B C ...), the destination is removed and everything is written back outside\n\
          the timing, and the page cache is warm where nothing else is said. A ratio is the median over rounds of one\n\
          tool's time divided by the first tool's in the same round; below 1 is faster. `calls` are system calls per\n\
-         file, link and directory, counted in a separate run. A commit with `+` had changes on top.\n",
+         file, link and directory, counted in a separate run. A commit with `+` had changes on top. As much memory as\n\
+         the copy needs was in use just before: a virtual machine gives free memory back to its host, and who needs it\n\
+         next would wait for each page.\n",
     );
     for name in files.iter().filter_map(|n| n.to_str()) {
         let Some(stem) = name.strip_suffix(".json").filter(|n| n.starts_with("benchmarks-")) else {

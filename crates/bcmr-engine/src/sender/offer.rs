@@ -442,7 +442,8 @@ impl Sending<'_> {
     fn leaves_out(&self, place: Option<&Place>, src: &SourceDir, name: Name<'_>, is_dir: bool) -> bool {
         let out = src.excludes(name, is_dir, &self.filter);
         if out {
-            if let Some(place) = place {
+            // Who only looks leaves out the same on the other side.
+            if let (Some(place), false) = (place, self.push.policy.dry_run) {
                 place.leave_some();
             }
             self.push.told.excluded(&|| src.node.join(name));
@@ -896,5 +897,5 @@ fn same_kind(dir: &SourceDir, name: Name<'_>, kind: Kind, info: Info) -> Result<
 }
 
 fn too_many_attributes(path: PathBuf) -> Error {
-    Error::ours(Code::MetadataLost, "send", path, "its attributes are more than 256 KiB")
+    Error::ours(Code::Limit, "send", path, "its attributes are more than 256 KiB")
 }

@@ -5,7 +5,7 @@
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Event, Summary, Watch};
-use crate::policy::{Collide, Compare, CopyPolicy, NameList, Target};
+use crate::policy::{Collide, Compare, CopyPolicy, NameList, Preserve, Target};
 use crate::remote::{Address, Compress, GetRequest, Plane, Purpose, PutRequest, Way};
 use crate::sender::offer::What;
 use crate::sender::out::{Counted, Out};
@@ -130,11 +130,21 @@ pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
 fn for_purpose(policy: CopyPolicy, purpose: Purpose) -> CopyPolicy {
     match purpose {
         // A list of hashes is of what landed.
-        Purpose::Copy => CopyPolicy { hashes: policy.hashes && !policy.dry_run, ..policy },
+        Purpose::Copy if policy.dry_run => {
+            CopyPolicy { hashes: false, preserve: looked_at(policy.preserve), ..policy }
+        }
+        Purpose::Copy => policy,
         Purpose::Check { compare, .. } => {
-            CopyPolicy { dry_run: true, hashes: compare == Compare::Hash, ..policy }
+            let (hashes, preserve) = (compare == Compare::Hash, looked_at(policy.preserve));
+            CopyPolicy { dry_run: true, hashes, preserve, ..policy }
         }
     }
+}
+
+/// Of what a copy preserves, what is looked at when nothing is copied. Attributes are not: reading them needs files
+/// opened that need not be.
+fn looked_at(preserve: Preserve) -> Preserve {
+    Preserve { xattr: false, acl: false, ..preserve }
 }
 
 /// Names of a list.
@@ -152,7 +162,9 @@ fn again(
     mut once: impl FnMut() -> Result<Summary>,
 ) -> Result<Summary> {
     let mut pause = FIRST_PAUSE;
-    let mut left = if policy.collide == Collide::Ask { 0 } else { way.retries };
+    // What was asked or shown once would be asked and shown again.
+    let once_only = policy.collide == Collide::Ask || policy.dry_run;
+    let mut left = if once_only { 0 } else { way.retries };
     loop {
         let lost = match once() {
             Err(e) if e.code == Code::Lost && left > 0 && !watch.cancel.is_set() => e,
@@ -207,7 +219,8 @@ fn put_once(
     let put = Message::Put { policy: how, target: kind, path, operands, items: watch.items };
     say(&peer, &put)?;
     let (target, unsaid) = (to.path.clone(), AtomicU64::new(0));
-    let told = Putting { watch, prefix: prefix(to), target, manifest, unsaid };
+    let compares = matches!(purpose, Purpose::Check { .. });
+    let told = Putting { watch, prefix: prefix(to), target, manifest, unsaid, compares };
     let compress = agreed_compress(way.compress, peer.agreed.features);
     let how = How {
         origin: machine_number(),

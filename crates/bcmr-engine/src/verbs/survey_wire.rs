@@ -35,6 +35,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Operands that were announced and whose entry has not come.
+const SINGLES_MAX: usize = limits::DIRS_OUT_MAX * 16;
+/// Directories on the way to listed names that are remembered.
+const PASSED_MAX: usize = 1 << 16;
+
 /// What is asked for that changes nothing.
 #[derive(Clone, Copy)]
 pub(crate) enum Survey {
@@ -76,8 +81,8 @@ struct Pair {
     node: Arc<Node>,
     /// The directory at or above it that the destination lacks, and how many such are still open.
     lack: Option<Arc<(Arc<Lack>, AtomicUsize)>>,
-    /// The names that the source has in it, as hashes: only where what is there beside them is told.
-    names: Mutex<HashSet<[u8; 16]>>,
+    /// Names that the destination has in it and the source has not named, as hashes: only where they are told.
+    extra: Mutex<Option<HashSet<[u8; 16]>>>,
 }
 
 /// An operand that is no directory.
@@ -88,14 +93,31 @@ struct Single {
     kind: WireKind,
 }
 
+/// A path, put together only when somebody is told: a peer may nest directories deep for little.
+#[derive(Clone)]
+enum Shown {
+    Path(PathBuf),
+    Below(Arc<Node>, NameBuf),
+}
+
+impl Shown {
+    fn path(&self) -> PathBuf {
+        match self {
+            Shown::Path(path) => path.clone(),
+            Shown::Below(node, name) => node.join(name.as_name()),
+        }
+    }
+}
+
 /// Where an entry goes.
 #[derive(Clone)]
 struct Spot {
+    name: NameBuf,
     info: Info,
     there: Option<Info>,
     link: Vec<u8>,
-    src_path: PathBuf,
-    dst_path: PathBuf,
+    src: Shown,
+    shown: Shown,
     dst: Option<(Arc<Dir>, NameBuf)>,
     lack: Option<Arc<Lack>>,
 }
@@ -109,12 +131,12 @@ struct Known<'s> {
 impl Both for Known<'_> {
     fn same_content(&self) -> Result<bool> {
         let said = self.content.lock().unwrap_or_else(PoisonError::into_inner).take();
-        said.unwrap_or_else(|| Err(Error::ours(Code::Io, "compare", &self.spot.src_path, "nothing came")))
+        said.unwrap_or_else(|| Err(Error::ours(Code::Io, "compare", self.spot.src.path(), "nothing came")))
     }
     fn same_target(&self) -> Result<bool> {
         let Some((dir, to)) = &self.spot.dst else { return Ok(true) };
         let theirs = dir.read_link(to.as_name());
-        let theirs = theirs.map_err(|e| Error::os("read link", &self.spot.dst_path, e))?;
+        let theirs = theirs.map_err(|e| Error::os("read link", self.spot.shown.path(), e))?;
         Ok(self.spot.link == theirs.to_bytes())
     }
 }
@@ -269,23 +291,40 @@ impl<'a> Surveying<'a> {
             Dest::Whole(place) => {
                 let dst = place.dir.reopen();
                 let dst = dst.map_err(|e| Error::os("open directory", place.node.path(), e))?;
-                let (dst, node, names) = (Some(Arc::new(dst)), place.node.clone(), Mutex::default());
-                Ok(Some(Pair { src, dst, node, lack: None, names }))
+                let (dst, node, extra) = (Some(Arc::new(dst)), place.node.clone(), Mutex::default());
+                Ok(Some(Pair { src, dst, node, lack: None, extra }))
             }
             Dest::Named { dir, name } if info.kind != Kind::Dir => {
                 let (place, to, shown) = (dir.clone(), name.clone(), shown.to_owned());
                 let single = Single { place, to, shown, kind: entry.kind };
-                self.state().singles.insert(id, single);
+                let mut state = self.state();
+                if state.singles.len() >= SINGLES_MAX {
+                    return Err(Error::ours(
+                        Code::Limit,
+                        "compare",
+                        single.shown,
+                        "too many operands at once",
+                    ));
+                }
+                state.singles.insert(id, single);
                 Ok(None)
             }
             Dest::Named { dir: place, name } => {
                 let node = place.node.below(name.as_name());
                 let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
-                let paths = (shown.to_owned(), node.path());
-                let spot = self.spot(info, entry, paths, Some((Arc::new(dir), name.clone())))?;
+                let paths = (Shown::Path(shown.to_owned()), Shown::Below(place.node.clone(), name.clone()));
+                let spot = self.spot(info, entry, name, paths, Some((Arc::new(dir), name.clone())))?;
                 if whole {
-                    if spot.there.is_none() && !self.what.listed {
-                        self.visit().absent(spot.src_path.clone(), spot.dst_path.clone());
+                    match (&spot.there, &spot.dst) {
+                        (None, _) if !self.what.listed => {
+                            self.visit().absent(spot.src.path(), spot.shown.path());
+                        }
+                        // No directory: that is what a copy would stumble over too.
+                        (Some(there), Some((dir, to))) if there.kind != Kind::Dir => {
+                            let opened = dir.open_dir_readable(to.as_name());
+                            opened.map_err(|e| Error::os("open directory", spot.shown.path(), e))?;
+                        }
+                        _ => {}
                     }
                 } else if !self.told(&spot, None) {
                     return Ok(None);
@@ -300,15 +339,16 @@ impl<'a> Surveying<'a> {
         &self,
         info: Info,
         entry: &Entry<'_>,
-        (src_path, dst_path): (PathBuf, PathBuf),
+        name: &NameBuf,
+        (src, shown): (Shown, Shown),
         dst: Option<(Arc<Dir>, NameBuf)>,
     ) -> Result<Spot> {
         let there = match &dst {
-            Some((dir, to)) => dir.look(to.as_name()).map_err(|e| Error::os("stat", &dst_path, e))?,
+            Some((dir, to)) => dir.look(to.as_name()).map_err(|e| Error::os("stat", shown.path(), e))?,
             None => None,
         };
-        let link = entry.link.to_vec();
-        Ok(Spot { info, there, link, src_path, dst_path, dst, lack: None })
+        let (name, link) = (name.clone(), entry.link.to_vec());
+        Ok(Spot { name, info, there, link, src, shown, dst, lack: None })
     }
 
     /// The pair below `spot`, which is a directory that was told.
@@ -316,28 +356,32 @@ impl<'a> Surveying<'a> {
         let dst = match (&spot.dst, &spot.there) {
             (Some((dir, to)), Some(there)) if there.kind == Kind::Dir => {
                 let opened = dir.open_dir_readable(to.as_name());
-                Some(Arc::new(opened.map_err(|e| Error::os("open directory", &spot.dst_path, e))?))
+                Some(Arc::new(opened.map_err(|e| Error::os("open directory", spot.shown.path(), e))?))
             }
             _ => None,
         };
         let lack = match above.and_then(|pair| pair.lack.clone()) {
             Some(lack) => Some(lack),
-            None if spot.there.is_none() => Some(Arc::new((Lack::new(&spot.dst_path), AtomicUsize::new(0)))),
+            None if spot.there.is_none() => {
+                Some(Arc::new((Lack::new(&spot.shown.path()), AtomicUsize::new(0))))
+            }
             None => None,
         };
-        Ok(Pair { src, dst, node, lack, names: Mutex::default() })
+        Ok(Pair { src, dst, node, lack, extra: Mutex::default() })
     }
 
     /// Tells of one entry. For a directory: whether to go in.
     fn told(&self, spot: &Spot, content: Option<Result<bool>>) -> bool {
         let both = Known { spot, content: Mutex::new(content) };
-        self.visit().entry(&at(spot, &both))
+        let (src, dst) = (spot.src.path(), spot.shown.path());
+        self.visit().entry(&at(spot, &src, &dst, &both))
     }
 
     /// Whether somebody must know about the content of an entry.
     fn wants_content(&self, spot: &Spot) -> bool {
         let both = Known { spot, content: Mutex::default() };
-        self.visit().wants_content(&at(spot, &both))
+        let (src, dst) = (spot.src.path(), spot.shown.path());
+        self.visit().wants_content(&at(spot, &src, &dst, &both))
     }
 
     fn dir(&self, id: u64, parent: u64, entry: &Entry<'_>) -> Result<()> {
@@ -361,7 +405,7 @@ impl<'a> Surveying<'a> {
         let node = above.node.below(name.as_name());
         let src = above.src.below(name.as_name());
         let below = self.below(&above, entry, &name).and_then(|spot| {
-            let passed = self.what.listed && !self.state().passed.insert(spot.info.id());
+            let passed = self.what.listed && self.passes(&spot.info);
             let told = passed && spot.there.is_none() || self.told(&spot, None);
             // Without `-r` a directory comes only as the way to a listed name.
             let on_the_way = self.what.listed && !self.policy.recursive;
@@ -378,6 +422,16 @@ impl<'a> Surveying<'a> {
         }
     }
 
+    /// Whether a directory on the way to listed names was met before.
+    fn passes(&self, info: &Info) -> bool {
+        let mut state = self.state();
+        // Who forgets tells one of them twice.
+        if state.passed.len() >= PASSED_MAX {
+            state.passed.clear();
+        }
+        !state.passed.insert(info.id())
+    }
+
     /// A name in a directory; the source is known to have it from now on.
     fn name_in(&self, above: &Pair, entry: &Entry<'_>) -> Result<NameBuf> {
         let name = NameBuf::new(entry.name).ok_or_else(|| refused("a name that is none"))?;
@@ -385,8 +439,10 @@ impl<'a> Surveying<'a> {
         if !self.what.asked.takes(&above.src, &name, entry.kind == WireKind::Dir) {
             return Err(refused("a name that was not asked for"));
         }
-        if self.extra && above.dst.is_some() {
-            above.names.lock().unwrap_or_else(PoisonError::into_inner).insert(short(name.as_name()));
+        if let (true, Some(dst)) = (self.extra, &above.dst) {
+            let mut extra = above.extra.lock().unwrap_or_else(PoisonError::into_inner);
+            // One that cannot be listed says so at its end.
+            extra.get_or_insert_with(|| there(dst).unwrap_or_default()).remove(&short(name.as_name()));
         }
         Ok(name)
     }
@@ -395,9 +451,10 @@ impl<'a> Surveying<'a> {
     fn below(&self, above: &Pair, entry: &Entry<'_>, name: &NameBuf) -> Result<Spot> {
         let info = self.what.info_of(entry, self.state().origin);
         let dst = above.dst.as_ref().map(|dir| (dir.clone(), name.clone()));
-        let paths = (above.src.join(name.as_name()), above.node.join(name.as_name()));
+        let paths =
+            (Shown::Below(above.src.clone(), name.clone()), Shown::Below(above.node.clone(), name.clone()));
         let lack = above.lack.as_ref().map(|lack| lack.0.clone());
-        Ok(Spot { lack, ..self.spot(info, entry, paths, dst)? })
+        Ok(Spot { lack, ..self.spot(info, entry, name, paths, dst)? })
     }
 
     /// Entries of a directory, or the one of an operand; `None`: it was refused, and nothing of it counts.
@@ -429,8 +486,9 @@ impl<'a> Surveying<'a> {
                 let info = self.what.info_of(entry, self.state().origin);
                 let Single { place, to, shown, .. } = single;
                 let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e));
-                let path = place.node.join(to.as_name());
-                take(dir.and_then(|dir| self.spot(info, entry, (shown, path), Some((Arc::new(dir), to)))));
+                let name = NameBuf::new(entry.name).unwrap_or_else(|| to.clone());
+                let paths = (Shown::Path(shown), Shown::Below(place.node.clone(), to.clone()));
+                take(dir.and_then(|dir| self.spot(info, entry, &name, paths, Some((Arc::new(dir), to)))));
             }
             (Err(_), _) => return Err(refused("another operand than was announced")),
         }
@@ -453,7 +511,7 @@ impl<'a> Surveying<'a> {
         // An entry that could not be looked at was told, and is not among them.
         let mut index = entries.iter().enumerate();
         for spot in spots {
-            let name = spot.src_path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+            let name = spot.name.bytes();
             let at = index.find(|(_, e)| e.name == name || entries.len() == 1).map(|(at, _)| at as u64);
             if let (Some(at), true) = (at, self.wants_content(&spot)) {
                 wanted.push(at);
@@ -478,16 +536,16 @@ impl<'a> Surveying<'a> {
             let item = item.map_err(|_| refused("contents that do not fit their entries"))?;
             let Some(spot) = waiting.get(came) else { return Err(none()) };
             came += 1;
-            let shown = &spot.src_path;
+            let shown = || spot.src.path();
             let same = match item {
                 Item::Hashed { length, hash } => same(spot, length, &hash),
                 Item::Content { bytes, .. } => same(spot, bytes.len() as u64, blake3::hash(bytes).as_bytes()),
                 Item::Changed => {
                     let note = "the source changed while it was read";
-                    Err(Error::ours(Code::SourceChanged, "compare", shown, note))
+                    Err(Error::ours(Code::SourceChanged, "compare", shown(), note))
                 }
                 Item::Unreadable(trouble) => {
-                    Err(Error { path: shown.clone(), ..crate::trouble::error_of(&trouble) })
+                    Err(Error { path: shown(), ..crate::trouble::error_of(&trouble) })
                 }
             };
             self.told(spot, Some(same));
@@ -520,6 +578,9 @@ impl<'a> Surveying<'a> {
         };
         let arriving = Arc::new(Arriving::new(file, spot.info, true, self.reply, self.line.clone()));
         let mut offers = self.offers();
+        if offers.ended {
+            return Err(refused("a large file after the end"));
+        }
         if offers.queue.len() > limits::OFFERS_OUT_MAX {
             return Err(refused("more offers than there may be"));
         }
@@ -539,8 +600,10 @@ impl<'a> Surveying<'a> {
         let Offer { arriving, spot } = offer;
         if !self.tally.cancelled() {
             let same = self.same_blocks(&arriving, &spot);
-            // A lost connection is told once, by whoever lost it.
-            if !matches!(&same, Err(e) if matches!(e.code, Code::Interrupted | Code::Lost)) {
+            // A lost connection is told once, by whoever lost it; a disk may fail with the same code.
+            let elsewhere =
+                |e: &Error| e.code == Code::Interrupted || e.code == Code::Lost && e.source.is_none();
+            if !same.as_ref().is_err_and(elsewhere) {
                 self.told(&spot, Some(same));
             }
         }
@@ -553,10 +616,11 @@ impl<'a> Surveying<'a> {
         let fd = opened(spot)?;
         let go_on = || !self.tally.cancelled();
         let same = tee::same_blocks(arriving, &fd, spot.info.size, &go_on);
-        same.map_err(|f| f.told(|| spot.src_path.clone(), || spot.dst_path.clone()))
+        same.map_err(|f| f.told(|| spot.src.path(), || spot.shown.path()))
     }
 
-    fn dir_end(&self, id: u64) -> Result<()> {
+    /// `partial`: the sender has not named everything that is in it.
+    fn dir_end(&self, id: u64, partial: bool) -> Result<()> {
         let pair = {
             let mut state = self.state();
             let Some(pair) = state.dirs.remove(&id) else {
@@ -564,7 +628,7 @@ impl<'a> Surveying<'a> {
             };
             pair
         };
-        if let (true, Some(dst)) = (self.extra, &pair.dst)
+        if let (true, false, Some(dst)) = (self.extra, partial, &pair.dst)
             && let Err(e) = self.extras(&pair, dst)
         {
             self.tally.fail(e);
@@ -580,14 +644,14 @@ impl<'a> Surveying<'a> {
 
     /// What only the destination has in a directory.
     fn extras(&self, pair: &Pair, dst: &Dir) -> Result<()> {
-        let ours = std::mem::take(&mut *pair.names.lock().unwrap_or_else(PoisonError::into_inner));
+        let lack = pair.extra.lock().unwrap_or_else(PoisonError::into_inner).take();
         let below = pair.src.names();
         let mut extra: Vec<NameBuf> = Vec::new();
         let listed = dst.list(&mut ListBuffer::new(), |entry| {
             let path = || relative(below.iter().map(|n| n.bytes()).chain([entry.name.bytes()]));
             let is_dir = entry.kind == Some(Kind::Dir);
             let out = || !self.filter.is_empty() && self.filter.excludes(&path(), is_dir, None);
-            if !ours.contains(&short(entry.name)) && !out() {
+            if lack.as_ref().is_none_or(|lack| lack.contains(&short(entry.name))) && !out() {
                 extra.push(entry.name.to_owned());
             }
             !self.tally.cancelled()
@@ -613,8 +677,8 @@ impl<'a> Surveying<'a> {
     }
 }
 
-fn at<'s>(spot: &'s Spot, both: &'s dyn Both) -> At<'s> {
-    let Spot { info, there, src_path, dst_path, lack, .. } = spot;
+fn at<'s>(spot: &'s Spot, src_path: &'s Path, dst_path: &'s Path, both: &'s dyn Both) -> At<'s> {
+    let Spot { info, there, lack, .. } = spot;
     At { info: *info, there: *there, src_path, dst_path, lack: lack.as_deref(), both }
 }
 
@@ -623,17 +687,27 @@ fn short(name: Name<'_>) -> [u8; 16] {
     blake3::hash(name.bytes()).as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
+/// The names in a directory, as hashes.
+fn there(dst: &Dir) -> std::io::Result<HashSet<[u8; 16]>> {
+    let mut names = HashSet::new();
+    dst.list(&mut ListBuffer::new(), |entry| {
+        names.insert(short(entry.name));
+        true
+    })?;
+    Ok(names)
+}
+
 fn opened(spot: &Spot) -> Result<std::os::fd::OwnedFd> {
-    let gone = || Error::ours(Code::NotFound, "open", &spot.dst_path, "");
+    let gone = || Error::ours(Code::NotFound, "open", spot.shown.path(), "");
     let (dir, to) = spot.dst.as_ref().ok_or_else(gone)?;
-    dir.open_file(to.as_name()).map_err(|e| Error::os("open", &spot.dst_path, e))
+    dir.open_file(to.as_name()).map_err(|e| Error::os("open", spot.shown.path(), e))
 }
 
 /// Whether what is there is so long and has this hash.
 fn same(spot: &Spot, length: u64, theirs: &[u8; 32]) -> Result<bool> {
     let fd = opened(spot)?;
-    let info = Info::of(&fd).map_err(|e| Error::os("stat", &spot.dst_path, e))?;
-    let ours = hash(fd).map_err(|e| Error::os("read", &spot.dst_path, e))?;
+    let info = Info::of(&fd).map_err(|e| Error::os("stat", spot.shown.path(), e))?;
+    let ours = hash(fd).map_err(|e| Error::os("read", spot.shown.path(), e))?;
     Ok(info.size == length && ours == blake3::Hash::from_bytes(*theirs))
 }
 
@@ -670,7 +744,7 @@ impl Takes for Surveying<'_> {
                     None => self.state().named.was_offered(file),
                 }
             }
-            Message::DirEnd { dir, .. } => self.dir_end(dir),
+            Message::DirEnd { dir, partial } => self.dir_end(dir, partial),
             Message::Trouble(trouble) => {
                 self.what.trouble(&trouble, self.tally);
                 Ok(())

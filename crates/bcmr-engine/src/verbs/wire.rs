@@ -369,6 +369,8 @@ pub(crate) struct Putting<'a> {
     pub(crate) manifest: Option<Manifest>,
     /// Lines of it that could not be said.
     pub(crate) unsaid: AtomicU64,
+    /// Differences were asked for; where they were not, nobody is told of any.
+    pub(crate) compares: bool,
 }
 
 impl Putting<'_> {
@@ -486,6 +488,7 @@ impl Told for Putting<'_> {
                 }
                 return;
             }
+            WireEvent::Difference { .. } if !self.compares => return,
             WireEvent::Difference { change, path, directory, files, bytes, why } => Event::Difference {
                 change: CHANGES.get(usize::from(*change)).copied().unwrap_or(Change::Differ),
                 path: match path {
@@ -888,8 +891,18 @@ fn hear_out(streams: &[Stream]) -> bool {
     heard.first() == Some(&true)
 }
 
+/// No answer comes any more, however that came about: nobody waits for one.
+struct Unanswered<'a>(&'a Asking);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// Hears answers while whoever asked waits, and puts everything else aside.
 fn hear(inbox: &Inbox, aside: &Aside, asking: &Asking, over: &AtomicBool) {
+    let _end = Unanswered(asking);
     while !over.load(Ordering::Relaxed) {
         let heard = match inbox.recv_timeout(LOOK) {
             Ok(Heard::Nothing) => continue,

@@ -13,12 +13,15 @@ use std::os::unix::ffi::OsStringExt;
 
 /// So many differences are sorted and folded; what comes after them is told as it comes, so that memory has a bound.
 const FOLDED_MAX: usize = 100_000;
+/// The same for the bytes of their paths, which may be another machine's.
+const FOLDED_BYTES_MAX: usize = 64 << 20;
 
 /// What has been told, as far as later lines depend on it.
 #[derive(Default)]
 pub struct Plain {
     hinted: Vec<Code>,
     found: Vec<Found>,
+    found_bytes: usize,
     folded: bool,
     /// Files and bytes.
     add: (u64, u64),
@@ -95,8 +98,9 @@ impl Plain {
             out.raw(&tree::flat(&found, show.color));
             return;
         }
+        self.found_bytes += found.path.len();
         self.found.push(found);
-        if self.found.len() >= FOLDED_MAX {
+        if self.found.len() >= FOLDED_MAX || self.found_bytes >= FOLDED_BYTES_MAX {
             self.fold(show, out);
         }
     }

@@ -117,6 +117,21 @@ impl Far {
     }
 }
 
+/// An ssh whose connections pass a relay that counts, and cuts after `RELAY_UP` and `RELAY_DOWN` bytes.
+pub fn counted_ssh(test: &str) -> Option<(Far, Tmp)> {
+    if !has_tool("python3") {
+        skipped(test, "it needs python3");
+        return None;
+    }
+    let far = Far::ssh(test, Path::new(BCMR), &[])?;
+    let tmp = Tmp::new();
+    let relay = format!("{}/tests/common/relay-tcp", env!("CARGO_MANIFEST_DIR"));
+    let own = std::fs::read_to_string(far.sshd().config()).unwrap();
+    let config = tmp.file("config", format!("ProxyCommand {relay} %h %p\n{own}"));
+    let far = far.configured(&config).with("RELAY_LOG", tmp.p("log"));
+    Some((far, tmp))
+}
+
 /// Which way a copy goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dir {
