@@ -690,7 +690,8 @@ fn short(name: Name<'_>) -> [u8; 16] {
 /// The names in a directory, as hashes.
 fn there(dst: &Dir) -> std::io::Result<HashSet<[u8; 16]>> {
     let mut names = HashSet::new();
-    dst.list(&mut ListBuffer::new(), |entry| {
+    // A handle is listed once: it stays at its end.
+    dst.reopen()?.list(&mut ListBuffer::new(), |entry| {
         names.insert(short(entry.name));
         true
     })?;
