@@ -1572,7 +1572,7 @@ pub(crate) fn unpack<'p>(
     Ok(bytes.into())
 }
 
-/// What [`Receive::marked`] and `--files-from` may have to make first.
+/// What [`What::marked`] and `--files-from` may have to make first.
 pub(crate) fn make_target(reach: &Reach, target: &Target) -> Result<()> {
     if let Where::Name { dir, name, .. } = operands::target(reach, target, 1)? {
         ensure_dir(&dir.dir, name.as_name(), 0o777)
