@@ -9,6 +9,8 @@ const WINDOW_NS: u64 = 1_000_000_000;
 const WINDOW_BYTES_MIN: u64 = 512 << 10;
 /// After so many windows without packing it is tried again: other files may shrink where those before did not.
 const LOOK_AGAIN: u32 = 16;
+/// What our queue, pipes and sockets may swallow before anybody waits: a link says nothing of itself until then.
+const SWALLOWED_BYTES: u64 = 8 << 20;
 
 /// One thing that was sent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,6 +40,8 @@ pub(crate) struct Pace {
     link: f64,
     /// Windows since it was last decided otherwise.
     same: u32,
+    /// Bytes on the wire so far.
+    wire: u64,
 }
 
 impl Pace {
@@ -52,6 +56,7 @@ impl Pace {
             speed: 0.0,
             link: 0.0,
             same: 0,
+            wire: 0,
         }
     }
 
@@ -82,6 +87,7 @@ impl Pace {
         let link_bound = window.wait_ns > time / 2;
         let (raw, wire, time) = (window.raw as f64, window.wire as f64, time as f64);
         self.same += 1;
+        self.wire += window.wire;
         let before = self.packing;
         if self.packing {
             self.ratio = wire / raw;
@@ -94,7 +100,9 @@ impl Pace {
             }
             // Worth it while more gets through than the bare link would take. Where the codec is what everything waits
             // for, that is known only from trying.
-            self.packing = self.ratio < 0.95 && self.link > 0.0 && raw / time > self.link * 1.1;
+            let pays = self.link > 0.0 && raw / time > self.link * 1.1;
+            let unknown = self.link == 0.0 && self.wire < SWALLOWED_BYTES;
+            self.packing = self.ratio < 0.95 && (pays || unknown);
         } else if link_bound {
             self.link = wire / time;
             let packed = (self.speed * self.threads as f64).min(self.link / self.ratio);
@@ -174,6 +182,20 @@ mod tests {
         assert_eq!(run(&mut pace, &mut now, &fast, 200), 0, "the link became fast");
         run(&mut pace, &mut now, &text, 20);
         assert!(run(&mut pace, &mut now, &text, 100) > 90, "and slow again");
+    }
+
+    #[test]
+    fn what_is_swallowed_at_first_says_nothing_of_the_link() {
+        let mut pace = Pace::new(2, 0);
+        // Two windows of text, gone at once: into buffers, as far as anybody knows.
+        for n in 1..=2 {
+            let sent = Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 25_000_000, wait_ns: 0 };
+            pace.sent(sent, n * 25_000_000);
+            assert!(pace.packs(), "window {n}");
+        }
+        // More than anything swallows: the link is fast.
+        pace.sent(Sent { raw: 32 << 20, wire: 8 << 20, pack_ns: 100_000_000, wait_ns: 0 }, 150_000_000);
+        assert!(!pace.packs());
     }
 
     #[test]
