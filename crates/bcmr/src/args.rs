@@ -761,8 +761,9 @@ pub struct IoArgs {
     /// Milliseconds that one wait for the ring lasts before a look at whether to stop
     ///
     /// Waiting ends with the first operation that is done, so this costs nothing and gains nothing while the disk
-    /// answers; it is how soon Ctrl-C is seen when it does not.
-    #[arg(long, value_name = "MS", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    /// answers; it is how soon Ctrl-C is seen when it does not. 0 asks again and again without waiting, which takes a
+    /// whole processor.
+    #[arg(long, value_name = "MS", default_value = "5", value_parser = clap::value_parser!(u32).range(..=60_000))]
     pub completion_timeout: u32,
 }
 

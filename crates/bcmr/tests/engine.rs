@@ -37,7 +37,7 @@ const TREE: &str = "
 ";
 
 /// Each flag alone, and what might disturb another.
-const FLAGS: [&str; 18] = [
+const FLAGS: [&str; 19] = [
     "--engine=sys",
     "--engine=auto",
     "--engine=ring",
@@ -47,6 +47,7 @@ const FLAGS: [&str; 18] = [
     "--engine=ring --queue-depth=64",
     "--engine=ring --async-threshold=1M",
     "--engine=ring --async-threshold=0 --completion-timeout=1",
+    "--engine=ring --completion-timeout=0",
     "--engine=ring --preallocate=disable",
     "--engine=ring --readahead",
     "--engine=sys --readahead --preallocate=disable",
@@ -279,7 +280,7 @@ fn what_makes_no_sense_is_refused() {
         ("--block-size=128M", "at most 64M"),
         ("--queue-depth=0", "queue-depth"),
         ("--async-threshold=much", "number of bytes"),
-        ("--completion-timeout=0", "completion-timeout"),
+        ("--completion-timeout=60001", "completion-timeout"),
         ("--direct-io --engine=sys", "--engine=sys forbids"),
         ("--direct-io -C", "does not go with -C"),
         ("--direct-io -a", "does not go with -C"),

@@ -6,11 +6,12 @@ use crate::experiment::record::{Claim, Rule};
 
 const NEEDS: &str = "--engine";
 /// The paper's defaults, spelled out.
-const PAPER: [(&str, &str); 4] = [
+const PAPER: [(&str, &str); 5] = [
     ("--block-size", "64K"),
     ("--queue-depth", "5"),
     ("--async-threshold", "1K"),
     ("--completion-timeout", "5"),
+    ("--preallocate", "disable"),
 ];
 const LARGE_TEXT: &str = "Asynchronous I/O for cp -r, 5.1.1 and 5.2.1";
 const TREE_TEXT: &str = "Asynchronous I/O for cp -r, 5.1.2 and 5.2.2";
@@ -24,21 +25,18 @@ const DIFFERS: &str = "Linux AIO has its successor in io_uring, which the progra
 const DIFFERS_TREE: &str = "Linux AIO has its successor in io_uring, which the program uses. The paper's figures are those of \
     its ThinkPad with an SSD; it copied Linux 4.4, which is about twice as large, and left out links and attributes.";
 
-/// The ring with the paper's options, but for one.
-fn ring(name: &str, other: (&str, &str), seed: f64) -> Line {
-    let mut words = "bcmr copy -r --reflink=disable --engine=ring".to_owned();
+/// The ring with the paper's options, but for those in `others` and with what stands in `flags`.
+fn ring(name: &str, others: &[(&str, &str)], flags: &str, seed: f64) -> Line {
+    let mut words = format!("bcmr copy -r --reflink=disable --engine=ring{flags}");
     for (option, value) in PAPER {
-        let value = if option == other.0 { other.1 } else { value };
-        words.push_str(&format!(" {option} {value}"));
-    }
-    if !other.0.is_empty() && !PAPER.iter().any(|(option, _)| *option == other.0) {
-        words.push_str(&format!(" {} {}", other.0, other.1));
+        let other = others.iter().find(|(other, _)| *other == option);
+        words.push_str(&format!(" {option} {}", other.map_or(value, |(_, value)| *value)));
     }
     Line { needs: Some(NEEDS), ..line(name, &format!("{words} {{s}} {{d}}"), seed) }
 }
 
 fn defaults(seed: f64) -> Line {
-    ring("paper's defaults", ("", ""), seed)
+    ring("paper's defaults", &[], "", seed)
 }
 
 fn cp(seed: f64) -> Line {
@@ -68,14 +66,13 @@ pub fn all(quick: bool) -> Vec<Experiment> {
     } else {
         Set::Source { files: 30_000, dirs: 2100 }
     };
-    let prepared = ("--preallocate", "--readahead");
     let no_engine = || Line { needs: None, ..ours("bcmr", "bcmr copy -r --reflink=disable {s} {d}") };
     let large = |cp_s: f64, default_s: f64, prepared_s: f64| {
         vec![
             cp(cp_s),
             no_engine(),
             defaults(default_s),
-            ring("preallocated, read ahead", prepared, prepared_s),
+            ring("preallocated, read ahead", &[("--preallocate", "auto")], " --readahead", prepared_s),
             engine("ring"),
             engine("sys"),
             engine("auto"),
@@ -102,10 +99,10 @@ pub fn all(quick: bool) -> Vec<Experiment> {
         differs: DIFFERS_TREE,
         ..one_large(id, title, hypothesis, parts, claims)
     };
-    let block = |size: &str, seed| ring(size, ("--block-size", size), seed);
-    let wait = |ms: &str, seed| ring(&format!("{ms} ms"), ("--completion-timeout", ms), seed);
-    let threshold = |size: &str, seed| ring(size, ("--async-threshold", size), seed);
-    let depth = |n: &str, seed| ring(n, ("--queue-depth", n), seed);
+    let block = |size: &str, seed| ring(size, &[("--block-size", size)], "", seed);
+    let wait = |ms: &str, seed| ring(&format!("{ms} ms"), &[("--completion-timeout", ms)], "", seed);
+    let threshold = |size: &str, seed| ring(size, &[("--async-threshold", size)], "", seed);
+    let depth = |n: &str, seed| ring(n, &[("--queue-depth", n)], "", seed);
     let no_more = |says: &str, line: &str| claim(0, says, line, BASE, Rule::Cost { seed: 1.0 });
     vec![
         one_large(
