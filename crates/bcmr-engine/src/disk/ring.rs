@@ -174,9 +174,14 @@ impl Rings {
                     }
                 }
             }
-            if let Some(ring) = ring {
-                let done = done.get_or_insert_with(|| vec![false; jobs.len()]);
-                self.fly(ring, kind, &mine, jobs, done, how);
+            let Some(flying) = ring else { continue };
+            let filled = done.get_or_insert_with(|| vec![false; jobs.len()]);
+            self.fly(flying, kind, &mine, jobs, filled, how);
+            if let Some(errno) = flying.lost() {
+                // What it still owes may come at any time: nobody else must take it for theirs.
+                *ring = None;
+                let _first = self.missing.set(Unavailable::Refused(errno)).is_ok();
+                return done;
             }
         }
         done
@@ -274,8 +279,10 @@ impl Rings {
         for (at, ended) in ended {
             let Some(job) = jobs.get_mut(at) else { continue };
             match ended {
-                Ended::Refused => {
-                    self.not_direct_files.fetch_add(1, Ordering::Relaxed);
+                Ended::Refused | Ended::Stranded => {
+                    if kind == Kind::Direct {
+                        self.not_direct_files.fetch_add(1, Ordering::Relaxed);
+                    }
                     // What came through stands at its place, but the ladder begins with an empty file.
                     match job.file.as_ref().map(|dst| meta::set_length(dst, 0)) {
                         Some(Err(e)) => job.fault = Some(Fault::os(Side::Dest, "truncate", e)),
@@ -345,6 +352,7 @@ impl Rings {
         let depth = self.io.queue_depth.max(1);
         // Everything of the files before this one is asked for.
         let mut first = 0;
+        let mut stranded = false;
         let failed = loop {
             let mut index = first;
             'ask: while let Some(file) = files.get_mut(index) {
@@ -367,7 +375,13 @@ impl Rings {
                 Ok(Waited::Done(done)) => self.came(flight, kind, &mut files, done, step),
                 Ok(Waited::NotYet) => 0,
                 Ok(Waited::Idle) => break None,
-                Err(e) => break Some(Fault::os(Side::Source, "wait for", e)),
+                // Reads leave nothing behind, and plain calls can begin anew. A write past the cache may still be done at
+                // any time: nothing else may be written there.
+                Err(_) if kind == Kind::Cached => {
+                    stranded = true;
+                    break None;
+                }
+                Err(e) => break Some(Fault::os(Side::Dest, "write", e)),
             };
             // Also without anything done: somebody may have said stop.
             if !(how.observe)(moved) {
@@ -383,6 +397,7 @@ impl Rings {
                 let ended = match (file.fault, file.refused, failed) {
                     (_, true, _) => Ended::Refused,
                     (Some(fault), ..) => Ended::Fault(fault),
+                    (None, false, None) if stranded && !whole => Ended::Stranded,
                     (None, false, Some((code, op, note, errno))) if !whole => Ended::Fault(Fault {
                         side: Side::Source,
                         op,
@@ -492,9 +507,15 @@ fn clone(rungs: &Rungs, job: &mut Job<'_, Sys>, how: &Fill<'_>) -> bool {
 
 /// How a file ended.
 enum Ended {
-    Filled { tail: Vec<u8>, hash: Option<blake3::Hash> },
+    Filled {
+        tail: Vec<u8>,
+        hash: Option<blake3::Hash>,
+    },
     Fault(Fault),
+    /// The file system will not have it direct.
     Refused,
+    /// The ring failed under it.
+    Stranded,
 }
 
 impl Filling<'_, '_> {

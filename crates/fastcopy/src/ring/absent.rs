@@ -35,6 +35,11 @@ impl Ring {
     pub fn is_registered(&self) -> bool {
         match self.0 {}
     }
+    /// The errno with which the ring failed.
+    #[must_use]
+    pub fn lost(&self) -> Option<i32> {
+        match self.0 {}
+    }
     /// Runs `work`.
     pub fn scope<'env, T>(&mut self, _: impl for<'scope> FnOnce(&mut Flight<'scope, 'env>) -> T) -> T {
         match self.0 {}

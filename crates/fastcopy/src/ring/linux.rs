@@ -14,6 +14,11 @@ use std::time::Duration;
 const CANCEL: u64 = u64::MAX;
 /// So often in a row an operation that the kernel asks to have again (EINTR, EAGAIN) is handed in again.
 const RETRIES_MAX: u32 = 1000;
+/// So often in a row an enter may find the kernel busy before the ring is given up, and so often at once, without a pause
+/// in between: about ten seconds in all.
+const BUSY_MAX: u32 = 10_000;
+const BUSY_QUIET: u32 = 100;
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Queues shared with the kernel, and the memory that it reads into and writes from. One thread uses it at a time; it may
 /// be another one each time.
@@ -27,6 +32,8 @@ pub struct Ring {
     /// Blocks that nobody has.
     free: Vec<u16>,
     under_way: usize,
+    /// Enters in a row that found the kernel busy.
+    busy: u32,
     /// An enter failed in a way that says nothing of what the kernel still holds.
     lost: Option<i32>,
 }
@@ -146,8 +153,15 @@ impl Ring {
             slots: vec![None; blocks],
             free: (0..blocks as u16).rev().collect(),
             under_way: 0,
+            busy: 0,
             lost: None,
         })
+    }
+
+    /// The errno with which the ring failed as a whole, once it has: it is of no more use, and should be dropped.
+    #[must_use]
+    pub fn lost(&self) -> Option<i32> {
+        self.lost
     }
 
     /// Bytes of one block.
@@ -226,16 +240,28 @@ impl Ring {
             let wait = Timespec::new().sec(wait.as_secs()).nsec(wait.subsec_nanos());
             self.queues.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&wait))
         };
-        match entered {
-            Ok(_) => Ok(()),
-            Err(e) => match e.raw_os_error() {
-                // A signal, the time, or completions that want to be taken first.
-                Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(()),
-                errno => {
-                    self.lost = Some(errno.unwrap_or(libc::EIO));
-                    Err(e)
+        let errno = match entered {
+            Ok(_) => {
+                self.busy = 0;
+                return Ok(());
+            }
+            Err(e) => e.raw_os_error().unwrap_or(libc::EIO),
+        };
+        match errno {
+            // A signal, or the time.
+            libc::EINTR | libc::ETIME => Ok(()),
+            // Completions that want to be taken first, or no memory right now: not for ever.
+            libc::EBUSY | libc::EAGAIN if self.busy < BUSY_MAX => {
+                self.busy += 1;
+                if self.busy > BUSY_QUIET {
+                    std::thread::sleep(BUSY_PAUSE);
                 }
-            },
+                Ok(())
+            }
+            errno => {
+                self.lost = Some(errno);
+                Err(io::Error::from_raw_os_error(errno))
+            }
         }
     }
 
@@ -340,6 +366,10 @@ impl<'scope, 'env> Flight<'scope, 'env> {
     /// # Errors
     /// The ring itself failed: what is under way is not known to be done, and nothing more can be.
     pub fn wait(&mut self, wait: Duration) -> io::Result<Waited<'scope>> {
+        // What comes of it now may belong to whoever had the ring before.
+        if let Some(errno) = self.ring.lost {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
         let mut entered = false;
         loop {
             while let Some((slot, result)) = self.ring.reap() {
