@@ -28,12 +28,6 @@ pub fn filesystem(fd: impl AsFd) -> io::Result<()> {
     retry(|| rustix::fs::syncfs(fd.as_fd()))
 }
 
-/// `posix_fadvise(POSIX_FADV_DONTNEED)`: drops clean cached pages of a range; `length` 0 is to the end.
-pub fn drop_cache(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
-    let length = std::num::NonZeroU64::new(length);
-    retry(|| rustix::fs::fadvise(fd.as_fd(), offset, length, rustix::fs::Advice::DontNeed))
-}
-
 /// `sync_file_range(SYNC_FILE_RANGE_WRITE)`: starts writing a range out and does not wait. It makes a later
 /// [`data`] shorter and proves nothing (sync_file_range(2), "extremely dangerous" when taken for a guarantee).
 pub fn start_writeback(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()> {

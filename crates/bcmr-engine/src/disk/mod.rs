@@ -268,8 +268,6 @@ pub(crate) trait Disk: Sync + Sized {
     fn sync_file(&self, file: &Self::File) -> io::Result<()>;
     /// Starts writing a range out. A hint.
     fn write_behind(&self, file: &Self::File, at: u64, bytes: u64);
-    /// Takes what is on the medium out of the page cache, up to here. A hint.
-    fn let_go(&self, file: &Self::File, bytes: u64);
     /// Absence is no error.
     fn remove_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
 }

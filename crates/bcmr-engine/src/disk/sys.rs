@@ -293,6 +293,9 @@ impl Disk for Sys {
     }
 
     fn reserve(&self, file: &OwnedFd, bytes: u64) -> io::Result<()> {
+        if !self.rings.preallocates() {
+            return Ok(());
+        }
         match read_write::fallocate_keep_size(file, 0, bytes).map_err(io::Error::from) {
             Err(e) if Code::of(&e) != Code::NoSpace => Ok(()),
             other => other,
@@ -310,10 +313,6 @@ impl Disk for Sys {
     fn write_behind(&self, file: &OwnedFd, at: u64, bytes: u64) {
         // A hint: an error here changes nothing that a later sync would not say.
         let _hint = sync::start_writeback(file, at, bytes).is_ok();
-    }
-
-    fn let_go(&self, file: &OwnedFd, bytes: u64) {
-        let _hint = bytes == 0 || sync::drop_cache(file, 0, bytes).is_ok();
     }
 
     fn remove_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
@@ -446,13 +445,15 @@ impl Sys {
         let from =
             copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };
         let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
+        let preallocate = self.rings.preallocates() && !matches!(job.place, Place::There);
         if let Some(start) = job.append {
             job.bytes = self.append(src, dst, start, job.info.size, how)?;
             job.hash = if how.hash { Some(tee::hash(src, &|_| (how.observe)(0))?) } else { None };
             job.rung = Some(Rung::ReadWrite);
         } else if stream || how.hash {
             let sparse = if stream { Sparse::Never } else { how.sparse };
-            let done = tee::copy(&from, &to, sparse, stream, how.threads, &mut hand.scratch, how.observe)?;
+            let blocks = tee::Blocks { threads: how.threads, preallocate };
+            let done = tee::copy(&from, &to, sparse, stream, blocks, &mut hand.scratch, how.observe)?;
             job.bytes = done.bytes;
             job.hash = Some(done.hash);
             job.rung = Some(Rung::ReadWrite);
@@ -461,7 +462,7 @@ impl Sys {
                 reflink: how.reflink.into(),
                 sparse: how.sparse.into(),
                 threads: how.threads,
-                preallocate: self.rings.preallocates() && !matches!(job.place, Place::There),
+                preallocate,
             };
             let done = copy::copy_file(&from, &to, &self.rungs, &options, &mut hand.scratch, how.observe)
                 .map_err(tee::fault)?;

@@ -57,22 +57,31 @@ fn update_zeros(hasher: &mut blake3::Hasher, mut bytes: u64) {
     }
 }
 
+/// How a dense file of several blocks is copied.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks {
+    pub(super) threads: usize,
+    /// Room is reserved first.
+    pub(super) preallocate: bool,
+}
+
 /// A dense file of several blocks, copied and hashed on several threads, each block by whoever is free.
 fn copy_blocks(
     from: &Source<'_>,
     to: &Dest<'_>,
-    threads: usize,
+    how: Blocks,
     observe: &(dyn Fn(u64) -> bool + Sync),
 ) -> Result<Teed, Fault> {
     let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(from.size) as usize]);
     // Room first: writing then finds its blocks allocated (docs/decisions/0002-copy-ladder.md). Only a full disk is an
     // error here; a file system that cannot do it does without.
-    if let Err(e) = fallocate_keep_size(to.fd, 0, from.size).map_err(io::Error::from)
+    if how.preallocate
+        && let Err(e) = fallocate_keep_size(to.fd, 0, from.size).map_err(io::Error::from)
         && Code::of(&e) == Code::NoSpace
     {
         return Err(Fault::os(Side::Dest, "reserve room for", e));
     }
-    on_blocks(0..blocks_of(from.size), threads, |block| {
+    on_blocks(0..blocks_of(from.size), how.threads, |block| {
         let mut room = aligned();
         let start = block * BLOCK_BYTES;
         let end = (start + BLOCK_BYTES).min(from.size);
@@ -128,13 +137,13 @@ pub(super) fn copy(
     to: &Dest<'_>,
     sparse: Sparse,
     stream: bool,
-    threads: usize,
+    blocks: Blocks,
     scratch: &mut Scratch,
     observe: &(dyn Fn(u64) -> bool + Sync),
 ) -> Result<Teed, Fault> {
     let dense = from.blocks.saturating_mul(512) >= from.size && sparse != Sparse::Always;
     if !stream && dense && from.size >= BLOCKS_BYTES_MIN {
-        return copy_blocks(from, to, threads, observe);
+        return copy_blocks(from, to, blocks, observe);
     }
     let read = |e| Fault::os(Side::Source, "read", e);
     let write = |e| Fault::os(Side::Dest, "write", e);

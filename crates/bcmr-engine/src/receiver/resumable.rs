@@ -478,8 +478,6 @@ fn segments<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, blocks: &mut V
         if !segment.is_empty() {
             checkpoint(disk, begun, &segment, &mut log)?;
             blocks.extend_from_slice(&segment);
-            // What is on the medium need not stay in memory.
-            disk.let_go(&begun.file, whole);
         }
         outcome?;
         at = end;
