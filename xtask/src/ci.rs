@@ -6,6 +6,7 @@
 use crate::bench::release_dir;
 use crate::crash;
 use crate::experiment;
+use crate::fuzz;
 use crate::sh::{self, Result};
 use crate::tidy;
 use crate::torture;
@@ -26,7 +27,7 @@ enum Done {
 
 type Step = (&'static str, fn() -> Done);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     ("tidy", || done(tidy::run())),
     ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])),
@@ -34,6 +35,7 @@ const STEPS: [Step; 9] = [
     ("deny", deny),
     ("test", || cargo(&["test", "--workspace", "--locked", "--no-fail-fast"])),
     ("experiment", experiments),
+    ("fuzz", fuzzing),
     ("kill", kills),
     ("crash", power_cuts),
 ];
@@ -102,7 +104,8 @@ fn kills() -> Done {
     done(built.and_then(|()| torture::run(&["kill", "--runs", "65", "--bcmr", &bcmr.to_string_lossy()])))
 }
 
-/// A few experiments on little data, one of each kind of measurement: that the command runs to its end.
+/// A few experiments on little data, one of each kind of measurement: that the command runs to its end, and that the
+/// program takes the words of all the others.
 fn experiments() -> Done {
     let out = sh::root().join("target/ci-experiments");
     let bcmr = release_dir().with_file_name("debug").join("bcmr");
@@ -110,6 +113,14 @@ fn experiments() -> Done {
     let built = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"]));
     let few = ["local-10,checkpoint-6,library-4,wire-15", "--quick", "--bcmr", &bcmr, "--out", &out];
     done(built.and_then(|()| experiment::run(&few)))
+}
+
+/// Every decoder under the fuzzer for a moment: that the targets build, and that nothing is found at once.
+fn fuzzing() -> Done {
+    if sh::which("c++").or_else(|| sh::which("g++")).is_none() {
+        return Done::Skipped("there is no C++ compiler".to_owned());
+    }
+    done(fuzz::run(&["--seconds", "3"]))
 }
 
 /// Power cuts for a minute, after the proof that what is faulty would be found.

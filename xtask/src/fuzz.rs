@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A target, and the longest input that makes sense for it.
-const TARGETS: [(&str, u32); 7] = [
+const TARGETS: [(&str, u32); 10] = [
     ("frames", 4096),
     ("message", 4096),
     ("handshake", 256),
@@ -15,6 +15,9 @@ const TARGETS: [(&str, u32); 7] = [
     ("store", 4096),
     ("session", 4096),
     ("codec", 4096),
+    ("seal", 2048),
+    ("manifest", 512),
+    ("filter", 512),
 ];
 
 /// What cargo-fuzz passes too, without a sanitizer: every edge counted, every comparison seen.
@@ -24,7 +27,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 
 const USAGE: &str = "\
 cargo xtask fuzz [TARGET...] [--seconds N]   all targets, 60 s each, unless told otherwise
-targets: frames message handshake contents store session codec
+targets: frames message handshake contents store session codec seal manifest filter
 What was found before is kept in target/fuzz/corpus and gone on from; an input that fails is named and kept.";
 
 /// Runs the named targets, or all; every one runs even when one before it has failed.

@@ -22,10 +22,16 @@ pub use codec::fuzz as codec_fuzz;
 #[cfg(fuzzing)]
 pub use receiver::fuzz as receiver_fuzz;
 #[cfg(fuzzing)]
+pub use sender::filter::fuzz as filter_fuzz;
+#[cfg(fuzzing)]
 pub use store::fuzz as store_fuzz;
 mod tally;
 mod transport;
+#[cfg(fuzzing)]
+pub use transport::seal::fuzz as seal_fuzz;
 mod trouble;
 pub mod verbs;
+#[cfg(fuzzing)]
+pub use verbs::manifest::fuzz as manifest_fuzz;
 
 pub use verbs::{check, check_manifest, copy, measure, move_, remove, sessions};

@@ -122,6 +122,25 @@ pub(crate) fn relative<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> PathBuf
     names.into_iter().map(OsStr::from_bytes).collect()
 }
 
+/// Entrance for the fuzzer: any patterns over any path, which is taken or left out, and takes no time to speak of.
+#[cfg(fuzzing)]
+pub fn fuzz(data: &[u8]) {
+    let mut parts = data.split(|byte| *byte == 0);
+    let path = PathBuf::from(std::ffi::OsStr::from_bytes(parts.next().unwrap_or_default()));
+    let (mut rules, mut regexes) = (Vec::new(), Vec::new());
+    for part in parts.take(8) {
+        let Ok(text) = std::str::from_utf8(part) else { continue };
+        match text.split_at_checked(1) {
+            Some(("+", glob)) => rules.push(Rule::Include(glob.to_owned())),
+            Some(("~", regex)) => regexes.push(regex.to_owned()),
+            _ => rules.push(Rule::Exclude(text.to_owned())),
+        }
+    }
+    if let Ok(filter) = Filter::new(&FilterSpec { rules, regexes, gitignore: false }) {
+        let _either = filter.excludes(&path, data.len() % 2 == 0, None);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

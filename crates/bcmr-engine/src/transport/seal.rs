@@ -395,6 +395,36 @@ impl<R: Read> Read for SealedReader<R> {
     }
 }
 
+/// Entrance for the fuzzer: what was sealed and then tampered with gives nothing but a beginning of what went in, and an
+/// end only where it was sealed. The first bytes say which byte is flipped, and where the stream is cut.
+#[cfg(fuzzing)]
+pub fn fuzz(data: &[u8]) {
+    let Some(([at, bit, cut, size], text)) = data.split_first_chunk::<4>() else { return };
+    let (key, limits) = (Secret::new([7; 32]), Limits { records: 64, records_per_key: 3 });
+    let mut sealed = Vec::new();
+    let Ok(mut to) = SealedWriter::with_records(&mut sealed, key.clone(), limits, 1 + usize::from(*size))
+    else {
+        return;
+    };
+    let went = to.write_all(text).and_then(|()| to.end()).is_ok();
+    drop(to);
+    let place = usize::from(*at) * sealed.len() / 256;
+    let flipped = bit % 9 != 8 && !sealed.is_empty();
+    if let Some(byte) = sealed.get_mut(place).filter(|_| flipped) {
+        *byte ^= 1 << (bit % 9);
+    }
+    let whole = sealed.len();
+    sealed.truncate(whole - usize::from(*cut).min(whole));
+    for stream in [sealed.as_slice(), text] {
+        let Ok(mut from) = SealedReader::new(stream, key.clone(), limits) else { return };
+        let mut out = Vec::new();
+        let ended = from.read_to_end(&mut out).is_ok();
+        assert!(text.starts_with(&out), "bytes that nobody sealed");
+        let honest = went && !flipped && *cut == 0 && std::ptr::eq(stream, sealed.as_slice());
+        assert_eq!(ended, honest, "an end that nobody sealed, or none");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -196,6 +196,18 @@ fn unescape(path: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Entrance for the fuzzer: any bytes as a line, and a line that was understood says the same when it is written again.
+#[cfg(fuzzing)]
+pub fn fuzz(data: &[u8]) {
+    let Ok((names, hash)) = parse(data) else { return };
+    let path = names.iter().map(|name| name.bytes()).collect::<Vec<_>>().join(&b'/');
+    assert!(!path.is_empty() && !path.contains(&0) && !names.iter().any(|n| n.bytes() == b".."));
+    if let Some(again) = line(&path, hash.as_bytes()) {
+        let again = parse(again.trim_end_matches('\n').as_bytes());
+        assert!(again.is_ok_and(|(n, h)| n == names && h == hash));
+    }
+}
+
 /// Proves a manifest: every file that it names is below the directory and has its hash.
 ///
 /// # Errors
