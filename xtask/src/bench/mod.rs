@@ -317,7 +317,7 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
         records.push(ToolRecord {
             name: tool.name.to_owned(),
             line: tool.line.replace("{s}", "SRC").replace("{d}", "DST"),
-            version: version(tool.name, bcmr),
+            version: version(tool.line.split(' ').next().unwrap_or_default(), bcmr),
             samples: samples.remove(tool.name).unwrap_or_default(),
             calls,
             allocated_bytes: blocks.get(tool.name).copied(),

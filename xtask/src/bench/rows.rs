@@ -88,6 +88,21 @@ fn wall(most: f64) -> Goal {
     Goal::Wall { against: "cp", most }
 }
 
+/// Against the same program with plain system calls.
+fn by_calls(most: f64) -> Goal {
+    Goal::Wall { against: "sys", most }
+}
+
+/// The engines side by side; what is promised is of the ring, and `auto` is what people get.
+fn ring() -> Vec<Tool> {
+    vec![
+        CP_R,
+        tool("sys", "bcmr copy -r --engine=sys {s} {d}"),
+        tool(OURS, "bcmr copy -r --engine=ring {s} {d}"),
+        tool("auto", "bcmr copy -r {s} {d}"),
+    ]
+}
+
 /// Every row. `quick` is a tenth of the data, to see that the machinery turns; its figures are for nobody.
 pub fn all(quick: bool) -> Vec<Row> {
     let part = if quick { 10 } else { 1 };
@@ -207,6 +222,55 @@ pub fn all(quick: bool) -> Vec<Row> {
         clone("xfs-many", "10,000 x 64 KiB on xfs with reflink", "xfs", many, 0.60),
         clone("btrfs-big", "1 GiB file on btrfs", "btrfs", big, 1.0),
         clone("btrfs-many", "10,000 x 64 KiB on btrfs", "btrfs", many, 0.60),
+        Row {
+            cache: Cache::Cold,
+            rounds: 3,
+            ..row(
+                "direct",
+                "one 4 GiB file, cold cache, --direct-io",
+                Set::One { bytes: if quick { 256 << 20 } else { 4 << 30 } },
+                vec![
+                    tool("cp", "cp --reflink=never {s} {d}"),
+                    tool(OURS, "bcmr copy --reflink=disable --direct-io {s} {d}"),
+                    tool("bcmr cached", "bcmr copy --reflink=disable {s} {d}"),
+                ],
+                vec![wall(0.90)],
+            )
+        },
+        Row {
+            cache: Cache::Cold,
+            rounds: 5,
+            ..row(
+                "ring-cold",
+                "source tree, cold cache, by io_uring",
+                source,
+                ring(),
+                vec![by_calls(0.85), wall(1.0)],
+            )
+        },
+        Row {
+            rounds: 5,
+            ..row(
+                "ring-warm",
+                "10,000 x 64 KiB, by io_uring",
+                many,
+                ring(),
+                vec![Goal::Cpu { against: "sys", most: 1.10 }, wall(1.0)],
+            )
+        },
+        Row {
+            rounds: 5,
+            ..row(
+                "ring-sync",
+                "2,100 x 4 KiB with --sync, by io_uring",
+                Set::Even { dirs: 21, files_per_dir: 100, bytes: 4 << 10 },
+                vec![
+                    tool("sys", "bcmr copy -r --engine=sys --sync {s} {d}"),
+                    tool(OURS, "bcmr copy -r --engine=ring --sync {s} {d}"),
+                ],
+                vec![by_calls(0.80)],
+            )
+        },
         Row {
             verb: Verb::Remove,
             ..row(

@@ -1,7 +1,7 @@
 //! Carries out the parts of an experiment with what `bench` has: its data, its turns, its lines to another machine.
 //! Must not know what is claimed of the figures.
 
-use super::catalog::{self, Cache, CodecFigure, Lines, StoreFigure, Work};
+use super::catalog::{self, Cache, CodecFigure, Experiment, Lines, StoreFigure, Work};
 use super::inside;
 use super::record::{Line, Part};
 use crate::bench::checkpoint;
@@ -14,6 +14,7 @@ use crate::bench::turns::{Copies, Turns, same};
 use crate::bench::{Options, installed};
 use crate::sh::{self, Result};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -38,6 +39,30 @@ impl<'a> Lab<'a> {
         let help = sh::output(&bcmr.to_string_lossy(), &["copy", "--help"])?;
         let wire = remote::Lab::new(wire, bcmr.to_path_buf());
         Ok(Lab { options, bcmr: bcmr.to_path_buf(), help, wire, probes: None, capped: None })
+    }
+
+    /// That the program takes the words of every line of ours, before an hour is spent on finding out.
+    pub fn words_are_known(&self, all: &[Experiment]) -> Result {
+        for (it, part) in all.iter().flat_map(|it| it.parts.iter().map(move |part| (it, part))) {
+            let lines: Vec<&str> = match &part.work {
+                Work::Lines(work) => {
+                    work.lines.iter().filter(|l| self.missing(l).is_none()).map(|l| l.line.as_str()).collect()
+                }
+                Work::Wire { row, .. } => row.lanes.iter().map(|lane| lane.line).collect(),
+                Work::Resume { .. } | Work::Codecs(_) | Work::Store(_) => Vec::new(),
+            };
+            for line in lines {
+                let Some(words) = line.strip_prefix("bcmr ") else { continue };
+                let words = words.split(' ').map(|word| if word.starts_with('{') { "file" } else { word });
+                // What it is asked for last is done only when all before it made sense.
+                let asked = Command::new(&self.bcmr).args(words).arg("--help").output()?;
+                if !asked.status.success() {
+                    let why = String::from_utf8_lossy(&asked.stderr).into_owned();
+                    return Err(format!("{}: {line}: {why}", it.id).into());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// One part, its local data and copies below `dir`.

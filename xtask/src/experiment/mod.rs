@@ -118,6 +118,7 @@ fn measured(asked: &Asked) -> Result {
     std::fs::create_dir_all(&options.dir)?;
     let wire = Options { dir: elsewhere().join("wire"), on: On::Tmpfs, ..options.clone() };
     let mut lab = Lab::new(options, &wire, &bcmr)?;
+    lab.words_are_known(&all)?;
     let begun = Instant::now();
     let (mut left_out, mut failed) = (Vec::new(), Vec::new());
     for (n, id) in chosen.iter().enumerate() {
