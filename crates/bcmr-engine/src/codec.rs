@@ -8,20 +8,31 @@ use std::fmt;
 
 /// Zstd's level: beyond it the ratio grows slowly and the time does not.
 const ZSTD_LEVEL: i32 = 3;
+/// The same where there is nothing else to do with the time.
+const ZSTD_LEVEL_DEEP: i32 = 9;
 
 /// What packing must come to, in percent, to be worth unpacking.
 const WORTH_PERCENT: usize = 95;
 
+/// How hard Zstandard tries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Effort {
+    #[default]
+    Quick,
+    /// Several times slower, some tenths smaller: for a link that leaves the time.
+    Deep,
+}
+
 /// Packs; one per thread, since it keeps the codecs' tables.
 #[derive(Default)]
 pub(crate) struct Packer {
-    zstd: Option<zstd::bulk::Compressor<'static>>,
+    zstd: Option<(zstd::bulk::Compressor<'static>, Effort)>,
 }
 
 impl Packer {
     /// Appends `raw`, packed, to `out`. `false`, and nothing appended, when that would not come to 95 % or less: then
     /// it is sent as it is.
-    pub(crate) fn pack(&mut self, codec: Codec, raw: &[u8], out: &mut Vec<u8>) -> bool {
+    pub(crate) fn pack(&mut self, codec: Codec, effort: Effort, raw: &[u8], out: &mut Vec<u8>) -> bool {
         let start = out.len();
         let limit = raw.len() / 100 * WORTH_PERCENT + raw.len() % 100 * WORTH_PERCENT / 100;
         let packed = match codec {
@@ -29,7 +40,7 @@ impl Packer {
             // Less room than the worst case needs: zstd gives up as soon as it is not worth it.
             Codec::Zstd => {
                 out.resize(start + limit, 0);
-                out.get_mut(start..).and_then(|room| self.zstd(raw, room))
+                out.get_mut(start..).and_then(|room| self.zstd(effort, raw, room))
             }
             Codec::Lz4 => {
                 out.resize(start + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
@@ -48,11 +59,15 @@ impl Packer {
         }
     }
 
-    fn zstd(&mut self, raw: &[u8], room: &mut [u8]) -> Option<usize> {
-        if self.zstd.is_none() {
-            self.zstd = zstd::bulk::Compressor::new(ZSTD_LEVEL).ok();
+    fn zstd(&mut self, effort: Effort, raw: &[u8], room: &mut [u8]) -> Option<usize> {
+        if self.zstd.as_ref().is_none_or(|(_, at)| *at != effort) {
+            let level = match effort {
+                Effort::Quick => ZSTD_LEVEL,
+                Effort::Deep => ZSTD_LEVEL_DEEP,
+            };
+            self.zstd = zstd::bulk::Compressor::new(level).ok().map(|packer| (packer, effort));
         }
-        self.zstd.as_mut()?.compress_to_buffer(raw, room).ok()
+        self.zstd.as_mut()?.0.compress_to_buffer(raw, room).ok()
     }
 }
 
@@ -139,7 +154,7 @@ pub fn fuzz(data: &[u8]) {
     // Repeated, so that there is something to pack.
     let raw = rest.repeat(usize::from(*low % 8) + 1);
     let mut packed = vec![1, 2, 3];
-    if Packer::default().pack(codec, &raw, &mut packed) {
+    if Packer::default().pack(codec, Effort::Quick, &raw, &mut packed) {
         let packed = packed.get(3..).unwrap_or_default();
         assert!(packed.len() * 100 <= raw.len() * WORTH_PERCENT);
         assert_eq!(Unpacker::new().unpack(codec, packed, raw.len() as u64, raw.len(), &mut out), Ok(()));
@@ -167,14 +182,14 @@ mod tests {
     fn what_does_not_shrink_is_left_as_it_is() {
         for codec in BOTH {
             let mut out = b"before".to_vec();
-            assert!(!Packer::default().pack(codec, &noise(100_000), &mut out), "{codec:?}");
-            assert!(!Packer::default().pack(codec, b"", &mut out));
-            assert!(!Packer::default().pack(Codec::Raw, &[0; 1000], &mut out));
+            assert!(!Packer::default().pack(codec, Effort::Quick, &noise(100_000), &mut out), "{codec:?}");
+            assert!(!Packer::default().pack(codec, Effort::Quick, b"", &mut out));
+            assert!(!Packer::default().pack(Codec::Raw, Effort::Quick, &[0; 1000], &mut out));
             assert_eq!(out, b"before");
             // 6 % of zeros behind noise come to just under 95 %.
             let mut mixed = noise(94_000);
             mixed.resize(100_000, 0);
-            assert!(Packer::default().pack(codec, &mixed, &mut out), "{codec:?}");
+            assert!(Packer::default().pack(codec, Effort::Quick, &mixed, &mut out), "{codec:?}");
             assert!(out.len() - 6 <= 95_000 && out.starts_with(b"before"));
         }
     }
@@ -184,7 +199,7 @@ mod tests {
         let raw = vec![7u8; 1 << 20];
         for codec in BOTH {
             let mut packed = Vec::new();
-            assert!(Packer::default().pack(codec, &raw, &mut packed));
+            assert!(Packer::default().pack(codec, Effort::Quick, &raw, &mut packed));
             let mut out = Vec::new();
             let mut unpack =
                 |bytes: &[u8], length, max| Unpacker::new().unpack(codec, bytes, length, max, &mut out);
@@ -201,11 +216,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_is_unpacked(words in proptest::collection::vec(0u8..6, 0..4000), zstd: bool) {
+        fn what_is_packed_is_unpacked(words in proptest::collection::vec(0u8..6, 0..4000), zstd: bool, deep: bool) {
             let codec = BOTH[usize::from(zstd)];
+            let effort = if deep { Effort::Deep } else { Effort::Quick };
             let raw: Vec<u8> = words.iter().flat_map(|w| [*w; 5]).collect();
             let (mut packed, mut out) = (Vec::new(), vec![9; 3]);
-            if Packer::default().pack(codec, &raw, &mut packed) {
+            if Packer::default().pack(codec, effort, &raw, &mut packed) {
                 Unpacker::new().unpack(codec, &packed, raw.len() as u64, raw.len(), &mut out).unwrap();
                 prop_assert_eq!(out, raw);
             }

@@ -71,7 +71,8 @@ impl Code {
             Some(libc_errno::EOPNOTSUPP | libc_errno::ENOSYS) => Code::Unsupported,
             Some(libc_errno::ENAMETOOLONG) => Code::NameTooLong,
             Some(libc_errno::EMFILE | libc_errno::ENFILE | libc_errno::ENOMEM) => Code::Limit,
-            Some(libc_errno::ECONNABORTED) => Code::Lost,
+            // What waits for content from the other side says so when nothing more comes; no system call does.
+            None if e.kind() == io::ErrorKind::ConnectionAborted => Code::Lost,
             _ => Code::Io,
         }
     }
@@ -202,3 +203,16 @@ impl Error {
 
 /// Shorthand used all through the engine.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_waits_for_the_other_side_loses_it() {
+        let of = |e: io::Error| Code::of(&e);
+        assert_eq!(of(io::ErrorKind::ConnectionAborted.into()), Code::Lost);
+        // What a file system in user space answers when it was aborted.
+        assert_eq!(of(io::Error::from_raw_os_error(libc_errno::ECONNABORTED)), Code::Io);
+    }
+}

@@ -67,7 +67,8 @@ pub(crate) fn error_of(trouble: &Trouble<'_>) -> Error {
     let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
     let errno = i32::try_from(trouble.errno).unwrap_or(0);
     Error {
-        code: Code::of_number(trouble.code),
+        // Whoever says that nobody is there is there: only who could not connect may say so, as then nothing was done.
+        code: Some(Code::of_number(trouble.code)).filter(|c| *c != Code::NoPeer).unwrap_or(Code::Protocol),
         op: text(trouble.op).into(),
         path: PathBuf::from(OsStr::from_bytes(trouble.path)),
         other: None,

@@ -719,8 +719,9 @@ pub struct IoArgs {
     /// Read with plain system calls (sys), through io_uring (ring), or as the files are found (auto)
     ///
     /// auto takes the ring for batches of small files that are not in the page cache, where several reads under way save
-    /// about a quarter of the time, and plain calls for everything else. Where there is no io_uring or
-    /// it is forbidden, ring says so and plain calls are used. -v tells which was.
+    /// about a quarter of the time, and plain calls for everything else. Where there is no io_uring, or it is forbidden or
+    /// fails, ring says so and plain calls are used. -v tells which was. A large file that -C or -s records goes by plain
+    /// calls always.
     #[arg(long, value_name = "ENGINE", value_enum, default_value = "auto")]
     pub engine: EngineArg,
     /// Bytes of one operation of the ring, a multiple of 4K [default: 64K, with --direct-io 1M]
@@ -732,7 +733,8 @@ pub struct IoArgs {
     /// Operations of the ring under way for one file
     ///
     /// Five keep a disk busy; sixteen were slower with --direct-io. Small files are one operation each, and many of them
-    /// are under way at once whatever this says.
+    /// are under way at once whatever this says. A worker's ring takes 16M of memory at most, so with a large --block-size
+    /// there are fewer.
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub queue_depth: u16,
     /// Files smaller than this never go through the ring

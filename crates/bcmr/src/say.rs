@@ -344,7 +344,14 @@ pub fn engine(engine: &Engine) -> String {
     let mut line = match (engine.ring_files, engine.missing) {
         (0, Some(why)) => format!("bcmr: engine sys for {}: {why}", files(engine.sys_files)),
         (0, None) => format!("bcmr: engine sys for {}", files(engine.sys_files)),
-        (ring, _) => format!("bcmr: engine ring for {}, sys for {}", files(ring), files(engine.sys_files)),
+        (ring, why) => {
+            let mut line =
+                format!("bcmr: engine ring for {}, sys for {}", files(ring), files(engine.sys_files));
+            if let Some(why) = why {
+                line.push_str(&format!(", as the ring failed: {why}"));
+            }
+            line
+        }
     };
     if engine.direct_files > 0 {
         line.push_str(&format!("; {} past the page cache", files(engine.direct_files)));
@@ -403,10 +410,24 @@ pub fn unkept(flags: &[&str]) -> String {
     format!("there is none, and scp cannot do {}", flags.join(", "))
 }
 
-/// This program runs from the far cache.
-pub fn runs_from(program: &str, put: bool) -> String {
-    let done = if put { "put there and run" } else { "run" };
-    format!("bcmr is not installed there: {done} as {program}")
+/// Where the program over there was found that is not on the path of its shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// In the cache that `deploy` and `--bootstrap` fill.
+    Cache,
+    /// Installed where a shell does not look that nobody logged in to.
+    Aside,
+    /// Put into the cache just now.
+    Put,
+}
+
+/// The program over there is one that its shell does not find.
+pub fn runs_from(program: &str, from: Found) -> String {
+    match from {
+        Found::Cache => format!("bcmr is not installed there: run as {program}"),
+        Found::Put => format!("bcmr is not installed there: put there and run as {program}"),
+        Found::Aside => format!("the shell there does not find bcmr: run as {program}"),
+    }
 }
 
 /// One line of `ls`; the name without quotes, which the caller appends.

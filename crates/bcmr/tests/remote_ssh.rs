@@ -147,6 +147,62 @@ fn without_a_bcmr_there() {
     assert_same(&tmp.p("src"), &tmp.p("kept back"), EVERYTHING);
 }
 
+/// Installed over there, where a shell that nobody logged in to does not look. A list of names on standard input is still
+/// whole when the second try reads it.
+#[test]
+fn found_where_the_shell_does_not_look() {
+    let nowhere = Tmp::new();
+    let test = "found_where_the_shell_does_not_look";
+    let Some(far) = Far::ssh(test, &nowhere.p("no such program"), &[]) else { return };
+    fs::create_dir_all(far.home().join(".local/bin")).unwrap();
+    std::os::unix::fs::symlink(BCMR, far.home().join(".local/bin/bcmr")).unwrap();
+    let tmp = Tmp::new();
+    tmp.file("src/a", "one");
+    tmp.file("src/d/b", "two");
+    tmp.file("src/not", "three");
+    for (n, retries) in ["", "--retries=1"].iter().enumerate() {
+        let (there, back) = (tmp.p(format!("there{n}")), tmp.p(format!("back{n}")));
+        for (dir, from, to) in [(Dir::Put, tmp.p("src"), &there), (Dir::Get, there.clone(), &back)] {
+            let line = dir.copy(&far, &format!("-v -r -T --files-from=- {retries}"), &from, to);
+            let ran = line.input("a\nd/b\n").run().ok();
+            assert!(ran.err.contains(".local/bin/bcmr"), "{}", ran.err);
+            assert_eq!(names(to), ["a", "d"], "{dir:?} {retries}");
+            assert_eq!(fs::read(to.join("d/b")).unwrap(), b"two");
+        }
+    }
+    let doctor = far.bcmr("doctor").args([far.at("")]).run();
+    assert!(doctor.code == 0 && doctor.out.contains(".local/bin/bcmr"), "{}{}", doctor.out, doctor.err);
+}
+
+/// An account that has SFTP and nothing else: what scp can do is done, the rest is refused.
+#[test]
+fn an_account_for_sftp_only() {
+    let test = "an_account_for_sftp_only";
+    let Some(far) = Far::ssh(test, Path::new(BCMR), &["ForceCommand internal-sftp"]) else { return };
+    needs!(has_tool("scp"), "it needs scp");
+    let tmp = Tmp::new();
+    tmp.file("src/a", "one");
+    let ran = Dir::Put.copy(&far, "-r --json", &tmp.p("src"), &tmp.p("there")).run().ok();
+    assert!(ran.out.contains("\"carrier\":\"scp\"") && ran.out.contains("links"), "{}{}", ran.out, ran.err);
+    assert_same(&tmp.p("src"), &tmp.p("there"), CONTENT);
+    let refused = Dir::Put.copy(&far, "-r --sync", &tmp.p("src"), &tmp.p("refused")).run();
+    assert!(refused.code != 0 && refused.err.contains("--sync"), "{}", refused.err);
+    assert!(!tmp.p("refused").exists());
+    let doctor = far.bcmr("doctor").args([far.at("")]).run();
+    assert!(doctor.out.contains("by scp"), "{}{}", doctor.out, doctor.err);
+}
+
+/// Where nobody knows the address that ssh connects to, the data goes over ssh, and that is said.
+#[test]
+fn direct_where_it_cannot_be() {
+    let far = Far::pipe().with("SSH_CONNECTION", "192.0.2.1 1 192.0.2.2 22");
+    let tmp = Tmp::new();
+    tmp.file("a", noise(3, MIB));
+    let ran = Dir::Put.copy(&far, "--direct=direct -v", &tmp.p("a"), &tmp.p("b")).run().ok();
+    assert!(ran.err.contains("going on over ssh"), "{}", ran.err);
+    assert_eq!(fs::read(tmp.p("b")).unwrap(), fs::read(tmp.p("a")).unwrap());
+}
+
 /// Answers take 25 ms in each direction.
 #[test]
 fn a_long_line() {

@@ -153,8 +153,8 @@ fn failed(code: Code, errno: i32) -> io::Error {
 }
 
 fn gone() -> io::Error {
-    // The one errno that stands for a lost connection here.
-    io::Error::from_raw_os_error(fastcopy::errno::ECONNABORTED)
+    // Without an errno: a disk may end with that of an aborted connection too (FUSE does).
+    io::ErrorKind::ConnectionAborted.into()
 }
 
 impl<'a> Arriving<'a> {

@@ -2,6 +2,7 @@
 //!
 //! Must not know whether a content was wanted or goes along unasked.
 
+use crate::codec::Effort;
 use crate::error::{Code, Error, Result};
 use crate::sender::item::Item;
 use crate::sender::place::Place;
@@ -47,13 +48,21 @@ impl Sending<'_> {
                 return Ok(());
             }
             let mark = raw.len();
-            let took = match &dir {
-                Some(dir) => self.wanted(&batch.place, dir, item, &mut raw),
+            let mut read = |raw: &mut Vec<u8>| match &dir {
+                Some(dir) => self.wanted(&batch.place, dir, item, raw),
                 None => self.handles.get(&batch.place).and_then(|opened| {
-                    let took = self.wanted(&batch.place, &opened, item, &mut raw);
+                    let took = self.wanted(&batch.place, &opened, item, raw);
                     dir = Some(opened);
                     took
                 }),
+            };
+            let took = match read(&mut raw) {
+                // Once more; whoever writes may be done.
+                Ok(Took::Changed) => {
+                    raw.truncate(mark);
+                    read(&mut raw)
+                }
+                other => other,
             };
             match took {
                 Ok(Took::Whole(_)) => {}
@@ -75,12 +84,12 @@ impl Sending<'_> {
     fn send_contents(&self, hand: &mut Hand, batch: &Batch, raw: &[u8]) -> Result<()> {
         let stream = self.stream_for(hand, &batch.place);
         let mut frame = self.room(stream);
-        let codec = self.codec();
+        let (codec, effort) = self.codec();
         let before = self.now_ns();
         let mut mark = codec::begin_contents(batch.id, codec, &mut frame);
         let mut pack_ns = 0;
         if codec != Codec::Raw {
-            let packed = pack(hand, codec, raw, &mut frame)?;
+            let packed = pack(hand, (codec, effort), raw, &mut frame)?;
             pack_ns = self.now_ns().saturating_sub(before);
             if !packed {
                 frame.truncate(mark);
@@ -189,9 +198,14 @@ impl Sending<'_> {
 }
 
 /// Packs contents behind the beginning of their frame; `false`: not worth it.
-pub(super) fn pack(hand: &mut Hand, codec: Codec, raw: &[u8], frame: &mut Vec<u8>) -> Result<bool> {
+pub(super) fn pack(
+    hand: &mut Hand,
+    (codec, effort): (Codec, Effort),
+    raw: &[u8],
+    frame: &mut Vec<u8>,
+) -> Result<bool> {
     contents::push_unpacked_length(frame, raw.len()).map_err(|e| unsayable(&e))?;
-    Ok(hand.packer.pack(codec, raw, frame))
+    Ok(hand.packer.pack(codec, effort, raw, frame))
 }
 
 /// Appends why a file could not be read.

@@ -714,7 +714,7 @@ impl Sending<'_> {
             piece.cv = value(hasher);
             return self.zeros(hand, piece).map(Ok);
         }
-        let codec = self.codec();
+        let (codec, effort) = self.codec();
         if codec == Codec::Raw && !job.hashed {
             let mut head = self.room(hand.stream);
             let mark = codec::encode_data_header(&piece, &mut head).map_err(|e| unsayable(&e))?;
@@ -760,7 +760,7 @@ impl Sending<'_> {
         let before = self.now_ns();
         piece.codec = codec;
         let mut mark = codec::encode_data_header(&piece, &mut frame).map_err(|e| unsayable(&e))?;
-        let packed = hand.packer.pack(codec, &raw, &mut frame);
+        let packed = hand.packer.pack(codec, effort, &raw, &mut frame);
         let pack_ns = self.now_ns().saturating_sub(before);
         if !packed {
             frame.truncate(mark);

@@ -2,6 +2,7 @@
 //!
 //! Must not know what is wanted; only that what is in a new directory is, so that contents go along unasked.
 
+use crate::codec::Effort;
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
 use crate::policy::Follow;
@@ -839,14 +840,14 @@ impl Sending<'_> {
             return Ok(Outgoing::Frame { frame, raw: 0, pack_ns: 0 });
         }
         let dir = batch.place.id;
-        let codec = if raw.is_empty() { Codec::Raw } else { self.codec() };
+        let (codec, effort) = if raw.is_empty() { (Codec::Raw, Effort::Quick) } else { self.codec() };
         let before = self.now_ns();
         let mut mark =
             codec::begin_files(batch.id, dir, codec, &entries, &mut frame).map_err(|e| unsayable(&e))?;
         let mut pack_ns = 0;
         let mut plain = codec == Codec::Raw;
         if !plain {
-            plain = !pack(hand, codec, raw, &mut frame)?;
+            plain = !pack(hand, (codec, effort), raw, &mut frame)?;
             pack_ns = self.now_ns().saturating_sub(before);
             if plain {
                 frame.truncate(mark);

@@ -2,6 +2,8 @@
 //!
 //! Must not look at a clock, nor at content: it is told what happened, and answers.
 
+use crate::codec::Effort;
+
 /// Bytes of content after which is looked again.
 const WINDOW_BYTES: u64 = 8 << 20;
 /// A slow link is looked at after so long, if there was anything to see.
@@ -11,6 +13,9 @@ const WINDOW_BYTES_MIN: u64 = 512 << 10;
 const LOOK_AGAIN: u32 = 16;
 /// What our queue, pipes and sockets may swallow before anybody waits: a link says nothing of itself until then.
 const SWALLOWED_BYTES: u64 = 8 << 20;
+
+/// The threads wait so many times as long as they pack: then packing may take several times as long and costs nothing.
+const IDLE: u64 = 8;
 
 /// One thing that was sent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +35,7 @@ pub(crate) struct Sent {
 pub(crate) struct Pace {
     threads: u64,
     packing: bool,
+    effort: Effort,
     window: Sent,
     began_ns: u64,
     /// Bytes on the wire per byte of content, while packing.
@@ -50,6 +56,7 @@ impl Pace {
         Pace {
             threads: threads.max(1) as u64,
             packing: true,
+            effort: Effort::Quick,
             window: Sent::default(),
             began_ns: now_ns,
             ratio: 1.0,
@@ -60,9 +67,9 @@ impl Pace {
         }
     }
 
-    /// Whether to pack what comes next.
-    pub(crate) fn packs(&self) -> bool {
-        self.packing
+    /// Whether to pack what comes next, and how hard to try.
+    pub(crate) fn packs(&self) -> Option<Effort> {
+        self.packing.then_some(self.effort)
     }
 
     /// Takes notice.
@@ -103,6 +110,11 @@ impl Pace {
             let pays = self.link > 0.0 && raw / time > self.link * 1.1;
             let unknown = self.link == 0.0 && self.wire < SWALLOWED_BYTES;
             self.packing = self.ratio < 0.95 && (pays || unknown);
+            self.effort = match self.effort {
+                _ if !self.packing || !link_bound => Effort::Quick,
+                Effort::Quick if window.wait_ns / IDLE > window.pack_ns => Effort::Deep,
+                as_before => as_before,
+            };
         } else if link_bound {
             self.link = wire / time;
             let packed = (self.speed * self.threads as f64).min(self.link / self.ratio);
@@ -133,7 +145,7 @@ mod tests {
         let mut packed = 0;
         for _ in 0..mib {
             let raw = (1u64 << 20) as f64;
-            let packs = pace.packs();
+            let packs = pace.packs().is_some();
             packed += u64::from(packs);
             let wire = if packs { raw * world.ratio } else { raw };
             let link_ns = wire / world.link * 1000.0;
@@ -185,17 +197,35 @@ mod tests {
     }
 
     #[test]
+    fn tries_harder_while_nothing_else_is_to_be_done() {
+        let run = |pace: &mut Pace, now: &mut u64, link: f64, codec: f64| {
+            run(pace, now, &World { link, codec, ratio: 0.3 }, 64);
+            pace.packs()
+        };
+        let (mut pace, mut now) = (Pace::new(2, 0), 0);
+        assert_eq!(run(&mut pace, &mut now, 10.0, 300.0), Some(Effort::Deep), "packing is 30 times as fast");
+        // Five times slower is what trying harder costs.
+        assert_eq!(
+            run(&mut pace, &mut now, 10.0, 60.0),
+            Some(Effort::Deep),
+            "and the link is still what counts"
+        );
+        assert_eq!(run(&mut pace, &mut now, 40.0, 60.0), Some(Effort::Quick), "now the codec is");
+        assert_eq!(run(&mut pace, &mut now, 40.0, 300.0), Some(Effort::Quick), "there is not so much to win");
+    }
+
+    #[test]
     fn what_is_swallowed_at_first_says_nothing_of_the_link() {
         let mut pace = Pace::new(2, 0);
         // Two windows of text, gone at once: into buffers, as far as anybody knows.
         for n in 1..=2 {
             let sent = Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 25_000_000, wait_ns: 0 };
             pace.sent(sent, n * 25_000_000);
-            assert!(pace.packs(), "window {n}");
+            assert!(pace.packs().is_some(), "window {n}");
         }
         // More than anything swallows: the link is fast.
         pace.sent(Sent { raw: 32 << 20, wire: 8 << 20, pack_ns: 100_000_000, wait_ns: 0 }, 150_000_000);
-        assert!(!pace.packs());
+        assert!(pace.packs().is_none());
     }
 
     #[test]
@@ -203,6 +233,6 @@ mod tests {
         let mut pace = Pace::new(2, 0);
         let second = 1_000_000_000;
         pace.sent(Sent { raw: 1 << 20, wire: 1 << 20, pack_ns: second / 500, wait_ns: second }, second);
-        assert!(!pace.packs(), "1 MiB a second of what does not shrink is enough to know");
+        assert!(pace.packs().is_none(), "1 MiB a second of what does not shrink is enough to know");
     }
 }

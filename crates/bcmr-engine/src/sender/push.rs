@@ -9,6 +9,7 @@
 //! on the way down; per thread two buffers of a block (4 MiB) and one of contents. What the streams have queued comes
 //! on top.
 
+use crate::codec::Effort;
 use crate::error::{Code, Error, Result};
 use crate::event::Cancel;
 use crate::policy::{Collide, CopyPolicy};
@@ -361,16 +362,20 @@ impl<'a> Sending<'a> {
     }
 
     /// How content is packed right now.
-    pub(super) fn codec(&self) -> Codec {
-        match self.push.how.compress {
+    pub(super) fn codec(&self) -> (Codec, Effort) {
+        let codec = match self.push.how.compress {
             Compress::None => Codec::Raw,
             Compress::Lz4 => Codec::Lz4,
             Compress::Zstd => Codec::Zstd,
-            Compress::Auto => match &self.pace {
-                Some(pace) if pace.lock().unwrap_or_else(PoisonError::into_inner).packs() => Codec::Zstd,
-                _ => Codec::Raw,
-            },
-        }
+            Compress::Auto => {
+                let now = |pace: &Mutex<Pace>| pace.lock().unwrap_or_else(PoisonError::into_inner).packs();
+                return match self.pace.as_ref().and_then(now) {
+                    Some(effort) => (Codec::Zstd, effort),
+                    None => (Codec::Raw, Effort::Quick),
+                };
+            }
+        };
+        (codec, Effort::Quick)
     }
 
     /// An item failed here; the others go on.

@@ -461,6 +461,12 @@ impl Inbox {
         self.recv_until(Some(Instant::now() + time))
     }
 
+    /// Whether a frame or the end waits to be taken.
+    pub(crate) fn stirs(&self) -> bool {
+        let state = self.shared.state();
+        !state.inbox.is_empty() || state.in_end.is_some()
+    }
+
     fn recv_until(&self, end: Option<Instant>) -> Result<Heard, Error> {
         let shared = &*self.shared;
         let mut state = shared.state();

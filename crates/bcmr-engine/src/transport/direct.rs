@@ -18,7 +18,6 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What the client waits for all streams, before it goes on over ssh.
@@ -168,19 +167,20 @@ impl Listener {
     /// Waits until every stream is there, then closes the port. In the order of their indices.
     ///
     /// # Errors
-    /// `TimedOut` when they did not come in `patience`, `Interrupted` when `cancel` was set: the ssh connection is gone.
+    /// `TimedOut` when they did not come in `patience`, `Interrupted` when they were `given_up`: the ssh connection
+    /// is gone, or the client goes on over it.
     /// The port is closed then too.
     pub(crate) fn accept(
         self,
         keys: &Keys,
         patience: Duration,
-        cancel: &AtomicBool,
+        given_up: &dyn Fn() -> bool,
     ) -> io::Result<Vec<Proved>> {
         let end = Instant::now() + patience;
         let mut pending: VecDeque<Pending> = VecDeque::with_capacity(PENDING_MAX);
         let mut proved: Vec<Proved> = Vec::new();
         while proved.len() < usize::from(self.count) {
-            if cancel.load(Ordering::Relaxed) {
+            if given_up() {
                 return Err(io::ErrorKind::Interrupted.into());
             }
             let now = Instant::now();
@@ -334,12 +334,12 @@ fn is_proof(read: &mut SealedReader<TcpStream>, record: &[u8]) -> io::Result<()>
 /// Why the data goes over ssh instead: said to the person, and no error of the copy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotDirect {
-    /// What the server calls its address is none.
-    #[error("the server named no address that one can connect to")]
+    /// A jump host, a proxy or another program than ssh leads there.
+    #[error("where ssh connects to is not known here")]
+    Unknown,
+    /// What the server says or ssh is told is no address and port that one can connect to.
+    #[error("there is no address that one can connect to")]
     NoAddress,
-    /// It is not where ssh is connected to.
-    #[error("the server named {named}, but ssh is connected to {known}")]
-    Elsewhere { named: IpAddr, known: IpAddr },
     /// A firewall, mostly.
     #[error("{address} does not answer")]
     NoAnswer {
@@ -356,23 +356,22 @@ pub(crate) enum NotDirect {
     },
 }
 
-/// Where a `Rendezvous` sends the client: the address of the ssh connection's other end, where that is known. Where it
-/// is not (behind a jump host), still no address of the client's own machine: what listens there did not ask for this.
+/// Where the client goes after a `Rendezvous`. D5: to the other end of the ssh connection and nowhere else, whatever the
+/// server calls itself; it knows only its own side of an address translation, and must not send the client about. Of
+/// several addresses that a name has, the one that the server names. `[direct.where]`
 ///
 /// # Errors
-/// [`NotDirect::NoAddress`], [`NotDirect::Elsewhere`].
-pub(crate) fn where_to(named: &[u8], port: u16, known: Option<IpAddr>) -> Result<SocketAddr, NotDirect> {
-    let text = std::str::from_utf8(named).map_err(|_| NotDirect::NoAddress)?;
-    let named: IpAddr = text.parse().map_err(|_| NotDirect::NoAddress)?;
-    let named = named.to_canonical();
-    if port == 0 || named.is_unspecified() || named.is_multicast() || named == IpAddr::from([255; 4]) {
+/// [`NotDirect::Unknown`], [`NotDirect::NoAddress`].
+pub(crate) fn where_to(named: &[u8], port: u16, known: &[IpAddr]) -> Result<SocketAddr, NotDirect> {
+    let named = std::str::from_utf8(named).ok().and_then(|text| text.parse::<IpAddr>().ok());
+    let named = named.map(|named| named.to_canonical());
+    let mut known = known.iter().map(IpAddr::to_canonical).peekable();
+    let first = *known.peek().ok_or(NotDirect::Unknown)?;
+    let to = known.find(|ip| Some(*ip) == named).unwrap_or(first);
+    if port == 0 || to.is_unspecified() || to.is_multicast() || to == IpAddr::from([255; 4]) {
         return Err(NotDirect::NoAddress);
     }
-    match known.map(|known| known.to_canonical()) {
-        Some(known) if known != named => Err(NotDirect::Elsewhere { named, known }),
-        None if named.is_loopback() => Err(NotDirect::NoAddress),
-        _ => Ok(SocketAddr::new(named, port)),
-    }
+    Ok(SocketAddr::new(to, port))
 }
 
 /// Connects `count` times and proves both sides to each other, all within `patience`; [`DIAL_PATIENCE`] in earnest.

@@ -118,8 +118,8 @@ impl Peer {
 ///
 /// # Errors
 /// [`Code::Refused`] for a host, user or program name that no shell must see; [`Code::NoPeer`] when no bcmr answers
-/// there, or none of our version; [`Code::Unsupported`] when it does not give what is `required`; [`Code::Protocol`]
-/// when something else answers; [`Code::Lost`] when nobody could be reached; [`Code::Interrupted`].
+/// there, or none of our version, or something else; [`Code::Unsupported`] when it does not give what is `required`;
+/// [`Code::Protocol`] when it breaks the protocol; [`Code::Lost`] when nobody could be reached; [`Code::Interrupted`].
 pub(crate) fn connect(
     address: &Address,
     way: &Way,
@@ -143,7 +143,7 @@ pub(crate) fn connect(
 }
 
 /// One connection more, which becomes stream `index` of the peer that gave out the token. Takes as long as ssh takes to
-/// connect: the others work meanwhile.
+/// connect.
 ///
 /// # Errors
 /// As [`connect`]; the peer is not touched by any of them.
@@ -155,7 +155,8 @@ pub(crate) fn connect_further(
     index: u64,
     cancel: &Cancel,
 ) -> Result<(Stream, Carrier), Error> {
-    let (stream, carrier) = ssh::start(address, way, Nth::Further, Load::Heavy)?;
+    let nth = if way.parallel.is_some() { Nth::Further } else { Nth::Unasked };
+    let (stream, carrier) = ssh::start(address, way, nth, Load::Heavy)?;
     let hello = greeting(ours, &address.host)?;
     let join = Message::Join { secret: token.secret, path: token.path.as_os_str().as_bytes(), index };
     // Both in one go: a round trip less.
@@ -522,7 +523,7 @@ mod tests {
             ("echo 'sh: bcmr: not found' >&2; exit 127", Code::NoPeer, "no bcmr there"),
             ("exit 126", Code::NoPeer, "cannot be run"),
             ("echo 'unknown subcommand' >&2; exit 2", Code::NoPeer, "unknown subcommand"),
-            ("echo 'Welcome to there!'; cat >/dev/null", Code::Protocol, "Welcome to there!"),
+            ("echo 'Welcome to there!'; cat >/dev/null", Code::NoPeer, "Welcome to there!"),
             ("kill -KILL $$", Code::Lost, "closed"),
             // Sends nothing, and reads nothing.
             ("exec </dev/null; exec >/dev/null; exit 255", Code::Lost, "could not connect"),

@@ -22,6 +22,8 @@ pub(crate) enum Nth {
     First,
     /// One connection more, which is worth something only when it does not share the first one's.
     Further,
+    /// The same, and nobody asked for it: so nobody is asked for a password because of it.
+    Unasked,
 }
 
 /// How much there is to move.
@@ -138,7 +140,10 @@ fn arguments_for(
     // No terminal, no X11, and none of the forwardings and commands that belong to the user's own logins: a second
     // connection could not listen where the first one does.
     add(&["-T", "-x", "-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none"]);
-    if nth == Nth::Further {
+    if nth == Nth::Unasked {
+        add(&["-o", "BatchMode=yes"]);
+    }
+    if nth != Nth::First {
         // `-S` overrides what stands before it; without a path nothing is shared, whatever ControlMaster says.
         add(&["-S", "none", "-o", "ControlMaster=no"]);
     }
@@ -177,9 +182,9 @@ fn judge_ciphers(configured: &str, stock: &str) -> Ciphers {
 /// What it means that the connection ended before the other side has greeted us: the code, and why.
 fn judge_end(exit: Option<i32>, broken: &Error, program: &str) -> (Code, String) {
     match exit {
-        // Something came, and it was no frame: a shell that prints, or a program that is no bcmr.
+        // Something came, and it was no frame: a shell that prints, an account for SFTP only, or a program that is no bcmr.
         _ if broken.code == Code::Protocol => (
-            Code::Protocol,
+            Code::NoPeer,
             format!(
                 "what answers there is no bcmr, or the shell there prints something: {}",
                 broken.reason()
@@ -449,6 +454,9 @@ mod tests {
         let tail = "-T -x -o ClearAllForwardings=yes -o RemoteCommand=none";
         let plain = line(&at(None, "h", None), &way(&["ssh"], &[]), Nth::First, Ciphers::AsTheyAre);
         assert_eq!(plain, format!("{tail} -- h bcmr serve"));
+        let unasked = line(&at(None, "h", None), &way(&["ssh"], &[]), Nth::Unasked, Ciphers::AsTheyAre);
+        let alone = "-o BatchMode=yes -S none -o ControlMaster=no";
+        assert_eq!(unasked, format!("{tail} {alone} -- h bcmr serve"), "nobody is asked for a password");
         let all = line(
             &at(Some("u"), "fe80::1%eth0", Some(2222)),
             &way(&["/opt/ssh", "-v"], &["-J", "jump", "-o", "Port=1"]),
@@ -585,7 +593,7 @@ mod tests {
         assert_eq!(code(Some(126), &gone), Code::NoPeer);
         assert_eq!(code(Some(2), &gone), Code::NoPeer);
         assert_eq!(code(None, &gone), Code::Lost);
-        assert_eq!(code(Some(0), &noise), Code::Protocol);
+        assert_eq!(code(Some(0), &noise), Code::NoPeer);
         assert!(judge_end(Some(0), &noise, "bcmr").1.contains("Hi"));
     }
 

@@ -3,6 +3,7 @@
 //!
 //! Must not know who asks: a person here, or another machine through a peer.
 
+use crate::blocks::BLOCK_BYTES;
 use crate::error::{Code, Error, Result};
 use crate::policy::{FilterSpec, Follow};
 use crate::sender::filter::Filter;
@@ -16,7 +17,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Read and hashed at a time, in bytes.
@@ -150,31 +151,71 @@ pub(crate) fn hash_in(reach: &Reach, path: &Path) -> Result<[u8; 32]> {
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// A directory to be summed: one in another (a link is followed where it says so), or the other one itself.
-type Todo = (Arc<SourceDir>, Option<(NameBuf, bool)>);
-
 /// What is at a path and below it. A file with several names counts once.
 ///
 /// # Errors
 /// Something below cannot be looked at: a sum that lacks something is no sum.
 pub(crate) fn usage_in(reach: &Reach, path: &Path) -> Result<Usage> {
+    let (mut sum, mut met) = (Usage::default(), HashSet::new());
+    each_below(reach, path, &mut |info| {
+        add(&mut sum, &mut met, info);
+        true
+    })?;
+    Ok(sum)
+}
+
+/// What a short look at sources finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// Bytes of regular files.
+    pub(crate) bytes: u64,
+    /// Bytes of those that are sent block by block.
+    pub(crate) large: u64,
+    /// There is more than was looked at.
+    pub(crate) more: bool,
+}
+
+/// Looks how much there is to move: at the operands, and in `deep` at what is below them, but at no more than `names`
+/// names, since this is before the beginning. What cannot be looked at counts nothing: its copy will say why.
+pub(crate) fn ahead(paths: &[PathBuf], deep: bool, names: usize) -> Ahead {
+    let mut found = Ahead::default();
+    let mut left = names;
+    for path in paths {
+        let looked = each_below(&Reach::Anywhere, path, &mut |info| {
+            if left == 0 {
+                found.more = true;
+                return false;
+            }
+            left -= 1;
+            if info.kind == Kind::File {
+                found.bytes += info.size;
+                found.large += if info.size >= BLOCK_BYTES { info.size } else { 0 };
+            }
+            deep || info.kind != Kind::Dir
+        });
+        drop(looked);
+        if found.more {
+            break;
+        }
+    }
+    found
+}
+
+/// A directory to be looked into: one in another (a link is followed where it says so), or the other one itself.
+type Todo = (Arc<SourceDir>, Option<(NameBuf, bool)>);
+
+/// Shows everything at a path and below it, directories before what is in them, until `each` says no.
+fn each_below(reach: &Reach, path: &Path, each: &mut dyn FnMut(&Info) -> bool) -> Result<()> {
     let nothing = FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: false };
     let filter = Filter::new(&nothing)?;
-    let mut sum = Usage::default();
-    let mut met = HashSet::new();
     // A directory is opened when its turn comes, so that a wide one does not hold a descriptor for each below it.
     let mut stack: Vec<Todo> = Vec::new();
-    match operands::source(reach, path, Follow::Operands)? {
-        Source::Named { dir, name, info, follow } => {
-            add(&mut sum, &mut met, &info);
-            if info.kind == Kind::Dir {
-                stack.push((dir, Some((name, follow))));
-            }
-        }
-        Source::Whole(dir) => {
-            add(&mut sum, &mut met, &dir.info);
-            stack.push((dir, None));
-        }
+    let (info, top) = match operands::source(reach, path, Follow::Operands)? {
+        Source::Named { dir, name, info, follow } => (info, (dir, Some((name, follow)))),
+        Source::Whole(dir) => (dir.info, (dir, None)),
+    };
+    if each(&info) && info.kind == Kind::Dir {
+        stack.push(top);
     }
     let mut buffer = ListBuffer::new();
     let mut first = Some(crate::node::Node::root(path));
@@ -189,13 +230,14 @@ pub(crate) fn usage_in(reach: &Reach, path: &Path) -> Result<Usage> {
         first = None;
         let dir = here.dir.reopen().map_err(|e| Error::os("open directory", here.node.path(), e))?;
         let mut failed = None;
+        let mut enough = false;
         dir.list(&mut buffer, |entry| match dir.stat(entry.name) {
             Ok(info) => {
-                add(&mut sum, &mut met, &info);
+                enough = !each(&info);
                 if info.kind == Kind::Dir {
                     stack.push((here.clone(), Some((entry.name.to_owned(), false))));
                 }
-                true
+                !enough
             }
             Err(e) if e.raw_os_error() == Some(errno::ENOENT) => true,
             Err(e) => {
@@ -207,8 +249,11 @@ pub(crate) fn usage_in(reach: &Reach, path: &Path) -> Result<Usage> {
         if let Some(e) = failed {
             return Err(e);
         }
+        if enough {
+            break;
+        }
     }
-    Ok(sum)
+    Ok(())
 }
 
 fn add(sum: &mut Usage, met: &mut HashSet<(u64, u64)>, info: &Info) {
@@ -292,5 +337,26 @@ mod tests {
         assert!(sum.allocated >= 5000);
         let one = usage(&dir.join("again")).unwrap();
         assert_eq!((one.files, one.dirs, one.bytes), (1, 0, 5000));
+    }
+
+    #[test]
+    fn a_look_ahead_is_short() {
+        let top = tempfile::tempdir().unwrap();
+        let dir = top.path().join("t");
+        fs::create_dir_all(dir.join("a/b")).unwrap();
+        fs::write(dir.join("a/b/small"), vec![1; 500]).unwrap();
+        fs::File::create(dir.join("a/large")).unwrap().set_len(BLOCK_BYTES).unwrap();
+        fs::write(top.path().join("f"), vec![1; 700]).unwrap();
+        let paths = [dir.clone(), top.path().join("none"), top.path().join("f")];
+        let all = BLOCK_BYTES + 500 + 700;
+        for (deep, names, bytes, large, more) in [
+            (true, 100, all, BLOCK_BYTES, false),
+            (true, 6, all, BLOCK_BYTES, false),
+            (true, 5, all - 700, BLOCK_BYTES, true),
+            (true, 1, 0, 0, true),
+            (false, 100, 700, 0, false),
+        ] {
+            assert_eq!(ahead(&paths, deep, names), Ahead { bytes, large, more }, "{deep} {names}");
+        }
     }
 }

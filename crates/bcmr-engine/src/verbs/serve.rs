@@ -22,7 +22,7 @@ use crate::verbs::asked::Asked;
 use crate::verbs::copy::resuming;
 use crate::verbs::look;
 use crate::verbs::operands::{self, Reach};
-use crate::verbs::receive::{self, Receive};
+use crate::verbs::receive::{self, Receive, Reply};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
 use crate::verbs::wire::{Asking, Reporting, Silent, machine_number, policy_in, receive_all, reply_on};
@@ -297,10 +297,9 @@ impl Serving {
         let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, payload);
         let keys = Keys { secret, transcript, limits: Limits::WIRE };
         stream.out.send(Packet::Frames(frame)).map_err(Error::from)?;
-        let proved = match listener.accept(&keys, ACCEPT_PATIENCE, &std::sync::atomic::AtomicBool::new(false))
-        {
+        let proved = match listener.accept(&keys, ACCEPT_PATIENCE, &|| stream.inbox.stirs()) {
             Ok(proved) => proved,
-            // The client has given up too, and asks over ssh.
+            // The client has given up too, and asks over ssh; or it is gone.
             Err(_) => return Ok(()),
         };
         let mut streams = Vec::new();
@@ -342,23 +341,15 @@ impl Serving {
         survey: Survey,
         items: bool,
     ) -> Result<()> {
-        let Some(stream) = peer.streams.first() else { return Ok(()) };
-        let reply = reply_on(&stream.out);
-        let asking = Asking::default();
-        let front = Reporting { reply: &reply, asking: &asking };
-        let (progress, cancel) = (Progress::default(), Cancel::new());
-        let watch = Watch { front: &front as &dyn Front, progress: &progress, cancel: &cancel, items };
-        let tally = Tally::new(watch);
-        let root = what.target.path().clone();
-        // What the target itself is called, the client knows better.
-        let visit = visitor(survey, policy, &root, Path::new(""), &tally);
-        let asked = policy.collide == Collide::Ask;
-        let surveying = Surveying::begin(policy, what, &reply, &tally, visit)?;
-        let (_, broken) = receive_all(surveying, &peer.streams, &reply, asked.then_some(&asking), true);
-        match broken {
-            Some(e) => Err(Error { code: Code::Lost, ..e }),
-            None => Ok(()),
-        }
+        telling(peer, items, |watch, reply, asking| {
+            let tally = Tally::new(watch);
+            let root = what.target.path().clone();
+            // What the target itself is called, the client knows better.
+            let visit = visitor(survey, policy, &root, Path::new(""), &tally);
+            let surveying = Surveying::begin(policy, what, reply, &tally, visit)?;
+            let asking = (policy.collide == Collide::Ask).then_some(asking);
+            Ok(receive_all(surveying, &peer.streams, reply, asking, true).1)
+        })
     }
 
     fn put(
@@ -369,28 +360,19 @@ impl Serving {
         items: bool,
         store: Option<&Store>,
     ) -> Result<()> {
-        let Some(stream) = peer.streams.first() else { return Ok(()) };
-        let reply = reply_on(&stream.out);
-        let asking = Asking::default();
-        let front = Reporting { reply: &reply, asking: &asking };
-        let (progress, cancel) = (Progress::default(), Cancel::new());
-        let watch = Watch { front: &front as &dyn Front, progress: &progress, cancel: &cancel, items };
-        let disk = Sys::new();
-        let asked = policy.collide == Collide::Ask;
-        let receive = Receive::begin(&disk, policy, what, watch, None, &reply, store)?;
-        if policy.hashes
-            && let Ok(base) = receive.base()
-        {
-            // A client that is gone is noticed by whoever reads.
-            let at = base.as_os_str().as_bytes();
-            let _told = reply.send(&Message::Report(message::Event::Base(at))).is_ok();
-        }
-        let (_, broken) = receive_all(receive, &peer.streams, &reply, asked.then_some(&asking), true);
-        match broken {
-            // The client has been told, and this connection is of no more use.
-            Some(e) => Err(Error { code: Code::Lost, ..e }),
-            None => Ok(()),
-        }
+        telling(peer, items, |watch, reply, asking| {
+            let disk = Sys::new();
+            let receive = Receive::begin(&disk, policy, what, watch, None, reply, store)?;
+            if policy.hashes
+                && let Ok(base) = receive.base()
+            {
+                // A client that is gone is noticed by whoever reads.
+                let at = base.as_os_str().as_bytes();
+                let _told = reply.send(&Message::Report(message::Event::Base(at))).is_ok();
+            }
+            let asking = (policy.collide == Collide::Ask).then_some(asking);
+            Ok(receive_all(receive, &peer.streams, reply, asking, true).1)
+        })
     }
 
     fn get(
@@ -426,6 +408,25 @@ impl Serving {
             }
         };
         sent.map(drop).map_err(|e| Error { code: Code::Lost, ..e })
+    }
+}
+
+/// Takes what the client sends, and tells the client what comes of it and asks its user. `take` says what broke the
+/// connection, if something did: the client has been told then, and nothing more is to be said.
+fn telling(
+    peer: &Peer,
+    items: bool,
+    take: impl FnOnce(Watch<'_>, &Reply, &Asking) -> Result<Option<Error>>,
+) -> Result<()> {
+    let Some(stream) = peer.streams.first() else { return Ok(()) };
+    let reply = reply_on(&stream.out);
+    let asking = Asking::default();
+    let front = Reporting { reply: &reply, asking: &asking };
+    let (progress, cancel) = (Progress::default(), Cancel::new());
+    let watch = Watch { front: &front as &dyn Front, progress: &progress, cancel: &cancel, items };
+    match take(watch, &reply, &asking)? {
+        Some(e) => Err(Error { code: Code::Lost, ..e }),
+        None => Ok(()),
     }
 }
 

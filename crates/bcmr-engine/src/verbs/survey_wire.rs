@@ -600,9 +600,8 @@ impl<'a> Surveying<'a> {
         let Offer { arriving, spot } = offer;
         if !self.tally.cancelled() {
             let same = self.same_blocks(&arriving, &spot);
-            // A lost connection is told once, by whoever lost it; a disk may fail with the same code.
-            let elsewhere =
-                |e: &Error| e.code == Code::Interrupted || e.code == Code::Lost && e.source.is_none();
+            // A lost connection is told once, by whoever lost it.
+            let elsewhere = |e: &Error| matches!(e.code, Code::Interrupted | Code::Lost);
             if !same.as_ref().is_err_and(elsewhere) {
                 self.told(&spot, Some(same));
             }

@@ -16,6 +16,7 @@ use crate::transport::conn::{FrameBuf, Heard, Inbox, Outbox, Packet, Stream};
 use crate::trouble::{TroubleBuf, error_of};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::receive::{Crew, Reply, Takes, unload};
+use bcmr_wire::limits::PATH_BYTES_MAX;
 use bcmr_wire::message::{self, Event as WireEvent, Message, Trouble, kind};
 use bcmr_wire::policy::{self as choices, Choice, flags};
 use std::collections::{HashMap, VecDeque};
@@ -473,6 +474,11 @@ impl Told for Putting<'_> {
             },
             WireEvent::Failed(trouble) => Event::Failed(self.trouble(trouble)),
             WireEvent::Warning(trouble) => Event::Warning(self.trouble(trouble)),
+            // [event.nameless]
+            WireEvent::Hashed { dst: b"", .. } => {
+                self.unsaid.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
             WireEvent::Hashed { dst, hash } => {
                 if let Some(manifest) = &self.manifest
                     && let Err(e) = manifest.add(Path::new(OsStr::from_bytes(dst)), hash)
@@ -644,7 +650,15 @@ impl Front for Reporting<'_> {
             Event::Failed(e) => self.report(WireEvent::Failed(TroubleBuf::of(e).trouble())),
             Event::Warning(e) => self.report(WireEvent::Warning(TroubleBuf::of(e).trouble())),
             Event::Hashed { dst, hash } => {
-                self.report(WireEvent::Hashed { dst: dst.as_os_str().as_bytes(), hash: *hash })
+                let path = dst.as_os_str().as_bytes();
+                let fits = path.len() <= PATH_BYTES_MAX;
+                if !fits {
+                    let note = "its path is too long for a list of hashes";
+                    let e = Error::ours(Code::NameTooLong, "write manifest", dst, note);
+                    self.report(WireEvent::Failed(TroubleBuf::of(&e).trouble()));
+                }
+                // [event.nameless]
+                self.report(WireEvent::Hashed { dst: if fits { path } else { b"" }, hash: *hash })
             }
             Event::Resumed { dst, bytes, restarted, repaired } => self.report(WireEvent::Resumed {
                 dst: dst.as_os_str().as_bytes(),

@@ -40,6 +40,9 @@ pub struct There {
     pub system: String,
     /// This very program, in its cache.
     pub program: Option<String>,
+    /// A bcmr that is installed where programs of a user's own lie, of whatever version. A shell that nobody logged in to
+    /// does not look there.
+    pub installed: Option<String>,
 }
 
 /// Looks at ourselves.
@@ -78,7 +81,7 @@ pub fn here() -> String {
     format!("{system} {}", std::env::consts::ARCH)
 }
 
-/// Looks what system there is and whether its cache has this program; changes nothing.
+/// Looks what system there is, whether its cache has this program, and whether one is installed aside; changes nothing.
 ///
 /// # Errors
 /// [`Code::Lost`] when ssh does not get there, [`Code::Protocol`] when no shell of the usual kind answers.
@@ -91,7 +94,8 @@ pub fn probe(a: &Address, way: &Way, own: &Own, cancel: &Cancel) -> Result<There
     let size = said("size").and_then(|s| s.trim().parse::<u64>().ok());
     // A cache whose path is odd is one that holds nothing: its name will have to pass a shell.
     let program = said("dir").map(|dir| format!("{dir}/{}", own.name)).filter(|p| is_plain(p));
-    Ok(There { system, program: program.filter(|_| size == Some(own.size)) })
+    let installed = said("installed").filter(|p| is_plain(p));
+    Ok(There { system, program: program.filter(|_| size == Some(own.size)), installed })
 }
 
 /// Puts this program there and says what it is called. Only on the same system and kind of processor.
@@ -151,7 +155,7 @@ fn is_plain(path: &str) -> bool {
 fn look_script(own: &Own) -> String {
     let name = &own.name;
     format!(
-        r#"echo "bcmr-system $(uname -sm)"; {DIR}; echo "bcmr-dir $d"; f="$d/{name}"; if [ -f "$f" ] && [ -x "$f" ] && [ -O "$f" ]; then echo "bcmr-size $(wc -c < "$f")"; fi"#
+        r#"echo "bcmr-system $(uname -sm)"; {DIR}; echo "bcmr-dir $d"; f="$d/{name}"; if [ -f "$f" ] && [ -x "$f" ] && [ -O "$f" ]; then echo "bcmr-size $(wc -c < "$f")"; fi; for p in "$HOME/.cargo/bin/bcmr" "$HOME/.local/bin/bcmr" /usr/local/bin/bcmr; do if [ -f "$p" ] && [ -x "$p" ]; then echo "bcmr-installed $p"; fi; done"#
     )
 }
 
@@ -248,6 +252,16 @@ mod tests {
         let mode = |p: &Path| std::fs::metadata(p).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode(&bin), mode(&bin.join("bcmr-0-abc"))), (0o700, 0o700));
         assert_eq!(value(&look(&own), "size").and_then(|s| s.trim().parse().ok()), Some(own.size));
+        // Installed by hand, where no shell looks that nobody logged in to.
+        assert_eq!(value(&look(&own), "installed"), None);
+        for (dir, mode) in [(".local/bin", 0o755), (".cargo/bin", 0o644)] {
+            let file = home.join(dir).join("bcmr");
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, "").unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let local = home.join(".local/bin/bcmr");
+        assert_eq!(value(&look(&own), "installed").as_deref(), local.to_str(), "and can be run");
         // A truncated one is none.
         std::fs::write(bin.join("bcmr-0-abc"), "x").unwrap();
         assert_ne!(value(&look(&own), "size").and_then(|s| s.trim().parse().ok()), Some(own.size));

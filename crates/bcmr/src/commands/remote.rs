@@ -147,8 +147,8 @@ impl Absent {
     }
 }
 
-/// Does something with the bcmr over there; when there is none, with this very program in its cache, which somebody has
-/// put there or may put there now.
+/// Does something with the bcmr over there; when its shell finds none, with this very program in its cache, which somebody
+/// has put there or may put there now, or with one that is installed aside.
 pub fn with_peer<T>(
     address: &Address,
     reach: &Reach,
@@ -172,21 +172,27 @@ pub fn with_peer<T>(
         Err(e) if e.code == Code::Protocol => return Err(Absent::Peer(absent)),
         Err(e) => return Err(Absent::Other(e)),
     };
-    let (program, put) = match &there.program {
-        Some(program) => (program.clone(), false),
-        None if reach.bootstrap => {
-            let put = deploy::put(address, &reach.way, &own, &there, cancel);
-            (
-                put.map_err(
-                    |e| if e.code == Code::Unsupported { Absent::Peer(e) } else { Absent::Other(e) },
-                )?,
-                true,
-            )
-        }
-        None => return Err(Absent::Peer(absent)),
+    let mut go = |program: &str, from: say::Found| {
+        note(say::runs_from(program, from));
+        ask(&Way { program: program.to_owned(), ..reach.way.clone() }).map_err(sort)
     };
-    note(say::runs_from(&program, put));
-    ask(&Way { program, ..reach.way.clone() }).map_err(sort)
+    if let Some(program) = &there.program {
+        return go(program, say::Found::Cache);
+    }
+    if let Some(program) = &there.installed {
+        match go(program, say::Found::Aside) {
+            // Of a version that does not understand us: as good as none.
+            Err(Absent::Peer(_)) if reach.bootstrap => {}
+            other => return other,
+        }
+    }
+    if !reach.bootstrap {
+        return Err(Absent::Peer(absent));
+    }
+    let put = deploy::put(address, &reach.way, &own, &there, cancel);
+    let put =
+        put.map_err(|e| if e.code == Code::Unsupported { Absent::Peer(e) } else { Absent::Other(e) })?;
+    go(&put, say::Found::Put)
 }
 
 /// Operands as the first JSON line shows them: what was typed may have been an URL, this is what it means.
@@ -260,6 +266,12 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
                 Some(program) => {
                     found.push(finding(true, "cache", format!("has this program, as {program}")));
                     found.push(finding(true, "way", "from bcmr to bcmr, run from the cache there".into()));
+                }
+                None if there.installed.is_some() => {
+                    let program = there.installed.unwrap_or_default();
+                    let detail = format!("is at {program}, where the shell there does not look");
+                    found.push(finding(true, "program", detail));
+                    found.push(finding(true, "way", "from bcmr to bcmr, run from there".into()));
                 }
                 None if same && reach.bootstrap => {
                     found.push(finding(
@@ -345,6 +357,12 @@ mod tests {
         let (programs, got) = asked(&reach(dir, name, false));
         assert!(got.is_ok() && programs.len() == 2, "{programs:?}");
         assert!(programs.last().is_some_and(|p| p.starts_with("/cache/bcmr-")), "{programs:?}");
+        // One that is installed where the shell does not look, and a name there that a shell would not read as one word.
+        let aside = "echo bcmr-system x; echo bcmr-dir /cache; echo bcmr-installed /home/me/.cargo/bin/bcmr";
+        let (programs, got) = asked(&reach(dir, aside, false));
+        assert!(got.is_ok() && programs == ["bcmr", "/home/me/.cargo/bin/bcmr"], "{programs:?}");
+        let (programs, got) = asked(&reach(dir, &aside.replace("/home/me", "'/home/m;e'"), false));
+        assert!(matches!(got, Err(Absent::Peer(_))) && programs.len() == 1, "{programs:?}");
         // A directory that a shell would read as more than one word is not believed.
         let odd = name.replace("/cache", "'/ca;che'");
         let (programs, got) = asked(&reach(dir, &odd, false));
