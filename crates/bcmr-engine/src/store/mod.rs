@@ -303,7 +303,7 @@ impl Store {
     }
 
     /// Bytes of the blocks that are remembered, by this and by any other process.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         let mut inner = self.inner();
         if !inner.shelf.is_fresh() {

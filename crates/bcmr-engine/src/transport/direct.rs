@@ -358,7 +358,7 @@ pub(crate) enum NotDirect {
 
 /// Where the client goes after a `Rendezvous`. D5: to the other end of the ssh connection and nowhere else, whatever the
 /// server calls itself; it knows only its own side of an address translation, and must not send the client about. Of
-/// several addresses that a name has, the one that the server names. `[direct.where]`
+/// several addresses that a name has, the one that the server names.
 ///
 /// # Errors
 /// [`NotDirect::Unknown`], [`NotDirect::NoAddress`].
@@ -366,6 +366,7 @@ pub(crate) fn where_to(named: &[u8], port: u16, known: &[IpAddr]) -> Result<Sock
     let named = std::str::from_utf8(named).ok().and_then(|text| text.parse::<IpAddr>().ok());
     let named = named.map(|named| named.to_canonical());
     let mut known = known.iter().map(IpAddr::to_canonical).peekable();
+    // [direct.where]
     let first = *known.peek().ok_or(NotDirect::Unknown)?;
     let to = known.find(|ip| Some(*ip) == named).unwrap_or(first);
     if port == 0 || to.is_unspecified() || to.is_multicast() || to == IpAddr::from([255; 4]) {

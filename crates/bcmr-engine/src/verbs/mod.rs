@@ -5,7 +5,7 @@ mod check;
 mod copy;
 mod ledger;
 pub mod look;
-mod manifest;
+pub(crate) mod manifest;
 mod measure;
 mod move_;
 mod named;
