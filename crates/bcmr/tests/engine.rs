@@ -59,6 +59,50 @@ const FLAGS: [&str; 19] = [
     "--engine=ring --direct-io --preallocate=disable -V",
 ];
 
+/// Takes the contents of a directory's files out of the page cache; `false` where that has no meaning.
+fn chilled(dir: &Path) -> bool {
+    if rustix::fs::statfs(dir).unwrap().f_type == 0x0102_1994 {
+        return false;
+    }
+    for entry in fs::read_dir(dir).unwrap() {
+        let file = fs::File::open(entry.unwrap().path()).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+    true
+}
+
+/// What is not in the page cache is read by the ring without being asked for, what is there is not, and both are told.
+#[test]
+fn auto_picks_as_the_files_are_found() {
+    let t = scratch();
+    for n in 0..40 {
+        plant(t.path(), &format!("z s/n{n} {}", 20_000 + n));
+    }
+    let was = table::look(&at(&t, "s"));
+    for (cold, flags) in [(true, ""), (true, "--engine=sys"), (false, "")] {
+        needs!(!cold || chilled(&at(&t, "s")), "on tmpfs everything is in memory");
+        let done = bcmr(&format!("copy -r --reflink=disable -v --json {flags} s d"), t.path()).exits(0);
+        table::assert_same(&was, &table::look(&at(&t, "d")), flags);
+        fs::remove_dir_all(at(&t, "d")).unwrap();
+        match engine(&done) {
+            None => assert_eq!(flags, "--engine=sys", "there is nothing to choose"),
+            Some(said) if said["missing"].is_null() => {
+                assert_eq!(count(&said, "ring_files") > 20, cold, "{said}");
+                assert_eq!(count(&said, "ring_files") + count(&said, "sys_files"), 40, "{said}");
+            }
+            Some(_) => {}
+        }
+    }
+    assert!(chilled(&at(&t, "s")));
+    let done = bcmr("copy -r --reflink=disable -v s d", t.path()).exits(0);
+    assert!(
+        done.stderr.contains("engine ring for") || done.stderr.contains("engine sys for"),
+        "{}",
+        done.stderr
+    );
+}
+
 /// How contents went, from the `engine` event.
 fn engine(done: &Done) -> Option<serde_json::Value> {
     done.json().into_iter().find(|line| line["event"] == "engine")
