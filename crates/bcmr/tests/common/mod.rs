@@ -35,9 +35,14 @@ const HUNG: Duration = Duration::from_secs(20);
 /// What everybody's user "nobody" is called here.
 pub const NOBODY: u32 = 65534;
 
-/// Says loudly (past the test harness's capture) that something was not tested, and why.
+/// Says loudly (past the test harness's capture) that something was not tested, and why; and writes it down for
+/// `cargo xtask ci`, which says it again at its end.
 pub fn skipped(test: &str, why: &str) {
-    let _told = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
+    let line = format!("SKIPPED: {test}: {why}\n");
+    let _told = std::io::stderr().write_all(line.as_bytes());
+    if let Some(list) = std::env::var_os("BCMR_SKIPS") {
+        std::fs::File::options().append(true).open(list).unwrap().write_all(line.as_bytes()).unwrap();
+    }
 }
 
 /// Leaves the test, loudly, unless the condition holds.
