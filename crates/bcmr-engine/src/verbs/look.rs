@@ -19,6 +19,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Read and hashed at a time, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
@@ -176,9 +177,11 @@ pub(crate) struct Ahead {
 }
 
 /// Looks how much there is to move: at the operands, and in `deep` at what is below them, but at no more than `names`
-/// names, since this is before the beginning. What cannot be looked at counts nothing: its copy will say why.
-pub(crate) fn ahead(paths: &[PathBuf], deep: bool, names: usize) -> Ahead {
+/// names and for no longer than `patience`, since this is before the beginning. What cannot be looked at counts nothing:
+/// its copy will say why.
+pub(crate) fn ahead(paths: &[PathBuf], deep: bool, names: usize, patience: Duration) -> Ahead {
     let mut found = Ahead::default();
+    let began = Instant::now();
     let mut left = names;
     for path in paths {
         let looked = each_below(&Reach::Anywhere, path, &mut |info| {
@@ -191,7 +194,8 @@ pub(crate) fn ahead(paths: &[PathBuf], deep: bool, names: usize) -> Ahead {
                 found.bytes += info.size;
                 found.large += if info.size >= BLOCK_BYTES { info.size } else { 0 };
             }
-            deep || info.kind != Kind::Dir
+            found.more = began.elapsed() >= patience;
+            !found.more && (deep || info.kind != Kind::Dir)
         });
         drop(looked);
         if found.more {
@@ -356,7 +360,12 @@ mod tests {
             (true, 1, 0, 0, true),
             (false, 100, 700, 0, false),
         ] {
-            assert_eq!(ahead(&paths, deep, names), Ahead { bytes, large, more }, "{deep} {names}");
+            assert_eq!(
+                ahead(&paths, deep, names, Duration::from_secs(9)),
+                Ahead { bytes, large, more },
+                "{deep} {names}"
+            );
         }
+        assert!(ahead(&paths, true, 100, Duration::ZERO).more);
     }
 }

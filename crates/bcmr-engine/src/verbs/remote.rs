@@ -102,8 +102,10 @@ const HEAVY_BYTES: u64 = 32 << 20;
 /// From this much in large files on (bytes) a second connection is worth its 0.2 s of connecting. Small ones are bound by
 /// their number: 10,000 x 64 KiB took 1.3 times as long over two on the two cores this was measured on.
 const SECOND_STREAM_BYTES: u64 = 256 << 20;
-/// Names that are looked at before there is a connection, to learn how much there is: some milliseconds' worth.
+/// Names that are looked at before there is a connection, to learn how much there is, and how long a slow disk may take
+/// for it.
 const AHEAD_NAMES: usize = 2000;
+const AHEAD_PATIENCE: Duration = Duration::from_millis(100);
 /// The pause before a lost connection is made again, and the longest of those that follow.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
@@ -226,7 +228,11 @@ fn put_once(
     let lists = Lists::of(policy);
     let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress, purpose);
     // Nothing is moved where nothing is copied.
-    let found = if policy.dry_run { Ahead::default() } else { ahead(sources, policy.recursive, AHEAD_NAMES) };
+    let found = if policy.dry_run {
+        Ahead::default()
+    } else {
+        ahead(sources, policy.recursive, AHEAD_NAMES, AHEAD_PATIENCE)
+    };
     let much = found.more || found.bytes >= HEAVY_BYTES;
     let load = if much { Load::Heavy } else { Load::Light };
     let mut peer = transport::connect(to, way, load, ours(way), guarantees(&how), watch.cancel)?;
