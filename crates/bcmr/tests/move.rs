@@ -318,6 +318,64 @@ fn a_source_changed_meanwhile_stays() {
     assert_eq!(fs::metadata(far.path().join("d/f")).unwrap().len(), 100_000);
 }
 
+/// Runs under strace, which makes the first of `calls` last long when it is done, and writes NEW to `name` as soon as
+/// `when` holds.
+fn written_meanwhile(calls: &str, args: &str, cwd: &Path, name: &Path, when: impl Fn() -> bool) -> Done {
+    let (trace, inject) = (format!("trace={calls}"), format!("inject={calls}:delay_exit=1500000:when=1"));
+    let mut words = vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject, BCMR];
+    words.extend(args.split_whitespace());
+    let traced = command("strace", &words, cwd);
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| finish(traced, ""));
+        while !when() && !run.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        fs::write(name, "NEW").unwrap();
+        run.join().unwrap()
+    })
+}
+
+/// A file of several names is written to when one of them is done: what was written arrives under the others, and is
+/// not taken away with them for the sake of a copy that was made before.
+#[test]
+fn a_second_name_written_to_after_the_first_was_done_is_not_lost() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    for verb in ["move", "copy --archive"] {
+        let here = scratch();
+        plant(here.path(), "f a OLD\nh late/b = a\nh late/c = a\nd many");
+        let dst = at(&far, &verb.replace(' ', ""));
+        fs::create_dir(&dst).unwrap();
+        let args = format!("{verb} -j1 a many late {}", dst.display());
+        let written = at(&here, "late/b");
+        let done = if verb == "move" {
+            // More than waits for one sync: the first name is gone before the others are looked at.
+            for n in 0..4100 {
+                fs::write(at(&here, &format!("many/{n}")), "").unwrap();
+            }
+            let first = at(&here, "a");
+            written_meanwhile("unlinkat", &args, here.path(), &written, || !first.exists())
+        } else {
+            let first = dst.join("a");
+            written_meanwhile("/^rename", &args, here.path(), &written, || first.exists())
+        };
+        let done = done.exits(0);
+        let of = |name: &str| fs::read_to_string(dst.join(name)).unwrap();
+        assert_eq!(of("a"), "OLD", "{verb}: not written in the middle: {}", done.stderr);
+        assert_eq!(
+            (of("late/b"), of("late/c")),
+            ("NEW".into(), "NEW".into()),
+            "{verb}: what was written is gone"
+        );
+        let ino = |name: &str| fs::metadata(dst.join(name)).unwrap().ino();
+        assert_eq!(ino("late/b"), ino("late/c"), "{verb}: names of one content were torn apart");
+        assert_eq!(at(&here, "late").exists(), verb != "move", "{verb}: {}", done.stderr);
+    }
+}
+
 /// `--merge` on one file system: entries are renamed (same inode), emptied directories go, all others stay.
 #[test]
 fn merge_renames() {

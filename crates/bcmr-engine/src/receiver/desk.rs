@@ -224,12 +224,9 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
 
     /// Further names of the same source become links to `name` in `dst`.
     fn first_landed(&self, info: &Info, dst: &DestDir<Sys>, name: Name<'_>) {
-        let mut info = *info;
-        if self.policy.follow != Follow::Never {
-            // Links that are followed are names too, and nobody counts them.
-            info.nlink = u64::MAX;
-        }
-        self.links.landed(&info, dst, name);
+        // Links that are followed are names too, and nobody counts them.
+        let names = if self.policy.follow == Follow::Never { info.nlink } else { u64::MAX };
+        self.links.landed(info, names, dst, name);
     }
 
     fn appends(&self, is_file: bool, there: &Info) -> bool {

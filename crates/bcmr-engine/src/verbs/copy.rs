@@ -723,16 +723,21 @@ impl<'a> Run<'a> {
         to: Name<'_>,
         info: &Info,
     ) {
-        let landed = match self.desk.links.claim_waiting(info) {
+        let follow = self.follows(pair);
+        // It was looked at before the first name was done, maybe long ago. What it is now says whether the first's copy
+        // is of the same content, and what a move may take away. Where it is something else it is landed as such.
+        let Some(now) = pair.src.stat(name, follow).ok().filter(|now| now.id() == info.id()) else {
+            return self.one(hands, worker, pair, name, to, info.kind, follow);
+        };
+        let landed = match self.desk.links.claim_waiting(&now) {
             Claim::Second(landed) => landed,
-            // The first could not be landed: this one is the first now.
+            // The first could not be landed, or is of what this one was before: this one is the first now.
             Claim::First => {
-                self.desk.links.gave_up(info);
-                let follow = self.follows(pair);
+                self.desk.links.gave_up(&now);
                 return self.one(hands, worker, pair, name, to, info.kind, follow);
             }
         };
-        self.desk.land_second(&mut worker.hand, pair, name, to, info, &landed);
+        self.desk.land_second(&mut worker.hand, pair, name, to, &now, &landed);
     }
 
     /// Copies names read from a list, each below `base`, with the directories that lead to it.
