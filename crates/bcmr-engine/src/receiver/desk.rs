@@ -10,6 +10,7 @@ use crate::event::{Action, Event, Question, Summary};
 use crate::node::Node;
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, Landing, Resume, Sparse, Strictness, Verify};
 use crate::receiver::dest::DestDir;
+use crate::receiver::devices::Devices;
 use crate::receiver::land::{land, land_resumable};
 use crate::receiver::links::{Landed, Links};
 use crate::receiver::plan::{Verdict, decide, same};
@@ -89,8 +90,8 @@ pub(crate) struct Desk<'a, S, B> {
     pub(crate) beside: B,
     /// Directories that wait for a sync before they are published.
     group: Mutex<Vec<Arc<Slot<S>>>>,
-    /// Names were made that only a sync of the file system makes durable.
-    owed: AtomicBool,
+    /// The file systems that things are put on.
+    pub(crate) devices: Devices<'a, Sys>,
     /// Directories marked as unfinished (`-C -r`).
     marked: Mutex<Vec<(Arc<fastcopy::dir::Dir>, Arc<Node>)>>,
     /// Entries whose owner could not be kept; told once, not a thousand times.
@@ -120,7 +121,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             links: Links::new(),
             beside,
             group: Mutex::new(Vec::new()),
-            owed: AtomicBool::new(false),
+            devices: Devices::new(disk),
             marked: Mutex::new(Vec::new()),
             owners_lost: AtomicUsize::new(0),
         }
@@ -352,7 +353,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             self.tally.watch.progress.bytes_done.fetch_add(info.size, Ordering::Relaxed);
         }
         // R3: a run that was killed may have named it and not have come to its sync; exit 0 speaks for it too.
-        self.owed.store(true, Ordering::Relaxed);
+        self.owe(&pair.dst);
         self.tally.kept.fetch_add(1, Ordering::Relaxed);
         self.tally.done(1);
         self.tally.item(Action::Kept, 0, || (pair.src.node().join(name), pair.dst.node.join(to)));
@@ -393,7 +394,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         let private = way == Way::Small && pair.dst.is_private();
         let owed = land(self.disk, hand, &pair.dst, jobs, &how, policy.durability, private);
         match owed {
-            Ok(true) => self.owed.store(true, Ordering::Relaxed),
+            Ok(true) => self.owe(&pair.dst),
             Ok(false) => {}
             Err(e) => self.tally.fail(Error::os("sync directory", pair.dst.node.path(), e)),
         }
@@ -689,17 +690,18 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
     pub(crate) fn publish_group(&self, hand: &mut Hand) {
         loop {
             let group = std::mem::take(&mut *self.group.lock().unwrap_or_else(PoisonError::into_inner));
-            let Some(any) = group.first() else { return };
-            self.owed.store(true, Ordering::Relaxed);
-            let synced =
-                self.disk.sync_all(&any.dst.dir).map_err(|e| Error::os("sync", any.dst.node.path(), e));
-            let ok = synced.is_ok();
-            if let Err(e) = synced {
+            if group.is_empty() {
+                return;
+            }
+            // R2: where something is mounted inside the destination they are on several file systems.
+            for (_, e) in self.devices.sync(group.iter().map(|pair| &pair.dst)) {
                 self.tally.fail(e);
             }
             for pair in group {
-                if !ok {
-                    // What failed to reach the medium once is thrown away, never tried again.
+                if self.devices.is_sure(&pair.dst) {
+                    self.owe(&pair.dst);
+                } else {
+                    // R5: what failed to reach the medium once is thrown away, never tried again.
                     pair.dst.poison();
                 }
                 self.publish(&pair);
@@ -751,7 +753,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             self.lost(lost, || pair.src.node().path(), || dst.node.path());
         }
         if dst.fresh || dst.made {
-            self.owed.store(true, Ordering::Relaxed);
+            self.owe(dst);
             self.tally.dirs.fetch_add(1, Ordering::Relaxed);
             self.tally.item(Action::MadeDir, 0, || (pair.src.node().path(), dst.node.path()));
         }
@@ -775,14 +777,17 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         Ok(dst)
     }
 
-    /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`. `dir` is
-    /// where the operands went.
-    pub(crate) fn sync_names(&self, dir: &fastcopy::dir::Dir, node: &Node) {
-        if self.policy.durability == Durability::Medium
-            && self.owed.load(Ordering::Relaxed)
-            && let Err(e) = self.disk.sync_all(dir)
-        {
-            self.tally.fail(Error::os("sync", node.path(), e));
+    /// Names were made in `dir`, or found, that are not known to be on the medium.
+    fn owe(&self, dir: &DestDir<Sys>) {
+        if self.policy.durability == Durability::Medium {
+            self.devices.owe(dir);
+        }
+    }
+
+    /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`.
+    pub(crate) fn sync_names(&self) {
+        for (_, e) in self.devices.sync_owed() {
+            self.tally.fail(e);
         }
     }
 

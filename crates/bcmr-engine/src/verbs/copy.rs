@@ -150,8 +150,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             let base = operands::base(&to)?;
             run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(base))).transpose()?;
             run.operands(&request.sources, &to);
-            let place = to.place();
-            run.desk.sync_names(&place.dir, &place.node);
+            run.desk.sync_names();
         }
         Some(mut list) => {
             let [base] = request.sources.as_slice() else {
@@ -796,7 +795,7 @@ impl<'a> Run<'a> {
             }
             self.work(tasks);
             if ended || self.desk.tally.cancelled() {
-                self.desk.sync_names(&place.dir, &place.node);
+                self.desk.sync_names();
                 return Ok(());
             }
         }

@@ -55,8 +55,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         run.round(far);
         run.settle_ledger();
     }
-    let place = to.place();
-    run.desk.sync_names(&place.dir, &place.node);
+    run.desk.sync_names();
     Ok(run.end())
 }
 

@@ -1524,8 +1524,7 @@ impl Takes for Receive<'_> {
         }
         let mut hand = self.desk.disk.hand();
         self.desk.publish_group(&mut hand);
-        let place = self.to.place();
-        self.desk.sync_names(&place.dir, &place.node);
+        self.desk.sync_names();
         self.tell_store();
         let mut desk = self.desk;
         if let Some(manifest) = desk.beside.manifest.take() {

@@ -1,0 +1,49 @@
+//! `--sync` where the destination is more than one file system: exit 0 speaks for all of them.
+
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests look at the file system the ordinary way
+
+mod common;
+
+use common::remote::*;
+use common::*;
+use std::fs;
+use std::path::Path;
+
+/// Something is mounted inside the destination: each file system is synced before directories on it get their names,
+/// and once more after. Here, and where another machine has the destination.
+#[test]
+fn every_file_system_of_the_destination_is_synced() {
+    needs!(has_tool("strace"), "there is no strace");
+    needs!(is_root(), "mounting needs root");
+    for far in [false, true] {
+        let tmp = Tmp::new();
+        for name in ["here/a", "m/there/b"] {
+            tmp.file(format!("src/{name}"), name);
+        }
+        let (src, dst) = (tmp.p("src"), tmp.dir("dst"));
+        let mount = match Mount::tmpfs("size=8m", &tmp.p("dst/m")) {
+            Ok(mount) => mount,
+            Err(why) => return skipped("every_file_system_of_the_destination_is_synced", &why),
+        };
+        let log = tmp.p("log");
+        let strace = format!("strace -f -qq -y -e signal=none -e trace=syncfs -o {}", log.display());
+        if far {
+            let far = Far::pipe().with("FAR_RUN", &strace);
+            Dir::Put.copy(&far, "-rT --sync", &src, &dst).run().ok();
+        } else {
+            let (program, args) = strace.split_once(' ').unwrap();
+            let line =
+                Line::new(Path::new(program)).args(args.split(' ')).args([BCMR, "copy", "-rT", "--sync"]);
+            line.args([&src, &dst]).run().ok();
+        }
+        assert_same(&src, &dst, CONTENT);
+        let log = fs::read_to_string(log).unwrap();
+        let (inside, outside): (Vec<&str>, Vec<&str>) =
+            log.lines().filter(|l| l.contains("syncfs(")).partition(|l| {
+                let path = l.split_once('<').and_then(|(_, rest)| rest.split_once('>')).unwrap().0;
+                Path::new(path).starts_with(mount.path())
+            });
+        // Contents before the names, then the names.
+        assert_eq!((inside.len(), outside.len()), (2, 2), "far {far}: {log}");
+    }
+}
