@@ -376,6 +376,53 @@ fn a_second_name_written_to_after_the_first_was_done_is_not_lost() {
     }
 }
 
+/// A sync that failed has lost nobody knows what: whatever a later one says, nothing leaves its source any more for a
+/// copy on that file system. It is told, and once.
+#[test]
+fn after_a_failed_sync_every_source_stays() {
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    // More than waits for one sync, so that there is a second one, which succeeds.
+    let mut many = String::new();
+    for n in 0..4200 {
+        many.push_str(&format!("f s/{n} x\n"));
+    }
+    // What is replaced is synced before it has the name, all at once from a few on.
+    let replaced: String = (0..6).map(|n| format!("f s/{n} new\n")).collect();
+    let few = "f s/a A\nf s/b B\n";
+    for (n, (what, tree, there, args, fault)) in [
+        ("the ledger's own sync", many.as_str(), "d s", "s", "syncfs:error=EIO:when=1"),
+        (
+            "the sync of replaced files",
+            &format!("f first F\n{replaced}"),
+            &replaced,
+            "first s",
+            "syncfs:error=EIO:when=1",
+        ),
+        ("the sync of a directory", few, "d s", "--sync s", "fsync:error=EIO:when=3"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let here = scratch();
+        plant(here.path(), tree);
+        let dst = at(&far, &n.to_string());
+        fs::create_dir(&dst).unwrap();
+        plant(&dst, there);
+        let before = files(here.path());
+        let (trace, inject) =
+            (format!("trace={}", fault.split(':').next().unwrap()), format!("inject={fault}"));
+        let mut words = vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+        let line = format!("{BCMR} move -j1 --merge {args} {}", dst.display());
+        words.extend(line.split(' '));
+        let done = finish(command("strace", &words, here.path()), "").exits(1);
+        assert!(files(here.path()) == before, "{what}: not all is at the source: {}", done.stderr);
+        assert_eq!(done.stderr.matches("kept at the source").count(), 1, "{what}: {}", done.stderr);
+    }
+}
+
 /// `--merge` on one file system: entries are renamed (same inode), emptied directories go, all others stay.
 #[test]
 fn merge_renames() {

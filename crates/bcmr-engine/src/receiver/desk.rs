@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, Landing, Resume, Sparse, Strictness, Verify};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
-use crate::receiver::land::{land, land_resumable};
+use crate::receiver::land::{SYNC_ALL, land, land_resumable};
 use crate::receiver::links::{Landed, Links};
 use crate::receiver::plan::{Verdict, decide, same};
 use crate::receiver::resumable::{self, Holes, Want};
@@ -47,8 +47,15 @@ pub(crate) trait Origin: Send + Sync {
 
 /// What a verb does beside landing: a move's ledger, a manifest.
 pub(crate) trait Beside<S>: Sync {
-    /// `src` of a directory is at the destination.
-    fn landed(&self, slot: &Arc<Slot<S>>, src: Name<'_>, info: &Info, tally: &Tally<'_>);
+    /// `src` of a directory is at the destination, on one of `devices`.
+    fn landed(
+        &self,
+        slot: &Arc<Slot<S>>,
+        src: Name<'_>,
+        info: &Info,
+        devices: &Devices<'_, Sys>,
+        tally: &Tally<'_>,
+    );
     /// All of a directory is, and nothing of it stays behind.
     fn dir_done(&self, slot: &Arc<Slot<S>>);
     /// A file's hash, at its destination.
@@ -393,6 +400,11 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         }
         let private = way == Way::Small && pair.dst.is_private();
         let owed = land(self.disk, hand, &pair.dst, jobs, &how, policy.durability, private);
+        // R5: what a sync of all of it loses may be anybody's, and one of the directory loses names made before as well.
+        let lost_all = |f: &Fault| f.op == SYNC_ALL;
+        if owed.is_err() || jobs.iter().any(|j| j.fault.as_ref().is_some_and(lost_all)) {
+            self.devices.doubt(&pair.dst);
+        }
         match owed {
             Ok(true) => self.owe(&pair.dst),
             Ok(false) => {}
@@ -528,7 +540,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             if linking && job.info.kind == Kind::File {
                 self.hash_again(pair, src_name, dst_name);
             }
-            self.beside.landed(pair, src_name, &job.info, &self.tally);
+            self.beside.landed(pair, src_name, &job.info, &self.devices, &self.tally);
         }
         self.lost(job.lost, src, dst);
     }
@@ -645,7 +657,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             if info.kind == Kind::File {
                 self.hash_again(pair, name, to);
             }
-            self.beside.landed(pair, name, info, &self.tally);
+            self.beside.landed(pair, name, info, &self.devices, &self.tally);
             return Ok(None);
         }
         let nothing = Attributes::Carried(&[]); // a second name shares what the first has

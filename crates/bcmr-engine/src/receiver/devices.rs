@@ -26,6 +26,14 @@ impl<'a, D: Disk> Devices<'a, D> {
         Devices { disk, owed: Mutex::new(Vec::new()), unsure: Mutex::new(Vec::new()) }
     }
 
+    /// A sync of `dir`, or of all of its file system, failed elsewhere.
+    pub(crate) fn doubt(&self, dir: &DestDir<D>) {
+        let mut unsure = locked(&self.unsure);
+        if !unsure.contains(&dir.info.dev) {
+            unsure.push(dir.info.dev);
+        }
+    }
+
     /// Whether no sync has failed where `dir` is.
     pub(crate) fn is_sure(&self, dir: &DestDir<D>) -> bool {
         !locked(&self.unsure).contains(&dir.info.dev)
@@ -126,5 +134,10 @@ mod tests {
         assert!(devices.sync_owed().is_empty(), "told twice");
         assert_eq!(model.steps(), steps, "tried again");
         assert!(!devices.is_sure(&bad));
+        // Where somebody else's sync failed nobody asks either.
+        devices.doubt(&good);
+        assert!(devices.sync([&good]).is_empty());
+        assert_eq!(model.steps(), steps);
+        assert!(!devices.is_sure(&good));
     }
 }

@@ -15,6 +15,7 @@ use crate::policy::{Collide, CopyPolicy, CopyRequest, Durability, Follow, Target
 use crate::pool::{Hands, Pool};
 use crate::receiver::desk::{Again, Beside, Desk, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
+use crate::receiver::devices::Devices;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
 use crate::sender::filter::Filter;
@@ -80,11 +81,18 @@ pub(crate) struct Kept {
 }
 
 impl Beside<SourceDir> for Kept {
-    fn landed(&self, slot: &Arc<DirPair>, src: Name<'_>, info: &Info, tally: &Tally<'_>) {
+    fn landed(
+        &self,
+        slot: &Arc<DirPair>,
+        src: Name<'_>,
+        info: &Info,
+        devices: &Devices<'_, Sys>,
+        tally: &Tally<'_>,
+    ) {
         if let Some(ledger) = &self.ledger
             && ledger.landed(slot, src, info)
         {
-            ledger.settle(tally);
+            ledger.settle(devices, tally);
         }
     }
     fn dir_done(&self, slot: &Arc<DirPair>) {
@@ -891,7 +899,7 @@ impl<'a> Run<'a> {
     /// Takes away at the source what is safe at the destination.
     pub(crate) fn settle_ledger(&self) {
         if let Some(ledger) = &self.desk.beside.ledger {
-            ledger.settle(&self.desk.tally);
+            ledger.settle(&self.desk.devices, &self.desk.tally);
         }
     }
 }
