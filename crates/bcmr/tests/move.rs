@@ -437,3 +437,55 @@ fn merge_renames() {
     assert_same(&look(want.path()), &look(dir.path()), "merged");
     assert_eq!((a, b), (ino("d/a"), ino("d/sub/b")), "copied where a rename would do");
 }
+
+/// A directory that a merge had to make is sealed when everything is in it: its times are the source's.
+#[test]
+fn a_merge_keeps_the_times_of_directories_it_makes() {
+    use std::os::unix::fs::MetadataExt;
+    for args in ["-e *.o -T s d", "--merge -e *.o s d"] {
+        let dir = scratch();
+        let top = if args.starts_with("--merge") { "d/s" } else { "d" };
+        plant(
+            dir.path(),
+            "d s@1000\nd s/sub@2000\nd s/sub/deep@3000\nf s/a A\nf s/sub/x.o O\nf s/sub/deep/b B",
+        );
+        if top == "d/s" {
+            plant(dir.path(), "f d/s/there T");
+            set_mtime(&at(&dir, "s"), 1000);
+        }
+        fs::set_permissions(at(&dir, "s/sub"), std::os::unix::fs::PermissionsExt::from_mode(0o551)).unwrap();
+        bcmr(&format!("move {args}"), dir.path()).exits(0);
+        let of = |name: &str| fs::metadata(at(&dir, &format!("{top}{name}"))).unwrap();
+        assert_eq!((of("/sub").mtime(), of("/sub/deep").mtime()), (2000, 3000), "{args}");
+        assert_eq!(of("/sub").mode() & 0o7777, 0o551, "{args}");
+        if top == "d" {
+            assert_eq!(of("").mtime(), 1000, "{args}");
+        }
+        assert_eq!(fs::read_to_string(at(&dir, &format!("{top}/sub/deep/b"))).unwrap(), "B");
+        assert!(at(&dir, "s/sub/x.o").exists(), "{args}: what is excluded stays");
+    }
+}
+
+/// `--sync`: the names of every directory that a merge renames in are made durable, the new ones before the old ones go.
+#[test]
+fn a_merge_syncs_every_directory_it_renames_in() {
+    if !have("strace") {
+        return;
+    }
+    let dir = scratch();
+    plant(dir.path(), "f s/a A\nf s/sub/b B\nf s/sub/deep/c C\nf d/sub/deep/x X");
+    let log = at(&dir, "log");
+    let line = format!(
+        "-f -qq -y -e signal=none -e trace=fsync -o {} {BCMR} move --merge --sync -T s d",
+        log.display()
+    );
+    finish(command("strace", &words(&line), dir.path()), "").exits(0);
+    let log = fs::read_to_string(log).unwrap();
+    let last = |name: &str| {
+        let said = format!("<{}>)", fs::canonicalize(dir.path()).unwrap().join(name).display());
+        log.rfind(&said).unwrap_or_else(|| panic!("{name} was not synced: {log}"))
+    };
+    for name in ["", "/sub", "/sub/deep"] {
+        assert!(last(&format!("d{name}")) < last(&format!("s{name}")), "{name}: {log}");
+    }
+}
