@@ -376,6 +376,34 @@ fn a_second_name_written_to_after_the_first_was_done_is_not_lost() {
     }
 }
 
+/// Names of one file stay names of one file, also when the first ones are gone from the source before the last is met.
+#[test]
+fn the_last_name_of_a_file_is_still_a_name_of_it() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(far) = elsewhere() else { return };
+    let here = scratch();
+    let mut tree = String::from("f a A\nf alone X\n");
+    for n in 0..4100 {
+        tree.push_str(&format!("f many/{n} x\n"));
+    }
+    tree.push_str("h more/b = a\nh most/c = a\n");
+    plant(here.path(), &tree);
+    bcmr(&format!("move -j1 a alone many more most {}", far.path().display()), here.path()).exits(0);
+    let ino = |name: &str| fs::metadata(at(&far, name)).unwrap().ino();
+    assert_eq!((ino("a"), ino("a")), (ino("more/b"), ino("most/c")));
+    assert_eq!(fs::metadata(at(&far, "a")).unwrap().nlink(), 3);
+    assert_eq!(fs::metadata(at(&far, "alone")).unwrap().nlink(), 1);
+    assert!(look(here.path()).is_empty());
+    // The twin with two names, of which one is left.
+    let tree = tree.replace("h more/b = a", "d more");
+    plant(here.path(), &tree);
+    let dst = at(&far, "two");
+    fs::create_dir(&dst).unwrap();
+    bcmr(&format!("move -j1 a alone many more most {}", dst.display()), here.path()).exits(0);
+    let ino = |name: &str| fs::metadata(dst.join(name)).unwrap().ino();
+    assert_eq!(ino("a"), ino("most/c"));
+}
+
 /// A sync that failed has lost nobody knows what: whatever a later one says, nothing leaves its source any more for a
 /// copy on that file system. It is told, and once.
 #[test]

@@ -146,6 +146,11 @@ impl<D: Disk> Links<D> {
         Self::claim_in(&mut self.slots(), info)
     }
 
+    /// Whether the content of `info` is there, however many names its inode still has.
+    pub(crate) fn has(&self, info: &Info) -> bool {
+        matches!(self.slots().get(&info.id()), Some(Slot::There { at, .. }) if at.is_of(info))
+    }
+
     /// The first of `names` is there.
     pub(crate) fn landed(&self, info: &Info, names: u64, dir: &DestDir<D>, name: Name<'_>) {
         let at = Landed {
@@ -221,6 +226,7 @@ mod tests {
             let links: Links<Sys> = Links::new();
             assert!(links.claim_first(&info));
             links.landed(&info, info.nlink, &dest, name.as_name());
+            assert_eq!(links.has(&now), is_second, "{what}");
             assert!(!links.claim_first(&now), "{what}: whether it is the first is to be asked later");
             assert_eq!(matches!(links.claim(&now), Some(Claim::Second(_))), is_second, "{what}");
             if !is_second {

@@ -693,8 +693,10 @@ impl<'a> Run<'a> {
             return Err(Error::ours(Code::SourceChanged, "copy", src.node.join(name), note));
         }
         let mut linked = false;
-        if self.policy.preserve.links && info.nlink > 1 {
-            linked = self.desk.links.claim_first(&info);
+        // The last of several names: a move has taken the others away, and only the table knows of them.
+        let last = || self.desk.beside.ledger.is_some() && self.desk.links.has(&info);
+        if self.policy.preserve.links && (info.nlink > 1 || last()) {
+            linked = info.nlink > 1 && self.desk.links.claim_first(&info);
             if !linked {
                 // Links are made once their batch's own claims are settled, so that nobody waits for himself.
                 pair.pending.fetch_add(1, Ordering::Relaxed);
