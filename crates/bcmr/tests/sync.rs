@@ -9,6 +9,19 @@ use common::*;
 use std::fs;
 use std::path::Path;
 
+/// What makes strace tell of every sync of a file system, with the path that it goes by.
+fn strace(log: &Path) -> String {
+    format!("strace -f -qq -y -e signal=none -e trace=syncfs -o {}", log.display())
+}
+
+/// `bcmr copy` under it.
+fn traced(log: &Path, flags: &str, src: &Path, dst: &Path) -> String {
+    let line = format!("{} {BCMR} copy {flags}", strace(log));
+    let (program, args) = line.split_once(' ').unwrap();
+    Line::new(Path::new(program)).args(args.split(' ')).args([src, dst]).run().ok();
+    fs::read_to_string(log).unwrap()
+}
+
 /// Something is mounted inside the destination: each file system is synced before directories on it get their names,
 /// and once more after. Here, and where another machine has the destination.
 #[test]
@@ -26,18 +39,14 @@ fn every_file_system_of_the_destination_is_synced() {
             Err(why) => return skipped("every_file_system_of_the_destination_is_synced", &why),
         };
         let log = tmp.p("log");
-        let strace = format!("strace -f -qq -y -e signal=none -e trace=syncfs -o {}", log.display());
-        if far {
-            let far = Far::pipe().with("FAR_RUN", &strace);
+        let log = if far {
+            let far = Far::pipe().with("FAR_RUN", strace(&log));
             Dir::Put.copy(&far, "-rT --sync", &src, &dst).run().ok();
+            fs::read_to_string(log).unwrap()
         } else {
-            let (program, args) = strace.split_once(' ').unwrap();
-            let line =
-                Line::new(Path::new(program)).args(args.split(' ')).args([BCMR, "copy", "-rT", "--sync"]);
-            line.args([&src, &dst]).run().ok();
-        }
+            traced(&log, "-rT --sync", &src, &dst)
+        };
         assert_same(&src, &dst, CONTENT);
-        let log = fs::read_to_string(log).unwrap();
         let (inside, outside): (Vec<&str>, Vec<&str>) =
             log.lines().filter(|l| l.contains("syncfs(")).partition(|l| {
                 let path = l.split_once('<').and_then(|(_, rest)| rest.split_once('>')).unwrap().0;
@@ -46,4 +55,20 @@ fn every_file_system_of_the_destination_is_synced() {
         // Contents before the names, then the names.
         assert_eq!((inside.len(), outside.len()), (2, 2), "far {far}: {log}");
     }
+}
+
+/// A directory that was there gets its times when all is in it, and nothing has made those durable by then.
+#[test]
+fn the_times_of_a_directory_that_was_there_are_synced() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    tmp.file("src/sub/a", "A");
+    tmp.dir("dst/sub");
+    let (log, src, dst) = (tmp.p("log"), tmp.p("src"), tmp.p("dst"));
+    let said = traced(&log, "-rTp --sync", &src, &dst);
+    assert!(said.contains("syncfs("), "{said}");
+    // The twin keeps the times that it has, and a file by itself is synced by itself.
+    fs::write(src.join("sub/a"), "B").unwrap();
+    let said = traced(&log, "-rT --sync", &src, &dst);
+    assert!(!said.contains("syncfs("), "{said}");
 }

@@ -763,9 +763,10 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             let dir = moved.as_ref().unwrap_or(&dst.dir);
             let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &dst.keep);
             self.lost(lost, || pair.src.node().path(), || dst.node.path());
+            // R3: after the last of its names.
+            self.owe(dst);
         }
         if dst.fresh || dst.made {
-            self.owe(dst);
             self.tally.dirs.fetch_add(1, Ordering::Relaxed);
             self.tally.item(Action::MadeDir, 0, || (pair.src.node().path(), dst.node.path()));
         }
