@@ -318,6 +318,139 @@ fn a_source_changed_meanwhile_stays() {
     assert_eq!(fs::metadata(far.path().join("d/f")).unwrap().len(), 100_000);
 }
 
+/// Runs under strace, which makes the first of `calls` last long when it is done, and writes NEW to `name` as soon as
+/// `when` holds.
+fn written_meanwhile(calls: &str, args: &str, cwd: &Path, name: &Path, when: impl Fn() -> bool) -> Done {
+    let (trace, inject) = (format!("trace={calls}"), format!("inject={calls}:delay_exit=1500000:when=1"));
+    let mut words = vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject, BCMR];
+    words.extend(args.split_whitespace());
+    let traced = command("strace", &words, cwd);
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| finish(traced, ""));
+        while !when() && !run.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        fs::write(name, "NEW").unwrap();
+        run.join().unwrap()
+    })
+}
+
+/// A file of several names is written to when one of them is done: what was written arrives under the others, and is
+/// not taken away with them for the sake of a copy that was made before.
+#[test]
+fn a_second_name_written_to_after_the_first_was_done_is_not_lost() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    for verb in ["move", "copy --archive"] {
+        let here = scratch();
+        plant(here.path(), "f a OLD\nh late/b = a\nh late/c = a\nd many");
+        let dst = at(&far, &verb.replace(' ', ""));
+        fs::create_dir(&dst).unwrap();
+        let args = format!("{verb} -j1 a many late {}", dst.display());
+        let written = at(&here, "late/b");
+        let done = if verb == "move" {
+            // More than waits for one sync: the first name is gone before the others are looked at.
+            for n in 0..4100 {
+                fs::write(at(&here, &format!("many/{n}")), "").unwrap();
+            }
+            let first = at(&here, "a");
+            written_meanwhile("unlinkat", &args, here.path(), &written, || !first.exists())
+        } else {
+            let first = dst.join("a");
+            written_meanwhile("/^rename", &args, here.path(), &written, || first.exists())
+        };
+        let done = done.exits(0);
+        let of = |name: &str| fs::read_to_string(dst.join(name)).unwrap();
+        assert_eq!(of("a"), "OLD", "{verb}: not written in the middle: {}", done.stderr);
+        assert_eq!(
+            (of("late/b"), of("late/c")),
+            ("NEW".into(), "NEW".into()),
+            "{verb}: what was written is gone"
+        );
+        let ino = |name: &str| fs::metadata(dst.join(name)).unwrap().ino();
+        assert_eq!(ino("late/b"), ino("late/c"), "{verb}: names of one content were torn apart");
+        assert_eq!(at(&here, "late").exists(), verb != "move", "{verb}: {}", done.stderr);
+    }
+}
+
+/// Names of one file stay names of one file, also when the first ones are gone from the source before the last is met.
+#[test]
+fn the_last_name_of_a_file_is_still_a_name_of_it() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(far) = elsewhere() else { return };
+    let here = scratch();
+    let mut tree = String::from("f a A\nf alone X\n");
+    for n in 0..4100 {
+        tree.push_str(&format!("f many/{n} x\n"));
+    }
+    tree.push_str("h more/b = a\nh most/c = a\n");
+    plant(here.path(), &tree);
+    bcmr(&format!("move -j1 a alone many more most {}", far.path().display()), here.path()).exits(0);
+    let ino = |name: &str| fs::metadata(at(&far, name)).unwrap().ino();
+    assert_eq!((ino("a"), ino("a")), (ino("more/b"), ino("most/c")));
+    assert_eq!(fs::metadata(at(&far, "a")).unwrap().nlink(), 3);
+    assert_eq!(fs::metadata(at(&far, "alone")).unwrap().nlink(), 1);
+    assert!(look(here.path()).is_empty());
+    // The twin with two names, of which one is left.
+    let tree = tree.replace("h more/b = a", "d more");
+    plant(here.path(), &tree);
+    let dst = at(&far, "two");
+    fs::create_dir(&dst).unwrap();
+    bcmr(&format!("move -j1 a alone many more most {}", dst.display()), here.path()).exits(0);
+    let ino = |name: &str| fs::metadata(dst.join(name)).unwrap().ino();
+    assert_eq!(ino("a"), ino("most/c"));
+}
+
+/// A sync that failed has lost nobody knows what: whatever a later one says, nothing leaves its source any more for a
+/// copy on that file system. It is told, and once.
+#[test]
+fn after_a_failed_sync_every_source_stays() {
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    // More than waits for one sync, so that there is a second one, which succeeds.
+    let mut many = String::new();
+    for n in 0..4200 {
+        many.push_str(&format!("f s/{n} x\n"));
+    }
+    // What is replaced is synced before it has the name, all at once from a few on.
+    let replaced: String = (0..6).map(|n| format!("f s/{n} new\n")).collect();
+    let few = "f s/a A\nf s/b B\n";
+    for (n, (what, tree, there, args, fault)) in [
+        ("the ledger's own sync", many.as_str(), "d s", "s", "syncfs:error=EIO:when=1"),
+        (
+            "the sync of replaced files",
+            &format!("f first F\n{replaced}"),
+            &replaced,
+            "first s",
+            "syncfs:error=EIO:when=1",
+        ),
+        ("the sync of a directory", few, "d s", "--sync s", "fsync:error=EIO:when=3"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let here = scratch();
+        plant(here.path(), tree);
+        let dst = at(&far, &n.to_string());
+        fs::create_dir(&dst).unwrap();
+        plant(&dst, there);
+        let before = files(here.path());
+        let (trace, inject) =
+            (format!("trace={}", fault.split(':').next().unwrap()), format!("inject={fault}"));
+        let mut words = vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+        let line = format!("{BCMR} move -j1 --merge {args} {}", dst.display());
+        words.extend(line.split(' '));
+        let done = finish(command("strace", &words, here.path()), "").exits(1);
+        assert!(files(here.path()) == before, "{what}: not all is at the source: {}", done.stderr);
+        assert_eq!(done.stderr.matches("kept at the source").count(), 1, "{what}: {}", done.stderr);
+    }
+}
+
 /// `--merge` on one file system: entries are renamed (same inode), emptied directories go, all others stay.
 #[test]
 fn merge_renames() {
@@ -331,4 +464,56 @@ fn merge_renames() {
     plant(want.path(), "f d/a NEW\nf d/sub/b B\nd d/sub/void\nl d/l -> a\nf d/sub/c C\np d/p");
     assert_same(&look(want.path()), &look(dir.path()), "merged");
     assert_eq!((a, b), (ino("d/a"), ino("d/sub/b")), "copied where a rename would do");
+}
+
+/// A directory that a merge had to make is sealed when everything is in it: its times are the source's.
+#[test]
+fn a_merge_keeps_the_times_of_directories_it_makes() {
+    use std::os::unix::fs::MetadataExt;
+    for args in ["-e *.o -T s d", "--merge -e *.o s d"] {
+        let dir = scratch();
+        let top = if args.starts_with("--merge") { "d/s" } else { "d" };
+        plant(
+            dir.path(),
+            "d s@1000\nd s/sub@2000\nd s/sub/deep@3000\nf s/a A\nf s/sub/x.o O\nf s/sub/deep/b B",
+        );
+        if top == "d/s" {
+            plant(dir.path(), "f d/s/there T");
+            set_mtime(&at(&dir, "s"), 1000);
+        }
+        fs::set_permissions(at(&dir, "s/sub"), std::os::unix::fs::PermissionsExt::from_mode(0o551)).unwrap();
+        bcmr(&format!("move {args}"), dir.path()).exits(0);
+        let of = |name: &str| fs::metadata(at(&dir, &format!("{top}{name}"))).unwrap();
+        assert_eq!((of("/sub").mtime(), of("/sub/deep").mtime()), (2000, 3000), "{args}");
+        assert_eq!(of("/sub").mode() & 0o7777, 0o551, "{args}");
+        if top == "d" {
+            assert_eq!(of("").mtime(), 1000, "{args}");
+        }
+        assert_eq!(fs::read_to_string(at(&dir, &format!("{top}/sub/deep/b"))).unwrap(), "B");
+        assert!(at(&dir, "s/sub/x.o").exists(), "{args}: what is excluded stays");
+    }
+}
+
+/// `--sync`: the names of every directory that a merge renames in are made durable, the new ones before the old ones go.
+#[test]
+fn a_merge_syncs_every_directory_it_renames_in() {
+    if !have("strace") {
+        return;
+    }
+    let dir = scratch();
+    plant(dir.path(), "f s/a A\nf s/sub/b B\nf s/sub/deep/c C\nf d/sub/deep/x X");
+    let log = at(&dir, "log");
+    let line = format!(
+        "-f -qq -y -e signal=none -e trace=fsync -o {} {BCMR} move --merge --sync -T s d",
+        log.display()
+    );
+    finish(command("strace", &words(&line), dir.path()), "").exits(0);
+    let log = fs::read_to_string(log).unwrap();
+    let last = |name: &str| {
+        let said = format!("<{}>)", fs::canonicalize(dir.path()).unwrap().join(name).display());
+        log.rfind(&said).unwrap_or_else(|| panic!("{name} was not synced: {log}"))
+    };
+    for name in ["", "/sub", "/sub/deep"] {
+        assert!(last(&format!("d{name}")) < last(&format!("s{name}")), "{name}: {log}");
+    }
 }

@@ -10,7 +10,8 @@ use crate::event::{Action, Event, Question, Summary};
 use crate::node::Node;
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, Landing, Resume, Sparse, Strictness, Verify};
 use crate::receiver::dest::DestDir;
-use crate::receiver::land::{land, land_resumable};
+use crate::receiver::devices::Devices;
+use crate::receiver::land::{SYNC_ALL, land, land_resumable};
 use crate::receiver::links::{Landed, Links};
 use crate::receiver::plan::{Verdict, decide, same};
 use crate::receiver::resumable::{self, Holes, Want};
@@ -46,8 +47,15 @@ pub(crate) trait Origin: Send + Sync {
 
 /// What a verb does beside landing: a move's ledger, a manifest.
 pub(crate) trait Beside<S>: Sync {
-    /// `src` of a directory is at the destination.
-    fn landed(&self, slot: &Arc<Slot<S>>, src: Name<'_>, info: &Info, tally: &Tally<'_>);
+    /// `src` of a directory is at the destination, on one of `devices`.
+    fn landed(
+        &self,
+        slot: &Arc<Slot<S>>,
+        src: Name<'_>,
+        info: &Info,
+        devices: &Devices<'_, Sys>,
+        tally: &Tally<'_>,
+    );
     /// All of a directory is, and nothing of it stays behind.
     fn dir_done(&self, slot: &Arc<Slot<S>>);
     /// A file's hash, at its destination.
@@ -89,8 +97,8 @@ pub(crate) struct Desk<'a, S, B> {
     pub(crate) beside: B,
     /// Directories that wait for a sync before they are published.
     group: Mutex<Vec<Arc<Slot<S>>>>,
-    /// Names were made that only a sync of the file system makes durable.
-    owed: AtomicBool,
+    /// The file systems that things are put on.
+    pub(crate) devices: Devices<'a, Sys>,
     /// Directories marked as unfinished (`-C -r`).
     marked: Mutex<Vec<(Arc<fastcopy::dir::Dir>, Arc<Node>)>>,
     /// Entries whose owner could not be kept; told once, not a thousand times.
@@ -120,7 +128,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             links: Links::new(),
             beside,
             group: Mutex::new(Vec::new()),
-            owed: AtomicBool::new(false),
+            devices: Devices::new(disk),
             marked: Mutex::new(Vec::new()),
             owners_lost: AtomicUsize::new(0),
         }
@@ -224,12 +232,9 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
 
     /// Further names of the same source become links to `name` in `dst`.
     fn first_landed(&self, info: &Info, dst: &DestDir<Sys>, name: Name<'_>) {
-        let mut info = *info;
-        if self.policy.follow != Follow::Never {
-            // Links that are followed are names too, and nobody counts them.
-            info.nlink = u64::MAX;
-        }
-        self.links.landed(&info, dst, name);
+        // Links that are followed are names too, and nobody counts them.
+        let names = if self.policy.follow == Follow::Never { info.nlink } else { u64::MAX };
+        self.links.landed(info, names, dst, name);
     }
 
     fn appends(&self, is_file: bool, there: &Info) -> bool {
@@ -355,7 +360,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             self.tally.watch.progress.bytes_done.fetch_add(info.size, Ordering::Relaxed);
         }
         // R3: a run that was killed may have named it and not have come to its sync; exit 0 speaks for it too.
-        self.owed.store(true, Ordering::Relaxed);
+        self.owe(&pair.dst);
         self.tally.kept.fetch_add(1, Ordering::Relaxed);
         self.tally.done(1);
         self.tally.item(Action::Kept, 0, || (pair.src.node().join(name), pair.dst.node.join(to)));
@@ -395,8 +400,13 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         }
         let private = way == Way::Small && pair.dst.is_private();
         let owed = land(self.disk, hand, &pair.dst, jobs, &how, policy.durability, private);
+        // R5: what a sync of all of it loses may be anybody's, and one of the directory loses names made before as well.
+        let lost_all = |f: &Fault| f.op == SYNC_ALL;
+        if owed.is_err() || jobs.iter().any(|j| j.fault.as_ref().is_some_and(lost_all)) {
+            self.devices.doubt(&pair.dst);
+        }
         match owed {
-            Ok(true) => self.owed.store(true, Ordering::Relaxed),
+            Ok(true) => self.owe(&pair.dst),
             Ok(false) => {}
             Err(e) => self.tally.fail(Error::os("sync directory", pair.dst.node.path(), e)),
         }
@@ -530,7 +540,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             if linking && job.info.kind == Kind::File {
                 self.hash_again(pair, src_name, dst_name);
             }
-            self.beside.landed(pair, src_name, &job.info, &self.tally);
+            self.beside.landed(pair, src_name, &job.info, &self.devices, &self.tally);
         }
         self.lost(job.lost, src, dst);
     }
@@ -647,7 +657,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             if info.kind == Kind::File {
                 self.hash_again(pair, name, to);
             }
-            self.beside.landed(pair, name, info, &self.tally);
+            self.beside.landed(pair, name, info, &self.devices, &self.tally);
             return Ok(None);
         }
         let nothing = Attributes::Carried(&[]); // a second name shares what the first has
@@ -692,17 +702,18 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
     pub(crate) fn publish_group(&self, hand: &mut Hand) {
         loop {
             let group = std::mem::take(&mut *self.group.lock().unwrap_or_else(PoisonError::into_inner));
-            let Some(any) = group.first() else { return };
-            self.owed.store(true, Ordering::Relaxed);
-            let synced =
-                self.disk.sync_all(&any.dst.dir).map_err(|e| Error::os("sync", any.dst.node.path(), e));
-            let ok = synced.is_ok();
-            if let Err(e) = synced {
+            if group.is_empty() {
+                return;
+            }
+            // R2: where something is mounted inside the destination they are on several file systems.
+            for (_, e) in self.devices.sync(group.iter().map(|pair| &pair.dst)) {
                 self.tally.fail(e);
             }
             for pair in group {
-                if !ok {
-                    // What failed to reach the medium once is thrown away, never tried again.
+                if self.devices.is_sure(&pair.dst) {
+                    self.owe(&pair.dst);
+                } else {
+                    // R5: what failed to reach the medium once is thrown away, never tried again.
                     pair.dst.poison();
                 }
                 self.publish(&pair);
@@ -752,9 +763,10 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             let dir = moved.as_ref().unwrap_or(&dst.dir);
             let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &dst.keep);
             self.lost(lost, || pair.src.node().path(), || dst.node.path());
+            // R3: after the last of its names.
+            self.owe(dst);
         }
         if dst.fresh || dst.made {
-            self.owed.store(true, Ordering::Relaxed);
             self.tally.dirs.fetch_add(1, Ordering::Relaxed);
             self.tally.item(Action::MadeDir, 0, || (pair.src.node().path(), dst.node.path()));
         }
@@ -778,14 +790,17 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         Ok(dst)
     }
 
-    /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`. `dir` is
-    /// where the operands went.
-    pub(crate) fn sync_names(&self, dir: &fastcopy::dir::Dir, node: &Node) {
-        if self.policy.durability == Durability::Medium
-            && self.owed.load(Ordering::Relaxed)
-            && let Err(e) = self.disk.sync_all(dir)
-        {
-            self.tally.fail(Error::os("sync", node.path(), e));
+    /// Names were made in `dir`, or found, that are not known to be on the medium.
+    fn owe(&self, dir: &DestDir<Sys>) {
+        if self.policy.durability == Durability::Medium {
+            self.devices.owe(dir);
+        }
+    }
+
+    /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`.
+    pub(crate) fn sync_names(&self) {
+        for (_, e) in self.devices.sync_owed() {
+            self.tally.fail(e);
         }
     }
 

@@ -15,6 +15,9 @@ use std::io;
 /// From this many files on, one syncfs is cheaper than a flush for each (docs/decisions/0001-atomic-landing.md).
 const SYNC_ALL_JOBS_MIN: usize = 5;
 
+/// What a job's fault says when it was one sync for many that failed.
+pub(crate) const SYNC_ALL: &str = "sync the file system of";
+
 /// Lands `jobs` in `dest`. Every job ends with a fault and nothing left of it, or under its name (in a directory that
 /// has a name or will get one). Returns whether names are owed a sync; `Err` when syncing a few of them failed.
 /// `private`: the directory has no name yet, and what is landed has its own in it.
@@ -199,7 +202,7 @@ fn sync<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>], many: bool) {
         let code = Code::of(&e);
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
             let source = e.raw_os_error().map(io::Error::from_raw_os_error);
-            job.fault = Some(Fault { side: Side::Dest, op: "sync", code, note: None, source });
+            job.fault = Some(Fault { side: Side::Dest, op: SYNC_ALL, code, note: None, source });
         }
     }
 }

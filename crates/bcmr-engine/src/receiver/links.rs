@@ -20,9 +20,20 @@ pub(crate) struct Landed<D: Disk> {
     node: Arc<Node>,
     root: Arc<Root<D>>,
     name: NameBuf,
+    /// The source's, when what landed was read.
+    info: Info,
 }
 
 impl<D: Disk> Landed<D> {
+    /// Whether the inode, of which `info` is newer, still is what landed. A move takes names away that are done, which
+    /// changes the ctime of the others; that shows in the number of names. Where that is the same the ctime must be too,
+    /// as nobody can set it back.
+    fn is_of(&self, info: &Info) -> bool {
+        let was = &self.info;
+        (was.kind, was.size, was.mtime) == (info.kind, info.size, info.mtime)
+            && (was.ctime == info.ctime || was.nlink != info.nlink)
+    }
+
     /// The directory it is in: the open handle while there is one, else down from the root, step by step.
     pub(crate) fn open(&self, disk: &D) -> io::Result<Arc<D::Dir>> {
         if let Some(dir) = self.dir.upgrade() {
@@ -66,7 +77,7 @@ enum Slot<D: Disk> {
 pub(crate) enum Claim<D: Disk> {
     /// Land it; then say so with [`Links::landed`] or [`Links::gave_up`].
     First,
-    /// Link to this.
+    /// Link to this: it has the same content.
     Second(Arc<Landed<D>>),
 }
 
@@ -103,6 +114,11 @@ impl<D: Disk> Links<D> {
                 Some(Claim::First)
             }
             Some(Slot::Busy) => None,
+            Some(Slot::There { at, .. }) if !at.is_of(info) => {
+                // Somebody wrote to it since: a link would lead to what it was, and a move would take the rest away.
+                slots.insert(info.id(), Slot::Busy);
+                Some(Claim::First)
+            }
             Some(Slot::There { at, left }) => {
                 let at = at.clone();
                 *left = left.saturating_sub(1);
@@ -130,15 +146,21 @@ impl<D: Disk> Links<D> {
         Self::claim_in(&mut self.slots(), info)
     }
 
-    /// The first name is there.
-    pub(crate) fn landed(&self, info: &Info, dir: &DestDir<D>, name: Name<'_>) {
+    /// Whether the content of `info` is there, however many names its inode still has.
+    pub(crate) fn has(&self, info: &Info) -> bool {
+        matches!(self.slots().get(&info.id()), Some(Slot::There { at, .. }) if at.is_of(info))
+    }
+
+    /// The first of `names` is there.
+    pub(crate) fn landed(&self, info: &Info, names: u64, dir: &DestDir<D>, name: Name<'_>) {
         let at = Landed {
             dir: Arc::downgrade(&dir.dir),
             node: dir.node.clone(),
             root: dir.root.clone(),
             name: name.to_owned(),
+            info: *info,
         };
-        let left = info.nlink.saturating_sub(1);
+        let left = names.saturating_sub(1);
         self.slots().insert(info.id(), Slot::There { at: Arc::new(at), left });
         self.change.notify_all();
     }
@@ -173,7 +195,7 @@ mod tests {
         assert!(links.claim_first(&info) && !links.claim_first(&info));
         links.gave_up(&info);
         assert!(links.claim_first(&info), "the next name may try");
-        links.landed(&info, &dest, name.as_name());
+        links.landed(&info, info.nlink, &dest, name.as_name());
         links.gave_up(&info);
         for _ in 1..info.nlink {
             match links.claim(&info) {
@@ -182,5 +204,37 @@ mod tests {
             }
         }
         assert!(links.claim_first(&info), "all names were met");
+    }
+
+    /// What was written through a second name after the first had landed is not in the copy of the first.
+    #[test]
+    fn a_name_that_was_written_to_meanwhile_is_no_second_one() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = Dir::open(tmp.path()).unwrap();
+        let info = Info { nlink: 3, ..dir.info().unwrap() };
+        let dest = DestDir::existing(&Sys::new(), dir, Node::root(tmp.path()), None, &policy()).unwrap();
+        let name = NameBuf::new(b"first").unwrap();
+        let later = fastcopy::meta::Time { sec: info.ctime.sec + 1, nsec: 0 };
+        for (what, now, is_second) in [
+            ("nothing happened", info, true),
+            ("the first was taken away", Info { nlink: 2, ctime: later, ..info }, true),
+            ("written", Info { mtime: later, ctime: later, ..info }, false),
+            ("written, mtime set back", Info { ctime: later, ..info }, false),
+            ("taken away, then written", Info { nlink: 2, mtime: later, ctime: later, ..info }, false),
+            ("taken away, then cut", Info { nlink: 2, size: info.size + 1, ctime: later, ..info }, false),
+        ] {
+            let links: Links<Sys> = Links::new();
+            assert!(links.claim_first(&info));
+            links.landed(&info, info.nlink, &dest, name.as_name());
+            assert_eq!(links.has(&now), is_second, "{what}");
+            assert!(!links.claim_first(&now), "{what}: whether it is the first is to be asked later");
+            assert_eq!(matches!(links.claim(&now), Some(Claim::Second(_))), is_second, "{what}");
+            if !is_second {
+                // It lands itself, and further names are links to it.
+                assert!(links.claim(&now).is_none(), "{what}: nobody else lands it meanwhile");
+                links.landed(&now, now.nlink, &dest, name.as_name());
+                assert!(matches!(links.claim(&now), Some(Claim::Second(_))), "{what}");
+            }
+        }
     }
 }

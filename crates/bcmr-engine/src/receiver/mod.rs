@@ -6,6 +6,7 @@ pub(crate) mod arriving;
 mod crash_tests;
 pub(crate) mod desk;
 pub(crate) mod dest;
+pub(crate) mod devices;
 #[cfg(fuzzing)]
 pub mod fuzz;
 pub(crate) mod land;

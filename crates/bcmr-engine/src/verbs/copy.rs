@@ -15,6 +15,7 @@ use crate::policy::{Collide, CopyPolicy, CopyRequest, Durability, Follow, Target
 use crate::pool::{Hands, Pool};
 use crate::receiver::desk::{Again, Beside, Desk, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
+use crate::receiver::devices::Devices;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
 use crate::sender::filter::Filter;
@@ -80,11 +81,18 @@ pub(crate) struct Kept {
 }
 
 impl Beside<SourceDir> for Kept {
-    fn landed(&self, slot: &Arc<DirPair>, src: Name<'_>, info: &Info, tally: &Tally<'_>) {
+    fn landed(
+        &self,
+        slot: &Arc<DirPair>,
+        src: Name<'_>,
+        info: &Info,
+        devices: &Devices<'_, Sys>,
+        tally: &Tally<'_>,
+    ) {
         if let Some(ledger) = &self.ledger
             && ledger.landed(slot, src, info)
         {
-            ledger.settle(tally);
+            ledger.settle(devices, tally);
         }
     }
     fn dir_done(&self, slot: &Arc<DirPair>) {
@@ -150,8 +158,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             let base = operands::base(&to)?;
             run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(base))).transpose()?;
             run.operands(&request.sources, &to);
-            let place = to.place();
-            run.desk.sync_names(&place.dir, &place.node);
+            run.desk.sync_names();
         }
         Some(mut list) => {
             let [base] = request.sources.as_slice() else {
@@ -686,8 +693,10 @@ impl<'a> Run<'a> {
             return Err(Error::ours(Code::SourceChanged, "copy", src.node.join(name), note));
         }
         let mut linked = false;
-        if self.policy.preserve.links && info.nlink > 1 {
-            linked = self.desk.links.claim_first(&info);
+        // The last of several names: a move has taken the others away, and only the table knows of them.
+        let last = || self.desk.beside.ledger.is_some() && self.desk.links.has(&info);
+        if self.policy.preserve.links && (info.nlink > 1 || last()) {
+            linked = info.nlink > 1 && self.desk.links.claim_first(&info);
             if !linked {
                 // Links are made once their batch's own claims are settled, so that nobody waits for himself.
                 pair.pending.fetch_add(1, Ordering::Relaxed);
@@ -723,16 +732,21 @@ impl<'a> Run<'a> {
         to: Name<'_>,
         info: &Info,
     ) {
-        let landed = match self.desk.links.claim_waiting(info) {
+        let follow = self.follows(pair);
+        // It was looked at before the first name was done, maybe long ago. What it is now says whether the first's copy
+        // is of the same content, and what a move may take away. Where it is something else it is landed as such.
+        let Some(now) = pair.src.stat(name, follow).ok().filter(|now| now.id() == info.id()) else {
+            return self.one(hands, worker, pair, name, to, info.kind, follow);
+        };
+        let landed = match self.desk.links.claim_waiting(&now) {
             Claim::Second(landed) => landed,
-            // The first could not be landed: this one is the first now.
+            // The first could not be landed, or is of what this one was before: this one is the first now.
             Claim::First => {
-                self.desk.links.gave_up(info);
-                let follow = self.follows(pair);
+                self.desk.links.gave_up(&now);
                 return self.one(hands, worker, pair, name, to, info.kind, follow);
             }
         };
-        self.desk.land_second(&mut worker.hand, pair, name, to, info, &landed);
+        self.desk.land_second(&mut worker.hand, pair, name, to, &now, &landed);
     }
 
     /// Copies names read from a list, each below `base`, with the directories that lead to it.
@@ -791,7 +805,7 @@ impl<'a> Run<'a> {
             }
             self.work(tasks);
             if ended || self.desk.tally.cancelled() {
-                self.desk.sync_names(&place.dir, &place.node);
+                self.desk.sync_names();
                 return Ok(());
             }
         }
@@ -887,7 +901,7 @@ impl<'a> Run<'a> {
     /// Takes away at the source what is safe at the destination.
     pub(crate) fn settle_ledger(&self) {
         if let Some(ledger) = &self.desk.beside.ledger {
-            ledger.settle(&self.desk.tally);
+            ledger.settle(&self.desk.devices, &self.desk.tally);
         }
     }
 }

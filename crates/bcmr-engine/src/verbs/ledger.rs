@@ -4,8 +4,10 @@
 //! final name under directories that all have theirs, and a sync of the destination's file system returned 0. Until
 //! then a power cut would find the only copy on its way.
 
+use crate::disk::sys::Sys;
 use crate::error::{Code, Error};
 use crate::event::Action;
+use crate::receiver::devices::Devices;
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use crate::verbs::copy::DirPair;
@@ -14,6 +16,8 @@ use fastcopy::meta::{Info, Kind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Said once of a device where a sync failed.
+const STAYS: &str = "what was copied there is kept at the source as well";
 /// Entries that wait for one common sync.
 const ENTRIES_MAX: usize = 4096;
 
@@ -29,8 +33,9 @@ struct Entry {
 #[derive(Default)]
 pub(crate) struct Ledger {
     entries: Mutex<Vec<Entry>>,
-    /// Held by who settles: a directory may go only after another worker has taken away what was in it.
-    settling: Mutex<()>,
+    /// Devices of which it was told that what was copied there stays. Held by who settles: a directory may go only after
+    /// another worker has taken away what was in it.
+    settling: Mutex<Vec<u64>>,
 }
 
 impl Ledger {
@@ -54,8 +59,8 @@ impl Ledger {
     }
 
     /// Syncs the destination and takes away what is safe there. Entries whose copy has no name yet stay.
-    pub(crate) fn settle(&self, tally: &Tally<'_>) {
-        let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn settle(&self, devices: &Devices<'_, Sys>, tally: &Tally<'_>) {
+        let mut told = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = std::mem::take(&mut *self.entries());
         let (mut ready, mut waiting) = (Vec::new(), Vec::new());
         // Directories are named meanwhile. The last is asked first: if it has its name, so has what was in it.
@@ -65,25 +70,19 @@ impl Ledger {
         ready.reverse();
         waiting.reverse();
         // Those of one destination device need one sync; a move mostly has one.
-        let mut synced: Vec<(u64, bool)> = Vec::new();
-        for entry in &ready {
-            let dev = entry.pair.dst.info.dev;
-            if synced.iter().any(|(d, _)| *d == dev) {
-                continue;
-            }
-            let done = fastcopy::sync::filesystem(&*entry.pair.dst.dir);
-            synced.push((dev, done.is_ok()));
-            if let Err(e) = done {
-                let error = Error::os("sync", entry.pair.dst.node.path(), e);
-                tally.fail(Error {
-                    note: Some("what was copied there is kept at the source as well".into()),
-                    ..error
-                });
-            }
+        for (dev, error) in devices.sync(ready.iter().map(|entry| &entry.pair.dst)) {
+            told.push(dev);
+            tally.fail(Error { note: Some(STAYS.into()), ..error });
         }
         for entry in &ready {
-            if synced.contains(&(entry.pair.dst.info.dev, true)) {
+            let dst = &entry.pair.dst;
+            if devices.is_sure(dst) {
                 take_away(entry, tally);
+            } else if !told.contains(&dst.info.dev) {
+                // R5: what that sync lost may have been copied long before it, and no later one would tell.
+                told.push(dst.info.dev);
+                let note = format!("a sync failed there, so {STAYS}");
+                tally.fail(Error::ours(Code::Io, "remove the source of", dst.node.path(), note));
             }
         }
         self.entries().splice(0..0, waiting);

@@ -3,7 +3,7 @@
 //! Must not remove anything itself but names it has just renamed from: what was copied goes through the ledger.
 
 use crate::disk::sys::Sys;
-use crate::disk::{Attributes, Disk};
+use crate::disk::{Attributes, Disk, Fault};
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};
@@ -55,8 +55,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         run.round(far);
         run.settle_ledger();
     }
-    let place = to.place();
-    run.desk.sync_names(&place.dir, &place.node);
+    run.desk.sync_names();
     Ok(run.end())
 }
 
@@ -81,6 +80,8 @@ struct Frame {
     /// Absent where a dry run would have made it.
     dst: Option<Dir>,
     dst_path: PathBuf,
+    /// The destination was made for it.
+    made: bool,
     /// Still to do, last first.
     names: Vec<(NameBuf, Kind)>,
     /// Something stays, so the source directory stays.
@@ -255,7 +256,8 @@ impl Mover<'_> {
                 }
                 continue;
             }
-            let Some(done) = stack.pop() else { break };
+            let Some(mut done) = stack.pop() else { break };
+            self.complete(&mut done);
             if done.kept {
                 if let Some(up) = stack.last_mut() {
                     up.kept = true;
@@ -266,6 +268,21 @@ impl Mover<'_> {
         }
         self.sync(&dir.dir, &place.dir, &operand.path)?;
         Ok(Moved::Here)
+    }
+
+    /// Nothing more is put into the destination of a merge: only now its times stay what they are set to.
+    fn complete(&self, done: &mut Frame) {
+        let Some(dst) = done.dst.as_ref().filter(|_| !self.policy.dry_run) else { return };
+        if done.made {
+            for fault in self.seal(&done.src, dst, done.src.info.mode) {
+                self.tally.lost(fault.told(|| done.src.node.path(), || done.dst_path.clone()));
+            }
+        }
+        // R3: the names of this directory, which its neighbours' syncs know nothing of.
+        if let Err(e) = self.sync(&done.src.dir, dst, &done.dst_path) {
+            done.kept = true;
+            self.tally.fail(e);
+        }
     }
 
     /// The source directory of a merge is empty now.
@@ -292,12 +309,20 @@ impl Mover<'_> {
             let path = dst_path.clone();
             move |e| Error::os(op, path, e)
         };
+        let mut made = false;
         let dst = match dst_dir {
             Some(dst_dir) if !self.policy.dry_run => {
-                let made = land::ensure_dir(dst_dir, to, 0o700).map_err(fail("make directory"))?;
+                made = land::ensure_dir(dst_dir, to, 0o700).map_err(fail("make directory"))?;
                 let dst = dst_dir.open_dir(to).map_err(fail("open directory"))?;
                 if made {
-                    self.seal(&src, &dst, &dst_path);
+                    // Sealed once more when it is complete, which tells what could not be kept. Until then it has its
+                    // owner and mode for a run that is killed, as the next one merges into it and leaves it as it is.
+                    let _told_later = self.seal(&src, &dst, src.info.mode | 0o700);
+                }
+                if self.policy.durability == Durability::Medium {
+                    // Its own name first: what is renamed into it leaves a directory that is on the medium. A killed
+                    // run may have made it and not have come to that.
+                    fastcopy::sync::all(dst_dir).map_err(fail("sync directory of"))?;
                 }
                 Some(dst)
             }
@@ -318,12 +343,12 @@ impl Mover<'_> {
                 true
             })
             .map_err(|e| Error::os("list directory", src.node.path(), e))?;
-        stack.push(Frame { src, dst, dst_path, names, kept: false });
+        stack.push(Frame { src, dst, dst_path, made, names, kept: false });
         Ok(())
     }
 
-    /// Gives a directory just made what the source has of mode, owner, times and attributes.
-    fn seal(&self, src: &Arc<SourceDir>, dst: &Dir, dst_path: &std::path::Path) {
+    /// Gives a directory that was made what the source has of owner, times and attributes, and this mode.
+    fn seal(&self, src: &Arc<SourceDir>, dst: &Dir, mode: u32) -> Vec<Fault> {
         let keep = crate::disk::Keep {
             preserve: self.policy.preserve,
             strictness: self.policy.strictness,
@@ -331,10 +356,7 @@ impl Mover<'_> {
             default_acl: true,
         };
         let disk = Sys::new();
-        let lost = disk.seal_dir(&mut disk.hand(), dst, Attributes::Dir(&src.dir), &src.info, &keep);
-        for fault in lost {
-            self.tally.lost(fault.told(|| src.node.path(), || dst_path.to_owned()));
-        }
+        disk.seal_dir(&mut disk.hand(), dst, Attributes::Dir(&src.dir), &Info { mode, ..src.info }, &keep)
     }
 
     fn merge_one(

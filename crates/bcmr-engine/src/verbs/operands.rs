@@ -69,15 +69,6 @@ pub(crate) enum Where {
     Name { dir: Arc<Place>, name: NameBuf, slash: bool },
 }
 
-impl Where {
-    /// The directory that is opened for it.
-    pub(crate) fn place(&self) -> &Arc<Place> {
-        match self {
-            Where::Into(place) | Where::Whole(place) | Where::Name { dir: place, .. } => place,
-        }
-    }
-}
-
 /// What a destination name that is a symbolic link stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DestLink {

@@ -19,6 +19,7 @@ use crate::policy::{CopyPolicy, Resume, Target};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
 use crate::receiver::desk::{Beside, Desk, Marks, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
+use crate::receiver::devices::Devices;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
 use crate::store::{Block, Pinned, Store, Taken};
@@ -107,7 +108,7 @@ pub(crate) struct Listing {
 }
 
 impl Beside<Far> for Listing {
-    fn landed(&self, _: &Arc<Slot<Far>>, _: Name<'_>, info: &Info, _: &Tally<'_>) {
+    fn landed(&self, _: &Arc<Slot<Far>>, _: Name<'_>, info: &Info, _: &Devices<'_, Sys>, _: &Tally<'_>) {
         if info.size >= limits::DEDUP_BYTES_MIN {
             self.landed.fetch_add(1, Ordering::Relaxed);
         }
@@ -1524,8 +1525,7 @@ impl Takes for Receive<'_> {
         }
         let mut hand = self.desk.disk.hand();
         self.desk.publish_group(&mut hand);
-        let place = self.to.place();
-        self.desk.sync_names(&place.dir, &place.node);
+        self.desk.sync_names();
         self.tell_store();
         let mut desk = self.desk;
         if let Some(manifest) = desk.beside.manifest.take() {
