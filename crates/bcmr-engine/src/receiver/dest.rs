@@ -246,14 +246,6 @@ impl<D: Disk> DestDir<D> {
                 match e.raw_os_error() {
                     // Somebody made it meanwhile.
                     Some(errno::EEXIST) => self.merge(disk, name, policy),
-                    // No rename here that leaves alone what is there: it is marked as soon as it can be.
-                    Some(errno::EINVAL) => {
-                        let made = self.make(disk, name, policy)?;
-                        if made.made {
-                            mark(&made.dir).map_err(failed("mark"))?;
-                        }
-                        Ok(made)
-                    }
                     _ => Err(failed("make directory")(e)),
                 }
             }
