@@ -220,8 +220,9 @@ pub(crate) trait Disk: Sync + Sized {
     ) -> Vec<Fault>;
     /// Removes what a dead run left under a name only it could have used.
     fn remove_tree(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
-    /// Moves what is in `from` into `to`, replacing files and merging directories.
-    fn merge_into(&self, from: &Self::Dir, to: &Self::Dir) -> io::Result<()>;
+    /// Moves what is in `from` into `to`, merging directories. Files there are replaced, by what is on the medium (R9);
+    /// with `only_new` they stay, and it is EEXIST once all else is moved.
+    fn merge_into(&self, from: &Self::Dir, to: &Self::Dir, only_new: bool) -> io::Result<()>;
 
     // The phases.
     /// Makes every job's file, link or special under the name it has now.

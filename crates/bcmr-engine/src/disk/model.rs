@@ -564,23 +564,27 @@ impl Model {
         self.unlink(dir, name, Kind::Dir)
     }
 
-    fn merge(&self, from: Id, to: Id) -> io::Result<()> {
+    fn merge(&self, from: Id, to: Id, only_new: bool) -> io::Result<()> {
+        let mut merged = Ok(());
         for (name, id) in self.list(from)? {
             let name = name.as_name();
             match self.rename(from, name, to, name, true) {
                 Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
                     let there = self.state().find(to, name)?;
                     if self.state().info(id).kind == Kind::Dir {
-                        self.merge(id, there)?;
+                        self.merge(id, there, only_new)?;
                         self.unlink(from, name, Kind::Dir)?;
+                    } else if only_new {
+                        merged = Err(e);
                     } else {
+                        self.sync("sync all", What::All, from)?;
                         self.rename(from, name, to, name, false)?;
                     }
                 }
                 other => other?,
             }
         }
-        Ok(())
+        merged
     }
 
     fn stage_one(&self, dir: &Handle, job: &mut Job<'_, Model>) -> Result<(), Fault> {
@@ -713,8 +717,8 @@ impl Disk for Model {
         self.tree(dir.id, name)
     }
 
-    fn merge_into(&self, from: &Handle, to: &Handle) -> io::Result<()> {
-        self.merge(from.id, to.id)
+    fn merge_into(&self, from: &Handle, to: &Handle, only_new: bool) -> io::Result<()> {
+        self.merge(from.id, to.id, only_new)
     }
 
     fn stage(&self, dir: &Handle, jobs: &mut [Job<'_, Model>], _: &Keep) {

@@ -291,8 +291,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             place,
             info,
             there,
-            only_new: matches!(self.policy.collide, Collide::Keep | Collide::Ask | Collide::IfOlder)
-                && there.is_none(),
+            only_new: self.policy.collide.is_only_new() && there.is_none(),
             body,
             src: name,
             attributes,
@@ -736,7 +735,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             return;
         }
         let settled = match &pair.above {
-            Some(above) => dst.settle(self.disk, &above.dst),
+            Some(above) => dst.settle(self.disk, &above.dst, self.policy.collide.is_only_new()),
             None => Ok(None),
         };
         let moved = match settled {

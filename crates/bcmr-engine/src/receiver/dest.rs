@@ -323,14 +323,15 @@ impl<D: Disk> DestDir<D> {
     }
 
     /// After everything in it is done: where the name was taken meanwhile, what is ours moves in there. Returns the
-    /// directory that has the name now, when it is not this one.
-    pub(crate) fn settle(&self, disk: &D, above: &DestDir<D>) -> Result<Option<D::Dir>> {
+    /// directory that has the name now, when it is not this one. `only_new`: what somebody has put there meanwhile stays,
+    /// and is in the way.
+    pub(crate) fn settle(&self, disk: &D, above: &DestDir<D>, only_new: bool) -> Result<Option<D::Dir>> {
         let (Some(stage), Node::Below(_, name)) = (&self.stage, &*self.node) else { return Ok(None) };
         if !self.clash.load(Relaxed) {
             return Ok(None);
         }
         let merged = disk.open_dir(&above.dir, name.as_name()).and_then(|there| {
-            disk.merge_into(&self.dir, &there)?;
+            disk.merge_into(&self.dir, &there, only_new)?;
             disk.remove_dir(&above.dir, stage.as_name())?;
             Ok(there)
         });
