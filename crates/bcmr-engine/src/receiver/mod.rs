@@ -10,6 +10,9 @@ pub(crate) mod dest;
 pub mod fuzz;
 pub(crate) mod land;
 pub(crate) mod links;
+pub(crate) mod newcomers;
+#[cfg(test)]
+mod newcomers_tests;
 pub(crate) mod plan;
 pub(crate) mod resumable;
 pub(crate) mod resume;

@@ -45,14 +45,21 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         if watch.cancel.is_set() {
             break;
         }
+        if operands::clash(&far, &operand).is_some() && !policy.dry_run {
+            // What an earlier one becomes has its name before this one meets it there: two that are copied at once into
+            // one name would take each other for what a killed run left.
+            run.round(std::mem::take(&mut far));
+        }
         match mover.operand(&operand) {
             Ok(Moved::Here) => {}
             Ok(Moved::Far) => far.push(operand),
             Err(e) => run.desk.tally.fail(e),
         }
     }
-    if !far.is_empty() && !policy.dry_run {
-        run.round(far);
+    if !policy.dry_run {
+        if !far.is_empty() {
+            run.round(far);
+        }
         run.settle_ledger();
     }
     let place = to.place();
