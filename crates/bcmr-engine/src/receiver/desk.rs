@@ -12,6 +12,7 @@ use crate::policy::{Collide, CopyPolicy, Durability, Follow, Landing, Resume, Sp
 use crate::receiver::dest::DestDir;
 use crate::receiver::land::{land, land_resumable};
 use crate::receiver::links::{Landed, Links};
+use crate::receiver::newcomers::TAKEN;
 use crate::receiver::plan::{Verdict, decide, same};
 use crate::receiver::resumable::{self, Holes, Want};
 use crate::receiver::stage;
@@ -163,7 +164,14 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         } else {
             self.disk.look(&dst.dir, to).map_err(|e| Error::os("stat", dst.node.join(to), e))?
         };
-        match decide(info, there.as_ref(), self.policy) {
+        let verdict = decide(info, there.as_ref(), self.policy);
+        if let (Verdict::Replace | Verdict::Ask, Some(t)) = (verdict, &there)
+            && dst.newcomers.open().is_taken(t, to)
+        {
+            let error = Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN);
+            return Err(error.and(&pair.src.node().join(name)));
+        }
+        match verdict {
             Verdict::Make | Verdict::Replace => {}
             Verdict::Keep if self.doubts(info.kind, is_file, there.as_ref(), same_bytes)? => {}
             Verdict::Keep | Verdict::Merge => {
@@ -173,6 +181,10 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 }
                 if is_file && there.is_some_and(|t| same(info, &t)) {
                     self.hash_again(pair, name, to);
+                }
+                // With several names it is several places, and each may be replaced.
+                if let Some(t) = there.filter(|t| t.nlink == 1) {
+                    dst.newcomers.open().add(&t, to);
                 }
                 if self.is_first_name(info, there.as_ref()) {
                     self.first_landed(info, dst, to);
@@ -279,6 +291,15 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         let place = if way == Way::Small && dst.is_private() {
             Place::Final
         } else if appends || in_place {
+            // Two sources that are one name here would be written into each other. With several names it is several
+            // places, as with cp.
+            if let Some(t) = there.filter(|t| t.nlink == 1) {
+                let mut book = dst.newcomers.open();
+                if book.is_taken(&t, to) {
+                    return Err(Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN));
+                }
+                book.add(&t, to);
+            }
             Place::There
         } else {
             let stage = if dst.sole { stage::known(to) } else { stage::random() };
@@ -291,7 +312,8 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             place,
             info,
             there,
-            only_new: self.policy.collide.is_only_new() && there.is_none(),
+            // In a directory of this run's own nothing was looked for: what is there came from another source.
+            only_new: dst.fresh || (self.policy.collide.is_only_new() && there.is_none()),
             body,
             src: name,
             attributes,

@@ -8,7 +8,7 @@ use crate::disk::{Disk, Keep};
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
-use crate::receiver::newcomers::Newcomers;
+use crate::receiver::newcomers::{Newcomers, TAKEN};
 use crate::receiver::stage;
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
@@ -144,6 +144,13 @@ impl<D: Disk> DestDir<D> {
         let node = self.node.below(name);
         let dir = disk.open_dir(&self.dir, name).map_err(fail("open directory", &node, None))?;
         let merged = DestDir::existing(disk, dir, node, Some(self.root.clone()), policy)?;
+        {
+            let mut book = self.newcomers.open();
+            if book.is_taken(&merged.info, name) {
+                return Err(Error::ours(Code::Refused, "merge into", merged.node.path(), TAKEN));
+            }
+            book.add(&merged.info, name);
+        }
         if merged.sole {
             // What a killed run left here under names that only it could have used. Not being able to look is no
             // reason to stop: the leftovers are harmless, and met again under their own names.
@@ -325,6 +332,12 @@ impl<D: Disk> DestDir<D> {
                 Ok(())
             }
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
+                let there = disk.look(&above.dir, name.as_name());
+                let there = there.inspect_err(|_| self.poison()).map_err(fail("stat", &self.node, None))?;
+                if there.is_some_and(|there| above.newcomers.open().is_taken(&there, name.as_name())) {
+                    self.poison();
+                    return Err(Error::ours(Code::Refused, "merge into", self.node.path(), TAKEN));
+                }
                 // Somebody made it meanwhile. What is ours goes in there once it is complete.
                 self.clash.store(true, Relaxed);
                 Ok(())

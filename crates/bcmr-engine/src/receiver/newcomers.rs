@@ -1,12 +1,18 @@
-//! What this run has put into one directory: nothing of it is taken for what a killed run left there.
+//! What this run has put into one directory: nothing of it is replaced by another source, nor taken for what a killed run
+//! left there.
 //!
-//! Must not ask a disk. Kept no longer than the directory is open, some 24 bytes an entry.
+//! Must not ask a disk. Why inodes and not names: a file system that folds case or normalises takes two names for one,
+//! by rules that only it knows. Kept no longer than the directory is open, some 24 bytes an entry.
 
 use fastcopy::dir::Name;
 use fastcopy::meta::Info;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Why something stays as it is.
+pub(crate) const TAKEN: &str =
+    "this run has just made it from a source of another name, and both names are one here";
 
 /// The book of one directory.
 #[derive(Debug, Default)]
@@ -44,6 +50,12 @@ impl Book<'_> {
         self.came_as(there).is_some()
     }
 
+    /// Whether this run has put here what is there under `name`, and under another name. The same name again is the
+    /// same place meant twice: a list may say so, and operands that are merged.
+    pub(crate) fn is_taken(&self, there: &Info, name: Name<'_>) -> bool {
+        self.came_as(there).is_some_and(|came_as| came_as != self.hash(name))
+    }
+
     /// It is here as `name`.
     pub(crate) fn add(&mut self, info: &Info, name: Name<'_>) {
         let hash = self.hash(name);
@@ -67,15 +79,16 @@ mod tests {
     use fastcopy::dir::{Dir, NameBuf};
 
     #[test]
-    fn what_came_is_known_until_it_goes() {
+    fn an_inode_is_taken_under_every_name_but_its_own() {
         let tmp = tempfile::tempdir().unwrap();
         let info = Dir::open(tmp.path()).unwrap().info().unwrap();
-        let name = NameBuf::new(b"d").unwrap();
+        let (upper, lower) = (NameBuf::new(b"Makefile").unwrap(), NameBuf::new(b"makefile").unwrap());
         let newcomers = Newcomers::default();
         let mut book = newcomers.open();
-        assert!(!book.has(&info));
-        book.add(&info, name.as_name());
-        assert!(book.has(&info));
+        assert!(!book.has(&info) && !book.is_taken(&info, lower.as_name()));
+        book.add(&info, upper.as_name());
+        assert!(book.has(&info) && book.is_taken(&info, lower.as_name()));
+        assert!(!book.is_taken(&info, upper.as_name()), "the twin: the same place meant twice");
         // Inodes are given again, and mean nothing on another device.
         assert!(!book.has(&Info { dev: info.dev + 1, ..info }));
         book.forget(&info);
