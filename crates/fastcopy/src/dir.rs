@@ -364,6 +364,26 @@ impl Dir {
         }
     }
 
+    /// `statx(STATX_BTIME)`, in nanoseconds: what tells an inode from the one that had its number before. 0 where nobody
+    /// keeps it.
+    pub fn born(&self, name: Name<'_>) -> io::Result<u64> {
+        #[cfg(target_os = "linux")]
+        {
+            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+            let wanted = rustix::fs::StatxFlags::BTIME;
+            match retry(|| rustix::fs::statx(&self.fd, name.0, flags, wanted)) {
+                Ok(s) if s.stx_mask & wanted.bits() != 0 => {
+                    let (sec, nsec) = (s.stx_btime.tv_sec as u64, u64::from(s.stx_btime.tv_nsec));
+                    Ok(sec.wrapping_mul(1_000_000_000).wrapping_add(nsec))
+                }
+                Err(e) if e.raw_os_error() != Some(libc::ENOSYS) => Err(e),
+                _ => Ok(0),
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        self.stat(name).map(|_| 0)
+    }
+
     /// `fstat` of the directory itself.
     pub fn info(&self) -> io::Result<Info> {
         Info::of(&self.fd)

@@ -200,6 +200,10 @@ pub(crate) trait Disk: Sync + Sized {
 
     // Directories, one at a time: there are few of them.
     fn look(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Info>>;
+    /// When the inode came to be, for telling it from another one of its number; 0 where nobody knows.
+    fn born(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<u64>;
+    /// Whether a name is there exactly as it is spelled: one that is found may be spelled otherwise.
+    fn spells(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<bool>;
     fn info(&self, dir: &Self::Dir) -> io::Result<Info>;
     fn open_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Self::Dir>;
     fn make_dir(&self, dir: &Self::Dir, name: Name<'_>, mode: u32) -> io::Result<()>;

@@ -692,6 +692,15 @@ impl Disk for Model {
         Ok(s.find(dir.id, name).ok().map(|id| s.info(id)))
     }
 
+    fn born(&self, dir: &Handle, name: Name<'_>) -> io::Result<u64> {
+        // Each comes after all others.
+        self.step("look")?.find(dir.id, name)
+    }
+
+    fn spells(&self, dir: &Handle, name: Name<'_>) -> io::Result<bool> {
+        Ok(self.list(dir.id)?.iter().any(|(n, _)| n.as_name() == name))
+    }
+
     fn info(&self, dir: &Handle) -> io::Result<Info> {
         Ok(self.step("stat directory")?.info(dir.id))
     }

@@ -62,6 +62,19 @@ impl Disk for Sys {
         dir.look(name)
     }
 
+    fn born(&self, dir: &Dir, name: Name<'_>) -> io::Result<u64> {
+        dir.born(name)
+    }
+
+    fn spells(&self, dir: &Dir, name: Name<'_>) -> io::Result<bool> {
+        let mut found = false;
+        dir.reopen()?.list(&mut ListBuffer::new(), |entry| {
+            found = entry.name == name;
+            !found
+        })?;
+        Ok(found)
+    }
+
     fn info(&self, dir: &Dir) -> io::Result<Info> {
         dir.info()
     }

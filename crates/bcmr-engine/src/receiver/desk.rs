@@ -166,7 +166,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         };
         let verdict = decide(info, there.as_ref(), self.policy);
         if let (Verdict::Replace | Verdict::Ask, Some(t)) = (verdict, &there)
-            && dst.newcomers.open().is_taken(t, to)
+            && dst.newcomers.open().is_taken(t, to, || self.disk.born(&dst.dir, to))
         {
             let error = Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN);
             return Err(error.and(&pair.src.node().join(name)));
@@ -184,7 +184,9 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 }
                 // With several names it is several places, and each may be replaced.
                 if let Some(t) = there.filter(|t| t.nlink == 1) {
-                    dst.newcomers.open().add(&t, to);
+                    let born = self.disk.born(&dst.dir, to);
+                    let born = born.map_err(|e| Error::os("stat", dst.node.join(to), e))?;
+                    dst.newcomers.open().add(&t, to, born);
                 }
                 if self.is_first_name(info, there.as_ref()) {
                     self.first_landed(info, dst, to);
@@ -294,11 +296,13 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             // Two sources that are one name here would be written into each other. With several names it is several
             // places, as with cp.
             if let Some(t) = there.filter(|t| t.nlink == 1) {
+                let born = self.disk.born(&dst.dir, to);
+                let born = born.map_err(|e| Error::os("stat", dst.node.join(to), e))?;
                 let mut book = dst.newcomers.open();
-                if book.is_taken(&t, to) {
+                if book.is_taken(&t, to, || Ok(born)) {
                     return Err(Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN));
                 }
-                book.add(&t, to);
+                book.add(&t, to, born);
             }
             Place::There
         } else {
@@ -312,8 +316,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             place,
             info,
             there,
-            // In a directory of this run's own nothing was looked for: what is there came from another source.
-            only_new: dst.fresh || (self.policy.collide.is_only_new() && there.is_none()),
+            only_new: self.policy.collide.is_only_new() && there.is_none(),
             body,
             src: name,
             attributes,

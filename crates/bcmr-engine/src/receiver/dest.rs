@@ -145,11 +145,12 @@ impl<D: Disk> DestDir<D> {
         let dir = disk.open_dir(&self.dir, name).map_err(fail("open directory", &node, None))?;
         let merged = DestDir::existing(disk, dir, node, Some(self.root.clone()), policy)?;
         {
+            let born = || disk.born(&self.dir, name);
             let mut book = self.newcomers.open();
-            if book.is_taken(&merged.info, name) {
+            if book.is_taken(&merged.info, name, born) {
                 return Err(Error::ours(Code::Refused, "merge into", merged.node.path(), TAKEN));
             }
-            book.add(&merged.info, name);
+            book.add(&merged.info, name, born().map_err(fail("stat", &merged.node, None))?);
         }
         if merged.sole {
             // What a killed run left here under names that only it could have used. Not being able to look is no
@@ -209,7 +210,7 @@ impl<D: Disk> DestDir<D> {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) && !known => return Ok(None),
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
                 let there = disk.look(&self.dir, born).map_err(failed("stat"))?;
-                if there.is_some_and(|there| book.has(&there)) {
+                if there.is_some_and(|there| book.has(&there, || disk.born(&self.dir, born))) {
                     let note = "this run is making it already, from another source";
                     return Err(Error::ours(Code::Refused, "make directory", node.path(), note));
                 }
@@ -219,10 +220,12 @@ impl<D: Disk> DestDir<D> {
             }
             other => other.map_err(failed("make directory"))?,
         }
-        let opened = disk.open_dir(&self.dir, born).and_then(|dir| disk.info(&dir).map(|info| (dir, info)));
+        let opened = disk
+            .open_dir(&self.dir, born)
+            .and_then(|dir| Ok((disk.info(&dir)?, disk.born(&self.dir, born)?, dir)));
         match opened {
-            Ok((dir, info)) => {
-                book.add(&info, name);
+            Ok((info, since, dir)) => {
+                book.add(&info, name, since);
                 Ok(Some((dir, info)))
             }
             Err(e) => {
@@ -334,7 +337,8 @@ impl<D: Disk> DestDir<D> {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
                 let there = disk.look(&above.dir, name.as_name());
                 let there = there.inspect_err(|_| self.poison()).map_err(fail("stat", &self.node, None))?;
-                if there.is_some_and(|there| above.newcomers.open().is_taken(&there, name.as_name())) {
+                let born = || disk.born(&above.dir, name.as_name());
+                if there.is_some_and(|there| above.newcomers.open().is_taken(&there, name.as_name(), born)) {
                     self.poison();
                     return Err(Error::ours(Code::Refused, "merge into", self.node.path(), TAKEN));
                 }
@@ -388,6 +392,7 @@ impl<D: Disk> DestDir<D> {
         let merged = disk.open_dir(&above.dir, name.as_name()).and_then(|there| {
             disk.merge_into(&self.dir, &there, only_new)?;
             disk.remove_dir(&above.dir, stage.as_name())?;
+            above.newcomers.open().forget(&self.info);
             Ok(there)
         });
         match merged {

@@ -124,36 +124,47 @@ pub(crate) fn land_resumable<D: Disk>(
 
 /// The final names. What this run has just put there from a source of another name is never replaced.
 fn commit<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>]) {
-    if !dest.fresh {
-        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            if let Err(fault) = commit_among(disk, dest, job) {
-                job.fault = Some(fault);
-            }
-        }
-        return;
-    }
-    // All that is there came from this run, so the kernel tells.
-    disk.commit(&dest.dir, jobs);
-    for job in jobs.iter_mut().filter(|j| j.staged && matches!(j.place, Place::Stage(_))) {
-        let refused = |f: &Fault| {
-            f.op == "rename into place" && matches!(errno_of(f), Some(errno::EINVAL | errno::ENOSYS))
-        };
-        if !job.fault.as_ref().is_some_and(refused) {
-            continue;
-        }
-        // No rename here that leaves alone what is there, and no links: then a look must do. Staged files come one after
-        // the other; a small one that is made between the two, on a disk that folds names as well, is not seen.
-        let _book = dest.newcomers.open();
-        match disk.look(&dest.dir, job.name) {
-            Ok(None) => {
-                (job.fault, job.only_new) = (None, false);
-                disk.commit(&dest.dir, std::slice::from_mut(job));
-            }
-            Ok(Some(_)) => job.fault = Some(taken()),
-            Err(e) => job.fault = Some(Fault::os(Side::Dest, "stat", e)),
+    for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+        let named = if dest.fresh { commit_fresh(disk, dest, job) } else { commit_among(disk, dest, job) };
+        if let Err(fault) = named {
+            job.fault = Some(fault);
         }
     }
-    told_taken(jobs);
+}
+
+/// The final name of one job in a directory of this run's own: nothing was looked for, and no book is kept of its files.
+fn commit_fresh<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> Result<(), Fault> {
+    let dir = &*dest.dir;
+    let only_new = std::mem::replace(&mut job.only_new, true);
+    disk.commit(dir, std::slice::from_mut(job));
+    job.only_new = only_new;
+    let again = |f: &Fault| matches!(errno_of(f), Some(errno::EEXIST | errno::EINVAL | errno::ENOSYS));
+    if !job.staged || !job.fault.as_ref().is_some_and(again) {
+        return Ok(());
+    }
+    // Something is there, or no rename here leaves alone what is, and there are no links: then a look must do. Staged
+    // files come one after the other; a small one that is made between the two, on a disk without such renames that
+    // folds names as well, is not seen.
+    let _book = dest.newcomers.open();
+    let stat = |e| Fault::os(Side::Dest, "stat", e);
+    if let Some(there) = disk.look(dir, job.name).map_err(stat)? {
+        // Nothing was here before this run: what is spelled otherwise is of another source, and only what is spelled
+        // alike may be of somebody else.
+        if !disk.spells(dir, job.name).map_err(stat)? {
+            return Err(taken());
+        }
+        if only_new {
+            return Ok(());
+        }
+        // R9: what came meanwhile is replaced as well. Our file is closed by now.
+        if there.kind == Kind::File {
+            disk.sync_all(dir).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
+        }
+    }
+    job.fault = None;
+    job.only_new = false;
+    disk.commit(dir, std::slice::from_mut(job));
+    Ok(())
 }
 
 /// The final name of one job in a directory where there may be anything.
@@ -168,11 +179,12 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
         Some(file) => Some(disk.file_info(file).map_err(stat)?),
         None => disk.look(dir, stage.as_name()).map_err(stat)?,
     };
+    let born = disk.born(dir, stage.as_name()).map_err(stat)?;
     let mut book = dest.newcomers.open();
     if !job.only_new
         && let Some(there) = disk.look(dir, job.name).map_err(stat)?
     {
-        if book.is_taken(&there, job.name) {
+        if book.is_taken(&there, job.name, || disk.born(dir, job.name)) {
             return Err(taken());
         }
         // R9: what came meanwhile is replaced as well.
@@ -185,9 +197,9 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     }
     disk.commit(dir, std::slice::from_mut(job));
     // A second name of what landed before is known by its first.
-    let is_second = |own: &Info| matches!(job.body, Body::HardLink(..)) && book.has(own);
+    let is_second = |own: &Info| matches!(job.body, Body::HardLink(..)) && book.has(own, || Ok(born));
     if let Some(own) = own.filter(|own| job.fault.is_none() && !is_second(own)) {
-        book.add(&own, job.name);
+        book.add(&own, job.name, born);
     }
     Ok(())
 }

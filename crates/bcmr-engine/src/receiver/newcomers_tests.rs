@@ -63,7 +63,7 @@ mod proof {
                 },
                 info: Bytes::info(&body).unwrap(),
                 there,
-                only_new: dest.fresh,
+                only_new: false,
                 body: Body::File(body),
                 src: name.as_name(),
                 attributes: Attributes::At(&here, name.as_name()),
@@ -139,6 +139,22 @@ mod proof {
         for _ in 0..2 {
             assert!(landed(&model, &dest, &["a"], Way::Stage)[0].is_none());
         }
+    }
+
+    /// Another run takes away what this one has put there, and its number goes to something else.
+    #[test]
+    fn a_number_that_is_given_again_is_another_file() {
+        let model = Model::new();
+        let dest = top(&model);
+        assert!(landed(&model, &dest, &["x"], Way::Stage)[0].is_none());
+        let number = |n: &[u8]| model.cached().at(&[n]).unwrap().number;
+        let was = number(b"x");
+        model.remove_file(&dest.dir, name("x").as_name()).unwrap();
+        model.old_file(&dest.dir, b"y", b"theirs");
+        assert_eq!(number(b"y"), was);
+        let faults = landed(&model, &dest, &["y"], Way::Stage);
+        assert!(faults[0].is_none(), "{faults:?}");
+        assert_eq!(content(&model, &[b"y"]).as_deref(), Some("y"));
     }
 
     /// In a directory of this run's own, where nothing is looked for: small files and staged ones, also where renames

@@ -136,7 +136,7 @@ impl Mover<'_> {
         let there = place.dir.look(to).map_err(|e| Error::os("stat", &shown, e))?;
         guard_same(dir, name, info, there.as_ref(), &operand.path, &shown)?;
         let verdict = decide(info, there.as_ref(), self.policy);
-        guard_newcomers(&place.newcomers, verdict, there.as_ref(), to, &shown)?;
+        guard_newcomers(&place.newcomers, verdict, there.as_ref(), Some(&place.dir), to, &shown)?;
         let only_new = match verdict {
             Verdict::Make => self.policy.collide != Collide::Replace,
             Verdict::Replace => false,
@@ -164,7 +164,7 @@ impl Mover<'_> {
         }
         match land::give_name(&dir.dir, name, &place.dir, to, only_new) {
             Ok(()) => {
-                place.newcomers.open().add(info, to);
+                came(&place.newcomers, info, &place.dir, to);
                 self.renamed(info, operand.path.clone(), shown.clone());
                 self.sync(&dir.dir, &place.dir, &shown)?;
                 Ok(Moved::Here)
@@ -310,7 +310,7 @@ impl Mover<'_> {
             Some(dst_dir) if !self.policy.dry_run => {
                 let made = land::ensure_dir(dst_dir, to, 0o700).map_err(fail("make directory"))?;
                 let dst = dst_dir.open_dir(to).map_err(fail("open directory"))?;
-                beside.open().add(&dst.info().map_err(fail("stat"))?, to);
+                came(beside, &dst.info().map_err(fail("stat"))?, dst_dir, to);
                 if made {
                     self.seal(&src, &dst, &dst_path);
                 }
@@ -373,7 +373,7 @@ impl Mover<'_> {
         };
         guard_same(src, name, &info, there.as_ref(), &src_path(), dst_path)?;
         let verdict = decide(&info, there.as_ref(), self.policy);
-        guard_newcomers(newcomers, verdict, there.as_ref(), name, dst_path)?;
+        guard_newcomers(newcomers, verdict, there.as_ref(), dst, name, dst_path)?;
         let only_new = match verdict {
             Verdict::Merge => return Ok(Step::Into),
             Verdict::Make if kind == Kind::Dir && !self.filter.is_empty() => return Ok(Step::Into),
@@ -394,7 +394,7 @@ impl Mover<'_> {
         };
         land::give_name(&src.dir, name, dst, name, only_new)
             .map_err(|e| Error::os("rename to", dst_path, e).and(&src_path()))?;
-        newcomers.open().add(&info, name);
+        came(newcomers, &info, dst, name);
         self.renamed(&info, src_path(), dst_path.to_owned());
         Ok(Step::Done)
     }
@@ -424,15 +424,23 @@ fn guard_newcomers(
     newcomers: &Newcomers,
     verdict: Verdict,
     there: Option<&Info>,
+    dir: Option<&Dir>,
     to: Name<'_>,
     shown: &std::path::Path,
 ) -> Result<()> {
     let touches = matches!(verdict, Verdict::Replace | Verdict::Merge | Verdict::Ask);
-    match there {
-        Some(there) if touches && newcomers.open().is_taken(there, to) => {
+    match (there, dir) {
+        (Some(there), Some(dir)) if touches && newcomers.open().is_taken(there, to, || dir.born(to)) => {
             Err(Error::ours(Code::Refused, "replace", shown, TAKEN))
         }
         _ => Ok(()),
+    }
+}
+
+/// `info` is in `dir` as `to` now. What somebody takes away at this very moment is met by nobody.
+fn came(newcomers: &Newcomers, info: &Info, dir: &Dir, to: Name<'_>) {
+    if let Ok(born) = dir.born(to) {
+        newcomers.open().add(info, to, born);
     }
 }
 
