@@ -100,6 +100,13 @@ pub enum Collide {
     Ask,
 }
 
+impl Collide {
+    /// Whether a name that was free when it was looked at may be taken only while it still is.
+    pub(crate) fn is_only_new(self) -> bool {
+        matches!(self, Collide::Keep | Collide::Ask | Collide::IfOlder)
+    }
+}
+
 /// How the new content gets its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landing {

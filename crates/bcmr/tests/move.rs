@@ -517,3 +517,37 @@ fn a_merge_syncs_every_directory_it_renames_in() {
         assert!(last(&format!("d{name}")) < last(&format!("s{name}")), "{name}: {log}");
     }
 }
+
+/// Two directories of one name across: what a rename would do with the second, and never a file gone.
+#[test]
+fn two_of_one_name_across() {
+    let Some(far) = elsewhere() else { return };
+    let mut tree = String::new();
+    for i in 0..200 {
+        tree.push_str(&format!("z a/d/f{i} {}\nz b/d/g{i} {}\n", 1 + i * 37 % 9000, 1 + i * 31 % 9000));
+    }
+    tree.push_str("z a/d/sub/big 5000000\nz b/d/sub/huge 6000000\n");
+    for (n, merge) in (0..6).map(|n| (n, n % 2 == 1)) {
+        let here = scratch();
+        plant(here.path(), &tree);
+        let dst = at(&far, &format!("to{n}"));
+        fs::create_dir(&dst).unwrap();
+        let (a, b) = (files(&at(&here, "a/d")), files(&at(&here, "b/d")));
+        let flags = if merge { "--merge " } else { "" };
+        let done = bcmr(&format!("move -j4 {flags}a/d b/d {}", dst.display()), here.path());
+        let about = format!("{flags}{n}: {}", done.stderr);
+        let mut want = a.clone();
+        if merge {
+            want.extend(b);
+            assert!(!at(&here, "b/d").exists(), "{about}");
+        } else {
+            assert!(files(&at(&here, "b/d")) == b, "{about}: the second is not what it was");
+            assert!(done.stderr.contains("not empty") && done.stderr.contains("--merge"), "{about}");
+        }
+        assert_eq!(done.code, Some(i32::from(!merge)), "{about}");
+        assert!(files(&dst.join("d")) == want, "{about}: not all arrived");
+        assert!(!at(&here, "a/d").exists(), "{about}");
+        let names = fs::read_dir(&dst).unwrap().count();
+        assert_eq!(names, 1, "{about}: something is left");
+    }
+}

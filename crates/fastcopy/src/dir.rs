@@ -308,7 +308,8 @@ impl Dir {
     }
 
     /// `renameat2(RENAME_NOREPLACE)`: EEXIST when something is there. Where the file system lacks it (EINVAL), a hard
-    /// link and an unlink do the same for files; a directory is then refused with EINVAL.
+    /// link and an unlink do the same for files, and a directory is renamed after a look: `renameat` gives it the place
+    /// of an empty directory and of nothing else. A file is refused with EINVAL where there are no links either.
     pub fn rename_new(&self, from: Name<'_>, to_dir: &Dir, to: Name<'_>) -> io::Result<()> {
         let flags = RenameFlags::NOREPLACE;
         match retry(|| rustix::fs::renameat_with(&self.fd, from.0, &to_dir.fd, to.0, flags)) {
@@ -316,8 +317,23 @@ impl Dir {
                 match self.hard_link(from, to_dir, to) {
                     Ok(()) => self.remove_file(from),
                     Err(l) if l.raw_os_error() == Some(libc::EEXIST) => Err(l),
+                    Err(_) if self.stat(from)?.kind == Kind::Dir => self.rename_dir_new(from, to_dir, to),
                     Err(_) => Err(e),
                 }
+            }
+            other => other,
+        }
+    }
+
+    /// `fstatat` and `renameat`: a directory whose new name was free a moment ago.
+    fn rename_dir_new(&self, from: Name<'_>, to_dir: &Dir, to: Name<'_>) -> io::Result<()> {
+        if to_dir.look(to)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        match self.rename(from, to_dir, to) {
+            // Somebody was faster.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTEMPTY | libc::ENOTDIR)) => {
+                Err(Errno::EXIST.into())
             }
             other => other,
         }
@@ -346,6 +362,26 @@ impl Dir {
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    /// `statx(STATX_BTIME)`, in nanoseconds: what tells an inode from the one that had its number before. 0 where nobody
+    /// keeps it.
+    pub fn born(&self, name: Name<'_>) -> io::Result<u64> {
+        #[cfg(target_os = "linux")]
+        {
+            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+            let wanted = rustix::fs::StatxFlags::BTIME;
+            match retry(|| rustix::fs::statx(&self.fd, name.0, flags, wanted)) {
+                Ok(s) if s.stx_mask & wanted.bits() != 0 => {
+                    let (sec, nsec) = (s.stx_btime.tv_sec as u64, u64::from(s.stx_btime.tv_nsec));
+                    Ok(sec.wrapping_mul(1_000_000_000).wrapping_add(nsec))
+                }
+                Err(e) if e.raw_os_error() != Some(libc::ENOSYS) => Err(e),
+                _ => Ok(0),
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        self.stat(name).map(|_| 0)
     }
 
     /// `fstat` of the directory itself.
@@ -452,5 +488,29 @@ mod tests {
         assert_eq!(e.raw_os_error(), Some(libc::EEXIST));
         d.rename_new(a.as_name(), &d, c.as_name()).unwrap();
         assert_eq!(std::fs::read_to_string(t.path().join("c")).unwrap(), "a");
+    }
+
+    #[test]
+    fn a_directory_is_renamed_to_no_name_that_is_taken() {
+        let t = tempfile::tempdir().unwrap();
+        let d = Dir::open(t.path()).unwrap();
+        let name = |text: &[u8]| NameBuf::new(text).unwrap();
+        for dir in [&b"ours"[..], b"full", b"empty"] {
+            d.make_dir(name(dir).as_name(), 0o700).unwrap();
+        }
+        for (dir, file) in [(&b"ours"[..], &b"x"[..]), (b"full", b"y")] {
+            d.open_dir(name(dir).as_name()).unwrap().create_file(name(file).as_name(), 0o600).unwrap();
+        }
+        d.create_file(name(b"file").as_name(), 0o600).unwrap();
+        let ours = name(b"ours");
+        for taken in [&b"full"[..], b"empty", b"file", b"ours"] {
+            let e = d.rename_dir_new(ours.as_name(), &d, name(taken).as_name()).unwrap_err();
+            assert_eq!(e.raw_os_error(), Some(libc::EEXIST), "{taken:?}");
+        }
+        assert!(d.open_beneath(c"full").unwrap().stat(name(b"y").as_name()).is_ok());
+        // The twin: one that is free.
+        d.rename_dir_new(ours.as_name(), &d, name(b"free").as_name()).unwrap();
+        assert!(d.open_beneath(c"free").unwrap().stat(name(b"x").as_name()).is_ok());
+        assert_eq!(d.look(ours.as_name()).unwrap(), None);
     }
 }

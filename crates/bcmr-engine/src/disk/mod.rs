@@ -200,6 +200,10 @@ pub(crate) trait Disk: Sync + Sized {
 
     // Directories, one at a time: there are few of them.
     fn look(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Info>>;
+    /// When the inode came to be, for telling it from another one of its number; 0 where nobody knows.
+    fn born(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<u64>;
+    /// Whether a name is there exactly as it is spelled: one that is found may be spelled otherwise.
+    fn spells(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<bool>;
     fn info(&self, dir: &Self::Dir) -> io::Result<Info>;
     fn open_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Self::Dir>;
     fn make_dir(&self, dir: &Self::Dir, name: Name<'_>, mode: u32) -> io::Result<()>;
@@ -220,8 +224,9 @@ pub(crate) trait Disk: Sync + Sized {
     ) -> Vec<Fault>;
     /// Removes what a dead run left under a name only it could have used.
     fn remove_tree(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
-    /// Moves what is in `from` into `to`, replacing files and merging directories.
-    fn merge_into(&self, from: &Self::Dir, to: &Self::Dir) -> io::Result<()>;
+    /// Moves what is in `from` into `to`, merging directories. Files there are replaced, by what is on the medium (R9);
+    /// with `only_new` they stay, and it is EEXIST once all else is moved.
+    fn merge_into(&self, from: &Self::Dir, to: &Self::Dir, only_new: bool) -> io::Result<()>;
 
     // The phases.
     /// Makes every job's file, link or special under the name it has now.

@@ -235,8 +235,18 @@ struct State {
     handles: u64,
     step: u64,
     trouble: Trouble,
+    nature: Nature,
     failed: Option<&'static str>,
     lied: u64,
+}
+
+/// What a file system is like.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Nature {
+    /// It takes names that differ in the case of letters for one.
+    pub(crate) folds: bool,
+    /// It knows no rename that leaves alone what is there (EINVAL), and no links to make one of.
+    pub(crate) only_plain_renames: bool,
 }
 
 /// The disk.
@@ -293,6 +303,7 @@ impl State {
             handles: 0,
             step: 0,
             trouble: Trouble::default(),
+            nature: Nature::default(),
             failed: None,
             lied: 0,
         }
@@ -303,7 +314,14 @@ impl State {
     }
 
     fn find(&self, dir: Id, name: Name<'_>) -> io::Result<Id> {
-        self.names(dir)?.get(name.bytes()).copied().ok_or_else(|| os(errno::ENOENT))
+        self.names(dir)?.get(&self.key(dir, name)).copied().ok_or_else(|| os(errno::ENOENT))
+    }
+
+    /// The name that is stored, where one that is the same is.
+    fn key(&self, dir: Id, name: Name<'_>) -> Vec<u8> {
+        let mut stored = self.names(dir).into_iter().flat_map(BTreeMap::keys);
+        let same = stored.find(|n| self.nature.folds && n.eq_ignore_ascii_case(name.bytes()));
+        same.cloned().unwrap_or_else(|| name.bytes().to_vec())
     }
 
     fn change(&mut self, op: Op) {
@@ -324,7 +342,7 @@ impl State {
     }
 
     fn make(&mut self, dir: Id, name: Name<'_>, kind: Kind, mode: u32) -> io::Result<Id> {
-        if self.names(dir)?.contains_key(name.bytes()) {
+        if self.find(dir, name).is_ok() {
             return Err(os(errno::EEXIST));
         }
         let (id, node) = (self.next, Node::new(self.number(), kind, mode));
@@ -382,6 +400,10 @@ impl Model {
 
     pub(crate) fn trouble(&self, trouble: Trouble) {
         self.state().trouble = trouble;
+    }
+
+    pub(crate) fn nature(&self, nature: Nature) {
+        self.state().nature = nature;
     }
 
     pub(crate) fn steps(&self) -> u64 {
@@ -525,10 +547,14 @@ impl Model {
     fn rename(&self, from: Id, name: Name<'_>, to: Id, new: Name<'_>, only_new: bool) -> io::Result<()> {
         let mut s = self.step("rename")?;
         let id = s.find(from, name)?;
-        if only_new && s.names(to)?.contains_key(new.bytes()) {
+        if only_new && s.nature.only_plain_renames {
+            return Err(os(errno::EINVAL));
+        }
+        if only_new && s.find(to, new).is_ok() {
             return Err(os(errno::EEXIST));
         }
-        s.change(Op::Names(vec![(from, name.bytes().to_vec(), None), (to, new.bytes().to_vec(), Some(id))]));
+        let (old, new) = (s.key(from, name), s.key(to, new));
+        s.change(Op::Names(vec![(from, old, None), (to, new, Some(id))]));
         Ok(())
     }
 
@@ -542,7 +568,8 @@ impl Model {
             (true, true) if !node.names.is_empty() => return Err(os(errno::ENOTEMPTY)),
             _ => {}
         }
-        s.change(Op::Names(vec![(dir, name.bytes().to_vec(), None)]));
+        let name = s.key(dir, name);
+        s.change(Op::Names(vec![(dir, name, None)]));
         Ok(())
     }
 
@@ -564,23 +591,27 @@ impl Model {
         self.unlink(dir, name, Kind::Dir)
     }
 
-    fn merge(&self, from: Id, to: Id) -> io::Result<()> {
+    fn merge(&self, from: Id, to: Id, only_new: bool) -> io::Result<()> {
+        let mut merged = Ok(());
         for (name, id) in self.list(from)? {
             let name = name.as_name();
             match self.rename(from, name, to, name, true) {
                 Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
                     let there = self.state().find(to, name)?;
                     if self.state().info(id).kind == Kind::Dir {
-                        self.merge(id, there)?;
+                        self.merge(id, there, only_new)?;
                         self.unlink(from, name, Kind::Dir)?;
+                    } else if only_new {
+                        merged = Err(e);
                     } else {
+                        self.sync("sync all", What::All, from)?;
                         self.rename(from, name, to, name, false)?;
                     }
                 }
                 other => other?,
             }
         }
-        Ok(())
+        merged
     }
 
     fn stage_one(&self, dir: &Handle, job: &mut Job<'_, Model>) -> Result<(), Fault> {
@@ -657,7 +688,17 @@ impl Disk for Model {
 
     fn look(&self, dir: &Handle, name: Name<'_>) -> io::Result<Option<Info>> {
         let s = self.step("look")?;
-        Ok(s.names(dir.id)?.get(name.bytes()).map(|id| s.info(*id)))
+        s.names(dir.id)?;
+        Ok(s.find(dir.id, name).ok().map(|id| s.info(id)))
+    }
+
+    fn born(&self, dir: &Handle, name: Name<'_>) -> io::Result<u64> {
+        // Each comes after all others.
+        self.step("look")?.find(dir.id, name)
+    }
+
+    fn spells(&self, dir: &Handle, name: Name<'_>) -> io::Result<bool> {
+        Ok(self.list(dir.id)?.iter().any(|(n, _)| n.as_name() == name))
     }
 
     fn info(&self, dir: &Handle) -> io::Result<Info> {
@@ -713,8 +754,8 @@ impl Disk for Model {
         self.tree(dir.id, name)
     }
 
-    fn merge_into(&self, from: &Handle, to: &Handle) -> io::Result<()> {
-        self.merge(from.id, to.id)
+    fn merge_into(&self, from: &Handle, to: &Handle, only_new: bool) -> io::Result<()> {
+        self.merge(from.id, to.id, only_new)
     }
 
     fn stage(&self, dir: &Handle, jobs: &mut [Job<'_, Model>], _: &Keep) {

@@ -62,6 +62,19 @@ impl Disk for Sys {
         dir.look(name)
     }
 
+    fn born(&self, dir: &Dir, name: Name<'_>) -> io::Result<u64> {
+        dir.born(name)
+    }
+
+    fn spells(&self, dir: &Dir, name: Name<'_>) -> io::Result<bool> {
+        let mut found = false;
+        dir.reopen()?.list(&mut ListBuffer::new(), |entry| {
+            found = entry.name == name;
+            !found
+        })?;
+        Ok(found)
+    }
+
     fn info(&self, dir: &Dir) -> io::Result<Info> {
         dir.info()
     }
@@ -101,29 +114,8 @@ impl Disk for Sys {
         remove_tree(dir, name, 0)
     }
 
-    fn merge_into(&self, from: &Dir, to: &Dir) -> io::Result<()> {
-        let from = from.reopen()?;
-        for (name, kind) in names(&from)? {
-            let name = name.as_name();
-            match from.rename_new(name, to, name) {
-                Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
-                    let is_dir = match kind {
-                        Some(kind) => kind == Kind::Dir,
-                        None => from.stat(name)?.kind == Kind::Dir,
-                    };
-                    if is_dir {
-                        self.merge_into(&from.open_dir(name)?, &to.open_dir(name)?)?;
-                        from.remove_dir(name)?;
-                    } else {
-                        from.rename(name, to, name)?;
-                        // Two names of one inode stay both (rename(2)).
-                        absent_is_fine(from.remove_file(name))?;
-                    }
-                }
-                other => other?,
-            }
-        }
-        Ok(())
+    fn merge_into(&self, from: &Dir, to: &Dir, only_new: bool) -> io::Result<()> {
+        merge(from, to, only_new, &mut false)
     }
 
     fn remove_dir(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
@@ -337,6 +329,41 @@ fn names(dir: &Dir) -> io::Result<Vec<(NameBuf, Option<Kind>)>> {
         true
     })?;
     Ok(found)
+}
+
+/// `synced`: what is moved is on the medium.
+fn merge(from: &Dir, to: &Dir, only_new: bool, synced: &mut bool) -> io::Result<()> {
+    let from = from.reopen()?;
+    let mut merged = Ok(());
+    for (name, kind) in names(&from)? {
+        let name = name.as_name();
+        let Err(e) = from.rename_new(name, to, name) else { continue };
+        if e.raw_os_error() != Some(errno::EEXIST) {
+            return Err(e);
+        }
+        let is_dir = match kind {
+            Some(kind) => kind == Kind::Dir,
+            None => from.stat(name)?.kind == Kind::Dir,
+        };
+        if is_dir {
+            match merge(&from.open_dir(name)?, &to.open_dir(name)?, only_new, synced) {
+                Err(e) if e.raw_os_error() == Some(errno::EEXIST) => merged = Err(e),
+                other => other.and_then(|()| from.remove_dir(name))?,
+            }
+        } else if only_new {
+            merged = Err(e);
+        } else {
+            // R9: nothing was synced before; one flush serves all that is replaced here.
+            if !*synced {
+                sync::filesystem(&from)?;
+                *synced = true;
+            }
+            from.rename(name, to, name)?;
+            // Two names of one inode stay both (rename(2)).
+            absent_is_fine(from.remove_file(name))?;
+        }
+    }
+    merged
 }
 
 /// What is removed here was made by a run that died, in a directory of this program's naming; still no link is
@@ -553,5 +580,40 @@ impl Bytes for OwnedFd {
     }
     fn file(&self) -> Option<&OwnedFd> {
         Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is there stays where only new names were asked for, and all else is moved.
+    #[test]
+    fn a_merge_replaces_only_where_it_may() {
+        let name = |text: &str| NameBuf::new(text.as_bytes()).unwrap();
+        for only_new in [true, false] {
+            let tmp = tempfile::tempdir().unwrap();
+            let top = Dir::open(tmp.path()).unwrap();
+            let [ours, theirs] = ["ours", "theirs"].map(|side| {
+                top.make_dir(name(side).as_name(), 0o700).unwrap();
+                let dir = top.open_dir(name(side).as_name()).unwrap();
+                dir.make_dir(name("sub").as_name(), 0o700).unwrap();
+                for path in ["x", "sub/x", &format!("only {side}")] {
+                    std::fs::write(tmp.path().join(side).join(path), side).unwrap();
+                }
+                dir
+            });
+            let merged = Sys::new().merge_into(&ours, &theirs, only_new);
+            let taken = merged.err().and_then(|e| e.raw_os_error());
+            assert_eq!(taken, only_new.then_some(errno::EEXIST));
+            let want = if only_new { "theirs" } else { "ours" };
+            for (path, want) in
+                [("x", want), ("sub/x", want), ("only ours", "ours"), ("only theirs", "theirs")]
+            {
+                let is = std::fs::read_to_string(tmp.path().join("theirs").join(path)).unwrap();
+                assert_eq!(is, want, "{path}");
+            }
+            assert_eq!(ours.look(name("x").as_name()).unwrap().is_some(), only_new);
+        }
     }
 }

@@ -13,6 +13,7 @@ use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::land::{SYNC_ALL, land, land_resumable};
 use crate::receiver::links::{Landed, Links};
+use crate::receiver::newcomers::TAKEN;
 use crate::receiver::plan::{Verdict, decide, same};
 use crate::receiver::resumable::{self, Holes, Want};
 use crate::receiver::stage;
@@ -171,7 +172,14 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         } else {
             self.disk.look(&dst.dir, to).map_err(|e| Error::os("stat", dst.node.join(to), e))?
         };
-        match decide(info, there.as_ref(), self.policy) {
+        let verdict = decide(info, there.as_ref(), self.policy);
+        if let (Verdict::Replace | Verdict::Ask, Some(t)) = (verdict, &there)
+            && dst.newcomers.open().is_taken(t, to, || self.disk.born(&dst.dir, to))
+        {
+            let error = Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN);
+            return Err(error.and(&pair.src.node().join(name)));
+        }
+        match verdict {
             Verdict::Make | Verdict::Replace => {}
             Verdict::Keep if self.doubts(info.kind, is_file, there.as_ref(), same_bytes)? => {}
             Verdict::Keep | Verdict::Merge => {
@@ -181,6 +189,12 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 }
                 if is_file && there.is_some_and(|t| same(info, &t)) {
                     self.hash_again(pair, name, to);
+                }
+                // With several names it is several places, and each may be replaced.
+                if let Some(t) = there.filter(|t| t.nlink == 1) {
+                    let born = self.disk.born(&dst.dir, to);
+                    let born = born.map_err(|e| Error::os("stat", dst.node.join(to), e))?;
+                    dst.newcomers.open().add(&t, to, born);
                 }
                 if self.is_first_name(info, there.as_ref()) {
                     self.first_landed(info, dst, to);
@@ -284,6 +298,17 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         let place = if way == Way::Small && dst.is_private() {
             Place::Final
         } else if appends || in_place {
+            // Two sources that are one name here would be written into each other. With several names it is several
+            // places, as with cp.
+            if let Some(t) = there.filter(|t| t.nlink == 1) {
+                let born = self.disk.born(&dst.dir, to);
+                let born = born.map_err(|e| Error::os("stat", dst.node.join(to), e))?;
+                let mut book = dst.newcomers.open();
+                if book.is_taken(&t, to, || Ok(born)) {
+                    return Err(Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN));
+                }
+                book.add(&t, to, born);
+            }
             Place::There
         } else {
             let stage = if dst.sole { stage::known(to) } else { stage::random() };
@@ -296,8 +321,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             place,
             info,
             there,
-            only_new: matches!(self.policy.collide, Collide::Keep | Collide::Ask | Collide::IfOlder)
-                && there.is_none(),
+            only_new: self.policy.collide.is_only_new() && there.is_none(),
             body,
             src: name,
             attributes,
@@ -747,7 +771,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             return;
         }
         let settled = match &pair.above {
-            Some(above) => dst.settle(self.disk, &above.dst),
+            Some(above) => dst.settle(self.disk, &above.dst, self.policy.collide.is_only_new()),
             None => Ok(None),
         };
         let moved = match settled {

@@ -8,6 +8,7 @@ use crate::disk::{Disk, Keep};
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
+use crate::receiver::newcomers::{Newcomers, TAKEN};
 use crate::receiver::stage;
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
@@ -37,6 +38,8 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) made: bool,
     /// We hold its lock: stages with known names in it are ours or stale.
     pub(crate) sole: bool,
+    /// What this run has put into it.
+    pub(crate) newcomers: Arc<Newcomers>,
     /// What it is called until it is published.
     stage: Option<NameBuf>,
     /// It got its name.
@@ -87,6 +90,7 @@ impl<D: Disk> DestDir<D> {
             fresh: false,
             made: false,
             sole,
+            newcomers: Arc::default(),
             stage: None,
             named: AtomicBool::new(false),
             clash: AtomicBool::new(false),
@@ -140,6 +144,14 @@ impl<D: Disk> DestDir<D> {
         let node = self.node.below(name);
         let dir = disk.open_dir(&self.dir, name).map_err(fail("open directory", &node, None))?;
         let merged = DestDir::existing(disk, dir, node, Some(self.root.clone()), policy)?;
+        {
+            let born = || disk.born(&self.dir, name);
+            let mut book = self.newcomers.open();
+            if book.is_taken(&merged.info, name, born) {
+                return Err(Error::ours(Code::Refused, "merge into", merged.node.path(), TAKEN));
+            }
+            book.add(&merged.info, name, born().map_err(fail("stat", &merged.node, None))?);
+        }
         if merged.sole {
             // What a killed run left here under names that only it could have used. Not being able to look is no
             // reason to stop: the leftovers are harmless, and met again under their own names.
@@ -164,31 +176,8 @@ impl<D: Disk> DestDir<D> {
             _ => (None, false),
         };
         let born = stage.as_ref().map_or(name, NameBuf::as_name);
-        let made = match disk.make_dir(&self.dir, born, 0o700) {
-            Err(e) if e.raw_os_error() == Some(errno::EEXIST) && stage.is_some() => {
-                // Only the holder of this directory's lock uses this name, and that is us: it is stale.
-                disk.remove_tree(&self.dir, born).and_then(|()| disk.make_dir(&self.dir, born, 0o700))
-            }
-            other => other,
-        };
-        match made {
-            Err(e) if e.raw_os_error() == Some(errno::EEXIST) && stage.is_none() => {
-                return self.merge(disk, name, policy);
-            }
-            other => other.map_err(fail("make directory", &node, None))?,
-        }
-        let opened = disk.open_dir(&self.dir, born).and_then(|dir| disk.info(&dir).map(|info| (dir, info)));
-        let (dir, info) = match opened {
-            Ok(opened) => opened,
-            Err(e) => {
-                // Empty and ours; if even this fails the next run meets it.
-                let kept = disk.remove_dir(&self.dir, born).err();
-                let error = fail("open directory", &node, None)(e);
-                return Err(match kept {
-                    Some(k) => Error { note: Some(format!("and could not be removed again ({k})")), ..error },
-                    None => error,
-                });
-            }
+        let Some((dir, info)) = self.bear(disk, born, name, stage.is_some())? else {
+            return self.merge(disk, name, policy);
         };
         let sole = disk.lock(&dir) == Lock::Held;
         let keep = keep_for(disk, &dir, policy);
@@ -200,12 +189,55 @@ impl<D: Disk> DestDir<D> {
             fresh,
             made: true,
             sole,
+            newcomers: Arc::default(),
             stage,
             named: AtomicBool::new(false),
             clash: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             keep,
         })
+    }
+
+    /// Makes the directory `born`, which is or becomes `name`, and opens it; `None` when something has its name.
+    /// `known`: only who holds this directory's lock uses that name, and that is us, so what a killed run left there is
+    /// taken away first.
+    fn bear(&self, disk: &D, born: Name<'_>, name: Name<'_>, known: bool) -> Result<Option<(D::Dir, Info)>> {
+        let node = self.node.below(name);
+        let failed = |op| fail(op, &node, None);
+        // Held until it stands there: before that, another worker could not tell it from what is stale.
+        let mut book = self.newcomers.open();
+        match disk.make_dir(&self.dir, born, 0o700) {
+            Err(e) if e.raw_os_error() == Some(errno::EEXIST) && !known => return Ok(None),
+            Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
+                let there = disk.look(&self.dir, born).map_err(failed("stat"))?;
+                if there.is_some_and(|there| book.has(&there, || disk.born(&self.dir, born))) {
+                    let note = "this run is making it already, from another source";
+                    return Err(Error::ours(Code::Refused, "make directory", node.path(), note));
+                }
+                disk.remove_tree(&self.dir, born)
+                    .and_then(|()| disk.make_dir(&self.dir, born, 0o700))
+                    .map_err(failed("make directory"))?;
+            }
+            other => other.map_err(failed("make directory"))?,
+        }
+        let opened = disk
+            .open_dir(&self.dir, born)
+            .and_then(|dir| Ok((disk.info(&dir)?, disk.born(&self.dir, born)?, dir)));
+        match opened {
+            Ok((info, since, dir)) => {
+                book.add(&info, name, since);
+                Ok(Some((dir, info)))
+            }
+            Err(e) => {
+                // Empty and ours; if even this fails the next run meets it.
+                let kept = disk.remove_dir(&self.dir, born).err();
+                let error = failed("open directory")(e);
+                Err(match kept {
+                    Some(k) => Error { note: Some(format!("and could not be removed again ({k})")), ..error },
+                    None => error,
+                })
+            }
+        }
     }
 
     /// Makes a directory that is marked as unfinished from the moment on in which it has its name: a run that is killed
@@ -224,18 +256,12 @@ impl<D: Disk> DestDir<D> {
             return Err(Error::ours(Code::Io, "name a stage for", node.path(), "no name could be made"));
         };
         let stage = stage.as_name();
-        let make = || disk.make_dir(&self.dir, stage, 0o700);
-        match make() {
-            Err(e) if e.raw_os_error() == Some(errno::EEXIST) && self.sole => {
-                // Only the holder of this directory's lock uses this name, and that is us: it is stale.
-                disk.remove_tree(&self.dir, stage).and_then(|()| make())
-            }
-            other => other,
-        }
-        .map_err(failed("make directory"))?;
+        let Some((dir, info)) = self.bear(disk, stage, name, self.sole)? else {
+            let e = io::Error::from_raw_os_error(errno::EEXIST);
+            return Err(failed("make directory")(e));
+        };
         let root = Some(self.root.clone());
-        let named = disk.open_dir(&self.dir, stage).and_then(|dir| {
-            mark(&dir)?;
+        let named = mark(&dir).and_then(|()| {
             let made = DestDir::existing(disk, dir, node.clone(), root, policy);
             disk.publish_dir(&self.dir, stage, name).map(|()| made)
         });
@@ -243,17 +269,10 @@ impl<D: Disk> DestDir<D> {
             Ok(made) => made.map(|made| DestDir { made: true, ..made }),
             Err(e) => {
                 disk.remove_tree(&self.dir, stage).map_err(failed("remove unfinished"))?;
+                self.newcomers.open().forget(&info);
                 match e.raw_os_error() {
                     // Somebody made it meanwhile.
                     Some(errno::EEXIST) => self.merge(disk, name, policy),
-                    // No rename here that leaves alone what is there: it is marked as soon as it can be.
-                    Some(errno::EINVAL) => {
-                        let made = self.make(disk, name, policy)?;
-                        if made.made {
-                            mark(&made.dir).map_err(failed("mark"))?;
-                        }
-                        Ok(made)
-                    }
                     _ => Err(failed("make directory")(e)),
                 }
             }
@@ -270,6 +289,7 @@ impl<D: Disk> DestDir<D> {
             fresh: self.fresh,
             made: self.made,
             sole: self.sole,
+            newcomers: self.newcomers.clone(),
             stage: None,
             named: AtomicBool::new(false),
             clash: AtomicBool::new(false),
@@ -299,12 +319,29 @@ impl<D: Disk> DestDir<D> {
         if self.poisoned.load(Relaxed) {
             return Ok(()); // taken back once nobody works in it any more
         }
-        match disk.publish_dir(&above.dir, stage.as_name(), name.as_name()) {
+        let named = match self.is_stage(disk, above, stage) {
+            Ok(true) => disk.publish_dir(&above.dir, stage.as_name(), name.as_name()),
+            // Whatever took it away: only what was filled gets the name.
+            Ok(false) => {
+                self.poison();
+                let note = "what was filled is gone, or something else is in its place";
+                return Err(Error::ours(Code::Io, "publish directory", self.node.path(), note));
+            }
+            Err(e) => Err(e),
+        };
+        match named {
             Ok(()) => {
                 self.named.store(true, Relaxed);
                 Ok(())
             }
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
+                let there = disk.look(&above.dir, name.as_name());
+                let there = there.inspect_err(|_| self.poison()).map_err(fail("stat", &self.node, None))?;
+                let born = || disk.born(&above.dir, name.as_name());
+                if there.is_some_and(|there| above.newcomers.open().is_taken(&there, name.as_name(), born)) {
+                    self.poison();
+                    return Err(Error::ours(Code::Refused, "merge into", self.node.path(), TAKEN));
+                }
                 // Somebody made it meanwhile. What is ours goes in there once it is complete.
                 self.clash.store(true, Relaxed);
                 Ok(())
@@ -316,11 +353,25 @@ impl<D: Disk> DestDir<D> {
         }
     }
 
+    /// Whether what is called `stage` is this very directory.
+    fn is_stage(&self, disk: &D, above: &DestDir<D>, stage: &NameBuf) -> io::Result<bool> {
+        Ok(disk.look(&above.dir, stage.as_name())?.is_some_and(|there| there.id() == self.info.id()))
+    }
+
+    /// Takes away what is called `stage`, if that is this directory still.
+    fn remove_stage(&self, disk: &D, above: &DestDir<D>, stage: &NameBuf) -> io::Result<()> {
+        if self.is_stage(disk, above, stage)? {
+            disk.remove_tree(&above.dir, stage.as_name())?;
+            above.newcomers.open().forget(&self.info);
+        }
+        Ok(())
+    }
+
     /// Removes what never got its name, with all that is in it, when nobody works in it any more: nothing is left that
     /// nobody asked for.
     pub(crate) fn take_back(&self, disk: &D, above: &DestDir<D>) -> Result<()> {
         let Some(stage) = &self.stage else { return Ok(()) };
-        disk.remove_tree(&above.dir, stage.as_name()).map_err(fail("remove unfinished", &self.node, None))?;
+        self.remove_stage(disk, above, stage).map_err(fail("remove unfinished", &self.node, None))?;
         let note = "nothing of it was published, because something in it could not be finished or taken back";
         Err(Error::ours(Code::Io, "publish directory", self.node.path(), note))
     }
@@ -331,15 +382,17 @@ impl<D: Disk> DestDir<D> {
     }
 
     /// After everything in it is done: where the name was taken meanwhile, what is ours moves in there. Returns the
-    /// directory that has the name now, when it is not this one.
-    pub(crate) fn settle(&self, disk: &D, above: &DestDir<D>) -> Result<Option<D::Dir>> {
+    /// directory that has the name now, when it is not this one. `only_new`: what somebody has put there meanwhile stays,
+    /// and is in the way.
+    pub(crate) fn settle(&self, disk: &D, above: &DestDir<D>, only_new: bool) -> Result<Option<D::Dir>> {
         let (Some(stage), Node::Below(_, name)) = (&self.stage, &*self.node) else { return Ok(None) };
         if !self.clash.load(Relaxed) {
             return Ok(None);
         }
         let merged = disk.open_dir(&above.dir, name.as_name()).and_then(|there| {
-            disk.merge_into(&self.dir, &there)?;
+            disk.merge_into(&self.dir, &there, only_new)?;
             disk.remove_dir(&above.dir, stage.as_name())?;
+            above.newcomers.open().forget(&self.info);
             Ok(there)
         });
         match merged {
@@ -350,7 +403,7 @@ impl<D: Disk> DestDir<D> {
             Err(e) => {
                 // What has the name now is no directory, or holds something in the way: what could not be merged goes,
                 // so that nothing is left under a name that nobody asked for.
-                let kept = disk.remove_tree(&above.dir, stage.as_name()).err();
+                let kept = self.remove_stage(disk, above, stage).err();
                 let error = fail("merge into directory", &self.node, None)(e);
                 Err(match kept {
                     Some(k) => Error { note: Some(format!("and could not be removed again ({k})")), ..error },

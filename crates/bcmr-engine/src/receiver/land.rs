@@ -2,14 +2,15 @@
 //!
 //! Must not know where contents come from; what is wanted stands in the jobs, how it is done in the disk.
 
-use crate::disk::{Disk, Fault, Fill, Job, Keep, Place, Side};
+use crate::disk::{Body, Disk, Fault, Fill, Job, Keep, Place, Side};
 use crate::error::Code;
 use crate::policy::{Durability, Verify};
 use crate::receiver::dest::DestDir;
+use crate::receiver::newcomers::TAKEN;
 use crate::receiver::resumable::{self, Want};
 use fastcopy::dir::{Dir, Name};
 use fastcopy::errno;
-use fastcopy::meta::Kind;
+use fastcopy::meta::{Info, Kind};
 use std::io;
 
 /// From this many files on, one syncfs is cheaper than a flush for each (docs/decisions/0001-atomic-landing.md).
@@ -33,6 +34,9 @@ pub(crate) fn land<D: Disk>(
     let medium = durability == Durability::Medium && !private;
     let dir = &*dest.dir;
     disk.stage(dir, jobs, &dest.keep);
+    if private {
+        told_taken(jobs);
+    }
     if dest.sole {
         stage_over_stale(disk, dest, jobs, &dest.keep);
     }
@@ -46,7 +50,7 @@ pub(crate) fn land<D: Disk>(
     } else {
         sync_replacing(disk, dir, jobs);
     }
-    disk.commit(dir, jobs);
+    commit(disk, dest, jobs);
     // The names of a few are made durable here; those of many wait for the one sync at the end.
     let named = if medium && !many { disk.sync_dir(dir) } else { Ok(()) };
     for job in jobs.iter_mut().filter(|j| j.fault.is_some()) {
@@ -104,7 +108,7 @@ pub(crate) fn land_resumable<D: Disk>(
     let jobs = std::slice::from_mut(job);
     disk.seal(hand, dir, jobs, &dest.keep);
     disk.sync(jobs);
-    disk.commit(dir, jobs);
+    commit(disk, dest, jobs);
     let finished = if job.fault.is_none() {
         // R3 before the session goes: without it, the next run would believe the final name.
         disk.sync_dir(dir)
@@ -119,6 +123,105 @@ pub(crate) fn land_resumable<D: Disk>(
     }
     drop(filled.session);
     Some(went)
+}
+
+/// The final names. What this run has just put there from a source of another name is never replaced.
+fn commit<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>]) {
+    for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+        let named = if dest.fresh { commit_fresh(disk, dest, job) } else { commit_among(disk, dest, job) };
+        if let Err(fault) = named {
+            job.fault = Some(fault);
+        }
+    }
+}
+
+/// The final name of one job in a directory of this run's own: nothing was looked for, and no book is kept of its files.
+fn commit_fresh<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> Result<(), Fault> {
+    let dir = &*dest.dir;
+    let only_new = std::mem::replace(&mut job.only_new, true);
+    disk.commit(dir, std::slice::from_mut(job));
+    job.only_new = only_new;
+    let again = |f: &Fault| matches!(errno_of(f), Some(errno::EEXIST | errno::EINVAL | errno::ENOSYS));
+    if !job.staged || !job.fault.as_ref().is_some_and(again) {
+        return Ok(());
+    }
+    // Something is there, or no rename here leaves alone what is, and there are no links: then a look must do. Staged
+    // files come one after the other; a small one that is made between the two, on a disk without such renames that
+    // folds names as well, is not seen.
+    let _book = dest.newcomers.open();
+    let stat = |e| Fault::os(Side::Dest, "stat", e);
+    if let Some(there) = disk.look(dir, job.name).map_err(stat)? {
+        // Nothing was here before this run: what is spelled otherwise is of another source, and only what is spelled
+        // alike may be of somebody else.
+        if !disk.spells(dir, job.name).map_err(stat)? {
+            return Err(taken());
+        }
+        if only_new {
+            return Ok(());
+        }
+        // R9: what came meanwhile is replaced as well. Our file is closed by now.
+        if there.kind == Kind::File {
+            disk.sync_all(dir).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
+        }
+    }
+    job.fault = None;
+    job.only_new = false;
+    disk.commit(dir, std::slice::from_mut(job));
+    Ok(())
+}
+
+/// The final name of one job in a directory where there may be anything.
+fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> Result<(), Fault> {
+    let dir = &*dest.dir;
+    let Place::Stage(stage) = &job.place else {
+        disk.commit(dir, std::slice::from_mut(job));
+        return Ok(());
+    };
+    let stat = |e| Fault::os(Side::Dest, "stat", e);
+    let own = match &job.file {
+        Some(file) => Some(disk.file_info(file).map_err(stat)?),
+        None => disk.look(dir, stage.as_name()).map_err(stat)?,
+    };
+    let born = disk.born(dir, stage.as_name()).map_err(stat)?;
+    let mut book = dest.newcomers.open();
+    if !job.only_new
+        && let Some(there) = disk.look(dir, job.name).map_err(stat)?
+    {
+        if book.is_taken(&there, job.name, || disk.born(dir, job.name)) {
+            return Err(taken());
+        }
+        // R9: what came meanwhile is replaced as well.
+        if there.kind == Kind::File
+            && !job.there.is_some_and(|t| t.kind == Kind::File)
+            && let Some(file) = &job.file
+        {
+            disk.sync_data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
+        }
+    }
+    disk.commit(dir, std::slice::from_mut(job));
+    // A second name of what landed before is known by its first.
+    let is_second = |own: &Info| matches!(job.body, Body::HardLink(..)) && book.has(own, || Ok(born));
+    if let Some(own) = own.filter(|own| job.fault.is_none() && !is_second(own)) {
+        book.add(&own, job.name, born);
+    }
+    Ok(())
+}
+
+fn errno_of(fault: &Fault) -> Option<i32> {
+    fault.source.as_ref().and_then(io::Error::raw_os_error)
+}
+
+fn taken() -> Fault {
+    Fault::ours(Side::Dest, "replace", Code::Refused, TAKEN)
+}
+
+/// In a directory of this run's own, a name that is taken is one of another source.
+fn told_taken<D: Disk>(jobs: &mut [Job<'_, D>]) {
+    for fault in jobs.iter_mut().filter_map(|j| j.fault.as_mut()) {
+        if fault.side == Side::Dest && errno_of(fault) == Some(errno::EEXIST) {
+            *fault = taken();
+        }
+    }
 }
 
 /// Gives `name` of one directory its new name in another: a move that stays on its file system.
@@ -158,9 +261,7 @@ pub(crate) fn small_private(dir: &Dir, name: Name<'_>, bytes: &[u8]) -> io::Resu
 fn stage_over_stale<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>], keep: &Keep) {
     for job in jobs.iter_mut() {
         let Place::Stage(stage) = &job.place else { continue };
-        let stale = job.fault.as_ref().is_some_and(|f| {
-            f.source.as_ref().and_then(io::Error::raw_os_error) == Some(errno::EEXIST) && !job.staged
-        });
+        let stale = job.fault.as_ref().is_some_and(|f| errno_of(f) == Some(errno::EEXIST) && !job.staged);
         if !stale {
             continue;
         }

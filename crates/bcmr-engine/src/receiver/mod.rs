@@ -11,6 +11,9 @@ pub(crate) mod devices;
 pub mod fuzz;
 pub(crate) mod land;
 pub(crate) mod links;
+pub(crate) mod newcomers;
+#[cfg(test)]
+mod newcomers_tests;
 pub(crate) mod plan;
 pub(crate) mod resumable;
 pub(crate) mod resume;

@@ -282,7 +282,9 @@ impl<'a> Run<'a> {
     ) -> Result<Option<Task>> {
         let open = |place: &operands::Place| -> Result<DestDir<Sys>> {
             let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
-            DestDir::existing(self.disk, dir, place.node.clone(), None, self.policy)
+            let mut dst = DestDir::existing(self.disk, dir, place.node.clone(), None, self.policy)?;
+            dst.newcomers = place.newcomers.clone();
+            Ok(dst)
         };
         let info = operand.info();
         let pair = |src: &Arc<SourceDir>, dst: DestDir<Sys>, ours: bool| {

@@ -8,6 +8,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};
 use crate::receiver::land;
+use crate::receiver::newcomers::{Newcomers, TAKEN};
 use crate::receiver::plan::{Verdict, decide};
 use crate::sender::filter::Filter;
 use crate::sender::walk::{SourceDir, kind_of};
@@ -45,14 +46,21 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         if watch.cancel.is_set() {
             break;
         }
+        if operands::clash(&far, &operand).is_some() && !policy.dry_run {
+            // What an earlier one becomes has its name before this one meets it there: two that are copied at once into
+            // one name would take each other for what a killed run left.
+            run.round(std::mem::take(&mut far));
+        }
         match mover.operand(&operand) {
             Ok(Moved::Here) => {}
             Ok(Moved::Far) => far.push(operand),
             Err(e) => run.desk.tally.fail(e),
         }
     }
-    if !far.is_empty() && !policy.dry_run {
-        run.round(far);
+    if !policy.dry_run {
+        if !far.is_empty() {
+            run.round(far);
+        }
         run.settle_ledger();
     }
     run.desk.sync_names();
@@ -82,6 +90,8 @@ struct Frame {
     dst_path: PathBuf,
     /// The destination was made for it.
     made: bool,
+    /// What came into it.
+    newcomers: Arc<Newcomers>,
     /// Still to do, last first.
     names: Vec<(NameBuf, Kind)>,
     /// Something stays, so the source directory stays.
@@ -127,6 +137,7 @@ impl Mover<'_> {
         let there = place.dir.look(to).map_err(|e| Error::os("stat", &shown, e))?;
         guard_same(dir, name, info, there.as_ref(), &operand.path, &shown)?;
         let verdict = decide(info, there.as_ref(), self.policy);
+        guard_newcomers(&place.newcomers, verdict, there.as_ref(), Some(&place.dir), to, &shown)?;
         let only_new = match verdict {
             Verdict::Make => self.policy.collide != Collide::Replace,
             Verdict::Replace => false,
@@ -154,6 +165,7 @@ impl Mover<'_> {
         }
         match land::give_name(&dir.dir, name, &place.dir, to, only_new) {
             Ok(()) => {
+                came(&place.newcomers, info, &place.dir, to);
                 self.renamed(info, operand.path.clone(), shown.clone());
                 self.sync(&dir.dir, &place.dir, &shown)?;
                 Ok(Moved::Here)
@@ -222,7 +234,7 @@ impl Mover<'_> {
         let node = crate::node::Node::root(&operand.path);
         let src = dir.enter(name, node, false, &self.filter)?;
         let mut stack = Vec::new();
-        self.push(&mut stack, src, Some(&place.dir), to, place.node.join(to))?;
+        self.push(&mut stack, src, Some(&place.dir), &place.newcomers, to, place.node.join(to))?;
         while let Some(frame) = stack.last_mut() {
             if let Some((name, kind)) = frame.names.pop() {
                 if self.tally.cancelled() {
@@ -231,7 +243,8 @@ impl Mover<'_> {
                 }
                 let (src, dst_path) =
                     (frame.src.clone(), frame.dst_path.join(crate::node::os(name.as_name())));
-                match self.merge_one(&src, name.as_name(), kind, frame.dst.as_ref(), &dst_path) {
+                let newcomers = frame.newcomers.clone();
+                match self.merge_one(&src, name.as_name(), kind, frame.dst.as_ref(), &newcomers, &dst_path) {
                     Ok(Step::Done) => {}
                     Ok(Step::Stays) => frame.kept = true,
                     Ok(Step::Into) => {
@@ -240,7 +253,7 @@ impl Mover<'_> {
                         let dst = frame.dst.as_ref().map(Dir::try_clone).transpose();
                         let dst = dst.map_err(|e| Error::os("open", &dst_path, e));
                         let pushed = entered.and_then(|inner| {
-                            self.push(&mut stack, inner, dst?.as_ref(), name.as_name(), dst_path)
+                            self.push(&mut stack, inner, dst?.as_ref(), &newcomers, name.as_name(), dst_path)
                         });
                         if let Err(e) = pushed {
                             self.tally.fail(e);
@@ -302,6 +315,7 @@ impl Mover<'_> {
         stack: &mut Vec<Frame>,
         src: Arc<SourceDir>,
         dst_dir: Option<&Dir>,
+        beside: &Newcomers,
         to: Name<'_>,
         dst_path: PathBuf,
     ) -> Result<()> {
@@ -314,6 +328,7 @@ impl Mover<'_> {
             Some(dst_dir) if !self.policy.dry_run => {
                 made = land::ensure_dir(dst_dir, to, 0o700).map_err(fail("make directory"))?;
                 let dst = dst_dir.open_dir(to).map_err(fail("open directory"))?;
+                came(beside, &dst.info().map_err(fail("stat"))?, dst_dir, to);
                 if made {
                     // Sealed once more when it is complete, which tells what could not be kept. Until then it has its
                     // owner and mode for a run that is killed, as the next one merges into it and leaves it as it is.
@@ -343,7 +358,7 @@ impl Mover<'_> {
                 true
             })
             .map_err(|e| Error::os("list directory", src.node.path(), e))?;
-        stack.push(Frame { src, dst, dst_path, made, names, kept: false });
+        stack.push(Frame { src, dst, dst_path, made, newcomers: Arc::default(), names, kept: false });
         Ok(())
     }
 
@@ -365,6 +380,7 @@ impl Mover<'_> {
         name: Name<'_>,
         kind: Kind,
         dst: Option<&Dir>,
+        newcomers: &Newcomers,
         dst_path: &std::path::Path,
     ) -> Result<Step> {
         let src_path = || src.node.join(name);
@@ -378,7 +394,9 @@ impl Mover<'_> {
             None => None,
         };
         guard_same(src, name, &info, there.as_ref(), &src_path(), dst_path)?;
-        let only_new = match decide(&info, there.as_ref(), self.policy) {
+        let verdict = decide(&info, there.as_ref(), self.policy);
+        guard_newcomers(newcomers, verdict, there.as_ref(), dst, name, dst_path)?;
+        let only_new = match verdict {
             Verdict::Merge => return Ok(Step::Into),
             Verdict::Make if kind == Kind::Dir && !self.filter.is_empty() => return Ok(Step::Into),
             Verdict::Make => self.policy.collide != Collide::Replace,
@@ -398,6 +416,7 @@ impl Mover<'_> {
         };
         land::give_name(&src.dir, name, dst, name, only_new)
             .map_err(|e| Error::os("rename to", dst_path, e).and(&src_path()))?;
+        came(newcomers, &info, dst, name);
         self.renamed(&info, src_path(), dst_path.to_owned());
         Ok(Step::Done)
     }
@@ -420,6 +439,31 @@ fn is_empty(dir: &Dir, name: Name<'_>) -> std::io::Result<bool> {
         false
     })?;
     Ok(empty)
+}
+
+/// Refuses to replace, or to merge into, what this run has just put there under another name: it is the only copy.
+fn guard_newcomers(
+    newcomers: &Newcomers,
+    verdict: Verdict,
+    there: Option<&Info>,
+    dir: Option<&Dir>,
+    to: Name<'_>,
+    shown: &std::path::Path,
+) -> Result<()> {
+    let touches = matches!(verdict, Verdict::Replace | Verdict::Merge | Verdict::Ask);
+    match (there, dir) {
+        (Some(there), Some(dir)) if touches && newcomers.open().is_taken(there, to, || dir.born(to)) => {
+            Err(Error::ours(Code::Refused, "replace", shown, TAKEN))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `info` is in `dir` as `to` now. What somebody takes away at this very moment is met by nobody.
+fn came(newcomers: &Newcomers, info: &Info, dir: &Dir, to: Name<'_>) {
+    if let Ok(born) = dir.born(to) {
+        newcomers.open().add(info, to, born);
+    }
 }
 
 /// Refuses moves whose two ends are one object: renaming would do nothing, or take the only copy away.

@@ -6,6 +6,7 @@
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Target};
+use crate::receiver::newcomers::Newcomers;
 use crate::receiver::tree;
 pub(crate) use crate::sender::operand::Reach;
 pub(crate) use crate::sender::operand::{Source, source};
@@ -34,6 +35,8 @@ pub(crate) enum Dest {
 pub(crate) struct Place {
     pub(crate) dir: Dir,
     pub(crate) node: Arc<Node>,
+    /// What operands have become in it.
+    pub(crate) newcomers: Arc<Newcomers>,
 }
 
 /// One operand.
@@ -55,7 +58,7 @@ impl Operand {
 }
 
 fn place(dir: Dir, path: &Path) -> Arc<Place> {
-    Arc::new(Place { dir, node: Node::root(path) })
+    Arc::new(Place { dir, node: Node::root(path), newcomers: Arc::default() })
 }
 
 /// Where the target leads, before it is known what goes there.

@@ -1,0 +1,274 @@
+//! Two sources that become one name: on a disk that folds case, and in one directory at once.
+//!
+//! Must not know why a verb would do so.
+
+#[cfg(test)]
+mod proof {
+    use crate::disk::model::{DEV, Handle, ME, Model, Nature, Rng};
+    use crate::disk::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Place};
+    use crate::error::Code;
+    use crate::node::Node;
+    use crate::policy::{CopyPolicy, Durability, Reflink, Sparse, Verify};
+    use crate::receiver::dest::DestDir;
+    use crate::receiver::land::land;
+    use crate::receiver::plan::tests::policy;
+    use crate::receiver::stage;
+    use fastcopy::dir::{Dir, NameBuf};
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::path::Path;
+
+    const FOLDS: Nature = Nature { folds: true, only_plain_renames: false };
+
+    fn name(text: &str) -> NameBuf {
+        NameBuf::new(text.as_bytes()).unwrap()
+    }
+
+    fn mine() -> CopyPolicy {
+        CopyPolicy { me: ME, ..policy() }
+    }
+
+    fn top(model: &Model) -> DestDir<Model> {
+        DestDir::existing(model, model.root(), Node::root(Path::new("dst")), None, &mine()).unwrap()
+    }
+
+    fn file(bytes: &[u8]) -> OwnedFd {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file.into()
+    }
+
+    /// Which way files go into a directory.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Way {
+        /// Under their own names, in one that has none yet.
+        Final,
+        /// Under a stage's.
+        Stage,
+    }
+
+    /// Lands files of which each holds its own name, in one batch, and says what became of each.
+    fn landed(model: &Model, dest: &DestDir<Model>, names: &[&str], way: Way) -> Vec<Option<Fault>> {
+        let names: Vec<NameBuf> = names.iter().map(|n| name(n)).collect();
+        let here = Dir::open(Path::new("/")).unwrap();
+        let mut jobs = Vec::new();
+        for name in &names {
+            let there = if dest.fresh { None } else { model.look(&dest.dir, name.as_name()).unwrap() };
+            let body = file(name.bytes());
+            jobs.push(Job {
+                name: name.as_name(),
+                place: match way {
+                    Way::Final => Place::Final,
+                    Way::Stage => Place::Stage(stage::known(name.as_name()).unwrap()),
+                },
+                info: Bytes::info(&body).unwrap(),
+                there,
+                only_new: false,
+                body: Body::File(body),
+                src: name.as_name(),
+                attributes: Attributes::At(&here, name.as_name()),
+                file: None,
+                staged: false,
+                append: None,
+                bytes: 0,
+                rung: None,
+                hash: None,
+                fault: None,
+                lost: Vec::new(),
+            });
+        }
+        let how = Fill {
+            reflink: Reflink::Never,
+            sparse: Sparse::Never,
+            verify: Verify::Off,
+            hash: false,
+            threads: 1,
+            dev: DEV,
+            observe: &|_| true,
+        };
+        land(model, &mut (), dest, &mut jobs, &how, Durability::Cache, way == Way::Final).unwrap();
+        jobs.into_iter().map(|job| job.fault).collect()
+    }
+
+    fn refused(faults: &[Option<Fault>]) -> Vec<bool> {
+        faults.iter().map(|f| f.as_ref().is_some_and(|f| f.code == Code::Refused)).collect()
+    }
+
+    fn content(model: &Model, path: &[&[u8]]) -> Option<String> {
+        let image = model.cached();
+        image.at(path).map(|node| String::from_utf8_lossy(&node.data).into_owned())
+    }
+
+    /// No more than one of two names that are one lands, whether something was there or not, in one batch or two.
+    #[test]
+    fn what_has_just_landed_is_not_replaced() {
+        for (folds, was_there, batches) in (0..8).map(|n| (n & 1 != 0, n & 2 != 0, 1 + (n >> 2))) {
+            let about = format!("folds {folds}, was there {was_there}, batches {batches}");
+            let model = Model::new();
+            if was_there {
+                model.old_file(&model.root(), b"Makefile", b"old");
+            }
+            model.nature(Nature { folds, ..Nature::default() });
+            let dest = top(&model);
+            let faults = match batches {
+                1 => landed(&model, &dest, &["makefile", "Makefile", "other"], Way::Stage),
+                _ => ["makefile", "Makefile", "other"]
+                    .iter()
+                    .flat_map(|n| landed(&model, &dest, &[n], Way::Stage))
+                    .collect(),
+            };
+            assert_eq!(refused(&faults), [false, folds, false], "{about}: {faults:?}");
+            assert_eq!(faults.iter().filter(|f| f.is_some()).count(), usize::from(folds), "{about}");
+            let stored: &[u8] = if was_there && folds { b"Makefile" } else { b"makefile" };
+            assert_eq!(content(&model, &[stored]).as_deref(), Some("makefile"), "{about}");
+            assert_eq!(content(&model, &[b"other"]).as_deref(), Some("other"), "{about}");
+            if !folds {
+                assert_eq!(content(&model, &[b"Makefile"]).as_deref(), Some("Makefile"), "{about}");
+            }
+            let litter: Vec<_> =
+                model.cached().all_names().into_iter().filter(|n| n.ends_with(b".stage")).collect();
+            assert!(litter.is_empty(), "{about}: {litter:?}");
+        }
+    }
+
+    /// The same name once more is the same place meant twice, as in a list of names.
+    #[test]
+    fn the_same_name_again_is_replaced() {
+        let model = Model::new();
+        let dest = top(&model);
+        for _ in 0..2 {
+            assert!(landed(&model, &dest, &["a"], Way::Stage)[0].is_none());
+        }
+    }
+
+    /// Another run takes away what this one has put there, and its number goes to something else.
+    #[test]
+    fn a_number_that_is_given_again_is_another_file() {
+        let model = Model::new();
+        let dest = top(&model);
+        assert!(landed(&model, &dest, &["x"], Way::Stage)[0].is_none());
+        let number = |n: &[u8]| model.cached().at(&[n]).unwrap().number;
+        let was = number(b"x");
+        model.remove_file(&dest.dir, name("x").as_name()).unwrap();
+        model.old_file(&dest.dir, b"y", b"theirs");
+        assert_eq!(number(b"y"), was);
+        let faults = landed(&model, &dest, &["y"], Way::Stage);
+        assert!(faults[0].is_none(), "{faults:?}");
+        assert_eq!(content(&model, &[b"y"]).as_deref(), Some("y"));
+    }
+
+    /// In a directory of this run's own, where nothing is looked for: small files and staged ones, also where renames
+    /// cannot leave alone what is there.
+    #[test]
+    fn a_fresh_directory_keeps_the_first_of_two_names() {
+        for (folds, only_plain_renames) in [(true, false), (true, true), (false, false), (false, true)] {
+            for (first, second) in
+                [(Way::Stage, Way::Stage), (Way::Stage, Way::Final), (Way::Final, Way::Stage)]
+            {
+                let model = Model::new();
+                model.nature(Nature { folds, only_plain_renames: false });
+                let above = top(&model);
+                let dest = above.enter(&model, name("d").as_name(), &mine()).unwrap();
+                model.nature(Nature { folds, only_plain_renames });
+                let mut faults = landed(&model, &dest, &["makefile"], first);
+                faults.extend(landed(&model, &dest, &["Makefile"], second));
+                assert_eq!(refused(&faults), [false, folds], "{faults:?}");
+                assert!(folds || faults.iter().all(Option::is_none), "{faults:?}");
+                model.nature(Nature { folds, only_plain_renames: false });
+                dest.publish(&model, &above).unwrap();
+                assert_eq!(content(&model, &[b"d", b"makefile"]).as_deref(), Some("makefile"));
+                assert_eq!(content(&model, &[b"d", b"Makefile"]).is_some(), !folds);
+            }
+        }
+    }
+
+    /// Directories whose names are one are not merged behind anybody's back, whichever has its name first.
+    #[test]
+    fn directories_of_two_names_that_are_one_are_not_merged() {
+        for at_once in [true, false] {
+            let model = Model::new();
+            model.nature(FOLDS);
+            let above = top(&model);
+            let enter = |n: &str| above.enter(&model, name(n).as_name(), &mine());
+            let first = enter("D").unwrap();
+            assert!(landed(&model, &first, &["x"], Way::Final)[0].is_none());
+            if at_once {
+                let second = enter("d").unwrap();
+                assert!(landed(&model, &second, &["X"], Way::Final)[0].is_none());
+                first.publish(&model, &above).unwrap();
+                let e = second.publish(&model, &above).unwrap_err();
+                assert_eq!(e.code, Code::Refused, "{e}");
+                assert!(second.is_poisoned() && second.take_back(&model, &above).is_err());
+            } else {
+                first.publish(&model, &above).unwrap();
+                let e = enter("d").err().unwrap();
+                assert_eq!(e.code, Code::Refused, "{e}");
+                // The twin: the same name again is merged, as sources of one name are.
+                assert!(enter("D").is_ok());
+            }
+            assert_eq!(content(&model, &[b"D", b"x"]).as_deref(), Some("x"));
+            assert_eq!(model.cached().all_names().len(), 2, "{:?}", model.cached().all_names());
+        }
+    }
+
+    /// Two that make one directory at the same time: what the first has filled is not taken for what a killed run left.
+    #[test]
+    fn a_stage_of_this_run_is_not_stale() {
+        let model = Model::new();
+        let stale = top(&model).enter(&model, name("d").as_name(), &mine()).unwrap();
+        assert!(landed(&model, &stale, &["old"], Way::Final)[0].is_none());
+        let model = model.killed();
+        let above = top(&model);
+        let first = above.enter(&model, name("d").as_name(), &mine()).unwrap();
+        assert!(first.is_private(), "the twin: what a killed run left is taken away");
+        assert!(landed(&model, &first, &["x"], Way::Final)[0].is_none());
+        let e = above.share().enter(&model, name("d").as_name(), &mine()).err().unwrap();
+        assert_eq!(e.code, Code::Refused, "{e}");
+        first.publish(&model, &above).unwrap();
+        assert_eq!(content(&model, &[b"d", b"x"]).as_deref(), Some("x"));
+        assert_eq!(content(&model, &[b"d", b"old"]), None);
+    }
+
+    /// Something else under the stage's name never gets the final one, nor is it removed.
+    #[test]
+    fn only_what_was_filled_is_published() {
+        let model = Model::new();
+        let above = top(&model);
+        let dest = above.enter(&model, name("d").as_name(), &mine()).unwrap();
+        let stage = stage::known(name("d").as_name()).unwrap();
+        model.publish_dir(&above.dir, stage.as_name(), name("elsewhere").as_name()).unwrap();
+        model.make_dir(&above.dir, stage.as_name(), 0o700).unwrap();
+        assert!(dest.publish(&model, &above).is_err());
+        assert!(dest.take_back(&model, &above).is_err());
+        let image = model.cached();
+        assert!(image.at(&[b"d"]).is_none() && image.at(&[stage.bytes()]).is_some());
+    }
+
+    /// The directory's name was taken meanwhile: what is there stays where only new names were asked for; else it is
+    /// replaced by what is on the medium (R9).
+    #[test]
+    fn merging_into_what_came_meanwhile_keeps_to_the_policy() {
+        let stranger = |model: &Model, above: &Handle| {
+            model.make_dir(above, name("d").as_name(), 0o755).unwrap();
+            let d = model.open_dir(above, name("d").as_name()).unwrap();
+            model.old_file(&d, b"x", b"theirs");
+        };
+        for only_new in [true, false] {
+            let model = Model::new();
+            let above = top(&model);
+            let dest = above.enter(&model, name("d").as_name(), &mine()).unwrap();
+            stranger(&model, &above.dir);
+            assert!(landed(&model, &dest, &["x", "y"], Way::Final).iter().all(Option::is_none));
+            dest.publish(&model, &above).unwrap();
+            let settled = dest.settle(&model, &above, only_new);
+            assert_eq!(settled.is_err(), only_new);
+            let want = if only_new { "theirs" } else { "x" };
+            assert_eq!(content(&model, &[b"d", b"x"]).as_deref(), Some(want));
+            assert_eq!(content(&model, &[b"d", b"y"]).as_deref(), Some("y"));
+            for image in model.after_power_cut(&mut Rng(7), 100) {
+                let x = image.at(&[b"d", b"x"]).map(|n| n.data.to_vec()).unwrap_or_default();
+                assert!(x == b"theirs" || x == b"x", "R9: {x:?}");
+            }
+        }
+    }
+}
