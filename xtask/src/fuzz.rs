@@ -83,7 +83,10 @@ fn one(home: &Path, program: &Path, name: &str, bytes_max: u32, seconds: u32) ->
     let (corpus, found) = (home.join("corpus").join(name), home.join("found").join(name));
     std::fs::create_dir_all(&corpus)?;
     std::fs::create_dir_all(&found)?;
-    let mut command = Command::new(program);
+    // Through a shell that forks: a program that is started directly inherits the peak of our own memory, and libFuzzer
+    // would take it for its own.
+    let mut command = Command::new("sh");
+    command.args(["-c", "\"$@\"; exit $?", "sh"]).arg(program);
     command.arg(&corpus).arg(format!("-artifact_prefix={}/", found.display()));
     command.args([format!("-max_total_time={seconds}"), format!("-max_len={bytes_max}")]);
     // A decoder of small messages has no business with more memory or time than this.

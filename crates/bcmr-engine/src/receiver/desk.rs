@@ -668,8 +668,12 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         landed: &Landed<Sys>,
     ) -> Result<Option<(Arc<fastcopy::dir::Dir>, Job<'n, Sys>)>> {
         let fail = |e| Error::os("find the first name of", pair.src.node().join(name), e);
-        let dir = landed.open(self.disk).map_err(fail)?;
-        let first = self.disk.look(&dir, landed.name()).map_err(fail)?;
+        let mut dir = landed.open(self.disk).map_err(fail)?;
+        let mut first = self.disk.look(&dir, landed.name()).map_err(fail)?;
+        if first.is_none() {
+            dir = landed.open_by_names(self.disk).map_err(fail)?;
+            first = self.disk.look(&dir, landed.name()).map_err(fail)?;
+        }
         let there =
             self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os("stat", pair.dst.node.join(to), e))?;
         if let (Some(first), Some(there)) = (first, there)

@@ -39,6 +39,12 @@ impl<D: Disk> Landed<D> {
         if let Some(dir) = self.dir.upgrade() {
             return Ok(dir);
         }
+        self.open_by_names(disk)
+    }
+
+    /// As [`Landed::open`], whatever handle there is: what was in that directory may have been merged into another one,
+    /// which somebody had made meanwhile.
+    pub(crate) fn open_by_names(&self, disk: &D) -> io::Result<Arc<D::Dir>> {
         let names = self.node.names();
         let below = names.len() - self.root.node.names().len().min(names.len());
         down(disk, &self.root.dir, names.get(names.len() - below..).unwrap_or_default())
