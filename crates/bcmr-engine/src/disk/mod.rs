@@ -153,7 +153,36 @@ pub(crate) struct Job<'a, D: Disk> {
     pub(crate) lost: Vec<Fault>,
 }
 
-impl<D: Disk> Job<'_, D> {
+impl<'a, D: Disk> Job<'a, D> {
+    /// One that nothing was done to yet. The source is called like what it becomes, and what is there is replaced.
+    pub(crate) fn new(
+        name: Name<'a>,
+        place: Place,
+        info: Info,
+        there: Option<Info>,
+        body: Body<'a, D>,
+        attributes: Attributes<'a>,
+    ) -> Job<'a, D> {
+        Job {
+            name,
+            place,
+            info,
+            there,
+            only_new: false,
+            body,
+            src: name,
+            attributes,
+            file: None,
+            staged: false,
+            append: None,
+            bytes: 0,
+            rung: None,
+            hash: None,
+            fault: None,
+            lost: Vec::new(),
+        }
+    }
+
     /// Its name as of now.
     pub(crate) fn name_now(&self) -> Name<'_> {
         match &self.place {

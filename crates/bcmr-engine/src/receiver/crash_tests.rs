@@ -166,24 +166,8 @@ mod proof {
             observe: &|_| true,
         };
         let here = Dir::open(Path::new("/")).unwrap();
-        let mut job = Job {
-            name,
-            place: Place::Final,
-            info: source.info,
-            there,
-            only_new: false,
-            body: Body::Special,
-            src: name,
-            attributes: Attributes::At(&here, name),
-            file: None,
-            staged: false,
-            append: None,
-            bytes: 0,
-            rung: None,
-            hash: None,
-            fault: None,
-            lost: Vec::new(),
-        };
+        let attributes = Attributes::At(&here, name);
+        let mut job = Job::new(name, Place::Final, source.info, there, Body::Special, attributes);
         land_resumable(model, &mut (), &dest, &mut job, &want, scene.verify);
         job.fault.map_or(Ok(()), |f| Err(format!("{f:?}")))
     }
@@ -652,28 +636,9 @@ mod proof {
                 model.look(&dest.dir, name.as_name()).map_err(|e| e.to_string())?
             };
             let fd = fd.try_clone().unwrap();
-            jobs.push(Job {
-                name: name.as_name(),
-                place: if private {
-                    Place::Final
-                } else {
-                    Place::Stage(stage::known(name.as_name()).unwrap())
-                },
-                info: Bytes::info(&fd).unwrap(),
-                there,
-                only_new: false,
-                body: Body::File(fd),
-                src: name.as_name(),
-                attributes: Attributes::At(&here, name.as_name()),
-                file: None,
-                staged: false,
-                append: None,
-                bytes: 0,
-                rung: None,
-                hash: None,
-                fault: None,
-                lost: Vec::new(),
-            });
+            let (name, info) = (name.as_name(), Bytes::info(&fd).unwrap());
+            let place = if private { Place::Final } else { Place::Stage(stage::known(name).unwrap()) };
+            jobs.push(Job::new(name, place, info, there, Body::File(fd), Attributes::At(&here, name)));
         }
         let how = Fill {
             reflink: Reflink::Never,

@@ -192,8 +192,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 }
                 // With several names it is several places, and each may be replaced.
                 if let Some(t) = there.filter(|t| t.nlink == 1) {
-                    let born = self.disk.born(&dst.dir, to);
-                    let born = born.map_err(|e| Error::os("stat", dst.node.join(to), e))?;
+                    let born = self.born(dst, to)?;
                     dst.newcomers.open().add(&t, to, born);
                 }
                 if self.is_first_name(info, there.as_ref()) {
@@ -276,6 +275,11 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         }
     }
 
+    /// Since when what is there has been there.
+    fn born(&self, dst: &DestDir<Sys>, to: Name<'_>) -> Result<u64> {
+        self.disk.born(&dst.dir, to).map_err(|e| Error::os("stat", dst.node.join(to), e))
+    }
+
     /// What is to be landed, once its content is at hand.
     #[allow(clippy::too_many_arguments)] // what a job is made of
     pub(crate) fn job<'n>(
@@ -301,8 +305,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             // Two sources that are one name here would be written into each other. With several names it is several
             // places, as with cp.
             if let Some(t) = there.filter(|t| t.nlink == 1) {
-                let born = self.disk.born(&dst.dir, to);
-                let born = born.map_err(|e| Error::os("stat", dst.node.join(to), e))?;
+                let born = self.born(dst, to)?;
                 let mut book = dst.newcomers.open();
                 if book.is_taken(&t, to, || Ok(born)) {
                     return Err(Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN));
@@ -317,22 +320,10 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             })?)
         };
         Ok(Job {
-            name: to,
-            place,
-            info,
-            there,
-            only_new: self.policy.collide.is_only_new() && there.is_none(),
-            body,
             src: name,
-            attributes,
-            file: None,
-            staged: false,
+            only_new: self.policy.collide.is_only_new() && there.is_none(),
             append: there.filter(|_| appends).map(|t| t.size),
-            bytes: 0,
-            rung: None,
-            hash: None,
-            fault: None,
-            lost: Vec::new(),
+            ..Job::new(to, place, info, there, body, attributes)
         })
     }
 

@@ -55,27 +55,12 @@ mod proof {
         for name in &names {
             let there = if dest.fresh { None } else { model.look(&dest.dir, name.as_name()).unwrap() };
             let body = file(name.bytes());
-            jobs.push(Job {
-                name: name.as_name(),
-                place: match way {
-                    Way::Final => Place::Final,
-                    Way::Stage => Place::Stage(stage::known(name.as_name()).unwrap()),
-                },
-                info: Bytes::info(&body).unwrap(),
-                there,
-                only_new: false,
-                body: Body::File(body),
-                src: name.as_name(),
-                attributes: Attributes::At(&here, name.as_name()),
-                file: None,
-                staged: false,
-                append: None,
-                bytes: 0,
-                rung: None,
-                hash: None,
-                fault: None,
-                lost: Vec::new(),
-            });
+            let (name, info) = (name.as_name(), Bytes::info(&body).unwrap());
+            let place = match way {
+                Way::Final => Place::Final,
+                Way::Stage => Place::Stage(stage::known(name).unwrap()),
+            };
+            jobs.push(Job::new(name, place, info, there, Body::File(body), Attributes::At(&here, name)));
         }
         let how = Fill {
             reflink: Reflink::Never,
