@@ -363,19 +363,16 @@ impl<'a> Sending<'a> {
 
     /// How content is packed right now.
     pub(super) fn codec(&self) -> (Codec, Effort) {
-        let codec = match self.push.how.compress {
-            Compress::None => Codec::Raw,
-            Compress::Lz4 => Codec::Lz4,
-            Compress::Zstd => Codec::Zstd,
-            Compress::Auto => {
-                let now = |pace: &Mutex<Pace>| pace.lock().unwrap_or_else(PoisonError::into_inner).packs();
-                return match self.pace.as_ref().and_then(now) {
-                    Some(effort) => (Codec::Zstd, effort),
-                    None => (Codec::Raw, Effort::Quick),
-                };
-            }
-        };
-        (codec, Effort::Quick)
+        let now = |pace: &Mutex<Pace>| pace.lock().unwrap_or_else(PoisonError::into_inner).packs();
+        match self.push.how.compress {
+            Compress::Lz4 => (Codec::Lz4, Effort::Quick),
+            Compress::Zstd => (Codec::Zstd, Effort::Quick),
+            Compress::None => (Codec::Raw, Effort::Quick),
+            Compress::Auto => match self.pace.as_ref().and_then(now) {
+                Some(effort) => (Codec::Zstd, effort),
+                None => (Codec::Raw, Effort::Quick),
+            },
+        }
     }
 
     /// An item failed here; the others go on.

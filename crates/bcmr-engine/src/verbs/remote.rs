@@ -170,14 +170,15 @@ impl Names {
     fn kept(list: NameList) -> Names {
         Names::Kept { unread: Some(list), names: Vec::new() }
     }
-}
 
-/// What is kept, read now if it was not before.
-fn read_once<'n>(unread: &mut Option<NameList>, names: &'n mut Vec<Vec<u8>>) -> Result<&'n [Vec<u8>]> {
-    if let Some(list) = unread.take() {
-        *names = read_names(list)?;
+    /// What is kept, read now if it was not before.
+    fn read(&mut self) -> Result<Option<&[Vec<u8>]>> {
+        let Names::Kept { unread, names } = self else { return Ok(None) };
+        if let Some(list) = unread.take() {
+            *names = read_names(list)?;
+        }
+        Ok(Some(names))
     }
-    Ok(names)
 }
 
 /// Does it again while the connection gets lost, as often as was asked for, each time after a longer pause.
@@ -236,9 +237,7 @@ fn put_once(
     let much = found.more || found.bytes >= HEAVY_BYTES;
     let load = if much { Load::Heavy } else { Load::Light };
     let mut peer = transport::connect(to, way, load, ours(way), guarantees(&how), watch.cancel)?;
-    if let Names::Kept { unread, names } = names {
-        read_once(unread, names)?;
-    }
+    names.read()?;
     more_streams(&mut peer, to, way, found.large, watch)?;
     // None: the directory of a list of names is not copied itself.
     let operands = if matches!(names, Names::None) { sources.len() as u64 } else { 0 };
@@ -267,8 +266,8 @@ fn put_once(
     let list: Option<(&mut (dyn BufRead + Send), u8)> = match names {
         Names::None => None,
         Names::Once(list) => Some((&mut *list.reader, list.separator)),
-        Names::Kept { unread, names } => {
-            kept = std::io::Cursor::new(read_once(unread, names)?.join(&0));
+        Names::Kept { names, .. } => {
+            kept = std::io::Cursor::new(names.join(&0));
             Some((&mut kept, 0))
         }
     };
@@ -322,10 +321,7 @@ fn get_once(
     let survey = survey_of(&how);
     let required = guarantees(&how);
     let mut peer = transport::connect(address, way, Load::Heavy, ours(way), sending(required), watch.cancel)?;
-    let list = match names {
-        Names::Kept { unread, names } => Some(read_once(unread, names)?),
-        Names::None | Names::Once(_) => None,
-    };
+    let list = names.read()?;
     let size = if way.parallel.is_none() && list.is_none() && survey.is_none() {
         sizes_there(&peer, from, watch.cancel)?
     } else {
