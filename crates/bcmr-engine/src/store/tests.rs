@@ -574,19 +574,25 @@ fn a_thousand_uploads_by_four_writers_under_a_cap_of_one_block() {
                 scope.spawn(move || {
                     // A store of its own: as another process would, it excludes the others by the lock alone.
                     let store = g.open(B);
-                    for round in 0..250 {
-                        let d = data(round % 3, 2 * B);
-                        let list = blocks(&d);
+                    let look = |d: &[u8], list: &[Block]| {
                         let pins: Vec<_> = list.iter().map(|b| store.find(b)).collect();
                         std::thread::yield_now();
                         for (block, pin) in list.iter().zip(&pins) {
                             if let Some(pin) = pin {
                                 // The writers never overwrite in place: what was found must be got.
-                                assert!(taken(&store, pin, &d, block).is_some(), "lost what was promised");
+                                assert!(taken(&store, pin, d, block).is_some(), "lost what was promised");
                                 hits.fetch_add(1, Ordering::Relaxed);
                             }
                         }
+                    };
+                    for round in 0..250 {
+                        let d = data(round % 3, 2 * B);
+                        let list = blocks(&d);
+                        // Before, when what the others put may be there; and after, when what was just put is there
+                        // until the next one comes: whoever runs alone for a moment finds it.
+                        look(&d, &list);
                         g.put(&store, &format!("w{w}-{}", round % 5), &d);
+                        look(&d, &list);
                         assert!(store.bytes() <= B);
                     }
                     store.flush();
