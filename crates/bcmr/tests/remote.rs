@@ -316,8 +316,9 @@ fn outcome(root: PathBuf, line: Line, stdin: &str, below: &str) -> Outcome {
     let strip = |text: &str| {
         let text = text.replace(&format!("{}", root.display()), "").replace("there:", "");
         // The last line says how fast it went.
-        let line = |line: &str| {
-            line.split_once(" in 0.").or(line.split_once(" in 1.")).map_or(line, |l| l.0).to_owned()
+        let line = |line: &str| match line.rsplit_once(" in ") {
+            Some((what, time)) if time.starts_with(|c: char| c.is_ascii_digit()) => what.to_owned(),
+            _ => line.to_owned(),
         };
         // Which engine read it is told only where there was a choice: on one machine.
         let both = |line: &&str| !line.starts_with("bcmr: engine ") && !line.contains("sealed, past ssh");
