@@ -321,7 +321,7 @@ fn a_tree_over_ssh_that_is_cut() {
 fn under_way(dir: Dir, tmp: &Tmp, far: &Far, flags: &str) -> Running {
     let src = tmp.file("src", noise(3, 16 * MIB as usize));
     let running = dir.copy(far, &format!("--compress=none {flags}"), &src, &tmp.p("dst")).start();
-    let begun = within(20, || {
+    let begun = within(60, || {
         litter(tmp.path()).iter().any(|l| fs::metadata(tmp.p(l)).is_ok_and(|m| m.blocks() > 2048))
     });
     assert!(begun, "it never began");

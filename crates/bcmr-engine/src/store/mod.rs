@@ -101,6 +101,14 @@ enum Pending {
     Forget(Key),
 }
 
+/// Makes the store's directory where there is none.
+///
+/// # Errors
+/// As [`Store::open`].
+pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
+    shelf::private_dir(path).map(drop)
+}
+
 fn evict(writer: &mut Writer<'_>, enough: impl Fn(&index::View) -> bool) -> bool {
     while !enough(writer.view()) {
         let Some(key) = writer.view().oldest() else { return false };

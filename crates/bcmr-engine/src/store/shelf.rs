@@ -63,7 +63,7 @@ fn make(above: &Dir, name: Name<'_>) -> io::Result<()> {
 }
 
 /// The store's directory: ours, and closed to everybody else.
-fn private_dir(path: &Path) -> io::Result<Dir> {
+pub(super) fn private_dir(path: &Path) -> io::Result<Dir> {
     let bad = || io::Error::from(io::ErrorKind::InvalidInput);
     let (above, last) = (path.parent().ok_or_else(bad)?, path.file_name().ok_or_else(bad)?);
     let above = open_or_make(above)?;

@@ -25,6 +25,7 @@ use crate::verbs::operands::{self, Reach};
 use crate::verbs::receive::{self, Receive, Reply};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
+use crate::verbs::wall::{self, Grounds};
 use crate::verbs::wire::{Asking, Reporting, Silent, machine_number, policy_in, receive_all, reply_on};
 use bcmr_wire::handshake::{Features, caps};
 use bcmr_wire::limits;
@@ -52,17 +53,26 @@ struct Serving {
     ours: Features,
     /// The ssh connection while the data goes another way: its end is the end of everything.
     lifeline: Option<Stream>,
+    /// Which machine this is.
+    origin: u64,
 }
 
 /// Serves one peer on a pair of pipes until it goes.
 ///
+/// With a root, this thread and those that it starts are shut into it for good, where the kernel can do that.
+///
 /// # Errors
-/// The peer broke the protocol, or the root cannot be opened.
+/// The peer broke the protocol, or the root cannot be opened or not be shut.
 pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<()> {
     let reach = match &request.root {
         Some(root) => Reach::Below(Dir::open(root).map_err(|e| Error::os("open root", root.as_path(), e))?),
         None => Reach::Anywhere,
     };
+    // Read while the file that says it can be.
+    let origin = machine_number();
+    if let Reach::Below(root) = &reach {
+        shut_in(&request, root)?;
+    }
     let mut ours = OURS;
     if request.store.is_some() && !request.read_only {
         ours.caps |= caps::DEDUP;
@@ -72,7 +82,7 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     }
     let answered = transport::answer(input, output, ours, &request.meeting, Patience::WIRE)?;
     let Some(mut peer) = answered else { return Ok(()) };
-    let mut serving = Serving { request, reach, door: None, ours, lifeline: None };
+    let mut serving = Serving { request, reach, door: None, ours, lifeline: None, origin };
     let served = serving.all(&mut peer);
     if let Err(e) = &served
         && let Some(stream) = peer.streams.first()
@@ -100,6 +110,17 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
             _ => Ok(()),
         },
     }
+}
+
+/// Raises the second wall around what is served.
+fn shut_in(request: &ServeRequest, root: &Dir) -> Result<()> {
+    // Without a store everything works as well; one that is made later could not be reached.
+    let store = request.store.as_ref().map(|(dir, _)| dir.as_path());
+    let store = store.filter(|dir| crate::store::make_dir(dir).is_ok());
+    let grounds = Grounds { root, read_only: request.read_only, store, meeting: &request.meeting };
+    let shown = request.root.as_deref().unwrap_or(Path::new(""));
+    // Where the kernel has no such wall, the first one stands alone.
+    wall::raise(&grounds).map(|_raised| ()).map_err(|e| Error::os("confine to", shown, e))
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {
@@ -246,7 +267,7 @@ impl Serving {
                     operands: operands.max(1),
                     asked: Asked::Anything,
                     source_prefix: String::new(),
-                    origin: machine_number(),
+                    origin: self.origin,
                     hashes,
                     echo: false,
                     streams: peer.streams.len(),
@@ -268,7 +289,7 @@ impl Serving {
                 let policy = CopyPolicy { follow, ..policy };
                 let compress = agreed_compress(compress, peer.agreed.features);
                 // A client has no store.
-                let how = How { origin: machine_number(), fast, compress, dedup: false };
+                let how = How { origin: self.origin, fast, compress, dedup: false };
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
                 self.get(peer, &policy, how, &paths, names)
             }

@@ -1,6 +1,7 @@
 //! A malicious client, to `serve --root`.
 
 use crate::common::*;
+use crate::needs;
 use crate::peer::*;
 use crate::server::{data, file_end};
 use bcmr_wire::handshake::{self, Features, caps};
@@ -795,4 +796,28 @@ fn a_hash_gives_nobody_a_block() {
     let other = place.tmp.p("other").display().to_string();
     let (has, _) = claim(&place, "in another root", &other, forged);
     assert_eq!(has, [false; BLOCKS], "what landed in another root is not even admitted");
+}
+
+/// V10: the kernel's wall is up before a byte of the client's is read, and without `--root` there is none.
+#[test]
+fn the_second_wall_is_up_before_the_first_word() {
+    needs!(has_tool("strace"), "there is no strace");
+    let place = Place::new();
+    let trace = place.tmp.p("trace");
+    let calls = |args: &[&str]| {
+        let mut serve = std::process::Command::new("strace");
+        serve.args(["-f", "-e", "trace=landlock_restrict_self,poll,read", "-o"]).arg(&trace);
+        serve.args([BCMR, "serve"]).args(args).env("HOME", place.tmp.p("outside"));
+        let (silence, voice) = std::io::pipe().unwrap();
+        drop(voice);
+        serve.stdin(silence).stdout(std::process::Stdio::null()).status().unwrap();
+        std::fs::read_to_string(&trace).unwrap()
+    };
+    let dst = place.dst().display().to_string();
+    let confined = calls(&["--root", &dst]);
+    needs!(!confined.contains("EOPNOTSUPP") && !confined.contains("ENOSYS"), "this kernel has no Landlock");
+    let wall = confined.find("landlock_restrict_self(").expect("a wall");
+    assert!(confined[wall..].lines().next().unwrap().ends_with("= 0"), "{confined}");
+    assert!(confined[wall..].contains("read("), "the client is read after it: {confined}");
+    assert!(!calls(&[]).contains("landlock"), "what its user may, no less");
 }

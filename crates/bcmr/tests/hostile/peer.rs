@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -465,6 +466,12 @@ impl Place {
         let tmp = Tmp::new();
         tmp.file("secret", "nobody's business");
         tmp.file("outside/keep", "as it was");
+        // The home of a server that has run before: its store is not what the attack is about.
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(tmp.p("outside/.cache/bcmr/cas"))
+            .unwrap();
         tmp.dir("dst");
         Place { tmp }
     }

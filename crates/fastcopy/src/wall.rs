@@ -1,0 +1,155 @@
+//! A second wall around a server that is confined to one directory: Landlock
+//! ([landlock(7)](https://man7.org/linux/man-pages/man7/landlock.7.html)).
+//!
+//! The first wall is that every path is resolved below a handle of that directory. This one is the kernel's: had the
+//! first a hole, nothing outside could be opened, made, removed or renamed through it. It needs Linux 5.13, knows nothing
+//! of modes, owners and times, and where the kernel has no part of it the first wall stands alone.
+//!
+//! Must not know what is served.
+
+use fastcopy::dir::Dir;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What is left to a server behind the wall.
+pub(crate) struct Grounds<'a> {
+    /// Everything that is served.
+    pub(crate) root: &'a Dir,
+    /// Nothing may be changed there.
+    pub(crate) read_only: bool,
+    /// The directory of the store of blocks; it exists.
+    pub(crate) store: Option<&'a Path>,
+    /// Directories in which a socket may be made, in a directory of its own.
+    pub(crate) meeting: &'a [PathBuf],
+}
+
+/// Shuts this thread, and every thread that it starts from now on, into `grounds`, for good. `false`: this kernel has
+/// no such walls.
+///
+/// # Errors
+/// It has them and did not raise this one; nothing is shut then.
+#[cfg(target_os = "linux")]
+pub(crate) fn raise(grounds: &Grounds<'_>) -> io::Result<bool> {
+    use landlock::{
+        ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
+    };
+    use std::os::fd::AsFd;
+    /// The newest there is when this is written; older kernels do as much of it as they know.
+    const NEWEST: ABI = ABI::V6;
+    // Nothing here ever runs a program or speaks to a device.
+    let change = AccessFs::from_all(NEWEST) & !(AccessFs::Execute | AccessFs::IoctlDev);
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let meet = AccessFs::ReadDir
+        | AccessFs::MakeDir
+        | AccessFs::MakeSock
+        | AccessFs::RemoveDir
+        | AccessFs::RemoveFile;
+    let refused = |e| io::Error::new(io::ErrorKind::PermissionDenied, e);
+    let refused = |e: landlock::RulesetError| refused(e.to_string());
+    let mut rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(NEWEST))
+        .and_then(Ruleset::create)
+        .and_then(|rules| {
+            let all = if grounds.read_only { read } else { change };
+            rules.add_rule(PathBeneath::new(grounds.root.as_fd(), all))
+        })
+        .map_err(refused)?;
+    let around_store = grounds.store.and_then(Path::parent);
+    let others = [
+        (grounds.store, change),
+        (around_store, AccessFs::ReadDir.into()),
+        // How large a pipe may be made.
+        (Some(Path::new("/proc/sys/fs/pipe-max-size")), AccessFs::ReadFile.into()),
+    ];
+    let meetings = grounds.meeting.iter().map(|dir| (Some(dir.as_path()), meet));
+    for (path, access) in others.into_iter().chain(meetings) {
+        // What is not there needs no way to it.
+        if let Some(Ok(fd)) = path.map(PathFd::new) {
+            rules = rules.add_rule(PathBeneath::new(fd, access)).map_err(refused)?;
+        }
+    }
+    let raised = rules.restrict_self().map_err(refused)?;
+    Ok(raised.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// No such walls here.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn raise(_: &Grounds<'_>) -> io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+#[allow(clippy::disallowed_methods)] // the wall is tried the ordinary way, as a hole in the first would be
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::os::unix::net::UnixListener;
+
+    /// Does something behind a wall of its own; `None` where there are none.
+    fn behind<T: Send>(grounds: &Grounds<'_>, work: impl FnOnce() -> T + Send) -> Option<T> {
+        // A thread that is shut in stays so: it must not be one that tests share.
+        std::thread::scope(|scope| scope.spawn(|| raise(grounds).unwrap().then(work)).join().unwrap())
+    }
+
+    #[test]
+    fn what_is_outside_stays_there() {
+        let tmp = tempfile::tempdir().unwrap();
+        let at = |name: &str| tmp.path().join(name);
+        for dir in ["root", "root/sub", "cache", "cache/cas", "meet"] {
+            fs::create_dir(at(dir)).unwrap();
+        }
+        fs::write(at("root/in"), "in").unwrap();
+        fs::write(at("out"), "out").unwrap();
+        fs::write(at("cache/program"), "program").unwrap();
+        symlink(at("out"), at("root/leads out")).unwrap();
+        let root = Dir::open(&at("root")).unwrap();
+        let (store, meeting) = (at("cache/cas"), [at("meet"), at("is not there")]);
+        let all = Grounds { root: &root, read_only: false, store: Some(&store), meeting: &meeting };
+        let ran = behind(&all, || {
+            let denied = |done: io::Result<()>| {
+                assert_eq!(done.unwrap_err().raw_os_error(), Some(fastcopy::errno::EACCES))
+            };
+            denied(fs::read(at("out")).map(drop));
+            denied(fs::read(at("root/leads out")).map(drop));
+            denied(fs::write(at("out"), "x"));
+            denied(fs::write(at("new"), "x"));
+            denied(fs::remove_file(at("out")));
+            denied(fs::read_dir(tmp.path()).map(drop));
+            denied(fs::create_dir(at("new")));
+            denied(fs::write(at("cache/program"), "worse"));
+            denied(fs::write(at("meet/file"), "x"));
+            // Out of the root and into it are other ways than within.
+            assert!(fs::rename(at("root/in"), at("taken")).is_err());
+            assert!(fs::hard_link(at("out"), at("root/link")).is_err());
+            // What a server does.
+            assert_eq!(fs::read(at("root/in")).unwrap(), b"in");
+            fs::write(at("root/new"), "new").unwrap();
+            fs::rename(at("root/new"), at("root/sub/new")).unwrap();
+            fs::hard_link(at("root/sub/new"), at("root/again")).unwrap();
+            fs::File::options().write(true).open(at("root/again")).unwrap().set_len(1).unwrap();
+            symlink("anywhere", at("root/link")).unwrap();
+            fs::remove_file(at("root/sub/new")).unwrap();
+            fs::remove_dir(at("root/sub")).unwrap();
+            fs::write(store.join("index"), "index").unwrap();
+            fs::create_dir(at("meet/here")).unwrap();
+            drop(UnixListener::bind(at("meet/here/socket")).unwrap());
+            assert!(fs::symlink_metadata(at("meet/here/socket")).unwrap().file_type().is_socket());
+            fs::remove_file(at("meet/here/socket")).unwrap();
+            fs::remove_dir(at("meet/here")).unwrap();
+            // A thread that is started behind the wall is behind it.
+            std::thread::scope(|s| s.spawn(|| denied(fs::read(at("out")).map(drop))).join().unwrap());
+        });
+        let reads = Grounds { root: &root, read_only: true, store: None, meeting: &[] };
+        behind(&reads, || {
+            assert_eq!(fs::read(at("root/in")).unwrap(), b"in");
+            assert!(fs::write(at("root/in"), "x").is_err() && fs::write(at("root/new"), "x").is_err());
+            assert!(fs::remove_file(at("root/in")).is_err());
+        });
+        if ran.is_none() {
+            eprintln!("SKIPPED: this kernel has no Landlock");
+        }
+        assert_eq!(fs::read(at("out")).unwrap(), b"out");
+    }
+}
