@@ -16,7 +16,7 @@
 //! | V7 | `hostile/peer.rs` measures every script; a million files: `cargo xtask bench memory` |
 //! | V8 | `hostile/server.rs`; `say.rs`, `names.rs` |
 //! | V9 | `hostile/server.rs`: hashes and values that are wrong |
-//! | V10 | `hostile/client.rs`; the second wall by itself: `verbs/wall.rs` of the engine |
+//! | V10 | `hostile/client.rs`; the second wall by itself: `wall.rs` of fastcopy |
 //! | L1 | `address.rs`, `transport/ssh.rs`, `hostile/put.rs`; L3 here is that a host and a path is no local name in disguise |
 //! | L2 | there is no control socket of ours: `transport/ssh.rs`, `what_ssh_is_called_with` |
 //! | L6 | `metadata.rs`; anything not kept is told: here |

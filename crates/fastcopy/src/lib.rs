@@ -22,6 +22,7 @@ pub mod scratch;
 pub mod sparse;
 pub mod splice;
 pub mod sync;
+pub mod wall;
 pub mod xattr;
 
 pub use copy::{

@@ -1,42 +1,42 @@
-//! A second wall around a server that is confined to one directory: Landlock
+//! The kernel's wall around a process that is confined to one directory: Landlock
 //! ([landlock(7)](https://man7.org/linux/man-pages/man7/landlock.7.html)).
 //!
-//! The first wall is that every path is resolved below a handle of that directory. This one is the kernel's: had the
-//! first a hole, nothing outside could be opened, made, removed or renamed through it. It needs Linux 5.13, knows nothing
-//! of modes, owners and times, and where the kernel has no part of it the first wall stands alone.
+//! A second wall: the first is that paths are resolved below a handle of that directory. Had that one a hole, nothing
+//! outside could be opened, made, removed or renamed through it. It needs Linux 5.13 and knows nothing of modes, owners
+//! and times; a kernel that has a part of it raises that part.
 //!
 //! Must not know what is served.
 
-use fastcopy::dir::Dir;
+use crate::dir::Dir;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is left to a server behind the wall.
-pub(crate) struct Grounds<'a> {
-    /// Everything that is served.
-    pub(crate) root: &'a Dir,
+/// What is left to a process behind the wall.
+pub struct Grounds<'a> {
+    /// The directory that all is about.
+    pub root: &'a Dir,
     /// Nothing may be changed there.
-    pub(crate) read_only: bool,
-    /// The directory of the store of blocks; it exists.
-    pub(crate) store: Option<&'a Path>,
+    pub read_only: bool,
+    /// A directory of its own elsewhere, in which it may do anything too; it exists.
+    pub store: Option<&'a Path>,
     /// Directories in which a socket may be made, in a directory of its own.
-    pub(crate) meeting: &'a [PathBuf],
+    pub meeting: &'a [PathBuf],
 }
 
-/// Shuts this thread, and every thread that it starts from now on, into `grounds`, for good. `false`: this kernel has
-/// no such walls.
+/// Shuts this thread, and every thread that it starts from now on, into `grounds`, for good. `false`: this system has no
+/// such walls, or has them switched off.
 ///
 /// # Errors
 /// It has them and did not raise this one; nothing is shut then.
 #[cfg(target_os = "linux")]
-pub(crate) fn raise(grounds: &Grounds<'_>) -> io::Result<bool> {
+pub fn raise(grounds: &Grounds<'_>) -> io::Result<bool> {
     use landlock::{
         ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
     };
     use std::os::fd::AsFd;
     /// The newest there is when this is written; older kernels do as much of it as they know.
     const NEWEST: ABI = ABI::V6;
-    // Nothing here ever runs a program or speaks to a device.
+    // Programs are never run from behind it, and devices never spoken to.
     let change = AccessFs::from_all(NEWEST) & !(AccessFs::Execute | AccessFs::IoctlDev);
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let meet = AccessFs::ReadDir
@@ -74,7 +74,7 @@ pub(crate) fn raise(grounds: &Grounds<'_>) -> io::Result<bool> {
 
 /// No such walls here.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn raise(_: &Grounds<'_>) -> io::Result<bool> {
+pub fn raise(_: &Grounds<'_>) -> io::Result<bool> {
     Ok(false)
 }
 
@@ -109,7 +109,7 @@ mod tests {
         let all = Grounds { root: &root, read_only: false, store: Some(&store), meeting: &meeting };
         let ran = behind(&all, || {
             let denied = |done: io::Result<()>| {
-                assert_eq!(done.unwrap_err().raw_os_error(), Some(fastcopy::errno::EACCES))
+                assert_eq!(done.unwrap_err().raw_os_error(), Some(crate::errno::EACCES))
             };
             denied(fs::read(at("out")).map(drop));
             denied(fs::read(at("root/leads out")).map(drop));

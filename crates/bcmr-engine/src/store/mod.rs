@@ -105,7 +105,7 @@ enum Pending {
 ///
 /// # Errors
 /// As [`Store::open`].
-pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
+pub(crate) fn settle_in(path: &Path) -> io::Result<()> {
     shelf::private_dir(path).map(drop)
 }
 

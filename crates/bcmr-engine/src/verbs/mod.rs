@@ -17,7 +17,6 @@ mod serve;
 mod sessions;
 mod survey;
 mod survey_wire;
-mod wall;
 mod wire;
 
 pub use check::check;

@@ -25,7 +25,6 @@ use crate::verbs::operands::{self, Reach};
 use crate::verbs::receive::{self, Receive, Reply};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
-use crate::verbs::wall::{self, Grounds};
 use crate::verbs::wire::{Asking, Reporting, Silent, machine_number, policy_in, receive_all, reply_on};
 use bcmr_wire::handshake::{Features, caps};
 use bcmr_wire::limits;
@@ -33,6 +32,7 @@ use bcmr_wire::message::{self, Message};
 use bcmr_wire::policy::flags;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::Info;
+use fastcopy::wall::{self, Grounds};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -116,7 +116,7 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
 fn shut_in(request: &ServeRequest, root: &Dir) -> Result<()> {
     // Without a store everything works as well; one that is made later could not be reached.
     let store = request.store.as_ref().map(|(dir, _)| dir.as_path());
-    let store = store.filter(|dir| crate::store::make_dir(dir).is_ok());
+    let store = store.filter(|dir| crate::store::settle_in(dir).is_ok());
     let grounds = Grounds { root, read_only: request.read_only, store, meeting: &request.meeting };
     let shown = request.root.as_deref().unwrap_or(Path::new(""));
     // Where the kernel has no such wall, the first one stands alone.
