@@ -77,6 +77,7 @@ impl<'a> Message<'a> {
             Message::Rendezvous { .. } => kind::RENDEZVOUS,
             Message::Put { .. } => kind::PUT,
             Message::Get { .. } => kind::GET,
+            Message::Names { .. } => kind::NAMES,
             Message::Operand { .. } => kind::OPERAND,
             Message::Dir { .. } => kind::DIR,
             Message::Files { .. } => kind::FILES,
@@ -207,6 +208,9 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
             let names = r.list("get.names", 1, NAMES_MAX, |r| r.bytes("get.names"))?;
             must(named || names.is_empty(), "get.names", Why::Contradiction)?;
             Message::Get { policy, paths, names: named.then_some(names) }
+        }
+        kind::NAMES => {
+            Message::Names { names: r.list("names.names", 1, NAMES_MAX, |r| r.bytes("names.names"))? }
         }
         kind::OPERAND => Message::Operand {
             path: r.bytes("operand.path")?,
@@ -514,6 +518,7 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
             out.push(u8::from(names.is_some())); // [get.named]
             write_byte_strings(names.as_deref().unwrap_or_default(), out); // [get.names]
         }
+        Message::Names { names } => write_byte_strings(names, out), // [names.names]
         Message::Operand { path, whole, origin, dir, entry } => {
             put_bytes(path, out); // [operand.path]
             out.push(u8::from(*whole)); // [operand.whole]

@@ -48,10 +48,12 @@ pub mod wide {
     pub const SURVEY: u64 = 0x40;
     /// The hash of every file that landed, for whoever sends.
     pub const HASHED: u64 = 0x80;
+    /// Lists of names that are longer than one message.
+    pub const LISTS: u64 = 0x100;
 }
 
 /// What each bit is called, for whoever has to say that one is missing.
-const NAMES: [(Features, &str); 15] = [
+const NAMES: [(Features, &str); 16] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -67,6 +69,7 @@ const NAMES: [(Features, &str); 15] = [
     (Features { caps: 0, wide: wide::HOLES }, "holes"),
     (Features { caps: 0, wide: wide::SURVEY }, "survey"),
     (Features { caps: 0, wide: wide::HASHED }, "hashed"),
+    (Features { caps: 0, wide: wide::LISTS }, "lists"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -358,7 +361,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0xff));
+        assert_eq!(all, set(0x7f, 0x1ff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

@@ -61,8 +61,10 @@ pub const DEDUP_BYTES_MIN: u64 = 16 << 20;
 
 /// Operands of one `Get`.
 pub const OPERANDS_MAX: usize = 64 << 10;
-/// Names of one `Get` that has a list of them.
+/// Names of one `Get` that has a list of them, those of the `Names` before it included.
 pub const NAMES_MAX: usize = 1 << 20;
+/// Bytes of all of them, and one more for each.
+pub const NAMES_BYTES_MAX: usize = 32 << 20;
 /// Globs of one policy, and its regular expressions.
 pub const RULES_MAX: usize = 16 << 10;
 /// Error codes in a `Summary`, each once.

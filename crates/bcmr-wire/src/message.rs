@@ -288,6 +288,8 @@ pub enum Message<'a> {
     Put { policy: Policy<'a>, target: Target, path: &'a [u8], operands: u64, items: bool },
     /// 0x21
     Get { policy: Policy<'a>, paths: Vec<&'a [u8]>, names: Option<Vec<&'a [u8]>> },
+    /// 0x22
+    Names { names: Vec<&'a [u8]> },
     /// 0x30
     Operand { path: &'a [u8], whole: bool, origin: u64, dir: u64, entry: Entry<'a> },
     /// 0x31
@@ -369,6 +371,7 @@ pub mod kind {
     pub const RENDEZVOUS: u8 = 0x1C;
     pub const PUT: u8 = 0x20;
     pub const GET: u8 = 0x21;
+    pub const NAMES: u8 = 0x22;
     pub const OPERAND: u8 = 0x30;
     pub const DIR: u8 = 0x31;
     pub const FILES: u8 = 0x32;

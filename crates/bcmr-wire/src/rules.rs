@@ -57,6 +57,10 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             limit("get.names", names.len() as u64, NAMES_MAX as u64)?;
             names.iter().try_for_each(|one| path("get.names", one))
         }
+        Message::Names { names } => {
+            limit("names.names", names.len() as u64, NAMES_MAX as u64)?;
+            names.iter().try_for_each(|one| path("names.names", one))
+        }
         Message::Operand { path: one, whole, dir, entry: what, .. } => {
             path("operand.path", one)?;
             id("operand.dir", *dir)?;

@@ -69,7 +69,7 @@ enum Class {
 }
 
 /// Every message there is.
-const ROWS: [(u8, &str, Class); 50] = [
+const ROWS: [(u8, &str, Class); 51] = [
     (kind::HELLO, "Hello", Class::Hello),
     (kind::WELCOME, "Welcome", Class::Welcome),
     (kind::ERROR, "Error", Class::Error),
@@ -92,6 +92,7 @@ const ROWS: [(u8, &str, Class); 50] = [
     (kind::RENDEZVOUS, "Rendezvous", Class::Answer(Answer::Rendezvous)),
     (kind::PUT, "Put", Class::Request),
     (kind::GET, "Get", Class::Request),
+    (kind::NAMES, "Names", Class::Request),
     (kind::OPERAND, "Operand", Class::Entry),
     (kind::DIR, "Dir", Class::Entry),
     (kind::FILES, "Files", Class::Content),
@@ -176,7 +177,7 @@ mod tests {
             (State::ClientNew, vec![0x02, 0x03]),
             (
                 State::ServerIdle,
-                join(&[&[6, 7], &[0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x20, 0x21]]),
+                join(&[&[6, 7], &[0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x20, 0x21, 0x22]]),
             ),
             (State::ClientIdle, vec![3, 6, 7]),
             (State::Waits(Answer::Info), vec![3, 6, 7, 0x18]),

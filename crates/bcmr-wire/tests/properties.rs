@@ -220,6 +220,7 @@ impl<'a> Dice<'a> {
                 let paths = if names.is_some() { vec![self.path()] } else { self.list(4, Dice::path) };
                 Message::Get { policy: self.policy(), paths, names }
             }
+            kind::NAMES => Message::Names { names: self.list(4, Dice::path) },
             kind::OPERAND => {
                 let entry = self.entry();
                 let whole = self.yes() && entry.kind == Kind::Dir;
@@ -338,6 +339,7 @@ fn heap(message: &Message<'_>) -> usize {
         Message::Page { entries: list } | Message::Files { entries: list, .. } => entries(list),
         Message::Put { policy: how, .. } => policy(how),
         Message::Get { policy: how, paths, names } => policy(how) + of(paths) + names.as_ref().map_or(0, of),
+        Message::Names { names } => of(names),
         Message::HaveBlocks { hashes, .. } | Message::Values { hashes, .. } => of(hashes),
         Message::Proof { tags, .. } => of(tags),
         Message::Wants { entries, .. } => of(entries),

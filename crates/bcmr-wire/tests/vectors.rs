@@ -136,6 +136,7 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
             format!("{POLICY} 01 01 61 01 01 01 78"),
             Message::Get { policy: policy(), paths: vec![b"a"], names: Some(vec![b"x"]) },
         ),
+        ("names", 0x22, "02 01 61 03 62 2f 63".to_owned(), Message::Names { names: vec![b"a", b"b/c"] }),
         (
             "operand",
             0x30,
@@ -761,6 +762,11 @@ fn what_just_fits_fits_and_one_more_does_not() {
         ),
         (names(1 << 20), names((1 << 20) + 1), "get.names"),
         (
+            Message::Names { names: vec![b""; 1 << 20] },
+            Message::Names { names: vec![b""; (1 << 20) + 1] },
+            "names.names",
+        ),
+        (
             Message::Dir { id: 2, parent: 1, entry: dir() },
             Message::Dir { id: 2, parent: 2, entry: dir() },
             "dir.parent",
@@ -950,6 +956,7 @@ fn every_path_is_one() {
         ),
         (Message::Get { policy: policy.clone(), paths: vec![bad], names: None }, "get.paths"),
         (Message::Get { policy: policy.clone(), paths: vec![b""], names: Some(vec![bad]) }, "get.names"),
+        (Message::Names { names: vec![b"a", bad] }, "names.names"),
         (
             Message::Get {
                 policy: Policy { rules: vec![(true, bad)], ..policy.clone() },

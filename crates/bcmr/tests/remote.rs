@@ -13,6 +13,7 @@ use common::maker::{Can, Maker, can, judge};
 use common::remote::*;
 use common::*;
 use rustix::fs::{Mode, OFlags};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
@@ -617,6 +618,31 @@ fn what_a_survey_does_not_see_it_says_nothing_about() {
         assert_eq!((there.code, &there.out), (here.code, &here.out), "{dir:?}");
     }
     drop(mount);
+}
+
+/// A list that is longer than any message, and leads through the same directories again and again.
+#[test]
+fn a_list_in_parts() {
+    let tmp = Tmp::new();
+    let far = Far::pipe();
+    let mut list = Vec::new();
+    for n in 0..3000 {
+        tmp.file(format!("s/{}/f{n}", n % 7), n.to_string());
+        // The same name, longer.
+        list.extend_from_slice(format!("{}{}/f{n}\n", "./".repeat(1900), n % 7).as_bytes());
+    }
+    assert!(list.len() > 10 << 20);
+    tmp.file("s/not on it", "x");
+    fs::write(tmp.p("list"), &list).unwrap();
+    let list = format!("--files-from {}", tmp.p("list").display());
+    for dir in BOTH {
+        let d = tmp.p(format!("{dir:?}"));
+        dir.copy(&far, &list, &tmp.p("s"), &d).run().ok();
+        let said = |root: PathBuf| tree(&root).into_iter().map(|(path, e)| (path, e.content));
+        let mut want: BTreeMap<_, _> = said(tmp.p("s")).collect();
+        assert!(want.remove(&b"not on it"[..]).is_some());
+        assert!(want == said(d).collect(), "{dir:?}");
+    }
 }
 
 #[test]

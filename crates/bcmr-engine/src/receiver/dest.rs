@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub(crate) struct Root<D: Disk> {
     pub(crate) dir: Arc<D::Dir>,
     pub(crate) node: Arc<Node>,
+    /// Names of a list land in it: they may lead through one directory again and again, so each has its name at once.
+    pub(crate) listed: bool,
 }
 
 /// Puts something into a directory that has just been made.
@@ -81,7 +83,8 @@ impl<D: Disk> DestDir<D> {
         let sole = disk.lock(&dir) == Lock::Held;
         let keep = keep_for(disk, &dir, policy);
         let dir = Arc::new(dir);
-        let root = root.unwrap_or_else(|| Arc::new(Root { dir: dir.clone(), node: node.clone() }));
+        let root =
+            root.unwrap_or_else(|| Arc::new(Root { dir: dir.clone(), node: node.clone(), listed: false }));
         Ok(DestDir {
             dir,
             node,
@@ -97,6 +100,12 @@ impl<D: Disk> DestDir<D> {
             poisoned: AtomicBool::new(false),
             keep,
         })
+    }
+
+    /// The same, for names of a list.
+    pub(crate) fn for_a_list(self) -> DestDir<D> {
+        let root = Root { dir: self.dir.clone(), node: self.node.clone(), listed: true };
+        DestDir { root: Arc::new(root), ..self }
     }
 
     /// Goes into the directory `name` of this one, making it when it is not there.
@@ -170,7 +179,7 @@ impl<D: Disk> DestDir<D> {
         // Without the lock somebody else may be making the same directory: then it is made under its own name, and
         // files in it are staged one by one.
         // A directory that holds unfinished files must be where the next run looks for them, so it has no stage either.
-        let staged = self.sole && !policy.resume.has_sessions();
+        let staged = self.sole && !policy.resume.has_sessions() && !self.root.listed;
         let (stage, fresh) = match stage::known(name) {
             Some(stage) if staged => (Some(stage), true),
             _ => (None, false),

@@ -781,7 +781,7 @@ impl<'a> Run<'a> {
             }
         };
         let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
-        let dst = DestDir::existing(self.disk, dir, place.node.clone(), None, self.policy)?;
+        let dst = DestDir::existing(self.disk, dir, place.node.clone(), None, self.policy)?.for_a_list();
         self.remember(dst.info.id());
         let root = Arc::new(DirPair { ours: false, ..self.plain_pair(&src, dst, src.info.dev) });
         let mut names = ListedNames { reader, separator, base };

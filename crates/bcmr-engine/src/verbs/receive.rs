@@ -631,7 +631,9 @@ impl<'a> Receive<'a> {
         let slot = match (&dest, info.kind) {
             (Dest::Whole(place), _) => {
                 let src = Far { info, attrs, node: Node::root(shown) };
-                Self::slot(src, open(place)?, None, !self.what.listed)
+                let dst = open(place)?;
+                let dst = if self.what.listed { dst.for_a_list() } else { dst };
+                Self::slot(src, dst, None, !self.what.listed)
             }
             (Dest::Named { dir: place, name }, kind) => {
                 let known = self.state().places.iter().find(|(p, _)| Arc::ptr_eq(p, place)).cloned();

@@ -28,6 +28,7 @@ use crate::verbs::wire::{
     Lists, Outgoing, Putting, machine_number, policy_out, receive_all, reply_on, summary_of, with_feed,
 };
 use bcmr_wire::handshake::{Features, caps, guarantees, wide};
+use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
 use fastcopy::meta::{Info, Time};
 use std::ffi::OsStr;
@@ -94,7 +95,8 @@ pub(crate) const OURS: Features = Features {
         | wide::VERIFY
         | wide::HOLES
         | wide::SURVEY
-        | wide::HASHED,
+        | wide::HASHED
+        | wide::LISTS,
 };
 
 /// From this much to move on (bytes) a better cipher is worth asking ssh which ones it has.
@@ -109,8 +111,8 @@ const AHEAD_PATIENCE: Duration = Duration::from_millis(100);
 /// The pause before a lost connection is made again, and the longest of those that follow.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
-/// Bytes of a list of names that one request may carry.
-const NAMES_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of a list of names that go in one message.
+const NAMES_BYTES: usize = 8 << 20;
 /// How often a cancel is looked for while an answer is waited for.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -328,6 +330,7 @@ fn get_once(
         0
     };
     more_streams(&mut peer, address, way, size, watch)?;
+    let names = list.map(|names| all_but_last(&peer, names)).transpose()?;
     // The target is looked at before anything is asked for.
     if list.is_some() && survey.is_none() {
         receive::make_target(&Reach::Anywhere, target)?;
@@ -353,7 +356,6 @@ fn get_once(
     };
     let tally = Tally::new(watch);
     let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
-    let names = list.map(|list| list.iter().map(Vec::as_slice).collect());
     let get = Message::Get { policy: how, paths, names };
     let (summary, broken) = match survey {
         Some(survey) => {
@@ -588,21 +590,50 @@ fn direct(peer: &mut Peer, address: &Address, way: &Way, count: usize, watch: Wa
     Ok(())
 }
 
-/// The names of a list, all of them: they go in one message.
+/// Sends the names of a list before the request that they belong to, but for so many as fit into the request itself: those
+/// come back.
+fn all_but_last<'a>(peer: &Peer, names: &'a [Vec<u8>]) -> Result<Vec<&'a [u8]>> {
+    let mut rest = names.iter().map(Vec::as_slice).peekable();
+    loop {
+        let mut bytes = 0;
+        let mut part = Vec::new();
+        // One that is too long by itself is refused when it is sent.
+        while let Some(name) = rest.next_if(|name| bytes == 0 || bytes + name.len() < NAMES_BYTES) {
+            bytes += name.len() + 1;
+            part.push(name);
+        }
+        if rest.peek().is_none() {
+            return Ok(part);
+        }
+        if !peer.agreed.features.has_wide(wide::LISTS) {
+            let note = "the bcmr over there takes lists of 8 MiB at most";
+            return Err(Error::ours(Code::Limit, "send list of names to", &peer.name, note));
+        }
+        say(peer, &Message::Names { names: part })?;
+    }
+}
+
+/// The names of a list, all of them: whoever gets them keeps them.
 fn read_names(list: NameList) -> Result<Vec<Vec<u8>>> {
     let mut bytes = Vec::new();
     let NameList { reader, separator } = list;
-    let read = reader.take(NAMES_BYTES_MAX + 1).read_to_end(&mut bytes);
+    let most = limits::NAMES_BYTES_MAX;
+    let read = reader.take(most as u64).read_to_end(&mut bytes);
     read.map_err(|e| Error::os("read list of names", "", e))?;
-    if bytes.len() as u64 > NAMES_BYTES_MAX {
-        let note = "a list for another machine may have 8 MiB at most";
-        return Err(Error::ours(Code::Limit, "read list of names", "", note));
+    let too_much = |note: &str| Err(Error::ours(Code::Limit, "read list of names", "", note));
+    // With a byte for each name, as its separator is one: what is shorter is also less over there.
+    if bytes.len() == most {
+        return too_much("a list for another machine has less than 32 MiB");
     }
     let names = bytes.split(|b| *b == separator).map(|name| match name.strip_suffix(b"\r") {
         Some(name) if separator == b'\n' => name,
         _ => name,
     });
-    Ok(names.filter(|n| !n.is_empty()).map(<[u8]>::to_vec).collect())
+    let names: Vec<Vec<u8>> = names.filter(|n| !n.is_empty()).map(<[u8]>::to_vec).collect();
+    if names.len() > limits::NAMES_MAX {
+        return too_much("a list for another machine has 1,048,576 names at most");
+    }
+    Ok(names)
 }
 
 // ---- single requests ----

@@ -55,6 +55,37 @@ struct Serving {
     lifeline: Option<Stream>,
     /// Which machine this is.
     origin: u64,
+    /// What the next `Get` is to begin with.
+    list: Listed,
+}
+
+/// Names that came before the request that they belong to, each with a 0 behind it.
+#[derive(Default)]
+struct Listed {
+    names: usize,
+    bytes: Vec<u8>,
+}
+
+impl Listed {
+    fn and(mut self, names: &[&[u8]]) -> Result<Listed> {
+        self.add(names)?;
+        Ok(self)
+    }
+
+    fn add(&mut self, names: &[&[u8]]) -> Result<()> {
+        // [names.most]
+        self.names = self.names.saturating_add(names.len());
+        let more: usize = names.iter().map(|name| name.len() + 1).sum();
+        if self.names > limits::NAMES_MAX || self.bytes.len().saturating_add(more) > limits::NAMES_BYTES_MAX {
+            return Err(Error::ours(Code::Protocol, "serve", "", "a list of more names than there may be"));
+        }
+        self.bytes.reserve_exact(more);
+        for name in names {
+            self.bytes.extend_from_slice(name);
+            self.bytes.push(0);
+        }
+        Ok(())
+    }
 }
 
 /// Serves one peer on a pair of pipes until it goes.
@@ -82,7 +113,8 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     }
     let answered = transport::answer(input, output, ours, &request.meeting, Patience::WIRE)?;
     let Some(mut peer) = answered else { return Ok(()) };
-    let mut serving = Serving { request, reach, door: None, ours, lifeline: None, origin };
+    let list = Listed::default();
+    let mut serving = Serving { request, reach, door: None, ours, lifeline: None, origin, list };
     let served = serving.all(&mut peer);
     if let Err(e) = &served
         && let Some(stream) = peer.streams.first()
@@ -136,8 +168,10 @@ impl Serving {
             let done = match message {
                 Message::Put { .. } | Message::Get { .. } => {
                     self.join(peer);
-                    self.transfer(peer, message)
+                    let list = std::mem::take(&mut self.list);
+                    self.transfer(peer, message, list)
                 }
+                Message::Names { names } => self.list.add(&names),
                 Message::Direct { count } => {
                     drop(frame);
                     self.direct(peer, count)
@@ -239,9 +273,12 @@ impl Serving {
         peer.streams.extend(joined.into_iter().map(|one| one.stream));
     }
 
-    fn transfer(&self, peer: &Peer, message: Message<'_>) -> Result<()> {
+    fn transfer(&self, peer: &Peer, message: Message<'_>, list: Listed) -> Result<()> {
         let request = &self.request;
         match message {
+            Message::Put { .. } | Message::Get { names: None, .. } if list.names > 0 => {
+                Err(Error::ours(Code::Protocol, "serve", "", "names for a request that has none"))
+            }
             Message::Put { policy, target, path, operands, items } => {
                 let survey = survey_of(&policy);
                 if survey.is_none() {
@@ -291,7 +328,8 @@ impl Serving {
                 // A client has no store.
                 let how = How { origin: self.origin, fast, compress, dedup: false };
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
-                self.get(peer, &policy, how, &paths, names)
+                let list = names.map(|names| list.and(&names)).transpose()?;
+                self.get(peer, &policy, how, &paths, list)
             }
             _ => Err(Error::ours(Code::Protocol, "serve", "", "no transfer")),
         }
@@ -402,16 +440,16 @@ impl Serving {
         policy: &CopyPolicy,
         how: How,
         paths: &[PathBuf],
-        names: Option<Vec<&[u8]>>,
+        list: Option<Listed>,
     ) -> Result<()> {
         let cancel = Cancel::new();
         let open = |path: &Path| operands::source(&self.reach, path, policy.follow);
-        let sent = match names {
+        let sent = match list {
             None => {
                 let what = What::Operands { paths, open: &open };
                 send_all(peer, policy, how, &Silent, &cancel, what)
             }
-            Some(names) => {
+            Some(list) => {
                 let [base] = paths else {
                     return Err(Error::ours(
                         Code::Protocol,
@@ -422,8 +460,7 @@ impl Serving {
                 };
                 let dir: Arc<SourceDir> =
                     SourceDir::root(self.reach.open(base)?, crate::node::Node::root(base))?;
-                let list = names.join(&0);
-                let mut reader = std::io::Cursor::new(list);
+                let mut reader = std::io::Cursor::new(list.bytes);
                 let what = What::Names { base, dir, reader: &mut reader, separator: 0 };
                 send_all(peer, policy, how, &Silent, &cancel, what)
             }

@@ -338,7 +338,7 @@ fn a_server_that_only_lets_read() {
 #[test]
 fn requests_that_are_none() {
     type Send = fn(&mut Wire);
-    let scripts: [(&str, Send); 19] = [
+    let scripts: [(&str, Send); 20] = [
         ("nothing", |_| ()),
         ("noise", |w| {
             w.bytes(&noise(7, 100_000));
@@ -408,6 +408,12 @@ fn requests_that_are_none() {
                 items: false,
             });
         }),
+        ("names for a transfer that has none", |w| {
+            w.hello();
+            w.say(&Message::Names { names: vec![b"pub/secret"] });
+            w.say(&get(flags::RECURSIVE, 0, b"pub"));
+            assert!(w.until(kind::ERROR).is_some());
+        }),
         ("join without a door", |w| {
             w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [8; 32], b"peer")));
             w.say(&Message::Join { secret: [0; 32], path: b"/var/run/docker.sock", index: 1 });
@@ -474,6 +480,26 @@ fn joins_that_are_stolen() {
         w.raw(kind::STREAMS, b"\xff\xff\xff\xff\x0f");
         w.hold();
     });
+}
+
+/// A list that comes in many messages is bounded as one, in names and in bytes.
+#[test]
+fn lists_without_end() {
+    let place = fenced();
+    let path = vec![b'a'; 4000];
+    for (what, names) in [("short", vec![b"a".as_slice(); 1 << 18]), ("long", vec![&path; 2000])] {
+        place.besiege(what, ROOT, |w| {
+            w.hello();
+            let mut sent = 0;
+            // A gigabyte, were there no end to it.
+            while sent < 200 && w.say(&Message::Names { names: names.clone() }) {
+                sent += 1;
+            }
+            w.close();
+            w.hold();
+            assert!(sent < 200, "{what}: as much as one likes");
+        });
+    }
 }
 
 /// Patterns that are bombs, lists without end, names by the million: bounded in time and memory.
