@@ -6,6 +6,7 @@
 //! compared as text.
 #![allow(dead_code)] // each test binary uses its own part of it
 
+use crate::common;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -189,7 +190,7 @@ pub fn elsewhere() -> Option<TempDir> {
     let there = tempfile::Builder::new().prefix("bcmr-test-").tempdir_in(shm).ok();
     let there = there.filter(|t| dev(t.path()) != dev(here.path()));
     if there.is_none() {
-        eprintln!("SKIPPED: /dev/shm is no file system of its own here, so nothing can cross to it");
+        common::skipped("crossing", "/dev/shm is no file system of its own here");
     }
     there
 }
@@ -206,7 +207,7 @@ pub fn is_root() -> bool {
 pub fn have(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok();
     if !there {
-        eprintln!("SKIPPED: {program} is not installed");
+        common::skipped(program, "it is not installed");
     }
     there
 }
@@ -214,7 +215,7 @@ pub fn have(program: &str) -> bool {
 /// A command whose messages are English and whose surroundings are known.
 pub fn command<S: AsRef<OsStr>>(program: &str, args: &[S], cwd: &Path) -> Command {
     let mut c = Command::new(program);
-    c.args(args).current_dir(cwd).env("LC_ALL", "C").env("TERM", "dumb");
+    c.args(common::by_engine(args)).current_dir(cwd).env("LC_ALL", "C").env("TERM", "dumb");
     c
 }
 
