@@ -122,11 +122,7 @@ pub fn look(root: &Path) -> Tree {
             } else if kind.is_symlink() {
                 format!("link {}", fs::read_link(&path).unwrap().display())
             } else if kind.is_file() {
-                let bytes = fs::read(&path).unwrap();
-                match bytes.len() {
-                    0..200 => format!("file {:?}", OsStr::from_bytes(&bytes)),
-                    len => format!("file of {len} bytes, sum {:x}", sum(&bytes)),
-                }
+                content(&fs::read(&path).unwrap())
             } else if kind.is_fifo() {
                 "fifo".to_owned()
             } else if kind.is_socket() {
@@ -144,6 +140,14 @@ pub fn look(root: &Path) -> Tree {
         }
     }
     tree
+}
+
+/// What [`look`] says of a file with these bytes.
+pub fn content(bytes: &[u8]) -> String {
+    match bytes.len() {
+        0..200 => format!("file {:?}", OsStr::from_bytes(bytes)),
+        len => format!("file of {len} bytes, sum {:x}", sum(bytes)),
+    }
 }
 
 fn sum(bytes: &[u8]) -> u64 {
