@@ -721,7 +721,7 @@ pub struct IoArgs {
     /// auto takes the ring for batches of small files that are not in the page cache, where several reads under way save
     /// about a quarter of the time, and plain calls for everything else. Where there is no io_uring, or it is forbidden or
     /// fails, ring says so and plain calls are used. -v tells which was. A large file that -C or -s records goes by plain
-    /// calls always.
+    /// calls always, and so do files on FUSE.
     #[arg(long, value_name = "ENGINE", value_enum, default_value = "auto")]
     pub engine: EngineArg,
     /// Bytes of one operation of the ring, a multiple of 4K [default: 64K, with --direct-io 1M]

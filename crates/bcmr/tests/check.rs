@@ -1,6 +1,7 @@
 //! `check` and `--dry-run` say what a copy would do: the same pairs, the same items, and after the copy nothing.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
 mod table;
 
 use std::fs;

@@ -1,6 +1,7 @@
 //! `docs/json.md` holds for the real program: every line parses, names are byte-exact, the summary has the last word.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
 mod table;
 
 use serde_json::Value;

@@ -7,6 +7,9 @@
     reason = "tests, whose failing is their telling"
 )]
 
+mod common;
+
+use common::by_engine;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +19,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn run(dir: &Path, words: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_bcmr")).args(words.split(' ')).current_dir(dir).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_bcmr"))
+        .args(by_engine(words.split(' ')))
+        .current_dir(dir)
+        .output()
+        .unwrap()
 }
 
 fn text(out: &Output) -> String {

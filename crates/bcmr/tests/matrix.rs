@@ -4,6 +4,7 @@
 //! for.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
 mod table;
 
 use std::fs;

@@ -1,13 +1,14 @@
 //! A move never loses anything: whatever goes wrong, each file is whole at its source or at its destination.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
 mod table;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 use table::*;
 
@@ -93,8 +94,7 @@ fn one_object_through_a_bind_mount() {
     let dir = scratch();
     plant(dir.path(), "f s/one ONE\nd m");
     if !command("mount", &["--bind", "s", "m"], dir.path()).output().is_ok_and(|o| o.status.success()) {
-        eprintln!("SKIPPED: mounting needs root");
-        return;
+        return common::skipped("one_object_through_a_bind_mount", "mounting needs root");
     }
     let runs = ["move s/one m/one", "move s/one m", "move m/one s", "copy s/one m/one", "copy -r s/. m"]
         .map(|args| (args, bcmr(args, dir.path()), fs::read(at(&dir, "s/one")).ok()));
@@ -188,8 +188,7 @@ fn a_full_destination_keeps_the_source() {
     plant(dir.path(), "d m\nz s/a 300000\nz s/b 300000\nz s/sub/c 600000\nf s/small x");
     let mounted = command("mount", &["-t", "tmpfs", "-o", "size=512k", "none", "m"], dir.path()).output();
     if !mounted.is_ok_and(|o| o.status.success()) {
-        eprintln!("SKIPPED: mounting needs root");
-        return;
+        return common::skipped("a_full_destination_keeps_the_source", "mounting needs root");
     }
     let before = files(&at(&dir, "s"));
     let done = bcmr("move s m", dir.path());
@@ -293,13 +292,8 @@ fn a_source_changed_meanwhile_stays() {
     let dst = at(&far, "d").display().to_string();
     let args =
         ["-f", "-qq", "-o", "/dev/null", "-e", "inject=syncfs:delay_enter=1500000", BCMR, "move", "s", &dst];
-    let mut child = Command::new("strace")
-        .args(args)
-        .current_dir(here.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        command("strace", &args, here.path()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     // Until both have their names at the destination; no longer than the delay.
     for _ in 0..1000 {
         if far.path().join("d/f").exists() && far.path().join("d/other").exists() {

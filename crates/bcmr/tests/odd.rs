@@ -249,3 +249,207 @@ fn plain_renames_do() {
         assert_eq!(fs::read(odd.at.join("theirs/x")).unwrap(), b"theirs");
     }
 }
+
+/// A file that cannot be read or written whole: its bytes say what becomes of whoever tries, and where.
+#[derive(Clone, Copy, Debug)]
+struct Bad {
+    bytes: usize,
+    at: usize,
+    fate: &'static str,
+}
+
+const READS: [Bad; 4] = [
+    Bad { bytes: 5000, at: 4096, fate: "<read EIO>" },
+    Bad { bytes: 300_000, at: 200_000, fate: "<read EIO>" },
+    Bad { bytes: 2_500_000, at: 1_700_000, fate: "<read EIO>" },
+    Bad { bytes: 5_000_000, at: 4_500_000, fate: "<read EIO>" },
+];
+
+const WRITES: [Bad; 4] = [
+    Bad { bytes: 5000, at: 0, fate: "<write EIO>" },
+    Bad { bytes: 300_000, at: 200_000, fate: "<write EIO>" },
+    Bad { bytes: 300_000, at: 100_000, fate: "<write ENOSPC>" },
+    Bad { bytes: 2_500_000, at: 1_700_000, fate: "<write ENOSPC>" },
+];
+
+/// As many ways to read and write as there are; `move` last, as it takes the source away.
+const ENGINES: [&str; 10] = [
+    "copy --engine=sys",
+    "copy --engine=ring",
+    "copy --engine=ring -j1 --block-size=4K --queue-depth=64",
+    "copy --engine=ring --direct-io",
+    "copy --engine=sys -V --manifest=sums",
+    "copy --engine=ring -V --manifest=sums",
+    "copy --engine=sys -C --fast --checkpoint-size=4M",
+    "copy --engine=ring -C --checkpoint-size=4M",
+    "copy --engine=ring --archive --sync",
+    "move --engine=ring",
+];
+
+/// Files of every size below `src`, one of them bad, and none of them in the page cache. Returns what the good ones are.
+fn plant_bad(src: &Path, bad: Option<Bad>) -> table::Tree {
+    fs::create_dir_all(src).unwrap();
+    let mut files: Vec<(String, Vec<u8>)> =
+        (0..30).map(|n| (format!("f{n}"), table::noise(&n.to_string(), 1 + n * 4321))).collect();
+    files.insert(3, ("large".to_owned(), table::noise("large", 1_500_001)));
+    if let Some(bad) = bad {
+        let mut bytes = table::noise("bad", bad.bytes);
+        bytes[bad.at..bad.at + bad.fate.len()].copy_from_slice(bad.fate.as_bytes());
+        files.insert(20, ("bad".to_owned(), bytes));
+    }
+    let mut good = table::Tree::new();
+    for (name, bytes) in files {
+        if name != "bad" {
+            good.insert(name.clone().into_bytes(), table::content(&bytes));
+        }
+        fs::write(src.join(&name), bytes).unwrap();
+        let file = fs::File::open(src.join(&name)).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+    good
+}
+
+/// What is below a directory, but for what says where to go on.
+fn landed(dir: &Path) -> table::Tree {
+    let goes_on = |name: &[u8]| name.ends_with(b".session") || name.ends_with(b".part");
+    look(dir).into_iter().filter(|(name, _)| !goes_on(name)).collect()
+}
+
+/// Runs `line` from `src` to `dst`: all but the bad one land as `want` has them, nothing is left of that one, and it is
+/// said what failed, of which file and why. Returns how many went by the ring; `None` where there is none.
+fn lands_all_but(bad: Option<Bad>, line: &str, want: &table::Tree, src: &Path, dst: &Path) -> Option<u64> {
+    let cwd = dst.parent().unwrap();
+    let args = format!(
+        "{line} --async-threshold=0 --json {} -T {} {}",
+        if line.starts_with("copy") { "-r --reflink=disable" } else { "--merge" },
+        src.display(),
+        dst.display()
+    );
+    let done = bcmr(&args, cwd);
+    let about = format!("{bad:?}: {args}: {}{}", done.stdout, done.stderr);
+    let failed: Vec<_> = done.json().into_iter().filter(|l| l["event"] == "failed").collect();
+    if let Some(bad) = bad {
+        let (errno, code) = if bad.fate.contains("ENOSPC") { (28, 6) } else { (5, 1) };
+        assert_eq!(done.code, Some(code), "{about}");
+        let (ops, whose) = match bad.fate.starts_with("<read") {
+            true => (["read", "read"], src),
+            // The kernel may do both in one call.
+            false => (["write", "copy to"], dst),
+        };
+        assert_eq!(failed.len(), 1, "{about}");
+        assert!(ops.contains(&failed[0]["op"].as_str().unwrap()), "{about}");
+        assert_eq!(failed[0]["path"].as_str(), whose.join("bad").to_str(), "{about}");
+        assert_eq!(failed[0]["errno"], errno, "{about}");
+    } else {
+        assert_eq!((done.code, failed.len()), (Some(0), 0), "{about}");
+    }
+    table::assert_same(want, &landed(dst), &about);
+    if line.starts_with("move") {
+        let left: Vec<_> = if src.exists() { fs::read_dir(src).unwrap().collect() } else { Vec::new() };
+        assert_eq!(left.len(), usize::from(bad.is_some()), "{about}");
+    }
+    if line.contains("--manifest") {
+        let hash = |name: &[u8]| {
+            let name = std::str::from_utf8(name).unwrap();
+            format!("{}  {name}", blake3::hash(&fs::read(dst.join(name)).unwrap()).to_hex())
+        };
+        let mut want: Vec<String> = want.keys().map(|name| hash(name)).collect();
+        // Only what is complete gets one.
+        assert_eq!(cwd.join("sums").exists(), bad.is_none(), "{about}");
+        let said = fs::read_to_string(cwd.join("sums")).unwrap_or_default();
+        let mut said: Vec<&str> = said.lines().collect();
+        want.retain(|_| bad.is_none());
+        want.sort();
+        said.sort();
+        assert!(want == said, "{about}: {said:?}");
+    }
+    let engine = done.json().into_iter().find(|l| l["event"] == "engine");
+    match engine {
+        None => Some(0),
+        Some(said) if said["missing"].is_null() => said["ring_files"].as_u64(),
+        Some(_) => None,
+    }
+}
+
+/// Reading or writing one of many fails in its middle, or comes short, on FUSE: by every engine the same. What comes
+/// short there the ring would not tell from what is whole, so it reads nothing there.
+#[test]
+fn one_bad_file_in_user_space() {
+    const TEST: &str = "one_bad_file_in_user_space";
+    let top = scratch();
+    for nature in ["", "short"] {
+        let Some(odd) = Odd::new(TEST, at(&top, &format!("m{nature}")), nature) else { return };
+        let bads = READS.into_iter().chain(WRITES).map(Some).chain([None]);
+        for (n, bad) in bads.enumerate() {
+            let reads = bad.is_none_or(|b| b.fate.starts_with("<read"));
+            let here = scratch();
+            let (src, to) = match reads {
+                true => (odd.at.join(format!("s{n}")), here.path().to_owned()),
+                false => (at(&here, "s"), odd.at.join(format!("d{n}"))),
+            };
+            fs::create_dir_all(&to).unwrap();
+            let want = plant_bad(&src, bad);
+            for (k, line) in ENGINES.into_iter().enumerate() {
+                let dst = to.join(format!("d{k}"));
+                if k % 2 == 0 {
+                    fs::create_dir(&dst).unwrap();
+                }
+                let by_ring = lands_all_but(bad, line, &want, &src, &dst);
+                let none = reads || line.contains("sys");
+                assert!(by_ring.is_none_or(|n| (n == 0) == none), "{bad:?}, {line}: {by_ring:?}");
+            }
+        }
+    }
+}
+
+/// The same of a disk: ext4 in an image on that file system, where what fails comes as a completion.
+#[test]
+fn one_bad_file_on_a_bad_disk() {
+    const TEST: &str = "one_bad_file_on_a_bad_disk";
+    let top = scratch();
+    let Some(odd) = Odd::new(TEST, at(&top, "m"), "uncached") else { return };
+    let disk = match common::Mount::image("ext4", 64, &odd.at.join("disk")) {
+        Ok(disk) => disk,
+        Err(why) => return common::skipped(TEST, &why),
+    };
+    // What is asked of FUSE at once: a loop device takes a write that failed behind its beginning for done.
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let of_disk = |l: &&str| l.split(' ').nth(1) == disk.path().to_str();
+    let device = mounts.lines().find(of_disk).unwrap().split(' ').next().unwrap();
+    let queue = Path::new("/sys/block").join(Path::new(device).file_name().unwrap()).join("queue");
+    fs::write(queue.join("max_sectors_kb"), "64").unwrap();
+
+    let mut rows: Vec<(Option<Bad>, &str)> = Vec::new();
+    for bad in READS.map(Some).into_iter().chain([None]) {
+        rows.extend(ENGINES.map(|line| (bad, line)));
+    }
+    // Through the cache a write succeeds before the disk is asked.
+    for bad in WRITES.into_iter().filter(|b| b.bytes > 1 << 20) {
+        for fate in [bad.fate, "<write EIO>"] {
+            for line in ["copy --direct-io", "copy --engine=ring --direct-io -V -j1", "move --direct-io"] {
+                rows.push((Some(Bad { fate, ..bad }), line));
+            }
+        }
+    }
+    for (n, (bad, line)) in rows.into_iter().enumerate() {
+        let here = scratch();
+        let there = disk.path().join(n.to_string());
+        fs::create_dir(&there).unwrap();
+        let writes = bad.is_some_and(|b| b.fate.starts_with("<write"));
+        let (from, to) = if writes { (here.path(), there.as_path()) } else { (there.as_path(), here.path()) };
+        let want = plant_bad(&from.join("s"), bad);
+        if n % 2 == 0 {
+            fs::create_dir(to.join("d")).unwrap();
+        }
+        let by_ring = lands_all_but(bad, line, &want, &from.join("s"), &to.join("d"));
+        let least = match line {
+            _ if line.contains("--engine=sys") => 0,
+            // What is large enough to go past the cache; the others as `auto` likes.
+            "copy --direct-io" | "move --direct-io" => 1,
+            _ => want.len(),
+        };
+        assert!(by_ring.is_none_or(|n| n as usize >= least), "{bad:?}, {line}: {by_ring:?} of {least}");
+        fs::remove_dir_all(&there).unwrap();
+    }
+}

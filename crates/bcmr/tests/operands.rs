@@ -5,6 +5,7 @@
 //! reason.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
 mod table;
 use table::*;
 
@@ -484,8 +485,7 @@ fn one_file_system() {
     plant(dir.path(), "f s/a A\nd s/mnt\nf s/z Z");
     let mount = command("mount", &["-t", "tmpfs", "none", "s/mnt"], dir.path()).output();
     if !mount.is_ok_and(|o| o.status.success()) {
-        eprintln!("SKIPPED: mounting needs root");
-        return;
+        return common::skipped("one_file_system", "mounting needs root");
     }
     plant(dir.path(), "f s/mnt/far FAR");
     let with = bcmr("copy -rx s with", dir.path());

@@ -27,6 +27,8 @@
     reason = "tests, whose failing is their telling"
 )]
 
+mod common;
+
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -216,11 +218,8 @@ fn have(program: &str) -> bool {
     found
 }
 
-/// A skipped test is seen by whoever reads the log, also where output of passing tests is swallowed.
 fn loud(why: &str) {
-    use std::io::Write;
-    let name = std::thread::current().name().unwrap_or_default().to_owned();
-    writeln!(std::io::stderr().lock(), "SKIPPED {name}: {why}").unwrap();
+    common::skipped(std::thread::current().name().unwrap_or_default(), why);
 }
 
 // ---- kill -9 ----

@@ -307,7 +307,7 @@ fn a_closed_or_full_standard_output_breaks_nothing() {
     for json in ["-v", "--json"] {
         let dst = tmp.p(format!("read{json}"));
         let mut run = Command::new(BCMR)
-            .args(["copy", "-r", json])
+            .args(by_engine(["copy", "-r", json]))
             .args([&src, &dst])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -18,7 +18,7 @@ fn strace(log: &Path) -> String {
 fn traced(log: &Path, flags: &str, src: &Path, dst: &Path) -> String {
     let line = format!("{} {BCMR} copy {flags}", strace(log));
     let (program, args) = line.split_once(' ').unwrap();
-    Line::new(Path::new(program)).args(args.split(' ')).args([src, dst]).run().ok();
+    Line::new(Path::new(program)).args(by_engine(args.split(' '))).args([src, dst]).run().ok();
     fs::read_to_string(log).unwrap()
 }
 

@@ -181,7 +181,7 @@ fn killed_anywhere_the_same_command_never_nests() {
                 Line::new(Path::new("strace")).args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
             strace.0.arg("-e").arg(format!("trace={call}"));
             let ran = strace
-                .args([BCMR, "copy", "-r", "-C", "-j1", "--checkpoint-size=4M", "src", "dst"])
+                .args(by_engine([BCMR, "copy", "-r", "-C", "-j1", "--checkpoint-size=4M", "src", "dst"]))
                 .cwd(tmp.path())
                 .run();
             assert!(!tmp.p("dst/src").exists());

@@ -112,7 +112,7 @@ pub struct Copied {
 pub enum Side {
     /// Sharing blocks.
     Clone,
-    /// A call that reads and writes in one; the kernel does not say which failed.
+    /// A call that reads and writes in one; the kernel does not say which failed, and the source can be read there.
     Copy,
     /// Reading the source.
     Read,
@@ -519,7 +519,13 @@ impl<'a> Job<'a> {
                 Err(errno) => {
                     let verdict = verdict(errno);
                     if verdict == Verdict::Real {
-                        return Self::fail(Side::Copy, done, errno);
+                        // One call does both and does not say which of them failed; the source is to blame where it
+                        // cannot be read there.
+                        let side = match pread(self.src, src_off, &mut [0]) {
+                            Err(_) => Side::Read,
+                            Ok(_) => Side::Copy,
+                        };
+                        return Self::fail(side, done, errno);
                     }
                     self.rungs.note_refused(rung, self.pair, verdict);
                     return Ok(Left::At(done));

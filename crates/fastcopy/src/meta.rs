@@ -278,6 +278,12 @@ pub fn is_pseudo(fd: impl AsFd) -> io::Result<bool> {
     retry(|| rustix::fs::fstatfs(fd.as_fd())).map(|s| MAGICS.contains(&{ s.f_type }))
 }
 
+/// Whether this is on a file system in user space (FUSE), by `fstatfs`.
+pub fn is_fuse(fd: impl AsFd) -> io::Result<bool> {
+    const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
+    retry(|| rustix::fs::fstatfs(fd.as_fd())).map(|s| { s.f_type } == FUSE_SUPER_MAGIC)
+}
+
 /// `fstatfs`: bytes that may still be written, what is kept for root included.
 pub fn free_bytes(fd: impl AsFd) -> io::Result<u64> {
     let fs = retry(|| rustix::fs::fstatfs(fd.as_fd()))?;

@@ -292,7 +292,7 @@ pub(crate) trait Disk: Sync + Sized {
     fn read_direct(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
     fn write_at(&self, file: &Self::File, at: u64, bytes: &[u8]) -> io::Result<()>;
     /// Copies a range without hashing it; how many bytes there were.
-    fn copy_range(&self, from: &OwnedFd, to: &Self::File, at: u64, bytes: u64) -> io::Result<u64>;
+    fn copy_range(&self, from: &OwnedFd, to: &Self::File, at: u64, bytes: u64) -> Result<u64, Fault>;
     fn set_len(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
     /// Room for so many bytes without showing them in the length; a file system that cannot says nothing.
     fn reserve(&self, file: &Self::File, bytes: u64) -> io::Result<()>;

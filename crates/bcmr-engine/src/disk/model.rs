@@ -863,11 +863,12 @@ impl Disk for Model {
         Ok(())
     }
 
-    fn copy_range(&self, from: &OwnedFd, to: &Handle, at: u64, bytes: u64) -> io::Result<u64> {
+    fn copy_range(&self, from: &OwnedFd, to: &Handle, at: u64, bytes: u64) -> Result<u64, Fault> {
         let mut room = vec![0; bytes as usize];
-        let n = Bytes::read_at(from, at, &mut room)?;
+        let n = Bytes::read_at(from, at, &mut room).map_err(|e| Fault::os(Side::Source, "read", e))?;
         for (i, piece) in room[..n].chunks(WRITE_BYTES).enumerate() {
-            self.write_at(to, at + (i * WRITE_BYTES) as u64, piece)?;
+            let at = at + (i * WRITE_BYTES) as u64;
+            self.write_at(to, at, piece).map_err(|e| Fault::os(Side::Dest, "copy to", e))?;
         }
         Ok(n as u64)
     }

@@ -147,6 +147,7 @@ impl Rings {
             if mine.is_empty() || (kind == Kind::Cached && !self.pays(jobs, &mine)) {
                 continue;
             }
+            mine.retain(|at| jobs.get(*at).is_some_and(|job| self.may_fly(job, kind)));
             // Sharing blocks beats any reading.
             mine.retain(|at| {
                 let cloned = jobs.get_mut(*at).is_some_and(|job| clone(rungs, job, how));
@@ -230,6 +231,20 @@ impl Rings {
             },
             _ => false,
         }
+    }
+
+    /// Not what the ring would read from FUSE, or write to it: where such a file system reads or writes less than it was
+    /// asked for, or fails in the middle, the kernel goes on by itself, from the wrong place, and tells of success
+    /// (docs/decisions/0006-ring.md).
+    fn may_fly(&self, job: &Job<'_, Sys>, kind: Kind) -> bool {
+        let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return false };
+        // Who cannot say what it is, is not trusted.
+        let is_fuse = |file: &OwnedFd| meta::is_fuse(file).unwrap_or(true);
+        let may = !is_fuse(src) && (kind == Kind::Cached || !is_fuse(dst));
+        if !may && kind == Kind::Direct {
+            self.not_direct_files.fetch_add(1, Ordering::Relaxed);
+        }
+        may
     }
 
     /// Fills `mine` of the jobs and marks in `done` what is filled or has a fault.

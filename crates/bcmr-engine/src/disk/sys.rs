@@ -265,8 +265,9 @@ impl Disk for Sys {
         read_write::write_full(file, at, bytes)
     }
 
-    fn copy_range(&self, from: &OwnedFd, to: &OwnedFd, at: u64, bytes: u64) -> io::Result<u64> {
-        let (from_info, to_info) = (Info::of(from)?, Info::of(to)?);
+    fn copy_range(&self, from: &OwnedFd, to: &OwnedFd, at: u64, bytes: u64) -> Result<u64, Fault> {
+        let from_info = Info::of(from).map_err(|e| Fault::os(Side::Source, "stat", e))?;
+        let to_info = Info::of(to).map_err(dest("stat"))?;
         let src = copy::Source {
             fd: from.as_fd(),
             dev: from_info.dev,
@@ -277,7 +278,7 @@ impl Disk for Sys {
         let options = copy::Options { threads: 1, preallocate: false, ..copy::Options::AUTO };
         copy::copy_range(&src, at, &dst, at, bytes, &self.rungs, &options, &mut Scratch::new(), &|_| true)
             .map(|copied| copied.bytes)
-            .map_err(|failure| failure.source)
+            .map_err(tee::fault)
     }
 
     fn set_len(&self, file: &OwnedFd, bytes: u64) -> io::Result<()> {
@@ -519,7 +520,7 @@ impl Sys {
         let mut at = start;
         while at < size {
             let step = STEP_BYTES.min(size - at);
-            let n = self.copy_range(src, dst, at, step).map_err(dest("append to"))?;
+            let n = self.copy_range(src, dst, at, step)?;
             at += n;
             if n < step {
                 break;

@@ -602,7 +602,7 @@ fn fast_segment<D: Disk>(
     at: u64,
     end: u64,
 ) -> (Vec<Cv>, Result<(), Fault>) {
-    let copied = disk.copy_range(file, &begun.file, at, end - at).map_err(dest("copy to")).and_then(|n| {
+    let copied = disk.copy_range(file, &begun.file, at, end - at).and_then(|n| {
         let whole = n == end - at;
         if whole { Ok(()) } else { Err(changed()) }
     });

@@ -21,8 +21,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -220,23 +220,63 @@ impl Ran {
     }
 }
 
+/// The words of a command line, and behind the verb of its `bcmr copy` or `bcmr move` the engine that the whole run of
+/// the tests is for, which `BCMR_TEST_ENGINE` names. An engine of their own stays.
+pub fn by_engine<A: AsRef<OsStr>>(words: impl IntoIterator<Item = A>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.into_iter().map(|w| w.as_ref().to_owned()).collect();
+    let has_own = |w: &OsString| w.as_bytes().starts_with(b"--engine") || w == "--direct-io";
+    let verb = words.iter().position(|w| w == BCMR).map_or(0, |program| program + 1);
+    let takes_it = words.get(verb).is_some_and(|w| w == "copy" || w == "move");
+    if let (Some(flags), true) = (engine_flags(), takes_it && !words.iter().any(has_own)) {
+        words.splice(verb + 1..verb + 1, flags.iter().map(OsString::from));
+    }
+    words
+}
+
+/// What [`by_engine`] adds. Where the engine is not to be had, nothing, and that is said.
+fn engine_flags() -> Option<&'static [String]> {
+    static FLAGS: OnceLock<Option<[String; 2]>> = OnceLock::new();
+    let found = FLAGS.get_or_init(|| {
+        let engine = std::env::var("BCMR_TEST_ENGINE").ok()?;
+        let flags = [format!("--engine={engine}"), "--async-threshold=0".to_owned()];
+        // The proof that the flags do something: else all of it would pass by any engine.
+        let tmp = Tmp::new();
+        let src = tmp.file("src", noise(1, 10_000));
+        let copy = Line::new(Path::new(BCMR)).args(["copy", "--reflink=disable", "--json"]).args(&flags);
+        let said = copy.args([src, tmp.p("dst")]).run().ok().out;
+        if engine == "ring" && !said.contains("\"ring_files\":1") {
+            let why = said.lines().find(|l| l.contains("\"missing\":"));
+            let why = why.unwrap_or_else(|| panic!("there is a ring, and it was not used: {said}"));
+            skipped("everything by the ring", &format!("there is none: {why}"));
+            return None;
+        }
+        Some(flags)
+    });
+    found.as_ref().map(|flags| flags.as_slice())
+}
+
 /// A command line to come.
 pub struct Line(pub Command);
 
 /// `bcmr` with these arguments.
 pub fn bcmr<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Line {
-    Line::new(Path::new(BCMR)).args(args)
+    Line::new(Path::new(BCMR)).args(by_engine(args))
 }
 
 /// `bcmr` started by a shell that first does `before` (`umask`, `ulimit`, redirections by `exec`).
 pub fn bcmr_after<A: AsRef<OsStr>>(before: &str, args: impl IntoIterator<Item = A>) -> Line {
-    Line::new(Path::new("sh")).args(["-c", &format!("{before}; exec \"$0\" \"$@\""), BCMR]).args(args)
+    Line::new(Path::new("sh"))
+        .args(["-c", &format!("{before}; exec \"$0\" \"$@\""), BCMR])
+        .args(by_engine(args))
 }
 
 /// `bcmr` as user and group `id` without any privilege; `tmp` is from [`Tmp::for_others`].
 pub fn bcmr_as<A: AsRef<OsStr>>(id: u32, tmp: &Tmp, args: impl IntoIterator<Item = A>) -> Line {
     let (uid, gid) = (format!("--reuid={id}"), format!("--regid={id}"));
-    Line::new(Path::new("setpriv")).args([&uid, &gid, "--clear-groups"]).args([tmp.p("bcmr")]).args(args)
+    Line::new(Path::new("setpriv"))
+        .args([&uid, &gid, "--clear-groups"])
+        .args([tmp.p("bcmr")])
+        .args(by_engine(args))
 }
 
 impl Line {

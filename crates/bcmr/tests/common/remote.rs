@@ -110,7 +110,8 @@ impl Far {
 
     /// `bcmr VERB` with everything that leads there; arguments follow.
     pub fn bcmr(&self, verb: &str) -> Line {
-        let mut line = bcmr([verb]).args(&self.flags);
+        // Between machines there is no choice of an engine.
+        let mut line = Line::new(Path::new(BCMR)).args([verb]).args(&self.flags);
         line.0.env("XDG_CONFIG_HOME", self.own.p("no configuration"));
         line.0.envs(self.env.iter().map(|(n, v)| (n, v)));
         line

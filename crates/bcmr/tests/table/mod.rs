@@ -6,6 +6,7 @@
 //! compared as text.
 #![allow(dead_code)] // each test binary uses its own part of it
 
+use crate::common;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -121,11 +122,7 @@ pub fn look(root: &Path) -> Tree {
             } else if kind.is_symlink() {
                 format!("link {}", fs::read_link(&path).unwrap().display())
             } else if kind.is_file() {
-                let bytes = fs::read(&path).unwrap();
-                match bytes.len() {
-                    0..200 => format!("file {:?}", OsStr::from_bytes(&bytes)),
-                    len => format!("file of {len} bytes, sum {:x}", sum(&bytes)),
-                }
+                content(&fs::read(&path).unwrap())
             } else if kind.is_fifo() {
                 "fifo".to_owned()
             } else if kind.is_socket() {
@@ -143,6 +140,14 @@ pub fn look(root: &Path) -> Tree {
         }
     }
     tree
+}
+
+/// What [`look`] says of a file with these bytes.
+pub fn content(bytes: &[u8]) -> String {
+    match bytes.len() {
+        0..200 => format!("file {:?}", OsStr::from_bytes(bytes)),
+        len => format!("file of {len} bytes, sum {:x}", sum(bytes)),
+    }
 }
 
 fn sum(bytes: &[u8]) -> u64 {
@@ -189,7 +194,7 @@ pub fn elsewhere() -> Option<TempDir> {
     let there = tempfile::Builder::new().prefix("bcmr-test-").tempdir_in(shm).ok();
     let there = there.filter(|t| dev(t.path()) != dev(here.path()));
     if there.is_none() {
-        eprintln!("SKIPPED: /dev/shm is no file system of its own here, so nothing can cross to it");
+        common::skipped("crossing", "/dev/shm is no file system of its own here");
     }
     there
 }
@@ -206,7 +211,7 @@ pub fn is_root() -> bool {
 pub fn have(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok();
     if !there {
-        eprintln!("SKIPPED: {program} is not installed");
+        common::skipped(program, "it is not installed");
     }
     there
 }
@@ -214,7 +219,7 @@ pub fn have(program: &str) -> bool {
 /// A command whose messages are English and whose surroundings are known.
 pub fn command<S: AsRef<OsStr>>(program: &str, args: &[S], cwd: &Path) -> Command {
     let mut c = Command::new(program);
-    c.args(args).current_dir(cwd).env("LC_ALL", "C").env("TERM", "dumb");
+    c.args(common::by_engine(args)).current_dir(cwd).env("LC_ALL", "C").env("TERM", "dumb");
     c
 }
 
