@@ -139,7 +139,7 @@ enum Why {
     /// Nothing was heard for longer than patience lasts.
     Silent(Duration),
     /// What the system said.
-    Io(Option<i32>, String),
+    Io(Option<i32>, io::ErrorKind, String),
     /// What came is no frame.
     NoFrame(String),
     /// We let go.
@@ -150,7 +150,7 @@ enum Why {
 
 impl Why {
     fn io(e: &io::Error) -> Why {
-        Why::Io(e.raw_os_error(), e.to_string())
+        Why::Io(e.raw_os_error(), e.kind(), e.to_string())
     }
 
     fn error(&self, name: &str) -> Error {
@@ -163,10 +163,10 @@ impl Why {
             Why::Silent(time) => {
                 Error::ours(Code::Lost, op, name, format!("nothing was heard for {} s", time.as_secs()))
             }
-            Why::Io(errno, text) => {
+            Why::Io(errno, kind, text) => {
                 let source = match errno {
                     Some(errno) => io::Error::from_raw_os_error(*errno),
-                    None => io::Error::other(text.clone()),
+                    None => io::Error::new(*kind, text.clone()),
                 };
                 Error { code: Code::Lost, ..Error::os(op, name, source) }
             }
@@ -461,6 +461,29 @@ impl Inbox {
         self.recv_until(Some(Instant::now() + time))
     }
 
+    /// Waits at most `time` for a frame, which stays where it is. `false` when there is none, whatever the reason.
+    pub(crate) fn waits(&self, time: Duration) -> bool {
+        let shared = &*self.shared;
+        let end = Instant::now() + time;
+        let mut state = shared.state();
+        while state.inbox.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                drop(state);
+                shared.bury_the_dead();
+                return false;
+            }
+            state = shared.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Whether what came, and broke it, was no end but something wrong.
+    pub(crate) fn is_spoilt(&self) -> bool {
+        let state = self.shared.state();
+        matches!(state.in_end, Some(Why::Io(_, io::ErrorKind::InvalidData, _) | Why::NoFrame(_)))
+    }
+
     /// Whether a frame or the end waits to be taken.
     pub(crate) fn stirs(&self) -> bool {
         let state = self.shared.state();
@@ -608,7 +631,7 @@ impl Stream {
             });
         match started {
             Ok(writer) => handles.push(writer),
-            Err(e) => shared.kill(Why::Io(e.raw_os_error(), e.to_string())),
+            Err(e) => shared.kill(Why::io(&e)),
         }
         Stream {
             out: Outbox { shared: Arc::clone(&shared) },

@@ -12,7 +12,7 @@ use crate::sender::push::How;
 use crate::sender::walk::SourceDir;
 use crate::store::Store;
 use crate::tally::Tally;
-use crate::transport::conn::{Packet, Patience, Stream};
+use crate::transport::conn::{Inbox, Packet, Patience, Stream};
 use crate::transport::direct::{Keys, Listener};
 use crate::transport::join::Door;
 use crate::transport::seal::{Limits, Secret, Transcript};
@@ -38,10 +38,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long sealed streams are waited for: a little longer than a client tries.
 const ACCEPT_PATIENCE: Duration = Duration::from_secs(6);
+
+/// How often the ssh connection is looked at while the first word is waited for on them.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What one server keeps while it runs.
 struct Serving {
@@ -365,6 +368,11 @@ impl Serving {
         for one in proved {
             streams.push(one.stream(peer.name.clone(), Patience::WIRE).map_err(told)?);
         }
+        if let Some(first) = streams.first()
+            && !spoken_to(&first.inbox, &stream.inbox)
+        {
+            return Ok(());
+        }
         self.lifeline = Some(peer.streams.swap_remove(0));
         peer.streams = streams;
         Ok(())
@@ -467,6 +475,23 @@ impl Serving {
         };
         sent.map(drop).map_err(|e| Error { code: Code::Lost, ..e })
     }
+}
+
+/// Whether the client goes on over the sealed stream, and not over ssh: where our proof was lost on the way it has not
+/// seen what we have. A stream that has ended says nothing about that, for whoever knocks again lets go of it first;
+/// one that is spoilt was spoken to.
+fn spoken_to(sealed: &Inbox, ssh: &Inbox) -> bool {
+    let mut ended = None;
+    while !sealed.waits(LOOK) && !sealed.is_spoilt() {
+        if ssh.stirs() {
+            return false;
+        }
+        let since = sealed.stirs().then(|| *ended.get_or_insert_with(Instant::now));
+        if since.is_some_and(|since| since.elapsed() > ACCEPT_PATIENCE) {
+            break;
+        }
+    }
+    true
 }
 
 /// Takes what the client sends, and tells the client what comes of it and asks its user. `take` says what broke the
