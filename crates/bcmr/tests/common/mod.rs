@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests look at the file system the ordinary way
 
 pub mod maker;
+pub mod middle;
 pub mod remote;
 pub mod sshd;
 
@@ -330,6 +331,10 @@ impl Running {
         let pid = rustix::process::Pid::from_child(&self.child);
         // Already gone is fine.
         let _gone = rustix::process::kill_process(pid, signal);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn is_over(&mut self) -> bool {

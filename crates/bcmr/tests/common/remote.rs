@@ -73,6 +73,12 @@ impl Far {
         self
     }
 
+    /// With another program than ssh itself.
+    pub fn over(mut self, ssh: &Path) -> Far {
+        self.flags.push(format!("--ssh={}", ssh.display()).into());
+        self
+    }
+
     /// Says more to whatever stands in for ssh.
     pub fn with(mut self, name: &str, value: impl AsRef<OsStr>) -> Far {
         self.env.retain(|(n, _)| n != name);
