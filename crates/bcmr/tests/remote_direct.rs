@@ -13,7 +13,10 @@ use bcmr_wire::direct::Direction::{Down, Up};
 use common::middle::{Deed, Middle, Part, Plan, through};
 use common::remote::*;
 use common::*;
+use rustix::process::Signal;
+use std::io::Write;
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -293,9 +296,24 @@ fn a_line_that_falls_silent() {
     assert_no_litter(tmp.path());
 }
 
-/// Strangers are there first, hold what they get, and go on coming (D4).
+/// Strangers who are there first, and hold what they get.
+const CROWD: usize = 1000;
+
+/// Raises the limit of open files for a crowd and what else this process has open. `false`: one may not.
+fn room_for_a_crowd() -> bool {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let (wanted, limit) = (2 * CROWD as u64, getrlimit(Resource::Nofile));
+    if limit.current.is_some_and(|now| now < wanted) {
+        let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
+        return setrlimit(Resource::Nofile, raised).is_ok();
+    }
+    true
+}
+
+/// D4: the real one gets in past a thousand others, who have come before it and stay.
 #[test]
 fn strangers_who_are_there_first() {
+    needs!(room_for_a_crowd(), "the hard limit of open files is too low for a thousand strangers");
     let Some(far) = Far::ssh("strangers_who_are_there_first", Path::new(BCMR), &[]) else { return };
     let (far, tmp) = (through(far), planted());
     for dir in BOTH {
@@ -303,12 +321,22 @@ fn strangers_who_are_there_first() {
             let held = Arc::new(Mutex::new(Vec::new()));
             let crowd = Arc::clone(&held);
             let early = move |port| {
-                for n in 0..100 {
+                let mut crowd = crowd.lock().unwrap();
+                for n in 0..CROWD {
+                    if n % 50 == 0 {
+                        // Faster, and the kernel's own queue is full: a stranger would wait a second to knock again.
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
                     let Ok(mut socket) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-                    let said: &[u8] =
-                        [&b""[..], b"bcmrDP1", b"bcmrDP1\0\x18\0\0\0 and not the proof", b"GET /\r\n"][n % 4];
-                    drop(std::io::Write::write_all(&mut socket, said));
-                    crowd.lock().unwrap().push(socket);
+                    let said: &[u8] = match n % 5 {
+                        0 => b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+                        1 => b"bcmrDP1",
+                        2 => b"bcmrDP1\0\x18\0\0\0 and this is not the proof",
+                        _ => b"",
+                    };
+                    // One who was thrown out holds his end all the same.
+                    drop(socket.write_all(said));
+                    crowd.push(socket);
                 }
             };
             let middle = Middle::with(Plan::NOTHING, Box::new(early));
@@ -317,8 +345,191 @@ fn strangers_who_are_there_first() {
             let ran = middle.lead(dir.copy(&far, &flags, &tmp.p("src"), &dst)).run().ok();
             assert!(ran.err.contains("past ssh"), "{}", ran.err);
             assert_same(&tmp.p("src"), &dst, CONTENT);
-            assert!(held.lock().unwrap().len() > 50, "there was no crowd");
+            assert_eq!(held.lock().unwrap().len(), CROWD, "some could not even knock");
         }
     }
     assert!(within(20, || !far.sshd().busy()), "{:?} stay", far.sshd().sessions());
+}
+
+// ---- D6: the secret ----
+
+/// How 32 bytes may be written down.
+fn forms(secret: &[u8; 32]) -> Vec<Vec<u8>> {
+    let hex: String = secret.iter().map(|b| format!("{b:02x}")).collect();
+    let list = format!("{secret:?}");
+    let numbers = list.trim_matches(['[', ']']).as_bytes().to_vec();
+    let mut forms = vec![secret.to_vec(), hex.to_uppercase().into_bytes(), hex.into_bytes(), numbers];
+    // Base 64 wherever it begins in a longer text: only the digits that are made of the secret alone.
+    for before in 0..3 {
+        for last in [b"+/", b"-_"] {
+            let letters: Vec<u8> = (b'A'..=b'Z').chain(b'a'..=b'z').chain(b'0'..=b'9').chain(*last).collect();
+            let bit = |n: usize| (secret[n / 8 - before] >> (7 - n % 8)) & 1;
+            let digits = (8 * before).div_ceil(6)..8 * (before + 32) / 6;
+            let digit = |at: usize| (6 * at..6 * at + 6).fold(0, |sum, n| sum * 2 + usize::from(bit(n)));
+            forms.push(digits.map(|at| letters[digit(at)]).collect());
+        }
+    }
+    forms
+}
+
+fn holds(text: &[u8], forms: &[Vec<u8>]) -> bool {
+    forms.iter().any(|form| text.windows(form.len()).any(|w| w == form.as_slice()))
+}
+
+/// Processes in whose words or environment the secret is, as far as one may look.
+fn who_shows(forms: &[Vec<u8>]) -> Vec<u32> {
+    let shows = |pid: &u32| {
+        let of = |what: &str| std::fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+        holds(&of("cmdline"), forms) || holds(&of("environ"), forms)
+    };
+    processes().filter(shows).collect()
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// A shell as the user that client and server run as: not root, for root may read everything.
+fn their_user(script: &str) -> Line {
+    let line = if is_root() {
+        let (uid, gid) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
+        Line::new(Path::new("setpriv")).args([&uid, &gid, "--clear-groups"]).args(["sh"])
+    } else {
+        Line::new(Path::new("sh"))
+    };
+    line.args(["-c", script])
+}
+
+/// Client and server as one user who is not root, for the sake of what that user may see.
+struct Unprivileged {
+    far: Far,
+    tmp: Tmp,
+    ssh: Tmp,
+}
+
+impl Unprivileged {
+    fn new(test: &str) -> Option<Unprivileged> {
+        let (tmp, ssh) = (Tmp::for_others(), Tmp::for_others());
+        let bcmr = tmp.p("bcmr");
+        let program = if is_root() {
+            let who = format!("--reuid={NOBODY} --regid={NOBODY} --clear-groups");
+            let script = format!("#!/bin/sh\nexec setpriv {who} {} \"$@\"\n", bcmr.display());
+            let program = ssh.file("program", script);
+            chmod(&program, 0o755);
+            program
+        } else {
+            bcmr
+        };
+        let far = Far::ssh_in(Tmp::for_others(), test, &program, &[])?;
+        let config = far.sshd().config();
+        let mut text = std::fs::read_to_string(&config).unwrap();
+        if is_root() {
+            // A key that is somebody else's may be open to all.
+            chmod(&config.with_file_name("user"), 0o644);
+            text.insert_str(0, "User root\n");
+        }
+        let stand_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/middle/ssh");
+        std::fs::copy(stand_in, ssh.p("ssh")).unwrap();
+        let far = far.configured(&ssh.file("config", text)).over(&ssh.p("ssh"));
+        tmp.file("src/large", noise(1, 9 * MIB + 3));
+        Some(Unprivileged { far, tmp, ssh })
+    }
+
+    /// A copy that stands still in the middle, sealed streams and all.
+    fn held(&self, dir: Dir, dst: &str) -> (Running, Middle) {
+        let data = if dir == Dir::Put { Up } else { Down };
+        let middle = Middle::new(once(data, 0, Deed::Hold(6)));
+        let bcmr = self.tmp.p("bcmr");
+        let script = format!("ulimit -c $(ulimit -H -c); exec {} \"$0\" \"$@\"", bcmr.display());
+        let line = self.far.lead(their_user(&script).args(["copy"])).cwd(self.tmp.path());
+        let flags = ["-r", "-T", "-vv", "--json", "--no-dedup", "--compress=none", "--direct=direct"];
+        let run = dir.ends(line.args(flags), &self.far, &self.tmp.p("src"), &self.tmp.p(dst));
+        let mut run = middle.lead(run).start();
+        let there = within(15, || middle.done() > 0 || run.is_over());
+        if !there || run.is_over() {
+            middle.release();
+            panic!("nothing went past ssh: {:?}", run.wait());
+        }
+        (run, middle)
+    }
+
+    /// The processes that have the secret.
+    fn servers(&self) -> Vec<u32> {
+        let serve = [self.tmp.p("bcmr").as_os_str().as_encoded_bytes(), b"\0serve\0"].concat();
+        processes()
+            .filter(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c == serve))
+            .collect()
+    }
+}
+
+#[test]
+fn the_secret_is_nowhere_to_be_read() {
+    let test = "the_secret_is_nowhere_to_be_read";
+    needs!(!is_root() || has_tool("setpriv"), "acting as another user needs setpriv");
+    let Some(they) = Unprivileged::new(test) else { return };
+    for dir in BOTH {
+        let (run, middle) = they.held(dir, &format!("{dir:?}"));
+        let secrets = middle.secrets();
+        let [secret] = secrets.as_slice() else { panic!("{} secrets", secrets.len()) };
+        let forms = forms(secret);
+        assert_eq!(who_shows(&forms), [0; 0]);
+        // The twin: one who shows it is found, whichever way he writes it.
+        for form in forms.iter().skip(1) {
+            use std::os::unix::ffi::OsStrExt;
+            let mut shows = Line::new(Path::new("sleep")).args(["60"]);
+            shows.0.env("KEY", std::ffi::OsStr::from_bytes(form));
+            let shows = shows.start();
+            assert!(within(10, || who_shows(&forms) == [shows.pid()]), "{}", String::from_utf8_lossy(form));
+            shows.signal(Signal::KILL);
+            shows.wait();
+        }
+        let servers = they.servers();
+        assert_eq!(servers.len(), 1);
+        for pid in [run.pid(), servers[0]] {
+            for what in ["environ", "mem", "maps", "auxv", "fd"] {
+                let path = format!("/proc/{pid}/{what}");
+                assert_eq!(std::fs::metadata(&path).unwrap().uid(), 0, "{path} is its user's");
+                let looks = if what == "fd" { format!("ls {path}") } else { format!(": < {path}") };
+                let looked = their_user(&looks).run();
+                assert_ne!(looked.code, 0, "{path} can be read");
+            }
+        }
+        // The twin: of a process that has no secret its user may see all that.
+        let open = their_user("exec sleep 60").start();
+        let may = format!(": < /proc/{0}/environ && ls /proc/{0}/fd", open.pid());
+        assert!(within(10, || their_user(&may).run().code == 0));
+        open.signal(Signal::KILL);
+        open.wait();
+        middle.release();
+        let ran = run.wait().ok();
+        assert!(ran.err.contains("past ssh") || ran.out.contains("past ssh"), "{}{}", ran.out, ran.err);
+        assert_same(&they.tmp.p("src"), &they.tmp.p(format!("{dir:?}")), CONTENT);
+        let log = they.far.sshd().log();
+        for text in [&ran.out, &ran.err, &log] {
+            assert!(!holds(text.as_bytes(), &forms), "{text}");
+        }
+    }
+}
+
+/// A core dump would hold the keys: there is none, where another program leaves one.
+#[test]
+fn no_core_dump_holds_the_keys() {
+    let test = "no_core_dump_holds_the_keys";
+    needs!(!is_root() || has_tool("setpriv"), "acting as another user needs setpriv");
+    let Some(they) = Unprivileged::new(test) else { return };
+    let other = their_user("ulimit -c $(ulimit -H -c); exec sleep 60").cwd(they.ssh.path()).start();
+    let comm = format!("/proc/{}/comm", other.pid());
+    assert!(within(10, || std::fs::read(&comm).is_ok_and(|name| name == b"sleep\n")));
+    other.signal(Signal::ABORT);
+    let dumped = other.wait().core;
+    needs!(dumped, "no program leaves a core dump here");
+    for dir in BOTH {
+        let (run, middle) = they.held(dir, &format!("{dir:?}"));
+        run.signal(Signal::ABORT);
+        middle.release();
+        let ran = run.wait();
+        assert!(ran.code > 1000 && !ran.core, "{}: {}", ran.code, ran.err);
+        assert!(within(20, || they.servers().is_empty()), "the server stays");
+    }
 }

@@ -7,7 +7,9 @@
 //! | C1 to C6 | `store/tests.rs` of the engine, by their names |
 //! | D1 | a bit flipped in what is not sealed: `transport/direct/tests.rs`; a guarantee that is lacking: `hostile/server.rs` |
 //! | D2, D3 | records, ends and keys: `transport/seal.rs` |
-//! | D4, D5, D6 | crowds, who is dialled and proved, secrets: `transport/direct/tests.rs` |
+//! | D4, D5 | crowds, who is dialled and proved: `transport/direct/tests.rs` |
+//! | D6 | a true copy, looked at by its own user: `remote_direct.rs`; what can be printed: `transport/direct/tests.rs` |
+//! | D1 to D4 | once more with somebody, or a thousand, between a true client and a true server: `remote_direct.rs` |
 //! | D7 | `resolve.rs`; `remote_ssh.rs`: `without_a_bcmr_there`, `an_account_for_sftp_only` |
 //! | V1 | `hostile/server.rs` |
 //! | V2 | `hostile/client.rs` |

@@ -190,6 +190,8 @@ pub struct Ran {
     pub code: i32,
     pub out: String,
     pub err: String,
+    /// Whether its memory was written to a core dump.
+    pub core: bool,
     line: String,
 }
 
@@ -371,8 +373,8 @@ impl Running {
         };
         let code = status.code().unwrap_or_else(|| 1000 + status.signal().unwrap_or(0));
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let ran =
-            Ran { code, out: text(out.join().unwrap()), err: text(err.join().unwrap()), line: self.line };
+        let (out, err) = (text(out.join().unwrap()), text(err.join().unwrap()));
+        let ran = Ran { code, out, err, core: status.core_dumped(), line: self.line };
         assert!(!ran.err.contains("panicked at"), "panic in {}: {}", ran.line, ran.err);
         assert_ne!(ran.code, 101, "panic in {}: {}", ran.line, ran.err);
         ran

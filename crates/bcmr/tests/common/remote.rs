@@ -54,7 +54,11 @@ impl Far {
 
     /// Over true ssh; `None`, said aloud, where there is no server. `extra` are lines of sshd_config.
     pub fn ssh(test: &str, program: &Path, extra: &[&str]) -> Option<Far> {
-        let own = Tmp::new();
+        Far::ssh_in(Tmp::new(), test, program, extra)
+    }
+
+    /// The same, with everything of it in `own`.
+    pub fn ssh_in(own: Tmp, test: &str, program: &Path, extra: &[&str]) -> Option<Far> {
         match Sshd::start(own.path(), program, extra) {
             Ok(sshd) => {
                 let flags = vec!["-F".into(), sshd.config().into()];
@@ -117,7 +121,12 @@ impl Far {
     /// `bcmr VERB` with everything that leads there; arguments follow.
     pub fn bcmr(&self, verb: &str) -> Line {
         // Between machines there is no choice of an engine.
-        let mut line = Line::new(Path::new(BCMR)).args([verb]).args(&self.flags);
+        self.lead(Line::new(Path::new(BCMR)).args([verb]))
+    }
+
+    /// The same for a line that was begun elsewhere, verb included.
+    pub fn lead(&self, line: Line) -> Line {
+        let mut line = line.args(&self.flags);
         line.0.env("XDG_CONFIG_HOME", self.own.p("no configuration"));
         line.0.envs(self.env.iter().map(|(n, v)| (n, v)));
         line
@@ -151,7 +160,11 @@ pub const BOTH: [Dir; 2] = [Dir::Put, Dir::Get];
 impl Dir {
     /// `bcmr copy FLAGS SRC DST` in this direction; flags are split at spaces.
     pub fn copy(self, far: &Far, flags: &str, src: &Path, dst: &Path) -> Line {
-        let line = far.bcmr("copy").args(flags.split_whitespace());
+        self.ends(far.bcmr("copy").args(flags.split_whitespace()), far, src, dst)
+    }
+
+    /// The two ends of a copy in this direction.
+    pub fn ends(self, line: Line, far: &Far, src: &Path, dst: &Path) -> Line {
         match self {
             Dir::Put => line.args([src.as_os_str(), &far.at(dst)]),
             Dir::Get => line.args([far.at(src).as_os_str(), dst.as_os_str()]),

@@ -266,7 +266,7 @@ fn the_real_client_gets_in_past_a_thousand_others() {
                 _ => b"",
             };
             drop(socket.write_all(said));
-            // As many descriptors as one process usually has.
+            // As many descriptors as one process usually has; all thousand of them: `remote_direct.rs` of the program.
             if n % 5 > 2 {
                 crowd.push(socket);
             }
