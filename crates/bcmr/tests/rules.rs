@@ -13,7 +13,7 @@
 //! | D7 | `resolve.rs`; `remote_ssh.rs`: `without_a_bcmr_there`, `an_account_for_sftp_only` |
 //! | V1 | `hostile/server.rs` |
 //! | V2 | `hostile/client.rs` |
-//! | V5 | `hostile/put.rs`, within ten seconds; alone it takes none |
+//! | V5 | `hostile/put.rs` |
 //! | V6 | trees of `common/maker.rs`, which every way carries there and back: `remote.rs`, `remote_ssh.rs` |
 //! | V7 | `hostile/peer.rs` measures every script; a million files: `cargo xtask bench memory` |
 //! | V8 | `hostile/server.rs`; `say.rs`, `names.rs` |

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Who is not at an end by then hangs.
 pub const HUNG: Duration = Duration::from_secs(10);
+/// How often a program is looked at whether it waits.
+const LOOK: Duration = Duration::from_millis(10);
 /// Memory beyond that of an honest run, in KiB (V7).
 pub const GROWTH_KIB: u64 = 64 << 10;
 /// Address space that a bomb may blow up before the kernel says no, in KiB: the machine must survive a failed test.
@@ -389,6 +391,8 @@ pub struct Outcome {
     pub out: Vec<u8>,
     pub err: Vec<u8>,
     pub took: Duration,
+    /// How much of that it has waited for something, in all its threads: work that a busy machine makes long is not in it.
+    pub waited: Duration,
     /// Its largest resident memory.
     pub kib: u64,
     hung: bool,
@@ -650,8 +654,16 @@ fn watch(name: &str, mut child: Child, over: &AtomicBool, patience: Duration) ->
     let (out, err) = (drain(child.stdout.take()), drain(child.stderr.take()));
     let status = PathBuf::from(format!("/proc/{}/status", child.id()));
     let (began, mut kib, mut hung) = (Instant::now(), 0, false);
+    let (mut waited, mut looked) = (Duration::ZERO, began);
     let ended = loop {
         kib = kib.max(high_water(&status));
+        if looked.elapsed() > LOOK {
+            if waits(child.id()) {
+                // Where it took long until we could look, nobody was let run.
+                waited += looked.elapsed().min(2 * LOOK);
+            }
+            looked = Instant::now();
+        }
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
@@ -669,7 +681,17 @@ fn watch(name: &str, mut child: Child, over: &AtomicBool, patience: Duration) ->
     let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     let code = ended.code().unwrap_or_else(|| 1000 + ended.signal().unwrap_or(0));
     let (out, err) = (out.join().unwrap(), err.join().unwrap());
-    Outcome { name: name.to_owned(), code, out, err, took, kib, hung }
+    Outcome { name: name.to_owned(), code, out, err, took, waited, kib, hung }
+}
+
+/// Whether all threads of a process sleep: none works, is about to, or waits for a disk.
+fn waits(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    tasks.into_iter().flatten().flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which may hold anything but ends with the last parenthesis.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('S'))
+    })
 }
 
 fn high_water(status: &Path) -> u64 {

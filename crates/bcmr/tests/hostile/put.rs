@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::peer::*;
 use bcmr_wire::message::{DirState, Event, Message, Trouble, kind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PUT: &[&str] = &["copy", "-r", "tree", "host:x"];
 
@@ -198,22 +198,37 @@ fn answers_that_are_too_much() {
     }
 }
 
-/// V5: it refuses at any time, listening or not; and the client comes to its end.
+/// V5: it refuses at any time, listening or not; and the client comes to its end within 5 s. What counts is how long it
+/// waits, for on a busy machine the rest takes as long as it takes; the wall clock has its own limit, `HUNG`.
 #[test]
 fn refusals_at_any_time() {
-    for bytes in [0usize, 1 << 10, 100 << 10, 3 << 20, 64 << 20] {
+    // How many pieces of a large file come first; with the last all of them do.
+    for (bytes, pieces) in [
+        (0, 0),
+        (1 << 10, 0),
+        (100 << 10, 0),
+        (3 << 20, 0),
+        (3 << 20, usize::MAX),
+        (12 << 20, 8),
+        (12 << 20, usize::MAX),
+        (64 << 20, 1),
+    ] {
+        let place = Place::new();
+        let some = noise(2, bytes.min(1 << 20));
+        place.tmp.file("tree/f", some.repeat(bytes.div_ceil(1 << 20)));
         for listens in [true, false] {
-            let place = Place::new();
-            let some = noise(2, bytes.min(1 << 20));
-            place.tmp.file("tree/f", some.repeat(bytes.div_ceil(1 << 20)));
-            let began = Instant::now();
-            let outcome = place.attack(&format!("{bytes} {listens}"), PUT, |w| {
+            let name = format!("{bytes} bytes, {pieces} pieces, {listens}");
+            let outcome = place.attack(&name, PUT, |w| {
                 w.transfer();
-                if bytes > 1 << 20 {
+                if pieces > 0 {
                     w.say(&Message::DirIs { dir: 1, state: DirState::New });
                     if w.until(kind::LARGE).is_some() {
                         w.say(&Message::Resume { file: 1, wanted: true, from: 0, flags: 0 });
-                        w.until(kind::DATA);
+                        let mut come = 0;
+                        while come < pieces && w.hear().is_some_and(|said| said.kind != kind::FILE_END) {
+                            come += 1;
+                        }
+                        assert!(come > 0, "{name}");
                     }
                 }
                 let words =
@@ -225,8 +240,8 @@ fn refusals_at_any_time() {
                     std::thread::sleep(Duration::from_secs(1));
                 }
             });
-            outcome.failed();
-            assert!(began.elapsed() < Duration::from_secs(9), "{bytes} {listens}: {:?}", began.elapsed());
+            let outcome = outcome.failed();
+            assert!(outcome.waited < Duration::from_secs(5), "{name}: {outcome:?}");
         }
     }
 }
