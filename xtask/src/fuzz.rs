@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A target, and the longest input that makes sense for it.
-const TARGETS: [(&str, u32); 10] = [
+const TARGETS: [(&str, u32); 12] = [
     ("frames", 4096),
     ("message", 4096),
     ("handshake", 256),
@@ -18,6 +18,8 @@ const TARGETS: [(&str, u32); 10] = [
     ("seal", 2048),
     ("manifest", 512),
     ("filter", 512),
+    ("address", 256),
+    ("config", 512),
 ];
 
 /// What cargo-fuzz passes too, without a sanitizer: every edge counted, every comparison seen.
@@ -28,6 +30,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 const USAGE: &str = "\
 cargo xtask fuzz [TARGET...] [--seconds N]   all targets, 60 s each, unless told otherwise
 targets: frames message handshake contents store session codec seal manifest filter
+         address config
 What was found before is kept in target/fuzz/corpus and gone on from; an input that fails is named and kept.";
 
 /// Runs the named targets, or all; every one runs even when one before it has failed.

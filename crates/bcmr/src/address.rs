@@ -5,7 +5,7 @@
 //! `ssh`, so what is not plainly a host or a user is refused before anything else happens.
 
 use crate::names;
-use crate::resolve::Usage;
+use crate::usage::Usage;
 use bcmr_engine::remote::Address;
 use std::ffi::{OsStr, OsString};
 use std::net::Ipv6Addr;

@@ -1,17 +1,13 @@
 //! The configuration file: what holds for every remote copy, and for single hosts.
 //!
-//! Pure but for [`load`]. Must not know the command line or what the values are used for. A key that is not known is
-//! an error with its file and line: a misspelt `bootstrap = false` must not be a silent yes.
+//! Pure: text in, values out. Must not know how it is read, the command line or what the values are used for. A key that
+//! is not known is an error with its file and line: a misspelt `bootstrap = false` must not be a silent yes.
 
 use crate::names;
-use crate::resolve::Usage;
+use crate::usage::Usage;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
-
-/// A configuration is read whole, so it has a size.
-const BYTES_MAX: u64 = 1 << 20;
 
 /// What may be said once, or of one host; what is absent is left to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -103,26 +99,6 @@ impl Config {
     }
 }
 
-/// Reads the file; that there is none is no error, that it cannot be read is one.
-pub fn load(file: &Path) -> Result<Config, Usage> {
-    let read = || {
-        let mut text = String::new();
-        let opened = std::fs::File::open(file)?;
-        io::Read::read_to_string(&mut io::Read::take(opened, BYTES_MAX + 1), &mut text)?;
-        Ok::<String, io::Error>(text)
-    };
-    match read() {
-        Ok(text) if text.len() as u64 > BYTES_MAX => {
-            Err(Usage::new(format!("{} is too large for a configuration", names::quoted(file))))
-        }
-        Ok(text) => parse(&text, file),
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(Config::default())
-        }
-        Err(e) => Err(Usage::new(crate::say::file_error("read", file, &e).replacen("bcmr: ", "", 1))),
-    }
-}
-
 /// Understands the text of a file; errors name the file and the line.
 pub fn parse(text: &str, file: &Path) -> Result<Config, Usage> {
     let at = |line: usize, why: &str| {
@@ -184,14 +160,5 @@ mod tests {
             assert!(said.contains(why), "{text:?}: {said}");
             assert!(!said.chars().any(names::is_unsafe), "{said:?}");
         }
-    }
-
-    #[test]
-    fn a_file_that_is_not_there_says_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(load(&dir.path().join("none/config.toml")), Ok(Config::default()));
-        // A directory in its place is not absence.
-        let said = load(dir.path()).unwrap_err().said;
-        assert!(said.starts_with("cannot read '"), "{said}");
     }
 }

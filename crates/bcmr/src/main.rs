@@ -10,6 +10,7 @@ mod names;
 mod resolve;
 mod say;
 mod ui;
+mod usage;
 
 use std::process::ExitCode;
 

@@ -12,6 +12,7 @@ use crate::args::{
 };
 use crate::config::{CompressWord, Config, PlaneWord, Words};
 use crate::names;
+pub use crate::usage::Usage;
 use bcmr_engine::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, Durability, FilterSpec, Follow, Io, Landing,
     MoveRequest, Pick, Preserve, Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, Target, Verify,
@@ -136,28 +137,6 @@ pub fn raise_limits() {
     let now = getrlimit(Resource::Nofile);
     if now.current != now.maximum {
         setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum }).ok();
-    }
-}
-
-/// Arguments that parse but make no sense together. Told with exit code 2.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// What is wrong, fit for a terminal.
-    pub said: String,
-    /// What to do instead; where there is nothing better, a look at the help.
-    pub hint: Option<String>,
-}
-
-impl Usage {
-    /// What is wrong.
-    pub fn new(said: impl Into<String>) -> Usage {
-        Usage { said: said.into(), hint: None }
-    }
-
-    /// What to do instead.
-    pub fn or(mut self, hint: impl Into<String>) -> Usage {
-        self.hint = Some(hint.into());
-        self
     }
 }
 

@@ -26,7 +26,7 @@ const MIB: usize = 1 << 20;
 const OLD: &[u8] = b"as it was before";
 const SMALL: u64 = 12;
 /// Cases at a time: most of them wait.
-const WORKERS: usize = 3;
+const WORKERS: usize = 4;
 
 /// Where a deed leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,13 +18,37 @@ use bcmr_engine::policy::NameList;
 use bcmr_engine::remote::{Address, GetRequest, PutRequest, Way};
 use bcmr_engine::verbs::remote as peer;
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A configuration is read whole, so it has a size.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// The configuration, read only when another machine is meant: a broken one is no reason not to copy here.
 pub fn configuration(env: &Env) -> std::result::Result<Config, Usage> {
-    env.config_file.as_deref().map_or_else(|| Ok(Config::default()), config::load)
+    env.config_file.as_deref().map_or_else(|| Ok(Config::default()), load)
+}
+
+/// Reads the file; that there is none is no error, that it cannot be read is one.
+fn load(file: &Path) -> std::result::Result<Config, Usage> {
+    let read = || {
+        let mut text = String::new();
+        let opened = std::fs::File::open(file)?;
+        io::Read::read_to_string(&mut io::Read::take(opened, CONFIG_BYTES_MAX + 1), &mut text)?;
+        Ok::<String, io::Error>(text)
+    };
+    match read() {
+        Ok(text) if text.len() as u64 > CONFIG_BYTES_MAX => {
+            Err(Usage::new(format!("{} is too large for a configuration", names::quoted(file))))
+        }
+        Ok(text) => config::parse(&text, file),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(Config::default())
+        }
+        Err(e) => Err(Usage::new(say::file_error("read", file, &e).replacen("bcmr: ", "", 1))),
+    }
 }
 
 /// `copy` to or from another machine.
@@ -300,7 +324,15 @@ mod tests {
     use super::*;
     use bcmr_engine::remote::{Compress, Plane};
     use std::cell::RefCell;
-    use std::path::Path;
+
+    #[test]
+    fn a_configuration_that_is_not_there_says_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(load(&dir.path().join("none/config.toml")), Ok(Config::default()));
+        // A directory in its place is not absence.
+        let said = load(dir.path()).unwrap_err().said;
+        assert!(said.starts_with("cannot read '"), "{said}");
+    }
 
     /// A stand-in for ssh: `body` is what happens on the other machine, the command in `$1`.
     fn reach(dir: &Path, body: &str, bootstrap: bool) -> Reach {
