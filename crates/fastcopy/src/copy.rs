@@ -521,11 +521,10 @@ impl<'a> Job<'a> {
                     if verdict == Verdict::Real {
                         // One call does both and does not say which of them failed; the source is to blame where it
                         // cannot be read there.
-                        let side = match pread(self.src, src_off, &mut [0]) {
-                            Err(_) => Side::Read,
-                            Ok(_) => Side::Copy,
+                        return match pread(self.src, src_off, &mut [0]) {
+                            Err(e) => Self::fail(Side::Read, done, e),
+                            Ok(_) => Self::fail(Side::Copy, done, errno),
                         };
-                        return Self::fail(side, done, errno);
                     }
                     self.rungs.note_refused(rung, self.pair, verdict);
                     return Ok(Left::At(done));
