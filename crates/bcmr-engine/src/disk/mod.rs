@@ -236,6 +236,8 @@ pub(crate) trait Disk: Sync + Sized {
     fn info(&self, dir: &Self::Dir) -> io::Result<Info>;
     fn open_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Self::Dir>;
     fn make_dir(&self, dir: &Self::Dir, name: Name<'_>, mode: u32) -> io::Result<()>;
+    /// Gives its owner the right to put things into a directory of mode `mode`.
+    fn open_up(&self, dir: &Self::Dir, mode: u32) -> io::Result<()>;
     fn lock(&self, dir: &Self::Dir) -> Lock;
     fn has_default_acl(&self, dir: &Self::Dir) -> bool;
     fn remove_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;

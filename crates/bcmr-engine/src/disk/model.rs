@@ -717,6 +717,13 @@ impl Disk for Model {
         self.step("make directory")?.make(dir.id, name, Kind::Dir, mode).map(|_| ())
     }
 
+    fn open_up(&self, dir: &Handle, mode: u32) -> io::Result<()> {
+        let mut s = self.step("open up directory")?;
+        let mtime = s.info(dir.id).mtime;
+        s.change(Op::Meta { id: dir.id, mode: mode | 0o700, mtime });
+        Ok(())
+    }
+
     fn lock(&self, dir: &Handle) -> Lock {
         self.lock_file(dir)
     }

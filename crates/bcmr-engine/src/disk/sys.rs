@@ -87,6 +87,10 @@ impl Disk for Sys {
         dir.make_dir(name, mode)
     }
 
+    fn open_up(&self, dir: &Dir, mode: u32) -> io::Result<()> {
+        meta::set_mode(dir, mode | 0o700)
+    }
+
     fn lock(&self, dir: &Dir) -> Lock {
         dir.try_lock()
     }

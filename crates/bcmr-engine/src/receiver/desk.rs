@@ -778,10 +778,15 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         };
         let preserve = &self.policy.preserve;
         // A directory that was there keeps what it has, unless it was asked otherwise: as cp does.
-        if dst.fresh || dst.made || preserve.mode || preserve.owner || preserve.times || preserve.xattr {
-            let dir = moved.as_ref().unwrap_or(&dst.dir);
-            let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &dst.keep);
-            self.lost(lost, || pair.src.node().path(), || dst.node.path());
+        let ours = dst.fresh || dst.made || dst.again;
+        let last = dst.is_done_with();
+        if ours || preserve.mode || preserve.owner || preserve.times || preserve.xattr {
+            // What a list comes back to is still to be written to.
+            if last {
+                let dir = moved.as_ref().unwrap_or(&dst.dir);
+                let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &dst.keep);
+                self.lost(lost, || pair.src.node().path(), || dst.node.path());
+            }
             // R3: after the last of its names.
             self.owe(dst);
         }

@@ -13,16 +13,52 @@ use crate::receiver::stage;
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The directory a whole operand lands in; stays open as long as anything may be looked up below it.
 pub(crate) struct Root<D: Disk> {
     pub(crate) dir: Arc<D::Dir>,
     pub(crate) node: Arc<Node>,
     /// Names of a list land in it: they may lead through one directory again and again, so each has its name at once.
-    pub(crate) listed: bool,
+    listed: Option<Mutex<Listed>>,
+}
+
+/// What is remembered of the directories that names of a list have led through.
+#[derive(Default)]
+struct Listed {
+    /// Those that this run has made.
+    made: HashSet<(u64, u64)>,
+    /// Those that are open, and how often.
+    open: HashMap<(u64, u64), usize>,
+    /// What it has put into the last of them.
+    books: VecDeque<((u64, u64), Arc<Newcomers>)>,
+}
+
+/// A list that is in no order comes back to so many directories and knows what is in them; memory has an end.
+const BOOKS_MAX: usize = 64;
+
+impl Listed {
+    /// What this run has put into a directory.
+    fn book(&mut self, id: (u64, u64)) -> Arc<Newcomers> {
+        if let Some((_, book)) = self.books.iter().find(|(of, _)| *of == id) {
+            return book.clone();
+        }
+        if self.books.len() >= BOOKS_MAX {
+            self.books.pop_front();
+        }
+        let book = Arc::<Newcomers>::default();
+        self.books.push_back((id, book.clone()));
+        book
+    }
+}
+
+impl<D: Disk> Root<D> {
+    fn listed(&self) -> Option<MutexGuard<'_, Listed>> {
+        self.listed.as_ref().map(|listed| listed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// Puts something into a directory that has just been made.
@@ -38,6 +74,8 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) fresh: bool,
     /// Made by this run, maybe with others putting things in at the same time.
     pub(crate) made: bool,
+    /// Made by this run for an earlier name of a list: sealed once more.
+    pub(crate) again: bool,
     /// We hold its lock: stages with known names in it are ours or stale.
     pub(crate) sole: bool,
     /// What this run has put into it.
@@ -84,7 +122,18 @@ impl<D: Disk> DestDir<D> {
         let keep = keep_for(disk, &dir, policy);
         let dir = Arc::new(dir);
         let root =
-            root.unwrap_or_else(|| Arc::new(Root { dir: dir.clone(), node: node.clone(), listed: false }));
+            root.unwrap_or_else(|| Arc::new(Root { dir: dir.clone(), node: node.clone(), listed: None }));
+        let (again, newcomers) = match root.listed() {
+            Some(mut listed) => {
+                *listed.open.entry(info.id()).or_default() += 1;
+                (listed.made.contains(&info.id()), listed.book(info.id()))
+            }
+            None => (false, Arc::default()),
+        };
+        if again && info.mode & 0o700 != 0o700 {
+            // It got its mode already. Where it cannot be opened up, what is to land there says why.
+            let _opened = disk.open_up(&dir, info.mode).is_ok();
+        }
         Ok(DestDir {
             dir,
             node,
@@ -92,8 +141,9 @@ impl<D: Disk> DestDir<D> {
             info,
             fresh: false,
             made: false,
+            again,
             sole,
-            newcomers: Arc::default(),
+            newcomers,
             stage: None,
             named: AtomicBool::new(false),
             clash: AtomicBool::new(false),
@@ -104,7 +154,8 @@ impl<D: Disk> DestDir<D> {
 
     /// The same, for names of a list.
     pub(crate) fn for_a_list(self) -> DestDir<D> {
-        let root = Root { dir: self.dir.clone(), node: self.node.clone(), listed: true };
+        let listed = Some(Mutex::default());
+        let root = Root { dir: self.dir.clone(), node: self.node.clone(), listed };
         DestDir { root: Arc::new(root), ..self }
     }
 
@@ -179,7 +230,7 @@ impl<D: Disk> DestDir<D> {
         // Without the lock somebody else may be making the same directory: then it is made under its own name, and
         // files in it are staged one by one.
         // A directory that holds unfinished files must be where the next run looks for them, so it has no stage either.
-        let staged = self.sole && !policy.resume.has_sessions() && !self.root.listed;
+        let staged = self.sole && !policy.resume.has_sessions() && self.root.listed.is_none();
         let (stage, fresh) = match stage::known(name) {
             Some(stage) if staged => (Some(stage), true),
             _ => (None, false),
@@ -190,6 +241,14 @@ impl<D: Disk> DestDir<D> {
         };
         let sole = disk.lock(&dir) == Lock::Held;
         let keep = keep_for(disk, &dir, policy);
+        let newcomers = match self.root.listed() {
+            Some(mut listed) => {
+                listed.made.insert(info.id());
+                *listed.open.entry(info.id()).or_default() += 1;
+                listed.book(info.id())
+            }
+            None => Arc::default(),
+        };
         Ok(DestDir {
             dir: Arc::new(dir),
             node,
@@ -197,8 +256,9 @@ impl<D: Disk> DestDir<D> {
             info,
             fresh,
             made: true,
+            again: false,
             sole,
-            newcomers: Arc::default(),
+            newcomers,
             stage,
             named: AtomicBool::new(false),
             clash: AtomicBool::new(false),
@@ -297,6 +357,7 @@ impl<D: Disk> DestDir<D> {
             info: self.info,
             fresh: self.fresh,
             made: self.made,
+            again: self.again,
             sole: self.sole,
             newcomers: self.newcomers.clone(),
             stage: None,
@@ -305,6 +366,20 @@ impl<D: Disk> DestDir<D> {
             poisoned: AtomicBool::new(false),
             keep: self.keep,
         }
+    }
+
+    /// Everything in it is done, as far as this handle goes; whether that was the last one that this run has of it.
+    /// Asked once.
+    pub(crate) fn is_done_with(&self) -> bool {
+        let Some(mut listed) = self.root.listed() else { return true };
+        let id = self.info.id();
+        let left = listed.open.get(&id).map_or(0, |open| open.saturating_sub(1));
+        if left == 0 {
+            listed.open.remove(&id);
+        } else {
+            listed.open.insert(id, left);
+        }
+        left == 0
     }
 
     /// Whether its files are made under their own names: only as long as it has none itself.
