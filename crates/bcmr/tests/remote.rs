@@ -172,6 +172,96 @@ fn random_trees_there_and_back() {
     }
 }
 
+/// The same to and from a server that is confined, by itself and by the kernel: all that a copy needs is there still.
+#[test]
+fn random_trees_behind_both_walls() {
+    let start = std::env::var("BCMR_SEED")
+        .map_or(u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()), |s| s.parse().unwrap());
+    for (n, how) in ["", "--parallel 3", "-C --sync -V"].iter().enumerate() {
+        let here = Tmp::new();
+        let (src, back, root) = (here.p("src"), here.p("back"), here.dir("root"));
+        let far = Far::pipe().serving(&format!("--root {}", root.display()));
+        let seed = start + n as u64;
+        let mut maker = Maker::new(seed, can_here(here.path()), &src);
+        maker.make(40);
+        // Names of one file in two directories: the one thing that Landlock has a right of its own for.
+        for dir in ["one", "other"] {
+            fs::create_dir_all(src.join(dir)).unwrap();
+        }
+        fs::write(src.join("one/a"), "a").unwrap();
+        fs::hard_link(src.join("one/a"), src.join("other/b")).unwrap();
+        let copy = || far.bcmr("copy").args(["--archive", "-T"]).args(how.split_whitespace());
+        for round in ["new", "aged"] {
+            let put = copy().args([src.as_os_str(), &far.at("there")]).run();
+            assert_eq!(put.code, 0, "BCMR_SEED={seed}, {round}, put {how}: {}", put.err);
+            judge(seed, &format!("{round}, put {how}"), &src, &root.join("there"));
+            let got = copy().args([&far.at("there"), back.as_os_str()]).run();
+            assert_eq!(got.code, 0, "BCMR_SEED={seed}, {round}, get {how}: {}", got.err);
+            judge(seed, &format!("{round}, got {how}"), &src, &back);
+            // What goes on leaves alone what has only new attributes.
+            if round == "aged" || how.contains("-C") {
+                break;
+            }
+            maker.age();
+        }
+        let left: Vec<_> = names(&root);
+        assert_eq!(left, [OsStr::new("there")], "nothing else is left there");
+    }
+}
+
+/// A list that comes back to a directory that may not be written to once it is done, and has a name that no file can have.
+#[test]
+fn a_list_comes_back() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    const NOBODY: u32 = 65534;
+    let tmp = Tmp::for_others();
+    for (name, mode) in [("a", 0o555), ("b", 0o755), ("c", 0o500)] {
+        for n in 0..50 {
+            tmp.file(format!("s/{name}/{n}"), format!("{name}{n}"));
+        }
+        fs::set_permissions(tmp.p("s").join(name), std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .unwrap();
+    }
+    std::os::unix::fs::chown(tmp.p("s/c"), Some(NOBODY), None).unwrap();
+    let mut list: Vec<u8> = (0..50).flat_map(|n| format!("a/{n}\nb/{n}\nc/{n}\n").into_bytes()).collect();
+    tmp.file("list", &list);
+    list.extend_from_slice(b"a/\0x\n");
+    list.extend_from_slice(&[b'y'; 70_000]);
+    tmp.file("more", &list);
+    let ssh = tmp
+        .file("ssh", "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift 2\nexec sh -c \"exec $1\"\n");
+    fs::set_permissions(&ssh, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for (list, code) in [("list", 0), ("more", 8)] {
+        for (way, p) in ["local", "up", "down"].into_iter().flat_map(|way| [(way, ""), (way, "-p")]) {
+            let out = tmp.p(format!("out {list} {way} {p}"));
+            let place = |far: bool, path: PathBuf| {
+                if far { format!("h:{}", path.display()) } else { path.display().to_string() }
+            };
+            let mut words = vec!["copy".to_owned(), format!("--files-from={}", tmp.p(list).display())];
+            words.extend((!p.is_empty()).then(|| p.to_owned()));
+            if way != "local" {
+                words.extend([
+                    format!("--ssh={}", ssh.display()),
+                    format!("--remote-program={}", tmp.p("bcmr").display()),
+                ]);
+            }
+            words.extend([place(way == "down", tmp.p("s")), place(way == "up", out.clone())]);
+            let mut line = bcmr_as(NOBODY, &tmp, words);
+            line.0.env("HOME", tmp.path());
+            let ran = line.run();
+            assert_eq!(ran.code, code, "{list} {way} {p}: {}", ran.err);
+            assert_eq!(
+                ran.err.lines().filter(|l| l.starts_with("bcmr: cannot ")).count(),
+                if code == 0 { 0 } else { 2 }
+            );
+            let said =
+                |root: PathBuf| tree(&root).into_iter().skip(1).map(|(path, e)| (path, (e.content, e.mode)));
+            let want: BTreeMap<_, _> = said(tmp.p("s")).collect();
+            assert!(want == said(out).collect(), "{list} {way} {p}");
+        }
+    }
+}
+
 /// Deeper than any path can be long.
 #[test]
 fn deeper_than_a_path_can_be() {

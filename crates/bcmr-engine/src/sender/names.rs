@@ -91,10 +91,14 @@ impl Iterator for ListedNames<'_> {
                 return refused("names in a list are relative to the source directory");
             }
             let parts = line.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".");
+            if parts.clone().any(|part| part == b"..") {
+                return refused("names in a list may not contain '..'");
+            }
             let parts: Option<Vec<NameBuf>> = parts.map(NameBuf::new).collect();
             return match parts {
                 Some(parts) if !parts.is_empty() => Some(Ok(parts)),
-                _ => refused("names in a list may not contain '..'"),
+                Some(_) => refused("this names the source directory itself"),
+                None => refused("no file has a name like this"),
             };
         }
     }

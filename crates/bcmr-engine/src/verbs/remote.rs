@@ -130,9 +130,10 @@ pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
         Some(list) => Names::Once(list),
         None => Names::None,
     };
-    again(&way, &policy, watch, || {
+    let done = again(&way, &policy, watch, || {
         put_once(&sources, &mut names, &to, &target, purpose, manifest.as_deref(), &way, &policy, watch)
-    })
+    });
+    done.map(|summary| names.counted_in(summary))
 }
 
 /// A comparison is a copy that is not done; contents are compared by hashes.
@@ -165,21 +166,45 @@ enum Names {
     Kept {
         unread: Option<NameList>,
         names: Vec<Vec<u8>>,
+        /// Those that no file has, which were told.
+        refused: u64,
     },
 }
 
 impl Names {
     fn kept(list: NameList) -> Names {
-        Names::Kept { unread: Some(list), names: Vec::new() }
+        Names::Kept { unread: Some(list), names: Vec::new(), refused: 0 }
     }
 
     /// What is kept, read now if it was not before.
-    fn read(&mut self) -> Result<Option<&[Vec<u8>]>> {
-        let Names::Kept { unread, names } = self else { return Ok(None) };
+    fn read(&mut self, watch: Watch<'_>) -> Result<Option<&[Vec<u8>]>> {
+        let Names::Kept { unread, names, refused } = self else { return Ok(None) };
         if let Some(list) = unread.take() {
             *names = read_names(list)?;
+            // One that cannot be said does not keep the others back.
+            names.retain(|name| {
+                let fits = name.len() <= limits::PATH_BYTES_MAX && !name.contains(&0);
+                if !fits {
+                    let note = "no file has a name like this";
+                    let path = Path::new(OsStr::from_bytes(name));
+                    watch.front.event(Event::Failed(Error::ours(Code::Refused, "copy", path, note)));
+                    *refused += 1;
+                }
+                fits
+            });
         }
         Ok(Some(names))
+    }
+
+    /// What was done, with what nobody tried.
+    fn counted_in(&self, summary: Summary) -> Summary {
+        let Names::Kept { refused: refused @ 1.., .. } = self else { return summary };
+        let mut summary = summary;
+        summary.failed += refused;
+        if !summary.codes.contains(&Code::Refused) {
+            summary.codes.push(Code::Refused);
+        }
+        summary
     }
 }
 
@@ -239,7 +264,7 @@ fn put_once(
     let much = found.more || found.bytes >= HEAVY_BYTES;
     let load = if much { Load::Heavy } else { Load::Light };
     let mut peer = transport::connect(to, way, load, ours(way), guarantees(&how), watch.cancel)?;
-    names.read()?;
+    names.read(watch)?;
     more_streams(&mut peer, to, way, found.large, watch)?;
     // None: the directory of a list of names is not copied itself.
     let operands = if matches!(names, Names::None) { sources.len() as u64 } else { 0 };
@@ -301,9 +326,10 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         return Err(Error::ours(Code::Usage, "copy", "", "no source given"));
     };
     let mut names = names.map_or(Names::None, Names::kept);
-    again(&way, &policy, watch, || {
+    let done = again(&way, &policy, watch, || {
         get_once(&from, address, &mut names, &target, purpose, manifest.as_deref(), &way, &policy, watch)
-    })
+    });
+    done.map(|summary| names.counted_in(summary))
 }
 
 #[allow(clippy::too_many_arguments)] // the parts of one request
@@ -323,7 +349,7 @@ fn get_once(
     let survey = survey_of(&how);
     let required = guarantees(&how);
     let mut peer = transport::connect(address, way, Load::Heavy, ours(way), sending(required), watch.cancel)?;
-    let list = names.read()?;
+    let list = names.read(watch)?;
     let size = if way.parallel.is_none() && list.is_none() && survey.is_none() {
         sizes_there(&peer, from, watch.cancel)?
     } else {
@@ -597,8 +623,7 @@ fn all_but_last<'a>(peer: &Peer, names: &'a [Vec<u8>]) -> Result<Vec<&'a [u8]>> 
     loop {
         let mut bytes = 0;
         let mut part = Vec::new();
-        // One that is too long by itself is refused when it is sent.
-        while let Some(name) = rest.next_if(|name| bytes == 0 || bytes + name.len() < NAMES_BYTES) {
+        while let Some(name) = rest.next_if(|name| bytes + name.len() < NAMES_BYTES) {
             bytes += name.len() + 1;
             part.push(name);
         }
