@@ -2,8 +2,9 @@
 //! ([landlock(7)](https://man7.org/linux/man-pages/man7/landlock.7.html)).
 //!
 //! A second wall: the first is that paths are resolved below a handle of that directory. Had that one a hole, nothing
-//! outside could be opened, made, removed or renamed through it. It needs Linux 5.13 and knows nothing of modes, owners
-//! and times; a kernel that has a part of it raises that part.
+//! outside could be opened, made, removed or renamed through it, no connection made and no other process signalled. It
+//! needs Linux 5.19, as one before refuses every rename from one directory into another, and knows nothing of modes,
+//! owners, times and sockets in the file system; a newer kernel that has a part of the rest raises that part.
 //!
 //! Must not know what is served.
 
@@ -19,7 +20,7 @@ pub struct Grounds<'a> {
     pub read_only: bool,
     /// A directory of its own elsewhere, in which it may do anything too; it exists.
     pub store: Option<&'a Path>,
-    /// Directories in which a socket may be made, in a directory of its own.
+    /// Directories, nobody else's and nothing else in them, in which a socket may be made in a directory of its own.
     pub meeting: &'a [PathBuf],
 }
 
@@ -31,7 +32,8 @@ pub struct Grounds<'a> {
 #[cfg(target_os = "linux")]
 pub fn raise(grounds: &Grounds<'_>) -> io::Result<bool> {
     use landlock::{
-        ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
+        ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+        RulesetCreatedAttr, RulesetStatus, Scope,
     };
     use std::os::fd::AsFd;
     /// The newest there is when this is written; older kernels do as much of it as they know.
@@ -47,17 +49,20 @@ pub fn raise(grounds: &Grounds<'_>) -> io::Result<bool> {
     let refused = |e| io::Error::new(io::ErrorKind::PermissionDenied, e);
     let refused = |e: landlock::RulesetError| refused(e.to_string());
     let mut rules = Ruleset::default()
-        .handle_access(AccessFs::from_all(NEWEST))
+        .set_compatibility(CompatLevel::SoftRequirement)
+        .handle_access(AccessFs::Refer)
+        .map(|rules| rules.set_compatibility(CompatLevel::BestEffort))
+        .and_then(|rules| rules.handle_access(AccessFs::from_all(NEWEST)))
+        .and_then(|rules| rules.handle_access(AccessNet::ConnectTcp))
+        .and_then(|rules| rules.scope(Scope::AbstractUnixSocket | Scope::Signal))
         .and_then(Ruleset::create)
         .and_then(|rules| {
             let all = if grounds.read_only { read } else { change };
             rules.add_rule(PathBeneath::new(grounds.root.as_fd(), all))
         })
         .map_err(refused)?;
-    let around_store = grounds.store.and_then(Path::parent);
     let others = [
         (grounds.store, change),
-        (around_store, AccessFs::ReadDir.into()),
         // How large a pipe may be made.
         (Some(Path::new("/proc/sys/fs/pipe-max-size")), AccessFs::ReadFile.into()),
     ];

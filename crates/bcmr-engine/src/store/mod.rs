@@ -101,10 +101,10 @@ enum Pending {
     Forget(Key),
 }
 
-/// Makes the store's directory where there is none.
+/// Makes a directory of this user's alone, where it is not there yet: the store's, or another of its kind.
 ///
 /// # Errors
-/// As [`Store::open`].
+/// As [`Store::open`] for the directory.
 pub(crate) fn settle_in(path: &Path) -> io::Result<()> {
     shelf::private_dir(path).map(drop)
 }

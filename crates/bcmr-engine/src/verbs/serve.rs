@@ -38,7 +38,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long sealed streams are waited for: a little longer than a client tries.
 const ACCEPT_PATIENCE: Duration = Duration::from_secs(6);
@@ -104,9 +104,10 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     };
     // Read while the file that says it can be.
     let origin = machine_number();
-    if let Reach::Below(root) = &reach {
-        shut_in(&request, root)?;
-    }
+    let request = match &reach {
+        Reach::Below(root) => shut_in(request, root)?,
+        Reach::Anywhere => request,
+    };
     let mut ours = OURS;
     if request.store.is_some() && !request.read_only {
         ours.caps |= caps::DEDUP;
@@ -147,15 +148,22 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     }
 }
 
-/// Raises the second wall around what is served.
-fn shut_in(request: &ServeRequest, root: &Dir) -> Result<()> {
-    // Without a store everything works as well; one that is made later could not be reached.
+/// Raises the second wall around what is served. Directories that are made later could not be reached.
+fn shut_in(request: ServeRequest, root: &Dir) -> Result<ServeRequest> {
+    let ours = |dir: &Path| crate::store::settle_in(dir).is_ok();
+    // Without a store everything works as well, and without a place to meet all goes over one connection.
+    let store = request.store.filter(|(dir, _)| ours(dir));
+    let me = request.me;
+    let bases = request.meeting.iter().filter(|base| Dir::open(base).is_ok());
+    let below = bases.map(|base| base.join(format!("bcmr-{me}")));
+    let meeting: Vec<PathBuf> = below.filter(|dir| ours(dir)).collect();
+    let request = ServeRequest { store, meeting, ..request };
     let store = request.store.as_ref().map(|(dir, _)| dir.as_path());
-    let store = store.filter(|dir| crate::store::settle_in(dir).is_ok());
     let grounds = Grounds { root, read_only: request.read_only, store, meeting: &request.meeting };
     let shown = request.root.as_deref().unwrap_or(Path::new(""));
     // Where the kernel has no such wall, the first one stands alone.
-    wall::raise(&grounds).map(|_raised| ()).map_err(|e| Error::os("confine to", shown, e))
+    wall::raise(&grounds).map_err(|e| Error::os("confine to", shown, e))?;
+    Ok(request)
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {
@@ -479,16 +487,11 @@ impl Serving {
 
 /// Whether the client goes on over the sealed stream, and not over ssh: where our proof was lost on the way it has not
 /// seen what we have. A stream that has ended says nothing about that, for whoever knocks again lets go of it first;
-/// one that is spoilt was spoken to.
+/// one that is spoilt was spoken to. Ssh says something or ends, sooner or later.
 fn spoken_to(sealed: &Inbox, ssh: &Inbox) -> bool {
-    let mut ended = None;
     while !sealed.waits(LOOK) && !sealed.is_spoilt() {
         if ssh.stirs() {
             return false;
-        }
-        let since = sealed.stirs().then(|| *ended.get_or_insert_with(Instant::now));
-        if since.is_some_and(|since| since.elapsed() > ACCEPT_PATIENCE) {
-            break;
         }
     }
     true
