@@ -146,6 +146,20 @@ mod tests {
             // A thread that is started behind the wall is behind it.
             std::thread::scope(|s| s.spawn(|| denied(fs::read(at("out")).map(drop))).join().unwrap());
         });
+        // TCP came with Landlock's fourth version, in Linux 6.7.
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let mut numbers = release.split(['.', '-', '\n']).map(|n| n.parse::<u32>().unwrap_or(0));
+        let version = (numbers.next().unwrap(), numbers.next().unwrap());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = || std::net::TcpStream::connect(listener.local_addr().unwrap()).map(drop);
+        connect().unwrap();
+        match behind(&all, || (connect(), std::net::TcpListener::bind("127.0.0.1:0"))) {
+            Some((connected, listens)) if version >= (6, 7) => {
+                assert_eq!(connected.unwrap_err().raw_os_error(), Some(crate::errno::EACCES));
+                listens.unwrap();
+            }
+            _ => eprintln!("SKIPPED: this kernel lets everybody connect"),
+        }
         let reads = Grounds { root: &root, read_only: true, store: None, meeting: &[] };
         behind(&reads, || {
             assert_eq!(fs::read(at("root/in")).unwrap(), b"in");
