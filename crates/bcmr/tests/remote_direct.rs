@@ -284,7 +284,7 @@ fn a_line_that_falls_silent() {
         })
         .collect();
     for (run, dst, middle) in runs {
-        let ran = run.wait_most(Duration::from_secs(60));
+        let ran = run.wait_most(Duration::from_secs(120));
         assert!(ran.code != 0 && ran.err.contains("cannot "), "{}: {}", dst.display(), ran.err);
         assert_eq!(middle.done(), 1);
         for (file, there) in files(&dst) {

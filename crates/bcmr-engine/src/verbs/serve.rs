@@ -38,7 +38,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long sealed streams are waited for: a little longer than a client tries.
 const ACCEPT_PATIENCE: Duration = Duration::from_secs(6);
@@ -487,11 +487,16 @@ impl Serving {
 
 /// Whether the client goes on over the sealed stream, and not over ssh: where our proof was lost on the way it has not
 /// seen what we have. A stream that has ended says nothing about that, for whoever knocks again lets go of it first;
-/// one that is spoilt was spoken to. Ssh says something or ends, sooner or later.
+/// one that is spoilt was spoken to.
 fn spoken_to(sealed: &Inbox, ssh: &Inbox) -> bool {
+    let mut ended = None;
     while !sealed.waits(LOOK) && !sealed.is_spoilt() {
         if ssh.stirs() {
             return false;
+        }
+        let since = sealed.stirs().then(|| *ended.get_or_insert_with(Instant::now));
+        if since.is_some_and(|since| since.elapsed() > ACCEPT_PATIENCE) {
+            break;
         }
     }
     true
