@@ -213,7 +213,6 @@ fn random_trees_behind_both_walls() {
 #[test]
 fn a_list_comes_back() {
     needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
-    const NOBODY: u32 = 65534;
     let tmp = Tmp::for_others();
     for (name, mode) in [("a", 0o555), ("b", 0o755), ("c", 0o500)] {
         for n in 0..50 {

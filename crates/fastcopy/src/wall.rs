@@ -46,8 +46,7 @@ pub fn raise(grounds: &Grounds<'_>) -> io::Result<bool> {
         | AccessFs::MakeSock
         | AccessFs::RemoveDir
         | AccessFs::RemoveFile;
-    let refused = |e| io::Error::new(io::ErrorKind::PermissionDenied, e);
-    let refused = |e: landlock::RulesetError| refused(e.to_string());
+    let refused = |e: landlock::RulesetError| io::Error::new(io::ErrorKind::PermissionDenied, e.to_string());
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::SoftRequirement)
         .handle_access(AccessFs::Refer)

@@ -41,8 +41,9 @@ struct Listed {
 const BOOKS_MAX: usize = 64;
 
 impl Listed {
-    /// What this run has put into a directory.
-    fn book(&mut self, id: (u64, u64)) -> Arc<Newcomers> {
+    /// One handle more of a directory; what this run has put into it.
+    fn opened(&mut self, id: (u64, u64)) -> Arc<Newcomers> {
+        *self.open.entry(id).or_default() += 1;
         if let Some((_, book)) = self.books.iter().find(|(of, _)| *of == id) {
             return book.clone();
         }
@@ -124,10 +125,7 @@ impl<D: Disk> DestDir<D> {
         let root =
             root.unwrap_or_else(|| Arc::new(Root { dir: dir.clone(), node: node.clone(), listed: None }));
         let (again, newcomers) = match root.listed() {
-            Some(mut listed) => {
-                *listed.open.entry(info.id()).or_default() += 1;
-                (listed.made.contains(&info.id()), listed.book(info.id()))
-            }
+            Some(mut listed) => (listed.made.contains(&info.id()), listed.opened(info.id())),
             None => (false, Arc::default()),
         };
         if again && info.mode & 0o700 != 0o700 {
@@ -244,8 +242,7 @@ impl<D: Disk> DestDir<D> {
         let newcomers = match self.root.listed() {
             Some(mut listed) => {
                 listed.made.insert(info.id());
-                *listed.open.entry(info.id()).or_default() += 1;
-                listed.book(info.id())
+                listed.opened(info.id())
             }
             None => Arc::default(),
         };
@@ -372,14 +369,13 @@ impl<D: Disk> DestDir<D> {
     /// Asked once.
     pub(crate) fn is_done_with(&self) -> bool {
         let Some(mut listed) = self.root.listed() else { return true };
-        let id = self.info.id();
-        let left = listed.open.get(&id).map_or(0, |open| open.saturating_sub(1));
-        if left == 0 {
-            listed.open.remove(&id);
-        } else {
-            listed.open.insert(id, left);
+        let Some(open) = listed.open.get_mut(&self.info.id()) else { return true };
+        *open -= 1;
+        let last = *open == 0;
+        if last {
+            listed.open.remove(&self.info.id());
         }
-        left == 0
+        last
     }
 
     /// Whether its files are made under their own names: only as long as it has none itself.
