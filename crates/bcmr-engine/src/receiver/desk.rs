@@ -172,28 +172,34 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         } else {
             self.disk.look(&dst.dir, to).map_err(|e| Error::os("stat", dst.node.join(to), e))?
         };
+        let taken =
+            || Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN).and(&pair.src.node().join(name));
         let verdict = decide(info, there.as_ref(), self.policy);
         if let (Verdict::Replace | Verdict::Ask, Some(t)) = (verdict, &there)
             && dst.newcomers.open().is_taken(t, to, || self.disk.born(&dst.dir, to))
         {
-            let error = Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN);
-            return Err(error.and(&pair.src.node().join(name)));
+            return Err(taken());
         }
         match verdict {
             Verdict::Make | Verdict::Replace => {}
             Verdict::Keep if self.doubts(info.kind, is_file, there.as_ref(), same_bytes)? => {}
             Verdict::Keep | Verdict::Merge => {
+                // What is there for one source is not kept for another as well: that would be told as an error, or as
+                // kept, by which of them came first. With several names it is several places.
+                if let Some(t) = there.filter(|t| t.nlink == 1) {
+                    let born = self.born(dst, to)?;
+                    let mut book = dst.newcomers.open();
+                    if book.is_taken(&t, to, || Ok(born)) {
+                        return Err(taken());
+                    }
+                    book.add(&t, to, born);
+                }
                 if self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes {
                     resumable::sweep(self.disk, &dst.dir, to)
                         .map_err(|f| f.told(|| pair.src.node().join(name), || dst.node.join(to)))?;
                 }
                 if is_file && there.is_some_and(|t| same(info, &t)) {
                     self.hash_again(pair, name, to);
-                }
-                // With several names it is several places, and each may be replaced.
-                if let Some(t) = there.filter(|t| t.nlink == 1) {
-                    let born = self.born(dst, to)?;
-                    dst.newcomers.open().add(&t, to, born);
                 }
                 if self.is_first_name(info, there.as_ref()) {
                     self.first_landed(info, dst, to);

@@ -184,14 +184,13 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     };
     let born = disk.born(dir, stage.as_name()).map_err(stat)?;
     let mut book = dest.newcomers.open();
-    if !job.only_new
-        && let Some(there) = disk.look(dir, job.name).map_err(stat)?
-    {
+    if let Some(there) = disk.look(dir, job.name).map_err(stat)? {
         if book.is_taken(&there, job.name, || disk.born(dir, job.name)) {
             return Err(taken());
         }
         // R9: what came meanwhile is replaced as well.
-        if there.kind == Kind::File
+        if !job.only_new
+            && there.kind == Kind::File
             && !job.there.is_some_and(|t| t.kind == Kind::File)
             && let Some(file) = &job.file
         {

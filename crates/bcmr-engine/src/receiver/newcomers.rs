@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Why something stays as it is.
 pub(crate) const TAKEN: &str =
-    "this run has just made it from a source of another name, and both names are one here";
+    "it is there for another source of this run, and both names are one here";
 
 /// What is kept of an entry: hashes of its name and of when it was born.
 #[derive(Clone, Copy, Debug)]

@@ -441,7 +441,8 @@ fn is_empty(dir: &Dir, name: Name<'_>) -> std::io::Result<bool> {
     Ok(empty)
 }
 
-/// Refuses to replace, or to merge into, what this run has just put there under another name: it is the only copy.
+/// Refuses to replace, to merge into or to take for older what this run has just put there under another name: it is
+/// the only copy.
 fn guard_newcomers(
     newcomers: &Newcomers,
     verdict: Verdict,
@@ -450,7 +451,7 @@ fn guard_newcomers(
     to: Name<'_>,
     shown: &std::path::Path,
 ) -> Result<()> {
-    let touches = matches!(verdict, Verdict::Replace | Verdict::Merge | Verdict::Ask);
+    let touches = matches!(verdict, Verdict::Replace | Verdict::Merge | Verdict::Ask | Verdict::Keep);
     match (there, dir) {
         (Some(there), Some(dir)) if touches && newcomers.open().is_taken(there, to, || dir.born(to)) => {
             Err(Error::ours(Code::Refused, "replace", shown, TAKEN))
