@@ -172,8 +172,9 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         } else {
             self.disk.look(&dst.dir, to).map_err(|e| Error::os("stat", dst.node.join(to), e))?
         };
-        let taken =
-            || Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN).and(&pair.src.node().join(name));
+        let taken = || {
+            Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN).and(&pair.src.node().join(name))
+        };
         let verdict = decide(info, there.as_ref(), self.policy);
         if let (Verdict::Replace | Verdict::Ask, Some(t)) = (verdict, &there)
             && dst.newcomers.open().is_taken(t, to, || self.disk.born(&dst.dir, to))

@@ -12,8 +12,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Why something stays as it is.
-pub(crate) const TAKEN: &str =
-    "it is there for another source of this run, and both names are one here";
+pub(crate) const TAKEN: &str = "it is there for another source of this run, and both names are one here";
 
 /// What is kept of an entry: hashes of its name and of when it was born.
 #[derive(Clone, Copy, Debug)]

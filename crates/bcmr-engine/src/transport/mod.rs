@@ -114,7 +114,8 @@ impl Peer {
 
 // ---- the client's side ----
 
-/// Connects, greets, and comes back with one stream.
+/// Connects, greets, and comes back with one stream. `behind`: requests that need nothing agreed and go with the greeting,
+/// a round trip less; their answers are the first that the stream hears.
 ///
 /// # Errors
 /// [`Code::Refused`] for a host, user or program name that no shell must see; [`Code::NoPeer`] when no bcmr answers
@@ -126,11 +127,12 @@ pub(crate) fn connect(
     load: Load,
     ours: Features,
     required: Features,
+    behind: &[u8],
     cancel: &Cancel,
 ) -> Result<Peer, Error> {
     let (stream, carrier) = ssh::start(address, way, Nth::First, load)?;
     let hello = greeting(ours, &address.host)?;
-    let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), &[], cancel)?;
+    let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), behind, cancel)?;
     let agreed = settle(ours, required, hello, &welcome, &address.host)?;
     drop(welcome);
     Ok(Peer {
@@ -513,7 +515,7 @@ mod tests {
 
     fn try_connect(script: &str) -> Result<Peer, Error> {
         let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
-        connect(&address, &way(script), Load::Light, OURS, Features::NONE, &Cancel::new())
+        connect(&address, &way(script), Load::Light, OURS, Features::NONE, &[], &Cancel::new())
     }
 
     #[test]
@@ -543,7 +545,7 @@ mod tests {
             std::fs::write(&file, frame).unwrap();
             let script = format!("cat {}; cat >/dev/null", file.display());
             let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
-            connect(&address, &way(&script), Load::Light, OURS, required, &Cancel::new())
+            connect(&address, &way(&script), Load::Light, OURS, required, &[], &Cancel::new())
         };
         let welcome =
             |features| frames_of(&Message::Welcome(handshake::hello(features, [1; 32], b"bcmr 9"))).unwrap();
@@ -575,7 +577,7 @@ mod tests {
         let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
         let cancel = Cancel::new();
         cancel.set();
-        let e = connect(&address, &way("exec sleep 600"), Load::Light, OURS, Features::NONE, &cancel);
+        let e = connect(&address, &way("exec sleep 600"), Load::Light, OURS, Features::NONE, &[], &cancel);
         assert_eq!(e.err().unwrap().code, Code::Interrupted);
     }
 }

@@ -25,7 +25,7 @@ use crate::verbs::operands::{self, Reach};
 use crate::verbs::receive::{self, Receive};
 use crate::verbs::survey_wire::{Surveying, survey_of, visitor};
 use crate::verbs::wire::{
-    Lists, Outgoing, Putting, machine_number, policy_out, receive_all, reply_on, summary_of, with_feed,
+    At, Lists, Outgoing, Putting, machine_number, policy_out, receive_all, reply_on, summary_of, with_feed,
 };
 use bcmr_wire::handshake::{Features, caps, guarantees, wide};
 use bcmr_wire::limits;
@@ -263,7 +263,7 @@ fn put_once(
     };
     let much = found.more || found.bytes >= HEAVY_BYTES;
     let load = if much { Load::Heavy } else { Load::Light };
-    let mut peer = transport::connect(to, way, load, ours(way), guarantees(&how), watch.cancel)?;
+    let mut peer = transport::connect(to, way, load, ours(way), guarantees(&how), &[], watch.cancel)?;
     names.read(watch)?;
     more_streams(&mut peer, to, way, found.large, watch)?;
     // None: the directory of a list of names is not copied itself.
@@ -348,13 +348,12 @@ fn get_once(
     let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress, purpose);
     let survey = survey_of(&how);
     let required = guarantees(&how);
-    let mut peer = transport::connect(address, way, Load::Heavy, ours(way), sending(required), watch.cancel)?;
+    let asks = way.parallel.is_none() && matches!(names, Names::None) && survey.is_none();
+    let sizes = if asks { how_large(from)? } else { Vec::new() };
+    let required = sending(required);
+    let mut peer = transport::connect(address, way, Load::Heavy, ours(way), required, &sizes, watch.cancel)?;
     let list = names.read(watch)?;
-    let size = if way.parallel.is_none() && list.is_none() && survey.is_none() {
-        sizes_there(&peer, from, watch.cancel)?
-    } else {
-        0
-    };
+    let size = if asks { sizes_there(&peer, from.len(), watch.cancel)? } else { 0 };
     more_streams(&mut peer, address, way, size, watch)?;
     let names = list.map(|names| all_but_last(&peer, names)).transpose()?;
     // The target is looked at before anything is asked for.
@@ -388,12 +387,12 @@ fn get_once(
             let visit = visitor(survey, &landing, target.path(), target.path(), &tally);
             let surveying = Surveying::begin(&landing, what, &reply, &tally, visit)?;
             say(&peer, &get)?;
-            receive_all(surveying, &peer.streams, &reply, None, false)
+            receive_all(surveying, &peer.streams, &reply, None, At::Client)
         }
         None => {
             let receive = Receive::begin(&disk, &landing, what, watch, manifest, &reply, None)?;
             say(&peer, &get)?;
-            receive_all(receive, &peer.streams, &reply, None, false)
+            receive_all(receive, &peer.streams, &reply, None, At::Client)
         }
     };
     let result = match broken {
@@ -502,14 +501,21 @@ fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary>
     result
 }
 
-/// How much regular files among the operands over there hold; one that cannot be looked at counts nothing, its copy will
-/// say why.
-fn sizes_there(peer: &Peer, from: &[Address], cancel: &Cancel) -> Result<u64> {
-    let mut sum = 0u64;
+/// Asks for the size of every operand over there.
+fn how_large(from: &[Address]) -> Result<Vec<u8>> {
+    let mut frames = Vec::new();
     for address in from {
-        say(peer, &Message::Stat { path: address.path.as_os_str().as_bytes(), follow: true })?;
+        let path = address.path.as_os_str().as_bytes();
+        frames.append(&mut transport::frames_of(&Message::Stat { path, follow: true })?);
     }
-    for _ in from {
+    Ok(frames)
+}
+
+/// How much regular files among `operands`, asked for by [`how_large`], hold; one that cannot be looked at counts
+/// nothing, its copy will say why.
+fn sizes_there(peer: &Peer, operands: usize, cancel: &Cancel) -> Result<u64> {
+    let mut sum = 0u64;
+    for _ in 0..operands {
         let frame = heard(peer, cancel)?;
         if let Message::Info(entry) = frame.message()?
             && entry.kind == message::Kind::File
@@ -671,8 +677,8 @@ fn ask(
     mut each: impl FnMut(Message<'_>) -> Result<bool>,
 ) -> Result<()> {
     let needed = Features { caps: 0, wide: wide::TREES };
-    let peer = transport::connect(address, way, Load::Light, OURS, needed, &Cancel::new())?;
-    say(&peer, &question(address.path.as_os_str().as_bytes()))?;
+    let question = transport::frames_of(&question(address.path.as_os_str().as_bytes()))?;
+    let peer = transport::connect(address, way, Load::Light, OURS, needed, &question, &Cancel::new())?;
     let result = loop {
         let frame = match peer.streams.first().map(|s| s.inbox.recv()).transpose().map(Option::flatten) {
             Ok(Some(frame)) => frame,
@@ -810,7 +816,7 @@ pub fn usage(address: &Address, way: &Way) -> Result<Usage> {
 #[must_use]
 pub fn doctor(address: &Address, way: &Way) -> Vec<Finding> {
     let ok = |what: &str, detail: String| Finding { ok: true, what: what.into(), detail };
-    match transport::connect(address, way, Load::Light, OURS, Features::NONE, &Cancel::new()) {
+    match transport::connect(address, way, Load::Light, OURS, Features::NONE, &[], &Cancel::new()) {
         Ok(peer) => {
             let agreed = peer.agreed.features;
             let can: Vec<&str> = agreed.names().collect();

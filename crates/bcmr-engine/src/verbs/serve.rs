@@ -25,7 +25,7 @@ use crate::verbs::operands::{self, Reach};
 use crate::verbs::receive::{self, Receive, Reply};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
-use crate::verbs::wire::{Asking, Reporting, Silent, machine_number, policy_in, receive_all, reply_on};
+use crate::verbs::wire::{Asking, At, Reporting, Silent, machine_number, policy_in, receive_all, reply_on};
 use bcmr_wire::handshake::{Features, caps};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
@@ -423,7 +423,7 @@ impl Serving {
             let visit = visitor(survey, policy, &root, Path::new(""), &tally);
             let surveying = Surveying::begin(policy, what, reply, &tally, visit)?;
             let asking = (policy.collide == Collide::Ask).then_some(asking);
-            Ok(receive_all(surveying, &peer.streams, reply, asking, true).1)
+            Ok(receive_all(surveying, &peer.streams, reply, asking, At::Server).1)
         })
     }
 
@@ -446,7 +446,7 @@ impl Serving {
                 let _told = reply.send(&Message::Report(message::Event::Base(at))).is_ok();
             }
             let asking = (policy.collide == Collide::Ask).then_some(asking);
-            Ok(receive_all(receive, &peer.streams, reply, asking, true).1)
+            Ok(receive_all(receive, &peer.streams, reply, asking, At::Server).1)
         })
     }
 

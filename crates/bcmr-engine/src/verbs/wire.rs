@@ -755,6 +755,15 @@ impl Source<'_> {
     }
 }
 
+/// At which end of the connection things arrive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum At {
+    /// At whoever asked, once: the streams are of no use afterwards.
+    Client,
+    /// At the server, which tells how far things have come, and is asked again.
+    Server,
+}
+
 /// Takes everything off the streams to `receive` until the sender has sent all, somebody cancels, or it breaks. Then
 /// sends the summary and waits for the sender's last word.
 pub(crate) fn receive_all(
@@ -762,7 +771,7 @@ pub(crate) fn receive_all(
     streams: &[Stream],
     reply: &Reply,
     asking: Option<&Asking>,
-    counts: bool,
+    at: At,
 ) -> (Summary, Option<Error>) {
     let over = AtomicBool::new(false);
     let broken: Mutex<Option<Error>> = Mutex::new(None);
@@ -817,7 +826,7 @@ pub(crate) fn receive_all(
             (inbox, _) => inbox.map(Source::Inbox),
         };
         let mut crew = receive.crew();
-        let mut ticker = Ticker::new(counts);
+        let mut ticker = Ticker::new(at == At::Server);
         let cancelled = || watch.cancel.is_set();
         while let Some(source) = &source
             && !over.load(Ordering::Relaxed)
@@ -861,6 +870,10 @@ pub(crate) fn receive_all(
         }
         Some(e) => reply.send(&Message::Error(TroubleBuf::of(e).trouble())),
     };
+    if at == At::Client {
+        // The server goes with its last word: a round trip less than telling it afterwards.
+        streams.iter().for_each(Stream::close);
+    }
     // What the sender has not heard of it takes for unfinished, and will ask for again by the same name.
     if last.is_ok()
         && hear_out(streams)
