@@ -140,6 +140,35 @@ fn two_names_that_are_one() {
     }
 }
 
+/// What is there is appended to, or found whole, for one of the two, and the other is refused: not both are said to be
+/// there.
+#[test]
+fn appended_to_by_one_of_two() {
+    let top = scratch();
+    let Some(odd) = Odd::new("appended_to_by_one_of_two", at(&top, "m"), "folds") else { return };
+    for (n, jobs) in ["-j1", "-j4"].into_iter().enumerate() {
+        let here = scratch();
+        plant(here.path(), "f s/Makefile UPPER\nf s/makefile lowerlower\nf s/other other");
+        let dst = odd.at.join(n.to_string());
+        fs::create_dir(&dst).unwrap();
+        fs::write(dst.join("Makefile"), "UPPER").unwrap();
+        let done = bcmr(&format!("copy -r --append {jobs} s/. {}", dst.display()), here.path());
+        assert!(matches!(done.code, Some(1 | 8)), "{jobs}: {:?}, {}", done.code, done.stderr);
+        assert!(contents(&dst).contains(&b"other".to_vec()), "{jobs}");
+    }
+}
+
+/// The twin of all that: a file with several names is several places, also after one of its names was moved there.
+#[test]
+fn several_names_are_several_places() {
+    let here = scratch();
+    plant(here.path(), "f s/x x\nf s/y y\nd d");
+    fs::hard_link(at(&here, "s/x"), at(&here, "d/y")).unwrap();
+    bcmr("move --no-clobber s/x s/y d", here.path()).exits(0);
+    assert_eq!(fs::read(at(&here, "d/y")).unwrap(), b"x");
+    assert_eq!(fs::read(at(&here, "s/y")).unwrap(), b"y", "it was kept, and so its source is");
+}
+
 /// By renames, on that file system itself: the only copy of a file is not replaced by another that came with it.
 #[test]
 fn renames_to_two_names_that_are_one() {

@@ -185,15 +185,10 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             Verdict::Make | Verdict::Replace => {}
             Verdict::Keep if self.doubts(info.kind, is_file, there.as_ref(), same_bytes)? => {}
             Verdict::Keep | Verdict::Merge => {
-                // What is there for one source is not kept for another as well: that would be told as an error, or as
-                // kept, by which of them came first. With several names it is several places.
-                if let Some(t) = there.filter(|t| t.nlink == 1) {
-                    let born = self.born(dst, to)?;
-                    let mut book = dst.newcomers.open();
-                    if book.is_taken(&t, to, || Ok(born)) {
-                        return Err(taken());
-                    }
-                    book.add(&t, to, born);
+                if let Some(t) = &there
+                    && !self.claim(dst, to, t)?
+                {
+                    return Err(taken());
                 }
                 if self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes {
                     resumable::sweep(self.disk, &dst.dir, to)
@@ -226,11 +221,30 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 return Err(Error::ours(Code::Refused, "append to", dst.node.join(to), why));
             }
             if t.size == info.size {
+                if !self.claim(dst, to, &t)? {
+                    return Err(taken());
+                }
                 self.keep(pair, name, to, info);
                 return Ok(None);
             }
         }
         Ok(Some(there))
+    }
+
+    /// Enters `there` into the book as what is kept for the source that becomes `to`. `false`: it is there for another
+    /// source already, and is not kept for two, or which of them came first would say what is told. With several names
+    /// it is several places.
+    fn claim(&self, dst: &DestDir<Sys>, to: Name<'_>, there: &Info) -> Result<bool> {
+        if there.nlink != 1 {
+            return Ok(true);
+        }
+        let born = self.born(dst, to)?;
+        let mut book = dst.newcomers.open();
+        if book.is_taken(there, to, || Ok(born)) {
+            return Ok(false);
+        }
+        book.add(there, to, born);
+        Ok(true)
     }
 
     /// Whether what was kept is as good as landed, so that further names of its source become links to it: the same by

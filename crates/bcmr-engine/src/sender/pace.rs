@@ -11,7 +11,7 @@ const WINDOW_NS: u64 = 1_000_000_000;
 const WINDOW_BYTES_MIN: u64 = 512 << 10;
 /// After so many windows without packing it is tried again: other files may shrink where those before did not.
 const LOOK_AGAIN: u32 = 16;
-/// What our queue, ssh, pipes and sockets may swallow before anybody waits: a link says nothing of itself until then.
+/// What the queue of a stream, ssh, pipes and sockets may swallow before anybody waits: a link says nothing of itself until then.
 /// Seen: 8.3 MB in front of a link of 80 Mbit/s.
 const SWALLOWED_BYTES: u64 = 16 << 20;
 
@@ -35,6 +35,7 @@ pub(crate) struct Sent {
 #[derive(Debug)]
 pub(crate) struct Pace {
     threads: u64,
+    streams: u64,
     packing: bool,
     effort: Effort,
     window: Sent,
@@ -52,10 +53,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Begins by packing. `threads` work at a time; `now_ns` is any clock's.
-    pub(crate) fn new(threads: usize, now_ns: u64) -> Pace {
+    /// Begins by packing. `threads` work at a time for so many `streams`; `now_ns` is any clock's.
+    pub(crate) fn new(threads: usize, streams: usize, now_ns: u64) -> Pace {
         Pace {
             threads: threads.max(1) as u64,
+            streams: streams.max(1) as u64,
             packing: true,
             effort: Effort::Quick,
             window: Sent::default(),
@@ -109,7 +111,7 @@ impl Pace {
             // Worth it while more gets through than the bare link would take. Where the codec is what everything waits
             // for, that is known only from trying.
             let pays = self.link > 0.0 && raw / time > self.link * 1.1;
-            let unknown = self.link == 0.0 && self.wire < SWALLOWED_BYTES;
+            let unknown = self.link == 0.0 && self.wire < SWALLOWED_BYTES * self.streams;
             self.packing = self.ratio < 0.95 && (pays || unknown);
             self.effort = match self.effort {
                 _ if !self.packing || !link_bound => Effort::Quick,
@@ -174,7 +176,7 @@ mod tests {
             ("a slow codec", World { link: 100.0, codec: 20.0, ratio: 0.4 }, false),
         ];
         for (what, world, pays) in table {
-            let (mut pace, mut now) = (Pace::new(2, 0), 0);
+            let (mut pace, mut now) = (Pace::new(2, 1, 0), 0);
             run(&mut pace, &mut now, &world, 64);
             let packed = run(&mut pace, &mut now, &world, 256);
             // Looking again from time to time is part of it.
@@ -184,7 +186,7 @@ mod tests {
 
     #[test]
     fn changes_its_mind() {
-        let (mut pace, mut now) = (Pace::new(2, 0), 0);
+        let (mut pace, mut now) = (Pace::new(2, 1, 0), 0);
         let noise = World { link: 10.0, codec: 800.0, ratio: 1.0 };
         let text = World { link: 10.0, codec: 300.0, ratio: 0.3 };
         let fast = World { link: 5000.0, codec: 300.0, ratio: 0.3 };
@@ -203,7 +205,7 @@ mod tests {
             run(pace, now, &World { link, codec, ratio: 0.3 }, 64);
             pace.packs()
         };
-        let (mut pace, mut now) = (Pace::new(2, 0), 0);
+        let (mut pace, mut now) = (Pace::new(2, 1, 0), 0);
         assert_eq!(run(&mut pace, &mut now, 10.0, 300.0), Some(Effort::Deep), "packing is 30 times as fast");
         // Five times slower is what trying harder costs.
         assert_eq!(
@@ -217,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_is_swallowed_at_first_says_nothing_of_the_link() {
-        let mut pace = Pace::new(2, 0);
+        let mut pace = Pace::new(2, 1, 0);
         // Two windows of text, gone at once: into buffers, as far as anybody knows.
         for n in 1..=2 {
             let sent = Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 25_000_000, wait_ns: 0 };
@@ -231,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_slow_link_is_looked_at_in_time() {
-        let mut pace = Pace::new(2, 0);
+        let mut pace = Pace::new(2, 1, 0);
         let second = 1_000_000_000;
         pace.sent(Sent { raw: 1 << 20, wire: 1 << 20, pack_ns: second / 500, wait_ns: second }, second);
         assert!(pace.packs().is_none(), "1 MiB a second of what does not shrink is enough to know");

@@ -264,7 +264,7 @@ impl<'a> Sending<'a> {
             state: Mutex::new(State { turns: vec![Turns::default(); push.outs.len()], ..State::default() }),
             wake: Condvar::new(),
             handles: Handles::new(),
-            pace: auto.then(|| Mutex::new(Pace::new(threads, 0))),
+            pace: auto.then(|| Mutex::new(Pace::new(threads, push.outs.len(), 0))),
             offers: Mutex::new(()),
             began: Instant::now(),
             found_items: AtomicU64::new(0),

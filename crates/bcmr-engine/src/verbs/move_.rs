@@ -451,7 +451,12 @@ fn guard_newcomers(
     to: Name<'_>,
     shown: &std::path::Path,
 ) -> Result<()> {
-    let touches = matches!(verdict, Verdict::Replace | Verdict::Merge | Verdict::Ask | Verdict::Keep);
+    let touches = match verdict {
+        Verdict::Replace | Verdict::Merge | Verdict::Ask => true,
+        // With several names it is several places.
+        Verdict::Keep => there.is_some_and(|there| there.nlink == 1),
+        Verdict::Make | Verdict::Refuse(..) => false,
+    };
     match (there, dir) {
         (Some(there), Some(dir)) if touches && newcomers.open().is_taken(there, to, || dir.born(to)) => {
             Err(Error::ours(Code::Refused, "replace", shown, TAKEN))

@@ -349,10 +349,14 @@ fn get_once(
     let survey = survey_of(&how);
     let required = guarantees(&how);
     let asks = way.parallel.is_none() && matches!(names, Names::None) && survey.is_none();
-    let sizes = if asks { how_large(from)? } else { Vec::new() };
+    let early = asks && from.iter().all(|a| goes_early(&a.path));
+    let behind = if early { how_large(from)? } else { Vec::new() };
     let required = sending(required);
-    let mut peer = transport::connect(address, way, Load::Heavy, ours(way), required, &sizes, watch.cancel)?;
+    let mut peer = transport::connect(address, way, Load::Heavy, ours(way), required, &behind, watch.cancel)?;
     let list = names.read(watch)?;
+    if asks && !early {
+        say_frames(&peer, how_large(from)?)?;
+    }
     let size = if asks { sizes_there(&peer, from.len(), watch.cancel)? } else { 0 };
     more_streams(&mut peer, address, way, size, watch)?;
     let names = list.map(|names| all_but_last(&peer, names)).transpose()?;
@@ -447,10 +451,14 @@ pub(crate) fn agreed_compress(wanted: Compress, agreed: Features) -> Compress {
 }
 
 fn say(peer: &Peer, message: &Message<'_>) -> Result<()> {
+    say_frames(peer, transport::frames_of(message)?)
+}
+
+fn say_frames(peer: &Peer, frames: Vec<u8>) -> Result<()> {
     let Some(stream) = peer.streams.first() else {
         return Err(Error::ours(Code::Lost, "talk to", &peer.name, "there is no stream"));
     };
-    stream.out.send(Packet::Frames(transport::frames_of(message)?)).map_err(Error::from)
+    stream.out.send(Packet::Frames(frames)).map_err(Error::from)
 }
 
 /// The answer to a request, unless somebody here has had enough of waiting for it.
@@ -499,6 +507,15 @@ fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary>
     }
     // What is done is done: a connection that ends badly after its last word changes nothing.
     result
+}
+
+/// Whether a question about `path` may go behind the greeting, before anybody has shown to be a bcmr: an account's own
+/// command may be a shell that reads what comes, and there is nothing in such a path for it to do.
+fn goes_early(path: &Path) -> bool {
+    const LONGEST: usize = 4096;
+    let path = path.as_os_str().as_bytes();
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || !b.is_ascii() || b"._-+/@:,".contains(b);
+    path.len() <= LONGEST && path.iter().all(plain)
 }
 
 /// Asks for the size of every operand over there.
@@ -677,8 +694,13 @@ fn ask(
     mut each: impl FnMut(Message<'_>) -> Result<bool>,
 ) -> Result<()> {
     let needed = Features { caps: 0, wide: wide::TREES };
+    let early = goes_early(&address.path);
     let question = transport::frames_of(&question(address.path.as_os_str().as_bytes()))?;
-    let peer = transport::connect(address, way, Load::Light, OURS, needed, &question, &Cancel::new())?;
+    let behind: &[u8] = if early { &question } else { &[] };
+    let peer = transport::connect(address, way, Load::Light, OURS, needed, behind, &Cancel::new())?;
+    if !early {
+        say_frames(&peer, question)?;
+    }
     let result = loop {
         let frame = match peer.streams.first().map(|s| s.inbox.recv()).transpose().map(Option::flatten) {
             Ok(Some(frame)) => frame,

@@ -870,9 +870,12 @@ pub(crate) fn receive_all(
         }
         Some(e) => reply.send(&Message::Error(TroubleBuf::of(e).trouble())),
     };
-    if at == At::Client {
-        // The server goes with its last word: a round trip less than telling it afterwards.
-        streams.iter().for_each(Stream::close);
+    if at == At::Client
+        && let Some(first) = streams.first()
+    {
+        // The server goes with its last word: a round trip less than telling it afterwards. Only of the first: the end
+        // of another could be there before what was said here, and would look like a loss.
+        first.close();
     }
     // What the sender has not heard of it takes for unfinished, and will ask for again by the same name.
     if last.is_ok()
