@@ -217,6 +217,8 @@ struct Shared {
     heard_ns: AtomicU64,
     /// Since when the reader waits for bytes, likewise; [`NOT_READING`] while it does not.
     reading_ns: AtomicU64,
+    /// When the reader has ended, likewise; [`NOT_READING`] before.
+    ended_ns: AtomicU64,
     state: Mutex<State>,
     /// For the writer: there is something to do.
     work: Condvar,
@@ -358,6 +360,15 @@ impl Shared {
         dead.saturating_sub(Duration::from_nanos(self.now_ns().saturating_sub(since)))
     }
 
+    /// The same for who waits for room to send: behind the other side's end nothing is heard either.
+    fn life_left_to_send(&self) -> Duration {
+        let ended = self.ended_ns.load(Relaxed);
+        if ended == NOT_READING {
+            return self.life_left();
+        }
+        self.patience().dead.saturating_sub(Duration::from_nanos(self.now_ns().saturating_sub(ended)))
+    }
+
     /// Gives the other side up when it has been silent for too long.
     fn bury_the_dead(&self) -> bool {
         let dead = self.life_left().is_zero();
@@ -401,10 +412,10 @@ impl Outbox {
             if state.out_bytes < QUEUE_BYTES_MAX && state.out_count < QUEUE_LENGTH_MAX {
                 break;
             }
-            let left = shared.life_left();
+            let left = shared.life_left_to_send();
             if left.is_zero() {
                 drop(state);
-                shared.bury_the_dead();
+                shared.kill(Why::Silent(shared.patience().dead));
                 state = shared.state();
                 continue;
             }
@@ -604,6 +615,7 @@ impl Stream {
             dead_ns: AtomicU64::new(0),
             heard_ns: AtomicU64::new(0),
             reading_ns: AtomicU64::new(NOT_READING),
+            ended_ns: AtomicU64::new(NOT_READING),
             state: Mutex::new(State::default()),
             work: Condvar::new(),
             room: Condvar::new(),
@@ -817,6 +829,7 @@ fn read_loop(shared: &Shared, mut read: impl Read) {
             }
         }
     };
+    shared.ended_ns.store(shared.now_ns(), Relaxed);
     shared.state().in_end.get_or_insert(why);
     // `Last` wakes everybody.
 }

@@ -380,6 +380,20 @@ fn a_sender_that_is_stuck_notices_too() {
     assert_eq!(refused.code, Code::Lost);
 }
 
+/// The other side has ended its byte stream and takes nothing any more.
+#[test]
+fn a_sender_that_is_stuck_behind_the_end_notices_too() {
+    let (stream, mut to_it, _from_it, _cut) = lonely(SOON);
+    to_it.close().unwrap();
+    assert!(matches!(stream.inbox.recv_timeout(HUNG), Ok(Heard::Ended)));
+    let refused = loop {
+        if let Err(gone) = stream.out.send(Packet::Frames(frame(0x35, &[0; 100_000]))) {
+            break Error::from(gone);
+        }
+    };
+    assert_eq!(refused.code, Code::Lost);
+}
+
 #[test]
 fn who_answers_is_alive_and_pings_are_not_handed_up() {
     let patient = Patience { ping: Duration::from_millis(1), dead: HUNG };
