@@ -231,9 +231,9 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         Ok(Some(there))
     }
 
-    /// Enters `there` into the book as what is kept for the source that becomes `to`. `false`: it is there for another
-    /// source already, and is not kept for two, or which of them came first would say what is told. With several names
-    /// it is several places.
+    /// Enters `there` into the book as what is kept, or written into, for the source that becomes `to`. `false`: it is
+    /// there for another source already, and cannot be for two, or which of them came first would say what is told. With
+    /// several names it is several places, as with cp.
     fn claim(&self, dst: &DestDir<Sys>, to: Name<'_>, there: &Info) -> Result<bool> {
         if there.nlink != 1 {
             return Ok(true);
@@ -323,15 +323,11 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         let place = if way == Way::Small && dst.is_private() {
             Place::Final
         } else if appends || in_place {
-            // Two sources that are one name here would be written into each other. With several names it is several
-            // places, as with cp.
-            if let Some(t) = there.filter(|t| t.nlink == 1) {
-                let born = self.born(dst, to)?;
-                let mut book = dst.newcomers.open();
-                if book.is_taken(&t, to, || Ok(born)) {
-                    return Err(Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN));
-                }
-                book.add(&t, to, born);
+            // Two sources that are one name here would be written into each other.
+            if let Some(t) = &there
+                && !self.claim(dst, to, t)?
+            {
+                return Err(Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN));
             }
             Place::There
         } else {

@@ -11,8 +11,8 @@ const WINDOW_NS: u64 = 1_000_000_000;
 const WINDOW_BYTES_MIN: u64 = 512 << 10;
 /// After so many windows without packing it is tried again: other files may shrink where those before did not.
 const LOOK_AGAIN: u32 = 16;
-/// What the queue of a stream, ssh, pipes and sockets may swallow before anybody waits: a link says nothing of itself until then.
-/// Seen: 8.3 MB in front of a link of 80 Mbit/s.
+/// What the queue of a stream, ssh, pipes and sockets may swallow before anybody waits: a link says nothing of itself
+/// until then. Seen: 8.3 MB in front of a link of 80 Mbit/s.
 const SWALLOWED_BYTES: u64 = 16 << 20;
 
 /// The threads wait so many times as long as they pack: then packing may take several times as long and costs nothing.

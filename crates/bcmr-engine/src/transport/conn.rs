@@ -352,21 +352,21 @@ impl Shared {
     /// How much longer the silence may last; zero when it has been too long. Only time in which the reader was
     /// waiting for bytes counts: while it waits for room in the queue, it is we who do not listen.
     fn life_left(&self) -> Duration {
-        let since = self.reading_ns.load(Relaxed);
+        self.life_left_since(self.reading_ns.load(Relaxed))
+    }
+
+    /// The same for who waits for room to send: behind the other side's end nothing is heard either.
+    fn life_left_to_send(&self) -> Duration {
+        // Whoever has ended does not read any more.
+        self.life_left_since(self.reading_ns.load(Relaxed).min(self.ended_ns.load(Relaxed)))
+    }
+
+    fn life_left_since(&self, since: u64) -> Duration {
         let dead = self.patience().dead;
         if since == NOT_READING {
             return dead;
         }
         dead.saturating_sub(Duration::from_nanos(self.now_ns().saturating_sub(since)))
-    }
-
-    /// The same for who waits for room to send: behind the other side's end nothing is heard either.
-    fn life_left_to_send(&self) -> Duration {
-        let ended = self.ended_ns.load(Relaxed);
-        if ended == NOT_READING {
-            return self.life_left();
-        }
-        self.patience().dead.saturating_sub(Duration::from_nanos(self.now_ns().saturating_sub(ended)))
     }
 
     /// Gives the other side up when it has been silent for too long.

@@ -349,14 +349,11 @@ fn get_once(
     let survey = survey_of(&how);
     let required = guarantees(&how);
     let asks = way.parallel.is_none() && matches!(names, Names::None) && survey.is_none();
-    let early = asks && from.iter().all(|a| goes_early(&a.path));
-    let behind = if early { how_large(from)? } else { Vec::new() };
+    let (behind, later) = if asks { by_when(from, how_large(from)?) } else { Default::default() };
     let required = sending(required);
     let mut peer = transport::connect(address, way, Load::Heavy, ours(way), required, &behind, watch.cancel)?;
     let list = names.read(watch)?;
-    if asks && !early {
-        say_frames(&peer, how_large(from)?)?;
-    }
+    say_frames(&peer, later)?;
     let size = if asks { sizes_there(&peer, from.len(), watch.cancel)? } else { 0 };
     more_streams(&mut peer, address, way, size, watch)?;
     let names = list.map(|names| all_but_last(&peer, names)).transpose()?;
@@ -454,7 +451,11 @@ fn say(peer: &Peer, message: &Message<'_>) -> Result<()> {
     say_frames(peer, transport::frames_of(message)?)
 }
 
+/// Whole frames, or none.
 fn say_frames(peer: &Peer, frames: Vec<u8>) -> Result<()> {
+    if frames.is_empty() {
+        return Ok(());
+    }
     let Some(stream) = peer.streams.first() else {
         return Err(Error::ours(Code::Lost, "talk to", &peer.name, "there is no stream"));
     };
@@ -509,13 +510,17 @@ fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary>
     result
 }
 
-/// Whether a question about `path` may go behind the greeting, before anybody has shown to be a bcmr: an account's own
-/// command may be a shell that reads what comes, and there is nothing in such a path for it to do.
-fn goes_early(path: &Path) -> bool {
+/// Questions about paths over there: what goes behind the greeting, and what only once it is answered. Before that
+/// nobody has shown to be a bcmr: an account's own command may be a shell that reads what comes, and only in a plain path
+/// is there nothing for it to do.
+fn by_when(paths: &[Address], questions: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     const LONGEST: usize = 4096;
-    let path = path.as_os_str().as_bytes();
     let plain = |b: &u8| b.is_ascii_alphanumeric() || !b.is_ascii() || b"._-+/@:,".contains(b);
-    path.len() <= LONGEST && path.iter().all(plain)
+    let goes_early = |address: &Address| {
+        let path = address.path.as_os_str().as_bytes();
+        path.len() <= LONGEST && path.iter().all(plain)
+    };
+    if paths.iter().all(goes_early) { (questions, Vec::new()) } else { (Vec::new(), questions) }
 }
 
 /// Asks for the size of every operand over there.
@@ -694,13 +699,10 @@ fn ask(
     mut each: impl FnMut(Message<'_>) -> Result<bool>,
 ) -> Result<()> {
     let needed = Features { caps: 0, wide: wide::TREES };
-    let early = goes_early(&address.path);
     let question = transport::frames_of(&question(address.path.as_os_str().as_bytes()))?;
-    let behind: &[u8] = if early { &question } else { &[] };
-    let peer = transport::connect(address, way, Load::Light, OURS, needed, behind, &Cancel::new())?;
-    if !early {
-        say_frames(&peer, question)?;
-    }
+    let (behind, later) = by_when(std::slice::from_ref(address), question);
+    let peer = transport::connect(address, way, Load::Light, OURS, needed, &behind, &Cancel::new())?;
+    say_frames(&peer, later)?;
     let result = loop {
         let frame = match peer.streams.first().map(|s| s.inbox.recv()).transpose().map(Option::flatten) {
             Ok(Some(frame)) => frame,
