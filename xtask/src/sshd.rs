@@ -2,7 +2,7 @@
 //!
 //! Must not know how it is set up: that stands with the tests.
 
-#[path = "../../crates/bcmr/tests/common/sshd.rs"]
+#[path = "../../crates/bcmr/tests/all/common/sshd.rs"]
 pub mod server;
 
 use crate::sh::{self, Result};

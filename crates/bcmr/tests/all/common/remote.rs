@@ -1,0 +1,222 @@
+//! Another machine for the tests of remote copies: this very one, behind two pipes, a bad line, or true ssh.
+//!
+//! Must not know what is copied.
+
+use super::sshd::{HOST, Sshd};
+use super::*;
+
+/// How one gets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Two pipes.
+    Pipe,
+    /// Two pipes through a relay that can be slow, and dies when it is told to.
+    Relay,
+}
+
+/// The other machine. What is run on it goes when this does.
+pub struct Far {
+    own: Tmp,
+    flags: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    sshd: Option<Sshd>,
+}
+
+/// What stands in for ssh, from the test's directory.
+fn stand_in(name: &str) -> String {
+    format!("{}/tests/all/common/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+impl Far {
+    /// Behind pipes: fast, and nothing but this program takes part.
+    pub fn by(by: By) -> Far {
+        let own = Tmp::new();
+        let home = own.dir("home");
+        std::fs::create_dir(home.join("run")).unwrap();
+        chmod(&home.join("run"), 0o700);
+        let ssh = stand_in(if by == By::Pipe { "pipe-ssh" } else { "relay-ssh" });
+        let flags = vec![format!("--ssh={ssh}").into(), format!("--remote-program={BCMR}").into()];
+        let env = vec![
+            ("FAR_HOME".into(), home.into()),
+            ("FAR_RUN".into(), "".into()),
+            ("FAR_ARGS".into(), "".into()),
+        ];
+        Far { own, flags, env, sshd: None }
+    }
+
+    pub fn pipe() -> Far {
+        Far::by(By::Pipe)
+    }
+
+    pub fn relay() -> Far {
+        Far::by(By::Relay)
+    }
+
+    /// Over true ssh; `None`, said aloud, where there is no server. `extra` are lines of sshd_config.
+    pub fn ssh(test: &str, program: &Path, extra: &[&str]) -> Option<Far> {
+        Far::ssh_in(Tmp::new(), test, program, extra)
+    }
+
+    /// The same, with everything of it in `own`.
+    pub fn ssh_in(own: Tmp, test: &str, program: &Path, extra: &[&str]) -> Option<Far> {
+        match Sshd::start(own.path(), program, extra) {
+            Ok(sshd) => {
+                let flags = vec!["-F".into(), sshd.config().into()];
+                Some(Far { own, flags, env: Vec::new(), sshd: Some(sshd) })
+            }
+            Err(why) => {
+                skipped(test, &why);
+                None
+            }
+        }
+    }
+
+    /// With another configuration of ssh.
+    pub fn configured(mut self, config: &Path) -> Far {
+        self.flags = vec!["-F".into(), config.into()];
+        self
+    }
+
+    /// With another program than ssh itself.
+    pub fn over(mut self, ssh: &Path) -> Far {
+        self.flags.push(format!("--ssh={}", ssh.display()).into());
+        self
+    }
+
+    /// Says more to whatever stands in for ssh.
+    pub fn with(mut self, name: &str, value: impl AsRef<OsStr>) -> Far {
+        self.env.retain(|(n, _)| n != name);
+        self.env.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// What is run there, instead of the program itself.
+    pub fn program(mut self, program: &Path) -> Far {
+        self.flags.retain(|f| !f.as_bytes().starts_with(b"--remote-program="));
+        self.flags.push(format!("--remote-program={}", program.display()).into());
+        self
+    }
+
+    /// Further arguments of `bcmr serve`.
+    pub fn serving(self, args: &str) -> Far {
+        self.with("FAR_ARGS", args)
+    }
+
+    pub fn sshd(&self) -> &Sshd {
+        self.sshd.as_ref().unwrap()
+    }
+
+    /// The home directory there.
+    pub fn home(&self) -> PathBuf {
+        self.own.p("home")
+    }
+
+    /// A path as it is typed.
+    pub fn at(&self, path: impl AsRef<OsStr>) -> OsString {
+        let mut word = OsString::from(format!("{HOST}:"));
+        word.push(path);
+        word
+    }
+
+    /// `bcmr VERB` with everything that leads there; arguments follow.
+    pub fn bcmr(&self, verb: &str) -> Line {
+        // Between machines there is no choice of an engine.
+        self.lead(Line::new(Path::new(BCMR)).args([verb]))
+    }
+
+    /// The same for a line that was begun elsewhere, verb included.
+    pub fn lead(&self, line: Line) -> Line {
+        let mut line = line.args(&self.flags);
+        line.0.env("XDG_CONFIG_HOME", self.own.p("no configuration"));
+        line.0.envs(self.env.iter().map(|(n, v)| (n, v)));
+        line
+    }
+}
+
+/// An ssh whose connections pass a relay that counts, and cuts after `RELAY_UP` and `RELAY_DOWN` bytes.
+pub fn counted_ssh(test: &str) -> Option<(Far, Tmp)> {
+    if !has_tool("python3") {
+        skipped(test, "it needs python3");
+        return None;
+    }
+    let far = Far::ssh(test, Path::new(BCMR), &[])?;
+    let tmp = Tmp::new();
+    let relay = format!("{}/tests/all/common/relay-tcp", env!("CARGO_MANIFEST_DIR"));
+    let own = std::fs::read_to_string(far.sshd().config()).unwrap();
+    let config = tmp.file("config", format!("ProxyCommand {relay} %h %p\n{own}"));
+    let far = far.configured(&config).with("RELAY_LOG", tmp.p("log"));
+    Some((far, tmp))
+}
+
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dir {
+    Put,
+    Get,
+}
+
+pub const BOTH: [Dir; 2] = [Dir::Put, Dir::Get];
+
+impl Dir {
+    /// `bcmr copy FLAGS SRC DST` in this direction; flags are split at spaces.
+    pub fn copy(self, far: &Far, flags: &str, src: &Path, dst: &Path) -> Line {
+        self.ends(far.bcmr("copy").args(flags.split_whitespace()), far, src, dst)
+    }
+
+    /// The two ends of a copy in this direction.
+    pub fn ends(self, line: Line, far: &Far, src: &Path, dst: &Path) -> Line {
+        match self {
+            Dir::Put => line.args([src.as_os_str(), &far.at(dst)]),
+            Dir::Get => line.args([far.at(src).as_os_str(), dst.as_os_str()]),
+        }
+    }
+}
+
+/// Processes that run `bcmr serve` as children of whatever, whose home is that of `far`.
+pub fn servers(far: &Far) -> Vec<u32> {
+    let home = [b"HOME=".as_slice(), far.home().as_os_str().as_bytes()].concat();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+        let words: Vec<Vec<u8>> = read("cmdline").split(|b| *b == 0).map(<[u8]>::to_vec).collect();
+        let is_serve = words.get(1).is_some_and(|w| w == b"serve") && words[0].ends_with(b"bcmr");
+        if is_serve && read("environ").split(|b| *b == 0).any(|v| v == home) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Kills one process for good.
+pub fn kill(pid: u32) {
+    signal(pid, rustix::process::Signal::KILL);
+}
+
+/// Sends a signal to one process; already gone is fine.
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let _gone = rustix::process::kill_process(pid, signal);
+}
+
+/// Waits until something holds; `false` when it does not within `seconds`.
+pub fn within(seconds: u64, mut holds: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while !holds() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// What passed a relay, up and down, by connection.
+pub fn passed(log: &Path) -> Vec<(u64, u64)> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let numbers = |line: &str| {
+        let (up, down) = line.split_once(' ').unwrap();
+        (up.parse().unwrap(), down.parse().unwrap())
+    };
+    text.lines().map(numbers).collect()
+}

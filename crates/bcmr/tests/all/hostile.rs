@@ -1,0 +1,11 @@
+//! Malicious peers in both roles, against the real program: at least 40 scripts, and beside each family its honest twin.
+//!
+//! What must hold whatever the other side does stands in `hostile/peer.rs` (`fair`, `attack`, `besiege`): nothing is
+//! written or read outside, no end later than 10 s, memory bounded, no panic, no control bytes, nothing half-done left.
+
+mod client;
+mod peer;
+mod put;
+mod random;
+mod server;
+mod survey;

@@ -1,0 +1,338 @@
+//! A malicious server, to a client that puts.
+
+use super::peer::*;
+use crate::common::*;
+use bcmr_wire::message::{DirState, Event, Message, Trouble, kind};
+use std::time::Duration;
+
+const PUT: &[&str] = &["copy", "-r", "tree", "host:x"];
+
+/// A place with a tree to put: small files, a large one, a directory.
+fn stocked() -> Place {
+    let place = Place::new();
+    place.tmp.file("tree/a", "content of a");
+    place.tmp.file("tree/sub/b", "content of b");
+    place.tmp.file("tree/big", noise(1, 1 << 20).repeat(9));
+    place
+}
+
+/// The receiver's part as it should be, until a message for which `change` says what to do instead. `false`: it was the
+/// last.
+fn receive(w: &mut Wire, mut change: impl FnMut(&mut Wire, &Message<'_>) -> Option<bool>) {
+    w.transfer();
+    while let Some(said) = w.hear() {
+        let message = said.message();
+        match change(w, &message) {
+            Some(true) => continue,
+            Some(false) => break,
+            None => {}
+        }
+        match message {
+            Message::Operand { dir, .. } | Message::Dir { id: dir, .. } => {
+                w.say(&Message::DirIs { dir, state: DirState::New });
+            }
+            Message::Files { batch, inline, entries, .. } if !inline => {
+                let entries: Vec<u64> = (0..entries.len() as u64).collect();
+                w.say(&Message::Wants { batch, entries });
+            }
+            Message::Files { batch, .. } | Message::Contents { batch, .. } => {
+                w.say(&Message::Wants { batch, entries: Vec::new() });
+            }
+            Message::Large { file, .. } => {
+                w.say(&Message::Resume { file, wanted: true, from: 0, flags: 0 });
+            }
+            Message::FileEnd { file, .. } => {
+                w.say(&Message::Close { file });
+            }
+            Message::AllSent => {
+                w.say(&Message::Summary {
+                    counts: [3, 2, 0, 9 << 20, 0, 0, 0],
+                    codes: Vec::new(),
+                    cancelled: false,
+                });
+            }
+            Message::Done => break,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn an_honest_receiver_is_sent_everything() {
+    let place = stocked();
+    let mut bytes = 0;
+    place
+        .attack("honest", PUT, |w| {
+            receive(w, |_, message| {
+                if let Message::Data(piece) = message {
+                    bytes += piece.length;
+                }
+                None
+            });
+        })
+        .ok();
+    assert_eq!(bytes, 9 << 20);
+}
+
+/// Answers to what was never asked: an error, and no success.
+#[test]
+fn answers_to_nothing() {
+    type Send = fn(&mut Wire) -> bool;
+    let scripts: [(&str, Send); 17] = [
+        ("summary too early", |w| {
+            w.say(&Message::Summary { counts: [3, 2, 0, 9, 0, 0, 0], codes: vec![], cancelled: false })
+        }),
+        ("wants of no batch", |w| w.say(&Message::Wants { batch: 99, entries: vec![0] })),
+        ("a directory that was not asked about", |w| {
+            w.say(&Message::DirIs { dir: 99, state: DirState::New })
+        }),
+        ("a file that is not on offer", |w| {
+            w.say(&Message::Resume { file: 99, wanted: true, from: 0, flags: 0 })
+        }),
+        ("close of nothing", |w| w.say(&Message::Close { file: 99 })),
+        ("again of nothing", |w| w.say(&Message::Reread { file: 99, at: 0, bytes: 1 })),
+        ("values of nothing", |w| w.say(&Message::Compute { file: 99, first: 0, count: 1 })),
+        ("blocks of nothing", |w| {
+            w.say(&Message::MissingBlocks { file: 99, first: 0, nonce: [0; 32], bits: &[1] })
+        }),
+        ("a question", |w| w.say(&Message::Ask { id: 1, path: b"/etc/passwd" })),
+        ("entries", |w| w.say(&operand(1, dir(b"x")))),
+        ("everything was sent", |w| w.say(&Message::AllSent)),
+        ("a request", |w| w.say(&Message::Stat { path: b"secret", follow: true })),
+        ("a get", |w| w.say(&Message::Get { policy: policy(0), paths: vec![b"secret"], names: None })),
+        ("a greeting", |w| w.say(&Message::Hello(bcmr_wire::handshake::hello(ALL, [1; 32], b"x")))),
+        ("done", |w| w.say(&Message::Done)),
+        ("noise", |w| w.bytes(&noise(3, 5000))),
+        ("an error", |w| {
+            let words = Trouble { code: 3, op: b"do", path: b"p", note: b"no", errno: 0 };
+            w.say(&Message::Error(words))
+        }),
+    ];
+    for (what, script) in scripts {
+        let place = stocked();
+        let mut leaked = false;
+        let outcome = place.attack(what, PUT, |w| {
+            let mut said = false;
+            receive(w, |w, message| {
+                if matches!(message, Message::Operand { .. }) && !said {
+                    said = true;
+                    script(w);
+                }
+                if let Message::Error(_) = message {
+                    return Some(false);
+                }
+                leaked |= matches!(message, Message::Files { contents, .. } if contents.windows(6).any(|w| w == b"nobody"));
+                None
+            });
+        });
+        outcome.failed();
+        assert!(!leaked, "{what}");
+    }
+}
+
+/// What is asked about what is on offer, but cannot be.
+#[test]
+fn answers_that_are_too_much() {
+    type Send = fn(&mut Wire, u64) -> bool;
+    let scripts: [(&str, Send); 7] = [
+        ("from beyond the end", |w, file| {
+            w.say(&Message::Resume { file, wanted: true, from: 1 << 40, flags: 0 })
+        }),
+        ("wanted twice", |w, file| {
+            let again = Message::Resume { file, wanted: true, from: 0, flags: 0 };
+            w.say(&again) && w.say(&again)
+        }),
+        ("again from beyond the end", |w, file| {
+            w.say(&Message::Resume { file, wanted: true, from: 0, flags: 0 })
+                && w.say(&Message::Reread { file, at: 1 << 40, bytes: 1 << 20 })
+        }),
+        ("again by the gigabyte", |w, file| {
+            w.say(&Message::Resume { file, wanted: true, from: 0, flags: 0 });
+            (0..20_000).all(|_| w.say(&Message::Reread { file, at: 0, bytes: 9 << 20 }))
+        }),
+        ("values of a million blocks", |w, file| w.say(&Message::Compute { file, first: 0, count: 1 << 20 })),
+        ("values again and again", |w, file| {
+            (0..20_000).all(|_| w.say(&Message::Compute { file, first: 0, count: 3 }))
+        }),
+        ("blocks that nobody has offered", |w, file| {
+            w.say(&Message::MissingBlocks { file, first: 1 << 30, nonce: [0; 32], bits: &[0xff, 0xff] })
+        }),
+    ];
+    for (what, script) in scripts {
+        let place = stocked();
+        let outcome = place.attack(what, PUT, |w| {
+            let mut said = false;
+            receive(w, |w, message| match message {
+                Message::Large { file, .. } if !said => {
+                    said = true;
+                    script(w, *file);
+                    Some(true)
+                }
+                Message::Error(_) => Some(false),
+                _ => None,
+            });
+        });
+        outcome.failed();
+    }
+    // Contents of a batch: an entry that there is not, one twice.
+    for entries in [vec![4000], vec![0, 1, 2, 3, 4, 5]] {
+        let place = stocked();
+        let outcome = place.attack("entries that are not there", PUT, |w| {
+            receive(w, |w, message| match message {
+                Message::Operand { dir, .. } => {
+                    w.say(&Message::DirIs { dir: *dir, state: DirState::There });
+                    Some(true)
+                }
+                Message::Files { batch, inline: false, .. } => {
+                    w.say(&Message::Wants {
+                        batch: *batch,
+                        entries: entries.iter().map(|e| e % 1024).collect(),
+                    });
+                    Some(true)
+                }
+                Message::Error(_) => Some(false),
+                _ => None,
+            });
+        });
+        outcome.failed();
+    }
+}
+
+/// V5: it refuses at any time, listening or not; and the client comes to its end within 5 s. What counts is how long it
+/// waits, for on a busy machine the rest takes as long as it takes; the wall clock has its own limit, `HUNG`.
+#[test]
+fn refusals_at_any_time() {
+    // How many pieces of a large file come first; with the last all of them do.
+    for (bytes, pieces) in [
+        (0, 0),
+        (1 << 10, 0),
+        (100 << 10, 0),
+        (3 << 20, 0),
+        (3 << 20, usize::MAX),
+        (12 << 20, 8),
+        (12 << 20, usize::MAX),
+        (64 << 20, 1),
+    ] {
+        let place = Place::new();
+        let some = noise(2, bytes.min(1 << 20));
+        place.tmp.file("tree/f", some.repeat(bytes.div_ceil(1 << 20)));
+        for listens in [true, false] {
+            let name = format!("{bytes} bytes, {pieces} pieces, {listens}");
+            let outcome = place.attack(&name, PUT, |w| {
+                w.transfer();
+                if pieces > 0 {
+                    w.say(&Message::DirIs { dir: 1, state: DirState::New });
+                    if w.until(kind::LARGE).is_some() {
+                        w.say(&Message::Resume { file: 1, wanted: true, from: 0, flags: 0 });
+                        let mut come = 0;
+                        while come < pieces && w.hear().is_some_and(|said| said.kind != kind::FILE_END) {
+                            come += 1;
+                        }
+                        assert!(come > 0, "{name}");
+                    }
+                }
+                let words =
+                    Trouble { code: 3, op: b"write", path: b"x", note: b"it leads outside", errno: 0 };
+                w.say(&Message::Error(words));
+                if listens {
+                    w.until(kind::DONE);
+                } else {
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+            });
+            let outcome = outcome.failed();
+            assert!(outcome.waited < Duration::from_secs(5), "{name}: {outcome:?}");
+        }
+    }
+}
+
+/// What it counts and tells is only its word: the status says what it says, and no number breaks anything.
+#[test]
+fn counts_and_tales() {
+    let end = |counts: [u64; 7], codes: Vec<u64>, cancelled: bool| {
+        let place = stocked();
+        let args = ["copy", "-rv", "--progress=always", "tree", "host:x"];
+        let outcome = place.run("counts", &args, |w| {
+            receive(w, |w, message| {
+                if !matches!(message, Message::AllSent) {
+                    return None;
+                }
+                let evil = b"\x1b]0;owned\x07\n\x9b2J";
+                let words = || Trouble { code: 9999, op: evil, path: evil, note: evil, errno: u32::MAX };
+                for event in [
+                    Event::Item { action: 0, src: evil, dst: evil, bytes: u64::MAX },
+                    Event::Hashed { dst: evil, hash: [0; 32] },
+                    Event::Resumed { dst: evil, bytes: u64::MAX, restarted: Some(evil), repaired: u64::MAX },
+                    Event::Resumed { dst: evil, bytes: u64::MAX, restarted: None, repaired: u64::MAX },
+                    Event::Note(evil),
+                    Event::Warning(words()),
+                    Event::Failed(words()),
+                ] {
+                    w.say(&Message::Report(event));
+                    w.say(&Message::Landed { items: u64::MAX, bytes: u64::MAX - 5 });
+                }
+                w.say(&Message::Summary { counts, codes: codes.clone(), cancelled });
+                w.until(kind::DONE);
+                Some(false)
+            });
+        });
+        let told = [&outcome.out[..], &outcome.err[..]].concat();
+        let raw = |b: &u8| *b == 7 || *b == 0x9b;
+        assert!(!told.iter().any(raw), "{:?}", String::from_utf8_lossy(&told));
+        assert!(!told.windows(4).any(|w| w == b"\x1b]0;"));
+        assert!(!outcome.said().contains("panicked"), "{}", outcome.said());
+        assert!(outcome.code < 1000 && outcome.code != 101);
+        outcome.code
+    };
+    assert_ne!(end([u64::MAX; 7], vec![65535, 0, 1, 255], false), 0);
+    assert_ne!(end([0, 0, 0, 0, 0, 1, 0], vec![], false), 0);
+    assert_ne!(end([0; 7], vec![], true), 0);
+    let _whatever = end([u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX, 0, u64::MAX], vec![], false);
+}
+
+/// On a terminal nothing of the other side's steers it either.
+#[test]
+fn words_on_a_terminal() {
+    crate::needs!(has_tool("script"), "there is no script(1)");
+    let place = stocked();
+    let wire = place.tmp.dir("wire-tty");
+    let (evil, shown) = ("\u{1b}]0;owned\u{7}\u{1b}[2Jevil", place.tmp.p("wire-tty/shown"));
+    // What ssh says goes the same way as what a server says.
+    let ssh = wire.join("ssh");
+    std::fs::write(&ssh, format!("printf '%s\\n' '{evil}' >&2; exit 255\n")).unwrap();
+    let command = format!(
+        "{BCMR} copy -r --ssh 'sh {}' --remote-program peer {} host:x; {BCMR} ls --ssh 'sh {}' --remote-program peer host:x",
+        ssh.display(),
+        place.tmp.p("tree").display(),
+        ssh.display()
+    );
+    let mut line = Line::new(std::path::Path::new("script")).args(["-qec", &command]).args([&shown]);
+    line.0.stdout(std::process::Stdio::null());
+    let _status = line.run();
+    let told = std::fs::read(&shown).unwrap();
+    assert!(told.windows(4).any(|w| w == b"evil"), "{}", String::from_utf8_lossy(&told));
+    for bad in [&b"\x1b]0;"[..], b"\x1b[2J", b"\x07"] {
+        assert!(!told.windows(bad.len()).any(|w| w == bad), "{:?}", String::from_utf8_lossy(&told));
+    }
+}
+
+/// L1, L3: what is no host is not handed to anybody.
+#[test]
+fn hosts_that_are_options() {
+    for host in ["-oProxyCommand=x", "-lroot@h", "h\nx", "h;x", "$(x)", "h h", "`x`", "h|x", "-"] {
+        let place = stocked();
+        let mut called = false;
+        let there = format!("{host}:x");
+        let outcome = place.attack(host, &["copy", "-r", "--", "tree", &there], |w| {
+            called = w.hear().is_some();
+        });
+        // As a name of a file here it may be fine; but nobody is called.
+        assert!(!called, "{host}");
+        drop(outcome);
+    }
+    // The twin: a host of one letter is a host.
+    let place = stocked();
+    let mut called = false;
+    place.attack("h", &["copy", "-r", "tree", "h:x"], |w| called = w.greet()).failed();
+    assert!(called && !place.tmp.p("h:x").exists());
+}

@@ -1,0 +1,31 @@
+//! Every test of the real binary, in one program: one link instead of one for each file.
+//!
+//! Must not hold tests itself. `cargo test -p bcmr --test all rules::` runs those of one file.
+
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests look at the file system the ordinary way
+
+#[macro_use]
+mod common;
+mod bad_input;
+mod check;
+mod cli;
+mod engine;
+mod hostile;
+mod json;
+mod manifest;
+mod matrix;
+mod metadata;
+mod move_;
+mod odd;
+mod operands;
+mod races;
+mod remote;
+mod remote_direct;
+mod remote_lost;
+mod remote_ssh;
+mod resume;
+mod rules;
+mod sshd;
+mod sync;
+mod table;
+mod trees_go_on;

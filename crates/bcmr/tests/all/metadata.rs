@@ -1,0 +1,94 @@
+//! Metadata, proved by an independent judge: after `copy --archive` of random trees, rsync finds nothing to do.
+//!
+//! `BCMR_SEED=n` repeats one tree, `BCMR_TREES=n` sets how many are tried (30). What rsync does not look at (holes,
+//! access to attributes of special files) is compared by the tests' own eyes.
+
+use crate::common::maker::{Can, Maker, can, judge};
+use crate::common::*;
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// Random trees on the file system of `place`.
+fn trees(place: &Path, can: Can, count: u64) {
+    let chosen = std::env::var("BCMR_SEED").ok().map(|s| s.parse::<u64>().expect("BCMR_SEED is a number"));
+    let count = std::env::var("BCMR_TREES").map_or(count, |s| s.parse().expect("BCMR_TREES is a number"));
+    let start = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    for n in 0..if chosen.is_some() { 1 } else { count } {
+        let seed = chosen.unwrap_or(u64::from(start) + n);
+        let here = Tmp::beneath(place);
+        let src = here.p("src");
+        let mut maker = Maker::new(seed, can, &src);
+        // Half of the trees then change and are copied again, so that the copy meets what is there.
+        maker.make(40);
+        let copy = |src: &Path, dst: &Path, jobs: &str| {
+            let args = [OsStr::new("copy"), OsStr::new("--archive"), OsStr::new("-j"), OsStr::new(jobs)];
+            let ran = bcmr(args).args([src.join("."), dst.to_owned()]).run();
+            assert_eq!(ran.code, 0, "BCMR_SEED={seed}, -j{jobs}: {}", ran.err);
+        };
+        let (one, four) = (here.p("one"), here.p("four"));
+        copy(&src, &one, "1");
+        judge(seed, "new, -j1", &src, &one);
+        copy(&src, &four, "4");
+        judge(seed, "new, -j4", &src, &four);
+        if n % 2 == 0 || chosen.is_some() {
+            maker.age();
+            copy(&src, &one, "1");
+            judge(seed, "over an older one, -j1", &src, &one);
+            copy(&src, &four, "4");
+            judge(seed, "over an older one, -j4", &src, &four);
+        }
+        if !is_root() {
+            for dir in maker.dirs.iter().rev() {
+                chmod(dir, 0o700);
+            }
+        }
+    }
+}
+
+const UNTIL_2446: (i64, i64) = (i32::MIN as i64, 15_032_385_535);
+
+fn on_image(test: &str, kind: &str, mib: u64, times: (i64, i64), xattr_max: u64) {
+    if !is_root() || !has_tool(&format!("mkfs.{kind}")) {
+        return skipped(test, &format!("needs root and mkfs.{kind}"));
+    }
+    let tmp = Tmp::new();
+    match Mount::image(kind, mib, &tmp.p("m")) {
+        Ok(mount) => trees(mount.path(), can(mount.path(), times, xattr_max), 6),
+        Err(why) => skipped(test, &why),
+    }
+}
+
+#[test]
+fn rsync_finds_nothing_to_do_where_the_tests_are() {
+    if !has_tool("rsync") {
+        skipped("rsync as the judge", "rsync is not installed");
+    }
+    let tmp = Tmp::new();
+    // 1903 to 2105: what every disk file system of today holds.
+    trees(tmp.path(), can(tmp.path(), (-2_000_000_000, 4_260_000_000), 1500), 30);
+}
+
+#[test]
+fn rsync_finds_nothing_to_do_on_ext4() {
+    on_image("ext4", "ext4", 256, UNTIL_2446, 1500);
+}
+
+#[test]
+fn rsync_finds_nothing_to_do_on_xfs() {
+    on_image("xfs", "xfs", 320, UNTIL_2446, 40_000);
+}
+
+#[test]
+fn rsync_finds_nothing_to_do_on_btrfs() {
+    on_image("btrfs", "btrfs", 320, (-60_000_000_000, 60_000_000_000), 8000);
+}
+
+#[test]
+fn rsync_finds_nothing_to_do_in_memory() {
+    needs!(is_root(), "mounting needs root");
+    let tmp = Tmp::new();
+    match Mount::tmpfs("size=256m", &tmp.p("m")) {
+        Ok(mount) => trees(mount.path(), can(mount.path(), (-60_000_000_000, 60_000_000_000), 8000), 6),
+        Err(why) => skipped("tmpfs", &why),
+    }
+}

@@ -1,0 +1,543 @@
+//! A move never loses anything: whatever goes wrong, each file is whole at its source or at its destination.
+
+use crate::table::*;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+const EVERY_KIND: &str = "
+    f s/a A
+    h s/b = s/a
+    f s/empty
+    z s/big 5000000
+    z s/sub/small 3000
+    o s/sub/sparse
+    h s/sub/c = s/a
+    d s/void
+    l s/l -> a
+    l s/dang -> nowhere
+    p s/sub/p
+    s s/sub/sock
+    f s/sub/deep/er/x X
+";
+
+/// Both ends are one object: the move is refused and nothing is gone.
+#[test]
+fn one_object() {
+    const TREE: &str = "
+        f one ONE
+        h two = one
+        l l -> one
+        l ll -> l
+        l loop -> loop
+        d dir/in
+        f dir/in/x X
+        l ld -> dir
+        f sub/one SUB
+        l sub/up -> ../one";
+    for (args, code) in [
+        ("one one", 8),
+        ("one ./one", 8),
+        ("one .", 8),
+        ("one dir/../one", 8),
+        ("one two", 8),
+        ("two one", 8),
+        ("l one", 8),
+        ("l l", 8),
+        ("ll l", 0),
+        ("loop loop", 8),
+        ("dir dir", 8),
+        ("dir dir/in", 8),
+        ("dir dir/in/new", 8),
+        ("dir ld", 8),
+        ("ld/ dir", 8),
+        ("--merge dir .", 8),
+        ("--merge dir ld/in", 8),
+        ("--merge -T dir dir", 8),
+        ("-f one two", 8),
+        ("--no-clobber one two", 8),
+        ("-T ld dir", 8),
+        (". dir", 8),
+        ("dir/.. sub", 8),
+        ("/ dir", 8),
+        ("sub/up one", 8),
+    ] {
+        let dir = scratch();
+        plant(dir.path(), TREE);
+        let before = look(dir.path());
+        let done = bcmr(&format!("move {args}"), dir.path()).exits(code);
+        if args != "ll l" {
+            assert_same(&before, &look(dir.path()), &done.said);
+        }
+        // Whatever happened, no content is gone.
+        let now = look(dir.path());
+        for text in ["ONE", "SUB", "X"] {
+            assert!(
+                now.values().any(|v| v.starts_with(&format!("file {text:?}"))),
+                "{text} gone: {}",
+                done.said
+            );
+        }
+    }
+}
+
+/// The same through a bind mount, where paths, devices and names all differ or not, and only inodes tell.
+#[test]
+fn one_object_through_a_bind_mount() {
+    let dir = scratch();
+    plant(dir.path(), "f s/one ONE\nd m");
+    if !command("mount", &["--bind", "s", "m"], dir.path()).output().is_ok_and(|o| o.status.success()) {
+        return crate::common::skipped("one_object_through_a_bind_mount", "mounting needs root");
+    }
+    let runs = ["move s/one m/one", "move s/one m", "move m/one s", "copy s/one m/one", "copy -r s/. m"]
+        .map(|args| (args, bcmr(args, dir.path()), fs::read(at(&dir, "s/one")).ok()));
+    assert!(command("umount", &["m"], dir.path()).status().unwrap().success());
+    for (args, done, content) in runs {
+        assert_eq!(content.as_deref(), Some(&b"ONE"[..]), "{args}");
+        assert_eq!(done.code, Some(8), "{args}: {}", done.stderr);
+    }
+}
+
+/// A tree of every kind crosses unchanged, and nothing of it stays.
+#[test]
+fn every_kind_across() {
+    let Some(far) = elsewhere() else { return };
+    let (here, twin) = (scratch(), scratch());
+    for dir in [&here, &twin] {
+        plant(dir.path(), EVERY_KIND);
+        set_mtime(&at(dir, "s/sub"), 1_000_000);
+    }
+    // The judge sees times too, so the twin is a copy of what will be moved, not another planting.
+    fs::remove_dir_all(at(&twin, "s")).unwrap();
+    let kept = command("cp", &["-a", "s", at(&twin, "s").to_str().unwrap()], here.path()).status();
+    assert!(kept.unwrap().success());
+    let before = look(&at(&here, "s"));
+    bcmr(&format!("move s {}", at(&far, "d").display()), here.path()).exits(0);
+    assert_same(&before, &look(&at(&far, "d")), "moved");
+    assert!(fs::symlink_metadata(at(&here, "s")).is_err(), "the source is still there");
+    if have("rsync") {
+        let (s, d) = (at(&twin, "s/").display().to_string(), at(&far, "d/").display().to_string());
+        // No -X: user attributes of the test's file systems may differ; acls and owners are in -a and -A.
+        let done =
+            finish(command("rsync", &["-aHAni", "--checksum", "--delete", &s, &d], here.path()), "").exits(0);
+        assert_eq!(done.stdout, "", "rsync sees a difference");
+    }
+}
+
+/// What is excluded, kept, or fails stays at the source, with the directories that lead to it.
+#[test]
+fn what_does_not_arrive_stays() {
+    const TREE: &str =
+        "f s/a A\nf s/x.o O\nf s/sub/b B\nf s/sub/y.o Y\nf s/gone/c C\nf s/type/d/x X\nf s/old SRC";
+    let Some(far) = elsewhere() else { return };
+    for (n, is_far) in [(0, false), (1, true)] {
+        let here = scratch();
+        plant(here.path(), TREE);
+        let top = if is_far { at(&far, &n.to_string()) } else { at(&here, "far") };
+        plant(&top, "f d/old DST\nf d/type/d FILE\nf d/own OWN");
+        let done =
+            bcmr(&format!("move --merge --no-clobber -e *.o -T s {}", top.join("d").display()), here.path());
+        let about = format!("far {is_far}: {}", done.stderr);
+        assert_ne!(done.code, Some(0), "{about}");
+        let want = |text: &str| {
+            let dir = scratch();
+            plant(dir.path(), text);
+            look(&at(&dir, "w"))
+        };
+        assert_same(
+            &want("f w/x.o O\nf w/sub/y.o Y\nf w/type/d/x X\nf w/old SRC"),
+            &look(&at(&here, "s")),
+            &format!("{about} source"),
+        );
+        assert_same(
+            &want("f w/a A\nf w/sub/b B\nf w/gone/c C\nf w/old DST\nf w/type/d FILE\nf w/own OWN"),
+            &look(&top.join("d")),
+            &format!("{about} destination"),
+        );
+    }
+}
+
+/// Without --merge a directory that holds something is not moved into, near or far.
+#[test]
+fn merging_is_asked_for() {
+    let Some(far) = elsewhere() else { return };
+    let here = scratch();
+    plant(here.path(), "f s/a A\nf d/s/b B");
+    plant(far.path(), "f s/b B");
+    for to in ["d".to_owned(), far.path().display().to_string()] {
+        let before = (look(here.path()), look(far.path()));
+        let done = bcmr(&format!("move s {to}"), here.path()).exits(1);
+        assert!(done.stderr.contains("not empty"), "{}", done.stderr);
+        assert!(done.stderr.contains("--merge"), "no hint: {}", done.stderr);
+        assert_same(&before.0, &look(here.path()), &to);
+        assert_same(&before.1, &look(far.path()), &to);
+    }
+}
+
+/// A destination that cannot be written to: everything stays.
+#[test]
+fn a_full_destination_keeps_the_source() {
+    let dir = scratch();
+    plant(dir.path(), "d m\nz s/a 300000\nz s/b 300000\nz s/sub/c 600000\nf s/small x");
+    let mounted = command("mount", &["-t", "tmpfs", "-o", "size=512k", "none", "m"], dir.path()).output();
+    if !mounted.is_ok_and(|o| o.status.success()) {
+        return crate::common::skipped("a_full_destination_keeps_the_source", "mounting needs root");
+    }
+    let before = files(&at(&dir, "s"));
+    let done = bcmr("move s m", dir.path());
+    let (src, dst) = (files(&at(&dir, "s")), files(&at(&dir, "m")));
+    assert!(command("umount", &["m"], dir.path()).status().unwrap().success());
+    assert_eq!(done.code, Some(6), "{}", done.stderr);
+    whole_somewhere(
+        &before,
+        &src,
+        &dst.into_iter().map(|(k, v)| (k.replacen("s/", "", 1), v)).collect(),
+        "full",
+    );
+}
+
+/// Names and contents of all regular files; stages of killed runs are none.
+fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for name in look(root).keys() {
+        let name = String::from_utf8(name.clone()).unwrap();
+        let path = root.join(&name);
+        if fs::symlink_metadata(&path).unwrap().is_file() && !name.contains(".stage") {
+            all.insert(name, fs::read(path).unwrap());
+        }
+    }
+    all
+}
+
+fn whole_somewhere(
+    before: &BTreeMap<String, Vec<u8>>,
+    src: &BTreeMap<String, Vec<u8>>,
+    dst: &BTreeMap<String, Vec<u8>>,
+    about: &str,
+) {
+    for (name, content) in before {
+        assert!(
+            src.get(name) == Some(content) || dst.get(name) == Some(content),
+            "{about}: {name} is whole on neither side"
+        );
+        assert!(dst.get(name).is_none_or(|c| c == content), "{about}: {name} is torn at the destination");
+        assert!(src.get(name).is_none_or(|c| c == content), "{about}: {name} is torn at the source");
+    }
+}
+
+/// Stopped or killed at any moment: every file is whole on one side, and the same command with --merge ends it.
+#[test]
+fn interrupted_across() {
+    let Some(far) = elsewhere() else { return };
+    let mut tree = String::from("z s/big 5000000\nz s/d3/big 6000000\n");
+    for i in 0..300 {
+        tree.push_str(&format!("z s/d{}/f{i} {}\n", i % 10, 1 + i * 37 % 9000));
+    }
+    let mut moments = 0;
+    for n in 0..20_u64 {
+        let here = scratch();
+        plant(here.path(), &tree);
+        let dst = at(&far, "d");
+        fs::remove_dir_all(&dst).ok();
+        let before = files(&at(&here, "s"));
+        let line = format!("move s {}", dst.display());
+        let mut child = spawn(&line, here.path());
+        std::thread::sleep(Duration::from_micros(500 + n * n * 397 % 60_000));
+        let kill = n % 2 == 1;
+        let signal = if kill { rustix::process::Signal::KILL } else { rustix::process::Signal::INT };
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, signal).ok();
+        let status = child.wait().unwrap();
+        let about = format!("run {n}, {status:?}");
+        match (status.signal(), status.code()) {
+            (Some(9), _) if kill => moments += 1,
+            // It was at its end, or at its beginning and had no handler yet.
+            (None, Some(0)) | (Some(2), _) => {}
+            (None, Some(130)) => moments += 1,
+            other => panic!("{about}: {other:?}"),
+        }
+        let here_now = if at(&here, "s").exists() { files(&at(&here, "s")) } else { BTreeMap::new() };
+        let there_now = if dst.exists() { files(&dst) } else { BTreeMap::new() };
+        whole_somewhere(&before, &here_now, &there_now, &about);
+        if at(&here, "s").exists() {
+            bcmr(&format!("move --merge -T s {}", dst.display()), here.path()).exits(0);
+        }
+        assert!(!at(&here, "s").exists(), "{about}: the rerun left something at the source");
+        let end = files(&dst);
+        assert!(end == before, "{about}: the rerun did not end it");
+        let litter: Vec<_> =
+            look(far.path()).into_keys().filter(|n| n.windows(6).any(|w| w == b".stage")).collect();
+        assert!(litter.is_empty(), "{about}: {litter:?}");
+    }
+    assert!(moments > 0, "no run was stopped in its middle");
+}
+
+/// A source that is written to while it is moved is not taken away.
+#[test]
+fn a_source_changed_meanwhile_stays() {
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    let here = scratch();
+    plant(here.path(), "z s/f 100000\nf s/other OTHER");
+    // Held where the copy is on its way to the medium and nothing is removed yet.
+    let dst = at(&far, "d").display().to_string();
+    let args =
+        ["-f", "-qq", "-o", "/dev/null", "-e", "inject=syncfs:delay_enter=1500000", BCMR, "move", "s", &dst];
+    let mut child =
+        command("strace", &args, here.path()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // Until both have their names at the destination; no longer than the delay.
+    for _ in 0..1000 {
+        if far.path().join("d/f").exists() && far.path().join("d/other").exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    use std::io::Write;
+    fs::OpenOptions::new().append(true).open(at(&here, "s/f")).unwrap().write_all(b"more").unwrap();
+    let mut stderr = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
+    let code = child.wait().unwrap().code();
+    assert_eq!(code, Some(5), "{stderr}");
+    assert_eq!(fs::metadata(at(&here, "s/f")).unwrap().len(), 100_004, "what was written is gone");
+    assert!(!at(&here, "s/other").exists(), "what did not change goes: {stderr}");
+    assert_eq!(fs::metadata(far.path().join("d/f")).unwrap().len(), 100_000);
+}
+
+/// Runs under strace, which makes the first of `calls` last long when it is done, and writes NEW to `name` as soon as
+/// `when` holds.
+fn written_meanwhile(calls: &str, args: &str, cwd: &Path, name: &Path, when: impl Fn() -> bool) -> Done {
+    let (trace, inject) = (format!("trace={calls}"), format!("inject={calls}:delay_exit=1500000:when=1"));
+    let mut words = vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject, BCMR];
+    words.extend(args.split_whitespace());
+    let traced = command("strace", &words, cwd);
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| finish(traced, ""));
+        while !when() && !run.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        fs::write(name, "NEW").unwrap();
+        run.join().unwrap()
+    })
+}
+
+/// A file of several names is written to when one of them is done: what was written arrives under the others, and is
+/// not taken away with them for the sake of a copy that was made before.
+#[test]
+fn a_second_name_written_to_after_the_first_was_done_is_not_lost() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    for verb in ["move", "copy --archive"] {
+        let here = scratch();
+        plant(here.path(), "f a OLD\nh late/b = a\nh late/c = a\nd many");
+        let dst = at(&far, &verb.replace(' ', ""));
+        fs::create_dir(&dst).unwrap();
+        let args = format!("{verb} -j1 a many late {}", dst.display());
+        let written = at(&here, "late/b");
+        let done = if verb == "move" {
+            // More than waits for one sync: the first name is gone before the others are looked at.
+            for n in 0..4100 {
+                fs::write(at(&here, &format!("many/{n}")), "").unwrap();
+            }
+            let first = at(&here, "a");
+            written_meanwhile("unlinkat", &args, here.path(), &written, || !first.exists())
+        } else {
+            let first = dst.join("a");
+            written_meanwhile("/^rename", &args, here.path(), &written, || first.exists())
+        };
+        let done = done.exits(0);
+        let of = |name: &str| fs::read_to_string(dst.join(name)).unwrap();
+        assert_eq!(of("a"), "OLD", "{verb}: not written in the middle: {}", done.stderr);
+        assert_eq!(
+            (of("late/b"), of("late/c")),
+            ("NEW".into(), "NEW".into()),
+            "{verb}: what was written is gone"
+        );
+        let ino = |name: &str| fs::metadata(dst.join(name)).unwrap().ino();
+        assert_eq!(ino("late/b"), ino("late/c"), "{verb}: names of one content were torn apart");
+        assert_eq!(at(&here, "late").exists(), verb != "move", "{verb}: {}", done.stderr);
+    }
+}
+
+/// Names of one file stay names of one file, also when the first ones are gone from the source before the last is met.
+#[test]
+fn the_last_name_of_a_file_is_still_a_name_of_it() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(far) = elsewhere() else { return };
+    let here = scratch();
+    let mut tree = String::from("f a A\nf alone X\n");
+    for n in 0..4100 {
+        tree.push_str(&format!("f many/{n} x\n"));
+    }
+    tree.push_str("h more/b = a\nh most/c = a\n");
+    plant(here.path(), &tree);
+    bcmr(&format!("move -j1 a alone many more most {}", far.path().display()), here.path()).exits(0);
+    let ino = |name: &str| fs::metadata(at(&far, name)).unwrap().ino();
+    assert_eq!((ino("a"), ino("a")), (ino("more/b"), ino("most/c")));
+    assert_eq!(fs::metadata(at(&far, "a")).unwrap().nlink(), 3);
+    assert_eq!(fs::metadata(at(&far, "alone")).unwrap().nlink(), 1);
+    assert!(look(here.path()).is_empty());
+    // The twin with two names, of which one is left.
+    let tree = tree.replace("h more/b = a", "d more");
+    plant(here.path(), &tree);
+    let dst = at(&far, "two");
+    fs::create_dir(&dst).unwrap();
+    bcmr(&format!("move -j1 a alone many more most {}", dst.display()), here.path()).exits(0);
+    let ino = |name: &str| fs::metadata(dst.join(name)).unwrap().ino();
+    assert_eq!(ino("a"), ino("most/c"));
+}
+
+/// A sync that failed has lost nobody knows what: whatever a later one says, nothing leaves its source any more for a
+/// copy on that file system. It is told, and once.
+#[test]
+fn after_a_failed_sync_every_source_stays() {
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    // More than waits for one sync, so that there is a second one, which succeeds.
+    let mut many = String::new();
+    for n in 0..4200 {
+        many.push_str(&format!("f s/{n} x\n"));
+    }
+    // What is replaced is synced before it has the name, all at once from a few on.
+    let replaced: String = (0..6).map(|n| format!("f s/{n} new\n")).collect();
+    let few = "f s/a A\nf s/b B\n";
+    for (n, (what, tree, there, args, fault)) in [
+        ("the ledger's own sync", many.as_str(), "d s", "s", "syncfs:error=EIO:when=1"),
+        (
+            "the sync of replaced files",
+            &format!("f first F\n{replaced}"),
+            &replaced,
+            "first s",
+            "syncfs:error=EIO:when=1",
+        ),
+        ("the sync of a directory", few, "d s", "--sync s", "fsync:error=EIO:when=3"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let here = scratch();
+        plant(here.path(), tree);
+        let dst = at(&far, &n.to_string());
+        fs::create_dir(&dst).unwrap();
+        plant(&dst, there);
+        let before = files(here.path());
+        let (trace, inject) =
+            (format!("trace={}", fault.split(':').next().unwrap()), format!("inject={fault}"));
+        let mut words = vec!["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+        let line = format!("{BCMR} move -j1 --merge {args} {}", dst.display());
+        words.extend(line.split(' '));
+        let done = finish(command("strace", &words, here.path()), "").exits(1);
+        assert!(files(here.path()) == before, "{what}: not all is at the source: {}", done.stderr);
+        assert_eq!(done.stderr.matches("kept at the source").count(), 1, "{what}: {}", done.stderr);
+    }
+}
+
+/// `--merge` on one file system: entries are renamed (same inode), emptied directories go, all others stay.
+#[test]
+fn merge_renames() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = scratch();
+    plant(dir.path(), "f s/a NEW\nf s/sub/b B\nd s/sub/void\nl s/l -> a\nf d/a OLD\nf d/sub/c C\np s/p");
+    let ino = |name: &str| fs::symlink_metadata(at(&dir, name)).unwrap().ino();
+    let (a, b) = (ino("s/a"), ino("s/sub/b"));
+    bcmr("move --merge -T s d", dir.path()).exits(0);
+    let want = scratch();
+    plant(want.path(), "f d/a NEW\nf d/sub/b B\nd d/sub/void\nl d/l -> a\nf d/sub/c C\np d/p");
+    assert_same(&look(want.path()), &look(dir.path()), "merged");
+    assert_eq!((a, b), (ino("d/a"), ino("d/sub/b")), "copied where a rename would do");
+}
+
+/// A directory that a merge had to make is sealed when everything is in it: its times are the source's.
+#[test]
+fn a_merge_keeps_the_times_of_directories_it_makes() {
+    use std::os::unix::fs::MetadataExt;
+    for args in ["-e *.o -T s d", "--merge -e *.o s d"] {
+        let dir = scratch();
+        let top = if args.starts_with("--merge") { "d/s" } else { "d" };
+        plant(
+            dir.path(),
+            "d s@1000\nd s/sub@2000\nd s/sub/deep@3000\nf s/a A\nf s/sub/x.o O\nf s/sub/deep/b B",
+        );
+        if top == "d/s" {
+            plant(dir.path(), "f d/s/there T");
+            set_mtime(&at(&dir, "s"), 1000);
+        }
+        fs::set_permissions(at(&dir, "s/sub"), std::os::unix::fs::PermissionsExt::from_mode(0o551)).unwrap();
+        bcmr(&format!("move {args}"), dir.path()).exits(0);
+        let of = |name: &str| fs::metadata(at(&dir, &format!("{top}{name}"))).unwrap();
+        assert_eq!((of("/sub").mtime(), of("/sub/deep").mtime()), (2000, 3000), "{args}");
+        assert_eq!(of("/sub").mode() & 0o7777, 0o551, "{args}");
+        if top == "d" {
+            assert_eq!(of("").mtime(), 1000, "{args}");
+        }
+        assert_eq!(fs::read_to_string(at(&dir, &format!("{top}/sub/deep/b"))).unwrap(), "B");
+        assert!(at(&dir, "s/sub/x.o").exists(), "{args}: what is excluded stays");
+    }
+}
+
+/// `--sync`: the names of every directory that a merge renames in are made durable, the new ones before the old ones go.
+#[test]
+fn a_merge_syncs_every_directory_it_renames_in() {
+    if !have("strace") {
+        return;
+    }
+    let dir = scratch();
+    plant(dir.path(), "f s/a A\nf s/sub/b B\nf s/sub/deep/c C\nf d/sub/deep/x X");
+    let log = at(&dir, "log");
+    let line = format!(
+        "-f -qq -y -e signal=none -e trace=fsync -o {} {BCMR} move --merge --sync -T s d",
+        log.display()
+    );
+    finish(command("strace", &words(&line), dir.path()), "").exits(0);
+    let log = fs::read_to_string(log).unwrap();
+    let last = |name: &str| {
+        let said = format!("<{}>)", fs::canonicalize(dir.path()).unwrap().join(name).display());
+        log.rfind(&said).unwrap_or_else(|| panic!("{name} was not synced: {log}"))
+    };
+    for name in ["", "/sub", "/sub/deep"] {
+        assert!(last(&format!("d{name}")) < last(&format!("s{name}")), "{name}: {log}");
+    }
+}
+
+/// Two directories of one name across: what a rename would do with the second, and never a file gone.
+#[test]
+fn two_of_one_name_across() {
+    let Some(far) = elsewhere() else { return };
+    let mut tree = String::new();
+    for i in 0..200 {
+        tree.push_str(&format!("z a/d/f{i} {}\nz b/d/g{i} {}\n", 1 + i * 37 % 9000, 1 + i * 31 % 9000));
+    }
+    tree.push_str("z a/d/sub/big 5000000\nz b/d/sub/huge 6000000\n");
+    for (n, merge) in (0..6).map(|n| (n, n % 2 == 1)) {
+        let here = scratch();
+        plant(here.path(), &tree);
+        let dst = at(&far, &format!("to{n}"));
+        fs::create_dir(&dst).unwrap();
+        let (a, b) = (files(&at(&here, "a/d")), files(&at(&here, "b/d")));
+        let flags = if merge { "--merge " } else { "" };
+        let done = bcmr(&format!("move -j4 {flags}a/d b/d {}", dst.display()), here.path());
+        let about = format!("{flags}{n}: {}", done.stderr);
+        let mut want = a.clone();
+        if merge {
+            want.extend(b);
+            assert!(!at(&here, "b/d").exists(), "{about}");
+        } else {
+            assert!(files(&at(&here, "b/d")) == b, "{about}: the second is not what it was");
+            assert!(done.stderr.contains("not empty") && done.stderr.contains("--merge"), "{about}");
+        }
+        assert_eq!(done.code, Some(i32::from(!merge)), "{about}");
+        assert!(files(&dst.join("d")) == want, "{about}: not all arrived");
+        assert!(!at(&here, "a/d").exists(), "{about}");
+        let names = fs::read_dir(&dst).unwrap().count();
+        assert_eq!(names, 1, "{about}: something is left");
+    }
+}

@@ -1,0 +1,375 @@
+//! The safety rules by their names, each with its legitimate use.
+//!
+//! What is not here stands elsewhere in these tests:
+//!
+//! | rule | where |
+//! |---|---|
+//! | C1 to C6 | `store/tests.rs` of the engine, by their names |
+//! | D1 | a bit flipped in what is not sealed: `transport/direct/tests.rs`; a guarantee that is lacking: `hostile/server.rs` |
+//! | D2, D3 | records, ends and keys: `transport/seal.rs` |
+//! | D4, D5 | crowds, who is dialled and proved: `transport/direct/tests.rs` |
+//! | D6 | a true copy, looked at by its own user: `remote_direct.rs`; what can be printed: `transport/direct/tests.rs` |
+//! | D1 to D4 | once more with somebody, or a thousand, between a true client and a true server: `remote_direct.rs` |
+//! | D7 | `resolve.rs`; `remote_ssh.rs`: `without_a_bcmr_there`, `an_account_for_sftp_only` |
+//! | V1 | `hostile/server.rs` |
+//! | V2 | `hostile/client.rs` |
+//! | V5 | `hostile/put.rs` |
+//! | V6 | trees of `common/maker.rs`, which every way carries there and back: `remote.rs`, `remote_ssh.rs` |
+//! | V7 | `hostile/peer.rs` measures every script; a million files: `cargo xtask bench memory` |
+//! | V8 | `hostile/server.rs`; `say.rs`, `names.rs` |
+//! | V9 | `hostile/server.rs`: hashes and values that are wrong |
+//! | V10 | `hostile/client.rs`; the second wall by itself: `wall.rs` of fastcopy |
+//! | L1 | `address.rs`, `transport/ssh.rs`, `hostile/put.rs`; L3 here is that a host and a path is no local name in disguise |
+//! | L2 | there is no control socket of ours: `transport/ssh.rs`, `what_ssh_is_called_with` |
+//! | L6 | `metadata.rs`; anything not kept is told: here |
+//! | L7 | `bad_input.rs`: `unreadable_files_...`, `paths_deeper_than_path_max` |
+//! | L9, L10 | fault injection; what is missing is told: `bad_input.rs`, `unreadable_files_...` |
+//! | V3 | `races.rs` |
+//! | V4 | `races.rs`: `a_copy_reads_nothing_outside_...`; `bad_input.rs`: `special_files_...` |
+//! | S4 | `bad_input.rs`: `a_file_rewritten_while_...` and those after it |
+//! | S11, S12 | `bad_input.rs`: `a_killed_copy_...`, `..._fills_up_...`; a reader's view: here |
+
+use crate::common::*;
+use std::ffi::OsStr;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+fn o(text: &str) -> &OsStr {
+    OsStr::new(text)
+}
+
+#[test]
+fn l3_a_host_and_a_path_never_become_a_local_directory() {
+    let tmp = Tmp::new();
+    tmp.file("big", "x");
+    let ran = bcmr(["copy", "big", "h:/path"]).cwd(tmp.path()).run();
+    assert_ne!(ran.code, 0, "{}", ran.err);
+    assert_eq!(names(tmp.path()), [o("big")]);
+    // The twin: a name with a colon that is meant as a name.
+    bcmr(["copy", "big", "./h:x"]).cwd(tmp.path()).run().ok();
+    assert_eq!(std::fs::read(tmp.p("h:x")).unwrap(), b"x");
+}
+
+#[test]
+fn l4_setuid_is_kept_only_with_its_owner() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    let tmp = Tmp::for_others();
+    let src = tmp.file("tool", "#!");
+    std::os::unix::fs::chown(&src, Some(1000), Some(1000)).unwrap();
+    chmod(&src, 0o6755);
+    let ids = |path: &Path| {
+        let m = std::fs::metadata(path).unwrap();
+        (m.uid(), m.gid(), mode(path))
+    };
+    let dst = |name: &str| tmp.p(name);
+    bcmr(["copy"]).args([&src, &dst("plain")]).run().ok();
+    assert_eq!(ids(&dst("plain")), (0, 0, 0o755));
+    bcmr(["copy", "-p"]).args([&src, &dst("p")]).run().ok();
+    assert_eq!(ids(&dst("p")), (1000, 1000, 0o6755));
+    bcmr(["copy", "--preserve=mode"]).args([&src, &dst("mode")]).run();
+    assert_eq!(ids(&dst("mode")).2 & 0o6000, 0, "root's own setuid file was made of somebody else's");
+    bcmr(["copy", "--archive"]).args([&src, &dst("archive")]).run().ok();
+    assert_eq!(ids(&dst("archive")), (1000, 1000, 0o6755));
+    let args = [o("copy"), o("-p"), src.as_os_str()];
+    let others = dst("others");
+    bcmr_as(NOBODY, &tmp, args).args([&others]).run();
+    assert_eq!(ids(&others), (NOBODY, NOBODY, 0o755));
+    // The twin: one's own setuid file stays one's own.
+    let own = dst("own");
+    bcmr_as(1000, &tmp, args).args([&own]).run().ok();
+    assert_eq!(ids(&own), (1000, 1000, 0o6755));
+    // Over what is there, whose mode stays: no setuid that nobody looked at.
+    let there = tmp.file("there", "old");
+    chmod(&there, 0o4755);
+    bcmr(["copy"]).args([&src, &there]).run().ok();
+    assert_eq!(ids(&there), (0, 0, 0o755));
+}
+
+#[test]
+fn l5_nothing_is_ever_more_open_than_in_the_end() {
+    let tmp = Tmp::new();
+    for n in 0..300 {
+        chmod(&tmp.file(format!("src/d{}/{n}", n % 3), noise(n, 20_000)), 0o600);
+    }
+    chmod(&tmp.file("src/large", vec![7; 32 << 20]), 0o600);
+    for n in 0..3 {
+        chmod(&tmp.p(format!("src/d{n}")), 0o700);
+    }
+    chmod(&tmp.p("src"), 0o700);
+    let dst = tmp.dir("dst");
+    let seen = Arc::new(AtomicU32::new(0));
+    let widest = seen.clone();
+    let looks = Arc::new(AtomicBool::new(false));
+    let (looked, watched) = (looks.clone(), dst.clone());
+    for args in [&["-r"][..], &["--archive"], &["-rp", "-j4"]] {
+        {
+            let (widest, looked, watched) = (widest.clone(), looked.clone(), watched.clone());
+            let _watcher = Attacker::new(move || {
+                for entry in std::fs::read_dir(&watched).into_iter().flatten().flatten() {
+                    if let Ok(m) = std::fs::symlink_metadata(entry.path()) {
+                        widest.fetch_or(m.mode() & 0o077, Ordering::Relaxed);
+                        looked.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+            bcmr(["copy", "--reflink=disable"]).args(args).args([&tmp.p("src"), &dst]).run().ok();
+            bcmr(["copy", "--reflink=disable"]).args(args).args([&tmp.p("src/large"), &dst]).run().ok();
+        }
+        assert_same(&tmp.p("src"), &dst.join("src"), Exact { mode: true, ..CONTENT });
+        std::fs::remove_dir_all(dst.join("src")).unwrap();
+        std::fs::remove_file(dst.join("large")).unwrap();
+    }
+    assert!(looks.load(Ordering::Relaxed), "the watcher saw nothing");
+    assert_eq!(seen.load(Ordering::Relaxed), 0, "open to others for a moment");
+}
+
+#[test]
+fn l5_umask_holds_without_preserving_and_does_not_with_it() {
+    let tmp = Tmp::new();
+    chmod(&tmp.file("src/d/f", "x"), 0o775);
+    chmod(&tmp.p("src/d"), 0o777);
+    let src = tmp.p("src");
+    bcmr_after("umask 077", ["copy", "-r"]).args([&src, &tmp.p("plain")]).run().ok();
+    assert_eq!((mode(&tmp.p("plain/d")), mode(&tmp.p("plain/d/f"))), (0o700, 0o700));
+    bcmr_after("umask 077", ["copy", "-r"]).args([tmp.p("src/d/f"), tmp.p("one")]).run().ok();
+    assert_eq!(mode(&tmp.p("one")), 0o700);
+    bcmr_after("umask 077", ["copy", "--archive"]).args([&src, &tmp.p("archive")]).run().ok();
+    assert_same(&src, &tmp.p("archive"), EVERYTHING);
+    bcmr_after("umask 000", ["copy", "-r"]).args([&src, &tmp.p("open")]).run().ok();
+    assert_eq!((mode(&tmp.p("open/d")), mode(&tmp.p("open/d/f"))), (0o777, 0o775));
+}
+
+#[test]
+fn l6_what_an_archive_cannot_keep_is_told() {
+    needs!(is_root() && has_tool("setpriv"), "acting as another user needs root and setpriv");
+    let tmp = Tmp::for_others();
+    let src = tmp.file("src/f", "x");
+    std::os::unix::fs::chown(&src, Some(1000), Some(1000)).unwrap();
+    let (src, dst) = (tmp.p("src"), tmp.p("dst"));
+    let args = [o("copy"), o("--archive"), src.as_os_str(), dst.as_os_str()];
+    bcmr_as(NOBODY, &tmp, args).run().code(1).says("owner");
+    assert_eq!(std::fs::read(tmp.p("dst/f")).unwrap(), b"x");
+    // The twin: what is one's own is kept whole.
+    let args = [o("copy"), o("--archive"), dst.as_os_str(), o("/dev/null/none")];
+    bcmr_as(NOBODY, &tmp, args).run().code(1);
+    let again = tmp.p("again");
+    bcmr_as(NOBODY, &tmp, [o("copy"), o("--archive"), dst.as_os_str(), again.as_os_str()]).run().ok();
+    assert_same(&dst, &again, EVERYTHING);
+}
+
+#[test]
+fn l8_files_whose_size_is_a_lie_are_copied_whole() {
+    let tmp = Tmp::new();
+    for path in ["/proc/version", "/proc/filesystems", "/sys/kernel/mm/transparent_hugepage/enabled"] {
+        let Ok(want) = std::fs::read(path) else {
+            skipped("L8", path);
+            continue;
+        };
+        assert!(!want.is_empty());
+        for args in [&["copy"][..], &["copy", "--verify"], &["copy", "--sparse=always"]] {
+            bcmr(args).args([path.as_ref(), tmp.p("x").as_path()]).run().ok();
+            assert_eq!(std::fs::read(tmp.p("x")).unwrap(), want, "{path} {args:?}");
+        }
+    }
+    bcmr(["copy".as_ref(), "/proc/cpuinfo".as_ref(), tmp.p("cpuinfo").as_path()]).run().ok();
+    let processors = |path: &Path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().filter(|line| line.starts_with("processor")).count()
+    };
+    assert_eq!(processors(&tmp.p("cpuinfo")), processors(Path::new("/proc/cpuinfo")));
+    // The twin: an empty file is empty.
+    bcmr(["copy"]).args([tmp.file("empty", ""), tmp.p("still-empty")]).run().ok();
+    assert_eq!(std::fs::metadata(tmp.p("still-empty")).unwrap().len(), 0);
+}
+
+fn within(limits: &[String]) {
+    let tmp = Tmp::new();
+    for n in 0..200 {
+        tmp.file(format!("src/{}/{}/{n}", n % 4, n % 7), noise(n, 3000));
+    }
+    let src = tmp.p("src");
+    for limit in limits {
+        for args in [&["copy", "-r", "-j4"][..], &["copy", "--archive"]] {
+            let dst = tmp.p("dst");
+            let ran = bcmr_after(limit, args).args([&src, &dst]).run();
+            // 127: not even the loader had room.
+            assert!(matches!(ran.code, 0 | 1 | 127), "{limit}: exit {}: {}", ran.code, ran.err);
+            if ran.code == 0 {
+                assert_same(&src, &dst, CONTENT);
+            } else {
+                assert!(!ran.err.is_empty(), "{limit}: silent");
+            }
+            assert_no_litter(tmp.path());
+            if dst.exists() {
+                std::fs::remove_dir_all(&dst).unwrap();
+            }
+        }
+    }
+    // The twin: sixteen descriptors are enough for one worker.
+    bcmr_after("ulimit -n 16", ["copy", "-r", "-j1"]).args([&src, &tmp.p("dst")]).run().ok();
+    assert_same(&src, &tmp.p("dst"), CONTENT);
+    bcmr_after("ulimit -n 16", ["remove", "-r"]).args([&tmp.p("dst")]).run().ok();
+}
+
+#[test]
+fn l11_few_descriptors_or_processes_end_in_a_clean_error_or_a_right_copy() {
+    within(&[5, 6, 8, 10, 12, 16, 24, 40].map(|n| format!("ulimit -n {n}")));
+    within(&["ulimit -u 1", "ulimit -s 512"].map(String::from));
+}
+
+#[test]
+fn l11_little_memory_ends_in_a_clean_error_or_a_right_copy() {
+    within(&[64, 128].map(|mib| format!("ulimit -v {}", mib * 1024)));
+}
+
+#[test]
+#[ignore = "the standard library aborts when an allocation fails; buffers must be asked for fallibly"]
+fn l11_hardly_any_memory_ends_in_a_clean_error_or_a_right_copy() {
+    within(&[8, 12, 16, 20, 24, 32].map(|mib| format!("ulimit -v {}", mib * 1024)));
+}
+
+#[test]
+fn l12_the_root_and_what_holds_us_are_never_removed() {
+    let tmp = Tmp::new();
+    let here = tmp.dir("a/here");
+    tmp.file("a/here/f", "x");
+    symlink("/", tmp.p("to-root")).unwrap();
+    symlink(&here, tmp.p("to-here")).unwrap();
+    let me = here.join("../here");
+    // Only said, never done: should the guard fail, this test is no disaster.
+    for path in ["/", "//", "/.", "/usr/..", "/proc/self/root/", "/./"] {
+        for args in [&["remove", "-rfn"][..], &["remove", "-rfn", "--cross-file-systems"]] {
+            bcmr(args).args([path]).cwd(&here).run().code(8);
+        }
+    }
+    bcmr(["remove", "-rfn"]).args([tmp.p("to-root/")]).cwd(&here).run().one_of(&[1, 8]);
+    for path in [".", "..", "./", "../.", "../../a", "../here/../here"] {
+        bcmr(["remove", "-rf"]).args([path]).cwd(&here).run().code(8);
+    }
+    for path in [me.as_path(), &tmp.p("a"), tmp.path(), &tmp.p("to-here/")] {
+        bcmr(["remove", "-rf"]).args([path]).cwd(&here).run().one_of(&[1, 8]);
+    }
+    assert_eq!(std::fs::read(here.join("f")).unwrap(), b"x");
+    if is_root() {
+        match Mount::bind(&here, &tmp.p("bound")) {
+            Ok(mount) => {
+                bcmr(["remove", "-rf"]).args([mount.path()]).cwd(&here).run().one_of(&[1, 8]);
+                assert_eq!(std::fs::read(here.join("f")).unwrap(), b"x");
+            }
+            Err(why) => skipped("L12 by bind mount", &why),
+        }
+    } else {
+        skipped("L12 by bind mount", "needs root");
+    }
+    // The twins: beside us, below us, and the link alone.
+    tmp.file("a/beside/f", "x");
+    tmp.file("a/here/below/f", "x");
+    bcmr(["remove", "-r", "../beside", "below"]).cwd(&here).run().ok();
+    bcmr(["remove"]).args([tmp.p("to-root"), tmp.p("to-here")]).cwd(&here).run().ok();
+    assert_eq!(names(tmp.path()), [o("a"), o("bound")].split_at(if is_root() { 2 } else { 1 }).0);
+    assert_eq!(names(&tmp.p("a")), [o("here")]);
+}
+
+#[test]
+fn l12_other_file_systems_are_left_alone_unless_asked() {
+    needs!(is_root(), "mounting needs root");
+    let tmp = Tmp::new();
+    tmp.file("victim/f", "x");
+    let mount = match Mount::tmpfs("size=1m", &tmp.p("victim/mounted")) {
+        Ok(mount) => mount,
+        Err(why) => return skipped("tmpfs", &why),
+    };
+    std::fs::write(mount.path().join("kept"), "x").unwrap();
+    bcmr(["remove", "-rf"]).args([tmp.p("victim")]).run().one_of(&[1, 8]);
+    assert_eq!(std::fs::read(mount.path().join("kept")).unwrap(), b"x");
+    // The twin: asked to, it goes in; the mount point itself stays while it is mounted.
+    bcmr(["remove", "-rf", "--cross-file-systems"]).args([tmp.p("victim")]).run().one_of(&[1, 8]);
+    assert!(!mount.path().join("kept").exists());
+}
+
+#[test]
+fn a_closed_or_full_standard_output_breaks_nothing() {
+    let tmp = Tmp::new();
+    for n in 0..2000 {
+        tmp.file(format!("src/{n}"), "x");
+    }
+    let src = tmp.p("src");
+    bcmr_after("exec >&-", ["copy", "-rv"]).args([&src, &tmp.p("closed")]).run().ok();
+    assert_same(&src, &tmp.p("closed"), CONTENT);
+    bcmr_after("exec 2>&- >&- <&-", ["copy", "-rv"]).args([&src, &tmp.p("all-closed")]).run().ok();
+    assert_same(&src, &tmp.p("all-closed"), CONTENT);
+    // A reader that goes away after the first line.
+    for json in ["-v", "--json"] {
+        let dst = tmp.p(format!("read{json}"));
+        let mut run = Command::new(BCMR)
+            .args(by_engine(["copy", "-r", json]))
+            .args([&src, &dst])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(run.stdout.take());
+        let out = run.wait_with_output().unwrap();
+        assert!(out.status.success(), "{json}: {}", String::from_utf8_lossy(&out.stderr));
+        assert_same(&src, &dst, CONTENT);
+    }
+    // The twin: what could not be written for another reason is an error.
+    bcmr_after("exec >/dev/full", ["copy", "-rv"]).args([&src, &tmp.p("full")]).run().code(1);
+    assert_same(&src, &tmp.p("full"), CONTENT);
+}
+
+#[test]
+fn s3_a_source_changed_within_the_second_is_noticed() {
+    let tmp = Tmp::new();
+    let src = tmp.file("src", "one version");
+    let dst = tmp.p("dst");
+    bcmr(["copy", "-p"]).args([&src, &dst]).run().ok();
+    // The same length and the same second.
+    let before = std::fs::metadata(&src).unwrap();
+    std::fs::write(&src, "two version").unwrap();
+    let later = std::time::SystemTime::UNIX_EPOCH
+        + std::time::Duration::new(
+            before.mtime().try_into().unwrap(),
+            (before.mtime_nsec() as u32 + 1).min(999_999_999),
+        );
+    std::fs::File::options().write(true).open(&src).unwrap().set_modified(later).unwrap();
+    bcmr(["check"]).args([&src, &dst]).run().code(1);
+    bcmr(["copy", "-p", "--update=different"]).args([&src, &dst]).run().ok();
+    assert_eq!(std::fs::read(&dst).unwrap(), b"two version");
+    // The twin: what has not changed is left alone.
+    let ino = std::fs::metadata(&dst).unwrap().ino();
+    bcmr(["copy", "-p", "--update=different"]).args([&src, &dst]).run().ok();
+    assert_eq!(std::fs::metadata(&dst).unwrap().ino(), ino);
+    bcmr(["check"]).args([&src, &dst]).run().ok();
+}
+
+#[test]
+fn s12_a_reader_sees_the_old_content_or_the_new_one() {
+    let tmp = Tmp::new();
+    let (old, new) = (vec![1u8; 3 << 20], vec![2u8; 3 << 20]);
+    let sources = [tmp.file("old", &old), tmp.file("new", &new)];
+    let dst = tmp.file("dst", &old);
+    let torn = Arc::new(AtomicBool::new(false));
+    {
+        let (torn, dst) = (torn.clone(), dst.clone());
+        let _reader = Attacker::new(move || {
+            let got = std::fs::read(&dst);
+            let whole = got.is_ok_and(|g| g == old || g == new);
+            torn.fetch_or(!whole, Ordering::Relaxed);
+        });
+        for round in 0..60 {
+            bcmr(["copy"]).args([&sources[round % 2], &tmp.p("dst")]).run().ok();
+        }
+    }
+    assert!(!torn.load(Ordering::Relaxed), "a reader saw half of it, or nothing");
+    // The twin: --inplace keeps the inode, which is what it is for.
+    let ino = std::fs::metadata(&dst).unwrap().ino();
+    bcmr(["copy", "--inplace"]).args([&sources[0], &dst]).run().ok();
+    assert_eq!(std::fs::metadata(&dst).unwrap().ino(), ino);
+    bcmr(["copy"]).args([&sources[0], &dst]).run().ok();
+    assert_ne!(std::fs::metadata(&dst).unwrap().ino(), ino);
+    assert_no_litter(tmp.path());
+}
