@@ -21,7 +21,7 @@ cargo xtask bench local [OPTION]  local copy and remove against cp, rm, rsync (-
 cargo xtask bench remote [OPTION] remote copies against scp, rsync and tar | ssh tar
 cargo xtask bench checkpoint [OPTION] verifying, checkpoints and going on after a kill
 cargo xtask bench memory [OPTION] peak memory at a million files
-cargo xtask experiment LIST|all   the experiments of the design's seeds, with pages and plots (--help)
+cargo xtask experiment LIST|all   the published experiments, repeated, with pages and plots (--help)
 cargo xtask torture [NAME...]     the fault judges: inject race perm space kill tree (--help)
 cargo xtask crash [OPTION]        power cuts on ext4, xfs and btrfs, every state judged (--help)
 cargo xtask sshd                  a private ssh server with bcmr in its PATH, until Ctrl-C

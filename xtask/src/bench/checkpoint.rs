@@ -1,4 +1,4 @@
-//! `cargo xtask bench checkpoint`: what verifying, checkpoints and going on after a kill cost, beside what the seed of
+//! `cargo xtask bench checkpoint`: what verifying, checkpoints and going on after a kill cost, beside what the paper of
 //! the design says of it. Knows the names and the layout of stage and session (docs/session-format.md) and nothing
 //! else of the program.
 
@@ -51,8 +51,8 @@ pub struct Line {
     pub line: String,
     /// At most so many times the first line's wall time.
     pub most: Option<f64>,
-    /// What the seed says of the same ratio.
-    pub seed: Option<f64>,
+    /// What the paper says of the same ratio.
+    pub published: Option<f64>,
     pub samples: Vec<Sample>,
 }
 
@@ -181,15 +181,18 @@ enum Part<'a> {
     Resumed(u64),
 }
 
-fn line(line: &str, most: Option<f64>, seed: Option<f64>) -> Line {
-    Line { line: line.to_owned(), most, seed, samples: Vec::new() }
+fn line(line: &str, most: Option<f64>, published: Option<f64>) -> Line {
+    Line { line: line.to_owned(), most, published, samples: Vec::new() }
 }
 
 fn intervals(large: u64) -> Table {
     let none = |size: &str| format!("bcmr copy -C --checkpoint-size {size} {{s}} {{d}}");
     Table {
         name: "intervals".to_owned(),
-        title: format!("One file of {} MiB: checkpoints against none (the seed's Experiment 4)", large / MIB),
+        title: format!(
+            "One file of {} MiB: checkpoints against none (the paper's Experiment 4)",
+            large / MIB
+        ),
         lines: vec![
             line("bcmr copy {s} {d}", None, None),
             // What the disk takes for the same bytes: a session's name appears with its content on the medium.

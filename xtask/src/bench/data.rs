@@ -1,4 +1,4 @@
-//! What is copied: made once from a seed, kept, and the same on every machine. Knows no tool and no goal.
+//! What is copied: made once from a fixed seed, kept, and the same on every machine. Knows no tool and no goal.
 
 use crate::sh::Result;
 use serde::{Deserialize, Serialize};
@@ -88,16 +88,19 @@ pub fn warm(path: &Path) -> Result {
 }
 
 /// SplitMix64: small, and the same everywhere.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
     }
-    fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
     /// Between 0 and 1, never 0.
@@ -193,8 +196,8 @@ fn source(path: &Path, files: u64, dirs: u64) -> Result<Size> {
 }
 
 /// Lines as of a program: few words often and many seldom, indented, numbers here and there, and now and then a line
-/// much like one shortly before. The parts are so chosen that it packs as the seed's text did: to about 0.20 by Zstd at
-/// level 3 (and by LZ4 to 0.33, where the seed has 0.39).
+/// much like one shortly before. The parts are so chosen that it packs as the paper's text did: to about 0.20 by Zstd at
+/// level 3 (and by LZ4 to 0.33, where the paper has 0.39).
 pub fn prose(bytes: usize) -> Vec<u8> {
     const SYLLABLES: [&str; 24] = [
         "al", "ber", "con", "dir", "en", "file", "get", "hash", "in", "join", "key", "len", "map", "name",

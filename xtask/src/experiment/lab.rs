@@ -9,7 +9,7 @@ use crate::bench::data::{self, Set, Size};
 use crate::bench::measure::{self, Sample};
 use crate::bench::remote::probe::{self, Probe};
 use crate::bench::remote::rows::{self, Needs, Row};
-use crate::bench::remote::{self, Capped, papers};
+use crate::bench::remote::{self, Capped};
 use crate::bench::turns::{Copies, Turns, same};
 use crate::bench::{Options, installed};
 use crate::sh::{self, Result};
@@ -18,7 +18,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Of a file that goes on, as in the seed.
+/// Of a file that goes on, as in the paper.
 const RESUMED_PERCENT: u64 = 75;
 const MIB: f64 = 1048576.0;
 
@@ -69,13 +69,20 @@ impl<'a> Lab<'a> {
     pub fn part(&mut self, part: &catalog::Part, dir: &Path, on: &str) -> Result<Part> {
         let (place, lines) = match &part.work {
             Work::Lines(lines) => self.lines(lines, part.unit, dir, on)?,
-            Work::Wire { row, seeds, crowd } => self.wire(row, seeds, *crowd)?,
+            Work::Wire { row, published, crowd } => self.wire(row, published, *crowd)?,
             Work::Resume { sizes, rounds } => (on.to_owned(), self.resume(sizes, *rounds, dir)?),
             Work::Codecs(figure) => (String::new(), self.codecs(*figure)?),
             Work::Store(figure) => ("over loopback".to_owned(), self.store(*figure)?),
         };
-        let seed_unit = part.seed_unit.unwrap_or(part.unit).to_owned();
-        Ok(Part { title: part.title.clone(), unit: part.unit.to_owned(), seed_unit, place, lines })
+        let published_unit = part.published_unit.unwrap_or(part.unit).to_owned();
+        Ok(Part {
+            title: part.title.clone(),
+            unit: part.unit.to_owned(),
+            published_unit,
+            place,
+            counted: part.counted(),
+            lines,
+        })
     }
 
     fn lines(&self, work: &Lines, unit: &str, dir: &Path, on: &str) -> Result<(String, Vec<Line>)> {
@@ -83,7 +90,7 @@ impl<'a> Lab<'a> {
         let mut made: Vec<Line> = work
             .lines
             .iter()
-            .map(|l| Line { absent: self.missing(l), ..line(&l.name, &l.line, l.seed) })
+            .map(|l| Line { absent: self.missing(l), ..line(&l.name, &l.line, l.published) })
             .collect();
         if cold && !sh::is_root() {
             for line in &mut made {
@@ -151,13 +158,12 @@ impl<'a> Lab<'a> {
         (!ours && installed(program).is_none()).then(|| format!("{program} is not installed"))
     }
 
-    fn wire(&mut self, row: &Row, seeds: &[(&str, f64)], crowd: bool) -> Result<(String, Vec<Line>)> {
-        let seed = |name: &str| seeds.iter().find(|s| s.0 == name).map(|s| s.1);
-        let shown = |line: &str| papers::shown(line).trim_matches('`').replace("\\|", "|");
+    fn wire(&mut self, row: &Row, published: &[(&str, f64)], crowd: bool) -> Result<(String, Vec<Line>)> {
+        let published = |name: &str| published.iter().find(|s| s.0 == name).map(|s| s.1);
         if let Some(why) = self.wire.why_not(row, Instant::now()) {
             let lines = row.lanes.iter().map(|lane| Line {
                 absent: Some(why.clone()),
-                ..line(lane.name, &shown(lane.line), seed(lane.name))
+                ..line(lane.name, &catalog::shown(lane.line), published(lane.name))
             });
             return Ok((String::new(), lines.collect()));
         }
@@ -167,7 +173,7 @@ impl<'a> Lab<'a> {
             values: lane.samples.iter().map(|s| s.wall_s).collect(),
             cpu_s: lane.samples.iter().map(|s| s.client_cpu_s + s.server_cpu_s).collect(),
             foreign_s: lane.samples.iter().map(|s| s.foreign_s).collect(),
-            ..line(&lane.name, &shown(&lane.line), seed(&lane.name))
+            ..line(&lane.name, &catalog::shown(&lane.line), published(&lane.name))
         });
         let disk = if row.place == rows::Place::Disk { "ext4 in an image" } else { "tmpfs" };
         Ok((format!("{} on {disk}", held(made.data)), lines.collect()))
@@ -178,7 +184,7 @@ impl<'a> Lab<'a> {
         let bench = checkpoint::Bench::new(&options, &self.bcmr, self.options.rounds.unwrap_or(rounds))?;
         let modes = ["-s", "-C", "-C --fast"];
         let mut lines = Vec::new();
-        for (mib, seed) in sizes {
+        for (mib, published) in sizes {
             super::progress(&format!("{mib} MiB"));
             let absent = sh::which("strace").is_none().then(|| "strace is not installed".to_owned());
             let bytes = mib << 20;
@@ -189,16 +195,16 @@ impl<'a> Lab<'a> {
                 Vec::new()
             };
             for mode in modes {
-                let seed = match mode {
-                    "-s" => seed.map(|s| s.0),
-                    "-C --fast" => seed.map(|s| s.1),
+                let published = match mode {
+                    "-s" => published.map(|s| s.0),
+                    "-C --fast" => published.map(|s| s.1),
                     _ => None,
                 };
                 let values = found.iter().filter(|r| r.mode == mode).flat_map(|r| &r.first_byte_s);
                 lines.push(Line {
                     absent: absent.clone(),
                     values: values.map(|s| s * 1e3).collect(),
-                    ..line(&format!("{mode}, {mib} MiB"), &format!("bcmr copy {mode} {{s}} {{d}}"), seed)
+                    ..line(&format!("{mode}, {mib} MiB"), &format!("bcmr copy {mode} {{s}} {{d}}"), published)
                 });
             }
         }
@@ -211,13 +217,14 @@ impl<'a> Lab<'a> {
             None => probe::run()?,
         };
         let lines = probes.iter().map(|p| {
-            let seed = probe::SEED.iter().find(|s| (s.0, s.1) == (p.content.as_str(), p.codec.as_str()));
-            let (here, seed) = match figure {
-                CodecFigure::Ratio => (vec![p.ratio], seed.map(|s| s.2)),
-                CodecFigure::Pack => (p.pack_mb_s.clone(), seed.map(|s| s.3)),
-                CodecFigure::Unpack => (p.unpack_mb_s.clone(), seed.map(|s| s.4)),
+            let published =
+                probe::PUBLISHED.iter().find(|s| (s.0, s.1) == (p.content.as_str(), p.codec.as_str()));
+            let (here, published) = match figure {
+                CodecFigure::Ratio => (vec![p.ratio], published.map(|s| s.2)),
+                CodecFigure::Pack => (p.pack_mb_s.clone(), published.map(|s| s.3)),
+                CodecFigure::Unpack => (p.unpack_mb_s.clone(), published.map(|s| s.4)),
             };
-            Line { values: here, ..line(&format!("{}, {}", p.content, p.codec), "", seed) }
+            Line { values: here, ..line(&format!("{}, {}", p.content, p.codec), "", published) }
         });
         let lines = lines.collect();
         self.probes = Some(probes);
@@ -236,10 +243,10 @@ impl<'a> Lab<'a> {
             Some(Err(why)) => Err(why.clone()),
             None => Err(String::new()),
         };
-        let one = |name: &str, seed, value: fn(&Capped) -> f64| Line {
+        let one = |name: &str, published, value: fn(&Capped) -> f64| Line {
             absent: found.as_ref().err().cloned(),
             values: found.as_ref().map(|c| vec![value(c)]).unwrap_or_default(),
-            ..line(name, "", seed)
+            ..line(name, "", published)
         };
         Ok(match figure {
             StoreFigure::Mebibytes => {
@@ -268,12 +275,12 @@ enum Measured {
     Number(f64),
 }
 
-fn line(name: &str, command: &str, seed: Option<f64>) -> Line {
+fn line(name: &str, command: &str, published: Option<f64>) -> Line {
     let command = command.replace("{s}", "SRC").replace("{d}", "DST");
     Line {
         name: name.to_owned(),
         command,
-        seed,
+        published,
         absent: None,
         values: Vec::new(),
         cpu_s: Vec::new(),

@@ -4,7 +4,7 @@ use crate::sh::Result;
 use std::collections::BTreeSet;
 
 /// The ids that are meant, in the order of the catalogue. Words are separated by commas or stand alone: an id
-/// (`wire-9`), a group (`wire`), `all`, and for the seed's numbered ones a number or a range (`9`, `1-6`).
+/// (`wire-9`), a group (`wire`), `all`, and for the paper's numbered ones a number or a range (`9`, `1-6`).
 pub fn chosen<'a>(words: &[&str], ids: &[&'a str]) -> Result<Vec<&'a str>> {
     let mut wanted = BTreeSet::new();
     for word in words.iter().flat_map(|w| w.split(',')).map(str::trim).filter(|w| !w.is_empty()) {

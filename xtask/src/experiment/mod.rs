@@ -1,4 +1,4 @@
-//! `cargo xtask experiment`: every experiment of the seeds of the design, repeated on the machine at hand, each with a
+//! `cargo xtask experiment`: every experiment of the papers, repeated on the machine at hand, each with a
 //! page of its own. Must not know how anything is measured, nor what a page looks like.
 
 mod catalog;
@@ -8,6 +8,7 @@ mod list;
 pub mod pages;
 mod plot;
 mod record;
+mod verdict;
 
 use crate::bench::{self, On, Options, mount, release_dir, report};
 use crate::sh::{self, Result};
@@ -22,9 +23,11 @@ use std::time::Instant;
 const USAGE: &str = "\
 cargo xtask experiment LIST|all [OPTION]  repeats experiments and writes a page for each, an index, and index.html
 cargo xtask experiment report DIR         makes pages and index in DIR again, from the JSON files there
+cargo xtask experiment reword DIR         takes words and claims of today into the JSON files there, where what was
+                                          measured is what is measured today; says which have to be measured again
 cargo xtask experiment --list             what there is
 
-  LIST          ids (local-7), groups (local wire checkpoint paper library), numbers and ranges of the seeds (9, 1-6)
+  LIST          ids (local-7), groups (local wire checkpoint paper library), numbers and ranges of the papers (9, 1-6)
   --quick       less data and fewer rounds, all within five minutes: to see that it runs, not for any record
   --minutes N   begin nothing more after so long, and say what was left out
   --rounds N    instead of what each experiment wants
@@ -54,6 +57,7 @@ pub fn run(args: &[&str]) -> Result {
             Ok(())
         }
         ["report", dir] => pages::write(&sh::root().join(dir)),
+        ["reword", dir] => reword(&sh::root().join(dir)),
         args => {
             let asked = parse(args)?;
             if cfg!(debug_assertions) && asked.options.bcmr.is_none() {
@@ -145,12 +149,13 @@ fn measured(asked: &Asked) -> Result {
         record.took_s = started.elapsed().as_secs_f64();
         progress("");
         for claim in &record.claims {
-            let here = record::figure(bench::measure::median(record.here(claim)));
+            let found = record.judge(claim);
             println!(
-                "  {}: seed {}, here {here}: {}",
+                "  {}: published {}, here {}: {}",
                 claim.says,
-                claim.rule.shown(),
-                record.judge(claim).word()
+                pages::published(claim.rule),
+                pages::measured(&found),
+                found.verdict.word()
             );
         }
         println!("  {}, {:.0} s", record.verdict().word(), record.took_s);
@@ -165,6 +170,19 @@ fn measured(asked: &Asked) -> Result {
         println!("LEFT OUT, the time was over: {}", left_out.join(" "));
     }
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
+}
+
+/// Words and claims are not measured: a change of them need not cost a new measurement.
+fn reword(dir: &Path) -> Result {
+    let all = catalog::all(false);
+    for mut record in pages::load(dir)? {
+        match all.iter().find(|it| it.id == record.id) {
+            Some(it) if it.reword(&mut record) => keep(&record, dir)?,
+            Some(_) => println!("{}: something else is measured today: measure it again", record.id),
+            None => println!("{}: there is no such experiment any more", record.id),
+        }
+    }
+    Ok(())
 }
 
 /// The record, and every page anew.

@@ -2,9 +2,9 @@
 //! and must not look at the machine it runs on, so that the same JSON always gives the same pages.
 
 use super::plot;
-use super::record::{
-    COST_PART, COST_WHOLE, EFFECT_PART, EFFECT_WHOLE, GROWTH_PART, Part, Record, Verdict, figure, paired,
-    range,
+use super::record::{Part, Record, figure, paired};
+use super::verdict::{
+    COST_PART, COST_WHOLE, EFFECT_PART, EFFECT_WHOLE, GROWTH_PART, Judged, PERCENT, ROUNDS_MIN, Rule, Verdict,
 };
 use crate::bench::measure::median;
 use crate::sh::Result;
@@ -104,26 +104,71 @@ fn cells(words: &[&str]) -> Vec<String> {
     words.iter().map(|w| (*w).to_owned()).collect()
 }
 
+/// The published figure, or the bound, in words.
+pub fn published(rule: Rule) -> String {
+    match rule {
+        Rule::Effect { published } => figure(published),
+        Rule::Cost { published } => format!("{} at most", figure(published)),
+        Rule::Same => figure(1.0),
+        Rule::Growth { most } | Rule::Limit { most } => format!("{} at most", figure(most)),
+    }
+}
+
+/// The median and its interval.
+pub fn measured(found: &Judged) -> String {
+    match found.interval {
+        Some(interval) => {
+            format!("{} ({} - {})", figure(found.value), figure(interval.least), figure(interval.most))
+        }
+        None => figure(found.value),
+    }
+}
+
+/// What the papers are, for readers who have not got them.
+const PAPERS: [(&str, &str); 5] = [
+    (
+        "Local Multi-File Performance",
+        "experiments 7 to 16: a design note of an earlier copier of this name, on copying many files on one machine",
+    ),
+    (
+        "Wire Protocol & Remote Transfers",
+        "experiments 9 to 20: a design note of the same, on copies between machines",
+    ),
+    (
+        "Streaming Checkpoint Copy",
+        "experiments 1 to 6: a design note of the same, on verifying and on going on after a crash",
+    ),
+    (
+        "Asynchronous I/O for `cp -r`",
+        "sections 5.1 and 5.2: Vincent Lee and Gualberto A. Guzman, 2017, on copying trees with Linux AIO",
+    ),
+    ("fastcopy", "the benchmark table of a Rust library of 2018 (nicokoch/fastcopy) for copy_file_range"),
+];
+
+/// `3 hold, 1 is undecided`: as far as there are any.
+fn counted(count: impl Fn(Verdict) -> usize) -> String {
+    let words = Verdict::ALL.map(|verdict| (count(verdict), verdict.word()));
+    let words: Vec<String> =
+        words.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}
+
 fn index(records: &[Record]) -> Vec<Block> {
-    let count = |verdict| records.iter().filter(|r| r.verdict() == verdict).count();
     let mut machines: Vec<&str> = records.iter().map(|r| r.machine.as_str()).collect();
     machines.sort_unstable();
     machines.dedup();
+    let claims: usize = records.iter().map(|r| r.claims.len()).sum();
     let mut blocks = vec![
         Block::Head(1, "Experiments".to_owned()),
         Block::Text(
-            "Every experiment of the seeds of the design, repeated by `cargo xtask experiment all`. All of this is made \
-             by that command from the JSON file of each experiment, never by hand; `cargo xtask experiment report DIR` \
-             makes it again."
+            "What five papers claim, repeated here by `cargo xtask experiment all`. All of this is made by that command \
+             from the JSON file of each experiment, never by hand; `cargo xtask experiment report DIR` makes it again."
                 .to_owned(),
         ),
         Block::Text(format!(
-            "{} experiments: {} hold, {} hold less, {} do not hold here, {} not run.",
+            "{claims} claims in {} experiments: {}.",
             records.len(),
-            count(Verdict::Holds),
-            count(Verdict::Less),
-            count(Verdict::Not),
-            count(Verdict::NotRun)
+            counted(|verdict| records.iter().map(|r| r.count(verdict)).sum())
         )),
     ];
     blocks.extend(machines.iter().map(|m| Block::Text(format!("Measured on: {m}."))));
@@ -131,40 +176,49 @@ fn index(records: &[Record]) -> Vec<Block> {
         blocks.push(Block::Text(QUICK.to_owned()));
     }
     let rows = records.iter().map(|record| {
-        // The first claim that could be answered stands for the rest.
-        let claim = record.claims.iter().find(|c| record.judge(c) != Verdict::NotRun);
-        let (says, seed, here) = claim.map_or_else(Default::default, |c| {
-            (c.says.clone(), c.rule.shown(), figure(median(record.here(c))))
+        let headline = record.claims.first().map(|claim| (claim, record.judge(claim)));
+        let (says, paper, here) = headline.map_or_else(Default::default, |(claim, found)| {
+            (claim.says.clone(), published(claim.rule), measured(&found))
         });
         vec![
             format!("[{}]({}.md)", record.id, record.id),
             record.title.clone(),
             says,
-            seed,
+            paper,
             here,
             record.verdict().word().to_owned(),
+            counted(|verdict| record.count(verdict)),
         ]
     });
     let rows = rows.collect();
-    let head = cells(&["experiment", "", "first of what it says", "seed", "here", "verdict"]);
+    let head = cells(&["experiment", "", "headline claim", "paper", "here", "verdict", "all its claims"]);
+    let papers = PAPERS.iter().map(|(name, what)| vec![format!("*{name}*"), (*what).to_owned()]).collect();
     blocks.extend([
         Block::Table(head, rows),
+        Block::Head(2, "The papers".to_owned()),
+        Block::Table(cells(&["paper", ""]), papers),
+        Block::Text("Each page names its paper below its verdict; *the paper* on it is that one.".to_owned()),
         Block::Head(2, "How they are measured".to_owned()),
         Block::Text(
             "The lines of an experiment take turns within each round (A B C A B C ...), and everything is written back \
              before each run. A value is the median over rounds, with the least and the most beside it; a ratio is the \
-             median over rounds of one line's value over the other's in the same round. The seeds were measured on other \
+             median over rounds of one line's value over the other's in the same round. The papers measured on other \
              machines, so their seconds say little here and their ratios more."
                 .to_owned(),
         ),
         Block::Head(2, "How verdicts come about".to_owned()),
         Block::Text(format!(
-            "By rule, for each thing that an experiment says. *A differs from B by a ratio*: what counts is how much of \
-             the seed's effect is there, log(here) / log(seed); from {EFFECT_WHOLE} it holds, from {EFFECT_PART} it holds \
-             less. *A costs so much of B, at most*: up to {COST_WHOLE} times the seed's ratio it holds, up to {COST_PART} \
-             times it holds less. *It grows by so much at most*: up to {GROWTH_PART} times that it holds less. A bound is \
-             kept or is not. Everything else does not hold here. An experiment holds, or does not, when all that could be \
-             measured of it agrees; else it holds less."
+            "By rule, for each claim. *A differs from B by a ratio*: what counts is how much of the published effect is \
+             there, log(here) / log(paper); from {EFFECT_WHOLE} it holds, from {EFFECT_PART} it holds less. *A costs so \
+             much of B, at most*: up to {COST_WHOLE} times the published ratio it holds, up to {COST_PART} times it holds \
+             less. *A and B are the same*: the same two borders, in both directions. *It grows by so much at most*: up to \
+             {GROWTH_PART} times that it holds less. A bound is kept or is not. Everything else does not hold here."
+        )),
+        Block::Text(format!(
+            "The interval beside a claim is where its median lies with a certainty of {PERCENT} % (a bootstrap over \
+             rounds). Where a border lies inside of it, or where there were fewer than {ROUNDS_MIN} rounds, the claim is \
+             *undecided*. What is counted and not timed has no interval. The verdict of a page is that of its headline, \
+             the first of its claims."
         )),
     ]);
     blocks
@@ -176,12 +230,12 @@ const QUICK: &str =
 fn page(record: &Record) -> Vec<Block> {
     let mut blocks = vec![
         Block::Head(1, format!("{}: {}", record.id, record.title)),
-        Block::Text(format!("**Verdict: {}.** ({}.)", record.verdict().word(), record.text)),
+        Block::Text(format!("**Verdict: {}.** (The paper: {}.)", record.verdict().word(), record.text)),
         Block::Text(format!("**Hypothesis.** {}", record.hypothesis)),
         Block::Text(format!("**Method.** {}", record.method)),
     ];
     if !record.differs.is_empty() {
-        blocks.push(Block::Text(format!("**Otherwise than in the seed.** {}", record.differs)));
+        blocks.push(Block::Text(format!("**Otherwise than in the paper.** {}", record.differs)));
     }
     if record.quick {
         blocks.push(Block::Text(QUICK.to_owned()));
@@ -208,21 +262,25 @@ fn page(record: &Record) -> Vec<Block> {
     }
     if !record.claims.is_empty() {
         let rows = record.claims.iter().map(|claim| {
-            let here = record.here(claim);
-            let (least, most) = range(&here);
-            let spread =
-                if here.len() > 1 { format!("{} - {}", figure(least), figure(most)) } else { String::new() };
+            let found = record.judge(claim);
+            let interval = found.interval.map_or_else(String::new, |interval| {
+                format!("{} - {}", figure(interval.least), figure(interval.most))
+            });
             vec![
                 claim.says.clone(),
-                claim.rule.shown(),
-                figure(median(here)),
-                spread,
-                record.judge(claim).word().to_owned(),
+                published(claim.rule),
+                figure(found.value),
+                interval,
+                found.rounds.to_string(),
+                found.verdict.word().to_owned(),
             ]
         });
         blocks.push(Block::Head(2, "What it says".to_owned()));
         let rows = rows.collect();
-        blocks.push(Block::Table(cells(&["", "seed", "here", "least - most", "verdict"]), rows));
+        blocks.push(Block::Table(
+            cells(&["claim", "paper", "here", "95 % interval", "rounds", "verdict"]),
+            rows,
+        ));
     }
     for part in &record.parts {
         blocks.push(Block::Head(2, part.title.clone()));
@@ -238,17 +296,17 @@ fn table(part: &Part) -> Block {
     let unit = &part.unit;
     let cpu = part.lines.iter().any(|l| !l.cpu_s.is_empty());
     let mut head = cells(&["", "command"]);
-    head.extend([format!("seed, {}", part.seed_unit), format!("here, {unit}")]);
+    head.extend([format!("paper, {}", part.published_unit), format!("here, {unit}")]);
     head.extend(cells(&["least - most", "ratio", "rounds"]));
     if cpu {
         head.push("CPU, s".to_owned());
     }
     let rows = part.lines.iter().map(|line| {
         let command = if line.command.is_empty() { String::new() } else { format!("`{}`", line.command) };
-        let seed = line.seed.map_or_else(|| "-".to_owned(), figure);
+        let published = line.published.map_or_else(|| "-".to_owned(), figure);
         if line.values.is_empty() {
             let why = line.absent.clone().unwrap_or_else(|| "not measured".to_owned());
-            let mut row = vec![line.name.clone(), command, seed, why];
+            let mut row = vec![line.name.clone(), command, published, why];
             row.resize(head.len(), String::new());
             return row;
         }
@@ -257,7 +315,7 @@ fn table(part: &Part) -> Block {
         let mut row = vec![
             line.name.clone(),
             command,
-            seed,
+            published,
             figure(line.median()),
             format!("{} - {}", figure(least), figure(most)),
             ratio,
@@ -400,16 +458,13 @@ mod tests {
         let index = read("index.md");
         let at = |id: &str| index.find(&format!("[{id}]")).unwrap();
         assert!(at("local-7") < at("local-13") && at("local-13") < at("wire-9"), "{index}");
-        assert!(
-            index.contains("4 experiments: 3 hold, 0 hold less, 0 do not hold here, 1 not run."),
-            "{index}"
-        );
-        assert!(index.contains("| [local-7](local-7.md) | Files <by> the many | so | 0.50 | 0.50 | holds |"));
+        assert!(index.contains("6 claims in 4 experiments: 3 holds, 3 not measured."), "{index}");
+        assert!(index.contains("| [local-7](local-7.md) | Files <by> the many | so | 0.50 | 0.50 (0.50 - 0.53) | holds | 1 holds, 1 not measured |"));
 
         let page = read("local-7.md");
         assert!(page.contains("**Verdict: holds.**") && page.contains("![local-7](local-7.svg)"), "{page}");
-        assert!(page.contains("| so | 0.50 | 0.50 | 0.50 - 0.55 | holds |"), "{page}");
-        assert!(page.contains("| ours | `ours SRC DST` | 0.50 | 2.00 | 0.50 - 2.20 | 0.50 | 3 |"), "{page}");
+        assert!(page.contains("| so | 0.50 | 0.50 | 0.50 - 0.53 | 3 | holds |"), "{page}");
+        assert!(page.contains("| ours | `ours SRC DST` | 0.50 | 2.00 | 0.50 - 2.12 | 0.50 | 3 |"), "{page}");
         assert!(page.contains("| xcp | `xcp SRC DST` | - | not there | "), "{page}");
         assert!(read("checkpoint-5.md").contains("**Not run:** there is no such call here."));
 

@@ -1,4 +1,4 @@
-//! The picture of one experiment: every line's median with its spread, and where the seed's ratio would put it. Knows
+//! The picture of one experiment: every line's median with its spread, and where the paper's ratio would put it. Knows
 //! only what was found.
 
 use super::record::{Part, Record, figure};
@@ -13,7 +13,7 @@ const LINEAR_MOST: f64 = 20.0;
 const OURS: &str = "#2a7de1";
 const OTHERS: &str = "#999";
 const TEXT: &str = "#777";
-const SEED: &str = "#d33";
+const PUBLISHED: &str = "#d33";
 
 /// The whole picture; its colours can be read on light and on dark paper.
 pub fn draw(record: &Record) -> String {
@@ -26,7 +26,7 @@ pub fn draw(record: &Record) -> String {
     }
     let headline = match &record.not_run {
         Some(_) => "not run",
-        None => "median, least and most; red: where the seed's ratio would put it",
+        None => "median, least and most; red: where the paper's ratio would put it",
     };
     svg::picture(WIDTH, y, &format!("{}: {headline}", record.id), &body)
 }
@@ -34,9 +34,10 @@ pub fn draw(record: &Record) -> String {
 /// One part from `y` on; returns where the next begins.
 fn group(body: &mut String, part: &Part, mut y: f64) -> f64 {
     let Some(base) = part.base() else { return y };
-    let expected = |seed: Option<f64>| Some(base.median() * seed? / base.seed?);
+    let expected = |published: Option<f64>| Some(base.median() * published? / base.published?);
     let there = || part.lines.iter().filter(|l| !l.values.is_empty());
-    let all = || there().flat_map(|l| [Some(l.range().0), Some(l.range().1), expected(l.seed)]).flatten();
+    let all =
+        || there().flat_map(|l| [Some(l.range().0), Some(l.range().1), expected(l.published)]).flatten();
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
     let far = least > 0.0 && most / least > LINEAR_MOST;
     let scale = |value: f64| {
@@ -61,9 +62,9 @@ fn group(body: &mut String, part: &Part, mut y: f64) -> f64 {
             svg::level(body, scale(low), scale(high), y - 4.0, TEXT);
         }
         let mut end = scale(high).max(at);
-        if let Some(seed) = expected(line.seed) {
-            svg::rule(body, scale(seed), y - 12.0, y + 4.0, SEED, " stroke-width=\"2\"");
-            end = end.max(scale(seed));
+        if let Some(published) = expected(line.published) {
+            svg::rule(body, scale(published), y - 12.0, y + 4.0, PUBLISHED, " stroke-width=\"2\"");
+            end = end.max(scale(published));
         }
         svg::text(body, end + 6.0, y, TEXT, &figure(line.median()));
     }
@@ -79,8 +80,8 @@ mod tests {
     fn a_picture_has_every_line_that_was_there_and_is_well_formed() {
         let drawn = draw(&record("local-7"));
         assert!(drawn.contains(">cp<") && drawn.contains(">ours<") && !drawn.contains("xcp"), "{drawn}");
-        // cp has its own figure: both lines of the seed are drawn.
-        assert_eq!(drawn.matches(SEED).count(), 2);
+        // cp has its own figure: both lines of the paper are drawn.
+        assert_eq!(drawn.matches(PUBLISHED).count(), 2);
         assert_eq!(drawn.matches("<text").count(), drawn.matches("</text>").count());
         assert!(!drawn.contains("NaN") && !drawn.contains("inf"));
     }

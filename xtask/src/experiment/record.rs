@@ -1,6 +1,6 @@
-//! What an experiment has found, as data, and the rule that makes a verdict of it. Must not know how anything is
-//! measured or shown.
+//! What an experiment has found, as data. Must not know how anything is measured, judged or shown.
 
+use super::verdict::{self, Judged, Rule, Verdict};
 use crate::bench::measure::median;
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +11,11 @@ pub struct Record {
     pub schema: u32,
     pub id: String,
     pub title: String,
-    /// Where the seed tells of it.
+    /// Where the paper tells of it.
     pub text: String,
     pub hypothesis: String,
     pub method: String,
-    /// What is otherwise than in the seed; empty when nothing is.
+    /// What is otherwise than in the paper; empty when nothing is.
     pub differs: String,
     pub machine: String,
     pub cores: usize,
@@ -35,10 +35,14 @@ pub struct Record {
 pub struct Part {
     pub title: String,
     pub unit: String,
-    /// What the seed's figures are in.
-    pub seed_unit: String,
+    /// What the paper's figures are in.
+    #[serde(alias = "seed_unit")]
+    pub published_unit: String,
     /// What was copied and where it lay.
     pub place: String,
+    /// Counted and not timed: the same in every round, and so known by one.
+    #[serde(default)]
+    pub counted: bool,
     pub lines: Vec<Line>,
 }
 
@@ -46,8 +50,9 @@ pub struct Part {
 pub struct Line {
     pub name: String,
     pub command: String,
-    /// The seed's own figure.
-    pub seed: Option<f64>,
+    /// The paper's own figure.
+    #[serde(alias = "seed")]
+    pub published: Option<f64>,
     /// Why there are no values.
     pub absent: Option<String>,
     /// By rounds.
@@ -57,7 +62,8 @@ pub struct Line {
     pub foreign_s: Vec<f64>,
 }
 
-/// Something the seed says, in a form that figures can answer.
+/// Something the paper says, in a form that figures can answer. The first claim of a record is its headline: what the
+/// hypothesis stands or falls with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Claim {
     pub says: String,
@@ -66,77 +72,6 @@ pub struct Claim {
     /// The value is `line`'s over this one's in the same round; without it the value itself.
     pub against: Option<String>,
     pub rule: Rule,
-}
-
-/// How a figure becomes a verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rule {
-    /// One thing differs from another by this ratio. What counts is how much of the effect is there, in logarithms.
-    Effect { seed: f64 },
-    /// Something costs this ratio and no more.
-    Cost { seed: f64 },
-    /// Something hardly grows.
-    Growth { most: f64 },
-    /// A bound that is kept or is not.
-    Limit { most: f64 },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    Holds,
-    Less,
-    Not,
-    NotRun,
-}
-
-/// Of the seed's effect, for *holds* and for *holds less*.
-pub const EFFECT_WHOLE: f64 = 0.9;
-pub const EFFECT_PART: f64 = 0.25;
-/// Times the seed's cost, the same.
-pub const COST_WHOLE: f64 = 1.05;
-pub const COST_PART: f64 = 1.35;
-/// Times the bound of a growth, for *holds less*.
-pub const GROWTH_PART: f64 = 2.0;
-
-impl Verdict {
-    pub fn word(self) -> &'static str {
-        match self {
-            Verdict::Holds => "holds",
-            Verdict::Less => "holds less",
-            Verdict::Not => "does not hold here",
-            Verdict::NotRun => "not run",
-        }
-    }
-}
-
-impl Rule {
-    pub fn judge(self, here: Option<f64>) -> Verdict {
-        let Some(here) = here.filter(|h| h.is_finite()) else { return Verdict::NotRun };
-        let (whole, part) = match self {
-            Rule::Effect { seed } => {
-                let share = here.ln() / seed.ln();
-                (share >= EFFECT_WHOLE, share >= EFFECT_PART)
-            }
-            Rule::Cost { seed } => (here <= seed * COST_WHOLE, here <= seed * COST_PART),
-            Rule::Growth { most } => (here <= most, here <= most * GROWTH_PART),
-            Rule::Limit { most } => (here <= most, false),
-        };
-        match (whole, part) {
-            (true, _) => Verdict::Holds,
-            (false, true) => Verdict::Less,
-            (false, false) => Verdict::Not,
-        }
-    }
-
-    /// The figure that the seed has, or the bound, in words.
-    pub fn shown(self) -> String {
-        match self {
-            Rule::Effect { seed } => figure(seed),
-            Rule::Cost { seed } => format!("{} at most", figure(seed)),
-            Rule::Growth { most } | Rule::Limit { most } => format!("{} at most", figure(most)),
-        }
-    }
 }
 
 impl Line {
@@ -185,16 +120,19 @@ impl Record {
         answer().unwrap_or_default()
     }
 
-    pub fn judge(&self, claim: &Claim) -> Verdict {
-        let here = self.here(claim);
-        claim.rule.judge((!here.is_empty()).then(|| median(here)))
+    pub fn judge(&self, claim: &Claim) -> Judged {
+        let counted = self.parts.get(claim.part).is_some_and(|part| part.counted);
+        verdict::judge(claim.rule, &self.here(claim), counted)
     }
 
-    /// One word for the whole: what all claims that could be judged agree on, else that it holds less.
+    /// That of the headline.
     pub fn verdict(&self) -> Verdict {
-        let judged = || self.claims.iter().map(|c| self.judge(c)).filter(|v| *v != Verdict::NotRun);
-        let Some(first) = judged().next() else { return Verdict::NotRun };
-        if judged().all(|v| v == first) { first } else { Verdict::Less }
+        self.claims.first().map_or(Verdict::NotRun, |claim| self.judge(claim).verdict)
+    }
+
+    /// How many claims have this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.claims.iter().filter(|claim| self.judge(claim).verdict == verdict).count()
     }
 
     /// The part of the machine that others used, in the middle; `None` when no line knows.
@@ -227,57 +165,11 @@ pub fn figure(value: f64) -> String {
 pub mod tests {
     use super::*;
 
-    #[test]
-    fn verdicts() {
-        use Verdict::{Holds, Less, Not, NotRun};
-        let effect = |seed| Rule::Effect { seed };
-        let cost = |seed| Rule::Cost { seed };
-        let growth = Rule::Growth { most: 1.5 };
-        let limit = Rule::Limit { most: 32.0 };
-        // rule, what was found, verdict
-        let table = [
-            (effect(0.5), Some(0.5), Holds),
-            (effect(0.5), Some(0.3), Holds),
-            (effect(0.5), Some(0.53), Holds),
-            (effect(0.5), Some(0.55), Less),
-            (effect(0.5), Some(0.83), Less),
-            (effect(0.5), Some(0.86), Not),
-            (effect(0.5), Some(1.0), Not),
-            (effect(0.5), Some(2.0), Not),
-            // 13.75 times: half of it in logarithms is 3.7 times.
-            (effect(0.0727), Some(0.27), Less),
-            (effect(0.0727), Some(0.09), Holds),
-            // Seven per cent are held by six and a half.
-            (effect(0.934), Some(0.94), Holds),
-            (effect(0.934), Some(0.96), Less),
-            (effect(0.934), Some(0.99), Not),
-            // The other way round: something is so many times as slow.
-            (effect(2.0), Some(2.0), Holds),
-            (effect(2.0), Some(1.3), Less),
-            (effect(2.0), Some(1.1), Not),
-            (effect(2.0), Some(0.5), Not),
-            (cost(1.18), Some(0.4), Holds),
-            (cost(1.18), Some(1.23), Holds),
-            (cost(1.18), Some(1.25), Less),
-            (cost(1.18), Some(1.6), Not),
-            (growth, Some(1.5), Holds),
-            (growth, Some(2.9), Less),
-            (growth, Some(3.1), Not),
-            (limit, Some(32.0), Holds),
-            (limit, Some(32.1), Not),
-            (limit, None, NotRun),
-            (limit, Some(f64::NAN), NotRun),
-        ];
-        for (rule, here, verdict) in table {
-            assert_eq!(rule.judge(here), verdict, "{rule:?} and {here:?}");
-        }
-    }
-
     pub fn line(name: &str, values: &[f64]) -> Line {
         Line {
             name: name.to_owned(),
             command: format!("{name} SRC DST"),
-            seed: None,
+            published: None,
             absent: None,
             values: values.to_vec(),
             cpu_s: Vec::new(),
@@ -296,7 +188,7 @@ pub mod tests {
             schema: 1,
             id: id.to_owned(),
             title: "Files <by> the many".to_owned(),
-            text: "The seed, Experiment 7".to_owned(),
+            text: "The paper, Experiment 7".to_owned(),
             hypothesis: "It is so & so.".to_owned(),
             method: "By turns.".to_owned(),
             differs: "A relay | a link.".to_owned(),
@@ -310,31 +202,53 @@ pub mod tests {
             parts: vec![Part {
                 title: "2,100 x 4 KiB".to_owned(),
                 unit: "s".to_owned(),
-                seed_unit: "s".to_owned(),
+                published_unit: "s".to_owned(),
                 place: "ext4".to_owned(),
+                counted: false,
                 lines: vec![
-                    Line { seed: Some(1.0), ..line("cp", &[1.0, 4.0, 4.0]) },
-                    Line { seed: Some(0.5), ..line("ours", &[0.5, 2.0, 2.2]) },
+                    Line { published: Some(1.0), ..line("cp", &[1.0, 4.0, 4.0]) },
+                    Line { published: Some(0.5), ..line("ours", &[0.5, 2.0, 2.12]) },
                     Line { absent: Some("not there".to_owned()), ..line("xcp", &[]) },
                 ],
             }],
-            claims: vec![claim("ours", Rule::Effect { seed: 0.5 }), claim("xcp", Rule::Effect { seed: 0.5 })],
+            claims: vec![
+                claim("ours", Rule::Effect { published: 0.5 }),
+                claim("xcp", Rule::Effect { published: 0.5 }),
+            ],
         }
     }
 
     #[test]
-    fn rounds_are_compared_in_pairs_and_what_is_absent_has_no_say() {
+    fn rounds_are_compared_in_pairs_and_the_headline_has_the_say() {
+        use Verdict::{Holds, Less, Not, NotRun, Undecided};
         let mut it = record("local-7");
-        assert_eq!(it.here(&it.claims[0]), [0.5, 0.5, 0.55]);
-        assert_eq!(it.judge(&it.claims[1]), Verdict::NotRun);
-        assert_eq!(it.verdict(), Verdict::Holds);
+        assert_eq!(it.here(&it.claims[0]), [0.5, 0.5, 0.53]);
+        assert_eq!(it.judge(&it.claims[1]).verdict, NotRun);
+        assert_eq!(it.verdict(), Holds);
         it.claims.push(claim("ours", Rule::Limit { most: 0.4 }));
-        assert_eq!(it.verdict(), Verdict::Less, "one holds and one does not");
+        it.claims.push(claim("ours", Rule::Effect { published: 0.3 }));
+        it.claims.push(claim("ours", Rule::Limit { most: 0.51 }));
+        assert_eq!(it.verdict(), Holds, "whatever the others say");
+        assert_eq!(Verdict::ALL.map(|v| it.count(v)), [1, 1, 1, 1, 1]);
         it.claims.remove(0);
-        assert_eq!(it.verdict(), Verdict::Not);
+        assert_eq!(it.verdict(), NotRun, "another claim does not stand in for the headline");
+        let verdicts: Vec<_> = it.claims.iter().map(|c| it.judge(c).verdict).collect();
+        assert_eq!(verdicts, [NotRun, Not, Less, Undecided]);
+        it.parts[0].counted = true;
+        assert_eq!(it.judge(&it.claims[3]).verdict, Holds, "what is counted has no spread");
         it.parts.clear();
-        assert_eq!(it.verdict(), Verdict::NotRun);
+        assert_eq!(it.verdict(), NotRun);
         assert!((record("a").disturbed().unwrap() - 0.05).abs() < 1e-9);
+    }
+
+    #[test]
+    fn records_of_before_can_be_read() {
+        let text = serde_json::to_string(&record("a")).unwrap();
+        let before = text.replace("published_unit", "seed_unit").replace("published", "seed");
+        let before = before.replace("\"counted\":false,", "");
+        assert_ne!(text, before);
+        let read: Record = serde_json::from_str(&before).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
     }
 
     #[test]

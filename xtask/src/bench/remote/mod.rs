@@ -101,7 +101,7 @@ pub struct Memory {
     pub peaks: Peaks,
 }
 
-/// Three different files through a store that holds less (the seed's Experiment 15).
+/// Three different files through a store that holds less (the paper's Experiment 15).
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Capped {
     pub commit: String,
@@ -384,7 +384,7 @@ impl<'a> Lab<'a> {
             Capped { commit: report::commit()?, cap_bytes: CAP_MIB * MIB, sent_bytes: 0, held: Vec::new() };
         let copies = Copies::below(&dir);
         for more in 0..3 {
-            // Another length is another seed; cut to the same.
+            // another length is another seed; cut to the same.
             let (src, _) = Set::One { bytes: FILE + 4 * MIB * (more + 1) }.make(&dir)?;
             let cut = copies.next()?;
             sh::quiet("cp", &[text(&src)?, text(&cut)?])?;

@@ -160,7 +160,7 @@ pub fn section(text: &str, out: &mut String) -> Result {
          measured and no disk writes back in somebody else's turn; where a row is about the disk, on a fresh ext4 in\n\
          an image. 80 Mbit/s is a veth pair with a token bucket at both ends, 50 ms a relay that holds back every\n\
          byte. Each command's first copy was compared with the source. CPU of the client has its ssh in it, that of\n\
-         the server everything below sshd. What the seed of the design says of the same is repeated by\n\
+         the server everything below sshd. What the papers says of the same is repeated by\n\
          `cargo xtask experiment wire`.\n\n![ratios]({STEM}.svg)\n\n",
         record.machine, record.ssh
     )?;

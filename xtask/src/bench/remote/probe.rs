@@ -1,4 +1,4 @@
-//! The codecs of the wire by themselves, on one block of 4 MiB (the seed's Experiment 9). Knows no wire.
+//! The codecs of the wire by themselves, on one block of 4 MiB (the paper's Experiment 9). Knows no wire.
 
 use crate::bench::data;
 use crate::sh::Result;
@@ -19,8 +19,8 @@ pub struct Probe {
     pub unpack_mb_s: Vec<f64>,
 }
 
-/// Content, codec, ratio, and MB/s of packing and unpacking in the seed.
-pub const SEED: [(&str, &str, f64, f64, f64); 10] = [
+/// Content, codec, ratio, and MB/s of packing and unpacking in the paper.
+pub const PUBLISHED: [(&str, &str, f64, f64, f64); 10] = [
     ("random", "LZ4", 1.004, 3578.2, 17330.5),
     ("random", "Zstd-1", 1.000, 4769.9, 33692.0),
     ("random", "Zstd-3", 1.000, 4655.3, 33635.0),

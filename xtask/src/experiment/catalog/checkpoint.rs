@@ -1,8 +1,8 @@
-//! The seed's "Streaming Checkpoint Copy": experiments 1 to 6.
+//! The paper's "Streaming Checkpoint Copy": experiments 1 to 6.
 
 use super::{Experiment, MIB, Part, Work, claim, cold, cost, effect, line, ours, part, warm};
 use crate::bench::data::Set;
-use crate::experiment::record::Rule;
+use crate::experiment::verdict::Rule;
 
 const TEXTS: [&str; 6] = [
     "Streaming Checkpoint Copy, Experiment 1",
@@ -49,7 +49,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             hypothesis: "BLAKE3 is faster than storage, so that hashing what passes by costs next to no time.",
             method: "One file of 512 MiB, read and written in blocks of 4 MiB by one thread: copied only, each block also \
                 hashed into one hash, and into that and one of its own. The source in the page cache, and not.",
-            differs: "The seed's sizes are lost with its plot. On Linux it says that hashing is free; on macOS with a warm \
+            differs: "The paper's sizes are lost with its plot. On Linux it says that hashing is free; on macOS with a warm \
                 cache it found 8 to 56 %.",
             parts: vec![
                 part(format!("{} MiB, warm", sized(512)), "s", warm(file(sized(512)), rounds, hashing())),
@@ -60,7 +60,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
                     warm(
                         file(64),
                         rounds,
-                        vec![line("Linux, AVX-512 in the seed", "inside blake3 {s} {d}", 5400.0)],
+                        vec![line("Linux, AVX-512 in the paper", "inside blake3 {s} {d}", 5400.0)],
                     ),
                 ),
             ],
@@ -85,7 +85,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             method: "Three passes: copied, then both files read and hashed. Two: hashed while copied, then the copy read \
                 and hashed. Both by one thread in the measuring program, in blocks of 4 MiB; and the program's `-V` beside \
                 them.",
-            differs: "The last part drops the page cache first; the seed expected 25 % of all passes there and did not \
+            differs: "The last part drops the page cache first; the paper expected 25 % of all passes there and did not \
                 measure it.",
             parts: vec![
                 part(format!("{} MiB", sized(64)), "ms", warm(file(sized(64)), rounds, passes(171.0, 163.0))),
@@ -100,7 +100,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
                     warm(file(sized(512)), rounds, passes(1426.0, 1251.0)),
                 ),
                 Part {
-                    seed_unit: Some("passes"),
+                    published_unit: Some("passes"),
                     ..part(
                         format!("{} MiB, cold", sized(512)),
                         "ms",
@@ -127,9 +127,9 @@ pub fn all(quick: bool) -> Vec<Experiment> {
                 goes on: `-C` and `-C --fast` read the last recorded block, `-s` hashes source and prefix. Measured is the \
                 time from execve to the first write to the unfinished file, by strace, which stops the program at writes \
                 only. Each run finds the very same stage and session.",
-            differs: "The seed measured the check by itself; here a program starts, which takes some milliseconds, opens \
-                its session and checks whose stage it is. Sizes are those of the whole file; the seed's smallest, of 64 MB, has \
-                no session here and one of 128 MiB stands in its place, without a figure of the seed.",
+            differs: "The paper measured the check by itself; here a program starts, which takes some milliseconds, opens \
+                its session and checks whose stage it is. Sizes are those of the whole file; the paper's smallest, of 64 MB, has \
+                no session here and one of 128 MiB stands in its place, without a figure of the paper.",
             parts: vec![part(
                 "time to the first byte",
                 "ms",
@@ -179,10 +179,10 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             hypothesis: "There is an interval at which syncing costs little and a crash loses little: 64 MiB.",
             method: "One file of 1 GiB with a session, warm, a checkpoint every 4, 16, 64 and 256 MiB against one at the \
                 end.",
-            differs: "The seed's figures are its Linux ones, as overhead over none. A checkpoint here is a record added to \
+            differs: "The paper's figures are its Linux ones, as overhead over none. A checkpoint here is a record added to \
                 a file, not the file made anew; and a file system in an image has a device of its own kind below it.",
             parts: vec![Part {
-                seed_unit: Some("ratio"),
+                published_unit: Some("ratio"),
                 ..part(
                     format!("one file of {} MiB", sized(1024)),
                     "s",
@@ -212,7 +212,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             title: "F_FULLFSYNC against fsync",
             text: TEXTS[4],
             hypothesis: "F_FULLFSYNC, which empties the cache of the drive, costs no more than fsync, which does not.",
-            method: "The seed wrote files of 4 to 256 MB on macOS and ended with the one call or the other.",
+            method: "The paper wrote files of 4 to 256 MB on macOS and ended with the one call or the other.",
             differs: "",
             parts: Vec::new(),
             claims: Vec::new(),
@@ -229,7 +229,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
                 the program.",
             method: "The first quarter of the copy is there; what is measured is the rest, by copy_file_range and by \
                 reading and writing 4 MiB at a time, both at offsets, warm.",
-            differs: "The seed does not say where its offset was.",
+            differs: "The paper does not say where its offset was.",
             parts: vec![offset(64, 52.0, 42.0), offset(256, 185.0, 171.0), offset(512, 356.0, 323.0)],
             claims: vec![
                 effect(

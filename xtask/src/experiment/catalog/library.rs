@@ -6,9 +6,9 @@ use crate::experiment::record::Claim;
 
 const TEXT: &str = "fastcopy, Benchmark results";
 const METHOD: &str = "In one process, by `fastcopy::copy` and by `std::fs::copy` in turns, the same files again and again for \
-    a tenth of a second each, over the same destinations. Beside them the standard library of 2018, which is what the seed \
+    a tenth of a second each, over the same destinations. Beside them the standard library of 2018, which is what the paper \
     compared with: read and write with a buffer of 8 KiB.";
-const TODAY: &str = "The standard library has taken the library's way since 2018, as the seed itself says: on Linux it asks \
+const TODAY: &str = "The standard library has taken the library's way since 2018, as the paper itself says: on Linux it asks \
     for copy_file_range too. So the ratio to it is about 1 by now, and the old one is the comparison that was meant.";
 
 const OLD: &str = "std of 2018";
@@ -26,12 +26,12 @@ pub fn all(quick: bool) -> Vec<Experiment> {
         let lines = Lines { set, cache: Cache::Warm, across, rounds, lines };
         vec![part("the same files again and again", unit, Work::Lines(lines))]
     };
-    let claims = |seed: f64| -> Vec<Claim> {
+    let claims = |published: f64| -> Vec<Claim> {
         vec![
-            if seed < 0.97 {
-                effect(0, "fastcopy / the standard library of 2018", "fastcopy", OLD, seed)
+            if published < 0.97 {
+                effect(0, "fastcopy / the standard library of 2018", "fastcopy", OLD, published)
             } else {
-                cost(0, "fastcopy / the standard library of 2018", "fastcopy", OLD, seed)
+                cost(0, "fastcopy / the standard library of 2018", "fastcopy", OLD, published)
             },
             cost(0, "fastcopy / the standard library of today", "fastcopy", "std", 1.0),
         ]
@@ -85,7 +85,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             "library-5",
             "the primitive is not there",
             "Where the kernel has no copy_file_range, that is found out once and costs nothing afterwards.",
-            "The seed ran a kernel without the call. Here the option that never shares blocks leaves the call out, for \
+            "The paper ran a kernel without the call. Here the option that never shares blocks leaves the call out, for \
              every file.",
             on(small, false, "µs", three("without", 784.79, 783.031)),
             vec![cost(0, "fastcopy / the standard library of 2018", "fastcopy", OLD, 784.79 / 783.031)],

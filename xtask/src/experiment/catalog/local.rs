@@ -1,4 +1,4 @@
-//! The seed's "Local Multi-File Performance": experiments 7, 8, 10, 13 and 16.
+//! The paper's "Local Multi-File Performance": experiments 7, 8, 10, 13 and 16.
 
 use super::{Experiment, MIB, cost, effect, line, part, warm};
 use crate::bench::data::Set;
@@ -9,8 +9,8 @@ pub fn all(quick: bool) -> Vec<Experiment> {
     let small = Set::Even { dirs: 21, files_per_dir: 100, bytes: 4 << 10 };
     let many = Set::Even { dirs: 100 / part_of, files_per_dir: 100, bytes: 64 << 10 };
     let gib = |mib: u64| Set::One { bytes: if quick { mib / 8 } else { mib } * MIB };
-    let jobs = |n: u32, seed| {
-        line(&format!("-j {n}"), &format!("bcmr copy -r --reflink=disable -j {n} {{s}} {{d}}"), seed)
+    let jobs = |n: u32, published| {
+        line(&format!("-j {n}"), &format!("bcmr copy -r --reflink=disable -j {n} {{s}} {{d}}"), published)
     };
     vec![
         Experiment {
@@ -22,7 +22,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             method: "2,100 files of 4 KiB in 21 directories, the source in the page cache, each copy under a new name. \
                 What the old program did for each file is done by cp and then `sync` of every file and directory, one \
                 after the other.",
-            differs: "The seed ran macOS with F_FULLFSYNC, about 4 ms a call. Its old program is not here; cp with a sync \
+            differs: "The paper ran macOS with F_FULLFSYNC, about 4 ms a call. Its old program is not here; cp with a sync \
                 for each name stands in for it. The program's own `--sync` promises the same, in batches.",
             parts: vec![part(
                 "2,100 x 4 KiB",
@@ -60,7 +60,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             hypothesis: "One file after the other leaves the queue of the device idle; more at once are faster, up to the \
                 number of cores.",
             method: "10,000 files of 64 KiB in 100 directories, warm, `--jobs` from 1 to 32, without sharing blocks.",
-            differs: "The seed's machine had eight cores; this one has as many as stand below, and more jobs than cores \
+            differs: "The paper's machine had eight cores; this one has as many as stand below, and more jobs than cores \
                 bought little there either.",
             parts: vec![part(
                 "10,000 x 64 KiB",
@@ -92,7 +92,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             hypothesis: "Hashing the whole source while copying is pure cost when nothing verifies it.",
             method: "One file of 32 MiB, warm, without sharing blocks: copied only, and with `-V`, which hashes what is \
                 read and reads back what landed.",
-            differs: "A copy without `-V`, `-C`, `-s` or `-a` hashes nothing here, where the seed's fast form still hashed \
+            differs: "A copy without `-V`, `-C`, `-s` or `-a` hashes nothing here, where the paper's fast form still hashed \
                 blocks; and `-V` here reads the copy again, so it does more.",
             parts: vec![part(
                 "one file of 32 MiB",
@@ -151,7 +151,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             hypothesis: "A copy that nobody wants to resume must not pay for a session; without it the gap to cp nearly \
                 closes.",
             method: "One file of 1 GiB, warm, without sharing blocks: plain, with a session (`-C`), verified (`-V`).",
-            differs: "The seed ran macOS and APFS.",
+            differs: "The paper ran macOS and APFS.",
             parts: vec![part(
                 "one file of 1 GiB",
                 "s",

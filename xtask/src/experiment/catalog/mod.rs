@@ -1,4 +1,4 @@
-//! Every experiment as data: what it says, how it is repeated here, and the seed's own figures. Measures nothing.
+//! Every experiment as data: what it says, how it is repeated here, and the paper's own figures. Measures nothing.
 
 mod checkpoint;
 mod library;
@@ -6,19 +6,21 @@ mod local;
 mod paper;
 mod wire;
 
-use super::record::{Claim, Rule};
+use super::record::{Claim, Record};
+use super::verdict::Rule;
 use crate::bench::data::Set;
+use crate::bench::remote::papers;
 use crate::bench::remote::rows::Row;
 
 /// One experiment.
 pub struct Experiment {
     pub id: &'static str,
     pub title: &'static str,
-    /// Where the seed tells of it.
+    /// Where the paper tells of it.
     pub text: &'static str,
     pub hypothesis: &'static str,
     pub method: &'static str,
-    /// What is otherwise than in the seed.
+    /// What is otherwise than in the paper.
     pub differs: &'static str,
     pub parts: Vec<Part>,
     pub claims: Vec<Claim>,
@@ -30,20 +32,70 @@ pub struct Part {
     pub title: String,
     /// `s`, `ms` or `µs`; whatever else is taken as it comes.
     pub unit: &'static str,
-    /// What the seed's figures are in, where that is something else.
-    pub seed_unit: Option<&'static str>,
+    /// What the paper's figures are in, where that is something else.
+    pub published_unit: Option<&'static str>,
     pub work: Work,
+}
+
+impl Experiment {
+    /// Puts these words and claims into a record of the same lines; `false`, and nothing is changed, where it is of others.
+    pub fn reword(&self, record: &mut Record) -> bool {
+        let alike = self.parts.len() == record.parts.len()
+            && self.parts.iter().zip(&record.parts).all(|(part, found)| part.measures_as(found));
+        if !alike {
+            return false;
+        }
+        for (part, found) in self.parts.iter().zip(&mut record.parts) {
+            found.title.clone_from(&part.title);
+            found.counted = part.counted();
+        }
+        record.title = self.title.to_owned();
+        record.text = self.text.to_owned();
+        record.hypothesis = self.hypothesis.to_owned();
+        record.method = self.method.to_owned();
+        record.differs = self.differs.to_owned();
+        record.claims.clone_from(&self.claims);
+        if let Some(why) = self.never {
+            record.not_run = Some(why.to_owned());
+        }
+        true
+    }
+}
+
+impl Part {
+    /// Whether a record's part is of these very lines.
+    fn measures_as(&self, found: &super::record::Part) -> bool {
+        let same = |mine: Vec<(&str, String)>| {
+            let shown = |line: &str| line.replace("{s}", "SRC").replace("{d}", "DST");
+            mine.len() == found.lines.len()
+                && mine.iter().zip(&found.lines).all(|((name, line), there)| {
+                    *name == there.name && (line.is_empty() || shown(line) == there.command)
+                })
+        };
+        let named = match &self.work {
+            Work::Lines(work) => work.lines.iter().map(|l| (l.name.as_str(), l.line.clone())).collect(),
+            Work::Wire { row, .. } => row.lanes.iter().map(|l| (l.name, shown(l.line))).collect(),
+            // Whose lines follow from the measuring program.
+            Work::Resume { .. } | Work::Codecs(_) | Work::Store(_) => return self.unit == found.unit,
+        };
+        self.unit == found.unit && same(named)
+    }
+
+    /// Its values are counted and not timed.
+    pub fn counted(&self) -> bool {
+        matches!(self.work, Work::Codecs(CodecFigure::Ratio) | Work::Store(_))
+    }
 }
 
 pub enum Work {
     Lines(Lines),
-    /// A row of `bench remote`, with the seed's figures by lane.
+    /// A row of `bench remote`, with the paper's figures by lane.
     Wire {
         row: Row,
-        seeds: Vec<(&'static str, f64)>,
+        published: Vec<(&'static str, f64)>,
         crowd: bool,
     },
-    /// Time to the first byte of files of these sizes (MiB) that go on at three quarters, with the seed's figures for
+    /// Time to the first byte of files of these sizes (MiB) that go on at three quarters, with the paper's figures for
     /// hashing again and for one block.
     Resume {
         sizes: Vec<(u64, Option<(f64, f64)>)>,
@@ -88,7 +140,7 @@ pub struct Line {
     pub name: String,
     /// `{s}` and `{d}` are source and destination; a line that begins with `inside` is one of [`super::inside`].
     pub line: String,
-    pub seed: Option<f64>,
+    pub published: Option<f64>,
     /// An option that the program under measurement has to know.
     pub needs: Option<&'static str>,
 }
@@ -103,15 +155,20 @@ pub fn all(quick: bool) -> Vec<Experiment> {
     all
 }
 
-const MIB: u64 = 1 << 20;
-
-fn line(name: &str, line: &str, seed: f64) -> Line {
-    Line { seed: Some(seed), ..ours(name, line) }
+/// A lane's command as a record has it.
+pub fn shown(line: &str) -> String {
+    papers::shown(line).trim_matches('`').replace("\\|", "|")
 }
 
-/// A line of which the seed has no figure.
+const MIB: u64 = 1 << 20;
+
+fn line(name: &str, line: &str, published: f64) -> Line {
+    Line { published: Some(published), ..ours(name, line) }
+}
+
+/// A line of which the paper has no figure.
 fn ours(name: &str, line: &str) -> Line {
-    Line { name: name.to_owned(), line: line.to_owned(), seed: None, needs: None }
+    Line { name: name.to_owned(), line: line.to_owned(), published: None, needs: None }
 }
 
 fn warm(set: Set, rounds: usize, lines: Vec<Line>) -> Work {
@@ -123,7 +180,7 @@ fn cold(set: Set, rounds: usize, lines: Vec<Line>) -> Work {
 }
 
 fn part(title: impl Into<String>, unit: &'static str, work: Work) -> Part {
-    Part { title: title.into(), unit, seed_unit: None, work }
+    Part { title: title.into(), unit, published_unit: None, work }
 }
 
 fn claim(part: usize, says: &str, line: &str, against: &str, rule: Rule) -> Claim {
@@ -131,14 +188,19 @@ fn claim(part: usize, says: &str, line: &str, against: &str, rule: Rule) -> Clai
     Claim { says: says.to_owned(), part, line: line.to_owned(), against, rule }
 }
 
-/// `line` over `against` is what the seed has.
-fn effect(part: usize, says: &str, line: &str, against: &str, seed: f64) -> Claim {
-    claim(part, says, line, against, Rule::Effect { seed })
+/// `line` over `against` is what the paper has.
+fn effect(part: usize, says: &str, line: &str, against: &str, published: f64) -> Claim {
+    claim(part, says, line, against, Rule::Effect { published })
 }
 
-/// `line` over `against` is no more than what the seed has.
-fn cost(part: usize, says: &str, line: &str, against: &str, seed: f64) -> Claim {
-    claim(part, says, line, against, Rule::Cost { seed })
+/// `line` and `against` are the same.
+fn alike(part: usize, says: &str, line: &str, against: &str) -> Claim {
+    claim(part, says, line, against, Rule::Same)
+}
+
+/// `line` over `against` is no more than what the paper has.
+fn cost(part: usize, says: &str, line: &str, against: &str, published: f64) -> Claim {
+    claim(part, says, line, against, Rule::Cost { published })
 }
 
 #[cfg(test)]
@@ -157,6 +219,33 @@ mod tests {
             // Checked by a run of `cargo xtask ci`.
             Work::Codecs(_) | Work::Store(_) => Vec::new(),
         }
+    }
+
+    #[test]
+    fn words_are_taken_over_where_the_lines_are_the_same() {
+        let mut record = crate::experiment::tests::record("local-7");
+        let lines =
+            vec![line("cp", "cp SRC DST", 1.0), ours("ours", "ours SRC DST"), ours("xcp", "xcp {s} {d}")];
+        let it = |lines| Experiment {
+            id: "local-7",
+            title: "new",
+            text: "new",
+            hypothesis: "new",
+            method: "new",
+            differs: "new",
+            parts: vec![part("new", "s", warm(Set::One { bytes: 1 }, 3, lines))],
+            claims: Vec::new(),
+            never: None,
+        };
+        let before = serde_json::to_string(&record).unwrap();
+        let mut other = lines.clone();
+        other[1].line.push_str(" --faster");
+        assert!(!it(other).reword(&mut record), "another command");
+        assert!(!it(lines[..2].to_vec()).reword(&mut record), "a line less");
+        assert_eq!(serde_json::to_string(&record).unwrap(), before);
+        assert!(it(lines).reword(&mut record));
+        assert!(record.claims.is_empty() && record.title == "new" && record.parts[0].title == "new");
+        assert_eq!(record.parts[0].lines[0].values, [1.0, 4.0, 4.0], "what was measured stays");
     }
 
     #[test]
@@ -179,8 +268,8 @@ mod tests {
                     }
                 }
                 for part in &it.parts {
-                    if let Work::Wire { row, seeds, .. } = &part.work {
-                        for (lane, _) in seeds {
+                    if let Work::Wire { row, published, .. } = &part.work {
+                        for (lane, _) in published {
                             assert!(row.lanes.iter().any(|l| l.name == *lane), "{}: {lane}", it.id);
                         }
                     }

@@ -1,20 +1,20 @@
-//! The seed's "Wire Protocol & Remote Transfers": experiments 9, 11, 12, 14, 15, 17, 18, 19 and 20.
+//! The paper's "Wire Protocol & Remote Transfers": experiments 9, 11, 12, 14, 15, 17, 18, 19 and 20.
 
 use super::{CodecFigure, Experiment, Part, StoreFigure, Work, claim, cost, effect, part};
 use crate::bench::data::Set;
 use crate::bench::remote::rows::{
     Before, DIRECT, Lane, Line, Needs, ONE_R, Place, Row, SCP, SCP_R, Way, lane,
 };
-use crate::experiment::record::Rule;
+use crate::experiment::verdict::Rule;
 
-/// A row with the seed's figures.
-fn wire(title: &str, row: Row, seeds: &[(&'static str, f64)]) -> Part {
-    part(title, "s", Work::Wire { row, seeds: seeds.to_vec(), crowd: false })
+/// A row with the paper's figures.
+fn wire(title: &str, row: Row, published: &[(&'static str, f64)]) -> Part {
+    part(title, "s", Work::Wire { row, published: published.to_vec(), crowd: false })
 }
 
 /// The same with more busy threads than there are cores.
-fn crowded(title: &str, row: Row, seeds: &[(&'static str, f64)]) -> Part {
-    part(title, "s", Work::Wire { row, seeds: seeds.to_vec(), crowd: true })
+fn crowded(title: &str, row: Row, published: &[(&'static str, f64)]) -> Part {
+    part(title, "s", Work::Wire { row, published: published.to_vec(), crowd: true })
 }
 
 fn row(name: &'static str, set: Set, way: Way, line: Line, lanes: Vec<Lane>, rounds: usize) -> Row {
@@ -63,7 +63,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             SCP_R,
         ]
     };
-    let streams_seed = [("1", 67.3), ("2", 40.8), ("4", 23.7), ("8", 14.7), ("scp", 19.4)];
+    let streams_published = [("1", 67.3), ("2", 40.8), ("4", 23.7), ("8", 14.7), ("scp", 19.4)];
     // 1 GiB at so many MiB/s.
     let at = |mib_s: f64| 1024.0 / mib_s;
     vec![
@@ -76,7 +76,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             method: "One block of 4 MiB packed and unpacked three times by one thread, after a first time that does not \
                 count; random bytes, text, and both by turns in pieces of 64 KiB. Ratio is what is left of 1; speeds in MB \
                 of content a second. Then random bytes over loopback, with `--compress=zstd` and without.",
-            differs: "The text is made, and so that it packs about as the seed's did. The seed's part B is a test of the \
+            differs: "The text is made, and so that it packs about as the paper's did. The paper's part B is a test of the \
                 encoder on one block; here a whole transfer stands in for it.",
             parts: vec![
                 part("ratio", "of 1", Work::Codecs(CodecFigure::Ratio)),
@@ -121,7 +121,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             hypothesis: "A receiver that remembers blocks need not be sent them a second time.",
             method: "64 MiB of random bytes sent twice, not packed: with an empty store, and again under another name.",
             differs: "The link is a stand-in: 80 Mbit/s (10 MB/s) by token buckets around a network namespace, and a relay \
-                that holds every byte back, 30 ms there and back. The seed went over the internet.",
+                that holds every byte back, 30 ms there and back. The paper went over the internet.",
             parts: vec![wire(
                 "64 MiB of random bytes, 80 Mbit/s and 30 ms",
                 row(
@@ -151,9 +151,9 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             text: "Wire Protocol & Remote Transfers, Experiment 12",
             hypothesis: "Over a real link Zstd-3 wins, and LZ4 wins over nothing.",
             method: "64 MiB of source text over one link, with each codec.",
-            differs: "The seed had three peers: two over the internet at about 10 MB/s, one on a LAN. The link here is a \
+            differs: "The paper had three peers: two over the internet at about 10 MB/s, one on a LAN. The link here is a \
                 stand-in: a network namespace behind a veth pair with a token bucket of 80 Mbit/s (10 MB/s) at both ends; \
-                all three of the seed's ratios are compared with it. Its seconds are those of its host-L. The text is made.",
+                all three of the paper's ratios are compared with it. Its seconds are those of its host-L. The text is made.",
             parts: vec![wire(
                 "64 MiB of source text, 80 Mbit/s",
                 row(
@@ -187,7 +187,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             hypothesis: "Not hashing at the server is a small win over a slow link and a larger one where the link is fast.",
             method: "A random file fetched with `--fast` and without, not packed: 1 GiB over loopback, 64 MiB over a slow \
                 link.",
-            differs: "The seed fetched 1 GiB over the slow link too, where seconds only grow with it. On loopback it first \
+            differs: "The paper fetched 1 GiB over the slow link too, where seconds only grow with it. On loopback it first \
                 found `--fast` 1.28 times slower, and 1.55 times faster after it had been mended: that is what is compared. \
                 The slow link is a stand-in: 80 Mbit/s by token buckets around a network namespace.",
             parts: vec![
@@ -222,12 +222,12 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             hypothesis: "Throwing out what was not used for longest keeps the store at its cap.",
             method: "Three different files of 24 MiB (six blocks each) sent to a server whose store may hold 32 MiB; what it \
                 holds is looked at after each.",
-            differs: "The seed's store held the blocks themselves; this one holds references to where they landed, so what lies \
+            differs: "The paper's store held the blocks themselves; this one holds references to where they landed, so what lies \
                 in it is an index, and its cap counts the blocks it knows, which cannot be seen from outside. The bytes \
                 below say what a store takes of the disk, and nothing of which blocks it gave up.",
             parts: vec![
                 part("what the store takes of the disk", "MiB", Work::Store(StoreFigure::Mebibytes)),
-                part("files in the store (in the seed: blocks)", "files", Work::Store(StoreFigure::Blocks)),
+                part("files in the store (in the paper: blocks)", "files", Work::Store(StoreFigure::Blocks)),
             ],
             claims: vec![
                 claim(
@@ -356,13 +356,13 @@ pub fn all(quick: bool) -> Vec<Experiment> {
                 as many times faster, and pass scp.",
             method: "10,000 files of 64 KiB fetched over 1, 2, 4 and 8 connections; and 3,000 of them while twice as many \
                 threads as there are cores do nothing but use them.",
-            differs: "The seed ran on a machine of many cores with a load of 93. Here both sides share the few cores that \
+            differs: "The paper ran on a machine of many cores with a load of 93. Here both sides share the few cores that \
                 stand below, and the load is a stand-in of as many busy threads.",
             parts: vec![
                 crowded(
                     "3,000 x 64 KiB, all cores busy",
                     row("crowd-get", fewer, Way::Get, Line::Loopback, streams(), few),
-                    &streams_seed,
+                    &streams_published,
                 ),
                 wire(
                     "10,000 x 64 KiB, no load",
@@ -385,7 +385,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             hypothesis: "Sent over a TCP connection of its own, sealed, one large file is not bound to the speed of ssh.",
             method: "1 GiB of random bytes fetched, not packed and not hashed: by scp, through ssh, and by the direct plane, \
                 over one and over four connections.",
-            differs: "The seed went over a LAN that carries 41 MiB/s, with wireless links that varied, and took the best of \
+            differs: "The paper went over a LAN that carries 41 MiB/s, with wireless links that varied, and took the best of \
                 three. Here it is loopback, which no link bounds: ssh and the cores do. Its seconds follow from its MiB/s.",
             parts: vec![wire(
                 "1 GiB, GET",
