@@ -19,6 +19,8 @@ const NAME_BYTES_MAX: usize = 255;
 
 const LOCAL_HINT: &str = "for a file on this machine put ./ before its name";
 const URL: &[u8] = b"ssh://";
+/// Between a scheme and what it is about.
+const SCHEME_END: &[u8] = b"://";
 
 /// One operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +40,9 @@ pub fn parse(typed: &Path) -> Result<Operand, Usage> {
     if let Some(rest) = bytes.strip_prefix(URL) {
         return url(typed, rest).map(Operand::There);
     }
+    if is_url(typed) {
+        return Err(foreign(typed, bytes));
+    }
     let Some((login, path)) = split(bytes) else { return Ok(Operand::Here(typed.to_owned())) };
     let bad = |why: &str| refuse(typed, why, LOCAL_HINT);
     if login.is_empty() {
@@ -53,6 +58,29 @@ pub fn parse(typed: &Path) -> Result<Operand, Usage> {
     Ok(Operand::There(Address { user, host, port: None, path }))
 }
 
+/// Whether it begins with a scheme (RFC 3986, section 3.1) and two slashes, which no name that was typed by chance does.
+pub fn is_url(typed: &Path) -> bool {
+    let bytes = typed.as_os_str().as_bytes();
+    let end =
+        bytes.iter().position(|b| !(b.is_ascii_alphanumeric() || b"+-.".contains(b))).unwrap_or(bytes.len());
+    bytes.first().is_some_and(u8::is_ascii_alphabetic)
+        && bytes.get(end..).is_some_and(|rest| rest.starts_with(SCHEME_END))
+}
+
+/// Of the schemes only `ssh` is known; another one is no host of that name.
+fn foreign(typed: &Path, bytes: &[u8]) -> Usage {
+    let colon = bytes.iter().position(|b| *b == b':').unwrap_or(bytes.len());
+    let (scheme, rest) = bytes.split_at(colon);
+    let rest = String::from_utf8_lossy(rest.strip_prefix(SCHEME_END).unwrap_or_default()).into_owned();
+    let hint = match scheme {
+        b"scp" | b"sftp" => format!("bcmr goes by ssh: ssh://{}", names::text(&rest)),
+        b"file" => "for a file on this machine its path is enough".to_owned(),
+        _ => "bcmr reaches other machines by ssh alone: host:path, or ssh://host/path".to_owned(),
+    };
+    let scheme = String::from_utf8_lossy(scheme).into_owned();
+    refuse(typed, &format!("{scheme}:// is not known here"), &hint)
+}
+
 /// A host without a path, for commands that are about a machine: `host`, `user@host`, `[::1]`, `ssh://...`; a colon at
 /// the end does no harm.
 pub fn parse_host(typed: &OsStr) -> Result<Address, Usage> {
@@ -60,6 +88,9 @@ pub fn parse_host(typed: &OsStr) -> Result<Address, Usage> {
     let bytes = typed.as_bytes();
     if let Some(rest) = bytes.strip_prefix(URL) {
         return url(path, rest);
+    }
+    if is_url(path) {
+        return Err(foreign(path, bytes));
     }
     let login = bytes.strip_suffix(b":").unwrap_or(bytes);
     let (user, host) = login_of(login).map_err(|why| refuse(path, &why, "name a host, as ssh knows it"))?;
@@ -351,6 +382,8 @@ mod tests {
             (b"host:a~", there(None, "host", None, b"a~")),
             (b"ssh:x", there(None, "ssh", None, b"x")),
             (b"ssh:/x", there(None, "ssh", None, b"/x")),
+            (b"me@h://x", there(Some("me"), "h", None, b"//x")),
+            (b"h:./b://x", there(None, "h", None, b"./b://x")),
             (b"host_1-a.b:x", there(None, "host_1-a.b", None, b"x")),
         ] {
             assert_eq!(of(typed), Ok(want), "{}", String::from_utf8_lossy(typed));
@@ -428,6 +461,14 @@ mod tests {
             (b"[::1%a;b]:y", "the zone behind the % is no name of an interface"),
             (b"[::1%a%b]:y", "the zone behind the % is no name of an interface"),
             (b"host:~root", "whose home directory"),
+            (b"scp://host/x", "scp:// is not known here"),
+            (b"sftp://me@host/x", "sftp:// is not known here"),
+            (b"rsync://host/module", "rsync:// is not known here"),
+            (b"s3://bucket/key", "s3:// is not known here"),
+            (b"https://host/x", "https:// is not known here"),
+            (b"file:///x", "file:// is not known here"),
+            (b"SSH://host/x", "SSH:// is not known here"),
+            (b"git+ssh://host/x", "git+ssh:// is not known here"),
             (b"ssh://", "the host is empty"),
             (b"ssh:///x", "the host is empty"),
             (b"ssh://me@/x", "the host is empty"),
@@ -477,7 +518,7 @@ mod tests {
             let got = parse_host(OsStr::new(typed)).map(|a| machine(&a));
             assert_eq!(got, Ok(want.to_owned()), "{typed}");
         }
-        for typed in ["", "-x", "a b", "host:x", "a/b", "::1", ":"] {
+        for typed in ["", "-x", "a b", "host:x", "a/b", "::1", ":", "scp://host", "s3://bucket"] {
             assert!(parse_host(OsStr::new(typed)).is_err(), "{typed}");
         }
     }

@@ -248,21 +248,32 @@ pub struct ResumeArgs {
     /// from another machine, with and without -C: what is sent is not hashed
     #[arg(long, conflicts_with_all = ["verify", "strict", "append"])]
     pub fast: bool,
-    /// Bytes between two checkpoints, a multiple of 4 MiB (K, M, G are taken); smaller files have none
+    /// Bytes between two checkpoints, a multiple of 4 MiB (64M is 64 MiB); smaller files have none
     #[arg(long, value_name = "SIZE", value_parser = checkpoint_size, default_value = "64M")]
     pub checkpoint_size: u64,
 }
 
-/// A size in bytes with an optional K, M or G (powers of 1024).
+/// A size in bytes: `K` and `KiB` are 1024, `KB` is 1000, and so on for M, G and T.
 fn size(typed: &str) -> Result<u64, String> {
-    let (digits, unit) = match typed.trim_end_matches(['i', 'B']).char_indices().last() {
-        Some((at, 'k' | 'K')) => (&typed[..at], 1u64 << 10),
-        Some((at, 'm' | 'M')) => (&typed[..at], 1 << 20),
-        Some((at, 'g' | 'G')) => (&typed[..at], 1 << 30),
-        _ => (typed, 1),
+    let end = typed.find(|c: char| !c.is_ascii_digit()).unwrap_or(typed.len());
+    let (digits, unit) = typed.split_at(end);
+    let power = |letter: &str| match letter {
+        "k" | "K" => Some(1),
+        "m" | "M" => Some(2),
+        "g" | "G" => Some(3),
+        "t" | "T" => Some(4),
+        _ => None,
     };
-    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    bytes.ok_or_else(|| "a number of bytes is needed, with K, M or G behind it if you like".into())
+    let unit = match (unit, unit.strip_suffix("iB"), unit.strip_suffix('B')) {
+        ("" | "B", ..) => Some(1),
+        (_, Some(letter), _) => power(letter).map(|p| 1024_u64.pow(p)),
+        (_, None, Some(letter)) => power(letter).map(|p| 1000_u64.pow(p)),
+        (letter, None, None) => power(letter).map(|p| 1024_u64.pow(p)),
+    };
+    let bytes = digits.parse::<u64>().ok().zip(unit).and_then(|(n, unit)| n.checked_mul(unit));
+    bytes.ok_or_else(|| {
+        "a number of bytes is needed; K, M, G, T behind it are powers of 1024, KB, MB, GB, TB of 1000".into()
+    })
 }
 
 /// The same, a positive multiple of 4 MiB.
@@ -378,7 +389,7 @@ pub struct SessionsArgs {
     pub output: OutputArgs,
 }
 
-/// How a connection is made; for every command that makes one.
+// How a connection is made; for every command that makes one. A `///` here would become the commands' own sentence.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connecting to another machine")]
 pub struct ConnectArgs {
@@ -414,7 +425,7 @@ pub struct ConnectArgs {
     pub passed: Vec<OsString>,
 }
 
-/// How a copy travels.
+// How a copy travels.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Copies to and from another machine")]
 pub struct RemoteArgs {
@@ -486,6 +497,9 @@ pub struct LookArgs {
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
     pub connect: ConnectArgs,
+    /// Say on standard error what was taken for a name on this machine although it looks like an address
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Print one JSON object a line (docs/json.md)
     #[arg(long)]
     pub json: bool,
@@ -520,7 +534,7 @@ pub struct ServeArgs {
 
 #[derive(Debug, Args)]
 pub struct Operands {
-    /// What is taken, and last where it goes: into DST when it is a directory, else to that very name
+    /// Sources, then the destination: into it when it is a directory, else to that very name
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// Every PATH is a source and goes into DIR
@@ -712,7 +726,7 @@ pub struct HowArgs {
     pub io: IoArgs,
 }
 
-/// How contents are read and written.
+// How contents are read and written.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reading and writing files on this machine")]
 pub struct IoArgs {
@@ -987,6 +1001,36 @@ mod tests {
     #[test]
     fn definitions_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes() {
+        for (typed, want) in [
+            ("0", Some(0)),
+            ("7B", Some(7)),
+            ("64K", Some(65_536)),
+            ("64k", Some(65_536)),
+            ("64KiB", Some(65_536)),
+            ("64KB", Some(64_000)),
+            ("2M", Some(2 << 20)),
+            ("2MB", Some(2_000_000)),
+            ("1G", Some(1 << 30)),
+            ("1GB", Some(1_000_000_000)),
+            ("1TiB", Some(1 << 40)),
+            ("1TB", Some(1_000_000_000_000)),
+            ("16777216T", None),
+            ("", None),
+            ("K", None),
+            ("-1", None),
+            ("1.5M", None),
+            ("1X", None),
+            ("1Ki", None),
+            ("1iB", None),
+            ("1KBB", None),
+            ("1 K", None),
+        ] {
+            assert_eq!(size(typed).ok(), want, "{typed:?}");
+        }
     }
 
     #[test]

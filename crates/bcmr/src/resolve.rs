@@ -251,24 +251,46 @@ impl Places {
     }
 }
 
+/// Whether a name is there on this machine.
+pub type IsHere<'a> = &'a dyn Fn(&Path) -> bool;
+
+/// An operand taken apart. A name with a colon that is there on this machine is a name on this machine, whatever it would
+/// be as an address; `ssh://` cannot be mistaken for one.
+fn parse(path: &Path, is_here: IsHere<'_>) -> Result<Operand, Usage> {
+    match address::parse(path) {
+        Ok(Operand::Here(path)) => Ok(Operand::Here(path)),
+        _ if !address::is_url(path) && is_here(path) => Ok(Operand::Here(path.to_owned())),
+        other => other,
+    }
+}
+
+/// Those of `paths` that would be addresses, or none at all, were they not there on this machine.
+pub fn mistakable<'p>(paths: impl IntoIterator<Item = &'p PathBuf>, is_here: IsHere<'_>) -> Vec<&'p Path> {
+    let is_one = |path: &&PathBuf| {
+        !matches!(address::parse(path), Ok(Operand::Here(_)))
+            && matches!(parse(path, is_here), Ok(Operand::Here(_)))
+    };
+    paths.into_iter().filter(is_one).map(PathBuf::as_path).collect()
+}
+
 /// Tells which machine is which. Every operand is looked at before anything else is done.
-pub fn places(o: &Operands, connect: &ConnectArgs) -> Result<Places, Usage> {
+pub fn places(o: &Operands, connect: &ConnectArgs, is_here: IsHere<'_>) -> Result<Places, Usage> {
     // Nothing to take apart: whoever resolves the copy says what is missing.
     let Ok((sources, target)) = operands(o) else {
-        for path in o.paths.iter().chain(&o.target_directory) {
-            address::parse(path)?;
+        for path in all_operands(o) {
+            parse(path, is_here)?;
         }
         return Ok(Places::Here);
     };
     let mut here = Vec::new();
     let mut there = Vec::new();
     for source in sources {
-        match address::parse(&source)? {
+        match parse(&source, is_here)? {
             Operand::Here(path) => here.push(path),
             Operand::There(address) => there.push((with_port(address, connect, &source)?, source)),
         }
     }
-    match (address::parse(target.path())?, there.first()) {
+    match (parse(target.path(), is_here)?, there.first()) {
         (Operand::Here(_), None) => Ok(Places::Here),
         (Operand::There(to), None) => {
             let to = with_port(to, connect, target.path())?;
@@ -319,8 +341,8 @@ fn with_port(mut address: Address, connect: &ConnectArgs, typed: &Path) -> Resul
 }
 
 /// One operand of a command that looks, or the host of one that is about a host.
-pub fn operand(path: &Path, connect: &ConnectArgs) -> Result<Operand, Usage> {
-    match address::parse(path)? {
+pub fn operand(path: &Path, connect: &ConnectArgs, is_here: IsHere<'_>) -> Result<Operand, Usage> {
+    match parse(path, is_here)? {
         Operand::There(address) => with_port(address, connect, path).map(Operand::There),
         here => Ok(here),
     }
@@ -338,20 +360,6 @@ pub fn no_connection(connect: &ConnectArgs, remote: Option<&RemoteArgs>) -> Resu
             .or("an operand on another machine is written host:path")),
         None => Ok(()),
     }
-}
-
-/// What a verb that stays on this machine says of operands that are not.
-fn only_here<'a>(verb: &str, hint: &str, paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), Usage> {
-    for path in paths {
-        if let Operand::There(_) = address::parse(path)? {
-            let said =
-                format!("{} is on another machine; bcmr {verb} works on this one only", names::quoted(path));
-            return Err(
-                Usage::new(said).or(format!("{hint}; for a file on this machine put ./ before its name"))
-            );
-        }
-    }
-    Ok(())
 }
 
 /// What `copy` arguments mean when everything is here.
@@ -627,7 +635,6 @@ fn names_of(a: &CopyArgs, sources: usize) -> Result<Option<NamesFrom>, Usage> {
 
 /// What `move` arguments mean.
 pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
-    only_here("move", "copy it, and remove the source when it is there", all_operands(&a.operands))?;
     let (sources, target) = operands(&a.operands)?;
     let collide = collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?;
     let policy = CopyPolicy {
@@ -667,7 +674,6 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
 
 /// What `remove` arguments mean.
 pub fn remove(a: &RemoveArgs, env: &Env) -> Result<(RemoveRequest, Show), Usage> {
-    only_here("remove", "run it there: ssh HOST bcmr remove PATH", &a.paths)?;
     let request = RemoveRequest {
         paths: a.paths.clone(),
         recursive: a.recursive,
@@ -725,9 +731,8 @@ fn check_policy(a: &CheckArgs, env: &Env) -> (CopyPolicy, Purpose, Show) {
     (policy, Purpose::Check { compare, extra: !a.no_extra }, show)
 }
 
-const MANIFEST_HINT: &str = "run it there, or compare without --manifest";
-
-fn all_operands(o: &Operands) -> impl Iterator<Item = &PathBuf> {
+/// What was typed as operands, the directory of `-t` included.
+pub fn all_operands(o: &Operands) -> impl Iterator<Item = &PathBuf> {
     o.paths.iter().chain(&o.target_directory)
 }
 
@@ -740,10 +745,22 @@ pub struct ManifestJob {
 }
 
 /// What `check --manifest` means; `None` when it was not given.
-pub fn check_manifest(a: &CheckArgs, env: &Env) -> Option<Result<ManifestJob, Usage>> {
+pub fn check_manifest(a: &CheckArgs, env: &Env, is_here: IsHere<'_>) -> Option<Result<ManifestJob, Usage>> {
     let file = a.manifest.clone()?;
-    if let Err(usage) = only_here("check --manifest", MANIFEST_HINT, all_operands(&a.operands)) {
-        return Some(Err(usage));
+    for path in all_operands(&a.operands) {
+        match parse(path, is_here) {
+            Ok(Operand::Here(_)) => {}
+            Ok(Operand::There(_)) => {
+                let said = format!(
+                    "{} is on another machine; bcmr check --manifest works on this one only",
+                    names::quoted(path)
+                );
+                return Some(Err(Usage::new(said).or(
+                    "run it there, or compare without --manifest; for a file on this machine put ./ before its name",
+                )));
+            }
+            Err(usage) => return Some(Err(usage)),
+        }
     }
     let ([dir], None, false) =
         (a.operands.paths.as_slice(), &a.operands.target_directory, a.operands.no_target_directory)
@@ -756,7 +773,6 @@ pub fn check_manifest(a: &CheckArgs, env: &Env) -> Option<Result<ManifestJob, Us
 
 /// What `sessions` arguments mean.
 pub fn sessions(a: &SessionsArgs, env: &Env) -> Result<Show, Usage> {
-    only_here("sessions", "run it there: ssh HOST bcmr sessions DIR", [&a.dir])?;
     Ok(Show { now: env.now, ..show(Verb::Sessions, &a.output, false, Again::Same, env) })
 }
 
@@ -973,7 +989,13 @@ fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Command, parse};
+    use crate::args::Command;
+
+    fn parse(line: Vec<String>) -> Result<crate::args::Cli, clap::Error> {
+        crate::args::parse(line)
+    }
+
+    const NOTHING_HERE: IsHere<'_> = &|_| false;
 
     fn env() -> Env {
         Env {
@@ -1186,7 +1208,7 @@ mod tests {
         let config = crate::config::parse(config, Path::new("c")).unwrap();
         match parse(typed(line)).unwrap().command {
             Command::Copy(a) => {
-                let places = places(&a.operands, &a.connect)?;
+                let places = places(&a.operands, &a.connect, NOTHING_HERE)?;
                 assert!(places.address().is_some(), "{line} is local");
                 remote_copy(&a, places, &config, &env())
             }
@@ -1202,7 +1224,7 @@ mod tests {
     #[test]
     fn which_machine() {
         let of = |line: &str| match parse(typed(line)).unwrap().command {
-            Command::Copy(a) => places(&a.operands, &a.connect),
+            Command::Copy(a) => places(&a.operands, &a.connect, NOTHING_HERE),
             other => panic!("{other:?}"),
         };
         for line in ["copy a b", "copy ./a:b c", "copy -t d a", "copy a", "copy", "copy -T a /x:y"] {
@@ -1369,27 +1391,88 @@ mod tests {
         assert_eq!(try_remote("copy -T h:a b", "").unwrap_or_else(|u| panic!("{u:?}")).unkept, ["-T"]);
     }
 
+    /// Every verb against every kind of name with a colon, there on this machine or not.
     #[test]
-    fn verbs_that_stay_here() {
-        for line in [
-            "move h:a b",
-            "move a h:b",
-            "move -t h:b a",
-            "check --manifest m h:b",
-            "remove h:a",
-            "remove -f a :b",
-            "sessions h:a",
-        ] {
-            let got = match parse(typed(line)).unwrap().command {
-                Command::Move(a) => move_(&a, &env()).err(),
-                Command::Check(a) if a.manifest.is_some() => check_manifest(&a, &env()).unwrap().err(),
-                Command::Remove(a) => remove(&a, &env()).err(),
-                Command::Sessions(a) => sessions(&a, &env()).err(),
+    fn names_with_colons() {
+        const HERE: IsHere<'_> = &|_| true;
+        #[derive(Debug, PartialEq)]
+        enum Taken {
+            Here,
+            There,
+            Refused,
+        }
+        use Taken::{Here, Refused, There};
+        let of = |line: &str, is_here: IsHere<'_>| {
+            let operands = |o: &Operands, c: &ConnectArgs| match places(o, c, is_here) {
+                Ok(Places::Here) => Here,
+                Ok(_) => There,
+                Err(_) => Refused,
+            };
+            let looked = |a: &crate::args::LookArgs| match operand(&a.paths[0], &a.connect, is_here) {
+                Ok(Operand::Here(path)) if path == a.paths[0] => Here,
+                Ok(Operand::There(_)) => There,
                 other => panic!("{other:?}"),
             };
-            let usage = got.unwrap_or_else(|| panic!("{line} was taken"));
-            assert!(usage.hint.is_some_and(|h| h.contains("put ./ before its name")), "{line}");
+            let fine = |fine: bool| if fine { Here } else { Refused };
+            match parse(typed(line)).unwrap().command {
+                Command::Copy(a) => operands(&a.operands, &a.connect),
+                Command::Check(a) if a.manifest.is_some() => {
+                    fine(check_manifest(&a, &env(), is_here).unwrap().is_ok())
+                }
+                Command::Check(a) => operands(&a.operands, &a.connect),
+                Command::Move(a) => {
+                    fine(move_(&a, &env()).is_ok_and(|(r, _)| r.sources == a.operands.paths[..1]))
+                }
+                Command::Remove(a) => fine(remove(&a, &env()).is_ok_and(|(r, _)| r.paths == a.paths)),
+                Command::Sessions(a) => fine(sessions(&a, &env()).is_ok()),
+                Command::Ls(a) => looked(&a.look),
+                Command::Stat(a) => looked(&a.look),
+                Command::Du(a) | Command::Hash(a) => looked(&a),
+                other => panic!("{other:?}"),
+            }
+        };
+        const STAY: [&str; 5] =
+            ["move NAME b", "move a NAME", "remove NAME", "sessions NAME", "remove -f a NAME"];
+        const GO: [&str; 8] = [
+            "copy NAME b",
+            "copy a NAME",
+            "copy -t NAME a",
+            "check NAME b",
+            "ls NAME",
+            "stat NAME",
+            "du NAME",
+            "hash NAME",
+        ];
+        // As an address it leads there, or it is none at all.
+        for (name, absent) in [("2026-01-01T12:30:00.log", There), ("h:", There), ("me@h:x", There)] {
+            for line in STAY {
+                let line = line.replace("NAME", name);
+                assert_eq!((of(&line, HERE), of(&line, NOTHING_HERE)), (Here, Here), "{line}");
+            }
+            for line in GO {
+                let line = line.replace("NAME", name);
+                assert_eq!((of(&line, HERE), of(&line, NOTHING_HERE)), (Here, There), "{line}, {absent:?}");
+            }
         }
+        for name in [":x", "a*b:y", "::1", "h:~root", "s3://x"] {
+            for line in STAY {
+                assert_eq!(of(&line.replace("NAME", name), NOTHING_HERE), Here, "{line} {name}");
+            }
+            for line in ["copy NAME b", "copy a NAME", "check NAME b"] {
+                assert_eq!(of(&line.replace("NAME", name), NOTHING_HERE), Refused, "{line} {name}");
+                let want = if name.contains("//") { Refused } else { Here };
+                assert_eq!(of(&line.replace("NAME", name), HERE), want, "{line} {name}");
+            }
+        }
+        // What says of itself that it is an address is one.
+        for line in GO {
+            assert_eq!(of(&line.replace("NAME", "ssh://h/x"), HERE), There, "{line}");
+        }
+        assert_eq!(of("check --manifest m h:b", NOTHING_HERE), Refused);
+        assert_eq!(of("check --manifest m h:b", HERE), Here);
+        let paths = ["a", "./b:c", "h:x", ":y", "ssh://h/x"].map(PathBuf::from);
+        assert_eq!(mistakable(&paths, HERE), [Path::new("h:x"), Path::new(":y")]);
+        assert!(mistakable(&paths, NOTHING_HERE).is_empty());
     }
 
     #[test]

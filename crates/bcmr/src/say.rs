@@ -430,6 +430,14 @@ pub fn runs_from(program: &str, from: Found) -> String {
     }
 }
 
+/// What was typed looks like an address, and is a name on this machine.
+pub fn is_here(path: &Path) -> String {
+    format!(
+        "{} is there on this machine, so it is not taken for an address; ssh://HOST/PATH always is one",
+        quoted(path)
+    )
+}
+
 /// One line of `ls`; the name without quotes, which the caller appends.
 pub fn listing(l: &Listing) -> String {
     format!("{} {:>6} {:>6} {:>12}  {}  ", mode(l), l.uid, l.gid, l.size, moment(l.mtime))

@@ -206,7 +206,7 @@ pub(crate) fn resolve(
                 let why = format!("an earlier source already becomes '{}'", crate::node::os(twin).display());
                 return Err(Error::ours(Code::Refused, verb, path, why));
             }
-            operands::guard_nesting(&operand, verb)?;
+            operands::guard_nesting(&operand, policy, verb)?;
             Ok(operand)
         });
         match resolved {

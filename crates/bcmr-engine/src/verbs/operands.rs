@@ -211,13 +211,20 @@ pub(crate) fn dest(name: Option<NameBuf>, info: &Info, to: &Where, links: DestLi
 
 /// Refuses what would copy a directory into itself: the destination's directory or one of its ancestors is the
 /// source, by device and inode, whatever the paths look like.
-pub(crate) fn guard_nesting(operand: &Operand, verb: &'static str) -> Result<()> {
+pub(crate) fn guard_nesting(operand: &Operand, policy: &CopyPolicy, verb: &'static str) -> Result<()> {
     let whole = matches!(operand.source, Source::Whole(_));
-    nesting(&operand.info(), whole, &operand.dest, &operand.path, verb)
+    nesting(&operand.info(), whole, &operand.dest, policy, &operand.path, verb)
 }
 
 /// The same for a source that is known as `info` only.
-pub(crate) fn nesting(info: &Info, whole: bool, dest: &Dest, path: &Path, verb: &'static str) -> Result<()> {
+pub(crate) fn nesting(
+    info: &Info,
+    whole: bool,
+    dest: &Dest,
+    policy: &CopyPolicy,
+    path: &Path,
+    verb: &'static str,
+) -> Result<()> {
     if info.kind != Kind::Dir {
         return Ok(());
     }
@@ -226,7 +233,12 @@ pub(crate) fn nesting(info: &Info, whole: bool, dest: &Dest, path: &Path, verb: 
     };
     let fail = |e| Error::os("stat", place.node.path(), e);
     let mut here = place.dir.try_clone().map_err(fail)?;
-    let mut id = here.info().map_err(fail)?.id();
+    let first = here.info().map_err(fail)?;
+    // A walk that stays on its file system never comes to what is written on another one, wherever that is mounted.
+    if policy.one_file_system && first.dev != info.dev {
+        return Ok(());
+    }
+    let mut id = first.id();
     if whole && matches!(dest, Dest::Whole(_)) && id == info.id() {
         let note = "source and destination are the same directory";
         return Err(Error::ours(Code::Refused, verb, path, note));

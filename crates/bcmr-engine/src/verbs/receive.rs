@@ -622,7 +622,7 @@ impl<'a> Receive<'a> {
         if let Dest::Named { name, .. } = &dest {
             self.follows(name, info.kind, shown)?;
         }
-        operands::nesting(&info, whole, &dest, shown, "copy")?;
+        operands::nesting(&info, whole, &dest, self.policy, shown, "copy")?;
         let open = |place: &Place| -> Result<DestDir<Sys>> {
             let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
             DestDir::existing(disk, dir, place.node.clone(), None, self.policy)

@@ -322,6 +322,8 @@ fn put_once(
 pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     let GetRequest { from, names, target, purpose, manifest, way, policy } = request;
     let policy = for_purpose(policy, purpose);
+    // A source without a path is the home directory as a whole: what is in it is copied, as of `host:.`.
+    let from: Vec<Address> = from.into_iter().map(whole_home).collect();
     let Some(address) = from.first() else {
         return Err(Error::ours(Code::Usage, "copy", "", "no source given"));
     };
@@ -330,6 +332,11 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         get_once(&from, address, &mut names, &target, purpose, manifest.as_deref(), &way, &policy, watch)
     });
     done.map(|summary| names.counted_in(summary))
+}
+
+fn whole_home(address: Address) -> Address {
+    let path = if address.path.as_os_str().is_empty() { PathBuf::from(".") } else { address.path };
+    Address { path, ..address }
 }
 
 #[allow(clippy::too_many_arguments)] // the parts of one request

@@ -285,7 +285,7 @@ impl<'a> Surveying<'a> {
             let why = format!("an earlier source already becomes '{twin}'");
             return Err(Error::ours(Code::Refused, "compare", shown, why));
         }
-        operands::nesting(&info, whole, &dest, shown, "compare")?;
+        operands::nesting(&info, whole, &dest, self.policy, shown, "compare")?;
         let src = Node::root(shown);
         match &dest {
             Dest::Whole(place) => {

@@ -10,13 +10,13 @@ use std::io::{self, BufReader};
 
 /// Runs it.
 pub fn run(args: &CheckArgs, env: &Env) -> u8 {
-    if let Some(job) = resolve::check_manifest(args, env) {
+    if let Some(job) = resolve::check_manifest(args, env, &super::is_here) {
         return match job {
             Ok(job) => run_manifest(job),
             Err(u) => super::usage(Verb::Check, &u),
         };
     }
-    match resolve::places(&args.operands, &args.connect) {
+    match resolve::places(&args.operands, &args.connect, &super::is_here) {
         Ok(Places::Here) => {}
         Ok(places) => return super::remote::check(args, places, env),
         Err(u) => return super::usage(Verb::Check, &u),
@@ -35,7 +35,10 @@ pub fn run(args: &CheckArgs, env: &Env) -> u8 {
         measure: Some(measure),
         by_scp: None,
     };
-    ui::run(&show, start, |watch| bcmr_engine::check(request, watch))
+    ui::run(&show, start, |watch| {
+        super::tell_mistakable(resolve::all_operands(&args.operands), watch);
+        bcmr_engine::check(request, watch)
+    })
 }
 
 fn run_manifest(job: ManifestJob) -> u8 {

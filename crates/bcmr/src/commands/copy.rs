@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Runs it.
 pub fn run(args: &CopyArgs, env: &Env) -> u8 {
-    match resolve::places(&args.operands, &args.connect) {
+    match resolve::places(&args.operands, &args.connect, &super::is_here) {
         Ok(Places::Here) => {}
         Ok(places) => return super::remote::copy(args, places, env),
         Err(u) => return super::usage(Verb::Copy, &u),
@@ -35,7 +35,10 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
     let counted = job.request.names.is_none() && !job.request.policy.dry_run;
     let measure = counted.then(|| super::measure(&sources, &job.request.policy));
     let start = Start { sources: &sources, destination: Some(&destination), jobs, measure, by_scp: None };
-    ui::run(&job.show, start, |watch| bcmr_engine::copy(job.request, watch))
+    ui::run(&job.show, start, |watch| {
+        super::tell_mistakable(resolve::all_operands(&args.operands), watch);
+        bcmr_engine::copy(job.request, watch)
+    })
 }
 
 /// Opens the list of names; standard input is read from where it stands.

@@ -114,7 +114,7 @@ mod tests {
     fn words(line: &str) -> Result<Vec<OsString>> {
         let argv = std::iter::once("bcmr").chain(line.split_whitespace());
         let Command::Copy(a) = parse(argv).unwrap().command else { panic!("{line}") };
-        let places = resolve::places(&a.operands, &a.connect).unwrap();
+        let places = resolve::places(&a.operands, &a.connect, &|_| false).unwrap();
         let job = resolve::remote_copy(&a, places, &Config::default(), &Env::read()).unwrap();
         scp_words(&job.reach.way, &job.places, &job.policy, "h")
     }
@@ -140,7 +140,7 @@ mod tests {
         }
         let argv = ["bcmr", "copy", "--ssh", "ssh -4", "a", "h:b"];
         let Command::Copy(a) = parse(argv).unwrap().command else { panic!() };
-        let places = resolve::places(&a.operands, &a.connect).unwrap();
+        let places = resolve::places(&a.operands, &a.connect, &|_| false).unwrap();
         let job = resolve::remote_copy(&a, places, &Config::default(), &Env::read()).unwrap();
         assert_eq!(scp_words(&job.reach.way, &job.places, &job.policy, "h").unwrap_err().code, Code::NoPeer);
     }

@@ -134,6 +134,11 @@ fn each(
     if a.json {
         told.out.line(&json::start(verb, false, &a.paths, None, 1));
     }
+    if a.verbose {
+        for path in resolve::mistakable(&a.paths, &super::is_here) {
+            note(say::is_here(path));
+        }
+    }
     for (path, place) in a.paths.iter().zip(&places) {
         if let Err(e) = ask(&mut told, path, place) {
             told.failed(e);
@@ -143,8 +148,11 @@ fn each(
 }
 
 fn places(a: &LookArgs, env: &Env) -> std::result::Result<Vec<Place>, Usage> {
-    let operands: Vec<Operand> =
-        a.paths.iter().map(|p| resolve::operand(p, &a.connect)).collect::<std::result::Result<_, _>>()?;
+    let operands: Vec<Operand> = a
+        .paths
+        .iter()
+        .map(|p| resolve::operand(p, &a.connect, &super::is_here))
+        .collect::<std::result::Result<_, _>>()?;
     if !operands.iter().any(|o| matches!(o, Operand::There(_))) {
         resolve::no_connection(&a.connect, None)?;
     }

@@ -17,9 +17,10 @@ mod serve;
 mod sessions;
 
 use crate::args::Command;
-use crate::resolve::{Env, Usage, Verb};
+use crate::resolve::{self, Env, Usage, Verb};
 use crate::say;
 use crate::ui::{Measure, writer};
+use bcmr_engine::event::{Event, Watch};
 use bcmr_engine::policy::CopyPolicy;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +41,18 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Serve(a) => serve::run(&a, env),
         Command::Completions { shell } => completions::run(shell),
         Command::Man { dir } => man::run(dir.as_deref()),
+    }
+}
+
+/// Whether something is there under a name. Where that cannot be seen, nothing there could be opened either.
+fn is_here(path: &Path) -> bool {
+    bcmr_engine::verbs::look::stat(path, false).is_ok()
+}
+
+/// Tells which names were taken for ones of this machine although they look like addresses.
+fn tell_mistakable<'p>(paths: impl IntoIterator<Item = &'p PathBuf>, watch: Watch<'_>) {
+    for path in resolve::mistakable(paths, &is_here) {
+        watch.front.event(Event::Note(say::is_here(path)));
     }
 }
 

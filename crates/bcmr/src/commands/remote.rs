@@ -6,7 +6,7 @@
 
 use super::{copy::open, deploy, fallback};
 use crate::address;
-use crate::args::{CheckArgs, CopyArgs};
+use crate::args::{CheckArgs, CopyArgs, Operands};
 use crate::config::{self, Config};
 use crate::names;
 use crate::resolve::{self, Env, Places, Reach, RemoteJob, Usage, Verb};
@@ -65,19 +65,19 @@ pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
         let path = from.file.clone().unwrap_or_else(|| "-".into());
         return super::file_failed("open", &path, &e);
     }
-    run(&job)
+    run(&job, &args.operands)
 }
 
 /// `check` with one side on another machine.
 pub fn check(args: &CheckArgs, places: Places, env: &Env) -> u8 {
     let job = configuration(env).and_then(|config| resolve::remote_check(args, places, &config, env));
     match job {
-        Ok(job) => run(&job),
+        Ok(job) => run(&job, &args.operands),
         Err(u) => super::usage(Verb::Check, &u),
     }
 }
 
-fn run(job: &RemoteJob) -> u8 {
+fn run(job: &RemoteJob, typed: &Operands) -> u8 {
     let (sources, destination) = shown(&job.places);
     let measure = match &job.places {
         Places::Put { sources, .. } if job.names.is_none() && !job.policy.dry_run => {
@@ -94,12 +94,15 @@ fn run(job: &RemoteJob) -> u8 {
         measure,
         by_scp: Some(&by_scp),
     };
-    ui::run(&job.show, start, |watch| match carry(job, watch, &by_scp) {
-        // Stopped while nothing but the way was looked at.
-        Err(e) if e.code == Code::Interrupted && watch.cancel.is_set() => {
-            Ok(Summary { cancelled: true, ..Summary::default() })
+    ui::run(&job.show, start, |watch| {
+        super::tell_mistakable(resolve::all_operands(typed), watch);
+        match carry(job, watch, &by_scp) {
+            // Stopped while nothing but the way was looked at.
+            Err(e) if e.code == Code::Interrupted && watch.cancel.is_set() => {
+                Ok(Summary { cancelled: true, ..Summary::default() })
+            }
+            other => other,
         }
-        other => other,
     })
 }
 

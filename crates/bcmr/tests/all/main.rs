@@ -6,10 +6,12 @@
 
 #[macro_use]
 mod common;
+mod addresses;
 mod bad_input;
 mod check;
 mod cli;
 mod engine;
+mod help;
 mod hostile;
 mod json;
 mod manifest;

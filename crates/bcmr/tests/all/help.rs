@@ -1,0 +1,74 @@
+//! The first sentence with which each command introduces itself: in `-h`, `--help`, its man page and the completions of
+//! zsh and fish. All of them are made from the argument definitions, where the comment of another structure can take
+//! the sentence's place.
+
+use super::common::*;
+
+/// Every command, its other name, and its sentence.
+const COMMANDS: [(&str, Option<&str>, &str); 13] = [
+    ("copy", Some("cp"), "Copy files and directories"),
+    ("move", Some("mv"), "Move files and directories"),
+    ("remove", Some("rm"), "Remove files and directories"),
+    ("check", None, "Say what a copy would change"),
+    ("sessions", None, "List what interrupted copies left, or remove it"),
+    ("ls", None, "List a directory, here or on another machine"),
+    ("stat", None, "Say what a name is, here or on another machine"),
+    ("du", None, "Say how much is below a path, here or on another machine"),
+    ("hash", None, "Print the BLAKE3 of files as b3sum does, here or on another machine"),
+    ("doctor", None, "Say which way a copy to or from a host would go, and why"),
+    ("deploy", None, "Put this program into the cache of a host that lacks it"),
+    ("serve", None, "Speak to a bcmr on another machine, over standard input and output"),
+    ("completions", None, "Print completions for a shell"),
+];
+
+fn said<const N: usize>(words: [&str; N]) -> String {
+    bcmr(words).run().ok().out
+}
+
+#[test]
+fn each_command_introduces_itself_everywhere() {
+    let tmp = Tmp::new();
+    let pages = tmp.dir("man");
+    bcmr(["man", pages.to_str().unwrap()]).run().ok();
+    let mut found: Vec<_> = names(&pages);
+    found.sort();
+    let mut known: Vec<_> = COMMANDS.iter().map(|c| format!("bcmr-{}.1", c.0).into()).collect();
+    known.push(std::ffi::OsString::from("bcmr.1"));
+    known.sort();
+    assert_eq!(found, known, "every command stands in the table above");
+    let (zsh, fish) = (said(["completions", "zsh"]), said(["completions", "fish"]));
+    let mut wrong = Vec::new();
+    for (command, alias, sentence) in COMMANDS {
+        for word in [Some(command), alias].into_iter().flatten() {
+            for flag in ["-h", "--help"] {
+                let text = said([word, flag]);
+                if text.lines().next() != Some(sentence) {
+                    wrong.push(format!("{word} {flag}: {:?}", text.lines().next()));
+                }
+            }
+            // Once among the commands, and once more below `help`, which knows no other names.
+            let entry = format!("'{word}:");
+            let lines: Vec<&str> = zsh.lines().filter(|l| l.starts_with(&entry)).collect();
+            if lines.is_empty() || lines.iter().any(|l| *l != format!("{entry}{sentence}' \\")) {
+                wrong.push(format!("zsh: {lines:?}"));
+            }
+            let entry = format!("-f -a \"{word}\" -d ");
+            let lines: Vec<&str> = fish.lines().filter(|l| l.contains(&entry)).collect();
+            if lines.is_empty() || lines.iter().any(|l| !l.ends_with(&format!("{entry}'{sentence}'"))) {
+                wrong.push(format!("fish: {lines:?}"));
+            }
+        }
+        let page = std::fs::read_to_string(pages.join(format!("bcmr-{command}.1"))).unwrap();
+        let name = page.lines().skip_while(|l| *l != ".SH NAME").nth(1).unwrap_or_default();
+        if name != format!("bcmr\\-{command} \\- {sentence}") {
+            wrong.push(format!("man: {name}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // The program's own page lists them all.
+    let list = said(["--help"]);
+    for (command, _, sentence) in COMMANDS {
+        let line = list.lines().find(|l| l.trim_start().starts_with(&format!("{command} ")));
+        assert!(line.is_some_and(|l| l.contains(sentence)), "{command}: {line:?}");
+    }
+}
