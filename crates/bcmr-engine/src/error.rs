@@ -71,6 +71,7 @@ impl Code {
             Some(libc_errno::EOPNOTSUPP | libc_errno::ENOSYS) => Code::Unsupported,
             Some(libc_errno::ENAMETOOLONG) => Code::NameTooLong,
             Some(libc_errno::EMFILE | libc_errno::ENFILE | libc_errno::ENOMEM) => Code::Limit,
+            None if fastcopy::dir::SpecialRefused::is(e) => Code::Refused,
             // What waits for content from the other side says so when nothing more comes; no system call does.
             None if e.kind() == io::ErrorKind::ConnectionAborted => Code::Lost,
             _ => Code::Io,

@@ -112,10 +112,36 @@ pub enum Lock {
     Unsupported,
 }
 
+/// Why a special file was left alone below a [`Dir::confined`] handle.
+#[derive(Debug)]
+pub struct SpecialRefused(Kind);
+
+impl std::fmt::Display for SpecialRefused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "it is a {}, which a confined program neither opens nor makes", self.0.word())
+    }
+}
+
+impl std::error::Error for SpecialRefused {}
+
+impl SpecialRefused {
+    /// Whether this is why a call failed.
+    #[must_use]
+    pub fn is(e: &io::Error) -> bool {
+        e.get_ref().is_some_and(|inner| inner.is::<SpecialRefused>())
+    }
+
+    fn error(kind: Kind) -> io::Error {
+        io::Error::new(io::ErrorKind::PermissionDenied, SpecialRefused(kind))
+    }
+}
+
 /// An open directory.
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
+    /// Below it no special file is opened and no device node is made; every handle opened through this one inherits it.
+    confined: bool,
 }
 
 impl AsFd for Dir {
@@ -141,44 +167,58 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::R
 }
 
 impl Dir {
+    fn opened(fd: OwnedFd, confined: bool) -> Dir {
+        Dir { fd, confined }
+    }
+
+    /// The same directory as the top of what a program is confined to: from it and from every handle that is opened
+    /// through it, no FIFO, socket or device is opened, no symbolic link is followed to a file, and no device node is
+    /// made.
+    #[must_use]
+    pub fn confined(self) -> Dir {
+        Dir { confined: true, ..self }
+    }
+
     /// `open(path, O_DIRECTORY)`: the one way in from a path that a person typed, following links as they expect.
     ///
     /// A directory that may be searched but not read (mode 0711 of somebody else) is opened as `O_PATH`: enough to
     /// work below it.
     pub fn open(path: &Path) -> io::Result<Dir> {
-        Dir::open_flags(CWD, path, OFlags::empty())
+        Dir::open_flags(CWD, path, OFlags::empty(), false)
     }
 
     fn open_flags<P: rustix::path::Arg + Copy>(
         at: BorrowedFd<'_>,
         path: P,
         extra: OFlags,
+        confined: bool,
     ) -> io::Result<Dir> {
         match retry(|| rustix::fs::openat(at, path, DIR_FLAGS | extra, Mode::empty())) {
             Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | extra;
                 retry(|| rustix::fs::openat(at, path, flags, Mode::empty()))
-                    .map(|fd| Dir { fd })
+                    .map(|fd| Dir::opened(fd, confined))
                     .map_err(|_| e)
             }
-            other => other.map(|fd| Dir { fd }),
+            other => other.map(|fd| Dir::opened(fd, confined)),
         }
     }
 
     /// `openat(O_DIRECTORY | O_NOFOLLOW)`; a link there is ENOTDIR or ELOOP. Falls back to `O_PATH` as [`Dir::open`].
     pub fn open_dir(&self, name: Name<'_>) -> io::Result<Dir> {
-        Dir::open_flags(self.fd.as_fd(), name.0, OFlags::NOFOLLOW)
+        Dir::open_flags(self.fd.as_fd(), name.0, OFlags::NOFOLLOW, self.confined)
     }
 
     /// `openat(O_DIRECTORY)` through a link, for callers that were told to follow links.
     pub fn open_dir_following(&self, name: Name<'_>) -> io::Result<Dir> {
-        Dir::open_flags(self.fd.as_fd(), name.0, OFlags::empty())
+        Dir::open_flags(self.fd.as_fd(), name.0, OFlags::empty(), self.confined)
     }
 
     /// `openat(O_DIRECTORY | O_NOFOLLOW)` that must be readable: no `O_PATH` fallback, for listing.
     pub fn open_dir_readable(&self, name: Name<'_>) -> io::Result<Dir> {
         let flags = DIR_FLAGS | OFlags::NOFOLLOW;
-        Ok(Dir { fd: retry(|| rustix::fs::openat(&self.fd, name.0, flags, Mode::empty()))? })
+        let fd = retry(|| rustix::fs::openat(&self.fd, name.0, flags, Mode::empty()))?;
+        Ok(Dir::opened(fd, self.confined))
     }
 
     /// `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)`: a directory several components
@@ -186,7 +226,7 @@ impl Dir {
     pub fn open_beneath(&self, path: &CStr) -> io::Result<Dir> {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match retry(|| rustix::fs::openat2(&self.fd, path, DIR_FLAGS, Mode::empty(), how)) {
-            Ok(fd) => Ok(Dir { fd }),
+            Ok(fd) => Ok(Dir::opened(fd, self.confined)),
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EAGAIN)) => {
                 let mut here = self.try_clone()?;
                 for part in path.to_bytes().split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".") {
@@ -205,7 +245,7 @@ impl Dir {
     pub fn open_within(&self, path: &CStr) -> io::Result<Dir> {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match retry(|| rustix::fs::openat2(&self.fd, path, DIR_FLAGS, Mode::empty(), how)) {
-            Ok(fd) => Ok(Dir { fd }),
+            Ok(fd) => Ok(Dir::opened(fd, self.confined)),
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EAGAIN)) => {
                 self.open_beneath(path)
             }
@@ -215,17 +255,18 @@ impl Dir {
 
     /// `openat(fd, ".")`: the same directory with an offset of its own.
     pub fn reopen(&self) -> io::Result<Dir> {
-        Ok(Dir { fd: retry(|| rustix::fs::openat(&self.fd, c".", DIR_FLAGS, Mode::empty()))? })
+        let fd = retry(|| rustix::fs::openat(&self.fd, c".", DIR_FLAGS, Mode::empty()))?;
+        Ok(Dir::opened(fd, self.confined))
     }
 
     /// `fcntl(F_DUPFD_CLOEXEC)`.
     pub fn try_clone(&self) -> io::Result<Dir> {
-        Ok(Dir { fd: self.fd.try_clone()? })
+        Ok(Dir::opened(self.fd.try_clone()?, self.confined))
     }
 
     /// `openat(".." )`: the parent, wherever it is now.
     pub fn parent(&self) -> io::Result<Dir> {
-        Dir::open_flags(self.fd.as_fd(), c"..", OFlags::empty())
+        Dir::open_flags(self.fd.as_fd(), c"..", OFlags::empty(), self.confined)
     }
 
     /// `openat(O_RDONLY | O_NOFOLLOW | O_NONBLOCK)`: a file to read. Without blocking, so that a FIFO put in the
@@ -257,7 +298,35 @@ impl Dir {
 
     fn open_leaf(&self, name: Name<'_>, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        if self.confined {
+            return self.open_ordinary(name, flags);
+        }
         retry(|| rustix::fs::openat(&self.fd, name.0, flags, Mode::empty()))
+    }
+
+    /// `openat(O_PATH | O_NOFOLLOW)`, `fstat`, `open(/proc/self/fd/N)`: merely opening a device or a FIFO may do
+    /// something, so it is known what the name is before it is opened, and the very inode that was looked at is opened.
+    fn open_ordinary(&self, name: Name<'_>, flags: OFlags) -> io::Result<OwnedFd> {
+        use rustix::fd::AsRawFd;
+        let handle = self.open_path(name)?;
+        let info = Info::of(&handle)?;
+        match info.kind {
+            Kind::Link => return Err(Errno::LOOP.into()),
+            kind if kind.is_special() => return Err(SpecialRefused::error(kind)),
+            _ => {}
+        }
+        let flags = flags - OFlags::NOFOLLOW;
+        let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+        match retry(|| rustix::fs::open(path.as_str(), flags, Mode::empty())) {
+            // Without procfs the name is opened again, and must still be what was looked at.
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
+                let flags = flags | OFlags::NOFOLLOW;
+                let fd = retry(|| rustix::fs::openat(&self.fd, name.0, flags, Mode::empty()))?;
+                let now = Info::of(&fd)?;
+                if now.id() == info.id() { Ok(fd) } else { Err(SpecialRefused::error(now.kind)) }
+            }
+            other => other,
+        }
     }
 
     /// `openat(O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)`: a new file, readable as well so that what landed can be
@@ -279,6 +348,9 @@ impl Dir {
 
     /// `mknodat`: a FIFO, socket, or device with `rdev`.
     pub fn make_special(&self, name: Name<'_>, kind: Kind, mode_bits: u32, rdev: u64) -> io::Result<()> {
+        if self.confined && kind.is_device() {
+            return Err(SpecialRefused::error(kind));
+        }
         retry(|| rustix::fs::mknodat(&self.fd, name.0, kind.file_type(), mode(mode_bits), rdev))
     }
 
@@ -474,6 +546,58 @@ mod tests {
         assert!(d.open_beneath(c"link").is_err());
         assert!(d.open_beneath(c"real/..").is_ok(), "beneath means not above the handle");
         assert!(d.open_beneath(c"..").is_err());
+    }
+
+    /// The handle's own wall, asked alone: no other one is up in a test of this crate.
+    #[test]
+    fn a_confined_handle_opens_nothing_special_and_makes_no_device() {
+        let t = tempfile::tempdir().unwrap();
+        let name = |text: &str| NameBuf::new(text.as_bytes()).unwrap();
+        std::fs::create_dir(t.path().join("sub")).unwrap();
+        std::fs::write(t.path().join("sub/file"), "x").unwrap();
+        std::os::unix::fs::symlink("file", t.path().join("sub/link")).unwrap();
+        let plain = Dir::open(t.path()).unwrap();
+        let sub = plain.open_dir(name("sub").as_name()).unwrap();
+        sub.make_special(name("fifo").as_name(), Kind::Fifo, 0o600, 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(t.path().join("sub/socket")).unwrap();
+        let top = Dir::open(t.path()).unwrap().confined();
+        // However a handle was come by, it is confined.
+        let ways = [
+            top.open_dir(name("sub").as_name()).unwrap(),
+            top.open_dir_readable(name("sub").as_name()).unwrap(),
+            top.open_dir_following(name("sub").as_name()).unwrap(),
+            top.open_beneath(c"sub").unwrap(),
+            top.open_within(c"sub").unwrap(),
+            top.try_clone().unwrap().reopen().unwrap().open_within(c"sub").unwrap(),
+            top.open_beneath(c"sub").unwrap().parent().unwrap().open_dir(name("sub").as_name()).unwrap(),
+        ];
+        type Opens = fn(&Dir, Name<'_>) -> io::Result<OwnedFd>;
+        let opens: [Opens; 4] =
+            [Dir::open_file, Dir::open_file_following, Dir::open_existing, Dir::open_read_write];
+        for (way, dir) in ways.iter().enumerate() {
+            for (how, open) in opens.iter().enumerate() {
+                for special in ["fifo", "socket"] {
+                    let e = open(dir, name(special).as_name()).unwrap_err();
+                    assert!(SpecialRefused::is(&e), "{way} {how} {special}: {e}");
+                }
+                let e = open(dir, name("link").as_name()).unwrap_err();
+                assert_eq!(e.raw_os_error(), Some(libc::ELOOP), "{way} {how}");
+                let fd = open(dir, name("file").as_name()).unwrap();
+                assert_eq!(Info::of(&fd).unwrap().size, 1, "{way} {how}");
+            }
+            for device in [Kind::CharDevice, Kind::BlockDevice] {
+                let e = dir.make_special(name("node").as_name(), device, 0o600, 0x103).unwrap_err();
+                assert!(SpecialRefused::is(&e), "{way}: {e}");
+            }
+            dir.make_special(name(&format!("fifo {way}")).as_name(), Kind::Fifo, 0o600, 0).unwrap();
+            assert_eq!(dir.look(name("node").as_name()).unwrap(), None, "{way}");
+        }
+        // The twin: whoever is not confined opens what is there.
+        assert!(sub.open_read_write(name("fifo").as_name()).is_ok());
+        assert!(sub.open_file_following(name("link").as_name()).is_ok());
+        if rustix::process::geteuid().is_root() {
+            sub.make_special(name("node").as_name(), Kind::CharDevice, 0o600, 0x103).unwrap();
+        }
     }
 
     #[test]

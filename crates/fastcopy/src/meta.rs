@@ -58,6 +58,11 @@ impl Kind {
     pub fn is_special(self) -> bool {
         !matches!(self, Kind::File | Kind::Dir | Kind::Link)
     }
+    /// A character or block device.
+    #[must_use]
+    pub fn is_device(self) -> bool {
+        matches!(self, Kind::CharDevice | Kind::BlockDevice)
+    }
     /// In words.
     #[must_use]
     pub fn word(self) -> &'static str {

@@ -2,9 +2,10 @@
 //! ([landlock(7)](https://man7.org/linux/man-pages/man7/landlock.7.html)).
 //!
 //! A second wall: the first is that paths are resolved below a handle of that directory. Had that one a hole, nothing
-//! outside could be opened, made, removed or renamed through it, no connection made and no other process signalled. It
-//! needs Linux 5.19, as one before refuses every rename from one directory into another, and knows nothing of modes,
-//! owners, times and sockets in the file system; a newer kernel that has a part of the rest raises that part.
+//! outside could be opened, made, removed or renamed through it, no device node made anywhere, no connection made and no
+//! other process signalled. It needs Linux 5.19, as one before refuses every rename from one directory into another, and
+//! knows nothing of modes, owners, times and sockets in the file system; a newer kernel that has a part of the rest raises
+//! that part.
 //!
 //! Must not know what is served.
 
@@ -38,8 +39,10 @@ pub fn raise(grounds: &Grounds<'_>) -> io::Result<bool> {
     use std::os::fd::AsFd;
     /// The newest there is when this is written; older kernels do as much of it as they know.
     const NEWEST: ABI = ABI::V6;
-    // Programs are never run from behind it, and devices never spoken to.
-    let change = AccessFs::from_all(NEWEST) & !(AccessFs::Execute | AccessFs::IoctlDev);
+    // Programs are never run from behind it, and devices neither made nor spoken to: a node that names the disk leads
+    // out of every directory.
+    let devices = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
+    let change = AccessFs::from_all(NEWEST) & !(devices | AccessFs::Execute);
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let meet = AccessFs::ReadDir
         | AccessFs::MakeDir
@@ -87,6 +90,7 @@ pub fn raise(_: &Grounds<'_>) -> io::Result<bool> {
 #[allow(clippy::disallowed_methods)] // the wall is tried the ordinary way, as a hole in the first would be
 mod tests {
     use super::*;
+    use crate::meta::Kind;
     use std::fs;
     use std::os::unix::fs::{FileTypeExt, symlink};
     use std::os::unix::net::UnixListener;
@@ -134,6 +138,18 @@ mod tests {
             fs::hard_link(at("root/sub/new"), at("root/again")).unwrap();
             fs::File::options().write(true).open(at("root/again")).unwrap().set_len(1).unwrap();
             symlink("anywhere", at("root/link")).unwrap();
+            // Of special files the harmless ones; a device by its number would be a way out. Only root is told apart
+            // from what the kernel forbids everybody else.
+            let node = |name: &str, kind| {
+                let name = crate::dir::NameBuf::new(name.as_bytes()).unwrap();
+                root.make_special(name.as_name(), kind, 0o600, 0x103)
+            };
+            node("fifo", Kind::Fifo).unwrap();
+            node("socket", Kind::Socket).unwrap();
+            if rustix::process::geteuid().is_root() {
+                denied(node("character", Kind::CharDevice));
+                denied(node("block", Kind::BlockDevice));
+            }
             fs::remove_file(at("root/sub/new")).unwrap();
             fs::remove_dir(at("root/sub")).unwrap();
             fs::write(store.join("index"), "index").unwrap();
@@ -165,6 +181,11 @@ mod tests {
             assert!(fs::write(at("root/in"), "x").is_err() && fs::write(at("root/new"), "x").is_err());
             assert!(fs::remove_file(at("root/in")).is_err());
         });
+        if rustix::process::geteuid().is_root() {
+            // The twin: without a wall they are made.
+            let name = crate::dir::NameBuf::new(b"node").unwrap();
+            root.make_special(name.as_name(), Kind::CharDevice, 0o600, 0x103).unwrap();
+        }
         if ran.is_none() {
             eprintln!("SKIPPED: this kernel has no Landlock");
         }

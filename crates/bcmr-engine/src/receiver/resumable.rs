@@ -170,7 +170,7 @@ pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, name: Name<'_>) -> Result<(
             abandon(disk, dir, part.as_name(), session_name.as_name())
         }
         // Something foreign under its name is left alone; not being able to look is no absence.
-        Err(e) if !matches!(Code::of(&e), Code::Link | Code::InTheWay | Code::Denied) => {
+        Err(e) if !matches!(Code::of(&e), Code::Link | Code::InTheWay | Code::Denied | Code::Refused) => {
             Err(dest("open session of")(e))
         }
         _ => Ok(()),
@@ -205,7 +205,7 @@ fn begin<D: Disk>(
     let stage = disk.open_file(dir, part);
     // A link or directory in the stage's place is not ours; it is taken away below like anything foreign.
     let stage = match stage {
-        Err(e) if matches!(Code::of(&e), Code::Link | Code::InTheWay | Code::Denied) => None,
+        Err(e) if matches!(Code::of(&e), Code::Link | Code::InTheWay | Code::Denied | Code::Refused) => None,
         other => other.map_err(dest("open unfinished"))?,
     };
     let stage_info = match &stage {
@@ -249,7 +249,7 @@ fn open_session<D: Disk>(
     // Again, should the one who had it finish and remove it between our opening and our lock.
     for _ in 0..LOCK_TRIES + 8 {
         let opened = match disk.open_file(dir, name) {
-            Err(e) if matches!(Code::of(&e), Code::Link | Code::InTheWay) => {
+            Err(e) if matches!(Code::of(&e), Code::Link | Code::InTheWay | Code::Refused) => {
                 disk.remove_tree(dir, name).map_err(&fail)?;
                 None
             }

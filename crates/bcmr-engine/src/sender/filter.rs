@@ -98,8 +98,8 @@ pub(crate) fn read_gitignore(
     let Some(name) = NameBuf::new(b".gitignore") else { return inherited() };
     let file = match dir.open_file(name.as_name()) {
         Ok(fd) => std::fs::File::from(fd),
-        // Absent, or a link, which git does not follow either.
-        Err(e) if matches!(Code::of(&e), Code::NotFound | Code::Link) => return inherited(),
+        // Absent, or a link, which git does not follow either, or something special that is not to be opened.
+        Err(e) if matches!(Code::of(&e), Code::NotFound | Code::Link | Code::Refused) => return inherited(),
         Err(e) => return Err(e),
     };
     let mut text = Vec::new();

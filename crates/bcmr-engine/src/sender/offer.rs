@@ -12,7 +12,7 @@ use crate::sender::large::{Large, Outgoing};
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::operand::Source;
 use crate::sender::place::{Born, Fate, Place};
-use crate::sender::push::{Hand, Sending, Stop};
+use crate::sender::push::{Hand, Links, Sending, Stop};
 use crate::sender::walk::{SourceDir, kind_of};
 use bcmr_wire::limits::{ENTRIES_MAX, SMALL_FILE_BYTES};
 use bcmr_wire::message::{Codec, Message};
@@ -665,6 +665,9 @@ impl Sending<'_> {
             Kind::File if how.inline => return self.look_inside(hand, how, name, raw),
             Kind::File => self.look_at(hand, place, dir, name)?,
             Kind::Dir => return Ok(Looked::Nothing),
+            Kind::Link if self.push.how.links == Links::Refused => {
+                return Err(Error::ours(Code::Refused, "follow", dir.node.join(name), Links::NOTE));
+            }
             Kind::Link => {
                 let info = same_kind(dir, name, kind, dir.stat(name, false)?)?;
                 let link = dir.dir.read_link(name);

@@ -53,6 +53,23 @@ pub(crate) struct How {
     pub(crate) compress: Compress,
     /// The receiver's store may be asked; only when both sides have it.
     pub(crate) dedup: bool,
+    /// Whether symbolic links that are not followed are sent.
+    pub(crate) links: Links,
+}
+
+/// What becomes of symbolic links that are not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// They are sent as what they are.
+    Sent,
+    /// Each is refused by name: they were to be followed, and nothing is followed here.
+    Refused,
+}
+
+impl Links {
+    /// Why a link is refused.
+    pub(crate) const NOTE: &'static str =
+        "it is a symbolic link, and a server confined by --root follows none; -P copies it as a link";
 }
 
 /// Everything that sending needs.

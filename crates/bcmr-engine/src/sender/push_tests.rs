@@ -11,7 +11,7 @@ use crate::remote::Compress;
 use crate::sender::offer::What;
 use crate::sender::operand::{Reach, Source, source};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
-use crate::sender::push::{How, Push, Sending, push};
+use crate::sender::push::{How, Links, Push, Sending, push};
 use crate::sender::walk::SourceDir;
 use bcmr_wire::contents::{self, Item};
 use bcmr_wire::limits::{BATCHES_OUT_MAX, BLOCK_BYTES, DIRS_OUT_MAX, OFFERS_OUT_MAX, PIECE_BYTES_MAX};
@@ -752,7 +752,13 @@ fn send_paths(
     let outs: Vec<&dyn Out> = lanes.iter().map(|l| l as &dyn Out).collect();
     let (answers, feed) = mpsc::channel();
     let ears = Ears::default();
-    let how = How { origin: 77, fast: script.fast, compress: script.compress, dedup: script.dedup };
+    let how = How {
+        origin: 77,
+        fast: script.fast,
+        compress: script.compress,
+        dedup: script.dedup,
+        links: Links::Sent,
+    };
     let sending = Push { policy, how, told: &ears, cancel, outs: &outs };
     let also = script.also.take();
     let mut peer = Peer {
@@ -1019,7 +1025,7 @@ fn room_for_a_batch_is_given_so_often_and_no_more() {
     let net = Net { queues: Mutex::default(), change: Condvar::new() };
     let lane = Lane { net: &net, index: 0 };
     let (outs, policy, ears): ([&dyn Out; 1], _, _) = ([&lane], policy(), Ears::default());
-    let how = How { origin: 1, fast: false, compress: Compress::None, dedup: false };
+    let how = How { origin: 1, fast: false, compress: Compress::None, dedup: false, links: Links::Sent };
     let push = Push { policy: &policy, how, told: &ears, cancel: &Cancel::new(), outs: &outs };
     let sending = Sending::new(&push).unwrap();
     assert!((0..BATCHES_OUT_MAX).all(|_| sending.reserve_batch()));

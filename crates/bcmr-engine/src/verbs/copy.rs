@@ -155,7 +155,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
         None => {
             let target = operands::same_target(&request.sources, request.target, &policy)?;
             let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
-            let base = operands::base(&to)?;
+            let base = operands::base(&to, DestLink::Through)?;
             run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(base))).transpose()?;
             run.operands(&request.sources, &to);
             run.desk.sync_names();

@@ -122,18 +122,21 @@ pub(crate) fn list_in(reach: &Reach, path: &Path, each: &mut dyn FnMut(Listing) 
 /// It is no regular file, cannot be read, or changed while it was read.
 pub(crate) fn hash_in(reach: &Reach, path: &Path) -> Result<[u8; 32]> {
     let fail = |op| move |e| Error::os(op, path, e);
-    let Source::Named { dir, name, follow, .. } = operands::source(reach, path, Follow::Operands)? else {
+    let Source::Named { dir, name, info, follow } = operands::source(reach, path, Follow::Operands)? else {
         return Err(Error::ours(Code::IsDirectory, "hash", path, "it is a directory"));
     };
-    let (fd, before) = dir.open_file(name.as_name(), follow)?;
-    match before.kind {
-        Kind::File => {}
-        Kind::Dir => return Err(Error::ours(Code::IsDirectory, "hash", path, "it is a directory")),
+    let is_file = |info: &Info| match info.kind {
+        Kind::File => Ok(()),
+        Kind::Dir => Err(Error::ours(Code::IsDirectory, "hash", path, "it is a directory")),
         other => {
             let note = format!("it is no regular file but a {}", other.word());
-            return Err(Error::ours(Code::Special, "hash", path, note));
+            Err(Error::ours(Code::Special, "hash", path, note))
         }
-    }
+    };
+    // Nothing special is opened, which may do something by itself; and nothing that took its place is read.
+    is_file(&info)?;
+    let (fd, before) = dir.open_file(name.as_name(), follow)?;
+    is_file(&before)?;
     let mut file = File::from(fd);
     let mut hasher = blake3::Hasher::new();
     let mut room = vec![0; PIECE_BYTES];

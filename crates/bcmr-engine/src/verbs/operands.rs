@@ -156,11 +156,11 @@ pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, N
 }
 
 /// What a manifest's names are relative to.
-pub(crate) fn base(to: &Where) -> Result<PathBuf> {
+pub(crate) fn base(to: &Where, links: DestLink) -> Result<PathBuf> {
     Ok(match to {
         Where::Into(place) | Where::Whole(place) => place.node.path(),
         // A directory that a link leads to.
-        Where::Name { dir, name, slash: true } => {
+        Where::Name { dir, name, slash: true } if links == DestLink::Through => {
             let (dir, name) = through(dir, name)?;
             dir.node.join(name.as_name())
         }
@@ -213,11 +213,13 @@ pub(crate) fn dest(name: Option<NameBuf>, info: &Info, to: &Where, links: DestLi
 /// source, by device and inode, whatever the paths look like.
 pub(crate) fn guard_nesting(operand: &Operand, policy: &CopyPolicy, verb: &'static str) -> Result<()> {
     let whole = matches!(operand.source, Source::Whole(_));
-    nesting(&operand.info(), whole, &operand.dest, policy, &operand.path, verb)
+    nesting(&Reach::Anywhere, &operand.info(), whole, &operand.dest, policy, &operand.path, verb)
 }
 
-/// The same for a source that is known as `info` only.
+/// The same for a source that is known as `info` only. Nothing above what is in reach is looked at: where `info` is what
+/// another machine says, the answer would tell it which inodes there are.
 pub(crate) fn nesting(
+    reach: &Reach,
     info: &Info,
     whole: bool,
     dest: &Dest,
@@ -232,6 +234,10 @@ pub(crate) fn nesting(
         Dest::Named { dir, .. } | Dest::Whole(dir) => dir,
     };
     let fail = |e| Error::os("stat", place.node.path(), e);
+    let top = match reach {
+        Reach::Anywhere => None,
+        Reach::Below(root) => Some(root.info().map_err(fail)?.id()),
+    };
     let mut here = place.dir.try_clone().map_err(fail)?;
     let first = here.info().map_err(fail)?;
     // A walk that stays on its file system never comes to what is written on another one, wherever that is mounted.
@@ -247,6 +253,9 @@ pub(crate) fn nesting(
         if id == info.id() {
             let note = format!("the destination '{}' is inside it", shown(dest).display());
             return Err(Error::ours(Code::Refused, verb, path, note));
+        }
+        if top == Some(id) {
+            return Ok(());
         }
         let up = match here.parent() {
             Ok(up) => up,

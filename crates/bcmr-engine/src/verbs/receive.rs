@@ -262,6 +262,11 @@ pub(crate) struct What {
 }
 
 impl What {
+    /// Through a link only where it may lead anywhere: a confined receiver does not even say whether it leads somewhere.
+    pub(crate) fn links(&self) -> DestLink {
+        if self.reach.is_confined() { DestLink::Itself } else { DestLink::Through }
+    }
+
     /// A source's path as it is shown.
     pub(crate) fn shown(&self, path: &Path) -> PathBuf {
         let mut text = std::ffi::OsString::from(&self.source_prefix);
@@ -478,7 +483,7 @@ impl<'a> Receive<'a> {
         let count = usize::try_from(what.operands).unwrap_or(usize::MAX);
         let to = operands::target(&what.reach, &what.target, count)?;
         let manifest = match manifest {
-            Some(file) => Some(Manifest::begin(file, Some(operands::base(&to)?))?),
+            Some(file) => Some(Manifest::begin(file, Some(operands::base(&to, what.links())?))?),
             None => None,
         };
         let state = State {
@@ -510,7 +515,7 @@ impl<'a> Receive<'a> {
 
     /// What names of a manifest are relative to.
     pub(crate) fn base(&self) -> Result<PathBuf> {
-        operands::base(&self.to)
+        operands::base(&self.to, self.what.links())
     }
 
     fn state(&self) -> MutexGuard<'_, State<'a>> {
@@ -616,13 +621,11 @@ impl<'a> Receive<'a> {
             None => self.to.clone(),
         };
         let name = meta.as_ref().map(|m| m.name.clone());
-        // Through a link only where it may lead anywhere.
-        let links = if self.what.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
-        let dest = operands::dest(name, &info, &to, links)?;
+        let dest = operands::dest(name, &info, &to, self.what.links())?;
         if let Dest::Named { name, .. } = &dest {
             self.follows(name, info.kind, shown)?;
         }
-        operands::nesting(&info, whole, &dest, self.policy, shown, "copy")?;
+        operands::nesting(&self.what.reach, &info, whole, &dest, self.policy, shown, "copy")?;
         let open = |place: &Place| -> Result<DestDir<Sys>> {
             let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
             DestDir::existing(disk, dir, place.node.clone(), None, self.policy)
@@ -861,6 +864,11 @@ impl<'a> Receive<'a> {
         let chosen = if meta.info.kind.is_special() && !self.policy.specials {
             let note = format!("it is a {}", meta.info.kind.word());
             Err(Error::ours(Code::Special, "copy", slot.src.node().join(name), note))
+        } else if meta.info.kind.is_device() && self.what.reach.is_confined() {
+            // V11: a node that names the disk leads out of every root, whatever the modes say where root serves.
+            let note =
+                format!("it is a {}, and a server confined by --root makes none", meta.info.kind.word());
+            Err(Error::ours(Code::Refused, "make special file", slot.dst.node.join(to), note))
         } else {
             self.desk.choose(slot, name, to, &meta.info, is_file, Some(&suspect))
         };

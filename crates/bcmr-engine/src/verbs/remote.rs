@@ -9,7 +9,7 @@ use crate::policy::{Collide, Compare, CopyPolicy, NameList, Preserve, Target};
 use crate::remote::{Address, Compress, GetRequest, Plane, Purpose, PutRequest, Way};
 use crate::sender::offer::What;
 use crate::sender::out::{Counted, Out};
-use crate::sender::push::{How, Push, push};
+use crate::sender::push::{How, Links, Push, push};
 use crate::tally::Tally;
 use crate::transport::conn::{FrameBuf, Heard, Outbox, Packet, Patience, Stream};
 use crate::transport::direct::{DIAL_PATIENCE, Keys, NotDirect, dial, where_to};
@@ -287,6 +287,7 @@ fn put_once(
         fast: way.fast,
         compress,
         dedup: way.dedup && !way.fast && peer.agreed.features.has_cap(caps::DEDUP),
+        links: Links::Sent,
     };
     let open = |path: &Path| operands::source(&Reach::Anywhere, path, policy.follow);
     let mut kept;

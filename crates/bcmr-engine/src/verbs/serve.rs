@@ -8,7 +8,7 @@ use crate::event::{Cancel, Front, Progress, Watch};
 use crate::policy::{Collide, CopyPolicy, Follow, Target};
 use crate::remote::ServeRequest;
 use crate::sender::offer::What;
-use crate::sender::push::How;
+use crate::sender::push::{How, Links};
 use crate::sender::walk::SourceDir;
 use crate::store::Store;
 use crate::tally::Tally;
@@ -21,7 +21,7 @@ use crate::trouble::TroubleBuf;
 use crate::verbs::asked::Asked;
 use crate::verbs::copy::resuming;
 use crate::verbs::look;
-use crate::verbs::operands::{self, Reach};
+use crate::verbs::operands::{self, Reach, Source};
 use crate::verbs::receive::{self, Receive, Reply};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
@@ -31,7 +31,7 @@ use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
 use bcmr_wire::policy::flags;
 use fastcopy::dir::{Dir, NameBuf};
-use fastcopy::meta::Info;
+use fastcopy::meta::{Info, Kind};
 use fastcopy::wall::{self, Grounds};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -99,7 +99,11 @@ impl Listed {
 /// The peer broke the protocol, or the root cannot be opened or not be shut.
 pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<()> {
     let reach = match &request.root {
-        Some(root) => Reach::Below(Dir::open(root).map_err(|e| Error::os("open root", root.as_path(), e))?),
+        Some(root) => {
+            let dir = Dir::open(root).map_err(|e| Error::os("open root", root.as_path(), e))?;
+            // V11: every handle that is opened through this one opens nothing special and makes no device.
+            Reach::Below(dir.confined())
+        }
         None => Reach::Anywhere,
     };
     // Read while the file that says it can be.
@@ -332,15 +336,18 @@ impl Serving {
             Message::Get { policy, paths, names } => {
                 let fast = policy.has(flags::FAST);
                 let (policy, compress) = policy_in(&policy, request.jobs, request.me, request.umask)?;
-                // Links out of the root are nobody's business.
-                let follow = if self.reach.is_confined() { Follow::Never } else { policy.follow };
+                // Where a link leads is not told, so behind --root none is followed: one that was to be is refused.
+                let asked = policy.follow;
+                let follow = if self.reach.is_confined() { Follow::Never } else { asked };
+                let links =
+                    if follow != asked && asked == Follow::Always { Links::Refused } else { Links::Sent };
                 let policy = CopyPolicy { follow, ..policy };
                 let compress = agreed_compress(compress, peer.agreed.features);
                 // A client has no store.
-                let how = How { origin: self.origin, fast, compress, dedup: false };
+                let how = How { origin: self.origin, fast, compress, dedup: false, links };
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
                 let list = names.map(|names| list.and(&names)).transpose()?;
-                self.get(peer, &policy, how, &paths, list)
+                self.get(peer, &policy, how, &paths, list, asked)
             }
             _ => Err(Error::ours(Code::Protocol, "serve", "", "no transfer")),
         }
@@ -457,9 +464,18 @@ impl Serving {
         how: How,
         paths: &[PathBuf],
         list: Option<Listed>,
+        asked: Follow,
     ) -> Result<()> {
         let cancel = Cancel::new();
-        let open = |path: &Path| operands::source(&self.reach, path, policy.follow);
+        let open = |path: &Path| {
+            let source = operands::source(&self.reach, path, policy.follow)?;
+            match &source {
+                Source::Named { info, .. } if info.kind == Kind::Link && asked != policy.follow => {
+                    Err(Error::ours(Code::Refused, "follow", path, Links::NOTE))
+                }
+                _ => Ok(source),
+            }
+        };
         let sent = match list {
             None => {
                 let what = What::Operands { paths, open: &open };

@@ -16,7 +16,7 @@ use crate::sender::filter::{Filter, relative};
 use crate::tally::Tally;
 use crate::verbs::check::Check;
 use crate::verbs::named::Named;
-use crate::verbs::operands::{self, Dest, DestLink, Place, Where};
+use crate::verbs::operands::{self, Dest, Place, Where};
 use crate::verbs::receive::{
     Crew, Head, Reply, Takes, What, end_of, found, not_a_senders, refused, told, unpack,
 };
@@ -275,8 +275,7 @@ impl<'a> Surveying<'a> {
             return Err(Error::ours(Code::IsDirectory, "compare", shown, "it is a directory"));
         }
         let to = self.what.marked(&info, self.policy)?.unwrap_or_else(|| self.to.clone());
-        let links = if self.what.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
-        let dest = operands::dest(name, &info, &to, links)?;
+        let dest = operands::dest(name, &info, &to, self.what.links())?;
         if let Dest::Named { name, .. } = &dest
             && !self.state().names.insert(name.clone())
             && info.kind != Kind::Dir
@@ -285,7 +284,7 @@ impl<'a> Surveying<'a> {
             let why = format!("an earlier source already becomes '{twin}'");
             return Err(Error::ours(Code::Refused, "compare", shown, why));
         }
-        operands::nesting(&info, whole, &dest, self.policy, shown, "compare")?;
+        operands::nesting(&self.what.reach, &info, whole, &dest, self.policy, shown, "compare")?;
         let src = Node::root(shown);
         match &dest {
             Dest::Whole(place) => {

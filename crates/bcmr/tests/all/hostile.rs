@@ -9,3 +9,4 @@ mod put;
 mod random;
 mod server;
 mod survey;
+mod walls;

@@ -9,7 +9,9 @@ use std::os::unix::fs::{FileExt, symlink};
 /// What a file system can hold.
 #[derive(Clone, Copy)]
 pub struct Can {
-    root: bool,
+    pub root: bool,
+    /// Devices, which only root makes.
+    pub devices: bool,
     pub acl: bool,
     /// Attributes in the `user.` family.
     pub user_xattr: bool,
@@ -78,7 +80,7 @@ impl<'m> Maker<'m> {
                     }
                 }
                 8 => {
-                    let kinds = if self.can.root {
+                    let kinds = if self.can.devices {
                         &[FileType::Fifo, FileType::Socket, FileType::CharacterDevice, FileType::BlockDevice]
                             [..]
                     } else {
@@ -242,7 +244,7 @@ pub fn can(place: &Path, times: (i64, i64), xattr_max: u64) -> Can {
         skipped("ACLs", "setfacl is missing or the file system has none");
     }
     let user_xattr = rustix::fs::lsetxattr(&file, "user.x", b"1", XattrFlags::empty()).is_ok();
-    Can { root: is_root(), acl, user_xattr, xattr_max, times }
+    Can { root: is_root(), devices: is_root(), acl, user_xattr, xattr_max, times }
 }
 
 /// Looks for any difference, by eyes of our own and by rsync.
