@@ -223,6 +223,15 @@ pub struct Watch<'a> {
     pub items: bool,
 }
 
+/// How many files of both sides were compared, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// By size and modification time; nothing of them was read.
+    pub by_time: u64,
+    /// By the hashes of their contents.
+    pub by_content: u64,
+}
+
 /// What a verb did. The exit code is made from this alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -240,6 +249,8 @@ pub struct Summary {
     pub failed: u64,
     /// `check`: differences found.
     pub differences: u64,
+    /// `check`: how files were compared.
+    pub compared: Compared,
     /// Which codes the failures had, each once.
     pub codes: Vec<Code>,
     /// Stopped before all was done.

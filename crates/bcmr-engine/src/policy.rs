@@ -170,8 +170,10 @@ pub enum Resume {
     Fast,
     /// `-s`: stage and source are hashed again up to the last record before anything goes on.
     Strict,
-    /// `-a`: by length, into the visible file.
+    /// `-a`: what is missing is added to the visible file, once what it has is proved to be the source's beginning.
     Append,
+    /// `--append=size`: the same by length alone; what is there is not looked at.
+    AppendSize,
 }
 
 impl Resume {
@@ -179,6 +181,12 @@ impl Resume {
     #[must_use]
     pub fn has_sessions(self) -> bool {
         matches!(self, Resume::Proved | Resume::Fast | Resume::Strict)
+    }
+
+    /// Whether it adds to files that are there.
+    #[must_use]
+    pub fn appends(self) -> bool {
+        matches!(self, Resume::Append | Resume::AppendSize)
     }
 }
 
@@ -354,9 +362,11 @@ pub struct RemoveRequest {
 /// How `check` compares two files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// Size, and mtime in nanoseconds.
+    /// Size and mtime in nanoseconds; nothing is read, so another time is a difference (`--quick`).
     SizeAndTime,
-    /// Size, then BLAKE3 of both contents.
+    /// Alike by size and mtime, or, with another time, by BLAKE3 of both contents.
+    ContentInDoubt,
+    /// Size, then BLAKE3 of both contents (`--hash`).
     Hash,
 }
 

@@ -1,7 +1,7 @@
 //! Counts what happened and passes it on. Must not decide anything.
 
 use crate::error::{Code, Error};
-use crate::event::{Action, Event, Question, Summary, Watch};
+use crate::event::{Action, Compared, Event, Question, Summary, Watch};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -18,6 +18,9 @@ pub(crate) struct Tally<'a> {
     /// Of those, what is not at the destination.
     pub(crate) absent: AtomicU64,
     pub(crate) differences: AtomicU64,
+    /// Files that were compared by size and time, and by their contents.
+    pub(crate) by_time: AtomicU64,
+    pub(crate) by_content: AtomicU64,
     codes: Mutex<Vec<Code>>,
     /// The sources ended before all of them was there.
     cut_short: AtomicBool,
@@ -36,6 +39,8 @@ impl<'a> Tally<'a> {
             failed: zero(),
             absent: zero(),
             differences: zero(),
+            by_time: zero(),
+            by_content: zero(),
             codes: Mutex::new(Vec::new()),
             cut_short: AtomicBool::new(false),
         }
@@ -112,6 +117,11 @@ impl<'a> Tally<'a> {
         !self.cancelled() && !self.cut_short.load(Relaxed)
     }
 
+    /// How files were compared so far.
+    pub(crate) fn compared(&self) -> Compared {
+        Compared { by_time: self.by_time.load(Relaxed), by_content: self.by_content.load(Relaxed) }
+    }
+
     pub(crate) fn summary(&self) -> Summary {
         Summary {
             files: self.files.load(Relaxed),
@@ -121,6 +131,7 @@ impl<'a> Tally<'a> {
             kept: self.kept.load(Relaxed),
             failed: self.failed.load(Relaxed),
             differences: self.differences.load(Relaxed),
+            compared: self.compared(),
             codes: self.codes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             cancelled: self.watch.cancel.is_set(),
         }

@@ -50,10 +50,12 @@ pub mod wide {
     pub const HASHED: u64 = 0x80;
     /// Lists of names that are longer than one message.
     pub const LISTS: u64 = 0x100;
+    /// A comparison reads what has another time, and says how it compared.
+    pub const COMPARED: u64 = 0x200;
 }
 
 /// What each bit is called, for whoever has to say that one is missing.
-const NAMES: [(Features, &str); 16] = [
+const NAMES: [(Features, &str); 17] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -70,6 +72,7 @@ const NAMES: [(Features, &str); 16] = [
     (Features { caps: 0, wide: wide::SURVEY }, "survey"),
     (Features { caps: 0, wide: wide::HASHED }, "hashed"),
     (Features { caps: 0, wide: wide::LISTS }, "lists"),
+    (Features { caps: 0, wide: wide::COMPARED }, "compared"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -144,7 +147,7 @@ impl Features {
 pub fn guarantees(policy: &Policy<'_>) -> Features {
     // [hello.guarantee]
     let kept = policy::flags::KEEP_XATTR | policy::flags::KEEP_ACL;
-    let rows: [(bool, Features); 7] = [
+    let rows: [(bool, Features); 8] = [
         (true, Features { caps: 0, wide: wide::TREES }),
         (
             policy.choice(Choice::Durability) != policy::durability::CACHE,
@@ -155,6 +158,7 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
         (policy.flags & kept != 0, Features { caps: 0, wide: wide::ATTRIBUTES }),
         (policy.has(policy::flags::DRY_RUN), Features { caps: 0, wide: wide::SURVEY }),
         (policy.has(policy::flags::HASHES), Features { caps: 0, wide: wide::HASHED }),
+        (policy.has(policy::flags::COMPARE), Features { caps: 0, wide: wide::COMPARED }),
     ];
     rows.iter().filter(|(needed, _)| *needed).fold(Features::NONE, |all, (_, one)| all.or(*one))
 }
@@ -347,7 +351,12 @@ mod tests {
             let policy = Policy { flags: flag, ..plain.clone() };
             assert_eq!(guarantees(&policy).without(trees), set(0, wide::ATTRIBUTES));
         }
-        for (flag, bit) in [(policy::flags::DRY_RUN, wide::SURVEY), (policy::flags::HASHES, wide::HASHED)] {
+        let flagged = [
+            (policy::flags::DRY_RUN, wide::SURVEY),
+            (policy::flags::HASHES, wide::HASHED),
+            (policy::flags::COMPARE, wide::COMPARED),
+        ];
+        for (flag, bit) in flagged {
             let policy = Policy { flags: flag, ..plain.clone() };
             assert_eq!(guarantees(&policy).without(trees), set(0, bit));
         }
@@ -361,7 +370,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0x1ff));
+        assert_eq!(all, set(0x7f, 0x3ff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

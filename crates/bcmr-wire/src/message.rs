@@ -184,6 +184,8 @@ pub enum Event<'a> {
     Difference { change: u8, path: &'a [u8], directory: bool, files: u64, bytes: u64, why: &'a [u8] },
     /// 7: what the target has come to mean; names of what is `Hashed` are below it.
     Base(&'a [u8]),
+    /// 8: how a comparison compared files.
+    Compared { by_time: u64, by_content: u64 },
 }
 
 /// What `FileEnd` says.

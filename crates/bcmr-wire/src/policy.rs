@@ -44,9 +44,11 @@ pub mod flags {
     pub const COMPARE: u64 = 1 << 16;
     /// With `COMPARE`: what only the destination has is a difference.
     pub const EXTRA: u64 = 1 << 17;
+    /// With `COMPARE`: by size and time alone, nothing is read.
+    pub const QUICK: u64 = 1 << 18;
 
     /// All of them.
-    pub const ALL: u64 = (1 << 18) - 1;
+    pub const ALL: u64 = (1 << 19) - 1;
 }
 
 /// The places of `[policy.choices]`.
@@ -170,6 +172,8 @@ choices! {
         STRICT = 3,
         /// By length, into the visible file.
         APPEND = 4,
+        /// The same, once what is there is proved to be the source's beginning.
+        APPEND_PROVED = 5,
     }
 }
 
@@ -200,7 +204,11 @@ pub(crate) fn check(flags: u64, choices: [u8; 8]) -> Result<(), Refused> {
     // [policy.strict]
     must(flags & !flags::ALL == 0, "policy.flags", Why::Unknown)?;
     let compares = flags & (flags::COMPARE | flags::DRY_RUN) == flags::COMPARE | flags::DRY_RUN;
-    must(flags & (flags::COMPARE | flags::EXTRA) == 0 || compares, "policy.flags", Why::Contradiction)?;
+    must(
+        flags & (flags::COMPARE | flags::EXTRA | flags::QUICK) == 0 || compares,
+        "policy.flags",
+        Why::Contradiction,
+    )?;
     let known = choices.iter().zip(VALUES).all(|(choice, count)| *choice < count);
     must(known, "policy.choices", Why::Unknown)
 }
@@ -215,8 +223,9 @@ mod tests {
             assert_eq!(check(1 << bit, [0; 8]).is_ok(), bit < 16, "bit {bit}");
         }
         // A comparison changes nothing, whoever does not know what it is.
-        use flags::{COMPARE, DRY_RUN, EXTRA};
+        use flags::{COMPARE, DRY_RUN, EXTRA, QUICK};
         assert!(check(COMPARE | DRY_RUN, [0; 8]).is_ok() && check(COMPARE | EXTRA | DRY_RUN, [0; 8]).is_ok());
+        assert!(check(QUICK | DRY_RUN, [0; 8]).is_err() && check(QUICK | COMPARE | DRY_RUN, [0; 8]).is_ok());
         assert!(check(EXTRA | DRY_RUN, [0; 8]).is_err() && check(COMPARE | EXTRA, [0; 8]).is_err());
     }
 
@@ -230,7 +239,7 @@ mod tests {
             sparse::NEVER,
             verify::DIRECT,
             durability::MEDIUM,
-            resume::APPEND,
+            resume::APPEND_PROVED,
         ];
         assert_eq!(check(0, last), Ok(()));
         for place in 0..8 {
@@ -262,6 +271,7 @@ mod tests {
             DEDUP,
             COMPARE,
             EXTRA,
+            QUICK,
         ];
         assert_eq!(all.iter().sum::<u64>(), ALL);
         assert!(all.iter().all(|flag| flag.count_ones() == 1));

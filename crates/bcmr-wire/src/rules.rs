@@ -312,5 +312,6 @@ fn event(event: &Event<'_>) -> Result<(), Refused> {
             text("event.kind", why)
         }
         Event::Base(at) => path("event.kind", at),
+        Event::Compared { .. } => Ok(()),
     }
 }

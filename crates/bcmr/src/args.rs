@@ -241,9 +241,18 @@ pub struct ResumeArgs {
     /// The same, but hash source and unfinished file again before anything is added
     #[arg(short = 's', long, conflicts_with = "append")]
     pub strict: bool,
-    /// Add what is missing at the end of the file that is there; its beginning is not looked at
-    #[arg(short = 'a', long)]
-    pub append: bool,
+    /// Add what is missing at the end of the file that is there, once what it has is proved to be how the source begins;
+    /// size believes that by its length
+    #[arg(
+        short = 'a',
+        long,
+        value_name = "PROOF",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "hash"
+    )]
+    pub append: Option<AppendArg>,
     /// With -C: only the last recorded block is checked, nothing is hashed; trusts that nobody touched the rest. To or
     /// from another machine, with and without -C: what is sent is not hashed
     #[arg(long, conflicts_with_all = ["verify", "strict", "append"])]
@@ -251,6 +260,13 @@ pub struct ResumeArgs {
     /// Bytes between two checkpoints, a multiple of 4 MiB (64M is 64 MiB); smaller files have none
     #[arg(long, value_name = "SIZE", value_parser = checkpoint_size, default_value = "64M")]
     pub checkpoint_size: u64,
+}
+
+/// `--append`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AppendArg {
+    Hash,
+    Size,
 }
 
 /// A size in bytes: `K` and `KiB` are 1024, `KB` is 1000, and so on for M, G and T.
@@ -348,9 +364,12 @@ pub struct CheckArgs {
     /// As for copy; directories are compared with what is in them in any case
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Compare contents by BLAKE3 instead of size and modification time
-    #[arg(long)]
+    /// Compare the contents of all files by BLAKE3, and not only of those that have another modification time
+    #[arg(long, conflicts_with = "quick")]
     pub hash: bool,
+    /// Read no contents: a file with another modification time counts as different
+    #[arg(long)]
+    pub quick: bool,
     /// Prove that what FILE says (as copy --manifest or b3sum wrote it; - is standard input) holds below DIR
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub manifest: Option<PathBuf>,
@@ -370,11 +389,46 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub keep: KeepArgs,
     #[command(flatten)]
+    pub as_copy: AsCopyArgs,
+    #[command(flatten)]
     pub connect: ConnectArgs,
     #[command(flatten)]
     pub jobs: JobsArg,
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "As the copy would be told")]
+pub struct AsCopyArgs {
+    /// Leave names alone that are already there
+    #[arg(long)]
+    pub no_clobber: bool,
+    #[command(flatten)]
+    pub update: UpdateArg,
+    /// Write into the file that is there instead of replacing it
+    #[arg(long)]
+    pub inplace: bool,
+    /// Go on where the same command stopped
+    #[arg(short = 'C', long, conflicts_with_all = ["strict", "append"])]
+    pub resume: bool,
+    /// The same, and what looks the same is read
+    #[arg(short = 's', long, conflicts_with = "append")]
+    pub strict: bool,
+    /// Add what is missing at the end of the file that is there; size goes by its length
+    #[arg(
+        short = 'a',
+        long,
+        value_name = "PROOF",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "hash"
+    )]
+    pub append: Option<AppendArg>,
+    /// With -C: what looks the same is read
+    #[arg(short = 'V', long)]
+    pub verify: bool,
 }
 
 #[derive(Debug, Args)]

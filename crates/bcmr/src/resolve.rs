@@ -6,9 +6,9 @@
 
 use crate::address::{self, Operand};
 use crate::args::{
-    Attr, CheckArgs, CompressArg, ConnectArgs, CopyArgs, EngineArg, FilterArgs, HowArgs, IoArgs, JobsArg,
-    KeepArgs, KeepStep, LinkArgs, MoveArgs, Operands, OutputArgs, PlaneArg, PreallocateArg, RemoteArgs,
-    RemoveArgs, ResumeArgs, RuleArg, ServeArgs, SessionsArgs, SharingArg, Update, UpdateArg, VerifyArg, When,
+    AppendArg, Attr, CheckArgs, CompressArg, ConnectArgs, CopyArgs, EngineArg, FilterArgs, HowArgs, IoArgs,
+    JobsArg, KeepArgs, KeepStep, LinkArgs, MoveArgs, Operands, OutputArgs, PlaneArg, PreallocateArg,
+    RemoteArgs, RemoveArgs, RuleArg, ServeArgs, SessionsArgs, SharingArg, Update, UpdateArg, VerifyArg, When,
 };
 use crate::config::{CompressWord, Config, PlaneWord, Words};
 use crate::names;
@@ -423,7 +423,7 @@ pub fn remote_copy(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> 
 
 /// What `check` arguments mean when one side is on another machine.
 pub fn remote_check(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Result<RemoteJob, Usage> {
-    let (policy, purpose, show) = check_policy(a, env);
+    let (policy, purpose, show) = check_policy(a, env)?;
     if let (true, Purpose::Check { extra: true, .. }) = (policy.filter.gitignore, purpose) {
         let said = "--gitignore with another machine needs --no-extra: \
              what the ignore files say of names that only the destination has is not known over there";
@@ -521,7 +521,7 @@ fn unkept_without_peer(a: &CopyArgs, policy: &CopyPolicy, places: &Places) -> Ve
         (policy.verify != Verify::Off, "-V"),
         (a.resume.resume, "-C"),
         (a.resume.strict, "-s"),
-        (a.resume.append, "-a"),
+        (a.resume.append.is_some(), "-a"),
         (a.how.sync, "--sync"),
         (a.keep.archive, "--archive"),
         (kept && !a.keep.archive, "--preserve"),
@@ -599,7 +599,7 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         sparse: sparse(a.sparse),
         verify: verify(a.how.verify),
         durability: durability(&a.how),
-        resume: resume(&a.resume),
+        resume: resume(a.resume.resume, a.resume.fast, a.resume.strict, a.resume.append),
         checkpoint_bytes: a.resume.checkpoint_size,
         hashes: a.manifest.is_some(),
         one_file_system: a.one_file_system,
@@ -691,16 +691,17 @@ pub fn remove(a: &RemoveArgs, env: &Env) -> Result<(RemoveRequest, Show), Usage>
 pub fn check(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
     let (sources, target) = operands(&a.operands)?;
     no_connection(&a.connect, None)?;
-    let (policy, purpose, show) = check_policy(a, env);
+    let (policy, purpose, show) = check_policy(a, env)?;
     let (compare, extra) = match purpose {
         Purpose::Check { compare, extra } => (compare, extra),
-        Purpose::Copy => (Compare::SizeAndTime, true),
+        Purpose::Copy => (Compare::ContentInDoubt, true),
     };
     Ok((CheckRequest { sources, target, compare, extra, policy }, show))
 }
 
 /// What decides how two sides are compared, wherever they are.
-fn check_policy(a: &CheckArgs, env: &Env) -> (CopyPolicy, Purpose, Show) {
+fn check_policy(a: &CheckArgs, env: &Env) -> Result<(CopyPolicy, Purpose, Show), Usage> {
+    let c = &a.as_copy;
     let policy = CopyPolicy {
         // Nobody who compares two directories wants to hear that they are directories.
         recursive: true,
@@ -708,14 +709,14 @@ fn check_policy(a: &CheckArgs, env: &Env) -> (CopyPolicy, Purpose, Show) {
         preserve: preserve(&a.keep.steps),
         strictness: strictness(&a.keep),
         specials: a.keep.archive,
-        collide: Collide::Replace,
+        collide: collide(c.no_clobber, false, &c.update)?,
         force: false,
-        landing: Landing::Atomic,
+        landing: if c.inplace { Landing::InPlace } else { Landing::Atomic },
         reflink: Reflink::Auto,
         sparse: Sparse::Auto,
-        verify: Verify::Off,
+        verify: if c.verify { Verify::Cached } else { Verify::Off },
         durability: Durability::Cache,
-        resume: Resume::Off,
+        resume: resume(c.resume, false, c.strict, c.append),
         checkpoint_bytes: CHECKPOINT_BYTES,
         hashes: false,
         one_file_system: a.one_file_system,
@@ -726,9 +727,13 @@ fn check_policy(a: &CheckArgs, env: &Env) -> (CopyPolicy, Purpose, Show) {
         me: env.me,
         umask: env.umask,
     };
-    let compare = if a.hash { Compare::Hash } else { Compare::SizeAndTime };
+    let compare = match (a.hash, a.quick) {
+        (true, _) => Compare::Hash,
+        (false, true) => Compare::SizeAndTime,
+        (false, false) => Compare::ContentInDoubt,
+    };
     let show = show(Verb::Check, &a.output, false, Again::Same, env);
-    (policy, Purpose::Check { compare, extra: !a.no_extra }, show)
+    Ok((policy, Purpose::Check { compare, extra: !a.no_extra }, show))
 }
 
 /// What was typed as operands, the directory of `-t` included.
@@ -776,12 +781,13 @@ pub fn sessions(a: &SessionsArgs, env: &Env) -> Result<Show, Usage> {
     Ok(Show { now: env.now, ..show(Verb::Sessions, &a.output, false, Again::Same, env) })
 }
 
-fn resume(a: &ResumeArgs) -> Resume {
-    match (a.resume, a.fast, a.strict, a.append) {
+fn resume(resume: bool, fast: bool, strict: bool, append: Option<AppendArg>) -> Resume {
+    match (resume, fast, strict, append) {
         (true, true, ..) => Resume::Fast,
         (true, false, ..) => Resume::Proved,
         (_, _, true, _) => Resume::Strict,
-        (_, _, _, true) => Resume::Append,
+        (_, _, _, Some(AppendArg::Hash)) => Resume::Append,
+        (_, _, _, Some(AppendArg::Size)) => Resume::AppendSize,
         _ => Resume::Off,
     }
 }
@@ -1543,7 +1549,10 @@ mod tests {
         };
         let c = of("check a b");
         assert!(c.extra && c.policy.recursive);
-        assert_eq!((c.compare, c.policy.follow), (Compare::SizeAndTime, Follow::Operands));
+        assert_eq!((c.compare, c.policy.follow), (Compare::ContentInDoubt, Follow::Operands));
+        assert_eq!(of("check --quick a b").compare, Compare::SizeAndTime);
+        let c = of("check -u -a --inplace a b").policy;
+        assert_eq!((c.collide, c.resume, c.landing), (Collide::IfOlder, Resume::Append, Landing::InPlace));
         assert_eq!(of("check -r a b").policy.follow, Follow::Never);
         let c = of("check --hash --no-extra -e x a b");
         assert_eq!((c.compare, c.extra, c.policy.filter.rules.len()), (Compare::Hash, false, 1));

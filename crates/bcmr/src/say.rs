@@ -612,8 +612,19 @@ pub fn stopped(verb: Verb, again: Again, s: &Summary, took: Duration) -> String 
     format!("bcmr: stopped; {}\nhint: {hint}", tally(verb, false, s, took))
 }
 
-/// The last line of `check`.
-pub fn differences(add: (u64, u64), extra: (u64, u64), differ: u64) -> String {
+/// The last line of `check`: what was found, and how files that both sides have were compared.
+pub fn differences(add: (u64, u64), extra: (u64, u64), differ: u64, s: &Summary) -> String {
+    let how = [
+        (s.compared.by_time, "by size and time"),
+        (s.compared.by_content, "by content"),
+        (s.kept, "left alone unread"),
+    ];
+    let how: Vec<String> = how.iter().filter(|(n, _)| *n > 0).map(|(n, by)| format!("{n} {by}")).collect();
+    let found = found(add, extra, differ);
+    if how.is_empty() { found } else { format!("{found}; {}", how.join(", ")) }
+}
+
+fn found(add: (u64, u64), extra: (u64, u64), differ: u64) -> String {
     if (add.0, extra.0, differ) == (0, 0, 0) {
         return "no differences".to_owned();
     }
@@ -683,6 +694,8 @@ fn seconds(took: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use bcmr_engine::event::Compared;
 
     fn with(codes: &[Code]) -> Summary {
         Summary { failed: codes.len() as u64, codes: codes.to_vec(), ..Summary::default() }
@@ -973,11 +986,16 @@ mod tests {
         let stop = stopped(Verb::Copy, Again::WithUpdate, &s, took);
         assert!(stop.starts_with("bcmr: stopped; copied 1 file, "), "{stop}");
         assert!(stop.contains("\nhint: run the same command with -u"), "{stop}");
-        assert_eq!(differences((0, 0), (0, 0), 0), "no differences");
+        let s = Summary::default();
+        assert_eq!(differences((0, 0), (0, 0), 0, &s), "no differences");
         assert_eq!(
-            differences((2, 10), (1, 0), 4),
+            differences((2, 10), (1, 0), 4, &s),
             "2 to add (10 B), 4 to replace, 1 only at the destination (0 B)"
         );
+        let s = Summary { compared: Compared { by_time: 21, by_content: 2 }, ..s };
+        assert_eq!(differences((0, 0), (0, 0), 0, &s), "no differences; 21 by size and time, 2 by content");
+        let s = Summary { kept: 3, compared: Compared::default(), ..s };
+        assert_eq!(differences((0, 0), (0, 0), 1, &s), "1 to replace; 3 left alone unread");
     }
 
     #[test]

@@ -91,6 +91,15 @@ pub(crate) enum Place {
     There,
 }
 
+/// A file that is gone on with at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Append {
+    /// Bytes that it has.
+    pub(crate) at: u64,
+    /// They are proved to be the source's before anything is added.
+    pub(crate) proved: bool,
+}
+
 /// What a new thing is made from.
 pub(crate) enum Body<'a, D: Disk> {
     /// An open file.
@@ -144,7 +153,7 @@ pub(crate) struct Job<'a, D: Disk> {
     /// Made, but not yet under its name.
     pub(crate) staged: bool,
     /// The file that is there is kept up to this many bytes, and the rest is added.
-    pub(crate) append: Option<u64>,
+    pub(crate) append: Option<Append>,
     pub(crate) bytes: u64,
     pub(crate) rung: Option<Rung>,
     pub(crate) hash: Option<blake3::Hash>,

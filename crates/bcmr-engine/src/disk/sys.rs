@@ -3,8 +3,8 @@
 //! Must not decide anything; see [`super::Disk`].
 
 use super::ring::{Kept, Rings};
-use super::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee};
-use crate::blocks::{PIECE_BYTES, aligned};
+use super::{Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee};
+use crate::blocks::{BLOCK_BYTES, PIECE_BYTES, aligned};
 use crate::error::Code;
 use crate::policy::{Io, Sparse, Verify};
 use fastcopy::copy;
@@ -402,8 +402,14 @@ fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
                 let note = "source and destination are the same file";
                 return Err(Fault::ours(Side::Dest, "write into", Code::Refused, note));
             }
-            if info.kind == Kind::File && job.append.is_none() {
-                meta::set_length(&file, 0).map_err(dest("truncate"))?;
+            match (info.kind, job.append) {
+                (Kind::File, None) => meta::set_length(&file, 0).map_err(dest("truncate"))?,
+                // What was looked at is what is added to.
+                (_, Some(append)) if info.kind != Kind::File || info.size != append.at => {
+                    let note = "it became another one meanwhile";
+                    return Err(Fault::ours(Side::Dest, "append to", Code::Refused, note));
+                }
+                _ => {}
             }
             job.file = Some(file);
         }
@@ -428,7 +434,7 @@ fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
 fn open_there(dir: &Dir, job: &Job<'_, Sys>) -> io::Result<OwnedFd> {
     if job.there.is_some_and(|t| t.kind == Kind::File) {
         match dir.open_read_write(job.name) {
-            Err(e) if e.raw_os_error() == Some(errno::EACCES) => {}
+            Err(e) if e.raw_os_error() == Some(errno::EACCES) && !job.append.is_some_and(|a| a.proved) => {}
             other => return other,
         }
     }
@@ -448,9 +454,13 @@ impl Sys {
                 if how.hash {
                     job.hash = Some(blake3::hash(bytes));
                 }
-                if let Some(start) = job.append {
-                    let rest = bytes.get(start as usize..).unwrap_or_default();
-                    read_write::write_full(dst, start, rest).map_err(dest("append to"))?;
+                if let Some(Append { at, proved }) = job.append {
+                    let (first, rest) = bytes.split_at_checked(at as usize).unwrap_or_default();
+                    if proved {
+                        let whole = |from: u64, room: &mut [u8]| Ok(slice_at(first, from, room));
+                        tee::begins_with(dst, at, &whole, &|| (how.observe)(0))?;
+                    }
+                    read_write::write_full(dst, at, rest).map_err(dest("append to"))?;
                     (how.observe)(job.bytes);
                     return Ok(());
                 }
@@ -458,8 +468,8 @@ impl Sys {
             }
             Body::Wire(source) => {
                 job.rung = Some(Rung::ReadWrite);
-                if let Some(start) = job.append {
-                    job.bytes = append_from(*source, dst, start, job.info.size, how)?;
+                if let Some(append) = job.append {
+                    job.bytes = append_from(*source, dst, append, job.info.size, how)?;
                 } else {
                     let (bytes, hash) = tee::receive(*source, &job.info, dst, how, stream)?;
                     (job.bytes, job.hash) = (bytes, hash);
@@ -478,8 +488,14 @@ impl Sys {
             copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };
         let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
         let preallocate = self.rings.preallocates() && !matches!(job.place, Place::There);
-        if let Some(start) = job.append {
-            job.bytes = self.append(src, dst, start, job.info.size, how)?;
+        if let Some(append) = job.append {
+            if append.proved {
+                let read = |at: u64, room: &mut [u8]| {
+                    read_write::read_full(src, at, room).map_err(|e| Fault::os(Side::Source, "read", e))
+                };
+                tee::begins_with(dst, append.at, &read, &|| (how.observe)(0))?;
+            }
+            job.bytes = self.append(src, dst, append.at, job.info.size, how)?;
             job.hash = if how.hash { Some(tee::hash(src, &|_| (how.observe)(0))?) } else { None };
             job.rung = Some(Rung::ReadWrite);
         } else if stream || how.hash {
@@ -548,18 +564,38 @@ pub(super) fn unchanged(before: &Info, src: &OwnedFd) -> Result<(), Fault> {
     Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note))
 }
 
-/// Adds what is missing behind `start`, piece by piece. Returns the length of the whole.
+/// As many bytes of `bytes` from `at` on as there are and `room` takes.
+fn slice_at(bytes: &[u8], at: u64, room: &mut [u8]) -> usize {
+    let left = bytes.get(at as usize..).unwrap_or_default();
+    let n = left.len().min(room.len());
+    if let (Some(to), Some(from)) = (room.get_mut(..n), left.get(..n)) {
+        to.copy_from_slice(from);
+    }
+    n
+}
+
+/// Adds what is missing behind what is there, piece by piece. Returns the length of the whole. Of what is there, whole
+/// blocks are proved by hashes that each side makes; the rest of it crosses once more and is compared.
 fn append_from(
     source: &dyn Bytes,
     dst: &OwnedFd,
-    start: u64,
+    append: Append,
     size: u64,
     how: &Fill<'_>,
 ) -> Result<u64, Fault> {
-    (how.observe)(start);
-    source.start(start).map_err(|e| Fault::os(Side::Source, "receive", e))?;
+    let receive = |e| Fault::os(Side::Source, "receive", e);
+    let blocks = if append.proved { append.at / BLOCK_BYTES } else { 0 };
+    let go_on = || (how.observe)(0);
+    if !tee::same_blocks_among(source, dst, 0..blocks, size, &go_on)? {
+        return Err(tee::not_its_beginning());
+    }
+    let proved = if append.proved { blocks * BLOCK_BYTES } else { append.at };
+    source.start(proved).map_err(receive)?;
+    let rest = |at: u64, room: &mut [u8]| source.read_at(at, room).map_err(receive);
+    tee::begins_with_from(dst, proved, append.at, &rest, &go_on)?;
     let mut room = aligned();
-    let mut at = start;
+    let mut at = append.at;
+    (how.observe)(at);
     while at < size {
         let piece = room.piece((size - at).min(PIECE_BYTES as u64) as usize);
         let n = source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, "receive", e))?;

@@ -321,6 +321,60 @@ pub(super) fn write_whole(
     if (how.observe)(size) { Ok(()) } else { Err(cancelled()) }
 }
 
+/// What is there is another one than the source begins with.
+pub(super) fn not_its_beginning() -> Fault {
+    Fault::ours(Side::Dest, "append to", Code::Refused, crate::receiver::plan::NOT_ITS_BEGINNING)
+}
+
+/// Reads at an offset until the room is full or the source ends.
+type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<usize, Fault> + 'a;
+
+/// Proves that the first `bytes` of `there` are how the source begins, whose bytes `source` reads.
+pub(super) fn begins_with(
+    there: &OwnedFd,
+    bytes: u64,
+    source: &ReadAt<'_>,
+    go_on: &dyn Fn() -> bool,
+) -> Result<(), Fault> {
+    begins_with_from(there, 0, bytes, source, go_on)
+}
+
+/// The same for what stands from `at` to `end`.
+pub(super) fn begins_with_from(
+    there: &OwnedFd,
+    at: u64,
+    end: u64,
+    source: &ReadAt<'_>,
+    go_on: &dyn Fn() -> bool,
+) -> Result<(), Fault> {
+    if is_same(there, at, end, source, go_on)? { Ok(()) } else { Err(not_its_beginning()) }
+}
+
+/// Whether the source has from `at` to `end` what is there.
+pub(crate) fn is_same(
+    there: &OwnedFd,
+    at: u64,
+    end: u64,
+    source: &ReadAt<'_>,
+    go_on: &dyn Fn() -> bool,
+) -> Result<bool, Fault> {
+    let (mut ours, mut theirs) = (aligned(), aligned());
+    let mut at = at;
+    while at < end {
+        let bytes = (end - at).min(PIECE_BYTES as u64 - at % PIECE_BYTES as u64) as usize;
+        let (one, other) = (ours.piece(bytes), theirs.piece(bytes));
+        let n = read_full(there, at, one).map_err(|e| Fault::os(Side::Dest, "read", e))?;
+        if n < bytes || source(at, other)? < bytes || one != other {
+            return Ok(false);
+        }
+        at += bytes as u64;
+        if !go_on() {
+            return Err(cancelled());
+        }
+    }
+    Ok(true)
+}
+
 /// Whether two files of `size` bytes, one of them far away, have the same content.
 pub(crate) fn same_blocks(
     source: &dyn Bytes,
@@ -328,8 +382,19 @@ pub(crate) fn same_blocks(
     size: u64,
     go_on: &dyn Fn() -> bool,
 ) -> Result<bool, Fault> {
+    same_blocks_among(source, there, 0..blocks_of(size), size, go_on)
+}
+
+/// The same for some of their blocks.
+pub(crate) fn same_blocks_among(
+    source: &dyn Bytes,
+    there: &OwnedFd,
+    blocks: std::ops::Range<u64>,
+    size: u64,
+    go_on: &dyn Fn() -> bool,
+) -> Result<bool, Fault> {
     let read = |e| Fault::os(Side::Dest, "read", e);
-    for block in 0..blocks_of(size) {
+    for block in blocks {
         let ours = block_cv(block, size, |at, room| read_full(there, at, room).map_err(read))?;
         if source.value(block, size)? != ours {
             return Ok(false);

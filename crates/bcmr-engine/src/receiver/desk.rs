@@ -4,7 +4,7 @@
 
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::tee;
-use crate::disk::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Place, Side};
+use crate::disk::{Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Place, Side};
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Event, Question, Summary};
 use crate::node::Node;
@@ -14,7 +14,7 @@ use crate::receiver::devices::Devices;
 use crate::receiver::land::{SYNC_ALL, land, land_resumable};
 use crate::receiver::links::{Landed, Links};
 use crate::receiver::newcomers::TAKEN;
-use crate::receiver::plan::{Verdict, decide, same};
+use crate::receiver::plan::{Proof, Verdict, decide, same};
 use crate::receiver::resumable::{self, Holes, Want};
 use crate::receiver::stage;
 use crate::receiver::tree;
@@ -147,16 +147,16 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         info: Info,
         way: Way,
     ) -> Result<Option<Job<'n, Sys>>> {
-        let same = |there: &Info| -> Result<bool> { self.same_bytes(pair, &body, name, to, there) };
-        match self.choose(pair, name, to, &info, body.is_file(), Some(&same))? {
+        let prove = |proof: Proof, there: &Info| self.prove(pair, &body, name, to, proof, there).map(Some);
+        match self.choose(pair, name, to, &info, body.is_file(), &prove)? {
             Some(there) => self.job(pair, name, to, body, attributes, info, there, way).map(Some),
             None => Ok(None),
         }
     }
 
     /// Compares with what is there: what is to be replaced, if anything, or `None` when nothing is to be landed.
-    /// `same_bytes` tells whether what is there has the source's content; without it nothing is believed to (`-s`).
-    #[allow(clippy::type_complexity)] // one closure, named where it is made
+    /// `prove` reads both sides; where it cannot yet, it says `None`, what is there is what is to be replaced for now, and
+    /// this is asked again once it can.
     pub(crate) fn choose(
         &self,
         pair: &Slot<S>,
@@ -164,7 +164,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         to: Name<'_>,
         info: &Info,
         is_file: bool,
-        same_bytes: Option<&dyn Fn(&Info) -> Result<bool>>,
+        prove: &dyn Fn(Proof, &Info) -> Result<Option<bool>>,
     ) -> Result<Option<Option<Info>>> {
         let dst = &pair.dst;
         let there = if dst.fresh {
@@ -181,9 +181,16 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         {
             return Err(taken());
         }
+        let verdict = match (verdict, &there) {
+            (Verdict::KeepIf(proof, _), Some(there)) => match prove(proof, there)? {
+                Some(holds) => verdict.settled(holds),
+                None => return Ok(Some(Some(*there))),
+            },
+            (verdict, _) => verdict,
+        };
         match verdict {
             Verdict::Make | Verdict::Replace => {}
-            Verdict::Keep if self.doubts(info.kind, is_file, there.as_ref(), same_bytes)? => {}
+            Verdict::Append { .. } if self.policy.collide != Collide::Ask => {}
             Verdict::Keep | Verdict::Merge => {
                 if let Some(t) = &there
                     && !self.claim(dst, to, t)?
@@ -203,29 +210,16 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 self.keep(pair, name, to, info);
                 return Ok(None);
             }
-            Verdict::Ask => {
+            Verdict::Ask | Verdict::Append { .. } | Verdict::KeepIf(..) => {
                 if !self.tally.ask(Question::Replace(dst.node.join(to))) {
                     self.keep(pair, name, to, info);
                     return Ok(None);
                 }
             }
             Verdict::Refuse(code, why) => {
-                return Err(
-                    Error::ours(code, "replace", dst.node.join(to), why).and(&pair.src.node().join(name))
-                );
-            }
-        }
-        if let Some(t) = there.filter(|t| self.appends(is_file, t)) {
-            if t.size > info.size {
-                let why = "it is longer than the source";
-                return Err(Error::ours(Code::Refused, "append to", dst.node.join(to), why));
-            }
-            if t.size == info.size {
-                if !self.claim(dst, to, &t)? {
-                    return Err(taken());
-                }
-                self.keep(pair, name, to, info);
-                return Ok(None);
+                let op =
+                    if there.is_some_and(|t| self.appends(is_file, &t)) { "append to" } else { "replace" };
+                return Err(Error::ours(code, op, dst.node.join(to), why).and(&pair.src.node().join(name)));
             }
         }
         Ok(Some(there))
@@ -272,28 +266,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
     }
 
     fn appends(&self, is_file: bool, there: &Info) -> bool {
-        is_file && self.policy.resume == Resume::Append && there.kind == Kind::File
-    }
-
-    /// What would be kept is looked at more closely: files with `-s`, as size and mtime are not believed then, and
-    /// symbolic links, of which only the target tells.
-    #[allow(clippy::type_complexity)] // as above
-    fn doubts(
-        &self,
-        kind: Kind,
-        is_file: bool,
-        there: Option<&Info>,
-        same_bytes: Option<&dyn Fn(&Info) -> Result<bool>>,
-    ) -> Result<bool> {
-        let looks = match kind {
-            Kind::Link => self.policy.collide == Collide::IfDifferent,
-            _ => is_file && self.policy.resume == Resume::Strict,
-        };
-        match (same_bytes, there) {
-            _ if !looks => Ok(false),
-            (Some(same), Some(there)) => same(there).map(|same| !same),
-            _ => Ok(true),
-        }
+        is_file && self.policy.resume.appends() && there.kind == Kind::File
     }
 
     /// Since when what is there has been there.
@@ -339,7 +312,9 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         Ok(Job {
             src: name,
             only_new: self.policy.collide.is_only_new() && there.is_none(),
-            append: there.filter(|_| appends).map(|t| t.size),
+            append: there
+                .filter(|_| appends)
+                .map(|t| Append { at: t.size, proved: self.policy.resume == Resume::Append }),
             ..Job::new(to, place, info, there, body, attributes)
         })
     }
@@ -356,19 +331,22 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         there.map(|there| *there == *target).map_err(|e| Error::os("read link", pair.dst.node.join(to), e))
     }
 
-    /// `-s`: whether what is there has the source's content, byte by byte. Of links: the same target.
-    fn same_bytes(
+    /// Whether what is there has what of the source is to be proved.
+    fn prove(
         &self,
         pair: &Slot<S>,
         body: &Body<'_, Sys>,
         name: Name<'_>,
         to: Name<'_>,
+        proof: Proof,
         there: &Info,
     ) -> Result<bool> {
-        match body {
-            Body::Link(target) => return self.leads_to(pair, to, target),
-            Body::Special | Body::HardLink(..) => return Ok(true),
-            Body::File(_) | Body::Bytes(_) | Body::Wire(_) => {}
+        match (proof, body) {
+            (Proof::Target, Body::Link(target)) => return self.leads_to(pair, to, target),
+            // A beginning is proved when it is added to, on the very file that is written into.
+            (Proof::Beginning, _) => return Ok(true),
+            (_, Body::Link(_) | Body::Special | Body::HardLink(..)) => return Ok(true),
+            (_, Body::File(_) | Body::Bytes(_) | Body::Wire(_)) => {}
         }
         let file = pair.dst.dir.open_file(to).map_err(|e| Error::os("open", pair.dst.node.join(to), e))?;
         let told = |f: Fault| f.told(|| pair.src.node().join(name), || pair.dst.node.join(to));

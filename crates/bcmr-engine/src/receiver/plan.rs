@@ -1,7 +1,7 @@
 //! What is to be done with one entry, given what is there. Pure: no disk, no clock, no questions asked here.
 
 use crate::error::Code;
-use crate::policy::{Collide, CopyPolicy, Landing, Strictness};
+use crate::policy::{Collide, CopyPolicy, Landing, Resume, Strictness, Verify};
 use fastcopy::meta::{Info, Kind};
 
 /// The answer for one entry.
@@ -15,13 +15,53 @@ pub(crate) enum Verdict {
     Merge,
     /// Leave what is there; the policy says so.
     Keep,
+    /// Leave what is there if the two sides are alike in this, which only reading them tells.
+    KeepIf(Proof, Otherwise),
+    /// Add what is missing at its end, once its beginning is proved to be the source's; or unproved.
+    Append { proved: bool },
     /// A person decides between `Replace` and `Keep`.
     Ask,
     /// It cannot be; why.
     Refuse(Code, &'static str),
 }
 
-/// Decides for `src` when `there` has its name at the destination.
+/// What only reading both sides tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// Two regular files of one size have the same bytes.
+    Content,
+    /// Two symbolic links lead to the same.
+    Target,
+    /// What is there is how the source begins.
+    Beginning,
+}
+
+/// What follows when a proof fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Otherwise {
+    /// What is there is replaced.
+    Replace,
+    /// It is left alone, and that is an error.
+    Refuse(&'static str),
+}
+
+impl Verdict {
+    /// What it comes to once its proof holds, or does not.
+    pub(crate) fn settled(self, holds: bool) -> Verdict {
+        match self {
+            Verdict::KeepIf(..) if holds => Verdict::Keep,
+            Verdict::KeepIf(_, Otherwise::Replace) => Verdict::Replace,
+            Verdict::KeepIf(_, Otherwise::Refuse(why)) => Verdict::Refuse(Code::Refused, why),
+            other => other,
+        }
+    }
+}
+
+/// Why nothing can be added to what is there.
+pub(crate) const NOT_ITS_BEGINNING: &str = "it is not the beginning of the source";
+
+/// Decides for `src` when `there` has its name at the destination. The one place where this is decided: for a copy, for
+/// what a dry run says of it, and for what `check` finds.
 pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> Verdict {
     let Some(there) = there else { return Verdict::Make };
     match (src.kind, there.kind) {
@@ -36,8 +76,16 @@ pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> V
     }
     match policy.collide {
         Collide::Keep => return Verdict::Keep,
-        Collide::IfOlder if src.mtime <= there.mtime => return Verdict::Keep,
-        Collide::IfDifferent if same(src, there) => return Verdict::Keep,
+        Collide::IfOlder if src.mtime < there.mtime => return Verdict::Keep,
+        Collide::IfOlder if src.mtime == there.mtime => {
+            let looks_same = src.kind == Kind::File && same(src, there);
+            return if looks_same { alike(Proof::Content, policy) } else { Verdict::Keep };
+        }
+        Collide::IfDifferent if same(src, there) => match src.kind {
+            Kind::File => return alike(Proof::Content, policy),
+            Kind::Link => return Verdict::KeepIf(Proof::Target, Otherwise::Replace),
+            _ => return Verdict::Keep,
+        },
         _ => {}
     }
     if src.id() == there.id() {
@@ -48,10 +96,29 @@ pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> V
     if src.kind == Kind::File && there.kind.is_special() && policy.landing == Landing::Atomic && !alike {
         return Verdict::Refuse(Code::Special, "it is a device, FIFO or socket");
     }
+    if policy.resume.appends() && src.kind == Kind::File && there.kind == Kind::File {
+        let proved = policy.resume == Resume::Append;
+        return match there.size.cmp(&src.size) {
+            std::cmp::Ordering::Greater => Verdict::Refuse(Code::Refused, "it is longer than the source"),
+            std::cmp::Ordering::Equal if proved => {
+                Verdict::KeepIf(Proof::Content, Otherwise::Refuse(NOT_ITS_BEGINNING))
+            }
+            std::cmp::Ordering::Equal => Verdict::Keep,
+            std::cmp::Ordering::Less => Verdict::Append { proved },
+        };
+    }
     if policy.collide == Collide::Ask { Verdict::Ask } else { Verdict::Replace }
 }
 
-/// Alike by kind, size and mtime: what `check` and `IfDifferent` go by. A file system that keeps coarser times than
+/// What looks the same by size and time is believed to be, unless the run goes on with an earlier one and was told to
+/// prove (`-s`, or `-V` with `-C`).
+fn alike(proof: Proof, policy: &CopyPolicy) -> Verdict {
+    let proves =
+        policy.resume == Resume::Strict || policy.resume.has_sessions() && policy.verify != Verify::Off;
+    if proves { Verdict::KeepIf(proof, Otherwise::Replace) } else { Verdict::Keep }
+}
+
+/// Alike by kind, size and mtime, which is the quick check. A file system that keeps coarser times than
 /// nanoseconds makes a file look different, never alike.
 pub(crate) fn same(src: &Info, there: &Info) -> bool {
     src.kind == there.kind

@@ -187,9 +187,11 @@ impl Sending<'_> {
         Ok(if info.same_content(&after) { Took::Whole(info.size) } else { Took::Changed })
     }
 
-    /// The hash that stands for a content where nothing is copied.
+    /// The hash that stands for a content where nothing is copied and the whole of it is compared.
     fn compared(&self, bytes: &[u8]) -> Option<[u8; 32]> {
-        self.push.policy.dry_run.then(|| *blake3::hash(bytes).as_bytes())
+        // [policy.append]
+        let by_hash = self.push.policy.dry_run && !self.push.policy.resume.appends();
+        by_hash.then(|| *blake3::hash(bytes).as_bytes())
     }
 
     fn hash(&self, bytes: &[u8]) -> Option<[u8; 32]> {

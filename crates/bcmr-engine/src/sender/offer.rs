@@ -676,8 +676,7 @@ impl Sending<'_> {
                 Item { name: name.to_owned(), info, size: info.size, link, attrs }
             }
             _ => {
-                // Who only looks says himself what he would not make.
-                if !self.push.policy.specials && !self.push.policy.dry_run {
+                if !self.push.policy.specials && !self.push.how.compares {
                     let note = format!("it is a {}", kind.word());
                     return Err(Error::ours(Code::Special, "copy", dir.node.join(name), note));
                 }

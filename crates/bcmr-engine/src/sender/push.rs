@@ -53,6 +53,8 @@ pub(crate) struct How {
     pub(crate) compress: Compress,
     /// The receiver's store may be asked; only when both sides have it.
     pub(crate) dedup: bool,
+    /// The two sides are compared: whoever compares says himself what a copy would not make.
+    pub(crate) compares: bool,
     /// Whether symbolic links that are not followed are sent.
     pub(crate) links: Links,
 }

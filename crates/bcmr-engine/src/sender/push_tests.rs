@@ -758,6 +758,7 @@ fn send_paths(
         compress: script.compress,
         dedup: script.dedup,
         links: Links::Sent,
+        compares: false,
     };
     let sending = Push { policy, how, told: &ears, cancel, outs: &outs };
     let also = script.also.take();
@@ -1025,7 +1026,14 @@ fn room_for_a_batch_is_given_so_often_and_no_more() {
     let net = Net { queues: Mutex::default(), change: Condvar::new() };
     let lane = Lane { net: &net, index: 0 };
     let (outs, policy, ears): ([&dyn Out; 1], _, _) = ([&lane], policy(), Ears::default());
-    let how = How { origin: 1, fast: false, compress: Compress::None, dedup: false, links: Links::Sent };
+    let how = How {
+        origin: 1,
+        fast: false,
+        compress: Compress::None,
+        dedup: false,
+        links: Links::Sent,
+        compares: false,
+    };
     let push = Push { policy: &policy, how, told: &ears, cancel: &Cancel::new(), outs: &outs };
     let sending = Sending::new(&push).unwrap();
     assert!((0..BATCHES_OUT_MAX).all(|_| sending.reserve_batch()));

@@ -1,14 +1,17 @@
 //! `check`: what a copy of the same arguments would change.
 //!
-//! Must not change anything. Two files are alike when their size is, and the destination is not older than the
-//! source (the very same mtime where times are kept); with hashes, when their contents are. Where mode and owner are
-//! kept they are compared too.
+//! Must not change anything. What a copy of the same policy would leave alone is no difference; of what it would replace,
+//! two files are alike when size and mtime are the same, and with the same size and another mtime when their contents are
+//! (with [`Compare::SizeAndTime`] another mtime is a difference, with [`Compare::Hash`] contents alone count). Where mode,
+//! owner and times are kept they are compared too; not the times of directories, which follow from what is in them.
 
 use crate::error::{Error, Result};
 use crate::event::{Change, Event, Summary, Watch};
 use crate::policy::{CheckRequest, Compare, CopyPolicy};
+use crate::receiver::plan::{Proof, Verdict, decide, same};
 use crate::sender::filter::Filter;
 use crate::tally::Tally;
+use crate::verbs::copy::resuming;
 use crate::verbs::operands;
 use crate::verbs::survey::{At, Lack, Survey, Visit};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
@@ -22,11 +25,12 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Only when nothing could be begun.
 pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
-    let to = operands::target(&operands::Reach::Anywhere, &request.target, request.sources.len())?;
-    let survey =
-        Survey { policy: &request.policy, filter: Filter::new(&request.policy.filter)?, tally: &tally };
+    let policy = resuming(request.policy);
+    let target = operands::same_target(&request.sources, request.target.clone(), &policy)?;
+    let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
+    let survey = Survey { policy: &policy, filter: Filter::new(&policy.filter)?, tally: &tally };
     let mut visit = Check {
-        policy: &request.policy,
+        policy: &policy,
         compare: request.compare,
         extra: request.extra,
         root: request.target.path(),
@@ -35,6 +39,12 @@ pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
     };
     survey.operands(&request.sources, &to, &mut visit);
     Ok(tally.summary())
+}
+
+/// How two files were compared.
+enum By {
+    Time,
+    Content,
 }
 
 /// Tells differences.
@@ -61,17 +71,54 @@ impl Check<'_> {
     /// What differs between the two, if anything.
     fn difference(&self, at: &At<'_>, there: &Info) -> Result<Option<&'static str>> {
         let (src, p) = (&at.info, &self.policy.preserve);
+        let not_replaced = match decide(src, Some(there), self.policy) {
+            // Left alone: because it looks the same, or whatever it is.
+            Verdict::Keep => {
+                if src.kind == Kind::File {
+                    if same(src, there) { self.compared(&By::Time) } else { self.left() }
+                }
+                return Ok(None);
+            }
+            Verdict::KeepIf(proof, _) => {
+                if proof == Proof::Content {
+                    self.compared(&By::Content);
+                }
+                let why = if proof == Proof::Target { "target" } else { "content" };
+                return Ok((!at.both.holds(proof)?).then_some(why));
+            }
+            Verdict::Append { .. } => true,
+            // Nothing becomes of it, but for what is one with its source they are not alike either.
+            Verdict::Refuse(..) if src.id() == there.id() => {
+                self.left();
+                return Ok(None);
+            }
+            Verdict::Refuse(..) | Verdict::Make => true,
+            Verdict::Replace | Verdict::Ask | Verdict::Merge => false,
+        };
         if src.kind != there.kind {
             return Ok(Some("type"));
         }
         let content = match src.kind {
-            Kind::File => self.files(at, there)?,
+            Kind::File if not_replaced || src.size != there.size => {
+                self.compared(&By::Time);
+                Some("size")
+            }
+            Kind::File if self.reads(at) => {
+                self.compared(&By::Content);
+                (!at.both.same_content()?).then_some("content")
+            }
+            Kind::File => {
+                self.compared(&By::Time);
+                (src.mtime != there.mtime).then_some("mtime")
+            }
             Kind::Link => (!at.both.same_target()?).then_some("target"),
             Kind::CharDevice | Kind::BlockDevice if src.rdev != there.rdev => Some("device"),
             _ => None,
         };
         Ok(content.or_else(|| {
-            if p.mode && src.kind != Kind::Link && src.mode != there.mode {
+            if p.times && src.kind != Kind::Dir && src.mtime != there.mtime {
+                Some("mtime")
+            } else if p.mode && src.kind != Kind::Link && src.mode != there.mode {
                 Some("mode")
             } else if p.owner && (src.uid, src.gid) != (there.uid, there.gid) {
                 Some("owner")
@@ -81,21 +128,27 @@ impl Check<'_> {
         }))
     }
 
-    fn files(&self, at: &At<'_>, there: &Info) -> Result<Option<&'static str>> {
-        let src = &at.info;
-        if src.id() == there.id() {
-            return Ok(None);
-        }
-        if src.size != there.size {
-            return Ok(Some("size"));
-        }
-        let times =
-            if self.policy.preserve.times { src.mtime != there.mtime } else { src.mtime > there.mtime };
+    /// Whether the contents of two files of one size that a copy would replace are to be compared.
+    fn reads(&self, at: &At<'_>) -> bool {
+        let Some(there) = at.there else { return false };
         match self.compare {
-            Compare::SizeAndTime => Ok(times.then_some("mtime")),
-            Compare::Hash if !at.both.same_content()? => Ok(Some("content")),
-            Compare::Hash => Ok((self.policy.preserve.times && src.mtime != there.mtime).then_some("mtime")),
+            Compare::SizeAndTime => false,
+            Compare::ContentInDoubt => at.info.mtime != there.mtime,
+            Compare::Hash => true,
         }
+    }
+
+    fn compared(&self, by: &By) {
+        let count = match by {
+            By::Time => &self.tally.by_time,
+            By::Content => &self.tally.by_content,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+
+    /// A file that the options leave alone, whatever it is.
+    fn left(&self) {
+        self.tally.kept.fetch_add(1, Relaxed);
     }
 }
 
@@ -132,10 +185,15 @@ impl Visit for Check<'_> {
         directory && there.kind == Kind::Dir && self.policy.recursive
     }
 
-    fn wants_content(&self, at: &At<'_>) -> bool {
-        let files = |there: &Info| at.info.kind == Kind::File && there.kind == Kind::File;
-        let alike = |there: &Info| at.info.id() != there.id() && at.info.size == there.size;
-        self.compare == Compare::Hash && at.there.as_ref().is_some_and(|there| files(there) && alike(there))
+    fn wants_content(&self, at: &At<'_>) -> Option<Proof> {
+        let there = at.there.filter(|t| at.info.kind == Kind::File && t.kind == Kind::File)?;
+        match decide(&at.info, Some(&there), self.policy) {
+            Verdict::KeepIf(Proof::Content, _) => Some(Proof::Content),
+            Verdict::Replace | Verdict::Ask => {
+                (at.info.size == there.size && self.reads(at)).then_some(Proof::Content)
+            }
+            _ => None,
+        }
     }
 
     fn absent(&mut self, _src_path: PathBuf, _dst_path: PathBuf) {}

@@ -9,7 +9,7 @@ use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};
 use crate::receiver::land;
 use crate::receiver::newcomers::{Newcomers, TAKEN};
-use crate::receiver::plan::{Verdict, decide};
+use crate::receiver::plan::{Proof, Verdict, decide};
 use crate::sender::filter::Filter;
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
@@ -137,10 +137,11 @@ impl Mover<'_> {
         let there = place.dir.look(to).map_err(|e| Error::os("stat", &shown, e))?;
         guard_same(dir, name, info, there.as_ref(), &operand.path, &shown)?;
         let verdict = decide(info, there.as_ref(), self.policy);
+        let verdict = settled(verdict, (&dir.dir, name), Some((&place.dir, to)), &shown)?;
         guard_newcomers(&place.newcomers, verdict, there.as_ref(), Some(&place.dir), to, &shown)?;
         let only_new = match verdict {
             Verdict::Make => self.policy.collide != Collide::Replace,
-            Verdict::Replace => false,
+            Verdict::Replace | Verdict::KeepIf(..) | Verdict::Append { .. } => false,
             Verdict::Merge if self.merge => {
                 return self.merge(dir, name, info, place, to, operand);
             }
@@ -395,12 +396,13 @@ impl Mover<'_> {
         };
         guard_same(src, name, &info, there.as_ref(), &src_path(), dst_path)?;
         let verdict = decide(&info, there.as_ref(), self.policy);
+        let verdict = settled(verdict, (&src.dir, name), dst.map(|dst| (dst, name)), dst_path)?;
         guard_newcomers(newcomers, verdict, there.as_ref(), dst, name, dst_path)?;
         let only_new = match verdict {
             Verdict::Merge => return Ok(Step::Into),
             Verdict::Make if kind == Kind::Dir && !self.filter.is_empty() => return Ok(Step::Into),
             Verdict::Make => self.policy.collide != Collide::Replace,
-            Verdict::Replace => false,
+            Verdict::Replace | Verdict::KeepIf(..) | Verdict::Append { .. } => false,
             Verdict::Ask if self.tally.ask(Question::Replace(dst_path.to_owned())) => false,
             Verdict::Keep | Verdict::Ask => {
                 self.kept(src_path(), dst_path.to_owned());
@@ -428,6 +430,23 @@ enum Step {
     Into,
 }
 
+/// What a verdict comes to that is to be proved. A move compares nothing but where symbolic links lead; what it would have
+/// to read it does not believe to be the same.
+fn settled(
+    verdict: Verdict,
+    (src, name): (&Dir, Name<'_>),
+    dst: Option<(&Dir, Name<'_>)>,
+    shown: &std::path::Path,
+) -> Result<Verdict> {
+    match (verdict, dst) {
+        (Verdict::KeepIf(Proof::Target, _), Some((dir, to))) => {
+            let alike = || Ok(src.read_link(name)? == dir.read_link(to)?);
+            alike().map(|holds| verdict.settled(holds)).map_err(|e| Error::os("read link", shown, e))
+        }
+        _ => Ok(verdict.settled(false)),
+    }
+}
+
 fn dev(place: &Place) -> Result<u64> {
     Ok(place.dir.info().map_err(|e| Error::os("stat", place.node.path(), e))?.dev)
 }
@@ -452,7 +471,9 @@ fn guard_newcomers(
     shown: &std::path::Path,
 ) -> Result<()> {
     let touches = match verdict {
-        Verdict::Replace | Verdict::Merge | Verdict::Ask => true,
+        Verdict::Replace | Verdict::Merge | Verdict::Ask | Verdict::KeepIf(..) | Verdict::Append { .. } => {
+            true
+        }
         // With several names it is several places.
         Verdict::Keep => there.is_some_and(|there| there.nlink == 1),
         Verdict::Make | Verdict::Refuse(..) => false,

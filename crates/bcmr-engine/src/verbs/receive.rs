@@ -15,13 +15,14 @@ use crate::disk::{Attributes, Body, Disk, Fault, Job};
 use crate::error::{Code, Error, Result};
 use crate::event::Watch;
 use crate::node::Node;
-use crate::policy::{CopyPolicy, Resume, Target};
+use crate::policy::{CopyPolicy, Target};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
 use crate::receiver::desk::{Beside, Desk, Marks, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
+use crate::receiver::plan::Proof;
 use crate::store::{Block, Pinned, Store, Taken};
 use crate::tally::Tally;
 use crate::trouble::error_of;
@@ -133,7 +134,7 @@ struct Meta {
 enum Verdict {
     /// Landed over this.
     Land(Option<Info>),
-    /// Compared with what is there first (`-s`).
+    /// Compared with what is there first.
     Doubt,
     /// A further name of a large file that is being landed.
     Linked,
@@ -854,12 +855,12 @@ impl<'a> Receive<'a> {
         let is_file = meta.info.kind == Kind::File;
         let (name, to) = (meta.name.as_name(), meta.to.as_name());
         let doubt = std::cell::Cell::new(false);
-        let suspect = |_: &Info| {
-            if meta.info.kind == Kind::Link {
-                return self.desk.leads_to(slot, to, &meta.link);
+        let prove = |proof: Proof, _: &Info| {
+            if proof == Proof::Target {
+                return self.desk.leads_to(slot, to, &meta.link).map(Some);
             }
             doubt.set(true);
-            Ok(false)
+            Ok(None)
         };
         let chosen = if meta.info.kind.is_special() && !self.policy.specials {
             let note = format!("it is a {}", meta.info.kind.word());
@@ -870,7 +871,7 @@ impl<'a> Receive<'a> {
                 format!("it is a {}, and a server confined by --root makes none", meta.info.kind.word());
             Err(Error::ours(Code::Refused, "make special file", slot.dst.node.join(to), note))
         } else {
-            self.desk.choose(slot, name, to, &meta.info, is_file, Some(&suspect))
+            self.desk.choose(slot, name, to, &meta.info, is_file, &prove)
         };
         let verdict = match chosen {
             Ok(Some(_)) if doubt.get() => return Some(Verdict::Doubt),
@@ -1254,7 +1255,7 @@ impl<'a> Receive<'a> {
     /// Whether only the lander can say from where on a file is wanted.
     fn is_late(&self, meta: &Meta, verdict: Verdict) -> bool {
         let sessions = self.policy.resume.has_sessions() && meta.info.size > self.policy.checkpoint_bytes;
-        sessions || !matches!(verdict, Verdict::Land(_)) || self.policy.resume == Resume::Append
+        sessions || !matches!(verdict, Verdict::Land(_)) || self.policy.resume.appends()
     }
 
     fn one_large(&self, crew: &mut Crew, offer: Offer<'a>) -> Result<()> {

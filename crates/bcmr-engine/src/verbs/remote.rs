@@ -96,7 +96,8 @@ pub(crate) const OURS: Features = Features {
         | wide::HOLES
         | wide::SURVEY
         | wide::HASHED
-        | wide::LISTS,
+        | wide::LISTS
+        | wide::COMPARED,
 };
 
 /// From this much to move on (bytes) a better cipher is worth asking ssh which ones it has.
@@ -280,7 +281,8 @@ fn put_once(
     say(&peer, &put)?;
     let (target, unsaid) = (to.path.clone(), AtomicU64::new(0));
     let compares = matches!(purpose, Purpose::Check { .. });
-    let told = Putting { watch, prefix: prefix(to), target, manifest, unsaid, compares };
+    let compared = std::sync::Mutex::default();
+    let told = Putting { watch, prefix: prefix(to), target, manifest, unsaid, compares, compared };
     let compress = agreed_compress(way.compress, peer.agreed.features);
     let how = How {
         origin: machine_number(),
@@ -288,6 +290,7 @@ fn put_once(
         compress,
         dedup: way.dedup && !way.fast && peer.agreed.features.has_cap(caps::DEDUP),
         links: Links::Sent,
+        compares,
     };
     let open = |path: &Path| operands::source(&Reach::Anywhere, path, policy.follow);
     let mut kept;

@@ -26,7 +26,7 @@ use crate::verbs::receive::{self, Receive, Reply};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
 use crate::verbs::wire::{Asking, At, Reporting, Silent, machine_number, policy_in, receive_all, reply_on};
-use bcmr_wire::handshake::{Features, caps};
+use bcmr_wire::handshake::{Features, caps, wide};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
 use bcmr_wire::policy::flags;
@@ -335,6 +335,7 @@ impl Serving {
             }
             Message::Get { policy, paths, names } => {
                 let fast = policy.has(flags::FAST);
+                let compares = policy.has(flags::COMPARE);
                 let (policy, compress) = policy_in(&policy, request.jobs, request.me, request.umask)?;
                 // Where a link leads is not told, so behind --root none is followed: one that was to be is refused.
                 let asked = policy.follow;
@@ -344,7 +345,7 @@ impl Serving {
                 let policy = CopyPolicy { follow, ..policy };
                 let compress = agreed_compress(compress, peer.agreed.features);
                 // A client has no store.
-                let how = How { origin: self.origin, fast, compress, dedup: false, links };
+                let how = How { origin: self.origin, fast, compress, dedup: false, links, compares };
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
                 let list = names.map(|names| list.and(&names)).transpose()?;
                 self.get(peer, &policy, how, &paths, list, asked)
@@ -429,6 +430,9 @@ impl Serving {
             // What the target itself is called, the client knows better.
             let visit = visitor(survey, policy, &root, Path::new(""), &tally);
             let surveying = Surveying::begin(policy, what, reply, &tally, visit)?;
+            let compares = matches!(survey, Survey::Check { .. });
+            let tells_how = compares && peer.agreed.features.has_wide(wide::COMPARED);
+            let surveying = surveying.telling(tells_how);
             let asking = (policy.collide == Collide::Ask).then_some(asking);
             Ok(receive_all(surveying, &peer.streams, reply, asking, At::Server).1)
         })

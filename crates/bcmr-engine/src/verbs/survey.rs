@@ -3,11 +3,12 @@
 //! Must not create, write or remove; it opens directories only to list them, and files only when asked to hash them.
 //! The pairs are those a copy of the same arguments would make: operands, filter and plan are the copy's own.
 
+use crate::disk::{Fault, Side, tee};
 use crate::error::{Code, Error, Result};
-use crate::event::{Action, Question, Summary, Watch};
+use crate::event::{Action, Cancel, Question, Summary, Watch};
 use crate::node::{Node, os};
-use crate::policy::{CopyPolicy, CopyRequest, Follow, Target};
-use crate::receiver::plan::{Verdict, decide};
+use crate::policy::{Collide, CopyPolicy, CopyRequest, Follow, Target};
+use crate::receiver::plan::{NOT_ITS_BEGINNING, Proof, Verdict, decide};
 use crate::sender::filter::Filter;
 use crate::sender::names::ListedNames;
 use crate::sender::walk::{SourceDir, kind_of};
@@ -40,6 +41,19 @@ pub(crate) trait Both {
     fn same_content(&self) -> Result<bool>;
     /// Whether two symbolic links lead to the same.
     fn same_target(&self) -> Result<bool>;
+    /// Whether the destination's regular file is how the source's begins.
+    fn same_beginning(&self) -> Result<bool>;
+}
+
+impl dyn Both + '_ {
+    /// Whether a proof holds.
+    pub(crate) fn holds(&self, proof: Proof) -> Result<bool> {
+        match proof {
+            Proof::Content => self.same_content(),
+            Proof::Target => self.same_target(),
+            Proof::Beginning => self.same_beginning(),
+        }
+    }
 }
 
 /// A directory that the destination lacks, while what is below it is counted.
@@ -60,10 +74,8 @@ impl Lack {
 pub(crate) trait Visit {
     /// An entry of the source. For a directory: whether to go in.
     fn entry(&mut self, at: &At<'_>) -> bool;
-    /// Whether [`Both::same_content`] will be asked about it.
-    fn wants_content(&self, _at: &At<'_>) -> bool {
-        false
-    }
+    /// What of its content will be asked about, if anything.
+    fn wants_content(&self, at: &At<'_>) -> Option<Proof>;
     /// An entry that the filter leaves out.
     fn excluded(&mut self, src_path: PathBuf);
     /// A directory that has no entry of its own (an operand as a whole, one on the way to a listed name) has no name at
@@ -96,6 +108,7 @@ struct Here<'s> {
     src_path: &'s Path,
     dst_path: &'s Path,
     follow: bool,
+    cancel: &'s Cancel,
 }
 
 impl Both for Here<'_> {
@@ -105,6 +118,18 @@ impl Both for Here<'_> {
         let ours = hash(fd).map_err(|e| Error::os("read", self.src_path, e))?;
         let theirs = dir.open_file(to).and_then(hash).map_err(|e| Error::os("read", self.dst_path, e))?;
         Ok(ours == theirs)
+    }
+    fn same_beginning(&self) -> Result<bool> {
+        let Some((dir, to)) = self.dst else { return Ok(true) };
+        let (src, _) = self.src.open_file(self.name, self.follow)?;
+        let told = |f: Fault| f.told(|| self.src_path.to_owned(), || self.dst_path.to_owned());
+        let failed = |e| Error::os("read", self.dst_path, e);
+        let there = dir.open_file(to).map_err(failed)?;
+        let size = Info::of(&there).map_err(failed)?.size;
+        let read = |at: u64, room: &mut [u8]| {
+            fastcopy::read_write::read_full(&src, at, room).map_err(|e| Fault::os(Side::Source, "read", e))
+        };
+        tee::is_same(&there, 0, size, &read, &|| !self.cancel.is_set()).map_err(told)
     }
     fn same_target(&self) -> Result<bool> {
         let Some((dir, to)) = self.dst else { return Ok(true) };
@@ -213,7 +238,8 @@ impl Survey<'_> {
             Some((dir, to)) => dir.look(to).map_err(|e| Error::os("stat", &dst_path, e))?,
             None => None,
         };
-        let both = Here { src, name, dst, src_path: &src_path, dst_path: &dst_path, follow };
+        let cancel = self.tally.watch.cancel;
+        let both = Here { src, name, dst, src_path: &src_path, dst_path: &dst_path, follow, cancel };
         let (src_path, dst_path_ref) = (&*src_path, &*dst_path);
         let at = At { info, there, src_path, dst_path: dst_path_ref, lack: None, both: &both };
         if !visit.entry(&at) {
@@ -306,8 +332,17 @@ impl Survey<'_> {
                     None => None,
                 };
                 let src_path = src.node.join(name);
-                let both =
-                    Here { src: &src, name, dst, src_path: &src_path, dst_path: &dst_path, follow: always };
+                let (follow, cancel) = (always, self.tally.watch.cancel);
+                let (src_path_ref, dst_path_ref) = (&*src_path, &*dst_path);
+                let both = Here {
+                    src: &src,
+                    name,
+                    dst,
+                    src_path: src_path_ref,
+                    dst_path: dst_path_ref,
+                    follow,
+                    cancel,
+                };
                 let lack = frame.lack.as_ref().map(|(lack, _)| &**lack);
                 let at = At { info, there, src_path: &src_path, dst_path: &dst_path, lack, both: &both };
                 if !visit.entry(&at) {
@@ -448,13 +483,35 @@ impl Visit for DryRun<'_> {
             self.tally.fail(Error::ours(Code::Special, "copy", at.src_path, note));
             return false;
         }
-        let keep = match decide(&at.info, at.there.as_ref(), self.policy) {
-            Verdict::Make | Verdict::Replace => false,
+        let verdict = decide(&at.info, at.there.as_ref(), self.policy);
+        let holds = match (verdict, self.policy.collide) {
+            (Verdict::KeepIf(proof, _), _) => at.both.holds(proof),
+            (Verdict::Append { proved: true }, collide) if collide != Collide::Ask => {
+                at.both.holds(Proof::Beginning)
+            }
+            _ => Ok(true),
+        };
+        let verdict = match (verdict, holds) {
+            (_, Err(e)) => {
+                self.tally.fail(e);
+                return false;
+            }
+            (Verdict::Append { .. }, Ok(false)) => Verdict::Refuse(Code::Refused, NOT_ITS_BEGINNING),
+            (verdict, Ok(holds)) => verdict.settled(holds),
+        };
+        let asks = self.policy.collide == Collide::Ask;
+        let keep = match verdict {
+            Verdict::Make | Verdict::Replace | Verdict::KeepIf(..) => false,
+            Verdict::Append { .. } if !asks => false,
             Verdict::Merge => return self.policy.recursive,
             Verdict::Keep => true,
-            Verdict::Ask => !self.tally.ask(Question::Replace(at.dst_path.to_owned())),
+            Verdict::Ask | Verdict::Append { .. } => {
+                !self.tally.ask(Question::Replace(at.dst_path.to_owned()))
+            }
             Verdict::Refuse(code, why) => {
-                self.tally.fail(Error::ours(code, "replace", at.dst_path, why).and(at.src_path));
+                let adds = self.policy.resume.appends() && at.there.is_some_and(|t| t.kind == at.info.kind);
+                let op = if adds { "append to" } else { "replace" };
+                self.tally.fail(Error::ours(code, op, at.dst_path, why).and(at.src_path));
                 return false;
             }
         };
@@ -490,6 +547,13 @@ impl Visit for DryRun<'_> {
             }
         }
         false
+    }
+    fn wants_content(&self, at: &At<'_>) -> Option<Proof> {
+        match decide(&at.info, at.there.as_ref(), self.policy) {
+            Verdict::KeepIf(Proof::Content, _) => Some(Proof::Content),
+            Verdict::Append { proved: true } => Some(Proof::Beginning),
+            _ => None,
+        }
     }
     fn excluded(&mut self, src_path: PathBuf) {
         self.tally.item(Action::Excluded, 0, || (src_path, PathBuf::new()));

@@ -4,14 +4,16 @@
 //! Must not create, write or remove; must not decide what is told, which is the visitor's that a survey here has too.
 //! Of files whose content counts, small ones come as hashes and large ones as the values of their blocks.
 
+use crate::blocks::{BLOCK_BYTES, blocks_of};
 use crate::disk::sys::Sys;
 use crate::disk::tee;
 use crate::error::{Code, Error, Result};
-use crate::event::{Summary, Watch};
+use crate::event::{Compared, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Compare, CopyPolicy};
 use crate::receiver::arriving::{Arriving, Line, Load};
 use crate::receiver::desk::Marks;
+use crate::receiver::plan::Proof;
 use crate::sender::filter::{Filter, relative};
 use crate::tally::Tally;
 use crate::verbs::check::Check;
@@ -51,7 +53,11 @@ pub(crate) enum Survey {
 
 /// What a policy that arrived asks for, when it is no copy.
 pub(crate) fn survey_of(policy: &message::Policy<'_>) -> Option<Survey> {
-    let compare = if policy.has(flags::HASHES) { Compare::Hash } else { Compare::SizeAndTime };
+    let compare = match (policy.has(flags::HASHES), policy.has(flags::QUICK)) {
+        (true, _) => Compare::Hash,
+        (false, true) => Compare::SizeAndTime,
+        (false, false) => Compare::ContentInDoubt,
+    };
     match (policy.has(flags::DRY_RUN), policy.has(flags::COMPARE)) {
         (false, _) => None,
         (true, false) => Some(Survey::DryRun),
@@ -125,6 +131,7 @@ struct Spot {
 /// What is known of the two sides of one entry.
 struct Known<'s> {
     spot: &'s Spot,
+    /// The answer to what was asked about its content.
     content: Mutex<Option<Result<bool>>>,
 }
 
@@ -132,6 +139,9 @@ impl Both for Known<'_> {
     fn same_content(&self) -> Result<bool> {
         let said = self.content.lock().unwrap_or_else(PoisonError::into_inner).take();
         said.unwrap_or_else(|| Err(Error::ours(Code::Io, "compare", self.spot.src.path(), "nothing came")))
+    }
+    fn same_beginning(&self) -> Result<bool> {
+        self.same_content()
     }
     fn same_target(&self) -> Result<bool> {
         let Some((dir, to)) = &self.spot.dst else { return Ok(true) };
@@ -145,6 +155,7 @@ impl Both for Known<'_> {
 struct Offer<'a> {
     arriving: Arc<Arriving<'a>>,
     spot: Spot,
+    proof: Proof,
 }
 
 #[derive(Default)]
@@ -160,7 +171,7 @@ struct State<'a> {
     dirs: HashMap<u64, Arc<Pair>>,
     singles: HashMap<u64, Single>,
     /// Small files whose hashes are waited for.
-    batches: HashMap<u64, Vec<Spot>>,
+    batches: HashMap<u64, Vec<(Spot, Proof)>>,
     files: HashMap<u64, Arc<Arriving<'a>>>,
     /// What operands become.
     names: HashSet<NameBuf>,
@@ -184,6 +195,8 @@ pub(crate) struct Surveying<'a> {
     offered: Condvar,
     all_sent: AtomicBool,
     line: Arc<Line<'a>>,
+    /// Whoever sends is told how files were compared.
+    tells_how: bool,
 }
 
 impl<'a> Surveying<'a> {
@@ -215,7 +228,13 @@ impl<'a> Surveying<'a> {
             offers: Mutex::default(),
             offered: Condvar::new(),
             all_sent: AtomicBool::new(false),
+            tells_how: false,
         })
+    }
+
+    /// The same, telling whoever sends how files were compared.
+    pub(crate) fn telling(self, tells_how: bool) -> Surveying<'a> {
+        Surveying { tells_how, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State<'a>> {
@@ -376,8 +395,8 @@ impl<'a> Surveying<'a> {
         self.visit().entry(&at(spot, &src, &dst, &both))
     }
 
-    /// Whether somebody must know about the content of an entry.
-    fn wants_content(&self, spot: &Spot) -> bool {
+    /// What must be known about the content of an entry.
+    fn wants_content(&self, spot: &Spot) -> Option<Proof> {
         let both = Known { spot, content: Mutex::default() };
         let (src, dst) = (spot.src.path(), spot.shown.path());
         self.visit().wants_content(&at(spot, &src, &dst, &both))
@@ -512,9 +531,9 @@ impl<'a> Surveying<'a> {
         for spot in spots {
             let name = spot.name.bytes();
             let at = index.find(|(_, e)| e.name == name || entries.len() == 1).map(|(at, _)| at as u64);
-            if let (Some(at), true) = (at, self.wants_content(&spot)) {
+            if let (Some(at), Some(proof)) = (at, self.wants_content(&spot)) {
                 wanted.push(at);
-                waiting.push(spot);
+                waiting.push((spot, proof));
             } else {
                 self.told(&spot, None);
             }
@@ -533,10 +552,15 @@ impl<'a> Surveying<'a> {
         let mut came = 0;
         for item in contents::items_up_to(&bytes, self.what.hashes, waiting.len()) {
             let item = item.map_err(|_| refused("contents that do not fit their entries"))?;
-            let Some(spot) = waiting.get(came) else { return Err(none()) };
+            let Some((spot, proof)) = waiting.get(came) else { return Err(none()) };
             came += 1;
             let shown = || spot.src.path();
             let same = match item {
+                // [policy.append]
+                Item::Content { bytes, .. } if *proof == Proof::Beginning => begins(spot, bytes),
+                Item::Hashed { .. } if *proof == Proof::Beginning => {
+                    return Err(refused("a hash where a content was wanted"));
+                }
                 Item::Hashed { length, hash } => same(spot, length, &hash),
                 Item::Content { bytes, .. } => same(spot, bytes.len() as u64, blake3::hash(bytes).as_bytes()),
                 Item::Changed => {
@@ -566,9 +590,10 @@ impl<'a> Surveying<'a> {
             return Err(refused("a large file that is none"));
         }
         let spot = self.spots(dir, std::slice::from_ref(entry))?.and_then(|mut spots| spots.pop());
-        let spot = match spot {
-            Some(spot) if self.wants_content(&spot) => spot,
-            spot => {
+        let proof = spot.as_ref().and_then(|spot| self.wants_content(spot));
+        let (spot, proof) = match (spot, proof) {
+            (Some(spot), Some(proof)) => (spot, proof),
+            (spot, _) => {
                 if let Some(spot) = spot {
                     self.told(&spot, None);
                 }
@@ -584,7 +609,7 @@ impl<'a> Surveying<'a> {
             return Err(refused("more offers than there may be"));
         }
         self.state().files.insert(file, arriving.clone());
-        offers.queue.push_back(Offer { arriving, spot });
+        offers.queue.push_back(Offer { arriving, spot, proof });
         drop(offers);
         self.offered.notify_all();
         Ok(())
@@ -596,9 +621,9 @@ impl<'a> Surveying<'a> {
     }
 
     fn one_large(&self, offer: Offer<'a>) -> Result<()> {
-        let Offer { arriving, spot } = offer;
+        let Offer { arriving, spot, proof } = offer;
         if !self.tally.cancelled() {
-            let same = self.same_blocks(&arriving, &spot);
+            let same = self.same_blocks(&arriving, &spot, proof);
             // A lost connection is told once, by whoever lost it.
             let elsewhere = |e: &Error| matches!(e.code, Code::Interrupted | Code::Lost);
             if !same.as_ref().is_err_and(elsewhere) {
@@ -610,10 +635,15 @@ impl<'a> Surveying<'a> {
         self.not_wanted(arriving.file)
     }
 
-    fn same_blocks(&self, arriving: &Arriving<'_>, spot: &Spot) -> Result<bool> {
+    /// Of a beginning its whole blocks: for the rest of it the source would have to send what nobody keeps.
+    fn same_blocks(&self, arriving: &Arriving<'_>, spot: &Spot, proof: Proof) -> Result<bool> {
         let fd = opened(spot)?;
         let go_on = || !self.tally.cancelled();
-        let same = tee::same_blocks(arriving, &fd, spot.info.size, &go_on);
+        let blocks = match proof {
+            Proof::Beginning => spot.there.map_or(0, |there| there.size) / BLOCK_BYTES,
+            Proof::Content | Proof::Target => blocks_of(spot.info.size),
+        };
+        let same = tee::same_blocks_among(arriving, &fd, 0..blocks, spot.info.size, &go_on);
         same.map_err(|f| f.told(|| spot.src.path(), || spot.shown.path()))
     }
 
@@ -700,6 +730,15 @@ fn opened(spot: &Spot) -> Result<std::os::fd::OwnedFd> {
     let gone = || Error::ours(Code::NotFound, "open", spot.shown.path(), "");
     let (dir, to) = spot.dst.as_ref().ok_or_else(gone)?;
     dir.open_file(to.as_name()).map_err(|e| Error::os("open", spot.shown.path(), e))
+}
+
+/// Whether what is there is how these bytes begin.
+fn begins(spot: &Spot, bytes: &[u8]) -> Result<bool> {
+    let fd = opened(spot)?;
+    let read = |e| Error::os("read", spot.shown.path(), e);
+    let size = usize::try_from(Info::of(&fd).map_err(read)?.size).unwrap_or(usize::MAX);
+    let Some(first) = bytes.get(..size) else { return Ok(false) };
+    Ok(hash(fd).map_err(read)? == blake3::hash(first))
 }
 
 /// Whether what is there is so long and has this hash.
@@ -803,6 +842,12 @@ impl Takes for Surveying<'_> {
     fn end(self, cut_short: bool) -> (Summary, Marks) {
         if cut_short {
             self.tally.cut_short();
+        }
+        if self.tells_how {
+            let Compared { by_time, by_content } = self.tally.compared();
+            // A client that is gone is noticed by whoever reads.
+            let how = Message::Report(message::Event::Compared { by_time, by_content });
+            let _told = self.reply.send(&how).is_ok();
         }
         (self.tally.summary(), Marks::NONE)
     }

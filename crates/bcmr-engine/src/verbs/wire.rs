@@ -4,10 +4,10 @@
 //! Must not know addresses, nor how a connection came to be.
 
 use crate::error::{Code, Error, Result};
-use crate::event::{Action, Change, Event, Front, Question, Summary, Watch};
+use crate::event::{Action, Change, Compared, Event, Front, Question, Summary, Watch};
 use crate::policy::{
-    Collide, CopyPolicy, Durability, FilterSpec, Follow, Landing, Preserve, Reflink, Resume, Rule, Sparse,
-    Strictness, Verify,
+    Collide, Compare, CopyPolicy, Durability, FilterSpec, Follow, Landing, Preserve, Reflink, Resume, Rule,
+    Sparse, Strictness, Verify,
 };
 use crate::receiver::arriving::Load;
 use crate::remote::{Compress, Purpose};
@@ -85,6 +85,7 @@ pub(crate) fn policy_out<'a>(
         (dedup, flags::DEDUP),
         (matches!(purpose, Purpose::Check { .. }), flags::COMPARE),
         (matches!(purpose, Purpose::Check { extra: true, .. }), flags::EXTRA),
+        (matches!(purpose, Purpose::Check { compare: Compare::SizeAndTime, .. }), flags::QUICK),
     ];
     let flags = bits.iter().filter(|(set, _)| *set).fold(0, |all, (_, bit)| all | bit);
     let mut table = [0; 8];
@@ -152,7 +153,8 @@ pub(crate) fn policy_out<'a>(
                 Resume::Proved => choices::resume::PROVED,
                 Resume::Fast => choices::resume::FAST,
                 Resume::Strict => choices::resume::STRICT,
-                Resume::Append => choices::resume::APPEND,
+                Resume::Append => choices::resume::APPEND_PROVED,
+                Resume::AppendSize => choices::resume::APPEND,
             },
         ),
     ];
@@ -249,7 +251,8 @@ pub(crate) fn policy_in(
             choices::resume::PROVED => Resume::Proved,
             choices::resume::FAST => Resume::Fast,
             choices::resume::STRICT => Resume::Strict,
-            choices::resume::APPEND => Resume::Append,
+            choices::resume::APPEND_PROVED => Resume::Append,
+            choices::resume::APPEND => Resume::AppendSize,
             _ => Resume::Off,
         },
         checkpoint_bytes,
@@ -372,11 +375,15 @@ pub(crate) struct Putting<'a> {
     pub(crate) unsaid: AtomicU64,
     /// Differences were asked for; where they were not, nobody is told of any.
     pub(crate) compares: bool,
+    /// How the other side compared.
+    pub(crate) compared: Mutex<Compared>,
 }
 
 impl Putting<'_> {
     /// Ends the manifest: it gets its name when everything that it speaks of landed.
     pub(crate) fn proved(self, result: Result<Summary>) -> Result<Summary> {
+        let compared = self.compared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let result = result.map(|summary| Summary { compared, ..summary });
         let Some(manifest) = self.manifest else { return result };
         let mut summary = match result {
             Ok(summary) => summary,
@@ -494,6 +501,12 @@ impl Told for Putting<'_> {
                 }
                 return;
             }
+            WireEvent::Compared { by_time, by_content } => {
+                let (by_time, by_content) = ((*by_time).min(COUNT_MAX), (*by_content).min(COUNT_MAX));
+                *self.compared.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Compared { by_time, by_content };
+                return;
+            }
             WireEvent::Difference { .. } if !self.compares => return,
             WireEvent::Difference { change, path, directory, files, bytes, why } => Event::Difference {
                 change: CHANGES.get(usize::from(*change)).copied().unwrap_or(Change::Differ),
@@ -575,7 +588,8 @@ pub(crate) fn summary_of(counted: &Counted) -> Summary {
             codes.push(code);
         }
     }
-    Summary { files, dirs, others, bytes, kept, failed, differences, codes, cancelled: counted.cancelled }
+    let (cancelled, compared) = (counted.cancelled, Compared::default());
+    Summary { files, dirs, others, bytes, kept, failed, differences, compared, codes, cancelled }
 }
 
 // ---- receiving ----

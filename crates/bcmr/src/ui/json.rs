@@ -104,6 +104,8 @@ enum Body<'a> {
         kept: u64,
         failed: u64,
         differences: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        compared: Option<Compared>,
         codes: Vec<&'static str>,
         cancelled: bool,
         seconds: f64,
@@ -146,6 +148,13 @@ struct Trouble<'a> {
     reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     errno: Option<i32>,
+}
+
+/// How `check` compared files that both sides have.
+#[derive(Serialize)]
+struct Compared {
+    size_and_time: u64,
+    content: u64,
 }
 
 /// A name, byte for byte: a string when it is UTF-8, else an object that holds its base64.
@@ -275,6 +284,8 @@ pub fn summary(verb: Verb, s: &Summary, took: Duration, exit: u8, carrier: Optio
         kept: s.kept,
         failed: s.failed,
         differences: s.differences,
+        compared: (verb == Verb::Check)
+            .then_some(Compared { size_and_time: s.compared.by_time, content: s.compared.by_content }),
         codes: s.codes.iter().map(|c| c.name()).collect(),
         cancelled: s.cancelled,
         seconds: millis(took),

@@ -322,7 +322,7 @@ impl<'a> Ui<'a> {
         // Where not everything was compared, nobody knows that there are no differences.
         let found = s.differences > 0 || (s.failed == 0 && !s.cancelled);
         if show.verb == Verb::Check && found {
-            screen.plain.differences(show, &mut screen.out);
+            screen.plain.differences(show, s, &mut screen.out);
         }
         if show.verb == Verb::Sessions {
             screen.plain.unfinished(show, &mut screen.out);

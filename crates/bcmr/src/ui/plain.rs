@@ -8,7 +8,7 @@ use crate::names;
 use crate::resolve::Show;
 use crate::say;
 use bcmr_engine::error::{Code, Error};
-use bcmr_engine::event::{Change, Event, Unfinished};
+use bcmr_engine::event::{Change, Event, Summary, Unfinished};
 use std::os::unix::ffi::OsStringExt;
 
 /// So many differences are sorted and folded; what comes after them is told as it comes, so that memory has a bound.
@@ -120,13 +120,13 @@ impl Plain {
     }
 
     /// The rest of what `check` found, and the totals. They are of what was compared before a stop, if it was stopped.
-    pub fn differences(&mut self, show: &Show, out: &mut Sink) {
+    pub fn differences(&mut self, show: &Show, s: &Summary, out: &mut Sink) {
         if !show.quiet {
             self.fold(show, out);
             out.line(&if show.manifest {
                 say::unlike_manifest(self.add.0, self.differ)
             } else {
-                say::differences(self.add, self.extra, self.differ)
+                say::differences(self.add, self.extra, self.differ, s)
             });
         }
     }

@@ -14,6 +14,7 @@ mod engine;
 mod help;
 mod hostile;
 mod json;
+mod kept;
 mod manifest;
 mod matrix;
 mod metadata;

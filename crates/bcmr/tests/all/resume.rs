@@ -1069,9 +1069,23 @@ fn append_rules() {
     assert_eq!(out.status.code(), Some(8), "{}", text(&out));
     says(&out, "it is longer than the source");
     assert_eq!(fs::metadata(&out_file).unwrap().len(), 10 * MIB as u64 + 10);
-    // What is there already is not looked at, as the help says.
+    // What is there is proved to be the beginning: one other byte, wherever it is, and nothing is added.
+    for (len, odd) in
+        [(100, 0), (100, 99), (5 * MIB, 4 * MIB - 1), (5 * MIB, 5 * MIB - 1), (10 * MIB + 9, 7 * MIB)]
+    {
+        let mut wrong = place.data[..len].to_vec();
+        wrong[odd] ^= 1;
+        fs::write(&out_file, &wrong).unwrap();
+        for flags in [&["-a"][..], &["-a", "-V"], &["-a", "--json"], &["-a", "-n"]] {
+            let out = place.copy(flags);
+            assert_eq!(out.status.code(), Some(8), "{len} {odd} {flags:?}: {}", text(&out));
+            assert!(text(&out).contains("it is not the beginning of the source"), "{}", text(&out));
+            assert!(fs::read(&out_file).unwrap() == wrong, "{len} {odd} {flags:?}: it was written to");
+        }
+    }
+    // By size it is not looked at, as the help says.
     fs::write(&out_file, vec![b'x'; 100]).unwrap();
-    let out = place.copy(&["-a"]);
+    let out = place.copy(&["--append=size"]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out));
     let got = fs::read(&out_file).unwrap();
     assert!(got[..100] == [b'x'; 100] && got[100..] == place.data[100..]);
@@ -1086,7 +1100,7 @@ fn append_with_verify() {
     place.done(&place.copy(&["-a", "-V"]));
     // With -V the beginning is looked at after all.
     fs::write(place.at("out/src"), vec![b'x'; 100]).unwrap();
-    let out = place.copy(&["-a", "-V"]);
+    let out = place.copy(&["--append=size", "-V"]);
     assert_eq!(out.status.code(), Some(4), "{}", text(&out));
 }
 
