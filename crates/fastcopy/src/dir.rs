@@ -439,21 +439,50 @@ impl Dir {
     /// `statx(STATX_BTIME)`, in nanoseconds: what tells an inode from the one that had its number before. 0 where nobody
     /// keeps it.
     pub fn born(&self, name: Name<'_>) -> io::Result<u64> {
+        self.born_at(name.0, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
+    }
+
+    /// The same, of the directory itself.
+    pub fn own_birth(&self) -> io::Result<u64> {
+        self.born_at(c"", AtFlags::EMPTY_PATH)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn born_at(&self, path: &CStr, flags: AtFlags) -> io::Result<u64> {
+        let wanted = rustix::fs::StatxFlags::BTIME;
+        match retry(|| rustix::fs::statx(&self.fd, path, flags, wanted)) {
+            Ok(s) if s.stx_mask & wanted.bits() != 0 => {
+                let (sec, nsec) = (s.stx_btime.tv_sec as u64, u64::from(s.stx_btime.tv_nsec));
+                Ok(sec.wrapping_mul(1_000_000_000).wrapping_add(nsec))
+            }
+            Err(e) if e.raw_os_error() != Some(libc::ENOSYS) => Err(e),
+            _ => Ok(0),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn born_at(&self, path: &CStr, flags: AtFlags) -> io::Result<u64> {
+        let empty = path.is_empty();
+        if empty { Ok(0) } else { retry(|| rustix::fs::statat(&self.fd, path, flags)).map(|_| 0) }
+    }
+
+    /// `fstatfs`: whether this file system is known to keep inode numbers and times of birth from mount to mount. Not
+    /// so vfat, exfat and many a FUSE file system (numbers are made up), the root of exfat (born when it is mounted)
+    /// and overlayfs (a directory of a lower layer is born once more when it is first written to).
+    pub fn keeps_identities(&self) -> io::Result<bool> {
         #[cfg(target_os = "linux")]
         {
-            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-            let wanted = rustix::fs::StatxFlags::BTIME;
-            match retry(|| rustix::fs::statx(&self.fd, name.0, flags, wanted)) {
-                Ok(s) if s.stx_mask & wanted.bits() != 0 => {
-                    let (sec, nsec) = (s.stx_btime.tv_sec as u64, u64::from(s.stx_btime.tv_nsec));
-                    Ok(sec.wrapping_mul(1_000_000_000).wrapping_add(nsec))
-                }
-                Err(e) if e.raw_os_error() != Some(libc::ENOSYS) => Err(e),
-                _ => Ok(0),
-            }
+            const MAGICS: [rustix::fs::FsWord; 5] = [
+                libc::EXT4_SUPER_MAGIC as _,
+                libc::XFS_SUPER_MAGIC as _,
+                libc::BTRFS_SUPER_MAGIC as _,
+                libc::F2FS_SUPER_MAGIC as _,
+                libc::TMPFS_MAGIC as _,
+            ];
+            retry(|| rustix::fs::fstatfs(&self.fd)).map(|s| MAGICS.contains(&{ s.f_type }))
         }
         #[cfg(not(target_os = "linux"))]
-        self.stat(name).map(|_| 0)
+        Ok(false)
     }
 
     /// `fstat` of the directory itself.

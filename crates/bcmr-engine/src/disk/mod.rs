@@ -240,6 +240,10 @@ pub(crate) trait Disk: Sync + Sized {
     fn look(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Info>>;
     /// When the inode came to be, for telling it from another one of its number; 0 where nobody knows.
     fn born(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<u64>;
+    /// The same, of an open directory.
+    fn own_birth(&self, dir: &Self::Dir) -> io::Result<u64>;
+    /// Whether inode numbers and births stay what they are from mount to mount.
+    fn keeps_identities(&self, dir: &Self::Dir) -> io::Result<bool>;
     /// Whether a name is there exactly as it is spelled: one that is found may be spelled otherwise.
     fn spells(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<bool>;
     fn info(&self, dir: &Self::Dir) -> io::Result<Info>;
@@ -250,8 +254,13 @@ pub(crate) trait Disk: Sync + Sized {
     fn lock(&self, dir: &Self::Dir) -> Lock;
     fn has_default_acl(&self, dir: &Self::Dir) -> bool;
     fn remove_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
-    /// Removes every entry that `litter` recognises as left by a dead run.
-    fn sweep(&self, dir: &Self::Dir, litter: &dyn Fn(Name<'_>) -> bool) -> io::Result<()>;
+    /// The names in a directory that `wanted` picks, from the first `most` that it lists.
+    fn find(
+        &self,
+        dir: &Self::Dir,
+        most: usize,
+        wanted: &dyn Fn(Name<'_>) -> bool,
+    ) -> io::Result<Vec<NameBuf>>;
     /// Gives a directory its name; EEXIST when the name is taken.
     fn publish_dir(&self, dir: &Self::Dir, stage: Name<'_>, name: Name<'_>) -> io::Result<()>;
     fn seal_dir(

@@ -247,6 +247,8 @@ pub(crate) struct Nature {
     pub(crate) folds: bool,
     /// It knows no rename that leaves alone what is there (EINVAL), and no links to make one of.
     pub(crate) only_plain_renames: bool,
+    /// It keeps neither inode numbers nor births from mount to mount.
+    pub(crate) forgets: bool,
 }
 
 /// The disk.
@@ -697,6 +699,14 @@ impl Disk for Model {
         self.step("look")?.find(dir.id, name)
     }
 
+    fn own_birth(&self, dir: &Handle) -> io::Result<u64> {
+        self.step("stat directory").map(|_| dir.id)
+    }
+
+    fn keeps_identities(&self, _: &Handle) -> io::Result<bool> {
+        self.step("stat file system").map(|s| !s.nature.forgets)
+    }
+
     fn spells(&self, dir: &Handle, name: Name<'_>) -> io::Result<bool> {
         Ok(self.list(dir.id)?.iter().any(|(n, _)| n.as_name() == name))
     }
@@ -736,11 +746,9 @@ impl Disk for Model {
         self.unlink(dir.id, name, Kind::Dir)
     }
 
-    fn sweep(&self, dir: &Handle, litter: &dyn Fn(Name<'_>) -> bool) -> io::Result<()> {
-        for (name, _) in self.list(dir.id)?.iter().filter(|(n, _)| litter(n.as_name())) {
-            self.tree(dir.id, name.as_name())?;
-        }
-        Ok(())
+    fn find(&self, dir: &Handle, most: usize, wanted: &dyn Fn(Name<'_>) -> bool) -> io::Result<Vec<NameBuf>> {
+        let names = self.list(dir.id)?.into_iter().map(|(name, _)| name).take(most);
+        Ok(names.filter(|n| wanted(n.as_name())).collect())
     }
 
     fn publish_dir(&self, dir: &Handle, stage: Name<'_>, name: Name<'_>) -> io::Result<()> {

@@ -66,6 +66,14 @@ impl Disk for Sys {
         dir.born(name)
     }
 
+    fn own_birth(&self, dir: &Dir) -> io::Result<u64> {
+        dir.own_birth()
+    }
+
+    fn keeps_identities(&self, dir: &Dir) -> io::Result<bool> {
+        dir.keeps_identities()
+    }
+
     fn spells(&self, dir: &Dir, name: Name<'_>) -> io::Result<bool> {
         let mut found = false;
         dir.reopen()?.list(&mut ListBuffer::new(), |entry| {
@@ -126,11 +134,16 @@ impl Disk for Sys {
         dir.remove_dir(name)
     }
 
-    fn sweep(&self, dir: &Dir, litter: &dyn Fn(Name<'_>) -> bool) -> io::Result<()> {
-        for (name, _) in names(&dir.reopen()?)?.iter().filter(|(n, _)| litter(n.as_name())) {
-            remove_tree(dir, name.as_name(), 0)?;
-        }
-        Ok(())
+    fn find(&self, dir: &Dir, most: usize, wanted: &dyn Fn(Name<'_>) -> bool) -> io::Result<Vec<NameBuf>> {
+        let (mut found, mut listed) = (Vec::new(), 0);
+        dir.reopen()?.list(&mut ListBuffer::new(), |entry| {
+            listed += 1;
+            if wanted(entry.name) {
+                found.push(entry.name.to_owned());
+            }
+            listed < most
+        })?;
+        Ok(found)
     }
 
     fn stage(&self, dir: &Dir, jobs: &mut [Job<'_, Sys>], keep: &Keep) {

@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod proof {
     use crate::blocks::BLOCK_BYTES;
-    use crate::disk::model::{Asked, DEV, Image, Lie, ME, Model, Rng, Trouble, What};
+    use crate::disk::model::{Asked, DEV, Image, Lie, ME, Model, ROOT, Rng, Trouble, What};
     use crate::disk::{Attributes, Body, Bytes, Disk, Fill, Job, Place};
     use crate::node::Node;
     use crate::policy::{CopyPolicy, Durability, Reflink, Resume, Sparse, Verify};
@@ -15,7 +15,8 @@ mod proof {
     use crate::receiver::plan::tests::policy;
     use crate::receiver::resumable::{self, Holes, Want};
     use crate::receiver::resume::{Start, decide};
-    use crate::receiver::{session, stage};
+    use crate::receiver::session;
+    use crate::receiver::stage::{Home, Role};
     use fastcopy::dir::{Dir, NameBuf};
     use fastcopy::errno;
     use fastcopy::meta::{Info, Kind, Time};
@@ -27,6 +28,11 @@ mod proof {
     type Proof = Result<u64, String>;
 
     const LITTER: &[u8] = b".bcmr-";
+
+    /// The directory that things land in.
+    fn home() -> Home {
+        Home::of(&Model::new().cached().info(ROOT), ROOT, true)
+    }
 
     fn no_litter(image: &Image) -> Result<(), String> {
         match image.all_names().iter().find(|n| n.starts_with(LITTER)) {
@@ -152,10 +158,11 @@ mod proof {
         let source = &scene.source;
         let there = model.look(&dest.dir, name).map_err(|e| e.to_string())?;
         if there.is_some_and(|t| t.size == source.info.size && t.mtime == source.info.mtime) {
-            return resumable::sweep(model, &dest.dir, name).map_err(|f| format!("{f:?}"));
+            return resumable::sweep(model, &dest.dir, &dest.home, name).map_err(|f| format!("{f:?}"));
         }
         let want = Want {
             name,
+            home: dest.home,
             info: source.info,
             source,
             resume: scene.resume,
@@ -202,7 +209,7 @@ mod proof {
         }
         let name = NameBuf::new(NAME).unwrap();
         let (part, session_name) =
-            (stage::part(name.as_name()).unwrap(), stage::session(name.as_name()).unwrap());
+            (home().part(name.as_name()).unwrap(), home().session(name.as_name()).unwrap());
         let part_id = image.id_at(&[part.bytes()]);
         let source = &scene.source;
         for (id, node) in &image.nodes {
@@ -244,7 +251,7 @@ mod proof {
 
     /// How much of the stage is right as programs see it.
     fn worked(image: &Image, scene: &Scene) -> u64 {
-        let part = stage::part(NameBuf::new(NAME).unwrap().as_name()).unwrap();
+        let part = home().part(NameBuf::new(NAME).unwrap().as_name()).unwrap();
         let Some(node) = image.at(&[part.bytes()]) else { return 0 };
         let same = node.data.iter().zip(&scene.source.bytes).take_while(|(a, b)| a == b).count() as u64;
         same - same % BLOCK_BYTES
@@ -489,7 +496,7 @@ mod proof {
                         .unwrap_or_else(|e| panic!("{what}, changed source after step {cut}: {e}"));
                     if claimed > 0 && scene.resume != Resume::Fast {
                         let rotten = Model::boot(image);
-                        let part = stage::part(NameBuf::new(NAME).unwrap().as_name()).unwrap();
+                        let part = home().part(NameBuf::new(NAME).unwrap().as_name()).unwrap();
                         rotten.rot(&[part.bytes()], rng.below(claimed) as usize);
                         seen += finish(&rotten, &scene, None, &mut rng)
                             .unwrap_or_else(|e| panic!("{what}, rotten after step {cut}: {e}"));
@@ -517,7 +524,7 @@ mod proof {
                 let (image, claimed) = claimed.unwrap();
                 let model = Model::boot(image);
                 model.rot(
-                    &[stage::part(NameBuf::new(NAME).unwrap().as_name()).unwrap().bytes()],
+                    &[home().part(NameBuf::new(NAME).unwrap().as_name()).unwrap().bytes()],
                     claimed as usize - 10,
                 );
                 model
@@ -533,10 +540,10 @@ mod proof {
     /// Leaves out one sync of the resumable copy.
     const WITHOUT: [(&str, Lie); 5] = [
         ("fdatasync of the stage before its record", |a| {
-            a.what == What::Data && a.name.ends_with(stage::PART)
+            a.what == What::Data && a.name.ends_with(Role::Part.suffix())
         }),
         ("fdatasync of the session after its record", |a| {
-            a.what == What::Data && a.name.ends_with(stage::SESSION)
+            a.what == What::Data && a.name.ends_with(Role::Session.suffix())
         }),
         ("fsync of the directory before the first record", |a| a.what == What::Dir && !names_final(a)),
         ("fsync of the sealed stage before its rename", |a| a.what == What::Job),
@@ -567,8 +574,8 @@ mod proof {
         // The data sync before each record and the one after it cover what these two do. They stay: R4 says that both
         // files are there before the first record, and two syncs a file cost nothing beside the others.
         let spare: [(&str, Lie); 2] = [
-            ("stage", |a| a.what == What::File && a.name.ends_with(stage::PART)),
-            ("session", |a| a.what == What::File && a.name.ends_with(stage::SESSION)),
+            ("stage", |a| a.what == What::File && a.name.ends_with(Role::Part.suffix())),
+            ("session", |a| a.what == What::File && a.name.ends_with(Role::Session.suffix())),
         ];
         for (what, lie) in spare {
             let scene = Scene::new(Resume::Proved, Holes::Fill, true);
@@ -637,7 +644,7 @@ mod proof {
             };
             let fd = fd.try_clone().unwrap();
             let (name, info) = (name.as_name(), Bytes::info(&fd).unwrap());
-            let place = if private { Place::Final } else { Place::Stage(stage::known(name).unwrap()) };
+            let place = if private { Place::Final } else { Place::Stage(dest.home.stage().unwrap()) };
             jobs.push(Job::new(name, place, info, there, Body::File(fd), Attributes::At(&here, name)));
         }
         let how = Fill {

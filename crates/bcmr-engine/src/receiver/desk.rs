@@ -167,6 +167,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         prove: &dyn Fn(Proof, &Info) -> Result<Option<bool>>,
     ) -> Result<Option<Option<Info>>> {
         let dst = &pair.dst;
+        dst.guard_name(to).map_err(|e| e.and(&pair.src.node().join(name)))?;
         let there = if dst.fresh {
             None
         } else {
@@ -197,11 +198,13 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 {
                     return Err(taken());
                 }
-                if self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes {
-                    resumable::sweep(self.disk, &dst.dir, to)
+                let is_same = is_file && there.is_some_and(|t| same(info, &t));
+                let sessions = self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes;
+                if sessions || is_same && dst.is_unfinished(to) {
+                    resumable::sweep(self.disk, &dst.dir, &dst.home, to)
                         .map_err(|f| f.told(|| pair.src.node().join(name), || dst.node.join(to)))?;
                 }
-                if is_file && there.is_some_and(|t| same(info, &t)) {
+                if is_same {
                     self.hash_again(pair, name, to);
                 }
                 if self.is_first_name(info, there.as_ref()) {
@@ -304,7 +307,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             }
             Place::There
         } else {
-            let stage = if dst.sole { stage::known(to) } else { stage::random() };
+            let stage = if dst.sole { dst.home.stage() } else { stage::random() };
             Place::Stage(stage.ok_or_else(|| {
                 Error::ours(Code::Io, "name a stage for", dst.node.join(to), "no name could be made")
             })?)
@@ -472,6 +475,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             || (sparse == Sparse::Auto && job.info.blocks.saturating_mul(512) < job.info.size);
         let want = Want {
             name: job.name,
+            home: pair.dst.home,
             info: job.info,
             source,
             resume: self.policy.resume,
@@ -551,8 +555,19 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 self.hash_again(pair, src_name, dst_name);
             }
             self.beside.landed(pair, src_name, &job.info, &self.devices, &self.tally);
+            // It may have been begun with a session, and was finished without one.
+            if pair.dst.is_unfinished(dst_name) {
+                self.finished_otherwise(pair, src_name, dst_name);
+            }
         }
         self.lost(job.lost, src, dst);
+    }
+
+    /// Takes away the session that a killed run left for what is complete as `to`.
+    fn finished_otherwise(&self, pair: &Slot<S>, name: Name<'_>, to: Name<'_>) {
+        if let Err(fault) = resumable::sweep(self.disk, &pair.dst.dir, &pair.dst.home, to) {
+            self.tally.fail(fault.told(|| pair.src.node().join(name), || pair.dst.node.join(to)));
+        }
     }
 
     /// Tells the hash of what is at `dst`, where somebody wants it.
@@ -626,10 +641,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
     ) {
         if self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes {
             // An earlier run may have begun with this name.
-            let swept = resumable::sweep(self.disk, &pair.dst.dir, to);
-            if let Err(fault) = swept {
-                self.tally.fail(fault.told(|| pair.src.node().join(name), || pair.dst.node.join(to)));
-            }
+            self.finished_otherwise(pair, name, to);
         }
         match self.second(pair, name, to, info, landed) {
             Ok(Some((dir, job))) => {

@@ -9,10 +9,11 @@ use crate::error::{Code, Error, Result};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
 use crate::receiver::newcomers::{Newcomers, TAKEN};
-use crate::receiver::stage;
+use crate::receiver::stage::{self, Home, RESERVED, Role};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,6 +25,8 @@ pub(crate) struct Root<D: Disk> {
     pub(crate) node: Arc<Node>,
     /// Names of a list land in it: they may lead through one directory again and again, so each has its name at once.
     listed: Option<Mutex<Listed>>,
+    /// By the directory they are in and the name they get: what directories are called that do not have it yet.
+    unnamed: Mutex<HashMap<((u64, u64), NameBuf), NameBuf>>,
 }
 
 /// What is remembered of the directories that names of a list have led through.
@@ -56,7 +59,24 @@ impl Listed {
     }
 }
 
+/// Entries of a directory that a person named which are looked at for what a killed run left; one that holds more may
+/// keep some of it.
+const BASE_ENTRIES_MAX: usize = 16_384;
+
 impl<D: Disk> Root<D> {
+    fn new(dir: Arc<D::Dir>, node: Arc<Node>, listed: Option<Mutex<Listed>>) -> Arc<Root<D>> {
+        Arc::new(Root { dir, node, listed, unnamed: Mutex::default() })
+    }
+
+    fn unnamed(&self) -> MutexGuard<'_, HashMap<((u64, u64), NameBuf), NameBuf>> {
+        self.unnamed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the directory is called now that becomes `name` in the directory `above`; `None` once it is called so.
+    pub(crate) fn stage_of(&self, above: (u64, u64), name: Name<'_>) -> Option<NameBuf> {
+        self.unnamed().get(&(above, name.to_owned())).cloned()
+    }
+
     fn listed(&self) -> Option<MutexGuard<'_, Listed>> {
         self.listed.as_ref().map(|listed| listed.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -77,10 +97,18 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) made: bool,
     /// Made by this run for an earlier name of a list: sealed once more.
     pub(crate) again: bool,
-    /// We hold its lock: stages with known names in it are ours or stale.
+    /// We hold its lock: the stages that it knows as its own are ours or stale.
     pub(crate) sole: bool,
     /// What this run has put into it.
     pub(crate) newcomers: Arc<Newcomers>,
+    /// When it came to be.
+    born: u64,
+    /// What leftovers in it are known by.
+    pub(crate) home: Home,
+    /// Its file system keeps from mount to mount what a home is known by.
+    lasting: bool,
+    /// Sessions that were in it when it was opened.
+    unfinished: Arc<HashSet<NameBuf>>,
     /// What it is called until it is published.
     stage: Option<NameBuf>,
     /// It got its name.
@@ -110,20 +138,38 @@ fn keep_for<D: Disk>(disk: &D, dir: &D::Dir, policy: &CopyPolicy) -> Keep {
 }
 
 impl<D: Disk> DestDir<D> {
-    /// A directory that was there before.
+    /// A directory that was there before; `above`: the one it was found in, unless a person named it. What a killed run
+    /// left in it is taken away.
     pub(crate) fn existing(
         disk: &D,
         dir: D::Dir,
         node: Arc<Node>,
-        root: Option<Arc<Root<D>>>,
+        above: Option<&DestDir<D>>,
+        policy: &CopyPolicy,
+    ) -> Result<DestDir<D>> {
+        let most = if above.is_some() { usize::MAX } else { BASE_ENTRIES_MAX };
+        let dest = DestDir::opened(disk, dir, node, above, policy)?;
+        let unfinished = Arc::new(dest.sweep(disk, most)?);
+        Ok(DestDir { unfinished, ..dest })
+    }
+
+    fn opened(
+        disk: &D,
+        dir: D::Dir,
+        node: Arc<Node>,
+        above: Option<&DestDir<D>>,
         policy: &CopyPolicy,
     ) -> Result<DestDir<D>> {
         let info = disk.info(&dir).map_err(fail("stat", &node, None))?;
+        let born = disk.own_birth(&dir).map_err(fail("stat", &node, None))?;
+        let lasting = match above {
+            Some(above) if above.info.dev == info.dev => above.lasting,
+            _ => disk.keeps_identities(&dir).map_err(fail("stat file system of", &node, None))?,
+        };
         let sole = disk.lock(&dir) == Lock::Held;
         let keep = keep_for(disk, &dir, policy);
         let dir = Arc::new(dir);
-        let root =
-            root.unwrap_or_else(|| Arc::new(Root { dir: dir.clone(), node: node.clone(), listed: None }));
+        let root = above.map_or_else(|| Root::new(dir.clone(), node.clone(), None), |a| a.root.clone());
         let (again, newcomers) = match root.listed() {
             Some(mut listed) => (listed.made.contains(&info.id()), listed.opened(info.id())),
             None => (false, Arc::default()),
@@ -142,6 +188,10 @@ impl<D: Disk> DestDir<D> {
             again,
             sole,
             newcomers,
+            home: Home::of(&info, born, lasting),
+            born,
+            lasting,
+            unfinished: Arc::default(),
             stage: None,
             named: AtomicBool::new(false),
             clash: AtomicBool::new(false),
@@ -150,11 +200,44 @@ impl<D: Disk> DestDir<D> {
         })
     }
 
+    /// R8: takes away what a killed run left under names that only a holder of this directory's lock gives, and that is
+    /// us by now. Returns the sessions there are. Not being able to look is no reason to stop: leftovers are harmless.
+    fn sweep(&self, disk: &D, most: usize) -> Result<HashSet<NameBuf>> {
+        if !self.sole {
+            return Ok(HashSet::new());
+        }
+        let ours = |name: Name<'_>| matches!(self.home.role(name), Some(Role::Stage | Role::Session));
+        let swept = disk.find(&self.dir, most, &ours).and_then(|found| {
+            let (stale, sessions): (Vec<NameBuf>, Vec<NameBuf>) =
+                found.into_iter().partition(|name| self.home.role(name.as_name()) == Some(Role::Stage));
+            stale.iter().try_for_each(|name| disk.remove_tree(&self.dir, name.as_name()))?;
+            Ok(sessions.into_iter().collect())
+        });
+        match swept {
+            Err(e) if Code::of(&e) == Code::Denied || e.raw_os_error() == Some(errno::EBADF) => {
+                Ok(HashSet::new())
+            }
+            other => other.map_err(fail("clean up", &self.node, None)),
+        }
+    }
+
+    /// Whether a killed run left a session for `name`.
+    pub(crate) fn is_unfinished(&self, name: Name<'_>) -> bool {
+        !self.unfinished.is_empty()
+            && self.home.session(name).is_some_and(|session| self.unfinished.contains(&session))
+    }
+
+    /// Refuses to give something a name here that a later run would take for what a killed one left.
+    pub(crate) fn guard_name(&self, name: Name<'_>) -> Result<()> {
+        match self.home.role(name) {
+            None => Ok(()),
+            Some(_) => Err(Error::ours(Code::Refused, "copy to", self.node.join(name), RESERVED)),
+        }
+    }
+
     /// The same, for names of a list.
     pub(crate) fn for_a_list(self) -> DestDir<D> {
-        let listed = Some(Mutex::default());
-        let root = Root { dir: self.dir.clone(), node: self.node.clone(), listed };
-        DestDir { root: Arc::new(root), ..self }
+        DestDir { root: Root::new(self.dir.clone(), self.node.clone(), Some(Mutex::default())), ..self }
     }
 
     /// Goes into the directory `name` of this one, making it when it is not there.
@@ -180,6 +263,7 @@ impl<D: Disk> DestDir<D> {
         policy: &CopyPolicy,
         mark: Option<Mark<'_, D>>,
     ) -> Result<DestDir<D>> {
+        self.guard_name(name)?;
         let there = if self.fresh {
             None // nobody but us puts anything in here, and no directory has one name twice
         } else {
@@ -201,25 +285,13 @@ impl<D: Disk> DestDir<D> {
     fn merge(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
         let node = self.node.below(name);
         let dir = disk.open_dir(&self.dir, name).map_err(fail("open directory", &node, None))?;
-        let merged = DestDir::existing(disk, dir, node, Some(self.root.clone()), policy)?;
-        {
-            let born = || disk.born(&self.dir, name);
-            let mut book = self.newcomers.open();
-            if book.is_taken(&merged.info, name, born) {
-                return Err(Error::ours(Code::Refused, "merge into", merged.node.path(), TAKEN));
-            }
-            book.add(&merged.info, name, born().map_err(fail("stat", &merged.node, None))?);
+        let merged = DestDir::existing(disk, dir, node, Some(self), policy)?;
+        let mut book = self.newcomers.open();
+        if book.is_taken(&merged.info, name, || Ok(merged.born)) {
+            return Err(Error::ours(Code::Refused, "merge into", merged.node.path(), TAKEN));
         }
-        if merged.sole {
-            // What a killed run left here under names that only it could have used. Not being able to look is no
-            // reason to stop: the leftovers are harmless, and met again under their own names.
-            if let Err(e) = disk.sweep(&merged.dir, &stage::is_known)
-                && Code::of(&e) != Code::Denied
-                && e.raw_os_error() != Some(errno::EBADF)
-            {
-                return Err(Error::os("clean up", merged.node.path(), e));
-            }
-        }
+        book.add(&merged.info, name, merged.born);
+        drop(book);
         Ok(merged)
     }
 
@@ -229,12 +301,16 @@ impl<D: Disk> DestDir<D> {
         // files in it are staged one by one.
         // A directory that holds unfinished files must be where the next run looks for them, so it has no stage either.
         let staged = self.sole && !policy.resume.has_sessions() && self.root.listed.is_none();
-        let (stage, fresh) = match stage::known(name) {
-            Some(stage) if staged => (Some(stage), true),
-            _ => (None, false),
-        };
-        let born = stage.as_ref().map_or(name, NameBuf::as_name);
-        let Some((dir, info)) = self.bear(disk, born, name, stage.is_some())? else {
+        let stage = if staged { self.home.stage() } else { None };
+        let fresh = stage.is_some();
+        if let Some(stage) = &stage {
+            self.announce(name, stage)?;
+        }
+        let borne = self.bear(disk, stage.as_ref().map_or(name, NameBuf::as_name), name);
+        if stage.is_some() && borne.is_err() {
+            self.has_its_name(name);
+        }
+        let Some((dir, info, born)) = borne? else {
             return self.merge(disk, name, policy);
         };
         let sole = disk.lock(&dir) == Lock::Held;
@@ -256,6 +332,10 @@ impl<D: Disk> DestDir<D> {
             again: false,
             sole,
             newcomers,
+            home: Home::of(&info, born, self.lasting),
+            born,
+            lasting: self.lasting,
+            unfinished: Arc::default(),
             stage,
             named: AtomicBool::new(false),
             clash: AtomicBool::new(false),
@@ -264,39 +344,45 @@ impl<D: Disk> DestDir<D> {
         })
     }
 
-    /// Makes the directory `born`, which is or becomes `name`, and opens it; `None` when something has its name.
-    /// `known`: only who holds this directory's lock uses that name, and that is us, so what a killed run left there is
-    /// taken away first.
-    fn bear(&self, disk: &D, born: Name<'_>, name: Name<'_>, known: bool) -> Result<Option<(D::Dir, Info)>> {
+    /// Says that what becomes `name` is called `stage` for now.
+    fn announce(&self, name: Name<'_>, stage: &NameBuf) -> Result<()> {
+        match self.root.unnamed().entry((self.info.id(), name.to_owned())) {
+            Entry::Vacant(slot) => {
+                slot.insert(stage.clone());
+                Ok(())
+            }
+            Entry::Occupied(_) => {
+                let note = "this run is making it already, from another source";
+                Err(Error::ours(Code::Refused, "make directory", self.node.join(name), note))
+            }
+        }
+    }
+
+    /// What becomes `name` is called so by now, or never will be.
+    fn has_its_name(&self, name: Name<'_>) {
+        self.root.unnamed().remove(&(self.info.id(), name.to_owned()));
+    }
+
+    /// Makes the directory `made`, which is or becomes `name`, and opens it; `None` when something has that very name.
+    fn bear(&self, disk: &D, made: Name<'_>, name: Name<'_>) -> Result<Option<(D::Dir, Info, u64)>> {
         let node = self.node.below(name);
         let failed = |op| fail(op, &node, None);
-        // Held until it stands there: before that, another worker could not tell it from what is stale.
+        // Held until it stands there: before that, another worker could not tell it from what somebody else made.
         let mut book = self.newcomers.open();
-        match disk.make_dir(&self.dir, born, 0o700) {
-            Err(e) if e.raw_os_error() == Some(errno::EEXIST) && !known => return Ok(None),
-            Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
-                let there = disk.look(&self.dir, born).map_err(failed("stat"))?;
-                if there.is_some_and(|there| book.has(&there, || disk.born(&self.dir, born))) {
-                    let note = "this run is making it already, from another source";
-                    return Err(Error::ours(Code::Refused, "make directory", node.path(), note));
-                }
-                disk.remove_tree(&self.dir, born)
-                    .and_then(|()| disk.make_dir(&self.dir, born, 0o700))
-                    .map_err(failed("make directory"))?;
-            }
+        match disk.make_dir(&self.dir, made, 0o700) {
+            Err(e) if e.raw_os_error() == Some(errno::EEXIST) && made == name => return Ok(None),
             other => other.map_err(failed("make directory"))?,
         }
-        let opened = disk
-            .open_dir(&self.dir, born)
-            .and_then(|dir| Ok((disk.info(&dir)?, disk.born(&self.dir, born)?, dir)));
+        let opened =
+            disk.open_dir(&self.dir, made).and_then(|dir| Ok((disk.info(&dir)?, disk.own_birth(&dir)?, dir)));
         match opened {
-            Ok((info, since, dir)) => {
-                book.add(&info, name, since);
-                Ok(Some((dir, info)))
+            Ok((info, born, dir)) => {
+                book.add(&info, name, born);
+                Ok(Some((dir, info, born)))
             }
             Err(e) => {
                 // Empty and ours; if even this fails the next run meets it.
-                let kept = disk.remove_dir(&self.dir, born).err();
+                let kept = disk.remove_dir(&self.dir, made).err();
                 let error = failed("open directory")(e);
                 Err(match kept {
                     Some(k) => Error { note: Some(format!("and could not be removed again ({k})")), ..error },
@@ -318,17 +404,16 @@ impl<D: Disk> DestDir<D> {
     ) -> Result<DestDir<D>> {
         let node = self.node.below(name);
         let failed = |op| fail(op, &node, None);
-        let Some(stage) = (if self.sole { stage::known(name) } else { stage::random() }) else {
+        let Some(stage) = (if self.sole { self.home.stage() } else { stage::random() }) else {
             return Err(Error::ours(Code::Io, "name a stage for", node.path(), "no name could be made"));
         };
         let stage = stage.as_name();
-        let Some((dir, info)) = self.bear(disk, stage, name, self.sole)? else {
+        let Some((dir, info, _)) = self.bear(disk, stage, name)? else {
             let e = io::Error::from_raw_os_error(errno::EEXIST);
             return Err(failed("make directory")(e));
         };
-        let root = Some(self.root.clone());
         let named = mark(&dir).and_then(|()| {
-            let made = DestDir::existing(disk, dir, node.clone(), root, policy);
+            let made = DestDir::opened(disk, dir, node.clone(), Some(self), policy);
             disk.publish_dir(&self.dir, stage, name).map(|()| made)
         });
         match named {
@@ -357,6 +442,10 @@ impl<D: Disk> DestDir<D> {
             again: self.again,
             sole: self.sole,
             newcomers: self.newcomers.clone(),
+            home: self.home,
+            born: self.born,
+            lasting: self.lasting,
+            unfinished: self.unfinished.clone(),
             stage: None,
             named: AtomicBool::new(false),
             clash: AtomicBool::new(false),
@@ -412,6 +501,7 @@ impl<D: Disk> DestDir<D> {
         match named {
             Ok(()) => {
                 self.named.store(true, Relaxed);
+                above.has_its_name(name.as_name());
                 Ok(())
             }
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
@@ -443,6 +533,9 @@ impl<D: Disk> DestDir<D> {
         if self.is_stage(disk, above, stage)? {
             disk.remove_tree(&above.dir, stage.as_name())?;
             above.newcomers.open().forget(&self.info);
+        }
+        if let Node::Below(_, name) = &*self.node {
+            above.has_its_name(name.as_name());
         }
         Ok(())
     }
@@ -478,6 +571,7 @@ impl<D: Disk> DestDir<D> {
         match merged {
             Ok(there) => {
                 self.named.store(true, Relaxed);
+                above.has_its_name(name.as_name());
                 Ok(Some(there))
             }
             Err(e) => {

@@ -2,12 +2,13 @@
 //!
 //! Must not know where contents come from; what is wanted stands in the jobs, how it is done in the disk.
 
-use crate::disk::{Body, Disk, Fault, Fill, Job, Keep, Place, Side};
+use crate::disk::{Body, Disk, Fault, Fill, Job, Place, Side};
 use crate::error::Code;
 use crate::policy::{Durability, Verify};
 use crate::receiver::dest::DestDir;
 use crate::receiver::newcomers::TAKEN;
 use crate::receiver::resumable::{self, Want};
+use crate::receiver::stage::{self, Home};
 use fastcopy::dir::{Dir, Name};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
@@ -36,9 +37,6 @@ pub(crate) fn land<D: Disk>(
     disk.stage(dir, jobs, &dest.keep);
     if private {
         told_taken(jobs);
-    }
-    if dest.sole {
-        stage_over_stale(disk, dest, jobs, &dest.keep);
     }
     disk.fill(hand, jobs, how);
     disk.verify(hand, jobs, how);
@@ -223,6 +221,16 @@ fn told_taken<D: Disk>(jobs: &mut [Job<'_, D>]) {
     }
 }
 
+/// What leftovers in a directory are known by.
+pub(crate) fn home_of(dir: &Dir) -> io::Result<Home> {
+    Ok(Home::of(&dir.info()?, dir.own_birth()?, dir.keeps_identities()?))
+}
+
+/// Whether something called `name` in `dir` would be taken for what a killed run left there.
+pub(crate) fn is_reserved(dir: &Dir, name: Name<'_>) -> io::Result<bool> {
+    Ok(stage::is_alike(name) && home_of(dir)?.role(name).is_some())
+}
+
 /// Gives `name` of one directory its new name in another: a move that stays on its file system.
 pub(crate) fn give_name(
     from: &Dir,
@@ -254,24 +262,6 @@ pub(crate) fn small_private(dir: &Dir, name: Name<'_>, bytes: &[u8]) -> io::Resu
     let file = dir.create_file(name, 0o600)?;
     fastcopy::read_write::write_full(&file, 0, bytes)?;
     fastcopy::sync::data(&file)
-}
-
-/// What stands in the way of a stage of ours was left by a run that died: nobody else uses that name.
-fn stage_over_stale<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>], keep: &Keep) {
-    for job in jobs.iter_mut() {
-        let Place::Stage(stage) = &job.place else { continue };
-        let stale = job.fault.as_ref().is_some_and(|f| errno_of(f) == Some(errno::EEXIST) && !job.staged);
-        if !stale {
-            continue;
-        }
-        match disk.remove_tree(&dest.dir, stage.as_name()) {
-            Ok(()) => {
-                job.fault = None;
-                disk.stage(&dest.dir, std::slice::from_mut(job), keep);
-            }
-            Err(e) => job.fault = Some(Fault::os(Side::Dest, "remove stale", e)),
-        }
-    }
 }
 
 /// R9: what takes the place of a file is on the medium before it has the name. New names wait for the kernel, as with

@@ -6,7 +6,6 @@
 use crate::disk::Disk;
 use crate::node::Node;
 use crate::receiver::dest::{DestDir, Root};
-use crate::receiver::stage;
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::Info;
@@ -47,7 +46,7 @@ impl<D: Disk> Landed<D> {
     pub(crate) fn open_by_names(&self, disk: &D) -> io::Result<Arc<D::Dir>> {
         let names = self.node.names();
         let below = names.len() - self.root.node.names().len().min(names.len());
-        down(disk, &self.root.dir, names.get(names.len() - below..).unwrap_or_default())
+        down(disk, &self.root, &self.root.dir, names.get(names.len() - below..).unwrap_or_default())
     }
 
     pub(crate) fn name(&self) -> Name<'_> {
@@ -57,18 +56,22 @@ impl<D: Disk> Landed<D> {
 
 /// Follows `names` down from `dir`. A directory may be complete while one above it is not yet published: that one is
 /// met under its stage's name, and under its own after all if it was published between the two looks.
-fn down<D: Disk>(disk: &D, dir: &Arc<D::Dir>, names: &[&NameBuf]) -> io::Result<Arc<D::Dir>> {
+fn down<D: Disk>(disk: &D, root: &Root<D>, dir: &Arc<D::Dir>, names: &[&NameBuf]) -> io::Result<Arc<D::Dir>> {
     let Some((name, rest)) = names.split_first() else { return Ok(dir.clone()) };
-    let own = || disk.open_dir(dir, name.as_name()).and_then(|d| down(disk, &Arc::new(d), rest));
+    let step = |name: Name<'_>| disk.open_dir(dir, name).and_then(|d| down(disk, root, &Arc::new(d), rest));
     let absent = |e: &io::Error| e.raw_os_error() == Some(errno::ENOENT);
-    match (own(), stage::known(name.as_name())) {
-        (Err(e), Some(stage)) if absent(&e) => {
-            match disk.open_dir(dir, stage.as_name()).and_then(|d| down(disk, &Arc::new(d), rest)) {
-                Err(e) if absent(&e) => own(),
+    match step(name.as_name()) {
+        Err(e) if absent(&e) => {
+            let staged = match root.stage_of(disk.info(dir)?.id(), name.as_name()) {
+                Some(stage) => step(stage.as_name()),
+                None => Err(e),
+            };
+            match staged {
+                Err(e) if absent(&e) => step(name.as_name()),
                 other => other,
             }
         }
-        (other, _) => other,
+        other => other,
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) mod devices;
 pub mod fuzz;
 pub(crate) mod land;
 pub(crate) mod links;
+#[cfg(test)]
+mod names_tests;
 pub(crate) mod newcomers;
 #[cfg(test)]
 mod newcomers_tests;

@@ -12,13 +12,12 @@ mod proof {
     use crate::receiver::dest::DestDir;
     use crate::receiver::land::land;
     use crate::receiver::plan::tests::policy;
-    use crate::receiver::stage;
     use fastcopy::dir::{Dir, NameBuf};
     use std::io::Write;
     use std::os::fd::OwnedFd;
     use std::path::Path;
 
-    const FOLDS: Nature = Nature { folds: true, only_plain_renames: false };
+    const FOLDS: Nature = Nature { folds: true, only_plain_renames: false, forgets: false };
 
     fn name(text: &str) -> NameBuf {
         NameBuf::new(text.as_bytes()).unwrap()
@@ -58,7 +57,7 @@ mod proof {
             let (name, info) = (name.as_name(), Bytes::info(&body).unwrap());
             let place = match way {
                 Way::Final => Place::Final,
-                Way::Stage => Place::Stage(stage::known(name).unwrap()),
+                Way::Stage => Place::Stage(dest.home.stage().unwrap()),
             };
             jobs.push(Job::new(name, place, info, there, Body::File(body), Attributes::At(&here, name)));
         }
@@ -151,15 +150,15 @@ mod proof {
                 [(Way::Stage, Way::Stage), (Way::Stage, Way::Final), (Way::Final, Way::Stage)]
             {
                 let model = Model::new();
-                model.nature(Nature { folds, only_plain_renames: false });
+                model.nature(Nature { folds, ..Nature::default() });
                 let above = top(&model);
                 let dest = above.enter(&model, name("d").as_name(), &mine()).unwrap();
-                model.nature(Nature { folds, only_plain_renames });
+                model.nature(Nature { folds, only_plain_renames, ..Nature::default() });
                 let mut faults = landed(&model, &dest, &["makefile"], first);
                 faults.extend(landed(&model, &dest, &["Makefile"], second));
                 assert_eq!(refused(&faults), [false, folds], "{faults:?}");
                 assert!(folds || faults.iter().all(Option::is_none), "{faults:?}");
-                model.nature(Nature { folds, only_plain_renames: false });
+                model.nature(Nature { folds, ..Nature::default() });
                 dest.publish(&model, &above).unwrap();
                 assert_eq!(content(&model, &[b"d", b"makefile"]).as_deref(), Some("makefile"));
                 assert_eq!(content(&model, &[b"d", b"Makefile"]).is_some(), !folds);
@@ -220,7 +219,7 @@ mod proof {
         let model = Model::new();
         let above = top(&model);
         let dest = above.enter(&model, name("d").as_name(), &mine()).unwrap();
-        let stage = stage::known(name("d").as_name()).unwrap();
+        let stage = above.root.stage_of(above.info.id(), name("d").as_name()).unwrap();
         model.publish_dir(&above.dir, stage.as_name(), name("elsewhere").as_name()).unwrap();
         model.make_dir(&above.dir, stage.as_name(), 0o700).unwrap();
         assert!(dest.publish(&model, &above).is_err());

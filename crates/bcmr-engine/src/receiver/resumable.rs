@@ -12,7 +12,7 @@ use crate::error::Code;
 use crate::policy::Resume;
 use crate::receiver::resume::{Start, decide};
 use crate::receiver::session::{self, Header, Identity, Session};
-use crate::receiver::stage;
+use crate::receiver::stage::Home;
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
@@ -33,6 +33,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// What is wanted.
 pub(crate) struct Want<'a> {
     pub(crate) name: Name<'a>,
+    /// The directory that it lands in.
+    pub(crate) home: Home,
     pub(crate) info: Info,
     pub(crate) source: &'a dyn Bytes,
     pub(crate) resume: Resume,
@@ -107,7 +109,7 @@ struct Log {
 /// On a cancel, a full disk or a read error stage and session stay, for the next run. When the source changed or a
 /// sync failed (R5) both are removed.
 pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<Filled<D>, Fault> {
-    let names = stage::part(want.name).zip(stage::session(want.name));
+    let names = want.home.part(want.name).zip(want.home.session(want.name));
     let Some((part, session_name)) = names else {
         return Err(Fault::ours(Side::Dest, "name a stage for", Code::Io, "no name could be made"));
     };
@@ -152,29 +154,45 @@ pub(crate) fn abandon<D: Disk>(
 
 /// R5: what a failed sync may have lost is thrown away, while the lock still keeps others out.
 fn lost<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>, e: io::Error) -> Fault {
-    let abandoned = match stage::part(want.name).zip(stage::session(want.name)) {
+    let abandoned = match want.home.part(want.name).zip(want.home.session(want.name)) {
         Some((part, session)) => abandon(disk, dir, part.as_name(), session.as_name()),
         None => Ok(()),
     };
     abandoned.err().unwrap_or_else(|| dest("sync")(e))
 }
 
-/// Takes away what a run left that had finished the file but not its session. Somebody at work on it is left alone.
-pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, name: Name<'_>) -> Result<(), Fault> {
-    let Some((part, session_name)) = stage::part(name).zip(stage::session(name)) else { return Ok(()) };
-    match disk.open_file(dir, session_name.as_name()) {
-        Ok(Some(session)) if disk.lock_file(&session) != Lock::Busy => {
-            // R3: the one who made the name may have been killed before he synced it, and this run will say that all
-            // is done.
-            disk.sync_dir(dir).map_err(dest("sync"))?;
-            abandon(disk, dir, part.as_name(), session_name.as_name())
-        }
+/// Takes away the session of `name`, which is complete, with its stage: a run had finished the file and was killed before
+/// it could, or the file was finished another way. Somebody at work on it is left alone, and so is what does not say
+/// that it is this: a session of another name, a file in the stage's place that is not the stage.
+pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, home: &Home, name: Name<'_>) -> Result<(), Fault> {
+    let Some((part, session_name)) = home.part(name).zip(home.session(name)) else { return Ok(()) };
+    let (part, session_name) = (part.as_name(), session_name.as_name());
+    let fail = dest("open session of");
+    let session = match disk.open_file(dir, session_name) {
+        Ok(Some(session)) if disk.lock_file(&session) != Lock::Busy => session,
         // Something foreign under its name is left alone; not being able to look is no absence.
         Err(e) if !matches!(Code::of(&e), Code::Link | Code::InTheWay | Code::Denied | Code::Refused) => {
-            Err(dest("open session of")(e))
+            return Err(fail(e));
         }
-        _ => Ok(()),
+        _ => return Ok(()),
+    };
+    let mut bytes = vec![0; session::HEADER_BYTES_MAX];
+    let n = disk.read_at(&session, 0, &mut bytes).map_err(&fail)?;
+    bytes.truncate(n);
+    let stage = disk.look(dir, part).map_err(dest("stat unfinished"))?;
+    let belong = match session::decode(&bytes) {
+        Some(read) => {
+            read.header.name == name.bytes() && stage.is_none_or(|stage| stage.id() == read.header.stage)
+        }
+        // A run that was killed before its first sync: both were made, and nothing is in them.
+        None => n == 0 && stage.is_none_or(|stage| stage.kind == Kind::File && stage.size == 0),
+    };
+    if !belong {
+        return Ok(());
     }
+    // R3: the one who made the name may have been killed before he synced it, and this run will say that all is done.
+    disk.sync_dir(dir).map_err(dest("sync"))?;
+    abandon(disk, dir, part, session_name)
 }
 
 /// A source changed within one tick of the clock before we looked could change again without a trace; so wait it out.

@@ -8,6 +8,8 @@ use fastcopy::meta::{Info, Time};
 /// The header without the name.
 const FIXED_BYTES: usize = 82;
 const SUM_BYTES: usize = 8;
+/// The largest header: names have 255 bytes at most.
+pub(crate) const HEADER_BYTES_MAX: usize = FIXED_BYTES + 255 + SUM_BYTES;
 const MAGIC: &[u8; 8] = b"bcmrSES1";
 /// Made with `--fast`: blocks carry no hash.
 pub(crate) const FAST: u32 = 1;

@@ -1,89 +1,223 @@
-//! What a file or directory is called before it is born under its name.
+//! What things are called that have no final name yet, or help one to get there: stages, sessions, manifests and the
+//! mark of an unfinished tree.
 //!
-//! Must not touch any disk. A stage's name follows from the final name, so that the next run of the same command
-//! meets what a killed run left and can take it away; 128 bits of BLAKE3, so that nobody can make two names of one
-//! tree share a stage. Only who holds the directory's lock uses these; everybody else takes a random name.
+//! Must not touch any disk. Every such name is `.bcmr-`, 32 hexadecimal digits, 16 more that follow from those and from
+//! the directory, and a suffix that says what it is (docs/decisions/0003). So a directory knows its own leftovers, a
+//! copy of one elsewhere is a file like any other, and no source name is ever that of a stage that is in use.
 
 use fastcopy::dir::{Name, NameBuf};
+use fastcopy::meta::Info;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 const PREFIX: &[u8] = b".bcmr-";
-const SUFFIX: &[u8] = b".stage";
-/// What the stage of a resumable copy ends with.
-pub(crate) const PART: &[u8] = b".part";
-/// What a manifest ends with until it is whole.
-pub(crate) const MANIFEST: &[u8] = b".manifest";
-/// What its session ends with.
-pub(crate) const SESSION: &[u8] = b".session";
+/// Digits that say which one it is.
+const WHICH: usize = 32;
+/// Digits that say of which directory.
+const WHERE: usize = 16;
 
-/// The stage's name for a final name, for the holder of the directory's lock.
-pub(crate) fn known(name: Name<'_>) -> Option<NameBuf> {
-    named(name, SUFFIX)
+/// Why an entry of a source is not copied to a name.
+pub(crate) const RESERVED: &str = "this name belongs to what an interrupted copy leaves in this very directory; under another name it can be copied";
+
+/// What a name is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A file or directory being filled, by the holder of the directory's lock.
+    Stage,
+    /// The stage of a resumable copy; who has its session locked may use it.
+    Part,
+    /// Its session.
+    Session,
+    /// A manifest until it is whole; who has it locked may use it.
+    Manifest,
+    /// In a directory that an interrupted copy of one tree made: what the tree was.
+    Tree,
 }
 
-fn named(name: Name<'_>, suffix: &[u8]) -> Option<NameBuf> {
-    let hash = blake3::hash(name.bytes());
-    NameBuf::new(&[PREFIX, &hash.to_hex().as_bytes()[..32], suffix].concat())
+const ROLES: [Role; 5] = [Role::Stage, Role::Part, Role::Session, Role::Manifest, Role::Tree];
+
+impl Role {
+    /// What its names end with.
+    pub(crate) fn suffix(self) -> &'static [u8] {
+        match self {
+            Role::Stage => b".stage",
+            Role::Part => b".part",
+            Role::Session => b".session",
+            Role::Manifest => b".manifest",
+            Role::Tree => b".tree",
+        }
+    }
 }
 
-/// The stage's name of a resumable copy; who has its session locked may use it.
-pub(crate) fn part(name: Name<'_>) -> Option<NameBuf> {
-    named(name, PART)
+/// The directory that names are made for, as it is known again by a later run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    number: u64,
+    born: u64,
 }
 
-/// Whether a name is one that [`part`] makes.
-pub(crate) fn is_part(name: Name<'_>) -> bool {
-    name.bytes().starts_with(PREFIX) && name.bytes().ends_with(PART)
+impl Home {
+    /// The directory with this `info`, born then. `lasting`: its file system keeps both from mount to mount; where it
+    /// does not, all its directories are one home.
+    pub(crate) fn of(info: &Info, born: u64, lasting: bool) -> Home {
+        if lasting { Home { number: info.ino, born } } else { Home { number: 0, born: 0 } }
+    }
+
+    /// A name for a stage that nothing has and nothing else will get. For the holder of the directory's lock: what a
+    /// later holder meets under such a name is stale.
+    pub(crate) fn stage(&self) -> Option<NameBuf> {
+        self.named(&random_digits(), Role::Stage)
+    }
+
+    /// The stage of a resumable copy that becomes `name`.
+    pub(crate) fn part(&self, name: Name<'_>) -> Option<NameBuf> {
+        self.named(&digits_of(name.bytes()), Role::Part)
+    }
+
+    /// Its session.
+    pub(crate) fn session(&self, name: Name<'_>) -> Option<NameBuf> {
+        self.named(&digits_of(name.bytes()), Role::Session)
+    }
+
+    /// What the manifest `name` is called until it is whole.
+    pub(crate) fn manifest(&self, name: Name<'_>) -> Option<NameBuf> {
+        self.named(&digits_of(name.bytes()), Role::Manifest)
+    }
+
+    /// The mark of a tree in this directory.
+    pub(crate) fn tree(&self) -> Option<NameBuf> {
+        self.named(&digits_of(b""), Role::Tree)
+    }
+
+    /// What goes with `ours` in another role: a session's stage, a stage's session.
+    pub(crate) fn beside(&self, ours: Name<'_>, role: Role) -> Option<NameBuf> {
+        let which = ours.bytes().strip_prefix(PREFIX)?.get(..WHICH)?;
+        self.named(std::str::from_utf8(which).ok()?, role)
+    }
+
+    /// What a name in this directory is for, if it is one of those above: nothing but this program's own leftovers has
+    /// one. What [`random`] makes is not among them, as it may be work under way.
+    pub(crate) fn role(&self, name: Name<'_>) -> Option<Role> {
+        let folded = is_alike(name).then(|| name.bytes().to_ascii_lowercase())?;
+        let rest = folded.get(PREFIX.len()..)?;
+        let (digits, suffix) = rest.split_at_checked(WHICH + WHERE)?;
+        let role = ROLES.into_iter().find(|role| role.suffix() == suffix)?;
+        let (which, place) = digits.split_at_checked(WHICH)?;
+        let hex = which.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let which = std::str::from_utf8(which).ok().filter(|_| hex)?;
+        (self.place(which, role).as_bytes() == place).then_some(role)
+    }
+
+    fn named(&self, which: &str, role: Role) -> Option<NameBuf> {
+        let place = self.place(which, role);
+        NameBuf::new(&[PREFIX, which.as_bytes(), place.as_bytes(), role.suffix()].concat())
+    }
+
+    /// The digits that say which directory the others are of.
+    fn place(&self, which: &str, role: Role) -> String {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"bcmr");
+        hasher.update(which.as_bytes());
+        hasher.update(&self.number.to_le_bytes());
+        hasher.update(&self.born.to_le_bytes());
+        hasher.update(role.suffix());
+        let mut text = hasher.finalize().to_hex().to_string();
+        text.truncate(WHERE);
+        text
+    }
 }
 
-/// The session's name.
-pub(crate) fn session(name: Name<'_>) -> Option<NameBuf> {
-    named(name, SESSION)
+/// Whether a name may have a role in some directory. Names are taken as a file system that folds them does.
+pub(crate) fn is_alike(name: Name<'_>) -> bool {
+    name.bytes().get(..PREFIX.len()).is_some_and(|head| head.eq_ignore_ascii_case(PREFIX))
 }
 
-/// What a manifest is called until it is whole; who has it locked may use it.
-pub(crate) fn manifest(name: Name<'_>) -> Option<NameBuf> {
-    named(name, MANIFEST)
+fn digits_of(name: &[u8]) -> String {
+    let mut text = blake3::hash(name).to_hex().to_string();
+    text.truncate(WHICH);
+    text
 }
 
-/// In a directory that an interrupted copy of one tree made: what the tree was.
-pub(crate) const TREE: &[u8] = b".bcmr-tree.session";
-
-/// A stage's name that nobody else has, for those without the lock.
-pub(crate) fn random() -> Option<NameBuf> {
-    // `RandomState` is keyed from the system's randomness; a clash would be caught by O_EXCL anyway.
+fn random_digits() -> String {
+    // `RandomState` is keyed from the system's randomness, once a thread, and with a new key for every call.
     let word = |salt: u8| {
         let mut h = RandomState::new().build_hasher();
         h.write_u8(salt);
         h.finish()
     };
-    let text = format!("{:016x}{:016x}", word(0), word(1));
-    NameBuf::new(&[PREFIX, b"r-", text.as_bytes(), SUFFIX].concat())
+    format!("{:016x}{:016x}", word(0), word(1))
 }
 
-/// Whether a name is one that [`known`] makes. A stale one is litter of ours; what [`random`] makes may be somebody
-/// else's work in progress and is not recognised here.
-pub(crate) fn is_known(name: Name<'_>) -> bool {
-    name.bytes()
-        .strip_prefix(PREFIX)
-        .and_then(|rest| rest.strip_suffix(SUFFIX))
-        .is_some_and(|hex| hex.len() == 32 && hex.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+/// A stage's name for those without the lock of the directory: nobody can tell such a stage from work under way, so
+/// nobody takes it away.
+pub(crate) fn random() -> Option<NameBuf> {
+    NameBuf::new(&[PREFIX, b"r-", random_digits().as_bytes(), Role::Stage.suffix()].concat())
+}
+
+/// Whether a name that one of the above has made is that of a resumable copy's stage.
+pub(crate) fn is_part(name: Name<'_>) -> bool {
+    name.bytes().starts_with(PREFIX) && name.bytes().ends_with(Role::Part.suffix())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
+
+    fn home(number: u64, born: u64) -> Home {
+        Home { number, born }
+    }
+
+    fn all(home: &Home, name: &NameBuf) -> [(Role, NameBuf); 5] {
+        let name = name.as_name();
+        [
+            (Role::Stage, home.stage().unwrap()),
+            (Role::Part, home.part(name).unwrap()),
+            (Role::Session, home.session(name).unwrap()),
+            (Role::Manifest, home.manifest(name).unwrap()),
+            (Role::Tree, home.tree().unwrap()),
+        ]
+    }
 
     #[test]
-    fn known_names_are_recognised_and_random_ones_are_not() {
-        let long = NameBuf::new(&[b'n'; 255]).unwrap();
-        let stage = known(long.as_name()).unwrap();
-        assert!(stage.bytes().len() < 64, "fits where a 255-byte name fits");
-        assert!(is_known(stage.as_name()));
-        assert_eq!(stage, known(long.as_name()).unwrap());
-        assert_ne!(stage, known(NameBuf::new(b"n").unwrap().as_name()).unwrap());
-        assert!(!is_known(random().unwrap().as_name()));
+    fn names_are_known_in_their_own_directory_and_nowhere_else() {
+        let name = NameBuf::new(&[b'n'; 255]).unwrap();
+        let here = home(12, 34);
+        for (role, ours) in all(&here, &name) {
+            assert!(ours.bytes().len() < 64, "fits where a 255-byte name fits");
+            assert_eq!(here.role(ours.as_name()), Some(role));
+            // The number alone would do for one mount, the birth alone for directories born apart.
+            for elsewhere in [home(13, 34), home(12, 35), home(0, 0)] {
+                assert_eq!(elsewhere.role(ours.as_name()), None, "{role:?}");
+            }
+            for at in 0..ours.bytes().len() {
+                let mut other = ours.bytes().to_vec();
+                other[at] = if other[at] == b'0' { b'1' } else { b'0' };
+                assert_eq!(here.role(NameBuf::new(&other).unwrap().as_name()), None, "byte {at}");
+            }
+        }
+        for other in [name, random().unwrap(), NameBuf::new(b".bcmr-").unwrap()] {
+            assert_eq!(here.role(other.as_name()), None);
+        }
+    }
+
+    #[test]
+    fn a_stage_never_has_one_name_twice_and_the_others_always_do() {
+        let name = NameBuf::new(b"n").unwrap();
+        let here = home(1, 2);
+        let stages: HashSet<NameBuf> = (0..10_000).map(|_| here.stage().unwrap()).collect();
+        assert_eq!(stages.len(), 10_000);
         assert_ne!(random(), random());
-        assert!(!is_known(long.as_name()));
+        assert_eq!(all(&here, &name)[1..], all(&here, &name)[1..]);
+        let other = NameBuf::new(b"m").unwrap();
+        assert_ne!(here.part(name.as_name()), here.part(other.as_name()));
+    }
+
+    #[test]
+    fn a_session_and_its_stage_find_each_other() {
+        let name = NameBuf::new(b"film").unwrap();
+        let here = home(1, 2);
+        let (part, session) = (here.part(name.as_name()).unwrap(), here.session(name.as_name()).unwrap());
+        assert_eq!(here.beside(session.as_name(), Role::Part), Some(part.clone()));
+        assert_eq!(here.beside(part.as_name(), Role::Session), Some(session));
     }
 }

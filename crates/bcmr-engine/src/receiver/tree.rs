@@ -4,7 +4,6 @@
 //! Must not hold anything but which source it was: what is complete is seen from the files themselves.
 
 use crate::receiver::land;
-use crate::receiver::stage::TREE;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
@@ -23,13 +22,13 @@ fn encode(source: &Info) -> [u8; BYTES] {
     out
 }
 
-fn name() -> io::Result<NameBuf> {
-    NameBuf::new(TREE).ok_or_else(|| io::Error::from_raw_os_error(errno::EINVAL))
+fn name(dir: &Dir) -> io::Result<NameBuf> {
+    land::home_of(dir)?.tree().ok_or_else(|| io::Error::from_raw_os_error(errno::EINVAL))
 }
 
 /// Marks `dir` as what `source` becomes.
 pub(crate) fn mark(dir: &Dir, source: &Info) -> io::Result<()> {
-    let name = name()?;
+    let name = name(dir)?;
     match dir.remove_file(name.as_name()) {
         Err(e) if e.raw_os_error() != Some(errno::ENOENT) => return Err(e),
         _ => {}
@@ -42,7 +41,7 @@ pub(crate) fn mark(dir: &Dir, source: &Info) -> io::Result<()> {
 /// Whether `dir` is marked as what `source` becomes.
 pub(crate) fn is_marked(dir: &Dir, source: &Info) -> bool {
     let read = || -> io::Result<bool> {
-        let fd = dir.open_file(name()?.as_name())?;
+        let fd = dir.open_file(name(dir)?.as_name())?;
         let mut bytes = [0; BYTES + 1];
         let n = fastcopy::read_write::read_full(&fd, 0, &mut bytes)?;
         Ok(Info::of(&fd)?.kind == Kind::File && bytes.get(..n) == Some(&encode(source)[..]))
@@ -54,7 +53,7 @@ pub(crate) fn is_marked(dir: &Dir, source: &Info) -> bool {
 /// Takes the mark away, and leaves the directory as it was otherwise: its times, and a mode in which its owner may not
 /// write.
 pub(crate) fn unmark(dir: &Dir) -> io::Result<()> {
-    let name = name()?;
+    let name = name(dir)?;
     let was = dir.info()?;
     let removed = match dir.remove_file(name.as_name()) {
         Err(e) if e.raw_os_error() == Some(errno::EACCES) => {

@@ -8,7 +8,7 @@ use crate::disk::tee;
 use crate::error::{Code, Error, Result};
 use crate::event::{Change, Event, Summary, Watch};
 use crate::policy::{ManifestRequest, Target};
-use crate::receiver::{land, stage};
+use crate::receiver::land;
 use crate::tally::Tally;
 use crate::verbs::operands::{self, Where};
 use fastcopy::dir::{Dir, Lock, Name, NameBuf, try_lock};
@@ -56,8 +56,8 @@ impl Manifest {
         if dir.look(name.as_name()).map_err(fail)?.is_some_and(|i| i.kind != Kind::File) {
             return Err(refuse(Code::InTheWay, "something that is no file is in the way"));
         }
-        let part =
-            stage::manifest(name.as_name()).ok_or_else(|| refuse(Code::Io, "no name could be made"))?;
+        let home = land::home_of(&dir).map_err(fail)?;
+        let part = home.manifest(name.as_name()).ok_or_else(|| refuse(Code::Io, "no name could be made"))?;
         match dir.open_read_write(part.as_name()) {
             Ok(old) if try_lock(&old) == Lock::Busy => {
                 return Err(refuse(Code::Refused, "another copy is writing it"));

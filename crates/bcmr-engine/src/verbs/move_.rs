@@ -10,6 +10,7 @@ use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preser
 use crate::receiver::land;
 use crate::receiver::newcomers::{Newcomers, TAKEN};
 use crate::receiver::plan::{Proof, Verdict, decide};
+use crate::receiver::stage::RESERVED;
 use crate::sender::filter::Filter;
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
@@ -134,6 +135,7 @@ impl Mover<'_> {
         operand: &Operand,
     ) -> Result<Moved> {
         let shown = place.node.join(to);
+        guard_name(&place.dir, to, &shown, &operand.path)?;
         let there = place.dir.look(to).map_err(|e| Error::os("stat", &shown, e))?;
         guard_same(dir, name, info, there.as_ref(), &operand.path, &shown)?;
         let verdict = decide(info, there.as_ref(), self.policy);
@@ -390,6 +392,9 @@ impl Mover<'_> {
             return Ok(Step::Stays);
         }
         let info = src.stat(name, false)?;
+        if let Some(dst) = dst {
+            guard_name(dst, name, dst_path, &src_path())?;
+        }
         let there = match dst {
             Some(dst) => dst.look(name).map_err(|e| Error::os("stat", dst_path, e))?,
             None => None,
@@ -458,6 +463,14 @@ fn is_empty(dir: &Dir, name: Name<'_>) -> std::io::Result<bool> {
         false
     })?;
     Ok(empty)
+}
+
+/// Refuses to give something a name that a later run would take for what a killed one left.
+fn guard_name(dir: &Dir, to: Name<'_>, shown: &std::path::Path, src: &std::path::Path) -> Result<()> {
+    if land::is_reserved(dir, to).map_err(|e| Error::os("stat", shown, e))? {
+        return Err(Error::ours(Code::Refused, "move to", shown, RESERVED).and(src));
+    }
+    Ok(())
 }
 
 /// Refuses to replace, to merge into or to take for older what this run has just put there under another name: it is

@@ -7,9 +7,10 @@ use crate::disk::sys::Sys;
 use crate::error::{Error, Result};
 use crate::event::{Event, Summary, Unfinished, Watch, What};
 use crate::node::os;
+use crate::receiver::land;
 use crate::receiver::resumable;
 use crate::receiver::session;
-use crate::receiver::stage;
+use crate::receiver::stage::{Home, Role};
 use crate::receiver::tree;
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, ListBuffer, Lock, NameBuf, try_lock};
@@ -36,12 +37,19 @@ pub fn sessions(dir: &Path, clean: bool, watch: Watch<'_>) -> Result<Summary> {
         if tally.cancelled() {
             break;
         }
-        let mut names: Vec<NameBuf> = Vec::new();
+        let home = match land::home_of(&here) {
+            Ok(home) => home,
+            Err(e) => {
+                tally.fail(Error::os("stat", &path, e));
+                continue;
+            }
+        };
+        let mut names: Vec<(NameBuf, Role)> = Vec::new();
         let mut inner: Vec<NameBuf> = Vec::new();
         // A handle is listed once, and the lock below must not be lost with a second one.
         let listed = here.list(&mut buffer, |entry| {
-            if entry.name.bytes().starts_with(b".bcmr-") {
-                names.push(entry.name.to_owned());
+            if let Some(role) = home.role(entry.name) {
+                names.push((entry.name.to_owned(), role));
             } else if matches!(entry.kind, Some(Kind::Dir) | None) {
                 inner.push(entry.name.to_owned());
             }
@@ -50,8 +58,8 @@ pub fn sessions(dir: &Path, clean: bool, watch: Watch<'_>) -> Result<Summary> {
         if let Err(e) = listed {
             tally.fail(Error::os("list directory", &path, e));
         }
-        for name in &names {
-            match one(&here, name, &path, clean) {
+        for (name, role) in &names {
+            match one(&here, &home, name, *role, &path, clean) {
                 Ok(Some(unfinished)) => {
                     if unfinished.removed {
                         tally.others.fetch_add(1, Relaxed);
@@ -74,20 +82,20 @@ pub fn sessions(dir: &Path, clean: bool, watch: Watch<'_>) -> Result<Summary> {
     Ok(tally.summary())
 }
 
-fn one(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
-    let bytes = name.bytes();
-    if bytes == stage::TREE {
-        whole_tree(dir, name, path, clean)
-    } else if stage::is_known(name.as_name()) {
-        stale_stage(dir, name, path, clean)
-    } else if bytes.ends_with(stage::SESSION) {
-        one_session(dir, name, path, clean)
-    } else if bytes.ends_with(stage::PART) {
-        orphan(dir, name, path, clean)
-    } else if bytes.ends_with(stage::MANIFEST) {
-        manifest(dir, name, path, clean)
-    } else {
-        Ok(None)
+fn one(
+    dir: &Dir,
+    home: &Home,
+    name: &NameBuf,
+    role: Role,
+    path: &Path,
+    clean: bool,
+) -> Result<Option<Unfinished>> {
+    match role {
+        Role::Tree => whole_tree(dir, name, path, clean),
+        Role::Stage => stale_stage(dir, name, path, clean),
+        Role::Session => one_session(dir, home, name, path, clean),
+        Role::Part => orphan(dir, home, name, path, clean),
+        Role::Manifest => manifest(dir, name, path, clean),
     }
 }
 
@@ -129,9 +137,8 @@ fn stale_stage(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Op
 }
 
 /// A stage whose session is gone: nobody can go on with it. Who makes one has made its session before.
-fn orphan(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
-    let hash = name.bytes().strip_suffix(stage::PART).unwrap_or_default();
-    let session = NameBuf::new(&[hash, stage::SESSION].concat());
+fn orphan(dir: &Dir, home: &Home, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
+    let session = home.beside(name.as_name(), Role::Session);
     let look = |name: &NameBuf| dir.look(name.as_name()).map_err(failed("stat", path, name));
     let Some(info) = look(name)? else { return Ok(None) };
     if session.map_or(Ok(None), |s| look(&s))?.is_some() {
@@ -163,7 +170,13 @@ fn manifest(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Optio
     Ok(Some(Unfinished { what: What::Stage, path, recorded: 0, size, last, running, removed }))
 }
 
-fn one_session(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
+fn one_session(
+    dir: &Dir,
+    home: &Home,
+    name: &NameBuf,
+    path: &Path,
+    clean: bool,
+) -> Result<Option<Unfinished>> {
     // Looked at before it is opened: a FIFO or a link is none of ours.
     match dir.look(name.as_name()).map_err(failed("stat", path, name))? {
         Some(info) if info.kind == Kind::File => {}
@@ -180,9 +193,8 @@ fn one_session(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Op
     let running = try_lock(&fd) == Lock::Busy;
     let removed = clean && !running;
     if removed {
-        let hash = name.bytes().strip_suffix(stage::SESSION).unwrap_or_default();
         let disk = Sys::new();
-        if let Some(part) = NameBuf::new(&[hash, stage::PART].concat()) {
+        if let Some(part) = home.beside(name.as_name(), Role::Part) {
             let shown = || path.join(os(part.as_name()));
             // Under the lock that is held here.
             resumable::abandon(&disk, dir, part.as_name(), name.as_name())

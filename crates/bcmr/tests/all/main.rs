@@ -19,6 +19,7 @@ mod manifest;
 mod matrix;
 mod metadata;
 mod move_;
+mod names;
 mod odd;
 mod operands;
 mod races;

@@ -176,7 +176,7 @@ fn a_break_is_not_the_end_of_a_tree() {
             Dir::Put => "-r -C --compress=none".to_owned(),
         };
         dir.copy(&bad, &flags, &tmp.p("src"), &tmp.p("dst")).run().code(1);
-        assert!(tmp.p("dst/.bcmr-tree.session").exists(), "{dir:?}");
+        assert!(mark_of(&tmp.p("dst")).exists(), "{dir:?}");
         assert!(!sums.exists(), "{dir:?}");
         dir.copy(&Far::pipe(), &flags, &tmp.p("src"), &tmp.p("dst")).run().ok();
         assert_same(&tmp.p("src"), &tmp.p("dst"), CONTENT);

@@ -126,8 +126,7 @@ impl Place {
     }
 
     fn out_file(&self, suffix: &str) -> PathBuf {
-        let hash = blake3::hash(b"src").to_hex();
-        self.at(&format!("out/.bcmr-{}{suffix}", &hash[..32]))
+        crate::common::leftover_of(&self.at("out"), b"src", suffix)
     }
 
     /// Bytes that `sessions` says need not be copied again.
@@ -289,7 +288,7 @@ fn kills_tree(flags: &[&str]) {
     // Once the mark is gone all is there, whether or not the run came to say so; a directory without it is never half
     // a tree.
     let complete = || {
-        let there = place.at("copy").exists() && !place.at("copy/.bcmr-tree.session").exists();
+        let there = place.at("copy").exists() && !crate::common::mark_of(&place.at("copy")).exists();
         if there {
             same_tree(&place.at("tree"), &place.at("copy"));
         }
@@ -1138,9 +1137,15 @@ fn sessions_lists_and_cleans() {
     for name in ["deep/.bcmr-mine", "deep/x.session", "deep/.bcmrc"] {
         fs::write(place.at(name), "mine").unwrap();
     }
-    symlink("x.session", place.at("deep/.bcmr-00000000000000000000000000000000.session")).unwrap();
+    symlink("x.session", crate::common::leftover(&place.at("deep"), &"0".repeat(32), ".session")).unwrap();
+    // What belongs to another directory as well, a directory included.
+    for suffix in [".part", ".session", ".stage", ".manifest", ".tree"] {
+        let name = crate::common::leftover(&place.at("out2"), &"1".repeat(32), suffix);
+        fs::create_dir_all(place.at("out2")).unwrap();
+        fs::write(place.at("deep").join(name.file_name().unwrap()), "mine").unwrap();
+    }
     place.run(&["sessions", "--clean"]);
-    assert_eq!(fs::read_dir(place.at("deep")).unwrap().count(), 5);
+    assert_eq!(fs::read_dir(place.at("deep")).unwrap().count(), 10);
 }
 
 #[test]
@@ -1148,7 +1153,8 @@ fn a_damaged_session_is_cleaned_too() {
     let place = Place::new(20 * MIB);
     place.stopped(&["-C"], 12 * MIB);
     flip(&place.session(), 3);
-    fs::write(place.at("out/.bcmr-0123456789abcdef0123456789abcdef.part"), "orphan").unwrap();
+    let orphan = crate::common::leftover(&place.at("out"), &"0123456789abcdef".repeat(2), ".part");
+    fs::write(orphan, "orphan").unwrap();
     let out = place.run(&["sessions", "--clean"]);
     assert!(out.status.success(), "{}", text(&out));
     assert_eq!(litter(&place.at("out")), [] as [PathBuf; 0]);

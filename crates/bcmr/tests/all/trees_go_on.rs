@@ -186,7 +186,7 @@ fn killed_anywhere_the_same_command_never_nests() {
             }
             kills += 1;
             assert_eq!(ran.code, 1009, "{}", ran.err);
-            let marked = tmp.p("dst/.bcmr-tree.session").exists();
+            let marked = mark_of(&tmp.p("dst")).exists();
             if tmp.p("dst").exists() && !marked {
                 // Complete, and killed before it could say so: from here on the command means dst/src, as with cp.
                 assert_same(&tmp.p("src"), &tmp.p("dst"), CONTENT);
@@ -218,7 +218,7 @@ fn a_summary_that_is_lost_makes_no_nest() {
             let far = Far::relay().with("RELAY_DOWN", (down - less).to_string());
             let ran = Dir::Put.copy(&far, flags, &tmp.p("src"), &tmp.p("dst")).run().one_of(&[0, 1]);
             // Once the summary was heard, the word that it was may still be lost: then only the mark is left.
-            if ran.code == 1 || tmp.p("dst/.bcmr-tree.session").exists() {
+            if ran.code == 1 || mark_of(&tmp.p("dst")).exists() {
                 broken += 1;
                 Dir::Put.copy(&Far::pipe(), flags, &tmp.p("src"), &tmp.p("dst")).run().ok();
             }

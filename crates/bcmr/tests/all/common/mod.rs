@@ -576,6 +576,41 @@ pub fn litter(root: &Path) -> Vec<OsString> {
     tree(root).keys().filter(is_stage).map(|p| OsString::from_vec(p.clone())).collect()
 }
 
+/// Whether directories are known again by number and birth where `dir` is (docs/session-format.md).
+pub fn keeps_identities(dir: &Path) -> bool {
+    const MAGICS: [i64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+    MAGICS.contains(&{ rustix::fs::statfs(dir).unwrap().f_type })
+}
+
+/// The name that the program's own leftover has in the directory `dir`, made anew from docs/session-format.md. `which`:
+/// its first 32 digits.
+pub fn leftover(dir: &Path, which: &str, suffix: &str) -> PathBuf {
+    use rustix::fs::{StatxFlags, statx};
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let (mut number, mut born) = (0, 0);
+    if let (Ok(s), true) = (statx(CWD, dir, AtFlags::empty(), wanted), dir.exists() && keeps_identities(dir))
+    {
+        number = s.stx_ino;
+        if s.stx_mask & StatxFlags::BTIME.bits() != 0 {
+            born = s.stx_btime.tv_sec as u64 * 1_000_000_000 + u64::from(s.stx_btime.tv_nsec);
+        }
+    }
+    let (number, born) = (number.to_le_bytes(), born.to_le_bytes());
+    let all = [&b"bcmr"[..], which.as_bytes(), &number, &born, suffix.as_bytes()].concat();
+    let hash = blake3::hash(&all).to_hex();
+    dir.join(format!(".bcmr-{which}{}{suffix}", &hash[..16]))
+}
+
+/// The same of what belongs to the final name `name`.
+pub fn leftover_of(dir: &Path, name: &[u8], suffix: &str) -> PathBuf {
+    leftover(dir, &blake3::hash(name).to_hex()[..32], suffix)
+}
+
+/// The mark of a tree that is not complete.
+pub fn mark_of(dir: &Path) -> PathBuf {
+    leftover_of(dir, b"", ".tree")
+}
+
 /// The names in a directory.
 pub fn names(dir: &Path) -> Vec<OsString> {
     let mut names: Vec<OsString> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect();

@@ -1,0 +1,287 @@
+//! Names that this program makes for itself meet the same names in a source: nothing lands under the name of a stage that
+//! is in use, nothing is swept that belongs to somebody, and what a killed run left is taken away.
+//!
+//! Names are made anew here from docs/session-format.md.
+
+use crate::common::remote::*;
+use crate::common::*;
+use std::path::{Path, PathBuf};
+
+const SUFFIXES: [&str; 5] = [".stage", ".part", ".session", ".manifest", ".tree"];
+
+fn digits(random: &mut Random) -> String {
+    format!("{:016x}{:016x}", random.next(), random.next())
+}
+
+/// A name drawn from the patterns of this program, present and past ones, as `dir` or nobody at all would have it.
+fn drawn(random: &mut Random, dir: &Path) -> String {
+    let suffix = *random.of(&SUFFIXES);
+    let (which, x) = (digits(random), blake3::hash(b"x").to_hex()[..32].to_owned());
+    let of_dir = |which: &str| {
+        let path = leftover(dir, which, suffix);
+        path.file_name().unwrap().to_str().unwrap().to_owned()
+    };
+    match random.below(7) {
+        0 => of_dir(&which),
+        1 => of_dir(&x),
+        2 => format!(".bcmr-{x}{suffix}"),
+        3 => format!(".bcmr-{which}{suffix}"),
+        4 => format!(".bcmr-r-{which}.stage"),
+        5 => ".bcmr-tree.session".to_owned(),
+        _ => format!(".bcmr-{which}{:016x}{suffix}", random.next()),
+    }
+}
+
+/// Every way of copying that lands files in its own manner.
+const FLAGS: [&str; 6] = ["-r", "-r -V", "-r --sync", "-r -C", "--archive", "-r --parallel 2"];
+
+fn lasting() -> bool {
+    keeps_identities(Tmp::new().path())
+}
+
+/// A leftover of the source's directory is a file like any other where it is copied to, and never what `x` becomes.
+#[test]
+fn a_leftover_in_a_source_is_a_file_like_any_other() {
+    needs!(lasting(), "directories are not known again on this file system");
+    for (round, flags) in FLAGS.iter().enumerate() {
+        for far in [None, Some(Dir::Put), Some(Dir::Get)] {
+            if far.is_none() == flags.contains("parallel") {
+                continue;
+            }
+            let tmp = Tmp::new();
+            let (src, dst) = (tmp.dir("src"), tmp.dir("dst"));
+            tmp.file("dst/x", "old");
+            tmp.file("src/x", noise(1, 30_000));
+            tmp.dir("src/sub");
+            tmp.dir("dst/sub");
+            let mut random = Random(round as u64 + 1);
+            for n in 0..40 {
+                for dir in [&src, &src.join("sub")] {
+                    let name = drawn(&mut random, dir);
+                    std::fs::write(dir.join(name), noise(n, 3000)).unwrap();
+                }
+            }
+            match far {
+                None => {
+                    let line = bcmr(["copy", "-T"]).args(flags.split(' ').filter(|f| *f != "-T"));
+                    line.args([&src, &dst]).run().ok();
+                }
+                Some(way) => {
+                    let flags = format!("-T {flags}");
+                    way.copy(&Far::pipe(), &flags, &src, &dst).run().ok();
+                }
+            }
+            assert_same(&src, &dst, CONTENT);
+        }
+    }
+}
+
+/// The same of a move, whether it is one of names or of contents.
+#[test]
+fn a_leftover_moves_like_any_other_file() {
+    needs!(lasting(), "directories are not known again on this file system");
+    let shm = Path::new("/dev/shm");
+    needs!(shm.is_dir() && keeps_identities(shm), "it needs a second file system");
+    for base in [Tmp::new(), Tmp::beneath(shm)] {
+        let tmp = Tmp::new();
+        let (src, dst) = (tmp.dir("src"), base.dir("dst"));
+        base.file("dst/x", "old");
+        tmp.file("src/x", noise(1, 30_000));
+        let mut random = Random(7);
+        for n in 0..40 {
+            let name = drawn(&mut random, &src);
+            std::fs::write(src.join(name), noise(n, 3000)).unwrap();
+        }
+        let before = tree(&src);
+        bcmr(["move", "--merge", "-T"]).args([&src, &dst]).run().ok();
+        assert!(!src.exists());
+        let told = differences(&before, &tree(&dst), CONTENT);
+        assert!(told.is_empty(), "{told:?}");
+    }
+}
+
+/// A name that the destination's own leftovers have is refused, and nothing is lost: not the source, not what is there.
+#[test]
+fn a_name_that_is_the_destinations_own_is_refused() {
+    let shm = Path::new("/dev/shm");
+    for verb in
+        ["copy -r", "copy -rC", "copy --archive --sync", "move --merge", "move --merge, far", "put", "get"]
+    {
+        for suffix in SUFFIXES {
+            needs!(!verb.contains("far") || shm.is_dir(), "it needs a second file system");
+            let tmp = Tmp::new();
+            let base = if verb.contains("far") { Tmp::beneath(shm) } else { Tmp::new() };
+            let (src, dst) = (tmp.dir("src"), base.dir("dst"));
+            base.dir("dst/sub");
+            tmp.file("src/x", "x");
+            tmp.file("src/sub/y", "y");
+            let mut theirs = Vec::new();
+            for dir in ["", "sub"] {
+                let name = leftover(&dst.join(dir), &"5".repeat(32), suffix);
+                let at = src.join(dir).join(name.file_name().unwrap());
+                std::fs::write(&at, "mine").unwrap();
+                theirs.push((at, name));
+                // A directory of such a name.
+                let name = leftover(&dst.join(dir), &"6".repeat(32), suffix);
+                let at = src.join(dir).join(name.file_name().unwrap());
+                std::fs::create_dir(&at).unwrap();
+                std::fs::write(at.join("inner"), "mine too").unwrap();
+                theirs.push((at, name));
+            }
+            let run = || match verb {
+                "put" => Dir::Put.copy(&Far::pipe(), "-rT", &src, &dst).run(),
+                "get" => Dir::Get.copy(&Far::pipe(), "-rT", &src, &dst).run(),
+                _ => {
+                    let words = verb.trim_end_matches(", far").split(' ');
+                    bcmr(words).args(["-T"]).args([&src, &dst]).run()
+                }
+            };
+            for _ in 0..2 {
+                let ran = run().code(8);
+                for (at, name) in &theirs {
+                    assert!(
+                        ran.err.contains(at.file_name().unwrap().to_str().unwrap()),
+                        "{verb}: {}",
+                        ran.err
+                    );
+                    assert!(!name.exists() && at.exists(), "{verb} {suffix}");
+                }
+                assert!(ran.err.contains("interrupted copy"), "{}", ran.err);
+                assert_eq!(std::fs::read(dst.join("x")).unwrap(), b"x", "{verb}");
+                assert_eq!(std::fs::read(dst.join("sub/y")).unwrap(), b"y", "{verb}");
+                if verb.starts_with("move") {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// What a killed run left is swept in every directory that is merged into, and beside single files; what only looks like
+/// it stays.
+#[test]
+fn leftovers_are_swept_and_lookalikes_stay() {
+    type Run = fn(&Tmp) -> Ran;
+    let runs: [(&str, Run); 6] = [
+        ("a tree", |t| bcmr(["copy", "-rT"]).args([t.p("src"), t.p("dst")]).run()),
+        ("a file", |t| bcmr(["copy"]).args([t.p("src/x"), t.p("dst")]).run()),
+        ("a list", |t| {
+            let line = bcmr(["copy", "--files-from", "-"]).args([t.p("src"), t.p("dst")]);
+            line.input("x\nsub/y\n").run()
+        }),
+        ("put", |t| Dir::Put.copy(&Far::pipe(), "-rT", &t.p("src"), &t.p("dst")).run()),
+        ("get", |t| Dir::Get.copy(&Far::pipe(), "-rT", &t.p("src"), &t.p("dst")).run()),
+        ("resumable", |t| bcmr(["copy", "-rCT"]).args([t.p("src"), t.p("dst")]).run()),
+    ];
+    for (what, run) in runs {
+        let tmp = Tmp::new();
+        tmp.file("src/x", "x");
+        tmp.file("src/sub/y", "y");
+        let dst = tmp.dir("dst");
+        let (mut stale, mut others) = (Vec::new(), Vec::new());
+        let mut random = Random(3);
+        for dir in [dst.clone(), tmp.dir("dst/sub")] {
+            let file = leftover(&dir, &digits(&mut random), ".stage");
+            std::fs::write(&file, "half").unwrap();
+            let tree = leftover(&dir, &digits(&mut random), ".stage");
+            std::fs::create_dir(&tree).unwrap();
+            std::fs::write(tree.join("half"), "half").unwrap();
+            if what != "a file" || dir == dst {
+                stale.extend([file, tree]);
+            }
+            if lasting() {
+                let name = leftover(&tmp.p("src"), &digits(&mut random), ".stage");
+                others.push(dir.join(name.file_name().unwrap()));
+            }
+            others.push(dir.join(format!(".bcmr-r-{}.stage", digits(&mut random))));
+            others.push(dir.join(format!(".bcmr-{}.stage", digits(&mut random))));
+        }
+        for other in &others {
+            std::fs::write(other, "theirs").unwrap();
+        }
+        run(&tmp).ok();
+        let left: Vec<&PathBuf> = stale.iter().filter(|p| p.exists()).collect();
+        assert!(left.is_empty(), "{what}: {left:?}");
+        let gone: Vec<&PathBuf> = others.iter().filter(|p| !p.exists()).collect();
+        assert!(gone.is_empty(), "{what}: {gone:?}");
+    }
+}
+
+/// An update that is killed leaves a stage; a backup of that directory, and a move of it, are right all the same, and the
+/// next update takes the stage away.
+#[test]
+fn a_stage_that_a_killed_run_left_harms_no_copy_of_its_directory() {
+    needs!(has_tool("strace"), "it needs strace");
+    needs!(lasting(), "directories are not known again on this file system");
+    let mut left = 0;
+    for call in
+        ["fsync", "fdatasync", "renameat", "rename", "renameat2", "fchmod", "copy_file_range", "ioctl"]
+    {
+        let tmp = Tmp::new();
+        let good = noise(1, 65_000);
+        tmp.file("a/f", &good);
+        tmp.file("new/f", noise(2, 65_000));
+        let inject = format!("inject={call}:signal=KILL:when=1");
+        let strace = Line::new(Path::new("strace")).args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+        let killed = strace.args(by_engine([BCMR, "copy", "-q", "new/f", "a/"])).cwd(tmp.path()).run();
+        if killed.code == 0 || litter(&tmp.p("a")).is_empty() {
+            continue;
+        }
+        left += 1;
+        assert_eq!(std::fs::read(tmp.p("a/f")).unwrap(), good, "{call}");
+        tmp.dir("bak");
+        tmp.file("bak/f", "older");
+        bcmr(["copy", "--archive", "-V", "-T", "a", "bak"]).cwd(tmp.path()).run().ok();
+        assert_same(&tmp.p("a"), &tmp.p("bak"), CONTENT);
+        // The next run there sweeps what is its own, and nothing that was copied elsewhere.
+        bcmr(["copy", "-q", "new/f", "a/"]).cwd(tmp.path()).run().ok();
+        assert_no_litter(&tmp.p("a"));
+        bcmr(["copy", "-q", "new/f", "bak/"]).cwd(tmp.path()).run().ok();
+        assert_eq!(litter(&tmp.p("bak")).len(), 1, "{call}");
+        // Back where it came from it is refused.
+        let ran = bcmr(["copy", "-rT", "bak", "a"]).cwd(tmp.path()).run().code(8);
+        assert!(ran.err.contains("interrupted copy"), "{}", ran.err);
+        assert_no_litter(&tmp.p("a"));
+        bcmr(["move", "--merge", "-T", "bak", "moved"]).cwd(tmp.path()).run().ok();
+        assert_eq!(std::fs::read(tmp.p("moved/f")).unwrap(), noise(2, 65_000));
+    }
+    assert!(left >= 2, "no run was killed with a stage: {left}");
+}
+
+/// A file that was begun with a session and then finished without one, or became small, leaves neither session nor stage.
+#[test]
+fn a_file_that_is_finished_another_way_leaves_no_session() {
+    let again: [(&str, &str, usize); 5] = [
+        ("without -C", "copy src out/", 20 << 20),
+        ("without -C, a tree", "copy -rT . ../out", 20 << 20),
+        ("smaller than a checkpoint", "copy -C --checkpoint-size 4M src out/", 1000),
+        ("empty", "copy -C --checkpoint-size 4M src out/", 0),
+        ("linked", "copy --archive -C --checkpoint-size 4M src also out/", 20 << 20),
+    ];
+    for (what, words, size) in again {
+        let tmp = Tmp::new();
+        tmp.file("in/src", noise(1, 20 << 20));
+        tmp.dir("in/out");
+        let stop = "ulimit -c 0; ulimit -f 24576";
+        let begun = bcmr_after(stop, ["copy", "-C", "--checkpoint-size", "4M", "src", "out/"]);
+        begun.cwd(&tmp.p("in")).run().code(6);
+        assert_eq!(litter(&tmp.p("in/out")).len(), 2, "{what}");
+        // A session that is somebody's stays whatever is done: it says that it is of another name.
+        let other = leftover_of(&tmp.p("in/out"), b"other", ".session");
+        std::fs::copy(leftover_of(&tmp.p("in/out"), b"src", ".session"), &other).unwrap();
+        tmp.file("in/other", "other");
+        std::fs::write(tmp.p("in/src"), noise(2, size)).unwrap();
+        if what == "linked" {
+            std::fs::hard_link(tmp.p("in/src"), tmp.p("in/also")).unwrap();
+        }
+        if words.contains("../out") {
+            std::fs::rename(tmp.p("in/out"), tmp.p("out")).unwrap();
+        }
+        bcmr(words.split(' ')).cwd(&tmp.p("in")).run().ok();
+        let out = if words.contains("../out") { tmp.p("out") } else { tmp.p("in/out") };
+        assert_eq!(std::fs::read(out.join("src")).unwrap(), noise(2, size), "{what}");
+        let left: Vec<_> = litter(&out);
+        let other = other.file_name().unwrap().to_owned();
+        assert_eq!(left, [other], "{what}");
+    }
+}
