@@ -25,8 +25,8 @@ pub(crate) struct Root<D: Disk> {
     pub(crate) node: Arc<Node>,
     /// Names of a list land in it: they may lead through one directory again and again, so each has its name at once.
     listed: Option<Mutex<Listed>>,
-    /// By the directory they are in and the name they get: what directories are called that do not have it yet.
-    unnamed: Mutex<HashMap<((u64, u64), NameBuf), NameBuf>>,
+    /// What directories are called that do not have their names yet.
+    unnamed: Mutex<Unnamed>,
 }
 
 /// What is remembered of the directories that names of a list have led through.
@@ -59,6 +59,9 @@ impl Listed {
     }
 }
 
+/// By the directory they are in and the name they get: the stages of directories.
+type Unnamed = HashMap<((u64, u64), NameBuf), NameBuf>;
+
 /// Entries of a directory that a person named which are looked at for what a killed run left; one that holds more may
 /// keep some of it.
 const BASE_ENTRIES_MAX: usize = 16_384;
@@ -68,7 +71,7 @@ impl<D: Disk> Root<D> {
         Arc::new(Root { dir, node, listed, unnamed: Mutex::default() })
     }
 
-    fn unnamed(&self) -> MutexGuard<'_, HashMap<((u64, u64), NameBuf), NameBuf>> {
+    fn unnamed(&self) -> MutexGuard<'_, Unnamed> {
         self.unnamed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
