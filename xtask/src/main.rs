@@ -10,6 +10,7 @@ mod experiment;
 mod fuzz;
 mod man;
 mod sh;
+mod simulate;
 mod sshd;
 mod tidy;
 mod torture;
@@ -24,6 +25,7 @@ cargo xtask bench memory [OPTION] peak memory at a million files
 cargo xtask experiment LIST|all   the published experiments, repeated, with pages and plots (--help)
 cargo xtask torture [NAME...]     the fault judges: inject race perm space kill tree (--help)
 cargo xtask crash [OPTION]        power cuts on ext4, xfs and btrfs, every state judged (--help)
+cargo xtask simulate [--seeds N]  both ends of transfers over wires that misbehave; every one must end
 cargo xtask sshd                  a private ssh server with bcmr in its PATH, until Ctrl-C
 cargo xtask fuzz [TARGET...] [--seconds N] every decoder under libFuzzer (--help)
 cargo xtask install               the static binary, into ~/.cargo/bin; `dist` only builds it
@@ -39,6 +41,7 @@ fn main() {
         Some((&"experiment", rest)) => experiment::run(rest),
         Some((&"torture", rest)) => torture::run(rest),
         Some((&"crash", rest)) => crash::run(rest),
+        Some((&"simulate", rest)) => simulate::run(rest),
         Some((&"sshd", rest)) => sshd::run(rest),
         Some((&"fuzz", rest)) => fuzz::run(rest),
         Some((&"dist", rest)) => dist::dist(rest),

@@ -6,6 +6,7 @@
 //! several runs, need no second read.
 
 use crate::disk::Fault;
+use bcmr_wire::limits;
 use blake3::hazmat::{HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root};
 use fastcopy::sparse::is_zero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,11 +17,20 @@ pub(crate) const FORMAT_BLOCK_BYTES: u64 = 4 << 20;
 /// Bytes of a block; the last one of a file may be shorter. A power of two of BLAKE3's chunks, so that the chaining
 /// values of blocks merge to the file's hash. Unit tests look at a hundred thousand crashes of files of several
 /// blocks, so theirs are small.
-pub(crate) const BLOCK_BYTES: u64 = if cfg!(test) { 4 << 10 } else { FORMAT_BLOCK_BYTES };
+pub(crate) const BLOCK_BYTES: u64 = scaled(FORMAT_BLOCK_BYTES);
 /// Bytes read, hashed and written at a time: they stay in the second-level cache.
 pub(crate) const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 256 << 10 };
+/// Bytes of one message with content of a large file, at most; from how many on a file is one, and from how many on its
+/// blocks may come from a store. In tests as much smaller as blocks are, so that a transfer of many blocks takes a moment.
+pub(crate) const WIRE_PIECE_BYTES: u64 = scaled(limits::PIECE_BYTES_MAX);
+pub(crate) const LARGE_BYTES_MIN: u64 = scaled(limits::SMALL_FILE_BYTES);
+pub(crate) const DEDUP_BYTES_MIN: u64 = scaled(limits::DEDUP_BYTES_MIN);
 /// Runs of zeros of this length (bytes) become holes in files that have any.
 const HOLE_BYTES: usize = if cfg!(test) { 256 } else { 4096 };
+
+const fn scaled(bytes: u64) -> u64 {
+    if cfg!(test) { bytes >> 10 } else { bytes }
+}
 
 /// A block's chaining value.
 pub(crate) type Cv = [u8; 32];

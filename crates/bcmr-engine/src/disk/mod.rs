@@ -45,6 +45,10 @@ impl Fault {
     pub(crate) fn ours(side: Side, op: &'static str, code: Code, note: &'static str) -> Fault {
         Fault { side, op, code, note: Some(note), source: None }
     }
+    /// What crossed a wire is not what was sent.
+    pub(crate) fn mismatch() -> Fault {
+        Fault::ours(Side::Source, "receive", Code::Mismatch, "what arrived differs from what was sent")
+    }
     pub(crate) fn told(self, src: impl FnOnce() -> PathBuf, dst: impl FnOnce() -> PathBuf) -> Error {
         let path = if self.side == Side::Source { src() } else { dst() };
         let note = self.note.map(str::to_owned);
@@ -73,6 +77,10 @@ pub(crate) trait Bytes: Sync {
     /// is compared with it.
     fn claimed(&self, _block: u64) -> Option<Cv> {
         None
+    }
+    /// What it means that a block that was read from here has another value than was claimed.
+    fn differs(&self, _block: u64) -> Fault {
+        Fault::mismatch()
     }
     /// Whether somebody hashed it on the way, so that what crossed can be compared.
     fn is_claimed(&self) -> bool {

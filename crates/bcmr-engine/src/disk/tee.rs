@@ -270,8 +270,7 @@ pub(super) fn receive(
             Ok(())
         })?;
         if hashing && source.claimed(block).is_some_and(|claimed| claimed != cv) {
-            let note = "what arrived differs from what was sent";
-            return Err(Fault::ours(Side::Source, "receive", Code::Mismatch, note));
+            return Err(source.differs(block));
         }
         keep(&done, block, cv);
         Ok(true)

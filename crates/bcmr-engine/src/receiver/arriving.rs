@@ -5,7 +5,7 @@
 //! pieces are read in rising order and every stream brings them in rising order, so the piece that is read next is
 //! always the next of its stream.
 
-use crate::blocks::{BLOCK_BYTES, Cv, blocks_of};
+use crate::blocks::{BLOCK_BYTES, Cv, WIRE_PIECE_BYTES as PIECE, blocks_of};
 use crate::disk::{Bytes, Fault, Side};
 use crate::error::{Code, Error};
 use crate::event::Cancel;
@@ -13,17 +13,15 @@ use fastcopy::meta::Info;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes of one stream that wait to be read, at most.
-pub(crate) const WAITING_BYTES_MAX: u64 = 8 << 20;
+pub(crate) const WAITING_BYTES_MAX: u64 = 8 * PIECE;
 /// The same while somebody waits for a piece that was asked for once more: what the sender had on its way before it
 /// heard of that.
 const ASKING_BYTES_MAX: u64 = 4 * WAITING_BYTES_MAX;
-/// Every piece but the last begins and ends at a multiple of this.
-pub(crate) const PIECE: u64 = bcmr_wire::limits::PIECE_BYTES_MAX;
 /// Chaining values asked for at a time.
 const VALUES_AT_ONCE: u64 = 64;
 
@@ -44,6 +42,8 @@ pub(crate) struct Line<'a> {
     moved: AtomicU64,
     /// Readers that wait for a piece once more. It stands behind pieces of a later file, which nobody reads before.
     asking: AtomicUsize,
+    /// The transfer has failed, on whichever stream.
+    lost: AtomicBool,
 }
 
 impl<'a> Line<'a> {
@@ -51,7 +51,18 @@ impl<'a> Line<'a> {
     pub(crate) fn new(cancel: &'a Cancel, streams: usize, patience: Duration) -> Line<'a> {
         let none = || AtomicUsize::new(0);
         let (stuck, hungry, asking) = (none(), none(), none());
-        Line { cancel, streams, patience, stuck, hungry, moved: AtomicU64::new(0), asking }
+        let (moved, lost) = (AtomicU64::new(0), AtomicBool::new(false));
+        Line { cancel, streams, patience, stuck, hungry, moved, asking, lost }
+    }
+
+    /// The transfer has failed: a stream does not wait for room any more, as what is read next may have been on its way
+    /// over another one, which is gone.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.cancel.is_set() || self.lost.load(Relaxed)
     }
 
     fn is_knotted(&self) -> bool {
@@ -98,6 +109,17 @@ pub(crate) enum End {
     Failed(Code, i32),
 }
 
+/// How a block gets here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The sender sends it, without being asked.
+    Sent,
+    /// It is at hand, and the sender was told so.
+    AtHand,
+    /// The sender was told that it is at hand, and it is not any more: of such a block only comes what is asked for.
+    OnRequest,
+}
+
 #[derive(Default)]
 struct Inner {
     /// Where the sender was told to begin; nothing is expected before.
@@ -120,8 +142,8 @@ struct Inner {
     values_asked: HashSet<u64>,
     /// Those that were taken: whoever asks ahead stops there.
     values_taken: HashSet<u64>,
-    /// Blocks that do not cross. `None`: every block does.
-    decided: Option<HashMap<u64, bool>>,
+    /// Blocks whose way is decided. `None`: every block is sent.
+    decided: Option<HashMap<u64, Way>>,
     /// The block that was taken from what is at hand, for the reads that follow.
     taken: HashMap<u64, Vec<u8>>,
     end: Option<End>,
@@ -199,7 +221,7 @@ impl<'a> Arriving<'a> {
             let asked = line.asking.load(Relaxed) > 0;
             let most = if asked { ASKING_BYTES_MAX } else { WAITING_BYTES_MAX };
             let full = inner.waiting.get(stream).is_some_and(|w| *w > 0 && *w + bytes > most);
-            full && !inner.closed && !inner.lost && !line.cancel.is_set()
+            full && !inner.closed && !inner.lost && !line.is_over()
         };
         let mut inner = inner;
         if !is_full(&inner) {
@@ -250,6 +272,11 @@ impl<'a> Arriving<'a> {
             if !inner.again.contains_key(&at) || bytes != PIECE.min(size.saturating_sub(at)) {
                 return Err(refused("a piece again that was not asked for"));
             }
+            let block = at / BLOCK_BYTES;
+            // Two values for one block, both the sender's: the block has changed between them.
+            if cv.is_some_and(|now| inner.claimed.get(&block).is_some_and(|before| *before != now)) {
+                inner.end = Some(End::Changed);
+            }
             inner.again.insert(at, held);
             drop(inner);
             self.change.notify_all();
@@ -282,7 +309,7 @@ impl<'a> Arriving<'a> {
             Some(_) => return Err(refused("a value in the middle of a block")),
         }
         inner = self.wait_for_room(inner, stream, bytes)?;
-        if inner.closed || inner.lost || self.line.cancel.is_set() {
+        if inner.closed || inner.lost || self.line.is_over() {
             return Ok(());
         }
         self.line.moved.fetch_add(1, Relaxed);
@@ -328,7 +355,7 @@ impl<'a> Arriving<'a> {
         let mut inner = self.inner();
         for (block, (here, cv)) in (first..).zip(at_hand.iter().zip(values)) {
             if let Some(decided) = &mut inner.decided {
-                decided.insert(block, *here);
+                decided.insert(block, if *here { Way::AtHand } else { Way::Sent });
             }
             inner.claimed.insert(block, *cv);
         }
@@ -349,7 +376,7 @@ impl<'a> Arriving<'a> {
     /// A block is at hand, and need not cross.
     pub(crate) fn at_hand(&self, block: u64) {
         if let Some(decided) = &mut self.inner().decided {
-            decided.insert(block, true);
+            decided.insert(block, Way::AtHand);
         }
         self.change.notify_all();
     }
@@ -405,8 +432,7 @@ impl<'a> Arriving<'a> {
                 return Err(gone());
             }
             let from = inner.from.unwrap_or(u64::MAX);
-            let here = inner.decided.as_ref().map(|d| d.get(&block).copied());
-            if here == Some(Some(true)) && at >= from {
+            if inner.way(block) == Some(Way::AtHand) && at >= from {
                 drop(inner);
                 let bytes = BLOCK_BYTES.min(self.info.size - block * BLOCK_BYTES);
                 let taken = self.at_hand.as_ref().and_then(|h| h.block(block, bytes));
@@ -417,16 +443,17 @@ impl<'a> Arriving<'a> {
                     }
                     None => {
                         if let Some(decided) = &mut inner.decided {
-                            decided.insert(block, false);
+                            decided.insert(block, Way::OnRequest);
                         }
-                        inner = self.ask_again(inner, at)?;
                     }
                 }
                 continue;
             }
-            // What was read before, or lies before the beginning, must be asked for once more.
-            if at < from || inner.saw(at) {
-                inner = self.ask_again(inner, at)?;
+            if !inner.comes(at) {
+                match self.ask_again(inner, at)? {
+                    Some(asked) => inner = asked,
+                    None => return Ok(0),
+                }
                 continue;
             }
             match inner.end {
@@ -438,41 +465,63 @@ impl<'a> Arriving<'a> {
         }
     }
 
-    /// Asks for the piece that `at` is in and waits until it is there.
+    /// Asks for what does not come unasked of the block that `at` is in, from the piece with `at` on, and waits until
+    /// that piece is there. `None`: the source has changed, and it will not come.
     fn ask_again<'g>(
         &'g self,
         mut inner: MutexGuard<'g, Inner>,
         at: u64,
-    ) -> io::Result<MutexGuard<'g, Inner>> {
+    ) -> io::Result<Option<MutexGuard<'g, Inner>>> {
         let start = at - at % PIECE;
-        let bytes = PIECE.min(self.info.size - start);
         let waiting = |inner: &Inner| inner.again.get(&start).is_some_and(|h| h.bytes == 0);
-        if let std::collections::btree_map::Entry::Vacant(slot) = inner.again.entry(start) {
-            slot.insert(Held { load: Load::Zeros, bytes: 0, stream: 0 });
+        if !inner.again.contains_key(&start) {
+            let block_end = (at - at % BLOCK_BYTES).saturating_add(BLOCK_BYTES).min(self.info.size);
+            let mut end = start;
+            // A reader reads the block to its end, and asking for each piece would cost a round trip each.
+            while end < block_end && (end == start || inner.lacks(end)) {
+                inner.again.insert(end, Held { load: Load::Zeros, bytes: 0, stream: 0 });
+                end = end.saturating_add(PIECE).min(block_end);
+            }
             drop(inner);
-            self.ask.reread(self.file, start, bytes)?;
+            self.ask.reread(self.file, start, end - start)?;
             inner = self.inner();
         }
         self.line.asking.fetch_add(1, Relaxed);
         let outcome = loop {
             if !waiting(&inner) {
-                break Ok(());
+                break Ok(true);
             }
             if inner.lost || inner.closed {
                 break Err(gone());
             }
             match inner.end {
                 Some(End::Failed(code, errno)) => break Err(failed(code, errno)),
-                Some(End::Changed) => break Err(failed(Code::SourceChanged, 0)),
+                Some(End::Changed) => break Ok(false),
                 Some(End::Whole) | None => inner = self.wait(inner),
             }
         };
         self.line.asking.fetch_sub(1, Relaxed);
-        outcome.map(|()| inner)
+        Ok(outcome?.then_some(inner))
     }
 }
 
 impl Inner {
+    fn way(&self, block: u64) -> Option<Way> {
+        self.decided.as_ref()?.get(&block).copied()
+    }
+
+    /// Whether the piece that `at` is in is still to come, without being asked for: not what lies before the beginning,
+    /// what has come before, and what the sender holds back.
+    fn comes(&self, at: u64) -> bool {
+        let begun = self.from.is_some_and(|from| at >= from);
+        begun && !self.saw(at) && self.way(at / BLOCK_BYTES) != Some(Way::OnRequest)
+    }
+
+    /// Whether the piece that begins at `at` is not here, was not asked for, and does not come unasked.
+    fn lacks(&self, at: u64) -> bool {
+        !self.comes(at) && !self.pieces.contains_key(&at) && !self.again.contains_key(&at)
+    }
+
     /// Whether the piece that `at` is in has come, whatever became of it.
     fn saw(&self, at: u64) -> bool {
         let piece = at / PIECE;
@@ -607,6 +656,25 @@ impl Bytes for Arriving<'_> {
         }
     }
 
+    fn differs(&self, block: u64) -> Fault {
+        // Its last piece once more, which brings the value that the block has now.
+        let end = (block + 1).saturating_mul(BLOCK_BYTES).min(self.info.size);
+        let last = end.saturating_sub(1) / PIECE * PIECE;
+        let mut inner = self.inner();
+        inner.again.remove(&last);
+        match self.ask_again(inner, last) {
+            Err(e) => return Fault::os(Side::Source, "receive", e),
+            Ok(None) => {}
+            Ok(Some(inner)) if inner.end == Some(End::Changed) => {}
+            Ok(Some(mut inner)) => {
+                inner.again.remove(&last);
+                return Fault::mismatch();
+            }
+        }
+        let note = "the source changed while it was read";
+        Fault::ours(Side::Source, "copy", Code::SourceChanged, note)
+    }
+
     fn claimed(&self, block: u64) -> Option<Cv> {
         if self.hashes { self.inner().claimed.get(&block).copied() } else { None }
     }
@@ -737,6 +805,70 @@ mod tests {
         let mut cv = Cv::default();
         cv[..8].copy_from_slice(&block.to_le_bytes());
         cv
+    }
+
+    /// Remembers what was asked for once more.
+    #[derive(Default)]
+    struct Rereads(Mutex<Vec<(u64, u64)>>);
+
+    impl Ask for Rereads {
+        fn resume(&self, _: u64, _: u64, _: bool) -> io::Result<()> {
+            Ok(())
+        }
+        fn reread(&self, _: u64, at: u64, bytes: u64) -> io::Result<()> {
+            self.0.lock().unwrap().push((at, bytes));
+            Ok(())
+        }
+        fn compute(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A store that has lost everything since it was asked.
+    struct Lost;
+
+    impl AtHand for Lost {
+        fn block(&self, _: u64, _: u64) -> Option<Vec<u8>> {
+            None
+        }
+    }
+
+    /// The sender holds back all of a block that it was told is at hand.
+    #[test]
+    fn a_block_that_is_no_longer_at_hand_is_asked_for_to_its_end() {
+        let (cancel, asked) = (Cancel::new(), Rereads::default());
+        let line = Arc::new(Line::new(&cancel, 1, LOOK));
+        let one = Arriving::new(1, info(3 * BLOCK_BYTES), true, &asked, line).with_store(Box::new(Lost));
+        one.start(0).unwrap();
+        for (block, here) in [(0, false), (1, true), (2, false)] {
+            one.decide(block, &[here], &[cv(block)]);
+        }
+        let read = |block: u64, value: Option<Cv>| {
+            std::thread::scope(|scope| {
+                let reads = scope.spawn(|| {
+                    let mut room = vec![1; BLOCK_BYTES as usize];
+                    one.read_at(block * BLOCK_BYTES, &mut room).unwrap()
+                });
+                let (at, bytes) = loop {
+                    if let Some(ask) = asked.0.lock().unwrap().pop() {
+                        break ask;
+                    }
+                    std::thread::yield_now();
+                };
+                for at in (at..at + bytes).step_by(PIECE as usize) {
+                    let last = at + PIECE == at + bytes || at + PIECE == (block + 1) * BLOCK_BYTES;
+                    one.push(0, at, PIECE, value.filter(|_| last), true, piece()).unwrap();
+                }
+                ((at, bytes), reads.join().unwrap())
+            })
+        };
+        let whole = BLOCK_BYTES as usize;
+        assert_eq!(read(1, Some(cv(1))), ((BLOCK_BYTES, BLOCK_BYTES), whole));
+        // The twin that has changed at the source meanwhile: its own two values differ, and that is what is said.
+        one.decide(2, &[true], &[cv(2)]);
+        let ((at, _), _) = read(2, Some(cv(9)));
+        assert_eq!(at, 2 * BLOCK_BYTES);
+        assert_eq!(one.differs(2).code, Code::SourceChanged);
     }
 
     /// Threads that prove a file take its blocks as they are free, so the first to ask may be the one behind.

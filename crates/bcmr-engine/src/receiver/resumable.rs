@@ -603,8 +603,7 @@ fn copy_block<D: Disk>(
     match copied {
         // What crossed a wire is not what was sent: never recorded, never published.
         Ok(cv) if want.source.claimed(block).is_some_and(|claimed| claimed != cv) => {
-            let note = "what arrived differs from what was sent";
-            (None, Err(Fault::ours(Side::Source, "receive", Code::Mismatch, note)))
+            (None, Err(want.source.differs(block)))
         }
         Ok(cv) => (Some(cv), Ok(())),
         Err(fault) => (None, Err(fault)),

@@ -2,6 +2,7 @@
 //!
 //! Must not know whether a content was wanted or goes along unasked.
 
+use crate::blocks::LARGE_BYTES_MIN;
 use crate::codec::Effort;
 use crate::error::{Code, Error, Result};
 use crate::sender::item::Item;
@@ -9,7 +10,7 @@ use crate::sender::place::Place;
 use crate::sender::push::{Hand, Sending};
 use crate::sender::walk::SourceDir;
 use crate::trouble::TroubleBuf;
-use bcmr_wire::limits::{CONTENTS_BYTES_MAX, SMALL_FILE_BYTES};
+use bcmr_wire::limits::CONTENTS_BYTES_MAX;
 use bcmr_wire::message::Codec;
 use bcmr_wire::{codec, contents, frame};
 use fastcopy::dir::NameBuf;
@@ -154,8 +155,8 @@ impl Sending<'_> {
         if pseudo {
             // Made while it is read: what one reading gives is all there is to compare with.
             let mut content = Vec::new();
-            read_append(fd, 0, SMALL_FILE_BYTES as usize, &mut content).map_err(fail("read"))?;
-            if content.len() as u64 >= SMALL_FILE_BYTES {
+            read_append(fd, 0, LARGE_BYTES_MIN as usize, &mut content).map_err(fail("read"))?;
+            if content.len() as u64 >= LARGE_BYTES_MIN {
                 return Ok(Took::Changed);
             }
             match self.compared(&content) {
@@ -164,7 +165,7 @@ impl Sending<'_> {
             }
             return Ok(Took::Whole(content.len() as u64));
         }
-        if info.size >= SMALL_FILE_BYTES {
+        if info.size >= LARGE_BYTES_MIN {
             return Ok(Took::Changed);
         }
         let mark = contents::begin_content(raw, info.size);

@@ -2,7 +2,7 @@
 //!
 //! Must not know what the receiver has of them already; it says where to begin, and its store says which blocks it has.
 
-use crate::blocks::{Cv, PIECE_BYTES, aligned};
+use crate::blocks::{BLOCK_BYTES, Cv, DEDUP_BYTES_MIN, PIECE_BYTES, WIRE_PIECE_BYTES, aligned};
 use crate::error::{Error, Result};
 use crate::sender::contents::unsayable;
 use crate::sender::item::Item;
@@ -10,9 +10,7 @@ use crate::sender::out::FilePart;
 use crate::sender::place::Place;
 use crate::sender::push::{Hand, Job, Sending, State, Stop, broken, take_turn};
 use crate::trouble::TroubleBuf;
-use bcmr_wire::limits::{
-    BLOCK_BYTES, DEDUP_BYTES_MIN, HAVE_BLOCKS_MAX, OFFERS_OUT_MAX, PIECE_BYTES_MAX, VALUES_MAX,
-};
+use bcmr_wire::limits::{HAVE_BLOCKS_MAX, OFFERS_OUT_MAX, VALUES_MAX};
 use bcmr_wire::message::{Codec, FileState, Hash, Message, Piece, data};
 use bcmr_wire::{codec, frame};
 use blake3::hazmat::HasherExt;
@@ -669,7 +667,7 @@ impl Sending<'_> {
             if self.stopped() {
                 return Ok(None);
             }
-            let stop = (at - at % PIECE_BYTES_MAX + PIECE_BYTES_MAX).min(job.range.end);
+            let stop = (at - at % WIRE_PIECE_BYTES + WIRE_PIECE_BYTES).min(job.range.end);
             let hole = extents.as_ref().is_some_and(|e| e.iter().all(|e| e.end <= at || e.start >= stop));
             let last = (stop == job.range.end && ends && job.hashed).then_some(());
             let made = self.piece(hand, job, at..stop, hole, last.is_some(), hasher.as_mut());
@@ -863,4 +861,4 @@ fn hash_zeros(hasher: &mut blake3::Hasher, mut bytes: usize) {
 }
 
 const _: () = assert!(OFFERS_OUT_MAX * ASKS_WAITING <= 1 << 20);
-const _: () = assert!(crate::blocks::FORMAT_BLOCK_BYTES == BLOCK_BYTES);
+const _: () = assert!(crate::blocks::FORMAT_BLOCK_BYTES == bcmr_wire::limits::BLOCK_BYTES);

@@ -2,6 +2,7 @@
 //!
 //! Must not know what is wanted; only that what is in a new directory is, so that contents go along unasked.
 
+use crate::blocks::LARGE_BYTES_MIN;
 use crate::codec::Effort;
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
@@ -14,7 +15,7 @@ use crate::sender::operand::Source;
 use crate::sender::place::{Born, Fate, Place};
 use crate::sender::push::{Hand, Links, Sending, Stop};
 use crate::sender::walk::{SourceDir, kind_of};
-use bcmr_wire::limits::{ENTRIES_MAX, SMALL_FILE_BYTES};
+use bcmr_wire::limits::ENTRIES_MAX;
 use bcmr_wire::message::{Codec, Message};
 use bcmr_wire::{codec, contents, frame};
 use fastcopy::dir::{ListBuffer, Name, NameBuf};
@@ -33,7 +34,7 @@ use std::time::{Duration, Instant};
 /// Entries of one batch.
 pub(crate) const BATCH_ENTRIES: usize = 256;
 /// Contents of one batch, bytes; the file that goes over it is the last.
-const BATCH_BYTES: u64 = 1 << 20;
+const BATCH_BYTES: u64 = LARGE_BYTES_MIN;
 /// What entries of one batch take beside their contents.
 const BATCH_ENTRY_BYTES: usize = 96 << 10;
 /// Names that are sorted before they are read.
@@ -689,7 +690,7 @@ impl Sending<'_> {
             return Err(Error::ours(Code::Unsupported, "send", dir.node.join(name), note));
         }
         self.count(&item);
-        Ok(if item.is_file() && item.size >= SMALL_FILE_BYTES {
+        Ok(if item.is_file() && item.size >= LARGE_BYTES_MIN {
             Looked::Large(item)
         } else {
             Looked::Item(item)
@@ -741,7 +742,7 @@ impl Sending<'_> {
             if let Some(note) = item::unspeakable(name.bytes(), &item.info, item.size) {
                 return Err(Error::ours(Code::Unsupported, "send", dir.node.join(name), note));
             }
-            if info.size >= SMALL_FILE_BYTES && !place.pseudo {
+            if info.size >= LARGE_BYTES_MIN && !place.pseudo {
                 self.count(&item);
                 return Ok(Looked::Large(item));
             }

@@ -3,6 +3,7 @@
 
 #![cfg(test)]
 
+use crate::blocks::{BLOCK_BYTES, WIRE_PIECE_BYTES};
 use crate::codec::Unpacker;
 use crate::error::{Code, Error, Result};
 use crate::event::Cancel;
@@ -14,7 +15,7 @@ use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
 use crate::sender::push::{How, Links, Push, Sending, push};
 use crate::sender::walk::SourceDir;
 use bcmr_wire::contents::{self, Item};
-use bcmr_wire::limits::{BATCHES_OUT_MAX, BLOCK_BYTES, DIRS_OUT_MAX, OFFERS_OUT_MAX, PIECE_BYTES_MAX};
+use bcmr_wire::limits::{BATCHES_OUT_MAX, DIRS_OUT_MAX, OFFERS_OUT_MAX};
 use bcmr_wire::message::*;
 use bcmr_wire::window::Taker;
 use bcmr_wire::{frame, limits};
@@ -623,14 +624,14 @@ impl Peer<'_> {
         let Some(known) = self.files.get_mut(&piece.file) else { return };
         self.carried.insert(known.path.clone());
         let (at, end) = (piece.at, piece.at + piece.length);
-        assert!(end <= known.size && (end == known.size || end % PIECE_BYTES_MAX == 0));
+        assert!(end <= known.size && (end == known.size || end % WIRE_PIECE_BYTES == 0));
         let asked = piece.flags & data::ASKED != 0;
-        assert!(asked || at == known.from || at % PIECE_BYTES_MAX == 0);
+        assert!(asked || at == known.from || at % WIRE_PIECE_BYTES == 0);
         let mut out = Vec::new();
         if piece.flags & data::ZEROS != 0 {
             out.resize(piece.length as usize, 0);
         } else {
-            Unpacker::new().unpack(piece.codec, piece.bytes, piece.length, 1 << 20, &mut out).unwrap();
+            Unpacker::new().unpack(piece.codec, piece.bytes, piece.length, 1 << 10, &mut out).unwrap();
         }
         known.bytes[at as usize..end as usize].copy_from_slice(&out);
         if asked {
@@ -947,15 +948,15 @@ fn rich_tree(at: &Path) {
         let bytes = if i % 3 == 0 { vec![b'x'; 3000] } else { noise(i as usize * 7, i) };
         std::fs::write(src.join(format!("a/b/f{i}")), bytes).unwrap();
     }
-    std::fs::write(src.join("a/b/c/just small"), noise((1 << 20) - 1, 5)).unwrap();
-    std::fs::write(src.join("a/b/c/just large"), noise(1 << 20, 6)).unwrap();
-    std::fs::write(src.join("a/large"), noise((9 << 20) + 12345, 7)).unwrap();
-    let mut mixed = vec![b'y'; 2 << 20];
+    std::fs::write(src.join("a/b/c/just small"), noise((1 << 10) - 1, 5)).unwrap();
+    std::fs::write(src.join("a/b/c/just large"), noise(1 << 10, 6)).unwrap();
+    std::fs::write(src.join("a/large"), noise((9 << 10) + 12345, 7)).unwrap();
+    let mut mixed = vec![b'y'; 2 << 10];
     mixed.extend_from_slice(&vec![0; 3 << 20]);
     mixed.extend_from_slice(&noise(100, 8));
     std::fs::write(src.join("a/mixed"), mixed).unwrap();
     let sparse = std::fs::File::create(src.join("a/sparse")).unwrap();
-    sparse.set_len((12 << 20) + 5).unwrap();
+    sparse.set_len((6 << 20) + 5).unwrap();
     sparse.write_all_at(b"island", 5 << 20).unwrap();
 }
 
@@ -986,8 +987,8 @@ fn a_tree_arrives_whole_whatever_the_way() {
                 // Whether it pays, the clock says.
                 let packs = compress != Compress::None;
                 assert!(compress == Compress::Auto || (done.packed > 0) == packs, "{what}");
-                // 12 MiB of holes and 3 MiB of zeros do not travel.
-                let limit = if fast && compress == Compress::None { 17 << 20 } else { 14 << 20 };
+                // 6 MiB of holes and 3 MiB of zeros do not travel.
+                let limit = if fast && compress == Compress::None { 5 << 20 } else { 2 << 20 };
                 assert!(done.wire_bytes < limit, "{what}: {}", done.wire_bytes);
                 let found = done.ears.found.lock().unwrap().last().copied().unwrap();
                 assert!(found.2 && found.0 as usize == want.len(), "{what}: {found:?}");
@@ -1005,7 +1006,7 @@ fn windows_are_used_and_never_exceeded() {
         std::fs::write(dir.join("f"), [d as u8]).unwrap();
     }
     for f in 0..40 {
-        std::fs::write(t.path().join(format!("src/large{f}")), vec![f as u8; 1 << 20]).unwrap();
+        std::fs::write(t.path().join(format!("src/large{f}")), vec![f as u8; 1 << 10]).unwrap();
     }
     let want = expect(t.path());
     for (there, streams) in [(false, 1), (true, 1), (true, 2)] {
@@ -1049,7 +1050,7 @@ fn one_directory_keeps_to_the_window_too() {
     std::fs::create_dir_all(&src).unwrap();
     for f in 0..150 {
         // Two of them fill a batch.
-        std::fs::File::create(src.join(format!("{f}"))).unwrap().set_len(600 << 10).unwrap();
+        std::fs::File::create(src.join(format!("{f}"))).unwrap().set_len(600).unwrap();
     }
     for streams in [1, 2] {
         let script = Script { there: true, hold: true, skip: &["*"], streams, ..plain() };
@@ -1263,7 +1264,7 @@ fn a_large_file_that_changes_is_told_in_the_end() {
         let src = t.path().join("src");
         std::fs::create_dir_all(&src).unwrap();
         for name in ["written", "cut", "replaced", "still"] {
-            std::fs::write(src.join(name), noise(24 << 20, 3)).unwrap();
+            std::fs::write(src.join(name), noise(24 << 10, 3)).unwrap();
         }
         let at = src.clone();
         let mut seen = HashSet::new();
@@ -1274,7 +1275,7 @@ fn a_large_file_that_changes_is_told_in_the_end() {
                 _ => return Vec::new(),
             };
             if replaced {
-                std::fs::write(at.join("new"), noise(24 << 20, 4)).unwrap();
+                std::fs::write(at.join("new"), noise(24 << 10, 4)).unwrap();
                 std::fs::rename(at.join("new"), at.join("replaced")).unwrap();
             }
             if matches!(message, Message::Data(_)) && seen.insert(file) {
@@ -1303,10 +1304,10 @@ fn a_large_file_that_changes_is_told_in_the_end() {
 fn large_files_go_on_from_anywhere() {
     let t = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(t.path().join("src")).unwrap();
-    std::fs::write(t.path().join("src/big"), noise((14 << 20) + 77, 9)).unwrap();
+    std::fs::write(t.path().join("src/big"), noise((14 << 10) + 77, 9)).unwrap();
     let want = expect(t.path());
     let froms: [fn(u64) -> u64; 6] =
-        [|_| 4 << 20, |_| 8 << 20, |_| (5 << 20) + 3, |_| 1, |size| size, |size| size - 1];
+        [|_| 4 << 10, |_| 8 << 10, |_| (5 << 10) + 3, |_| 1, |size| size, |size| size - 1];
     for (k, from) in froms.into_iter().enumerate() {
         for compress in [Compress::None, Compress::Lz4] {
             for streams in [1, 2] {
@@ -1323,19 +1324,19 @@ fn large_files_go_on_from_anywhere() {
 fn ranges_are_sent_again_and_values_told() {
     let t = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(t.path().join("src")).unwrap();
-    std::fs::write(t.path().join("src/big"), noise((14 << 20) + 77, 9)).unwrap();
+    std::fs::write(t.path().join("src/big"), noise((14 << 10) + 77, 9)).unwrap();
     let want = expect(t.path());
     let also: Option<Also> = Some(Box::new(|message, _| match message {
         // Before the file is wanted at all.
         Message::Large { file, .. } => vec![bytes_of(&Message::Compute { file: *file, first: 0, count: 4 })],
         Message::FileEnd { file, .. } => vec![
             bytes_of(&Message::Compute { file: *file, first: 3, count: 1 }),
-            bytes_of(&Message::Reread { file: *file, at: 1 << 20, bytes: 6 << 20 }),
-            bytes_of(&Message::Reread { file: *file, at: (14 << 20) + 76, bytes: 1 }),
+            bytes_of(&Message::Reread { file: *file, at: 1 << 10, bytes: 6 << 10 }),
+            bytes_of(&Message::Reread { file: *file, at: (14 << 10) + 76, bytes: 1 }),
         ],
         _ => Vec::new(),
     }));
-    let asked = ((6 << 20) + 1, 5);
+    let asked = ((6 << 10) + 1, 5);
     let done = send(t.path(), &policy(), Script { asked, also, ..plain() });
     done.result.unwrap();
     same(&done.tree, &want, "again");
@@ -1345,9 +1346,9 @@ fn ranges_are_sent_again_and_values_told() {
 fn blocks_that_the_store_has_are_proved_and_not_sent() {
     let t = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(t.path().join("src")).unwrap();
-    let bytes = noise((90 << 20) + 77, 9);
+    let bytes = noise((90 << 10) + 77, 9);
     std::fs::write(t.path().join("src/big"), &bytes).unwrap();
-    std::fs::write(t.path().join("src/less"), noise(15 << 20, 10)).unwrap();
+    std::fs::write(t.path().join("src/less"), noise(15 << 10, 10)).unwrap();
     let want = expect(t.path());
     let blocks = (bytes.len() as u64).div_ceil(BLOCK_BYTES);
     for (every, streams) in [(1, 1), (3, 1), (2, 2), (u64::MAX, 1)] {
@@ -1358,7 +1359,7 @@ fn blocks_that_the_store_has_are_proved_and_not_sent() {
         done.result.unwrap();
         same(&done.tree, &want, "deduplicated");
         assert_eq!(done.proofs, had);
-        let sent = (blocks as usize - had + 4) * (4 << 20);
+        let sent = (blocks as usize - had + 4) * BLOCK_BYTES as usize;
         assert!(done.wire_bytes <= sent, "{} of {sent}", done.wire_bytes);
     }
 }
@@ -1420,7 +1421,7 @@ fn a_receiver_that_breaks_the_rules_is_cut_off() {
     std::fs::create_dir_all(t.path().join("src")).unwrap();
     std::fs::write(t.path().join("src/f"), "f").unwrap();
     symlink("f", t.path().join("src/l")).unwrap();
-    std::fs::write(t.path().join("src/big"), noise(17 << 20, 1)).unwrap();
+    std::fs::write(t.path().join("src/big"), noise(17 << 10, 1)).unwrap();
     type Bad = fn() -> Vec<u8>;
     let on_files: Vec<(&str, Bad)> = vec![
         ("a directory not given out", || bytes_of(&Message::DirIs { dir: 2, state: DirState::New })),
@@ -1442,7 +1443,7 @@ fn a_receiver_that_breaks_the_rules_is_cut_off() {
     ];
     let on_large: Vec<(&str, Bad)> = vec![
         ("from beyond the end", || {
-            bytes_of(&Message::Resume { file: 1, wanted: true, from: (17 << 20) + 1, flags: 0 })
+            bytes_of(&Message::Resume { file: 1, wanted: true, from: (17 << 10) + 1, flags: 0 })
         }),
         ("a range before it is wanted", || bytes_of(&Message::Reread { file: 1, at: 0, bytes: 1 })),
         ("blocks beyond the end", || bytes_of(&Message::Compute { file: 1, first: 4, count: 2 })),
@@ -1452,7 +1453,7 @@ fn a_receiver_that_breaks_the_rules_is_cut_off() {
     ];
     let on_data: Vec<(&str, Bad)> = vec![
         ("wanted twice", || bytes_of(&Message::Resume { file: 1, wanted: true, from: 0, flags: 0 })),
-        ("a range beyond the end", || bytes_of(&Message::Reread { file: 1, at: 17 << 20, bytes: 1 })),
+        ("a range beyond the end", || bytes_of(&Message::Reread { file: 1, at: 17 << 10, bytes: 1 })),
     ];
     let on_have: Vec<(&str, Bad)> = vec![
         ("too few bits", || {
@@ -1522,7 +1523,7 @@ fn a_cancel_from_either_side_ends_it_soon() {
     let t = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(t.path().join("src")).unwrap();
     for k in 0..5 {
-        std::fs::write(t.path().join(format!("src/{k}")), noise(20 << 20, k)).unwrap();
+        std::fs::write(t.path().join(format!("src/{k}")), noise(20 << 10, k)).unwrap();
     }
     let cancel: &'static Cancel = Box::leak(Box::new(Cancel::new()));
     let also = once(
@@ -1535,7 +1536,7 @@ fn a_cancel_from_either_side_ends_it_soon() {
     let script = Script { streams: 2, also, ..plain() };
     let done = send_paths(&[t.path().join("src")], t.path(), &policy(), script, None, cancel);
     assert!(done.result.unwrap().cancelled && done.cancelled && !done.all_sent);
-    assert!(done.wire_bytes < 60 << 20, "{}", done.wire_bytes);
+    assert!(done.wire_bytes < 60 << 10, "{}", done.wire_bytes);
     // The other side.
     let also = once(
         |m| matches!(m, Message::Data(_)),

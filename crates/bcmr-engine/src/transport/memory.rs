@@ -19,6 +19,71 @@ pub(crate) enum Fault {
     CutAfter(u64),
     /// The lowest bit of the byte with this number comes out wrong.
     Flip(u64),
+    /// After so many bytes nothing comes out any more, and nobody is told.
+    StallAfter(u64),
+}
+
+/// What the wires of one simulated transfer share: a seed decides what is read at once, what is held back until others
+/// have moved, and what else happens meanwhile.
+pub(crate) struct Weather {
+    inside: Mutex<Sky>,
+    moved: Condvar,
+}
+
+/// Something that happens once so many reads were served.
+pub(crate) type Happening = (u64, Box<dyn FnOnce() + Send + Sync>);
+
+struct Sky {
+    seed: u64,
+    reads: u64,
+    /// The next one last.
+    happenings: Vec<Happening>,
+    /// Nothing is held back any more.
+    calm: bool,
+}
+
+impl Weather {
+    pub(crate) fn new(seed: u64, calm: bool, mut happenings: Vec<Happening>) -> Arc<Weather> {
+        happenings.sort_by_key(|(when, _)| std::cmp::Reverse(*when));
+        Arc::new(Weather {
+            inside: Mutex::new(Sky { seed, reads: 0, happenings, calm }),
+            moved: Condvar::new(),
+        })
+    }
+
+    /// Called before a read is served: how many bytes it may take.
+    fn gust(&self, wanted: usize) -> usize {
+        // How long a read may be held back that no other overtakes.
+        const HOLD: std::time::Duration = std::time::Duration::from_millis(1);
+        let mut sky = self.inside.lock().unwrap();
+        sky.reads += 1;
+        let reads = sky.reads;
+        let due = sky.happenings.pop_if(|(when, _)| *when <= reads);
+        self.moved.notify_all();
+        if let Some((_, happen)) = due {
+            drop(sky);
+            happen();
+            sky = self.inside.lock().unwrap();
+        }
+        if sky.calm {
+            return wanted;
+        }
+        let lot = draw(&mut sky.seed);
+        if lot.is_multiple_of(8) {
+            let until = reads + 1 + (lot >> 8) % 8;
+            drop(self.moved.wait_timeout_while(sky, HOLD, |sky| sky.reads < until).unwrap());
+        }
+        if lot % 16 == 1 { 1 + (lot >> 16) as usize % wanted.max(1) } else { wanted }
+    }
+}
+
+/// The next number of a sequence that `seed` begins (SplitMix64).
+pub(crate) fn draw(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *seed;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 /// Two streams that hear each other.
@@ -28,7 +93,16 @@ pub(crate) fn pair() -> (Stream, Stream) {
 
 /// The same with a fault from the first to the second.
 pub(crate) fn pair_with(fault: Fault, patience: Patience) -> (Stream, Stream) {
-    let (there, back) = (Arc::new(Wire::new(fault)), Arc::new(Wire::new(Fault::None)));
+    pair_in(&Weather::new(0, true, Vec::new()), [fault, Fault::None], patience)
+}
+
+/// The same with a fault in each direction, in a weather.
+pub(crate) fn pair_in(
+    weather: &Arc<Weather>,
+    [there, back]: [Fault; 2],
+    patience: Patience,
+) -> (Stream, Stream) {
+    let (there, back) = (Arc::new(Wire::new(there)), Arc::new(Wire::new(back)));
     let stream = |read: &Arc<Wire>, write: &Arc<Wire>, name: &str| {
         let cut = {
             let (read, write) = (Arc::clone(read), Arc::clone(write));
@@ -39,8 +113,8 @@ pub(crate) fn pair_with(fault: Fault, patience: Patience) -> (Stream, Stream) {
         };
         let setup = Setup { name: name.to_owned(), patience, cut };
         Stream::over(
-            End { wire: Arc::clone(read), other: None },
-            End { wire: Arc::clone(write), other: Some(Arc::clone(read)) },
+            End { wire: Arc::clone(read), other: None, weather: Some(Arc::clone(weather)) },
+            End { wire: Arc::clone(write), other: Some(Arc::clone(read)), weather: None },
             setup,
         )
     };
@@ -50,7 +124,8 @@ pub(crate) fn pair_with(fault: Fault, patience: Patience) -> (Stream, Stream) {
 /// The two raw ends of one direction, for tests that play the other side by hand.
 pub(crate) fn raw(fault: Fault) -> (End, End) {
     let wire = Arc::new(Wire::new(fault));
-    (End { wire: Arc::clone(&wire), other: None }, End { wire, other: None })
+    let end = |wire| End { wire, other: None, weather: None };
+    (end(Arc::clone(&wire)), end(wire))
 }
 
 struct Wire {
@@ -84,6 +159,7 @@ pub(crate) struct End {
     wire: Arc<Wire>,
     /// The other direction, which a cut ends too.
     other: Option<Arc<Wire>>,
+    weather: Option<Arc<Weather>>,
 }
 
 impl Read for End {
@@ -92,6 +168,13 @@ impl Read for End {
         while inside.bytes.is_empty() && !inside.ended {
             inside = self.wire.changed.wait(inside).unwrap();
         }
+        let mut most = buf.len();
+        if let Some(weather) = &self.weather {
+            drop(inside);
+            most = weather.gust(most);
+            inside = self.wire.inside.lock().unwrap();
+        }
+        let buf = &mut buf[..most];
         let n = buf.len().min(inside.bytes.len());
         inside.bytes.read_exact(&mut buf[..n])?;
         drop(inside);
@@ -113,12 +196,14 @@ impl Write for End {
         let passed = inside.passed;
         let before = inside.bytes.len();
         let kept = match inside.fault {
-            Fault::CutAfter(limit) => n.min(usize::try_from(limit - passed).unwrap()),
+            Fault::CutAfter(limit) | Fault::StallAfter(limit) => {
+                n.min(usize::try_from(limit.saturating_sub(passed)).unwrap())
+            }
             _ => n,
         };
         inside.bytes.extend(&buf[..kept]);
         inside.passed += kept as u64;
-        inside.ended |= kept < n;
+        inside.ended |= kept < n && matches!(inside.fault, Fault::CutAfter(_));
         if let Fault::Flip(at) = inside.fault
             && (passed..passed + kept as u64).contains(&at)
         {

@@ -15,6 +15,7 @@ pub mod remote;
 mod remove;
 mod serve;
 mod sessions;
+mod simulate_tests;
 mod survey;
 mod survey_wire;
 mod wire;

@@ -8,7 +8,7 @@
 //!
 //! [`arriving`]: crate::receiver::arriving
 
-use crate::blocks::{BLOCK_BYTES, blocks_of};
+use crate::blocks::{BLOCK_BYTES, DEDUP_BYTES_MIN, blocks_of};
 use crate::codec::Unpacker;
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Disk, Fault, Job};
@@ -110,7 +110,7 @@ pub(crate) struct Listing {
 
 impl Beside<Far> for Listing {
     fn landed(&self, _: &Arc<Slot<Far>>, _: Name<'_>, info: &Info, _: &Devices<'_, Sys>, _: &Tally<'_>) {
-        if info.size >= limits::DEDUP_BYTES_MIN {
+        if info.size >= DEDUP_BYTES_MIN {
             self.landed.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -422,6 +422,8 @@ pub(crate) trait Takes: Sync + Sized {
     fn land_large(&self) -> Result<()>;
     /// Whether the sender has said that it is done.
     fn is_complete(&self) -> bool;
+    /// The transfer has failed: called at once, from any thread, so that none goes on waiting for what does not come.
+    fn lose(&self) {}
     /// Nothing more comes, for whatever reason.
     fn leave(&self, crew: &mut Crew);
     /// After [`Takes::leave`] and the end of [`Takes::land_large`]: says what was done, and gives the marks that are to be
@@ -1150,7 +1152,7 @@ impl<'a> Receive<'a> {
         let mut arriving = Arriving::new(file, meta.info, self.what.hashes, self.reply, self.line.clone());
         // What the sender does not hash it does not name either.
         if let Some(store) = self.store.filter(|_| self.what.dedup && self.what.hashes)
-            && meta.info.size >= limits::DEDUP_BYTES_MIN
+            && meta.info.size >= DEDUP_BYTES_MIN
         {
             let mut nonce = [0; 32];
             fastcopy::process::random(&mut nonce).map_err(|e| Error::os("make a nonce", "", e))?;
@@ -1307,7 +1309,7 @@ impl<'a> Receive<'a> {
             self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
         }
         let landed = self.desk.beside.landed.load(Ordering::Relaxed) > landed_before;
-        if landed && self.store.is_some() && meta.info.size >= limits::DEDUP_BYTES_MIN {
+        if landed && self.store.is_some() && meta.info.size >= DEDUP_BYTES_MIN {
             self.remember(&slot, &meta, &arriving);
         }
         arriving.close();
@@ -1484,6 +1486,10 @@ impl Takes for Receive<'_> {
 
     fn is_complete(&self) -> bool {
         self.all_sent.load(Ordering::Relaxed)
+    }
+
+    fn lose(&self) {
+        self.line.lose();
     }
 
     /// What is whole keeps or gets its name, all else is taken back.

@@ -524,7 +524,7 @@ fn spoken_to(sealed: &Inbox, ssh: &Inbox) -> bool {
 
 /// Takes what the client sends, and tells the client what comes of it and asks its user. `take` says what broke the
 /// connection, if something did: the client has been told then, and nothing more is to be said.
-fn telling(
+pub(crate) fn telling(
     peer: &Peer,
     items: bool,
     take: impl FnOnce(Watch<'_>, &Reply, &Asking) -> Result<Option<Error>>,

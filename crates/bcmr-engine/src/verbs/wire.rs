@@ -792,6 +792,7 @@ pub(crate) fn receive_all(
     let fail = |e: Error| {
         broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
         over.store(true, Ordering::Relaxed);
+        receive.lose();
     };
     let aside = Aside::default();
     let watch = receive.watch();

@@ -7,6 +7,7 @@
 #[macro_use]
 mod common;
 mod addresses;
+mod alive;
 mod bad_input;
 mod check;
 mod cli;

@@ -1,0 +1,512 @@
+//! Both ends of a transfer in one process, the code that a client and a server run, over wires in memory. A seed decides
+//! what is copied, what stands in the way, what the store has and no longer has, what changes meanwhile, and what the
+//! wires do. Every one must end, and what is said to have landed must be there.
+//!
+//! `BCMR_SEEDS=FROM..TO` runs those seeds; `cargo xtask simulate` does that in parallel.
+
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, reason = "tests look from outside")]
+
+use crate::blocks::{BLOCK_BYTES, DEDUP_BYTES_MIN, LARGE_BYTES_MIN, block_cv, blocks_of};
+use crate::disk::sys::Sys;
+use crate::error::{Code, Error, Result};
+use crate::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
+use crate::policy::*;
+use crate::receiver::plan::tests::policy as base_policy;
+use crate::remote::Compress;
+use crate::sender::offer::What;
+use crate::sender::out::{Counted, Told};
+use crate::sender::push::{How, Links};
+use crate::store::{Block, Store};
+use crate::transport::conn::{Patience, Stream};
+use crate::transport::memory::{Fault, Happening, Weather, draw, pair_in};
+use crate::transport::{Agreed, Peer};
+use crate::verbs::asked::Asked;
+use crate::verbs::operands::{self, Reach};
+use crate::verbs::receive::{self, Receive};
+use crate::verbs::remote::send_all;
+use crate::verbs::serve::telling;
+use crate::verbs::wire::{At, receive_all, reply_on};
+use bcmr_wire::handshake::Features;
+use bcmr_wire::message;
+use fastcopy::dir::Dir;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Numbers drawn from a seed.
+struct Lots(u64);
+
+impl Lots {
+    fn below(&mut self, n: u64) -> u64 {
+        draw(&mut self.0) % n.max(1)
+    }
+    /// True once in `n`.
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// What is expected of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Luck {
+    /// Nothing goes wrong on the way: both sides end with a summary.
+    Fair,
+    /// A wire is cut, corrupted or stalls: both sides end, with whatever error.
+    Broken,
+    /// One side is told to stop.
+    Cancelled,
+}
+
+struct Scene {
+    lots: Lots,
+    root: PathBuf,
+    luck: Luck,
+    policy: CopyPolicy,
+    happenings: Vec<Happening>,
+    /// Paths below `src` whose landing is expected to give exactly the source.
+    files: BTreeSet<PathBuf>,
+}
+
+impl Scene {
+    fn src(&self) -> PathBuf {
+        self.root.join("src")
+    }
+    /// What the operand becomes.
+    fn landed(&self) -> PathBuf {
+        self.root.join("dst/src")
+    }
+
+    fn put(&mut self, at: &Path, bytes: &[u8]) {
+        std::fs::write(self.src().join(at), bytes).unwrap();
+        self.files.insert(at.to_owned());
+    }
+
+    /// A file of `size` bytes with a few that are not zero.
+    fn put_large(&mut self, at: &Path, size: u64) {
+        let file = std::fs::File::create(self.src().join(at)).unwrap();
+        file.set_len(size).unwrap();
+        for _ in 0..self.lots.below(5) {
+            let word = draw(&mut self.lots.0).to_le_bytes();
+            file.write_all_at(&word, self.lots.below(size - 8)).unwrap();
+        }
+        self.files.insert(at.to_owned());
+    }
+
+    fn fill(&mut self) {
+        let dirs = ["", "a", "a/b", "c"];
+        for dir in dirs {
+            std::fs::create_dir_all(self.src().join(dir)).unwrap();
+        }
+        for n in 0..self.lots.below(30) {
+            let at = Path::new(self.lots.of(&dirs)).join(format!("s{n}"));
+            let bytes = vec![n as u8; self.lots.below(LARGE_BYTES_MIN) as usize];
+            self.put(&at, &bytes);
+            if self.lots.one_in(6) {
+                let other = Path::new(self.lots.of(&dirs)).join(format!("h{n}"));
+                std::fs::hard_link(self.src().join(&at), self.src().join(&other)).unwrap();
+                self.files.insert(other);
+            }
+            if self.lots.one_in(9) {
+                let other = self.src().join(self.lots.of(&dirs)).join(format!("l{n}"));
+                std::os::unix::fs::symlink("nowhere", other).unwrap();
+            }
+        }
+        for n in 0..self.lots.below(4) {
+            let at = Path::new(self.lots.of(&dirs)).join(format!("m{n}"));
+            let size = LARGE_BYTES_MIN + self.lots.below(3 * BLOCK_BYTES);
+            self.put_large(&at, size);
+            if self.lots.one_in(4) {
+                let other = Path::new(self.lots.of(&dirs)).join(format!("n{n}"));
+                std::fs::hard_link(self.src().join(&at), self.src().join(&other)).unwrap();
+                self.files.insert(other);
+            }
+        }
+    }
+
+    /// Nothing is expected of a file any more, under none of its names.
+    fn forget(&mut self, at: &Path) {
+        let src = self.src();
+        let inode = |at: &Path| std::fs::metadata(src.join(at)).unwrap().ino();
+        let gone = inode(at);
+        self.files.retain(|other| inode(other) != gone);
+    }
+
+    /// What is at the destination before: older or newer, the same, or something else in the way.
+    fn fill_destination(&mut self) {
+        let landed = self.landed();
+        for at in self.files.clone() {
+            let there = landed.join(&at);
+            if !self.lots.one_in(4) {
+                continue;
+            }
+            std::fs::create_dir_all(there.parent().unwrap()).unwrap();
+            match self.lots.below(5) {
+                0 => {
+                    std::fs::create_dir(&there).unwrap();
+                    self.forget(&at);
+                }
+                1 => std::fs::write(&there, b"old").unwrap(),
+                2 => {
+                    std::fs::copy(self.src().join(&at), &there).unwrap();
+                    let file = std::fs::File::options().write(true).open(&there).unwrap();
+                    let length = file.metadata().unwrap().len();
+                    if length > 10 {
+                        file.write_all_at(b"x", self.lots.below(length)).unwrap();
+                    }
+                }
+                3 => {
+                    let half = std::fs::metadata(self.src().join(&at)).unwrap().len() / 2;
+                    std::fs::copy(self.src().join(&at), &there).unwrap();
+                    std::fs::File::options().write(true).open(&there).unwrap().set_len(half).unwrap();
+                }
+                _ => drop(std::fs::copy(self.src().join(&at), &there).unwrap()),
+            }
+            if self.policy.collide != Collide::Replace || self.policy.resume == Resume::Append {
+                self.forget(&at);
+            }
+        }
+        if self.lots.one_in(6) {
+            std::fs::create_dir_all(&landed).unwrap();
+            if std::fs::symlink_metadata(landed.join("c")).is_err() {
+                std::fs::write(landed.join("c"), b"in the way").unwrap();
+                self.files.retain(|at| !at.starts_with("c"));
+            }
+        }
+    }
+
+    /// A store that has blocks of a file of the source, where some were changed since it landed.
+    fn fill_store(&mut self) -> Store {
+        let old = self.root.join("dst/old");
+        let at = Path::new("a/d0");
+        let size = DEDUP_BYTES_MIN + self.lots.below(18 * BLOCK_BYTES);
+        self.put_large(at, size);
+        std::fs::copy(self.src().join(at), &old).unwrap();
+        let file = std::fs::File::options().read(true).write(true).open(&old).unwrap();
+        let kept = file.metadata().unwrap().modified().unwrap();
+        let values: Vec<Block> = (0..blocks_of(size))
+            .map(|block| {
+                let read = |at, room: &mut [u8]| Ok(file.read_at(room, at).unwrap());
+                let at = block * BLOCK_BYTES;
+                let cv = block_cv(block, size, read).unwrap();
+                Block { cv, at, len: BLOCK_BYTES.min(size - at) }
+            })
+            .filter(|_| !self.lots.one_in(5))
+            .collect();
+        let store = Store::open(&self.root.join("store"), 1 << 30, b"", Dir::open(Path::new("/")).unwrap());
+        let store = store.unwrap();
+        store.remember(&old, &values);
+        store.flush();
+        for _ in 0..self.lots.below(4) {
+            file.write_all_at(b"gone", self.lots.below(size - 4)).unwrap();
+        }
+        file.set_modified(kept).unwrap();
+        store
+    }
+
+    /// Sources that change once so much has crossed.
+    fn change_sources(&mut self) {
+        let all: Vec<PathBuf> = self.files.iter().cloned().collect();
+        for _ in 0..self.lots.below(3) {
+            let Some(at) = all.get(self.lots.below(all.len() as u64) as usize) else { return };
+            let path = self.src().join(at);
+            let how = self.lots.below(4);
+            let place = self.lots.below(std::fs::metadata(&path).unwrap().len());
+            let when = self.lots.below(200);
+            self.forget(at);
+            let change = move || {
+                let open = || std::fs::File::options().write(true).open(&path);
+                // It may be gone already.
+                match how {
+                    0 => drop(open().map(|f| f.write_all_at(b"changed", place))),
+                    1 => drop(open().map(|f| f.set_len(place))),
+                    2 => drop(std::fs::remove_file(&path)),
+                    _ => drop(std::fs::write(&path, b"another")),
+                }
+            };
+            self.happenings.push((when, Box::new(change)));
+        }
+    }
+}
+
+struct Person {
+    seed: Mutex<u64>,
+    failed: Mutex<Vec<String>>,
+}
+
+impl Person {
+    fn yes(&self) -> bool {
+        draw(&mut self.seed.lock().unwrap()).is_multiple_of(2)
+    }
+}
+
+impl Front for Person {
+    fn event(&self, event: Event) {
+        if let Event::Failed(e) = event {
+            self.failed.lock().unwrap().push(e.to_string());
+        }
+    }
+    fn ask(&self, _: Question) -> bool {
+        self.yes()
+    }
+}
+
+impl Told for Person {
+    fn failed(&self, error: &Error) {
+        self.failed.lock().unwrap().push(error.to_string());
+    }
+    fn excluded(&self, _: &dyn Fn() -> PathBuf) {}
+    fn found(&self, _: u64, _: u64, _: bool) {}
+    fn landed(&self, _: u64, _: u64) {}
+    fn report(&self, event: &message::Event<'_>) {
+        if let message::Event::Failed(trouble) = event {
+            self.failed.lock().unwrap().push(crate::trouble::error_of(trouble).to_string());
+        }
+    }
+    fn ask(&self, _: &Path) -> bool {
+        self.yes()
+    }
+}
+
+/// What came of one seed.
+#[derive(Debug)]
+#[allow(dead_code, reason = "shown")]
+struct Ended {
+    sent: Result<Counted>,
+    received: Result<Option<Summary>>,
+    failed: Vec<String>,
+}
+
+fn peer(streams: Vec<Stream>) -> Peer {
+    let agreed =
+        Agreed { features: Features::NONE, hello: Vec::new(), welcome: Vec::new(), agent: String::new() };
+    Peer { streams, agreed, name: "the other".into(), lifeline: None, carriers: Vec::new() }
+}
+
+fn what(scene: &Scene, streams: usize, dedup: bool, client: bool) -> receive::What {
+    receive::What {
+        target: Target::Into(scene.root.join("dst")),
+        operands: 1,
+        asked: if client {
+            Asked::operands([scene.src().as_path()].into_iter()).unwrap()
+        } else {
+            Asked::Anything
+        },
+        source_prefix: String::new(),
+        origin: 1,
+        hashes: true,
+        echo: client,
+        streams,
+        listed: false,
+        reach: Reach::Anywhere,
+        dedup,
+    }
+}
+
+/// A scene drawn from a seed, played to its end.
+fn play(seed: u64) -> std::result::Result<(), String> {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut lots = Lots(seed);
+    let policy = CopyPolicy {
+        resume: lots.of(&[
+            Resume::Off,
+            Resume::Off,
+            Resume::Proved,
+            Resume::Fast,
+            Resume::Strict,
+            Resume::Append,
+        ]),
+        checkpoint_bytes: BLOCK_BYTES * (1 + lots.below(2)),
+        collide: lots.of(&[
+            Collide::Replace,
+            Collide::Replace,
+            Collide::Keep,
+            Collide::IfOlder,
+            Collide::IfDifferent,
+            Collide::Ask,
+        ]),
+        verify: lots.of(&[Verify::Off, Verify::Off, Verify::Cached]),
+        preserve: Preserve { links: lots.one_in(2), ..Preserve::NONE },
+        hashes: lots.one_in(3),
+        ..base_policy()
+    };
+    let root = tmp.path().to_owned();
+    let (luck, files) = (Luck::Fair, BTreeSet::new());
+    let mut scene = Scene { lots, root, luck, policy, happenings: Vec::new(), files };
+    std::fs::create_dir(scene.root.join("dst")).unwrap();
+    scene.fill();
+    let streams = 1 + scene.lots.below(3) as usize;
+    let puts = scene.lots.one_in(2);
+    let dedup = puts && scene.lots.one_in(3);
+    let store = dedup.then(|| scene.fill_store());
+    if scene.lots.one_in(2) {
+        scene.fill_destination();
+    }
+    if scene.lots.one_in(3) {
+        scene.change_sources();
+    }
+    let (sender_stops, receiver_stops) = (Arc::new(Cancel::new()), Arc::new(Cancel::new()));
+    let mut faults = vec![[Fault::None; 2]; streams];
+    let mut patience = Patience::WIRE;
+    match scene.lots.below(10) {
+        0 | 1 => {
+            scene.luck = Luck::Broken;
+            let (stream, way) = (scene.lots.below(streams as u64) as usize, scene.lots.below(2) as usize);
+            let most = 1 << (6 + scene.lots.below(12));
+            let at = scene.lots.below(most);
+            faults[stream][way] = match scene.lots.below(3) {
+                0 => Fault::CutAfter(at),
+                1 if FLIPS => Fault::Flip(at),
+                _ => Fault::StallAfter(at),
+            };
+            patience = Patience { ping: Duration::from_millis(300), dead: Duration::from_millis(1000) };
+        }
+        2 => {
+            scene.luck = Luck::Cancelled;
+            let stops = if scene.lots.one_in(2) || puts { &sender_stops } else { &receiver_stops };
+            let (stops, when) = (stops.clone(), scene.lots.below(300));
+            scene.happenings.push((when, Box::new(move || stops.set())));
+        }
+        _ => {}
+    }
+    let calm = scene.lots.one_in(3);
+    let (luck, resume) = (scene.luck, scene.policy.resume);
+    eprintln!("seed {seed}: {luck:?} {faults:?}, puts {puts}, dedup {dedup}, {resume:?}, calm {calm}");
+    let weather = Weather::new(seed ^ 0x5eed, calm, std::mem::take(&mut scene.happenings));
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        faults.into_iter().map(|faults| pair_in(&weather, faults, patience)).unzip();
+    let how = How {
+        origin: 1,
+        fast: false,
+        compress: scene.lots.of(&[Compress::None, Compress::None, Compress::Lz4, Compress::Auto]),
+        dedup,
+        links: Links::Sent,
+        compares: false,
+    };
+    let (sending, receiving) = (peer(senders), peer(receivers));
+    let person = Person { seed: Mutex::new(seed), failed: Mutex::default() };
+    let ended = std::thread::scope(|scope| {
+        let (scene, person, store) = (&scene, &person, store.as_ref());
+        let what = what(scene, streams, dedup, !puts);
+        let receives = scope.spawn(move || {
+            let disk = Sys::new();
+            let landing = crate::verbs::copy::resuming(scene.policy.clone());
+            let ended = if puts {
+                telling(&receiving, true, |watch, reply, asking| {
+                    let receive = Receive::begin(&disk, &landing, what, watch, None, reply, store)?;
+                    let asking = (landing.collide == Collide::Ask).then_some(asking);
+                    Ok(receive_all(receive, &receiving.streams, reply, asking, At::Server).1)
+                })
+                .map(|()| None)
+            } else {
+                let reply = reply_on(&receiving.streams[0].out);
+                let progress = Progress::default();
+                let cancel = &*receiver_stops;
+                let watch = Watch { front: person as &dyn Front, progress: &progress, cancel, items: false };
+                let receive = Receive::begin(&disk, &landing, what, watch, None, &reply, None).unwrap();
+                match receive_all(receive, &receiving.streams, &reply, None, At::Client) {
+                    (_, Some(e)) => Err(e),
+                    (summary, None) => Ok(Some(summary)),
+                }
+            };
+            // How it ends after the last word is nobody's business.
+            drop(receiving.finish());
+            ended
+        });
+        let paths = [scene.src()];
+        let open = |path: &Path| operands::source(&Reach::Anywhere, path, Follow::Never);
+        let operands = What::Operands { paths: &paths, open: &open };
+        let sent = send_all(&sending, &scene.policy, how, person, &sender_stops, operands);
+        drop(sending.finish());
+        let received = receives.join().unwrap();
+        Ended { sent, received, failed: std::mem::take(&mut *person.failed.lock().unwrap()) }
+    });
+    judge(&scene, &ended).map_err(|why| format!("{why}\n{ended:?}\n{:?}", scene.policy))
+}
+
+fn judge(scene: &Scene, ended: &Ended) -> std::result::Result<(), String> {
+    let (counted, codes) = match (scene.luck, &ended.sent, &ended.received) {
+        (Luck::Broken, Err(_), _) | (Luck::Broken, _, Err(_)) | (Luck::Cancelled, ..) => return Ok(()),
+        (_, Ok(counted), Ok(_)) => (counted, &counted.codes),
+        _ => return Err("a side failed without a reason".into()),
+    };
+    if counted.cancelled {
+        return Err("nobody has cancelled it".into());
+    }
+    let blind = scene.policy.resume == Resume::Append;
+    if codes.contains(&(Code::Mismatch as u64)) && scene.luck == Luck::Fair && !blind {
+        return Err("a difference on a wire that makes none".into());
+    }
+    if scene.luck == Luck::Broken && counted.counts[5] > 0 {
+        return Ok(());
+    }
+    for at in &scene.files {
+        let (here, there) = (scene.src().join(at), scene.landed().join(at));
+        let (Ok(here), Ok(there)) = (std::fs::read(&here), std::fs::read(&there)) else {
+            return Err(format!("{} is not there", at.display()));
+        };
+        if here != there {
+            return Err(format!("{} has another content", at.display()));
+        }
+    }
+    Ok(())
+}
+
+/// Ends the process when a seed does not end: the threads that wait cannot be taken away.
+fn bounded(seed: u64, limit: Duration) -> std::result::Result<(), String> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let plays = std::thread::spawn(move || tell.send(play(seed)));
+    match told.recv_timeout(limit) {
+        Ok(ended) => ended,
+        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+            Err(format!("it panicked: {:?}", plays.join().err().map(|_| ())))
+        }
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => Err("it does not end".into()),
+    }
+}
+
+const FLIPS: bool = false;
+/// Seeds of an ordinary run.
+const SLICE: std::ops::Range<u64> = 0..200;
+/// Most of what they do is to wait.
+const AT_ONCE: usize = 8;
+/// So many that went wrong say what there is to say.
+const ENOUGH: usize = 5;
+/// Longer than the slowest seed takes on a machine that has other things to do.
+const LIMIT: Duration = Duration::from_secs(30);
+
+#[test]
+fn every_transfer_ends() {
+    let seeds = match std::env::var("BCMR_SEEDS") {
+        Ok(said) => {
+            let (from, to) = said.split_once("..").expect("FROM..TO");
+            from.parse().unwrap()..to.parse().unwrap()
+        }
+        Err(_) => SLICE,
+    };
+    let (next, wrong) = (AtomicU64::new(seeds.start), Mutex::new(BTreeMap::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Relaxed);
+                    if seed >= seeds.end || wrong.lock().unwrap().len() >= ENOUGH {
+                        return;
+                    }
+                    if let Err(why) = bounded(seed, LIMIT) {
+                        wrong.lock().unwrap().insert(seed, why);
+                    }
+                }
+            });
+        }
+    });
+    let wrong: Vec<String> =
+        wrong.into_inner().unwrap().into_iter().map(|(seed, why)| format!("seed {seed}: {why}")).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
