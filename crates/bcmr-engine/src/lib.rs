@@ -34,4 +34,5 @@ pub mod verbs;
 #[cfg(fuzzing)]
 pub use verbs::manifest::fuzz as manifest_fuzz;
 
+pub use fastcopy::memory;
 pub use verbs::{check, check_manifest, copy, measure, move_, remove, sessions};

@@ -9,7 +9,7 @@ use bcmr_engine::event::{Action, Cancel, Event, Front, Progress, Question, Summa
 use bcmr_engine::policy::RemoveRequest;
 use fastcopy::dir::{Dir, NameBuf};
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -289,11 +289,11 @@ fn the_root_and_the_way_to_the_current_directory_are_refused_by_identity() {
     assert_eq!(names(t.path()), "");
 }
 
-/// Runs the test `child` of this binary in other surroundings and returns what it answered.
+/// Runs this binary in other surroundings, as a process that removes, and returns what it answered.
 fn as_child(flags: &str, paths: &[&Path], wrap: impl FnOnce(&Path) -> Command) -> String {
     let exe = std::env::current_exe().unwrap();
     let mut command = wrap(&exe);
-    command.args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", "a_process_of_its_own_removes_the_same", "--nocapture", "--test-threads=1"]);
     let joined = paths.iter().map(|p| p.as_os_str().as_bytes()).collect::<Vec<_>>().join(&b'\n');
     command.env("REMOVE_FLAGS", flags).env("REMOVE_PATHS", OsString::from_vec(joined));
     command.env("RUST_MIN_STACK", "131072");
@@ -306,10 +306,25 @@ fn as_child(flags: &str, paths: &[&Path], wrap: impl FnOnce(&Path) -> Command) -
     answer.unwrap_or_else(|| panic!("no answer in {text}")).to_owned()
 }
 
+/// Started by another test of this binary it is that test's child; by itself it is the first of them.
 #[test]
-#[ignore = "started by other tests"]
-fn child() {
-    let Some(paths) = std::env::var_os("REMOVE_PATHS") else { return };
+fn a_process_of_its_own_removes_the_same() {
+    match std::env::var_os("REMOVE_PATHS") {
+        Some(paths) => remove_as_told(&paths),
+        None => {
+            let t = scratch();
+            tree(t.path(), "a/ a/f a/b/ a/b/g stays");
+            assert_eq!(
+                as_child("r", &[&t.path().join("a")], |exe: &Path| Command::new(exe)),
+                "files=2 dirs=2 failed=0 codes=[]"
+            );
+            assert_eq!(names(t.path()), "stays");
+        }
+    }
+}
+
+/// What a child does: removes, and says how it went.
+fn remove_as_told(paths: &OsStr) {
     let paths: Vec<PathBuf> = paths
         .as_bytes()
         .split(|b| *b == b'\n')

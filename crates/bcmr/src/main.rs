@@ -12,7 +12,12 @@ mod say;
 mod ui;
 mod usage;
 
+use bcmr_engine::memory::OrExit;
 use std::process::ExitCode;
+
+/// L11: what is under way is found by the next run, as after a kill.
+#[global_allocator]
+static MEMORY: OrExit = OrExit::new(say::OUT_OF_MEMORY, say::EXIT_OUT_OF_MEMORY);
 
 fn main() -> ExitCode {
     // While there is one thread: reading the umask means setting it for a moment.

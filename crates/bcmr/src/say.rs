@@ -25,6 +25,11 @@ pub const EXIT_CHANGED: u8 = 5;
 pub const EXIT_NO_SPACE: u8 = 6;
 /// A guard refused.
 pub const EXIT_REFUSED: u8 = 8;
+/// There was no memory left.
+pub const EXIT_OUT_OF_MEMORY: i32 = 12;
+/// Said in the middle of everything, so it ends its own line.
+pub const OUT_OF_MEMORY: &str =
+    "\nbcmr: there is no memory left; what was under way is found by the next run\n";
 /// Plus the number of the signal that stopped it.
 pub const EXIT_SIGNAL: u8 = 128;
 

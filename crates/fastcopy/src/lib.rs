@@ -9,6 +9,7 @@ pub mod copy;
 pub mod copy_file_range;
 pub mod dir;
 pub mod flow;
+pub mod memory;
 pub mod meta;
 pub mod pass;
 pub mod path;

@@ -598,14 +598,14 @@ fn append_from(
 ) -> Result<u64, Fault> {
     let receive = |e| Fault::os(Side::Source, "receive", e);
     let blocks = if append.proved { append.at / BLOCK_BYTES } else { 0 };
-    let go_on = || (how.observe)(0);
+    let go_on = |_: u64| (how.observe)(0);
     if !tee::same_blocks_among(source, dst, 0..blocks, size, &go_on)? {
         return Err(tee::not_its_beginning());
     }
     let proved = if append.proved { blocks * BLOCK_BYTES } else { append.at };
     source.start(proved).map_err(receive)?;
     let rest = |at: u64, room: &mut [u8]| source.read_at(at, room).map_err(receive);
-    tee::begins_with_from(dst, proved, append.at, &rest, &go_on)?;
+    tee::begins_with_from(dst, proved, append.at, &rest, &|| go_on(0))?;
     let mut room = aligned();
     let mut at = append.at;
     (how.observe)(at);

@@ -374,12 +374,13 @@ pub(crate) fn is_same(
     Ok(true)
 }
 
-/// Whether two files of `size` bytes, one of them far away, have the same content.
+/// Whether two files of `size` bytes, one of them far away, have the same content; `go_on` is told of bytes compared and
+/// says whether to.
 pub(crate) fn same_blocks(
     source: &dyn Bytes,
     there: &OwnedFd,
     size: u64,
-    go_on: &dyn Fn() -> bool,
+    go_on: &dyn Fn(u64) -> bool,
 ) -> Result<bool, Fault> {
     same_blocks_among(source, there, 0..blocks_of(size), size, go_on)
 }
@@ -390,7 +391,7 @@ pub(crate) fn same_blocks_among(
     there: &OwnedFd,
     blocks: std::ops::Range<u64>,
     size: u64,
-    go_on: &dyn Fn() -> bool,
+    go_on: &dyn Fn(u64) -> bool,
 ) -> Result<bool, Fault> {
     let read = |e| Fault::os(Side::Dest, "read", e);
     for block in blocks {
@@ -398,7 +399,7 @@ pub(crate) fn same_blocks_among(
         if source.value(block, size)? != ours {
             return Ok(false);
         }
-        if !go_on() {
+        if !go_on(BLOCK_BYTES.min(size - block * BLOCK_BYTES)) {
             return Err(cancelled());
         }
     }

@@ -59,6 +59,10 @@ pub(crate) trait Beside<S>: Sync {
     );
     /// All of a directory is, and nothing of it stays behind.
     fn dir_done(&self, slot: &Arc<Slot<S>>);
+    /// Whether what has landed is taken away at the source.
+    fn takes_away(&self) -> bool {
+        false
+    }
     /// A file's hash, at its destination.
     fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()>;
 }
@@ -100,7 +104,7 @@ pub(crate) struct Desk<'a, S, B> {
     group: Mutex<Vec<Arc<Slot<S>>>>,
     /// The file systems that things are put on.
     pub(crate) devices: Devices<'a, Sys>,
-    /// Directories marked as unfinished (`-C -r`).
+    /// Directories marked as unfinished (`-C -r`, a move).
     marked: Mutex<Vec<(Arc<fastcopy::dir::Dir>, Arc<Node>)>>,
     /// Entries whose owner could not be kept; told once, not a thousand times.
     owners_lost: AtomicUsize,
@@ -358,7 +362,6 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             Body::File(src) => tee::hash(src, &go_on).map_err(told)?,
             Body::Bytes(bytes) => blake3::hash(bytes),
             Body::Wire(source) => {
-                let go_on = || !self.tally.cancelled();
                 return tee::same_blocks(*source, &file, there.size, &go_on).map_err(told);
             }
             Body::Link(_) | Body::Special | Body::HardLink(..) => return Ok(true),
@@ -807,13 +810,23 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         }
     }
 
-    /// Goes into the directory that an operand becomes. With sessions it is marked: until the run is complete, the same
-    /// command means this directory.
+    /// Goes into the directory that an operand becomes. With sessions, and by a move, it is marked: until the run is
+    /// complete, the same command means this directory.
     pub(crate) fn enter_top(&self, above: &DestDir<Sys>, to: Name<'_>, src: &Info) -> Result<DestDir<Sys>> {
-        if !self.policy.resume.has_sessions() {
+        if !self.policy.resume.has_sessions() && !self.beside.takes_away() {
             return above.enter(self.disk, to, self.policy);
         }
         let dst = above.enter_marked(self.disk, to, self.policy, &|dir| tree::mark(dir, src))?;
+        if !dst.made && self.beside.takes_away() && !tree::is_marked(&dst.dir, src) {
+            // An empty directory that was there already would not be empty any more when the same command is run again.
+            let fail = |op: &'static str| {
+                let path = dst.node.path();
+                move |e| Error::os(op, path, e)
+            };
+            if dst.dir.reopen().and_then(|dir| tree::is_empty(&dir)).map_err(fail("list directory"))? {
+                tree::mark(&dst.dir, src).map_err(fail("mark"))?;
+            }
+        }
         if dst.made || tree::is_marked(&dst.dir, src) {
             let mut marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
             marked.push((dst.dir.clone(), dst.node.clone()));

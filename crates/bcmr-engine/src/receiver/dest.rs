@@ -278,9 +278,10 @@ impl<D: Disk> DestDir<D> {
                 let note = "cannot overwrite a non-directory with a directory";
                 Err(Error::ours(Code::InTheWay, "make directory", self.node.join(name), note))
             }
+            // What is filled under a stage's name has its mark before it has its own in any case.
             None => match mark {
-                Some(mark) => self.make_marked(disk, name, policy, mark),
-                None => self.make(disk, name, policy),
+                Some(mark) if !self.stages_dirs(policy) => self.make_marked(disk, name, policy, mark),
+                mark => self.make(disk, name, policy, mark),
             },
         }
     }
@@ -298,13 +299,24 @@ impl<D: Disk> DestDir<D> {
         Ok(merged)
     }
 
-    fn make(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
+    /// Whether directories are made in it under stages' names.
+    ///
+    /// Without the lock somebody else may be making the same directory: then it is made under its own name, and files in
+    /// it are staged one by one. A directory that holds unfinished files must be where the next run looks for them, so it
+    /// has no stage either.
+    fn stages_dirs(&self, policy: &CopyPolicy) -> bool {
+        self.sole && !policy.resume.has_sessions() && self.root.listed.is_none()
+    }
+
+    fn make(
+        &self,
+        disk: &D,
+        name: Name<'_>,
+        policy: &CopyPolicy,
+        mark: Option<Mark<'_, D>>,
+    ) -> Result<DestDir<D>> {
         let node = self.node.below(name);
-        // Without the lock somebody else may be making the same directory: then it is made under its own name, and
-        // files in it are staged one by one.
-        // A directory that holds unfinished files must be where the next run looks for them, so it has no stage either.
-        let staged = self.sole && !policy.resume.has_sessions() && self.root.listed.is_none();
-        let stage = if staged { self.home.stage() } else { None };
+        let stage = if self.stages_dirs(policy) { self.home.stage() } else { None };
         let fresh = stage.is_some();
         if let Some(stage) = &stage {
             self.announce(name, stage)?;
@@ -316,6 +328,15 @@ impl<D: Disk> DestDir<D> {
         let Some((dir, info, born)) = borne? else {
             return self.merge(disk, name, policy);
         };
+        if let Some(mark) = mark
+            && let Err(e) = mark(&dir)
+        {
+            let made = stage.as_ref().map_or(name, NameBuf::as_name);
+            disk.remove_tree(&self.dir, made).map_err(fail("remove unfinished", &node, None))?;
+            self.newcomers.open().forget(&info);
+            self.has_its_name(name);
+            return Err(fail("mark", &node, None)(e));
+        }
         let sole = disk.lock(&dir) == Lock::Held;
         let keep = keep_for(disk, &dir, policy);
         let newcomers = match self.root.listed() {

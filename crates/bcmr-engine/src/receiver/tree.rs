@@ -1,10 +1,10 @@
-//! The mark in a directory that an interrupted `copy -C -r SRC DST` made: the same command again means the same DST,
-//! and not DST/SRC, although DST is there now.
+//! The mark in a directory that an interrupted `copy -C -r SRC DST`, or a move to another file system, made: the same
+//! command again means the same DST, and not DST/SRC, although DST is there now.
 //!
 //! Must not hold anything but which source it was: what is complete is seen from the files themselves.
 
 use crate::receiver::land;
-use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::dir::{Dir, ListBuffer, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
 use fastcopy::sync;
@@ -36,6 +36,16 @@ pub(crate) fn mark(dir: &Dir, source: &Info) -> io::Result<()> {
     land::small_private(dir, name.as_name(), &encode(source))?;
     // After a power cut a directory without its mark would be taken for any other.
     sync::all(dir)
+}
+
+/// Whether nothing is in `dir`, which is listed to that end.
+pub(crate) fn is_empty(dir: &Dir) -> io::Result<bool> {
+    let mut empty = true;
+    dir.list(&mut ListBuffer::new(), |_| {
+        empty = false;
+        false
+    })?;
+    Ok(empty)
 }
 
 /// Whether `dir` is marked as what `source` becomes.

@@ -5,7 +5,7 @@
 //! (with [`Compare::SizeAndTime`] another mtime is a difference, with [`Compare::Hash`] contents alone count). Where mode,
 //! owner and times are kept they are compared too; not the times of directories, which follow from what is in them.
 
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::event::{Change, Event, Summary, Watch};
 use crate::policy::{CheckRequest, Compare, CopyPolicy};
 use crate::receiver::plan::{Proof, Verdict, decide, same};
@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
     let policy = resuming(request.policy);
-    let target = operands::same_target(&request.sources, request.target.clone(), &policy)?;
+    let target = operands::same_target(&request.sources, request.target.clone(), &policy);
     let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
     let survey = Survey { policy: &policy, filter: Filter::new(&policy.filter)?, tally: &tally };
     let mut visit = Check {
@@ -150,16 +150,9 @@ impl Check<'_> {
     fn left(&self) {
         self.tally.kept.fetch_add(1, Relaxed);
     }
-}
 
-impl Visit for Check<'_> {
-    fn entry(&mut self, at: &At<'_>) -> bool {
-        let directory = at.info.kind == Kind::Dir;
-        if at.info.kind.is_special() && !self.policy.specials {
-            return false; // a copy would not make it either
-        }
-        self.tally.done(1);
-        let bytes = if at.info.kind == Kind::File { at.info.size } else { 0 };
+    /// Compares one entry and tells what differs. For a directory: whether to go in.
+    fn compare(&self, at: &At<'_>, directory: bool, bytes: u64) -> bool {
         if let Some(lack) = at.lack {
             if directory {
                 return self.policy.recursive;
@@ -180,9 +173,28 @@ impl Visit for Check<'_> {
             Ok(Some(why)) => {
                 self.tell(Change::Differ, at.dst_path, directory, 1, bytes, why);
             }
+            // Ctrl-C, while it was read: it is not known whether it differs.
+            Err(e) if e.code == Code::Interrupted => {}
             Err(e) => self.tally.fail(e),
         }
         directory && there.kind == Kind::Dir && self.policy.recursive
+    }
+}
+
+impl Visit for Check<'_> {
+    fn entry(&mut self, at: &At<'_>) -> bool {
+        let directory = at.info.kind == Kind::Dir;
+        if at.info.kind.is_special() && !self.policy.specials {
+            return false; // a copy would not make it either
+        }
+        let bytes = if at.info.kind == Kind::File { at.info.size } else { 0 };
+        // What is read counts as it is read, all else at once.
+        if self.wants_content(at).is_none() {
+            self.tally.watch.progress.bytes_done.fetch_add(bytes, Relaxed);
+        }
+        let go_in = self.compare(at, directory, bytes);
+        self.tally.done(1);
+        go_in
     }
 
     fn wants_content(&self, at: &At<'_>) -> Option<Proof> {
@@ -245,4 +257,66 @@ fn count(dir: &Dir, name: Name<'_>) -> std::io::Result<(bool, u64, u64)> {
         }
     }
     Ok((true, files, bytes))
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+    use crate::event::{Cancel, Front, Progress, Question};
+    use crate::policy::Target;
+    use std::fs::File;
+    use std::sync::atomic::AtomicBool;
+
+    struct Quiet;
+
+    impl Front for Quiet {
+        fn event(&self, _: Event) {}
+        fn ask(&self, _: Question) -> bool {
+            false
+        }
+    }
+
+    /// Compares two files of `bytes` zeros by hash and is stopped as soon as a byte counts as done, if ever.
+    fn stopped(bytes: u64, stop: bool) -> (Summary, u64) {
+        let tmp = tempfile::tempdir().unwrap();
+        for name in ["a", "b"] {
+            File::create(tmp.path().join(name)).unwrap().set_len(bytes).unwrap();
+        }
+        let request = CheckRequest {
+            sources: vec![tmp.path().join("a")],
+            target: Target::Exactly(tmp.path().join("b")),
+            compare: Compare::Hash,
+            extra: false,
+            policy: crate::receiver::plan::tests::policy(),
+        };
+        let (progress, cancel, ended) = (Progress::default(), Cancel::new(), AtomicBool::new(false));
+        let watch = Watch { front: &Quiet, progress: &progress, cancel: &cancel, items: false };
+        let summary = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while stop && !ended.load(Relaxed) {
+                    if progress.bytes_done.load(Relaxed) > 0 {
+                        return cancel.set();
+                    }
+                    std::thread::yield_now();
+                }
+            });
+            let summary = check(request, watch);
+            ended.store(true, Relaxed);
+            summary
+        });
+        (summary.unwrap(), progress.bytes_done.load(Relaxed))
+    }
+
+    #[test]
+    fn a_file_that_is_compared_counts_while_it_is_read_and_can_be_stopped() {
+        const BYTES: u64 = 3 << 30;
+        let (summary, done) = stopped(BYTES, true);
+        assert!(summary.cancelled && done > 0 && done < BYTES, "{done} of {BYTES}");
+        assert_eq!((summary.failed, summary.differences), (0, 0));
+        // The twin: all of it is compared, and counts once.
+        let (summary, done) = stopped(5_000_001, false);
+        assert!(!summary.cancelled);
+        assert_eq!((done, summary.failed, summary.differences), (5_000_001, 0, 0));
+    }
 }

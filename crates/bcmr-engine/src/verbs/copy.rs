@@ -100,6 +100,9 @@ impl Beside<SourceDir> for Kept {
             ledger.dir_done(slot);
         }
     }
+    fn takes_away(&self) -> bool {
+        self.ledger.is_some()
+    }
     fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
         self.manifest.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
     }
@@ -153,7 +156,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     let manifest = request.manifest.as_deref();
     match request.names {
         None => {
-            let target = operands::same_target(&request.sources, request.target, &policy)?;
+            let target = operands::same_target(&request.sources, request.target, &policy);
             let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
             let base = operands::base(&to, DestLink::Through)?;
             run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(base))).transpose()?;
@@ -737,8 +740,14 @@ impl<'a> Run<'a> {
         let follow = self.follows(pair);
         // It was looked at before the first name was done, maybe long ago. What it is now says whether the first's copy
         // is of the same content, and what a move may take away. Where it is something else it is landed as such.
-        let Some(now) = pair.src.stat(name, follow).ok().filter(|now| now.id() == info.id()) else {
-            return self.one(hands, worker, pair, name, to, info.kind, follow);
+        let now = match pair.src.stat(name, follow) {
+            Ok(now) if now.id() == info.id() => now,
+            Ok(_) => return self.one(hands, worker, pair, name, to, info.kind, follow),
+            // Prepared again it would come back here, as long as this fails and opening does not.
+            Err(e) => {
+                pair.keep_some();
+                return self.desk.tally.fail(e);
+            }
         };
         let landed = match self.desk.links.claim_waiting(&now) {
             Claim::Second(landed) => landed,

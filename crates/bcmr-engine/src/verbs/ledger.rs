@@ -8,6 +8,7 @@ use crate::disk::sys::Sys;
 use crate::error::{Code, Error};
 use crate::event::Action;
 use crate::receiver::devices::Devices;
+use crate::receiver::tree;
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use crate::verbs::copy::DirPair;
@@ -107,8 +108,13 @@ fn take_away(entry: &Entry, tally: &Tally<'_>) {
         return tally.fail(Error::ours(Code::SourceChanged, "remove source", dir.node.join(name), note));
     }
     let removed = if was.kind == Kind::Dir { dir.dir.remove_dir(name) } else { dir.dir.remove_file(name) };
-    match removed {
-        Ok(()) => tally.item(Action::Removed, 0, || (PathBuf::new(), dir.node.join(name))),
-        Err(e) => tally.fail(Error::os("remove source", dir.node.join(name), e)),
+    if let Err(e) = removed {
+        return tally.fail(Error::os("remove source", dir.node.join(name), e));
+    }
+    tally.item(Action::Removed, 0, || (PathBuf::new(), dir.node.join(name)));
+    // R8: the same command has nothing to go on with any more, now and not before.
+    let is_top = was.kind == Kind::Dir && entry.pair.above.as_ref().is_some_and(|above| !above.ours);
+    if is_top && let Err(e) = tree::unmark(&entry.pair.dst.dir) {
+        tally.fail(Error::os("unmark", entry.pair.dst.node.path(), e));
     }
 }

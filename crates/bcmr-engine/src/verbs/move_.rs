@@ -11,6 +11,7 @@ use crate::receiver::land;
 use crate::receiver::newcomers::{Newcomers, TAKEN};
 use crate::receiver::plan::{Proof, Verdict, decide};
 use crate::receiver::stage::RESERVED;
+use crate::receiver::tree;
 use crate::sender::filter::Filter;
 use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
@@ -38,7 +39,8 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         ..request.policy
     };
     let disk = Sys::with(policy.io);
-    let to = operands::target(&operands::Reach::Anywhere, &request.target, request.sources.len())?;
+    let target = operands::marked_target(&request.sources, request.target, policy.follow);
+    let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
     let run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
     let filter = Filter::new(&policy.filter)?;
     let mover = Mover { policy: &policy, merge: request.merge, filter, tally: &run.desk.tally };
@@ -175,7 +177,8 @@ impl Mover<'_> {
             }
             Err(e) if e.raw_os_error() == Some(errno::EXDEV) => {
                 if verdict == Verdict::Merge
-                    && !is_empty(&place.dir, to).map_err(|e| Error::os("list directory", &shown, e))?
+                    && !is_open_to(&place.dir, to, info)
+                        .map_err(|e| Error::os("list directory", &shown, e))?
                 {
                     // The copy would merge, which nobody asked for.
                     let e = std::io::Error::from_raw_os_error(errno::ENOTEMPTY);
@@ -456,13 +459,11 @@ fn dev(place: &Place) -> Result<u64> {
     Ok(place.dir.info().map_err(|e| Error::os("stat", place.node.path(), e))?.dev)
 }
 
-fn is_empty(dir: &Dir, name: Name<'_>) -> std::io::Result<bool> {
-    let mut empty = true;
-    dir.open_dir_readable(name)?.list(&mut ListBuffer::new(), |_| {
-        empty = false;
-        false
-    })?;
-    Ok(empty)
+/// Whether a copy of `info` may merge into the directory `name`: nothing is in it, or what a killed run of the same move
+/// has put there.
+fn is_open_to(dir: &Dir, name: Name<'_>, info: &Info) -> std::io::Result<bool> {
+    let there = dir.open_dir_readable(name)?;
+    Ok(tree::is_marked(&there, info) || tree::is_empty(&there)?)
 }
 
 /// Refuses to give something a name that a later run would take for what a killed one left.

@@ -5,7 +5,7 @@
 
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
-use crate::policy::{CopyPolicy, Target};
+use crate::policy::{CopyPolicy, Follow, Target};
 use crate::receiver::newcomers::Newcomers;
 use crate::receiver::tree;
 pub(crate) use crate::sender::operand::Reach;
@@ -293,15 +293,21 @@ pub(crate) fn clash<'n>(operands: &'n [Operand], new: &Operand) -> Option<Name<'
     })
 }
 
-/// What the target means: where one directory is copied and DST is marked as its copy, DST itself.
-pub(crate) fn same_target(sources: &[PathBuf], target: Target, policy: &CopyPolicy) -> Result<Target> {
-    let (Target::Guess(path), [operand], true) = (&target, sources, policy.resume.has_sessions()) else {
-        return Ok(target);
+/// What the target of a copy means: with sessions a copy marks what it makes.
+pub(crate) fn same_target(sources: &[PathBuf], target: Target, policy: &CopyPolicy) -> Target {
+    if policy.resume.has_sessions() { marked_target(sources, target, policy.follow) } else { target }
+}
+
+/// What the target of a run that marks what it makes means: where one directory is copied and DST is marked as its copy,
+/// DST itself.
+pub(crate) fn marked_target(sources: &[PathBuf], target: Target, follow: Follow) -> Target {
+    let (Target::Guess(path), [operand]) = (&target, sources) else { return target };
+    let Ok(dir) = Dir::open(path) else { return target };
+    // What cannot be looked at is told when it is the source's turn.
+    let info = match source(&Reach::Anywhere, operand, follow) {
+        Ok(Source::Named { info, .. }) => info,
+        Ok(Source::Whole(dir)) => dir.info,
+        Err(_) => return target,
     };
-    let Ok(dir) = Dir::open(path) else { return Ok(target) };
-    let info = match source(&Reach::Anywhere, operand, policy.follow)? {
-        Source::Named { info, .. } => info,
-        Source::Whole(dir) => dir.info,
-    };
-    Ok(if tree::is_marked(&dir, &info) { Target::Exactly(path.clone()) } else { target })
+    if tree::is_marked(&dir, &info) { Target::Exactly(path.clone()) } else { target }
 }

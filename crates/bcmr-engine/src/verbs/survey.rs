@@ -5,7 +5,7 @@
 
 use crate::disk::{Fault, Side, tee};
 use crate::error::{Code, Error, Result};
-use crate::event::{Action, Cancel, Question, Summary, Watch};
+use crate::event::{Action, Question, Summary, Watch};
 use crate::node::{Node, os};
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Follow, Target};
 use crate::receiver::plan::{NOT_ITS_BEGINNING, Proof, Verdict, decide};
@@ -17,12 +17,12 @@ use crate::verbs::copy::resolve;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
+use std::cell::Cell;
 use std::collections::HashSet;
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One entry of the source and what has its name at the destination.
 pub(crate) struct At<'s> {
@@ -108,16 +108,22 @@ struct Here<'s> {
     src_path: &'s Path,
     dst_path: &'s Path,
     follow: bool,
-    cancel: &'s Cancel,
+    tally: &'s Tally<'s>,
 }
 
 impl Both for Here<'_> {
     fn same_content(&self) -> Result<bool> {
         let Some((dir, to)) = self.dst else { return Ok(true) };
-        let (fd, _) = self.src.open_file(self.name, self.follow)?;
-        let ours = hash(fd).map_err(|e| Error::os("read", self.src_path, e))?;
-        let theirs = dir.open_file(to).and_then(hash).map_err(|e| Error::os("read", self.dst_path, e))?;
-        Ok(ours == theirs)
+        let (ours, _) = self.src.open_file(self.name, self.follow)?;
+        let theirs = dir.open_file(to).map_err(|e| Error::os("open", self.dst_path, e))?;
+        // Both sides are read: a file is done when two times its size is.
+        let read = Cell::new(0u64);
+        let observe = |bytes: u64| {
+            let before = read.replace(read.get() + bytes);
+            self.tally.watch.progress.bytes_done.fetch_add(read.get() / 2 - before / 2, Ordering::Relaxed);
+            !self.tally.cancelled()
+        };
+        Ok(hash(&ours, self.src_path, &observe)? == hash(&theirs, self.dst_path, &observe)?)
     }
     fn same_beginning(&self) -> Result<bool> {
         let Some((dir, to)) = self.dst else { return Ok(true) };
@@ -129,7 +135,7 @@ impl Both for Here<'_> {
         let read = |at: u64, room: &mut [u8]| {
             fastcopy::read_write::read_full(&src, at, room).map_err(|e| Fault::os(Side::Source, "read", e))
         };
-        tee::is_same(&there, 0, size, &read, &|| !self.cancel.is_set()).map_err(told)
+        tee::is_same(&there, 0, size, &read, &|| !self.tally.cancelled()).map_err(told)
     }
     fn same_target(&self) -> Result<bool> {
         let Some((dir, to)) = self.dst else { return Ok(true) };
@@ -139,15 +145,13 @@ impl Both for Here<'_> {
     }
 }
 
-/// BLAKE3 of a whole file.
-pub(crate) fn hash(fd: OwnedFd) -> std::io::Result<blake3::Hash> {
+/// BLAKE3 of a whole file; `observe` is told of bytes read and says whether to go on.
+pub(crate) fn hash(fd: &OwnedFd, path: &Path, observe: &dyn Fn(u64) -> bool) -> Result<blake3::Hash> {
     // A FIFO put in the file's place would give nothing for ever.
-    if Info::of(&fd)?.kind != Kind::File {
-        return Err(std::io::Error::from(std::io::ErrorKind::InvalidInput));
+    if Info::of(fd).map_err(|e| Error::os("stat", path, e))?.kind != Kind::File {
+        return Err(Error::ours(Code::SourceChanged, "read", path, "it is no regular file any more"));
     }
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(File::from(fd))?;
-    Ok(hasher.finalize())
+    tee::hash(fd, observe).map_err(|fault| fault.told(|| path.to_owned(), || path.to_owned()))
 }
 
 /// The walk.
@@ -238,8 +242,8 @@ impl Survey<'_> {
             Some((dir, to)) => dir.look(to).map_err(|e| Error::os("stat", &dst_path, e))?,
             None => None,
         };
-        let cancel = self.tally.watch.cancel;
-        let both = Here { src, name, dst, src_path: &src_path, dst_path: &dst_path, follow, cancel };
+        let (s, d) = (&*src_path, &*dst_path);
+        let both = Here { src, name, dst, src_path: s, dst_path: d, follow, tally: self.tally };
         let (src_path, dst_path_ref) = (&*src_path, &*dst_path);
         let at = At { info, there, src_path, dst_path: dst_path_ref, lack: None, both: &both };
         if !visit.entry(&at) {
@@ -332,16 +336,15 @@ impl Survey<'_> {
                     None => None,
                 };
                 let src_path = src.node.join(name);
-                let (follow, cancel) = (always, self.tally.watch.cancel);
-                let (src_path_ref, dst_path_ref) = (&*src_path, &*dst_path);
+                let (s, d) = (&*src_path, &*dst_path);
                 let both = Here {
                     src: &src,
                     name,
                     dst,
-                    src_path: src_path_ref,
-                    dst_path: dst_path_ref,
-                    follow,
-                    cancel,
+                    src_path: s,
+                    dst_path: d,
+                    follow: always,
+                    tally: self.tally,
                 };
                 let lack = frame.lack.as_ref().map(|(lack, _)| &**lack);
                 let at = At { info, there, src_path: &src_path, dst_path: &dst_path, lack, both: &both };
@@ -444,7 +447,7 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
     let mut visit = DryRun::new(&request.policy, &tally);
     match request.names {
         None => {
-            let target = operands::same_target(&request.sources, request.target, &request.policy)?;
+            let target = operands::same_target(&request.sources, request.target, &request.policy);
             let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
             survey.operands(&request.sources, &to, &mut visit);
         }

@@ -555,14 +555,17 @@ impl<'a> Surveying<'a> {
             let Some((spot, proof)) = waiting.get(came) else { return Err(none()) };
             came += 1;
             let shown = || spot.src.path();
+            let observe = |bytes| self.compared(bytes);
             let same = match item {
                 // [policy.append]
-                Item::Content { bytes, .. } if *proof == Proof::Beginning => begins(spot, bytes),
+                Item::Content { bytes, .. } if *proof == Proof::Beginning => begins(spot, bytes, &observe),
                 Item::Hashed { .. } if *proof == Proof::Beginning => {
                     return Err(refused("a hash where a content was wanted"));
                 }
-                Item::Hashed { length, hash } => same(spot, length, &hash),
-                Item::Content { bytes, .. } => same(spot, bytes.len() as u64, blake3::hash(bytes).as_bytes()),
+                Item::Hashed { length, hash } => same(spot, length, &hash, &observe),
+                Item::Content { bytes, .. } => {
+                    same(spot, bytes.len() as u64, blake3::hash(bytes).as_bytes(), &observe)
+                }
                 Item::Changed => {
                     let note = "the source changed while it was read";
                     Err(Error::ours(Code::SourceChanged, "compare", shown(), note))
@@ -635,15 +638,21 @@ impl<'a> Surveying<'a> {
         self.not_wanted(arriving.file)
     }
 
+    /// So many bytes were compared; whether to go on.
+    fn compared(&self, bytes: u64) -> bool {
+        self.tally.watch.progress.bytes_done.fetch_add(bytes, Relaxed);
+        !self.tally.cancelled()
+    }
+
     /// Of a beginning its whole blocks: for the rest of it the source would have to send what nobody keeps.
     fn same_blocks(&self, arriving: &Arriving<'_>, spot: &Spot, proof: Proof) -> Result<bool> {
         let fd = opened(spot)?;
-        let go_on = || !self.tally.cancelled();
+        let observe = |bytes| self.compared(bytes);
         let blocks = match proof {
             Proof::Beginning => spot.there.map_or(0, |there| there.size) / BLOCK_BYTES,
             Proof::Content | Proof::Target => blocks_of(spot.info.size),
         };
-        let same = tee::same_blocks_among(arriving, &fd, 0..blocks, spot.info.size, &go_on);
+        let same = tee::same_blocks_among(arriving, &fd, 0..blocks, spot.info.size, &observe);
         same.map_err(|f| f.told(|| spot.src.path(), || spot.shown.path()))
     }
 
@@ -733,20 +742,21 @@ fn opened(spot: &Spot) -> Result<std::os::fd::OwnedFd> {
 }
 
 /// Whether what is there is how these bytes begin.
-fn begins(spot: &Spot, bytes: &[u8]) -> Result<bool> {
+fn begins(spot: &Spot, bytes: &[u8], observe: &dyn Fn(u64) -> bool) -> Result<bool> {
     let fd = opened(spot)?;
-    let read = |e| Error::os("read", spot.shown.path(), e);
-    let size = usize::try_from(Info::of(&fd).map_err(read)?.size).unwrap_or(usize::MAX);
+    let shown = spot.shown.path();
+    let info = Info::of(&fd).map_err(|e| Error::os("stat", &shown, e))?;
+    let size = usize::try_from(info.size).unwrap_or(usize::MAX);
     let Some(first) = bytes.get(..size) else { return Ok(false) };
-    Ok(hash(fd).map_err(read)? == blake3::hash(first))
+    Ok(hash(&fd, &shown, observe)? == blake3::hash(first))
 }
 
 /// Whether what is there is so long and has this hash.
-fn same(spot: &Spot, length: u64, theirs: &[u8; 32]) -> Result<bool> {
+fn same(spot: &Spot, length: u64, theirs: &[u8; 32], observe: &dyn Fn(u64) -> bool) -> Result<bool> {
     let fd = opened(spot)?;
-    let info = Info::of(&fd).map_err(|e| Error::os("stat", spot.shown.path(), e))?;
-    let ours = hash(fd).map_err(|e| Error::os("read", spot.shown.path(), e))?;
-    Ok(info.size == length && ours == blake3::Hash::from_bytes(*theirs))
+    let shown = spot.shown.path();
+    let info = Info::of(&fd).map_err(|e| Error::os("stat", &shown, e))?;
+    Ok(info.size == length && hash(&fd, &shown, observe)? == blake3::Hash::from_bytes(*theirs))
 }
 
 impl Takes for Surveying<'_> {

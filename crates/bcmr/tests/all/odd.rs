@@ -6,6 +6,7 @@ use crate::common::{has_tool, is_root};
 use crate::table::{at, bcmr, look, plant, scratch};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -482,5 +483,30 @@ fn one_bad_file_on_a_bad_disk() {
         };
         assert!(by_ring.is_none_or(|n| n as usize >= least), "{bad:?}, {line}: {by_ring:?} of {least}");
         fs::remove_dir_all(&there).unwrap();
+    }
+}
+
+/// A further name that can be opened but not looked at is told once, and the rest arrives.
+#[test]
+fn a_further_name_that_cannot_be_looked_at() {
+    let top = scratch();
+    let Some(odd) = Odd::new("a_further_name_that_cannot_be_looked_at", at(&top, "m"), "") else { return };
+    for (n, (line, takes)) in [("copy --archive", false), ("move", true)].into_iter().enumerate() {
+        let here = scratch();
+        let src = odd.at.join(n.to_string());
+        plant(&src, "f first <stat EIO>\nh second = first\nf other other\nf good good\nh twin = good");
+        let line = format!("{line} -j1 {} to", src.display());
+        let done = bcmr(&line, here.path()).exits(1);
+        assert!(done.stderr.contains("cannot stat"), "{line}: {}", done.stderr);
+        assert_eq!(contents(&at(&here, "to")).len(), 4, "{line}: {}", done.stderr);
+        // The twin: what could be looked at is one file here too, and taken away where it was to be.
+        let good = |name| fs::metadata(at(&here, "to").join(name)).unwrap().ino();
+        assert_eq!(good("good"), good("twin"), "{line}");
+        let left = fs::read_dir(&src).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut left: Vec<String> = left.filter(|name| !name.starts_with('.')).collect();
+        left.sort();
+        let want: &[&str] =
+            if takes { &["first", "second"] } else { &["first", "good", "other", "second", "twin"] };
+        assert_eq!(left, want, "{line}: {}", done.stderr);
     }
 }

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
@@ -229,11 +229,6 @@ pub fn bcmr_os(args: &[&OsStr], cwd: &Path) -> Done {
 
 pub fn words(line: &str) -> Vec<OsString> {
     line.split_whitespace().map(OsString::from).collect()
-}
-
-pub fn spawn(args: &str, cwd: &Path) -> Child {
-    let mut c = command(BCMR, &words(args), cwd);
-    c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 pub fn finish(mut command: Command, stdin: &str) -> Done {

@@ -1,0 +1,61 @@
+//! An allocator for programs that end with a sentence where there is no memory, and not by a signal.
+//!
+//! Must not know what was allocated for. What the process had under way is left as a kill leaves it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+
+/// The system's allocator; where it has nothing left, the process writes `said` to standard error and ends with `code`.
+#[derive(Debug)]
+pub struct OrExit {
+    said: &'static str,
+    code: i32,
+}
+
+impl OrExit {
+    /// For `#[global_allocator]`.
+    #[must_use]
+    pub const fn new(said: &'static str, code: i32) -> OrExit {
+        OrExit { said, code }
+    }
+
+    fn or_exit(&self, got: *mut u8) -> *mut u8 {
+        if got.is_null() {
+            self.exit();
+        }
+        got
+    }
+
+    /// `write`, `_exit`: no destructor runs and nothing is allocated.
+    #[cold]
+    fn exit(&self) -> ! {
+        // There is nobody to tell of a standard error that is closed.
+        let _told = rustix::io::write(rustix::stdio::stderr(), self.said.as_bytes());
+        // SAFETY: `_exit` takes any number and does not return; it runs nothing of this process.
+        unsafe { libc::_exit(self.code) }
+    }
+}
+
+// SAFETY: every call is passed on to `System` with the very layout and pointer that came, and what comes back is what
+// `System` gave; a null pointer is never returned, which is allowed.
+unsafe impl GlobalAlloc for OrExit {
+    // SAFETY: callers keep the trait's promises, which are `System`'s own.
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's own promise, passed on.
+        self.or_exit(unsafe { System.alloc(layout) })
+    }
+    // SAFETY: callers keep the trait's promises, which are `System`'s own.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's own promise, passed on.
+        self.or_exit(unsafe { System.alloc_zeroed(layout) })
+    }
+    // SAFETY: callers keep the trait's promises, which are `System`'s own.
+    unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's own promise, passed on.
+        self.or_exit(unsafe { System.realloc(old, layout, size) })
+    }
+    // SAFETY: callers keep the trait's promises, which are `System`'s own.
+    unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
+        // SAFETY: the caller's own promise, passed on.
+        unsafe { System.dealloc(old, layout) }
+    }
+}
