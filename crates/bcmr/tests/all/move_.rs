@@ -268,7 +268,7 @@ fn interrupted_across() {
                 let status = command("strace", &args, here.path()).stderr(Stdio::null()).status().unwrap();
                 let about = format!("{line:?} {call} {signal} {when}, {status:?}");
                 let dst = if line[1] == d("d") { at(&far, "d") } else { at(&far, "s") };
-                let marked = |file: &String| file.ends_with(".session");
+                let marked = |file: &String| file.starts_with(".bcmr-") && file.ends_with(".tree");
                 let there_now = || {
                     let mut all = if dst.exists() { files(&dst) } else { BTreeMap::new() };
                     all.retain(|name, _| !marked(name));
