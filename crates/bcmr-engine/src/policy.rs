@@ -221,6 +221,18 @@ pub enum Pick {
     Ring,
 }
 
+/// `--no-cache`: whether a large file's pages are dropped from the page cache behind the copy, so that it pushes out
+/// nothing that others use. Only ever what this run has made and, of the source, what was not there before (S9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropCache {
+    /// When the copy ends on stable storage anyway and nothing of the source was in the page cache.
+    Auto,
+    /// Always.
+    Always,
+    /// The kernel keeps what it likes.
+    Never,
+}
+
 /// How the content of local files is read and written. Where each default comes from: docs/decisions/0006-ring.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
@@ -239,6 +251,8 @@ pub struct Io {
     pub readahead: bool,
     /// Large files go past the page cache (O_DIRECT).
     pub direct: bool,
+    /// Pages of large files that go through it are dropped behind the copy.
+    pub cache: DropCache,
     /// So long one wait for the kernel lasts before a look at whether to stop.
     pub wait: std::time::Duration,
 }
@@ -259,6 +273,7 @@ impl Io {
         preallocate: true,
         readahead: false,
         direct: false,
+        cache: DropCache::Auto,
         wait: std::time::Duration::from_millis(5),
     };
 }

@@ -828,6 +828,22 @@ pub struct IoArgs {
     /// and smaller ones go the ordinary way; -v tells how many did not.
     #[arg(long)]
     pub direct_io: bool,
+    /// Drop a large file's pages (16M and more) from the page cache behind the copy, so that it pushes out nothing else
+    ///
+    /// auto does so with -C, -s or --sync, where the copy waits for the disk anyway, for a file of which nothing is in
+    /// the page cache. always does so for every large file. Dropped is what this run has written and, of the source, only
+    /// what it has brought there: a source that is in use stays, and so does a file that is written into (--inplace,
+    /// -a). --no-cache alone means always.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always"
+    )]
+    pub no_cache: NoCacheArg,
     /// Milliseconds that one wait for the ring lasts before a look at whether to stop
     ///
     /// Waiting ends with the first operation that is done, so this costs nothing and gains nothing while the disk
@@ -848,6 +864,7 @@ impl IoArgs {
             (self.preallocate != PreallocateArg::Auto, "--preallocate"),
             (self.readahead, "--readahead"),
             (self.direct_io, "--direct-io"),
+            (self.no_cache != NoCacheArg::Auto, "--no-cache"),
             (self.completion_timeout != 5, "--completion-timeout"),
         ]
         .into_iter()
@@ -861,6 +878,14 @@ pub enum EngineArg {
     Auto,
     Sys,
     Ring,
+}
+
+/// `--no-cache`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NoCacheArg {
+    Auto,
+    Always,
+    Never,
 }
 
 /// `--preallocate`.

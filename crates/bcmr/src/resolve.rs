@@ -7,15 +7,17 @@
 use crate::address::{self, Operand};
 use crate::args::{
     AppendArg, Attr, CheckArgs, CompressArg, ConnectArgs, CopyArgs, EngineArg, FilterArgs, HowArgs, IoArgs,
-    JobsArg, KeepArgs, KeepStep, LinkArgs, MoveArgs, Operands, OutputArgs, PlaneArg, PreallocateArg,
-    RemoteArgs, RemoveArgs, RuleArg, ServeArgs, SessionsArgs, SharingArg, Update, UpdateArg, VerifyArg, When,
+    JobsArg, KeepArgs, KeepStep, LinkArgs, MoveArgs, NoCacheArg, Operands, OutputArgs, PlaneArg,
+    PreallocateArg, RemoteArgs, RemoveArgs, RuleArg, ServeArgs, SessionsArgs, SharingArg, Update, UpdateArg,
+    VerifyArg, When,
 };
 use crate::config::{CompressWord, Config, PlaneWord, Words};
 use crate::names;
 pub use crate::usage::Usage;
 use bcmr_engine::policy::{
-    CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, Durability, FilterSpec, Follow, Io, Landing,
-    MoveRequest, Pick, Preserve, Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, Target, Verify,
+    CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DropCache, Durability, FilterSpec, Follow, Io,
+    Landing, MoveRequest, Pick, Preserve, Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, Target,
+    Verify,
 };
 use bcmr_engine::remote::{Address, Compress, Plane, Purpose, ServeRequest, Way};
 use std::ffi::OsString;
@@ -918,12 +920,22 @@ fn io(a: &IoArgs) -> Io {
         preallocate: a.preallocate == PreallocateArg::Auto,
         readahead: a.readahead,
         direct: a.direct_io,
+        cache: match a.no_cache {
+            NoCacheArg::Auto => DropCache::Auto,
+            NoCacheArg::Always => DropCache::Always,
+            NoCacheArg::Never => DropCache::Never,
+        },
         wait: std::time::Duration::from_millis(a.completion_timeout.into()),
     }
 }
 
 /// What cannot go together with how contents are to be read and written.
 fn io_guard(io: &Io, resume: Resume) -> Result<(), Usage> {
+    if io.direct && io.cache == DropCache::Always {
+        return Err(Usage::new(
+            "--direct-io goes past the page cache, and --no-cache is for what goes through it",
+        ));
+    }
     if io.direct && io.pick == Pick::Sys {
         return Err(Usage::new("--direct-io goes through the ring, and --engine=sys forbids it"));
     }

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::copy_file_range::copy_file_range;
-use crate::read_write::{fallocate_keep_size, pread, write_full};
+use crate::page_cache::Cache;
+use crate::read_write::{fallocate_keep_size, pread, pread_as, write_full_as};
 use crate::reflink::ficlone;
 use crate::rungs::{Pair, Rung, Rungs, Target, Verdict, verdict};
 use crate::scratch::Scratch;
@@ -87,12 +88,20 @@ pub struct Options {
     pub threads: usize,
     /// Whether blocks may be taken before they are written (`fallocate`, the length unchanged) where that is faster.
     pub preallocate: bool,
+    /// What becomes of the pages that the bytes go through. [`Cache::Drop`] leaves out the calls that copy inside the
+    /// kernel, which cannot be asked for it.
+    pub cache: Cache,
 }
 
 impl Options {
     /// What [`crate::copy()`] uses.
-    pub const AUTO: Options =
-        Options { reflink: Reflink::Auto, sparse: Sparse::Auto, threads: 2, preallocate: true };
+    pub const AUTO: Options = Options {
+        reflink: Reflink::Auto,
+        sparse: Sparse::Auto,
+        threads: 2,
+        preallocate: true,
+        cache: Cache::Keep,
+    };
 }
 
 /// What was done.
@@ -398,7 +407,7 @@ impl<'a> Job<'a> {
             at = extent.start;
             while at < extent.end {
                 let want = buf.len().min(usize::try_from(extent.end - at).unwrap_or(usize::MAX));
-                let n = match pread(self.src, at, &mut buf[..want]) {
+                let n = match pread_as(self.src, at, &mut buf[..want], self.opts.cache) {
                     Ok(0) => {
                         ended = Some(if at == extent.start { hole } else { at });
                         break 'file;
@@ -408,7 +417,7 @@ impl<'a> Job<'a> {
                 };
                 for run in data_runs(&buf[..n], at) {
                     let off = at + run.start as u64;
-                    write_full(self.dst, off, &buf[run.clone()])
+                    write_full_as(self.dst, off, &buf[run.clone()], self.opts.cache)
                         .or_else(|e| Self::fail(Side::Write, at, e))?;
                     written_to = off + run.len() as u64;
                     wrote += run.len() as u64;
@@ -468,10 +477,11 @@ impl<'a> Job<'a> {
         let mut asked = None;
         let forced = self.rungs.forced();
         // Two threads beat one call of the kernel's, except where the bytes need not come here at all.
-        let kernel_first = threads == 1 || target == Target::Remote;
+        let inside = self.opts.cache == Cache::Keep;
+        let kernel_first = inside && (threads == 1 || target == Target::Remote);
         let may_share = self.opts.reflink != Reflink::Never && self.opts.sparse != Sparse::Never;
         for (rung, first) in
-            [(Rung::CopyFileRange, kernel_first && may_share), (Rung::Sendfile, threads == 1)]
+            [(Rung::CopyFileRange, kernel_first && may_share), (Rung::Sendfile, inside && threads == 1)]
         {
             // Where one stopped half-way, something is odd about the file, and read has the last word.
             let wanted = forced.map_or(first, |forced| forced == rung) && done == 0;
@@ -546,13 +556,13 @@ impl<'a> Job<'a> {
         let mut done = 0;
         while done < range.len {
             let want = buf.len().min(usize::try_from(range.len - done).unwrap_or(usize::MAX));
-            let n = match pread(self.src, range.src_off + done, &mut buf[..want]) {
+            let n = match pread_as(self.src, range.src_off + done, &mut buf[..want], self.opts.cache) {
                 Ok(0) => break,
                 Ok(n) => n,
                 Err(e) => return Self::fail(Side::Read, done, e),
             };
             let turn = turn.map(take_turn);
-            write_full(self.dst, range.dst_off + done, &buf[..n])
+            write_full_as(self.dst, range.dst_off + done, &buf[..n], self.opts.cache)
                 .or_else(|e| Self::fail(Side::Write, done, e))?;
             drop(turn);
             done += n as u64;

@@ -11,6 +11,7 @@ pub mod dir;
 pub mod flow;
 pub mod memory;
 pub mod meta;
+pub mod page_cache;
 pub mod pass;
 pub mod path;
 pub mod poll;

@@ -8,12 +8,25 @@ use std::os::fd::AsFd;
 
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::page_cache::{self, Cache};
+
 /// `pread(fd, buf, off)`, one call: some bytes at `off`, 0 at the end of the file. EINTR is retried.
 ///
 /// # Errors
 /// What the kernel says ([pread(2)](https://man7.org/linux/man-pages/man2/pread.2.html)).
 pub fn pread(fd: impl AsFd, off: u64, buf: &mut [u8]) -> io::Result<usize> {
-    Ok(retry_on_intr(|| rustix::io::pread(&fd, &mut *buf, off))?)
+    pread_as(fd, off, buf, Cache::Keep)
+}
+
+/// As [`pread`]; `cache` says what becomes of the pages.
+///
+/// # Errors
+/// As there.
+pub fn pread_as(fd: impl AsFd, off: u64, buf: &mut [u8], cache: Cache) -> io::Result<usize> {
+    match page_cache::pread(&fd, off, buf, cache) {
+        Some(read) => Ok(read?),
+        None => Ok(retry_on_intr(|| rustix::io::pread(&fd, &mut *buf, off))?),
+    }
 }
 
 /// `pread(fd, buf, off)` until `buf` is full or the file ends; the count is short only at the end of the file.
@@ -21,9 +34,17 @@ pub fn pread(fd: impl AsFd, off: u64, buf: &mut [u8]) -> io::Result<usize> {
 /// # Errors
 /// What the kernel says; bytes read before the error are in `buf` but not counted.
 pub fn read_full(fd: impl AsFd, off: u64, buf: &mut [u8]) -> io::Result<usize> {
+    read_full_as(fd, off, buf, Cache::Keep)
+}
+
+/// As [`read_full`]; `cache` says what becomes of the pages.
+///
+/// # Errors
+/// As there.
+pub fn read_full_as(fd: impl AsFd, off: u64, buf: &mut [u8], cache: Cache) -> io::Result<usize> {
     let mut done = 0;
     while done < buf.len() {
-        match pread(&fd, off + done as u64, &mut buf[done..])? {
+        match pread_as(&fd, off + done as u64, &mut buf[done..], cache)? {
             0 => break,
             n => done += n,
         }
@@ -71,7 +92,7 @@ fn direct(_: std::os::fd::BorrowedFd<'_>, _: rustix::fs::OFlags) -> io::Result<s
 pub fn is_cached(fd: impl AsFd, off: u64) -> Option<bool> {
     #[cfg(target_os = "linux")]
     {
-        if let Some(pages) = pages_cached(&fd, off, 1) {
+        if let Some(pages) = page_cache::pages(&fd, off, 1) {
             return Some(pages > 0);
         }
         let mut byte = [0];
@@ -88,23 +109,6 @@ pub fn is_cached(fd: impl AsFd, off: u64) -> Option<bool> {
         let _ = (fd, off);
         None
     }
-}
-
-/// `cachestat(2)`: how many pages of a range are in the page cache; `None` where the kernel does not say.
-#[cfg(target_os = "linux")]
-fn pages_cached(fd: impl AsFd, off: u64, len: u64) -> Option<u64> {
-    use std::os::fd::AsRawFd;
-    /// The same on every architecture that Rust has; not in libc for all of them.
-    const SYS_CACHESTAT: libc::c_long = 451;
-    let range = [off, len];
-    // Cached, dirty, under writeback, evicted, evicted lately (`struct cachestat`, linux/mman.h).
-    let mut counts = [0u64; 5];
-    // SAFETY: the descriptor lives as long as the borrow; the kernel reads two words and writes five, and the arrays
-    // hold as many, aligned as its structures are.
-    let done = unsafe {
-        libc::syscall(SYS_CACHESTAT, fd.as_fd().as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0)
-    };
-    (done == 0).then_some(counts[0])
 }
 
 /// `posix_fadvise(POSIX_FADV_WILLNEED)`: the kernel begins to read the first `len` bytes and this call does not wait for
@@ -190,9 +194,22 @@ fn append(fd: impl AsFd, off: u64, enough: usize, most: usize, buf: &mut Vec<u8>
 /// What the kernel says ([pwrite(2)](https://man7.org/linux/man-pages/man2/pwrite.2.html)); ENOSPC may come after a
 /// part was written. A kernel that takes nothing and says nothing is [`io::ErrorKind::WriteZero`].
 pub fn write_full(fd: impl AsFd, off: u64, buf: &[u8]) -> io::Result<()> {
+    write_full_as(fd, off, buf, Cache::Keep)
+}
+
+/// As [`write_full`]; `cache` says what becomes of the pages.
+///
+/// # Errors
+/// As there.
+pub fn write_full_as(fd: impl AsFd, off: u64, buf: &[u8], cache: Cache) -> io::Result<()> {
     let mut done = 0;
     while done < buf.len() {
-        match retry_on_intr(|| rustix::io::pwrite(&fd, &buf[done..], off + done as u64))? {
+        let (rest, at) = (&buf[done..], off + done as u64);
+        let written = match page_cache::pwrite(&fd, at, rest, cache) {
+            Some(written) => written?,
+            None => retry_on_intr(|| rustix::io::pwrite(&fd, rest, at))?,
+        };
+        match written {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             n => done += n,
         }
@@ -250,7 +267,9 @@ mod tests {
         f.write_all(&[7; 1 << 20]).unwrap();
         assert_ne!(is_cached(&f, 0), Some(false));
         f.sync_all().unwrap();
-        if pages_cached(&f, 0, 1 << 20).is_none() || rustix::fs::fstatfs(&f).unwrap().f_type == 0x0102_1994 {
+        if page_cache::pages(&f, 0, 1 << 20).is_none()
+            || rustix::fs::fstatfs(&f).unwrap().f_type == 0x0102_1994
+        {
             eprintln!("SKIPPED: needs cachestat(2), Linux 6.5, and a temporary directory on a disk");
             return;
         }

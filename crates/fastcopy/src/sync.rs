@@ -32,22 +32,33 @@ pub fn filesystem(fd: impl AsFd) -> io::Result<()> {
 /// [`data`] shorter and proves nothing (sync_file_range(2), "extremely dangerous" when taken for a guarantee).
 pub fn start_writeback(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
+    return file_range(fd, offset, length, libc::SYNC_FILE_RANGE_WRITE);
+    #[cfg(not(target_os = "linux"))]
     {
-        use rustix::fd::AsRawFd;
-        // SAFETY: plain integers and a live descriptor; the call touches no memory of ours.
-        let r = unsafe {
-            libc::sync_file_range(
-                fd.as_fd().as_raw_fd(),
-                offset as i64,
-                length as i64,
-                libc::SYNC_FILE_RANGE_WRITE,
-            )
-        };
-        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        let _ignored = (fd.as_fd(), offset, length);
+        Ok(())
+    }
+}
+
+/// The same, and waits until the range is written out (a length of 0: to the end of the file), so that its pages can be
+/// dropped. Proves as little.
+pub fn wait_writeback(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let wait = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        file_range(fd, offset, length, libc::SYNC_FILE_RANGE_WRITE | wait)
     }
     #[cfg(not(target_os = "linux"))]
     {
         let _ignored = (fd.as_fd(), offset, length);
         Ok(())
     }
+}
+
+#[cfg(target_os = "linux")]
+fn file_range(fd: impl AsFd, offset: u64, length: u64, flags: libc::c_uint) -> io::Result<()> {
+    use rustix::fd::AsRawFd;
+    // SAFETY: plain integers and a live descriptor; the call touches no memory of ours.
+    let r = unsafe { libc::sync_file_range(fd.as_fd().as_raw_fd(), offset as i64, length as i64, flags) };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -9,10 +9,11 @@ pub(crate) mod ring;
 pub(crate) mod seal;
 pub(crate) mod sys;
 pub(crate) mod tee;
+pub(crate) mod uncached;
 
 use crate::blocks::{Cv, block_cv};
 use crate::error::{Code, Error};
-use crate::policy::{Preserve, Reflink, Sparse, Strictness, Verify};
+use crate::policy::{Durability, Preserve, Reflink, Sparse, Strictness, Verify};
 use fastcopy::Rung;
 use fastcopy::dir::{Dir, Lock, Name, NameBuf};
 use fastcopy::meta::Info;
@@ -68,6 +69,12 @@ pub(crate) trait Bytes: Sync {
     }
     /// The file itself, where the kernel may copy from it.
     fn file(&self) -> Option<&OwnedFd>;
+    /// Drops the pages of a range from the page cache, which had none of them before they were read. A hint.
+    fn forget(&self, at: u64, bytes: u64) {
+        if let Some(file) = self.file() {
+            fastcopy::page_cache::forget(file, at, bytes);
+        }
+    }
     /// The chaining value of a block of a source of `size` bytes.
     fn value(&self, block: u64, size: u64) -> Result<Cv, Fault> {
         let read = |e| Fault::os(Side::Source, "read", e);
@@ -165,6 +172,8 @@ pub(crate) struct Job<'a, D: Disk> {
     pub(crate) bytes: u64,
     pub(crate) rung: Option<Rung>,
     pub(crate) hash: Option<blake3::Hash>,
+    /// Its pages are dropped behind the copy.
+    pub(crate) leave: Option<uncached::Leave>,
     pub(crate) fault: Option<Fault>,
     /// Metadata that was asked for and could not be kept.
     pub(crate) lost: Vec<Fault>,
@@ -195,6 +204,7 @@ impl<'a, D: Disk> Job<'a, D> {
             bytes: 0,
             rung: None,
             hash: None,
+            leave: None,
             fault: None,
             lost: Vec::new(),
         }
@@ -216,6 +226,8 @@ pub(crate) struct Fill<'a> {
     pub(crate) verify: Verify,
     /// Somebody reads the hash.
     pub(crate) hash: bool,
+    /// What is owed when it is done.
+    pub(crate) durability: Durability,
     /// Threads for one large file.
     pub(crate) threads: usize,
     /// The device the directory is on.
@@ -330,6 +342,8 @@ pub(crate) trait Disk: Sync + Sized {
     fn sync_file(&self, file: &Self::File) -> io::Result<()>;
     /// Starts writing a range out. A hint.
     fn write_behind(&self, file: &Self::File, at: u64, bytes: u64);
+    /// Drops the pages of a range that is on the medium from the page cache (`bytes` 0: to the end). A hint.
+    fn forget(&self, file: &Self::File, at: u64, bytes: u64);
     /// Absence is no error.
     fn remove_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
 }

@@ -910,6 +910,8 @@ impl Disk for Model {
 
     fn write_behind(&self, _: &Handle, _: u64, _: u64) {}
 
+    fn forget(&self, _: &Handle, _: u64, _: u64) {}
+
     fn remove_file(&self, dir: &Handle, name: Name<'_>) -> io::Result<()> {
         match self.unlink(dir.id, name, Kind::File) {
             Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),

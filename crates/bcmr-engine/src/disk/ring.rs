@@ -91,6 +91,12 @@ impl Rings {
         }
     }
 
+    /// When pages are dropped behind a copy.
+    pub(super) fn drop_cache(&self) -> crate::policy::DropCache {
+        // Direct operations go past it.
+        if self.io.direct { crate::policy::DropCache::Never } else { self.io.cache }
+    }
+
     pub(super) fn preallocates(&self) -> bool {
         self.io.preallocate
     }
@@ -507,6 +513,7 @@ fn clone(rungs: &Rungs, job: &mut Job<'_, Sys>, how: &Fill<'_>) -> bool {
         sparse: how.sparse.into(),
         threads: 1,
         preallocate: false,
+        cache: fastcopy::page_cache::Cache::Keep,
     };
     match copy::clone_file(&from, &to, rungs, &options, how.observe) {
         Ok(None) => return false,

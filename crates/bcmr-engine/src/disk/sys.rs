@@ -3,14 +3,17 @@
 //! Must not decide anything; see [`super::Disk`].
 
 use super::ring::{Kept, Rings};
-use super::{Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee};
+use super::{
+    Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee, uncached,
+};
 use crate::blocks::{BLOCK_BYTES, PIECE_BYTES, aligned};
 use crate::error::Code;
-use crate::policy::{Io, Sparse, Verify};
+use crate::policy::{Durability, Io, Sparse, Verify};
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
+use fastcopy::page_cache::{self, Cache};
 use fastcopy::read_write;
 use fastcopy::xattr::XattrBuffer;
 use fastcopy::{Rung, Rungs, Scratch, sync};
@@ -156,13 +159,16 @@ impl Disk for Sys {
     }
 
     fn fill(&self, hand: &mut Hand, jobs: &mut [Job<'_, Sys>], how: &Fill<'_>) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            job.leave = self.leave(job, how);
+        }
         self.rings.advise(jobs);
         let filled = self.rings.fill(&mut hand.rings, &self.rungs, jobs, how).unwrap_or_default();
         for (at, job) in jobs.iter_mut().enumerate() {
-            if job.fault.is_some() || filled.get(at) == Some(&true) {
+            if job.fault.is_some() || (filled.get(at) == Some(&true) && job.leave.is_none()) {
                 continue;
             }
-            if let Err(fault) = self.fill_one(hand, job, how) {
+            if let Err(fault) = self.fill_leaving(hand, job, how, filled.get(at) == Some(&true)) {
                 job.fault = Some(fault);
             }
         }
@@ -173,10 +179,14 @@ impl Disk for Sys {
             return;
         }
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            if let (Some(file), Some(hash)) = (&job.file, &job.hash)
-                && let Err(fault) = tee::read_back(file, job.bytes, hash, how, &mut hand.scratch)
-            {
-                job.fault = Some(fault);
+            if let (Some(file), Some(hash)) = (&job.file, &job.hash) {
+                let cache = if job.leave.is_some() { uncached::cache_of(file) } else { Cache::Keep };
+                if let Err(fault) = tee::read_back(file, job.bytes, hash, how, cache, &mut hand.scratch) {
+                    job.fault = Some(fault);
+                }
+                if job.leave.is_some() {
+                    page_cache::forget(file, 0, 0);
+                }
             }
         }
     }
@@ -325,6 +335,10 @@ impl Disk for Sys {
         let _hint = sync::start_writeback(file, at, bytes).is_ok();
     }
 
+    fn forget(&self, file: &OwnedFd, at: u64, bytes: u64) {
+        page_cache::forget(file, at, bytes);
+    }
+
     fn remove_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
         match dir.remove_file(name) {
             Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
@@ -455,7 +469,43 @@ fn open_there(dir: &Dir, job: &Job<'_, Sys>) -> io::Result<OwnedFd> {
 }
 
 impl Sys {
-    fn fill_one(&self, hand: &mut Hand, job: &mut Job<'_, Sys>, how: &Fill<'_>) -> Result<(), Fault> {
+    /// Whether pages are dropped behind a job: of a new file of ours alone, as one that is written into may be in use.
+    fn leave(&self, job: &Job<'_, Sys>, how: &Fill<'_>) -> Option<uncached::Leave> {
+        let Body::File(src) = &job.body else { return None };
+        if matches!(job.place, Place::There) || job.append.is_some() {
+            return None;
+        }
+        let syncs = how.durability == Durability::Medium;
+        uncached::leave(self.rings.drop_cache(), job.info.size, syncs, || uncached::is_absent(src))
+    }
+
+    /// Fills one, or has seen a ring fill it, and drops its pages where that is wanted.
+    fn fill_leaving(
+        &self,
+        hand: &mut Hand,
+        job: &mut Job<'_, Sys>,
+        how: &Fill<'_>,
+        filled: bool,
+    ) -> Result<(), Fault> {
+        let (Some(leave), Body::File(src), Some(dst)) = (job.leave, &job.body, &job.file) else {
+            return self.fill_one(hand, job, how, Cache::Keep);
+        };
+        let trail = uncached::Trail::new(leave, src, dst).map_err(dest("open"))?;
+        let observe = |bytes| trail.advance(bytes) && (how.observe)(bytes);
+        let how = Fill { observe: &observe, ..*how };
+        let done = if filled { Ok(()) } else { self.fill_one(hand, job, &how, trail.cache()) };
+        // R5: what could not be written out weighs more than anything else that went wrong.
+        trail.finish().map_err(dest("sync"))?;
+        done
+    }
+
+    fn fill_one(
+        &self,
+        hand: &mut Hand,
+        job: &mut Job<'_, Sys>,
+        how: &Fill<'_>,
+        cache: Cache,
+    ) -> Result<(), Fault> {
         let Some(dst) = &job.file else { return Ok(()) };
         // Into a device or a FIFO bytes go one after the other, holes have no meaning there.
         let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Place::There);
@@ -513,7 +563,7 @@ impl Sys {
             job.rung = Some(Rung::ReadWrite);
         } else if stream || how.hash {
             let sparse = if stream { Sparse::Never } else { how.sparse };
-            let blocks = tee::Blocks { threads: how.threads, preallocate };
+            let blocks = tee::Blocks { threads: how.threads, preallocate, cache };
             let done = tee::copy(&from, &to, sparse, stream, blocks, &mut hand.scratch, how.observe)?;
             job.bytes = done.bytes;
             job.hash = Some(done.hash);
@@ -524,6 +574,7 @@ impl Sys {
                 sparse: how.sparse.into(),
                 threads: how.threads,
                 preallocate,
+                cache,
             };
             let done = copy::copy_file(&from, &to, &self.rungs, &options, &mut hand.scratch, how.observe)
                 .map_err(tee::fault)?;

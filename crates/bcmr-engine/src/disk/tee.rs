@@ -12,8 +12,10 @@ use crate::error::Code;
 use crate::policy::{Sparse, Verify};
 use crate::receiver::resumable::no_direct;
 use fastcopy::copy::{self, Dest, Source};
+use fastcopy::page_cache::Cache;
 use fastcopy::read_write::{
-    fallocate_keep_size, read_direct, read_full, reopen_direct, write_full, write_stream,
+    fallocate_keep_size, read_direct, read_full, read_full_as, reopen_direct, write_full, write_full_as,
+    write_stream,
 };
 use fastcopy::sparse::{Extents, is_zero};
 use fastcopy::{Scratch, errno, meta};
@@ -63,6 +65,8 @@ pub(super) struct Blocks {
     pub(super) threads: usize,
     /// Room is reserved first.
     pub(super) preallocate: bool,
+    /// What becomes of the pages.
+    pub(super) cache: Cache,
 }
 
 /// A dense file of several blocks, copied and hashed on several threads, each block by whoever is free.
@@ -90,12 +94,13 @@ fn copy_blocks(
             while at < end {
                 let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
                 let piece = room.piece(bytes);
-                if read_full(from.fd, at, piece).map_err(|e| Fault::os(Side::Source, "read", e))? < bytes {
+                let read = read_full_as(from.fd, at, piece, how.cache);
+                if read.map_err(|e| Fault::os(Side::Source, "read", e))? < bytes {
                     let note = "the source changed while it was read";
                     return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
                 }
                 hasher.update(piece);
-                write_full(to.fd, at, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                write_full_as(to.fd, at, piece, how.cache).map_err(|e| Fault::os(Side::Dest, "write", e))?;
                 at += bytes as u64;
                 if !observe(bytes as u64) {
                     return Err(cancelled());
@@ -118,11 +123,16 @@ fn copy_blocks(
 }
 
 /// The hash of `size` bytes that landed, on several threads.
-fn hash_blocks(file: &OwnedFd, size: u64, how: &Fill<'_>) -> Result<Option<blake3::Hash>, Fault> {
+fn hash_blocks(
+    file: &OwnedFd,
+    size: u64,
+    how: &Fill<'_>,
+    cache: Cache,
+) -> Result<Option<blake3::Hash>, Fault> {
     let read = |e| Fault::os(Side::Dest, "read back", e);
     let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(size) as usize]);
     on_blocks(0..blocks_of(size), how.threads, |block| {
-        let cv = block_cv(block, size, |at, room| read_full(file, at, room).map_err(read))?;
+        let cv = block_cv(block, size, |at, room| read_full_as(file, at, room, cache).map_err(read))?;
         if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
             *slot = cv;
         }
@@ -168,7 +178,7 @@ pub(super) fn copy(
             let room = scratch.buffer();
             let want = if last { room.len() } else { room.len().min((extent.end - at) as usize) };
             let room = room.get_mut(..want).unwrap_or_default();
-            let n = read_full(from.fd, at, room).map_err(read)?;
+            let n = read_full_as(from.fd, at, room, blocks.cache).map_err(read)?;
             let bytes = room.get(..n).unwrap_or_default();
             if bytes.is_empty() {
                 break;
@@ -178,7 +188,7 @@ pub(super) fn copy(
             if stream {
                 write_stream(to.fd, bytes).map_err(write)?;
             } else if !ends_in_hole {
-                write_full(to.fd, at, bytes).map_err(write)?;
+                write_full_as(to.fd, at, bytes, blocks.cache).map_err(write)?;
             }
             at += n as u64;
             if !observe(n as u64) {
@@ -449,6 +459,7 @@ pub(super) fn read_back(
     bytes: u64,
     hash: &blake3::Hash,
     how: &Fill<'_>,
+    cache: Cache,
     scratch: &mut Scratch,
 ) -> Result<(), Fault> {
     let read = |e| Fault::os(Side::Dest, "read back", e);
@@ -463,7 +474,7 @@ pub(super) fn read_back(
     }
     if bytes >= BLOCKS_BYTES_MIN {
         let landed = meta::Info::of(file).map_err(read)?.size;
-        let same = landed == bytes && hash_blocks(file, bytes, how)?.as_ref() == Some(hash);
+        let same = landed == bytes && hash_blocks(file, bytes, how, cache)?.as_ref() == Some(hash);
         return if same { Ok(()) } else { Err(mismatch()) };
     }
     let mut hasher = blake3::Hasher::new();
@@ -487,7 +498,7 @@ pub(super) fn read_back(
 #[allow(clippy::disallowed_methods, reason = "tests look from outside")]
 mod tests {
     use super::*;
-    use crate::policy::Reflink;
+    use crate::policy::{Durability, Reflink};
 
     /// A file that comes over a wire, with nobody who hashed it on the way.
     struct Wire(Vec<u8>, meta::Info);
@@ -524,6 +535,7 @@ mod tests {
                 sparse: Sparse::Auto,
                 verify: Verify::Off,
                 hash,
+                durability: Durability::Cache,
                 threads: 2,
                 dev: 0,
                 observe: &|_| true,

@@ -170,6 +170,7 @@ mod proof {
             holes: scene.holes,
             threads: 1,
             me: ME,
+            leave: None,
             observe: &|_| true,
         };
         let here = Dir::open(Path::new("/")).unwrap();
@@ -652,6 +653,7 @@ mod proof {
             sparse: Sparse::Never,
             verify: Verify::Cached,
             hash: true,
+            durability: batch.durability,
             threads: 1,
             dev: DEV,
             observe: &|_| true,

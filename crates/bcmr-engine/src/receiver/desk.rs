@@ -3,8 +3,8 @@
 //! Must not know where entries come from: a verb walks the source here or takes them off the wire, and hands them in.
 
 use crate::disk::sys::{Hand, Sys};
-use crate::disk::tee;
 use crate::disk::{Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Place, Side};
+use crate::disk::{tee, uncached};
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Event, Question, Summary};
 use crate::node::Node;
@@ -407,6 +407,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             sparse: policy.sparse,
             verify: policy.verify,
             hash: policy.verify != Verify::Off || policy.hashes,
+            durability: policy.durability,
             threads,
             dev: pair.dst.info.dev,
             observe: &observe,
@@ -476,6 +477,10 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         let sparse = self.policy.sparse;
         let holes = sparse == Sparse::Always
             || (sparse == Sparse::Auto && job.info.blocks.saturating_mul(512) < job.info.size);
+        // With a session everything is on the medium before it is counted.
+        let leave = source.file().and_then(|file| {
+            uncached::leave(self.policy.io.cache, job.info.size, true, || uncached::is_absent(file))
+        });
         let want = Want {
             name: job.name,
             home: pair.dst.home,
@@ -486,6 +491,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             holes: if holes { Holes::Make } else { Holes::Fill },
             threads,
             me: self.policy.me,
+            leave,
             observe: &observe,
         };
         // Attributes are read from the open source while sealing.

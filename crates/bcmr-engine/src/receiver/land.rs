@@ -106,6 +106,10 @@ pub(crate) fn land_resumable<D: Disk>(
     let jobs = std::slice::from_mut(job);
     disk.seal(hand, dir, jobs, &dest.keep);
     disk.sync(jobs);
+    if let (Some(_), Some(file)) = (want.leave, jobs.first().and_then(|job| job.file.as_ref())) {
+        // What was written after the last checkpoint, or read since.
+        disk.forget(file, 0, 0);
+    }
     commit(disk, dest, jobs);
     let finished = if job.fault.is_none() {
         // R3 before the session goes: without it, the next run would believe the final name.

@@ -7,6 +7,7 @@ use crate::blocks::{
     BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
     whole_hash,
 };
+use crate::disk::uncached::Leave;
 use crate::disk::{Bytes, Disk, Fault, Side};
 use crate::error::Code;
 use crate::policy::Resume;
@@ -43,6 +44,8 @@ pub(crate) struct Want<'a> {
     pub(crate) threads: usize,
     /// The user who runs this: nobody else's leftovers are used.
     pub(crate) me: u32,
+    /// Pages are dropped behind the copy.
+    pub(crate) leave: Option<Leave>,
     pub(crate) observe: &'a (dyn Fn(u64) -> bool + Sync),
 }
 
@@ -357,7 +360,7 @@ fn go_on<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>, begun: Begun<D>) -> R
     let last = count.saturating_sub(1);
     let tail = begun.blocks.get(last).copied().unwrap_or_default();
     // Constant time: one block, however long the file is.
-    let tail_fits = stage_cv(disk, &begun.file, last as u64, want.info.size)? == tail;
+    let tail_fits = stage_cv(disk, want, &begun.file, last as u64)? == tail;
     let good = match want.resume {
         Resume::Strict => first_wrong(disk, want, &begun)?,
         _ if tail_fits => count,
@@ -407,12 +410,26 @@ fn keep<D: Disk>(
     })
 }
 
-fn stage_cv<D: Disk>(disk: &D, file: &D::File, block: u64, size: u64) -> Result<Cv, Fault> {
-    block_cv(block, size, |at, room| disk.read_at(file, at, room).map_err(dest("read unfinished")))
+fn stage_cv<D: Disk>(disk: &D, want: &Want<'_>, file: &D::File, block: u64) -> Result<Cv, Fault> {
+    let read = |at, room: &mut [u8]| disk.read_at(file, at, room).map_err(dest("read unfinished"));
+    let cv = block_cv(block, want.info.size, read);
+    if want.leave.is_some() {
+        disk.forget(file, block * BLOCK_BYTES, BLOCK_BYTES);
+    }
+    cv
 }
 
 fn source_cv(want: &Want<'_>, block: u64) -> Result<Cv, Fault> {
-    want.source.value(block, want.info.size)
+    let cv = want.source.value(block, want.info.size);
+    forget_source(want, block * BLOCK_BYTES, BLOCK_BYTES);
+    cv
+}
+
+/// S9: only where none of the source was in the page cache before.
+fn forget_source(want: &Want<'_>, at: u64, bytes: u64) {
+    if want.leave.is_some_and(|leave| leave.source) {
+        want.source.forget(at, bytes);
+    }
 }
 
 /// `-s`: how many blocks from the start are what was recorded, in the stage and in the source.
@@ -424,8 +441,8 @@ fn first_wrong<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<u
             return Ok(false);
         }
         let recorded = begun.blocks.get(block as usize).copied().unwrap_or_default();
-        let fits = stage_cv(disk, &begun.file, block, want.info.size)? == recorded
-            && source_cv(want, block)? == recorded;
+        let fits =
+            stage_cv(disk, want, &begun.file, block)? == recorded && source_cv(want, block)? == recorded;
         if !fits {
             wrong.fetch_min(block, Ordering::Relaxed);
         }
@@ -442,7 +459,7 @@ fn prove<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<Vec<u64
     let wrong = Mutex::new(Vec::new());
     on_blocks(0..begun.blocks.len() as u64, want.threads, |block| {
         let recorded = begun.blocks.get(block as usize).copied().unwrap_or_default();
-        if stage_cv(disk, &begun.file, block, want.info.size)? != recorded {
+        if stage_cv(disk, want, &begun.file, block)? != recorded {
             wrong.lock().unwrap_or_else(PoisonError::into_inner).push(block);
         }
         Ok((want.observe)(0))
@@ -496,6 +513,10 @@ fn segments<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, blocks: &mut V
         if !segment.is_empty() {
             checkpoint(disk, begun, &segment, &mut log)?;
             blocks.extend_from_slice(&segment);
+            if want.leave.is_some() {
+                disk.forget(&begun.file, at, whole - at);
+            }
+            forget_source(want, at, whole - at);
         }
         outcome?;
         at = end;
@@ -628,7 +649,7 @@ fn fast_segment<D: Disk>(
     }
     let (first, last) = (at / BLOCK_BYTES, blocks_of(end));
     let mut blocks = vec![[0; 32]; (last - first) as usize];
-    match stage_cv(disk, &begun.file, last - 1, want.info.size) {
+    match stage_cv(disk, want, &begun.file, last - 1) {
         Ok(cv) => {
             if let Some(slot) = blocks.last_mut() {
                 *slot = cv;
@@ -682,7 +703,7 @@ pub(crate) fn read_back<D: Disk>(
                 let read = |at, room: &mut [u8]| disk.read_direct(file, at, room).map_err(dest("read back"));
                 aligned_cv(block, want.info.size, read)?.0
             }
-            None => stage_cv(disk, &filled.file, block, want.info.size)?,
+            None => stage_cv(disk, want, &filled.file, block)?,
         };
         if Some(&cv) != filled.blocks.get(block as usize) {
             return Err(mismatch());

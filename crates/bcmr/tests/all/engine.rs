@@ -334,11 +334,20 @@ fn what_makes_no_sense_is_refused() {
         ("--direct-io --engine=sys", "--engine=sys forbids"),
         ("--direct-io -C", "does not go with -C"),
         ("--direct-io -a", "does not go with -C"),
+        ("--direct-io --no-cache", "goes past the page cache"),
+        ("--no-cache=some", "--no-cache"),
     ] {
         let done = bcmr(&format!("copy {flags} f g"), t.path()).exits(2);
         assert!(done.stderr.contains(says), "{flags}: {}", done.stderr);
     }
-    for flag in ["--engine=ring", "--direct-io", "--readahead", "--block-size=8K", "--preallocate=disable"] {
+    for flag in [
+        "--engine=ring",
+        "--direct-io",
+        "--readahead",
+        "--block-size=8K",
+        "--preallocate=disable",
+        "--no-cache",
+    ] {
         for operands in ["f host:g", "host:g f"] {
             let done = bcmr(&format!("copy {flag} {operands}"), t.path()).exits(2);
             assert!(done.stderr.contains("on one machine"), "{flag}: {}", done.stderr);

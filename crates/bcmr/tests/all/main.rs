@@ -21,6 +21,7 @@ mod matrix;
 mod metadata;
 mod move_;
 mod names;
+mod no_cache;
 mod odd;
 mod operands;
 mod races;

@@ -230,6 +230,8 @@ fn plain_and_workers() {
         "--engine=ring --reflink=disable --inplace",
         "--direct-io --reflink=disable --inplace",
         "--direct-io --reflink=disable --preallocate=disable",
+        "--no-cache --reflink=disable",
+        "--no-cache=never --sync",
     ] {
         for w in worlds(&COPIES) {
             w.run(flags).exits(0);

@@ -1000,20 +1000,6 @@ fn a_name_that_nobody_synced_is_synced_by_the_next_run() {
     assert!(of("/out>)") < of(".session"), "{trace}");
 }
 
-#[test]
-fn the_sources_cache_is_left_alone() {
-    if !have("strace") {
-        return;
-    }
-    for flags in [&["-C"][..], &["-C", "--fast"], &["-s", "-V"]] {
-        let place = small();
-        let (out, trace) = traced(&place, &["-e", "trace=fadvise64"], flags);
-        place.done(&out);
-        let dropped = trace.lines().filter(|l| l.contains("DONTNEED") && l.contains("/src>")).count();
-        assert_eq!(dropped, 0, "{trace}");
-    }
-}
-
 // ---- other ways ----
 
 #[test]

@@ -1,0 +1,198 @@
+//! Copying a large file so that the page cache is left as it was found (`--no-cache`).
+//!
+//! Must not know how the bytes are copied. Rule S9: dropped are pages of the file that this run has made, once they are
+//! written out, and pages of the source only where none of it was in the page cache before.
+
+use crate::policy::DropCache;
+use fastcopy::page_cache::{self, Cache};
+use fastcopy::sync;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Smaller files (bytes) push nothing worth mentioning out of the page cache.
+pub(crate) const BYTES_MIN: u64 = 16 << 20;
+/// Where the kernel does not drop pages by itself, so many bytes are dropped at a time, and as many are being written
+/// out meanwhile.
+const STEP_BYTES: u64 = 32 << 20;
+
+/// Pages are dropped behind this copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leave {
+    /// Those of the source as well: none was there before.
+    pub(crate) source: bool,
+}
+
+/// Whether pages are dropped behind a copy of `size` bytes that ends on stable storage (`syncs`) or in the page cache.
+/// `absent`: none of the source is in the page cache; asked only where it matters.
+pub(crate) fn leave(
+    choice: DropCache,
+    size: u64,
+    syncs: bool,
+    absent: impl FnOnce() -> bool,
+) -> Option<Leave> {
+    if choice == DropCache::Never || size < BYTES_MIN || (choice == DropCache::Auto && !syncs) {
+        return None;
+    }
+    let source = absent();
+    (source || choice == DropCache::Always).then_some(Leave { source })
+}
+
+/// Whether the page cache is known to have nothing of a file.
+pub(crate) fn is_absent(file: &OwnedFd) -> bool {
+    page_cache::pages(file, 0, 0) == Some(0)
+}
+
+/// How to read and write so that the kernel drops the pages, where it can; else [`Trail`] does.
+pub(crate) fn cache_of(file: &OwnedFd) -> Cache {
+    if page_cache::drops(file) { Cache::Drop } else { Cache::Keep }
+}
+
+/// Drops pages behind one copy.
+pub(crate) struct Trail {
+    leave: Leave,
+    src: OwnedFd,
+    dst: OwnedFd,
+    cache: Cache,
+    state: Mutex<State>,
+}
+
+struct State {
+    copied: u64,
+    dropped: u64,
+    failed: Option<io::Error>,
+}
+
+impl Trail {
+    pub(crate) fn new(leave: Leave, src: &OwnedFd, dst: &OwnedFd) -> io::Result<Trail> {
+        let both = cache_of(src) == Cache::Drop && cache_of(dst) == Cache::Drop;
+        let cache = if both { Cache::Drop } else { Cache::Keep };
+        let state = Mutex::new(State { copied: 0, dropped: 0, failed: None });
+        Ok(Trail { leave, src: src.try_clone()?, dst: dst.try_clone()?, cache, state })
+    }
+
+    /// How to read and write.
+    pub(crate) fn cache(&self) -> Cache {
+        self.cache
+    }
+
+    /// So many bytes more are copied; `false` when writing out failed, which [`Trail::finish`] tells.
+    pub(crate) fn advance(&self, bytes: u64) -> bool {
+        if self.cache == Cache::Drop {
+            return true;
+        }
+        let mut state = self.state();
+        state.copied += bytes;
+        let at = state.dropped;
+        if state.copied < at + 2 * STEP_BYTES {
+            return state.failed.is_none();
+        }
+        state.dropped += STEP_BYTES;
+        // Other threads go on copying.
+        drop(state);
+        let _hint = sync::start_writeback(&self.dst, at + STEP_BYTES, STEP_BYTES).is_ok();
+        match self.drop_range(at, STEP_BYTES) {
+            Ok(()) => true,
+            Err(e) => {
+                self.state().failed = Some(e);
+                false
+            }
+        }
+    }
+
+    /// What is still there of both.
+    ///
+    /// An error means that contents may be lost: the kernel tells of it once, and no later sync would (R5).
+    pub(crate) fn finish(self) -> io::Result<()> {
+        if let Some(e) = self.state().failed.take() {
+            return Err(e);
+        }
+        self.drop_range(0, 0)
+    }
+
+    fn drop_range(&self, at: u64, bytes: u64) -> io::Result<()> {
+        // Pages that are not written out cannot be dropped, by the kernel no more than by us.
+        sync::wait_writeback(&self.dst, at, bytes)?;
+        page_cache::forget(&self.dst, at, bytes);
+        if self.leave.source {
+            page_cache::forget(&self.src, at, bytes);
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::DropCache::{Always, Auto, Never};
+
+    #[test]
+    fn when_pages_are_dropped() {
+        let both = Some(Leave { source: true });
+        let own = Some(Leave { source: false });
+        let large = BYTES_MIN;
+        // choice, bytes, ends on stable storage, source was not in the page cache
+        let table = [
+            (Auto, large, true, true, both),
+            // Somebody has use for what is there: a source that was cached stays, and its copy may be wanted as well.
+            (Auto, large, true, false, None),
+            (Auto, large, false, true, None),
+            (Auto, large - 1, true, true, None),
+            (Always, large, false, true, both),
+            (Always, large, true, false, own),
+            (Always, large - 1, true, true, None),
+            (Never, large, true, true, None),
+        ];
+        for (choice, size, syncs, absent, found) in table {
+            assert_eq!(leave(choice, size, syncs, || absent), found, "{choice:?} {size} {syncs} {absent}");
+        }
+    }
+
+    /// Without the kernel's help, and in steps; the source's pages only where none was there before.
+    #[test]
+    fn a_trail_drops_what_is_behind_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            let path = dir.path().join(name);
+            let file = std::fs::File::create_new(&path).unwrap();
+            fastcopy::read_write::write_full(&file, 0, &vec![5; 3 * STEP_BYTES as usize]).unwrap();
+            OwnedFd::from(std::fs::File::options().read(true).write(true).open(&path).unwrap())
+        };
+        let (src, dst) = (file("src"), file("dst"));
+        sync::all(&src).unwrap();
+        if page_cache::pages(&dst, 0, 0).is_none() || rustix_is_tmpfs(&dst) {
+            eprintln!("SKIPPED: needs cachestat(2), Linux 6.5, and a temporary directory on a disk");
+            return;
+        }
+        let pages = |file: &OwnedFd| page_cache::pages(file, 0, 0).unwrap() * 4096;
+        for source in [false, true] {
+            let trail = Trail { cache: Cache::Keep, ..Trail::new(Leave { source }, &src, &dst).unwrap() };
+            assert!(trail.advance(2 * STEP_BYTES - 1));
+            assert_eq!(pages(&dst), 3 * STEP_BYTES, "nothing is far enough behind");
+            assert!(trail.advance(1));
+            assert_eq!(pages(&dst), 2 * STEP_BYTES);
+            assert_eq!(pages(&src), if source { 2 * STEP_BYTES } else { 3 * STEP_BYTES });
+            trail.finish().unwrap();
+            assert_eq!(pages(&dst), 0);
+            assert_eq!(pages(&src), if source { 0 } else { 3 * STEP_BYTES });
+            let mut room = vec![0; 3 * STEP_BYTES as usize];
+            fastcopy::read_write::read_full(&dst, 0, &mut room).unwrap();
+            assert!(room.iter().all(|b| *b == 5));
+        }
+    }
+
+    fn rustix_is_tmpfs(file: &OwnedFd) -> bool {
+        // What tmpfs holds is nowhere else: its pages never go.
+        page_cache::forget(file, 0, 0);
+        sync::all(file).unwrap();
+        page_cache::forget(file, 0, 0);
+        let stays = page_cache::pages(file, 0, 0) != Some(0);
+        let mut room = vec![0; 3 * STEP_BYTES as usize];
+        fastcopy::read_write::read_full(file, 0, &mut room).unwrap();
+        stays
+    }
+}
