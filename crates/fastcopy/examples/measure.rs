@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use fastcopy::{Dest, Options, Reflink, Rung, Rungs, Scratch, Source, Sparse, copy_file};
+use fastcopy::{Dest, Options, Reflink, Rung, Rungs, Scratch, Source, copy_file};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -72,7 +72,7 @@ fn main() {
 }
 
 fn parse(way: &str) -> (Rungs, Options) {
-    let mut opts = Options { reflink: Reflink::Auto, sparse: Sparse::Auto, threads: 1, preallocate: true };
+    let mut opts = Options { threads: 1, ..Options::AUTO };
     let mut rungs = Rungs::new();
     for word in way.split('+') {
         match word {

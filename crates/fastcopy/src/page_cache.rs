@@ -120,6 +120,7 @@ pub fn forget(fd: impl AsFd, off: u64, len: u64) {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // tests look at the file system the ordinary way
 mod tests {
     use super::*;
     use crate::read_write::{read_full_as, write_full_as};

@@ -11,6 +11,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use common::*;
+use fastcopy::page_cache::Cache;
 use fastcopy::{
     Copied, Options, Reflink, Rung, Rungs, Scratch, Side, Source, Sparse, copy_file, copy_range, errno,
 };
@@ -25,13 +26,13 @@ fn check_everywhere(len: u64, data: &[(u64, u64)]) {
     let zeros: u64 = bytes.chunks(4096).filter(|b| b.iter().all(|b| *b == 0)).map(|b| b.len() as u64).sum();
     for first in RUNGS {
         for sparse in [Sparse::Auto, Sparse::Always, Sparse::Never] {
-            for (threads, preallocate, reflink) in [
-                (1, true, Reflink::Auto),
-                (2, true, Reflink::Never),
-                (3, false, Reflink::Auto),
-                (0, false, Reflink::Never),
+            for (threads, preallocate, reflink, cache) in [
+                (1, true, Reflink::Auto, Cache::Keep),
+                (2, true, Reflink::Never, Cache::Drop),
+                (3, false, Reflink::Auto, Cache::Drop),
+                (0, false, Reflink::Never, Cache::Keep),
             ] {
-                let opts = Options { reflink, sparse, threads, preallocate };
+                let opts = Options { reflink, sparse, threads, preallocate, cache };
                 let what = format!("{len} {data:?} {first:?} {opts:?}");
                 let copied = copy(&source(&src), &to, &rungs(first), &opts).expect(&what);
                 assert_eq!(copied.bytes, len, "{what}");

@@ -10,13 +10,12 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use fastcopy::{Copied, Dest, Failure, Options, Reflink, Rung, Rungs, Scratch, Source, Sparse, copy_file};
+use fastcopy::{Copied, Dest, Failure, Options, Rung, Rungs, Scratch, Source, copy_file};
 
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 
-pub const OPTIONS: Options =
-    Options { reflink: Reflink::Auto, sparse: Sparse::Auto, threads: 1, preallocate: true };
+pub const OPTIONS: Options = Options { threads: 1, ..Options::AUTO };
 pub const RUNGS: [Option<Rung>; 5] =
     [None, Some(Rung::Clone), Some(Rung::CopyFileRange), Some(Rung::Sendfile), Some(Rung::ReadWrite)];
 
