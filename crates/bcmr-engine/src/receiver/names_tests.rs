@@ -107,6 +107,7 @@ mod proof {
             sparse: Sparse::Never,
             verify: Verify::Off,
             hash: false,
+            durability: Durability::Cache,
             threads: 1,
             dev: DEV,
             observe: &|_| true,
