@@ -59,14 +59,28 @@ pub const VALUES_MAX: usize = 4096;
 /// A file shorter than this is not worth a question to the store.
 pub const DEDUP_BYTES_MIN: u64 = 16 << 20;
 
+/// Blocks of all files on their way together that are looked for in the store: as many as it remembers. Those of further
+/// files all cross.
+pub const DEDUP_BLOCKS_MAX: u64 = 64 << 10;
+
 /// Operands of one `Get`.
 pub const OPERANDS_MAX: usize = 64 << 10;
+/// Operands of one `Put`: more than one command line holds. The receiver remembers the name of each.
+pub const PUT_OPERANDS_MAX: u64 = 256 << 10;
 /// Names of one `Get` that has a list of them, those of the `Names` before it included.
 pub const NAMES_MAX: usize = 1 << 20;
 /// Bytes of all of them, and one more for each.
 pub const NAMES_BYTES_MAX: usize = 32 << 20;
 /// Globs of one policy, and its regular expressions.
-pub const RULES_MAX: usize = 16 << 10;
+pub const RULES_MAX: usize = 4 << 10;
+/// Bytes of a single one of them: as long as a path may be.
+pub const RULE_BYTES_MAX: usize = 4 << 10;
+/// Bytes of all its globs. Compiled they take up to 1,500 times as much.
+pub const RULES_BYTES_MAX: usize = 32 << 10;
+/// Bytes of all its regular expressions. Compiled they take up to 3,000 times as much.
+pub const REGEXES_BYTES_MAX: usize = 8 << 10;
+/// Inodes with further names still to come that a receiver remembers at a time: some 300 bytes each, and their names.
+pub const LINKS_MAX: usize = 1 << 20;
 /// Error codes in a `Summary`, each once.
 pub const CODES_MAX: usize = 256;
 /// Streams of a peer besides stream 0.

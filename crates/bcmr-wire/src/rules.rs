@@ -6,8 +6,8 @@ use crate::field::{Refused, Tag, Why, must};
 use crate::limits::{
     ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BLOCK_BYTES, CODES_MAX,
     CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX, HAVE_BLOCKS_MAX, NAME_BYTES_MAX,
-    NAMES_MAX, OPERANDS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, RULES_MAX, SMALL_FILE_BYTES, STREAMS_MAX,
-    TEXT_BYTES_MAX, VALUES_MAX,
+    NAMES_MAX, OPERANDS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, PUT_OPERANDS_MAX, REGEXES_BYTES_MAX,
+    RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, SMALL_FILE_BYTES, STREAMS_MAX, TEXT_BYTES_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Entry, Event, FileState, Hello, Kind, Message, Piece, Policy, Time, Trouble, Wide, data,
@@ -43,8 +43,9 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             must(address.len() <= ADDRESS_BYTES_MAX, "rendezvous.address", Why::Limit)?;
             must(address.iter().all(u8::is_ascii_graphic), "rendezvous.address", Why::Byte)
         }
-        Message::Put { policy: how, path: one, .. } => {
+        Message::Put { policy: how, path: one, operands, .. } => {
             copy_policy(how)?;
+            limit("put.operands", *operands, PUT_OPERANDS_MAX)?;
             path("put.path", one)
         }
         Message::Get { policy: how, paths, names } => {
@@ -222,9 +223,19 @@ fn copy_policy(how: &Policy<'_>) -> Result<(), Refused> {
     must(how.checkpoint.is_multiple_of(BLOCK_BYTES), "policy.checkpoint", Why::Limit)?;
     limit("policy.checkpoint", how.checkpoint, FILE_BYTES_MAX)?;
     limit("policy.rules", how.rules.len() as u64, RULES_MAX as u64)?;
-    how.rules.iter().try_for_each(|(_, glob)| path("policy.rules", glob))?;
+    how.rules.iter().try_for_each(|(_, glob)| rule("policy.rules", glob))?;
+    let bytes: usize = how.rules.iter().map(|(_, glob)| glob.len()).sum();
+    limit("policy.rules", bytes as u64, RULES_BYTES_MAX as u64)?;
     limit("policy.regexes", how.regexes.len() as u64, RULES_MAX as u64)?;
-    how.regexes.iter().try_for_each(|regex| path("policy.regexes", regex))
+    how.regexes.iter().try_for_each(|regex| rule("policy.regexes", regex))?;
+    let bytes: usize = how.regexes.iter().map(|regex| regex.len()).sum();
+    limit("policy.regexes", bytes as u64, REGEXES_BYTES_MAX as u64)
+}
+
+/// One pattern.
+fn rule(tag: Tag, rule: &[u8]) -> Result<(), Refused> {
+    must(rule.len() <= RULE_BYTES_MAX, tag, Why::Limit)?;
+    path(tag, rule)
 }
 
 pub(crate) fn entry(entry: &Entry<'_>) -> Result<(), Refused> {

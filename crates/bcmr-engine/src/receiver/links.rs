@@ -94,11 +94,23 @@ pub(crate) enum Claim<D: Disk> {
 pub(crate) struct Links<D: Disk> {
     slots: Mutex<HashMap<(u64, u64), Slot<D>>>,
     change: Condvar,
+    inodes_max: usize,
 }
 
 impl<D: Disk> Links<D> {
     pub(crate) fn new() -> Links<D> {
-        Links { slots: Mutex::new(HashMap::new()), change: Condvar::new() }
+        Links::of_at_most(usize::MAX)
+    }
+
+    /// A table for what another machine names, which must not make it grow without end.
+    pub(crate) fn of_at_most(inodes_max: usize) -> Links<D> {
+        Links { slots: Mutex::new(HashMap::new()), change: Condvar::new(), inodes_max }
+    }
+
+    /// Whether the inode of `info` is in the table, or can be put in.
+    pub(crate) fn has_room(&self, info: &Info) -> bool {
+        let slots = self.slots();
+        slots.len() < self.inodes_max || slots.contains_key(&info.id())
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<(u64, u64), Slot<D>>> {
@@ -213,6 +225,21 @@ mod tests {
             }
         }
         assert!(links.claim_first(&info), "all names were met");
+    }
+
+    /// The table takes no more inodes than it may, and those that it has lose nothing by it.
+    #[test]
+    fn a_full_table_takes_no_further_inode_and_keeps_those_it_has() {
+        let tmp = tempfile::tempdir().unwrap();
+        let info = Info { nlink: 3, ..Dir::open(tmp.path()).unwrap().info().unwrap() };
+        let inode = |ino: u64| Info { ino, ..info };
+        let links: Links<Sys> = Links::of_at_most(2);
+        for ino in [1, 2] {
+            assert!(links.has_room(&inode(ino)) && links.claim_first(&inode(ino)));
+        }
+        assert!(!links.has_room(&inode(3)) && links.has_room(&inode(1)) && links.has_room(&inode(2)));
+        links.gave_up(&inode(1));
+        assert!(links.has_room(&inode(3)), "what is given up makes room");
     }
 
     /// What was written through a second name after the first had landed is not in the copy of the first.

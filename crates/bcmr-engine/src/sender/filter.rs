@@ -7,7 +7,7 @@ use crate::policy::{FilterSpec, Rule};
 use fastcopy::dir::{Dir, NameBuf};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use regex::bytes::RegexSet;
+use regex::bytes::{RegexSet, RegexSetBuilder};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -16,6 +16,13 @@ use std::sync::Arc;
 
 /// A `.gitignore` file longer than this (bytes) is not one.
 const GITIGNORE_BYTES_MAX: u64 = 4 << 20;
+
+/// Bytes that all regular expressions may take once they are compiled.
+const REGEX_BYTES_MAX: usize = 8 << 20;
+/// Bytes that each thread may put aside while it matches them.
+const REGEX_CACHE_BYTES_MAX: usize = 1 << 20;
+/// Groups in groups.
+const REGEX_NEST_MAX: u32 = 100;
 
 /// Compiled rules.
 pub(crate) struct Filter {
@@ -46,7 +53,7 @@ impl Filter {
         let globs = builder.build().map_err(|e| bad("", e.to_string()))?;
         let regexes = match spec.regexes.as_slice() {
             [] => None,
-            some => Some(RegexSet::new(some).map_err(|e| bad(&some.join(" "), e.to_string()))?),
+            some => Some(regexes_of(some).map_err(|e| bad(&some.join(" "), e.to_string()))?),
         };
         Ok(Filter { globs: (!globs.is_empty()).then_some(globs), regexes, gitignore: spec.gitignore })
     }
@@ -86,6 +93,16 @@ impl Filter {
         }
         false
     }
+}
+
+/// Compiles them with bounds: what one pattern may expand to, and what matching may put aside.
+fn regexes_of(patterns: &[String]) -> std::result::Result<RegexSet, regex::Error> {
+    let mut builder = RegexSetBuilder::new(patterns);
+    builder
+        .size_limit(REGEX_BYTES_MAX)
+        .dfa_size_limit(REGEX_CACHE_BYTES_MAX)
+        .nest_limit(REGEX_NEST_MAX)
+        .build()
 }
 
 /// Reads the `.gitignore` of a directory, if it has one; `below` is the directory's path relative to the operand.

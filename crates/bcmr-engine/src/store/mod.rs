@@ -25,6 +25,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -83,6 +84,8 @@ pub(crate) struct Store {
     cap_bytes: u64,
     /// Hashes of blocks are keyed with it.
     scope: [u8; 32],
+    /// Bytes of blocks that were taken.
+    taken_bytes: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -162,7 +165,14 @@ impl Store {
         let root_path =
             root.whereabouts().map(|p| PathBuf::from(std::ffi::OsString::from_vec(p.into_bytes())));
         let inner = Inner { shelf, pending: Vec::new(), open: HashMap::new() };
-        Ok(Store { root, root_path: root_path.ok(), cap_bytes, scope, inner: Mutex::new(inner) })
+        Ok(Store {
+            root,
+            root_path: root_path.ok(),
+            cap_bytes,
+            scope,
+            taken_bytes: AtomicU64::new(0),
+            inner: Mutex::new(inner),
+        })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -260,7 +270,13 @@ impl Store {
             return Taken::Missing;
         }
         self.later(&mut self.inner(), Pending::Used(pinned.key));
+        self.taken_bytes.fetch_add(pinned.block.len, Relaxed);
         Taken::Whole
+    }
+
+    /// Bytes of the blocks that were taken since the store was opened.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.taken_bytes.load(Relaxed)
     }
 
     /// Forgets a block that turned out to be wrong.

@@ -13,7 +13,7 @@ use crate::codec::Unpacker;
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Disk, Fault, Job};
 use crate::error::{Code, Error, Result};
-use crate::event::Watch;
+use crate::event::{Event, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Target};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
@@ -21,7 +21,7 @@ use crate::receiver::desk::{Beside, Desk, Marks, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::land::ensure_dir;
-use crate::receiver::links::Claim;
+use crate::receiver::links::{Claim, Links};
 use crate::receiver::plan::Proof;
 use crate::store::{Block, Pinned, Store, Taken};
 use crate::tally::Tally;
@@ -48,7 +48,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// Blocks that are kept for the store until the end: as many as it remembers at most.
-const REMEMBERED_BLOCKS_MAX: usize = 65_536;
+const REMEMBERED_BLOCKS_MAX: usize = limits::DEDUP_BLOCKS_MAX as usize;
 
 /// Sends one message.
 type Say = dyn Fn(&Message<'_>) -> io::Result<()> + Send + Sync;
@@ -191,6 +191,8 @@ type Found = (Pinned, Option<[u8; 32]>);
 /// Blocks of one file that the store has: found when the sender names them, taken when they are read.
 struct AtHandBlocks<'a> {
     store: &'a Store,
+    /// How many the file has.
+    blocks: u64,
     nonce: [u8; 32],
     found: Mutex<HashMap<u64, Found>>,
 }
@@ -500,9 +502,12 @@ impl<'a> Receive<'a> {
             to_remember: Vec::new(),
             named: Named::default(),
         };
+        let mut desk =
+            Desk::new(disk, policy, Tally::new(watch), Listing { manifest, landed: AtomicU64::new(0) });
+        desk.links = Links::of_at_most(limits::LINKS_MAX);
         Ok(Receive {
             line: Arc::new(Line::new(watch.cancel, what.streams, Duration::from_millis(limits::DEAD_MS))),
-            desk: Desk::new(disk, policy, Tally::new(watch), Listing { manifest, landed: AtomicU64::new(0) }),
+            desk,
             policy,
             what,
             to,
@@ -830,7 +835,11 @@ impl<'a> Receive<'a> {
             batch.metas.push(meta);
         }
         for (index, meta) in batch.metas.iter().enumerate() {
-            if self.policy.preserve.links && meta.info.nlink > 1 && !self.desk.links.claim_first(&meta.info) {
+            let linked = self.policy.preserve.links && meta.info.nlink > 1;
+            if linked && !self.has_room_for_link(&batch.slot, meta) {
+                continue;
+            }
+            if linked && !self.desk.links.claim_first(&meta.info) {
                 batch.seconds.push(index);
             } else if let Some(verdict) = self.verdict(&batch.slot, meta) {
                 batch.wanted.push((index, verdict));
@@ -887,6 +896,19 @@ impl<'a> Receive<'a> {
         };
         self.gave_up(&meta.info);
         verdict
+    }
+
+    /// Whether one more inode with several names can be remembered; told when not.
+    fn has_room_for_link(&self, slot: &Slot<Far>, meta: &Meta) -> bool {
+        if self.desk.links.has_room(&meta.info) {
+            return true;
+        }
+        let note =
+            "more files with several names than are remembered; --no-preserve=links copies each by itself";
+        let shown = slot.src.node().join(meta.name.as_name());
+        slot.keep_some();
+        self.desk.tally.fail(Error::ours(Code::Refused, "keep the links of", shown, note));
+        false
     }
 
     fn gave_up(&self, info: &Info) {
@@ -1138,7 +1160,9 @@ impl<'a> Receive<'a> {
             return Err(refused("more offers than there may be"));
         }
         let linked = self.policy.preserve.links && meta.info.nlink > 1;
-        let verdict = if linked && !self.desk.links.claim_first(&meta.info) {
+        let verdict = if linked && !self.has_room_for_link(slot, &meta) {
+            None
+        } else if linked && !self.desk.links.claim_first(&meta.info) {
             // What becomes of it is known once its first name, which was offered before, is settled.
             Some(Verdict::Linked)
         } else {
@@ -1150,13 +1174,15 @@ impl<'a> Receive<'a> {
             return Ok(said.and_then(|()| self.send(&Message::Close { file })));
         };
         let mut arriving = Arriving::new(file, meta.info, self.what.hashes, self.reply, self.line.clone());
-        // What the sender does not hash it does not name either.
+        // What the sender does not hash it does not name either. Of more blocks than the store remembers at most, none is
+        // looked for: each that is named takes memory until its file is settled.
+        let blocks = blocks_of(meta.info.size);
+        let named: u64 = self.state().at_hand.values().map(|at_hand| at_hand.blocks).sum();
         if let Some(store) = self.store.filter(|_| self.what.dedup && self.what.hashes)
             && meta.info.size >= DEDUP_BYTES_MIN
+            && named.saturating_add(blocks) <= limits::DEDUP_BLOCKS_MAX
         {
-            let mut nonce = [0; 32];
-            fastcopy::process::random(&mut nonce).map_err(|e| Error::os("make a nonce", "", e))?;
-            let blocks = Arc::new(AtHandBlocks { store, nonce, found: Mutex::default() });
+            let blocks = Arc::new(AtHandBlocks { store, blocks, nonce: nonce()?, found: Mutex::default() });
             self.state().at_hand.insert(file, blocks.clone());
             arriving = arriving.with_store(Box::new(blocks));
         }
@@ -1180,14 +1206,21 @@ impl<'a> Receive<'a> {
         let (blocks, arriving) = {
             let state = self.state();
             let Some(arriving) = state.files.get(&file).cloned() else { return Ok(()) };
-            let blocks = state.at_hand.get(&file).cloned();
-            (blocks.ok_or_else(|| refused("blocks of a file that nobody asked about"))?, arriving)
+            (state.at_hand.get(&file).cloned(), arriving)
         };
         let size = arriving.info.size;
         let end = first.saturating_add(values.len() as u64);
         if end > blocks_of(size) {
             return Err(refused("blocks behind the end of their file"));
         }
+        let Some(blocks) = blocks else {
+            if !self.what.dedup {
+                return Err(refused("blocks of a file that nobody asked about"));
+            }
+            // Nothing is looked for, as without a store, and nothing kept of what was named: all of it is to cross.
+            let bits: Vec<u8> = values.chunks(8).map(|some| u8::MAX >> (8 - some.len())).collect();
+            return self.send(&Message::MissingBlocks { file, first, nonce: nonce()?, bits: &bits });
+        };
         let mut bits = vec![0u8; values.len().div_ceil(8)];
         let mut missing = Vec::with_capacity(values.len());
         {
@@ -1354,6 +1387,10 @@ impl<'a> Receive<'a> {
             store.remember(&path, &blocks);
         }
         store.flush();
+        if let bytes @ 1.. = store.taken_bytes() {
+            let note = format!("{bytes} bytes came from the store of blocks there, and not over the line");
+            self.desk.tally.watch.front.event(Event::Note(note));
+        }
     }
 
     /// One whose beginning had to be found out has been begun and read: those behind it that need no thought begin.
@@ -1556,6 +1593,13 @@ impl Takes for Receive<'_> {
         };
         (desk.end(), marks)
     }
+}
+
+/// What the sender's proofs for one file are keyed with.
+fn nonce() -> Result<[u8; 32]> {
+    let mut nonce = [0; 32];
+    fastcopy::process::random(&mut nonce).map_err(|e| Error::os("make a nonce", "", e))?;
+    Ok(nonce)
 }
 
 fn locked(batch: &Mutex<Batch>) -> MutexGuard<'_, Batch> {

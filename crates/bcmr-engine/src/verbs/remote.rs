@@ -254,7 +254,7 @@ fn put_once(
     policy: &CopyPolicy,
     watch: Watch<'_>,
 ) -> Result<Summary> {
-    let lists = Lists::of(policy);
+    let lists = Lists::of(policy)?;
     let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress, purpose);
     // Nothing is moved where nothing is copied.
     let found = if policy.dry_run {
@@ -355,7 +355,7 @@ fn get_once(
     policy: &CopyPolicy,
     watch: Watch<'_>,
 ) -> Result<Summary> {
-    let lists = Lists::of(policy);
+    let lists = Lists::of(policy)?;
     let how = policy_out(policy, &lists, way.fast, way.dedup, way.compress, purpose);
     let survey = survey_of(&how);
     let required = guarantees(&how);
@@ -851,7 +851,9 @@ pub fn usage(address: &Address, way: &Way) -> Result<Usage> {
 #[must_use]
 pub fn doctor(address: &Address, way: &Way) -> Vec<Finding> {
     let ok = |what: &str, detail: String| Finding { ok: true, what: what.into(), detail };
-    match transport::connect(address, way, Load::Light, OURS, Features::NONE, &[], &Cancel::new()) {
+    // What a copy offers, so that what both can is what a copy will have.
+    let features = ours(way);
+    match transport::connect(address, way, Load::Light, features, Features::NONE, &[], &Cancel::new()) {
         Ok(peer) => {
             let agreed = peer.agreed.features;
             let can: Vec<&str> = agreed.names().collect();

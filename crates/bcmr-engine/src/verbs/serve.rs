@@ -4,7 +4,7 @@
 
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
-use crate::event::{Cancel, Front, Progress, Watch};
+use crate::event::{Cancel, Event, Front, Progress, Watch};
 use crate::policy::{Collide, CopyPolicy, Follow, Target};
 use crate::remote::ServeRequest;
 use crate::sender::offer::What;
@@ -60,6 +60,8 @@ struct Serving {
     origin: u64,
     /// What the next `Get` is to begin with.
     list: Listed,
+    /// Why there is no store of blocks, where there should be one.
+    no_store: Option<String>,
 }
 
 /// Names that came before the request that they belong to, each with a 0 behind it.
@@ -108,8 +110,9 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     };
     // Read while the file that says it can be.
     let origin = machine_number();
+    let mut no_store = None;
     let request = match &reach {
-        Reach::Below(root) => shut_in(request, root)?,
+        Reach::Below(root) => shut_in(request, root, &mut no_store)?,
         Reach::Anywhere => request,
     };
     let mut ours = OURS;
@@ -122,7 +125,7 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     let answered = transport::answer(input, output, ours, &request.meeting, Patience::WIRE)?;
     let Some(mut peer) = answered else { return Ok(()) };
     let list = Listed::default();
-    let mut serving = Serving { request, reach, door: None, ours, lifeline: None, origin, list };
+    let mut serving = Serving { request, reach, door: None, ours, lifeline: None, origin, list, no_store };
     let served = serving.all(&mut peer);
     if let Err(e) = &served
         && let Some(stream) = peer.streams.first()
@@ -153,10 +156,13 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
 }
 
 /// Raises the second wall around what is served. Directories that are made later could not be reached.
-fn shut_in(request: ServeRequest, root: &Dir) -> Result<ServeRequest> {
+fn shut_in(request: ServeRequest, root: &Dir, no_store: &mut Option<String>) -> Result<ServeRequest> {
     let ours = |dir: &Path| crate::store::settle_in(dir).is_ok();
     // Without a store everything works as well, and without a place to meet all goes over one connection.
-    let store = request.store.filter(|(dir, _)| ours(dir));
+    let store = request.store.filter(|(dir, _)| {
+        *no_store = crate::store::settle_in(dir).err().map(|e| e.to_string());
+        no_store.is_none()
+    });
     let me = request.me;
     let bases = request.meeting.iter().filter(|base| Dir::open(base).is_ok());
     let below = bases.map(|base| base.join(format!("bcmr-{me}")));
@@ -301,7 +307,8 @@ impl Serving {
                 }
                 let hashes = !policy.has(flags::FAST);
                 let agreed = peer.agreed.features.has_cap(caps::DEDUP);
-                let dedup = policy.has(flags::DEDUP) && hashes && agreed;
+                let wants_dedup = policy.has(flags::DEDUP) && hashes;
+                let dedup = wants_dedup && agreed;
                 let (policy, _) = policy_in(&policy, request.jobs, request.me, request.umask)?;
                 let policy = resuming(policy);
                 let path = self.path(path);
@@ -330,8 +337,8 @@ impl Serving {
                 if let Some(survey) = survey {
                     return self.survey(peer, &policy, what, survey, items);
                 }
-                let store = self.store(dedup);
-                self.put(peer, &policy, what, items, store.as_ref())
+                let store = if wants_dedup { self.store(dedup) } else { Ok(None) };
+                self.put(peer, &policy, what, items, store)
             }
             Message::Get { policy, paths, names } => {
                 let fast = policy.has(flags::FAST);
@@ -394,16 +401,19 @@ impl Serving {
         Ok(())
     }
 
-    /// The store of blocks, for one transfer.
-    fn store(&self, policy_wants: bool) -> Option<Store> {
-        let (dir, cap_bytes) = self.request.store.as_ref().filter(|_| policy_wants)?;
+    /// The store of blocks, for one transfer; or why there is none, which costs time only.
+    fn store(&self, agreed: bool) -> std::result::Result<Option<Store>, String> {
+        if let Some(why) = &self.no_store {
+            return Err(why.clone());
+        }
+        let Some((dir, cap_bytes)) = self.request.store.as_ref().filter(|_| agreed) else { return Ok(None) };
         let root = match &self.reach {
             Reach::Below(root) => root.try_clone(),
             Reach::Anywhere => Dir::open(Path::new("/")),
         };
         let scope = self.request.root.as_ref().map_or(&b""[..], |r| r.as_os_str().as_bytes());
-        // Without one everything works as well.
-        Store::open(dir, *cap_bytes, scope, root.ok()?).ok()
+        let opened = root.and_then(|root| Store::open(dir, *cap_bytes, scope, root));
+        opened.map(Some).map_err(|e| e.to_string())
     }
 
     fn again(&self) -> Result<Reach> {
@@ -444,11 +454,16 @@ impl Serving {
         policy: &CopyPolicy,
         what: receive::What,
         items: bool,
-        store: Option<&Store>,
+        store: std::result::Result<Option<Store>, String>,
     ) -> Result<()> {
         telling(peer, items, |watch, reply, asking| {
             let disk = Sys::new();
-            let receive = Receive::begin(&disk, policy, what, watch, None, reply, store)?;
+            let store = store.unwrap_or_else(|why| {
+                let note = format!("everything is sent: the store of blocks there cannot be used: {why}");
+                watch.front.event(Event::Note(note));
+                None
+            });
+            let receive = Receive::begin(&disk, policy, what, watch, None, reply, store.as_ref())?;
             if policy.hashes
                 && let Ok(base) = receive.base()
             {

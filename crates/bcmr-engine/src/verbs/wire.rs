@@ -16,7 +16,7 @@ use crate::transport::conn::{FrameBuf, Heard, Inbox, Outbox, Packet, Stream};
 use crate::trouble::{TroubleBuf, error_of};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::receive::{Crew, Reply, Takes, unload};
-use bcmr_wire::limits::PATH_BYTES_MAX;
+use bcmr_wire::limits::{self, PATH_BYTES_MAX};
 use bcmr_wire::message::{self, Event as WireEvent, Message, Trouble, kind};
 use bcmr_wire::policy::{self as choices, Choice, flags};
 use std::collections::{HashMap, VecDeque};
@@ -47,13 +47,35 @@ pub(crate) struct Lists<'a> {
 }
 
 impl<'a> Lists<'a> {
-    pub(crate) fn of(policy: &'a CopyPolicy) -> Lists<'a> {
+    /// # Errors
+    /// More of them than another machine takes: [`Code::Usage`].
+    pub(crate) fn of(policy: &'a CopyPolicy) -> Result<Lists<'a>> {
         let rules = policy.filter.rules.iter().map(|rule| match rule {
             Rule::Exclude(glob) => (false, glob.as_bytes()),
             Rule::Include(glob) => (true, glob.as_bytes()),
         });
         let regexes = policy.filter.regexes.iter().map(String::as_bytes);
-        Lists { rules: rules.collect(), regexes: regexes.collect() }
+        let lists = Lists { rules: rules.collect(), regexes: regexes.collect() };
+        let fits = |patterns: &mut dyn Iterator<Item = &[u8]>, bytes_max: usize| {
+            let (mut count, mut bytes, mut longest) = (0, 0, 0);
+            for pattern in patterns {
+                (count, bytes, longest) = (count + 1, bytes + pattern.len(), longest.max(pattern.len()));
+            }
+            count <= limits::RULES_MAX && bytes <= bytes_max && longest <= limits::RULE_BYTES_MAX
+        };
+        let globs_fit = fits(&mut lists.rules.iter().map(|(_, glob)| *glob), limits::RULES_BYTES_MAX);
+        let regexes_fit = fits(&mut lists.regexes.iter().copied(), limits::REGEXES_BYTES_MAX);
+        if globs_fit && regexes_fit {
+            return Ok(lists);
+        }
+        let note = format!(
+            "more than another machine takes: {} globs or regular expressions, {} bytes each, {} bytes of globs, {} of regular expressions",
+            limits::RULES_MAX,
+            limits::RULE_BYTES_MAX,
+            limits::RULES_BYTES_MAX,
+            limits::REGEXES_BYTES_MAX
+        );
+        Err(Error::ours(Code::Usage, "send patterns", "", note))
     }
 }
 

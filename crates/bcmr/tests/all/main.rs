@@ -32,6 +32,7 @@ mod remote_ssh;
 mod resume;
 mod rules;
 mod sshd;
+mod store;
 mod sync;
 mod table;
 mod trees_go_on;

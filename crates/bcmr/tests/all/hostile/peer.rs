@@ -204,6 +204,15 @@ impl Wire {
         }
     }
 
+    /// Says `count` frames, numbered from 1, and hears an answer to each before the next.
+    pub fn through(&mut self, count: u64, frame: impl Fn(u64) -> Vec<u8>) {
+        for n in 1..=count {
+            assert!(self.bytes(&frame(n)), "frame {n}: nobody takes it");
+            let said = self.hear();
+            assert!(said.as_ref().is_some_and(|s| s.kind != kind::ERROR), "frame {n}: {said:?}");
+        }
+    }
+
     /// Everything up to a message of this kind, which is returned; `None` when it never comes.
     pub fn until(&mut self, kind: u8) -> Option<Said> {
         loop {

@@ -495,3 +495,117 @@ fn nothing_special_is_opened_behind_a_wall() {
     ear.read_to_end(&mut heard).ok();
     assert!(heard.is_empty(), "{heard:?}");
 }
+
+// ---- memory ----
+
+/// Patterns as large as they may be, of the kinds that cost most: memory stays bounded, with --read-only too. What is
+/// larger is refused before any of it is compiled.
+#[test]
+fn patterns_as_large_as_they_may_be() {
+    use bcmr_wire::limits::{REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX};
+    let place = Place::new();
+    rebuild(&place);
+    let fill = |unit: &str, most: usize| unit.repeat(most / unit.len()).into_bytes();
+    let regexes = ["a", "(a|b)", "[a-z]", "\\pL", ".*x", "a{1,9}", "(?i)k", "((", "a|", "\\b\\w"];
+    let globs = ["a", "*", "?", "[a-z]", "{a,b}", "**/", "*a?b", "\\*"];
+    let mut rows: Vec<(String, Policy<'_>)> = Vec::new();
+    let all: Vec<(bool, String, Vec<u8>)> = regexes
+        .iter()
+        .map(|unit| (true, format!("regex {unit}"), fill(unit, REGEXES_BYTES_MAX)))
+        .chain(globs.iter().map(|unit| (false, format!("glob {unit}"), fill(unit, RULES_BYTES_MAX))))
+        .collect();
+    for (is_regex, title, text) in &all {
+        let whole = policy(flags::RECURSIVE);
+        // As few long ones, and as many short ones.
+        for chunk in [RULE_BYTES_MAX, 512, 16] {
+            let parts: Vec<&[u8]> = text.chunks(chunk).take(RULES_MAX).collect();
+            let policy = if *is_regex {
+                Policy { regexes: parts, ..whole.clone() }
+            } else {
+                Policy { rules: parts.into_iter().map(|glob| (false, glob)).collect(), ..whole.clone() }
+            };
+            rows.push((format!("{title} by {chunk}"), policy));
+        }
+    }
+    for args in [ROOT, &["--root", "DST", "--read-only"]] {
+        for (title, policy) in &rows {
+            place.serve(title, args, |w| {
+                w.hello();
+                w.say(&Message::Get { policy: policy.clone(), paths: vec![b"pub"], names: None });
+                let _either = w.take_all();
+            });
+        }
+    }
+}
+
+/// One more byte, pattern or operand than there may be is refused as a whole.
+#[test]
+fn lists_that_are_longer_than_they_may_be() {
+    use bcmr_wire::limits::{
+        PUT_OPERANDS_MAX, REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX,
+    };
+    let long = &*Vec::leak(vec![b'a'; RULE_BYTES_MAX + 1]);
+    let most = &long[1..];
+    let with = |policy: Policy<'static>| Message::Get { policy, paths: vec![b"pub"], names: None };
+    let put = |operands| Message::Put {
+        policy: policy(0),
+        target: Target::Into,
+        path: b"pub",
+        operands,
+        items: false,
+    };
+    let encodes = |message: Message<'_>| message.encode(&mut Vec::new()).is_ok();
+    let regexes = |regexes| encodes(with(Policy { regexes, ..policy(0) }));
+    let rules = |rules: Vec<&'static [u8]>| {
+        let rules = rules.into_iter().map(|glob| (true, glob)).collect();
+        encodes(with(Policy { rules, ..policy(0) }))
+    };
+    assert!(!regexes(vec![long]) && regexes(vec![most; REGEXES_BYTES_MAX / RULE_BYTES_MAX]));
+    assert!(!regexes([vec![most; REGEXES_BYTES_MAX / RULE_BYTES_MAX], vec![b"a"]].concat()));
+    assert!(!rules(vec![long]) && rules(vec![most; RULES_BYTES_MAX / RULE_BYTES_MAX]));
+    assert!(!rules([vec![most; RULES_BYTES_MAX / RULE_BYTES_MAX], vec![b"a"]].concat()));
+    assert!(!encodes(with(Policy { rules: vec![(true, b"a"); RULES_MAX + 1], ..policy(0) })));
+    assert!(!encodes(put(PUT_OPERANDS_MAX + 1)) && encodes(put(PUT_OPERANDS_MAX)));
+}
+
+/// Operands as many as there may be, each with a name of its own, and files with several names that never come: what the
+/// receiver remembers of each is small.
+#[test]
+fn operands_and_names_that_never_come() {
+    let place = Place::new();
+    rebuild(&place);
+    place.serve("operands", ROOT, |w| {
+        w.hello();
+        let operands = bcmr_wire::limits::PUT_OPERANDS_MAX;
+        let how = policy(flags::DRY_RUN | flags::RECURSIVE);
+        w.say(&Message::Put { policy: how, target: Target::Into, path: b"pub", operands, items: false });
+        w.through(20_000, |n| {
+            let name = format!("{n:0>200}");
+            let entry = file(name.as_bytes(), 4);
+            let path = name.as_bytes();
+            let mut out = Vec::new();
+            Message::Operand { path, whole: false, origin: 1, dir: n, entry }.encode(&mut out).unwrap();
+            out
+        });
+    });
+    place.serve("links", ROOT, |w| {
+        w.hello();
+        let how = policy(flags::RECURSIVE | flags::KEEP_LINKS);
+        w.say(&Message::Put { policy: how, target: Target::Into, path: b"pub", operands: 1, items: false });
+        w.say(&operand(1, dir(b"x")));
+        w.until(kind::DIR_IS).unwrap();
+        w.through(200, |n| {
+            let names: Vec<String> = (0..100).map(|k| format!("{}", n * 100 + k)).collect();
+            let entry = |(k, name): (usize, &'_ String)| (n * 100 + k as u64, name.clone());
+            let entries: Vec<(u64, String)> = names.iter().enumerate().map(entry).collect();
+            let entries = entries
+                .iter()
+                .map(|(ino, name)| Entry { ino: *ino, nlink: 1000, ..file(name.as_bytes(), 0) })
+                .collect();
+            let packed = contents(&[&b""[..]; 100]);
+            let mut out = Vec::new();
+            files(n, 1, entries, &packed).encode(&mut out).unwrap();
+            out
+        });
+    });
+}

@@ -1,0 +1,108 @@
+//! The store of blocks behind an upload: a help and never a condition, and one that says what it did.
+
+use crate::common::remote::*;
+use crate::common::*;
+use std::fs;
+use std::path::Path;
+
+/// What is asked of the store at all.
+const SIZE: usize = 17 << 20;
+
+fn upload(far: &Far, from: &Path, to: &Path) -> Ran {
+    far.bcmr("copy").args(["-v".as_ref(), from.as_os_str(), &far.at(to)]).run()
+}
+
+type Broken = fn(&Path) -> Option<Box<dyn std::any::Any>>;
+
+/// Each state of a store that cannot be used: what makes it, given the cache directory, and must be kept.
+const STATES: [(&str, Broken); 6] = [
+    ("home that cannot be written to", |cache| {
+        // Where nobody makes a directory, root included.
+        std::os::unix::fs::symlink("/proc/self", cache).unwrap();
+        Some(Box::new(()))
+    }),
+    ("full disk", |cache| {
+        fs::create_dir(cache).unwrap();
+        let mount = Mount::tmpfs("size=8k,mode=0700", cache).ok()?;
+        let fill = |name: &str| while fs::write(cache.join(name), [7; 4096]).is_err() {};
+        fs::create_dir_all(cache.join("bcmr/cas")).unwrap();
+        chmod(&cache.join("bcmr/cas"), 0o700);
+        fill("fill");
+        let _full = fs::write(cache.join("more"), [7; 8192]);
+        Some(Box::new(mount))
+    }),
+    ("cache directory open to others", |cache| {
+        fs::create_dir_all(cache.join("bcmr/cas")).unwrap();
+        chmod(&cache.join("bcmr/cas"), 0o755);
+        Some(Box::new(()))
+    }),
+    (".cache that is a file", |cache| {
+        fs::write(cache, "a file").unwrap();
+        Some(Box::new(()))
+    }),
+    ("held lock", |cache| {
+        fs::create_dir_all(cache.join("bcmr/cas")).unwrap();
+        chmod(&cache.join("bcmr/cas"), 0o700);
+        let lock = cache.join("bcmr/cas/lock");
+        fs::write(&lock, "").unwrap();
+        chmod(&lock, 0o600);
+        let held = fs::File::open(&lock).unwrap();
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        Some(Box::new(held))
+    }),
+    ("store of another user", |cache| {
+        if !is_root() {
+            return None;
+        }
+        fs::create_dir_all(cache.join("bcmr/cas")).unwrap();
+        chmod(&cache.join("bcmr/cas"), 0o700);
+        std::os::unix::fs::chown(cache.join("bcmr/cas"), Some(1234), None).unwrap();
+        Some(Box::new(()))
+    }),
+];
+
+/// Without a usable store everything is sent, and with -v that is said; confined or not.
+#[test]
+fn an_upload_works_whatever_the_store_is() {
+    let here = Tmp::new();
+    let big = here.file("big", noise(3, SIZE));
+    for (state, make) in STATES {
+        for confined in [false, true] {
+            let far = Far::pipe();
+            let root = here.dir(if confined { "confined" } else { "free" });
+            let Some(_kept) = make(&far.home().join(".cache")) else {
+                skipped("an_upload_works_whatever_the_store_is", state);
+                continue;
+            };
+            let (far, to) = if confined {
+                (far.serving(&format!("--root {}", root.display())), "landed".into())
+            } else {
+                (far, root.join("landed"))
+            };
+            let ran = upload(&far, &big, &to);
+            assert_eq!(ran.code, 0, "{state} {confined}: {}", ran.err);
+            assert!(
+                ran.err.contains("store of blocks there cannot be used"),
+                "{state} {confined}: {}",
+                ran.err
+            );
+            assert!(fs::read(root.join("landed")).unwrap() == noise(3, SIZE), "{state} {confined}");
+            fs::remove_dir_all(root).unwrap();
+        }
+    }
+}
+
+/// The twin: with a store that can be used the second upload takes its blocks from there and says so, and `doctor` lists
+/// it among what both can.
+#[test]
+fn blocks_from_the_store_are_told() {
+    let here = Tmp::new();
+    let big = here.file("big", noise(4, SIZE));
+    let far = Far::pipe();
+    let first = upload(&far, &big, &here.p("there")).ok();
+    assert!(!first.err.contains("store"), "{}", first.err);
+    let second = upload(&far, &big, &here.p("there again")).ok();
+    assert!(second.err.contains(&format!("{SIZE} bytes came from the store")), "{}", second.err);
+    let doctor = far.bcmr("doctor").args(["there"]).run().ok();
+    assert!(doctor.out.contains("dedup"), "{}", doctor.out);
+}
