@@ -54,6 +54,18 @@ pub enum Code {
     Lost = 21,
     /// No bcmr answers at the other side, or none of a version we can speak to; nothing was changed.
     NoPeer = 22,
+    /// Nothing listens at that port there.
+    ConnectionRefused = 23,
+    /// No machine has that name.
+    UnknownHost = 24,
+    /// There is no way to that machine now.
+    Unreachable = 25,
+    /// Neither a key nor a password was accepted there.
+    NoKey = 26,
+    /// The other machine's key is not known here.
+    UnknownKey = 27,
+    /// The other machine's key is not the one that is known here.
+    ChangedKey = 28,
 }
 
 impl Code {
@@ -81,7 +93,7 @@ impl Code {
     /// The code with this number on the wire; one of a newer version is any other error.
     #[must_use]
     pub fn of_number(number: u16) -> Code {
-        const ALL: [Code; 22] = [
+        const ALL: [Code; 28] = [
             Code::NotFound,
             Code::Denied,
             Code::InTheWay,
@@ -104,8 +116,33 @@ impl Code {
             Code::Protocol,
             Code::Lost,
             Code::NoPeer,
+            Code::ConnectionRefused,
+            Code::UnknownHost,
+            Code::Unreachable,
+            Code::NoKey,
+            Code::UnknownKey,
+            Code::ChangedKey,
         ];
         ALL.into_iter().find(|c| u16::from(*c as u8) == number).unwrap_or(Code::Io)
+    }
+
+    /// There is no connection: it never came to be, or it was lost.
+    #[must_use]
+    pub fn is_of_connection(self) -> bool {
+        self == Code::Lost || (self as u8) >= Code::ConnectionRefused as u8
+    }
+
+    /// The same command may do without anything being changed before.
+    #[must_use]
+    pub fn is_retryable(self) -> bool {
+        matches!(
+            self,
+            Code::Lost
+                | Code::ConnectionRefused
+                | Code::Unreachable
+                | Code::SourceChanged
+                | Code::Interrupted
+        )
     }
 
     /// The name used in JSON, in kebab-case.
@@ -134,6 +171,12 @@ impl Code {
             Code::Protocol => "protocol",
             Code::Lost => "lost",
             Code::NoPeer => "no-peer",
+            Code::ConnectionRefused => "connection-refused",
+            Code::UnknownHost => "unknown-host",
+            Code::Unreachable => "unreachable",
+            Code::NoKey => "no-key",
+            Code::UnknownKey => "unknown-key",
+            Code::ChangedKey => "changed-key",
         }
     }
 }

@@ -166,6 +166,10 @@ pub trait Front: Sync {
     fn event(&self, event: Event);
     /// Asks; `false` is no.
     fn ask(&self, question: Question) -> bool;
+    /// Lends the terminal to another program that may ask something on it, or takes it back: nothing is drawn meanwhile.
+    fn lend_terminal(&self, lent: bool) {
+        let _nothing_is_drawn = lent;
+    }
 }
 
 /// A flag that says stop. Set by a signal, read between items and between blocks of a large file.
@@ -202,12 +206,22 @@ pub struct Progress {
     pub items_done: AtomicU64,
     /// Bytes of content that have been moved or were there already (a clone counts whole).
     pub bytes_done: AtomicU64,
+    /// Of those, bytes that were there already: they take no time, so they have no part in a rate.
+    pub bytes_there: AtomicU64,
     /// Items found so far; a lower bound until `scanned`.
     pub items_found: AtomicU64,
     /// Bytes found so far; a lower bound until `scanned`.
     pub bytes_found: AtomicU64,
     /// The totals above are final.
     pub scanned: AtomicBool,
+}
+
+impl Progress {
+    /// Content that was there already counts as done.
+    pub(crate) fn was_there(&self, bytes: u64) {
+        self.bytes_there.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 /// How a verb is watched.

@@ -16,6 +16,7 @@ const EXIT_STATUS: &str = "Exit status:
   4    what landed differs from what was read; it was not published
   5    a source changed while it was read; it was not published
   6    no space left
+  7    no connection to the other machine, or it was lost
   8    a guard refused (a copy into itself, removing /, source and destination the same)
   128+n  stopped by signal n (130 is Ctrl-C)";
 
@@ -41,7 +42,8 @@ const COPY_EXAMPLES: &str = "Examples:
 const LOOK_STATUS: &str = "Exit status:
   0    everything was told
   1    something could not be looked at
-  2    the arguments make no sense";
+  2    the arguments make no sense
+  7    no connection to the other machine, or it was lost";
 
 const DOCTOR_STATUS: &str = "Exit status:
   0    a copy would go from bcmr to bcmr

@@ -23,6 +23,8 @@ pub const EXIT_MISMATCH: u8 = 4;
 pub const EXIT_CHANGED: u8 = 5;
 /// No space left.
 pub const EXIT_NO_SPACE: u8 = 6;
+/// There is no connection to the other machine, or it was lost.
+pub const EXIT_CONNECTION: u8 = 7;
 /// A guard refused.
 pub const EXIT_REFUSED: u8 = 8;
 /// There was no memory left.
@@ -111,10 +113,21 @@ pub fn exit_code(verb: Verb, summary: &Summary, signal: Option<u8>) -> u8 {
         EXIT_NO_SPACE
     } else if has(Code::Refused) {
         EXIT_REFUSED
+    } else if summary.codes.iter().any(|code| code.is_of_connection()) {
+        EXIT_CONNECTION
     } else if trouble {
         EXIT_SOME_FAILED
     } else {
         EXIT_DONE
+    }
+}
+
+/// The exit code of a command that only looks.
+pub fn exit_code_of_look(summary: &Summary) -> u8 {
+    match summary.failed {
+        0 => EXIT_DONE,
+        _ if summary.codes.iter().any(|code| code.is_of_connection()) => EXIT_CONNECTION,
+        _ => EXIT_SOME_FAILED,
     }
 }
 
@@ -127,6 +140,7 @@ pub fn exit_code_of(verb: Verb, error: &Error) -> u8 {
         (_, Code::SourceChanged) => EXIT_CHANGED,
         (_, Code::NoSpace) => EXIT_NO_SPACE,
         (_, Code::Refused) => EXIT_REFUSED,
+        (_, code) if code.is_of_connection() => EXIT_CONNECTION,
         _ => EXIT_SOME_FAILED,
     }
 }
@@ -228,8 +242,22 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<&'static str> {
             "use --reflink=auto to copy where sharing is not possible"
         }
         (Verb::Copy, Code::MetadataLost) => "use --no-preserve=LIST for what need not be kept",
+        (_, Code::ConnectionRefused) => {
+            "nothing listens at that port there; --port N is for another one, and ssh -v HOST tells more"
+        }
+        (_, Code::UnknownHost) => {
+            "hosts are named as ssh knows them; for a file on this machine put ./ before its name"
+        }
+        (_, Code::Unreachable) => "run the same command again when the network and that machine are up",
+        (_, Code::NoKey) => {
+            "ssh -v HOST tells which keys were tried; a key in ssh-agent also serves further connections"
+        }
+        (_, Code::UnknownKey) => "ssh HOST shows the fingerprint of its key and asks whether it is right",
+        (_, Code::ChangedKey) => {
+            "somebody else may be answering; once you know why it changed, ssh-keygen -R HOST forgets the old key"
+        }
         // Where no connection came to be there is nothing to go on with.
-        (_, Code::Lost) if e.op == "connect to" => return None,
+        (_, Code::Lost) if e.op == "connect to" => "bcmr doctor HOST tells where it stops",
         (Verb::Copy, Code::Lost) if again == Again::Resume => {
             "run the same command again: it goes on where it stopped; --retries N does that by itself"
         }
@@ -237,6 +265,9 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<&'static str> {
         (_, Code::Lost) => "run the same command again; bcmr doctor HOST tells where it stops",
         (_, Code::Protocol) => {
             "bcmr doctor HOST tells what is there; it may be another version, or no bcmr at all"
+        }
+        (_, Code::NoPeer) if e.op == "start bcmr on" => {
+            "this is the program that --remote-program or the configuration names; without either, bcmr is looked for"
         }
         (_, Code::NoPeer) => {
             "--bootstrap puts this program into the cache there and runs it; bcmr deploy HOST does that for good"
@@ -275,6 +306,21 @@ pub fn file_error(op: &str, path: &Path, e: &io::Error) -> String {
 /// Standard output took no more, and not because its reader went away.
 pub fn output_error(e: &io::Error) -> String {
     format!("bcmr: cannot write to standard output: {}", text(&os_text(e)))
+}
+
+/// Whether what goes wrong with one item goes wrong with most others: the file system is what it is.
+pub fn is_of_all(code: Code) -> bool {
+    matches!(code, Code::NoSpace | Code::ReadOnly)
+}
+
+/// The failures of one code that were not told one by one.
+pub fn rest(code: Code, count: u64) -> String {
+    let why = match code {
+        Code::NoSpace => "there was no space",
+        Code::ReadOnly => "the file system is read-only",
+        other => other.name(),
+    };
+    format!("bcmr: and {count} more, as {why}; -v names each")
 }
 
 // ---- items ----
@@ -567,11 +613,13 @@ pub fn stopping(again: Again) -> &'static str {
 }
 
 /// What was done, in one line.
-pub fn summary(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
-    format!("bcmr: {}", tally(verb, dry_run, s, took))
+///
+/// Of its bytes, `resumed` were there before this run: they have no part in the rate.
+pub fn summary(verb: Verb, dry_run: bool, s: &Summary, resumed: u64, took: Duration) -> String {
+    format!("bcmr: {}", tally(verb, dry_run, s, resumed, took))
 }
 
-fn tally(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
+fn tally(verb: Verb, dry_run: bool, s: &Summary, resumed: u64, took: Duration) -> String {
     let mut parts = Vec::new();
     let mut count = |n: u64, one: &str, many: &str| {
         if n > 0 {
@@ -589,8 +637,9 @@ fn tally(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
     }
     if !dry_run {
         line.push_str(&format!(" in {}", seconds(took)));
-        if s.bytes > 0 && took.as_secs_f64() > 0.0 {
-            line.push_str(&format!(" ({}/s)", size((s.bytes as f64 / took.as_secs_f64()) as u64)));
+        let copied = s.bytes.saturating_sub(resumed);
+        if copied > 0 && took.as_secs_f64() > 0.0 {
+            line.push_str(&format!(" ({}/s)", size((copied as f64 / took.as_secs_f64()) as u64)));
         }
     }
     if s.kept > 0 {
@@ -603,7 +652,7 @@ fn tally(verb: Verb, dry_run: bool, s: &Summary, took: Duration) -> String {
 }
 
 /// What a stopped run leaves, and how to go on.
-pub fn stopped(verb: Verb, again: Again, s: &Summary, took: Duration) -> String {
+pub fn stopped(verb: Verb, again: Again, s: &Summary, resumed: u64, took: Duration) -> String {
     let hint = match (verb, again) {
         (Verb::Check, _) => "run the same command again; nothing was changed",
         (Verb::Sessions, _) => "run the same command again for the rest",
@@ -614,7 +663,7 @@ pub fn stopped(verb: Verb, again: Again, s: &Summary, took: Duration) -> String 
             "run the same command again to go on, with --merge where a directory now stands on both sides"
         }
     };
-    format!("bcmr: stopped; {}\nhint: {hint}", tally(verb, false, s, took))
+    format!("bcmr: stopped; {}\nhint: {hint}", tally(verb, false, s, resumed, took))
 }
 
 /// The last line of `check`: what was found, and how files that both sides have were compared.
@@ -719,6 +768,10 @@ mod tests {
             (&[SourceChanged, NoSpace], 5),
             (&[NotFound, NoSpace, SourceChanged, Mismatch], 4),
             (&[MetadataLost], 1),
+            (&[Lost], 7),
+            (&[Denied, ChangedKey], 7),
+            (&[Lost, Refused], 8),
+            (&[NoPeer], 1),
         ] {
             for verb in [Verb::Copy, Verb::Move, Verb::Remove] {
                 assert_eq!(exit_code(verb, &with(codes), None), want, "{codes:?}");
@@ -763,6 +816,15 @@ mod tests {
             (Code::NotDirectory, 1),
             (Code::NotFound, 1),
             (Code::Io, 1),
+            (Code::Lost, 7),
+            (Code::ConnectionRefused, 7),
+            (Code::UnknownHost, 7),
+            (Code::Unreachable, 7),
+            (Code::NoKey, 7),
+            (Code::UnknownKey, 7),
+            (Code::ChangedKey, 7),
+            (Code::NoPeer, 1),
+            (Code::Protocol, 1),
         ] {
             let e = Error::ours(code, "open", "x", "why");
             assert_eq!(exit_code_of(Verb::Copy, &e), copy, "{code:?}");
@@ -823,7 +885,21 @@ mod tests {
         assert_eq!(hint(Verb::Copy, Again::Same, &e(Code::Denied, "open")), None);
         let lost = e(Code::Lost, "read from");
         let of = |again| hint(Verb::Copy, again, &lost).unwrap_or_default();
-        assert_eq!(hint(Verb::Copy, Again::Resume, &e(Code::Lost, "connect to")), None);
+        let never = hint(Verb::Copy, Again::Resume, &e(Code::Lost, "connect to"));
+        assert!(never.is_some_and(|h| h.contains("doctor")));
+        for code in [
+            Code::ConnectionRefused,
+            Code::UnknownHost,
+            Code::Unreachable,
+            Code::NoKey,
+            Code::UnknownKey,
+            Code::ChangedKey,
+            Code::Lost,
+        ] {
+            for verb in [Verb::Copy, Verb::Check, Verb::Ls, Verb::Doctor] {
+                assert!(hint(verb, Again::Same, &e(code, "connect to")).is_some(), "{verb:?} {code:?}");
+            }
+        }
         assert!(of(Again::WithUpdate).contains("with -C"));
         assert!(!of(Again::Resume).contains("with -C") && of(Again::Resume).contains("--retries"));
         assert!(hint(Verb::Ls, Again::Same, &e(Code::NoPeer, "")).is_some_and(|h| h.contains("deploy")));
@@ -979,16 +1055,18 @@ mod tests {
         let s = Summary { files: 1, dirs: 2, bytes: 2048, failed: 1, kept: 3, ..Summary::default() };
         let took = Duration::from_secs(2);
         assert_eq!(
-            summary(Verb::Copy, false, &s, took),
+            summary(Verb::Copy, false, &s, 0, took),
             "bcmr: copied 1 file, 2 directories, 2.0 KiB in 2.00 s (1.0 KiB/s); 3 left alone; 1 failed"
         );
+        assert!(summary(Verb::Copy, false, &s, 1024, took).contains("2.0 KiB in 2.00 s (512 B/s)"));
+        assert!(summary(Verb::Copy, false, &s, 2048, took).contains("2.0 KiB in 2.00 s; 3"));
         assert_eq!(
-            summary(Verb::Remove, true, &Summary::default(), took),
+            summary(Verb::Remove, true, &Summary::default(), 0, took),
             "bcmr: would have removed nothing"
         );
-        let stop = stopped(Verb::Copy, Again::Resume, &s, took);
+        let stop = stopped(Verb::Copy, Again::Resume, &s, 0, took);
         assert!(stop.contains("\nhint: run the same command again: it goes on"), "{stop}");
-        let stop = stopped(Verb::Copy, Again::WithUpdate, &s, took);
+        let stop = stopped(Verb::Copy, Again::WithUpdate, &s, 0, took);
         assert!(stop.starts_with("bcmr: stopped; copied 1 file, "), "{stop}");
         assert!(stop.contains("\nhint: run the same command with -u"), "{stop}");
         let s = Summary::default();

@@ -498,6 +498,9 @@ impl Dir {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(Errno::INTR) => continue,
+                // The descriptor is ours and open, so it is one that was opened as `O_PATH` because reading is not
+                // permitted.
+                Err(Errno::BADF) => return Err(Errno::ACCESS.into()),
                 Err(e) => return Err(e.into()),
             };
             // The kernel refuses names with a slash itself; what `Name` leaves out here is `.` and `..`.

@@ -172,6 +172,7 @@ mod proof {
             me: ME,
             leave: None,
             observe: &|_| true,
+            met: &|_| (),
         };
         let here = Dir::open(Path::new("/")).unwrap();
         let attributes = Attributes::At(&here, name);

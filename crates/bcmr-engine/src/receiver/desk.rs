@@ -373,7 +373,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
     pub(crate) fn keep(&self, pair: &Slot<S>, name: Name<'_>, to: Name<'_>, info: &Info) {
         pair.keep_some();
         if info.kind == Kind::File {
-            self.tally.watch.progress.bytes_done.fetch_add(info.size, Ordering::Relaxed);
+            self.tally.watch.progress.was_there(info.size);
         }
         // R3: a run that was killed may have named it and not have come to its sync; exit 0 speaks for it too.
         self.owe(&pair.dst);
@@ -493,6 +493,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             me: self.policy.me,
             leave,
             observe: &observe,
+            met: &|bytes| progress.was_there(bytes),
         };
         // Attributes are read from the open source while sealing.
         match &body {
@@ -873,7 +874,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         let owners = self.owners_lost.load(Ordering::Relaxed);
         if owners > 0 {
             let note = format!("the owner of {owners} entries was not kept: only root may give files away");
-            self.tally.lost(Error::ours(Code::MetadataLost, "set owner in", "destination", note));
+            self.tally.lost(Error::ours(Code::MetadataLost, "keep every owner", "", note));
         }
         if let Some(engine) = self.disk.rings.said() {
             self.tally.watch.front.event(Event::Engine(engine));

@@ -47,6 +47,8 @@ pub(crate) struct Want<'a> {
     /// Pages are dropped behind the copy.
     pub(crate) leave: Option<Leave>,
     pub(crate) observe: &'a (dyn Fn(u64) -> bool + Sync),
+    /// Told of bytes that were there already.
+    pub(crate) met: &'a (dyn Fn(u64) + Sync),
 }
 
 /// What becomes of blocks of zeros.
@@ -474,7 +476,7 @@ fn prove<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<Vec<u64
 /// Returns the chaining values of all blocks and how many damaged ones were copied again.
 fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>, u64), Fault> {
     let mut blocks = begun.blocks.clone();
-    (want.observe)(begun.bytes);
+    (want.met)(begun.bytes);
     want.source.start(begun.bytes).map_err(|e| Fault::os(Side::Source, "receive", e))?;
     let wrong = std::thread::scope(|scope| {
         let proof = (want.resume == Resume::Proved && !begun.blocks.is_empty())

@@ -4,7 +4,8 @@
 //! Must not know what carries the bytes.
 
 use crate::error::{Error, Result};
-use bcmr_wire::message::Event;
+use crate::trouble::error_of;
+use bcmr_wire::message::{Event, Trouble};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -76,6 +77,10 @@ pub(crate) trait Told: Sync {
     fn found(&self, items: u64, bytes: u64, last: bool);
     /// Done at the other side since the last call.
     fn landed(&self, items: u64, bytes: u64);
+    /// What the other side says of a whole request, its path as it is shown here.
+    fn theirs(&self, trouble: &Trouble<'_>) -> Error {
+        error_of(trouble)
+    }
     /// Something worth telling, in the other side's words.
     fn report(&self, event: &Event<'_>);
     /// Whether the other side shall replace this; called by one thread at a time.

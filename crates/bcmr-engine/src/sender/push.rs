@@ -23,7 +23,7 @@ use crate::sender::offer::{NamesTask, What};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
 use crate::sender::pace::{Pace, Sent};
 use crate::sender::place::{Fate, Handles, Place};
-use crate::trouble::{TroubleBuf, error_of};
+use crate::trouble::TroubleBuf;
 use bcmr_wire::limits::{BATCHES_OUT_MAX, DIRS_OUT_MAX, OFFERS_OUT_MAX};
 use bcmr_wire::message::{Codec, DirState, Message};
 use fastcopy::xattr::XattrBuffer;
@@ -763,7 +763,7 @@ impl<'a> Sending<'a> {
             Message::Report(event) => told.report(event),
             Message::Error(trouble) => {
                 self.state().their_end = true;
-                return Err(Stop::Refused(error_of(trouble)));
+                return Err(Stop::Refused(told.theirs(trouble)));
             }
             Message::Done => {
                 let mut state = self.state();

@@ -3,10 +3,12 @@
 //! Must not know where the descriptors came from.
 
 use super::conn::{Patience, Setup, Stream, WriteHalf};
+use super::login::{Login, PastLogin};
 use fastcopy::{errno, flow, splice};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// Reads from a descriptor.
 struct FdIn {
@@ -102,17 +104,40 @@ impl Stream {
         patience: Patience,
         cut: impl Fn() + Send + Sync + 'static,
     ) -> Stream {
-        flow::grow_pipe(read.as_fd());
-        flow::grow_pipe(write.as_fd());
-        // Without a second descriptor a stuck thread stays until the other side lets go; nothing else is lost.
-        let socket = if flow::is_socket(read.as_fd()) { read.try_clone().ok() } else { None };
-        let cut = Box::new(move || {
-            cut();
-            if let Some(socket) = &socket {
-                flow::shutdown_both(socket.as_fd());
-            }
-        });
-        let write = FdOut { file: Some(File::from(write)), sends_files: true };
-        Stream::over(FdIn { file: File::from(read) }, write, Setup { name, patience, cut })
+        let (read, write, setup) = halves(read, write, name, patience, cut);
+        Stream::over(read, write, setup)
     }
+
+    /// The same where a login may print something before the first frame.
+    pub(super) fn over_login(
+        read: OwnedFd,
+        write: OwnedFd,
+        name: String,
+        login: Arc<Login>,
+        cut: impl Fn() + Send + Sync + 'static,
+    ) -> Stream {
+        let (read, write, setup) = halves(read, write, name, Patience::ENDLESS, cut);
+        Stream::over(PastLogin::new(read, login), write, setup)
+    }
+}
+
+fn halves(
+    read: OwnedFd,
+    write: OwnedFd,
+    name: String,
+    patience: Patience,
+    cut: impl Fn() + Send + Sync + 'static,
+) -> (FdIn, FdOut, Setup) {
+    flow::grow_pipe(read.as_fd());
+    flow::grow_pipe(write.as_fd());
+    // Without a second descriptor a stuck thread stays until the other side lets go; nothing else is lost.
+    let socket = if flow::is_socket(read.as_fd()) { read.try_clone().ok() } else { None };
+    let cut = Box::new(move || {
+        cut();
+        if let Some(socket) = &socket {
+            flow::shutdown_both(socket.as_fd());
+        }
+    });
+    let write = FdOut { file: Some(File::from(write)), sends_files: true };
+    (FdIn { file: File::from(read) }, write, Setup { name, patience, cut })
 }

@@ -8,6 +8,7 @@ mod conn_tests;
 pub(crate) mod direct;
 mod fds;
 pub(crate) mod join;
+mod login;
 #[cfg(test)]
 pub(crate) mod memory;
 pub(crate) mod seal;
@@ -32,6 +33,8 @@ use std::time::Duration;
 const AGENT: &[u8] = concat!("bcmr ", env!("CARGO_PKG_VERSION")).as_bytes();
 /// How often a cancel is looked for while the other side has not greeted yet.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a login may go on printing before the program that was asked for begins.
+const LOGIN_MAX: Duration = Duration::from_secs(30);
 
 /// The other side, with all its streams. Stream 0 carries control.
 pub(crate) struct Peer {
@@ -157,8 +160,7 @@ pub(crate) fn connect_further(
     index: u64,
     cancel: &Cancel,
 ) -> Result<(Stream, Carrier), Error> {
-    let nth = if way.parallel.is_some() { Nth::Further } else { Nth::Unasked };
-    let (stream, carrier) = ssh::start(address, way, nth, Load::Heavy)?;
+    let (stream, carrier) = ssh::start(address, way, Nth::Further, Load::Heavy)?;
     let hello = greeting(ours, &address.host)?;
     let join = Message::Join { secret: token.secret, path: token.path.as_os_str().as_bytes(), index };
     // Both in one go: a round trip less.
@@ -189,10 +191,16 @@ fn greet(
         match stream.inbox.recv_timeout(LOOK) {
             Ok(Heard::Frame(frame)) => {
                 stream.patience(Patience::WIRE);
+                carrier.note_login();
                 return Ok((stream, carrier, frame));
             }
             Ok(Heard::Nothing) if cancel.is_set() => {
                 return Err(Error::ours(Code::Interrupted, "connect to", carrier.name(), "interrupted"));
+            }
+            Ok(Heard::Nothing) if carrier.login().waits().is_some_and(|time| time > LOGIN_MAX) => {
+                let text = carrier.login().text().unwrap_or_default();
+                let note = format!("the login there prints text and no bcmr answers behind it: {text}");
+                break Error::ours(Code::Protocol, "connect to", carrier.name(), note);
             }
             Ok(Heard::Nothing) => {}
             Ok(Heard::Ended) => {
@@ -521,11 +529,11 @@ mod tests {
     #[test]
     fn what_ssh_does_instead_of_connecting_is_told_apart() {
         let table = [
-            ("echo 'Permission denied (publickey).' >&2; exit 255", Code::Lost, "Permission denied"),
+            ("echo 'Permission denied (publickey).' >&2; exit 255", Code::NoKey, "Permission denied"),
             ("echo 'sh: bcmr: not found' >&2; exit 127", Code::NoPeer, "no bcmr there"),
             ("exit 126", Code::NoPeer, "cannot be run"),
             ("echo 'unknown subcommand' >&2; exit 2", Code::NoPeer, "unknown subcommand"),
-            ("echo 'Welcome to there!'; cat >/dev/null", Code::NoPeer, "Welcome to there!"),
+            ("echo 'Welcome to there!'; head -c 9 >/dev/null", Code::NoPeer, "Welcome to there!"),
             ("kill -KILL $$", Code::Lost, "closed"),
             // Sends nothing, and reads nothing.
             ("exec </dev/null; exec >/dev/null; exit 255", Code::Lost, "could not connect"),

@@ -2,7 +2,8 @@
 //!
 //! Must not know what the streams carry. No path and no name of a file ever stands in a command here.
 
-use super::conn::{Patience, Stream};
+use super::conn::Stream;
+use super::login::Login;
 use crate::error::{Code, Error};
 use crate::remote::{Address, Way};
 use std::collections::VecDeque;
@@ -20,10 +21,9 @@ use std::time::{Duration, Instant};
 pub(crate) enum Nth {
     /// As the user's configuration has it.
     First,
-    /// One connection more, which is worth something only when it does not share the first one's.
+    /// One connection more, which is worth something only when it does not share the first one's. It never asks for
+    /// anything: nobody sees which of several asks, and what is typed would go to another one.
     Further,
-    /// The same, and nobody asked for it: so nobody is asked for a password because of it.
-    Unasked,
 }
 
 /// How much there is to move.
@@ -126,7 +126,10 @@ fn arguments_for(
     if let Some(note) = fault("host", &address.host) {
         return Err(refused(note));
     }
-    let mut args: Vec<OsString> = way.ssh.iter().skip(1).cloned().collect();
+    // Of two values ssh takes the first, so this one stands before whatever the user has for the first connection.
+    let silent: &[&str] = if nth == Nth::Further { &["-o", "BatchMode=yes"] } else { &[] };
+    let mut args: Vec<OsString> = silent.iter().map(OsString::from).collect();
+    args.extend(way.ssh.iter().skip(1).cloned());
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
     // Of two values ssh takes the first: the address is the more particular one.
     if let Some(port) = address.port {
@@ -140,10 +143,7 @@ fn arguments_for(
     // No terminal, no X11, and none of the forwardings and commands that belong to the user's own logins: a second
     // connection could not listen where the first one does.
     add(&["-T", "-x", "-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none"]);
-    if nth == Nth::Unasked {
-        add(&["-o", "BatchMode=yes"]);
-    }
-    if nth != Nth::First {
+    if nth == Nth::Further {
         // `-S` overrides what stands before it; without a path nothing is shared, whatever ControlMaster says.
         add(&["-S", "none", "-o", "ControlMaster=no"]);
     }
@@ -179,9 +179,56 @@ fn judge_ciphers(configured: &str, stock: &str) -> Ciphers {
     }
 }
 
-/// What it means that the connection ended before the other side has greeted us: the code, and why.
-fn judge_end(exit: Option<i32>, broken: &Error, program: &str) -> (Code, String) {
+/// What ssh means by its last words, where it could not connect.
+pub(crate) fn judge_words(said: &[String]) -> Option<Code> {
+    /// The first that is found counts: what is at its end comes before what follows from it.
+    const MEANS: [(&str, Code); 13] = [
+        ("REMOTE HOST IDENTIFICATION HAS CHANGED", Code::ChangedKey),
+        ("Host key verification failed", Code::UnknownKey),
+        ("host key is known for", Code::UnknownKey),
+        ("Permission denied (", Code::NoKey),
+        ("Too many authentication failures", Code::NoKey),
+        ("Connection refused", Code::ConnectionRefused),
+        ("Temporary failure in name resolution", Code::Unreachable),
+        ("Could not resolve hostname", Code::UnknownHost),
+        ("Connection timed out", Code::Unreachable),
+        ("Operation timed out", Code::Unreachable),
+        ("No route to host", Code::Unreachable),
+        ("Network is unreachable", Code::Unreachable),
+        ("Host is down", Code::Unreachable),
+    ];
+    MEANS.into_iter().find(|(words, _)| said.iter().any(|line| line.contains(words))).map(|(_, code)| code)
+}
+
+/// What ssh said, in as many words as it needs: of a changed key it prints a page.
+pub(crate) fn in_short(code: Code, said: &[String]) -> String {
+    if code != Code::ChangedKey {
+        return said.join("; ");
+    }
+    let recorded =
+        said.iter().find_map(|line| line.trim().strip_prefix("Offending ")?.split_once(" key in "));
+    let recorded = recorded.map(|(_, place)| format!(" ({place})")).unwrap_or_default();
+    let now = said.iter().find(|line| line.trim().starts_with("SHA256:"));
+    let now =
+        now.map(|print| format!("; it is {} now", print.trim().trim_end_matches('.'))).unwrap_or_default();
+    format!("its key is not the one that is recorded{recorded}{now}")
+}
+
+/// What it means that the connection ended before the other side has greeted us: the code, and why. `said` is ssh's
+/// standard error.
+fn judge_end(exit: Option<i32>, broken: &Error, program: &str, said: &[String]) -> (Code, String) {
+    let (code, note) = end_of(exit, broken, program, said);
+    match in_short(code, said) {
+        words if words.is_empty() => (code, note),
+        words => (code, format!("{note}: {words}")),
+    }
+}
+
+fn end_of(exit: Option<i32>, broken: &Error, program: &str, said: &[String]) -> (Code, String) {
     match exit {
+        // These two are clear, whatever a login has printed before.
+        Some(EXIT_NOT_FOUND) => (Code::NoPeer, format!("there is no {program} there")),
+        Some(EXIT_NOT_RUN) => (Code::NoPeer, format!("{program} cannot be run there")),
         // Something came, and it was no frame: a shell that prints, an account for SFTP only, or a program that is no bcmr.
         _ if broken.code == Code::Protocol => (
             Code::NoPeer,
@@ -190,9 +237,7 @@ fn judge_end(exit: Option<i32>, broken: &Error, program: &str) -> (Code, String)
                 broken.reason()
             ),
         ),
-        Some(EXIT_SSH) => (Code::Lost, "ssh could not connect".to_owned()),
-        Some(EXIT_NOT_FOUND) => (Code::NoPeer, format!("there is no {program} there")),
-        Some(EXIT_NOT_RUN) => (Code::NoPeer, format!("{program} cannot be run there")),
+        Some(EXIT_SSH) => (judge_words(said).unwrap_or(Code::Lost), "ssh could not connect".to_owned()),
         Some(code) => (Code::NoPeer, format!("{program} serve ended there with status {code}")),
         None => (Code::Lost, broken.reason()),
     }
@@ -258,6 +303,7 @@ pub(crate) struct Carrier {
     child: Arc<Mutex<Child>>,
     notes: Notes,
     listener: Option<JoinHandle<()>>,
+    login: Arc<Login>,
     program: String,
     name: String,
 }
@@ -287,10 +333,12 @@ pub(crate) fn start(address: &Address, way: &Way, nth: Nth, load: Load) -> Resul
         let notes = notes.clone();
         std::thread::Builder::new().name("ssh-stderr".to_owned()).spawn(move || notes.listen(stderr)).ok()
     };
+    let login = Arc::new(Login::default());
     let carrier = Carrier {
         child: Arc::clone(&child),
         notes,
         listener,
+        login: Arc::clone(&login),
         program: way.program.clone(),
         name: address.host.clone(),
     };
@@ -299,7 +347,7 @@ pub(crate) fn start(address: &Address, way: &Way, nth: Nth, load: Load) -> Resul
         drop(lock(&child).kill());
     };
     let name = address.host.clone();
-    let stream = Stream::over_fds(OwnedFd::from(stdout), OwnedFd::from(stdin), name, Patience::ENDLESS, cut);
+    let stream = Stream::over_login(OwnedFd::from(stdout), OwnedFd::from(stdin), name, login, cut);
     Ok((stream, carrier))
 }
 
@@ -313,6 +361,18 @@ impl Carrier {
         self.notes.take()
     }
 
+    /// What was printed before the greeting.
+    pub(crate) fn login(&self) -> &Login {
+        &self.login
+    }
+
+    /// Puts what was passed over among the notes.
+    pub(crate) fn note_login(&self) {
+        if let Some(text) = self.login.text() {
+            self.notes.add(format!("the login there prints text, which is passed over: {text}"));
+        }
+    }
+
     /// Whom it leads to, for people.
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -322,11 +382,7 @@ impl Carrier {
     pub(crate) fn no_greeting(mut self, broken: &Error) -> Error {
         let exit = self.wait().and_then(|status| status.code());
         self.hear_out();
-        let (code, mut note) = judge_end(exit, broken, &self.program);
-        let said = self.notes.take();
-        if !said.is_empty() {
-            note = format!("{note}: {}", said.join("; "));
-        }
+        let (code, note) = judge_end(exit, broken, &self.program, &self.notes.take());
         Error::ours(code, "connect to", &self.name, note)
     }
 
@@ -409,12 +465,16 @@ impl Notes {
             if text.is_empty() {
                 continue;
             }
-            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-            if lines.len() == NOTES_MAX {
-                lines.pop_front();
-            }
-            lines.push_back(text.to_owned());
+            self.add(text.to_owned());
         }
+    }
+
+    fn add(&self, line: String) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == NOTES_MAX {
+            lines.pop_front();
+        }
+        lines.push_back(line);
     }
 }
 
@@ -454,9 +514,10 @@ mod tests {
         let tail = "-T -x -o ClearAllForwardings=yes -o RemoteCommand=none";
         let plain = line(&at(None, "h", None), &way(&["ssh"], &[]), Nth::First, Ciphers::AsTheyAre);
         assert_eq!(plain, format!("{tail} -- h bcmr serve"));
-        let unasked = line(&at(None, "h", None), &way(&["ssh"], &[]), Nth::Unasked, Ciphers::AsTheyAre);
-        let alone = "-o BatchMode=yes -S none -o ControlMaster=no";
-        assert_eq!(unasked, format!("{tail} {alone} -- h bcmr serve"), "nobody is asked for a password");
+        let further = line(&at(None, "h", None), &way(&["ssh"], &[]), Nth::Further, Ciphers::AsTheyAre);
+        let alone = "-S none -o ControlMaster=no";
+        let want = format!("-o BatchMode=yes {tail} {alone} -- h bcmr serve");
+        assert_eq!(further, want, "nobody is asked for a password");
         let all = line(
             &at(Some("u"), "fe80::1%eth0", Some(2222)),
             &way(&["/opt/ssh", "-v"], &["-J", "jump", "-o", "Port=1"]),
@@ -466,7 +527,7 @@ mod tests {
         assert_eq!(
             all,
             format!(
-                "-v -p 2222 -l u -J jump -o Port=1 {tail} -S none -o ControlMaster=no -o {FAST_CIPHERS} \
+                "-o BatchMode=yes -v -p 2222 -l u -J jump -o Port=1 {tail} -S none -o ControlMaster=no -o {FAST_CIPHERS} \
                  -- fe80::1%eth0 bcmr serve"
             )
         );
@@ -587,14 +648,58 @@ mod tests {
         let gone = Error::ours(Code::Lost, "talk to", "h", "the other side closed the connection");
         let noise =
             Error::ours(Code::Protocol, "talk to", "h", "this is no message (its first bytes are \"Hi\")");
-        let code = |exit, broken: &Error| judge_end(exit, broken, "bcmr").0;
+        let code = |exit, broken: &Error| judge_end(exit, broken, "bcmr", &[]).0;
         assert_eq!(code(Some(255), &gone), Code::Lost);
         assert_eq!(code(Some(127), &gone), Code::NoPeer);
         assert_eq!(code(Some(126), &gone), Code::NoPeer);
         assert_eq!(code(Some(2), &gone), Code::NoPeer);
         assert_eq!(code(None, &gone), Code::Lost);
         assert_eq!(code(Some(0), &noise), Code::NoPeer);
-        assert!(judge_end(Some(0), &noise, "bcmr").1.contains("Hi"));
+        assert!(judge_end(Some(0), &noise, "bcmr", &[]).1.contains("Hi"));
+        assert_eq!(code(Some(127), &noise), Code::NoPeer);
+        assert_eq!(judge_end(Some(127), &noise, "bcmr", &[]).1, "there is no bcmr there");
+    }
+
+    #[test]
+    fn what_ssh_says_is_told_apart() {
+        let gone = Error::ours(Code::Lost, "talk to", "h", "the other side closed the connection");
+        for (said, code) in [
+            ("ssh: connect to host h port 22: Connection refused", Code::ConnectionRefused),
+            ("ssh: Could not resolve hostname h: Name or service not known", Code::UnknownHost),
+            ("ssh: Could not resolve hostname h: Temporary failure in name resolution", Code::Unreachable),
+            ("ssh: connect to host h port 22: Connection timed out", Code::Unreachable),
+            ("ssh: connect to host h port 22: No route to host", Code::Unreachable),
+            ("me@h: Permission denied (publickey,password).", Code::NoKey),
+            ("Received disconnect from 1.2.3.4 port 22:2: Too many authentication failures", Code::NoKey),
+            ("Host key verification failed.", Code::UnknownKey),
+            ("No ED25519 host key is known for h and you have requested strict checking.", Code::UnknownKey),
+            ("Connection reset by 1.2.3.4 port 22", Code::Lost),
+            ("client_loop: send disconnect: Broken pipe", Code::Lost),
+        ] {
+            let said = ["a banner: Permission denied to strangers".to_owned(), said.to_owned()];
+            assert_eq!(judge_end(Some(255), &gone, "bcmr", &said).0, code, "{said:?}");
+            // Whoever ends with another status has been reached.
+            assert_eq!(judge_end(Some(1), &gone, "bcmr", &said).0, Code::NoPeer, "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_changed_key_is_told_in_one_line() {
+        let page = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@\n\
+            @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n\
+            @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@\n\
+            IT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!\n\
+            The fingerprint for the ED25519 key sent by the remote host is\n\
+            SHA256:abcdef.\n\
+            Offending ED25519 key in /home/me/.ssh/known_hosts:3\n\
+            Host key verification failed.";
+        let said: Vec<String> = page.lines().map(|line| line.trim().to_owned()).collect();
+        let gone = Error::ours(Code::Lost, "talk to", "h", "the other side closed the connection");
+        let (code, note) = judge_end(Some(255), &gone, "bcmr", &said);
+        assert_eq!(code, Code::ChangedKey);
+        let want = "ssh could not connect: its key is not the one that is recorded (/home/me/.ssh/known_hosts:3); it is \
+                    SHA256:abcdef now";
+        assert_eq!(note, want);
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl Mover<'_> {
             return self.merge(dir, name, info, place, to, operand);
         }
         if self.policy.dry_run {
-            self.tally.item(Action::Renamed, 0, || (operand.path.clone(), shown));
+            self.renamed(info, operand.path.clone(), shown);
             return Ok(Moved::Here);
         }
         match land::give_name(&dir.dir, name, &place.dir, to, only_new) {
@@ -308,6 +308,7 @@ impl Mover<'_> {
     fn leave(&self, done: &Frame) {
         let (Some(above), Some(name)) = (&done.src.above, &done.src.name) else { return };
         if self.policy.dry_run {
+            self.renamed(&done.src.info, done.src.node.path(), done.dst_path.clone());
             return;
         }
         match above.dir.remove_dir(name.as_name()) {
@@ -421,8 +422,8 @@ impl Mover<'_> {
             }
         };
         let (Some(dst), false) = (dst, self.policy.dry_run) else {
-            self.tally.item(Action::Renamed, 0, || (src_path(), dst_path.to_owned()));
-            return Ok(Step::Stays);
+            self.renamed(&info, src_path(), dst_path.to_owned());
+            return Ok(Step::Done);
         };
         land::give_name(&src.dir, name, dst, name, only_new)
             .map_err(|e| Error::os("rename to", dst_path, e).and(&src_path()))?;

@@ -404,6 +404,8 @@ impl Crew {
 pub(crate) trait Takes: Sync + Sized {
     /// Whom it is told, and who may stop it.
     fn watch(&self) -> Watch<'_>;
+    /// What was asked for.
+    fn what(&self) -> &What;
     /// What a thread that takes needs.
     fn crew(&self) -> Crew;
     /// One message, but no [`Message::Data`].
@@ -1433,6 +1435,10 @@ impl<'a> Receive<'a> {
 impl Takes for Receive<'_> {
     fn watch(&self) -> Watch<'_> {
         self.desk.tally.watch
+    }
+
+    fn what(&self) -> &What {
+        &self.what
     }
 
     fn crew(&self) -> Crew {

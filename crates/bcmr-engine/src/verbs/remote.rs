@@ -222,7 +222,7 @@ fn again(
     let mut left = if once_only { 0 } else { way.retries };
     loop {
         let lost = match once() {
-            Err(e) if e.code == Code::Lost && left > 0 && !watch.cancel.is_set() => e,
+            Err(e) if is_worth_another(&e) && left > 0 && !watch.cancel.is_set() => e,
             other => return other,
         };
         left -= 1;
@@ -239,7 +239,13 @@ fn again(
         // What is there already is met again, and counts again.
         watch.progress.items_done.store(0, Ordering::Relaxed);
         watch.progress.bytes_done.store(0, Ordering::Relaxed);
+        watch.progress.bytes_there.store(0, Ordering::Relaxed);
     }
+}
+
+/// A connection that the same command may have the next time.
+fn is_worth_another(e: &Error) -> bool {
+    e.code.is_of_connection() && e.code.is_retryable()
 }
 
 #[allow(clippy::too_many_arguments)] // the parts of one request
@@ -264,7 +270,9 @@ fn put_once(
     };
     let much = found.more || found.bytes >= HEAVY_BYTES;
     let load = if much { Load::Heavy } else { Load::Light };
+    watch.front.lend_terminal(true);
     let mut peer = transport::connect(to, way, load, ours(way), guarantees(&how), &[], watch.cancel)?;
+    watch.front.lend_terminal(false);
     names.read(watch)?;
     more_streams(&mut peer, to, way, found.large, watch)?;
     // None: the directory of a list of names is not copied itself.
@@ -362,7 +370,9 @@ fn get_once(
     let asks = way.parallel.is_none() && matches!(names, Names::None) && survey.is_none();
     let (behind, later) = if asks { by_when(from, how_large(from)?) } else { Default::default() };
     let required = sending(required);
+    watch.front.lend_terminal(true);
     let mut peer = transport::connect(address, way, Load::Heavy, ours(way), required, &behind, watch.cancel)?;
+    watch.front.lend_terminal(false);
     let list = names.read(watch)?;
     say_frames(&peer, later)?;
     let size = if asks { sizes_there(&peer, from.len(), watch.cancel)? } else { 0 };
@@ -424,6 +434,13 @@ fn prefix(address: &Address) -> String {
         Some(user) => format!("{user}@{}:", address.host),
         None => format!("{}:", address.host),
     }
+}
+
+/// A path of theirs as it is shown.
+fn theirs(address: &Address, path: &Path) -> PathBuf {
+    let mut shown = std::ffi::OsString::from(prefix(address));
+    shown.push(path);
+    shown.into()
 }
 
 fn ours(way: &Way) -> Features {
@@ -580,13 +597,15 @@ fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch
         Message::Token { secret, path } => Token { secret, path: PathBuf::from(OsStr::from_bytes(path)) },
         // Without them it works as well, only slower.
         Message::Error(trouble) => {
-            watch.front.event(Event::Warning(error_of(&trouble)));
+            let e = error_of(&trouble);
+            watch.front.event(Event::Warning(Error { path: theirs(address, &e.path), ..e }));
             return Ok(());
         }
         _ => return Err(Error::ours(Code::Protocol, "talk to", &address.host, "no token came")),
     };
     drop(frame);
     let features = ours(way);
+    watch.front.lend_terminal(true);
     let opened: Vec<Result<_>> = std::thread::scope(|scope| {
         let one = |index: usize| {
             let token = &token;
@@ -602,6 +621,8 @@ fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch
         };
         threads.into_iter().map(join).collect()
     });
+    watch.front.lend_terminal(false);
+    let mut failed = Vec::new();
     for one in opened {
         match one {
             Ok((stream, carrier)) => {
@@ -609,9 +630,22 @@ fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch
                 peer.carriers.push(carrier);
             }
             Err(e) if e.code == Code::Interrupted => return Err(e),
-            // Nobody asked for it, and without it all works as well: it may be that somebody would have to type a password.
-            Err(_) if way.parallel.is_none() => {}
-            Err(e) => watch.front.event(Event::Warning(e)),
+            Err(e) => failed.push(e),
+        }
+    }
+    // They ask for no password, so it may be that there is but one connection: all works as well, only slower.
+    if let Some(first) = failed.first() {
+        let note = format!(
+            "{} of {} further connections could not be opened, which is done without asking for anything: {}",
+            failed.len(),
+            wanted - 1,
+            first.reason()
+        );
+        if way.parallel.is_some() {
+            let warning = Error::ours(first.code, "open all connections to", &address.host, note);
+            watch.front.event(Event::Warning(warning));
+        } else {
+            watch.front.event(Event::Note(note));
         }
     }
     Ok(())
@@ -723,9 +757,7 @@ fn ask(
         match frame.message() {
             Ok(Message::Error(trouble)) => {
                 let e = error_of(&trouble);
-                let mut shown = std::ffi::OsString::from(prefix(address));
-                shown.push(&e.path);
-                break Err(Error { path: shown.into(), ..e });
+                break Err(Error { path: theirs(address, &e.path), ..e });
             }
             Ok(message) => match each(message) {
                 Ok(true) => break Ok(()),
@@ -884,6 +916,15 @@ pub fn doctor(address: &Address, way: &Way) -> Vec<Finding> {
 /// A host or user that is refused.
 pub fn ssh_words(address: &Address, way: &Way, command: &str) -> Result<Vec<std::ffi::OsString>> {
     transport::ssh::words(address, way, command)
+}
+
+/// What ssh's standard error means where it could not connect: the code, and the words in short.
+#[must_use]
+pub fn ssh_said(said: &str) -> (Code, String) {
+    let lines: Vec<String> =
+        said.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
+    let code = transport::ssh::judge_words(&lines).unwrap_or(Code::Lost);
+    (code, transport::ssh::in_short(code, &lines))
 }
 
 /// What an [`Info`] says, as an entry without a link's target or attributes.

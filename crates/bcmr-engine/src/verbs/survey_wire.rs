@@ -764,6 +764,10 @@ impl Takes for Surveying<'_> {
         self.tally.watch
     }
 
+    fn what(&self) -> &What {
+        &self.what
+    }
+
     fn crew(&self) -> Crew {
         Crew::new(&Sys::new())
     }

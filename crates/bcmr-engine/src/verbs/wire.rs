@@ -488,6 +488,9 @@ impl Told for Putting<'_> {
     fn found(&self, _: u64, _: u64, _: bool) {
         // Whoever draws has measured the sources already.
     }
+    fn theirs(&self, trouble: &Trouble<'_>) -> Error {
+        self.trouble(trouble)
+    }
     fn landed(&self, items: u64, bytes: u64) {
         self.watch.progress.items_done.fetch_add(items, Ordering::Relaxed);
         self.watch.progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
@@ -547,6 +550,8 @@ impl Told for Putting<'_> {
                 Event::Note(format!("{}: starts over: {}", self.there(dst).display(), text(why)))
             }
             WireEvent::Resumed { dst, bytes, restarted: None, repaired } => {
+                // They were counted as done when the other side told of them.
+                self.watch.progress.bytes_there.fetch_add(*bytes, Ordering::Relaxed);
                 Event::Resumed { dst: self.there(dst), bytes: *bytes, restarted: None, repaired: *repaired }
             }
             WireEvent::Note(note) => Event::Note(text(note)),
@@ -1000,7 +1005,10 @@ fn hear(inbox: &Inbox, aside: &Aside, asking: &Asking, over: &AtomicBool) {
 fn one(receive: &impl Takes, crew: &mut Crew, stream: usize, frame: FrameBuf) -> Result<()> {
     let head = match frame.message()? {
         Message::Data(piece) => unload(&mut crew.unpacker, &piece, frame.payload())?,
-        Message::Error(trouble) => return Err(error_of(&trouble)),
+        Message::Error(trouble) => {
+            let e = error_of(&trouble);
+            return Err(Error { path: receive.what().shown(&e.path), ..e });
+        }
         other => return receive.handle(crew, other),
     };
     let (head, load) = head;

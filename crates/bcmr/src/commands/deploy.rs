@@ -8,7 +8,7 @@ use crate::address;
 use bcmr_engine::error::{Code, Error, Result};
 use bcmr_engine::event::Cancel;
 use bcmr_engine::remote::{Address, Way};
-use bcmr_engine::verbs::remote::ssh_words;
+use bcmr_engine::verbs::remote::{ssh_said, ssh_words};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -127,7 +127,8 @@ fn ask(a: &Address, way: &Way, script: &str, input: Option<File>, cancel: &Cance
     }
     // 255 is ssh's own.
     if answer.status.code() == Some(255) {
-        return Err(Error::ours(Code::Lost, "connect to", address::machine(a), answer.last_words()));
+        let (code, said) = ssh_said(&answer.last_words());
+        return Err(Error::ours(code, "connect to", address::machine(a), said));
     }
     Ok(answer)
 }

@@ -79,7 +79,7 @@ impl Told {
         self.summary.failed += 1;
         let code = e.code;
         if self.json {
-            self.out.line(&json::event(&Event::Failed(e)));
+            self.out.line(&json::event(self.verb, Again::Same, &Event::Failed(e)));
         } else {
             self.out.flush();
             self.err.line(&say::error(&e));
@@ -105,7 +105,7 @@ impl Told {
     }
 
     fn end(mut self) -> u8 {
-        let exit = if self.summary.failed > 0 { say::EXIT_SOME_FAILED } else { say::EXIT_DONE };
+        let exit = say::exit_code_of_look(&self.summary);
         if self.json {
             self.out.line(&json::summary(self.verb, &self.summary, self.began.elapsed(), exit, None));
         }
@@ -288,7 +288,8 @@ pub fn hash(a: &LookArgs, env: &Env) -> u8 {
     each(Verb::Hash, a, env, |told, path, place| {
         let hash = place.ask(&note, look::hash, peer::hash)?;
         if told.json {
-            told.out.line(&json::event(&Event::Hashed { dst: path.to_owned(), hash }));
+            let hashed = Event::Hashed { dst: path.to_owned(), hash };
+            told.out.line(&json::event(told.verb, Again::Same, &hashed));
         } else {
             let line = say::hash_line(&hash, path.as_os_str().as_bytes(), told.tty);
             told.out.bytes(&line);
@@ -344,7 +345,7 @@ pub fn deploy(a: &HostArgs, env: &Env) -> u8 {
         Ok((program, put)) => {
             let text = say::deployed(&address::machine(&address), &program, put);
             if a.json {
-                told.out.line(&json::event(&Event::Note(text)));
+                told.out.line(&json::event(told.verb, Again::Same, &Event::Note(text)));
             } else {
                 told.out.line(&format!("bcmr: {}", names::text(&text)));
             }

@@ -111,6 +111,8 @@ fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summa
         return Err(Error::ours(Code::Usage, "copy", "", "no other machine is named"));
     };
     let note = |text: String| watch.front.event(Event::Note(text));
+    // Taken back by whoever gets an answer from the other side.
+    watch.front.lend_terminal(true);
     let absent = match with_peer(address, &job.reach, watch.cancel, &note, |way| attempt(job, way, watch)) {
         Err(Absent::Peer(e)) => e,
         Err(Absent::Other(e)) => return Err(e),
@@ -188,9 +190,9 @@ pub fn with_peer<T>(
         Err(e) if e.code == Code::NoPeer => e,
         other => return other.map_err(sort),
     };
-    // Who named another program than `bcmr` wants that one.
+    // Who named another program than `bcmr` wants that one, and a name that is wrong is no reason to take another way.
     if reach.way.program != "bcmr" {
-        return Err(Absent::Peer(absent));
+        return Err(Absent::Other(Error { op: "start bcmr on".into(), ..absent }));
     }
     let own = deploy::own(cancel).map_err(Absent::Other)?;
     let there = match deploy::probe(address, &reach.way, &own, cancel) {
@@ -405,7 +407,9 @@ mod tests {
         // Whoever named a program gets no other.
         let mut named = reach(dir, name, true);
         named.way.program = "mine".into();
-        assert_eq!(asked(&named).0, ["mine"]);
+        let (programs, got) = asked(&named);
+        assert_eq!(programs, ["mine"]);
+        assert!(matches!(got, Err(Absent::Other(e)) if e.code == Code::NoPeer), "and no other way is taken");
         // No shell, as for an account that has SFTP only; and no connection.
         let (_, got) = asked(&reach(dir, "echo 'This service allows sftp connections only.'; exit 1", true));
         assert!(matches!(got, Err(Absent::Peer(e)) if e.op == "find bcmr on"));

@@ -30,6 +30,8 @@ const BAR_CELLS: usize = 20;
 pub struct Sample {
     pub items_done: u64,
     pub bytes_done: u64,
+    /// Of those, the ones that were there already.
+    pub bytes_there: u64,
     pub items_found: u64,
     pub bytes_found: u64,
     pub scanned: bool,
@@ -39,11 +41,14 @@ impl Sample {
     /// Reads the counters. Done is read before found, so that done is not ahead of found by more than is true.
     pub fn of(p: &Progress) -> Sample {
         let scanned = p.scanned.load(Ordering::Acquire);
+        // What was there is read first: it was counted as done at the same time.
+        let bytes_there = p.bytes_there.load(Ordering::Relaxed);
         let (items_done, bytes_done) =
             (p.items_done.load(Ordering::Relaxed), p.bytes_done.load(Ordering::Relaxed));
         Sample {
             items_done,
             bytes_done,
+            bytes_there,
             items_found: p.items_found.load(Ordering::Relaxed),
             bytes_found: p.bytes_found.load(Ordering::Relaxed),
             scanned,
@@ -124,6 +129,7 @@ impl Line {
         self.counting |= now.items_found > 0;
         high.items_done = high.items_done.max(now.items_done);
         high.bytes_done = high.bytes_done.max(now.bytes_done);
+        high.bytes_there = high.bytes_there.max(now.bytes_there);
         // A file may have grown since it was counted: what is done was there to be found.
         high.items_found = high.items_found.max(now.items_found).max(high.items_done);
         high.bytes_found = high.bytes_found.max(now.bytes_found).max(high.bytes_done);
@@ -134,7 +140,7 @@ impl Line {
             let most = if self.high.items_done < self.high.items_found { 99 } else { 100 };
             self.percent = self.percent.max(u64::try_from(percent).unwrap_or(100).min(most));
         }
-        self.past.push_back((at, self.done()));
+        self.past.push_back((at, self.worked()));
         while self.past.len() > 2
             && (self.past.len() > SAMPLES_MAX || self.past.get(1).is_some_and(|p| at - p.0 >= RATE_OVER))
         {
@@ -150,6 +156,15 @@ impl Line {
 
     fn done(&self) -> u64 {
         if self.by_bytes() { self.high.bytes_done } else { self.high.items_done }
+    }
+
+    /// What has taken time: the rate is of this.
+    fn worked(&self) -> u64 {
+        if self.by_bytes() {
+            self.high.bytes_done.saturating_sub(self.high.bytes_there)
+        } else {
+            self.high.items_done
+        }
     }
 
     fn total(&self) -> u64 {
@@ -187,7 +202,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn sample(items_done: u64, bytes_done: u64, items_found: u64, bytes_found: u64, scanned: bool) -> Sample {
-        Sample { items_done, bytes_done, items_found, bytes_found, scanned }
+        Sample { items_done, bytes_done, bytes_there: 0, items_found, bytes_found, scanned }
     }
 
     fn secs(s: f64) -> Duration {
@@ -230,6 +245,20 @@ mod tests {
             line.text(sample(10, 0, 40, 9 * MIB, true), secs(1.0)),
             "checking   25%, 10 items/s, 0:03 left, 10 of 40 items"
         );
+    }
+
+    /// 90 of 100 MiB were there when it went on; 2 MiB a second are copied.
+    #[test]
+    fn the_rate_is_of_what_was_copied() {
+        let mut line = Line::new(Verb::Copy);
+        let at = |mib| Sample { bytes_there: 90 * MIB, ..sample(0, mib * MIB, 1, 100 * MIB, true) };
+        line.text(at(90), secs(0.0));
+        assert_eq!(
+            line.text(at(94), secs(2.0)),
+            "copying   94%, 94.0 MiB of 100.0 MiB, 2.0 MiB/s, 0:03 left, 0 of 1 items"
+        );
+        let mut first = Line::new(Verb::Copy);
+        assert!(first.text(at(92), secs(1.0)).contains(", 2.0 MiB/s, "), "also in the first line of all");
     }
 
     #[test]

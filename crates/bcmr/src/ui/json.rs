@@ -5,7 +5,7 @@
 
 use super::inline::Sample;
 use crate::names;
-use crate::resolve::Verb;
+use crate::resolve::{Again, Verb};
 use crate::say;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Action, Change, Event, Summary, Unavailable, Unfinished, What};
@@ -148,6 +148,9 @@ struct Trouble<'a> {
     reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     errno: Option<i32>,
+    retryable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'static str>,
 }
 
 /// How `check` compared files that both sides have.
@@ -197,8 +200,8 @@ pub fn start(
     })
 }
 
-/// What the engine tells.
-pub fn event(event: &Event) -> String {
+/// What the engine tells of this verb.
+pub fn event(verb: Verb, again: Again, event: &Event) -> String {
     line(match event {
         Event::Item { action, src, dst, bytes } => {
             Body::Item { action: action_name(*action), src: Name(src), dst: Name(dst), bytes: *bytes }
@@ -227,8 +230,8 @@ pub fn event(event: &Event) -> String {
             why,
         },
         Event::Unfinished(u) => unfinished(u),
-        Event::Failed(e) => Body::Failed(trouble(e)),
-        Event::Warning(e) => Body::Warning(trouble(e)),
+        Event::Failed(e) => Body::Failed(trouble(verb, again, e)),
+        Event::Warning(e) => Body::Warning(trouble(verb, again, e)),
         Event::Engine(engine) => Body::Engine {
             ring_files: engine.ring_files,
             sys_files: engine.sys_files,
@@ -328,7 +331,7 @@ pub fn finding(f: &Finding) -> String {
     line(Body::Finding { ok: f.ok, what: &f.what, detail: &f.detail })
 }
 
-fn trouble(e: &Error) -> Trouble<'_> {
+fn trouble(verb: Verb, again: Again, e: &Error) -> Trouble<'_> {
     Trouble {
         code: e.code.name(),
         op: &e.op,
@@ -336,6 +339,8 @@ fn trouble(e: &Error) -> Trouble<'_> {
         other: e.other.as_deref().map(Name),
         reason: say::reason(e),
         errno: e.source.as_ref().and_then(std::io::Error::raw_os_error),
+        retryable: e.code.is_retryable(),
+        hint: say::hint(verb, again, e),
     }
 }
 
@@ -405,6 +410,10 @@ mod tests {
     use proptest::prelude::*;
     use std::ffi::OsStr;
 
+    fn event(event: &Event) -> String {
+        super::event(Verb::Copy, Again::Same, event)
+    }
+
     #[test]
     fn lines() {
         let bad = Path::new(OsStr::from_bytes(b"\xff\x00x"));
@@ -444,11 +453,11 @@ mod tests {
             ),
             (
                 event(&Event::Failed(Error::os("open", "x", std::io::Error::from_raw_os_error(13)))),
-                r#"{"schema":1,"event":"failed","code":"denied","op":"open","path":"x","reason":"Permission denied","errno":13}"#,
+                r#"{"schema":1,"event":"failed","code":"denied","op":"open","path":"x","reason":"Permission denied","errno":13,"retryable":false}"#,
             ),
             (
                 event(&Event::Warning(Error::ours(Code::Special, "copy", "f", "a FIFO").and(Path::new("g")))),
-                r#"{"schema":1,"event":"warning","code":"special","op":"copy","path":"f","other":"g","reason":"a FIFO"}"#,
+                r#"{"schema":1,"event":"warning","code":"special","op":"copy","path":"f","other":"g","reason":"a FIFO","retryable":false,"hint":"use --archive to copy special files as what they are"}"#,
             ),
             (
                 event(&Event::Hashed { dst: "d".into(), hash: [0xa5; 32] }),
@@ -491,7 +500,14 @@ mod tests {
             (event(&Event::Note("hi".into())), r#"{"schema":1,"event":"note","text":"hi"}"#),
             (
                 progress(
-                    Sample { items_done: 1, bytes_done: 2, items_found: 3, bytes_found: 4, scanned: true },
+                    Sample {
+                        items_done: 1,
+                        bytes_done: 2,
+                        bytes_there: 0,
+                        items_found: 3,
+                        bytes_found: 4,
+                        scanned: true,
+                    },
                     took,
                 ),
                 r#"{"schema":1,"event":"progress","items_done":1,"bytes_done":2,"items_found":3,"bytes_found":4,"scanned":true,"seconds":1.5}"#,

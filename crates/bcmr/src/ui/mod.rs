@@ -19,7 +19,7 @@ use inline::Sample;
 use plain::Plain;
 use signals::Signals;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use writer::Sink;
@@ -91,6 +91,8 @@ struct Ui<'a> {
     unanswered: AtomicBool,
     screen: Mutex<Screen>,
     by_scp: Option<&'a AtomicBool>,
+    /// Bytes of files that went on where an earlier run stopped: this one has not copied them.
+    resumed: AtomicU64,
 }
 
 /// Both streams and what stands on them.
@@ -103,6 +105,8 @@ struct Screen {
     drawn: bool,
     /// A question stands on the terminal, so nothing may be drawn.
     asking: bool,
+    /// Another program may be asking something on it, so nothing may be drawn either.
+    lent: bool,
 }
 
 impl Screen {
@@ -115,12 +119,15 @@ impl Screen {
 
 impl Front for Ui<'_> {
     fn event(&self, event: Event) {
+        if let Event::Resumed { bytes, .. } = event {
+            self.resumed.fetch_add(bytes, Ordering::Relaxed);
+        }
         let screen = &mut *self.screen();
         screen.clear();
         if self.show.json {
             let is_item = matches!(event, Event::Item { .. });
             if !is_item || self.show.items {
-                screen.out.line(&json::event(&event));
+                screen.out.line(&json::event(self.show.verb, self.show.again, &event));
             }
             if matches!(event, Event::Failed(_) | Event::Warning(_)) {
                 screen.out.flush();
@@ -128,6 +135,12 @@ impl Front for Ui<'_> {
         } else {
             screen.plain.event(self.show, event, &mut screen.out, &mut screen.err);
         }
+    }
+
+    fn lend_terminal(&self, lent: bool) {
+        let screen = &mut *self.screen();
+        screen.clear();
+        screen.lent = lent;
     }
 
     fn ask(&self, question: Question) -> bool {
@@ -161,6 +174,7 @@ impl<'a> Ui<'a> {
     fn new(show: &'a Show, by_scp: Option<&'a AtomicBool>) -> Ui<'a> {
         Ui {
             by_scp,
+            resumed: AtomicU64::new(0),
             show,
             began: Instant::now(),
             progress: Arc::default(),
@@ -176,6 +190,7 @@ impl<'a> Ui<'a> {
                 line: inline::Line::new(show.verb),
                 drawn: false,
                 asking: false,
+                lent: false,
             }),
         }
     }
@@ -250,6 +265,7 @@ impl<'a> Ui<'a> {
         match self.show.meter {
             Meter::Off => {}
             Meter::Inline if screen.asking => {}
+            Meter::Inline | Meter::Lines if screen.lent => {}
             Meter::Inline => {
                 // One column stays free: a terminal that is full to the edge may wrap.
                 let width = stderr_columns().saturating_sub(1);
@@ -272,6 +288,9 @@ impl<'a> Ui<'a> {
     fn tell_status(&self) {
         let sample = Sample::of(&self.progress);
         let screen = &mut *self.screen();
+        if screen.lent {
+            return;
+        }
         screen.clear();
         let line = screen.line.text(sample, self.began.elapsed());
         screen.err.line(&format!("bcmr: {line}"));
@@ -295,7 +314,7 @@ impl<'a> Ui<'a> {
                 let exit = say::exit_code_of(show.verb, &e);
                 let summary = Summary { failed: 1, codes: vec![e.code], ..Summary::default() };
                 if show.json {
-                    screen.out.line(&json::event(&Event::Failed(e)));
+                    screen.out.line(&json::event(show.verb, show.again, &Event::Failed(e)));
                 } else {
                     screen.plain.trouble(show, &e, &say::error(&e), &mut screen.err);
                 }
@@ -327,13 +346,15 @@ impl<'a> Ui<'a> {
         if show.verb == Verb::Sessions {
             screen.plain.unfinished(show, &mut screen.out);
         }
+        screen.plain.rest(&mut screen.err);
         if show.quiet {
             return;
         }
         // Where lines of both streams meet on one terminal, the end belongs below the rest.
         screen.out.flush();
+        let resumed = self.resumed.load(Ordering::Relaxed);
         if s.cancelled {
-            screen.err.line(&say::stopped(show.verb, show.again, s, took));
+            screen.err.line(&say::stopped(show.verb, show.again, s, resumed, took));
             return;
         }
         let done = s.files + s.dirs + s.others;
@@ -347,7 +368,7 @@ impl<'a> Ui<'a> {
         // With `check` the last line of its tree says it all, with `sessions` its table does.
         let tells_all = matches!(show.verb, Verb::Check | Verb::Sessions);
         if !tells_all && (show.verbose || show.dry_run || long || (s.failed > 0 && done > 0)) {
-            screen.err.line(&say::summary(show.verb, show.dry_run, s, took));
+            screen.err.line(&say::summary(show.verb, show.dry_run, s, resumed, took));
         }
     }
 }

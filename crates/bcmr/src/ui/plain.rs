@@ -15,11 +15,15 @@ use std::os::unix::ffi::OsStringExt;
 const FOLDED_MAX: usize = 100_000;
 /// The same for the bytes of their paths, which may be another machine's.
 const FOLDED_BYTES_MAX: usize = 64 << 20;
+/// Of failures that are the file system's as a whole, so many are told one by one.
+const ALIKE_MAX: u64 = 3;
 
 /// What has been told, as far as later lines depend on it.
 #[derive(Default)]
 pub struct Plain {
     hinted: Vec<Code>,
+    /// How often each of these codes was met.
+    alike: Vec<(Code, u64)>,
     found: Vec<Found>,
     found_bytes: usize,
     folded: bool,
@@ -75,6 +79,9 @@ impl Plain {
 
     /// Tells an error and, the first time its code is met, what to do about it.
     pub fn trouble(&mut self, show: &Show, e: &Error, line: &str, err: &mut Sink) {
+        if !show.verbose && say::is_of_all(e.code) && self.met(e.code) > ALIKE_MAX {
+            return;
+        }
         err.line(line);
         if !show.quiet
             && !self.hinted.contains(&e.code)
@@ -82,6 +89,29 @@ impl Plain {
         {
             self.hinted.push(e.code);
             err.line(&format!("hint: {hint}"));
+        }
+    }
+
+    /// Counts one more of this code, and says how many it is now.
+    fn met(&mut self, code: Code) -> u64 {
+        match self.alike.iter_mut().find(|(known, _)| *known == code) {
+            Some((_, count)) => {
+                *count += 1;
+                *count
+            }
+            None => {
+                self.alike.push((code, 1));
+                1
+            }
+        }
+    }
+
+    /// What was not told one by one, in a line for each code.
+    pub fn rest(&self, err: &mut Sink) {
+        for (code, count) in &self.alike {
+            if let more @ 1.. = count.saturating_sub(ALIKE_MAX) {
+                err.line(&say::rest(*code, more));
+            }
         }
     }
 

@@ -1,0 +1,133 @@
+//! Why there is no connection: a code and an exit status of its own for each reason, one line of words, and a hint.
+
+use super::common::remote::*;
+use super::common::*;
+use std::path::Path;
+
+/// The one `failed` event of a run with `--json`, and its summary's exit.
+fn failed(ran: &Ran) -> (serde_json::Value, i64) {
+    let lines: Vec<serde_json::Value> = ran.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let failed: Vec<_> = lines.iter().filter(|l| l["event"] == "failed").collect();
+    assert_eq!(failed.len(), 1, "{ran:?}");
+    (failed[0].clone(), lines.last().unwrap()["exit"].as_i64().unwrap())
+}
+
+#[track_caller]
+fn assert_told(line: impl Fn() -> Line, code: &str, retryable: bool) {
+    let plain = line().run().code(7);
+    let words: Vec<&str> = plain.err.lines().collect();
+    assert!(words.iter().any(|l| l.starts_with("hint: ")), "{plain:?}");
+    assert!(words.iter().all(|l| l.len() < 400), "{plain:?}");
+    let ran = line().args(["--json"]).run().code(7);
+    let (event, exit) = failed(&ran);
+    assert_eq!(
+        (event["code"].as_str(), event["retryable"].as_bool()),
+        (Some(code), Some(retryable)),
+        "{ran:?}"
+    );
+    assert!(event["hint"].as_str().is_some_and(|h| !h.is_empty()), "{ran:?}");
+    assert_eq!(exit, 7);
+}
+
+/// ssh's own words, whatever the system would say here.
+#[test]
+fn each_reason_has_its_code() {
+    let tmp = Tmp::new();
+    tmp.file("a", "A");
+    for (said, code, retryable) in [
+        ("ssh: connect to host h port 22: Connection refused", "connection-refused", true),
+        ("ssh: Could not resolve hostname h: Name or service not known", "unknown-host", false),
+        ("ssh: Could not resolve hostname h: Temporary failure in name resolution", "unreachable", true),
+        ("ssh: connect to host h port 22: Connection timed out", "unreachable", true),
+        ("me@h: Permission denied (publickey).", "no-key", false),
+        ("Host key verification failed.", "unknown-key", false),
+        ("Connection closed by 127.0.0.1 port 22", "lost", true),
+    ] {
+        let ssh = tmp.file("ssh", format!("#!/bin/sh\necho '{said}' >&2\nexit 255\n"));
+        chmod(&ssh, 0o755);
+        let ssh = format!("--ssh={}", ssh.display());
+        for line in [["copy", "a", "h:"], ["copy", "h:a", "b"], ["ls", "--", "h:"], ["hash", "--", "h:x"]] {
+            let words =
+                || bcmr([line[0], &ssh]).args(line[1..].iter().filter(|w| **w != "--")).cwd(tmp.path());
+            assert_told(words, code, retryable);
+        }
+        bcmr(["check", &ssh, "a", "h:"]).cwd(tmp.path()).run().code(2);
+    }
+}
+
+/// The same by ssh itself.
+#[test]
+fn what_ssh_itself_says() {
+    let Some(far) = Far::ssh("what_ssh_itself_says", Path::new(BCMR), &[]) else { return };
+    let tmp = Tmp::new();
+    tmp.file("a", "A");
+    let config = std::fs::read_to_string(far.sshd().config()).unwrap();
+    let known = far.sshd().config().with_file_name("known_hosts");
+    let keys = far.sshd().config().with_file_name("authorized_keys");
+    let copy = |config: &str| {
+        let file = tmp.file("config", config);
+        let (a, to) = (tmp.p("a"), far.at(""));
+        move || bcmr(["copy", "-F"]).args([file.as_os_str(), a.as_os_str(), &to])
+    };
+    copy(&config)().run().ok();
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = format!("Port {}", far.sshd().port());
+    assert_told(copy(&config.replace(&port, &format!("Port {unused}"))), "connection-refused", true);
+    assert_told(copy(&config.replace("127.0.0.1", "no-such-host.invalid")), "unknown-host", false);
+    let right = std::fs::read_to_string(&known).unwrap();
+    std::fs::write(&known, "").unwrap();
+    assert_told(copy(&config), "unknown-key", false);
+    // Another key of the same kind.
+    let user = std::fs::read_to_string(far.sshd().config().with_file_name("user.pub")).unwrap();
+    std::fs::write(&known, format!("* {user}")).unwrap();
+    assert_told(copy(&config), "changed-key", false);
+    let told = copy(&config)().run().code(7).says("its key is not the one that is recorded").says("SHA256:");
+    assert!(!told.err.contains('@') && told.err.contains("known_hosts:1"), "{told:?}");
+    std::fs::write(&known, right).unwrap();
+    let held = std::fs::read_to_string(&keys).unwrap();
+    std::fs::write(&keys, "").unwrap();
+    assert_told(copy(&config), "no-key", false);
+    std::fs::write(&keys, held).unwrap();
+    copy(&config)().run().ok();
+}
+
+/// A login that prints text is no obstacle, and `-v` tells what was passed over.
+#[test]
+fn what_a_login_prints_is_passed_over() {
+    let tmp = Tmp::new();
+    tmp.file("src/a", noise(1, 3 << 20));
+    let run =
+        tmp.file("noisy", "#!/bin/sh\nprintf 'Welcome to \\033[1mfar\\033[0m!\\nno tty\\n'\nexec \"$@\"\n");
+    chmod(&run, 0o755);
+    let far = Far::pipe().with("FAR_RUN", &run);
+    for (n, direction) in BOTH.into_iter().enumerate() {
+        for flags in ["-r", "-r --parallel=3 --archive"] {
+            let dst = tmp.p(format!("dst {n} {}", flags.len()));
+            let quiet = direction.copy(&far, flags, &tmp.p("src"), &dst).run().ok();
+            assert!(!quiet.err.contains("Welcome"), "{quiet:?}");
+            assert_eq!(std::fs::read(dst.join("a")).unwrap(), noise(1, 3 << 20));
+        }
+        let dst = tmp.p(format!("told {n}"));
+        direction.copy(&far, "-rv", &tmp.p("src"), &dst).run().ok().says("passed over: Welcome to");
+    }
+    far.bcmr("ls").args([far.at("")]).run().ok();
+}
+
+/// Whoever names the program wants that one: nothing else is run, looked for or put there.
+#[test]
+fn a_program_that_is_not_there_is_an_error() {
+    let tmp = Tmp::new();
+    let file = tmp.file("a", "A");
+    for program in ["/opt/no-such/bcmr", "bcmrr"] {
+        let far = Far::pipe()
+            .program(Path::new(program))
+            .with("PATH", format!("{}:/usr/bin:/bin", tmp.path().display()));
+        // Were scp run, it would say so.
+        let scp = tmp.file("scp", "#!/bin/sh\ntouch \"$0.ran\"\n");
+        chmod(&scp, 0o755);
+        let ran = Dir::Put.copy(&far, "", &file, &far.home().join("copied")).run().code(1);
+        let ran = ran.says(&format!("there is no {program} there")).says("--remote-program");
+        assert!(!ran.err.contains("scp"), "{ran:?}");
+        assert!(!tmp.p("scp.ran").exists() && !far.home().join("copied").exists());
+    }
+}
