@@ -13,6 +13,7 @@ pub mod event;
 mod node;
 pub mod policy;
 mod pool;
+mod pulse;
 mod receiver;
 pub mod remote;
 mod sender;

@@ -100,6 +100,10 @@ pub const REACH_MS: u64 = 5_000;
 /// Milliseconds of silence after which one asks whether the peer is still there.
 // [ping.dead]
 pub const PING_MS: u64 = 10_000;
+/// Milliseconds in which nothing may move while each side waits for the other.
+pub const STALL_MS: u64 = 120_000;
+/// The same while a side works by itself, or says nothing of what it does.
+pub const WORKS_MS: u64 = 3_600_000;
 /// Milliseconds of silence after which the peer is given up.
 pub const DEAD_MS: u64 = 30_000;
 

@@ -11,9 +11,10 @@ pub(crate) mod sys;
 pub(crate) mod tee;
 pub(crate) mod uncached;
 
-use crate::blocks::{Cv, block_cv};
+use crate::blocks::{Cv, block_cv, on_blocks};
 use crate::error::{Code, Error};
 use crate::policy::{Durability, Preserve, Reflink, Sparse, Strictness, Verify};
+use crate::pulse::Shift;
 use fastcopy::Rung;
 use fastcopy::dir::{Dir, Lock, Name, NameBuf};
 use fastcopy::meta::Info;
@@ -67,6 +68,14 @@ pub(crate) trait Bytes: Sync {
     fn start(&self, _at: u64) -> io::Result<()> {
         Ok(())
     }
+    /// A thread of its own reads, until this is dropped.
+    fn works(&self) -> Shift<'_> {
+        Shift::NONE
+    }
+    /// This thread leaves that to others, until this is dropped.
+    fn stands_by(&self) -> Shift<'_> {
+        Shift::NONE
+    }
     /// The file itself, where the kernel may copy from it.
     fn file(&self) -> Option<&OwnedFd>;
     /// Drops the pages of a range from the page cache, which had none of them before they were read. A hint.
@@ -93,6 +102,20 @@ pub(crate) trait Bytes: Sync {
     fn is_claimed(&self) -> bool {
         false
     }
+}
+
+/// As [`on_blocks`], for threads that read `source`, which may be far away.
+pub(crate) fn on_blocks_of(
+    source: &dyn Bytes,
+    blocks: std::ops::Range<u64>,
+    threads: usize,
+    each: impl Fn(u64) -> Result<bool, Fault> + Sync,
+) -> Result<(), Fault> {
+    let _others = source.stands_by();
+    on_blocks(blocks, threads, |block| {
+        let _works = source.works();
+        each(block)
+    })
 }
 
 /// Under which name the new thing is made.

@@ -3,6 +3,7 @@
 //! Must not know why somebody wants the hash. The bytes are read once; holes are hashed as the zeros they stand for,
 //! so the hash is `b3sum`'s.
 
+use super::on_blocks_of;
 use super::{Bytes, Fault, Fill, Side};
 use crate::blocks::{
     BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
@@ -235,7 +236,7 @@ pub(super) fn receive(
     let done: Mutex<Vec<Cv>> = Mutex::new(Vec::new());
     // A file of one block has no blocks to merge: its hash is another finish of the same state.
     let whole: Mutex<Option<blake3::Hash>> = Mutex::new(None);
-    on_blocks(0..blocks_of(size), if stream { 1 } else { how.threads }, |block| {
+    on_blocks_of(source, 0..blocks_of(size), if stream { 1 } else { how.threads }, |block| {
         let mut room = aligned();
         let start = block * BLOCK_BYTES;
         let end = (start + BLOCK_BYTES).min(size);

@@ -9,6 +9,7 @@ use crate::blocks::{BLOCK_BYTES, Cv, WIRE_PIECE_BYTES as PIECE, blocks_of};
 use crate::disk::{Bytes, Fault, Side};
 use crate::error::{Code, Error};
 use crate::event::Cancel;
+use crate::pulse::{For, Pulse, Shift};
 use fastcopy::meta::Info;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -31,6 +32,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What the large files of a transfer share: whether anything moves at all. A sender that brings pieces of a later file
 /// before those of an earlier one would have everybody wait for ever, with a connection that is alive.
 pub(crate) struct Line<'a> {
+    pulse: Arc<Pulse>,
     cancel: &'a Cancel,
     streams: usize,
     patience: Duration,
@@ -48,11 +50,11 @@ pub(crate) struct Line<'a> {
 
 impl<'a> Line<'a> {
     /// `patience`: how long all streams may wait for room while somebody waits for what only they can bring.
-    pub(crate) fn new(cancel: &'a Cancel, streams: usize, patience: Duration) -> Line<'a> {
+    pub(crate) fn new(cancel: &'a Cancel, streams: usize, patience: Duration, pulse: Arc<Pulse>) -> Line<'a> {
         let none = || AtomicUsize::new(0);
         let (stuck, hungry, asking) = (none(), none(), none());
         let (moved, lost) = (AtomicU64::new(0), AtomicBool::new(false));
-        Line { cancel, streams, patience, stuck, hungry, moved, asking, lost }
+        Line { pulse, cancel, streams, patience, stuck, hungry, moved, asking, lost }
     }
 
     /// The transfer has failed: a stream does not wait for room any more, as what is read next may have been on its way
@@ -201,8 +203,9 @@ impl<'a> Arriving<'a> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for something of the sender.
-    fn wait<'g>(&self, inner: MutexGuard<'g, Inner>) -> MutexGuard<'g, Inner> {
+    /// Waits for something of the sender about a block.
+    fn wait<'g>(&self, inner: MutexGuard<'g, Inner>, what: For, block: u64) -> MutexGuard<'g, Inner> {
+        let _waits = self.line.pulse.waits_for_block(what, self.file, block);
         self.line.hungry.fetch_add(1, Relaxed);
         let inner = self.change.wait(inner).unwrap_or_else(PoisonError::into_inner);
         self.line.hungry.fetch_sub(1, Relaxed);
@@ -230,6 +233,7 @@ impl<'a> Arriving<'a> {
         line.stuck.fetch_add(1, Relaxed);
         let (mut since, mut moved) = (Instant::now(), line.moved.load(Relaxed));
         let mut knotted = false;
+        let _waits = line.pulse.waits_for(For::Piece);
         while is_full(&inner) && !knotted {
             inner = self
                 .change
@@ -414,6 +418,7 @@ impl<'a> Arriving<'a> {
         loop {
             if let Some(n) = read_held(&mut inner, at, room) {
                 self.line.moved.fetch_add(1, Relaxed);
+                self.line.pulse.step();
                 drop(inner);
                 self.change.notify_all();
                 return Ok(n);
@@ -460,7 +465,7 @@ impl<'a> Arriving<'a> {
                 Some(End::Failed(code, errno)) => return Err(failed(code, errno)),
                 Some(End::Changed) => return Ok(0),
                 // Its last pieces may still be on their way over another stream.
-                Some(End::Whole) | None => inner = self.wait(inner),
+                Some(End::Whole) | None => inner = self.wait(inner, For::Piece, block),
             }
         }
     }
@@ -497,7 +502,7 @@ impl<'a> Arriving<'a> {
             match inner.end {
                 Some(End::Failed(code, errno)) => break Err(failed(code, errno)),
                 Some(End::Changed) => break Ok(false),
-                Some(End::Whole) | None => inner = self.wait(inner),
+                Some(End::Whole) | None => inner = self.wait(inner, For::Piece, at / BLOCK_BYTES),
             }
         };
         self.line.asking.fetch_sub(1, Relaxed);
@@ -597,13 +602,21 @@ impl Bytes for Arriving<'_> {
                 }
                 Some(End::Failed(code, errno)) => return Err(failed(code, errno)),
                 None if inner.lost || inner.closed => return Err(gone()),
-                None => inner = self.wait(inner),
+                None => inner = self.wait(inner, For::Word, 0),
             }
         }
     }
 
     fn file(&self) -> Option<&OwnedFd> {
         None
+    }
+
+    fn works(&self) -> Shift<'_> {
+        self.line.pulse.works()
+    }
+
+    fn stands_by(&self) -> Shift<'_> {
+        self.line.pulse.stands_by()
     }
 
     fn start(&self, at: u64) -> io::Result<()> {
@@ -652,7 +665,7 @@ impl Bytes for Arriving<'_> {
                 inner = self.inner();
                 continue;
             }
-            inner = self.wait(inner);
+            inner = self.wait(inner, For::Values, block);
         }
     }
 
@@ -750,7 +763,7 @@ mod tests {
         patience: Duration,
         meanwhile: impl FnOnce(&Arriving<'_>) + Send,
     ) -> Result<(), Error> {
-        let line = Arc::new(Line::new(cancel, streams, patience));
+        let line = Arc::new(Line::new(cancel, streams, patience, Arc::new(Pulse::new())));
         let first = Arriving::new(1, info(64 * PIECE), false, &Nobody, line.clone());
         let second = Arriving::new(2, info(64 * PIECE), false, &Nobody, line);
         first.start(0).unwrap();
@@ -792,7 +805,7 @@ mod tests {
     fn a_piece_far_behind_takes_no_memory_for_those_before_it() {
         let size = i64::MAX as u64;
         let cancel = Cancel::new();
-        let line = Arc::new(Line::new(&cancel, 1, LOOK));
+        let line = Arc::new(Line::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
         let one = Arriving::new(1, info(size), false, &Nobody, line);
         one.start(0).unwrap();
         let at = (1 << 62) - PIECE;
@@ -837,7 +850,7 @@ mod tests {
     #[test]
     fn a_block_that_is_no_longer_at_hand_is_asked_for_to_its_end() {
         let (cancel, asked) = (Cancel::new(), Rereads::default());
-        let line = Arc::new(Line::new(&cancel, 1, LOOK));
+        let line = Arc::new(Line::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
         let one = Arriving::new(1, info(3 * BLOCK_BYTES), true, &asked, line).with_store(Box::new(Lost));
         one.start(0).unwrap();
         for (block, here) in [(0, false), (1, true), (2, false)] {
@@ -877,7 +890,7 @@ mod tests {
         let cancel = Cancel::new();
         let asked = Asked::default();
         let blocks = 3 * VALUES_AT_ONCE;
-        let line = Arc::new(Line::new(&cancel, 1, LOOK));
+        let line = Arc::new(Line::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
         let one = Arriving::new(1, info(blocks * BLOCK_BYTES), true, &asked, line);
         let value = |block: u64| {
             std::thread::scope(|scope| {
@@ -916,7 +929,7 @@ mod tests {
         for (end, code) in
             [(End::Changed, Code::SourceChanged), (End::Failed(Code::Denied, 13), Code::Denied)]
         {
-            let line = Arc::new(Line::new(&cancel, 1, LOOK));
+            let line = Arc::new(Line::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
             let one = Arriving::new(1, info(8 * BLOCK_BYTES), true, &asked, line);
             let told = std::thread::scope(|scope| {
                 let waits = scope.spawn(|| one.value(3, one.info.size).unwrap_err().code);

@@ -8,7 +8,7 @@ use crate::blocks::{
     whole_hash,
 };
 use crate::disk::uncached::Leave;
-use crate::disk::{Bytes, Disk, Fault, Side};
+use crate::disk::{Bytes, Disk, Fault, Side, on_blocks_of};
 use crate::error::Code;
 use crate::policy::Resume;
 use crate::receiver::resume::{Start, decide};
@@ -438,7 +438,7 @@ fn forget_source(want: &Want<'_>, at: u64, bytes: u64) {
 fn first_wrong<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<usize, Fault> {
     let count = begun.blocks.len() as u64;
     let wrong = AtomicU64::new(count);
-    on_blocks(0..count, want.threads, |block| {
+    on_blocks_of(want.source, 0..count, want.threads, |block| {
         if block >= wrong.load(Ordering::Relaxed) {
             return Ok(false);
         }
@@ -571,7 +571,7 @@ fn segment<D: Disk>(
         return (Vec::new(), Err(dest("reserve room for")(e)));
     }
     let done: Mutex<Vec<Option<Cv>>> = Mutex::new(Vec::new());
-    let outcome = on_blocks(first..last, want.threads, |block| {
+    let outcome = on_blocks_of(want.source, first..last, want.threads, |block| {
         let (cv, outcome) = copy_block(disk, want, begun, block, want.holes);
         outcome?;
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,11 +4,12 @@
 
 use crate::blocks::{BLOCK_BYTES, Cv, DEDUP_BYTES_MIN, PIECE_BYTES, WIRE_PIECE_BYTES, aligned};
 use crate::error::{Error, Result};
+use crate::pulse::For;
 use crate::sender::contents::unsayable;
 use crate::sender::item::Item;
 use crate::sender::out::FilePart;
 use crate::sender::place::Place;
-use crate::sender::push::{Hand, Job, Sending, State, Stop, broken, take_turn};
+use crate::sender::push::{Hand, Job, LOOK, Sending, State, Stop, broken, take_turn};
 use crate::trouble::TroubleBuf;
 use bcmr_wire::limits::{HAVE_BLOCKS_MAX, OFFERS_OUT_MAX, VALUES_MAX};
 use bcmr_wire::message::{Codec, FileState, Hash, Message, Piece, data};
@@ -506,8 +507,10 @@ impl Sending<'_> {
             out.then(Box::new(move || drop(tick)))?;
         }
         let mut left = latch.left.lock().unwrap_or_else(PoisonError::into_inner);
-        while *left > 0 {
-            left = latch.wake.wait(left).unwrap_or_else(PoisonError::into_inner);
+        // A stream that is stuck in a write keeps what it writes, also when it was given up.
+        while *left > 0 && !self.stopped() {
+            let _waits = self.push.pulse.waits_for(For::Room);
+            left = latch.wake.wait_timeout(left, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::codec::Effort;
 use crate::error::{Code, Error, Result};
 use crate::event::Cancel;
 use crate::policy::{Collide, CopyPolicy};
+use crate::pulse::{For, Pulse};
 use crate::remote::Compress;
 use crate::sender::contents::Batch;
 use crate::sender::filter::Filter;
@@ -39,7 +40,7 @@ const NAMES_WAITING: usize = 8;
 /// Questions of the receiver that wait for an answer: as many as can be about entries that are not settled.
 const ASKS_WAITING: usize = BATCHES_OUT_MAX * BATCH_ENTRIES + OFFERS_OUT_MAX;
 /// How often the cancel flag is looked at while nothing else happens.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// How long the other side's own words are waited for once a stream has broken.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -80,6 +81,7 @@ pub(crate) struct Push<'a> {
     pub(crate) how: How,
     pub(crate) told: &'a dyn Told,
     pub(crate) cancel: &'a Cancel,
+    pub(crate) pulse: &'a Pulse,
     /// Stream 0 first, and at least that one.
     pub(crate) outs: &'a [&'a dyn Out],
 }
@@ -243,6 +245,7 @@ fn start<'scope>(
 ) -> Result<()> {
     let work = move || {
         let _all = Panicking(sending);
+        let _works = sending.push.pulse.works();
         work();
     };
     match std::thread::Builder::new().spawn_scoped(scope, work) {
@@ -297,6 +300,7 @@ impl<'a> Sending<'a> {
     }
 
     pub(super) fn wait<'g>(&self, state: MutexGuard<'g, State>) -> MutexGuard<'g, State> {
+        let _waits = self.push.pulse.waits_for(For::Settled);
         self.wake.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -530,6 +534,7 @@ impl<'a> Sending<'a> {
                     return;
                 }
                 if let Some(job) = pick(&mut state, &hand, blocks_first) {
+                    self.push.pulse.step();
                     state.busy += 1;
                     break job;
                 }
@@ -599,7 +604,7 @@ impl<'a> Sending<'a> {
                 state = self.wait(state);
             };
             drop(state);
-            let yes = self.push.told.ask(&path);
+            let yes = self.push.pulse.asks(|| self.push.told.ask(&path));
             if let Err(e) = self.say(&Message::Answer { id, yes }) {
                 return self.stop(Stop::Lost(e));
             }
@@ -692,6 +697,7 @@ impl<'a> Sending<'a> {
                     }
                 }
             }
+            let _waits = self.push.pulse.waits_for(For::Settled);
             drop(self.wake.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner));
         }
     }
@@ -723,7 +729,9 @@ impl<'a> Sending<'a> {
                 return;
             }
             let mut heard = Ok(false);
+            let waits = self.push.pulse.waits_for(For::Frame);
             let fed = feed.next(LOOK, &mut |kind, payload| heard = self.hear(kind, payload));
+            drop(waits);
             match (fed, heard) {
                 (Ok(Fed::Frame), Ok(false)) => {}
                 (Ok(Fed::Frame), Ok(true)) => break,

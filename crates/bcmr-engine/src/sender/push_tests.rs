@@ -8,6 +8,7 @@ use crate::codec::Unpacker;
 use crate::error::{Code, Error, Result};
 use crate::event::Cancel;
 use crate::policy::*;
+use crate::pulse::Pulse;
 use crate::remote::Compress;
 use crate::sender::offer::What;
 use crate::sender::operand::{Reach, Source, source};
@@ -761,7 +762,7 @@ fn send_paths(
         links: Links::Sent,
         compares: false,
     };
-    let sending = Push { policy, how, told: &ears, cancel, outs: &outs };
+    let sending = Push { policy, how, told: &ears, cancel, pulse: &Pulse::new(), outs: &outs };
     let also = script.also.take();
     let mut peer = Peer {
         also,
@@ -1035,7 +1036,8 @@ fn room_for_a_batch_is_given_so_often_and_no_more() {
         links: Links::Sent,
         compares: false,
     };
-    let push = Push { policy: &policy, how, told: &ears, cancel: &Cancel::new(), outs: &outs };
+    let push =
+        Push { policy: &policy, how, told: &ears, cancel: &Cancel::new(), pulse: &Pulse::new(), outs: &outs };
     let sending = Sending::new(&push).unwrap();
     assert!((0..BATCHES_OUT_MAX).all(|_| sending.reserve_batch()));
     assert!(!sending.reserve_batch());

@@ -4,7 +4,8 @@
 //! Must not know who is at the other end, how one got there, or what any frame means but Ping and Pong.
 
 use crate::error::{Code, Error};
-use bcmr_wire::limits::{DEAD_MS, FRAME_BYTES_MAX, HEADER_BYTES, PING_MS};
+use crate::pulse::{For, Limits, Pulse};
+use bcmr_wire::limits::{DEAD_MS, FRAME_BYTES_MAX, HEADER_BYTES, PING_MS, STALL_MS, WORKS_MS};
 use bcmr_wire::message::Message;
 use bcmr_wire::message::kind::{PING, PONG};
 use fastcopy::Scratch;
@@ -49,15 +50,31 @@ pub(crate) struct Patience {
     pub(crate) ping: Duration,
     /// After so long it is given up.
     pub(crate) dead: Duration,
+    /// After so long without anything moving it is given up while each side waits for the other.
+    pub(crate) stall: Duration,
+    /// The same while the other side works, or says nothing of itself.
+    pub(crate) works: Duration,
 }
 
 impl Patience {
     /// `[ping.dead]`
-    pub(crate) const WIRE: Patience =
-        Patience { ping: Duration::from_millis(PING_MS), dead: Duration::from_millis(DEAD_MS) };
+    pub(crate) const WIRE: Patience = Patience {
+        ping: Duration::from_millis(PING_MS),
+        dead: Duration::from_millis(DEAD_MS),
+        stall: Duration::from_millis(STALL_MS),
+        works: Duration::from_millis(WORKS_MS),
+    };
     /// Nobody is asked, and nobody given up, for a year: while a person types a password.
-    pub(crate) const ENDLESS: Patience =
-        Patience { ping: Duration::from_secs(366 * 86_400), dead: Duration::from_secs(365 * 86_400) };
+    pub(crate) const ENDLESS: Patience = Patience {
+        ping: Duration::from_secs(366 * 86_400),
+        dead: Duration::from_secs(365 * 86_400),
+        stall: Duration::from_secs(365 * 86_400),
+        works: Duration::from_secs(365 * 86_400),
+    };
+
+    fn limits(self) -> Limits {
+        Limits { stall: self.stall, works: self.works, tick: self.ping.saturating_mul(2) }
+    }
 
     /// How long until a Ping is due: when nothing was heard, or when nothing was sent, for so long, and none was sent
     /// meanwhile. The second because the other side hears us only by what we send: on a slow link its Ping stands
@@ -138,6 +155,8 @@ enum Why {
     CutShort,
     /// Nothing was heard for longer than patience lasts.
     Silent(Duration),
+    /// Nothing has moved for too long, and what each side waits for.
+    Stalled(String),
     /// What the system said.
     Io(Option<i32>, io::ErrorKind, String),
     /// What came is no frame.
@@ -163,6 +182,7 @@ impl Why {
             Why::Silent(time) => {
                 Error::ours(Code::Lost, op, name, format!("nothing was heard for {} s", time.as_secs()))
             }
+            Why::Stalled(note) => Error::ours(Code::Lost, op, name, note.clone()),
             Why::Io(errno, kind, text) => {
                 let source = match errno {
                     Some(errno) => io::Error::from_raw_os_error(*errno),
@@ -213,6 +233,10 @@ struct Shared {
     /// The patience that holds now, in nanoseconds.
     ping_ns: AtomicU64,
     dead_ns: AtomicU64,
+    stall_ns: AtomicU64,
+    works_ns: AtomicU64,
+    /// Of the whole connection, with all its streams.
+    pulse: Mutex<Arc<Pulse>>,
     /// Nanoseconds after `began` at which bytes came in last.
     heard_ns: AtomicU64,
     /// Since when the reader waits for bytes, likewise; [`NOT_READING`] while it does not.
@@ -319,13 +343,34 @@ impl Shared {
 
     fn patience(&self) -> Patience {
         let load = |ns: &AtomicU64| Duration::from_nanos(ns.load(Relaxed));
-        Patience { ping: load(&self.ping_ns), dead: load(&self.dead_ns) }
+        Patience {
+            ping: load(&self.ping_ns),
+            dead: load(&self.dead_ns),
+            stall: load(&self.stall_ns),
+            works: load(&self.works_ns),
+        }
+    }
+
+    fn pulse(&self) -> Arc<Pulse> {
+        Arc::clone(&self.pulse.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gives the connection up when nothing has moved for too long.
+    fn expire_if_stalled(&self) -> bool {
+        let stalled = self.pulse().judge(Instant::now(), self.patience().limits());
+        let is_stalled = stalled.is_some();
+        if let Some(why) = stalled {
+            self.kill(Why::Stalled(why));
+        }
+        is_stalled
     }
 
     fn bear(&self, patience: Patience) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.ping_ns.store(ns(patience.ping), Relaxed);
         self.dead_ns.store(ns(patience.dead), Relaxed);
+        self.stall_ns.store(ns(patience.stall), Relaxed);
+        self.works_ns.store(ns(patience.works), Relaxed);
     }
 
     fn gone(&self, why: &Why) -> Gone {
@@ -402,6 +447,7 @@ impl Outbox {
     pub(crate) fn send(&self, packet: Packet) -> Result<(), Gone> {
         let shared = &*self.shared;
         let mut state = shared.state();
+        let (pulse, mut waits) = (shared.pulse(), None);
         loop {
             if let Some(why) = &state.out_end {
                 return Err(shared.gone(why));
@@ -419,7 +465,16 @@ impl Outbox {
                 state = shared.state();
                 continue;
             }
-            state = shared.room.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            waits.get_or_insert_with(|| pulse.waits_for(For::Room));
+            let look = left.min(shared.patience().ping);
+            let (guard, late) = shared.room.wait_timeout(state, look).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            // The writer may be stuck in the wire and the reader for want of room: then only this thread looks.
+            if late.timed_out() {
+                drop(state);
+                shared.expire_if_stalled();
+                state = shared.state();
+            }
         }
         state.out_bytes += packet.bytes();
         state.out_count += 1;
@@ -472,6 +527,11 @@ impl Inbox {
         self.recv_until(Some(Instant::now() + time))
     }
 
+    /// Of the connection.
+    pub(crate) fn pulse(&self) -> Arc<Pulse> {
+        self.shared.pulse()
+    }
+
     /// Waits at most `time` for a frame, which stays where it is. `false` when there is none, whatever the reason.
     pub(crate) fn waits(&self, time: Duration) -> bool {
         let shared = &*self.shared;
@@ -503,9 +563,11 @@ impl Inbox {
 
     fn recv_until(&self, end: Option<Instant>) -> Result<Heard, Error> {
         let shared = &*self.shared;
+        let pulse = shared.pulse();
         let mut state = shared.state();
         loop {
             if let Some(filled) = state.inbox.pop_front() {
+                pulse.step();
                 state.in_bytes -= filled.length;
                 drop(state);
                 shared.taken.notify_one();
@@ -530,7 +592,9 @@ impl Inbox {
                 }
                 wait = wait.min(left);
             }
+            let waits = pulse.waits_for(For::Frame);
             state = shared.arrived.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+            drop(waits);
         }
     }
 }
@@ -613,6 +677,9 @@ impl Stream {
             began: Instant::now(),
             ping_ns: AtomicU64::new(0),
             dead_ns: AtomicU64::new(0),
+            stall_ns: AtomicU64::new(0),
+            works_ns: AtomicU64::new(0),
+            pulse: Mutex::new(Arc::new(Pulse::new())),
             heard_ns: AtomicU64::new(0),
             reading_ns: AtomicU64::new(NOT_READING),
             ended_ns: AtomicU64::new(NOT_READING),
@@ -650,6 +717,16 @@ impl Stream {
             inbox: Inbox { shared: Arc::clone(&shared) },
             threads: Threads { shared, handles },
         }
+    }
+
+    /// What the threads of this side wait for, and what moves.
+    pub(crate) fn pulse(&self) -> Arc<Pulse> {
+        self.threads.shared.pulse()
+    }
+
+    /// From now on this stream is one of several of a connection.
+    pub(crate) fn belongs_to(&self, pulse: &Arc<Pulse>) {
+        *self.threads.shared.pulse.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(pulse);
     }
 
     /// How long silence is borne from now on.
@@ -820,6 +897,8 @@ fn read_loop(shared: &Shared, mut read: impl Read) {
                 drop(state);
                 if kind == PING {
                     shared.work.notify_one();
+                    shared.pulse().hears(u64::from_le_bytes(token));
+                    shared.expire_if_stalled();
                 }
             }
             _ => {
@@ -873,6 +952,9 @@ impl<R: Read> Read for Timed<'_, R> {
         let got = self.read.read_vectored(bufs);
         self.shared.reading_ns.store(NOT_READING, Relaxed);
         self.shared.heard_ns.store(self.shared.now_ns(), Relaxed);
+        if let Ok(bytes) = &got {
+            self.shared.pulse().came(*bytes as u64);
+        }
         got
     }
 }
@@ -1000,6 +1082,7 @@ fn write_loop<W: WriteHalf>(shared: &Shared, mut write: W) {
     let mut flushed = true;
     loop {
         let job = next_job(shared, sent_ns, flushed);
+        let control = matches!(job, Job::Control(..));
         let done = match job {
             Job::Packets(packets) => {
                 flushed = false;
@@ -1007,11 +1090,12 @@ fn write_loop<W: WriteHalf>(shared: &Shared, mut write: W) {
             }
             Job::Control(kind, token) => {
                 flushed = false;
+                let silent = kind == PING && shared.expire_if_stalled();
                 let mut frame = Vec::with_capacity(LENGTH_BYTES + 9);
                 frame.extend_from_slice(&9u32.to_le_bytes());
                 frame.push(kind);
                 frame.extend_from_slice(&token);
-                write.write_all(&frame)
+                if silent { Ok(()) } else { write.write_all(&frame) }
             }
             Job::Flush => {
                 flushed = true;
@@ -1027,7 +1111,10 @@ fn write_loop<W: WriteHalf>(shared: &Shared, mut write: W) {
             }
             Job::Stop => return,
         };
-        sent_ns = shared.now_ns();
+        // What only answers does not say that this side has said anything: it tells of itself in its own Pings.
+        if !control {
+            sent_ns = shared.now_ns();
+        }
         if let Err(e) = done {
             let mut state = shared.state();
             state.out_end.get_or_insert(Why::io(&e));
@@ -1054,7 +1141,7 @@ fn next_job(shared: &Shared, sent_ns: u64, flushed: bool) -> Job {
         // silence from the other side must still find out whether it lives.
         if due.is_zero() && state.in_end.is_none() {
             state.asked_ns = now;
-            return Job::Control(PING, now.to_le_bytes());
+            return Job::Control(PING, shared.pulse().tells().to_le_bytes());
         }
         if !state.out.is_empty() {
             return Job::Packets(state.out.drain(..).collect());
@@ -1115,6 +1202,7 @@ fn write_packets<W: WriteHalf>(
                 (1, 0)
             }
         };
+        shared.pulse().step();
         let mut state = shared.state();
         state.out_count = state.out_count.saturating_sub(count);
         state.out_bytes = state.out_bytes.saturating_sub(bytes);

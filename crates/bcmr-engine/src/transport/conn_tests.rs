@@ -338,7 +338,8 @@ fn buffers_are_used_again() {
 
 // ---- silence ----
 
-const SOON: Patience = Patience { ping: Duration::from_millis(1), dead: Duration::from_millis(200) };
+const SOON: Patience =
+    Patience { ping: Duration::from_millis(1), dead: Duration::from_millis(200), ..Patience::WIRE };
 
 fn lonely(patience: Patience) -> (Stream, memory::End, memory::End, Arc<AtomicBool>) {
     let (read, to_it) = memory::raw(Fault::None);
@@ -396,7 +397,7 @@ fn a_sender_that_is_stuck_behind_the_end_notices_too() {
 
 #[test]
 fn who_answers_is_alive_and_pings_are_not_handed_up() {
-    let patient = Patience { ping: Duration::from_millis(1), dead: HUNG };
+    let patient = Patience { ping: Duration::from_millis(1), dead: HUNG, ..Patience::WIRE };
     let (stream, mut to_it, mut from_it, _cut) = lonely(patient);
     for _ in 0..3 {
         let asked = read_exactly(&mut from_it, "x").unwrap().unwrap();
@@ -455,7 +456,7 @@ fn who_is_not_listened_to_is_not_given_up() {
 
 #[test]
 fn a_ping_is_due_after_silence_either_way() {
-    let ten = Patience { ping: Duration::from_secs(10), dead: Duration::from_secs(30) };
+    let ten = Patience { ping: Duration::from_secs(10), dead: Duration::from_secs(30), ..Patience::WIRE };
     let s = |n: u64| n * 1_000_000_000;
     // now, heard, sent, asked; seconds until due.
     let table = [
@@ -526,7 +527,7 @@ fn finishing_says_when_something_was_not_written_or_the_other_side_broke_off() {
 
 #[test]
 fn finishing_does_not_wait_for_ever() {
-    let patience = Patience { ping: HUNG, dead: Duration::from_millis(20) };
+    let patience = Patience { ping: HUNG, dead: Duration::from_millis(20), ..Patience::WIRE };
     let (stream, _to_it, _from_it, cut) = lonely(patience);
     assert_eq!(stream.finish().unwrap_err().code, Code::Lost);
     assert!(cut.load(Ordering::Relaxed));

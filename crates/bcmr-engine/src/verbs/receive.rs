@@ -16,6 +16,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::{Event, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Target};
+use crate::pulse::{For, Pulse};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
 use crate::receiver::desk::{Beside, Desk, Marks, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
@@ -55,6 +56,7 @@ type Say = dyn Fn(&Message<'_>) -> io::Result<()> + Send + Sync;
 
 /// Where answers go: stream 0, to the sender.
 pub(crate) struct Reply {
+    pub(crate) pulse: Arc<Pulse>,
     pub(crate) out: Box<Say>,
 }
 
@@ -508,7 +510,12 @@ impl<'a> Receive<'a> {
             Desk::new(disk, policy, Tally::new(watch), Listing { manifest, landed: AtomicU64::new(0) });
         desk.links = Links::of_at_most(limits::LINKS_MAX);
         Ok(Receive {
-            line: Arc::new(Line::new(watch.cancel, what.streams, Duration::from_millis(limits::DEAD_MS))),
+            line: Arc::new(Line::new(
+                watch.cancel,
+                what.streams,
+                Duration::from_millis(limits::DEAD_MS),
+                reply.pulse.clone(),
+            )),
             desk,
             policy,
             what,
@@ -1516,6 +1523,7 @@ impl Takes for Receive<'_> {
                     if offers.ended {
                         return Ok(());
                     }
+                    let _waits = self.reply.pulse.waits_for(For::Frame);
                     offers = self.offered.wait(offers).unwrap_or_else(PoisonError::into_inner);
                 }
             };

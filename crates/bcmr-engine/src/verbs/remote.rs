@@ -384,7 +384,7 @@ fn get_once(
     }
     let disk = Sys::new();
     let landing = resuming(policy.clone());
-    let reply = peer.streams.first().map(|s| reply_on(&s.out)).ok_or_else(|| no_stream(address))?;
+    let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;
     let what = receive::What {
         target: target.clone(),
         operands: if list.is_some() { 1 } else { from.len() as u64 },
@@ -518,7 +518,8 @@ pub(crate) fn send_all(
     let boxes: Vec<Outbox> = peer.streams.iter().map(|s| s.out.clone()).collect();
     let outs: Vec<Outgoing<'_>> = boxes.iter().map(Outgoing).collect();
     let outs: Vec<&dyn Out> = outs.iter().map(|o| o as &dyn Out).collect();
-    let sender = Push { policy, how, told, cancel, outs: &outs };
+    let pulse = peer.streams.first().map(Stream::pulse).unwrap_or_default();
+    let sender = Push { policy, how, told, cancel, pulse: &pulse, outs: &outs };
     with_feed(&peer.streams, |feed| push(&sender, what, feed))
 }
 

@@ -545,7 +545,7 @@ pub(crate) fn telling(
     take: impl FnOnce(Watch<'_>, &Reply, &Asking) -> Result<Option<Error>>,
 ) -> Result<()> {
     let Some(stream) = peer.streams.first() else { return Ok(()) };
-    let reply = reply_on(&stream.out);
+    let reply = reply_on(stream);
     let asking = Asking::default();
     let front = Reporting { reply: &reply, asking: &asking };
     let (progress, cancel) = (Progress::default(), Cancel::new());

@@ -215,7 +215,7 @@ impl<'a> Surveying<'a> {
         let to = operands::target(&what.reach, &what.target, count)?;
         let patience = Duration::from_millis(limits::DEAD_MS);
         Ok(Surveying {
-            line: Arc::new(Line::new(tally.watch.cancel, what.streams, patience)),
+            line: Arc::new(Line::new(tally.watch.cancel, what.streams, patience, reply.pulse.clone())),
             extra: visit.wants_extra(),
             filter: Filter::new(&policy.filter)?,
             policy,
@@ -833,6 +833,7 @@ impl Takes for Surveying<'_> {
                     if offers.ended {
                         return Ok(());
                     }
+                    let _waits = self.reply.pulse.waits_for(crate::pulse::For::Frame);
                     offers = self.offered.wait(offers).unwrap_or_else(PoisonError::into_inner);
                 }
             };

@@ -9,6 +9,7 @@ use crate::policy::{
     Collide, Compare, CopyPolicy, Durability, FilterSpec, Follow, Landing, Preserve, Reflink, Resume, Rule,
     Sparse, Strictness, Verify,
 };
+use crate::pulse::{For, Pulse};
 use crate::receiver::arriving::Load;
 use crate::remote::{Compress, Purpose};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
@@ -332,7 +333,11 @@ pub(crate) fn with_feed<T>(streams: &[Stream], run: impl FnOnce(&mut Fed0<'_>) -
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (give, from) = sync_channel(8);
+        let pulse = streams.first().map(Stream::pulse);
         for stream in streams {
+            if let Some(pulse) = &pulse {
+                stream.belongs_to(pulse);
+            }
             let (give, over) = (give.clone(), &over);
             let inbox = &stream.inbox;
             let started = std::thread::Builder::new().spawn_scoped(scope, move || pour(inbox, &give, over));
@@ -350,6 +355,8 @@ pub(crate) fn with_feed<T>(streams: &[Stream], run: impl FnOnce(&mut Fed0<'_>) -
 }
 
 fn pour(inbox: &Inbox, give: &SyncSender<Result<Option<FrameBuf>>>, over: &AtomicBool) {
+    let pulse = inbox.pulse();
+    let _works = pulse.works();
     while !over.load(Ordering::Relaxed) {
         let said = match inbox.recv_timeout(LOOK) {
             Ok(Heard::Nothing) => continue,
@@ -622,9 +629,10 @@ pub(crate) fn summary_of(counted: &Counted) -> Summary {
 // ---- receiving ----
 
 /// Answers on stream 0.
-pub(crate) fn reply_on(out: &Outbox) -> Reply {
-    let out = out.clone();
+pub(crate) fn reply_on(stream: &Stream) -> Reply {
+    let out = stream.out.clone();
     Reply {
+        pulse: stream.pulse(),
         out: Box::new(move |message| {
             let mut frame = out.room();
             message.encode(&mut frame).map_err(|e| io::Error::other(e.to_string()))?;
@@ -673,7 +681,9 @@ impl Asking {
             if self.over.load(Ordering::Relaxed) {
                 return false;
             }
+            let waits = reply.pulse.waits_for(For::Answer);
             let waited = self.change.wait_timeout(answers, LOOK);
+            drop(waits);
             answers = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -746,7 +756,7 @@ impl AsRef<[u8]> for Payload {
 /// wait for them.
 enum Source<'s> {
     Inbox(&'s Inbox),
-    Aside(&'s Aside),
+    Aside(&'s Aside, &'s Pulse),
 }
 
 /// Frames put aside.
@@ -791,7 +801,10 @@ impl Source<'_> {
     fn next(&self) -> Result<Heard> {
         match self {
             Source::Inbox(inbox) => inbox.recv_timeout(LOOK),
-            Source::Aside(aside) => aside.take(),
+            Source::Aside(aside, pulse) => {
+                let _waits = pulse.waits_for(For::Frame);
+                aside.take()
+            }
         }
     }
 }
@@ -823,10 +836,15 @@ pub(crate) fn receive_all(
     };
     let aside = Aside::default();
     let watch = receive.watch();
+    let pulse = &*reply.pulse;
+    for stream in streams {
+        stream.belongs_to(&reply.pulse);
+    }
     std::thread::scope(|scope| {
         let (receive, over, fail, aside) = (&receive, &over, &fail, &aside);
         let lander = std::thread::Builder::new().spawn_scoped(scope, move || {
             let _all = Panicking(fail);
+            let _works = pulse.works();
             if let Err(e) = receive.land_large() {
                 fail(e);
             }
@@ -837,6 +855,7 @@ pub(crate) fn receive_all(
         for (index, stream) in streams.iter().enumerate().skip(1) {
             let started = std::thread::Builder::new().spawn_scoped(scope, move || {
                 let _all = Panicking(fail);
+                let _works = pulse.works();
                 let mut crew = receive.crew();
                 while !over.load(Ordering::Relaxed) {
                     match stream.inbox.recv_timeout(LOOK) {
@@ -858,12 +877,14 @@ pub(crate) fn receive_all(
         let first = streams.first().map(|s| &s.inbox);
         let source = match (first, asking) {
             (Some(inbox), Some(asking)) => {
-                let started =
-                    std::thread::Builder::new().spawn_scoped(scope, move || hear(inbox, aside, asking, over));
+                let started = std::thread::Builder::new().spawn_scoped(scope, move || {
+                    let _works = pulse.works();
+                    hear(inbox, aside, asking, over);
+                });
                 if let Err(e) = started {
                     fail(Error::os("start a thread to receive", "", e));
                 }
-                Some(Source::Aside(aside))
+                Some(Source::Aside(aside, pulse))
             }
             (inbox, _) => inbox.map(Source::Inbox),
         };

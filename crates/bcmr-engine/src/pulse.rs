@@ -1,0 +1,355 @@
+//! Whether a connection gets anywhere: what the threads of this side wait for, what has moved, and what the other side
+//! says of itself in its Pings. Two sides that only tell each other that they are there would do so for ever.
+//!
+//! Must not know what carries the bytes, nor what any message means.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a thread waits for that only the other side can bring about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum For {
+    /// The next message.
+    Frame = 1,
+    /// Room to send.
+    Room = 2,
+    /// What was sent to be settled.
+    Settled = 3,
+    /// Whether a large file was whole.
+    Word = 4,
+    /// Values of blocks.
+    Values = 5,
+    /// Content of a large file.
+    Piece = 6,
+    /// What a person says, who is at the other side.
+    Answer = 7,
+}
+
+impl For {
+    const ALL: [For; 7] =
+        [For::Frame, For::Room, For::Settled, For::Word, For::Values, For::Piece, For::Answer];
+
+    fn text(self) -> &'static str {
+        match self {
+            For::Frame => "a message",
+            For::Room => "room to send",
+            For::Settled => "what was sent to be settled",
+            For::Word => "the word that a large file was whole",
+            For::Values => "values of blocks",
+            For::Piece => "content of a large file",
+            For::Answer => "a person's answer",
+        }
+    }
+}
+
+/// What a side is at, as it stands in a Ping: at work, asking a person, or one of [`For`].
+const WORKS: u8 = 0;
+const ASKS: u8 = 127;
+/// A token that says something. Those of a version that says nothing count nanoseconds and come nowhere near.
+const TELLS: u64 = 1 << 63;
+/// Bits of what has moved.
+const MOVED: u64 = (1 << 56) - 1;
+/// So many bytes of a message that is not whole yet count as one step: more than Pings bring in the time that is
+/// waited, as they may stand for content where a length came wrong; less than the slowest honest line brings.
+const STEP_BYTES: u64 = 4096;
+
+/// How long nothing may move.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// While both sides wait.
+    pub(crate) stall: Duration,
+    /// While the other side says that it works, or says nothing.
+    pub(crate) works: Duration,
+    /// What counts at most between two looks: a process that was stopped was not waiting.
+    pub(crate) tick: Duration,
+}
+
+/// One side of a connection, with all its streams.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    steps: AtomicU64,
+    bytes: AtomicU64,
+    /// Threads that do something of their own, and not wait for the other side.
+    at_work: AtomicI64,
+    asking: AtomicI64,
+    waiting: [AtomicI64; For::ALL.len()],
+    /// The file and block that was waited for last.
+    piece: [AtomicU64; 2],
+    calm: Mutex<Calm>,
+}
+
+#[derive(Debug, Default)]
+struct Calm {
+    /// What the other side is at, and what it says has moved there.
+    theirs: Option<(u8, u64)>,
+    moved: u64,
+    /// Something is new since the last look.
+    stirred: bool,
+    looked: Option<Instant>,
+    /// How long nothing has moved.
+    quiet: Duration,
+}
+
+/// Until it is dropped, a thread more is at work, or one less.
+pub(crate) struct Shift<'p> {
+    pulse: Option<&'p Pulse>,
+    back: i64,
+    what: Option<For>,
+}
+
+impl Shift<'_> {
+    /// For what has no pulse.
+    pub(crate) const NONE: Shift<'static> = Shift { pulse: None, back: 0, what: None };
+}
+
+impl Drop for Shift<'_> {
+    fn drop(&mut self) {
+        let Some(pulse) = self.pulse else { return };
+        pulse.at_work.fetch_add(self.back, Relaxed);
+        if let Some(waits) = self.what.and_then(|what| pulse.waits(what)) {
+            waits.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Default for Pulse {
+    fn default() -> Pulse {
+        Pulse::new()
+    }
+}
+
+impl Pulse {
+    /// With one thread at work: the one whose connection it is.
+    pub(crate) fn new() -> Pulse {
+        let none = || AtomicI64::new(0);
+        Pulse {
+            steps: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            at_work: AtomicI64::new(1),
+            asking: none(),
+            waiting: std::array::from_fn(|_| none()),
+            piece: [const { AtomicU64::new(0) }; 2],
+            calm: Mutex::default(),
+        }
+    }
+
+    fn waits(&self, what: For) -> Option<&AtomicI64> {
+        self.waiting.get(what as usize - 1)
+    }
+
+    fn shift(&self, by: i64, what: Option<For>) -> Shift<'_> {
+        self.at_work.fetch_add(by, Relaxed);
+        if let Some(waits) = what.and_then(|what| self.waits(what)) {
+            waits.fetch_add(1, Relaxed);
+        }
+        Shift { pulse: Some(self), back: -by, what }
+    }
+
+    /// One thread more is at work.
+    pub(crate) fn works(&self) -> Shift<'_> {
+        self.shift(1, None)
+    }
+
+    /// A thread that is at work waits for the other side.
+    pub(crate) fn waits_for(&self, what: For) -> Shift<'_> {
+        self.shift(-1, Some(what))
+    }
+
+    /// A thread that is at work only waits for others of this side.
+    pub(crate) fn stands_by(&self) -> Shift<'_> {
+        self.shift(-1, None)
+    }
+
+    /// As [`Pulse::waits_for`] content, and which.
+    pub(crate) fn waits_for_block(&self, what: For, file: u64, block: u64) -> Shift<'_> {
+        for (place, number) in self.piece.iter().zip([file, block]) {
+            place.store(number, Relaxed);
+        }
+        self.waits_for(what)
+    }
+
+    /// Asks a person, however long that takes.
+    pub(crate) fn asks<T>(&self, ask: impl FnOnce() -> T) -> T {
+        self.asking.fetch_add(1, Relaxed);
+        let said = ask();
+        self.asking.fetch_sub(1, Relaxed);
+        said
+    }
+
+    /// A message came or went, or something was done with one.
+    pub(crate) fn step(&self) {
+        self.steps.fetch_add(1, Relaxed);
+    }
+
+    /// Bytes came, of whatever.
+    pub(crate) fn came(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn moved(&self) -> u64 {
+        self.steps.load(Relaxed).wrapping_add(self.bytes.load(Relaxed) / STEP_BYTES) & MOVED
+    }
+
+    /// What this side is at.
+    fn is_at(&self) -> u8 {
+        if self.asking.load(Relaxed) > 0 {
+            return ASKS;
+        }
+        if self.at_work.load(Relaxed) > 0 {
+            return WORKS;
+        }
+        let waits = |what: &&For| self.waits(**what).is_some_and(|n| n.load(Relaxed) > 0);
+        For::ALL.iter().rev().find(waits).copied().unwrap_or(For::Frame) as u8
+    }
+
+    /// The token of a Ping.
+    pub(crate) fn tells(&self) -> u64 {
+        TELLS | u64::from(self.is_at()) << 56 | self.moved()
+    }
+
+    /// What the token of a Ping says.
+    pub(crate) fn hears(&self, token: u64) {
+        if token & TELLS == 0 {
+            return;
+        }
+        let said = ((token >> 56 & 127) as u8, token & MOVED);
+        let mut calm = self.calm.lock().unwrap_or_else(PoisonError::into_inner);
+        calm.stirred |= calm.theirs != Some(said);
+        calm.theirs = Some(said);
+    }
+
+    /// Why the connection is given up, when nothing has moved for too long. To be called now and then.
+    pub(crate) fn judge(&self, now: Instant, limits: Limits) -> Option<String> {
+        let (at, moved) = (self.is_at(), self.moved());
+        let mut calm = self.calm.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = calm.looked.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
+        calm.looked = Some(now);
+        if at == WORKS || at == ASKS || moved != calm.moved || calm.stirred {
+            (calm.quiet, calm.moved, calm.stirred) = (Duration::ZERO, moved, false);
+            return None;
+        }
+        calm.quiet = calm.quiet.saturating_add(passed.min(limits.tick));
+        let limit = match calm.theirs {
+            // A person may sleep over it, and not for ever.
+            Some((ASKS, _)) => limits.works.saturating_mul(24),
+            // [ping.works]
+            Some((WORKS, _)) | None => limits.works,
+            // [ping.stall]
+            Some(_) => limits.stall,
+        };
+        if calm.quiet < limit {
+            return None;
+        }
+        let theirs = match calm.theirs {
+            None => "the other side says nothing but that it is there".to_owned(),
+            Some((WORKS, _)) => "the other side says that it works".to_owned(),
+            Some((ASKS, _)) => "the other side asks a person".to_owned(),
+            Some((code, _)) => format!("the other side for {}", text_of(code)),
+        };
+        let seconds = calm.quiet.as_secs();
+        Some(format!("nothing has moved for {seconds} s: this side waits for {}, {theirs}", self.ours(at)))
+    }
+
+    fn ours(&self, at: u8) -> String {
+        let [file, block] = [0, 1].map(|n| self.piece.get(n).map_or(0, |n: &AtomicU64| n.load(Relaxed)));
+        let text = text_of(at);
+        if at == For::Piece as u8 || at == For::Values as u8 {
+            return format!("{text} (file {file}, block {block})");
+        }
+        text.to_owned()
+    }
+}
+
+fn text_of(code: u8) -> &'static str {
+    For::ALL.iter().find(|what| **what as u8 == code).map_or("something", |what| what.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        stall: Duration::from_secs(120),
+        works: Duration::from_secs(3600),
+        tick: Duration::from_secs(20),
+    };
+
+    /// Looks every ten seconds, while `stirs` does what it does, and says after how many it is given up.
+    fn given_up(pulse: &Pulse, looks: u64, mut stirs: impl FnMut(u64)) -> Option<(u64, String)> {
+        let began = Instant::now();
+        (0..looks).find_map(|look| {
+            stirs(look);
+            pulse.judge(began + Duration::from_secs(10 * look), LIMITS).map(|why| (10 * look, why))
+        })
+    }
+
+    #[test]
+    fn two_sides_that_wait_for_each_other_part() {
+        let (one, other) = (Pulse::new(), Pulse::new());
+        let (_a, _b) = (one.waits_for_block(For::Piece, 3, 7), other.waits_for(For::Settled));
+        let (after, why) = given_up(&one, 100, |_| one.hears(other.tells())).unwrap();
+        assert!((120..150).contains(&after), "{after}");
+        assert_eq!(
+            why,
+            "nothing has moved for 120 s: this side waits for content of a large file (file 3, block 7), the other \
+             side for what was sent to be settled"
+        );
+    }
+
+    #[test]
+    fn who_moves_works_or_asks_is_waited_for() {
+        let (one, other) = (Pulse::new(), Pulse::new());
+        let waits = one.waits_for(For::Frame);
+        // It works: as long as fsync takes, and not for ever.
+        let (after, why) = given_up(&one, 1000, |_| one.hears(other.tells())).unwrap();
+        assert!((3600..3700).contains(&after) && why.ends_with("says that it works"), "{after} {why}");
+        // Something moves there, or here.
+        let there = other.waits_for(For::Frame);
+        assert_eq!(
+            given_up(&one, 1000, |look| if look.is_multiple_of(9) {
+                other.step();
+                one.hears(other.tells())
+            }),
+            None
+        );
+        assert_eq!(
+            given_up(&one, 1000, |look| if look.is_multiple_of(9) {
+                one.step()
+            }),
+            None
+        );
+        // The slowest line of all: 4 kB a minute.
+        assert_eq!(given_up(&one, 1000, |_| one.came(STEP_BYTES / 6)), None);
+        // Pings that stand for content do not count as anything.
+        assert!(given_up(&one, 100, |_| one.came(26)).is_some());
+        // This side works itself.
+        drop(waits);
+        assert_eq!(given_up(&one, 10_000, |_| ()), None);
+        drop(there);
+        let _waits = one.waits_for(For::Answer);
+        other.asks(|| one.hears(other.tells()));
+        assert_eq!(given_up(&one, 8000, |_| ()), None, "a night");
+    }
+
+    /// A version that says nothing of itself, or a peer that does not want to.
+    #[test]
+    fn who_says_nothing_is_waited_for_longer() {
+        let one = Pulse::new();
+        let _waits = one.waits_for(For::Frame);
+        let (after, _) = given_up(&one, 1000, |look| one.hears(look * 1_000_000_000)).unwrap();
+        assert!((3600..3700).contains(&after), "{after}");
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_was_not_waiting() {
+        let (one, other) = (Pulse::new(), Pulse::new());
+        let (_a, _b) = (one.waits_for(For::Frame), other.waits_for(For::Frame));
+        one.hears(other.tells());
+        let began = Instant::now();
+        assert_eq!(one.judge(began, LIMITS), None);
+        assert_eq!(one.judge(began + Duration::from_secs(5), LIMITS), None);
+        assert_eq!(one.judge(began + Duration::from_secs(5000), LIMITS), None);
+    }
+}
