@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// `DIR/checkpoint.json`.
+pub const STEM: &str = "checkpoint";
 const MIB: u64 = 1 << 20;
 const BLOCK_BYTES: u64 = 4 * MIB;
 const ROUNDS: usize = 3;
@@ -52,6 +54,7 @@ pub struct Line {
     /// At most so many times the first line's wall time.
     pub most: Option<f64>,
     /// What the paper says of the same ratio.
+    #[serde(alias = "seed")]
     pub published: Option<f64>,
     pub samples: Vec<Sample>,
 }
@@ -165,11 +168,12 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     }
     bench.copies.clear()?;
     fs::create_dir_all(&options.out)?;
-    papers::write(&record, &options.out.join("checkpoint"))?;
-    println!("{}", papers::document(&record, "checkpoint")?);
+    papers::write(&record, &options.out.join(STEM))?;
+    println!("{}", papers::document(&record, STEM)?);
     if let Some(docs) = &options.write {
-        papers::write(&record, &docs.join("checkpoint"))?;
-        fs::write(docs.join("benchmarks-checkpoint.md"), papers::document(&record, "checkpoint")?)?;
+        let text = serde_json::to_string_pretty(&record)? + "\n";
+        fs::write(docs.join(STEM).with_extension("json"), text)?;
+        report::document(docs)?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ pub enum Set {
     Even { dirs: u64, files_per_dir: u64, bytes: u64 },
     /// Like a large source tree: sizes log-normal around 4 KiB, directories of any depth, links, some executables.
     Source { files: u64, dirs: u64 },
-    /// One file of lines as in source text, which packs about as well (see `text`).
+    /// One file of source text, see [`sources`].
     Text { bytes: u64 },
     /// One file with data here and there.
     Sparse { bytes: u64, data_bytes: u64 },
@@ -43,7 +43,7 @@ impl Set {
             Set::One { bytes } => format!("one-{bytes}"),
             Set::Even { dirs, files_per_dir, bytes } => format!("even-{dirs}x{files_per_dir}x{bytes}"),
             Set::Source { files, dirs } => format!("source-{files}-{dirs}"),
-            Set::Text { bytes } => format!("text-{bytes}"),
+            Set::Text { bytes } => format!("sources-{bytes}"),
             Set::Sparse { bytes, data_bytes } => format!("sparse-{bytes}-{data_bytes}"),
         }
     }
@@ -195,69 +195,71 @@ fn source(path: &Path, files: u64, dirs: u64) -> Result<Size> {
     Ok(size)
 }
 
-/// Lines as of a program: few words often and many seldom, indented, numbers here and there, and now and then a line
-/// much like one shortly before. The parts are so chosen that it packs as the paper's text did: to about 0.20 by Zstd at
-/// level 3 (and by LZ4 to 0.33, where the paper has 0.39).
-pub fn prose(bytes: usize) -> Vec<u8> {
-    const SYLLABLES: [&str; 24] = [
-        "al", "ber", "con", "dir", "en", "file", "get", "hash", "in", "join", "key", "len", "map", "name",
-        "open", "path", "que", "read", "set", "time", "un", "val", "write", "ex",
-    ];
-    const SHAPES: [&str; 12] = [
-        "let @ = @.@(@);",
-        "if @.@() == @ {",
-        "}",
-        "@.@(&@, @);",
-        "return Err(@);",
-        "for @ in @.@() {",
-        "// @ @ @ @ @",
-        "@: @,",
-        "fn @(@: &@, @: @) -> @ {",
-        "match @ {",
-        "@::@ => @,",
-        "@[@] = #;",
-    ];
-    let mut random = Random(0x7465_7874);
-    let words: Vec<String> = (0..4000)
-        .map(|_| {
-            let parts: Vec<&str> =
-                (0..=random.below(3)).map(|_| SYLLABLES[random.below(24) as usize]).collect();
-            parts.join(if random.below(2) == 0 { "_" } else { "" })
-        })
-        .collect();
-    let mut out = Vec::with_capacity(bytes + 200);
-    let mut lines: Vec<(usize, usize)> = Vec::new();
-    while out.len() < bytes {
-        let start = out.len();
-        if lines.len() > 64 && random.below(100) < REPEATED_PERCENT {
-            let (from, to) = lines[lines.len() - 1 - random.below(64) as usize];
-            out.extend_from_within(from..to);
-        } else {
-            out.resize(start + 4 * random.below(5) as usize, b' ');
-            for c in SHAPES[random.below(12) as usize].bytes() {
-                match c {
-                    // A high power of an even choice: few of them often.
-                    b'@' => {
-                        let at = (random.unit().powi(10) * words.len() as f64) as usize % words.len();
-                        out.extend_from_slice(words[at].as_bytes());
-                    }
-                    b'#' => out.extend_from_slice(random.below(10_000).to_string().as_bytes()),
-                    c => out.push(c),
-                }
-            }
-            out.push(b'\n');
+/// Real text: the Rust sources of the locked dependencies, in the order of their names, again from the start where they
+/// do not suffice (further apart than the window of any codec here).
+pub fn sources(bytes: usize) -> Result<Vec<u8>> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| std::env::var_os("HOME").map(|h| Path::new(&h).join(".cargo")));
+    let registries = home.ok_or("neither CARGO_HOME nor HOME is set")?.join("registry/src");
+    let lock = fs::read_to_string(crate::sh::root().join("Cargo.lock"))?;
+    let mut out = Vec::with_capacity(bytes);
+    for package in locked(&lock) {
+        for registry in sorted(&registries)? {
+            gather(&registry.join(&package), bytes, &mut out)?;
         }
-        lines.push((start, out.len()));
+        if out.len() >= bytes {
+            break;
+        }
+    }
+    let whole = out.len();
+    if whole < LEAST_SOURCES {
+        return Err(format!("{}: too few sources; `cargo fetch` brings them", registries.display()).into());
+    }
+    while out.len() < bytes {
+        out.extend_from_within(..whole.min(bytes - out.len()));
     }
     out.truncate(bytes);
-    out
+    Ok(out)
 }
 
-/// Lines of [`prose`] that are like one shortly before.
-const REPEATED_PERCENT: u64 = 28;
+/// More than codecs look back.
+const LEAST_SOURCES: usize = 16 << 20;
+
+/// `name-version` of every package of a lock file that comes from a registry, in its order.
+fn locked(lock: &str) -> Vec<String> {
+    let field = |text: &str, key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""))?;
+        Some(line.trim_end_matches('"').to_owned())
+    };
+    let packages = lock.split("[[package]]").skip(1).filter(|text| field(text, "source").is_some());
+    packages
+        .filter_map(|text| Some(format!("{}-{}", field(text, "name")?, field(text, "version")?)))
+        .collect()
+}
+
+fn sorted(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        all.push(entry?.path());
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// Adds every Rust source below `path` until there are `bytes`.
+fn gather(path: &Path, bytes: usize, out: &mut Vec<u8>) -> Result {
+    if path.is_dir() {
+        for inner in sorted(path)? {
+            gather(&inner, bytes, out)?;
+        }
+    } else if path.extension().is_some_and(|e| e == "rs") && out.len() < bytes {
+        out.extend(fs::read(path)?);
+    }
+    Ok(())
+}
 
 fn text(path: &Path, bytes: u64) -> Result<Size> {
-    fs::write(path, prose(usize::try_from(bytes)?))?;
+    fs::write(path, sources(usize::try_from(bytes)?)?)?;
     Ok(Size { files: 1, bytes, ..Size::default() })
 }
 
@@ -298,6 +300,13 @@ mod tests {
         assert!(one.links > 0 && one.files + one.links == 300);
         crate::sh::quiet("diff", &["-r", made[0].0.to_str().unwrap(), made[1].0.to_str().unwrap()]).unwrap();
         assert_eq!(set.make(dirs[0].path()).unwrap().1.bytes, one.bytes);
+    }
+
+    #[test]
+    fn a_lock_file_names_its_packages() {
+        let lock = "version = 4\n\n[[package]]\nname = \"ours\"\nversion = \"0.1.0\"\n\n[[package]]\nname = \"clap\"\n\
+            version = \"4.6.0\"\nsource = \"registry+https://github.com/rust-lang/crates.io-index\"\n";
+        assert_eq!(locked(lock), ["clap-4.6.0"]);
     }
 
     #[test]

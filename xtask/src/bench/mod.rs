@@ -11,6 +11,7 @@ pub mod report;
 mod rows;
 pub mod svg;
 pub mod turns;
+pub mod verdict;
 
 use crate::sh::{self, Result};
 use measure::Sample;
@@ -26,7 +27,8 @@ cargo xtask bench memory [OPTION]  peak memory at 1,000,000 files
 cargo xtask bench checkpoint [OPTION]
                                    verifying, checkpoints, going on after a kill, against the design's figures
 cargo xtask bench remote [OPTION]  copies to and from another machine beside scp, rsync -a and tar | ssh tar
-cargo xtask bench report DIR       writes DIR/benchmarks.md again from the JSON files in DIR
+cargo xtask bench guests           installs the copiers that are no Debian packages into target/tools, by `cargo install`
+cargo xtask bench report DIR       writes every page and picture of benchmarks in DIR again, from the JSON files there
 
   --dir DIR     where data and copies lie ($BCMR_BENCH_DIR, else target/bench)
   --on FS       instead on tmpfs, or on a fresh ext4, xfs or btrfs in an image below DIR (needs root); a fresh
@@ -86,7 +88,10 @@ pub fn run(args: &[&str]) -> Result {
             }
             on(options, |options| remote::run(options, rest))
         }
-        ["memory", rest @ ..] if !rest.contains(&"--help") => on(parse(rest)?, memory::run),
+        ["memory", rest @ ..] if !rest.contains(&"--help") => {
+            on(parse(rest)?, |options| memory::run(options, rest))
+        }
+        ["guests"] => guests(),
         ["report", dir] => report::document(&sh::root().join(dir)),
         [.., "--help" | "-h"] => {
             println!("{USAGE}");
@@ -341,6 +346,18 @@ impl Bench<'_> {
     }
 }
 
+/// Copiers to be measured beside, and the versions that were current when that was last looked at.
+const GUESTS: [(&str, &str); 3] = [("cpz", "3.2.1"), ("xcp", "0.24.9"), ("fcp", "0.2.2")];
+
+fn guests() -> Result {
+    for (name, version) in GUESTS {
+        let root = sh::root().join("target/tools");
+        let version = format!("{name}@{version}");
+        sh::run(sh::cargo().args(["install", "--locked", "--root", text(&root)?, &version]))?;
+    }
+    Ok(())
+}
+
 /// In PATH, or installed by `cargo install --root target/tools`.
 pub fn installed(program: &str) -> Option<PathBuf> {
     let ours = sh::root().join("target/tools/bin").join(program);
@@ -352,10 +369,33 @@ fn version(name: &str, bcmr: &Path) -> String {
     let program = if name == OURS { Some(bcmr.to_path_buf()) } else { installed(name) };
     let said =
         program.and_then(|p| sh::output(&p.to_string_lossy(), &["--version"]).ok()).unwrap_or_default();
-    said.lines().next().unwrap_or_default().split("  ").next().unwrap_or_default().to_owned()
+    numbered(said.lines().next().unwrap_or_default())
+}
+
+/// The words of a line up to the first that has a number in it.
+fn numbered(line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let last =
+        words.iter().position(|w| w.contains(|c: char| c.is_ascii_digit())).map_or(words.len(), |n| n + 1);
+    words[..last].join(" ")
 }
 
 /// A path as an argument; scratch paths are ours and so are text.
 pub fn text(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_version_is_told_with_its_number() {
+        for (said, told) in [
+            ("rsync  version 3.4.1  protocol version 32", "rsync version 3.4.1"),
+            ("cp (GNU coreutils) 9.7", "cp (GNU coreutils) 9.7"),
+            ("xcp 0.24.9", "xcp 0.24.9"),
+            ("a thing", "a thing"),
+        ] {
+            assert_eq!(super::numbered(said), told);
+        }
+    }
 }

@@ -4,9 +4,11 @@
 use super::data::Size;
 use super::measure::{Calls, Sample, median};
 use super::rows::{self, Cache, Goal, OURS, Row};
-use super::{remote, svg};
+use super::verdict::{self, Judged, Rule, Verdict};
+use super::{checkpoint, memory, papers, remote, svg};
 use crate::sh::{self, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -51,6 +53,12 @@ pub struct ToolRecord {
     pub calls: Option<Calls>,
     pub allocated_bytes: Option<u64>,
 }
+
+/// What goals are called, before the name of whom they are against.
+const WALL: &str = "wall / ";
+const CPU: &str = "CPU / ";
+const ABOVE: &str = "ms above ";
+const BLOCKS: &str = "blocks / source's";
 
 /// A goal and what came of it.
 #[derive(Serialize, Deserialize)]
@@ -114,9 +122,37 @@ fn cpu(sample: &Sample) -> f64 {
     sample.user_s + sample.sys_s
 }
 
-/// The median over rounds of our value divided by theirs in the same round: drift of the machine cancels out.
+/// Our value divided by theirs in the same round, by rounds: drift of the machine cancels out.
+fn pairs(ours: &ToolRecord, other: &ToolRecord, value: fn(&Sample) -> f64) -> Vec<f64> {
+    ours.samples.iter().zip(&other.samples).map(|(a, b)| value(a) / value(b)).collect()
+}
+
+/// The median of those.
 fn paired(ours: &ToolRecord, other: &ToolRecord, value: fn(&Sample) -> f64) -> f64 {
-    median(ours.samples.iter().zip(&other.samples).map(|(a, b)| value(a) / value(b)))
+    median(pairs(ours, other, value))
+}
+
+/// What came of a promise, from the values of every round; `counted` ones have no spread.
+pub fn outcome(most: f64, values: &[f64], counted: bool) -> Judged {
+    verdict::judge(Rule::Limit { most }, values, counted)
+}
+
+/// The same in a word.
+pub fn word(found: &Judged) -> &'static str {
+    match found.verdict {
+        Verdict::Holds => "met",
+        Verdict::Less | Verdict::Not => "**missed**",
+        Verdict::Undecided => "undecided",
+        Verdict::NotRun => "not measured",
+    }
+}
+
+/// The median of values and where it lies.
+pub fn spread(found: &Judged) -> String {
+    match found.interval {
+        Some(interval) => format!("{:.2} ({:.2} - {:.2})", found.value, interval.least, interval.most),
+        None => format!("{:.2}", found.value),
+    }
 }
 
 /// What is measured, with `+` when the work tree has changes.
@@ -153,30 +189,44 @@ impl RowRecord {
 
     /// `None` when what the goal names was not there.
     fn judge(&self, goal: &Goal) -> Option<Outcome> {
-        let ours = self.tool(OURS)?;
-        let (goal, value, most) = match goal {
-            Goal::Wall { against, most } => {
-                (format!("wall / {against}"), paired(ours, self.tool(against)?, |s| s.wall_s), *most)
-            }
-            Goal::Cpu { against, most } => {
-                (format!("CPU / {against}"), paired(ours, self.tool(against)?, cpu), *most)
-            }
+        let (goal, most) = match goal {
+            Goal::Wall { against, most } => (format!("{WALL}{against}"), *most),
+            Goal::Cpu { against, most } => (format!("{CPU}{against}"), *most),
             Goal::Fastest { of } => {
                 let there = of.iter().filter_map(|name| self.tool(name));
                 let best = there.min_by(|a, b| a.wall().total_cmp(&b.wall()))?;
-                (format!("wall / {}", best.name), paired(ours, best, |s| s.wall_s), 1.0)
+                (format!("{WALL}{}", best.name), 1.0)
             }
-            Goal::Above { against, most_ms } => {
-                let other = self.tool(against)?;
-                let above = ours.samples.iter().zip(&other.samples).map(|(a, b)| (a.wall_s - b.wall_s) * 1e3);
-                (format!("ms above {against}"), median(above), *most_ms)
-            }
-            Goal::Blocks => {
-                let ratio = ours.allocated_bytes? as f64 / self.source_allocated_bytes as f64;
-                ("blocks / source's".to_owned(), ratio, 1.0)
-            }
+            Goal::Above { against, most_ms } => (format!("{ABOVE}{against}"), *most_ms),
+            Goal::Blocks => (BLOCKS.to_owned(), 1.0),
         };
-        Some(Outcome { goal, value, most, met: value <= most })
+        let values = self.values(&goal);
+        let value = median(values.iter().copied());
+        (!values.is_empty()).then_some(Outcome { goal, value, most, met: value <= most })
+    }
+
+    /// What a goal is about, by rounds.
+    fn values(&self, goal: &str) -> Vec<f64> {
+        let values = || {
+            let ours = self.tool(OURS)?;
+            if goal == BLOCKS {
+                return Some(vec![ours.allocated_bytes? as f64 / self.source_allocated_bytes as f64]);
+            }
+            if let Some(other) = goal.strip_prefix(WALL) {
+                return Some(pairs(ours, self.tool(other)?, |s| s.wall_s));
+            }
+            if let Some(other) = goal.strip_prefix(CPU) {
+                return Some(pairs(ours, self.tool(other)?, cpu));
+            }
+            let other = self.tool(goal.strip_prefix(ABOVE)?)?;
+            Some(ours.samples.iter().zip(&other.samples).map(|(a, b)| (a.wall_s - b.wall_s) * 1e3).collect())
+        };
+        values().unwrap_or_default()
+    }
+
+    /// What came of a goal, by its rounds.
+    fn came_of(&self, outcome_of: &Outcome) -> Judged {
+        outcome(outcome_of.most, &self.values(&outcome_of.goal), outcome_of.goal == BLOCKS)
     }
 
     /// The part of the machine that others used while this row was measured; the kernel's own writing back is in it.
@@ -216,7 +266,7 @@ pub fn print(row: &RowRecord, cores: usize) {
         );
     }
     for outcome in &row.outcomes {
-        println!("  {}", says(outcome));
+        println!("  {}", says(row, outcome));
     }
     let disturbed = row.disturbed(cores);
     if disturbed > 0.1 {
@@ -227,17 +277,24 @@ pub fn print(row: &RowRecord, cores: usize) {
     }
 }
 
-fn says(outcome: &Outcome) -> String {
-    let word = if outcome.met { "met" } else { "MISSED" };
-    format!("{} = {:.2}, at most {:.2}: {word}", outcome.goal, outcome.value, outcome.most)
+fn says(row: &RowRecord, outcome: &Outcome) -> String {
+    let found = row.came_of(outcome);
+    format!(
+        "{} = {}, at most {:.2}: {}",
+        outcome.goal,
+        spread(&found),
+        outcome.most,
+        word(&found).replace('*', "")
+    )
 }
 
 /// How many goals were met, and which were not.
 pub fn summary(record: &Record) -> String {
     let all = || record.rows.iter().flat_map(|r| r.outcomes.iter().map(move |o| (r, o)));
-    let mut text = format!("{} of {} goals met", all().filter(|(_, o)| o.met).count(), all().count());
-    for (row, outcome) in all().filter(|(_, o)| !o.met) {
-        let _infallible = write!(text, "\n  {}: {}", row.name, says(outcome));
+    let met = |(row, o): &(&RowRecord, &Outcome)| row.came_of(o).verdict == Verdict::Holds;
+    let mut text = format!("{} of {} goals met", all().filter(met).count(), all().count());
+    for (row, outcome) in all().filter(|each| !met(each)) {
+        let _infallible = write!(text, "\n  {}: {}", row.name, says(row, outcome));
     }
     text
 }
@@ -262,47 +319,77 @@ pub fn keep(mut record: Record, docs: &Path) -> Result {
     }
     let order: Vec<&str> = rows::all(false).iter().map(|r| r.name).collect();
     record.rows.sort_by_key(|row| order.iter().position(|name| *name == row.name));
-    write(&record, &stem)?;
+    std::fs::write(stem.with_extension("json"), serde_json::to_string_pretty(&record)? + "\n")?;
     document(docs)
 }
 
-/// Writes `DIR/benchmarks.md` from every `DIR/benchmarks-*.json`.
+/// Whether a JSON file of this name is a record of benchmarks.
+pub fn is_record(name: &str) -> bool {
+    name.strip_suffix(".json").is_some_and(|stem| stem.starts_with("benchmarks-") || stem == checkpoint::STEM)
+}
+
+/// Writes everything that follows from the records in `docs`.
 pub fn document(docs: &Path) -> Result {
-    let mut files: Vec<_> = std::fs::read_dir(docs)?.filter_map(|e| e.ok().map(|e| e.file_name())).collect();
-    files.sort();
-    let mut text = String::from(
-        "# Benchmarks\n\n\
-         Written by `cargo xtask bench`, never by hand; the samples are in the JSON files beside this one. Tools take\n\
-         turns within each round (A B C A B C ...), the destination is removed and everything is written back outside\n\
-         the timing, and the page cache is warm where nothing else is said. A ratio is the median over rounds of one\n\
-         tool's time divided by the first tool's in the same round; below 1 is faster. `calls` are system calls per\n\
-         file, link and directory, counted in a separate run. A commit with `+` had changes on top. As much memory as\n\
-         the copy needs was in use just before: a virtual machine gives free memory back to its host, and who needs it\n\
-         next would wait for each page.\n",
-    );
-    for name in files.iter().filter_map(|n| n.to_str()) {
-        let Some(stem) = name.strip_suffix(".json").filter(|n| n.starts_with("benchmarks-")) else {
-            continue;
-        };
-        let kept = std::fs::read_to_string(docs.join(name))?;
-        if stem == remote::papers::STEM {
-            remote::papers::section(&kept, &mut text)?;
-        } else {
-            section(&serde_json::from_str(&kept)?, stem, &mut text)?;
+    let mut kept = BTreeMap::new();
+    for entry in std::fs::read_dir(docs)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if is_record(&name) {
+            kept.insert(name.clone(), std::fs::read_to_string(docs.join(name))?);
         }
     }
-    std::fs::write(docs.join("benchmarks.md"), text)?;
-    println!("wrote {}", docs.join("benchmarks.md").display());
+    for (name, text) in files(&kept)? {
+        std::fs::write(docs.join(&name), text)?;
+        println!("wrote {}", docs.join(name).display());
+    }
     Ok(())
 }
+
+/// Name and text of every page and picture that follows from records, by their names and texts; and from nothing else,
+/// so that the same JSON always gives the same pages.
+pub fn files(kept: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
+    let mut made = BTreeMap::new();
+    let mut text = String::from(HEAD);
+    for (name, json) in kept {
+        let stem = name.strip_suffix(".json").unwrap_or(name);
+        let read = |e: serde_json::Error| format!("{name}: {e}");
+        if stem == checkpoint::STEM {
+            let record = serde_json::from_str(json).map_err(read)?;
+            made.insert("benchmarks-checkpoint.md".to_owned(), papers::document(&record, stem)?);
+            made.insert(format!("{stem}.svg"), papers::plot(&record));
+        } else if stem == memory::STEM {
+            memory::section(&serde_json::from_str(json).map_err(read)?, &mut text)?;
+        } else if stem == remote::papers::STEM {
+            let record = serde_json::from_str(json).map_err(read)?;
+            remote::papers::section(&record, &mut text)?;
+            made.insert(format!("{stem}.svg"), remote::papers::plot(&record));
+        } else {
+            let record: Record = serde_json::from_str(json).map_err(read)?;
+            section(&record, stem, &mut text)?;
+            made.insert(format!("{stem}.svg"), plot(&record));
+        }
+    }
+    made.insert("benchmarks.md".to_owned(), text);
+    Ok(made)
+}
+
+const HEAD: &str = "# Benchmarks\n\n\
+    Written by `cargo xtask bench`, never by hand; the samples are in the JSON files beside this one. Tools take\n\
+    turns within each round (A B C A B C ...), the destination is removed and everything is written back outside\n\
+    the timing, and the page cache is warm where nothing else is said. A ratio is the median over rounds of one\n\
+    tool's time divided by the first tool's in the same round; below 1 is faster. In brackets is where that median\n\
+    lies with a certainty of 95 % (a bootstrap over rounds); a goal whose bound is inside, or that had fewer than three\n\
+    rounds, is undecided. `calls` are system calls per file, link and directory, counted in a separate run. A commit\n\
+    with `+` had changes on top. As much memory as the copy needs was in use just before: a virtual machine gives free\n\
+    memory back to its host, and who needs it next would wait for each page.\n";
 
 fn section(record: &Record, stem: &str, text: &mut String) -> Result {
     write!(text, "\n## {}\n\n{}\n\n![ratios]({stem}.svg)\n\n", record.file_system, record.headline())?;
     text.push_str("| workload | goal | measured | at most | |\n|---|---|---|---|---|\n");
     for row in &record.rows {
         for o in &row.outcomes {
-            let word = if o.met { "met" } else { "**missed**" };
-            writeln!(text, "| {} | {} | {:.2} | {:.2} | {word} |", row.title, o.goal, o.value, o.most)?;
+            let found = row.came_of(o);
+            let (shown, word) = (spread(&found), word(&found));
+            writeln!(text, "| {} | {} | {shown} | {:.2} | {word} |", row.title, o.goal, o.most)?;
         }
     }
     for row in &record.rows {
@@ -326,7 +413,7 @@ fn section(record: &Record, stem: &str, text: &mut String) -> Result {
             let (least, most) = tool.range();
             writeln!(
                 text,
-                "| `{}` ({}) | {:.4} | {:.4} - {:.4} | {:.3} | {:.1} | {:.2} | {} | {} |",
+                "| `{}` ({}) | {:.4} | {:.4} - {:.4} | {:.3} | {:.1} | {} | {} | {} |",
                 tool.line,
                 tool.version,
                 tool.wall(),
@@ -334,7 +421,7 @@ fn section(record: &Record, stem: &str, text: &mut String) -> Result {
                 most,
                 tool.cpu(),
                 tool.peak_kib() as f64 / 1024.0,
-                paired(tool, &row.tools[0], |s| s.wall_s),
+                spread(&outcome(f64::MAX, &pairs(tool, &row.tools[0], |s| s.wall_s), false)),
                 row.calls_per_entry(tool).map_or_else(String::new, |c| format!("{c:.1}")),
                 tool.samples.len()
             )?;

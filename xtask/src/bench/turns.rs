@@ -57,7 +57,7 @@ impl Turns<'_> {
             } else {
                 word.replace("{s}", s).replace("{d}", d)
             });
-            first = word == "&&";
+            first = matches!(word, "&&" | "--");
         }
         let several = words.iter().any(|w| w == "&&");
         Ok(if several { vec!["sh".to_owned(), "-c".to_owned(), words.join(" ")] } else { words })

@@ -1,12 +1,15 @@
 //! What is measured inside a process of this program, because no command does just that. Prints one number: seconds, or
 //! for a speed MB/s. Must not know what it is compared with.
 
+use super::bystander;
 use crate::sh::Result;
 use fastcopy::copy_file_range::copy_file_range;
 use fastcopy::read_write::{read_full, write_full};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -19,10 +22,16 @@ const TIMES: u32 = 3;
 /// The buffer of the standard library before it asked the kernel to copy.
 const OLD_BUFFER: usize = 8 << 10;
 
-/// `NAME SRC DST`.
+/// `NAME SRC DST [-- COMMAND]`.
 pub fn run(args: &[&str]) -> Result {
-    let [name, src, dst] = args else { return Err("NAME SRC DST".into()) };
-    println!("{}", measured(name, Path::new(src), Path::new(dst))?);
+    let figure = match args {
+        ["bystander", src, dst, "--", command @ ..] => {
+            bystander::measured(Path::new(src), Path::new(dst), command)?
+        }
+        [name, src, dst] => measured(name, Path::new(src), Path::new(dst))?,
+        _ => return Err("NAME SRC DST [-- COMMAND]".into()),
+    };
+    println!("{figure}");
     Ok(())
 }
 
@@ -35,7 +44,8 @@ fn measured(name: &str, src: &Path, dst: &Path) -> Result<f64> {
     match name {
         "loop" => timed(|src, dst| copied(src, dst, &mut |_| ())),
         "hashed" => timed(|src, dst| hashed(src, dst).map(drop)),
-        "blocks" => timed(|src, dst| blocks(src, dst).map(drop)),
+        "clones" => timed(|src, dst| clones(src, dst).map(drop)),
+        "tcp" => timed(tcp),
         "handed" => timed(handed),
         "passes2" => timed(|src, dst| agree(hashed(src, dst)?, hash_of(dst)?)),
         "passes3" => timed(|src, dst| {
@@ -46,11 +56,11 @@ fn measured(name: &str, src: &Path, dst: &Path) -> Result<f64> {
         "rest-cfr" => rest(src, dst, by_kernel),
         "blake3" => speed(src),
         "lib-fast" => repeated(src, dst, |from, to| Ok(fastcopy::copy(from, to)?)),
-        "lib-without" => repeated(src, dst, |from, to| {
-            // Leaves out the calls that can share blocks, copy_file_range among them.
-            let options = fastcopy::Options { reflink: fastcopy::Reflink::Never, ..fastcopy::Options::AUTO };
-            Ok(fastcopy::copy_with(from, to, &options)?.bytes)
-        }),
+        "lib-call" => repeated(src, dst, by_call),
+        "lib-refused" => {
+            refused_once(dst)?;
+            repeated(src, dst, by_call)
+        }
         "lib-std" => repeated(src, dst, |from, to| Ok(std::fs::copy(from, to)?)),
         "lib-old" => repeated(src, dst, old),
         _ => Err(format!("nothing is called {name}").into()),
@@ -81,14 +91,40 @@ fn hashed(src: &Path, dst: &Path) -> Result<blake3::Hash> {
     Ok(hasher.finalize())
 }
 
-/// One hash of everything, and one of each block.
-fn blocks(src: &Path, dst: &Path) -> Result<(blake3::Hash, Vec<blake3::Hash>)> {
+/// One hash of everything, and its state as it was behind each block.
+fn clones(src: &Path, dst: &Path) -> Result<(blake3::Hash, Vec<blake3::Hasher>)> {
     let (mut whole, mut each) = (blake3::Hasher::new(), Vec::new());
     copied(src, dst, &mut |block| {
         whole.update(block);
-        each.push(blake3::hash(block));
+        each.push(whole.clone());
     })?;
     Ok((whole.finalize(), each))
+}
+
+/// Over one plain TCP stream on loopback, one thread at either end.
+fn tcp(src: &Path, dst: &Path) -> Result {
+    let (mut from, mut to) = (File::open(src)?, File::create(dst)?);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut sender = TcpStream::connect(listener.local_addr()?)?;
+    let (mut receiver, _) = listener.accept()?;
+    std::thread::scope(|scope| {
+        let sent =
+            scope.spawn(move || pour(&mut from, &mut sender).and_then(|()| sender.shutdown(Shutdown::Write)));
+        pour(&mut receiver, &mut to)?;
+        sent.join().map_err(|_| "the sender stopped")??;
+        Ok(())
+    })
+}
+
+/// By hand: `std::io::copy` would have the kernel do it.
+fn pour(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<()> {
+    let mut block = vec![0; 1 << 20];
+    loop {
+        match from.read(&mut block)? {
+            0 => return Ok(()),
+            bytes => to.write_all(&block[..bytes])?,
+        }
+    }
 }
 
 fn hash_of(path: &Path) -> Result<blake3::Hash> {
@@ -210,7 +246,41 @@ fn speed(src: &Path) -> Result<f64> {
     Ok(bytes.len() as f64 / 1e6 / taken_s)
 }
 
-/// Seconds for one time of all the files, over and over to the same names.
+/// As the library did it: by the call, as long as it is not known to be missing, and else by hand.
+fn by_call(from: &Path, to: &Path) -> Result<u64> {
+    if !HAS_CALL.load(Ordering::Relaxed) {
+        return old(from, to);
+    }
+    let (reader, writer) = (File::open(from)?, File::create(to)?);
+    let meta = reader.metadata()?;
+    let (mut src_off, mut dst_off) = (0, 0);
+    while src_off < meta.len() {
+        let left = (meta.len() - src_off) as usize;
+        match copy_file_range(&reader, &mut src_off, &writer, &mut dst_off, left) {
+            Ok(0) => return Err("the source is shorter than it was".into()),
+            Ok(_) => {}
+            // Asked again for each file, as the library did.
+            Err(rustix::io::Errno::XDEV) if src_off == 0 => return old(from, to),
+            Err(errno) => return Err(std::io::Error::from(errno).into()),
+        }
+    }
+    writer.set_permissions(meta.permissions())?;
+    Ok(meta.len())
+}
+
+/// What the library kept in a global: whether the kernel has the call.
+static HAS_CALL: AtomicBool = AtomicBool::new(true);
+
+/// Finds out that it has not, by a call that is refused: here every kernel has it, so one of a directory.
+fn refused_once(dst: &Path) -> Result {
+    let dir = File::open(dst.parent().ok_or("no directory")?)?;
+    let answer = copy_file_range(&dir, &mut 0, &dir, &mut 0, 1);
+    HAS_CALL.store(answer.is_ok(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Seconds for one time of all the files, over and over to the same names, which are taken away outside the timing:
+/// ext4 writes out at once what replaces a file by cutting it (`auto_da_alloc`), which is no copying.
 fn repeated(src: &Path, dst: &Path, copy: fn(&Path, &Path) -> Result<u64>) -> Result<f64> {
     let mut pairs: Vec<(PathBuf, PathBuf)> = Vec::new();
     if src.is_dir() {
@@ -228,15 +298,19 @@ fn repeated(src: &Path, dst: &Path, copy: fn(&Path, &Path) -> Result<u64>) -> Re
         }
         Ok(())
     };
-    // The first time makes the names, and is left out.
+    // The first time is left out.
     all()?;
-    let begun = Instant::now();
-    let mut times = 0;
-    while times < TIMES || begun.elapsed() < REPEATED {
+    let (mut times, mut taken) = (0, Duration::ZERO);
+    while times < TIMES || taken < REPEATED {
+        for (_, to) in &pairs {
+            std::fs::remove_file(to)?;
+        }
+        let begun = Instant::now();
         all()?;
+        taken += begun.elapsed();
         times += 1;
     }
-    Ok(begun.elapsed().as_secs_f64() / f64::from(times))
+    Ok(taken.as_secs_f64() / f64::from(times))
 }
 
 fn old(from: &Path, to: &Path) -> Result<u64> {
@@ -267,11 +341,12 @@ mod tests {
         let src = dir.path().join("src");
         let bytes: Vec<u8> = (0..9_000_001_u32).map(|n| (n * 7 % 251) as u8).collect();
         std::fs::write(&src, &bytes).unwrap();
-        let ways = ["loop", "hashed", "blocks", "handed", "passes2", "passes3", "rest-rw"];
-        for way in ways.into_iter().chain(["lib-fast", "lib-without", "lib-std", "lib-old"]) {
+        let ways = ["loop", "hashed", "clones", "tcp", "handed", "passes2", "passes3", "rest-rw"];
+        for way in ways.into_iter().chain(["lib-fast", "lib-call", "lib-refused", "lib-std", "lib-old"]) {
             let dst = dir.path().join(way);
             assert!(measured(way, &src, &dst).unwrap() > 0.0);
             assert!(std::fs::read(&dst).unwrap() == bytes, "{way}");
+            assert_eq!(HAS_CALL.swap(true, Ordering::Relaxed), way != "lib-refused", "{way}");
         }
         assert!(measured("blake3", &src, &src).unwrap() > 0.0);
         assert!(measured("no-such", &src, &src).is_err());

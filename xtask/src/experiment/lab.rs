@@ -2,8 +2,8 @@
 //! Must not know what is claimed of the figures.
 
 use super::catalog::{self, Cache, CodecFigure, Experiment, Lines, StoreFigure, Work};
-use super::inside;
 use super::record::{Line, Part};
+use super::{bystander, inside};
 use crate::bench::checkpoint;
 use crate::bench::data::{self, Set, Size};
 use crate::bench::measure::{self, Sample};
@@ -80,6 +80,7 @@ impl<'a> Lab<'a> {
             unit: part.unit.to_owned(),
             published_unit,
             place,
+            data: part.data(),
             counted: part.counted(),
             lines,
         })
@@ -152,6 +153,9 @@ impl<'a> Lab<'a> {
     fn missing(&self, line: &catalog::Line) -> Option<String> {
         if let Some(option) = line.needs.filter(|o| !self.help.contains(o)) {
             return Some(format!("not run: this binary has no {option}"));
+        }
+        if line.line.starts_with("inside bystander") {
+            return bystander::why_not();
         }
         let program = line.line.split(' ').next().unwrap_or_default();
         let ours = matches!(program, "bcmr" | "inside");
@@ -243,30 +247,38 @@ impl<'a> Lab<'a> {
             Some(Err(why)) => Err(why.clone()),
             None => Err(String::new()),
         };
-        let one = |name: &str, published, value: fn(&Capped) -> f64| Line {
+        let one = |name: &str, published, value: &dyn Fn(&Capped) -> f64| Line {
             absent: found.as_ref().err().cloned(),
             values: found.as_ref().map(|c| vec![value(c)]).unwrap_or_default(),
             ..line(name, "", published)
         };
+        let mib = |c: &Capped, n: usize| c.remembered.get(n).map_or(f64::NAN, |r| r.bytes as f64 / MIB);
+        let blocks = |c: &Capped, n: usize| {
+            c.remembered.last().and_then(|r| r.blocks.get(n)).map_or(f64::NAN, |blocks| *blocks as f64)
+        };
         Ok(match figure {
-            StoreFigure::Mebibytes => {
-                vec![
-                    one("sent in all", Some(72.0), |c| c.sent_bytes as f64 / MIB),
-                    one("after the first", None, |c| held_mib(c, 0)),
-                    one("after the second", None, |c| held_mib(c, 1)),
-                    one("after the third", Some(32.0), |c| held_mib(c, 2)),
-                    one("at most", None, |c| (0..c.held.len()).map(|n| held_mib(c, n)).fold(0.0, f64::max)),
-                ]
-            }
-            StoreFigure::Blocks => {
-                vec![one("after the third", Some(8.0), |c| c.held.last().map_or(0.0, |h| h.1 as f64))]
+            StoreFigure::Remembered => vec![
+                one("sent in all", Some(72.0), &|c| c.sent_bytes as f64 / MIB),
+                one("the cap", Some(32.0), &|c| c.cap_bytes as f64 / MIB),
+                one("after the first", None, &|c| mib(c, 0)),
+                one("after the second", None, &|c| mib(c, 1)),
+                one("after the third", Some(32.0), &|c| mib(c, 2)),
+                one("at most", None, &|c| (0..c.held.len()).map(|n| mib(c, n)).fold(0.0, f64::max)),
+            ],
+            StoreFigure::Blocks => vec![
+                one("of a file", None, &|_| 6.0),
+                one("in all", Some(8.0), &|c| (0..3).map(|n| blocks(c, n)).sum()),
+                one("of the first", None, &|c| blocks(c, 0)),
+                one("of the second", None, &|c| blocks(c, 1)),
+                one("of the third", None, &|c| blocks(c, 2)),
+            ],
+            StoreFigure::Disk => {
+                vec![one("after the third", Some(32.0), &|c| {
+                    c.held.last().map_or(f64::NAN, |h| h.0 as f64 / MIB)
+                })]
             }
         })
     }
-}
-
-fn held_mib(capped: &Capped, n: usize) -> f64 {
-    capped.held.get(n).map_or(0.0, |h| h.0 as f64 / MIB)
 }
 
 enum Measured {

@@ -1,6 +1,7 @@
 //! `cargo xtask experiment`: every experiment of the papers, repeated on the machine at hand, each with a
 //! page of its own. Must not know how anything is measured, nor what a page looks like.
 
+mod bystander;
 mod catalog;
 pub mod inside;
 mod lab;
@@ -8,7 +9,6 @@ mod list;
 pub mod pages;
 mod plot;
 mod record;
-mod verdict;
 
 use crate::bench::{self, On, Options, mount, release_dir, report};
 use crate::sh::{self, Result};

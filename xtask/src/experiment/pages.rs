@@ -3,10 +3,10 @@
 
 use super::plot;
 use super::record::{Part, Record, figure, paired};
-use super::verdict::{
+use crate::bench::measure::median;
+use crate::bench::verdict::{
     COST_PART, COST_WHOLE, EFFECT_PART, EFFECT_WHOLE, GROWTH_PART, Judged, PERCENT, ROUNDS_MIN, Rule, Verdict,
 };
-use crate::bench::measure::median;
 use crate::sh::Result;
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,7 +1,7 @@
 //! What an experiment has found, as data. Must not know how anything is measured, judged or shown.
 
-use super::verdict::{self, Judged, Rule, Verdict};
 use crate::bench::measure::median;
+use crate::bench::verdict::{self, Judged, Rule, Verdict};
 use serde::{Deserialize, Serialize};
 
 /// One experiment, whole: its page needs nothing else.
@@ -40,6 +40,9 @@ pub struct Part {
     pub published_unit: String,
     /// What was copied and where it lay.
     pub place: String,
+    /// What data that was, as the catalogue has it; empty in records of before.
+    #[serde(default)]
+    pub data: String,
     /// Counted and not timed: the same in every round, and so known by one.
     #[serde(default)]
     pub counted: bool,
@@ -204,6 +207,7 @@ pub mod tests {
                 unit: "s".to_owned(),
                 published_unit: "s".to_owned(),
                 place: "ext4".to_owned(),
+                data: "One { bytes: 1 }".to_owned(),
                 counted: false,
                 lines: vec![
                     Line { published: Some(1.0), ..line("cp", &[1.0, 4.0, 4.0]) },
@@ -246,6 +250,8 @@ pub mod tests {
         let text = serde_json::to_string(&record("a")).unwrap();
         let before = text.replace("published_unit", "seed_unit").replace("published", "seed");
         let before = before.replace("\"counted\":false,", "");
+        let text = text.replace("One { bytes: 1 }", "");
+        let before = before.replace("\"data\":\"One { bytes: 1 }\",", "");
         assert_ne!(text, before);
         let read: Record = serde_json::from_str(&before).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), text);

@@ -7,12 +7,15 @@ pub mod papers;
 pub mod probe;
 mod relay;
 pub mod rows;
+pub mod store;
 
 use super::checkpoint::Place as Session;
 use super::data::{self, Set, Size};
 use super::measure::{self, median};
 use super::turns::{Copies, same};
+use super::verdict::Judged;
 use super::{On, Options, binary, mount, report, text};
+use crate::experiment::inside;
 use crate::sh::{self, Result};
 use far::{Far, Peaks};
 use rows::{Before, Lane, Line, Needs, Place, Row, Way};
@@ -107,8 +110,11 @@ pub struct Capped {
     pub commit: String,
     pub cap_bytes: u64,
     pub sent_bytes: u64,
-    /// In the store after each, and how many blocks that are.
+    /// On the disk after each: bytes and files.
     pub held: Vec<(u64, u64)>,
+    /// What the store knew after each.
+    #[serde(default)]
+    pub remembered: Vec<store::Remembered>,
 }
 
 const MIB: u64 = 1 << 20;
@@ -380,8 +386,13 @@ impl<'a> Lab<'a> {
         let bcmr = self.bcmr.clone();
         let far = self.far(Line::Loopback)?;
         empty(&far.store())?;
-        let mut made =
-            Capped { commit: report::commit()?, cap_bytes: CAP_MIB * MIB, sent_bytes: 0, held: Vec::new() };
+        let mut made = Capped {
+            commit: report::commit()?,
+            cap_bytes: CAP_MIB * MIB,
+            sent_bytes: 0,
+            held: Vec::new(),
+            remembered: Vec::new(),
+        };
         let copies = Copies::below(&dir);
         for more in 0..3 {
             // another length is another seed; cut to the same.
@@ -396,6 +407,7 @@ impl<'a> Lab<'a> {
             far.used_s()?;
             made.sent_bytes += FILE;
             made.held.push(held(&far.store())?);
+            made.remembered.push(store::remembered(&far.store())?);
         }
         copies.clear()?;
         Ok(made)
@@ -538,6 +550,10 @@ impl Turn<'_> {
         if argv[0] == "bcmr" {
             self.bcmr.clone_into(&mut argv[0]);
         }
+        if argv[0] == "inside" {
+            // Who measures is this binary, and starts itself.
+            argv.splice(0..1, ["/proc/self/exe".to_owned(), inside::HELPER.to_owned()]);
+        }
         if let Some(seconds) = lane.stop_s {
             argv.splice(0..0, ["timeout".to_owned(), seconds.to_string()]);
         }
@@ -592,8 +608,20 @@ impl RowRecord {
     /// The median over rounds of one's value over the other's in the same round: drift of the machine cancels out.
     /// Where one took part in fewer rounds, those.
     pub fn paired(&self, lane: &str, against: &str) -> Option<f64> {
-        let (ours, theirs) = (self.lane(lane)?, self.lane(against)?);
-        Some(median(ours.samples.iter().zip(&theirs.samples).map(|(a, b)| a.wall_s / b.wall_s)))
+        let values = self.pairs(lane, against);
+        (!values.is_empty()).then(|| median(values))
+    }
+
+    /// The same, by rounds.
+    pub fn pairs(&self, lane: &str, against: &str) -> Vec<f64> {
+        let (Some(ours), Some(theirs)) = (self.lane(lane), self.lane(against)) else { return Vec::new() };
+        ours.samples.iter().zip(&theirs.samples).map(|(a, b)| a.wall_s / b.wall_s).collect()
+    }
+
+    /// What came of a promise, by its rounds.
+    pub fn came_of(&self, verdict: &Verdict) -> Judged {
+        let (lane, against) = verdict.goal.split_once(" / ").unwrap_or_default();
+        report::outcome(verdict.most, &self.pairs(lane, against), false)
     }
 
     fn judge(&self, goal: &rows::Goal) -> Verdict {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 const BYTES: usize = 4 << 20;
-const TIMES: usize = 3;
+pub const TIMES: usize = 10;
 
 /// One codec on one kind of content; speeds in MB (10^6) of content a second.
 #[derive(Serialize, Deserialize)]
@@ -34,12 +34,12 @@ pub const PUBLISHED: [(&str, &str, f64, f64, f64); 10] = [
 ];
 
 pub fn run() -> Result<Vec<Probe>> {
-    let (noise, prose) = (data::noise(BYTES), data::prose(BYTES));
+    let (noise, text) = (data::noise(BYTES), data::sources(BYTES)?);
     // By turns in pieces of 64 KiB, which is less than any window.
-    let both = noise.chunks(64 << 10).zip(prose.chunks(64 << 10)).enumerate();
+    let both = noise.chunks(64 << 10).zip(text.chunks(64 << 10)).enumerate();
     let mixed: Vec<u8> = both.flat_map(|(n, (a, b))| if n % 2 == 0 { a } else { b }).copied().collect();
     let mut all = Vec::new();
-    for (content, bytes) in [("random", &noise), ("text", &prose), ("mixed", &mixed)] {
+    for (content, bytes) in [("random", &noise), ("text", &text), ("mixed", &mixed)] {
         all.push(probe(
             content,
             "LZ4",

@@ -67,7 +67,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
                 "s",
                 warm(
                     many,
-                    if quick { 1 } else { 3 },
+                    few,
                     vec![
                         jobs(1, 6.52),
                         jobs(2, 5.23),
@@ -129,7 +129,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
                 "s",
                 warm(
                     gib(2048),
-                    few.min(3),
+                    few,
                     vec![
                         line("cp", "cp --reflink=never {s} {d}", 2.17),
                         line("call by call", "inside handed {s} {d}", 12.34),
@@ -157,7 +157,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
                 "s",
                 warm(
                     gib(1024),
-                    few.min(3),
+                    few,
                     vec![
                         line("cp", "cp --reflink=never {s} {d}", 1.14),
                         line("bcmr", "bcmr copy --reflink=disable {s} {d}", 1.89),

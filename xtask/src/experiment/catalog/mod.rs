@@ -7,10 +7,10 @@ mod paper;
 mod wire;
 
 use super::record::{Claim, Record};
-use super::verdict::Rule;
 use crate::bench::data::Set;
-use crate::bench::remote::papers;
 use crate::bench::remote::rows::Row;
+use crate::bench::remote::{papers, probe};
+use crate::bench::verdict::Rule;
 
 /// One experiment.
 pub struct Experiment {
@@ -76,9 +76,22 @@ impl Part {
             Work::Lines(work) => work.lines.iter().map(|l| (l.name.as_str(), l.line.clone())).collect(),
             Work::Wire { row, .. } => row.lanes.iter().map(|l| (l.name, shown(l.line))).collect(),
             // Whose lines follow from the measuring program.
-            Work::Resume { .. } | Work::Codecs(_) | Work::Store(_) => return self.unit == found.unit,
+            Work::Resume { .. } | Work::Codecs(_) | Work::Store(_) => {
+                return self.unit == found.unit && self.data() == found.data;
+            }
         };
-        self.unit == found.unit && same(named)
+        self.unit == found.unit && self.data() == found.data && same(named)
+    }
+
+    /// What is copied, packed or sent, in words that change with it.
+    pub fn data(&self) -> String {
+        match &self.work {
+            Work::Lines(work) => format!("{:?}", work.set),
+            Work::Wire { row, .. } => format!("{:?}", row.set),
+            Work::Resume { sizes, .. } => format!("{:?} MiB", sizes.iter().map(|s| s.0).collect::<Vec<_>>()),
+            Work::Codecs(_) => format!("noise and sources, {} times", probe::TIMES),
+            Work::Store(_) => "three files of 24 MiB".to_owned(),
+        }
     }
 
     /// Its values are counted and not timed.
@@ -114,8 +127,9 @@ pub enum CodecFigure {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum StoreFigure {
-    Mebibytes,
+    Remembered,
     Blocks,
+    Disk,
 }
 
 /// Commands that take turns over one set of data.
@@ -242,6 +256,9 @@ mod tests {
         other[1].line.push_str(" --faster");
         assert!(!it(other).reword(&mut record), "another command");
         assert!(!it(lines[..2].to_vec()).reword(&mut record), "a line less");
+        let mut larger = it(lines.clone());
+        larger.parts[0].work = warm(Set::One { bytes: 2 }, 3, lines.clone());
+        assert!(!larger.reword(&mut record), "other data");
         assert_eq!(serde_json::to_string(&record).unwrap(), before);
         assert!(it(lines).reword(&mut record));
         assert!(record.claims.is_empty() && record.title == "new" && record.parts[0].title == "new");
@@ -280,7 +297,7 @@ mod tests {
             };
             assert_eq!(of("local"), [7, 8, 10, 13, 16]);
             assert_eq!(of("wire"), [9, 11, 12, 14, 15, 17, 18, 19, 20]);
-            assert_eq!(of("checkpoint"), [1, 2, 3, 4, 5, 6]);
+            assert_eq!(of("checkpoint"), [1, 2, 3, 4, 5, 6, 7]);
             assert_eq!((of("paper").len(), of("library").len()), (8, 6));
         }
     }

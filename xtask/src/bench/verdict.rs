@@ -1,8 +1,8 @@
 //! How measured values become a verdict on a claim: a rule, an interval over rounds, and four words. Pure functions;
 //! must not know what was measured, nor how it is shown.
 
-use crate::bench::data::Random;
-use crate::bench::measure::median;
+use super::data::Random;
+use super::measure::median;
 use serde::{Deserialize, Serialize};
 
 /// How a figure becomes a verdict.
