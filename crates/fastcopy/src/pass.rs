@@ -2,7 +2,7 @@
 //!
 //! Must not know what flows through them.
 
-use crate::dir::{Dir, NameBuf, retry};
+use crate::dir::{Dir, ListBuffer, Lock, Name, NameBuf, retry};
 use crate::process::secret;
 use rustix::io::Errno;
 use rustix::net::{
@@ -21,10 +21,12 @@ use std::time::Duration;
 const PREFIX: &str = "bcmr-join-";
 /// The socket in it.
 const SOCKET: &str = "socket";
+/// How often a fresh directory is made where one just made was taken for a dead one's.
+const TRIES: usize = 8;
 /// Descriptors that one message may carry.
 const FDS_MAX: usize = 2;
 
-/// A listening socket in a fresh directory of mode 0700.
+/// A listening socket in a fresh directory of mode 0700, which is locked as long as its process lives.
 pub struct Meeting {
     base: Dir,
     dir: Dir,
@@ -34,11 +36,16 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// Makes it below the first of `bases` that lets us.
+    /// Makes it below the first of `bases` that lets us, and removes from all of them what processes of this user that were
+    /// killed have left.
     ///
     /// # Errors
     /// Of the last base tried.
     pub fn open(bases: &[PathBuf]) -> io::Result<Meeting> {
+        for base in bases {
+            // What cannot be looked at or removed is in nobody's way.
+            drop(Dir::open(base).and_then(|base| sweep(&base)));
+        }
         let mut last = io::Error::from(Errno::NOENT);
         for base in bases {
             match Meeting::open_below(base) {
@@ -51,24 +58,35 @@ impl Meeting {
 
     fn open_below(path: &Path) -> io::Result<Meeting> {
         let base = Dir::open(path)?;
-        let digits: String = secret()?.iter().take(16).map(|b| format!("{b:02x}")).collect();
-        let text = format!("{PREFIX}{digits}");
-        let name = NameBuf::new(text.as_bytes()).ok_or(Errno::INVAL)?;
-        base.make_dir(name.as_name(), 0o700)?;
-        let made = base.open_dir(name.as_name()).and_then(|dir| {
-            check_dir(&dir)?;
-            let listener = UnixListener::bind(through(&dir))?;
-            Ok((dir, listener))
-        });
-        match made {
-            Ok((dir, listener)) => {
-                Ok(Meeting { base, dir, name, path: path.join(text).join(SOCKET), listener })
-            }
-            Err(e) => {
-                base.remove_dir(name.as_name())?;
-                Err(e)
-            }
+        for _ in 0..TRIES {
+            let digits: String = secret()?.iter().take(16).map(|b| format!("{b:02x}")).collect();
+            let text = format!("{PREFIX}{digits}");
+            let name = NameBuf::new(text.as_bytes()).ok_or(Errno::INVAL)?;
+            base.make_dir(name.as_name(), 0o700)?;
+            let made = base.open_dir_readable(name.as_name()).and_then(|dir| {
+                check_dir(&dir)?;
+                Ok(dir)
+            });
+            let Some(dir) = made.as_ref().ok().filter(|dir| is_claimed(&base, name.as_name(), dir)) else {
+                match base.remove_dir(name.as_name()) {
+                    Err(e) if e.raw_os_error() != Some(libc::ENOENT) => return Err(e),
+                    _ => {}
+                }
+                made?;
+                continue;
+            };
+            return match UnixListener::bind(through(dir)) {
+                Ok(listener) => {
+                    let path = path.join(text).join(SOCKET);
+                    Ok(Meeting { base, dir: made?, name, path, listener })
+                }
+                Err(e) => {
+                    base.remove_dir(name.as_name())?;
+                    Err(e)
+                }
+            };
         }
+        Err(Errno::AGAIN.into())
     }
 
     /// Where [`connect`] finds it.
@@ -132,13 +150,52 @@ pub fn connect(path: &Path, bases: &[PathBuf]) -> io::Result<UnixStream> {
     if same_user(&host)? { Ok(host) } else { Err(Errno::ACCESS.into()) }
 }
 
+/// Locks a directory just made, and says whether it is there still: another process may have swept it before the lock.
+fn is_claimed(base: &Dir, name: Name<'_>, dir: &Dir) -> bool {
+    let id = dir.info().map(|info| info.id()).ok();
+    match dir.try_lock() {
+        Lock::Held => base.stat(name).ok().map(|info| info.id()) == id,
+        Lock::Busy => false,
+        // Then no other process can lock it either, and none sweeps it.
+        Lock::Unsupported => true,
+    }
+}
+
+/// Removes directories of meetings whose process is gone: of this user, closed to others, called as ours are, and not
+/// locked by anybody.
+fn sweep(base: &Dir) -> io::Result<()> {
+    let mut found = Vec::new();
+    base.reopen()?.list(&mut ListBuffer::new(), |listed| {
+        if is_ours(listed.name.bytes()) {
+            found.push(listed.name.to_owned());
+        }
+        true
+    })?;
+    let socket = NameBuf::new(SOCKET.as_bytes()).ok_or(Errno::INVAL)?;
+    for name in found {
+        let Ok(dir) = base.open_dir_readable(name.as_name()) else { continue };
+        if check_dir(&dir).is_ok() && dir.try_lock() == Lock::Held {
+            // With anything else in it the directory stays, as it is none of ours then.
+            drop(dir.remove_file(socket.as_name()));
+            drop(base.remove_dir(name.as_name()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a directory is called as [`Meeting::open`] calls it.
+fn is_ours(name: &[u8]) -> bool {
+    let digits = name.strip_prefix(PREFIX.as_bytes());
+    digits.is_some_and(|digits| {
+        digits.len() == 32 && digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
 /// The name of the directory when `path` is what [`Meeting::open`] makes below `base`, byte for byte.
 fn named<'a>(path: &'a Path, base: &Path) -> Option<&'a [u8]> {
     let below = path.as_os_str().as_bytes().strip_prefix(base.as_os_str().as_bytes())?.strip_prefix(b"/")?;
     let (name, socket) = below.split_at_checked(PREFIX.len() + 32)?;
-    let digits = name.strip_prefix(PREFIX.as_bytes())?;
-    let plain = digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    (plain && socket.strip_prefix(b"/") == Some(SOCKET.as_bytes())).then_some(name)
+    (is_ours(name) && socket.strip_prefix(b"/") == Some(SOCKET.as_bytes())).then_some(name)
 }
 
 /// The socket by its directory's handle: short enough for any `sun_path`, and not resolved a second time.
@@ -289,6 +346,47 @@ mod tests {
         std::fs::rename(dir, &moved).unwrap();
         std::os::unix::fs::symlink(&moved, dir).unwrap();
         assert!(connect(Path::new(&honest), &bases).is_err());
+    }
+
+    /// What a killed process left is removed by the next one; what lives, or is not ours for certain, is left alone.
+    #[test]
+    fn what_killed_processes_left_is_swept() {
+        let (tmp, bases) = base();
+        let name = |digit: &str| format!("{PREFIX}{}", digit.repeat(32));
+        let make = |name: &str, mode: u32| {
+            let dir = tmp.path().join(name);
+            std::fs::create_dir(&dir).unwrap();
+            std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            dir
+        };
+        // As a kill leaves them: with a socket, and before there was one.
+        drop(UnixListener::bind(make(&name("0"), 0o700).join(SOCKET)).unwrap());
+        make(&name("1"), 0o700);
+        let live = Meeting::open(&bases).unwrap();
+        let kept = [
+            make(&name("2"), 0o755),
+            make(&format!("{PREFIX}2"), 0o700),
+            make(&name("g"), 0o700),
+            make("bcmr-join-", 0o700),
+            make(&name("3"), 0o700),
+        ];
+        std::fs::write(kept[4].join("work of somebody"), "x").unwrap();
+        let link = tmp.path().join(name("4"));
+        std::os::unix::fs::symlink(&kept[1], &link).unwrap();
+        let second = Meeting::open(&bases).unwrap();
+        assert!(!tmp.path().join(name("0")).exists() && !tmp.path().join(name("1")).exists());
+        assert!(kept.iter().all(|dir| dir.exists()) && link.symlink_metadata().is_ok());
+        assert!(kept[4].join("work of somebody").exists());
+        for meeting in [&live, &second] {
+            drop(connect(meeting.path(), &bases).unwrap());
+        }
+        // The process ends without a word: its lock goes with it.
+        let path = live.path().parent().unwrap().to_owned();
+        drop(live);
+        assert!(path.exists());
+        drop(Meeting::open(&bases).unwrap());
+        assert!(!path.exists(), "swept by the next");
+        assert!(second.path().exists());
     }
 
     #[test]

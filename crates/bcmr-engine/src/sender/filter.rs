@@ -33,8 +33,55 @@ pub(crate) struct Filter {
 
 /// The `.gitignore` files that reign in a directory, innermost first.
 pub(crate) struct Ignores {
-    rules: Gitignore,
+    /// All patterns of one file, for paths relative to its directory.
+    all: Gitignore,
+    /// Those of them without a slash, which are about names alone.
+    names: Gitignore,
+    /// The deepest entry that a pattern with a slash can match, in components below the directory of the file; `None`:
+    /// any, as one holds `**`.
+    reach: Option<usize>,
+    /// Components of that directory's own path below the operand.
+    depth: usize,
     above: Option<Arc<Ignores>>,
+}
+
+impl Ignores {
+    /// What each file that has a say about `path` is asked, innermost first: its rules, and what they are asked about. An
+    /// entry far below a file is matched by its name alone, so that a file on each level of a deep tree costs one name
+    /// for each entry below, and not a path.
+    fn asked<'a>(
+        mut at: Option<&'a Arc<Ignores>>,
+        path: &'a Path,
+    ) -> impl Iterator<Item = (&'a Gitignore, &'a Path)> {
+        let bytes = path.as_os_str().as_bytes();
+        let depth = bytes.iter().filter(|b| **b == b'/').count() + 1;
+        let name = path.file_name().map_or(path, Path::new);
+        std::iter::from_fn(move || {
+            let here = at?;
+            at = here.above.as_ref();
+            let below = depth.saturating_sub(here.depth);
+            if here.reach.is_some_and(|reach| below > reach) {
+                return Some((&here.names, name));
+            }
+            let mut slashes = bytes.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at + 1);
+            let start = here.depth.checked_sub(1).map_or(Some(0), |n| slashes.nth(n));
+            let rest = start.and_then(|start| bytes.get(start..)).unwrap_or(bytes);
+            Some((&here.all, Path::new(OsStr::from_bytes(rest))))
+        })
+    }
+}
+
+/// How deep a line of a `.gitignore` can match below its directory; `Some(0)`: it is about names, at any depth.
+fn reach_of(line: &str) -> Option<usize> {
+    let line = line.trim_end();
+    let line = line.strip_prefix('!').unwrap_or(line);
+    let body = line.strip_suffix('/').unwrap_or(line);
+    let slashes = body.bytes().filter(|b| *b == b'/').count();
+    match slashes {
+        0 => Some(0),
+        _ if body.contains("**") || body.contains('\\') => None,
+        n => Some(n + 1),
+    }
 }
 
 impl Filter {
@@ -83,12 +130,11 @@ impl Filter {
         if self.gitignore && path.as_os_str() == ".git" {
             return true;
         }
-        let mut at = ignores;
-        while let Some(here) = at {
-            match here.rules.matched(path, is_dir) {
+        for (rules, asked) in Ignores::asked(ignores, path) {
+            match rules.matched(asked, is_dir) {
                 Match::Ignore(_) => return true,
                 Match::Whitelist(_) => return false,
-                Match::None => at = here.above.as_ref(),
+                Match::None => {}
             }
         }
         false
@@ -105,10 +151,10 @@ fn regexes_of(patterns: &[String]) -> std::result::Result<RegexSet, regex::Error
         .build()
 }
 
-/// Reads the `.gitignore` of a directory, if it has one; `below` is the directory's path relative to the operand.
+/// Reads the `.gitignore` of a directory, if it has one; `depth` is how many names it is below the operand.
 pub(crate) fn read_gitignore(
     dir: &Dir,
-    below: &Path,
+    depth: usize,
     above: Option<&Arc<Ignores>>,
 ) -> std::io::Result<Option<Arc<Ignores>>> {
     let inherited = || Ok(above.cloned());
@@ -121,17 +167,26 @@ pub(crate) fn read_gitignore(
     };
     let mut text = Vec::new();
     file.take(GITIGNORE_BYTES_MAX).read_to_end(&mut text)?;
-    let mut builder = GitignoreBuilder::new(below);
-    for line in String::from_utf8_lossy(&text).lines() {
+    Ok(compiled(&String::from_utf8_lossy(&text), depth, above).or_else(|| above.cloned()))
+}
+
+/// The rules of one `.gitignore`; `None` when it has none.
+fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> Option<Arc<Ignores>> {
+    let (mut all, mut names) = (GitignoreBuilder::new(""), GitignoreBuilder::new(""));
+    let mut reach = Some(0);
+    for line in text.lines() {
         // As git does: a line that makes no pattern is passed over.
-        if builder.add_line(None, line).is_err() {
+        if all.add_line(None, line).is_err() {
             continue;
         }
+        match reach_of(line) {
+            Some(0) if names.add_line(None, line).is_ok() => {}
+            one => reach = reach.zip(one).map(|(a, b): (usize, usize)| a.max(b)),
+        }
     }
-    match builder.build() {
-        Ok(rules) if !rules.is_empty() => Ok(Some(Arc::new(Ignores { rules, above: above.cloned() }))),
-        _ => inherited(),
-    }
+    let (all, names) = (all.build().ok()?, names.build().ok()?);
+    let here = Ignores { all, names, reach, depth, above: above.cloned() };
+    (!here.all.is_empty()).then(|| Arc::new(here))
 }
 
 /// Names below an operand as a relative path.
@@ -208,5 +263,64 @@ mod tests {
         assert!(f.excludes(&path(b"caf\xe9.o"), false, None));
         assert!(f.excludes(&path(b"\xff.c"), false, None));
         assert!(!f.excludes(&path(b"a\xff.c"), false, None));
+    }
+
+    /// Every entry of every depth, against files on several levels: the same as all rules of all files asked about the
+    /// whole path below each.
+    #[test]
+    fn names_alone_decide_as_whole_paths_do() {
+        let files = [
+            "*.o\n!keep.o\nbuild/\n/top\na/b\n",
+            "x\n!x\nb/*.c\n/b/c/d\n# a/b/c\n\n",
+            "**/deep\na/**\nc/**/x\n",
+            "!*.o\n\\#x\n[ab]/c\n{a,b/c}\n",
+            "*\n!a\n!b/\n",
+        ];
+        let names = ["a", "b", "c", "x", "top", "keep.o", "y.o", "build", "deep", "d", "#x", "z.c"];
+        let mut random = 1_u64;
+        let mut next = |n: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % n
+        };
+        for _ in 0..4000 {
+            let chosen: Vec<&str> = (0..next(5)).map(|_| files[next(files.len())]).collect();
+            let parts: Vec<&str> = (0..chosen.len() + next(4)).map(|_| names[next(names.len())]).collect();
+            let mut path = PathBuf::from_iter(&parts);
+            path.push(names[next(names.len())]);
+            let is_dir = next(2) == 0;
+            let mut chain: Option<Arc<Ignores>> = None;
+            for (depth, text) in chosen.iter().enumerate() {
+                chain = compiled(text, depth, chain.as_ref()).or(chain);
+            }
+            let filter = Filter { globs: None, regexes: None, gitignore: true };
+            let whole = chosen.iter().enumerate().rev().find_map(|(depth, text)| {
+                let mut builder = GitignoreBuilder::new("");
+                text.lines().for_each(|line| drop(builder.add_line(None, line)));
+                let below: PathBuf = path.iter().skip(depth).collect();
+                match builder.build().unwrap().matched(below, is_dir) {
+                    Match::None => None,
+                    Match::Ignore(_) => Some(true),
+                    Match::Whitelist(_) => Some(false),
+                }
+            });
+            let got = filter.excludes(&path, is_dir, chain.as_ref());
+            assert_eq!(got, whole.unwrap_or(false), "{} {is_dir} {chosen:?}", path.display());
+        }
+    }
+
+    /// A `.gitignore` on each level of a deep tree: what is matched for an entry grows with its depth, and not with the
+    /// square of that.
+    #[test]
+    fn a_deep_tree_costs_a_name_for_each_level() {
+        let work = |levels: usize| {
+            let mut chain = None;
+            for depth in 0..levels {
+                chain = compiled("*.o\n/build\nsrc/*.tmp\n", depth, chain.as_ref());
+            }
+            let path: PathBuf = std::iter::repeat_n("d", levels - 1).chain(["name.c"]).collect();
+            Ignores::asked(chain.as_ref(), &path).map(|(_, asked)| asked.as_os_str().len()).sum::<usize>()
+        };
+        assert!(work(400) <= 2 * work(200), "{} {}", work(200), work(400));
+        assert!(work(200) <= 200 * "d/name.c".len(), "{}", work(200));
     }
 }

@@ -35,7 +35,7 @@ impl SourceDir {
         if !filter.wants_gitignore() {
             return Ok(self.clone());
         }
-        let ignores = filter::read_gitignore(&self.dir, std::path::Path::new(""), None)
+        let ignores = filter::read_gitignore(&self.dir, 0, None)
             .map_err(|e| Error::os("read .gitignore", self.node.path(), e))?;
         let dir = self.dir.try_clone().map_err(|e| Error::os("open", self.node.path(), e))?;
         let (node, name, above) = (self.node.clone(), self.name.clone(), self.above.clone());
@@ -60,8 +60,7 @@ impl SourceDir {
         let info = dir.info().map_err(fail("stat"))?;
         let mut ignores = self.ignores.clone();
         if filter.wants_gitignore() {
-            let below = filter::relative(node.names().iter().map(|n| n.bytes()));
-            ignores = filter::read_gitignore(&dir, &below, ignores.as_ref())
+            ignores = filter::read_gitignore(&dir, node.names().len(), ignores.as_ref())
                 .map_err(|e| Error::os("read .gitignore", node.path(), e))?;
         }
         Ok(Arc::new(SourceDir {
