@@ -346,8 +346,8 @@ impl Bench<'_> {
     }
 }
 
-/// Copiers to be measured beside, and the versions that were current when that was last looked at.
-const GUESTS: [(&str, &str); 3] = [("cpz", "3.2.1"), ("xcp", "0.24.9"), ("fcp", "0.2.2")];
+/// What is to be measured beside, and the versions that were current when that was last looked at.
+const GUESTS: [(&str, &str); 4] = [("cpz", "3.2.1"), ("xcp", "0.24.9"), ("fcp", "0.2.2"), ("b3sum", "1.8.7")];
 
 fn guests() -> Result {
     for (name, version) in GUESTS {

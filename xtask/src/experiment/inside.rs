@@ -260,7 +260,10 @@ fn by_call(from: &Path, to: &Path) -> Result<u64> {
             Ok(0) => return Err("the source is shorter than it was".into()),
             Ok(_) => {}
             // Asked again for each file, as the library did.
-            Err(rustix::io::Errno::XDEV) if src_off == 0 => return old(from, to),
+            Err(rustix::io::Errno::XDEV) if src_off == 0 => {
+                through_a_buffer(reader, &writer)?;
+                break;
+            }
             Err(errno) => return Err(std::io::Error::from(errno).into()),
         }
     }
@@ -314,21 +317,24 @@ fn repeated(src: &Path, dst: &Path, copy: fn(&Path, &Path) -> Result<u64>) -> Re
 }
 
 fn old(from: &Path, to: &Path) -> Result<u64> {
-    let mut reader = File::open(from)?;
+    let (reader, writer) = (File::open(from)?, File::create(to)?);
     let meta = reader.metadata()?;
-    let mut writer = File::create(to)?;
+    let bytes = through_a_buffer(reader, &writer)?;
+    std::fs::set_permissions(to, meta.permissions())?;
+    Ok(bytes)
+}
+
+fn through_a_buffer(mut reader: File, mut writer: &File) -> Result<u64> {
     let mut buffer = vec![0; OLD_BUFFER];
     let mut sum = 0;
     loop {
         let bytes = reader.read(&mut buffer)?;
         if bytes == 0 {
-            break;
+            return Ok(sum);
         }
         writer.write_all(&buffer[..bytes])?;
         sum += bytes as u64;
     }
-    std::fs::set_permissions(to, meta.permissions())?;
-    Ok(sum)
 }
 
 #[cfg(test)]

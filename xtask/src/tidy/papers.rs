@@ -19,12 +19,38 @@ pub fn check(files: &[File]) -> Vec<Finding> {
     let mut found = Vec::new();
     for file in files {
         every_file(file, &mut found);
+        figures(file, &mut found);
     }
     reasons(files, &mut found);
     links(files, &mut found);
     code_map(files, &mut found);
     tags(files, &mut found);
     found
+}
+
+/// Of decisions: a measured figure stands in a table that is made from its samples, and is cited. What looks like one is a
+/// number with a point, unless it is the version of what stands before it.
+fn figures(file: &File, found: &mut Vec<Finding>) {
+    const VERSIONS_OF: [&str; 5] = ["Linux", "cp", "TLS", "OpenSSH", "section"];
+    if !file.path.starts_with("docs/decisions/") {
+        return;
+    }
+    for (n, line) in file.text.lines().enumerate() {
+        let mut before = "";
+        for word in line.split_whitespace() {
+            let number = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+            let measured = number.split_once('.').is_some_and(|(whole, part)| {
+                let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+                digits(whole) && digits(part)
+            });
+            if measured && !VERSIONS_OF.contains(&before) {
+                let text =
+                    format!("{number}: cite the table of docs/benchmarks.md or docs/experiments that has it");
+                found.push(Finding::new(&file.path, n + 1, "figure", text));
+            }
+            before = number;
+        }
+    }
 }
 
 /// Ends with a newline, no carriage returns, no place that only one machine has.
@@ -256,6 +282,16 @@ mod tests {
         assert_eq!(planted(check, &[("a.txt", "one\ntwo")]), ["a.txt:2 newline"]);
         assert_eq!(planted(check, &[("a.txt", "one\r\n")]), ["a.txt:1 newline"]);
         assert_eq!(planted(check, &[("a.txt", "one\n"), ("empty", "")]), NONE);
+    }
+
+    #[test]
+    fn a_decision_cites_its_figures() {
+        let planted = |text| planted(check, &[("docs/decisions/0001-a.md", text)]);
+        assert_eq!(planted("| way | 0.58 (0.55) |\n"), ["docs/decisions/0001-a.md:1 figure"; 2]);
+        assert_eq!(planted("It took\n1.5 s.\n"), ["docs/decisions/0001-a.md:2 figure"]);
+        assert_eq!(planted("On Linux 6.18 with TLS 1.3, of 4 MiB, in 0006 and benchmarks.md.\n"), NONE);
+        let elsewhere = [("docs/durability.md", "It took 1.5 s.\n")];
+        assert_eq!(super::super::planted(check, &elsewhere), NONE);
     }
 
     #[test]
