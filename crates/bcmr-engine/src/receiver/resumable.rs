@@ -479,12 +479,15 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
     (want.met)(begun.bytes);
     want.source.start(begun.bytes).map_err(|e| Fault::os(Side::Source, "receive", e))?;
     let wrong = std::thread::scope(|scope| {
-        let proof = (want.resume == Resume::Proved && !begun.blocks.is_empty())
-            .then(|| scope.spawn(|| prove(disk, want, begun)));
+        let proves = want.resume == Resume::Proved && !begun.blocks.is_empty();
+        let prove = || prove(disk, want, begun);
+        let proof = proves.then(|| std::thread::Builder::new().spawn_scoped(scope, prove));
         let copied = segments(disk, want, begun, &mut blocks);
         let proved = match proof {
-            Some(proof) => proof.join().unwrap_or_else(|_| Err(panicked())),
-            None => Ok(Vec::new()),
+            Some(Ok(proof)) => proof.join().unwrap_or_else(|_| Err(panicked())),
+            // No thread could be had: then afterwards.
+            Some(Err(_)) if copied.is_ok() => prove(),
+            Some(Err(_)) | None => Ok(Vec::new()),
         };
         // A failed sync weighs more than an interrupted proof: it decides whether the stage may stay.
         copied.and(proved)

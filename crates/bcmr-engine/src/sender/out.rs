@@ -20,6 +20,15 @@ pub(crate) trait Out: Sync {
     /// Nothing more can be sent.
     fn send(&self, frames: Vec<u8>) -> Result<()>;
 
+    /// Queues whole frames before all others, without waiting for room.
+    ///
+    /// # Errors
+    /// Nothing more can be sent.
+    fn send_first(&self, frames: Vec<u8>) -> Result<()>;
+
+    /// Nothing more is sent, and who waits for room does not any more.
+    fn give_up(&self);
+
     /// Queues the beginning of a frame and, behind it, a part of a file that is read only when its turn comes.
     ///
     /// # Errors

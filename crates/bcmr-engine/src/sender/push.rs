@@ -44,6 +44,9 @@ pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// How long the other side's own words are waited for once a stream has broken.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
+/// How long the other side's summary is waited for once this one was told to stop.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How it is sent.
 pub(crate) struct How {
     /// Tells this machine apart from others.
@@ -634,7 +637,7 @@ impl<'a> Sending<'a> {
         let whole = state.stop.is_none();
         state.all_sent = whole;
         drop(state);
-        let mut said_cancel = false;
+        let mut said_cancel = None;
         if whole && let Err(e) = self.say(&Message::AllSent) {
             self.stop(Stop::Lost(e));
         }
@@ -678,14 +681,22 @@ impl<'a> Sending<'a> {
                 }
                 Some(Stop::Cancelled) => {
                     state.stop = Some(Stop::Cancelled);
-                    if deaf {
+                    // A receiver whose disk stands still takes as long as that does; it cleans up by itself.
+                    let late = said_cancel.is_some_and(|said: Instant| said.elapsed() > CANCEL_PATIENCE);
+                    if deaf || late {
+                        drop(state);
+                        // Threads of ours may wait for room that never comes.
+                        self.push.outs.iter().for_each(|out| out.give_up());
                         return Err(Error::ours(Code::Interrupted, "send", "", "interrupted"));
                     }
-                    if !said_cancel {
-                        said_cancel = true;
+                    if said_cancel.is_none() {
+                        said_cancel = Some(Instant::now());
                         drop(state);
                         // If it cannot be said any more, the feed ends too.
-                        drop(self.say(&Message::Cancel));
+                        let mut frame = self.room(0);
+                        if Message::Cancel.encode(&mut frame).is_ok() {
+                            drop(self.out(0)?.send_first(frame));
+                        }
                         continue;
                     }
                 }

@@ -60,6 +60,12 @@ impl Out for Lane<'_> {
         self.net.change.notify_all();
         Ok(())
     }
+    fn send_first(&self, frames: Vec<u8>) -> Result<()> {
+        self.net.queues.lock().unwrap().lanes[self.index].push_front(frames);
+        self.net.change.notify_all();
+        Ok(())
+    }
+    fn give_up(&self) {}
     fn send_file(&self, part: FilePart) -> Result<()> {
         let mut frame = part.head;
         let mut body = vec![0; part.bytes as usize];

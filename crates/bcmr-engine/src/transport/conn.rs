@@ -484,6 +484,30 @@ impl Outbox {
         Ok(())
     }
 
+    /// Puts frames before all that waits, and waits for nothing: a receiver that reads nothing more is told to stop as soon
+    /// as it does.
+    ///
+    /// # Errors
+    /// As [`Outbox::send`].
+    pub(crate) fn send_first(&self, frames: Vec<u8>) -> Result<(), Gone> {
+        let shared = &*self.shared;
+        let mut state = shared.state();
+        if let Some(why) = &state.out_end {
+            return Err(shared.gone(why));
+        }
+        state.out_bytes += frames.len();
+        state.out_count += 1;
+        state.out.push_front(Packet::Frames(frames));
+        drop(state);
+        shared.work.notify_one();
+        Ok(())
+    }
+
+    /// Breaks the stream in both directions: nobody waits in it any more.
+    pub(crate) fn give_up(&self) {
+        self.shared.kill(Why::Aborted);
+    }
+
     /// An empty buffer to put frames into, one that was sent before where there is one.
     pub(crate) fn room(&self) -> Vec<u8> {
         self.shared.state().spare_out.take()
@@ -553,6 +577,11 @@ impl Inbox {
     pub(crate) fn is_spoilt(&self) -> bool {
         let state = self.shared.state();
         matches!(state.in_end, Some(Why::Io(_, io::ErrorKind::InvalidData, _) | Why::NoFrame(_)))
+    }
+
+    /// Whether anything came, if only a part of a frame.
+    pub(crate) fn has_heard(&self) -> bool {
+        self.shared.heard_ns.load(Relaxed) > 0
     }
 
     /// Whether a frame or the end waits to be taken.
@@ -796,9 +825,14 @@ impl Stream {
             self.threads.handles.clear();
             return Err(why.error(&self.threads.shared.setup.name));
         }
+        // What was given up may still have a thread in a read or a write that nobody ends: pipes whose other end is held by
+        // a process that does not know yet. It is left behind.
+        let given_up = matches!(broken, Some(Why::Silent(_) | Why::Stalled(_) | Why::Aborted));
         for handle in self.threads.handles.drain(..) {
-            // A panic was told as the direction's end by `Last` already.
-            drop(handle.join());
+            if !given_up || handle.is_finished() {
+                // A panic was told as the direction's end by `Last` already.
+                drop(handle.join());
+            }
         }
         match broken {
             None => Ok(()),

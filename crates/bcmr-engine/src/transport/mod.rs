@@ -23,11 +23,11 @@ use bcmr_wire::message::{Hash, Hello, Message, Trouble, kind};
 use conn::{FrameBuf, Heard, Packet, Patience, Stream};
 use ssh::{Carrier, Load, Nth};
 use std::fs::File;
-use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What this program calls itself in a greeting.
 const AGENT: &[u8] = concat!("bcmr ", env!("CARGO_PKG_VERSION")).as_bytes();
@@ -35,6 +35,10 @@ const AGENT: &[u8] = concat!("bcmr ", env!("CARGO_PKG_VERSION")).as_bytes();
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a login may go on printing before the program that was asked for begins.
 const LOGIN_MAX: Duration = Duration::from_secs(30);
+
+/// How long an answer to the greeting may take, with all that a person types before: servers give up such a connection
+/// after two minutes themselves.
+const GREETING_MAX: Duration = Duration::from_secs(600);
 
 /// The other side, with all its streams. Stream 0 carries control.
 pub(crate) struct Peer {
@@ -183,6 +187,7 @@ fn greet(
     behind: &[u8],
     cancel: &Cancel,
 ) -> Result<(Stream, Carrier, FrameBuf), Error> {
+    let until = Instant::now() + GREETING_MAX;
     let mut frames = hello;
     frames.extend_from_slice(behind);
     // When it cannot be sent, what comes back says why.
@@ -202,6 +207,12 @@ fn greet(
                 let note = format!("the login there prints text and no bcmr answers behind it: {text}");
                 break Error::ours(Code::Protocol, "connect to", carrier.name(), note);
             }
+            Ok(Heard::Nothing) if Instant::now() > until => {
+                let note = "nobody has answered";
+                break Error::ours(Code::Lost, "connect to", carrier.name(), note);
+            }
+            // Nobody types any more.
+            Ok(Heard::Nothing) if stream.inbox.has_heard() => stream.patience(Patience::WIRE),
             Ok(Heard::Nothing) => {}
             Ok(Heard::Ended) => {
                 break Error::ours(
@@ -302,7 +313,7 @@ pub(crate) fn answer(
     patience: Patience,
 ) -> Result<Option<Peer>, Error> {
     const NAME: &str = "the client";
-    let mut read = File::from(read);
+    let mut read = Bounded { file: File::from(read), patience };
     let mut write = File::from(write);
     let lost = |e| Error { code: Code::Lost, ..Error::os("answer", NAME, e) };
     let Some(hello) = conn::read_exactly(&mut read, NAME)? else { return Ok(None) };
@@ -323,7 +334,7 @@ pub(crate) fn answer(
             _ => break first,
         }
     };
-    let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
+    let (read, write) = (OwnedFd::from(read.file), OwnedFd::from(write));
     if first.first() == Some(&kind::JOIN) {
         let message = Message::decode(kind::JOIN, first.get(1..).unwrap_or_default());
         let Ok(Message::Join { secret, path, index }) = message else {
@@ -354,6 +365,28 @@ pub(crate) fn answer(
         carriers: Vec::new(),
         lifeline: None,
     }))
+}
+
+/// A descriptor before it becomes a stream's: silence is borne no longer here than there.
+struct Bounded {
+    file: File,
+    patience: Patience,
+}
+
+impl Read for Bounded {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let until = Instant::now() + self.patience.dead;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if fastcopy::poll::readable(&[self.file.as_fd()], left)?.contains(&true) {
+                return self.file.read(buf);
+            }
+            // A signal ends a poll early.
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
 }
 
 /// What to send back to a first frame, and what is agreed on then.
@@ -420,7 +453,6 @@ mod tests {
     use crate::remote::{Compress, Plane};
     use bcmr_wire::handshake::{caps, wide};
     use std::ffi::OsString;
-    use std::io::Read;
     use std::os::unix::net::UnixStream;
 
     const OURS: Features = Features { caps: caps::ZSTD, wide: wide::TREES | wide::JOIN };
@@ -578,6 +610,36 @@ mod tests {
         let claims = answers(&welcome(Features { caps: caps::SYNC, wide: 0 }), Features::NONE);
         assert_eq!(claims.err().unwrap().code, Code::Protocol);
         assert_eq!(answers(&frames_of(&Message::Done).unwrap(), good).err().unwrap().code, Code::Protocol);
+    }
+
+    /// A client that stops in the middle of its greeting, or before its first request, and lets go of nothing.
+    #[test]
+    fn a_client_that_says_nothing_more_is_left() {
+        let hello = hello(OURS);
+        let patience = Patience { dead: Duration::from_millis(50), ..Patience::WIRE };
+        for said in [&b""[..], &hello[..3], &hello[..hello.len() - 1], &hello] {
+            let (here, there) = UnixStream::pair().unwrap();
+            (&here).write_all(said).unwrap();
+            let read = OwnedFd::from(there.try_clone().unwrap());
+            let answered = answer(read, OwnedFd::from(there), OURS, &[], patience);
+            assert_eq!(answered.err().unwrap().code, Code::Lost, "{} bytes", said.len());
+            drop(here);
+        }
+    }
+
+    /// The line is down, and no process that holds its pipes knows: a thread is stuck in a read, one in a write.
+    #[test]
+    fn a_stream_that_was_given_up_is_not_waited_for() {
+        let (read, held_in) = std::io::pipe().unwrap();
+        let (held_out, write) = std::io::pipe().unwrap();
+        let patience = Patience { dead: Duration::from_millis(50), ..Patience::WIRE };
+        let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
+        let stream = Stream::over_fds(read, write, "the client".into(), patience, || {});
+        // More than a pipe takes.
+        let sent = (0..64).try_for_each(|_| stream.out.send(Packet::Frames(vec![0; 1 << 20])));
+        assert!(sent.is_err() && stream.inbox.recv().is_err());
+        assert_eq!(stream.finish().err().unwrap().code, Code::Lost);
+        drop((held_in, held_out));
     }
 
     #[test]

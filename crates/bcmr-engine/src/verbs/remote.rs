@@ -418,7 +418,7 @@ fn get_once(
         }
     };
     let result = match broken {
-        Some(e) if !watch.cancel.is_set() || matches!(e.code, Code::Protocol | Code::Lost) => Err(e),
+        Some(e) if !watch.cancel.is_set() => Err(e),
         _ => Ok(summary),
     };
     end(peer, result, watch)

@@ -438,6 +438,12 @@ fn play(seed: u64) -> std::result::Result<(), String> {
 }
 
 fn judge(scene: &Scene, ended: &Ended) -> std::result::Result<(), String> {
+    if scene.luck == Luck::Cancelled {
+        let breach = |e: Option<&Error>| e.is_some_and(|e| e.code == Code::Protocol);
+        if breach(ended.sent.as_ref().err()) || breach(ended.received.as_ref().err()) {
+            return Err("who stops breaks no rule".into());
+        }
+    }
     let (counted, codes) = match (scene.luck, &ended.sent, &ended.received) {
         (Luck::Broken, Err(_), _) | (Luck::Broken, _, Err(_)) | (Luck::Cancelled, ..) => return Ok(()),
         (_, Ok(counted), Ok(_)) => (counted, &counted.codes),

@@ -306,6 +306,12 @@ impl Out for Outgoing<'_> {
     fn send(&self, frames: Vec<u8>) -> Result<()> {
         self.0.send(Packet::Frames(frames)).map_err(Error::from)
     }
+    fn send_first(&self, frames: Vec<u8>) -> Result<()> {
+        self.0.send_first(frames).map_err(Error::from)
+    }
+    fn give_up(&self) {
+        self.0.give_up();
+    }
     fn send_file(&self, part: FilePart) -> Result<()> {
         let FilePart { head, file, at, bytes, fault } = part;
         self.0.send(Packet::File { head, file, at, bytes, fault }).map_err(Error::from)
@@ -338,11 +344,14 @@ pub(crate) fn with_feed<T>(streams: &[Stream], run: impl FnOnce(&mut Fed0<'_>) -
             if let Some(pulse) = &pulse {
                 stream.belongs_to(pulse);
             }
-            let (give, over) = (give.clone(), &over);
+            let (give, over, not_started) = (give.clone(), &over, give.clone());
             let inbox = &stream.inbox;
             let started = std::thread::Builder::new().spawn_scoped(scope, move || pour(inbox, &give, over));
-            // The feed then ends early, and whoever listens says so.
-            drop(started);
+            if let Err(e) = started {
+                // Nothing would be heard of this stream. There is room: nobody has been given anything yet.
+                let told = not_started.try_send(Err(Error::os("start a thread to send", "", e)));
+                drop(told);
+            }
         }
         drop(give);
         let mut feed = Fed0 { from, over: &over };
@@ -829,13 +838,16 @@ pub(crate) fn receive_all(
 ) -> (Summary, Option<Error>) {
     let over = AtomicBool::new(false);
     let broken: Mutex<Option<Error>> = Mutex::new(None);
+    let watch = receive.watch();
     let fail = |e: Error| {
-        broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        // Once this side has stopped, what was under way fits nowhere any more: that is no breach.
+        if !(watch.cancel.is_set() && e.code == Code::Protocol) {
+            broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        }
         over.store(true, Ordering::Relaxed);
         receive.lose();
     };
     let aside = Aside::default();
-    let watch = receive.watch();
     let pulse = &*reply.pulse;
     for stream in streams {
         stream.belongs_to(&reply.pulse);
