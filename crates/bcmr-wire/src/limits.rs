@@ -81,6 +81,8 @@ pub const RULES_BYTES_MAX: usize = 32 << 10;
 pub const REGEXES_BYTES_MAX: usize = 8 << 10;
 /// Inodes with further names still to come that a receiver remembers at a time: some 300 bytes each, and their names.
 pub const LINKS_MAX: usize = 1 << 20;
+/// Names that a receiver keeps apart by their sources, where several meet: some 20 bytes each.
+pub const CLAIMS_MAX: usize = 1_835_008;
 /// Error codes in a `Summary`, each once.
 pub const CODES_MAX: usize = 256;
 /// Streams of a peer besides stream 0.

@@ -9,6 +9,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::{Action, Event, Question, Summary};
 use crate::node::Node;
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, Landing, Resume, Sparse, Strictness, Verify};
+use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::land::{SYNC_ALL, land, land_resumable};
@@ -82,6 +83,8 @@ pub(crate) struct Slot<S> {
     pub(crate) kept_some: AtomicBool,
     /// The device of the operand, for `-x`.
     pub(crate) dev: u64,
+    /// Where it is among the names that sources claim.
+    pub(crate) spot: Spot,
 }
 
 /// How an entry is being landed.
@@ -99,6 +102,7 @@ pub(crate) struct Desk<'a, S, B> {
     pub(crate) policy: &'a CopyPolicy,
     pub(crate) tally: Tally<'a>,
     pub(crate) links: Links<Sys>,
+    pub(crate) claims: Claims,
     pub(crate) beside: B,
     /// Directories that wait for a sync before they are published.
     group: Mutex<Vec<Arc<Slot<S>>>>,
@@ -131,12 +135,49 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             policy,
             tally,
             links: Links::new(),
+            claims: Claims::new(Meeting::Never),
             beside,
             group: Mutex::new(Vec::new()),
             devices: Devices::new(disk),
             marked: Mutex::new(Vec::new()),
             owners_lost: AtomicUsize::new(0),
         }
+    }
+
+    /// Claims the name `to`, before anything is read, for `name`, which `source` tells from other sources of that name.
+    /// [`Claimed::Same`]: that very source came before, and nothing more is to be done for it.
+    ///
+    /// # Errors
+    /// The name is another source's.
+    pub(crate) fn claim_name(
+        &self,
+        pair: &Slot<S>,
+        spot: &Spot,
+        name: Name<'_>,
+        to: Name<'_>,
+        source: impl std::hash::Hash,
+    ) -> Result<Claimed> {
+        let dst = || pair.dst.node.join(to);
+        let other = match self.claims.claim(spot, to, source) {
+            Claimed::Other(other) => other,
+            Claimed::Unless(other) => {
+                match self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os("stat", dst(), e))? {
+                    Some(_) => other,
+                    None => return Ok(Claimed::First),
+                }
+            }
+            claimed => return Ok(claimed),
+        };
+        let (dst, top) = (dst(), pair.dst.root.node.path());
+        let second = pair.src.node().join(name);
+        let why = self.claims.refusal(other, dst.strip_prefix(&top).unwrap_or(&dst), &second);
+        Err(Error::ours(Code::Refused, "replace", &dst, why))
+    }
+
+    /// One source that came before: it stays where it is, and is done.
+    pub(crate) fn came_before(&self, pair: &Slot<S>) {
+        pair.keep_some();
+        self.tally.done(1);
     }
 
     /// Compares with what is there and makes the job, if there is to be one.

@@ -2,6 +2,7 @@
 //! source was found.
 
 pub(crate) mod arriving;
+pub(crate) mod claims;
 #[cfg(test)]
 mod crash_tests;
 pub(crate) mod desk;

@@ -13,6 +13,7 @@ use crate::event::{Action, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Durability, Follow, Target};
 use crate::pool::{Hands, Pool};
+use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::desk::{Again, Beside, Desk, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
@@ -43,7 +44,7 @@ const LIST_CHUNK: usize = 4096;
 
 enum Task {
     /// Go into a directory and copy what is in it.
-    Dir { pair: Arc<DirPair>, name: NameBuf, to: NameBuf, operand: Option<PathBuf>, follow: bool },
+    Dir { pair: Arc<DirPair>, name: NameBuf, to: NameBuf, operand: Option<PathBuf>, follow: bool, spot: Spot },
     /// A pair of directories that are both open.
     Open { pair: Arc<DirPair> },
     /// Small entries of one directory.
@@ -203,17 +204,26 @@ pub(crate) fn resolve(
             if operand.info().kind == Kind::Dir && !policy.recursive {
                 return Err(Error::ours(Code::IsDirectory, verb, path, "it is a directory"));
             }
-            if let Some(twin) = operands::clash(&operands, &operand)
-                && operand.info().kind != Kind::Dir
-            {
-                let why = format!("an earlier source already becomes '{}'", crate::node::os(twin).display());
-                return Err(Error::ours(Code::Refused, verb, path, why));
+            if let Some(earlier) = operands::clash(&operands, &operand) {
+                if operand.is_same_source(earlier) {
+                    return Ok(None);
+                }
+                if operand.info().kind != Kind::Dir {
+                    let why = format!(
+                        "an earlier source, '{}', already becomes '{}'",
+                        earlier.path.display(),
+                        operands::dest_path(&operand).display()
+                    );
+                    return Err(Error::ours(Code::Refused, verb, path, why));
+                }
             }
             operands::guard_nesting(&operand, policy, verb)?;
-            Ok(operand)
+            Ok(Some(operand))
         });
         match resolved {
-            Ok(operand) => operands.push(operand),
+            Ok(Some(operand)) => operands.push(operand),
+            // The very same source once more: it is copied once.
+            Ok(None) => {}
             Err(e) => tally.fail(e),
         }
     }
@@ -246,13 +256,14 @@ impl<'a> Run<'a> {
     }
 
     /// Copies resolved operands. Two that become the same directory are merged one after the other.
-    pub(crate) fn operands(&self, sources: &[PathBuf], to: &Where) {
+    pub(crate) fn operands(&mut self, sources: &[PathBuf], to: &Where) {
         let mut rest = resolve(sources, to, self.policy, "copy", DestLink::Through, &self.desk.tally);
+        self.desk.claims = operands::claims(&mut rest);
         while !rest.is_empty() {
             let mut round: Vec<Operand> = Vec::new();
             let mut next = Vec::new();
             for operand in rest {
-                if operands::clash(&round, &operand).is_some() {
+                if operands::meets(&round, &operand) {
                     next.push(operand);
                 } else {
                     round.push(operand);
@@ -300,6 +311,7 @@ impl<'a> Run<'a> {
                 ours,
                 kept_some: AtomicBool::new(false),
                 dev: info.dev,
+                spot: operand.spot,
             })
         };
         match (&operand.source, &operand.dest) {
@@ -313,7 +325,8 @@ impl<'a> Run<'a> {
                 let above = pair(src, open(dir)?, false);
                 let dst = above.dst.enter(self.disk, name.as_name(), self.policy)?;
                 self.remember(dst.info.id());
-                let inner = DirPair { above: Some(above), ..self.plain_pair(src, dst, info.dev) };
+                let spot = self.desk.claims.below(&operand.spot, name.as_name());
+                let inner = DirPair { above: Some(above), ..self.plain_pair(src, dst, info.dev, spot) };
                 Ok(Some(Task::Open { pair: Arc::new(inner) }))
             }
             (Source::Named { dir, name, info, follow }, Dest::Named { dir: place, name: to }) => {
@@ -324,8 +337,11 @@ impl<'a> Run<'a> {
                     self.desk.tally.item(Action::Excluded, 0, || (operand.path.clone(), PathBuf::new()));
                     return Ok(None);
                 }
-                let known =
-                    places.iter().find(|(p, pair)| Arc::ptr_eq(p, place) && Arc::ptr_eq(&pair.src, dir));
+                let known = places.iter().find(|(p, pair)| {
+                    Arc::ptr_eq(p, place)
+                        && Arc::ptr_eq(&pair.src, dir)
+                        && pair.spot.owner == operand.spot.owner
+                });
                 let above = match known {
                     Some((_, pair)) => pair.clone(),
                     None => {
@@ -343,7 +359,8 @@ impl<'a> Run<'a> {
                 above.pending.fetch_add(1, Ordering::Relaxed);
                 let (name, to, follow) = (name.clone(), to.clone(), *follow);
                 Ok(Some(if info.kind == Kind::Dir {
-                    Task::Dir { pair: above, name, to, operand: Some(operand.path.clone()), follow }
+                    let spot = self.desk.claims.below(&operand.spot, to.as_name());
+                    Task::Dir { pair: above, name, to, operand: Some(operand.path.clone()), follow, spot }
                 } else {
                     Task::One { pair: above, name, to, kind: info.kind, follow }
                 }))
@@ -354,7 +371,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn plain_pair(&self, src: &Arc<SourceDir>, dst: DestDir<Sys>, dev: u64) -> DirPair {
+    fn plain_pair(&self, src: &Arc<SourceDir>, dst: DestDir<Sys>, dev: u64, spot: Spot) -> DirPair {
         DirPair {
             src: src.clone(),
             dst,
@@ -364,6 +381,7 @@ impl<'a> Run<'a> {
             ours: true,
             kept_some: AtomicBool::new(false),
             dev,
+            spot,
         }
     }
 
@@ -385,9 +403,9 @@ impl<'a> Run<'a> {
                 self.desk.filled(&mut worker.hand, &pair);
                 self.desk.release(&mut worker.hand, pair);
             }
-            Task::Dir { pair, name, to, operand, follow } => {
+            Task::Dir { pair, name, to, operand, follow, spot } => {
                 if !stop {
-                    self.enter(hands, worker, &pair, name.as_name(), to.as_name(), operand, follow);
+                    self.enter(hands, worker, &pair, name.as_name(), to.as_name(), operand, follow, spot);
                 } else {
                     pair.keep_some();
                 }
@@ -432,6 +450,7 @@ impl<'a> Run<'a> {
         to: Name<'_>,
         operand: Option<PathBuf>,
         follow: bool,
+        spot: Spot,
     ) {
         let top = operand.is_some();
         let node = operand.map_or_else(|| pair.src.node.below(name), |path| Node::root(&path));
@@ -462,7 +481,7 @@ impl<'a> Run<'a> {
         }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let dev = if top { src.info.dev } else { pair.dev };
-        let child = Arc::new(DirPair { above: Some(pair.clone()), ..self.plain_pair(&src, dst, dev) });
+        let child = Arc::new(DirPair { above: Some(pair.clone()), ..self.plain_pair(&src, dst, dev, spot) });
         if self.policy.one_file_system && src.info.dev != dev {
             child.keep_some(); // made, not entered
         } else {
@@ -515,6 +534,7 @@ impl<'a> Run<'a> {
         pair.pending.fetch_add(dirs.len(), Ordering::Relaxed);
         hands.push_all(dirs.into_iter().rev().map(|name| Task::Dir {
             pair: pair.clone(),
+            spot: self.desk.claims.below(&pair.spot, name.as_name()),
             to: name.clone(),
             name,
             operand: None,
@@ -663,6 +683,13 @@ impl<'a> Run<'a> {
         way: Way,
     ) -> Result<Option<Job<'n, Sys>>> {
         let src = &pair.src;
+        if kind == Kind::Dir {
+            return Ok(None);
+        }
+        if self.desk.claim_name(pair, &pair.spot, name, to, self.source(pair, name))? == Claimed::Same {
+            self.desk.came_before(pair);
+            return Ok(None);
+        }
         let (body, info) = match kind {
             Kind::File => {
                 let (fd, info) = src.open_file(name, follow)?;
@@ -684,7 +711,6 @@ impl<'a> Run<'a> {
                 let target = src.dir.read_link(name);
                 (Body::Link(target.map_err(|e| Error::os("read link", src.node.join(name), e))?), info)
             }
-            Kind::Dir => return Ok(None),
             _ => {
                 if !self.policy.specials {
                     let note = format!("it is a {}", kind.word());
@@ -716,6 +742,11 @@ impl<'a> Run<'a> {
             self.desk.links.gave_up(&info);
         }
         job
+    }
+
+    /// What tells `name` of a source directory from others.
+    fn source<'n>(&self, pair: &DirPair, name: Name<'n>) -> ((u64, u64), &'n [u8]) {
+        (pair.src.info.id(), name.bytes())
     }
 
     /// Whether links in `pair`'s source are followed: all of them, or those that are operands.
@@ -762,7 +793,7 @@ impl<'a> Run<'a> {
 
     /// Copies names read from a list, each below `base`, with the directories that lead to it.
     fn list(
-        &self,
+        &mut self,
         base: &std::path::Path,
         target: &Target,
         reader: &mut (dyn std::io::BufRead + Send),
@@ -792,7 +823,9 @@ impl<'a> Run<'a> {
         let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
         let dst = DestDir::existing(self.disk, dir, place.node.clone(), None, self.policy)?.for_a_list();
         self.remember(dst.info.id());
-        let root = Arc::new(DirPair { ours: false, ..self.plain_pair(&src, dst, src.info.dev) });
+        self.desk.claims = Claims::new(Meeting::Listed);
+        let spot = self.desk.claims.operand(base, true);
+        let root = Arc::new(DirPair { ours: false, ..self.plain_pair(&src, dst, src.info.dev, spot) });
         let mut names = ListedNames { reader, separator, base };
         let mut worker = self.worker();
         loop {
@@ -856,8 +889,8 @@ impl<'a> Run<'a> {
             let src = pair.src.enter(name, pair.src.node.below(name), false, &self.filter)?;
             let dst = pair.dst.enter(self.disk, name, self.policy)?;
             pair.pending.fetch_add(1, Ordering::Relaxed);
-            let dev = pair.dev;
-            chain.push(Arc::new(DirPair { above: Some(pair), ..self.plain_pair(&src, dst, dev) }));
+            let (dev, spot) = (pair.dev, self.desk.claims.below(&pair.spot, name));
+            chain.push(Arc::new(DirPair { above: Some(pair), ..self.plain_pair(&src, dst, dev, spot) }));
         }
         let Some(pair) = chain.last() else {
             return Err(Error::ours(Code::Usage, "read names", "", "an empty name"));
@@ -875,10 +908,19 @@ impl<'a> Run<'a> {
                 "it is a directory",
             ));
         }
+        // Listed again, maybe spelled otherwise: it is copied once.
+        let source = self.source(pair, last.as_name());
+        if self.desk.claim_name(pair, &pair.spot, last.as_name(), last.as_name(), source)? != Claimed::First {
+            return Ok(None);
+        }
         pair.pending.fetch_add(1, Ordering::Relaxed);
         let (pair, name, to) = (pair.clone(), last.clone(), last.clone());
+        let claims = &self.desk.claims;
         Ok(Some(match info.kind {
-            Kind::Dir => Task::Dir { pair, name, to, operand: None, follow },
+            Kind::Dir => {
+                let spot = claims.another(&claims.below(&pair.spot, to.as_name()));
+                Task::Dir { pair, name, to, operand: None, follow, spot }
+            }
             kind => Task::One { pair, name, to, kind, follow },
         }))
     }

@@ -7,6 +7,7 @@ use crate::disk::{Attributes, Disk, Fault};
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};
+use crate::receiver::claims::{Claimed, Claims, Spot};
 use crate::receiver::land;
 use crate::receiver::newcomers::{Newcomers, TAKEN};
 use crate::receiver::plan::{Proof, Verdict, decide};
@@ -21,7 +22,7 @@ use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Source};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Moves.
@@ -41,11 +42,14 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     let disk = Sys::with(policy.io);
     let target = operands::marked_target(&request.sources, request.target, policy.follow);
     let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
-    let run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
+    let mut run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
     let filter = Filter::new(&policy.filter)?;
-    let mover = Mover { policy: &policy, merge: request.merge, filter, tally: &run.desk.tally };
+    let mut operands = resolve(&request.sources, &to, &policy, "move", DestLink::Itself, &run.desk.tally);
+    run.desk.claims = operands::claims(&mut operands);
+    let (tally, claims) = (&run.desk.tally, &run.desk.claims);
+    let mover = Mover { policy: &policy, merge: request.merge, filter, tally, claims };
     let mut far = Vec::new();
-    for operand in resolve(&request.sources, &to, &policy, "move", DestLink::Itself, &run.desk.tally) {
+    for operand in operands {
         if watch.cancel.is_set() {
             break;
         }
@@ -83,6 +87,7 @@ struct Mover<'a> {
     merge: bool,
     filter: Filter,
     tally: &'a Tally<'a>,
+    claims: &'a Claims,
 }
 
 /// A pair of directories being merged by renames.
@@ -95,6 +100,9 @@ struct Frame {
     made: bool,
     /// What came into it.
     newcomers: Arc<Newcomers>,
+    /// Where it is among the names that operands claim, and as a path.
+    spot: Spot,
+    below: PathBuf,
     /// Still to do, last first.
     names: Vec<(NameBuf, Kind)>,
     /// Something stays, so the source directory stays.
@@ -139,6 +147,12 @@ impl Mover<'_> {
         let shown = place.node.join(to);
         guard_name(&place.dir, to, &shown, &operand.path)?;
         let there = place.dir.look(to).map_err(|e| Error::os("stat", &shown, e))?;
+        let below = Path::new(crate::node::os(to));
+        if info.kind != Kind::Dir
+            && !self.claim(&operand.spot, dir, name, to, below, there.is_some(), &shown)?
+        {
+            return Ok(Moved::Here);
+        }
         guard_same(dir, name, info, there.as_ref(), &operand.path, &shown)?;
         let verdict = decide(info, there.as_ref(), self.policy);
         let verdict = settled(verdict, (&dir.dir, name), Some((&place.dir, to)), &shown)?;
@@ -171,6 +185,9 @@ impl Mover<'_> {
         match land::give_name(&dir.dir, name, &place.dir, to, only_new) {
             Ok(()) => {
                 came(&place.newcomers, info, &place.dir, to);
+                if info.kind == Kind::Dir {
+                    self.claims.brought(&operand.spot, to);
+                }
                 self.renamed(info, operand.path.clone(), shown.clone());
                 self.sync(&dir.dir, &place.dir, &shown)?;
                 Ok(Moved::Here)
@@ -197,6 +214,29 @@ impl Mover<'_> {
         }
     }
 
+    /// Claims the name `to` for `name` of `dir`. `false`: that very source came before.
+    #[allow(clippy::too_many_arguments)] // both ends, each as what it is and as it is shown
+    fn claim(
+        &self,
+        spot: &Spot,
+        dir: &SourceDir,
+        name: Name<'_>,
+        to: Name<'_>,
+        below: &Path,
+        is_there: bool,
+        shown: &Path,
+    ) -> Result<bool> {
+        match self.claims.claim(spot, to, (dir.info.id(), name.bytes())) {
+            Claimed::First | Claimed::Again => Ok(true),
+            Claimed::Unless(_) if !is_there => Ok(true),
+            Claimed::Same => Ok(false),
+            Claimed::Other(other) | Claimed::Unless(other) => {
+                let why = self.claims.refusal(other, below, &dir.node.join(name));
+                Err(Error::ours(Code::Refused, "replace", shown, why))
+            }
+        }
+    }
+
     fn renamed(&self, info: &Info, src: PathBuf, dst: PathBuf) {
         let counter = match info.kind {
             Kind::File => &self.tally.files,
@@ -214,7 +254,7 @@ impl Mover<'_> {
         Moved::Here
     }
 
-    fn sync(&self, from: &Dir, to: &Dir, shown: &std::path::Path) -> Result<()> {
+    fn sync(&self, from: &Dir, to: &Dir, shown: &Path) -> Result<()> {
         if self.policy.durability == Durability::Cache {
             return Ok(());
         }
@@ -240,7 +280,10 @@ impl Mover<'_> {
         let node = crate::node::Node::root(&operand.path);
         let src = dir.enter(name, node, false, &self.filter)?;
         let mut stack = Vec::new();
-        self.push(&mut stack, src, Some(&place.dir), &place.newcomers, to, place.node.join(to))?;
+        let spot = self.claims.below(&operand.spot, to);
+        let below = PathBuf::from(crate::node::os(to));
+        let dst_path = place.node.join(to);
+        self.push(&mut stack, src, Some(&place.dir), &place.newcomers, to, dst_path, (spot, below))?;
         while let Some(frame) = stack.last_mut() {
             if let Some((name, kind)) = frame.names.pop() {
                 if self.tally.cancelled() {
@@ -250,7 +293,7 @@ impl Mover<'_> {
                 let (src, dst_path) =
                     (frame.src.clone(), frame.dst_path.join(crate::node::os(name.as_name())));
                 let newcomers = frame.newcomers.clone();
-                match self.merge_one(&src, name.as_name(), kind, frame.dst.as_ref(), &newcomers, &dst_path) {
+                match self.merge_one(&src, name.as_name(), kind, frame, &dst_path) {
                     Ok(Step::Done) => {}
                     Ok(Step::Stays) => frame.kept = true,
                     Ok(Step::Into) => {
@@ -258,8 +301,19 @@ impl Mover<'_> {
                             src.enter(name.as_name(), src.node.below(name.as_name()), false, &self.filter);
                         let dst = frame.dst.as_ref().map(Dir::try_clone).transpose();
                         let dst = dst.map_err(|e| Error::os("open", &dst_path, e));
+                        let below = frame.below.join(crate::node::os(name.as_name()));
+                        let at = (self.claims.below(&frame.spot, name.as_name()), below);
                         let pushed = entered.and_then(|inner| {
-                            self.push(&mut stack, inner, dst?.as_ref(), &newcomers, name.as_name(), dst_path)
+                            let dst = dst?;
+                            self.push(
+                                &mut stack,
+                                inner,
+                                dst.as_ref(),
+                                &newcomers,
+                                name.as_name(),
+                                dst_path,
+                                at,
+                            )
                         });
                         if let Err(e) = pushed {
                             self.tally.fail(e);
@@ -317,6 +371,7 @@ impl Mover<'_> {
         }
     }
 
+    #[allow(clippy::too_many_arguments)] // both ends, and where they are
     fn push(
         &self,
         stack: &mut Vec<Frame>,
@@ -325,6 +380,7 @@ impl Mover<'_> {
         beside: &Newcomers,
         to: Name<'_>,
         dst_path: PathBuf,
+        (spot, below): (Spot, PathBuf),
     ) -> Result<()> {
         let fail = |op: &'static str| {
             let path = dst_path.clone();
@@ -365,7 +421,8 @@ impl Mover<'_> {
                 true
             })
             .map_err(|e| Error::os("list directory", src.node.path(), e))?;
-        stack.push(Frame { src, dst, dst_path, made, newcomers: Arc::default(), names, kept: false });
+        let newcomers = Arc::default();
+        stack.push(Frame { src, dst, dst_path, made, newcomers, spot, below, names, kept: false });
         Ok(())
     }
 
@@ -386,10 +443,10 @@ impl Mover<'_> {
         src: &Arc<SourceDir>,
         name: Name<'_>,
         kind: Kind,
-        dst: Option<&Dir>,
-        newcomers: &Newcomers,
-        dst_path: &std::path::Path,
+        frame: &Frame,
+        dst_path: &Path,
     ) -> Result<Step> {
+        let (dst, newcomers) = (frame.dst.as_ref(), &*frame.newcomers);
         let src_path = || src.node.join(name);
         if src.excludes(name, kind == Kind::Dir, &self.filter) {
             self.tally.item(Action::Excluded, 0, || (src_path(), PathBuf::new()));
@@ -403,6 +460,12 @@ impl Mover<'_> {
             Some(dst) => dst.look(name).map_err(|e| Error::os("stat", dst_path, e))?,
             None => None,
         };
+        let below = frame.below.join(crate::node::os(name));
+        if kind != Kind::Dir
+            && !self.claim(&frame.spot, src, name, name, &below, there.is_some(), dst_path)?
+        {
+            return Ok(Step::Stays);
+        }
         guard_same(src, name, &info, there.as_ref(), &src_path(), dst_path)?;
         let verdict = decide(&info, there.as_ref(), self.policy);
         let verdict = settled(verdict, (&src.dir, name), dst.map(|dst| (dst, name)), dst_path)?;
@@ -428,6 +491,9 @@ impl Mover<'_> {
         land::give_name(&src.dir, name, dst, name, only_new)
             .map_err(|e| Error::os("rename to", dst_path, e).and(&src_path()))?;
         came(newcomers, &info, dst, name);
+        if kind == Kind::Dir {
+            self.claims.brought(&frame.spot, name);
+        }
         self.renamed(&info, src_path(), dst_path.to_owned());
         Ok(Step::Done)
     }
@@ -445,7 +511,7 @@ fn settled(
     verdict: Verdict,
     (src, name): (&Dir, Name<'_>),
     dst: Option<(&Dir, Name<'_>)>,
-    shown: &std::path::Path,
+    shown: &Path,
 ) -> Result<Verdict> {
     match (verdict, dst) {
         (Verdict::KeepIf(Proof::Target, _), Some((dir, to))) => {
@@ -468,7 +534,7 @@ fn is_open_to(dir: &Dir, name: Name<'_>, info: &Info) -> std::io::Result<bool> {
 }
 
 /// Refuses to give something a name that a later run would take for what a killed one left.
-fn guard_name(dir: &Dir, to: Name<'_>, shown: &std::path::Path, src: &std::path::Path) -> Result<()> {
+fn guard_name(dir: &Dir, to: Name<'_>, shown: &Path, src: &Path) -> Result<()> {
     if land::is_reserved(dir, to).map_err(|e| Error::os("stat", shown, e))? {
         return Err(Error::ours(Code::Refused, "move to", shown, RESERVED).and(src));
     }
@@ -483,7 +549,7 @@ fn guard_newcomers(
     there: Option<&Info>,
     dir: Option<&Dir>,
     to: Name<'_>,
-    shown: &std::path::Path,
+    shown: &Path,
 ) -> Result<()> {
     let touches = match verdict {
         Verdict::Replace | Verdict::Merge | Verdict::Ask | Verdict::KeepIf(..) | Verdict::Append { .. } => {
@@ -514,8 +580,8 @@ fn guard_same(
     name: Name<'_>,
     info: &Info,
     there: Option<&Info>,
-    src: &std::path::Path,
-    dst: &std::path::Path,
+    src: &Path,
+    dst: &Path,
 ) -> Result<()> {
     let Some(there) = there else { return Ok(()) };
     let same = info.id() == there.id()

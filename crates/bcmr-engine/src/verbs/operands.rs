@@ -6,15 +6,17 @@
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, Target};
+use crate::receiver::claims::{Claims, Meeting, Spot};
 use crate::receiver::newcomers::Newcomers;
 use crate::receiver::tree;
 pub(crate) use crate::sender::operand::Reach;
 pub(crate) use crate::sender::operand::{Source, source};
 use crate::sender::operand::{Typed, open_parent, typed};
 use crate::sender::walk::SourceDir;
-use fastcopy::dir::{Dir, Name, NameBuf};
+use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,9 +47,22 @@ pub(crate) struct Operand {
     pub(crate) dest: Dest,
     /// As typed.
     pub(crate) path: PathBuf,
+    /// Where it is among the names that operands claim.
+    pub(crate) spot: Spot,
 }
 
 impl Operand {
+    /// Whether it is the very same source as another one, which goes to the same place.
+    pub(crate) fn is_same_source(&self, other: &Operand) -> bool {
+        match (&self.source, &other.source) {
+            (Source::Named { dir: a, name: n, .. }, Source::Named { dir: b, name: m, .. }) => {
+                n == m && a.info.id() == b.info.id()
+            }
+            (Source::Whole(a), Source::Whole(b)) => a.info.id() == b.info.id(),
+            _ => false,
+        }
+    }
+
     /// What the source shows itself as.
     pub(crate) fn info(&self) -> Info {
         match &self.source {
@@ -179,7 +194,7 @@ pub(crate) fn pair(path: &Path, source: Source, to: &Where, links: DestLink) -> 
     if matches!((&dest, &source), (Dest::Whole(_), Source::Named { .. })) {
         source = Source::Whole(SourceDir::root(Reach::Anywhere.open(path)?, Node::root(path))?);
     }
-    Ok(Operand { source, dest, path: path.to_owned() })
+    Ok(Operand { source, dest, path: path.to_owned(), spot: Spot::default() })
 }
 
 /// Where a source goes that has this name, or none of its own, and is this.
@@ -284,13 +299,35 @@ pub(crate) fn shown(dest: &Dest) -> PathBuf {
     }
 }
 
-/// A name that two operands would both have at the destination, given as (first, second).
-pub(crate) fn clash<'n>(operands: &'n [Operand], new: &Operand) -> Option<Name<'n>> {
-    let Dest::Named { name, .. } = &new.dest else { return None };
-    operands.iter().find_map(|o| match &o.dest {
-        Dest::Named { name: n, .. } if n == name => Some(n.as_name()),
-        _ => None,
+/// An earlier operand that becomes the same as a new one.
+pub(crate) fn clash<'o>(operands: &'o [Operand], new: &Operand) -> Option<&'o Operand> {
+    operands.iter().find(|o| match (&o.dest, &new.dest) {
+        (Dest::Named { name: n, .. }, Dest::Named { name, .. }) => n == name,
+        (Dest::Whole(_), Dest::Whole(_)) => true,
+        _ => false,
     })
+}
+
+/// Whether a new operand may have a name in common with one of these, so that it waits for them.
+pub(crate) fn meets(operands: &[Operand], new: &Operand) -> bool {
+    let whole = |o: &Operand| matches!(o.dest, Dest::Whole(_));
+    clash(operands, new).is_some() || (whole(new) && !operands.is_empty()) || operands.iter().any(whole)
+}
+
+/// The names that these operands claim: none where no two of them can have a name in common.
+pub(crate) fn claims(operands: &mut [Operand]) -> Claims {
+    let whole = |o: &Operand| matches!(o.dest, Dest::Whole(_));
+    let mut names = HashSet::new();
+    let meet = operands.len() > 1
+        && operands.iter().any(|o| match &o.dest {
+            Dest::Named { name, .. } => !names.insert(name),
+            Dest::Whole(_) => true,
+        });
+    let claims = Claims::new(if meet { Meeting::Operands } else { Meeting::Never });
+    for operand in operands {
+        operand.spot = claims.operand(&operand.path, whole(operand));
+    }
+    claims
 }
 
 /// What the target of a copy means: with sessions a copy marks what it makes.

@@ -18,6 +18,7 @@ use crate::node::Node;
 use crate::policy::{CopyPolicy, Target};
 use crate::pulse::{For, Pulse};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
+use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::desk::{Beside, Desk, Marks, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
@@ -161,6 +162,8 @@ struct Batch {
 /// Where entries go.
 struct Goal {
     slot: Arc<Slot<Far>>,
+    /// Where it is among the names that sources claim.
+    spot: Spot,
     to: Option<NameBuf>,
     way: Way,
 }
@@ -219,9 +222,21 @@ struct Remembered {
     values: Vec<[u8; 32]>,
 }
 
+/// What an operand became that has a name.
+struct Became {
+    /// A directory.
+    slot: Weak<Slot<Far>>,
+    /// Which it is at the source.
+    id: (u64, u64),
+    shown: PathBuf,
+    /// Which of the operands.
+    owner: u32,
+}
+
 /// Where an operand that is no directory goes.
 struct Single {
     slot: Arc<Slot<Far>>,
+    spot: Spot,
     to: NameBuf,
     kind: WireKind,
 }
@@ -234,7 +249,7 @@ struct State<'a> {
     files: HashMap<u64, Arc<Arriving<'a>>>,
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
     /// What operands become: two directories of one name are merged, the second once the first is done.
-    names: HashMap<NameBuf, Weak<Slot<Far>>>,
+    names: HashMap<NameBuf, Became>,
     /// Blocks at hand for files on their way.
     at_hand: HashMap<u64, Arc<AtHandBlocks<'a>>>,
     /// Large files that landed, for the store: it is told once they have their names.
@@ -506,8 +521,14 @@ impl<'a> Receive<'a> {
             to_remember: Vec::new(),
             named: Named::default(),
         };
-        let mut desk =
-            Desk::new(disk, policy, Tally::new(watch), Listing { manifest, landed: AtomicU64::new(0) });
+        let meeting = match (what.listed, what.operands) {
+            (true, _) => Meeting::Listed,
+            (false, 0 | 1) => Meeting::Never,
+            (false, _) => Meeting::Operands,
+        };
+        let listing = Listing { manifest, landed: AtomicU64::new(0) };
+        let mut desk = Desk::new(disk, policy, Tally::new(watch), listing);
+        desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, meeting);
         desk.links = Links::of_at_most(limits::LINKS_MAX);
         Ok(Receive {
             line: Arc::new(Line::new(
@@ -589,7 +610,13 @@ impl<'a> Receive<'a> {
         self.sender_origin.load(Ordering::Relaxed)
     }
 
-    fn slot(src: Far, dst: DestDir<Sys>, above: Option<Arc<Slot<Far>>>, ours: bool) -> Arc<Slot<Far>> {
+    fn slot(
+        src: Far,
+        dst: DestDir<Sys>,
+        above: Option<Arc<Slot<Far>>>,
+        ours: bool,
+        spot: Spot,
+    ) -> Arc<Slot<Far>> {
         Arc::new(Slot {
             dev: src.info.dev,
             src: Arc::new(src),
@@ -598,6 +625,7 @@ impl<'a> Receive<'a> {
             small: AtomicUsize::new(1),
             pending: AtomicUsize::new(1),
             ours,
+            spot,
             kept_some: AtomicBool::new(false),
         })
     }
@@ -608,6 +636,8 @@ impl<'a> Receive<'a> {
         self.sender_origin.store(origin, Ordering::Relaxed);
         let shown = self.shown(&path_of(path));
         match self.place(&shown, whole, id, entry) {
+            // The very same source once more: it is copied once.
+            Ok(DirState::Refused) => self.refuse(id),
             Ok(state) => self.send(&Message::DirIs { dir: id, state }),
             Err(e) if e.code == Code::Protocol => Err(e),
             Err(e) => {
@@ -639,8 +669,17 @@ impl<'a> Receive<'a> {
         };
         let name = meta.as_ref().map(|m| m.name.clone());
         let dest = operands::dest(name, &info, &to, self.what.links())?;
+        let whole = matches!(dest, Dest::Whole(_));
+        let mut spot = self.desk.claims.operand(shown, whole);
         if let Dest::Named { name, .. } = &dest {
-            self.follows(name, info.kind, shown)?;
+            match self.follows(name, &info, shown, spot.owner)? {
+                Claimed::Same => return Ok(DirState::Refused),
+                Claimed::Other(earlier) => spot = spot.after(earlier),
+                Claimed::First | Claimed::Again | Claimed::Unless(_) => {}
+            }
+        }
+        if spot.owner > 0 && (whole || self.desk.claims.has_whole()) {
+            spot = spot.after(0);
         }
         operands::nesting(&self.what.reach, &info, whole, &dest, self.policy, shown, "copy")?;
         let open = |place: &Place| -> Result<DestDir<Sys>> {
@@ -653,21 +692,21 @@ impl<'a> Receive<'a> {
                 let src = Far { info, attrs, node: Node::root(shown) };
                 let dst = open(place)?;
                 let dst = if self.what.listed { dst.for_a_list() } else { dst };
-                Self::slot(src, dst, None, !self.what.listed)
+                Self::slot(src, dst, None, !self.what.listed, spot)
             }
             (Dest::Named { dir: place, name }, kind) => {
                 let known = self.state().places.iter().find(|(p, _)| Arc::ptr_eq(p, place)).cloned();
                 let above = match known {
                     Some((_, slot)) => slot,
                     None => {
-                        let slot = Self::slot(surroundings(), open(place)?, None, false);
+                        let slot = Self::slot(surroundings(), open(place)?, None, false, Spot::default());
                         self.state().places.push((place.clone(), slot.clone()));
                         slot
                     }
                 };
                 above.pending.fetch_add(1, Ordering::Relaxed);
                 if kind != Kind::Dir {
-                    let single = Single { slot: above, to: name.clone(), kind: entry.kind };
+                    let single = Single { slot: above, spot, to: name.clone(), kind: entry.kind };
                     self.state().singles.insert(id, single);
                     return Ok(DirState::There);
                 }
@@ -680,40 +719,64 @@ impl<'a> Receive<'a> {
                     }
                 };
                 let src = Far { info, attrs, node: Node::root(shown) };
-                Self::slot(src, dst, Some(above), true)
+                let spot = self.desk.claims.below(&spot, name.as_name());
+                Self::slot(src, dst, Some(above), true, spot)
             }
         };
         let fresh = slot.dst.fresh;
         let mut state = self.state();
         if let Dest::Named { name, .. } = dest {
-            state.names.insert(name, Arc::downgrade(&slot));
+            let slot = Arc::downgrade(&slot);
+            state.names.entry(name).and_modify(|became| became.slot = slot);
         }
         state.dirs.insert(id, slot);
         drop(state);
         Ok(if fresh { DirState::New } else { DirState::There })
     }
 
-    /// Whether an operand may become `name`, which an earlier one may have become.
-    fn follows(&self, name: &NameBuf, kind: Kind, shown: &Path) -> Result<()> {
-        let earlier = match self.state().names.entry(name.clone()) {
+    /// Whether the operand `owner` may become `name`, which an earlier one may have become: the very same one, or another
+    /// that it is merged with.
+    fn follows(&self, name: &NameBuf, info: &Info, shown: &Path, owner: u32) -> Result<Claimed> {
+        let (earlier, first) = match self.state().names.entry(name.clone()) {
             Slotted::Vacant(slot) => {
-                slot.insert(Weak::new());
-                return Ok(());
+                slot.insert(Became { slot: Weak::new(), id: info.id(), shown: shown.to_owned(), owner });
+                return Ok(Claimed::First);
             }
-            Slotted::Occupied(slot) => slot.get().clone(),
+            Slotted::Occupied(slot) if slot.get().id == info.id() => return Ok(Claimed::Same),
+            Slotted::Occupied(slot) if info.kind != Kind::Dir => {
+                let why = format!(
+                    "an earlier source, '{}', already becomes '{}'",
+                    slot.get().shown.display(),
+                    crate::node::os(name.as_name()).display()
+                );
+                return Err(Error::ours(Code::Refused, "copy", shown, why));
+            }
+            Slotted::Occupied(slot) => (slot.get().slot.clone(), slot.get().owner),
         };
-        if kind != Kind::Dir {
-            let why =
-                format!("an earlier source already becomes '{}'", crate::node::os(name.as_name()).display());
-            return Err(Error::ours(Code::Refused, "copy", shown, why));
-        }
         // It may wait for others, so as to be synced with them.
         self.desk.publish_group(&mut self.desk.disk.hand());
-        // Until it has its name, a second one would take it for what a killed run left.
+        // Until it has its name, a second one would be made beside it.
         if earlier.upgrade().is_some_and(|slot| slot.pending.load(Ordering::Acquire) > 0) {
             return Err(refused("a directory of one name with another that is under way"));
         }
-        Ok(())
+        Ok(Claimed::Other(first))
+    }
+
+    /// Whether an entry may have the name that it would get. It may not when that is another source's, and need not when it
+    /// came before.
+    fn gets_its_name(&self, slot: &Arc<Slot<Far>>, spot: &Spot, meta: &Meta) -> bool {
+        let (name, to) = (meta.name.as_name(), meta.to.as_name());
+        match self.desk.claim_name(slot, spot, name, to, meta.info.id()) {
+            // One name of a list is one source's, and all of a list is one operand.
+            Ok(Claimed::Again) if self.what.listed => self.desk.came_before(slot),
+            Ok(Claimed::Same) => self.desk.came_before(slot),
+            Ok(_) => return true,
+            Err(e) => {
+                slot.keep_some();
+                self.desk.tally.fail(e);
+            }
+        }
+        false
     }
 
     fn dir(&self, id: u64, parent: u64, entry: &Entry<'_>) -> Result<()> {
@@ -745,7 +808,8 @@ impl<'a> Receive<'a> {
                     node: above.src.node().below(meta.name.as_name()),
                 };
                 let fresh = dst.fresh;
-                self.state().dirs.insert(id, Self::slot(src, dst, Some(above), true));
+                let spot = self.desk.claims.below(&above.spot, meta.name.as_name());
+                self.state().dirs.insert(id, Self::slot(src, dst, Some(above), true, spot));
                 if fresh { DirState::New } else { DirState::There }
             }
             Err(e) => {
@@ -772,14 +836,16 @@ impl<'a> Receive<'a> {
         if let Some(slot) = state.dirs.get(&dir).cloned() {
             slot.small.fetch_add(usize::from(small), Ordering::Relaxed);
             slot.pending.fetch_add(1, Ordering::Relaxed);
-            return Ok(Some(Goal { slot, to: None, way: Way::Small }));
+            return Ok(Some(Goal { spot: slot.spot, slot, to: None, way: Way::Small }));
         }
         let fits = |single: &Single| matches!(entries, [one] if one.kind == single.kind);
         if state.singles.get(&dir).is_some_and(|single| !fits(single)) {
             return Err(refused("another operand than was announced"));
         }
         match state.singles.remove(&dir) {
-            Some(single) => Ok(Some(Goal { slot: single.slot, to: Some(single.to), way: Way::Alone })),
+            Some(Single { slot, spot, to, .. }) => {
+                Ok(Some(Goal { slot, spot, to: Some(to), way: Way::Alone }))
+            }
             None => state.named.was_refused(dir, "entries of a directory that is not open").map(|()| None),
         }
     }
@@ -811,12 +877,12 @@ impl<'a> Receive<'a> {
         if entries.iter().any(|e| e.kind == WireKind::Dir) {
             return Err(refused("a directory among files"));
         }
-        let Some(Goal { slot, to, way }) = self.goes_to(dir, entries, true)? else {
+        let Some(Goal { slot, spot, to, way }) = self.goes_to(dir, entries, true)? else {
             return self.send(&Message::Wants { batch: id, entries: Vec::new() });
         };
         let (wanted, later, seconds) = (Vec::new(), Vec::new(), Vec::new());
         let mut batch = Batch { id, slot, metas: Vec::new(), wanted, later, seconds, way, settled: false };
-        if let Err(e) = self.fill(crew, &mut batch, to.as_ref(), (inline, codec), entries, packed) {
+        if let Err(e) = self.fill(crew, &mut batch, &spot, to.as_ref(), (inline, codec), entries, packed) {
             // The sender has broken the protocol in the middle of a batch: its directory must not wait for it.
             batch.slot.keep_some();
             self.done_with(&mut crew.hand, batch.slot, way);
@@ -829,10 +895,12 @@ impl<'a> Receive<'a> {
         self.look_again(crew)
     }
 
+    #[allow(clippy::too_many_arguments)] // the fields of one message, and where they go
     fn fill(
         &self,
         crew: &mut Crew,
         batch: &mut Batch,
+        spot: &Spot,
         to: Option<&NameBuf>,
         (inline, codec): (bool, Codec),
         entries: &[Entry<'_>],
@@ -845,7 +913,9 @@ impl<'a> Receive<'a> {
         }
         for (index, meta) in batch.metas.iter().enumerate() {
             let linked = self.policy.preserve.links && meta.info.nlink > 1;
-            if linked && !self.has_room_for_link(&batch.slot, meta) {
+            if !self.gets_its_name(&batch.slot, spot, meta)
+                || linked && !self.has_room_for_link(&batch.slot, meta)
+            {
                 continue;
             }
             if linked && !self.desk.links.claim_first(&meta.info) {
@@ -1139,11 +1209,11 @@ impl<'a> Receive<'a> {
         if entry.kind != WireKind::File {
             return Err(refused("a large file that is none"));
         }
-        let Some(Goal { slot, to, .. }) = self.goes_to(dir, std::slice::from_ref(entry), false)? else {
+        let Some(Goal { slot, spot, to, .. }) = self.goes_to(dir, std::slice::from_ref(entry), false)? else {
             self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
             return self.send(&Message::Close { file });
         };
-        match self.offer(crew, file, &slot, to.as_ref(), entry) {
+        match self.offer(crew, file, &slot, &spot, to.as_ref(), entry) {
             Ok(said) => said?,
             Err(e) => {
                 slot.keep_some();
@@ -1160,6 +1230,7 @@ impl<'a> Receive<'a> {
         crew: &mut Crew,
         file: u64,
         slot: &Arc<Slot<Far>>,
+        spot: &Spot,
         to: Option<&NameBuf>,
         entry: &Entry<'_>,
     ) -> Result<Result<()>> {
@@ -1169,14 +1240,15 @@ impl<'a> Receive<'a> {
             return Err(refused("more offers than there may be"));
         }
         let linked = self.policy.preserve.links && meta.info.nlink > 1;
-        let verdict = if linked && !self.has_room_for_link(slot, &meta) {
-            None
-        } else if linked && !self.desk.links.claim_first(&meta.info) {
-            // What becomes of it is known once its first name, which was offered before, is settled.
-            Some(Verdict::Linked)
-        } else {
-            self.verdict(slot, &meta)
-        };
+        let verdict =
+            if !self.gets_its_name(slot, spot, &meta) || linked && !self.has_room_for_link(slot, &meta) {
+                None
+            } else if linked && !self.desk.links.claim_first(&meta.info) {
+                // What becomes of it is known once its first name, which was offered before, is settled.
+                Some(Verdict::Linked)
+            } else {
+                self.verdict(slot, &meta)
+            };
         let Some(verdict) = verdict else {
             self.desk.release(&mut crew.hand, slot.clone());
             let said = self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 });

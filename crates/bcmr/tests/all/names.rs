@@ -285,3 +285,156 @@ fn a_file_that_is_finished_another_way_leaves_no_session() {
         assert_eq!(left, [other], "{what}");
     }
 }
+
+// ---- one name from two sources ----
+
+/// How two directories of one name are put into one.
+const MERGES: [&str; 9] = [
+    "copy -r",
+    "copy -r -C",
+    "copy --archive --sync",
+    "copy -r --inplace",
+    "copy -r --update=older",
+    "move --merge",
+    "move --merge, far",
+    "put",
+    "get",
+];
+
+fn merged(verb: &str, sources: &[PathBuf], dst: &Path) -> Ran {
+    let far = Far::pipe();
+    match verb {
+        "put" => far.bcmr("copy").args(["-r"]).args(sources).args([far.at(dst)]).run(),
+        "get" => {
+            let sources = sources.iter().map(|s| far.at(s));
+            far.bcmr("copy").args(["-r"]).args(sources).args([dst]).run()
+        }
+        _ => bcmr(verb.trim_end_matches(", far").split(' ')).args(sources).args([dst]).run(),
+    }
+}
+
+/// Of two sources that become one name the first has it, at any depth; the second is refused by both their names, and what
+/// is moved stays.
+#[test]
+fn no_file_replaces_what_the_same_run_has_put_there() {
+    let shm = Path::new("/dev/shm");
+    needs!(shm.is_dir(), "it needs a second file system");
+    for verb in MERGES {
+        for there in [false, true] {
+            let tmp = Tmp::new();
+            let base = if verb.contains("far") { Tmp::beneath(shm) } else { Tmp::new() };
+            let dst = base.dir("b");
+            if there {
+                let old =
+                    std::fs::File::options().write(true).open(base.file("b/D/sub/deep", "old")).unwrap();
+                old.set_modified(std::time::UNIX_EPOCH).unwrap();
+            }
+            for card in ["c1", "c2"] {
+                for (name, len) in [("img", 3000), ("sub/deep", 5000), ("sub/big", 5 << 20)] {
+                    tmp.file(
+                        format!("{card}/D/{name}"),
+                        noise(card.len() as u64 + u64::from(card == "c2"), len),
+                    );
+                }
+                tmp.file(format!("{card}/D/only-{card}"), card);
+                std::os::unix::fs::symlink(card, tmp.p(format!("{card}/D/link"))).unwrap();
+            }
+            let (one, two) = (tree(&tmp.p("c1/D")), tree(&tmp.p("c2/D")));
+            let ran = merged(verb, &[tmp.p("c1/D"), tmp.p("c2/D")], &dst).code(8);
+            for name in ["img", "sub/deep", "sub/big", "link"] {
+                let said = |card: &str| ran.err.contains(tmp.p(card).join("D").join(name).to_str().unwrap());
+                assert!(said("c1") && said("c2"), "{verb} {there}: {name}: {}", ran.err);
+            }
+            let mut got = tree(&dst.join("D"));
+            assert!(got.remove(&b"only-c2"[..]).is_some(), "{verb} {there}: what is in one of them is there");
+            // The tree is not complete, so it stays marked.
+            got.retain(|name, _| !verb.contains("-C") || !name.ends_with(b".tree"));
+            let told = differences(&one, &got, CONTENT);
+            assert!(told.is_empty(), "{verb} {there}: {told:?}");
+            if verb.starts_with("move") {
+                assert!(!tmp.p("c1/D").exists(), "{verb} {there}");
+                let (mut want, left) = (two, tree(&tmp.p("c2/D")));
+                want.remove(&b"only-c2"[..]);
+                let told = differences(&want, &left, CONTENT);
+                assert!(told.is_empty(), "{verb} {there}: {told:?}");
+            }
+        }
+        // The twin: nothing in common, nothing refused.
+        let tmp = Tmp::new();
+        let base = if verb.contains("far") { Tmp::beneath(shm) } else { Tmp::new() };
+        tmp.file("c1/D/sub/a", "a");
+        tmp.file("c2/D/sub/b", "b");
+        merged(verb, &[tmp.p("c1/D"), tmp.p("c2/D")], &base.dir("b")).ok();
+        assert!(base.p("b/D/sub/a").exists() && base.p("b/D/sub/b").exists(), "{verb}");
+    }
+}
+
+fn files_of(ran: &Ran) -> u64 {
+    let last = ran.out.lines().last().unwrap_or_default();
+    let summary: serde_json::Value = serde_json::from_str(last).unwrap();
+    summary["files"].as_u64().unwrap_or_else(|| panic!("{last}"))
+}
+
+/// The very same source is copied once, however often and in whatever spelling it is named, and nothing is said.
+#[test]
+fn the_very_same_source_is_copied_once() {
+    let tmp = Tmp::new();
+    tmp.file("src/f", noise(1, 6 << 20));
+    tmp.file("src/sub/g", noise(2, 100));
+    tmp.file("src/sub/deep/h", noise(3, 100));
+    let src = tmp.p("src");
+    let list = "f\n./f\nsub//g\nsub/g\nsub\nsub/./deep/h\nsub/deep\nsub/\n".to_owned() + &"f\n".repeat(40);
+    for way in [None, Some(Dir::Put), Some(Dir::Get)] {
+        for flags in ["-r", "-r --archive", "-r -C", "-r -j8"] {
+            if way.is_some() && flags.contains("-j") {
+                continue;
+            }
+            let dst = tmp.p(format!("out{way:?}{flags}"));
+            let flags = format!("{flags} --json --files-from -");
+            let line = match way {
+                None => bcmr(["copy"]).args(flags.split(' ')).args([&src, &dst]),
+                Some(way) => way.copy(&Far::pipe(), &flags, &src, &dst),
+            };
+            let ran = line.input(&list).run().ok();
+            assert_eq!((files_of(&ran), ran.err.as_str()), (3, ""), "{way:?} {flags}");
+            assert_same(&src, &dst, CONTENT);
+            assert_no_litter(&dst);
+        }
+    }
+    // Operands, files and directories.
+    for verb in MERGES {
+        if verb.contains("far") {
+            continue;
+        }
+        let dst = tmp.dir(format!("operands{verb}"));
+        tmp.file("again/D/x", "x");
+        tmp.file("again/y", "y");
+        let [d, y] = [tmp.p("again/D"), tmp.p("again/y")];
+        let same = tmp.p("again/./D/");
+        merged(verb, &[d.clone(), y.clone(), same, y], &dst).ok();
+        assert_eq!(std::fs::read(dst.join("D/x")).unwrap(), b"x", "{verb}");
+        assert_eq!(std::fs::read(dst.join("y")).unwrap(), b"y", "{verb}");
+    }
+}
+
+/// Operands that are the same file's name are told by both names.
+#[test]
+fn two_files_of_one_name_are_told_by_both_names() {
+    for verb in ["copy -r", "move", "put", "get"] {
+        let tmp = Tmp::new();
+        let (one, two, dst) = (tmp.file("c1/f", "1"), tmp.file("c2/f", "2"), tmp.dir("b"));
+        let ran = merged(verb, &[one.clone(), two.clone()], &dst).code(8);
+        for path in [&one, &two] {
+            assert!(ran.err.contains(path.to_str().unwrap()), "{verb}: {}", ran.err);
+        }
+        assert_eq!(std::fs::read(dst.join("f")).unwrap(), b"1", "{verb}");
+        assert!(two.exists());
+        // Met as a name in a directory as well.
+        let ran = bcmr(["copy", "-r"]).args([tmp.p("c2/."), two]).args([tmp.dir("w")]).run().ok();
+        assert_eq!(ran.err, "");
+        tmp.file("c3/f", "3");
+        let ran =
+            bcmr(["copy", "-r"]).args([tmp.p("c2/."), tmp.p("c3/.")]).args([tmp.dir("v")]).run().code(8);
+        assert!(ran.err.contains("c2/./f") && ran.err.contains("c3/./f"), "{}", ran.err);
+    }
+}

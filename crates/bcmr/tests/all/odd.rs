@@ -58,7 +58,10 @@ fn contents(root: &Path) -> Vec<Vec<u8>> {
         assert!(!name.contains(".stage") && !name.contains(".part"), "litter: {name}");
         let path = root.join(&name);
         // The mark of a tree that is not complete is no copy of anything.
-        if fs::symlink_metadata(&path).unwrap().is_file() && !name.ends_with(".session") {
+        if fs::symlink_metadata(&path).unwrap().is_file()
+            && !name.ends_with(".session")
+            && !name.ends_with(".tree")
+        {
             all.push(fs::read(path).unwrap());
         }
     }
@@ -338,7 +341,7 @@ fn plant_bad(src: &Path, bad: Option<Bad>) -> crate::table::Tree {
 
 /// What is below a directory, but for what says where to go on.
 fn landed(dir: &Path) -> crate::table::Tree {
-    let goes_on = |name: &[u8]| name.ends_with(b".session") || name.ends_with(b".part");
+    let goes_on = |name: &[u8]| [&b".session"[..], b".part", b".tree"].iter().any(|s| name.ends_with(s));
     look(dir).into_iter().filter(|(name, _)| !goes_on(name)).collect()
 }
 
