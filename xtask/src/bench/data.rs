@@ -209,7 +209,7 @@ pub fn sources(bytes: usize) -> Result<Vec<u8>> {
         }
     }
     let whole = out.len();
-    if whole < LEAST_SOURCES {
+    if whole < bytes.min(LEAST_SOURCES) {
         return Err(format!("{}: too few sources; `cargo fetch` brings them", registries.display()).into());
     }
     while out.len() < bytes {
