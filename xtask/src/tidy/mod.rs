@@ -1,9 +1,10 @@
 //! `cargo xtask tidy`: the walls of the house as an ordinary check, over the files that git knows.
 //!
-//! `walls` is about Rust code, `papers` about everything else. Every ban names its replacement.
+//! `walls` is about Rust code, `papers` about everything else, `rules` about what is cited. Every ban names its replacement.
 
 mod made;
 mod papers;
+mod rules;
 mod source;
 mod walls;
 
@@ -57,6 +58,7 @@ pub fn run() -> Result {
 pub fn check(files: &[File]) -> Vec<Finding> {
     let mut found = walls::check(files);
     found.extend(papers::check(files));
+    found.extend(rules::check(files));
     found.extend(made::check(files));
     found.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     found

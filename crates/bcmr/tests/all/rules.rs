@@ -1,33 +1,6 @@
 //! The safety rules by their names, each with its legitimate use.
 //!
-//! What is not here stands elsewhere in these tests:
-//!
-//! | rule | where |
-//! |---|---|
-//! | C1 to C6 | `store/tests.rs` of the engine, by their names |
-//! | D1 | a bit flipped in what is not sealed: `transport/direct/tests.rs`; a guarantee that is lacking: `hostile/server.rs` |
-//! | D2, D3 | records, ends and keys: `transport/seal.rs` |
-//! | D4, D5 | crowds, who is dialled and proved: `transport/direct/tests.rs` |
-//! | D6 | a true copy, looked at by its own user: `remote_direct.rs`; what can be printed: `transport/direct/tests.rs` |
-//! | D1 to D4 | once more with somebody, or a thousand, between a true client and a true server: `remote_direct.rs` |
-//! | D7 | `resolve.rs`; `remote_ssh.rs`: `without_a_bcmr_there`, `an_account_for_sftp_only` |
-//! | V1 | `hostile/server.rs` |
-//! | V2 | `hostile/client.rs` |
-//! | V5 | `hostile/put.rs` |
-//! | V6 | trees of `common/maker.rs`, which every way carries there and back: `remote.rs`, `remote_ssh.rs` |
-//! | V7 | `hostile/peer.rs` measures every script; a million files: `cargo xtask bench memory` |
-//! | V8 | `hostile/server.rs`; `say.rs`, `names.rs` |
-//! | V9 | `hostile/server.rs`: hashes and values that are wrong |
-//! | V10 | `hostile/client.rs`; the second wall by itself: `wall.rs` of fastcopy |
-//! | L1 | `address.rs`, `transport/ssh.rs`, `hostile/put.rs`; L3 here is that a host and a path is no local name in disguise |
-//! | L2 | there is no control socket of ours: `transport/ssh.rs`, `what_ssh_is_called_with` |
-//! | L6 | `metadata.rs`; anything not kept is told: here |
-//! | L7 | `bad_input.rs`: `unreadable_files_...`, `paths_deeper_than_path_max` |
-//! | L9, L10 | fault injection; what is missing is told: `bad_input.rs`, `unreadable_files_...` |
-//! | V3 | `races.rs` |
-//! | V4 | `races.rs`: `a_copy_reads_nothing_outside_...`; `bad_input.rs`: `special_files_...` |
-//! | S4 | `bad_input.rs`: `a_file_rewritten_while_...` and those after it |
-//! | S11, S12 | `bad_input.rs`: `a_killed_copy_...`, `..._fills_up_...`; a reader's view: here |
+//! docs/safety-rules.md names the tests of every rule; most stand beside what they are about.
 
 use crate::common::*;
 use std::ffi::OsStr;
