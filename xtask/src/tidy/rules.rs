@@ -9,10 +9,11 @@ const SAFETY: &str = "docs/safety-rules.md";
 const DURABILITY: &str = "docs/durability.md";
 const LETTERS: [char; 6] = ['V', 'D', 'S', 'L', 'C', 'R'];
 
-/// Both walls of this file.
+/// Every wall of this file.
 pub fn check(files: &[File]) -> Vec<Finding> {
     let mut found = Vec::new();
     rules(files, &mut found);
+    ignored(files, &mut found);
     tables(files, &mut found);
     found
 }
@@ -42,6 +43,18 @@ fn rules(files: &[File], found: &mut Vec<Finding>) {
             for name in words(line).filter(|word| is_rule(word) && !known.contains(*word)) {
                 let text = format!("no rule {name} stands in {SAFETY} or {DURABILITY}: write it there");
                 found.push(Finding::new(&file.path, n + 1, "rule", text));
+            }
+        }
+    }
+}
+
+/// No test is left out by an attribute, which only who reads the summary to its end would see.
+fn ignored(files: &[File], found: &mut Vec<Finding>) {
+    for file in files.iter().filter(|f| f.path.ends_with(".rs")) {
+        for (n, line) in file.text.lines().enumerate() {
+            if line.trim_start().starts_with(concat!("#[", "ignore")) {
+                let text = "mend the test, or say with `skipped` what it lacks where it runs";
+                found.push(Finding::new(&file.path, n + 1, "ignored", text));
             }
         }
     }
@@ -127,6 +140,13 @@ mod tests {
         let kept = (DURABILITY, "- **R1** A name\n- R2 is another, C0 no rule\n");
         assert_eq!(planted(check, &[paper, kept]), ["docs/durability.md:2 rule"]);
         assert_eq!(planted(check, &[paper, ("docs/experiments/a.md", "L9\n")]), NONE);
+    }
+
+    #[test]
+    fn no_test_is_ignored() {
+        let test = concat!("#[test]\n    #[", "ignore = \"slow\"]\nfn it() {}\n");
+        assert_eq!(planted(check, &[(CODE, test)]), [format!("{CODE}:2 ignored")]);
+        assert_eq!(planted(check, &[(CODE, "// ignored\n#[test]\nfn it() {}\n")]), NONE);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use fastcopy::read_write::{
 use fastcopy::sparse::{Extents, is_zero};
 use fastcopy::{Scratch, errno, meta};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 /// From this size (bytes) on a file is hashed block by block.
@@ -49,6 +49,16 @@ pub(super) fn fault(failure: copy::Failure) -> Fault {
 
 pub(super) fn cancelled() -> Fault {
     Fault::ours(Side::Dest, "copy", Code::Interrupted, "interrupted")
+}
+
+/// Gives a file its length before anything is written into it: xfs reserves room behind the end of a file that grows by
+/// writing, and what is reserved there stays as blocks where holes should be.
+fn lengthen(file: impl AsFd, bytes: u64) -> Result<(), Fault> {
+    let there = meta::Info::of(&file).map_err(|e| Fault::os(Side::Dest, "stat", e))?;
+    if there.size < bytes {
+        meta::set_length(file, bytes).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
+    }
+    Ok(())
 }
 
 fn update_zeros(hasher: &mut blake3::Hasher, mut bytes: u64) {
@@ -164,6 +174,9 @@ pub(super) fn copy(
     let holey = sparse != Sparse::Never
         && from.blocks.saturating_mul(512) < from.size
         && !meta::is_pseudo(from.fd).unwrap_or(false);
+    if holey && !stream {
+        lengthen(to.fd, from.size)?;
+    }
     let mut ends_in_hole = false;
     let all = std::iter::once(0..from.size);
     let extents: Box<dyn Iterator<Item = _>> =
@@ -230,6 +243,9 @@ pub(super) fn receive(
         // Seen before anything crosses.
         let full = io::Error::from_raw_os_error(errno::ENOSPC);
         return Err(Fault::os(Side::Dest, "reserve room for", full));
+    }
+    if holes {
+        lengthen(to, size)?;
     }
     source.start(0).map_err(|e| Fault::os(Side::Source, "receive", e))?;
     // A size is what the other side says: memory and room on the disk are taken as the content comes.
@@ -323,6 +339,7 @@ pub(super) fn write_whole(
     if stream {
         write_stream(to, bytes).map_err(write)?;
     } else if holes {
+        lengthen(to, size)?;
         around_zeros(0, bytes, |at, run| write_full(to, at, run)).map_err(write)?;
         meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
     } else {

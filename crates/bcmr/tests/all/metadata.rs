@@ -92,3 +92,40 @@ fn rsync_finds_nothing_to_do_in_memory() {
         Err(why) => skipped("tmpfs", &why),
     }
 }
+
+/// A file system that reserves room behind a file that grows must not find that room where holes are.
+#[test]
+fn holes_stay_holes_on_xfs() {
+    use crate::common::remote::{Dir, Far};
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let test = "holes_stay_holes_on_xfs";
+    if !is_root() || !has_tool("mkfs.xfs") {
+        return skipped(test, "needs root and mkfs.xfs");
+    }
+    let tmp = Tmp::new();
+    let mount = match Mount::image("xfs", 320, &tmp.p("m")) {
+        Ok(mount) => mount,
+        Err(why) => return skipped(test, &why),
+    };
+    let src = mount.path().join("src");
+    let comb = std::fs::File::create(&src).unwrap();
+    comb.set_len(6 << 20).unwrap();
+    for n in 0..32 {
+        comb.write_all_at(&noise(n, 4096), n * (64 << 10)).unwrap();
+    }
+    comb.sync_all().unwrap();
+    let blocks = |path: &Path| std::fs::metadata(path).unwrap().blocks();
+    for flags in ["--archive", "--archive -V", "--archive -V --sync"] {
+        for way in [None, Some(Dir::Put), Some(Dir::Get)] {
+            let dst = mount.path().join("dst");
+            match way {
+                Some(dir) => dir.copy(&Far::pipe(), flags, &src, &dst).run().ok(),
+                None => bcmr(["copy"]).args(flags.split(' ')).args([&src, &dst]).run().ok(),
+            };
+            assert_eq!(std::fs::read(&src).unwrap(), std::fs::read(&dst).unwrap(), "{flags} {way:?}");
+            let (had, has) = (blocks(&src), blocks(&dst));
+            assert!(has <= 2 * had, "{flags} {way:?}: {had} sectors became {has}");
+            std::fs::remove_file(&dst).unwrap();
+        }
+    }
+}

@@ -13,7 +13,6 @@
 //! | S6 | exit 0 comes after the name is synced | `syncs_come_in_the_documented_order` |
 //! | S7 | a failed sync is not tried again; stage and session go | `a_failed_sync_throws_the_stage_away` |
 //! | S8 | what a cached re-read proves is said; `-V=direct` asks the medium | `verifying_a_resumed_file`, docs/durability.md |
-//! | S9 | nobody else's cache is dropped | `the_sources_cache_is_left_alone` |
 //! | S10 | a session is a hint: torn, flipped or foreign it costs time only | `a_session_cut_anywhere`, `a_session_flipped_anywhere`, `foreign_*` |
 //! | S11 | no litter after a completed run | `kills_*` and every other test, by `Place::done` |
 //! | S12 | a final name is absent, old or new | `kills_*` (looked at after every kill) |

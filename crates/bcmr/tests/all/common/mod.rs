@@ -313,7 +313,7 @@ impl Line {
         let line = format!("{:?}", self.0);
         // A group of its own, so that what is killed is all of it.
         let child = self.0.process_group(0).spawn().unwrap_or_else(|e| panic!("{line}: {e}"));
-        Running { child, line }
+        Running { child, line, told: Vec::new() }
     }
 
     pub fn run(self) -> Ran {
@@ -321,10 +321,22 @@ impl Line {
     }
 }
 
+/// So many lines, or all there are; not a byte more.
+fn lines_of(pipe: &mut impl Read, lines: usize) -> Vec<u8> {
+    let (mut all, mut left, mut one) = (Vec::new(), lines, [0]);
+    while left > 0 && pipe.read(&mut one).unwrap() == 1 {
+        all.push(one[0]);
+        left -= usize::from(one[0] == b'\n');
+    }
+    all
+}
+
 /// A run under way.
 pub struct Running {
     child: Child,
     line: String,
+    /// What was read of its standard error already.
+    told: Vec<u8>,
 }
 
 impl Running {
@@ -340,6 +352,23 @@ impl Running {
 
     pub fn is_over(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Reads so many lines of its standard output, and no more: what has more to say than a pipe holds stands still
+    /// somewhere behind them, until [`Running::wait`] reads the rest.
+    pub fn hear(&mut self, lines: usize) -> Vec<u8> {
+        let mut out = self.child.stdout.take().unwrap();
+        let heard = lines_of(&mut out, lines);
+        self.child.stdout = Some(out);
+        heard
+    }
+
+    /// Interrupts it, and waits until it says that it stops.
+    pub fn interrupt(&mut self) {
+        self.signal(rustix::process::Signal::INT);
+        let mut err = self.child.stderr.take().unwrap();
+        self.told.append(&mut lines_of(&mut err, 1));
+        self.child.stderr = Some(err);
     }
 
     /// Waits for its end. Never for ever, and never through a panic of the program.
@@ -372,7 +401,7 @@ impl Running {
         };
         let code = status.code().unwrap_or_else(|| 1000 + status.signal().unwrap_or(0));
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let (out, err) = (text(out.join().unwrap()), text(err.join().unwrap()));
+        let (out, err) = (text(out.join().unwrap()), text([self.told, err.join().unwrap()].concat()));
         let ran = Ran { code, out, err, core: status.core_dumped(), line: self.line };
         assert!(!ran.err.contains("panicked at"), "panic in {}: {}", ran.line, ran.err);
         assert_ne!(ran.code, 101, "panic in {}: {}", ran.line, ran.err);

@@ -250,6 +250,11 @@ impl Wire {
     /// Greets and answers what is asked before a transfer; returns what starts it.
     pub fn transfer(&mut self) -> Option<Said> {
         self.greet();
+        self.asked()
+    }
+
+    /// Answers what is asked before a transfer; returns what starts it.
+    pub fn asked(&mut self) -> Option<Said> {
         loop {
             let said = self.hear()?;
             match said.kind {
@@ -399,7 +404,6 @@ pub struct Outcome {
     pub code: i32,
     pub out: Vec<u8>,
     pub err: Vec<u8>,
-    pub took: Duration,
     /// How much of that it has waited for something, in all its threads: work that a busy machine makes long is not in it.
     pub waited: Duration,
     /// Its largest resident memory.
@@ -683,14 +687,13 @@ fn watch(name: &str, mut child: Child, over: &AtomicBool, patience: Duration) ->
         }
         std::thread::sleep(Duration::from_millis(2));
     };
-    let took = began.elapsed();
     over.store(true, Ordering::Relaxed);
     // Whatever it has left behind is killed with it: a pipe that stays open would never end.
     let group = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     let code = ended.code().unwrap_or_else(|| 1000 + ended.signal().unwrap_or(0));
     let (out, err) = (out.join().unwrap(), err.join().unwrap());
-    Outcome { name: name.to_owned(), code, out, err, took, waited, kib, hung }
+    Outcome { name: name.to_owned(), code, out, err, waited, kib, hung }
 }
 
 /// Whether all threads of a process sleep: none works, is about to, or waits for a disk.
