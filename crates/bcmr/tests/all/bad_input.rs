@@ -414,6 +414,16 @@ fn a_move_onto_a_full_disk_loses_nothing() {
         assert!(copy.is_none() || copy == Some(noise(n, 500_000)), "torn: {n}");
         assert!(copy.is_some() || std::fs::read(&here).unwrap() == noise(n, 500_000), "lost: {n}");
     }
+    // What is left is the mark by which the same command goes on once there is room.
+    let left = litter(mount.path());
+    assert!(matches!(left.as_slice(), [mark] if mark.as_bytes().ends_with(b".tree")), "{left:?}");
+    let room = Command::new("mount").args(["-o", "remount,size=32m"]).arg(mount.path()).status();
+    assert!(room.unwrap().success());
+    bcmr([o("move"), s(&tmp.p("src")), s(&mount.path().join("dst"))]).run().code(0);
+    for n in 0..12 {
+        assert_eq!(std::fs::read(mount.path().join(format!("dst/{n}"))).unwrap(), noise(n, 500_000));
+    }
+    assert!(!tmp.p("src").exists());
     assert_no_litter(mount.path());
 }
 
