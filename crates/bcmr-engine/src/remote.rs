@@ -124,8 +124,9 @@ pub struct ServeRequest {
     pub root: Option<PathBuf>,
     /// Nothing may be changed.
     pub read_only: bool,
-    /// The store of blocks: its directory and the bytes it may remember (0: any number); `None`: no store.
-    pub store: Option<(PathBuf, u64)>,
+    /// The store of blocks: its directory, the bytes it may remember (0: any number), and the bytes it may keep beyond the
+    /// removal of the files they are in; `None`: no store.
+    pub store: Option<(PathBuf, u64, u64)>,
     /// Worker threads at most.
     pub jobs: usize,
     /// The umask, as in [`CopyPolicy`].

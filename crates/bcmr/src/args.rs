@@ -272,7 +272,7 @@ pub enum AppendArg {
 }
 
 /// A size in bytes: `K` and `KiB` are 1024, `KB` is 1000, and so on for M, G and T.
-fn size(typed: &str) -> Result<u64, String> {
+pub fn size(typed: &str) -> Result<u64, String> {
     let end = typed.find(|c: char| !c.is_ascii_digit()).unwrap_or(typed.len());
     let (digits, unit) = typed.split_at(end);
     let power = |letter: &str| match letter {

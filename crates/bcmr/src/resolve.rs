@@ -74,6 +74,8 @@ pub struct Env {
     pub store_dir: Option<PathBuf>,
     /// `BCMR_CAS_CAP_MB`: how much it may remember, as it stands there.
     pub store_cap_mb: Option<OsString>,
+    /// `BCMR_CAS_KEEP`: how much of blocks it may keep beyond the removal of what landed, as it stands there.
+    pub store_keep: Option<OsString>,
 }
 
 impl Env {
@@ -107,6 +109,7 @@ impl Env {
                 .collect(),
             store_dir: said("BCMR_CAS_DIR").map(PathBuf::from),
             store_cap_mb: said("BCMR_CAS_CAP_MB"),
+            store_keep: said("BCMR_CAS_KEEP"),
         }
     }
 }
@@ -563,6 +566,12 @@ pub fn serve(a: &ServeArgs, env: &Env) -> Result<ServeRequest, Usage> {
         })?,
     };
     let cap_bytes = cap.checked_mul(1 << 20).ok_or_else(|| Usage::new("BCMR_CAS_CAP_MB is too large"))?;
+    let keep_bytes = match &env.store_keep {
+        None => 0,
+        Some(said) => said.to_str().and_then(|s| crate::args::size(s).ok()).ok_or_else(|| {
+            Usage::new(format!("BCMR_CAS_KEEP is no size: {}", names::quoted(Path::new(said))))
+        })?,
+    };
     let dir = match &env.store_dir {
         Some(dir) if !dir.is_absolute() => {
             return Err(Usage::new(format!("BCMR_CAS_DIR is no absolute path: {}", names::quoted(dir))));
@@ -574,7 +583,7 @@ pub fn serve(a: &ServeArgs, env: &Env) -> Result<ServeRequest, Usage> {
     Ok(ServeRequest {
         root: a.root.clone(),
         read_only: a.read_only,
-        store: dir.filter(|_| !a.no_store && !a.read_only).map(|dir| (dir, cap_bytes)),
+        store: dir.filter(|_| !a.no_store && !a.read_only).map(|dir| (dir, cap_bytes, keep_bytes)),
         jobs: jobs(&a.jobs, env),
         umask: env.umask,
         me: env.me,
@@ -1034,6 +1043,7 @@ mod tests {
             meeting: Vec::new(),
             store_dir: None,
             store_cap_mb: None,
+            store_keep: None,
         }
     }
 
@@ -1501,13 +1511,18 @@ mod tests {
         };
         let env = Env { stderr_tty: false, ..env() };
         let request = of("serve", &env).unwrap();
-        assert_eq!(request.store, Some(("/home/me/.cache/bcmr/cas".into(), 1024 << 20)));
+        assert_eq!(request.store, Some(("/home/me/.cache/bcmr/cas".into(), 1024 << 20, 0)));
         assert_eq!((request.root, request.read_only, request.home), (None, false, "/home/me".into()));
-        let own = Env { store_dir: Some("/s".into()), store_cap_mb: Some("0".into()), ..env.clone() };
+        let own = Env {
+            store_dir: Some("/s".into()),
+            store_cap_mb: Some("0".into()),
+            store_keep: Some("2G".into()),
+            ..env.clone()
+        };
         let request = of("serve --root /r -j2", &own).unwrap();
         assert_eq!(
             (request.store, request.root, request.jobs),
-            (Some(("/s".into(), 0)), Some("/r".into()), 2)
+            (Some(("/s".into(), 0, 2 << 30)), Some("/r".into()), 2)
         );
         assert_eq!(of("serve --no-store", &own).unwrap().store, None);
         assert_eq!(of("serve --read-only", &own).unwrap().store, None);

@@ -27,7 +27,8 @@ pub(crate) const LIVE_BYTES_MAX: u64 = if cfg!(test) { 64 << 10 } else { 8 << 20
 /// Bytes of records that no longer count, beyond as many as still do, before the index is written anew.
 const SLACK_BYTES: u64 = 64 << 10;
 /// A longer index is not read any further.
-pub(crate) const LOG_BYTES_MAX: u64 = 2 * LIVE_BYTES_MAX + (1 << 20);
+pub(crate) const LOG_BYTES_MAX: u64 =
+    2 * (LIVE_BYTES_MAX + BLOCKS_MAX as u64 * KEEP_RECORD_BYTES) + (1 << 20);
 
 const _: () = assert!(FILE_BYTES + PATH_BYTES_MAX <= u16::MAX as usize);
 const _: () = assert!(LIVE_BYTES_MAX > 2 * RECORD_BYTES_MAX as u64);
@@ -64,6 +65,10 @@ pub(crate) enum Record<'a> {
     Used { key: Key },
     /// A block is no longer remembered.
     Forget { key: Key },
+    /// The store has, or is about to have, bytes of its own for a block.
+    Keep { key: Key, len: u32 },
+    /// It has none any more.
+    Drop { key: Key },
 }
 
 fn checksum(sums: &SumKey, at: u64, bytes: &[u8]) -> [u8; SUM_BYTES] {
@@ -91,6 +96,8 @@ fn encode(sums: &SumKey, base: u64, record: &Record<'_>, out: &mut Vec<u8>) {
         Record::Block { .. } => 2,
         Record::Used { .. } => 3,
         Record::Forget { .. } => 4,
+        Record::Keep { .. } => 5,
+        Record::Drop { .. } => 6,
     };
     out.extend_from_slice(&[kind, 0, 0]);
     match record {
@@ -107,7 +114,11 @@ fn encode(sums: &SumKey, base: u64, record: &Record<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&at.to_le_bytes());
             out.extend_from_slice(&len.to_le_bytes());
         }
-        Record::Used { key } | Record::Forget { key } => out.extend_from_slice(key),
+        Record::Used { key } | Record::Forget { key } | Record::Drop { key } => out.extend_from_slice(key),
+        Record::Keep { key, len } => {
+            out.extend_from_slice(key);
+            out.extend_from_slice(&len.to_le_bytes());
+        }
     }
     let body = (out.len() - start - 3) as u16;
     if let Some(field) = out.get_mut(start + 1..start + 3) {
@@ -177,6 +188,8 @@ fn decode<'b>(sums: &SumKey, base: u64, bytes: &'b [u8]) -> Option<(Record<'b>, 
         2 => Record::Block { key: r.array()?, file: r.u32()?, at: r.u64()?, len: r.u32()? },
         3 => Record::Used { key: r.array()? },
         4 => Record::Forget { key: r.array()? },
+        5 => Record::Keep { key: r.array()?, len: r.u32()? },
+        6 => Record::Drop { key: r.array()? },
         _ => return None,
     };
     r.end()?;
@@ -210,9 +223,72 @@ struct Place {
 
 const BLOCK_RECORD_BYTES: u64 = (AROUND_BYTES + BLOCK_BODY_BYTES) as u64;
 
+const KEEP_RECORD_BYTES: u64 = (AROUND_BYTES + 32 + 4) as u64;
+
+/// Keys in the order of their last use, oldest first. Only the latest use of a key counts; the others are passed over
+/// when they come up, and thrown out when they are most of the list: O(1) for each use.
+#[derive(Debug, Default)]
+struct Kept {
+    blocks: HashMap<Key, (u32, u64)>,
+    order: VecDeque<(u64, Key)>,
+    tick: u64,
+    bytes: u64,
+}
+
+impl Kept {
+    fn use_now(&mut self, key: Key) {
+        self.tick += 1;
+        let Some((_, used)) = self.blocks.get_mut(&key) else { return };
+        *used = self.tick;
+        self.order.push_back((self.tick, key));
+        if self.order.len() > 2 * self.blocks.len() + 64 {
+            let blocks = &self.blocks;
+            self.order.retain(|(used, key)| blocks.get(key).is_some_and(|(_, at)| at == used));
+        }
+    }
+
+    fn drop(&mut self, key: &Key) {
+        if let Some((len, _)) = self.blocks.remove(key) {
+            self.bytes -= u64::from(len);
+        }
+    }
+
+    fn keep(&mut self, key: Key, len: u32) {
+        if len == 0 || u64::from(len) > BLOCK_BYTES {
+            return;
+        }
+        self.drop(&key);
+        if self.blocks.len() >= BLOCKS_MAX
+            && let Some(oldest) = self.oldest()
+        {
+            self.drop(&oldest);
+        }
+        self.blocks.insert(key, (len, 0));
+        self.bytes += u64::from(len);
+        self.use_now(key);
+    }
+
+    fn oldest(&mut self) -> Option<Key> {
+        while let Some((used, key)) = self.order.front() {
+            if self.blocks.get(key).is_some_and(|(_, at)| at == used) {
+                return Some(*key);
+            }
+            self.order.pop_front();
+        }
+        None
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = (Key, u32)> {
+        self.order.iter().filter_map(|(used, key)| {
+            self.blocks.get(key).filter(|(_, at)| at == used).map(|(len, _)| (*key, *len))
+        })
+    }
+}
+
 /// What the records say, so far as they were read.
 #[derive(Debug, Default)]
 pub(crate) struct View {
+    kept: Kept,
     blocks: HashMap<Key, Place>,
     files: HashMap<u32, Landed>,
     /// Uses, oldest first. Only the latest use of a block counts; the others are passed over when they come up.
@@ -234,6 +310,26 @@ impl View {
     pub(crate) fn place(&self, key: &Key) -> Option<(&Landed, u64)> {
         let place = self.blocks.get(key)?;
         Some((self.files.get(&place.file)?, place.at))
+    }
+
+    /// Bytes of the blocks that the store has itself.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.kept.bytes
+    }
+
+    /// The length of a block that the store has itself.
+    pub(crate) fn kept(&self, key: &Key) -> Option<u64> {
+        self.kept.blocks.get(key).map(|(len, _)| u64::from(*len))
+    }
+
+    /// Whether it has as many as it may, whatever their length.
+    pub(crate) fn keeps_most(&self) -> bool {
+        self.kept.blocks.len() >= BLOCKS_MAX
+    }
+
+    /// Of those the one whose last use is the longest ago.
+    pub(crate) fn oldest_kept(&mut self) -> Option<Key> {
+        self.kept.oldest()
     }
 
     /// The number that the next `File` record will have.
@@ -261,7 +357,8 @@ impl View {
     /// Whether an index of `log_bytes` holds so much that does not count any more that it should be written anew.
     /// At least as much was appended since the last time as is written now: so a record costs O(1).
     pub(crate) fn is_stale(&self, log_bytes: u64) -> bool {
-        log_bytes > 2 * self.live_bytes + SLACK_BYTES
+        let kept_bytes = self.kept.blocks.len() as u64 * KEEP_RECORD_BYTES;
+        log_bytes > 2 * (self.live_bytes + kept_bytes) + SLACK_BYTES
     }
 
     fn use_now(&mut self, key: Key) {
@@ -330,8 +427,13 @@ impl View {
                 self.live_bytes += BLOCK_RECORD_BYTES;
                 self.use_now(key);
             }
-            Record::Used { key } => self.use_now(key),
+            Record::Used { key } => {
+                self.use_now(key);
+                self.kept.use_now(key);
+            }
             Record::Forget { key } => self.forget(&key),
+            Record::Keep { key, len } => self.kept.keep(key, len),
+            Record::Drop { key } => self.kept.drop(&key),
         }
     }
 
@@ -374,6 +476,9 @@ impl View {
             let block = Record::Block { key: *key, file: number, at: place.at, len: place.len };
             encode(sums, 0, &block, &mut out);
         }
+        for (key, len) in self.kept.in_order() {
+            encode(sums, 0, &Record::Keep { key, len }, &mut out);
+        }
         out
     }
 
@@ -411,6 +516,8 @@ mod tests {
         Block(u8, u8, u16),
         Used(u8),
         Forget(u8),
+        Keep(u8, u16),
+        Drop(u8),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -419,6 +526,8 @@ mod tests {
             (0u8..20, any::<u8>(), 0u16..5000).prop_map(|(k, f, l)| Step::Block(k, f, l)),
             (0u8..20).prop_map(Step::Used),
             (0u8..20).prop_map(Step::Forget),
+            (0u8..20, 0u16..5000).prop_map(|(k, l)| Step::Keep(k, l)),
+            (0u8..20).prop_map(Step::Drop),
         ]
     }
 
@@ -438,6 +547,8 @@ mod tests {
                 }
                 Step::Used(k) => Record::Used { key: key(k) },
                 Step::Forget(k) => Record::Forget { key: key(k) },
+                Step::Keep(k, l) => Record::Keep { key: key(k), len: l.into() },
+                Step::Drop(k) => Record::Drop { key: key(k) },
             };
             view.push(&SUMS, 0, &record, &mut log);
         }
@@ -462,6 +573,9 @@ mod tests {
         }
         assert!(view.blocks.values().all(|p| view.files.contains_key(&p.file)));
         assert!(view.order.len() <= 2 * view.blocks.len() + 65);
+        assert_eq!(view.kept.bytes, view.kept.blocks.values().map(|(len, _)| u64::from(*len)).sum::<u64>());
+        assert!(view.kept.order.len() <= 2 * view.kept.blocks.len() + 65);
+        assert_eq!(view.kept.in_order().count(), view.kept.blocks.len());
     }
 
     proptest! {
@@ -488,17 +602,19 @@ mod tests {
             let (view, log) = run(&steps);
             let new = view.compact(&SUMS);
             prop_assert!(new.len() <= log.len());
-            prop_assert!(new.len() as u64 <= HEADER_BYTES as u64 + view.live_bytes);
+            let most = view.live_bytes + view.kept.blocks.len() as u64 * KEEP_RECORD_BYTES;
+            prop_assert!(new.len() as u64 <= HEADER_BYTES as u64 + most);
             let (again, done) = replayed(&new);
             prop_assert_eq!(done, new.len());
             prop_assert_eq!(view.told(), again.told());
+            prop_assert!(view.kept.in_order().eq(again.kept.in_order()));
             prop_assert_eq!(view.bytes, again.bytes);
             counted(&again);
         }
 
         #[test]
         fn records_nobody_wrote_are_taken_or_left(
-            bodies in prop::collection::vec((0u8..6, prop::collection::vec(any::<u8>(), 0..90)), 0..40)
+            bodies in prop::collection::vec((0u8..8, prop::collection::vec(any::<u8>(), 0..90)), 0..40)
         ) {
             let mut log = header(&SUMS);
             for (kind, body) in &bodies {

@@ -1,8 +1,9 @@
 //! What a server remembers of the blocks that landed with it, so that they need not travel twice.
 //!
-//! Must not know the wire, nor who asks. A block is remembered where it landed: nothing is written twice, and a file
-//! that is gone takes its blocks with it (docs/decisions/0005-store-by-reference.md). Everything here is a hint: a block
-//! is hashed each time it is taken, and what is wrong, short, swapped or gone is *missing*, never an error of the copy.
+//! Must not know the wire, nor who asks. A block is remembered where it landed, and nothing is written twice unless there
+//! is room for blocks of the store's own, which outlive the file (docs/decisions/0005-store-by-reference.md). Everything
+//! here is a hint: a block is hashed each time it is taken, and what is wrong, short, swapped or gone is *missing*, never
+//! an error of the copy.
 
 #[cfg(fuzzing)]
 pub mod fuzz;
@@ -18,7 +19,7 @@ use fastcopy::meta::{Info, Kind};
 use fastcopy::process::effective_user;
 use fastcopy::read_write::read_full;
 use index::{Key, Likeness, PATH_BYTES_MAX, Record};
-use shelf::{Shelf, Writer};
+use shelf::{Blobs, Shelf, Writer};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
@@ -63,6 +64,16 @@ pub(crate) struct Pinned {
     file: Arc<OwnedFd>,
     key: Key,
     block: Block,
+    from: From,
+}
+
+/// Where the bytes of a block are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// In a landed file, at its own offset.
+    Landed,
+    /// In a file of the store that holds nothing else.
+    Kept,
 }
 
 /// The answer of [`Store::take`].
@@ -82,6 +93,8 @@ pub(crate) struct Store {
     /// Where the root is, for paths that begin with it.
     root_path: Option<PathBuf>,
     cap_bytes: u64,
+    /// Blocks that it has itself, and how many bytes of them it may have.
+    blobs: Option<(Blobs, u64)>,
     /// Hashes of blocks are keyed with it.
     scope: [u8; 32],
     /// Bytes of blocks that were taken.
@@ -102,6 +115,7 @@ struct Inner {
 enum Pending {
     Used(Key),
     Forget(Key),
+    Drop(Key),
 }
 
 /// Makes a directory of this user's alone, where it is not there yet: the store's, or another of its kind.
@@ -120,6 +134,16 @@ fn evict(writer: &mut Writer<'_>, enough: impl Fn(&index::View) -> bool) -> bool
     true
 }
 
+/// Removes the blocks that the store has itself, oldest use first, until there is `enough` room.
+fn evict_kept(writer: &mut Writer<'_>, blobs: &Blobs, enough: impl Fn(&index::View) -> bool) {
+    while !enough(writer.view()) {
+        let Some(key) = writer.view().oldest_kept() else { return };
+        // The file first: a record without one is found out, a file without one would stay for ever.
+        blobs.remove(&key);
+        writer.push(&Record::Drop { key });
+    }
+}
+
 impl Inner {
     /// Brings what is known and what is written together, and lets `write` add to it; `false` when that could not be
     /// done, which costs hits only.
@@ -130,6 +154,7 @@ impl Inner {
                 match *one {
                     Pending::Used(key) => writer.push(&Record::Used { key }),
                     Pending::Forget(key) => writer.push(&Record::Forget { key }),
+                    Pending::Drop(key) => writer.push(&Record::Drop { key }),
                 }
             }
             // Another process may have had a higher cap.
@@ -145,18 +170,34 @@ impl Inner {
 
 impl Store {
     /// Opens the store in `dir`, or makes it. At most `cap_bytes` of blocks are remembered, 0: no such bound.
+    /// `keep_bytes` of them it may have itself, beyond the landed files that they are in; 0: none.
     /// `scope` tells roots apart; what one scope remembers, no other is told. Landed files are looked for below
     /// `root`.
     ///
     /// # Errors
     /// The directory cannot be made or belongs to another user or is open to others; its files cannot be made or
     /// locked. The caller goes on without a store and says so.
-    pub(crate) fn open(dir: &Path, cap_bytes: u64, scope: &[u8], root: Dir) -> io::Result<Store> {
+    pub(crate) fn open(
+        dir: &Path,
+        cap_bytes: u64,
+        keep_bytes: u64,
+        scope: &[u8],
+        root: Dir,
+    ) -> io::Result<Store> {
         let (mut shelf, secret) = Shelf::open(dir, OPEN_PATIENCE)?;
         let cap_bytes = if cap_bytes == 0 { u64::MAX } else { cap_bytes };
+        // Without them the rest works as well.
+        let blobs = Blobs::open(dir, keep_bytes > 0).ok().flatten();
         shelf.update(OPEN_PATIENCE, |writer| {
             evict(writer, |view| view.bytes() <= cap_bytes);
+            let Some(blobs) = &blobs else { return };
+            evict_kept(writer, blobs, |view| view.kept_bytes() <= keep_bytes);
+            // After a power cut the index may say less than it did. One listing and no look at a file; what cannot be
+            // removed now is only room that is taken.
+            let view = writer.view();
+            drop(blobs.sweep(|key| view.kept(key).is_some()));
         })?;
+        let blobs = blobs.map(|blobs| (blobs, keep_bytes));
         let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key("bcmr 1 store scope", &secret));
         hasher.update(&effective_user().to_le_bytes());
         hasher.update(scope);
@@ -169,6 +210,7 @@ impl Store {
             root,
             root_path: root_path.ok(),
             cap_bytes,
+            blobs,
             scope,
             taken_bytes: AtomicU64::new(0),
             inner: Mutex::new(inner),
@@ -186,8 +228,42 @@ impl Store {
         *hasher.finalize().as_bytes()
     }
 
+    /// What a block is called that the store has itself: its place is in it too, so that one that is claimed for another
+    /// place is not found.
+    fn kept_key(&self, block: &Block) -> Key {
+        let mut hasher = blake3::Hasher::new_keyed(&self.scope);
+        hasher.update(b"kept");
+        hasher.update(&block.cv);
+        hasher.update(&block.len.to_le_bytes());
+        hasher.update(&block.at.to_le_bytes());
+        *hasher.finalize().as_bytes()
+    }
+
     /// Looks for a block: no bytes of it are read. What is found may still turn out to be wrong when it is taken.
     pub(crate) fn find(&self, block: &Block) -> Option<Pinned> {
+        self.find_landed(block).or_else(|| self.find_kept(block))
+    }
+
+    fn find_kept(&self, block: &Block) -> Option<Pinned> {
+        let (blobs, _) = self.blobs.as_ref()?;
+        let key = self.kept_key(block);
+        let mut inner = self.inner();
+        if inner.pending.contains(&Pending::Drop(key)) {
+            return None;
+        }
+        inner.shelf.view().kept(&key).filter(|len| *len == block.len)?;
+        match blobs.find(&key, block.len) {
+            Ok(fd) => Some(Pinned { file: Arc::new(fd), key, block: *block, from: From::Kept }),
+            // C4: one that is not there whole is missing, and another may take its place.
+            Err(_) => {
+                blobs.remove(&key);
+                self.later(&mut inner, Pending::Drop(key));
+                None
+            }
+        }
+    }
+
+    fn find_landed(&self, block: &Block) -> Option<Pinned> {
         let key = self.key(block);
         let mut inner = self.inner();
         if !inner.shelf.is_fresh() {
@@ -207,7 +283,7 @@ impl Store {
             && let Some(file) = file.upgrade()
             && Info::of(&*file).is_ok_and(|now| Likeness::of(&now) == likeness)
         {
-            return Some(Pinned { file, key, block: *block });
+            return Some(Pinned { file, key, block: *block, from: From::Landed });
         }
         if inner.open.len() >= OPEN_FILES_MAX {
             inner.open.retain(|_, (_, file)| file.strong_count() > 0);
@@ -219,7 +295,7 @@ impl Store {
             Ok((fd, info)) if Likeness::of(&info) == likeness => {
                 let file = Arc::new(fd);
                 inner.open.insert(path, (likeness, Arc::downgrade(&file)));
-                Some(Pinned { file, key, block: *block })
+                Some(Pinned { file, key, block: *block, from: From::Landed })
             }
             // Out of descriptors or memory: that says nothing about the block.
             Err(e)
@@ -245,7 +321,7 @@ impl Store {
         let mut value = blake3::Hasher::new();
         value.set_input_offset(pinned.block.at);
         let mut proof = blake3::Hasher::new_keyed(nonce);
-        let mut at = pinned.block.at;
+        let mut at = if pinned.from == From::Kept { 0 } else { pinned.block.at };
         // Both hashes go over a piece while it is in the cache.
         for piece in room.chunks_mut(PIECE_BYTES) {
             match read_full(&*pinned.file, at, piece) {
@@ -281,7 +357,14 @@ impl Store {
 
     /// Forgets a block that turned out to be wrong.
     fn wrong(&self, pinned: &Pinned) {
-        self.later(&mut self.inner(), Pending::Forget(pinned.key));
+        let wrong = match (pinned.from, &self.blobs) {
+            (From::Kept, Some((blobs, _))) => {
+                blobs.remove(&pinned.key);
+                Pending::Drop(pinned.key)
+            }
+            _ => Pending::Forget(pinned.key),
+        };
+        self.later(&mut self.inner(), wrong);
     }
 
     fn later(&self, inner: &mut Inner, what: Pending) {
@@ -295,14 +378,16 @@ impl Store {
     /// way. What cannot be opened again that way, or is not a regular file of this user, is not remembered.
     pub(crate) fn remember(&self, path: &Path, blocks: &[Block]) {
         let Some(path) = self.relative(path) else { return };
-        let Ok((_, info)) = self.open_landed(&path) else { return };
+        let Ok((landed, info)) = self.open_landed(&path) else { return };
         let likeness = Likeness::of(&info);
         let fits = |block: &&Block| {
             (1..=BLOCK_BYTES.min(self.cap_bytes)).contains(&block.len)
                 && block.at.is_multiple_of(BLOCK_BYTES)
                 && block.at.checked_add(block.len).is_some_and(|end| end <= info.size)
         };
-        let mut blocks = blocks.iter().filter(fits).peekable();
+        let fitting = blocks.iter().filter(fits);
+        self.keep(&landed, fitting.clone());
+        let mut blocks = fitting.peekable();
         while blocks.peek().is_some() {
             let some = blocks.by_ref().take(BLOCKS_AT_ONCE);
             let written = self.inner().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
@@ -324,6 +409,49 @@ impl Store {
                 return;
             }
         }
+    }
+
+    /// Keeps blocks of a landed file beyond its removal: each is promised in the index, copied, and then given its name. So
+    /// no file is ever there that the index does not count.
+    fn keep<'b>(&self, landed: &OwnedFd, blocks: impl Iterator<Item = &'b Block>) {
+        let Some((blobs, keep_bytes)) = self.blobs.as_ref().filter(|(_, keep)| *keep > 0) else { return };
+        let mut wanted = Vec::new();
+        let promised = self.inner().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
+            for block in blocks.filter(|block| block.len <= *keep_bytes) {
+                let key = self.kept_key(block);
+                if writer.view().kept(&key).is_some() {
+                    writer.push(&Record::Used { key });
+                    if blobs.find(&key, block.len).is_ok() {
+                        continue;
+                    }
+                } else {
+                    let room = keep_bytes - block.len;
+                    evict_kept(writer, blobs, |view| view.kept_bytes() <= room && !view.keeps_most());
+                    writer.push(&Record::Keep { key, len: block.len as u32 });
+                }
+                wanted.push((key, *block));
+            }
+        });
+        if !promised || wanted.is_empty() {
+            return;
+        }
+        let copy = |(key, block): &(Key, Block)| match blobs.copy(key, landed, block.at, block.len) {
+            // Another process is at the same block: it is that one's.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
+            done => Some((*key, done.is_ok())),
+        };
+        let copied: Vec<(Key, bool)> = wanted.iter().filter_map(copy).collect();
+        self.inner().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
+            for (key, whole) in &copied {
+                // Evicted meanwhile, or not copied whole.
+                if writer.view().kept(key).is_none() {
+                    blobs.remove(key);
+                } else if !whole || blobs.publish(key).is_err() {
+                    blobs.remove(key);
+                    writer.push(&Record::Drop { key: *key });
+                }
+            }
+        });
     }
 
     /// Bytes of the blocks that are remembered, by this and by any other process.

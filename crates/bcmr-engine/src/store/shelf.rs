@@ -4,7 +4,8 @@
 //! replaced or refused, and costs time only. Nothing is synced, for the same reason.
 
 use super::index::{HEADER_BYTES, LOG_BYTES_MAX, RECORD_BYTES_MAX, Record, SumKey, View};
-use fastcopy::dir::{Dir, Lock, Name, NameBuf, try_lock, unlock};
+use fastcopy::copy_file_range::copy_file_range;
+use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf, try_lock, unlock};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::process::{effective_user, random};
@@ -115,6 +116,108 @@ fn replace(dir: &Dir, new: Name<'_>, name: Name<'_>, bytes: &[u8]) -> io::Result
     write_full(&fd, 0, bytes)?;
     dir.rename(new, dir, name)?;
     Ok(fd)
+}
+
+/// Blocks that the store has itself: a file for each, called by its key, in a directory of their own.
+#[derive(Debug)]
+pub(super) struct Blobs {
+    dir: Dir,
+}
+
+impl Blobs {
+    /// Opens the directory in the store's, and makes it where it is `wanted`; `None`: it is neither there nor wanted.
+    pub(super) fn open(store: &Path, wanted: bool) -> io::Result<Option<Blobs>> {
+        let path = store.join("kept");
+        if !wanted && matches!(Dir::open(&path), Err(e) if is(&e, errno::ENOENT)) {
+            return Ok(None);
+        }
+        private_dir(&path).map(|dir| Some(Blobs { dir }))
+    }
+
+    fn names(key: &[u8; 32]) -> io::Result<(NameBuf, NameBuf)> {
+        let hex = blake3::Hash::from_bytes(*key).to_hex();
+        let name = |text: &str| NameBuf::new(text.as_bytes()).ok_or(io::ErrorKind::InvalidInput);
+        Ok((name(&hex)?, name(&format!("{hex}.new"))?))
+    }
+
+    /// Opens a block to be read; an error when it is not there whole, or not as we have made it.
+    pub(super) fn find(&self, key: &[u8; 32], len: u64) -> io::Result<OwnedFd> {
+        let (name, _) = Blobs::names(key)?;
+        let fd = self.dir.open_file(name.as_name())?;
+        let info = Info::of(&fd)?;
+        if is_ours(&info) && info.size == len { Ok(fd) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    /// Copies a block out of `from`, sharing its extents where the file system can. It has no name to be found by yet.
+    pub(super) fn copy(&self, key: &[u8; 32], from: &OwnedFd, at: u64, len: u64) -> io::Result<()> {
+        let (_, new) = Blobs::names(key)?;
+        let to = match self.dir.create_file(new.as_name(), 0o600) {
+            Err(e) if is(&e, errno::EEXIST) => {
+                // Another process is at it, or one was killed at it: the lock tells.
+                let there = open_ours(&self.dir, new.as_name())?.ok_or(io::ErrorKind::InvalidData)?.0;
+                if try_lock(&there) != Lock::Held {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                fastcopy::meta::set_length(&there, 0)?;
+                there
+            }
+            made => {
+                let made = made?;
+                if try_lock(&made) == Lock::Busy {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                made
+            }
+        };
+        let (mut src_off, mut dst_off) = (at, 0);
+        while dst_off < len {
+            let left = usize::try_from(len - dst_off).unwrap_or(usize::MAX);
+            match copy_file_range(from, &mut src_off, &to, &mut dst_off, left) {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => break,
+            }
+        }
+        let mut room = vec![0; READ_BYTES];
+        while dst_off < len {
+            let want = room.len().min(usize::try_from(len - dst_off).unwrap_or(usize::MAX));
+            let piece = room.get_mut(..want).unwrap_or_default();
+            if read_full(from, at + dst_off, piece)? < want {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            write_full(&to, dst_off, piece)?;
+            dst_off += want as u64;
+        }
+        Ok(())
+    }
+
+    /// Gives a block its name; only while the store's lock is held, and the index says that it is kept.
+    pub(super) fn publish(&self, key: &[u8; 32]) -> io::Result<()> {
+        let (name, new) = Blobs::names(key)?;
+        self.dir.rename(new.as_name(), &self.dir, name.as_name())
+    }
+
+    /// Removes a block, and what was to become it. What cannot be removed now is removed when its key is next.
+    pub(super) fn remove(&self, key: &[u8; 32]) {
+        if let Ok((name, new)) = Blobs::names(key) {
+            drop(self.dir.remove_file(name.as_name()));
+            drop(self.dir.remove_file(new.as_name()));
+        }
+    }
+
+    /// Removes every block of which `knows` says that the index does not know it.
+    pub(super) fn sweep(&self, knows: impl Fn(&[u8; 32]) -> bool) -> io::Result<()> {
+        let mut strange = Vec::new();
+        self.dir.reopen()?.list(&mut ListBuffer::new(), |listed| {
+            let name = listed.name.bytes();
+            let hex = name.strip_suffix(b".new").unwrap_or(name);
+            let key = blake3::Hash::from_hex(hex).ok().map(|hash| *hash.as_bytes());
+            if key.is_some_and(|key| !knows(&key)) {
+                strange.push(listed.name.to_owned());
+            }
+            true
+        })?;
+        strange.iter().try_for_each(|name| self.dir.remove_file(name.as_name()))
+    }
 }
 
 fn key_sum(secret: &[u8]) -> [u8; 8] {

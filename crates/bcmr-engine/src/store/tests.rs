@@ -65,7 +65,15 @@ impl Ground {
         self.try_open(cap).unwrap()
     }
     fn try_open(&self, cap: u64) -> io::Result<Store> {
-        Store::open(&self.cas(), cap, b"root", Dir::open(&self.root()).unwrap())
+        Store::open(&self.cas(), cap, 0, b"root", Dir::open(&self.root()).unwrap())
+    }
+    fn keeping(&self, keep: u64) -> Store {
+        Store::open(&self.cas(), 0, keep, b"root", Dir::open(&self.root()).unwrap()).unwrap()
+    }
+    /// Files of blocks that the store has itself.
+    fn kept(&self) -> Vec<PathBuf> {
+        let Ok(dir) = fs::read_dir(self.cas().join("kept")) else { return Vec::new() };
+        dir.map(|e| e.unwrap().path()).collect()
     }
     /// A file landed by rename, as `land` does it.
     fn land(&self, name: &str, data: &[u8]) {
@@ -233,10 +241,10 @@ fn another_root_or_another_key_is_told_nothing() {
     let d = data(1, 2 * B);
     let blocks = g.put(&store, "a", &d);
     let root = || Dir::open(&g.root()).unwrap();
-    let jail = Store::open(&g.cas(), 0, b"other root", root()).unwrap();
+    let jail = Store::open(&g.cas(), 0, 0, b"other root", root()).unwrap();
     assert_eq!(there(&jail, &blocks), [false, false]);
     assert_eq!(jail.bytes(), 2 * B, "the cap is one for all");
-    let again = Store::open(&g.cas(), 0, b"root", root()).unwrap();
+    let again = Store::open(&g.cas(), 0, 0, b"root", root()).unwrap();
     assert_eq!(there(&again, &blocks), [true, true]);
 
     let mut key = fs::read(g.cas().join("key")).unwrap();
@@ -721,4 +729,148 @@ fn a_store_on_a_touched_file_still_answers() {
     // Another mtime: the index takes it for another file, which costs this block's way over the wire.
     file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
     assert_eq!(there(&g.open(0), &blocks), [false, false]);
+}
+
+/// Built, uploaded, removed, built again and uploaded again: what did not change is taken from the store, by any process.
+/// Without `keep_bytes` it goes with the landed file.
+#[test]
+fn kept_blocks_outlive_their_file() {
+    for (keep, want) in [(0, false), (100 * B, true)] {
+        let g = Ground::new();
+        let store = g.keeping(keep);
+        let d = data(1, 3 * B + 100);
+        let blocks = g.put(&store, "a", &d);
+        fs::remove_file(g.root().join("a")).unwrap();
+        let later = g.keeping(keep);
+        for store in [&store, &later] {
+            for block in &blocks {
+                assert_eq!(get(store, &d, block).is_some(), want, "{keep}");
+                // A claim for another place finds nothing, and harms nothing.
+                let elsewhere = Block { at: block.at + B, ..*block };
+                assert!(store.find(&elsewhere).is_none());
+            }
+            store.flush();
+        }
+        assert_eq!(g.kept().len(), if want { 4 } else { 0 });
+        // C2: nothing of it for another root, and nothing without a proof.
+        let root = Dir::open(&g.root()).unwrap();
+        let other = Store::open(&g.cas(), 0, keep, b"other root", root).unwrap();
+        assert!(blocks.iter().all(|b| other.find(b).is_none()));
+        if let Some(pinned) = later.find(&blocks[0]) {
+            let mut room = vec![0; B as usize];
+            assert_eq!(later.take(&pinned, &NONCE, &[0; 32], &mut room), Taken::Missing);
+            assert!(get(&later, &d, &blocks[0]).is_some(), "it stays");
+        }
+        // C3: nobody else reads it.
+        for path in g.kept() {
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o600);
+        }
+        if want {
+            assert_eq!(fs::metadata(g.cas().join("kept")).unwrap().mode() & 0o777, 0o700);
+            // C5: one that is pinned is there until it was taken.
+            let pinned = later.find(&blocks[1]).unwrap();
+            drop(g.keeping(0));
+            assert!(g.kept().is_empty(), "a lower cap holds at once");
+            assert!(taken(&later, &pinned, &d, &blocks[1]).is_some());
+            assert!(later.find(&blocks[2]).is_none());
+        }
+    }
+}
+
+/// C1 and C4 for kept blocks: whatever is wrong with one, it is missing, and the next upload puts it right.
+#[test]
+fn kept_blocks_that_are_damaged_are_missing_and_come_back() {
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 6] = [
+        ("a flipped bit", |path| {
+            let file = File::options().read(true).write(true).open(path).unwrap();
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, 77).unwrap();
+            file.write_all_at(&[byte[0] ^ 4], 77).unwrap();
+        }),
+        ("cut", |path| File::options().write(true).open(path).unwrap().set_len(5).unwrap()),
+        ("empty", |path| drop(File::create(path).unwrap())),
+        ("gone", |path| fs::remove_file(path).unwrap()),
+        ("a link", |path| {
+            fs::remove_file(path).unwrap();
+            symlink("/etc/passwd", path).unwrap();
+        }),
+        ("open to others", |path| fs::set_permissions(path, PermissionsExt::from_mode(0o644)).unwrap()),
+    ];
+    for (what, damage) in damages {
+        let g = Ground::new();
+        let store = g.keeping(100 * B);
+        let d = data(1, B);
+        let blocks = g.put(&store, "a", &d);
+        damage(&g.kept()[0]);
+        fs::remove_file(g.root().join("a")).unwrap();
+        assert!(get(&store, &d, &blocks[0]).is_none(), "{what}");
+        store.flush();
+        g.put(&store, "again", &d);
+        fs::remove_file(g.root().join("again")).unwrap();
+        assert!(get(&g.keeping(100 * B), &d, &blocks[0]).is_some(), "{what}: the twin");
+        assert_eq!(g.kept().len(), 1, "{what}");
+    }
+}
+
+/// The cap holds on the disk behind every upload, the longest unused goes first, and what is used stays.
+#[test]
+fn kept_blocks_have_a_cap_and_the_oldest_use_goes_first() {
+    let g = Ground::new();
+    let store = g.keeping(4 * B);
+    let files: Vec<Vec<u8>> = (0..8).map(|n| data(n, B)).collect();
+    for (n, d) in files.iter().enumerate() {
+        let blocks = g.put(&store, &format!("f{n}"), d);
+        fs::remove_file(g.root().join(format!("f{n}"))).unwrap();
+        assert!(blocks.iter().all(|b| get(&store, d, b).is_some()));
+        // The first is used again and again.
+        assert!(get(&store, &files[0], &super::tests::blocks(&files[0])[0]).is_some(), "{n}");
+        store.flush();
+        let bytes: u64 = g.kept().iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+        assert!(bytes <= 4 * B, "{n}: {bytes}");
+    }
+    let there: Vec<bool> = files.iter().map(|d| store.find(&super::tests::blocks(d)[0]).is_some()).collect();
+    assert_eq!(there, [true, false, false, false, false, true, true, true]);
+    // A file larger than the cap: its last blocks.
+    let large = data(9, 9 * B);
+    let blocks = g.put(&store, "large", &large);
+    fs::remove_file(g.root().join("large")).unwrap();
+    assert_eq!(blocks.iter().filter(|b| get(&store, &large, b).is_some()).count(), 4);
+}
+
+/// A kill between any two steps leaves nothing that is wrong, nothing that is not counted, and nothing for good.
+#[test]
+fn kept_blocks_survive_kills() {
+    let g = Ground::new();
+    let d = data(1, 2 * B);
+    let store = g.keeping(100 * B);
+    let blocks = g.put(&store, "a", &d);
+    fs::remove_file(g.root().join("a")).unwrap();
+    let kept = g.kept();
+    // Promised and not yet copied; copied in part; copied and not yet named.
+    let new = |path: &Path| path.with_extension("new");
+    fs::rename(&kept[0], new(&kept[0])).unwrap();
+    File::options().write(true).open(new(&kept[0])).unwrap().set_len(7).unwrap();
+    fs::rename(&kept[1], new(&kept[1])).unwrap();
+    let store = g.keeping(100 * B);
+    assert!(blocks.iter().all(|b| get(&store, &d, b).is_none()));
+    store.flush();
+    assert!(g.kept().is_empty(), "what was promised and not there is taken away");
+    g.put(&store, "a", &d);
+    fs::remove_file(g.root().join("a")).unwrap();
+    assert!(blocks.iter().all(|b| get(&store, &d, b).is_some()));
+    store.flush();
+    // The index is torn, or another one: blocks that it does not know any more are removed.
+    let index = g.cas().join("index");
+    let bytes = fs::read(&index).unwrap();
+    for torn in [&bytes[..bytes.len() - 3], &bytes[..HEADER_BYTES], b"", &bytes[..bytes.len() / 2]] {
+        fs::write(&index, torn).unwrap();
+        let store = g.keeping(100 * B);
+        let known = g.kept().len();
+        assert_eq!(blocks.iter().filter(|b| get(&store, &d, b).is_some()).count(), known);
+        g.put(&store, "a", &d);
+        fs::remove_file(g.root().join("a")).unwrap();
+        assert_eq!(blocks.iter().filter(|b| get(&store, &d, b).is_some()).count(), 2);
+        assert_eq!(g.kept().len(), 2);
+    }
 }

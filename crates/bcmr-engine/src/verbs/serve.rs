@@ -159,7 +159,7 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
 fn shut_in(request: ServeRequest, root: &Dir, no_store: &mut Option<String>) -> Result<ServeRequest> {
     let ours = |dir: &Path| crate::store::settle_in(dir).is_ok();
     // Without a store everything works as well, and without a place to meet all goes over one connection.
-    let store = request.store.filter(|(dir, _)| {
+    let store = request.store.filter(|(dir, ..)| {
         *no_store = crate::store::settle_in(dir).err().map(|e| e.to_string());
         no_store.is_none()
     });
@@ -168,7 +168,7 @@ fn shut_in(request: ServeRequest, root: &Dir, no_store: &mut Option<String>) -> 
     let below = bases.map(|base| base.join(format!("bcmr-{me}")));
     let meeting: Vec<PathBuf> = below.filter(|dir| ours(dir)).collect();
     let request = ServeRequest { store, meeting, ..request };
-    let store = request.store.as_ref().map(|(dir, _)| dir.as_path());
+    let store = request.store.as_ref().map(|(dir, ..)| dir.as_path());
     let grounds = Grounds { root, read_only: request.read_only, store, meeting: &request.meeting };
     let shown = request.root.as_deref().unwrap_or(Path::new(""));
     // Where the kernel has no such wall, the first one stands alone.
@@ -406,13 +406,15 @@ impl Serving {
         if let Some(why) = &self.no_store {
             return Err(why.clone());
         }
-        let Some((dir, cap_bytes)) = self.request.store.as_ref().filter(|_| agreed) else { return Ok(None) };
+        let Some((dir, cap_bytes, keep_bytes)) = self.request.store.as_ref().filter(|_| agreed) else {
+            return Ok(None);
+        };
         let root = match &self.reach {
             Reach::Below(root) => root.try_clone(),
             Reach::Anywhere => Dir::open(Path::new("/")),
         };
         let scope = self.request.root.as_ref().map_or(&b""[..], |r| r.as_os_str().as_bytes());
-        let opened = root.and_then(|root| Store::open(dir, *cap_bytes, scope, root));
+        let opened = root.and_then(|root| Store::open(dir, *cap_bytes, *keep_bytes, scope, root));
         opened.map(Some).map_err(|e| e.to_string())
     }
 

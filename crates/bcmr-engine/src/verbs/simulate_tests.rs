@@ -199,7 +199,8 @@ impl Scene {
             })
             .filter(|_| !self.lots.one_in(5))
             .collect();
-        let store = Store::open(&self.root.join("store"), 1 << 30, b"", Dir::open(Path::new("/")).unwrap());
+        let store =
+            Store::open(&self.root.join("store"), 1 << 30, 0, b"", Dir::open(Path::new("/")).unwrap());
         let store = store.unwrap();
         store.remember(&old, &values);
         store.flush();

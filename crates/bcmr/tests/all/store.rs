@@ -106,3 +106,37 @@ fn blocks_from_the_store_are_told() {
     let doctor = far.bcmr("doctor").args(["there"]).run().ok();
     assert!(doctor.out.contains("dedup"), "{}", doctor.out);
 }
+
+/// Build, upload, `rm`, build again, upload again: with `BCMR_CAS_KEEP` at most what changed crosses, also where the
+/// server is confined; without, all of it does.
+#[test]
+fn what_was_removed_there_need_not_be_sent_again() {
+    const BLOCK: usize = 4 << 20;
+    let here = Tmp::new();
+    let mut built = noise(5, 6 * BLOCK);
+    let big = here.file("big", &built);
+    let root = here.dir("root");
+    for (n, keep) in ["", "1G"].iter().enumerate() {
+        let log = here.p(format!("log{n}"));
+        let far = Far::relay().with("RELAY_LOG", &log);
+        let far = if keep.is_empty() { far } else { far.with("BCMR_CAS_KEEP", keep) };
+        let far = far.serving(&format!("--root {}", root.display()));
+        fs::write(&big, &built).unwrap();
+        upload(&far, &big, Path::new("landed")).ok();
+        fs::remove_file(root.join("landed")).unwrap();
+        built[2 * BLOCK + 9] ^= 1;
+        fs::write(&big, &built).unwrap();
+        let before: u64 = passed(&log).iter().map(|(up, _)| up).sum();
+        let again = upload(&far, &big, Path::new("landed")).ok();
+        let sent = passed(&log).iter().map(|(up, _)| up).sum::<u64>() - before;
+        assert!(fs::read(root.join("landed")).unwrap() == built, "{keep}");
+        if keep.is_empty() {
+            assert!(sent > 6 * BLOCK as u64, "{sent}: this judges nothing");
+        } else {
+            assert!(sent < BLOCK as u64 * 5 / 4, "{sent} bytes for one block that changed");
+            let told = format!("{} bytes came from the store", 5 * BLOCK);
+            assert!(again.err.contains(&told), "{}", again.err);
+        }
+        fs::remove_file(root.join("landed")).unwrap();
+    }
+}
