@@ -8,6 +8,7 @@ mod proof {
     use crate::blocks::BLOCK_BYTES;
     use crate::disk::model::{Asked, DEV, Image, Lie, ME, Model, ROOT, Rng, Trouble, What};
     use crate::disk::{Attributes, Body, Bytes, Disk, Fill, Job, Place};
+    use crate::error::Code;
     use crate::node::Node;
     use crate::policy::{CopyPolicy, Durability, Reflink, Resume, Sparse, Verify};
     use crate::receiver::dest::DestDir;
@@ -179,6 +180,51 @@ mod proof {
         let mut job = Job::new(name, Place::Final, source.info, there, Body::Special, attributes);
         land_resumable(model, &mut (), &dest, &mut job, &want, scene.verify);
         job.fault.map_or(Ok(()), |f| Err(format!("{f:?}")))
+    }
+
+    /// What holds a session may be the process of a connection that was lost, and does not know it yet.
+    #[test]
+    fn a_connection_made_again_waits_for_the_one_that_was_lost() {
+        let fills = |far: bool| {
+            let mut scene = Scene::new(Resume::Proved, Holes::Fill, false);
+            if !far {
+                scene.source.fd = Some(real_file(&scene.source.bytes));
+            }
+            let model = scene.disk();
+            let root = Node::root(Path::new("dst"));
+            let dest = DestDir::existing(&model, model.root(), root, None, &scene.policy()).unwrap();
+            let name = NameBuf::new(NAME).unwrap();
+            let session = dest.home.session(name.as_name()).unwrap();
+            let session = model.create_file(&dest.dir, session.as_name(), 0o600).unwrap();
+            assert!(model.lock_file(&session) == fastcopy::dir::Lock::Held);
+            // It lets go once it was tried longer than a process on this machine takes to end.
+            let held = std::sync::Mutex::new((0, Some(session)));
+            let observe = |_| {
+                let mut held = held.lock().unwrap();
+                held.0 += 1;
+                if held.0 > 30 {
+                    held.1 = None;
+                }
+                true
+            };
+            let want = Want {
+                name: name.as_name(),
+                home: dest.home,
+                info: scene.source.info,
+                source: &scene.source,
+                resume: scene.resume,
+                checkpoint_bytes: CHECKPOINT_BYTES,
+                holes: scene.holes,
+                threads: 1,
+                me: ME,
+                leave: None,
+                observe: &observe,
+                met: &|_| (),
+            };
+            resumable::fill(&model, &dest.dir, &want).map(drop).map_err(|fault| fault.code)
+        };
+        assert_eq!(fills(true), Ok(()));
+        assert_eq!(fills(false), Err(Code::Refused));
     }
 
     fn is_new(image: &Image, scene: &Scene) -> bool {

@@ -29,7 +29,13 @@ const CLOCK_TICK: Duration = Duration::from_millis(20);
 
 /// How long a session that somebody has locked is waited for: 1 s in all.
 const LOCK_TRIES: u32 = 20;
+/// The same where the content comes from another machine: what holds it may be the process of a connection that was lost,
+/// which learns of that after 30 s of silence. The connection that takes its place waits for it: 45 s in all.
+const LOCK_TRIES_FAR: u32 = 900;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+const _: () =
+    assert!(LOCK_TRIES_FAR as u128 * LOCK_PAUSE.as_millis() > bcmr_wire::limits::DEAD_MS as u128 + 10_000);
 
 /// What is wanted.
 pub(crate) struct Want<'a> {
@@ -268,9 +274,10 @@ fn open_session<D: Disk>(
     name: Name<'_>,
 ) -> Result<(D::File, Found), Fault> {
     let fail = dest("open session of");
-    let mut patience = LOCK_TRIES;
+    let tries = if want.source.file().is_some() { LOCK_TRIES } else { LOCK_TRIES_FAR };
+    let mut patience = tries;
     // Again, should the one who had it finish and remove it between our opening and our lock.
-    for _ in 0..LOCK_TRIES + 8 {
+    for _ in 0..tries + 8 {
         let opened = match disk.open_file(dir, name) {
             Err(e) if matches!(Code::of(&e), Code::Link | Code::InTheWay | Code::Refused) => {
                 disk.remove_tree(dir, name).map_err(&fail)?;
@@ -289,6 +296,9 @@ fn open_session<D: Disk>(
             if patience > 0 {
                 // A killed run may still be on its way out.
                 patience -= 1;
+                if !(want.observe)(0) {
+                    return Err(interrupted());
+                }
                 std::thread::sleep(LOCK_PAUSE);
                 continue;
             }

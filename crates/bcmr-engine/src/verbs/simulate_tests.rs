@@ -12,18 +12,21 @@ use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
 use crate::policy::*;
+use crate::receiver::arriving::Load;
+use crate::receiver::desk::Marks;
 use crate::receiver::plan::tests::policy as base_policy;
 use crate::remote::Compress;
 use crate::sender::offer::What;
 use crate::sender::out::{Counted, Told};
 use crate::sender::push::{How, Links};
 use crate::store::{Block, Store};
-use crate::transport::conn::{Patience, Stream};
+use crate::transport::conn::{Packet, Patience, Stream};
+use crate::transport::frames_of;
 use crate::transport::memory::{Fault, Happening, Weather, draw, pair_in};
 use crate::transport::{Agreed, Peer};
 use crate::verbs::asked::Asked;
 use crate::verbs::operands::{self, Reach};
-use crate::verbs::receive::{self, Receive};
+use crate::verbs::receive::{self, Crew, Head, Receive, Takes};
 use crate::verbs::remote::send_all;
 use crate::verbs::serve::telling;
 use crate::verbs::wire::{At, receive_all, reply_on};
@@ -291,22 +294,25 @@ fn peer(streams: Vec<Stream>) -> Peer {
 }
 
 fn what(scene: &Scene, streams: usize, dedup: bool, client: bool) -> receive::What {
+    let asked =
+        if client { Asked::operands([scene.src().as_path()].into_iter()).unwrap() } else { Asked::Anything };
+    receive::What { asked, dedup, echo: client, ..everything(scene.root.join("dst"), streams) }
+}
+
+/// Whatever comes is taken.
+fn everything(target: PathBuf, streams: usize) -> receive::What {
     receive::What {
-        target: Target::Into(scene.root.join("dst")),
+        target: Target::Into(target),
         operands: 1,
-        asked: if client {
-            Asked::operands([scene.src().as_path()].into_iter()).unwrap()
-        } else {
-            Asked::Anything
-        },
+        asked: Asked::Anything,
         source_prefix: String::new(),
         origin: 1,
         hashes: true,
-        echo: client,
+        echo: false,
         streams,
         listed: false,
         reach: Reach::Anywhere,
-        dedup,
+        dedup: false,
     }
 }
 
@@ -470,6 +476,74 @@ fn judge(scene: &Scene, ended: &Ended) -> std::result::Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A receiver whose thread for large files panics, before or after the first message.
+struct Bursts<'a> {
+    watch: Watch<'a>,
+    disk: Sys,
+    at_once: bool,
+    what: receive::What,
+    came: std::sync::atomic::AtomicBool,
+}
+
+impl Takes for Bursts<'_> {
+    fn watch(&self) -> Watch<'_> {
+        self.watch
+    }
+    fn what(&self) -> &receive::What {
+        &self.what
+    }
+    fn crew(&self) -> Crew {
+        Crew::new(&self.disk)
+    }
+    fn handle(&self, _: &mut Crew, _: message::Message<'_>) -> Result<()> {
+        self.came.store(true, Relaxed);
+        Ok(())
+    }
+    fn piece(&self, _: usize, _: &Head, _: Load) -> Result<()> {
+        Ok(())
+    }
+    fn land_large(&self) -> Result<()> {
+        while !self.at_once && !self.came.load(Relaxed) {
+            std::thread::yield_now();
+        }
+        panic!("this is what the test is about");
+    }
+    fn is_complete(&self) -> bool {
+        false
+    }
+    fn leave(&self, _: &mut Crew) {}
+    fn end(self, _: bool) -> (Summary, Marks) {
+        (Summary::default(), Marks::NONE)
+    }
+}
+
+/// The other side is alive and sends nothing more: without being told, who receives would wait for it for ever.
+#[test]
+fn a_panic_of_a_worker_ends_the_transfer() {
+    for at_once in [true, false] {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let (there, here) = crate::transport::memory::pair();
+            let found = message::Message::Found { items: 1, bytes: 1, last: false };
+            there.out.send(Packet::Frames(frames_of(&found).unwrap())).unwrap();
+            let person = Person { seed: Mutex::new(1), failed: Mutex::default() };
+            let (progress, cancel) = (Progress::default(), Cancel::new());
+            let watch =
+                Watch { front: &person as &dyn Front, progress: &progress, cancel: &cancel, items: false };
+            let what = everything(PathBuf::from("."), 1);
+            let bursts = Bursts { watch, what, disk: Sys::new(), at_once, came: false.into() };
+            let reply = reply_on(&here);
+            let streams = [here];
+            let run = || receive_all(bursts, &streams, &reply, None, At::Server).1.is_some();
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            // With an error, or by going on panicking.
+            tell.send(ended.unwrap_or(true)).unwrap();
+            drop(there);
+        });
+        assert_eq!(told.recv_timeout(LIMIT), Ok(true), "at once: {at_once}");
+    }
 }
 
 /// Ends the process when a seed does not end: the threads that wait cannot be taken away.
