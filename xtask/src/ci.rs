@@ -37,7 +37,7 @@ const STEPS: [Step; 11] = [
     ("ring", by_ring),
     ("experiment", experiments),
     ("fuzz", fuzzing),
-    ("kill", kills),
+    ("judges", judges),
     ("crash", power_cuts),
 ];
 
@@ -117,7 +117,8 @@ fn tested(command: &mut Command) -> Done {
     match (done(sh::run(command.env(SKIPS, &list))), std::fs::read_to_string(&list)) {
         (Done::Passed, Ok(skips)) if skips.is_empty() => Done::Passed,
         (Done::Passed, Ok(skips)) => {
-            Done::PassedBut(format!("NOT EVERYTHING WAS TESTED:\n{}", skips.trim_end()))
+            let count = skips.lines().count();
+            Done::PassedBut(format!("NOT EVERYTHING WAS TESTED, {count} SKIPPED:\n{}", skips.trim_end()))
         }
         (Done::Passed, Err(why)) => Done::Failed(format!("{}: {why}", list.display())),
         (failed, _) => failed,
@@ -133,16 +134,42 @@ fn doc() -> Done {
     done(sh::run(command.env("RUSTDOCFLAGS", "-D warnings")))
 }
 
-/// 200 times `kill -9`, on four kinds of copies, each followed by the same command again.
-fn kills() -> Done {
+/// A slice of every judge of `cargo xtask torture`; all of each is `cargo xtask torture`.
+const SLICES: [&[&str]; 6] = [
+    // 200 times `kill -9`, on four kinds of copies, each followed by the same command again.
+    &["kill", "--runs", "65"],
+    &["inject", "--max", "15"],
+    &["tree", "--quick", "--trees", "1"],
+    &["race", "--quick"],
+    &["perm", "--quick"],
+    &["space", "--quick"],
+];
+
+fn judges() -> Done {
     for tool in ["python3", "cc"] {
         if sh::which(tool).is_none() {
             return Done::Skipped(format!("there is no {tool}"));
         }
     }
-    let built = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"]));
+    if let Err(why) = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"])) {
+        return Done::Failed(why.to_string());
+    }
     let bcmr = release_dir().with_file_name("debug").join("bcmr");
-    done(built.and_then(|()| torture::run(&["kill", "--runs", "65", "--bcmr", &bcmr.to_string_lossy()])))
+    let bcmr = bcmr.to_string_lossy();
+    let (mut not_run, mut failed) = (Vec::new(), Vec::new());
+    for slice in SLICES {
+        match torture::judge_all(&[slice, &["--bcmr", &bcmr]].concat()) {
+            Ok(skipped) => not_run.extend(skipped),
+            Err(why) => failed.push(format!("{}: {why}", slice.first().unwrap_or(&""))),
+        }
+    }
+    match (failed.is_empty(), not_run.is_empty()) {
+        (false, _) => Done::Failed(failed.join("; ")),
+        (true, false) => {
+            Done::PassedBut(format!("{} JUDGES DID NOT RUN: {}", not_run.len(), not_run.join(" ")))
+        }
+        (true, true) => Done::Passed,
+    }
 }
 
 /// A few experiments on little data, one of each kind of measurement: that the command runs to its end, and that the

@@ -21,6 +21,11 @@ const JUDGES: [(&str, &str); 6] = [
 const NOT_RUN: i32 = 77;
 
 pub fn run(args: &[&str]) -> Result {
+    judge_all(args).map(drop)
+}
+
+/// Runs judges as `run` does; returns those that could not run here.
+pub fn judge_all(args: &[&str]) -> Result<Vec<&'static str>> {
     let mut wanted = Vec::new();
     let mut passed_on: Vec<String> = Vec::new();
     let mut bcmr = None;
@@ -29,7 +34,7 @@ pub fn run(args: &[&str]) -> Result {
         match arg {
             "--help" | "-h" => {
                 usage();
-                return Ok(());
+                return Ok(Vec::new());
             }
             "--bcmr" => bcmr = Some(std::fs::canonicalize(rest.next().ok_or("--bcmr needs a path")?)?),
             // The judges' own options, each with its value.
@@ -67,7 +72,10 @@ pub fn run(args: &[&str]) -> Result {
         println!("{line}");
     }
     let bad = summary.iter().filter(|(_, code, _)| !matches!(code, Some(0 | NOT_RUN))).count();
-    if bad > 0 { Err(format!("{bad} of {} judges found something", summary.len()).into()) } else { Ok(()) }
+    if bad > 0 {
+        return Err(format!("{bad} of {} judges found something", summary.len()).into());
+    }
+    Ok(summary.iter().filter(|(_, code, _)| *code == Some(NOT_RUN)).map(|(name, ..)| **name).collect())
 }
 
 fn usage() {
