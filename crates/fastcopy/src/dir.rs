@@ -290,6 +290,14 @@ impl Dir {
         self.open_leaf(name, OFlags::RDWR | OFlags::NOFOLLOW)
     }
 
+    /// `openat(O_TMPFILE | O_RDWR)`: a file in this directory's file system that has no name, and goes with its
+    /// descriptor.
+    pub fn unnamed(&self, mode: u32) -> io::Result<OwnedFd> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::from_bits_truncate(mode);
+        retry(|| rustix::fs::openat(&self.fd, c".", flags, mode))
+    }
+
     /// `openat(O_PATH | O_NOFOLLOW)`: a handle on whatever the name is, a link itself included.
     pub fn open_path(&self, name: Name<'_>) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

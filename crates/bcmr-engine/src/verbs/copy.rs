@@ -26,6 +26,7 @@ use crate::tally::Tally;
 use crate::verbs::ledger::Ledger;
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
+use crate::verbs::stream::{self, Streamed};
 use fastcopy::dir::{ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use std::path::{Path, PathBuf};
@@ -151,6 +152,11 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             watch,
         );
     }
+    let (request, _held) = match stream::take(request, watch)? {
+        Streamed::No(request) => (request, None),
+        Streamed::Held(request, held) => (request, Some(held)),
+        Streamed::Done(summary) => return Ok(summary),
+    };
     let disk = Sys::with(request.policy.io);
     let policy = resuming(request.policy);
     let mut run = Run::new(&disk, &policy, watch, None)?;

@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Things below a path that cannot be looked at and are told of.
+const UNREADABLE_MAX: usize = 1000;
 /// Read and hashed at a time, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -62,12 +64,20 @@ pub fn hash(path: &Path) -> Result<[u8; 32]> {
     hash_in(&Reach::Anywhere, path)
 }
 
-/// What is at a path and below it. A file with several names counts once.
+/// What is at a path and below it. A file with several names counts once. What cannot be looked at is told to `failed`
+/// and is not in the sum.
 ///
 /// # Errors
-/// Something below cannot be looked at: a sum that lacks something is no sum.
-pub fn usage(path: &Path) -> Result<Usage> {
-    usage_in(&Reach::Anywhere, path)
+/// The path itself cannot be looked at.
+pub fn usage(path: &Path, failed: &mut dyn FnMut(Error)) -> Result<Usage> {
+    let (mut sum, mut met) = (Usage::default(), HashSet::new());
+    let mut missing = Vec::new();
+    each_below(&Reach::Anywhere, path, &mut Unreadable::Told(&mut missing), &mut |info| {
+        add(&mut sum, &mut met, info);
+        true
+    })?;
+    missing.into_iter().for_each(failed);
+    Ok(sum)
 }
 
 /// [`stat`] of what is in reach.
@@ -155,13 +165,13 @@ pub(crate) fn hash_in(reach: &Reach, path: &Path) -> Result<[u8; 32]> {
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// What is at a path and below it. A file with several names counts once.
+/// The same as one answer: all of it, or why not.
 ///
 /// # Errors
 /// Something below cannot be looked at: a sum that lacks something is no sum.
 pub(crate) fn usage_in(reach: &Reach, path: &Path) -> Result<Usage> {
     let (mut sum, mut met) = (Usage::default(), HashSet::new());
-    each_below(reach, path, &mut |info| {
+    each_below(reach, path, &mut Unreadable::Ends, &mut |info| {
         add(&mut sum, &mut met, info);
         true
     })?;
@@ -187,7 +197,7 @@ pub(crate) fn ahead(paths: &[PathBuf], deep: bool, names: usize, patience: Durat
     let began = Instant::now();
     let mut left = names;
     for path in paths {
-        let looked = each_below(&Reach::Anywhere, path, &mut |info| {
+        let looked = each_below(&Reach::Anywhere, path, &mut Unreadable::Ends, &mut |info| {
             if left == 0 {
                 found.more = true;
                 return false;
@@ -211,8 +221,35 @@ pub(crate) fn ahead(paths: &[PathBuf], deep: bool, names: usize, patience: Durat
 /// A directory to be looked into: one in another (a link is followed where it says so), or the other one itself.
 type Todo = (Arc<SourceDir>, Option<(NameBuf, bool)>);
 
+/// What becomes of something below a path that cannot be looked at.
+enum Unreadable<'a> {
+    /// It is the end.
+    Ends,
+    /// It is kept, and the rest is looked at.
+    Told(&'a mut Vec<Error>),
+}
+
+impl Unreadable<'_> {
+    fn take(&mut self, e: Error) -> Result<()> {
+        match self {
+            Unreadable::Ends => Err(e),
+            // So many are enough to know that the sum lacks much.
+            Unreadable::Told(kept) if kept.len() >= UNREADABLE_MAX => Ok(()),
+            Unreadable::Told(kept) => {
+                kept.push(e);
+                Ok(())
+            }
+        }
+    }
+}
+
 /// Shows everything at a path and below it, directories before what is in them, until `each` says no.
-fn each_below(reach: &Reach, path: &Path, each: &mut dyn FnMut(&Info) -> bool) -> Result<()> {
+fn each_below(
+    reach: &Reach,
+    path: &Path,
+    unreadable: &mut Unreadable<'_>,
+    each: &mut dyn FnMut(&Info) -> bool,
+) -> Result<()> {
     let nothing = FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: false };
     let filter = Filter::new(&nothing)?;
     // A directory is opened when its turn comes, so that a wide one does not hold a descriptor for each below it.
@@ -230,12 +267,24 @@ fn each_below(reach: &Reach, path: &Path, each: &mut dyn FnMut(&Info) -> bool) -
         let here = match below {
             Some((name, follow)) => {
                 let node = first.take().unwrap_or_else(|| above.node.below(name.as_name()));
-                above.enter(name.as_name(), node, follow, &filter)?
+                match above.enter(name.as_name(), node, follow, &filter) {
+                    Ok(here) => here,
+                    Err(e) => {
+                        unreadable.take(e)?;
+                        continue;
+                    }
+                }
             }
             None => above,
         };
         first = None;
-        let dir = here.dir.reopen().map_err(|e| Error::os("open directory", here.node.path(), e))?;
+        let dir = match here.dir.reopen() {
+            Ok(dir) => dir,
+            Err(e) => {
+                unreadable.take(Error::os("open directory", here.node.path(), e))?;
+                continue;
+            }
+        };
         let mut failed = None;
         let mut enough = false;
         dir.list(&mut buffer, |entry| match dir.stat(entry.name) {
@@ -248,11 +297,12 @@ fn each_below(reach: &Reach, path: &Path, each: &mut dyn FnMut(&Info) -> bool) -
             }
             Err(e) if e.raw_os_error() == Some(errno::ENOENT) => true,
             Err(e) => {
-                failed = Some(Error::os("stat", here.node.join(entry.name), e));
-                false
+                let told = unreadable.take(Error::os("stat", here.node.join(entry.name), e));
+                failed = told.err();
+                failed.is_none()
             }
         })
-        .map_err(|e| Error::os("list", here.node.path(), e))?;
+        .or_else(|e| unreadable.take(Error::os("list", here.node.path(), e)))?;
         if let Some(e) = failed {
             return Err(e);
         }
@@ -338,11 +388,12 @@ mod tests {
         fs::write(dir.join("a/b/f"), vec![1; 5000]).unwrap();
         fs::hard_link(dir.join("a/b/f"), dir.join("again")).unwrap();
         symlink("..", dir.join("a/up")).unwrap();
-        let sum = usage(&dir).unwrap();
+        let whole = |path: &Path| usage(path, &mut |e| panic!("{e}")).unwrap();
+        let sum = whole(&dir);
         assert_eq!((sum.files, sum.dirs), (2, 3));
         assert_eq!(sum.bytes, 5000 + 2);
         assert!(sum.allocated >= 5000);
-        let one = usage(&dir.join("again")).unwrap();
+        let one = whole(&dir.join("again"));
         assert_eq!((one.files, one.dirs, one.bytes), (1, 0, 5000));
     }
 

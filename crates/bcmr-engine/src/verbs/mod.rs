@@ -16,6 +16,7 @@ mod remove;
 mod serve;
 mod sessions;
 mod simulate_tests;
+mod stream;
 mod survey;
 mod survey_wire;
 mod wire;

@@ -273,7 +273,11 @@ pub fn stat(a: &StatArgs, env: &Env) -> u8 {
 /// `du`.
 pub fn du(a: &LookArgs, env: &Env) -> u8 {
     each(Verb::Du, a, env, |told, path, place| {
-        let sum = place.ask(&note, look::usage, peer::usage)?;
+        let mut failed = Vec::new();
+        let sum = place.ask(&note, |path| look::usage(path, &mut |e| failed.push(e)), peer::usage)?;
+        for e in failed {
+            told.failed(e);
+        }
         if told.json {
             told.out.line(&json::usage(path, &sum));
         } else {

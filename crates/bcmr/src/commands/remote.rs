@@ -262,10 +262,17 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
         found.push(finding(true, "configuration", format!("is read from {}", names::quoted(file))));
     }
     let seen = peer::doctor(address, &reach.way);
-    let whole = seen.iter().all(|f| f.ok);
+    let answers = |seen: &[peer::Finding]| seen.iter().all(|f| f.ok);
+    let whole = answers(&seen);
     found.extend(seen);
     if whole {
         found.push(finding(true, "way", "from bcmr to bcmr".into()));
+        return found;
+    }
+    // As for a copy: who named another program wants that one.
+    if reach.way.program != "bcmr" {
+        let detail = format!("none: {} does not answer there, and no other way is taken", reach.way.program);
+        found.push(finding(false, "way", detail));
         return found;
     }
     let cancel = Cancel::new();
@@ -279,6 +286,9 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
         ),
         false => finding(false, "way", format!("none: {why}, and there is no scp on this machine")),
     };
+    // A program that is there is asked, and not only looked at.
+    let ask =
+        |program: &str| peer::doctor(address, &Way { program: program.to_owned(), ..reach.way.clone() });
     match probed {
         Err(e) if e.code == Code::Protocol => {
             found.push(finding(false, "shell", say::reason(&e)));
@@ -293,14 +303,29 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
             found.push(finding(same, "system", format!("{}, and here {}", there.system, deploy::here())));
             match there.program {
                 Some(program) => {
-                    found.push(finding(true, "cache", format!("has this program, as {program}")));
-                    found.push(finding(true, "way", "from bcmr to bcmr, run from the cache there".into()));
+                    let seen = ask(&program);
+                    let whole = answers(&seen);
+                    found.push(finding(whole, "cache", format!("has this program, as {program}")));
+                    found.extend(seen);
+                    found.push(match whole {
+                        true => finding(true, "way", "from bcmr to bcmr, run from the cache there".into()),
+                        false => fall_back("as the program in the cache there does not answer"),
+                    });
                 }
                 None if there.installed.is_some() => {
                     let program = there.installed.unwrap_or_default();
+                    let seen = ask(&program);
+                    let whole = answers(&seen);
                     let detail = format!("is at {program}, where the shell there does not look");
-                    found.push(finding(true, "program", detail));
-                    found.push(finding(true, "way", "from bcmr to bcmr, run from there".into()));
+                    found.push(finding(whole, "program", detail));
+                    found.extend(seen);
+                    found.push(match whole {
+                        true => finding(true, "way", "from bcmr to bcmr, run from there".into()),
+                        false if same && reach.bootstrap => {
+                            finding(true, "way", "this program is put there first, which is allowed".into())
+                        }
+                        false => fall_back("as that program is no bcmr that this one understands"),
+                    });
                 }
                 None if same && reach.bootstrap => {
                     found.push(finding(

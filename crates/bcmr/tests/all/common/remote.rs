@@ -97,6 +97,12 @@ impl Far {
         self
     }
 
+    /// The one that the shell there finds by itself.
+    pub fn without_program(mut self) -> Far {
+        self.flags.retain(|f| !f.as_bytes().starts_with(b"--remote-program="));
+        self
+    }
+
     /// Further arguments of `bcmr serve`.
     pub fn serving(self, args: &str) -> Far {
         self.with("FAR_ARGS", args)

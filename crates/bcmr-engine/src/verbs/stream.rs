@@ -1,0 +1,144 @@
+//! Operands that are streams: a FIFO or a character device that is named itself is read to its end, or written into, as
+//! with cp. V4 holds for what lies in a tree: nothing special is ever opened there.
+//!
+//! Must not name anything: what is read is held in a file without a name, and landed as any other file is.
+
+use crate::error::{Code, Error, Result};
+use crate::event::{Action, Summary, Watch};
+use crate::policy::{Collide, CopyPolicy, CopyRequest, Target};
+use crate::tally::Tally;
+use crate::verbs::look;
+use crate::verbs::operands::{self, Reach, Source, Where};
+use fastcopy::meta::{Info, Kind};
+use fastcopy::poll;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Read and written at a time, in bytes.
+const PIECE_BYTES: usize = 256 << 10;
+/// How often a cancel is looked for while nothing comes.
+const LOOK: Duration = Duration::from_millis(100);
+/// The mode that a new file has before the umask.
+const NEW_FILE: u32 = 0o666;
+
+/// What became of a request.
+pub(crate) enum Streamed {
+    /// It is about files: nothing was done.
+    No(CopyRequest),
+    /// The stream was read to its end and lies in this file, which has no name; the request is about that now.
+    Held(CopyRequest, File),
+    /// All of it is done.
+    Done(Summary),
+}
+
+/// Takes a request of one operand that is a stream, or whose destination is one.
+///
+/// # Errors
+/// The stream cannot be read, or what is read cannot be held or written.
+pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
+    let CopyPolicy { recursive, specials, .. } = request.policy;
+    let ([path], None, false) = (request.sources.as_slice(), &request.names, recursive || specials) else {
+        return Ok(Streamed::No(request));
+    };
+    let path = path.clone();
+    let to_stream = !matches!(request.target, Target::Into(_)) && leads_to_stream(request.target.path());
+    // What is wrong with the source is told by the copy.
+    let Ok(Source::Named { dir, name, info, follow }) =
+        operands::source(&Reach::Anywhere, &path, request.policy.follow)
+    else {
+        return Ok(Streamed::No(request));
+    };
+    let from_stream = is_stream(info.kind);
+    if !from_stream && !(to_stream && info.kind == Kind::File) {
+        return Ok(Streamed::No(request));
+    }
+    let (from, opened) = dir.open_file(name.as_name(), follow)?;
+    if opened.kind != info.kind {
+        let note = "something else has taken its place";
+        return Err(Error::ours(Code::SourceChanged, "open", path, note));
+    }
+    let mut from = File::from(from);
+    let tally = Tally::new(watch);
+    if to_stream {
+        let shown = request.target.path().clone();
+        if request.policy.collide == Collide::Keep {
+            tally.kept.fetch_add(1, Ordering::Relaxed);
+            tally.item(Action::Kept, 0, || (path.clone(), shown));
+            return Ok(Streamed::Done(tally.summary()));
+        }
+        let open = File::options().write(true).open(&shown);
+        let mut to = open.map_err(|e| Error::os("open", &shown, e))?;
+        let kind = Info::of(&to).map_err(|e| Error::os("stat", &shown, e))?.kind;
+        if !is_stream(kind) {
+            return Err(Error::ours(
+                Code::InTheWay,
+                "write into",
+                shown,
+                "something else has taken its place",
+            ));
+        }
+        let bytes = pour(&mut from, &mut to, &path, &shown, watch)?;
+        if !watch.cancel.is_set() {
+            tally.files.fetch_add(1, Ordering::Relaxed);
+            tally.bytes.fetch_add(bytes, Ordering::Relaxed);
+            tally.done(1);
+            tally.item(Action::Copied, bytes, || (path, shown));
+        }
+        return Ok(Streamed::Done(tally.summary()));
+    }
+    let (place, to) = match operands::target(&Reach::Anywhere, &request.target, 1)? {
+        Where::Into(place) => {
+            let to = place.node.join(name.as_name());
+            (place, Target::Exactly(to))
+        }
+        Where::Name { dir, .. } => (dir, Target::Exactly(request.target.path().clone())),
+        Where::Whole(_) => return Ok(Streamed::No(request)),
+    };
+    let shown = to.path().clone();
+    let held = place.dir.unnamed(NEW_FILE & !request.policy.umask);
+    let mut held = File::from(held.map_err(|e| Error::os("hold what is read for", &shown, e))?);
+    pour(&mut from, &mut held, &path, &shown, watch)?;
+    if watch.cancel.is_set() {
+        return Ok(Streamed::Done(tally.summary()));
+    }
+    // It is counted when it lands.
+    watch.progress.bytes_done.store(0, Ordering::Relaxed);
+    let itself = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+    Ok(Streamed::Held(CopyRequest { sources: vec![itself], target: to, ..request }, held))
+}
+
+/// What is read or written as it comes. A block device is a disk, and nobody means that by a name typed by chance.
+fn is_stream(kind: Kind) -> bool {
+    matches!(kind, Kind::Fifo | Kind::CharDevice)
+}
+
+fn leads_to_stream(path: &Path) -> bool {
+    look::stat(path, true).is_ok_and(|there| is_stream(there.kind))
+}
+
+/// Copies up to the end, or until somebody wants to stop.
+fn pour(from: &mut File, to: &mut File, src: &Path, dst: &Path, watch: Watch<'_>) -> Result<u64> {
+    let (mut room, mut bytes) = (vec![0; PIECE_BYTES], 0);
+    while !watch.cancel.is_set() {
+        // A FIFO that was opened before anybody writes to it has not ended: it says nothing at all.
+        let ready = poll::readable(&[from.as_fd()], LOOK).map_err(|e| Error::os("read", src, e))?;
+        if !ready.contains(&true) {
+            continue;
+        }
+        let got = match from.read(&mut room) {
+            Ok(0) => break,
+            Ok(got) => got,
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => continue,
+            Err(e) => return Err(Error::os("read", src, e)),
+        };
+        let piece = room.get(..got).unwrap_or_default();
+        to.write_all(piece).map_err(|e| Error::os("write", dst, e))?;
+        bytes += got as u64;
+        watch.progress.bytes_done.fetch_add(got as u64, Ordering::Relaxed);
+    }
+    Ok(bytes)
+}

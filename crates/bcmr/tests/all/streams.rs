@@ -1,0 +1,79 @@
+//! Operands that are streams: named themselves they are read to their end or written into; in a tree they are never opened.
+
+use super::common::*;
+use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
+
+#[test]
+fn a_device_that_is_named_is_read() {
+    let tmp = Tmp::new();
+    tmp.file("there", "old");
+    for (n, to) in ["new", "there", "dir/"].into_iter().enumerate() {
+        tmp.dir("dir");
+        let ran = bcmr(["copy", "/dev/null", to]).cwd(tmp.path()).run().ok();
+        assert!(ran.err.is_empty(), "{ran:?}");
+        let got = if to == "dir/" { tmp.p("dir/null") } else { tmp.p(to) };
+        let meta = std::fs::symlink_metadata(&got).unwrap();
+        assert!(meta.is_file() && meta.len() == 0, "{n} {to}: {meta:?}");
+    }
+    assert_no_litter(tmp.path());
+    // In a recursive copy it is what it is, and not opened.
+    let ran = bcmr(["copy", "-r", "/dev/null", "again"]).cwd(tmp.path()).run().code(1);
+    assert!(ran.err.contains("--archive") && !tmp.p("again").exists(), "{ran:?}");
+}
+
+#[test]
+fn a_fifo_that_is_named_is_read_to_its_end() {
+    let tmp = Tmp::new();
+    let fifo = tmp.p("fifo");
+    mkfifo(&fifo);
+    let content = noise(3, 1 << 20);
+    let running = bcmr(["copy", "fifo", "got"]).cwd(tmp.path()).start();
+    // Opening waits until the other end is open as well, so this writes while the copy is reading.
+    let mut writer = std::fs::File::options().write(true).open(&fifo).unwrap();
+    writer.write_all(&content).unwrap();
+    drop(writer);
+    running.wait().ok();
+    assert_eq!(std::fs::read(tmp.p("got")).unwrap(), content);
+    // One that nobody ever writes to is waited for, and a signal ends that.
+    let mut waiting = bcmr(["copy", "fifo", "never"]).cwd(tmp.path()).start();
+    let writer = std::fs::File::options().write(true).open(&fifo).unwrap();
+    assert!(!waiting.is_over());
+    waiting.signal(rustix::process::Signal::TERM);
+    waiting.wait().code(143);
+    drop(writer);
+    assert!(!tmp.p("never").exists());
+    assert!(std::fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
+    assert_no_litter(tmp.path());
+}
+
+#[test]
+fn what_a_shell_puts_in_the_place_of_a_command_is_read() {
+    needs!(has_tool("bash"), "process substitution needs bash");
+    let tmp = Tmp::new();
+    let script = format!("{BCMR} copy <(printf 'one two') got && {BCMR} copy <(seq 100000) many");
+    let done =
+        std::process::Command::new("bash").args(["-c", &script]).current_dir(tmp.path()).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(std::fs::read(tmp.p("got")).unwrap(), b"one two");
+    assert_eq!(std::fs::read_to_string(tmp.p("many")).unwrap().lines().count(), 100_000);
+}
+
+#[test]
+fn a_stream_as_destination_is_written_into() {
+    let tmp = Tmp::new();
+    tmp.file("f", "for the reader");
+    let out = bcmr(["copy", "f", "/dev/stdout"]).cwd(tmp.path()).run().ok();
+    assert_eq!(out.out, "for the reader");
+    bcmr(["copy", "f", "/dev/null"]).cwd(tmp.path()).run().ok();
+    bcmr(["copy", "/dev/null", "/dev/stdout"]).cwd(tmp.path()).run().ok();
+    mkfifo(&tmp.p("fifo"));
+    let fifo = tmp.p("fifo");
+    let reader = std::thread::spawn(move || std::fs::read(fifo).unwrap());
+    bcmr(["copy", "f", "fifo"]).cwd(tmp.path()).run().ok();
+    assert_eq!(reader.join().unwrap(), b"for the reader");
+    // What is there and shall stay is not written into.
+    bcmr(["copy", "--no-clobber", "f", "fifo"]).cwd(tmp.path()).run().ok();
+    // A disk is no stream.
+    assert!(std::fs::symlink_metadata("/dev/null").unwrap().file_type().is_char_device());
+}
