@@ -53,7 +53,8 @@ pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
         return Ok(Streamed::No(request));
     };
     let from_stream = is_stream(info.kind);
-    if !from_stream && !(to_stream && info.kind == Kind::File) {
+    let concerned = from_stream || (to_stream && info.kind == Kind::File);
+    if !concerned {
         return Ok(Streamed::No(request));
     }
     let (from, opened) = dir.open_file(name.as_name(), follow)?;
