@@ -6,6 +6,7 @@ use crate::names::{bare, quoted, text};
 use crate::resolve::{Again, Usage, Verb};
 use bcmr_engine::error::{Code, Error};
 use bcmr_engine::event::{Action, Engine, Question, Summary, Time, Unfinished, What};
+use bcmr_engine::verbs::look::local;
 use bcmr_engine::verbs::remote::{Kind, Listing, Usage as Used};
 use std::io;
 use std::path::Path;
@@ -489,9 +490,9 @@ pub fn is_here(path: &Path) -> String {
     )
 }
 
-/// One line of `ls`; the name without quotes, which the caller appends.
-pub fn listing(l: &Listing) -> String {
-    format!("{} {:>6} {:>6} {:>12}  {}  ", mode(l), l.uid, l.gid, l.size, moment(l.mtime))
+/// One line of `ls`; the name without quotes, which the caller appends. The time is that of clocks here.
+pub fn listing(l: &Listing, user: &str, group: &str) -> String {
+    format!("{} {user:<8} {group:<8} {:>12}  {}  ", mode(l), l.size, moment_here(l.mtime))
 }
 
 /// What `stat` tells.
@@ -580,6 +581,16 @@ fn mode(l: &Listing) -> String {
         });
     }
     out
+}
+
+/// `2026-11-21 09:39:46`, as clocks here show it; what no clock shows is told in UTC.
+fn moment_here(t: Time) -> String {
+    match local(t.sec) {
+        Some(l) => {
+            format!("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", l.year, l.month, l.day, l.hour, l.minute, l.second)
+        }
+        None => moment(t),
+    }
 }
 
 /// `2026-11-21 08:39:46`, in UTC: what another machine's clock showed says nothing in our time zone.
@@ -940,7 +951,16 @@ mod tests {
     fn modes() {
         let of = |kind, mode_| {
             let mtime = Time { sec: 0, nsec: 5 };
-            mode(&Listing { kind, name: b"x".to_vec(), mode: mode_, uid: 0, gid: 0, size: 0, mtime })
+            mode(&Listing {
+                kind,
+                name: b"x".to_vec(),
+                mode: mode_,
+                uid: 0,
+                gid: 0,
+                size: 0,
+                mtime,
+                link: Vec::new(),
+            })
         };
         assert_eq!(of(Kind::File, 0o644), "-rw-r--r--");
         assert_eq!(of(Kind::Dir, 0o1777), "drwxrwxrwt");

@@ -166,6 +166,13 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::R
     }
 }
 
+/// `open(O_WRONLY | O_NOCTTY)`: what is there, to write into; makes no name. Waits, as the kernel does, until somebody
+/// reads from a FIFO.
+pub fn open_to_write(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))
+}
+
 impl Dir {
     fn opened(fd: OwnedFd, confined: bool) -> Dir {
         Dir { fd, confined }

@@ -5,6 +5,7 @@
 //! progress, sessions or any wire. All `unsafe` and all `cfg(target_os)` of the program live here.
 
 pub mod child;
+pub mod clock;
 pub mod copy;
 pub mod copy_file_range;
 pub mod dir;
@@ -14,6 +15,7 @@ pub mod meta;
 pub mod page_cache;
 pub mod pass;
 pub mod path;
+pub mod people;
 pub mod poll;
 pub mod process;
 pub mod read_write;

@@ -10,9 +10,11 @@ use crate::sender::filter::Filter;
 use crate::sender::walk::SourceDir;
 use crate::verbs::operands::{self, Reach, Source};
 use crate::verbs::remote::{Listing, Usage};
-use fastcopy::dir::{ListBuffer, NameBuf};
+pub use fastcopy::clock::{Local, local};
+use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+pub use fastcopy::people::{group_name, user_name};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
@@ -27,7 +29,8 @@ const UNREADABLE_MAX: usize = 1000;
 const PIECE_BYTES: usize = 1 << 20;
 
 impl Listing {
-    fn of(name: &[u8], info: &Info) -> Listing {
+    /// A name, and what `dir` holds under it.
+    fn of(name: &[u8], info: &Info, link: Vec<u8>) -> Listing {
         Listing {
             kind: info.kind,
             name: name.to_vec(),
@@ -36,6 +39,7 @@ impl Listing {
             gid: info.gid,
             size: info.size,
             mtime: info.mtime,
+            link,
         }
     }
 }
@@ -85,11 +89,24 @@ pub fn usage(path: &Path, failed: &mut dyn FnMut(Error)) -> Result<Usage> {
 /// # Errors
 /// The path cannot be looked at.
 pub(crate) fn stat_in(reach: &Reach, path: &Path, follow: bool) -> Result<Listing> {
-    let info = match operands::source(reach, path, if follow { Follow::Operands } else { Follow::Never })? {
-        Source::Named { info, .. } => info,
-        Source::Whole(dir) => dir.info,
-    };
-    Ok(Listing::of(path.file_name().unwrap_or(path.as_os_str()).as_bytes(), &info))
+    let (info, link) =
+        match operands::source(reach, path, if follow { Follow::Operands } else { Follow::Never })? {
+            Source::Named { dir, name, info, .. } => {
+                let link = target_of(&dir.dir, name.as_name(), &info)
+                    .map_err(|e| Error::os("read link", path, e))?;
+                (info, link)
+            }
+            Source::Whole(dir) => (dir.info, Vec::new()),
+        };
+    Ok(Listing::of(path.file_name().unwrap_or(path.as_os_str()).as_bytes(), &info, link))
+}
+
+/// What a name leads to, where it is a symbolic link.
+fn target_of(dir: &Dir, name: Name<'_>, info: &Info) -> std::io::Result<Vec<u8>> {
+    match info.kind {
+        Kind::Link => dir.read_link(name).map(std::ffi::CString::into_bytes),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// The names in a directory, in no order, until `each` says no. A name that goes away meanwhile is left out.
@@ -114,8 +131,13 @@ pub(crate) fn list_in(reach: &Reach, path: &Path, each: &mut dyn FnMut(Listing) 
         Source::Whole(dir) => dir.dir.reopen().map_err(fail("open directory"))?,
     };
     let mut failed = None;
-    dir.list(&mut ListBuffer::new(), |entry| match dir.stat(entry.name) {
-        Ok(info) => each(Listing::of(entry.name.bytes(), &info)),
+    let look = |name: Name<'_>| {
+        let info = dir.stat(name)?;
+        let link = target_of(&dir, name, &info)?;
+        Ok::<_, std::io::Error>(Listing::of(name.bytes(), &info, link))
+    };
+    dir.list(&mut ListBuffer::new(), |entry| match look(entry.name) {
+        Ok(listing) => each(listing),
         Err(e) if e.raw_os_error() == Some(errno::ENOENT) => true,
         Err(e) => {
             failed = Some(Error::os("stat", path.join(std::ffi::OsStr::from_bytes(entry.name.bytes())), e));

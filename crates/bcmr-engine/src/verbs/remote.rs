@@ -59,6 +59,8 @@ pub struct Listing {
     pub size: u64,
     /// Last written.
     pub mtime: Time,
+    /// What a symbolic link leads to; empty for everything else.
+    pub link: Vec<u8>,
 }
 
 /// What is at a path and below it.
@@ -791,6 +793,7 @@ fn listing(entry: &message::Entry<'_>) -> Listing {
         gid: entry.gid,
         size: entry.size,
         mtime: Time { sec: entry.mtime.sec, nsec: entry.mtime.nsec },
+        link: entry.link.to_vec(),
     }
 }
 

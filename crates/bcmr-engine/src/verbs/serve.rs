@@ -237,7 +237,7 @@ impl Serving {
                 };
                 look::list_in(&self.reach, &self.path(path), &mut |listing| {
                     // An entry is its name and some numbers of ten bytes at most.
-                    bytes += listing.name.len() + 160;
+                    bytes += listing.name.len() + listing.link.len() + 160;
                     page.push(listing);
                     if bytes > limits::PAGE_BYTES / 2 {
                         bytes = 0;
@@ -559,7 +559,7 @@ pub(crate) fn telling(
 }
 
 /// A listing as it travels.
-fn entry<'a>(name: &'a [u8], l: &Listing) -> message::Entry<'a> {
+fn entry<'a>(name: &'a [u8], l: &'a Listing) -> message::Entry<'a> {
     let zero = Info {
         kind: l.kind,
         mode: l.mode,
@@ -575,5 +575,5 @@ fn entry<'a>(name: &'a [u8], l: &Listing) -> message::Entry<'a> {
         mtime: l.mtime,
         ctime: l.mtime,
     };
-    entry_of(name, &zero)
+    message::Entry { link: &l.link, ..entry_of(name, &zero) }
 }

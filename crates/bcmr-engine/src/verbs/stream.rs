@@ -9,6 +9,7 @@ use crate::policy::{Collide, CopyPolicy, CopyRequest, Target};
 use crate::tally::Tally;
 use crate::verbs::look;
 use crate::verbs::operands::{self, Reach, Source, Where};
+use fastcopy::dir::open_to_write;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::poll;
 use std::fs::File;
@@ -71,8 +72,7 @@ pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
             tally.item(Action::Kept, 0, || (path.clone(), shown));
             return Ok(Streamed::Done(tally.summary()));
         }
-        let open = File::options().write(true).open(&shown);
-        let mut to = open.map_err(|e| Error::os("open", &shown, e))?;
+        let mut to = File::from(open_to_write(&shown).map_err(|e| Error::os("open", &shown, e))?);
         let kind = Info::of(&to).map_err(|e| Error::os("stat", &shown, e))?.kind;
         if !is_stream(kind) {
             return Err(Error::ours(

@@ -17,6 +17,7 @@ use bcmr_engine::event::{Cancel, Event, Summary};
 use bcmr_engine::remote::Address;
 use bcmr_engine::verbs::look;
 use bcmr_engine::verbs::remote::{self as peer, Listing};
+use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -58,6 +59,7 @@ struct Told {
     err: Sink,
     summary: Summary,
     hinted: Vec<Code>,
+    people: People,
     began: Instant,
 }
 
@@ -71,6 +73,7 @@ impl Told {
             err: Sink::stderr(),
             summary: Summary::default(),
             hinted: Vec::new(),
+            people: People::default(),
             began: Instant::now(),
         }
     }
@@ -97,10 +100,15 @@ impl Told {
 
     /// A line with a name in it.
     fn name(&mut self, before: &str, name: &[u8], after: &str) {
+        self.link(before, name, after, b"");
+    }
+
+    /// The same with a second name behind it, that of what a link leads to.
+    fn link(&mut self, before: &str, name: &[u8], between: &str, target: &[u8]) {
         if self.tty {
-            self.out.line(&format!("{before}{}{after}", names::bare(name)));
+            self.out.line(&format!("{before}{}{between}{}", names::bare(name), names::bare(target)));
         } else {
-            self.out.bytes(&[before.as_bytes(), name, after.as_bytes()].concat());
+            self.out.bytes(&[before.as_bytes(), name, between.as_bytes(), target].concat());
         }
     }
 
@@ -188,6 +196,7 @@ pub fn ls(a: &LsArgs, env: &Env) -> u8 {
     each(Verb::Ls, &a.look, env, |told, path, place| {
         let gap = if std::mem::take(&mut first) { "" } else { "\n" };
         let head = many.then_some(gap);
+        told.people.elsewhere = matches!(place, Place::There(..));
         let mut list = List { told, path, long: a.long, head, held: Vec::new(), flows: false };
         let listed = match place {
             Place::Here(path) => look::list(path, &mut |l| list.take(l)),
@@ -252,8 +261,41 @@ fn tell(told: &mut Told, long: bool, operand: &Path, in_it: bool, l: &Listing) {
         told.out.line(&json::entry(operand, in_it, l));
         return;
     }
-    let before = if long { say::listing(l) } else { String::new() };
-    told.name(&before, if in_it { &l.name } else { operand.as_os_str().as_bytes() }, "");
+    let name = if in_it { l.name.as_slice() } else { operand.as_os_str().as_bytes() };
+    if !long {
+        return told.name("", name, "");
+    }
+    let (user, group) = (told.people.user(l.uid), told.people.group(l.gid));
+    let before = say::listing(l, &user, &group);
+    told.link(&before, name, if l.link.is_empty() { "" } else { " -> " }, &l.link);
+}
+
+/// What users and groups are called, asked for once each. Of another machine only numbers are known.
+#[derive(Default)]
+struct People {
+    elsewhere: bool,
+    users: HashMap<u32, String>,
+    groups: HashMap<u32, String>,
+}
+
+impl People {
+    fn user(&mut self, uid: u32) -> String {
+        let known = if self.elsewhere { None } else { Some(&mut self.users) };
+        named(known, uid, look::user_name)
+    }
+
+    fn group(&mut self, gid: u32) -> String {
+        let known = if self.elsewhere { None } else { Some(&mut self.groups) };
+        named(known, gid, look::group_name)
+    }
+}
+
+fn named(known: Option<&mut HashMap<u32, String>>, id: u32, ask: impl Fn(u32) -> Option<Vec<u8>>) -> String {
+    let Some(known) = known else { return id.to_string() };
+    known
+        .entry(id)
+        .or_insert_with(|| ask(id).map_or_else(|| id.to_string(), |name| names::bare(&name)))
+        .clone()
 }
 
 /// `stat`.

@@ -123,6 +123,8 @@ enum Body<'a> {
         gid: u32,
         size: u64,
         mtime: f64,
+        #[serde(skip_serializing_if = "Name::is_empty")]
+        link: Name<'a>,
     },
     Usage {
         operand: Name<'a>,
@@ -317,6 +319,7 @@ pub fn entry(operand: &Path, in_it: bool, l: &Listing) -> String {
         gid: l.gid,
         size: l.size,
         mtime: l.mtime.sec as f64 + f64::from(l.mtime.nsec / 1_000_000) / 1000.0,
+        link: Name(Path::new(OsStr::from_bytes(&l.link))),
     })
 }
 
@@ -530,8 +533,16 @@ mod tests {
     #[test]
     fn what_was_looked_at() {
         let mtime = bcmr_engine::event::Time { sec: 7, nsec: 250_999_999 };
-        let l =
-            Listing { kind: Kind::Dir, name: b"a\xff".to_vec(), mode: 0o755, uid: 1, gid: 2, size: 3, mtime };
+        let l = Listing {
+            kind: Kind::Dir,
+            name: b"a\xff".to_vec(),
+            mode: 0o755,
+            uid: 1,
+            gid: 2,
+            size: 3,
+            mtime,
+            link: Vec::new(),
+        };
         let u = Usage { files: 1, dirs: 2, bytes: 3, allocated: 4 };
         let f = Finding { ok: false, what: "bcmr".into(), detail: "not \x1bthere".into() };
         for (got, want) in [

@@ -2,6 +2,7 @@
 
 use super::common::remote::*;
 use super::common::*;
+use std::ffi::OsStr;
 use std::path::Path;
 
 /// A full disk is told of by name three times, and then counted; each event is there for programs, and for `-v`.
@@ -134,5 +135,32 @@ fn doctor_and_copy_agree() {
         // What scp could not do is an error without a bcmr there, so nothing else may copy.
         let copy = Dir::Put.copy(&far, "-V", &file, &far.home().join("copied")).run();
         assert_eq!(doctor.code == 0, copy.code == 0, "{name}: {doctor:?}\n{copy:?}");
+    }
+}
+
+/// Names where they are known, times as clocks here show them, and what links lead to, also of another machine.
+#[test]
+fn a_long_listing() {
+    needs!(is_root(), "files of root are needed");
+    let tmp = Tmp::new();
+    let far = Far::pipe();
+    for dir in [tmp.path().join("d"), far.home().join("d")] {
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("a"), "A").unwrap();
+        std::os::unix::fs::symlink("a\nb", dir.join("l")).unwrap();
+    }
+    let line = |ran: &Ran, end: &str| ran.out.lines().find(|l| l.ends_with(end)).map(str::to_owned);
+    let ran = bcmr(["ls", "-l", "d"]).cwd(tmp.path()).run().ok();
+    assert!(line(&ran, "  a").is_some_and(|l| l.contains(" root ")), "{ran:?}");
+    assert!(ran.out.contains("  l -> a\nb"), "{ran:?}");
+    let ran = far.bcmr("ls").args([OsStr::new("-l"), &far.at("d")]).run().ok();
+    assert!(line(&ran, "  a").is_some_and(|l| l.contains(" 0 ")), "{ran:?}");
+    assert!(ran.out.contains("  l -> a\nb"), "{ran:?}");
+    for ran in [
+        bcmr(["ls", "--json", "d"]).cwd(tmp.path()).run().ok(),
+        far.bcmr("ls").args([OsStr::new("--json"), &far.at("d")]).run().ok(),
+        far.bcmr("stat").args([OsStr::new("--json"), &far.at("d/l")]).run().ok(),
+    ] {
+        assert_eq!(ran.out.matches(r#""link":"a\nb""#).count(), 1, "{ran:?}");
     }
 }
