@@ -75,8 +75,8 @@ fn what_is_left_in_the_page_cache() {
         bcmr(line.split_whitespace()).args([t.p("src"), t.p("dst")]).run().ok();
         let (src, dst) = (cached(&t.p("src")), cached(&t.p("dst")));
         let about = format!("{flags}, source in the page cache before: {warm}: {src} and {dst} bytes after");
-        // What the kernel was reading ahead just when it was told to forget it may be left.
-        let is_right = |found, stays| if stays { found >= whole } else { found < whole / 2 };
+        // The kernel takes a few pages for others at any time, and may leave what it was reading ahead just then.
+        let is_right = |found, stays| (found > whole / 2) == stays;
         assert!(is_right(src, source_stays) && is_right(dst, copy_stays), "{about}");
         assert!(fs::read(t.p("dst")).unwrap() == fs::read(t.p("src")).unwrap(), "{about}");
         fs::remove_file(t.p("dst")).unwrap();
