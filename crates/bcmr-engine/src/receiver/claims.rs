@@ -1,4 +1,5 @@
-//! Whose a final name is, within one run: the first source's that claims it. No other source replaces what it becomes.
+//! S15: whose a final name is, within one run: the first source's that claims it. No other source replaces what it
+//! becomes.
 //!
 //! Must not look at any disk. Names are known by their place below the target, so two that a file system takes for one
 //! are two here (`newcomers` judges those). A claim takes some 20 bytes, and none is made where two sources cannot

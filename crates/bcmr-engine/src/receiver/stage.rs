@@ -1,5 +1,5 @@
 //! What things are called that have no final name yet, or help one to get there: stages, sessions, manifests and the
-//! mark of an unfinished tree.
+//! mark of an unfinished tree (S14).
 //!
 //! Must not touch any disk. Every such name is `.bcmr-`, 32 hexadecimal digits, 16 more that follow from those and from
 //! the directory, and a suffix that says what it is (docs/decisions/0003). So a directory knows its own leftovers, a
