@@ -1,4 +1,4 @@
-//! Copies a file with the fewest system calls, and says which one did it.
+//! Copies a file by the cheapest way that the kernel has for it, and says which one it was.
 //!
 //! The lowest crate of bcmr, usable by anyone: [`copy()`] has the contract of [`std::fs::copy`]. Beneath it lie the
 //! primitives it is made of, each named as the kernel names it. This crate asks the kernel; it must not know policy,
