@@ -46,6 +46,16 @@ pub enum Follow {
     Always,
 }
 
+/// Whether a symbolic link that stands at the destination's last name, as it was typed, is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FollowDestination {
+    /// As cp does, in a copy on this machine and in one to another machine. In a copy *from* another machine it is not: an
+    /// earlier answer of that machine may have put the link there.
+    UnlessReceived,
+    /// In a copy from another machine too (`--follow-destination`).
+    Always,
+}
+
 /// What of the metadata is kept. Everything that is not kept follows cp: mode is the source's under the umask
 /// (or, when a file is replaced, the replaced file's), owner and times are new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,6 +295,8 @@ pub struct CopyPolicy {
     pub recursive: bool,
     /// Which links are followed.
     pub follow: Follow,
+    /// Whether a link at the destination's name is followed.
+    pub follow_destination: FollowDestination,
     /// What is kept.
     pub preserve: Preserve,
     /// How much it matters when it cannot be kept.

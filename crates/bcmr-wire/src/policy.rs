@@ -46,9 +46,11 @@ pub mod flags {
     pub const EXTRA: u64 = 1 << 17;
     /// With `COMPARE`: by size and time alone, nothing is read.
     pub const QUICK: u64 = 1 << 18;
+    /// A symbolic link at the destination's name is followed, whoever may have put it there.
+    pub const FOLLOW_DESTINATION: u64 = 1 << 19;
 
     /// All of them.
-    pub const ALL: u64 = (1 << 19) - 1;
+    pub const ALL: u64 = (1 << 20) - 1;
 }
 
 /// The places of `[policy.choices]`.
@@ -220,7 +222,7 @@ mod tests {
     #[test]
     fn every_known_bit_passes_and_no_other() {
         for bit in 0..64 {
-            assert_eq!(check(1 << bit, [0; 8]).is_ok(), bit < 16, "bit {bit}");
+            assert_eq!(check(1 << bit, [0; 8]).is_ok(), bit < 16 || bit == 19, "bit {bit}");
         }
         // A comparison changes nothing, whoever does not know what it is.
         use flags::{COMPARE, DRY_RUN, EXTRA, QUICK};
@@ -272,6 +274,7 @@ mod tests {
             COMPARE,
             EXTRA,
             QUICK,
+            FOLLOW_DESTINATION,
         ];
         assert_eq!(all.iter().sum::<u64>(), ALL);
         assert!(all.iter().all(|flag| flag.count_ones() == 1));

@@ -181,6 +181,9 @@ pub struct CopyArgs {
     /// Stay on the file system of each SRC
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
+    /// Follow DST where it is a symbolic link also when SRC is on another machine, which may have put the link there
+    #[arg(long)]
+    pub follow_destination: bool,
     #[command(flatten)]
     pub links: LinkArgs,
     #[command(flatten)]
@@ -384,6 +387,9 @@ pub struct CheckArgs {
     /// Stay on the file system of each SRC
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
+    /// Follow DST where it is a symbolic link also when SRC is on another machine, which may have put the link there
+    #[arg(long)]
+    pub follow_destination: bool,
     #[command(flatten)]
     pub links: LinkArgs,
     #[command(flatten)]

@@ -15,9 +15,9 @@ use crate::config::{CompressWord, Config, PlaneWord, Words};
 use crate::names;
 pub use crate::usage::Usage;
 use bcmr_engine::policy::{
-    CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DropCache, Durability, FilterSpec, Follow, Io,
-    Landing, MoveRequest, Pick, Preserve, Reflink, RemoveRequest, Resume, Rule, Sparse, Strictness, Target,
-    Verify,
+    CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DropCache, Durability, FilterSpec, Follow,
+    FollowDestination, Io, Landing, MoveRequest, Pick, Preserve, Reflink, RemoveRequest, Resume, Rule,
+    Sparse, Strictness, Target, Verify,
 };
 use bcmr_engine::remote::{Address, Compress, Plane, Purpose, ServeRequest, Way};
 use std::ffi::OsString;
@@ -600,6 +600,7 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let policy = CopyPolicy {
         recursive,
         follow: follow(&a.links, &a.keep, recursive),
+        follow_destination: follow_destination(a.follow_destination),
         preserve: preserve(&a.keep.steps),
         strictness: strictness(&a.keep),
         specials: a.keep.archive,
@@ -653,6 +654,7 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
         // all metadata; and since the source will be gone, what cannot be kept is told, and what landed is read back.
         recursive: true,
         follow: Follow::Never,
+        follow_destination: FollowDestination::UnlessReceived,
         preserve: Preserve::ALL,
         strictness: Strictness::Archive,
         specials: true,
@@ -717,6 +719,7 @@ fn check_policy(a: &CheckArgs, env: &Env) -> Result<(CopyPolicy, Purpose, Show),
         // Nobody who compares two directories wants to hear that they are directories.
         recursive: true,
         follow: follow(&a.links, &a.keep, a.recursive || a.keep.archive),
+        follow_destination: follow_destination(a.follow_destination),
         preserve: preserve(&a.keep.steps),
         strictness: strictness(&a.keep),
         specials: a.keep.archive,
@@ -856,6 +859,10 @@ fn follow(links: &LinkArgs, keep: &KeepArgs, recursive: bool) -> Follow {
     } else {
         Follow::Never
     }
+}
+
+fn follow_destination(asked: bool) -> FollowDestination {
+    if asked { FollowDestination::Always } else { FollowDestination::UnlessReceived }
 }
 
 fn preserve(steps: &[KeepStep]) -> Preserve {

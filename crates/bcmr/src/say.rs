@@ -449,6 +449,9 @@ pub fn question(q: &Question) -> String {
 
 // ---- other machines ----
 
+/// Why scp is not let at a destination.
+pub const LINK_IN_THE_WAY: &str = "it is a symbolic link, scp would write through it, and the other machine may have put it \
+                                   there; --follow-destination lets it";
 /// What is given up when scp copies because there is no bcmr on the other side. Said before anything is changed.
 pub const BY_SCP: &str = "there is none; scp copies instead, and what it copies is not verified, cannot be resumed, stands \
      under its name before it is complete, has links replaced by what they lead to, holes filled and hard links copied \

@@ -139,6 +139,7 @@ pub(crate) mod tests {
         CopyPolicy {
             recursive: true,
             follow: Follow::Never,
+            follow_destination: FollowDestination::UnlessReceived,
             preserve: Preserve::NONE,
             strictness: Strictness::LikeCp,
             specials: false,

@@ -716,6 +716,7 @@ fn policy() -> CopyPolicy {
     CopyPolicy {
         recursive: true,
         follow: Follow::Never,
+        follow_destination: FollowDestination::UnlessReceived,
         preserve: Preserve::NONE,
         strictness: Strictness::LikeCp,
         specials: true,

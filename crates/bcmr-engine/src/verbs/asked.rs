@@ -6,9 +6,23 @@
 use crate::error::Result;
 use crate::node::Node;
 use crate::sender::operand::typed;
+use bcmr_wire::message::Kind;
 use fastcopy::dir::NameBuf;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// What kind each operand was said to be. Attempts of one run share it: what was once a link is no directory later (V12).
+#[derive(Default)]
+pub(crate) struct Kinds(Mutex<HashMap<usize, Kind>>);
+
+impl Kinds {
+    /// Whether the operand at `index` may be of this kind: it is its first word on that, or the same as before.
+    pub(crate) fn hold(&self, index: usize, kind: Kind) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *told.entry(index).or_insert(kind) == kind
+    }
+}
 
 /// What may come.
 pub(crate) enum Asked {

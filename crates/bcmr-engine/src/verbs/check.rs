@@ -27,7 +27,8 @@ pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
     let policy = resuming(request.policy);
     let target = operands::same_target(&request.sources, request.target.clone(), &policy);
-    let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
+    let links = operands::DestLink::Through;
+    let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len(), links)?;
     let survey = Survey { policy: &policy, filter: Filter::new(&policy.filter)?, tally: &tally };
     let mut visit = Check {
         policy: &policy,

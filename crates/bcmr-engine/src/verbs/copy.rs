@@ -164,7 +164,8 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     match request.names {
         None => {
             let target = operands::same_target(&request.sources, request.target, &policy);
-            let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
+            let count = request.sources.len();
+            let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Through)?;
             let base = operands::base(&to, DestLink::Through)?;
             run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(base))).transpose()?;
             run.operands(&request.sources, &to);
@@ -808,12 +809,12 @@ impl<'a> Run<'a> {
         let Source::Whole(src) = self.base(base)? else {
             return Err(Error::ours(Code::NotDirectory, "read names below", base, "it is not a directory"));
         };
-        let place = match operands::target(&operands::Reach::Anywhere, target, 1)? {
+        let place = match operands::target(&operands::Reach::Anywhere, target, 1, DestLink::Through)? {
             Where::Into(place) | Where::Whole(place) => place,
             Where::Name { dir, name, .. } => {
                 ensure_dir(&dir.dir, name.as_name(), 0o777)
                     .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
-                match operands::target(&operands::Reach::Anywhere, target, 1)? {
+                match operands::target(&operands::Reach::Anywhere, target, 1, DestLink::Through)? {
                     Where::Into(place) | Where::Whole(place) => place,
                     Where::Name { dir, .. } => {
                         return Err(Error::ours(

@@ -47,8 +47,12 @@ impl Manifest {
     pub(crate) fn begin(path: &Path, base: Option<PathBuf>) -> Result<Manifest> {
         let fail = |e| Error::os("write manifest", path, e);
         let refuse = |code, why: &str| Error::ours(code, "write manifest", path, why);
-        let Where::Name { dir, name, slash: false } =
-            operands::target(&operands::Reach::Anywhere, &Target::Exactly(path.to_owned()), 1)?
+        let Where::Name { dir, name, slash: false } = operands::target(
+            &operands::Reach::Anywhere,
+            &Target::Exactly(path.to_owned()),
+            1,
+            operands::DestLink::Itself,
+        )?
         else {
             return Err(refuse(Code::IsDirectory, "it is a directory"));
         };
@@ -101,6 +105,22 @@ impl Manifest {
             self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
         }
         Ok(())
+    }
+
+    /// Adds a line for what another machine says has landed there.
+    ///
+    /// # Errors
+    /// As [`Manifest::add`]; or it says so of something that is not below the target (V12).
+    pub(crate) fn add_told(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
+        let base = self.base.get().map_or(Path::new(""), PathBuf::as_path);
+        let below = dst
+            .strip_prefix(base)
+            .is_ok_and(|rest| rest.components().all(|part| matches!(part, Component::Normal(_))));
+        if !below || base.as_os_str().is_empty() {
+            let note = "the other machine says that it landed, and it is not below the target";
+            return Err(Error::ours(Code::Protocol, "write into the manifest", dst, note));
+        }
+        self.add(dst, hash)
     }
 
     /// Ends it. Only a complete copy gets a manifest: whoever finds one may rely on it.

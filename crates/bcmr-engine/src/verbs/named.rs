@@ -6,6 +6,7 @@
 use crate::error::Result;
 use crate::verbs::receive::{What, refused};
 use bcmr_wire::limits;
+use bcmr_wire::message::Kind;
 use fastcopy::dir::NameBuf;
 use std::collections::BTreeSet;
 
@@ -60,6 +61,7 @@ impl Named {
         id: u64,
         origin: u64,
         name: Option<&NameBuf>,
+        kind: Kind,
     ) -> Result<()> {
         self.operands += 1;
         if self.operands > what.operands || id != self.dir_id + 1 {
@@ -71,7 +73,11 @@ impl Named {
         self.dir_id = id;
         // V1: what has no name in common with what was asked for is not even looked at.
         let asked = what.asked.operand(self.next_asked, name);
-        self.next_asked = asked.ok_or_else(|| refused("an operand that was not asked for"))? + 1;
+        let asked = asked.ok_or_else(|| refused("an operand that was not asked for"))?;
+        self.next_asked = asked + 1;
+        if !what.kinds.hold(asked, kind) {
+            return Err(refused("an operand of another kind than it had before"));
+        }
         Ok(())
     }
 

@@ -5,8 +5,13 @@
 
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
+<<<<<<< HEAD
 use crate::policy::{CopyPolicy, Follow, Target};
 use crate::receiver::claims::{Claims, Meeting, Spot};
+=======
+use crate::policy::{CopyPolicy, Follow, FollowDestination, Target};
+use crate::receiver::land::ensure_dir;
+>>>>>>> e326e2b (What another machine may have put under the destination's name is not followed, in no attempt and no later run)
 use crate::receiver::newcomers::Newcomers;
 use crate::receiver::tree;
 pub(crate) use crate::sender::operand::Reach;
@@ -95,10 +100,81 @@ pub(crate) enum DestLink {
     Through,
     /// Itself: a move gives a name and touches nothing that another name leads to.
     Itself,
+    /// Itself, and a directory that it leads to is not entered either: another machine may have put the link there (V12).
+    Received,
 }
 
-/// Resolves the target of `count` sources. `named_list` means that many names follow.
-pub(crate) fn target(reach: &Reach, target: &Target, count: usize) -> Result<Where> {
+impl DestLink {
+    /// In a copy from another machine to this one.
+    pub(crate) fn received(policy: &CopyPolicy) -> DestLink {
+        match policy.follow_destination {
+            FollowDestination::UnlessReceived => DestLink::Received,
+            FollowDestination::Always => DestLink::Through,
+        }
+    }
+}
+
+/// A target that was resolved, once for a whole run: later attempts use the handles, whatever has the names by then.
+#[derive(Clone)]
+pub(crate) struct Resolved {
+    pub(crate) to: Where,
+    /// The target itself, where `to` means what is in it: what DST means when it is marked as the copy of the one source.
+    itself: Option<Where>,
+    links: DestLink,
+}
+
+impl Resolved {
+    /// Resolves the target of `count` sources.
+    pub(crate) fn of(
+        reach: &Reach,
+        target: &Target,
+        count: usize,
+        links: DestLink,
+        policy: &CopyPolicy,
+    ) -> Result<Resolved> {
+        let to = self::target(reach, target, count, links)?;
+        let itself = match (target, &to) {
+            (Target::Guess(path), Where::Into(_)) if count == 1 && policy.resume.has_sessions() => {
+                Some(self::target(reach, &Target::Exactly(path.clone()), 1, links)?)
+            }
+            _ => None,
+        };
+        Ok(Resolved { to, itself, links })
+    }
+
+    /// Makes the directory that names of a list go into, where there is none yet.
+    pub(crate) fn make(&mut self) -> Result<()> {
+        let Where::Name { dir, name, .. } = &self.to else { return Ok(()) };
+        let shown = dir.node.join(name.as_name());
+        ensure_dir(&dir.dir, name.as_name(), 0o777)
+            .map_err(|e| Error::os("make directory", shown.as_path(), e))?;
+        let made =
+            dir.dir.open_dir(name.as_name()).map_err(|e| Error::os("open directory", shown.as_path(), e))?;
+        self.to = Where::Into(place(made, &shown));
+        Ok(())
+    }
+
+    /// Where a source of this description goes: with `-C`, DST that is marked as its copy means itself.
+    pub(crate) fn of_source(&self, info: &Info) -> &Where {
+        match (&self.to, &self.itself) {
+            (Where::Into(place), Some(itself)) if tree::is_marked(&place.dir, info) => itself,
+            (to, _) => to,
+        }
+    }
+
+    /// Where a source goes that has this name, or none of its own, and is this.
+    pub(crate) fn dest(&self, name: Option<NameBuf>, info: &Info) -> Result<Dest> {
+        dest(name, info, self.of_source(info), self.links)
+    }
+
+    /// What a manifest's names are relative to.
+    pub(crate) fn base(&self) -> Result<PathBuf> {
+        base(&self.to, self.links)
+    }
+}
+
+/// Resolves the target of `count` sources.
+pub(crate) fn target(reach: &Reach, target: &Target, count: usize, links: DestLink) -> Result<Where> {
     let path = target.path();
     let typed = typed(path)?;
     let as_dir = |what: &str| {
@@ -112,6 +188,9 @@ pub(crate) fn target(reach: &Reach, target: &Target, count: usize) -> Result<Whe
             Err(e) => Err(Error::os("open target directory", path, e)),
         },
         Target::Guess(_) => {
+            if links == DestLink::Received && typed.name.is_some() && !typed.slash {
+                return received(reach, typed, count);
+            }
             match reach.dir(path) {
                 Ok(dir) => return Ok(Where::Into(place(dir, path))),
                 Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {}
@@ -129,6 +208,32 @@ pub(crate) fn target(reach: &Reach, target: &Target, count: usize) -> Result<Whe
             None => Ok(Where::Whole(place(reach.open(path)?, path))),
             Some(_) => name_of(reach, typed),
         },
+    }
+}
+
+/// The target of a copy from another machine, a name without a slash behind it: what an earlier answer may have made of
+/// the name decides nothing but whether the name is free.
+fn received(reach: &Reach, typed: Typed<'_>, count: usize) -> Result<Where> {
+    let path = typed.path;
+    let at = name_of(reach, typed)?;
+    let Where::Name { dir, name, .. } = &at else { return Ok(at) };
+    let there = dir.dir.look(name.as_name()).map_err(|e| Error::os("stat", path, e))?;
+    match there.map(|info| info.kind) {
+        Some(Kind::Dir) => {
+            let opened = dir.dir.open_dir(name.as_name());
+            Ok(Where::Into(place(opened.map_err(|e| Error::os("open target", path, e))?, path)))
+        }
+        // V12
+        Some(Kind::Link) if reach.dir(path).is_ok() => {
+            let note = "it is a symbolic link to a directory, and the other machine may have put it there: with a slash behind it, or \
+                        with --follow-destination, it is followed";
+            Err(Error::ours(Code::Refused, "copy into", path, note))
+        }
+        _ if count != 1 => {
+            let why = "the target of several sources is not a directory";
+            Err(Error::ours(Code::NotDirectory, "copy into", path, why))
+        }
+        _ => Ok(at),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::disk::{Attributes, Body, Disk, Fault, Job};
 use crate::error::{Code, Error, Result};
 use crate::event::{Event, Watch};
 use crate::node::Node;
-use crate::policy::{CopyPolicy, Target};
+use crate::policy::{CopyPolicy, Follow, Target};
 use crate::pulse::{For, Pulse};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
@@ -28,10 +28,10 @@ use crate::receiver::plan::Proof;
 use crate::store::{Block, Pinned, Store, Taken};
 use crate::tally::Tally;
 use crate::trouble::error_of;
-use crate::verbs::asked::Asked;
+use crate::verbs::asked::{Asked, Kinds};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::named::Named;
-use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
+use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Resolved, Where};
 use bcmr_wire::contents::{self, Item};
 use bcmr_wire::limits;
 use bcmr_wire::message::{
@@ -259,7 +259,10 @@ struct State<'a> {
 
 /// What is received.
 pub(crate) struct What {
-    pub(crate) target: Target,
+    /// Where to.
+    pub(crate) to: Resolved,
+    /// What kind each operand was said to be, in this attempt and in those before.
+    pub(crate) kinds: Arc<Kinds>,
     pub(crate) operands: u64,
     /// And which.
     pub(crate) asked: Asked,
@@ -282,11 +285,6 @@ pub(crate) struct What {
 }
 
 impl What {
-    /// Through a link only where it may lead anywhere: a confined receiver does not even say whether it leads somewhere.
-    pub(crate) fn links(&self) -> DestLink {
-        if self.reach.is_confined() { DestLink::Itself } else { DestLink::Through }
-    }
-
     /// A source's path as it is shown.
     pub(crate) fn shown(&self, path: &Path) -> PathBuf {
         let mut text = std::ffi::OsString::from(&self.source_prefix);
@@ -316,17 +314,12 @@ impl What {
         }
     }
 
-    /// `-C` again: DST that is marked as the one source's copy means itself.
-    pub(crate) fn marked(&self, info: &Info, policy: &CopyPolicy) -> Result<Option<Where>> {
-        let (Target::Guess(path), 1, true) = (&self.target, self.operands, policy.resume.has_sessions())
-        else {
-            return Ok(None);
-        };
-        let Ok(dir) = self.reach.dir(path) else { return Ok(None) };
-        if crate::receiver::tree::is_marked(&dir, info) {
-            return operands::target(&self.reach, &Target::Exactly(path.clone()), 1).map(Some);
+    /// Where links are to be `followed`, what they lead to is sent, and no link (V12).
+    pub(crate) fn no_link(&self, followed: bool, kind: WireKind) -> Result<()> {
+        if followed && kind == WireKind::Link {
+            return Err(refused("a symbolic link where links were to be followed"));
         }
-        Ok(None)
+        Ok(())
     }
 
     /// A trouble of the sender: told here, unless its own side tells it.
@@ -457,7 +450,6 @@ pub(crate) struct Receive<'a> {
     pub(crate) desk: Desk<'a, Far, Listing>,
     policy: &'a CopyPolicy,
     what: What,
-    to: Where,
     reply: &'a Reply,
     store: Option<&'a Store>,
     /// The sender's number, once it has said it.
@@ -494,7 +486,7 @@ pub(crate) fn kind_of(kind: WireKind) -> Kind {
 }
 
 impl<'a> Receive<'a> {
-    /// Resolves the target. Nothing is changed yet.
+    /// Nothing is changed yet.
     pub(crate) fn begin(
         disk: &'a Sys,
         policy: &'a CopyPolicy,
@@ -504,10 +496,8 @@ impl<'a> Receive<'a> {
         reply: &'a Reply,
         store: Option<&'a Store>,
     ) -> Result<Receive<'a>> {
-        let count = usize::try_from(what.operands).unwrap_or(usize::MAX);
-        let to = operands::target(&what.reach, &what.target, count)?;
         let manifest = match manifest {
-            Some(file) => Some(Manifest::begin(file, Some(operands::base(&to, what.links())?))?),
+            Some(file) => Some(Manifest::begin(file, Some(what.to.base()?))?),
             None => None,
         };
         let state = State {
@@ -540,7 +530,6 @@ impl<'a> Receive<'a> {
             desk,
             policy,
             what,
-            to,
             reply,
             store,
             sender_origin: AtomicU64::new(0),
@@ -553,7 +542,7 @@ impl<'a> Receive<'a> {
 
     /// What names of a manifest are relative to.
     pub(crate) fn base(&self) -> Result<PathBuf> {
-        operands::base(&self.to, self.what.links())
+        self.what.to.base()
     }
 
     fn state(&self) -> MutexGuard<'_, State<'a>> {
@@ -632,7 +621,8 @@ impl<'a> Receive<'a> {
 
     fn operand(&self, path: &[u8], whole: bool, origin: u64, id: u64, entry: &Entry<'_>) -> Result<()> {
         let name = if whole { None } else { NameBuf::new(entry.name) };
-        self.state().named.operand(&self.what, id, origin, name.as_ref())?;
+        self.state().named.operand(&self.what, id, origin, name.as_ref(), entry.kind)?;
+        self.what.no_link(self.policy.follow != Follow::Never, entry.kind)?;
         self.sender_origin.store(origin, Ordering::Relaxed);
         let shown = self.shown(&path_of(path));
         match self.place(&shown, whole, id, entry) {
@@ -663,14 +653,14 @@ impl<'a> Receive<'a> {
         if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
             return Err(Error::ours(Code::IsDirectory, "copy", shown, "it is a directory"));
         }
-        let to = match self.what.marked(&info, self.policy)? {
-            Some(to) => to,
-            None => self.to.clone(),
-        };
         let name = meta.as_ref().map(|m| m.name.clone());
+<<<<<<< HEAD
         let dest = operands::dest(name, &info, &to, self.what.links())?;
         let whole = matches!(dest, Dest::Whole(_));
         let mut spot = self.desk.claims.operand(shown, whole);
+=======
+        let dest = self.what.to.dest(name, &info)?;
+>>>>>>> e326e2b (What another machine may have put under the destination's name is not followed, in no attempt and no later run)
         if let Dest::Named { name, .. } = &dest {
             match self.follows(name, &info, shown, spot.owner)? {
                 Claimed::Same => return Ok(DirState::Refused),
@@ -907,6 +897,7 @@ impl<'a> Receive<'a> {
         packed: &[u8],
     ) -> Result<()> {
         for entry in entries {
+            self.what.no_link(self.policy.follow == Follow::Always, entry.kind)?;
             let meta = self.meta_of(entry, to)?;
             self.is_asked(&batch.slot, &meta)?;
             batch.metas.push(meta);
@@ -1719,18 +1710,9 @@ pub(crate) fn unpack<'p>(
     Ok(bytes.into())
 }
 
-/// What [`What::marked`] and `--files-from` may have to make first.
-pub(crate) fn make_target(reach: &Reach, target: &Target) -> Result<()> {
-    if let Where::Name { dir, name, .. } = operands::target(reach, target, 1)? {
-        ensure_dir(&dir.dir, name.as_name(), 0o777)
-            .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
-    }
-    Ok(())
-}
-
 /// Makes one directory that was named.
 pub(crate) fn directory(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
-    match operands::target(reach, &Target::Exactly(path.to_owned()), 1)? {
+    match operands::target(reach, &Target::Exactly(path.to_owned()), 1, DestLink::Itself)? {
         Where::Name { dir, name, .. } => {
             let made = ensure_dir(&dir.dir, name.as_name(), mode & 0o777)
                 .map_err(|e| Error::os("make directory", path, e))?;

@@ -8,6 +8,7 @@ use crate::event::{Cancel, Event, Summary, Watch};
 use crate::policy::{Collide, Compare, CopyPolicy, NameList, Preserve, Target};
 use crate::remote::{Address, Compress, GetRequest, Plane, Purpose, PutRequest, Way};
 use crate::sender::offer::What;
+use crate::sender::operand::typed;
 use crate::sender::out::{Counted, Out};
 use crate::sender::push::{How, Links, Push, push};
 use crate::tally::Tally;
@@ -17,11 +18,11 @@ use crate::transport::seal::{Limits, Secret, Transcript};
 use crate::transport::ssh::Load;
 use crate::transport::{self, Peer, Token};
 use crate::trouble::error_of;
-use crate::verbs::asked::Asked;
+use crate::verbs::asked::{Asked, Kinds};
 use crate::verbs::copy::resuming;
 use crate::verbs::look::{Ahead, ahead};
 use crate::verbs::manifest::Manifest;
-use crate::verbs::operands::{self, Reach};
+use crate::verbs::operands::{self, DestLink, Reach, Resolved, Where};
 use crate::verbs::receive::{self, Receive};
 use crate::verbs::survey_wire::{Surveying, survey_of, visitor};
 use crate::verbs::wire::{
@@ -30,11 +31,13 @@ use crate::verbs::wire::{
 use bcmr_wire::handshake::{Features, caps, guarantees, wide};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
+use fastcopy::dir::{ListBuffer, NameBuf};
 use fastcopy::meta::{Info, Time};
 use std::ffi::OsStr;
 use std::io::{BufRead, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -342,8 +345,16 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         return Err(Error::ours(Code::Usage, "copy", "", "no source given"));
     };
     let mut names = names.map_or(Names::None, Names::kept);
+    let count = if matches!(names, Names::None) { from.len() } else { 1 };
+    // V12: once for all attempts. What an earlier one was sent decides nothing about where the next one goes.
+    let links = DestLink::received(&policy);
+    let mut goal = Goal {
+        path: target.path(),
+        to: Resolved::of(&Reach::Anywhere, &target, count, links, &policy)?,
+        kinds: Arc::default(),
+    };
     let done = again(&way, &policy, watch, || {
-        get_once(&from, address, &mut names, &target, purpose, manifest.as_deref(), &way, &policy, watch)
+        get_once(&from, address, &mut names, &mut goal, purpose, manifest.as_deref(), &way, &policy, watch)
     });
     done.map(|summary| names.counted_in(summary))
 }
@@ -353,12 +364,21 @@ fn whole_home(address: Address) -> Address {
     Address { path, ..address }
 }
 
+/// Where a copy from another machine goes, for all its attempts.
+struct Goal<'t> {
+    /// The target as it was typed.
+    path: &'t Path,
+    to: Resolved,
+    /// What kind each operand was said to be.
+    kinds: Arc<Kinds>,
+}
+
 #[allow(clippy::too_many_arguments)] // the parts of one request
 fn get_once(
     from: &[Address],
     address: &Address,
     names: &mut Names,
-    target: &Target,
+    goal: &mut Goal<'_>,
     purpose: Purpose,
     manifest: Option<&Path>,
     way: &Way,
@@ -380,15 +400,16 @@ fn get_once(
     let size = if asks { sizes_there(&peer, from.len(), watch.cancel)? } else { 0 };
     more_streams(&mut peer, address, way, size, watch)?;
     let names = list.map(|names| all_but_last(&peer, names)).transpose()?;
-    // The target is looked at before anything is asked for.
+    // The target is there before anything is asked for.
     if list.is_some() && survey.is_none() {
-        receive::make_target(&Reach::Anywhere, target)?;
+        goal.to.make()?;
     }
     let disk = Sys::new();
     let landing = resuming(policy.clone());
     let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;
     let what = receive::What {
-        target: target.clone(),
+        to: goal.to.clone(),
+        kinds: goal.kinds.clone(),
         operands: if list.is_some() { 1 } else { from.len() as u64 },
         asked: match list {
             Some(names) => Asked::listed(names),
@@ -408,7 +429,7 @@ fn get_once(
     let get = Message::Get { policy: how, paths, names };
     let (summary, broken) = match survey {
         Some(survey) => {
-            let visit = visitor(survey, &landing, target.path(), target.path(), &tally);
+            let visit = visitor(survey, &landing, goal.path, goal.path, &tally);
             let surveying = Surveying::begin(&landing, what, &reply, &tally, visit)?;
             say(&peer, &get)?;
             receive_all(surveying, &peer.streams, &reply, None, At::Client)
@@ -735,6 +756,68 @@ fn read_names(list: NameList) -> Result<Vec<Vec<u8>>> {
         return too_much("a list for another machine has 1,048,576 names at most");
     }
     Ok(names)
+}
+
+/// The first symbolic link that a program which follows links would write through, were `from` copied to `target` by it:
+/// under the target's own name, under a source's name in it, or below that. None with
+/// [`FollowDestination::Always`](crate::policy::FollowDestination::Always).
+///
+/// # Errors
+/// The target is none, or cannot be looked at.
+pub fn link_in_the_way(from: &[Address], target: &Target, policy: &CopyPolicy) -> Result<Option<PathBuf>> {
+    let links = DestLink::received(policy);
+    if links != DestLink::Received {
+        return Ok(None);
+    }
+    let place = match operands::target(&Reach::Anywhere, target, from.len(), links)? {
+        Where::Into(place) | Where::Whole(place) => place,
+        Where::Name { dir, name, .. } => {
+            let there = dir.dir.look(name.as_name()).map_err(|e| Error::os("stat", target.path(), e))?;
+            let is_link = there.is_some_and(|info| info.kind == Kind::Link);
+            return Ok(is_link.then(|| target.path().clone()));
+        }
+    };
+    let mut stack = Vec::new();
+    for address in from {
+        let Some(name) = typed(&address.path)?.name else {
+            stack.push((place.dir.reopen(), place.node.clone()));
+            continue;
+        };
+        let node = place.node.below(name.as_name());
+        let there = place.dir.look(name.as_name()).map_err(|e| Error::os("stat", node.path(), e))?;
+        match there.map(|info| info.kind) {
+            Some(Kind::Link) => return Ok(Some(node.path())),
+            Some(Kind::Dir) if policy.recursive => {
+                stack.push((place.dir.open_dir_readable(name.as_name()), node));
+            }
+            _ => {}
+        }
+    }
+    let mut buffer = ListBuffer::new();
+    while let Some((dir, node)) = stack.pop() {
+        let fail = |e| Error::os("list directory", node.path(), e);
+        let dir = dir.map_err(fail)?;
+        let mut found = None;
+        let mut dirs: Vec<NameBuf> = Vec::new();
+        dir.list(&mut buffer, |entry| {
+            // A file system that does not say what an entry is has it looked at.
+            let kind = entry.kind.or_else(|| Some(dir.look(entry.name).ok()??.kind));
+            match kind {
+                Some(Kind::Link) => found = Some(node.join(entry.name)),
+                Some(Kind::Dir) => dirs.push(entry.name.to_owned()),
+                _ => {}
+            }
+            found.is_none()
+        })
+        .map_err(fail)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        for name in dirs {
+            stack.push((dir.open_dir_readable(name.as_name()), node.below(name.as_name())));
+        }
+    }
+    Ok(None)
 }
 
 // ---- single requests ----

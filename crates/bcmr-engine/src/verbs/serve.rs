@@ -5,7 +5,7 @@
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Event, Front, Progress, Watch};
-use crate::policy::{Collide, CopyPolicy, Follow, Target};
+use crate::policy::{Collide, CopyPolicy, Follow, FollowDestination, Target};
 use crate::remote::ServeRequest;
 use crate::sender::offer::What;
 use crate::sender::push::{How, Links};
@@ -21,7 +21,7 @@ use crate::trouble::TroubleBuf;
 use crate::verbs::asked::Asked;
 use crate::verbs::copy::resuming;
 use crate::verbs::look;
-use crate::verbs::operands::{self, Reach, Source};
+use crate::verbs::operands::{self, DestLink, Reach, Resolved, Source};
 use crate::verbs::receive::{self, Receive, Reply};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
@@ -318,11 +318,20 @@ impl Serving {
                     message::Target::Exactly => Target::Exactly(path),
                 };
                 let listed = operands == 0;
+                // Through a link only where it may lead anywhere: a confined receiver does not even say whether it leads somewhere.
+                let links = if self.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
+                if self.reach.is_confined() && policy.follow_destination == FollowDestination::Always {
+                    let note = "this server follows no symbolic link at the destination's name";
+                    return Err(Error::ours(Code::Unsupported, "copy to", target.path(), note));
+                }
+                let count = usize::try_from(operands.max(1)).unwrap_or(usize::MAX);
+                let mut to = Resolved::of(&self.reach, &target, count, links, &policy)?;
                 if listed && survey.is_none() {
-                    receive::make_target(&self.reach, &target)?;
+                    to.make()?;
                 }
                 let what = receive::What {
-                    target,
+                    to,
+                    kinds: Arc::default(),
                     operands: operands.max(1),
                     asked: Asked::Anything,
                     source_prefix: String::new(),
@@ -335,7 +344,7 @@ impl Serving {
                     dedup,
                 };
                 if let Some(survey) = survey {
-                    return self.survey(peer, &policy, what, survey, items);
+                    return self.survey(peer, &policy, what, target.path(), survey, items);
                 }
                 let store = if wants_dedup { self.store(dedup) } else { Ok(None) };
                 self.put(peer, &policy, what, items, store)
@@ -433,14 +442,14 @@ impl Serving {
         peer: &Peer,
         policy: &CopyPolicy,
         what: receive::What,
+        root: &Path,
         survey: Survey,
         items: bool,
     ) -> Result<()> {
         telling(peer, items, |watch, reply, asking| {
             let tally = Tally::new(watch);
-            let root = what.target.path().clone();
             // What the target itself is called, the client knows better.
-            let visit = visitor(survey, policy, &root, Path::new(""), &tally);
+            let visit = visitor(survey, policy, root, Path::new(""), &tally);
             let surveying = Surveying::begin(policy, what, reply, &tally, visit)?;
             let compares = matches!(survey, Survey::Check { .. });
             let tells_how = compares && peer.agreed.features.has_wide(wide::COMPARED);

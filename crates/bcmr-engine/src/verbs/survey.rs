@@ -385,7 +385,7 @@ impl Survey<'_> {
         names: ListedNames<'_>,
         visit: &mut dyn Visit,
     ) -> Result<()> {
-        let to = operands::target(&operands::Reach::Anywhere, target, 1)?;
+        let to = operands::target(&operands::Reach::Anywhere, target, 1, DestLink::Through)?;
         let (place, below) = match &to {
             Where::Into(place) | Where::Whole(place) => (place, None),
             Where::Name { dir, name, .. } => (dir, Some(name)),
@@ -448,7 +448,8 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
     match request.names {
         None => {
             let target = operands::same_target(&request.sources, request.target, &request.policy);
-            let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
+            let count = request.sources.len();
+            let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Through)?;
             survey.operands(&request.sources, &to, &mut visit);
         }
         Some(mut list) => {

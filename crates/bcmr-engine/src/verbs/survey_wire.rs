@@ -10,7 +10,7 @@ use crate::disk::tee;
 use crate::error::{Code, Error, Result};
 use crate::event::{Compared, Summary, Watch};
 use crate::node::Node;
-use crate::policy::{Compare, CopyPolicy};
+use crate::policy::{Compare, CopyPolicy, Follow};
 use crate::receiver::arriving::{Arriving, Line, Load};
 use crate::receiver::desk::Marks;
 use crate::receiver::plan::Proof;
@@ -18,7 +18,7 @@ use crate::sender::filter::{Filter, relative};
 use crate::tally::Tally;
 use crate::verbs::check::Check;
 use crate::verbs::named::Named;
-use crate::verbs::operands::{self, Dest, Place, Where};
+use crate::verbs::operands::{self, Dest, Place};
 use crate::verbs::receive::{
     Crew, Head, Reply, Takes, What, end_of, found, not_a_senders, refused, told, unpack,
 };
@@ -184,7 +184,6 @@ struct State<'a> {
 pub(crate) struct Surveying<'a> {
     policy: &'a CopyPolicy,
     what: What,
-    to: Where,
     reply: &'a Reply,
     tally: &'a Tally<'a>,
     filter: Filter,
@@ -200,10 +199,10 @@ pub(crate) struct Surveying<'a> {
 }
 
 impl<'a> Surveying<'a> {
-    /// Resolves the target.
+    /// Nothing was compared yet.
     ///
     /// # Errors
-    /// It cannot be one.
+    /// A pattern that is none.
     pub(crate) fn begin(
         policy: &'a CopyPolicy,
         what: What,
@@ -211,8 +210,6 @@ impl<'a> Surveying<'a> {
         tally: &'a Tally<'a>,
         visit: Box<dyn Visit + Send + 'a>,
     ) -> Result<Surveying<'a>> {
-        let count = usize::try_from(what.operands).unwrap_or(usize::MAX);
-        let to = operands::target(&what.reach, &what.target, count)?;
         let patience = Duration::from_millis(limits::DEAD_MS);
         Ok(Surveying {
             line: Arc::new(Line::new(tally.watch.cancel, what.streams, patience, reply.pulse.clone())),
@@ -220,7 +217,6 @@ impl<'a> Surveying<'a> {
             filter: Filter::new(&policy.filter)?,
             policy,
             what,
-            to,
             reply,
             tally,
             visit: Mutex::new(visit),
@@ -271,7 +267,8 @@ impl<'a> Surveying<'a> {
         let name = if whole { None } else { NameBuf::new(entry.name) };
         {
             let mut state = self.state();
-            state.named.operand(&self.what, id, origin, name.as_ref())?;
+            state.named.operand(&self.what, id, origin, name.as_ref(), entry.kind)?;
+            self.what.no_link(self.policy.follow != Follow::Never, entry.kind)?;
             state.origin = origin;
         }
         let shown = self.what.shown(Path::new(OsStr::from_bytes(path)));
@@ -293,8 +290,7 @@ impl<'a> Surveying<'a> {
         if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
             return Err(Error::ours(Code::IsDirectory, "compare", shown, "it is a directory"));
         }
-        let to = self.what.marked(&info, self.policy)?.unwrap_or_else(|| self.to.clone());
-        let dest = operands::dest(name, &info, &to, self.what.links())?;
+        let dest = self.what.to.dest(name, &info)?;
         if let Dest::Named { name, .. } = &dest
             && !self.state().names.insert(name.clone())
             && info.kind != Kind::Dir
@@ -521,6 +517,9 @@ impl<'a> Surveying<'a> {
         }
         if inline || entries.iter().any(|e| e.kind == WireKind::Dir) {
             return Err(refused("contents that nobody asked for, or a directory among files"));
+        }
+        for entry in entries {
+            self.what.no_link(self.policy.follow == Follow::Always, entry.kind)?;
         }
         let settled = Message::Wants { batch: id, entries: Vec::new() };
         let Some(spots) = self.spots(dir, entries)? else { return self.send(&settled) };

@@ -6,8 +6,8 @@
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Change, Compared, Event, Front, Question, Summary, Watch};
 use crate::policy::{
-    Collide, Compare, CopyPolicy, Durability, FilterSpec, Follow, Landing, Preserve, Reflink, Resume, Rule,
-    Sparse, Strictness, Verify,
+    Collide, Compare, CopyPolicy, Durability, FilterSpec, Follow, FollowDestination, Landing, Preserve,
+    Reflink, Resume, Rule, Sparse, Strictness, Verify,
 };
 use crate::pulse::{For, Pulse};
 use crate::receiver::arriving::Load;
@@ -104,6 +104,7 @@ pub(crate) fn policy_out<'a>(
         (policy.one_file_system, flags::ONE_FILE_SYSTEM),
         (policy.filter.gitignore, flags::GITIGNORE),
         (policy.dry_run, flags::DRY_RUN),
+        (policy.follow_destination == FollowDestination::Always, flags::FOLLOW_DESTINATION),
         (fast, flags::FAST),
         (dedup, flags::DEDUP),
         (matches!(purpose, Purpose::Check { .. }), flags::COMPARE),
@@ -226,6 +227,11 @@ pub(crate) fn policy_in(
             choices::follow::OPERANDS => Follow::Operands,
             choices::follow::ALWAYS => Follow::Always,
             _ => Follow::Never,
+        },
+        follow_destination: if has(flags::FOLLOW_DESTINATION) {
+            FollowDestination::Always
+        } else {
+            FollowDestination::UnlessReceived
         },
         preserve: Preserve {
             mode: has(flags::KEEP_MODE),
@@ -529,7 +535,7 @@ impl Told for Putting<'_> {
             }
             WireEvent::Hashed { dst, hash } => {
                 if let Some(manifest) = &self.manifest
-                    && let Err(e) = manifest.add(Path::new(OsStr::from_bytes(dst)), hash)
+                    && let Err(e) = manifest.add_told(Path::new(OsStr::from_bytes(dst)), hash)
                 {
                     self.unsaid.fetch_add(1, Ordering::Relaxed);
                     self.failed(&Error { path: self.there(dst), ..e });

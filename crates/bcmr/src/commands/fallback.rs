@@ -6,10 +6,12 @@
 use super::child;
 use crate::address;
 use crate::resolve::{Places, RemoteJob};
+use crate::say;
 use bcmr_engine::error::{Code, Error, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
 use bcmr_engine::policy::{CopyPolicy, Target};
 use bcmr_engine::remote::{Address, Way};
+use bcmr_engine::verbs::remote::link_in_the_way;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -20,6 +22,12 @@ use std::path::Path;
 /// scp cannot be used here, or cannot be started.
 pub fn copy(job: &RemoteJob, watch: Watch<'_>) -> Result<Summary> {
     let host = job.places.address().map(address::machine).unwrap_or_default();
+    if let Places::Get { from, target } = &job.places {
+        // V12: scp writes through whatever link has a name.
+        if let Some(link) = link_in_the_way(from, target, &job.policy)? {
+            return Err(Error::ours(Code::Refused, "copy by scp to", link, say::LINK_IN_THE_WAY));
+        }
+    }
     let words = scp_words(&job.reach.way, &job.places, &job.policy, &host)?;
     let answer = child::run(&words, None, watch.cancel).map_err(|e| Error::os("run", "scp", e))?;
     let mut summary = Summary { cancelled: watch.cancel.is_set(), ..Summary::default() };
@@ -88,6 +96,10 @@ fn there(a: &Address, path: &[u8], pattern: bool) -> OsString {
     let user = a.user.as_ref().map(|u| format!("{u}@")).unwrap_or_default();
     let host = if a.host.contains(':') { format!("[{}]", a.host) } else { a.host.clone() };
     let mut word = format!("{user}{host}:").into_bytes();
+    // To scp a path that begins with `~` is somebody's home directory.
+    if path.first() == Some(&b'~') {
+        word.extend_from_slice(b"./");
+    }
     for byte in path {
         if pattern && matches!(byte, b'*' | b'?' | b'[' | b']' | b'{' | b'}' | b'\\') {
             word.push(b'\\');
@@ -132,6 +144,12 @@ mod tests {
             ("copy ssh://me@h:22/a%20b/$(c) b", "scp -s -q -P 22 -- me@h:/a b/$(c) ./b"),
             ("copy h:a*[b]?\\{x} c", "scp -s -q -- h:a\\*\\[b\\]\\?\\\\\\{x\\} ./c"),
             ("copy a h:b*", "scp -s -q -- ./a h:b*"),
+            ("copy h:./~root/x c", "scp -s -q -- h:./~root/x ./c"),
+            ("copy ssh://h/~/~root/x c", "scp -s -q -- h:./~root/x ./c"),
+            ("copy a ssh://h/~/~root", "scp -s -q -- ./a h:./~root"),
+            ("copy a h:./~", "scp -s -q -- ./a h:./~"),
+            ("copy a h:~/b", "scp -s -q -- ./a h:b"),
+            ("copy a h:/~b", "scp -s -q -- ./a h:/~b"),
             ("copy -oA=1 -Jj -Ff --identity k a h:b", "scp -s -q -o A=1 -J j -F f -i k -- ./a h:b"),
             ("copy --ssh=/opt/ssh a h:b", "scp -s -q -S /opt/ssh -- ./a h:b"),
             ("copy -- -a h:-b", "scp -s -q -- ./-a h:-b"),
@@ -143,5 +161,46 @@ mod tests {
         let places = resolve::places(&a.operands, &a.connect, &|_| false).unwrap();
         let job = resolve::remote_copy(&a, places, &Config::default(), &Env::read()).unwrap();
         assert_eq!(scp_words(&job.reach.way, &job.places, &job.policy, "h").unwrap_err().code, Code::NoPeer);
+    }
+
+    /// V12: scp writes through links, so it is not let at any.
+    #[test]
+    fn links_in_the_way_of_scp() {
+        use std::os::unix::fs::symlink;
+        let top = tempfile::tempdir().unwrap();
+        let at = |name: &str| top.path().join(name);
+        std::fs::create_dir_all(at("d/x/deep")).unwrap();
+        std::fs::create_dir_all(at("plain/x")).unwrap();
+        std::fs::write(at("file"), "").unwrap();
+        symlink("../../..", at("d/x/deep/l")).unwrap();
+        symlink("nowhere", at("d/y")).unwrap();
+        symlink("d", at("away")).unwrap();
+        symlink("file", at("l")).unwrap();
+        for (line, refused) in [
+            ("copy h:x @/l", true),
+            ("copy h:x @/file", false),
+            ("copy h:x @/new", false),
+            ("copy --follow-destination h:x @/l", false),
+            ("copy h:y @/d", true),
+            ("copy h:a h:y @/d", true),
+            ("copy h:a/y @/d/", true),
+            ("copy -r h:x @/d", true),
+            ("copy -r h:x @/plain", false),
+            ("copy -r --follow-destination h:x @/d", false),
+            ("copy -r h:q/. @/d", true),
+            ("copy h:x @/d", false),
+            ("copy -r h:x @/away", true),
+            ("copy h:z @/away/", false),
+            ("copy -t @/away h:y", true),
+        ] {
+            let line = line.replace('@', &top.path().display().to_string());
+            let argv = std::iter::once("bcmr").chain(line.split_whitespace());
+            let Command::Copy(a) = parse(argv).unwrap().command else { panic!("{line}") };
+            let places = resolve::places(&a.operands, &a.connect, &|_| false).unwrap();
+            let job = resolve::remote_copy(&a, places, &Config::default(), &Env::read()).unwrap();
+            let Places::Get { from, target } = &job.places else { panic!("{line}") };
+            let found = link_in_the_way(from, target, &job.policy);
+            assert_eq!(!matches!(found, Ok(None)), refused, "{line}: {found:?}");
+        }
     }
 }

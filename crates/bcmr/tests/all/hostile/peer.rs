@@ -25,6 +25,8 @@ pub const HUNG: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
 /// Memory beyond that of an honest run, in KiB (V7).
 pub const GROWTH_KIB: u64 = 64 << 10;
+/// Connections that one run may make.
+const CONNECTIONS_MAX: usize = 3;
 /// Address space that a bomb may blow up before the kernel says no, in KiB: the machine must survive a failed test.
 const SPACE_KIB: u64 = 6 << 20;
 
@@ -141,6 +143,9 @@ pub struct Wire {
     over: Arc<AtomicBool>,
     /// An error that ends a transfer is answered as it should be, so that nobody waits.
     pub polite: bool,
+    /// Where the program's connections come in, and which of them this one is.
+    ways: Option<PathBuf>,
+    nth: usize,
 }
 
 impl Wire {
@@ -231,6 +236,37 @@ impl Wire {
     /// Says no more and listens until the other side goes.
     pub fn hold(&mut self) {
         while self.hear().is_some() {}
+    }
+
+    /// The program's next connection, beside this one. `None`: it makes none.
+    pub fn another(&mut self) -> Option<Wire> {
+        let (up, down) = ways(self.ways.as_ref()?, self.nth + 1);
+        let mut wire = Wire::on(&up, self.over.clone());
+        if !wire.wait_for_bytes() {
+            return None;
+        }
+        rustix::fs::fcntl_setfl(&wire.read, OFlags::empty()).unwrap();
+        wire.write = File::options().write(true).open(&down).ok();
+        wire.ways = self.ways.clone();
+        wire.nth = self.nth + 1;
+        self.nth += 1;
+        Some(wire)
+    }
+
+    /// Ends this connection and waits for the next. `false`: there is none.
+    pub fn next_connection(&mut self) -> bool {
+        self.close();
+        self.hold();
+        let Some(next) = self.another() else { return false };
+        *self = next;
+        true
+    }
+
+    /// What comes through a named pipe.
+    fn on(up: &Path, over: Arc<AtomicBool>) -> Wire {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let read = File::from(rustix::fs::open(up, flags, Mode::empty()).unwrap());
+        Wire { read, write: None, held: Vec::new(), over, polite: true, ways: None, nth: 0 }
     }
 
     // ---- as a server ----
@@ -529,11 +565,16 @@ impl Place {
         script: impl FnOnce(&mut Wire) + Send,
     ) -> Outcome {
         let wire = tempfile::Builder::new().prefix("wire").tempdir_in(self.tmp.path()).unwrap();
-        let (up, down) = (wire.path().join("up"), wire.path().join("down"));
-        crate::common::mkfifo(&up);
-        crate::common::mkfifo(&down);
-        // What comes is passed on by two processes, so that each pipe ends by itself.
-        let ssh = format!("cat '{}' 2>/dev/null & exec cat > '{}'", down.display(), up.display());
+        for nth in 0..CONNECTIONS_MAX {
+            let (up, down) = ways(wire.path(), nth);
+            crate::common::mkfifo(&up);
+            crate::common::mkfifo(&down);
+        }
+        // Each connection has pipes of its own. What comes is passed on by two processes, so that each pipe ends by itself.
+        let ssh = format!(
+            "cd '{}' && n=0; while ! mkdir $n 2>/dev/null; do n=$((n+1)); done; cat down$n 2>/dev/null & exec cat > up$n",
+            wire.path().display()
+        );
         let file = wire.path().join("ssh");
         std::fs::write(&file, ssh).unwrap();
         let mut words: Vec<OsString> = Vec::new();
@@ -548,14 +589,14 @@ impl Place {
         let over = Arc::new(AtomicBool::new(false));
         let mut command = limited(&words);
         command.stdin(Stdio::null()).current_dir(self.tmp.path());
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let read = File::from(rustix::fs::open(&up, flags, Mode::empty()).unwrap());
+        let (up, down) = ways(wire.path(), 0);
+        let mut wire_of = Wire::on(&up, Arc::clone(&over));
+        wire_of.ways = Some(wire.path().to_owned());
         let child = command.spawn().unwrap();
         started(&child);
-        let seen = Arc::clone(&over);
         std::thread::scope(|scope| {
             let server = scope.spawn(move || {
-                let mut wire = Wire { read, write: None, held: Vec::new(), over: seen, polite: true };
+                let mut wire = wire_of;
                 if !wire.wait_for_bytes() {
                     return; // nobody was called
                 }
@@ -608,6 +649,8 @@ impl Place {
             held: Vec::new(),
             over: Arc::clone(&over),
             polite: false,
+            ways: None,
+            nth: 0,
         };
         std::thread::scope(|scope| {
             let client = scope.spawn(move || {
@@ -641,6 +684,11 @@ impl Place {
         assert!(left.is_empty(), "{name}: {left:?} is left");
         found
     }
+}
+
+/// The two pipes of a connection: what the program says, and what it hears.
+fn ways(wire: &Path, nth: usize) -> (PathBuf, PathBuf) {
+    (wire.join(format!("up{nth}")), wire.join(format!("down{nth}")))
 }
 
 /// The program with a limit to its address space, so that a bomb hits it and not the machine.
