@@ -116,12 +116,18 @@ impl Sending<'_> {
         if info.kind != Kind::File || !self.still(&item.info, &info) || !fits {
             return Ok(Took::Changed);
         }
-        self.read_content(dir, &item.name, &fd, &info, place.pseudo, raw)
+        // The receiver takes no other size than the one that it was told.
+        if !place.pseudo && info.size != item.size {
+            return Ok(Took::Changed);
+        }
+        match self.read_content(dir, &item.name, &fd, &info, place.pseudo, raw)? {
+            Took::Whole(bytes) if bytes != item.size => Ok(Took::Changed),
+            took => Ok(took),
+        }
     }
 
     /// Whether what was told of a file still describes it well enough for its content to go under that description. A
-    /// file that is being written to goes on to be the same file with the same owner and permissions; what was added is
-    /// read along. Attributes tell nobody when they change, so where they are kept nothing may have changed at all.
+    /// file that is being written to goes on to be the same file with the same owner and permissions. Attributes tell nobody when they change, so where they are kept nothing may have changed at all.
     fn still(&self, told: &Info, now: &Info) -> bool {
         let preserve = &self.push.policy.preserve;
         if preserve.acl || preserve.xattr {

@@ -105,6 +105,11 @@ impl Filter {
         Ok(Filter { globs: (!globs.is_empty()).then_some(globs), regexes, gitignore: spec.gitignore })
     }
 
+    /// Everything takes part.
+    pub(crate) fn all() -> Filter {
+        Filter { globs: None, regexes: None, gitignore: false }
+    }
+
     /// Whether everything takes part: then no path need be made.
     pub(crate) fn is_empty(&self) -> bool {
         self.globs.is_none() && self.regexes.is_none() && !self.gitignore

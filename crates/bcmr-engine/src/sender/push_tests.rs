@@ -1217,6 +1217,7 @@ fn what_changes_vanishes_or_is_swapped_is_not_mixed() {
         move |_| {
             std::fs::write(at.join("new"), "secret").unwrap();
             std::fs::rename(at.join("new"), at.join("replaced")).unwrap();
+            std::fs::write(at.join("grown"), "grown and grown").unwrap();
             std::fs::remove_file(at.join("vanished")).unwrap();
             std::fs::remove_file(at.join("swapped")).unwrap();
             symlink("../secret", at.join("swapped")).unwrap();
@@ -1227,6 +1228,11 @@ fn what_changes_vanishes_or_is_swapped_is_not_mixed() {
     let done = send(t.path(), &policy(), Script { there: true, also, ..plain() });
     done.result.unwrap();
     assert_eq!(done.tree[&src.join("replaced")], Got::Changed);
+    assert_eq!(
+        done.tree[&src.join("grown")],
+        Got::Changed,
+        "the receiver takes no other size than it was told"
+    );
     assert_eq!(done.tree[&src.join("vanished")], Got::Unreadable);
     assert_eq!(done.tree[&src.join("swapped")], Got::Unreadable);
     assert_eq!(done.tree[&src.join("locked")], Got::Changed, "what was closed is not sent as open");

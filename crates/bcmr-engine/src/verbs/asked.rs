@@ -5,12 +5,22 @@
 
 use crate::error::Result;
 use crate::node::Node;
+use crate::sender::filter::{Filter, relative};
 use crate::sender::operand::typed;
 use bcmr_wire::message::Kind;
 use fastcopy::dir::NameBuf;
-use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+
+/// What did not come is named up to here, and counted behind.
+const MISSING_NAMED_MAX: usize = 16;
+/// Names in a path that is said not to come, counted from its end, among which a name of a list is looked for: more than a
+/// path of PATH_MAX has.
+const REFUSED_NAMES_MAX: usize = 2048;
 
 /// What kind each operand was said to be. Attempts of one run share it: what was once a link is no directory later (V12).
 #[derive(Default)]
@@ -24,74 +34,237 @@ impl Kinds {
     }
 }
 
-/// What may come.
-pub(crate) enum Asked {
+/// What was asked for: what may come, and what must.
+pub(crate) struct Asked {
+    of: Of,
+    /// What takes part, as the other side was told.
+    filter: Filter,
+}
+
+enum Of {
     /// Whatever is sent: a server is told, and does not ask.
     Anything,
-    /// These operands, in this order, some of which may be missing. `None`: a directory without a name of its own.
-    Operands(Vec<Option<NameBuf>>),
+    /// These operands, in this order, some of which may be refused.
+    Operands(Vec<Operand>),
     /// One directory as a whole, and in it these names and what is below them.
     Listed(Listed),
 }
 
-/// Names of a list, their components joined by single slashes.
+/// One operand.
+struct Operand {
+    path: PathBuf,
+    /// `None`: a directory without a name of its own.
+    name: Option<NameBuf>,
+    /// It came, or why it does not was told.
+    settled: AtomicBool,
+}
+
+/// Names of a list, their components joined by single slashes, and whether each came or was refused. And directories on
+/// the way to some of them that were refused.
 pub(crate) struct Listed {
-    names: BTreeSet<Vec<u8>>,
+    base: Operand,
+    names: BTreeMap<Vec<u8>, AtomicBool>,
+    refused: Mutex<BTreeSet<Vec<u8>>>,
+}
+
+/// What did not come, and nothing was said about.
+#[derive(Default)]
+pub(crate) struct Missing {
+    /// The first of them, as they were asked for.
+    pub(crate) named: Vec<PathBuf>,
+    /// How many more there are.
+    pub(crate) more: u64,
+}
+
+impl Missing {
+    fn add(&mut self, path: impl FnOnce() -> PathBuf) {
+        if self.named.len() < MISSING_NAMED_MAX {
+            self.named.push(path());
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+impl Operand {
+    fn new(path: &Path, name: Option<NameBuf>) -> Operand {
+        Operand { path: path.to_owned(), name, settled: AtomicBool::new(false) }
+    }
+}
+
+/// The names in a path; what only says where one is already is none.
+fn names_in(path: &Path) -> Vec<&[u8]> {
+    let name = |part| match part {
+        Component::Normal(name) => Some(name.as_bytes()),
+        Component::ParentDir => Some(&b".."[..]),
+        _ => None,
+    };
+    path.components().filter_map(name).collect()
 }
 
 impl Asked {
+    /// At the server.
+    pub(crate) fn anything() -> Asked {
+        Asked { of: Of::Anything, filter: Filter::all() }
+    }
+
     /// Operands as they were typed.
     ///
     /// # Errors
     /// A path that is none.
-    pub(crate) fn operands<'p>(paths: impl Iterator<Item = &'p Path>) -> Result<Asked> {
-        paths.map(|path| Ok(typed(path)?.name)).collect::<Result<_>>().map(Asked::Operands)
+    pub(crate) fn operands<'p>(paths: impl Iterator<Item = &'p Path>, filter: Filter) -> Result<Asked> {
+        let operands = paths.map(|path| Ok(Operand::new(path, typed(path)?.name))).collect::<Result<_>>()?;
+        Ok(Asked { of: Of::Operands(operands), filter })
     }
 
-    /// Names of a list; such as no sender takes are left out.
-    pub(crate) fn listed(names: &[Vec<u8>]) -> Asked {
+    /// Names of a list below `base`; such as no sender takes are left out.
+    pub(crate) fn listed(base: &Path, names: &[Vec<u8>], filter: Filter) -> Asked {
         let clean = |name: &Vec<u8>| {
             let parts: Vec<&[u8]> =
                 name.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
             let good = name.first() != Some(&b'/') && !parts.is_empty() && !parts.contains(&&b".."[..]);
-            good.then(|| parts.join(&b'/'))
+            good.then(|| (parts.join(&b'/'), AtomicBool::new(false)))
         };
-        Asked::Listed(Listed { names: names.iter().filter_map(clean).collect() })
+        let names = names.iter().filter_map(clean).collect();
+        let base = Operand::new(base, None);
+        Asked { of: Of::Listed(Listed { base, names, refused: Mutex::default() }), filter }
     }
 
-    /// Where the operand of this name stands, looked for from `next` on; `None` when it was not asked for.
-    pub(crate) fn operand(&self, next: usize, name: Option<&NameBuf>) -> Option<usize> {
-        match self {
-            Asked::Anything => Some(next),
-            Asked::Operands(names) => {
-                let rest = names.iter().enumerate().skip(next);
-                rest.filter(|(_, asked)| asked.as_ref() == name).map(|(index, _)| index).next()
+    /// Where the operand of this name and kind stands, looked for from `next` on; `None` when it was not asked for.
+    pub(crate) fn operand(&self, next: usize, name: Option<&NameBuf>, is_dir: bool) -> Option<usize> {
+        let found = match &self.of {
+            Of::Anything => return Some(next),
+            Of::Operands(operands) => {
+                let mut rest = operands.iter().enumerate().skip(next);
+                rest.find(|(_, asked)| asked.name.as_ref() == name)
             }
-            Asked::Listed(_) => (next == 0 && name.is_none()).then_some(0),
+            Of::Listed(list) => (next == 0 && name.is_none()).then_some((0, &list.base)),
+        };
+        let (index, operand) = found?;
+        // A directory is what it was asked for as, whatever it is called.
+        if let Some(name) = name.filter(|_| !is_dir)
+            && self.leaves_out(&Node::root(Path::new("")), name, false)
+        {
+            return None;
         }
+        operand.settled.store(true, Relaxed);
+        Some(index)
     }
 
     /// Whether `name` in the directory `node`, whose root is the operand, is within what was asked for.
     pub(crate) fn takes(&self, node: &Node, name: &NameBuf, is_dir: bool) -> bool {
-        let Asked::Listed(list) = self else { return true };
+        if self.leaves_out(node, name, is_dir) {
+            return false;
+        }
+        let Of::Listed(list) = &self.of else { return true };
         let names = node.names();
         let parts: Vec<&[u8]> = names.iter().map(|n| n.bytes()).chain([name.bytes()]).collect();
         list.takes(&parts.join(&b'/'), is_dir)
     }
+
+    /// Whether a name is one that the other side was told to leave out.
+    fn leaves_out(&self, node: &Node, name: &NameBuf, is_dir: bool) -> bool {
+        if self.filter.is_empty() {
+            return false;
+        }
+        let names = node.names();
+        let path = relative(names.iter().map(|n| n.bytes()).chain([name.bytes()]));
+        self.filter.excludes(&path, is_dir, None)
+    }
+
+    /// The other side says that something of this path does not come.
+    pub(crate) fn refused(&self, path: &Path) {
+        let said = names_in(path);
+        let is = |operand: &Operand| said.ends_with(&names_in(&operand.path));
+        match &self.of {
+            Of::Anything => {}
+            Of::Operands(operands) => {
+                for operand in operands.iter().filter(|o| is(o)) {
+                    operand.settled.store(true, Relaxed);
+                }
+            }
+            Of::Listed(list) if is(&list.base) => list.base.settled.store(true, Relaxed),
+            Of::Listed(list) => list.refused(&said),
+        }
+    }
+
+    /// What neither came nor was refused, now that everything was sent.
+    pub(crate) fn missing(&self) -> Missing {
+        let mut missing = Missing::default();
+        match &self.of {
+            Of::Anything => {}
+            Of::Operands(operands) => {
+                for operand in operands.iter().filter(|o| !o.settled.load(Relaxed)) {
+                    let root = Node::root(Path::new(""));
+                    let out = operand.name.as_ref().is_some_and(|name| self.leaves_out(&root, name, false));
+                    if !out {
+                        missing.add(|| operand.path.clone());
+                    }
+                }
+            }
+            Of::Listed(list) if !list.base.settled.load(Relaxed) => missing.add(|| list.base.path.clone()),
+            // What its own `.gitignore` leaves out only the source knows.
+            Of::Listed(_) if self.filter.wants_gitignore() => {}
+            Of::Listed(list) => {
+                for (name, _) in list.names.iter().filter(|(_, settled)| !settled.load(Relaxed)) {
+                    if !list.is_below_refused(name) && !self.leaves_out_listed(name) {
+                        missing.add(|| list.base.path.join(OsStr::from_bytes(name)));
+                    }
+                }
+            }
+        }
+        missing
+    }
+
+    /// The same for a name of a list, which may be out because a directory above it is.
+    fn leaves_out_listed(&self, name: &[u8]) -> bool {
+        let out = |end: usize, is_dir| {
+            let path = Path::new(OsStr::from_bytes(name.get(..end).unwrap_or_default()));
+            self.filter.excludes(path, is_dir, None)
+        };
+        !self.filter.is_empty() && (ends(name).any(|end| out(end, true)) || out(name.len(), false))
+    }
+}
+
+/// Where each of the names in a path ends.
+fn ends(path: &[u8]) -> impl Iterator<Item = usize> {
+    path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at).chain([path.len()])
 }
 
 impl Listed {
     /// It is listed, or below what is, or a directory on the way there.
     fn takes(&self, path: &[u8], is_dir: bool) -> bool {
-        let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
-        if slashes.chain([path.len()]).any(|end| path.get(..end).is_some_and(|p| self.names.contains(p))) {
+        if let Some(settled) = self.names.get(path) {
+            settled.store(true, Relaxed);
             return true;
         }
-        if !is_dir {
-            return false;
+        if ends(path).any(|end| path.get(..end).is_some_and(|p| self.names.contains_key(p))) {
+            return true;
         }
+        is_dir && self.leads_on(path)
+    }
+
+    /// Whether names of the list are below a path.
+    fn leads_on(&self, path: &[u8]) -> bool {
         let below = [path, b"/"].concat();
-        self.names.range(below.clone()..).next().is_some_and(|first| first.starts_with(&below))
+        self.names.range(below.clone()..).next().is_some_and(|(first, _)| first.starts_with(&below))
+    }
+
+    /// The other side's paths are longer than the list's, and by how much only it knows.
+    fn refused(&self, said: &[&[u8]]) {
+        for start in said.len().saturating_sub(REFUSED_NAMES_MAX)..said.len() {
+            let path = said.get(start..).unwrap_or_default().join(&b'/');
+            if let Some(settled) = self.names.get(&path) {
+                settled.store(true, Relaxed);
+            } else if self.leads_on(&path) {
+                self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+            }
+        }
+    }
+
+    fn is_below_refused(&self, name: &[u8]) -> bool {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        ends(name).any(|end| name.get(..end).is_some_and(|above| refused.contains(above)))
     }
 }
 
@@ -102,7 +275,9 @@ mod tests {
     #[test]
     fn what_is_listed_and_what_leads_there() {
         let names = ["a/b/c", "./d//e/", "x", "../up", "/abs", "b-c"].map(|n| n.as_bytes().to_vec());
-        let Asked::Listed(list) = Asked::listed(&names) else { panic!("no list") };
+        let Of::Listed(list) = Asked::listed(Path::new("base"), &names, Filter::all()).of else {
+            panic!("no list")
+        };
         let table = [
             ("a", true, true),
             ("a", false, false),
@@ -127,13 +302,14 @@ mod tests {
 
     #[test]
     fn operands_come_in_their_order_and_once() {
-        let asked = Asked::operands(["dir/x", "y/", ".", "x"].iter().map(Path::new)).unwrap();
+        let paths = ["dir/x", "y/", ".", "x"];
+        let asked = Asked::operands(paths.iter().map(Path::new), Filter::all()).unwrap();
         let name = |n: &str| NameBuf::new(n.as_bytes()).unwrap();
-        assert_eq!(asked.operand(0, Some(&name("x"))), Some(0));
-        assert_eq!(asked.operand(1, Some(&name("x"))), Some(3));
-        assert_eq!(asked.operand(1, Some(&name("y"))), Some(1));
-        assert_eq!(asked.operand(2, Some(&name("y"))), None);
-        assert_eq!((asked.operand(0, None), asked.operand(3, None)), (Some(2), None));
-        assert_eq!(asked.operand(4, Some(&name("x"))), None);
+        assert_eq!(asked.operand(0, Some(&name("x")), false), Some(0));
+        assert_eq!(asked.operand(1, Some(&name("x")), false), Some(3));
+        assert_eq!(asked.operand(1, Some(&name("y")), false), Some(1));
+        assert_eq!(asked.operand(2, Some(&name("y")), false), None);
+        assert_eq!((asked.operand(0, None, true), asked.operand(3, None, true)), (Some(2), None));
+        assert_eq!(asked.operand(4, Some(&name("x")), false), None);
     }
 }

@@ -72,8 +72,8 @@ impl Named {
         }
         self.dir_id = id;
         // V1: what has no name in common with what was asked for is not even looked at.
-        let asked = what.asked.operand(self.next_asked, name);
-        let asked = asked.ok_or_else(|| refused("an operand that was not asked for"))?;
+        let asked = what.asked.operand(self.next_asked, name, kind == Kind::Dir);
+        let asked = asked.ok_or_else(|| refused("an operand that was not asked for, or was left out"))?;
         self.next_asked = asked + 1;
         if !what.kinds.hold(asked, kind) {
             return Err(refused("an operand of another kind than it had before"));

@@ -322,9 +322,31 @@ impl What {
         Ok(())
     }
 
+    /// The sender says that it has sent everything. What was asked for and neither came nor was refused is told: an answer
+    /// of nothing is no success (V13).
+    pub(crate) fn tell_missing(&self, tally: &Tally<'_>) {
+        if tally.cancelled() {
+            return;
+        }
+        let missing = self.asked.missing();
+        let error =
+            |path: &Path, note: String| Error::ours(Code::Protocol, "receive", self.shown(path), note);
+        for path in &missing.named {
+            tally.fail(error(path, "it did not come, and the other side did not say why".into()));
+        }
+        if missing.more > 0
+            && let Some(last) = missing.named.last()
+        {
+            let note =
+                format!("{} more names did not come, and the other side did not say why", missing.more);
+            tally.fail(error(last, note));
+        }
+    }
+
     /// A trouble of the sender: told here, unless its own side tells it.
     pub(crate) fn trouble(&self, trouble: &Trouble<'_>, tally: &Tally<'_>) {
         let error = error_of(trouble);
+        self.asked.refused(&error.path);
         if self.echo {
             tally.fail(Error { path: self.shown(&error.path), ..error });
         } else {
@@ -1064,6 +1086,9 @@ impl<'a> Receive<'a> {
                 self.desk.tally.fail(e);
             };
             match item {
+                Item::Content { bytes, .. } if bytes.len() as u64 != meta.info.size => {
+                    failed(other_size(shown(), meta.info.size, bytes.len() as u64));
+                }
                 Item::Content { bytes, hash } => {
                     let hash = match hash.map(|h| (blake3::Hash::from_bytes(h), blake3::hash(bytes))) {
                         Some((said, is)) if said != is => {
@@ -1074,9 +1099,8 @@ impl<'a> Receive<'a> {
                         Some((said, _)) => Some(said),
                         None => None,
                     };
-                    let info = Info { size: bytes.len() as u64, ..meta.info };
                     match self.job(&batch.slot, meta, *verdict, Body::Bytes(bytes), batch.way) {
-                        Ok(Some(job)) => jobs.push(Job { hash, info, ..job }),
+                        Ok(Some(job)) => jobs.push(Job { hash, ..job }),
                         Ok(None) => {}
                         Err(e) => {
                             batch.slot.keep_some();
@@ -1486,11 +1510,13 @@ impl<'a> Receive<'a> {
     fn all_sent(&self, crew: &mut Crew) -> Result<()> {
         let left = {
             let state = self.state();
-            !state.batches.is_empty() || !state.files.is_empty() || !state.dirs.is_empty()
+            let singles = !state.singles.is_empty();
+            singles || !state.batches.is_empty() || !state.files.is_empty() || !state.dirs.is_empty()
         };
         if left && !self.desk.tally.cancelled() {
             return Err(refused("an end before everything was settled"));
         }
+        self.what.tell_missing(&self.desk.tally);
         self.all_sent.store(true, Ordering::Relaxed);
         self.leave(crew);
         Ok(())
@@ -1677,6 +1703,12 @@ fn nonce() -> Result<[u8; 32]> {
     let mut nonce = [0; 32];
     fastcopy::process::random(&mut nonce).map_err(|e| Error::os("make a nonce", "", e))?;
     Ok(nonce)
+}
+
+/// A content of another length than its entry was said to have (V13).
+pub(crate) fn other_size(path: PathBuf, said: u64, came: u64) -> Error {
+    let note = format!("it was said to have {said} bytes, and {came} came");
+    Error::ours(Code::Mismatch, "receive", path, note)
 }
 
 fn locked(batch: &Mutex<Batch>) -> MutexGuard<'_, Batch> {

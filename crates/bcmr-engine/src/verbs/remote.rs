@@ -7,6 +7,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Event, Summary, Watch};
 use crate::policy::{Collide, Compare, CopyPolicy, NameList, Preserve, Target};
 use crate::remote::{Address, Compress, GetRequest, Plane, Purpose, PutRequest, Way};
+use crate::sender::filter::Filter;
 use crate::sender::offer::What;
 use crate::sender::operand::typed;
 use crate::sender::out::{Counted, Out};
@@ -407,13 +408,14 @@ fn get_once(
     let disk = Sys::new();
     let landing = resuming(policy.clone());
     let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;
+    let filter = Filter::new(&policy.filter)?;
     let what = receive::What {
         to: goal.to.clone(),
         kinds: goal.kinds.clone(),
         operands: if list.is_some() { 1 } else { from.len() as u64 },
         asked: match list {
-            Some(names) => Asked::listed(names),
-            None => Asked::operands(from.iter().map(|a| a.path.as_path()))?,
+            Some(names) => Asked::listed(&address.path, names, filter),
+            None => Asked::operands(from.iter().map(|a| a.path.as_path()), filter)?,
         },
         source_prefix: prefix(address),
         origin: machine_number(),

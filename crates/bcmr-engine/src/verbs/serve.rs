@@ -333,7 +333,7 @@ impl Serving {
                     to,
                     kinds: Arc::default(),
                     operands: operands.max(1),
-                    asked: Asked::Anything,
+                    asked: Asked::anything(),
                     source_prefix: String::new(),
                     origin: self.origin,
                     hashes,

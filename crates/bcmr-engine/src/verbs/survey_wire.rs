@@ -20,7 +20,7 @@ use crate::verbs::check::Check;
 use crate::verbs::named::Named;
 use crate::verbs::operands::{self, Dest, Place};
 use crate::verbs::receive::{
-    Crew, Head, Reply, Takes, What, end_of, found, not_a_senders, refused, told, unpack,
+    Crew, Head, Reply, Takes, What, end_of, found, not_a_senders, other_size, refused, told, unpack,
 };
 use crate::verbs::survey::{At, Both, DryRun, Lack, Visit, hash};
 use bcmr_wire::contents::{self, Item};
@@ -556,6 +556,12 @@ impl<'a> Surveying<'a> {
             let shown = || spot.src.path();
             let observe = |bytes| self.compared(bytes);
             let same = match item {
+                Item::Hashed { length, .. } if length != spot.info.size => {
+                    Err(other_size(shown(), spot.info.size, length))
+                }
+                Item::Content { bytes, .. } if bytes.len() as u64 != spot.info.size => {
+                    Err(other_size(shown(), spot.info.size, bytes.len() as u64))
+                }
                 // [policy.append]
                 Item::Content { bytes, .. } if *proof == Proof::Beginning => begins(spot, bytes, &observe),
                 Item::Hashed { .. } if *proof == Proof::Beginning => {
@@ -703,11 +709,13 @@ impl<'a> Surveying<'a> {
     fn all_sent(&self) -> Result<()> {
         let left = {
             let state = self.state();
-            !state.batches.is_empty() || !state.files.is_empty() || !state.dirs.is_empty()
+            let singles = !state.singles.is_empty();
+            singles || !state.batches.is_empty() || !state.files.is_empty() || !state.dirs.is_empty()
         };
         if left && !self.tally.cancelled() {
             return Err(refused("an end before everything was settled"));
         }
+        self.what.tell_missing(self.tally);
         self.all_sent.store(true, Relaxed);
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! What must hold whatever the other side does stands in `hostile/peer.rs` (`fair`, `attack`, `besiege`): nothing is
 //! written or read outside, no end later than 10 s, memory bounded, no panic, no control bytes, nothing half-done left.
 
+mod believed;
 mod chosen;
 mod client;
 mod peer;

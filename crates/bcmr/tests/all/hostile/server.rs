@@ -570,9 +570,7 @@ fn messages_out_of_place() {
             let seen = std::fs::read(place.dst().join("x").join(never)).ok();
             // What was whole before the rule was broken may stay.
             let before = what.starts_with("batch") || what.starts_with("more contents");
-            // A small file's size is a hint, as that of /proc/cpuinfo: its content counts, which came with its hash.
-            let hinted = what.starts_with("content ");
-            let whole = before && seen.as_deref() == Some(b"abc") || hinted;
+            let whole = before && seen.as_deref() == Some(b"abc");
             assert!(seen.is_none() || whole, "{what}: {never} was published");
         }
     }
