@@ -222,10 +222,11 @@ fn operands_that_nobody_asked_for() {
                 wire.say(&operand(id, dir(name)));
                 wire.say(&Message::DirEnd { dir: id, partial: false });
             }
+            wire.say(&refusal(b"/home/me/a"));
             wire.all_sent();
         })
         .fair()
-        .ok();
+        .failed();
     assert_eq!(names(&place.dst()), ["a", "b"]);
 }
 
@@ -330,6 +331,11 @@ pub fn data(file: u64, at: u64, cv: Option<[u8; 32]>, bytes: &[u8]) -> Message<'
     use bcmr_wire::message::{Piece, data};
     let flags = if cv.is_some() { data::ENDS_BLOCK } else { 0 };
     Message::Data(Piece { file, at, flags, cv, codec: Codec::Raw, length: bytes.len() as u64, bytes })
+}
+
+/// Something that was asked for cannot be had.
+pub fn refusal(path: &[u8]) -> Message<'_> {
+    Message::Trouble(bcmr_wire::message::Trouble { code: 3, op: b"open", path, note: b"", errno: 2 })
 }
 
 pub fn file_end(file: u64) -> Message<'static> {
@@ -1315,6 +1321,9 @@ fn names_that_are_not_on_the_list() {
             w.say(&Message::Operand { path: b"base", whole: true, origin: 7, dir: 1, entry: dir(b"-") });
             script(w);
             if fine {
+                for name in [&b"/home/me/base/a"[..], b"/home/me/base/d", b"/home/me/base/all"] {
+                    w.say(&refusal(name));
+                }
                 w.say(&Message::DirEnd { dir: 1, partial: true });
             }
             w.say(&Message::AllSent);
@@ -1322,10 +1331,10 @@ fn names_that_are_not_on_the_list() {
                 w.say(&Message::Done);
             }
         });
+        let said = outcome.failed().said();
         if fine {
-            outcome.ok();
+            assert!(!said.contains("did not say why") && !names(&place.dst()).is_empty(), "{what}: {said}");
         } else {
-            outcome.failed();
             let got = names(&place.dst());
             assert!(!got.iter().any(|n| n == ".profile" || n == "z"), "{what}: {got:?}");
             assert!(!place.dst().join("d/c").exists() && !place.dst().join("d").is_symlink(), "{what}");
