@@ -165,6 +165,7 @@ mod tests {
 
     /// V12: scp writes through links, so it is not let at any.
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "tests look from outside")]
     fn links_in_the_way_of_scp() {
         use std::os::unix::fs::symlink;
         let top = tempfile::tempdir().unwrap();
