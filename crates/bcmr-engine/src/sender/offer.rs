@@ -235,7 +235,8 @@ impl Sending<'_> {
         let born = |id| Born { id, follow, single: true, heir: false, dev: dir.info.dev, line: Vec::new() };
         let nameless = Place::new(root.clone(), dir, born(0));
         let mut raw = Vec::new();
-        let how = Look { place: &nameless, dir, inline: false };
+        let inline = self.only_at_once(&nameless);
+        let how = Look { place: &nameless, dir, inline };
         let (item, large) = match self.look(&mut walker.hand, &how, name.as_name(), kind, &mut raw) {
             Ok(Looked::Item(item)) => (item, false),
             Ok(Looked::Large(item)) => (item, true),
@@ -258,7 +259,7 @@ impl Sending<'_> {
         if large {
             self.hand_large(&place, item);
         } else {
-            self.send_batch(&mut walker.hand, &place, vec![item], false, &[])?;
+            self.send_batch(&mut walker.hand, &place, vec![item], inline, &raw)?;
         }
         self.release(&place);
         Ok(())
@@ -588,7 +589,7 @@ impl Sending<'_> {
                         self.hand_back(NamesTask { place: place.clone(), names: rest, plain });
                         return self.hand_linked(&place, linked);
                     }
-                    let inline = !plain && place.is_new();
+                    let inline = !plain && (place.is_new() || self.only_at_once(&place));
                     let how = Look { place: &place, dir: &dir, inline };
                     room = !self.one_batch(hand, &how, &names, &mut index, &mut linked)?;
                 }
@@ -695,6 +696,11 @@ impl Sending<'_> {
         } else {
             Looked::Item(item)
         })
+    }
+
+    /// Whether files are to be sent with what one reading of them gave: whose size says nothing has another one each time.
+    fn only_at_once(&self, place: &Place) -> bool {
+        place.pseudo && !self.push.policy.dry_run && !self.push.policy.preserve.links
     }
 
     fn count(&self, item: &Item) {

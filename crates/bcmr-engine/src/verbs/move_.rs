@@ -41,14 +41,9 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     };
     let disk = Sys::with(policy.io);
     let target = operands::marked_target(&request.sources, request.target, policy.follow);
-<<<<<<< HEAD
-    let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len())?;
-    let mut run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
-=======
     let count = request.sources.len();
     let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Itself)?;
-    let run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
->>>>>>> e326e2b (What another machine may have put under the destination's name is not followed, in no attempt and no later run)
+    let mut run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
     let filter = Filter::new(&policy.filter)?;
     let mut operands = resolve(&request.sources, &to, &policy, "move", DestLink::Itself, &run.desk.tally);
     run.desk.claims = operands::claims(&mut operands);

@@ -5,13 +5,9 @@
 
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
-<<<<<<< HEAD
-use crate::policy::{CopyPolicy, Follow, Target};
-use crate::receiver::claims::{Claims, Meeting, Spot};
-=======
 use crate::policy::{CopyPolicy, Follow, FollowDestination, Target};
+use crate::receiver::claims::{Claims, Meeting, Spot};
 use crate::receiver::land::ensure_dir;
->>>>>>> e326e2b (What another machine may have put under the destination's name is not followed, in no attempt and no later run)
 use crate::receiver::newcomers::Newcomers;
 use crate::receiver::tree;
 pub(crate) use crate::sender::operand::Reach;

@@ -676,13 +676,9 @@ impl<'a> Receive<'a> {
             return Err(Error::ours(Code::IsDirectory, "copy", shown, "it is a directory"));
         }
         let name = meta.as_ref().map(|m| m.name.clone());
-<<<<<<< HEAD
-        let dest = operands::dest(name, &info, &to, self.what.links())?;
+        let dest = self.what.to.dest(name, &info)?;
         let whole = matches!(dest, Dest::Whole(_));
         let mut spot = self.desk.claims.operand(shown, whole);
-=======
-        let dest = self.what.to.dest(name, &info)?;
->>>>>>> e326e2b (What another machine may have put under the destination's name is not followed, in no attempt and no later run)
         if let Dest::Named { name, .. } = &dest {
             match self.follows(name, &info, shown, spot.owner)? {
                 Claimed::Same => return Ok(DirState::Refused),
