@@ -16,6 +16,7 @@ use crate::receiver::arriving::Load;
 use crate::receiver::desk::Marks;
 use crate::receiver::plan::tests::policy as base_policy;
 use crate::remote::Compress;
+use crate::sender::filter::Filter;
 use crate::sender::offer::What;
 use crate::sender::out::{Counted, Told};
 use crate::sender::push::{How, Links};
@@ -25,7 +26,7 @@ use crate::transport::frames_of;
 use crate::transport::memory::{Fault, Happening, Weather, draw, pair_in};
 use crate::transport::{Agreed, Peer};
 use crate::verbs::asked::Asked;
-use crate::verbs::operands::{self, Reach};
+use crate::verbs::operands::{self, DestLink, Reach, Resolved};
 use crate::verbs::receive::{self, Crew, Head, Receive, Takes};
 use crate::verbs::remote::send_all;
 use crate::verbs::serve::telling;
@@ -294,17 +295,23 @@ fn peer(streams: Vec<Stream>) -> Peer {
 }
 
 fn what(scene: &Scene, streams: usize, dedup: bool, client: bool) -> receive::What {
-    let asked =
-        if client { Asked::operands([scene.src().as_path()].into_iter()).unwrap() } else { Asked::Anything };
+    let asked = if client {
+        Asked::operands([scene.src().as_path()].into_iter(), Filter::all()).unwrap()
+    } else {
+        Asked::anything()
+    };
     receive::What { asked, dedup, echo: client, ..everything(scene.root.join("dst"), streams) }
 }
 
 /// Whatever comes is taken.
 fn everything(target: PathBuf, streams: usize) -> receive::What {
+    let (target, policy) = (Target::Into(target), base_policy());
+    let links = DestLink::received(&policy);
     receive::What {
-        target: Target::Into(target),
+        to: Resolved::of(&Reach::Anywhere, &target, 1, links, &policy).unwrap(),
+        kinds: Arc::default(),
         operands: 1,
-        asked: Asked::Anything,
+        asked: Asked::anything(),
         source_prefix: String::new(),
         origin: 1,
         hashes: true,
