@@ -91,14 +91,15 @@ pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
         }
         return Ok(Streamed::Done(tally.summary()));
     }
-    let (place, to) = match operands::target(&Reach::Anywhere, &request.target, 1)? {
-        Where::Into(place) => {
-            let to = place.node.join(name.as_name());
-            (place, Target::Exactly(to))
-        }
-        Where::Name { dir, .. } => (dir, Target::Exactly(request.target.path().clone())),
-        Where::Whole(_) => return Ok(Streamed::No(request)),
-    };
+    let (place, to) =
+        match operands::target(&Reach::Anywhere, &request.target, 1, operands::DestLink::Through)? {
+            Where::Into(place) => {
+                let to = place.node.join(name.as_name());
+                (place, Target::Exactly(to))
+            }
+            Where::Name { dir, .. } => (dir, Target::Exactly(request.target.path().clone())),
+            Where::Whole(_) => return Ok(Streamed::No(request)),
+        };
     let shown = to.path().clone();
     let held = place.dir.unnamed(NEW_FILE & !request.policy.umask);
     let mut held = File::from(held.map_err(|e| Error::os("hold what is read for", &shown, e))?);
