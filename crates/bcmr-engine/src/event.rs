@@ -147,6 +147,9 @@ pub enum Event {
     Engine(Engine),
     /// Something about the whole run (how it was carried out, what was picked).
     Note(String),
+    /// The destination as it was typed is a name that no directory has yet: once one has it, the same words mean another
+    /// place. Told before anything is made.
+    NewTarget,
 }
 
 /// A question that only a person can answer.

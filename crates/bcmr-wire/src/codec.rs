@@ -449,6 +449,7 @@ fn read_event<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, Refused> {
             why: r.bytes(TAG)?,
         },
         7 => Event::Base(r.bytes(TAG)?),
+        9 => Event::NewTarget,
         8 => Event::Compared { by_time: r.v(TAG)?, by_content: r.v(TAG)? },
         _ => return refuse(TAG, Why::Unknown),
     })
@@ -783,6 +784,7 @@ fn write_event(event: &Event<'_>, out: &mut Vec<u8>) {
             out.push(7);
             put_bytes(path, out);
         }
+        Event::NewTarget => out.push(9),
         Event::Compared { by_time, by_content } => {
             out.push(8);
             put_v(*by_time, out);

@@ -186,6 +186,8 @@ pub enum Event<'a> {
     Base(&'a [u8]),
     /// 8: how a comparison compared files.
     Compared { by_time: u64, by_content: u64 },
+    /// 9: the target as it was given is a name that no directory has yet.
+    NewTarget,
 }
 
 /// What `FileEnd` says.

@@ -323,6 +323,6 @@ fn event(event: &Event<'_>) -> Result<(), Refused> {
             text("event.kind", why)
         }
         Event::Base(at) => path("event.kind", at),
-        Event::Compared { .. } => Ok(()),
+        Event::Compared { .. } | Event::NewTarget => Ok(()),
     }
 }

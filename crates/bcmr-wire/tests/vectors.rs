@@ -286,6 +286,7 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
             "08 15 8001".into(),
             Message::Report(Event::Compared { by_time: 21, by_content: 128 }),
         ),
+        ("report, new target", 0x46, "09".into(), Message::Report(Event::NewTarget)),
         ("report, note", 0x46, "05 01 6e".into(), Message::Report(Event::Note(b"n"))),
         ("ask", 0x47, "01 01 61".into(), Message::Ask { id: 1, path: b"a" }),
         ("close", 0x48, "01".into(), Message::Close { file: 1 }),

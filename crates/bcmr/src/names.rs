@@ -33,6 +33,28 @@ pub fn bare(name: &[u8]) -> String {
     out
 }
 
+/// A word as a shell reads it back, whatever is in it.
+pub fn shell_word(word: &std::ffi::OsStr) -> String {
+    let bytes = word.as_bytes();
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_-./:=@%+,".contains(b);
+    if !bytes.is_empty() && bytes.iter().all(plain) {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(is_unsafe) => format!("'{}'", text.replace('\'', "'\\''")),
+        // What must not reach a terminal is written in the form that bash, zsh and ksh read.
+        _ => {
+            let one = |b: &u8| match b {
+                b'\\' | b'\'' => format!("\\{}", char::from(*b)),
+                b' '..=b'~' => char::from(*b).to_string(),
+                // Three digits: what follows is never taken for another one.
+                b => format!("\\{b:03o}"),
+            };
+            format!("$'{}'", bytes.iter().map(one).collect::<String>())
+        }
+    }
+}
+
 /// Any other text that came from outside.
 pub fn text(text: &str) -> String {
     let mut out = String::new();

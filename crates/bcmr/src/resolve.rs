@@ -40,6 +40,8 @@ const PARALLEL_MAX: u16 = 64;
 /// The process's surroundings, read once and while there is one thread.
 #[derive(Clone, Debug)]
 pub struct Env {
+    /// What was typed, the program's own name included.
+    pub line: Vec<OsString>,
     /// The file mode creation mask.
     pub umask: u32,
     /// The effective user.
@@ -88,6 +90,7 @@ impl Env {
         let home = absolute("HOME");
         let place = |name, below| absolute(name).or_else(|| Some(home.as_ref()?.join(below)));
         Env {
+            line: std::env::args_os().collect(),
             umask: mask.bits() & 0o777,
             me: rustix::process::geteuid().as_raw(),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -196,6 +199,8 @@ pub struct Show {
     pub watched: bool,
     /// How to go on after a stop.
     pub again: Again,
+    /// What was typed.
+    pub line: Vec<OsString>,
     /// What was there was trusted unread (`--fast`).
     pub fast: bool,
     /// Differences are from a manifest, not from a source.
@@ -1013,6 +1018,7 @@ fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) ->
         echoes: env.stdin_tty && env.stderr_tty,
         watched: env.stderr_tty,
         again,
+        line: env.line.clone(),
         fast: false,
         manifest: false,
         ignored_signals: env.ignored_signals,
@@ -1033,6 +1039,7 @@ mod tests {
 
     fn env() -> Env {
         Env {
+            line: Vec::new(),
             me: 0,
             umask: 0o027,
             cores: 16,

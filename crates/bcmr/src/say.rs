@@ -2,12 +2,14 @@
 //!
 //! Pure: takes values, returns text or numbers. Must not know where text goes, nor how anything was carried out.
 
-use crate::names::{bare, quoted, text};
-use crate::resolve::{Again, Usage, Verb};
+use crate::address::{self, Operand};
+use crate::names::{bare, quoted, shell_word, text};
+use crate::resolve::{Again, Show, Usage, Verb};
 use bcmr_engine::error::{Code, Error};
 use bcmr_engine::event::{Action, Engine, Question, Summary, Time, Unfinished, What};
 use bcmr_engine::verbs::look::local;
 use bcmr_engine::verbs::remote::{Kind, Listing, Usage as Used};
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -219,64 +221,168 @@ pub fn os_text(e: &io::Error) -> String {
     }
 }
 
+/// What to do about an error: what it does, and the flags that the typed command lacks for it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Hint {
+    words: &'static str,
+    add: Option<Add>,
+}
+
+/// What is added to the command that was typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Add {
+    /// These.
+    Flags(&'static [&'static str]),
+    /// What goes on where it stopped.
+    GoOn,
+}
+
 /// What to do about it, where there is something. Said once for each code in a run.
-pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<&'static str> {
-    let hint = match (verb, e.code) {
-        (Verb::Remove, Code::IsDirectory) => "use -r to remove it with what is in it, or -d if it is empty",
-        (Verb::Copy | Verb::Move | Verb::Check, Code::IsDirectory) => "use -r to copy it with what is in it",
+pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
+    use Add::{Flags, GoOn};
+    let with = |words, add| Some(Hint { words, add: Some(add) });
+    let only = |words| Some(Hint { words, add: None });
+    match (verb, e.code) {
+        (Verb::Remove, Code::IsDirectory) => {
+            with("to remove it with what is in it (if it is empty, -d does), run", Flags(&["-r"]))
+        }
+        (Verb::Copy, Code::IsDirectory) => with("to copy it with what is in it, run", Flags(&["-r"])),
         // The system said so: there is a directory that is not empty. Other things in the way no flag merges with.
         (Verb::Move, Code::InTheWay) if e.source.is_some() => {
-            "use --merge to move into directories that are already there"
+            with("to move into directories that are already there, run", Flags(&["--merge"]))
         }
         (Verb::Copy | Verb::Move, Code::NoSpace) => {
-            "what was copied is whole and what was not has not appeared; make room and run the same command again"
+            with("what was copied is whole and what was not has not appeared; make room, then run", GoOn)
         }
-        (Verb::Copy, Code::Special) if e.op == "replace" => "use --inplace to write into it",
-        (Verb::Copy, Code::Special) => "use --archive to copy special files as what they are",
-        (_, Code::SourceChanged) => {
-            "it did not appear at the destination; copy it again when nobody writes to it"
+        (Verb::Copy, Code::Special) if e.op == "replace" => {
+            with("to write into it, run", Flags(&["--inplace"]))
         }
+        (Verb::Copy, Code::Special) => {
+            with("to copy special files as what they are, run", Flags(&["--archive"]))
+        }
+        (Verb::Copy | Verb::Move, Code::SourceChanged) => {
+            with("it did not appear at the destination; when nobody writes to it, run", GoOn)
+        }
+        (_, Code::SourceChanged) => only("it changed while it was read; look again when nobody writes to it"),
         (_, Code::Mismatch) => {
-            "it did not appear at the destination; suspect the disk, the memory or a cable"
+            only("it did not appear at the destination; suspect the disk, the memory or a cable")
         }
         (Verb::Copy, Code::Unsupported) if e.op == "clone" => {
-            "use --reflink=auto to copy where sharing is not possible"
+            with("to copy where sharing is not possible, run", Flags(&["--reflink=auto"]))
         }
-        (Verb::Copy, Code::MetadataLost) => "use --no-preserve=LIST for what need not be kept",
-        (_, Code::ConnectionRefused) => {
-            "nothing listens at that port there; --port N is for another one, and ssh -v HOST tells more"
+        (Verb::Copy, Code::MetadataLost) => {
+            let flags: &'static [&'static str] = match &*e.op {
+                "set owner of" | "set owner in" => &["--no-preserve=ownership"],
+                "set attributes of" | "read attributes of" | "remove attributes of" => {
+                    &["--no-preserve=xattr,acl"]
+                }
+                "set times of" => &["--no-preserve=timestamps"],
+                "set mode of" => &["--no-preserve=mode"],
+                _ => return None,
+            };
+            with("if it need not be kept, run", Flags(flags))
         }
+        (Verb::Copy, Code::Refused) if e.op == "append to" => {
+            only("-a is --append here; what cp means by it is --archive")
+        }
+        // The tree is complete, and whether it still counts as unfinished nobody knows.
+        (Verb::Copy, _) if e.op == "unmark" => with("everything is there; to be sure, run", GoOn),
+        (_, Code::ConnectionRefused) => only(
+            "nothing listens at that port there; --port N is for another one, and ssh -v HOST tells more",
+        ),
         (_, Code::UnknownHost) => {
-            "hosts are named as ssh knows them; for a file on this machine put ./ before its name"
+            only("hosts are named as ssh knows them; for a file on this machine put ./ before its name")
         }
-        (_, Code::Unreachable) => "run the same command again when the network and that machine are up",
-        (_, Code::NoKey) => {
-            "ssh -v HOST tells which keys were tried; a key in ssh-agent also serves further connections"
+        (_, Code::Unreachable) => only("run the same command again when the network and that machine are up"),
+        (_, Code::NoKey) => only(
+            "ssh -v HOST tells which keys were tried; a key in ssh-agent also serves further connections",
+        ),
+        (_, Code::UnknownKey) => {
+            only("ssh HOST shows the fingerprint of its key and asks whether it is right")
         }
-        (_, Code::UnknownKey) => "ssh HOST shows the fingerprint of its key and asks whether it is right",
-        (_, Code::ChangedKey) => {
-            "somebody else may be answering; once you know why it changed, ssh-keygen -R HOST forgets the old key"
-        }
+        (_, Code::ChangedKey) => only(
+            "somebody else may be answering; once you know why it changed, ssh-keygen -R HOST forgets the old key",
+        ),
         // Where no connection came to be there is nothing to go on with.
-        (_, Code::Lost) if e.op == "connect to" => "bcmr doctor HOST tells where it stops",
+        (_, Code::Lost) if e.op == "connect to" => only("bcmr doctor HOST tells where it stops"),
         (Verb::Copy, Code::Lost) if again == Again::Resume => {
-            "run the same command again: it goes on where it stopped; --retries N does that by itself"
+            with("it goes on where it stopped, with --retries N by itself; or run", GoOn)
         }
-        (Verb::Copy, Code::Lost) => "run the same command with -C to go on",
-        (_, Code::Lost) => "run the same command again; bcmr doctor HOST tells where it stops",
+        (Verb::Copy, Code::Lost) => with("to go on, run", Flags(&["-C"])),
+        (_, Code::Lost) => only("run the same command again; bcmr doctor HOST tells where it stops"),
         (_, Code::Protocol) => {
-            "bcmr doctor HOST tells what is there; it may be another version, or no bcmr at all"
+            only("bcmr doctor HOST tells what is there; it may be another version, or no bcmr at all")
         }
-        (_, Code::NoPeer) if e.op == "start bcmr on" => {
-            "this is the program that --remote-program or the configuration names; without either, bcmr is looked for"
+        (_, Code::NoPeer) if e.op == "start bcmr on" => only(
+            "this is the program that --remote-program or the configuration names; without either, bcmr is looked for",
+        ),
+        (_, Code::NoPeer) => with(
+            "to put this program into the cache there (bcmr deploy HOST does only that), run",
+            Flags(&["--bootstrap"]),
+        ),
+        (_, Code::Limit) => with("raise the limit (ulimit -n), or run", Flags(&["-j2"])),
+        _ => None,
+    }
+}
+
+impl Hint {
+    /// For machines, which know what they ran.
+    pub fn brief(&self, again: Again) -> String {
+        let flags = match self.add {
+            None => return self.words.to_owned(),
+            Some(Add::Flags(flags)) => flags,
+            Some(Add::GoOn) => going_on(again),
+        };
+        match flags {
+            [] => format!("{} the same command again", self.words),
+            flags => format!("{} the same command with {}", self.words, flags.join(" ")),
         }
-        (_, Code::NoPeer) => {
-            "--bootstrap puts this program into the cache there and runs it; bcmr deploy HOST does that for good"
-        }
-        (_, Code::Limit) => "use a smaller -j, or raise the limit (ulimit -n)",
-        _ => return None,
+    }
+}
+
+/// A hint, whole: its command is what was typed and what that lacks. `new_target`: the destination was no directory
+/// when the run began, and may be one now; then it is that very name that is meant.
+pub fn advice(typed: &[OsString], again: Again, new_target: bool, hint: &Hint) -> String {
+    let words = match machine(typed) {
+        Some(host) => hint.words.replace("HOST", &host),
+        None => hint.words.to_owned(),
     };
-    Some(hint)
+    match hint.add {
+        Some(Add::Flags(flags)) => format!("{words}: {}", command(typed, flags, new_target)),
+        Some(Add::GoOn) => format!("{words}: {}", command(typed, going_on(again), new_target)),
+        None => words,
+    }
+}
+
+/// The machine that the command is about.
+fn machine(typed: &[OsString]) -> Option<String> {
+    typed.iter().skip(1).find_map(|word| match address::parse(Path::new(word)) {
+        Ok(Operand::There(there)) => Some(address::machine(&there)),
+        _ => None,
+    })
+}
+
+fn going_on(again: Again) -> &'static [&'static str] {
+    match again {
+        Again::Same | Again::Resume => &[],
+        Again::WithUpdate => &["-u"],
+        Again::WithMerge => &["--merge"],
+    }
+}
+
+/// What was typed with further flags, for a shell.
+fn command(typed: &[OsString], flags: &[&str], new_target: bool) -> String {
+    let end = typed.iter().position(|word| word == "--").unwrap_or(typed.len());
+    let (before, after) = typed.split_at_checked(end).unwrap_or((typed, &[]));
+    let exactly = if new_target { &["-T"][..] } else { &[] };
+    let added = flags.iter().chain(exactly).map(OsStr::new);
+    let words = before.iter().map(OsString::as_os_str).chain(added);
+    words.chain(after.iter().map(OsString::as_os_str)).map(shell_word).collect::<Vec<_>>().join(" ")
+}
+
+/// After a run with `-C` that made its destination.
+pub fn finished(show: &Show) -> String {
+    format!("to bring it up to date later, run: {}", command(&show.line, &[], true))
 }
 
 /// Arguments that make no sense together.
@@ -665,19 +771,17 @@ fn tally(verb: Verb, dry_run: bool, s: &Summary, resumed: u64, took: Duration) -
     line
 }
 
-/// What a stopped run leaves, and how to go on.
-pub fn stopped(verb: Verb, again: Again, s: &Summary, resumed: u64, took: Duration) -> String {
-    let hint = match (verb, again) {
-        (Verb::Check, _) => "run the same command again; nothing was changed",
-        (Verb::Sessions, _) => "run the same command again for the rest",
-        (_, Again::Resume) => "run the same command again: it goes on where it stopped",
-        (_, Again::Same) => "run the same command again to go on",
-        (_, Again::WithUpdate) => "run the same command with -u to go on: what was copied is whole and stays",
-        (_, Again::WithMerge) => {
-            "run the same command again to go on, with --merge where a directory now stands on both sides"
-        }
+/// What a stopped run leaves, and the command that goes on.
+pub fn stopped(show: &Show, new_target: bool, s: &Summary, resumed: u64, took: Duration) -> String {
+    let words = match (show.verb, show.again) {
+        (Verb::Check, _) => "nothing was changed; to compare again, run",
+        (Verb::Sessions, _) => "for the rest, run",
+        (_, Again::Resume) => "to go on where it stopped, run",
+        (_, Again::WithUpdate) => "what was copied is whole and stays; to go on, run",
+        (_, Again::Same | Again::WithMerge) => "to go on, run",
     };
-    format!("bcmr: stopped; {}\nhint: {hint}", tally(verb, false, s, resumed, took))
+    let command = command(&show.line, going_on(show.again), new_target);
+    format!("bcmr: stopped; {}\nhint: {words}: {command}", tally(show.verb, false, s, resumed, took))
 }
 
 /// The last line of `check`: what was found, and how files that both sides have were compared.
@@ -882,25 +986,86 @@ mod tests {
     #[test]
     fn hints() {
         let e = |code, op| Error::ours(code, op, "x", "");
-        assert!(
-            hint(Verb::Copy, Again::Same, &e(Code::IsDirectory, "copy")).is_some_and(|h| h.contains("-r"))
-        );
-        assert!(
-            hint(Verb::Remove, Again::Same, &e(Code::IsDirectory, "remove"))
-                .is_some_and(|h| h.contains("-d"))
-        );
-        assert!(
-            hint(Verb::Copy, Again::Same, &e(Code::Special, "copy")).is_some_and(|h| h.contains("--archive"))
-        );
-        assert!(
-            hint(Verb::Copy, Again::Same, &e(Code::Special, "replace"))
-                .is_some_and(|h| h.contains("--inplace"))
-        );
-        assert_eq!(hint(Verb::Copy, Again::Same, &e(Code::Denied, "open")), None);
-        let lost = e(Code::Lost, "read from");
-        let of = |again| hint(Verb::Copy, again, &lost).unwrap_or_default();
-        let never = hint(Verb::Copy, Again::Resume, &e(Code::Lost, "connect to"));
-        assert!(never.is_some_and(|h| h.contains("doctor")));
+        let typed = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
+        let of = |verb, again, new, line: &str, e: &Error| {
+            hint(verb, again, e).map(|hint| advice(&typed(line), again, new, &hint))
+        };
+        for (verb, again, new, line, e, want) in [
+            (Verb::Copy, Again::Same, false, "b copy s d", e(Code::IsDirectory, "copy"), "b copy s d -r"),
+            (Verb::Copy, Again::Same, true, "b copy s d", e(Code::IsDirectory, "copy"), "b copy s d -r -T"),
+            (Verb::Copy, Again::Same, true, "b cp -- s d", e(Code::IsDirectory, "copy"), "b cp -r -T -- s d"),
+            (Verb::Remove, Again::Same, false, "b rm d", e(Code::IsDirectory, "remove"), "b rm d -r"),
+            (Verb::Copy, Again::Same, false, "b copy p d", e(Code::Special, "copy"), "b copy p d --archive"),
+            (
+                Verb::Copy,
+                Again::Same,
+                false,
+                "b copy p d",
+                e(Code::Special, "replace"),
+                "b copy p d --inplace",
+            ),
+            (
+                Verb::Copy,
+                Again::WithUpdate,
+                true,
+                "b copy -r s d",
+                e(Code::NoSpace, "write"),
+                "b copy -r s d -u -T",
+            ),
+            (
+                Verb::Copy,
+                Again::Resume,
+                true,
+                "b copy -rC s d",
+                e(Code::NoSpace, "write"),
+                "b copy -rC s d -T",
+            ),
+            (
+                Verb::Copy,
+                Again::Resume,
+                true,
+                "b copy -rC s d",
+                e(Code::Denied, "unmark"),
+                "b copy -rC s d -T",
+            ),
+            (
+                Verb::Move,
+                Again::WithMerge,
+                true,
+                "b mv s d",
+                e(Code::NoSpace, "write"),
+                "b mv s d --merge -T",
+            ),
+            (
+                Verb::Copy,
+                Again::WithUpdate,
+                true,
+                "b copy -r s h:d",
+                e(Code::Lost, "read from"),
+                "b copy -r s h:d -C -T",
+            ),
+            (
+                Verb::Copy,
+                Again::Resume,
+                false,
+                "b copy -rC s h:d",
+                e(Code::Lost, "read from"),
+                "b copy -rC s h:d",
+            ),
+            (Verb::Copy, Again::Same, false, "b copy s h:d", e(Code::NoPeer, ""), "b copy s h:d --bootstrap"),
+            (
+                Verb::Copy,
+                Again::WithUpdate,
+                false,
+                "b copy --archive s d",
+                e(Code::MetadataLost, "set owner in"),
+                "b copy --archive s d --no-preserve=ownership",
+            ),
+        ] {
+            let said = of(verb, again, new, line, &e).unwrap_or_else(|| panic!("{line}: {e:?}"));
+            assert!(said.ends_with(&format!("un: {want}")), "{line}: {said}");
+        }
+        assert_eq!(of(Verb::Copy, Again::Same, false, "b copy s d", &e(Code::Denied, "open")), None);
         for code in [
             Code::ConnectionRefused,
             Code::UnknownHost,
@@ -914,10 +1079,25 @@ mod tests {
                 assert!(hint(verb, Again::Same, &e(code, "connect to")).is_some(), "{verb:?} {code:?}");
             }
         }
-        assert!(of(Again::WithUpdate).contains("with -C"));
-        assert!(!of(Again::Resume).contains("with -C") && of(Again::Resume).contains("--retries"));
-        assert!(hint(Verb::Ls, Again::Same, &e(Code::NoPeer, "")).is_some_and(|h| h.contains("deploy")));
-        assert!(hint(Verb::Copy, Again::Same, &e(Code::Protocol, "")).is_some_and(|h| h.contains("doctor")));
+        let said =
+            of(Verb::Ls, Again::Same, false, "b ls me@h:d", &e(Code::Protocol, "")).unwrap_or_default();
+        assert!(said.contains("bcmr doctor me@h "), "{said}");
+    }
+
+    /// What a shell makes of it is what was typed.
+    #[test]
+    fn words_for_a_shell() {
+        use std::os::unix::ffi::OsStrExt;
+        for (word, want) in [
+            (&b"a/b.c"[..], "a/b.c"),
+            (b"", "''"),
+            (b"a b", "'a b'"),
+            (b"it's $x", "'it'\\''s $x'"),
+            (b"a\n1", "$'a\\0121'"),
+            (b"\xff'\\", "$'\\377\\'\\\\'"),
+        ] {
+            assert_eq!(shell_word(OsStr::from_bytes(word)), want);
+        }
     }
 
     #[test]
@@ -1087,11 +1267,9 @@ mod tests {
             summary(Verb::Remove, true, &Summary::default(), 0, took),
             "bcmr: would have removed nothing"
         );
-        let stop = stopped(Verb::Copy, Again::Resume, &s, 0, took);
-        assert!(stop.contains("\nhint: run the same command again: it goes on"), "{stop}");
-        let stop = stopped(Verb::Copy, Again::WithUpdate, &s, 0, took);
-        assert!(stop.starts_with("bcmr: stopped; copied 1 file, "), "{stop}");
-        assert!(stop.contains("\nhint: run the same command with -u"), "{stop}");
+        let line = ["bcmr", "copy", "-r", "s", "d"].map(OsString::from).to_vec();
+        assert_eq!(command(&line, going_on(Again::WithUpdate), true), "bcmr copy -r s d -u -T");
+        assert_eq!(command(&line, going_on(Again::Resume), false), "bcmr copy -r s d");
         let s = Summary::default();
         assert_eq!(differences((0, 0), (0, 0), 0, &s), "no differences");
         assert_eq!(

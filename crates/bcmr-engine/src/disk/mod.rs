@@ -267,6 +267,8 @@ pub(crate) struct Keep {
     pub(crate) umask: u32,
     /// The directory has a default ACL, which new things inherit.
     pub(crate) default_acl: bool,
+    /// The directory was there before this run: what the policy does not take from the source stays as it is.
+    pub(crate) was_there: bool,
 }
 
 /// What the receiver needs of a disk.

@@ -2,7 +2,8 @@
 //!
 //! The order and its reasons: owner first, because chown clears setuid, setgid and capabilities; attributes next,
 //! while the owner may still write; then the mode, because a read-only file takes no attributes from its owner; times
-//! last, because everything before changes them. Bits that lend the owner's rights (setuid, setgid) are set only on a
+//! last, because everything before changes them. A file that takes another one's place gets of it what writing into it
+//! would have left: owner, mode, ACL and extended attributes, as far as the policy does not want the source's. Bits that lend the owner's rights (setuid, setgid) are set only on a
 //! file that has the owner they were meant for.
 
 use super::sys::Sys;
@@ -149,7 +150,8 @@ fn seal_job(
         _ => None,
     };
     let told = p.owner || keep.strictness == Strictness::Archive;
-    apply(buffer, thing, of_source, &job.info, owner, mode, told, keep, lost)?;
+    let replaced = kept.filter(|_| !in_place).map(|there| Replaced { dir, name: job.name, there });
+    apply(buffer, thing, of_source, &job.info, owner, mode, told, replaced, keep, lost)?;
     if p.times {
         let set = match thing {
             Thing::Open(fd) => meta::set_times(fd, job.info.atime, job.info.mtime),
@@ -162,8 +164,75 @@ fn seal_job(
     Ok(())
 }
 
-/// The mode a file would have got by being made with `mode` in `dir`: under the umask or, where there is one, the
-/// directory's default ACL.
+/// A file whose place another one takes, still under its name.
+#[derive(Clone, Copy)]
+struct Replaced<'a> {
+    dir: &'a Dir,
+    name: Name<'a>,
+    there: Info,
+}
+
+impl Replaced<'_> {
+    /// Gives `thing` the attributes that the old file has and that the policy does not take from the source. Says whether
+    /// an ACL was among them.
+    fn hand_down(
+        self,
+        thing: Thing<'_>,
+        buffer: &mut XattrBuffer,
+        keep: &Keep,
+        lost: &mut Vec<Fault>,
+    ) -> bool {
+        let p = &keep.preserve;
+        let exact = p.xattr && keep.strictness == Strictness::Archive;
+        let wanted = |attr: &CStr| {
+            let is_acl = attr == ACL_ACCESS || attr == ACL_DEFAULT;
+            if is_acl { !p.acl } else { !exact && outlives_writing(attr) }
+        };
+        let (mut found, mut failed) = (Vec::new(), None);
+        if let Err(e) = xattr::read(Of::At(self.dir, self.name), buffer, wanted, |attr, value| {
+            found.push((attr.to_owned(), value.to_vec()));
+            Ok(())
+        }) {
+            lost.push(loss("read attributes of", e));
+        }
+        // What was put in its place meanwhile is another file, whose attributes are nobody's wish.
+        if !found.is_empty() && !self.dir.stat(self.name).is_ok_and(|now| now.id() == self.there.id()) {
+            found.clear();
+        }
+        let mut had_acl = false;
+        for (attr, value) in &found {
+            had_acl |= attr.as_c_str() == ACL_ACCESS;
+            match xattr::set(thing.of(), attr, value) {
+                // Labels are the system's to give.
+                Err(e) if !(attr.to_bytes().starts_with(b"security.") && Code::of(&e) == Code::Denied) => {
+                    failed.get_or_insert(e);
+                }
+                _ => {}
+            }
+        }
+        // What the directory hands down to new files the old one need not have.
+        if keep.default_acl
+            && !p.acl
+            && !had_acl
+            && let Err(e) = xattr::remove(thing.of(), ACL_ACCESS)
+        {
+            failed.get_or_insert(e);
+        }
+        if let Some(e) = failed {
+            lost.push(loss("set attributes of", e));
+        }
+        had_acl
+    }
+}
+
+/// Whether a file still has this attribute once it was written into: the kernel takes its capabilities away, and what is
+/// signed is not what it was.
+fn outlives_writing(attr: &CStr) -> bool {
+    !matches!(attr.to_bytes(), b"security.capability" | b"security.ima" | b"security.evm")
+}
+
+/// The mode that something would have got by being made with `mode` in `dir`: under the umask or, where there is one, the
+/// directory's default ACL. A directory hands its own down, so of a new one it is the same as of the one above.
 fn mode_at_birth(dir: &Dir, mode: u32, keep: &Keep) -> u32 {
     let mut value = Vec::new();
     match xattr::get(Of::Handle(dir.as_fd()), ACL_DEFAULT, &mut value) {
@@ -201,11 +270,17 @@ pub(super) fn dir(
     let p = &keep.preserve;
     let mut lost = Vec::new();
     let owner = p.owner.then_some((info.uid, info.gid));
-    // Without -p: the source's bits under the umask, like cp; setgid that came with the parent stays.
-    let mode = if p.mode { info.mode } else { info.mode & 0o777 & !keep.umask };
+    // Without -p: the source's bits under the umask, or under the default ACL that it was born with, like cp; setgid that
+    // came with the parent stays.
+    let mode = match (p.mode, keep.default_acl) {
+        (true, _) => Some(info.mode),
+        (false, _) if keep.was_there => None,
+        (false, true) => Some(mode_at_birth(dst, info.mode, keep)),
+        (false, false) => Some(info.mode & 0o777 & !keep.umask),
+    };
     let thing = Thing::Open(dst.as_fd());
     let source = From::of(src);
-    if let Err(fault) = apply(buffer, thing, source, info, owner, Some(mode), p.owner, keep, &mut lost) {
+    if let Err(fault) = apply(buffer, thing, source, info, owner, mode, p.owner, None, keep, &mut lost) {
         lost.push(fault);
     }
     if p.times
@@ -229,6 +304,7 @@ fn apply(
     owner: Option<(u32, u32)>,
     mode: Option<u32>,
     owner_told: bool,
+    replaced: Option<Replaced<'_>>,
     keep: &Keep,
     lost: &mut Vec<Fault>,
 ) -> Result<(), Fault> {
@@ -251,7 +327,7 @@ fn apply(
     let wanted = |name: &CStr| {
         if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { p.xattr }
     };
-    let mut had_acl = false;
+    let mut had_acl = replaced.is_some_and(|replaced| replaced.hand_down(thing, buffer, keep, lost));
     // A directory may have been there before; anything may have inherited an ACL.
     let foreign = kind == Kind::Dir || keep.default_acl;
     let mut had: Vec<CString> = Vec::new();

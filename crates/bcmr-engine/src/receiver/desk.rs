@@ -3,7 +3,7 @@
 //! Must not know where entries come from: a verb walks the source here or takes them off the wire, and hands them in.
 
 use crate::disk::sys::{Hand, Sys};
-use crate::disk::{Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Place, Side};
+use crate::disk::{Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side};
 use crate::disk::{tee, uncached};
 use crate::error::{Code, Error, Result};
 use crate::event::{Action, Event, Question, Summary};
@@ -842,7 +842,8 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             // What a list comes back to is still to be written to.
             if last {
                 let dir = moved.as_ref().unwrap_or(&dst.dir);
-                let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &dst.keep);
+                let keep = Keep { was_there: !ours, ..dst.keep };
+                let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &keep);
                 self.lost(lost, || pair.src.node().path(), || dst.node.path());
             }
             // R3: after the last of its names.

@@ -131,13 +131,9 @@ fn fail<'a>(
     move |e| Error::os(op, name.map_or_else(|| node.path(), |n| node.join(n)), e)
 }
 
-fn keep_for<D: Disk>(disk: &D, dir: &D::Dir, policy: &CopyPolicy) -> Keep {
-    Keep {
-        preserve: policy.preserve,
-        strictness: policy.strictness,
-        umask: policy.umask,
-        default_acl: policy.preserve.acl && disk.has_default_acl(dir),
-    }
+fn keep_for(policy: &CopyPolicy, default_acl: bool) -> Keep {
+    let CopyPolicy { preserve, strictness, umask, .. } = *policy;
+    Keep { preserve, strictness, umask, default_acl, was_there: false }
 }
 
 impl<D: Disk> DestDir<D> {
@@ -170,7 +166,7 @@ impl<D: Disk> DestDir<D> {
             _ => disk.keeps_identities(&dir).map_err(fail("stat file system of", &node, None))?,
         };
         let sole = disk.lock(&dir) == Lock::Held;
-        let keep = keep_for(disk, &dir, policy);
+        let keep = keep_for(policy, disk.has_default_acl(&dir));
         let dir = Arc::new(dir);
         let root = above.map_or_else(|| Root::new(dir.clone(), node.clone(), None), |a| a.root.clone());
         let (again, newcomers) = match root.listed() {
@@ -338,7 +334,8 @@ impl<D: Disk> DestDir<D> {
             return Err(fail("mark", &node, None)(e));
         }
         let sole = disk.lock(&dir) == Lock::Held;
-        let keep = keep_for(disk, &dir, policy);
+        // mkdir(2) hands a default ACL down.
+        let keep = keep_for(policy, self.keep.default_acl);
         let newcomers = match self.root.listed() {
             Some(mut listed) => {
                 listed.made.insert(info.id());

@@ -166,6 +166,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             let target = operands::same_target(&request.sources, request.target, &policy);
             let count = request.sources.len();
             let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Through)?;
+            operands::tell_new(&watch, &target, &to);
             let base = operands::base(&to, DestLink::Through)?;
             run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(base))).transpose()?;
             run.operands(&request.sources, &to);

@@ -43,6 +43,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     let target = operands::marked_target(&request.sources, request.target, policy.follow);
     let count = request.sources.len();
     let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Itself)?;
+    operands::tell_new(&watch, &target, &to);
     let mut run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
     let filter = Filter::new(&policy.filter)?;
     let mut operands = resolve(&request.sources, &to, &policy, "move", DestLink::Itself, &run.desk.tally);
@@ -434,6 +435,7 @@ impl Mover<'_> {
             strictness: self.policy.strictness,
             umask: self.policy.umask,
             default_acl: true,
+            was_there: false,
         };
         let disk = Sys::new();
         disk.seal_dir(&mut disk.hand(), dst, Attributes::Dir(&src.dir), &Info { mode, ..src.info }, &keep)

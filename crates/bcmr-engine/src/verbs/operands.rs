@@ -4,6 +4,7 @@
 //! expect; all that follows works below the handles opened here.
 
 use crate::error::{Code, Error, Result};
+use crate::event::{Event, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, FollowDestination, Target};
 use crate::receiver::claims::{Claims, Meeting, Spot};
@@ -117,6 +118,7 @@ pub(crate) struct Resolved {
     /// The target itself, where `to` means what is in it: what DST means when it is marked as the copy of the one source.
     itself: Option<Where>,
     links: DestLink,
+    target: Target,
 }
 
 impl Resolved {
@@ -135,7 +137,12 @@ impl Resolved {
             }
             _ => None,
         };
-        Ok(Resolved { to, itself, links })
+        Ok(Resolved { to, itself, links, target: target.clone() })
+    }
+
+    /// Tells when the target as it was typed will mean another place once it is there.
+    pub(crate) fn tell_new(&self, watch: &Watch<'_>) {
+        tell_new(watch, &self.target, &self.to);
     }
 
     /// Makes the directory that names of a list go into, where there is none yet.
@@ -282,6 +289,15 @@ pub(crate) fn base(to: &Where, links: DestLink) -> Result<PathBuf> {
         }
         Where::Name { dir, name, .. } => dir.node.join(name.as_name()),
     })
+}
+
+/// Tells when the target as it was typed will mean another place once it is there.
+pub(crate) fn tell_new(watch: &Watch<'_>, target: &Target, to: &Where) {
+    if let (Target::Guess(_), Where::Name { dir, name, .. }) = (target, to)
+        && dir.dir.look(name.as_name()).is_ok_and(|there| there.is_none())
+    {
+        watch.front.event(Event::NewTarget);
+    }
 }
 
 /// Pairs one source with its destination: exactly the pair that copy, move and check share.

@@ -522,6 +522,9 @@ impl<'a> Receive<'a> {
             Some(file) => Some(Manifest::begin(file, Some(what.to.base()?))?),
             None => None,
         };
+        if !what.listed {
+            what.to.tell_new(&watch);
+        }
         let state = State {
             dirs: HashMap::new(),
             singles: HashMap::new(),

@@ -558,7 +558,8 @@ pub(crate) fn telling(
     let Some(stream) = peer.streams.first() else { return Ok(()) };
     let reply = reply_on(stream);
     let asking = Asking::default();
-    let front = Reporting { reply: &reply, asking: &asking };
+    let newer = peer.agreed.features.has_wide(wide::COMPARED);
+    let front = Reporting { reply: &reply, asking: &asking, newer };
     let (progress, cancel) = (Progress::default(), Cancel::new());
     let watch = Watch { front: &front as &dyn Front, progress: &progress, cancel: &cancel, items };
     match take(watch, &reply, &asking)? {

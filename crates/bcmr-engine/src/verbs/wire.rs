@@ -554,6 +554,7 @@ impl Told for Putting<'_> {
                     Compared { by_time, by_content };
                 return;
             }
+            WireEvent::NewTarget => Event::NewTarget,
             WireEvent::Difference { .. } if !self.compares => return,
             WireEvent::Difference { change, path, directory, files, bytes, why } => Event::Difference {
                 change: CHANGES.get(usize::from(*change)).copied().unwrap_or(Change::Differ),
@@ -660,6 +661,8 @@ pub(crate) fn reply_on(stream: &Stream) -> Reply {
 pub(crate) struct Reporting<'a> {
     pub(crate) reply: &'a Reply,
     pub(crate) asking: &'a Asking,
+    /// The client has Compared.
+    pub(crate) newer: bool,
 }
 
 /// Questions that the client's user answers.
@@ -733,6 +736,7 @@ impl Front for Reporting<'_> {
                 repaired: *repaired,
             }),
             Event::Note(note) => self.report(WireEvent::Note(note.as_bytes())),
+            Event::NewTarget => !self.newer || self.report(WireEvent::NewTarget),
             Event::Difference { change, path, directory, files, bytes, why } => {
                 let change = CHANGES.iter().position(|c| c == change).unwrap_or(0) as u8;
                 let (path, why) = (path.as_os_str().as_bytes(), why.as_bytes());

@@ -18,6 +18,7 @@ use bcmr_engine::remote::Address;
 use bcmr_engine::verbs::look;
 use bcmr_engine::verbs::remote::{self as peer, Listing};
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -60,6 +61,7 @@ struct Told {
     summary: Summary,
     hinted: Vec<Code>,
     people: People,
+    line: Vec<OsString>,
     began: Instant,
 }
 
@@ -74,6 +76,7 @@ impl Told {
             summary: Summary::default(),
             hinted: Vec::new(),
             people: People::default(),
+            line: env.line.clone(),
             began: Instant::now(),
         }
     }
@@ -90,7 +93,7 @@ impl Told {
                 && let Some(hint) = say::hint(self.verb, Again::Same, &e)
             {
                 self.hinted.push(code);
-                self.err.line(&format!("hint: {hint}"));
+                self.err.line(&format!("hint: {}", say::advice(&self.line, Again::Same, false, &hint)));
             }
         }
         if !self.summary.codes.contains(&code) {

@@ -152,7 +152,7 @@ struct Trouble<'a> {
     errno: Option<i32>,
     retryable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<&'static str>,
+    hint: Option<String>,
 }
 
 /// How `check` compared files that both sides have.
@@ -247,6 +247,8 @@ pub fn event(verb: Verb, again: Again, event: &Event) -> String {
             }),
         },
         Event::Note(text) => Body::Note { text },
+        // It is for hints.
+        Event::NewTarget => Body::Note { text: "the destination is new" },
     })
 }
 
@@ -343,7 +345,7 @@ fn trouble(verb: Verb, again: Again, e: &Error) -> Trouble<'_> {
         reason: say::reason(e),
         errno: e.source.as_ref().and_then(std::io::Error::raw_os_error),
         retryable: e.code.is_retryable(),
-        hint: say::hint(verb, again, e),
+        hint: say::hint(verb, again, e).map(|hint| hint.brief(again)),
     }
 }
 
@@ -460,7 +462,7 @@ mod tests {
             ),
             (
                 event(&Event::Warning(Error::ours(Code::Special, "copy", "f", "a FIFO").and(Path::new("g")))),
-                r#"{"schema":1,"event":"warning","code":"special","op":"copy","path":"f","other":"g","reason":"a FIFO","retryable":false,"hint":"use --archive to copy special files as what they are"}"#,
+                r#"{"schema":1,"event":"warning","code":"special","op":"copy","path":"f","other":"g","reason":"a FIFO","retryable":false,"hint":"to copy special files as what they are, run the same command with --archive"}"#,
             ),
             (
                 event(&Event::Hashed { dst: "d".into(), hash: [0xa5; 32] }),

@@ -11,7 +11,7 @@ mod tree;
 pub mod writer;
 
 use crate::ask::Answers;
-use crate::resolve::{Meter, Show, Verb};
+use crate::resolve::{Again, Meter, Show, Verb};
 use crate::say;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
@@ -123,6 +123,10 @@ impl Front for Ui<'_> {
             self.resumed.fetch_add(bytes, Ordering::Relaxed);
         }
         let screen = &mut *self.screen();
+        if let Event::NewTarget = event {
+            screen.plain.new_target = true;
+            return;
+        }
         screen.clear();
         if self.show.json {
             let is_item = matches!(event, Event::Item { .. });
@@ -354,7 +358,7 @@ impl<'a> Ui<'a> {
         screen.out.flush();
         let resumed = self.resumed.load(Ordering::Relaxed);
         if s.cancelled {
-            screen.err.line(&say::stopped(show.verb, show.again, s, resumed, took));
+            screen.err.line(&say::stopped(show, screen.plain.new_target, s, resumed, took));
             return;
         }
         let done = s.files + s.dirs + s.others;
@@ -369,6 +373,11 @@ impl<'a> Ui<'a> {
         let tells_all = matches!(show.verb, Verb::Check | Verb::Sessions);
         if !tells_all && (show.verbose || show.dry_run || long || (s.failed > 0 && done > 0)) {
             screen.err.line(&say::summary(show.verb, show.dry_run, s, resumed, took));
+        }
+        // Asked for once more, the same words would mean a place inside.
+        let made = screen.plain.new_target && s.dirs > 0 && s.failed == 0 && !show.dry_run;
+        if made && show.again == Again::Resume && (show.verbose || show.watched) {
+            screen.err.line(&format!("hint: {}", say::finished(show)));
         }
     }
 }
@@ -398,6 +407,7 @@ mod tests {
             echoes: false,
             watched: false,
             again: Again::Same,
+            line: Vec::new(),
             fast: false,
             manifest: false,
             ignored_signals: 0,

@@ -34,6 +34,8 @@ pub struct Plain {
     unfinished: Vec<Unfinished>,
     /// What `--fast` assumes was said.
     noted: bool,
+    /// The destination was no directory when the run began.
+    pub new_target: bool,
 }
 
 impl Plain {
@@ -69,6 +71,7 @@ impl Plain {
                     err.line(&say::engine(&engine));
                 }
             }
+            Event::NewTarget => self.new_target = true,
             Event::Note(text) => {
                 if show.verbose {
                     err.line(&format!("bcmr: {}", names::text(&text)));
@@ -88,7 +91,7 @@ impl Plain {
             && let Some(hint) = say::hint(show.verb, show.again, e)
         {
             self.hinted.push(e.code);
-            err.line(&format!("hint: {hint}"));
+            err.line(&format!("hint: {}", say::advice(&show.line, show.again, self.new_target, &hint)));
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is there and stays: what is believed of it, what is proved, and by whom, here and over a wire.
 
 use crate::common::remote::{BOTH, Far};
-use crate::common::{Line, Ran, Tmp, bcmr, noise};
+use crate::common::{Line, Ran, Tmp, bcmr, chmod, is_root, noise};
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
@@ -109,6 +109,142 @@ fn what_is_added_to_is_proved() {
             copy("--append=size", &src, &dst).ok();
             let now = fs::read(&dst).unwrap();
             assert!(now[..has].iter().all(|b| *b == b'x') && now[has..] == all[has..], "{way}");
+        });
+    }
+}
+
+/// An ACL as the kernel keeps it: a version, then tag, permissions and id of each entry.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(perm.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+const NOBODY: u32 = u32::MAX;
+
+/// Mode, owner and attributes of everything below `root`.
+fn metadata(root: &Path) -> Vec<String> {
+    use std::os::unix::fs::MetadataExt;
+    let mut all = Vec::new();
+    let mut stack = vec![root.to_owned()];
+    while let Some(path) = stack.pop() {
+        let meta = fs::symlink_metadata(&path).unwrap();
+        let mut names = vec![0; 4096];
+        let n = rustix::fs::llistxattr(&path, &mut names).unwrap_or(0);
+        let mut attrs: Vec<String> = Vec::new();
+        for name in names[..n].split(|b| *b == 0).filter(|name| !name.is_empty()) {
+            let mut value = vec![0; 4096];
+            let n = rustix::fs::lgetxattr(&path, name, &mut value).unwrap();
+            attrs.push(format!("{} {:?}", String::from_utf8_lossy(name), &value[..n]));
+        }
+        attrs.sort();
+        let shown = path.strip_prefix(root).unwrap().display().to_string();
+        all.push(format!("{shown} {:o} {}:{} {attrs:?}", meta.mode(), meta.uid(), meta.gid()));
+        if meta.is_dir() {
+            stack.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[track_caller]
+fn same(want: &[String], got: &[String], about: &str) {
+    let lacks: Vec<_> = want.iter().filter(|line| !got.contains(line)).collect();
+    let extra: Vec<_> = got.iter().filter(|line| !want.contains(line)).collect();
+    assert!(lacks.is_empty() && extra.is_empty(), "{about}\nwant {lacks:#?}\ngot {extra:#?}");
+}
+
+/// What takes a file's place has of it what `cp`, which writes into it, would have left; what is new has what its
+/// directory hands down.
+#[test]
+fn metadata_is_as_after_writing_into_it() {
+    use rustix::fs::{XattrFlags, lsetxattr};
+    let set = |path: &Path, name: &str, value: &[u8]| lsetxattr(path, name, value, XattrFlags::empty());
+    let make = |tmp: &Tmp, defaults: bool| -> rustix::io::Result<()> {
+        for name in ["s/plain", "s/acl", "s/attr", "s/private", "s/new", "s/sub/new", "s/sub/deep/new"] {
+            tmp.file(name, noise(3, 5 * MIB));
+            chmod(&tmp.p(name), 0o755);
+        }
+        // What the source has is not wanted.
+        set(&tmp.p("s/attr"), "user.source", b"not wanted")?;
+        tmp.dir("d");
+        for name in ["d/plain", "d/acl", "d/attr", "d/private"] {
+            tmp.file(name, "old");
+        }
+        chmod(&tmp.p("d/private"), 0o600);
+        chmod(&tmp.p("d/plain"), 0o640);
+        let one = acl(&[(1, 6, NOBODY), (2, 4, 1234), (4, 0, NOBODY), (0x10, 6, NOBODY), (0x20, 0, NOBODY)]);
+        set(&tmp.p("d/acl"), "system.posix_acl_access", &one)?;
+        set(&tmp.p("d/attr"), "user.own", b"stays")?;
+        set(&tmp.p("d/attr"), "user.second", &[7; 30])?;
+        if is_root() {
+            rustix::fs::chown(tmp.p("d/private"), Some(rustix::fs::Uid::from_raw(1234)), None)?;
+            set(&tmp.p("d/attr"), "trusted.own", b"stays")?;
+        }
+        if defaults {
+            let down =
+                acl(&[(1, 7, NOBODY), (2, 7, 1234), (4, 5, NOBODY), (0x10, 7, NOBODY), (0x20, 0, NOBODY)]);
+            set(&tmp.p("d"), "system.posix_acl_default", &down)?;
+        }
+        Ok(())
+    };
+    let far = Far::pipe();
+    for defaults in [false, true] {
+        let judge = Tmp::new();
+        if let Err(e) = make(&judge, defaults) {
+            return crate::common::skipped("metadata_is_as_after_writing_into_it", &e.to_string());
+        }
+        let (s, d) = (judge.p("s/."), judge.p("d"));
+        assert!(std::process::Command::new("cp").arg("-r").args([&s, &d]).status().unwrap().success());
+        let want = metadata(&judge.p("d"));
+        for flags in ["-r", "-r -V", "-r --sync -j4", "-r -C --checkpoint-size=4M"] {
+            each_way(&far, |way, copy| {
+                let tmp = Tmp::new();
+                make(&tmp, defaults).unwrap();
+                copy(flags, &tmp.p("s/."), &tmp.p("d")).ok();
+                same(&want, &metadata(&tmp.p("d")), &format!("{way} {flags}, default ACL {defaults}"));
+            });
+        }
+        // A tree of its own, under a directory that hands down.
+        let judge = Tmp::new();
+        make(&judge, defaults).unwrap();
+        let status =
+            std::process::Command::new("cp").arg("-r").args([judge.p("s"), judge.p("d/tree")]).status();
+        assert!(status.unwrap().success());
+        let want = metadata(&judge.p("d/tree"));
+        for flags in ["-r", "-r -C --checkpoint-size=4M"] {
+            each_way(&far, |way, copy| {
+                let tmp = Tmp::new();
+                make(&tmp, defaults).unwrap();
+                copy(flags, &tmp.p("s"), &tmp.p("d/tree")).ok();
+                same(
+                    &want,
+                    &metadata(&tmp.p("d/tree")),
+                    &format!("{way} {flags}, default ACL {defaults}: new"),
+                );
+            });
+        }
+    }
+    // What cp takes of a directory by the umask, mkdir(2) leaves to the default ACL.
+    let judge = Tmp::new();
+    make(&judge, true).unwrap();
+    std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o775)
+        .create(judge.p("d/deep"))
+        .unwrap();
+    let want = metadata(&judge.p("d/deep"));
+    for flags in ["-r", "-r -C"] {
+        each_way(&far, |way, copy| {
+            let tmp = Tmp::new();
+            make(&tmp, true).unwrap();
+            tmp.dir("s/deep");
+            chmod(&tmp.p("s/deep"), 0o775);
+            copy(flags, &tmp.p("s/deep"), &tmp.p("d")).ok();
+            same(&want, &metadata(&tmp.p("d/deep")), &format!("{way} {flags}: as mkdir"));
         });
     }
 }

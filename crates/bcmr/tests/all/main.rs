@@ -14,6 +14,7 @@ mod cli;
 mod connection;
 mod engine;
 mod help;
+mod hints;
 mod hostile;
 mod json;
 mod kept;

@@ -1211,7 +1211,7 @@ fn an_interrupt_says_that_the_same_command_goes_on() {
     let out = child.wait_with_output().unwrap();
     assert_eq!(out.status.code(), Some(130), "{}", text(&out));
     says(&out, "stopping; what is recorded stays");
-    says(&out, "hint: run the same command again: it goes on where it stopped");
+    says(&out, "hint: to go on where it stopped, run: ");
     assert!(place.session().exists() && !place.at("out/src").exists());
     let out = place.copy(&["-C"]);
     place.done(&out);

@@ -1,0 +1,220 @@
+//! A hint is a whole command: each is taken off the screen, run by a shell, and judged by what it left.
+
+use crate::common::remote::Far;
+use crate::common::{BCMR, CONTENT, Mount, Tmp, assert_same, bcmr, is_root, mkfifo, names, skipped};
+use crate::table::elsewhere;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The commands that standard error hints at.
+fn commands(err: &str) -> Vec<String> {
+    let hints = err.lines().filter_map(|line| line.strip_prefix("hint: "));
+    hints.filter_map(|hint| hint.split_once("run: ")).map(|(_, command)| command.to_owned()).collect()
+}
+
+/// Runs the one hint there is, as a person would who copies the line.
+#[track_caller]
+fn follow(err: &str, cwd: &Path, env: &[(&str, &str)]) {
+    let [command] = &commands(err)[..] else { panic!("no one command to run: {err}") };
+    let mut shell = Command::new("bash");
+    shell.args(["-c", command]).current_dir(cwd).envs(env.iter().copied());
+    let out = shell.output().unwrap();
+    assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// More names than a pipe that nobody reads takes, so that a run that names them all is stopped in the middle.
+fn many(root: &Path) {
+    for dir in 0..4 {
+        std::fs::create_dir_all(root.join(format!("dir {dir}/deep"))).unwrap();
+        for n in 0..120 {
+            let name =
+                format!("dir {dir}/deep/a file's name that is long enough to fill a pipe in a while {n:060}");
+            std::fs::write(root.join(name), format!("{dir} {n}")).unwrap();
+        }
+    }
+}
+
+/// Starts a run with `-v`, waits until it has told of one thing, stops it and returns what it said in the end. Until the
+/// signal is out nothing more is read, so it cannot have come to its end.
+fn interrupted(args: &[&str], cwd: &Path) -> String {
+    let mut child = Command::new(BCMR)
+        .args(args)
+        .current_dir(cwd)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::with_capacity(64, child.stdout.take().unwrap());
+    out.read_until(b'\n', &mut Vec::new()).unwrap();
+    crate::common::remote::signal(child.id(), rustix::process::Signal::INT);
+    let mut err = child.stderr.take().unwrap();
+    let mut said = Vec::new();
+    let mut byte = [0];
+    // Its first words are that it stops: from then on nothing new is begun.
+    while !said.ends_with(b"exits at once\n") {
+        assert_eq!(err.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&said));
+        said.push(byte[0]);
+    }
+    out.read_to_end(&mut Vec::new()).unwrap();
+    err.read_to_end(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{}", String::from_utf8_lossy(&said));
+    String::from_utf8(said).unwrap()
+}
+
+/// What was stopped goes on into the very directory that it had begun, whatever was there before.
+#[test]
+fn after_a_stop() {
+    for flags in [&["-r"][..], &["-rC"], &["-rp"], &["-r", "--inplace"], &["-r", "--archive"]] {
+        for (dst, there) in [("new", false), ("a new one", false), ("it's", true)] {
+            let tmp = Tmp::new();
+            many(&tmp.p("many"));
+            if there {
+                tmp.dir(dst);
+            }
+            let args = [&["copy", "-v"], flags, &["many", dst]].concat();
+            let err = interrupted(&args, tmp.path());
+            let to = if there { tmp.p(dst).join("many") } else { tmp.p(dst) };
+            let landed = if to.exists() { crate::common::tree(&to).len() } else { 0 };
+            assert!(landed < crate::common::tree(&tmp.p("many")).len(), "{args:?}: it was not stopped");
+            follow(&err, tmp.path(), &[]);
+            assert_same(&tmp.p("many"), &to, CONTENT);
+            let want = if there { vec!["many".into()] } else { names(&tmp.p("many")) };
+            assert_eq!(names(&tmp.p(dst)), want, "{args:?}: {err}");
+        }
+    }
+}
+
+/// The same for a move to another file system, and nothing is left behind.
+#[test]
+fn after_a_move_that_was_stopped() {
+    let Some(far) = elsewhere() else { return skipped("after_a_move_that_was_stopped", "one file system") };
+    for there in [false, true] {
+        let tmp = Tmp::new();
+        many(&tmp.p("many"));
+        many(&tmp.p("same"));
+        let dst = far.path().join(format!("to {there}"));
+        if there {
+            std::fs::create_dir(&dst).unwrap();
+        }
+        let err = interrupted(&["move", "-v", "many", dst.to_str().unwrap()], tmp.path());
+        follow(&err, tmp.path(), &[]);
+        let to = if there { dst.join("many") } else { dst.clone() };
+        assert_same(&tmp.p("same"), &to, CONTENT);
+        assert!(!tmp.p("many").exists(), "{err}");
+        assert_eq!(names(&dst).len(), if there { 1 } else { 4 });
+    }
+}
+
+/// A line that breaks, in both directions: the hint makes of it what was asked for.
+#[test]
+fn after_a_lost_connection() {
+    for (put, there) in [(true, false), (true, true), (false, false), (false, true)] {
+        let tmp = Tmp::new();
+        many(&tmp.p("many"));
+        if there {
+            tmp.dir("new");
+        }
+        let cut = if put { "RELAY_UP" } else { "RELAY_DOWN" };
+        let far = Far::relay().with(cut, "60000");
+        let line = far.bcmr("copy").args(["-r", "--compress=none", "--parallel=1"]).cwd(tmp.path());
+        let (src, dst) = (tmp.p("many"), tmp.p("new"));
+        let line = if put {
+            line.args([src.as_os_str(), &far.at(&dst)])
+        } else {
+            line.args([&far.at(&src), dst.as_os_str()])
+        };
+        let ran = line.run();
+        assert!(ran.code == 1 && dst.exists(), "{put} {there}: {ran:?}");
+        let home = far.home();
+        let env = [("FAR_HOME", home.to_str().unwrap()), ("FAR_RUN", ""), ("FAR_ARGS", "")];
+        follow(&ran.err, tmp.path(), &env);
+        let to = if there { dst.join("many") } else { dst.clone() };
+        assert_same(&src, &to, CONTENT);
+        assert_eq!(names(&dst).len(), if there { 1 } else { 4 }, "{put} {there}: {}", ran.err);
+    }
+}
+
+/// Hints after a refusal: the same line with what it lacks.
+#[test]
+fn after_a_refusal() {
+    let make = || {
+        let tmp = Tmp::new();
+        tmp.file("s/sub/f", "F");
+        tmp.file("s/g", "G");
+        tmp
+    };
+    // A directory without -r.
+    for there in [false, true] {
+        let tmp = make();
+        if there {
+            tmp.dir("d");
+        }
+        let ran = bcmr(["copy", "s", "d"]).cwd(tmp.path()).run().code(1);
+        follow(&ran.err, tmp.path(), &[]);
+        assert_same(&tmp.p("s"), &if there { tmp.p("d/s") } else { tmp.p("d") }, CONTENT);
+        let ran = bcmr(["remove", "d"]).cwd(tmp.path()).run().code(1);
+        follow(&ran.err, tmp.path(), &[]);
+        assert!(!tmp.p("d").exists());
+    }
+    // A special file without --archive, when everything else is there already.
+    let tmp = make();
+    mkfifo(&tmp.p("s/p"));
+    let ran = bcmr(["copy", "-r", "s", "d"]).cwd(tmp.path()).run().code(1);
+    assert!(tmp.p("d/sub/f").exists());
+    follow(&ran.err, tmp.path(), &[]);
+    assert_same(&tmp.p("s"), &tmp.p("d"), CONTENT);
+    // A directory in the way of a move.
+    let tmp = make();
+    tmp.file("d/s/own", "OWN");
+    let ran = bcmr(["move", "s", "d"]).cwd(tmp.path()).run().code(1);
+    follow(&ran.err, tmp.path(), &[]);
+    assert!(!tmp.p("s").exists() && tmp.p("d/s/own").exists() && tmp.p("d/s/sub/f").exists());
+}
+
+/// A full disk, and room after it.
+#[test]
+fn after_a_full_disk() {
+    if !is_root() {
+        return skipped("after_a_full_disk", "mounting needs root");
+    }
+    for flags in [&["-r"][..], &["-rC", "--checkpoint-size=4M"]] {
+        let tmp = Tmp::new();
+        for n in 0..8 {
+            tmp.file(format!("many/{n}"), crate::common::noise(n, 5 << 20));
+        }
+        let mount = match Mount::tmpfs("size=24m", &tmp.p("m")) {
+            Ok(mount) => mount,
+            Err(why) => return skipped("after_a_full_disk", &why),
+        };
+        let ran = bcmr(["copy", "-j1"]).args(flags).args(["many", "m/new"]).cwd(tmp.path()).run().code(6);
+        assert!(tmp.p("m/new").exists(), "{flags:?}: {ran:?}");
+        assert!(
+            Command::new("mount")
+                .args(["-o", "remount,size=100m"])
+                .arg(mount.path())
+                .status()
+                .unwrap()
+                .success()
+        );
+        follow(&ran.err, tmp.path(), &[]);
+        assert_same(&tmp.p("many"), &tmp.p("m/new"), CONTENT);
+        assert_eq!(names(&tmp.p("m/new")).len(), 8);
+    }
+}
+
+/// A finished copy says what brings it up to date, as the same words would then mean a place inside.
+#[test]
+fn after_a_copy_that_is_done() {
+    let tmp = Tmp::new();
+    tmp.file("s/f", "F");
+    let ran = bcmr(["copy", "-rCv", "s", "d"]).cwd(tmp.path()).run().ok();
+    tmp.file("s/more", "MORE");
+    follow(&ran.err, tmp.path(), &[]);
+    assert_same(&tmp.p("s"), &tmp.p("d"), CONTENT);
+    // Into what was there before, the same command is the same.
+    let ran = bcmr(["copy", "-rCv", "s", "d"]).cwd(tmp.path()).run().ok();
+    assert_eq!(commands(&ran.err), [] as [String; 0]);
+    assert_same(&tmp.p("s"), &tmp.p("d/s"), CONTENT);
+}
