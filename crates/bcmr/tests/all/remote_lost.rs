@@ -44,7 +44,7 @@ fn until_done(
         if ran.code == 0 {
             return (broken, passed(&log).iter().map(sent).sum());
         }
-        assert_eq!(ran.code, 1, "{dir:?} {flags}, cut after {bytes:?}: {}", ran.err);
+        assert_eq!(ran.code, 7, "{dir:?} {flags}, cut after {bytes:?}: {}", ran.err);
         assert!(bytes.is_some(), "{dir:?} {flags}, not cut: {}", ran.err);
         assert!(ran.err.contains("bcmr: "), "{dir:?} {flags}: nothing was said");
         broken += 1;
@@ -144,7 +144,7 @@ fn without_resuming_a_break_costs_time_only() {
             let far = Far::relay();
             let cut = (random.below(7 * MIB)).to_string();
             let bad = if dir == Dir::Put { far.with("RELAY_UP", &cut) } else { far.with("RELAY_DOWN", &cut) };
-            dir.copy(&bad, flags, &tmp.p("src"), &tmp.p("dst")).run().one_of(&[0, 1]);
+            dir.copy(&bad, flags, &tmp.p("src"), &tmp.p("dst")).run().one_of(&[0, 7]);
             for name in
                 names(&tmp.p("dst")).into_iter().filter(|n| !n.as_encoded_bytes().starts_with(b".bcmr"))
             {
@@ -175,7 +175,7 @@ fn a_break_is_not_the_end_of_a_tree() {
             Dir::Get => format!("-r -C --compress=none --manifest {}", sums.display()),
             Dir::Put => "-r -C --compress=none".to_owned(),
         };
-        dir.copy(&bad, &flags, &tmp.p("src"), &tmp.p("dst")).run().code(1);
+        dir.copy(&bad, &flags, &tmp.p("src"), &tmp.p("dst")).run().code(7);
         assert!(mark_of(&tmp.p("dst")).exists(), "{dir:?}");
         assert!(!sums.exists(), "{dir:?}");
         dir.copy(&Far::pipe(), &flags, &tmp.p("src"), &tmp.p("dst")).run().ok();
@@ -203,7 +203,7 @@ fn retries_make_the_connection_again() {
         // And no more often than was said.
         let log = tmp.p("log again");
         let far = Far::relay().with("RELAY_LOG", &log).with("RELAY_DOWN", "60");
-        dir.copy(&far, "--retries=2", &src, &tmp.p("dst2")).run().code(1);
+        dir.copy(&far, "--retries=2", &src, &tmp.p("dst2")).run().code(7);
         assert!(passed(&log).len() <= 3, "{dir:?}: {:?}", passed(&log));
     }
 }
@@ -236,7 +236,7 @@ fn cut_over_ssh(test: &str, dir: Dir, plant: impl Fn(&Tmp), most: u64, retries: 
             _ => MIB + random.below(most),
         };
         far = far.with(name, after.to_string());
-        let ran = dir.copy(&far, flags, &src, &dst).run().one_of(&[0, 1]);
+        let ran = dir.copy(&far, flags, &src, &dst).run().one_of(&[0, 7]);
         assert!(!dst.join("src").exists(), "BCMR_SEED={seed} {dir:?}: it nests");
         if ran.code == 0 {
             break;
@@ -362,7 +362,7 @@ fn a_killed_server_ends_the_client_with_an_error() {
             let running = under_way(dir, &tmp, &far, flags);
             // The first one holds all streams.
             servers(&far).into_iter().for_each(kill);
-            let ran = running.wait().code(1);
+            let ran = running.wait().code(7);
             assert!(ran.err.contains("bcmr: cannot "), "{dir:?} {flags}: {}", ran.err);
             dir.copy(&Far::pipe(), flags, &tmp.p("src"), &tmp.p("dst")).run().ok();
             assert!(fs::read(tmp.p("dst")).unwrap() == noise(3, 16 * MIB as usize));
@@ -410,7 +410,7 @@ fn who_says_nothing_is_given_up() {
         let running = under_way(dir, &tmp, &far, flags);
         let stopped = servers(&far);
         stopped.iter().for_each(|pid| signal(*pid, Signal::STOP));
-        running.wait_most(PATIENCE).code(1).says("nothing was heard for");
+        running.wait_most(PATIENCE).code(7).says("nothing was heard for");
         stopped.iter().for_each(|pid| signal(*pid, Signal::CONT));
         assert!(within(20, || servers(&far).is_empty()), "{dir:?}: {:?}", servers(&far));
         finish(dir, &tmp, flags);
@@ -420,7 +420,7 @@ fn who_says_nothing_is_given_up() {
         let far = Far::relay().with("RELAY_RATE", "4000000").with("RELAY_HOLE", tmp.p("hole"));
         let running = under_way(dir, &tmp, &far, flags);
         let hole = tmp.file("hole", "");
-        running.wait_most(PATIENCE).code(1).says("nothing was heard for");
+        running.wait_most(PATIENCE).code(7).says("nothing was heard for");
         assert!(within(60, || servers(&far).is_empty()), "{dir:?}: {:?}", servers(&far));
         fs::remove_file(hole).unwrap();
         finish(dir, &tmp, flags);
@@ -452,12 +452,12 @@ fn a_refusal_in_the_middle_ends_it() {
         for flags in ["", "--parallel=3 --compress=none"] {
             let src = tmp.p(format!("{size}/f"));
             for (far, flags, to, codes) in [
-                (&read_only, flags.to_owned(), tmp.p("new"), &[1, 8][..]),
-                (&rooted, flags.to_owned(), tmp.p("new"), &[1, 8]),
-                (&plain, flags.to_owned(), tmp.p("file/below"), &[1]),
-                (&plain, flags.to_owned(), tmp.p("not/there"), &[1]),
-                (&plain, format!("-T {flags}"), tmp.p("directory"), &[1]),
-                (&plain, format!("-r -t {}", plain.at(tmp.p("file")).display()), tmp.p("unused"), &[1]),
+                (&read_only, flags.to_owned(), tmp.p("new"), &[1, 7, 8][..]),
+                (&rooted, flags.to_owned(), tmp.p("new"), &[1, 7, 8]),
+                (&plain, flags.to_owned(), tmp.p("file/below"), &[1, 7]),
+                (&plain, flags.to_owned(), tmp.p("not/there"), &[1, 7]),
+                (&plain, format!("-T {flags}"), tmp.p("directory"), &[1, 7]),
+                (&plain, format!("-r -t {}", plain.at(tmp.p("file")).display()), tmp.p("unused"), &[1, 7]),
             ] {
                 let line = if flags.contains("-t ") {
                     far.bcmr("copy").args(flags.split(' ')).args([&src])
