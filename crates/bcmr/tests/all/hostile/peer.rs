@@ -572,11 +572,15 @@ impl Place {
         }
         // Each connection has pipes of its own. What comes is passed on by two processes, so that each pipe ends by itself.
         let ssh = format!(
-            "cd '{}' && n=0; while ! mkdir $n 2>/dev/null; do n=$((n+1)); done; cat down$n 2>/dev/null & exec cat > up$n",
+            "#!/bin/sh\ncd '{}' && n=0; while ! mkdir $n 2>/dev/null; do n=$((n+1)); done; cat down$n 2>/dev/null & exec cat > up$n",
             wire.path().display()
         );
-        let file = wire.path().join("ssh");
-        std::fs::write(&file, ssh).unwrap();
+        // Not `ssh`: that one is asked for its configuration first.
+        let file = wire.path().join("peer-ssh");
+        // Written by a process of its own: no child of another test can hold it open for writing when it is run.
+        let mut make = Command::new("sh");
+        make.args(["-c", "printf %s \"$1\" > \"$0\" && chmod 700 \"$0\""]).arg(&file).arg(ssh);
+        assert!(make.status().unwrap().success());
         let mut words: Vec<OsString> = Vec::new();
         for arg in args {
             words.push(match arg.strip_prefix("DST") {
@@ -584,7 +588,7 @@ impl Place {
                 None => OsString::from(arg),
             });
         }
-        let ssh: OsString = format!("sh '{}'", file.display()).into();
+        let ssh: OsString = format!("'{}'", file.display()).into();
         words.splice(1..1, [OsStr::new("--ssh").to_owned(), ssh, "--remote-program".into(), "peer".into()]);
         let over = Arc::new(AtomicBool::new(false));
         let mut command = limited(&words);
