@@ -243,6 +243,15 @@ pub enum DropCache {
     Never,
 }
 
+/// What becomes of a source that changes while it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changing {
+    /// It is read once more, and then it is an error; nothing of it is published.
+    Refused,
+    /// As many bytes as it had at first are published, and that is told (`--allow-changing`).
+    Allowed,
+}
+
 /// How the content of local files is read and written. Where each default comes from: docs/decisions/0006-ring.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
@@ -265,6 +274,8 @@ pub struct Io {
     pub cache: DropCache,
     /// So long one wait for the kernel lasts before a look at whether to stop.
     pub wait: std::time::Duration,
+    /// Sources that change while they are read.
+    pub changing: Changing,
 }
 
 impl Io {
@@ -285,6 +296,7 @@ impl Io {
         direct: false,
         cache: DropCache::Auto,
         wait: std::time::Duration::from_millis(5),
+        changing: Changing::Refused,
     };
 }
 
@@ -305,7 +317,7 @@ pub struct CopyPolicy {
     pub specials: bool,
     /// What happens to names already there.
     pub collide: Collide,
-    /// A destination that is in the way and cannot be opened is removed first (`-f`; matters with `--inplace`).
+    /// A destination that was to be written into (`--inplace`) and cannot be opened is replaced (`-f`).
     pub force: bool,
     /// How new content gets its name.
     pub landing: Landing,

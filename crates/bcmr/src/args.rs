@@ -705,7 +705,7 @@ pub enum Attr {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Names that are already there")]
 pub struct CopyCollideArgs {
-    /// Remove a destination that cannot be opened, and try again
+    /// Replace a destination that --inplace cannot open; without --inplace every one is replaced without being opened
     #[arg(short, long)]
     pub force: bool,
     /// Ask before replacing
@@ -829,6 +829,12 @@ pub struct IoArgs {
     /// cache pays for it and gains nothing.
     #[arg(long)]
     pub readahead: bool,
+    /// Copy a source that changes while it is read: as many bytes as it had at first, with a warning
+    ///
+    /// For logs and other files that only grow. What is changed in place may be copied half old and half new. Without it a
+    /// file that changes is tried once more, and is then an error.
+    #[arg(long)]
+    pub allow_changing: bool,
     /// Read and write large files (1M and more) past the page cache
     ///
     /// For a large file that is not in it: the copy takes a fraction of the CPU and pushes nothing else out. Off, because
@@ -874,6 +880,7 @@ impl IoArgs {
             (self.direct_io, "--direct-io"),
             (self.no_cache != NoCacheArg::Auto, "--no-cache"),
             (self.completion_timeout != 5, "--completion-timeout"),
+            (self.allow_changing, "--allow-changing"),
         ]
         .into_iter()
         .find_map(|(typed, flag)| typed.then_some(flag))

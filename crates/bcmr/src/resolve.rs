@@ -15,9 +15,9 @@ use crate::config::{CompressWord, Config, PlaneWord, Words};
 use crate::names;
 pub use crate::usage::Usage;
 use bcmr_engine::policy::{
-    CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DropCache, Durability, FilterSpec, Follow,
-    FollowDestination, Io, Landing, MoveRequest, Pick, Preserve, Reflink, RemoveRequest, Resume, Rule,
-    Sparse, Strictness, Target, Verify,
+    Changing, CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DropCache, Durability, FilterSpec,
+    Follow, FollowDestination, Io, Landing, MoveRequest, Pick, Preserve, Reflink, RemoveRequest, Resume,
+    Rule, Sparse, Strictness, Target, Verify,
 };
 use bcmr_engine::remote::{Address, Compress, Plane, Purpose, ServeRequest, Way};
 use std::ffi::OsString;
@@ -602,6 +602,10 @@ pub fn serve(a: &ServeArgs, env: &Env) -> Result<ServeRequest, Usage> {
 fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let collide = collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?;
     let recursive = a.recursive || a.keep.archive;
+    if a.collide.force && a.resume.append.is_some() {
+        return Err(Usage::new("-f and -a (--append) cannot be combined: what is added to is proved first")
+            .or("what cp means by -a is --archive"));
+    }
     let policy = CopyPolicy {
         recursive,
         follow: follow(&a.links, &a.keep, recursive),
@@ -947,11 +951,16 @@ fn io(a: &IoArgs) -> Io {
             NoCacheArg::Never => DropCache::Never,
         },
         wait: std::time::Duration::from_millis(a.completion_timeout.into()),
+        changing: if a.allow_changing { Changing::Allowed } else { Changing::Refused },
     }
 }
 
 /// What cannot go together with how contents are to be read and written.
 fn io_guard(io: &Io, resume: Resume) -> Result<(), Usage> {
+    // A session is bound to one version of its source, and a proof is of one.
+    if io.changing == Changing::Allowed && resume != Resume::Off {
+        return Err(Usage::new("--allow-changing does not go with -C, -s or -a"));
+    }
     if io.direct && io.cache == DropCache::Always {
         return Err(Usage::new(
             "--direct-io goes past the page cache, and --no-cache is for what goes through it",

@@ -243,6 +243,8 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
     let with = |words, add| Some(Hint { words, add: Some(add) });
     let only = |words| Some(Hint { words, add: None });
     match (verb, e.code) {
+        // It was allowed to change, and is there.
+        (_, Code::SourceChanged) if e.op == "copy all of" => None,
         (Verb::Remove, Code::IsDirectory) => {
             with("to remove it with what is in it (if it is empty, -d does), run", Flags(&["-r"]))
         }

@@ -13,7 +13,7 @@ pub(crate) mod uncached;
 
 use crate::blocks::{Cv, block_cv, on_blocks};
 use crate::error::{Code, Error};
-use crate::policy::{Durability, Preserve, Reflink, Sparse, Strictness, Verify};
+use crate::policy::{Changing, Durability, Preserve, Reflink, Sparse, Strictness, Verify};
 use crate::pulse::Shift;
 use fastcopy::Rung;
 use fastcopy::dir::{Dir, Lock, Name, NameBuf};
@@ -190,6 +190,10 @@ pub(crate) struct Job<'a, D: Disk> {
     pub(crate) file: Option<D::File>,
     /// Made, but not yet under its name.
     pub(crate) staged: bool,
+    /// What is there and cannot be opened to be written into is replaced.
+    pub(crate) force: bool,
+    /// The source changed while it was read, and what it had at first was taken all the same.
+    pub(crate) changed: bool,
     /// The file that is there is kept up to this many bytes, and the rest is added.
     pub(crate) append: Option<Append>,
     pub(crate) bytes: u64,
@@ -223,6 +227,8 @@ impl<'a, D: Disk> Job<'a, D> {
             attributes,
             file: None,
             staged: false,
+            force: false,
+            changed: false,
             append: None,
             bytes: 0,
             rung: None,
@@ -253,6 +259,8 @@ pub(crate) struct Fill<'a> {
     pub(crate) durability: Durability,
     /// Threads for one large file.
     pub(crate) threads: usize,
+    /// Sources that change while they are read.
+    pub(crate) changing: Changing,
     /// The device the directory is on.
     pub(crate) dev: u64,
     /// Told of every stretch of bytes; `false` means stop.

@@ -315,7 +315,7 @@ impl Rings {
                     job.bytes = job.info.size;
                     job.rung = Some(Rung::ReadWrite);
                     job.hash = hash;
-                    if let Err(fault) = finish(job, &tail) {
+                    if let Err(fault) = finish(job, &tail, how) {
                         job.fault = Some(fault);
                     } else {
                         self.files.fetch_add(1, Ordering::Relaxed);
@@ -520,7 +520,7 @@ fn clone(rungs: &Rungs, job: &mut Job<'_, Sys>, how: &Fill<'_>) -> bool {
         Ok(Some(copied)) => {
             job.bytes = copied.bytes;
             job.rung = Some(copied.rung);
-            job.fault = super::sys::unchanged(&job.info, src).err();
+            job.fault = super::sys::still(job, how).err();
         }
         Err(failure) => job.fault = Some(tee::fault(failure)),
     }
@@ -562,11 +562,11 @@ fn of_token(token: u64, step: u64) -> (usize, u64, bool) {
 }
 
 /// What is left of a file once all its blocks are there.
-fn finish(job: &Job<'_, Sys>, tail: &[u8]) -> Result<(), Fault> {
-    let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
+fn finish(job: &mut Job<'_, Sys>, tail: &[u8], how: &Fill<'_>) -> Result<(), Fault> {
+    let (Body::File(_), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
     if !tail.is_empty() {
         let at = job.info.size - tail.len() as u64;
         write_full(dst, at, tail).map_err(|e| Fault::os(Side::Dest, "write", e))?;
     }
-    super::sys::unchanged(&job.info, src)
+    super::sys::still(job, how)
 }

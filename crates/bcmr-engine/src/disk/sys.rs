@@ -8,7 +8,8 @@ use super::{
 };
 use crate::blocks::{BLOCK_BYTES, PIECE_BYTES, aligned};
 use crate::error::Code;
-use crate::policy::{Durability, Io, Sparse, Verify};
+use crate::policy::{Changing, Durability, Io, Sparse, Verify};
+use crate::receiver::stage;
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::errno;
@@ -152,7 +153,7 @@ impl Disk for Sys {
     fn stage(&self, dir: &Dir, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
             let mode = seal::birth_mode(job, keep);
-            if let Err(fault) = stage(dir, job, mode) {
+            if let Err(fault) = make(dir, job, mode, keep) {
                 job.fault = Some(fault);
             }
         }
@@ -416,11 +417,23 @@ fn remove_tree(dir: &Dir, name: Name<'_>, depth: usize) -> io::Result<()> {
     dir.remove_dir(name)
 }
 
-fn stage(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32) -> Result<(), Fault> {
+fn make(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32, keep: &Keep) -> Result<(), Fault> {
     let name = job.name_now();
     match &job.body {
         Body::File(_) | Body::Bytes(_) | Body::Wire(_) if matches!(job.place, Place::There) => {
-            let file = open_there(dir, job).map_err(dest("open for writing"))?;
+            let file = match open_there(dir, job) {
+                Err(e) if job.force && Code::of(&e) != Code::NotFound => {
+                    // As without `--inplace`: the name has the old file or the new one at any time.
+                    let note = "no name could be made";
+                    let none = || Fault::ours(Side::Dest, "name a stage for", Code::Io, note);
+                    job.place = Place::Stage(stage::random().ok_or_else(none)?);
+                    let mode = seal::birth_mode(job, keep);
+                    job.file = Some(dir.create_file(job.name_now(), mode).map_err(dest("create"))?);
+                    job.staged = true;
+                    return Ok(());
+                }
+                opened => opened.map_err(dest("open for writing"))?,
+            };
             let info = Info::of(&file).map_err(dest("stat"))?;
             if info.kind == Kind::Dir {
                 return Err(Fault::ours(Side::Dest, "write into", Code::InTheWay, "it became a directory"));
@@ -581,8 +594,9 @@ impl Sys {
             job.bytes = done.bytes;
             job.rung = Some(done.rung);
         }
-        unchanged(&job.info, src)?;
-        if job.bytes != job.info.size && !meta::is_pseudo(src).unwrap_or(false) {
+        let pseudo = meta::is_pseudo(src).unwrap_or(false);
+        still(job, how)?;
+        if job.bytes != job.info.size && !pseudo {
             let note = "the source ended before its size";
             return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
         }
@@ -615,6 +629,27 @@ impl Sys {
         }
         Ok(at)
     }
+}
+
+/// Proves that the source of a file that was filled is what it was before; or, where it may change, takes as much of it as
+/// it had then, which must be there.
+pub(super) fn still(job: &mut Job<'_, Sys>, how: &Fill<'_>) -> Result<(), Fault> {
+    let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
+    let Err(fault) = unchanged(&job.info, src) else { return Ok(()) };
+    if how.changing == Changing::Refused {
+        return Err(fault);
+    }
+    let size = job.info.size;
+    let is_file = Info::of(dst).map_err(dest("stat"))?.kind == Kind::File;
+    if job.bytes > size && is_file {
+        meta::set_length(dst, size).map_err(dest("truncate"))?;
+        job.bytes = size;
+        if job.hash.is_some() {
+            job.hash = Some(tee::hash_first(src, size, &|_| (how.observe)(0))?);
+        }
+    }
+    job.changed = true;
+    Ok(())
 }
 
 /// What was read is one version of the source only if the source did not change meanwhile; ctime cannot be set back by

@@ -436,9 +436,20 @@ pub(crate) fn same_blocks_among(
 
 /// The hash of a whole file; `go_on` is told of bytes read and says whether to.
 pub(crate) fn hash(file: &OwnedFd, go_on: &dyn Fn(u64) -> bool) -> Result<blake3::Hash, Fault> {
+    hash_first(file, u64::MAX, go_on)
+}
+
+/// The same of its first `bytes`, or of all where there are fewer.
+pub(crate) fn hash_first(
+    file: &OwnedFd,
+    bytes: u64,
+    go_on: &dyn Fn(u64) -> bool,
+) -> Result<blake3::Hash, Fault> {
     let (mut scratch, mut hasher, mut at) = (Scratch::new(), blake3::Hasher::new(), 0);
     loop {
         let room = scratch.buffer();
+        let want = room.len().min(usize::try_from(bytes - at).unwrap_or(usize::MAX));
+        let room = room.get_mut(..want).unwrap_or_default();
         let n = read_full(file, at, room).map_err(|e| Fault::os(Side::Source, "read", e))?;
         if n == 0 {
             return Ok(hasher.finalize());
@@ -555,6 +566,7 @@ mod tests {
                 hash,
                 durability: Durability::Cache,
                 threads: 2,
+                changing: crate::policy::Changing::Refused,
                 dev: 0,
                 observe: &|_| true,
             };

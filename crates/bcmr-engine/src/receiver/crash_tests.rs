@@ -702,6 +702,7 @@ mod proof {
             hash: true,
             durability: batch.durability,
             threads: 1,
+            changing: crate::policy::Changing::Refused,
             dev: DEV,
             observe: &|_| true,
         };

@@ -360,6 +360,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         Ok(Job {
             src: name,
             only_new: self.policy.collide.is_only_new() && there.is_none(),
+            force: self.policy.force,
             append: there
                 .filter(|_| appends)
                 .map(|t| Append { at: t.size, proved: self.policy.resume == Resume::Append }),
@@ -450,6 +451,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             hash: policy.verify != Verify::Off || policy.hashes,
             durability: policy.durability,
             threads,
+            changing: policy.io.changing,
             dev: pair.dst.info.dev,
             observe: &observe,
         };
@@ -601,6 +603,10 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             self.tally.item(action, job.bytes, || (src(), dst()));
             if let Some(hash) = &job.hash {
                 self.hashed(dst, hash);
+            }
+            if job.changed {
+                let note = "it changed while it was read; as many bytes as it had at first were copied";
+                self.tally.warn(Error::ours(Code::SourceChanged, "copy all of", src(), note));
             }
             if linking && job.info.kind == Kind::File {
                 self.hash_again(pair, src_name, dst_name);

@@ -248,3 +248,102 @@ fn metadata_is_as_after_writing_into_it() {
         });
     }
 }
+
+/// `-f` with `--inplace`: what cannot be opened to be written into is replaced; without `-f` it is an error and stays.
+#[test]
+fn force_replaces_what_cannot_be_written_into() {
+    let far = Far::pipe();
+    for len in [1000, 5 * MIB] {
+        each_way(&far, |way, copy| {
+            let tmp = Tmp::new();
+            let src = tmp.file("s", noise(5, len));
+            let dst = tmp.p("d");
+            fs::copy("/bin/sleep", &dst).unwrap();
+            chmod(&dst, 0o755);
+            // A program that runs cannot be written into, not even by root.
+            let mut running = std::process::Command::new(&dst).arg("1000").spawn().unwrap();
+            let was = inode(&dst);
+            let ran = copy("--inplace", &src, &dst);
+            let stayed = fs::read(&dst).unwrap() == fs::read("/bin/sleep").unwrap();
+            let forced = copy("--inplace -f", &src, &dst);
+            running.kill().unwrap();
+            running.wait().unwrap();
+            ran.code(1).says("Text file busy");
+            assert!(stayed, "{way} {len}");
+            forced.ok();
+            assert!(fs::read(&dst).unwrap() == noise(5, len), "{way} {len}");
+            assert_ne!(inode(&dst), was, "{way} {len}");
+            assert_eq!(crate::common::mode(&dst) & 0o777, 0o755, "{way} {len}: as any file that is replaced");
+            // The twin: what can be opened keeps its inode.
+            let now = inode(&dst);
+            copy("--inplace -f", &src, &dst).ok();
+            assert_eq!(inode(&dst), now, "{way} {len}");
+            assert_eq!(crate::common::litter(tmp.path()), [] as [std::ffi::OsString; 0], "{way} {len}");
+        });
+    }
+}
+
+/// A file that grows while it is copied: with `--allow-changing` the length that it had arrives, and that is said. It is
+/// written to while the copy, which has looked at it, waits for an answer.
+#[test]
+fn what_grows_is_copied_as_long_as_it_was() {
+    use std::io::{Read, Write};
+    type Change = fn(&Path);
+    let grow: Change =
+        |path| fs::File::options().append(true).open(path).unwrap().write_all(b"MORE").unwrap();
+    let shrink: Change = |path| {
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    };
+    let with = "--allow-changing";
+    for len in [1000, 100_000, 9 * MIB] {
+        for (flags, change, code) in [
+            (&[with][..], grow, 0),
+            (&[with, "-V"], grow, 0),
+            (&[with, "--engine=ring"], grow, 0),
+            (&[with, "--reflink=disable"], grow, 0),
+            (&[with, "--inplace"], grow, 0),
+            (&[with, "-p"], grow, 0),
+            (&[with], shrink, 5),
+            (&[], grow, 5),
+        ] {
+            let tmp = Tmp::new();
+            let had = noise(6, len);
+            let src = tmp.file("s", &had);
+            tmp.file("d", "old");
+            let mut child = std::process::Command::new(crate::common::BCMR)
+                .args(["copy", "-i"])
+                .args(flags)
+                .args(["s", "d"])
+                .current_dir(tmp.path())
+                .stdin(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let (mut answers, mut err) = (child.stdin.take().unwrap(), child.stderr.take().unwrap());
+            let (mut said, mut byte) = (Vec::new(), [0]);
+            // Each time it asks; one that changed is tried once more.
+            while err.read(&mut byte).unwrap() == 1 {
+                said.push(byte[0]);
+                if said.ends_with(b"[y/N] ") {
+                    change(&src);
+                    answers.write_all(b"y\n").unwrap();
+                }
+            }
+            let said = String::from_utf8(said).unwrap();
+            let about = format!("{len} {flags:?}: {said}");
+            assert_eq!(child.wait().unwrap().code(), Some(code), "{about}");
+            let landed = fs::read(tmp.p("d")).unwrap();
+            if code == 0 {
+                assert!(!said.contains("hint: "), "{about}");
+                assert!(landed == had, "{about}");
+                assert!(
+                    said.contains("warning: ") && said.contains("as many bytes as it had at first"),
+                    "{about}"
+                );
+            } else if !flags.contains(&"--inplace") {
+                assert!(landed == b"old", "{about}");
+            }
+        }
+    }
+}

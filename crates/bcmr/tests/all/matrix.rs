@@ -487,3 +487,121 @@ fn promises_to_the_kernel() {
         assert!(read >= 2 * size, "{}: {read} bytes read of a file of {size}: not read back", w.about("-V"));
     }
 }
+
+/// What can be seen of the ways of reading and writing.
+#[test]
+fn ways_of_reading_and_writing() {
+    if !have("strace") {
+        return;
+    }
+    // From two blocks of 4 MiB on a file is filled block by block, and room is reserved first.
+    let ways = [way("two blocks in a new directory", "copy -rT S D", 8 << 20, There::Nothing)];
+    for (flags, call, made) in [
+        ("-V", "fallocate", true),
+        ("-V --preallocate=disable", "fallocate", false),
+        ("--engine=sys --readahead", "fadvise64", true),
+        ("--engine=sys", "fadvise64", false),
+    ] {
+        for w in worlds(&ways) {
+            let log = w.traced(flags, call);
+            assert_eq!(log.contains(call), made, "{}: {log}", w.about(flags));
+        }
+    }
+}
+
+/// Every option of `copy`, and the test that sees what it does. One that a change adds and nobody tests fails here, and so
+/// does one whose test goes away. `None`: nothing but time shows it, and the benchmarks measure that.
+#[test]
+fn every_option_has_a_test_of_what_it_does() {
+    const OWNERS: &[(&str, Option<(&str, &str)>)] = &[
+        ("target-directory", Some(("operands.rs", "copies_of_other_kinds"))),
+        ("no-target-directory", Some(("matrix.rs", "plain_and_workers"))),
+        ("recursive", Some(("hints.rs", "after_a_refusal"))),
+        ("files-from", Some(("matrix.rs", "plain_and_workers"))),
+        ("files-from0", Some(("../../src/resolve.rs", "lists_of_names"))),
+        ("one-file-system", Some(("addresses.rs", "a_disk_mounted_below_the_source"))),
+        (
+            "no-dereference",
+            Some(("bad_input.rs", "dangling_links_are_copied_as_links_and_named_when_followed")),
+        ),
+        ("dereference", Some(("matrix.rs", "links_followed"))),
+        ("exclude", Some(("matrix.rs", "filters"))),
+        ("include", Some(("matrix.rs", "filters"))),
+        ("exclude-regex", Some(("matrix.rs", "filters"))),
+        ("gitignore", Some(("matrix.rs", "filters"))),
+        ("preserve", Some(("matrix.rs", "preserve"))),
+        ("no-preserve", Some(("operands.rs", "copies_of_other_kinds"))),
+        ("archive", Some(("matrix.rs", "preserve"))),
+        ("force", Some(("kept.rs", "force_replaces_what_cannot_be_written_into"))),
+        ("interactive", Some(("matrix.rs", "answers"))),
+        ("no-clobber", Some(("matrix.rs", "names_that_are_there"))),
+        ("update", Some(("matrix.rs", "names_that_are_there"))),
+        ("dry-run", Some(("matrix.rs", "a_dry_run_changes_nothing"))),
+        ("jobs", Some(("matrix.rs", "plain_and_workers"))),
+        ("verify", Some(("matrix.rs", "promises_to_the_kernel"))),
+        ("sync", Some(("matrix.rs", "promises_to_the_kernel"))),
+        ("engine", Some(("engine.rs", "auto_picks_as_the_files_are_found"))),
+        ("block-size", None),
+        ("queue-depth", None),
+        ("async-threshold", None),
+        ("preallocate", Some(("matrix.rs", "ways_of_reading_and_writing"))),
+        ("readahead", Some(("matrix.rs", "ways_of_reading_and_writing"))),
+        ("allow-changing", Some(("kept.rs", "what_grows_is_copied_as_long_as_it_was"))),
+        ("direct-io", Some(("engine.rs", "without_a_ring_it_is_said_once_and_copied_all_the_same"))),
+        ("no-cache", Some(("no_cache.rs", "what_is_left_in_the_page_cache"))),
+        ("completion-timeout", None),
+        ("reflink", Some(("matrix.rs", "promises_to_the_kernel"))),
+        ("sparse", Some(("matrix.rs", "sparse_as_asked"))),
+        ("inplace", Some(("matrix.rs", "inplace_keeps_the_inode_and_nothing_else_does"))),
+        ("manifest", Some(("manifest.rs", "says_what_was_copied"))),
+        ("resume", Some(("kept.rs", "what_goes_on_believes_and_what_proves"))),
+        ("strict", Some(("kept.rs", "what_goes_on_believes_and_what_proves"))),
+        ("append", Some(("kept.rs", "what_is_added_to_is_proved"))),
+        ("fast", Some(("resume.rs", "fast_says_what_it_assumes"))),
+        ("checkpoint-size", Some(("resume.rs", "only_what_is_missing_is_written"))),
+        ("parallel", Some(("remote.rs", "a_tree_of_everything_there_and_back"))),
+        ("compress", Some(("remote_ssh.rs", "a_thin_line"))),
+        ("no-dedup", Some(("remote_ssh.rs", "what_is_there_already_is_not_sent_again"))),
+        ("dedup", Some(("remote_ssh.rs", "what_is_there_already_is_not_sent_again"))),
+        ("direct", Some(("remote_ssh.rs", "trees_by_every_way"))),
+        ("retries", Some(("remote_lost.rs", "retries_make_the_connection_again"))),
+        ("ssh", Some(("remote.rs", "a_list_comes_back"))),
+        ("ssh-option", Some(("../../src/args.rs", "what_ssh_gets_keeps_its_order"))),
+        ("jump", Some(("../../src/args.rs", "what_ssh_gets_keeps_its_order"))),
+        ("identity", Some(("../../src/args.rs", "what_ssh_gets_keeps_its_order"))),
+        ("ssh-config", Some(("../../src/args.rs", "what_ssh_gets_keeps_its_order"))),
+        ("port", Some(("../../src/resolve.rs", "which_machine"))),
+        ("remote-program", Some(("../../src/resolve.rs", "what_a_remote_copy_refuses"))),
+        ("bootstrap", Some(("remote_ssh.rs", "without_a_bcmr_there"))),
+        ("no-bootstrap", Some(("../../src/resolve.rs", "the_way_there"))),
+        ("verbose", Some(("matrix.rs", "everything_is_named"))),
+        ("quiet", Some(("../../src/resolve.rs", "showing"))),
+        ("progress", Some(("../../src/resolve.rs", "showing"))),
+        ("json", Some(("matrix.rs", "everything_is_named"))),
+        ("help", Some(("help.rs", "each_command_introduces_itself_everywhere"))),
+    ];
+    let here = scratch();
+    let help = bcmr("copy --help", here.path()).exits(0).stdout;
+    let option = |line: &str| {
+        let line = line.trim_start();
+        let long = line
+            .strip_prefix("--")
+            .or_else(|| line.get(4..).filter(|_| line.starts_with('-'))?.strip_prefix("--"));
+        let name = long?.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next()?;
+        Some(name.to_owned())
+    };
+    let mut have: Vec<String> = help.lines().filter(|l| l.starts_with("  ")).filter_map(option).collect();
+    have.sort();
+    have.dedup();
+    let mut known: Vec<String> = OWNERS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    known.sort();
+    let new: Vec<_> = have.iter().filter(|name| !known.contains(name)).collect();
+    let gone: Vec<_> = known.iter().filter(|name| !have.contains(name)).collect();
+    assert!(new.is_empty() && gone.is_empty(), "without a row: {new:?}; rows without an option: {gone:?}");
+    for (name, owner) in OWNERS {
+        let Some((file, test)) = owner else { continue };
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all").join(file);
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert!(text.contains(&format!("fn {test}(")), "--{name}: {file} has no {test}");
+    }
+}
