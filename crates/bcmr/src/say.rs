@@ -226,6 +226,8 @@ pub fn os_text(e: &io::Error) -> String {
 pub struct Hint {
     words: &'static str,
     add: Option<Add>,
+    /// The connection went, maybe before the other side had told whether the destination is new.
+    unsure: bool,
 }
 
 /// What is added to the command that was typed.
@@ -240,8 +242,9 @@ enum Add {
 /// What to do about it, where there is something. Said once for each code in a run.
 pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
     use Add::{Flags, GoOn};
-    let with = |words, add| Some(Hint { words, add: Some(add) });
-    let only = |words| Some(Hint { words, add: None });
+    let unsure = e.code == Code::Lost;
+    let with = |words, add| Some(Hint { words, add: Some(add), unsure });
+    let only = |words| Some(Hint { words, add: None, unsure });
     match (verb, e.code) {
         // It was allowed to change, and is there.
         (_, Code::SourceChanged) if e.op == "copy all of" => None,
@@ -349,6 +352,10 @@ pub fn advice(typed: &[OsString], again: Again, new_target: bool, hint: &Hint) -
         Some(host) => hint.words.replace("HOST", &host),
         None => hint.words.to_owned(),
     };
+    let put = typed.last().is_some_and(|w| matches!(address::parse(Path::new(w)), Ok(Operand::There(_))));
+    if hint.add.is_some() && hint.unsure && put && !new_target {
+        return format!("{}; and with -T, if the destination was new", hint.brief(again));
+    }
     match hint.add {
         Some(Add::Flags(flags)) => format!("{words}: {}", command(typed, flags, new_target)),
         Some(Add::GoOn) => format!("{words}: {}", command(typed, going_on(again), new_target)),
@@ -1050,9 +1057,9 @@ mod tests {
                 Verb::Copy,
                 Again::Resume,
                 false,
-                "b copy -rC s h:d",
+                "b copy -rC h:s d",
                 e(Code::Lost, "read from"),
-                "b copy -rC s h:d",
+                "b copy -rC h:s d",
             ),
             (Verb::Copy, Again::Same, false, "b copy s h:d", e(Code::NoPeer, ""), "b copy s h:d --bootstrap"),
             (

@@ -525,6 +525,7 @@ fn every_option_has_a_test_of_what_it_does() {
             Some(("bad_input.rs", "dangling_links_are_copied_as_links_and_named_when_followed")),
         ),
         ("dereference", Some(("matrix.rs", "links_followed"))),
+        ("follow-destination", Some(("hostile/chosen.rs", "links_of_the_users_own"))),
         ("exclude", Some(("matrix.rs", "filters"))),
         ("include", Some(("matrix.rs", "filters"))),
         ("exclude-regex", Some(("matrix.rs", "filters"))),
