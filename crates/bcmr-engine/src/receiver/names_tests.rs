@@ -109,6 +109,7 @@ mod proof {
             hash: false,
             durability: Durability::Cache,
             threads: 1,
+            changing: crate::policy::Changing::Refused,
             dev: DEV,
             observe: &|_| true,
         };
