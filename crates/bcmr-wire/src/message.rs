@@ -404,4 +404,10 @@ pub mod kind {
     pub const MISSING_BLOCKS: u8 = 0x49;
     pub const SUMMARY: u8 = 0x4A;
     pub const CANCEL: u8 = 0x4F;
+
+    /// Whether a payload of this type holds a secret, so that memory it was in is wiped before it is used again.
+    #[must_use]
+    pub const fn holds_secret(kind: u8) -> bool {
+        matches!(kind, JOIN | TOKEN | RENDEZVOUS)
+    }
 }

@@ -1,13 +1,15 @@
 //! Two threads and two bounded queues around anything that reads and writes: whole frames go out, whole frames come
 //! in, and silence is noticed.
 //!
-//! Must not know who is at the other end, how one got there, or what any frame means but Ping and Pong.
+//! Must not know who is at the other end, how one got there, or what any frame means but Ping and Pong, and of others
+//! only whether they hold a secret.
 
 use crate::error::{Code, Error};
 use crate::pulse::{For, Limits, Pulse};
+use bcmr_wire::frame;
 use bcmr_wire::limits::{DEAD_MS, FRAME_BYTES_MAX, HEADER_BYTES, PING_MS, STALL_MS, WORKS_MS};
 use bcmr_wire::message::Message;
-use bcmr_wire::message::kind::{PING, PONG};
+use bcmr_wire::message::kind::{PING, PONG, holds_secret};
 use fastcopy::Scratch;
 use fastcopy::read_write::pread;
 use std::collections::VecDeque;
@@ -18,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use zeroize::Zeroize;
 
 /// Bytes waiting in one queue before who fills it has to wait. One packet or frame may stand over it, so that any fits.
 const QUEUE_BYTES_MAX: usize = 2 << 20;
@@ -284,7 +287,7 @@ struct State {
     spare_out: Spare,
 }
 
-/// Empty buffers for reuse.
+/// Buffers for reuse. What lies in them is left of earlier frames, but never a secret.
 #[derive(Default)]
 struct Spare {
     buffers: Vec<Vec<u8>>,
@@ -292,10 +295,11 @@ struct Spare {
 }
 
 impl Spare {
-    /// The newest, whatever its size.
+    /// The newest, whatever its size, emptied.
     fn take(&mut self) -> Vec<u8> {
-        let buffer = self.buffers.pop().unwrap_or_default();
+        let mut buffer = self.buffers.pop().unwrap_or_default();
         self.bytes -= buffer.capacity();
+        buffer.clear();
         buffer
     }
 
@@ -315,6 +319,25 @@ impl Spare {
         buffer
     }
 
+    /// A received frame's.
+    fn put_received(&mut self, mut filled: Filled) {
+        filled.wipe();
+        self.put(filled.buffer);
+    }
+
+    /// One whose frames were sent.
+    fn put_sent(&mut self, mut frames: Vec<u8>) {
+        let mut at = 0;
+        // The last may go on outside: then it is a file's content and no secret.
+        while let Ok(Some((frame, bytes))) = frame::decode(&frames[at..]) {
+            if holds_secret(frame.kind) {
+                frames[at..at + bytes].zeroize();
+            }
+            at += bytes;
+        }
+        self.put(frames);
+    }
+
     fn put(&mut self, buffer: Vec<u8>) {
         let fits = self.bytes + buffer.capacity() <= SPARE_BYTES_MAX && self.buffers.len() < SPARE_COUNT_MAX;
         if fits && buffer.capacity() > 0 {
@@ -329,6 +352,16 @@ struct Filled {
     /// At least `length` long. What lies behind is left of earlier frames: clearing it would cost a pass over memory.
     buffer: Vec<u8>,
     length: usize,
+}
+
+impl Filled {
+    /// Overwrites the frame if it holds a secret.
+    fn wipe(&mut self) {
+        let body = self.buffer.get_mut(..self.length).unwrap_or_default();
+        if body.first().is_some_and(|kind| holds_secret(*kind)) {
+            body.zeroize();
+        }
+    }
 }
 
 impl Shared {
@@ -664,7 +697,8 @@ impl FrameBuf {
 impl Drop for FrameBuf {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.filled.buffer);
-        self.home.state().spare_in.put(buffer);
+        let filled = Filled { buffer, length: self.filled.length };
+        self.home.state().spare_in.put_received(filled);
     }
 }
 
@@ -847,6 +881,14 @@ impl Stream {
         (state.in_bytes, state.spare_in.bytes)
     }
 
+    /// Whether these bytes are in a spare buffer of either direction.
+    #[cfg(test)]
+    pub(super) fn spares_hold(&self, bytes: &[u8]) -> bool {
+        let state = self.threads.shared.state();
+        let mut spares = state.spare_in.buffers.iter().chain(&state.spare_out.buffers);
+        spares.any(|buffer| buffer.windows(bytes.len()).any(|w| w == bytes))
+    }
+
     /// How much longer the silence may last.
     #[cfg(test)]
     pub(super) fn life_left(&self) -> Duration {
@@ -907,6 +949,18 @@ pub(crate) fn read_exactly(read: &mut impl Read, name: &str) -> Result<Option<Ve
     }
 }
 
+/// The bodies of the first two frames, and the memory that was read ahead after them.
+#[cfg(test)]
+pub(super) fn two_read_ahead(mut bytes: &[u8]) -> (Vec<u8>, Vec<u8>, Box<[u8]>) {
+    let mut ahead = Ahead::of(AHEAD_BYTES);
+    let mut next = || {
+        let filled = next_frame(&mut bytes, &mut ahead, |_| Vec::new()).ok().flatten();
+        filled.map(|filled| filled.buffer).unwrap_or_default()
+    };
+    let (first, second) = (next(), next());
+    (first, second, ahead.buffer)
+}
+
 // ---- the reader thread ----
 
 fn read_loop(shared: &Shared, mut read: impl Read) {
@@ -927,7 +981,7 @@ fn read_loop(shared: &Shared, mut read: impl Read) {
                 if kind == PING {
                     state.pong = Some(token);
                 }
-                state.spare_in.put(filled.buffer);
+                state.spare_in.put_received(filled);
                 drop(state);
                 if kind == PING {
                     shared.work.notify_one();
@@ -955,7 +1009,7 @@ fn deliver(shared: &Shared, filled: Filled) -> bool {
             return false;
         }
         if state.deaf {
-            state.spare_in.put(filled.buffer);
+            state.spare_in.put_received(filled);
             return true;
         }
         if state.in_bytes < QUEUE_BYTES_MAX && state.inbox.len() < QUEUE_LENGTH_MAX {
@@ -1088,6 +1142,10 @@ fn next_frame(
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(Why::io(&e)),
         }
+    }
+    if holds_secret(filled.buffer[0]) {
+        // What of it came ahead of its turn.
+        ahead.buffer[..ahead.start].zeroize();
     }
     Ok(Some(filled))
 }
@@ -1240,9 +1298,8 @@ fn write_packets<W: WriteHalf>(
         let mut state = shared.state();
         state.out_count = state.out_count.saturating_sub(count);
         state.out_bytes = state.out_bytes.saturating_sub(bytes);
-        for mut buffer in together.drain(..) {
-            buffer.clear();
-            state.spare_out.put(buffer);
+        for frames in together.drain(..) {
+            state.spare_out.put_sent(frames);
         }
         drop(state);
         shared.room.notify_all();

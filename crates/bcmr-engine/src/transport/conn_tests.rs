@@ -2,7 +2,9 @@
 //!
 //! Must not know any message but Ping and Pong.
 
-use super::conn::{FrameBuf, Heard, Inbox, Packet, Patience, Setup, Stream, WriteHalf, read_exactly};
+use super::conn::{
+    FrameBuf, Heard, Inbox, Packet, Patience, Setup, Stream, WriteHalf, read_exactly, two_read_ahead,
+};
 use super::memory::{self, Fault, pair, pair_with};
 use crate::error::{Code, Error};
 use proptest::prelude::*;
@@ -334,6 +336,44 @@ fn buffers_are_used_again() {
     assert_eq!(large.payload().as_ptr(), at);
     drop((small, large));
     finish_both(a, b);
+}
+
+/// Memory that held a secret is used again only wiped; with a payload of another type, to show that the test sees one.
+#[test]
+fn no_spare_buffer_holds_a_secret() {
+    use bcmr_wire::message::kind::{DATA, JOIN, RENDEZVOUS, TOKEN};
+    let secret: Vec<u8> = (100..132).collect();
+    for (kind, stays) in [(TOKEN, false), (RENDEZVOUS, false), (JOIN, false), (DATA, true)] {
+        for (name, wire) in WIRES {
+            let (a, b) = wire();
+            // Between two others, in one buffer.
+            let mut frames = frame(DATA, b"before");
+            frames.extend_from_slice(&frame(kind, &secret));
+            frames.extend_from_slice(&frame(DATA, b"behind"));
+            a.out.send(Packet::Frames(frames)).unwrap();
+            let received: Vec<FrameBuf> = (0..3).map(|_| next(&b.inbox)).collect();
+            assert_eq!(received[1].payload(), secret);
+            drop(received);
+            while a.out.queued() > 0 {
+                std::thread::yield_now();
+            }
+            assert!(a.spares_hold(b"behind") && b.spares_hold(b"behind"), "{name}");
+            let held = (a.spares_hold(&secret), b.spares_hold(&secret));
+            assert_eq!(held, (stays, stays), "{name}: type {kind:#04x} when sent and when received");
+            finish_both(a, b);
+        }
+    }
+}
+
+/// A small frame comes with the bytes of another call, and is wiped from there too.
+#[test]
+fn what_is_read_ahead_holds_no_secret_behind_it() {
+    let secret: Vec<u8> = (100..132).collect();
+    let mut bytes = frame(bcmr_wire::message::kind::TOKEN, &secret);
+    bytes.extend_from_slice(&frame(0x35, b"behind"));
+    let (first, second, ahead) = two_read_ahead(&bytes);
+    assert_eq!((&first[1..], &second[1..]), (&secret[..], &b"behind"[..]));
+    assert!(ahead.windows(6).any(|w| w == b"behind") && !ahead.windows(32).any(|w| w == secret));
 }
 
 // ---- silence ----
