@@ -567,17 +567,29 @@ pub fn question(q: &Question) -> String {
 /// Why scp is not let at a destination.
 pub const LINK_IN_THE_WAY: &str = "it is a symbolic link, scp would write through it, and the other machine may have put it \
                                    there; --follow-destination lets it";
-/// What is given up when scp copies because there is no bcmr on the other side. Said before anything is changed.
-pub const BY_SCP: &str = "there is none; scp copies instead, and what it copies is not verified, cannot be resumed, stands \
-     under its name before it is complete, has links replaced by what they lead to, holes filled and hard links copied \
-     twice";
+/// Why no bcmr there can be used, as it was found: none is there, or it is of another version, or the shell prints text.
+fn no_peer(absent: &Error) -> String {
+    match absent.op.as_ref() {
+        "put bcmr on" => format!("none can be put there: {}", reason(absent)),
+        _ => reason(absent),
+    }
+}
+
+/// What is given up when scp copies because no bcmr on the other side can be used. Said before anything is changed.
+pub fn by_scp(absent: &Error) -> String {
+    format!(
+        "{}; scp copies instead, and what it copies is not verified, cannot be resumed, stands under its name before \
+         it is complete, has links replaced by what they lead to, holes filled and hard links copied twice",
+        no_peer(absent)
+    )
+}
 
 /// Said at the end, where counts would stand.
 pub const DONE_BY_SCP: &str = "bcmr: copied by scp, which does not count what it copies";
 
 /// What was asked for cannot be had without a bcmr there.
-pub fn unkept(flags: &[&str]) -> String {
-    format!("there is none, and scp cannot do {}", flags.join(", "))
+pub fn unkept(absent: &Error, flags: &[&str]) -> String {
+    format!("{}; scp could copy instead, but cannot do {}", no_peer(absent), flags.join(", "))
 }
 
 /// Where the program over there was found that is not on the path of its shell.

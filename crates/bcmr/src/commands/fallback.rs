@@ -45,7 +45,7 @@ fn scp_words(way: &Way, places: &Places, policy: &CopyPolicy, host: &str) -> Res
         [one] if one == "ssh" => {}
         [one] => words.extend(["-S".into(), one.clone()]),
         _ => {
-            let note = "there is none, and scp takes no connecting command of several words";
+            let note = "scp, which would copy instead, takes no connecting command of several words";
             return Err(Error::ours(Code::NoPeer, "use bcmr on", host, note));
         }
     }

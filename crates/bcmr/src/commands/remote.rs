@@ -118,18 +118,11 @@ fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summa
         Err(Absent::Other(e)) => return Err(e),
         Ok(summary) => return Ok(summary),
     };
+    let told = |note| Error::ours(Code::NoPeer, "use bcmr on", address::machine(address), note);
     if !job.unkept.is_empty() {
-        let note = match &absent.note {
-            Some(why) if absent.op == "put bcmr on" => format!("{} ({why})", say::unkept(&job.unkept)),
-            _ => say::unkept(&job.unkept),
-        };
-        return Err(Error::ours(Code::NoPeer, "use bcmr on", address::machine(address), note));
+        return Err(told(say::unkept(&absent, &job.unkept)));
     }
-    if absent.op == "put bcmr on" {
-        watch.front.event(Event::Warning(absent));
-    }
-    let warning = Error::ours(Code::NoPeer, "use bcmr on", address::machine(address), say::BY_SCP);
-    watch.front.event(Event::Warning(warning));
+    watch.front.event(Event::Warning(told(say::by_scp(&absent))));
     by_scp.store(true, Ordering::Release);
     fallback::copy(job, watch)
 }

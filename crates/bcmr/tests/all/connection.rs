@@ -2,6 +2,8 @@
 
 use super::common::remote::*;
 use super::common::*;
+use bcmr_wire::handshake::{self, Features};
+use bcmr_wire::message::Message;
 use std::path::Path;
 
 /// The one `failed` event of a run with `--json`, and its summary's exit.
@@ -129,5 +131,42 @@ fn a_program_that_is_not_there_is_an_error() {
         let ran = ran.says(&format!("there is no {program} there")).says("--remote-program");
         assert!(!ran.err.contains("scp"), "{ran:?}");
         assert!(!tmp.p("scp.ran").exists() && !far.home().join("copied").exists());
+    }
+}
+
+/// Why the bcmr there is not used is told as it was found, where scp copies instead and where scp would lose something.
+#[test]
+fn why_there_is_no_bcmr_to_use_is_told() {
+    let mut welcome = Vec::new();
+    Message::Welcome(handshake::hello(Features::NONE, [1; 32], b"bcmr 9")).encode(&mut welcome).unwrap();
+    welcome[5] = 2;
+    let tmp = Tmp::new();
+    let file = tmp.file("a", "A");
+    tmp.file("welcome", welcome);
+    let version = format!("#!/bin/sh\ncat {}; cat > /dev/null\n", tmp.p("welcome").display());
+    let noise = "#!/bin/sh\necho 'Welcome to far!'; head -c 9 > /dev/null\n";
+    for (n, (program, why)) in [
+        (None, "there is no bcmr there"),
+        (Some(version.as_str()), "the other side speaks version 2, this one 1"),
+        (Some(noise), "what answers there is no bcmr, or the shell there prints something: "),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = tmp.dir(format!("path{n}"));
+        let put = |name: &str, body: &str| chmod(&tmp.file(format!("path{n}/{name}"), body), 0o755);
+        put("scp", "#!/bin/sh\ntouch \"$0.ran\"\n");
+        if let Some(body) = program {
+            put("bcmr", body);
+        }
+        let far = Far::pipe().without_program().with("PATH", format!("{}:/usr/bin:/bin", path.display()));
+        let told = format!("cannot use bcmr on 'there': {why}");
+        let to = far.home().join("copied");
+        let refused = Dir::Put.copy(&far, "--sync", &file, &to).run().code(1);
+        refused.says(&told).says("; scp could copy instead, but cannot do --sync");
+        assert!(!path.join("scp.ran").exists() && !to.exists());
+        let ran =
+            Dir::Put.copy(&far, "", &file, &to).run().ok().says(&told).says("; scp copies instead, and");
+        assert!(path.join("scp.ran").exists() && !ran.err.contains("there is none"), "{ran:?}");
     }
 }
