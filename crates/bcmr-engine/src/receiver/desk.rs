@@ -265,9 +265,12 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 }
             }
             Verdict::Refuse(code, why) => {
-                let op =
-                    if there.is_some_and(|t| self.appends(is_file, &t)) { "append to" } else { "replace" };
-                return Err(Error::ours(code, op, dst.node.join(to), why).and(&pair.src.node().join(name)));
+                let at = dst.node.join(to);
+                return Err(if there.is_some_and(|t| self.appends(is_file, &t)) {
+                    Error::ours(code, "append to", at, why)
+                } else {
+                    Error::ours(code, "replace", at, why).and(&pair.src.node().join(name))
+                });
             }
         }
         Ok(Some(there))

@@ -514,8 +514,11 @@ impl Visit for DryRun<'_> {
             }
             Verdict::Refuse(code, why) => {
                 let adds = self.policy.resume.appends() && at.there.is_some_and(|t| t.kind == at.info.kind);
-                let op = if adds { "append to" } else { "replace" };
-                self.tally.fail(Error::ours(code, op, at.dst_path, why).and(at.src_path));
+                self.tally.fail(if adds {
+                    Error::ours(code, "append to", at.dst_path, why)
+                } else {
+                    Error::ours(code, "replace", at.dst_path, why).and(at.src_path)
+                });
                 return false;
             }
         };

@@ -409,7 +409,13 @@ fn outcome(root: PathBuf, line: Line, stdin: &str, below: &str) -> Outcome {
         };
         // Which engine read it is told only where there was a choice: on one machine.
         let both = |line: &&str| !line.starts_with("bcmr: engine ") && !line.contains("sealed, past ssh");
-        let mut lines: Vec<String> = text.lines().filter(both).map(line).map(|l| one_path(&l)).collect();
+        // A hint's command is what was typed, and that is another one.
+        let hint = |line: &str| match line.split_once("run: ") {
+            Some((words, _)) if line.starts_with("hint: ") => words.to_owned(),
+            _ => line.to_owned(),
+        };
+        let lines = text.lines().filter(both).map(line).map(|l| hint(&one_path(&l)));
+        let mut lines: Vec<String> = lines.collect();
         lines.sort();
         lines
     };
