@@ -587,6 +587,14 @@ pub fn by_scp(absent: &Error) -> String {
 /// Said at the end, where counts would stand.
 pub const DONE_BY_SCP: &str = "bcmr: copied by scp, which does not count what it copies";
 
+/// Why a program in the cache there is not run.
+pub fn cache_is_open(dir: &str) -> String {
+    format!(
+        "the program in the cache there is not run: others may write into {} (chmod go-w forbids it)",
+        quoted(dir.as_ref())
+    )
+}
+
 /// What was asked for cannot be had without a bcmr there.
 pub fn unkept(absent: &Error, flags: &[&str]) -> String {
     format!("{}; scp could copy instead, but cannot do {}", no_peer(absent), flags.join(", "))

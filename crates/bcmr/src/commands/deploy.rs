@@ -22,6 +22,18 @@ const DIR: &str = concat!(
     r#"d="$d/bcmr/bin""#
 );
 
+/// `safe` is true where no other user but root can put anything at `$d`: its directory and those above, up to the home, as
+/// named and as they are without symbolic links, are ours or root's, and neither group nor others may write to them. Above
+/// `$d` the sticky bit is as good. Else `$b` is the one that is not.
+const SAFE: &str = concat!(
+    r#"set -f; u="$(id -u)"; walk() { p="$1"; w=leaf; while :; do b="$p"; set -- $(ls -ldnL "$p" 2> /dev/null); "#,
+    r#"case "$3" in 0|"$u") ;; *) return 1 ;; esac; "#,
+    r#"case "$w$1" in above?????????[tT]*) ;; leaf?????w*|leaf????????w*|above?????w*|above????????w*) return 1 ;; esac; "#,
+    r#"if [ "$p" = "$HOME" ] || [ "$p" = "$h" ] || [ "$p" = / ]; then return 0; fi; "#,
+    r#"w=above; p="${p%/*}"; p="${p:-/}"; done; }; "#,
+    r#"safe() { h="$(cd "$HOME" && pwd -P)"; walk "$d" && walk "$(cd "$d" && pwd -P)"; }; "#
+);
+
 /// This very program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
@@ -29,6 +41,8 @@ pub struct Own {
     name: String,
     /// Bytes.
     size: u64,
+    /// BLAKE3 in hexadecimal.
+    blake3: String,
     /// SHA-256 in hexadecimal, when this machine has a program that tells it.
     sha256: Option<String>,
 }
@@ -40,6 +54,8 @@ pub struct There {
     pub system: String,
     /// This very program, in its cache.
     pub program: Option<String>,
+    /// A directory on the way to what lies in its cache, into which other users may write: that is not run.
+    pub open: Option<String>,
     /// A bcmr that is installed where programs of a user's own lie, of whatever version. A shell that nobody logged in to
     /// does not look there.
     pub installed: Option<String>,
@@ -72,7 +88,7 @@ pub fn own(cancel: &Cancel) -> Result<Own> {
         let hex = text.split_whitespace().next()?;
         (hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit())).then(|| hex.to_owned())
     });
-    Ok(Own { name, size, sha256 })
+    Ok(Own { name, size, blake3: hash.as_str().to_owned(), sha256 })
 }
 
 /// What `uname -sm` says of this machine.
@@ -91,11 +107,20 @@ pub fn probe(a: &Address, way: &Way, own: &Own, cancel: &Cancel) -> Result<There
     let Some(system) = said("system") else {
         return Err(no_shell(a, &answer));
     };
-    let size = said("size").and_then(|s| s.trim().parse::<u64>().ok());
     // A cache whose path is odd is one that holds nothing: its name will have to pass a shell.
     let program = said("dir").map(|dir| format!("{dir}/{}", own.name)).filter(|p| is_plain(p));
     let installed = said("installed").filter(|p| is_plain(p));
-    Ok(There { system, program: program.filter(|_| size == Some(own.size)), installed })
+    let program = program.filter(|_| is_own(own, &answer));
+    Ok(There { system, program, open: said("open"), installed })
+}
+
+/// Whether what lies in the cache there is this very program, by its hash. Where no program tells one it is taken for
+/// another, and is replaced: a CRC or a size can be made to fit.
+fn is_own(own: &Own, answer: &Answer) -> bool {
+    let told = |key| value(answer, key).and_then(|s| s.split_whitespace().next().map(str::to_owned));
+    let sha256 = own.sha256.as_ref().zip(told("sha256")).map(|(ours, theirs)| *ours == theirs);
+    let blake3 = told("b3").map(|theirs| own.blake3 == theirs);
+    sha256.or(blake3).is_some() && [sha256, blake3].iter().flatten().all(|same| *same)
 }
 
 /// Puts this program there and says what it is called. Only on the same system and kind of processor.
@@ -156,13 +181,13 @@ fn is_plain(path: &str) -> bool {
 fn look_script(own: &Own) -> String {
     let name = &own.name;
     format!(
-        r#"echo "bcmr-system $(uname -sm)"; {DIR}; echo "bcmr-dir $d"; f="$d/{name}"; if [ -f "$f" ] && [ -x "$f" ] && [ -O "$f" ]; then echo "bcmr-size $(wc -c < "$f")"; fi; for p in "$HOME/.cargo/bin/bcmr" "$HOME/.local/bin/bcmr" /usr/local/bin/bcmr; do if [ -f "$p" ] && [ -x "$p" ]; then echo "bcmr-installed $p"; fi; done"#
+        r#"echo "bcmr-system $(uname -sm)"; {DIR}; echo "bcmr-dir $d"; {SAFE}f="$d/{name}"; if [ -f "$f" ] && [ -x "$f" ] && [ -O "$f" ]; then if safe; then for c in sha256 b3; do if command -v "$c"sum > /dev/null 2>&1; then echo "bcmr-$c $("$c"sum < "$f")"; fi; done; else echo "bcmr-open $b"; fi; fi; for p in "$HOME/.cargo/bin/bcmr" "$HOME/.local/bin/bcmr" /usr/local/bin/bcmr; do if [ -f "$p" ] && [ -x "$p" ]; then echo "bcmr-installed $p"; fi; done"#
     )
 }
 
 /// Staged under a name that nobody has, complete and proved before it gets its own.
 fn put_script(own: &Own) -> String {
-    let Own { name, size, sha256 } = own;
+    let Own { name, size, sha256, .. } = own;
     let hash = match sha256 {
         Some(hash) => format!(
             r#"if command -v sha256sum > /dev/null 2>&1; then s="$(sha256sum < "$t")"; [ "${{s%% *}}" = {hash} ] || no "it arrived damaged"; fi; "#
@@ -170,7 +195,7 @@ fn put_script(own: &Own) -> String {
         None => String::new(),
     };
     format!(
-        r#"umask 077; {DIR}; f="$d/{name}"; t="$d/.{name}.$$"; no() {{ echo "bcmr-bad $1"; exit 1; }}; mkdir -p "$d" || no "cannot make $d"; [ -O "$d" ] || no "$d belongs to somebody else"; trap r EXIT; r() {{ rm -f "$t"; }}; trap "exit 1" HUP INT TERM; set -C; cat > "$t" || no "cannot write into $d"; set +C; chmod 700 "$t" || no "cannot make it executable"; [ "$(wc -c < "$t")" -eq {size} ] || no "it did not arrive whole"; {hash}v="$("$t" --version 2>&1)"; [ "$v" = "{VERSION}" ] || no "it does not run there: $v"; mv -f "$t" "$f" || no "cannot rename it"; echo "bcmr-put $f""#
+        r#"umask 077; {DIR}; f="$d/{name}"; t="$d/.{name}.$$"; no() {{ echo "bcmr-bad $1"; exit 1; }}; mkdir -p "$d" || no "cannot make $d"; [ -O "$d" ] || no "$d belongs to somebody else"; {SAFE}safe || no "others may write into $b (chmod go-w forbids it)"; trap r EXIT; r() {{ rm -f "$t"; }}; trap "exit 1" HUP INT TERM; set -C; cat > "$t" || no "cannot write into $d"; set +C; chmod 700 "$t" || no "cannot make it executable"; [ "$(wc -c < "$t")" -eq {size} ] || no "it did not arrive whole"; {hash}v="$("$t" --version 2>&1)"; [ "$v" = "{VERSION}" ] || no "it does not run there: $v"; mv -f "$t" "$f" || no "cannot rename it"; echo "bcmr-put $f""#
     )
 }
 
@@ -186,7 +211,8 @@ mod tests {
         let bytes = std::fs::read(script).unwrap();
         let sum = Command::new("sha256sum").arg(script).output().unwrap();
         let sha256 = String::from_utf8(sum.stdout).unwrap().split(' ').next().map(str::to_owned);
-        Own { name: "bcmr-0-abc".into(), size: bytes.len() as u64, sha256 }
+        let blake3 = blake3::hash(&bytes).to_hex().as_str().to_owned();
+        Own { name: "bcmr-0-abc".into(), size: bytes.len() as u64, blake3, sha256 }
     }
 
     /// Somebody else's program that answers as we would.
@@ -211,7 +237,8 @@ mod tests {
 
     #[test]
     fn scripts_pass_every_login_shell() {
-        let own = Own { name: "bcmr-0-abc".into(), size: 5, sha256: Some("0".repeat(64)) };
+        let hash = "0".repeat(64);
+        let own = Own { name: "bcmr-0-abc".into(), size: 5, blake3: hash.clone(), sha256: Some(hash) };
         for script in [look_script(&own), put_script(&own)] {
             assert!(!script.contains(['\'', '!', '\\', '\n']), "{script}");
         }
@@ -221,7 +248,7 @@ mod tests {
     fn a_program_is_put_whole_or_not_at_all() {
         let top = tempfile::tempdir().unwrap();
         let home = top.path().join("ho me");
-        std::fs::create_dir(&home).unwrap();
+        make(&home, 0o755);
         let program = stand_in(top.path(), VERSION);
         let own = own_of(&program);
         let bin = home.join(".cache/bcmr/bin");
@@ -231,7 +258,7 @@ mod tests {
                 .unwrap_or_default()
         };
         let look = |own: &Own| there(&home, "sh", &look_script(own), Path::new("/dev/null"));
-        assert_eq!(value(&look(&own), "size"), None);
+        assert!(!is_own(&own, &look(&own)));
         assert_eq!(value(&look(&own), "system"), Some(here()));
 
         for (bad, why) in [
@@ -252,7 +279,7 @@ mod tests {
         assert_eq!(names(), ["bcmr-0-abc"]);
         let mode = |p: &Path| std::fs::metadata(p).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode(&bin), mode(&bin.join("bcmr-0-abc"))), (0o700, 0o700));
-        assert_eq!(value(&look(&own), "size").and_then(|s| s.trim().parse().ok()), Some(own.size));
+        assert!(is_own(&own, &look(&own)));
         // Installed by hand, where no shell looks that nobody logged in to.
         assert_eq!(value(&look(&own), "installed"), None);
         for (dir, mode) in [(".local/bin", 0o755), (".cargo/bin", 0o644)] {
@@ -263,21 +290,95 @@ mod tests {
         }
         let local = home.join(".local/bin/bcmr");
         assert_eq!(value(&look(&own), "installed").as_deref(), local.to_str(), "and can be run");
-        // A truncated one is none.
-        std::fs::write(bin.join("bcmr-0-abc"), "x").unwrap();
-        assert_ne!(value(&look(&own), "size").and_then(|s| s.trim().parse().ok()), Some(own.size));
+        // A truncated one is none, and neither is another of the same size.
+        let changed = std::fs::read(&program).unwrap().to_ascii_uppercase();
+        assert_eq!(changed.len() as u64, own.size);
+        for bytes in [&b"x"[..], &changed] {
+            std::fs::write(bin.join("bcmr-0-abc"), bytes).unwrap();
+            assert!(!is_own(&own, &look(&own)));
+        }
+    }
+
+    fn make(dir: &Path, mode: u32) {
+        std::fs::create_dir_all(dir).unwrap();
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Who may write into a directory on the way can put another program there at any time.
+    #[test]
+    fn a_cache_that_others_may_write_to_is_not_used() {
+        let top = tempfile::tempdir().unwrap();
+        let home = top.path().join("ho me");
+        let (cache, bin) = (home.join(".cache"), home.join(".cache/bcmr/bin"));
+        let program = stand_in(top.path(), VERSION);
+        let own = own_of(&program);
+        let dirs = [&home, &cache, &home.join(".cache/bcmr"), &bin];
+        let close = || dirs.iter().for_each(|dir| make(dir, 0o755));
+        let look = || there(&home, "sh", &look_script(&own), Path::new("/dev/null"));
+        let put = || there(&home, "sh", &put_script(&own), &program);
+        close();
+        assert!(value(&put(), "put").is_some() && is_own(&own, &look()));
+        for dir in dirs {
+            for mode in [0o775, 0o757, 0o777] {
+                make(dir, mode);
+                let (looked, tried) = (look(), put());
+                assert!(!is_own(&own, &looked), "{dir:?} {mode:o}");
+                assert_eq!(value(&looked, "open").as_deref(), dir.to_str(), "{looked:?}");
+                let why = format!("others may write into {} (chmod go-w forbids it)", dir.display());
+                assert_eq!((value(&tried, "bad"), value(&tried, "put")), (Some(why), None));
+            }
+            close();
+        }
+        // With the sticky bit only an owner renames what is in a directory; into the last one a stranger could still put.
+        make(&cache, 0o1777);
+        assert!(is_own(&own, &look()));
+        close();
+        make(&bin, 0o1777);
+        assert!(!is_own(&own, &look()));
+        close();
+        // A link on the way: what it leads through counts as well.
+        let open = top.path().join("open");
+        make(&open, 0o755);
+        std::fs::rename(&cache, open.join("cache")).unwrap();
+        std::os::unix::fs::symlink(open.join("cache"), &cache).unwrap();
+        assert!(is_own(&own, &look()));
+        make(&open, 0o777);
+        assert!(!is_own(&own, &look()) && value(&put(), "put").is_none());
+    }
+
+    fn answer(out: &str) -> Answer {
+        let status = Command::new("true").status().unwrap();
+        Answer { status, out: out.as_bytes().to_vec(), err: Vec::new() }
+    }
+
+    #[test]
+    fn only_a_hash_tells_our_own() {
+        let (right, wrong) = ("a".repeat(64), "b".repeat(64));
+        let both = Own { name: String::new(), size: 1, blake3: right.clone(), sha256: Some(right.clone()) };
+        let one = Own { sha256: None, ..both.clone() };
+        for (own, sha256, b3, is) in [
+            (&both, Some(&right), None, true),
+            (&both, None, Some(&right), true),
+            (&both, Some(&right), Some(&right), true),
+            (&both, Some(&right), Some(&wrong), false),
+            (&both, Some(&wrong), Some(&right), false),
+            (&both, None, None, false),
+            (&one, Some(&right), None, false),
+            (&one, Some(&wrong), Some(&right), true),
+        ] {
+            let line = |key, hash: Option<&String>| {
+                hash.map(|hash| format!("bcmr-{key} {hash}  -\n")).unwrap_or_default()
+            };
+            let said = format!("{}{}", line("sha256", sha256), line("b3", b3));
+            assert_eq!(is_own(own, &answer(&said)), is, "{said}");
+        }
     }
 
     #[test]
     fn what_start_up_files_print_is_passed_over() {
-        let answer = |out: &str| Answer {
-            status: Command::new("true").status().unwrap(),
-            out: out.as_bytes().to_vec(),
-            err: Vec::new(),
-        };
         let noisy = answer("Welcome!\nbcmr-dirty x\n bcmr-dir y\nbcmr-dir /home/me\n\u{1b}[2J");
         assert_eq!(value(&noisy, "dir").as_deref(), Some("/home/me"));
-        assert_eq!(value(&noisy, "size"), None);
+        assert_eq!(value(&noisy, "sha256"), None);
     }
 
     #[test]

@@ -201,6 +201,9 @@ pub fn with_peer<T>(
     if let Some(program) = &there.program {
         return go(program, say::Found::Cache);
     }
+    if let Some(open) = &there.open {
+        note(say::cache_is_open(open));
+    }
     if let Some(program) = &there.installed {
         match go(program, say::Found::Aside) {
             // Of a version that does not understand us: as good as none.
@@ -294,6 +297,9 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
         Ok(there) => {
             let same = there.system == deploy::here();
             found.push(finding(same, "system", format!("{}, and here {}", there.system, deploy::here())));
+            if let Some(open) = &there.open {
+                found.push(finding(false, "cache", say::cache_is_open(open)));
+            }
             match there.program {
                 Some(program) => {
                     let seen = ask(&program);
@@ -407,8 +413,9 @@ mod tests {
         assert!(e.op == "put bcmr on" && e.note.unwrap_or_default().starts_with("it does not run there"));
         let bin = dir.join(".cache/bcmr/bin");
         assert_eq!(std::fs::read_dir(&bin).unwrap().count(), 0);
-        // What lies there with our size and name was put there before.
-        let name = "echo bcmr-system x; echo bcmr-dir /cache; echo bcmr-size $(wc -c < /proc/$PPID/exe)";
+        // What lies there with our hash and name was put there before.
+        let name =
+            "echo bcmr-system x; echo bcmr-dir /cache; echo bcmr-sha256 $(sha256sum < /proc/$PPID/exe)";
         let (programs, got) = asked(&reach(dir, name, false));
         assert!(got.is_ok() && programs.len() == 2, "{programs:?}");
         assert!(programs.last().is_some_and(|p| p.starts_with("/cache/bcmr-")), "{programs:?}");
