@@ -28,7 +28,8 @@ cargo xtask crash [OPTION]        power cuts on ext4, xfs and btrfs, every state
 cargo xtask simulate [--seeds N]  both ends of transfers over wires that misbehave; every one must end
 cargo xtask sshd                  a private ssh server with bcmr in its PATH, until Ctrl-C
 cargo xtask fuzz [TARGET...] [--seconds N] every decoder under libFuzzer (--help)
-cargo xtask install               the static binary, into ~/.cargo/bin; `dist` only builds it
+cargo xtask install [--prefix DIR] the static binary, into ~/.cargo/bin or with its man pages below DIR
+cargo xtask dist [--arch A,B]     static binaries, .deb, .rpm, tarball, checksums and a bill of materials (--help)
 cargo xtask man DIR               man pages, from the argument definitions";
 
 fn main() {
