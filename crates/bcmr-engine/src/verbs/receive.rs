@@ -683,7 +683,7 @@ impl<'a> Receive<'a> {
         let whole = matches!(dest, Dest::Whole(_));
         let mut spot = self.desk.claims.operand(shown, whole);
         if let Dest::Named { name, .. } = &dest {
-            match self.follows(name, &info, shown, spot.owner)? {
+            match self.follows((name, &dest), &info, shown, spot.owner)? {
                 Claimed::Same => return Ok(DirState::Refused),
                 Claimed::Other(earlier) => spot = spot.after(earlier),
                 Claimed::First | Claimed::Again | Claimed::Unless(_) => {}
@@ -747,7 +747,13 @@ impl<'a> Receive<'a> {
 
     /// Whether the operand `owner` may become `name`, which an earlier one may have become: the very same one, or another
     /// that it is merged with.
-    fn follows(&self, name: &NameBuf, info: &Info, shown: &Path, owner: u32) -> Result<Claimed> {
+    fn follows(
+        &self,
+        (name, dest): (&NameBuf, &Dest),
+        info: &Info,
+        shown: &Path,
+        owner: u32,
+    ) -> Result<Claimed> {
         let (earlier, first) = match self.state().names.entry(name.clone()) {
             Slotted::Vacant(slot) => {
                 slot.insert(Became { slot: Weak::new(), id: info.id(), shown: shown.to_owned(), owner });
@@ -758,7 +764,7 @@ impl<'a> Receive<'a> {
                 let why = format!(
                     "an earlier source, '{}', already becomes '{}'",
                     slot.get().shown.display(),
-                    crate::node::os(name.as_name()).display()
+                    operands::shown(dest).display()
                 );
                 return Err(Error::ours(Code::Refused, "copy", shown, why));
             }
