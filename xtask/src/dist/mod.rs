@@ -92,7 +92,7 @@ pub fn dist(rest: &[&str]) -> Result {
     let mut made = Vec::new();
     for arch in archs {
         let binary = if arch == here { native.clone() } else { build_for(arch)? };
-        let work = out.join("work").join(arch.name());
+        let work = out.join("staged").join(arch.name());
         let tree = Tree::stage(&work, &binary, &native, &release, arch)?;
         made.push(tree.tarball(&out, &release, arch)?);
         made.push(deb::make(&tree, &out, &release, arch)?);
@@ -103,7 +103,7 @@ pub fn dist(rest: &[&str]) -> Result {
         }
         made.push(notices::sbom(&out, &release, arch)?);
     }
-    std::fs::remove_dir_all(out.join("work"))?;
+    std::fs::remove_dir_all(out.join("staged"))?;
     sums(&out, &made)?;
     for path in &made {
         println!("{}", path.display());
@@ -134,7 +134,7 @@ pub fn install(rest: &[&str]) -> Result {
     let built = build()?;
     if let Some(prefix) = options.prefix {
         let release = Release::read()?;
-        let work = sh::root().join("target/packages/work/install");
+        let work = sh::root().join("target/packages/staged/install");
         let tree = Tree::stage(&work, &built, &built, &release, Arch::here()?)?;
         let to = match options.destdir {
             Some(dest) => dest.join(prefix.strip_prefix("/").unwrap_or(&prefix)),

@@ -258,7 +258,9 @@ fn force_replaces_what_cannot_be_written_into() {
             let tmp = Tmp::new();
             let src = tmp.file("s", noise(5, len));
             let dst = tmp.p("d");
-            fs::copy("/bin/sleep", &dst).unwrap();
+            // By a program of its own: a child of another test may hold for a moment what this process writes to, and
+            // then it cannot be run.
+            assert!(std::process::Command::new("cp").arg("/bin/sleep").arg(&dst).status().unwrap().success());
             chmod(&dst, 0o755);
             // A program that runs cannot be written into, not even by root.
             let mut running = std::process::Command::new(&dst).arg("1000").spawn().unwrap();

@@ -480,7 +480,7 @@ fn nothing_special_is_opened_behind_a_wall() {
         for name in &specials {
             let path = format!("pub/{name}");
             for resume in 0..5 {
-                let mut how = policy(flags::RECURSIVE | flags::FORCE);
+                let mut how = policy(flags::RECURSIVE);
                 how.choices[Choice::Landing as usize] = 1;
                 how.choices[Choice::Resume as usize] = resume;
                 let said = put(w, &how, Target::Exactly, path.as_bytes(), file(name.as_bytes(), 4));
