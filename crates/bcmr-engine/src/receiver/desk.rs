@@ -845,7 +845,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         };
         let preserve = &self.policy.preserve;
         // A directory that was there keeps what it has, unless it was asked otherwise: as cp does.
-        let ours = dst.fresh || dst.made || dst.again;
+        let ours = dst.fresh || dst.made || dst.again || dst.goes_on;
         let last = dst.is_done_with();
         if ours || preserve.mode || preserve.owner || preserve.times || preserve.xattr {
             // What a list comes back to is still to be written to.
@@ -874,8 +874,9 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         if !self.policy.resume.has_sessions() && !self.beside.takes_away() {
             return above.enter(self.disk, to, self.policy);
         }
-        let dst = above.enter_marked(self.disk, to, self.policy, &|dir| tree::mark(dir, src))?;
-        if !dst.made && self.beside.takes_away() && !tree::is_marked(&dst.dir, src) {
+        let mut dst = above.enter_marked(self.disk, to, self.policy, &|dir| tree::mark(dir, src))?;
+        dst.goes_on = !dst.made && tree::is_marked(&dst.dir, src);
+        if !dst.made && !dst.goes_on && self.beside.takes_away() {
             // An empty directory that was there already would not be empty any more when the same command is run again.
             let fail = |op: &'static str| {
                 let path = dst.node.path();

@@ -100,6 +100,8 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) made: bool,
     /// Made by this run for an earlier name of a list: sealed once more.
     pub(crate) again: bool,
+    /// Below the mark of a copy that was cut short: made by an earlier run of it, so sealed as if this one had.
+    pub(crate) goes_on: bool,
     /// We hold its lock: the stages that it knows as its own are ours or stale.
     pub(crate) sole: bool,
     /// What this run has put into it.
@@ -185,6 +187,7 @@ impl<D: Disk> DestDir<D> {
             fresh: false,
             made: false,
             again,
+            goes_on: false,
             sole,
             newcomers,
             home: Home::of(&info, born, lasting),
@@ -285,7 +288,8 @@ impl<D: Disk> DestDir<D> {
     fn merge(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
         let node = self.node.below(name);
         let dir = disk.open_dir(&self.dir, name).map_err(fail("open directory", &node, None))?;
-        let merged = DestDir::existing(disk, dir, node, Some(self), policy)?;
+        let existing = DestDir::existing(disk, dir, node, Some(self), policy)?;
+        let merged = DestDir { goes_on: self.goes_on, ..existing };
         let mut book = self.newcomers.open();
         if book.is_taken(&merged.info, name, || Ok(merged.born)) {
             return Err(Error::ours(Code::Refused, "merge into", merged.node.path(), TAKEN));
@@ -351,6 +355,7 @@ impl<D: Disk> DestDir<D> {
             fresh,
             made: true,
             again: false,
+            goes_on: false,
             sole,
             newcomers,
             home: Home::of(&info, born, self.lasting),
@@ -461,6 +466,7 @@ impl<D: Disk> DestDir<D> {
             fresh: self.fresh,
             made: self.made,
             again: self.again,
+            goes_on: self.goes_on,
             sole: self.sole,
             newcomers: self.newcomers.clone(),
             home: self.home,
