@@ -5,7 +5,7 @@
 use bcmr_wire::contents;
 use bcmr_wire::frame::{self, Frame};
 use bcmr_wire::handshake::caps;
-use bcmr_wire::limits::PIECE_BYTES_MAX;
+use bcmr_wire::limits::{PIECE_BYTES_MAX, PUT_OPERANDS_MAX};
 use bcmr_wire::message::*;
 use bcmr_wire::state;
 use proptest::prelude::*;
@@ -212,7 +212,7 @@ impl<'a> Dice<'a> {
                 policy: self.policy(),
                 target: self.of(&[Target::Guess, Target::Into, Target::Exactly]),
                 path: self.path(),
-                operands: self.u64(),
+                operands: self.u64() % (PUT_OPERANDS_MAX + 1),
                 items: self.yes(),
             },
             kind::GET => {
