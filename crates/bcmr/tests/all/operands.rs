@@ -294,8 +294,6 @@ fn copy_differs_from_cp_on_purpose() {
             "without --archive special files are named and skipped, never opened",
             Some("f w/s/x X\np w/s/p\nf w/d/x X"),
         ),
-        own("p w/p", "p new", 1, "a FIFO is not read as if it were a file", None),
-        own("f w/one ONE\np w/p", "one p", 1, "writing into a FIFO needs --inplace", None),
         own(
             "f w/s/x NEW\nf w/real OLD\nl w/d/x -> ../real",
             "-r s/. d",
