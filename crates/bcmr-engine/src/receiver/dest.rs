@@ -187,7 +187,7 @@ impl<D: Disk> DestDir<D> {
             fresh: false,
             made: false,
             again,
-            goes_on: false,
+            goes_on: above.is_some_and(|above| above.goes_on),
             sole,
             newcomers,
             home: Home::of(&info, born, lasting),
@@ -288,8 +288,7 @@ impl<D: Disk> DestDir<D> {
     fn merge(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
         let node = self.node.below(name);
         let dir = disk.open_dir(&self.dir, name).map_err(fail("open directory", &node, None))?;
-        let existing = DestDir::existing(disk, dir, node, Some(self), policy)?;
-        let merged = DestDir { goes_on: self.goes_on, ..existing };
+        let merged = DestDir::existing(disk, dir, node, Some(self), policy)?;
         let mut book = self.newcomers.open();
         if book.is_taken(&merged.info, name, || Ok(merged.born)) {
             return Err(Error::ours(Code::Refused, "merge into", merged.node.path(), TAKEN));
