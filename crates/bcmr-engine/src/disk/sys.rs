@@ -489,7 +489,9 @@ impl Sys {
             return None;
         }
         let syncs = how.durability == Durability::Medium;
-        uncached::leave(self.rings.drop_cache(), job.info.size, syncs, || uncached::is_absent(src))
+        uncached::leave(self.rings.drop_cache(), job.info.size, syncs, || {
+            uncached::is_absent(src, job.info.size)
+        })
     }
 
     /// Fills one, or has seen a ring fill it, and drops its pages where that is wanted.

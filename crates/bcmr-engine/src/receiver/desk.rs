@@ -525,7 +525,9 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             || (sparse == Sparse::Auto && job.info.blocks.saturating_mul(512) < job.info.size);
         // With a session everything is on the medium before it is counted.
         let leave = source.file().and_then(|file| {
-            uncached::leave(self.policy.io.cache, job.info.size, true, || uncached::is_absent(file))
+            uncached::leave(self.policy.io.cache, job.info.size, true, || {
+                uncached::is_absent(file, job.info.size)
+            })
         });
         let want = Want {
             name: job.name,
