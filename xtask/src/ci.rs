@@ -3,13 +3,12 @@
 //! One target directory and the dev profile throughout. A step that could not run is named as such at the end and
 //! never counts as passed.
 
-use crate::bench::release_dir;
+use crate::bench;
 use crate::crash;
-use crate::experiment;
 use crate::fuzz;
-use crate::sh::{self, Result};
 use crate::tidy;
 use crate::torture;
+use sh::Result;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -154,7 +153,7 @@ fn judges() -> Done {
     if let Err(why) = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"])) {
         return Done::Failed(why.to_string());
     }
-    let bcmr = release_dir().with_file_name("debug").join("bcmr");
+    let bcmr = sh::release_dir().with_file_name("debug").join("bcmr");
     let bcmr = bcmr.to_string_lossy();
     let (mut not_run, mut failed) = (Vec::new(), Vec::new());
     for slice in SLICES {
@@ -176,11 +175,12 @@ fn judges() -> Done {
 /// program takes the words of all the others.
 fn experiments() -> Done {
     let out = sh::root().join("target/ci-experiments");
-    let bcmr = release_dir().with_file_name("debug").join("bcmr");
+    let bcmr = sh::release_dir().with_file_name("debug").join("bcmr");
     let (out, bcmr) = (out.to_string_lossy(), bcmr.to_string_lossy());
     let built = sh::run(sh::cargo().args(["build", "--locked", "-p", "bcmr"]));
-    let few = ["local-10,checkpoint-6,library-4,wire-15", "--quick", "--bcmr", &bcmr, "--out", &out];
-    done(built.and_then(|()| experiment::run(&few)))
+    let few =
+        ["experiment", "local-10,checkpoint-6,library-4,wire-15", "--quick", "--bcmr", &bcmr, "--out", &out];
+    done(built.and_then(|()| bench::run(&few)))
 }
 
 /// Every decoder under the fuzzer for a moment: that the targets build, and that nothing is found at once.

@@ -2,7 +2,7 @@
 //!
 //! Needs no nightly: coverage comes from flags that stable has, and there is no `unsafe` to watch with a sanitizer.
 
-use crate::sh::{self, Result};
+use sh::Result;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

@@ -6,10 +6,8 @@ mod bench;
 mod ci;
 mod crash;
 mod dist;
-mod experiment;
 mod fuzz;
 mod man;
-mod sh;
 mod simulate;
 mod sshd;
 mod tidy;
@@ -38,8 +36,7 @@ fn main() {
     let done = match words.split_first() {
         Some((&"ci", rest)) => ci::run(rest),
         Some((&"tidy", _)) => tidy::run(),
-        Some((&"bench", rest)) => bench::run(rest),
-        Some((&"experiment", rest)) => experiment::run(rest),
+        Some((&("bench" | "experiment"), _)) => bench::run(&words),
         Some((&"torture", rest)) => torture::run(rest),
         Some((&"crash", rest)) => crash::run(rest),
         Some((&"simulate", rest)) => simulate::run(rest),
@@ -48,9 +45,6 @@ fn main() {
         Some((&"dist", rest)) => dist::dist(rest),
         Some((&"install", rest)) => dist::install(rest),
         Some((&"man", rest)) => man::run(rest),
-        // Not for people: the measured child of `bench`.
-        Some((&bench::measure::HELPER, rest)) => bench::measure::helper(rest),
-        Some((&experiment::inside::HELPER, rest)) => experiment::inside::run(rest),
         Some((&("help" | "--help" | "-h"), _)) => {
             println!("{USAGE}");
             Ok(())

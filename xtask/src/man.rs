@@ -1,6 +1,6 @@
 //! `cargo xtask man DIR`: man pages, written by the binary itself from its argument definitions.
 
-use crate::sh::{self, Result};
+use sh::Result;
 
 /// Runs the binary's own generator.
 pub fn run(args: &[&str]) -> Result {

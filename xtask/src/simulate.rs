@@ -3,7 +3,7 @@
 //! What is drawn from a seed and what must hold is in `crates/bcmr-engine/src/verbs/simulate_tests.rs`; the ordinary tests
 //! run the first few hundred.
 
-use crate::sh::{self, Result};
+use sh::Result;
 
 const USAGE: &str = "cargo xtask simulate [--seeds N] [--from SEED]    N seeds (100,000), from SEED (0) on";
 

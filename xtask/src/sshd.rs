@@ -5,8 +5,8 @@
 #[path = "../../crates/bcmr/tests/all/common/sshd.rs"]
 pub mod server;
 
-use crate::sh::{self, Result};
 use server::{HOST, Sshd};
+use sh::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

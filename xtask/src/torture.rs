@@ -2,8 +2,7 @@
 //!
 //! The judges lie in `xtask/torture`, in Python and C, so that nothing of ours can make them wrong in our favour.
 
-use crate::bench::release_dir;
-use crate::sh::{self, Result};
+use sh::Result;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -51,7 +50,7 @@ pub fn judge_all(args: &[&str]) -> Result<Vec<&'static str>> {
         Some(path) => path,
         None => {
             sh::run(sh::cargo().args(["build", "--release", "--locked", "-p", "bcmr"]))?;
-            release_dir().join("bcmr")
+            sh::release_dir().join("bcmr")
         }
     };
     let mut summary = Vec::new();

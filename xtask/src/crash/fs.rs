@@ -1,7 +1,7 @@
 //! The file systems that are tried: how each is made and mounted. Knows nothing of what happens on them.
 
 use crate::crash::sys::Mount;
-use crate::sh::{self, Result};
+use sh::Result;
 use std::path::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 #[allow(dead_code)] // the recorder's half of it
 mod format;
 
-use crate::sh::Result;
 use format::{DISCARD, FLUSH, HEADER, Header, MARK, WRITE};
+use sh::Result;
 use std::ops::Range;
 
 /// One thing that happened.

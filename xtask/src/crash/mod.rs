@@ -14,11 +14,11 @@ mod state;
 mod sys;
 mod workload;
 
-use crate::sh::{self, Result};
 use fs::Fs;
 use judge::Kind;
 use record::{Bench, Cell};
 use replay::{Count, Point, Seen, Stats};
+use sh::Result;
 use state::Mode;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

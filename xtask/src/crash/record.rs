@@ -6,7 +6,7 @@ use crate::crash::log::Log;
 use crate::crash::state::Rng;
 use crate::crash::sys::{self, Loop, Recorder, Stop};
 use crate::crash::workload::{self, Entry, From, NEIGHBOUR, Place, Workload};
-use crate::sh::Result;
+use sh::Result;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

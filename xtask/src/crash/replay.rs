@@ -8,7 +8,7 @@ use crate::crash::record::{Bench, Cell, Recording};
 use crate::crash::state::{Cursor, Mode, Rng, cuts};
 use crate::crash::sys::{self, Loop, Stop};
 use crate::crash::workload::{self, Entry, From, Rerun};
-use crate::sh::Result;
+use sh::Result;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! What must be taken away again: scratch directories, loop devices, mounts, the recorder's process. Each is undone
 //! when its value goes, also after a panic or Ctrl-C. Knows nothing of crashes.
 
-use crate::sh::{self, Result};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use sh::Result;
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::os::unix::process::CommandExt;

@@ -2,7 +2,7 @@
 
 use super::tree::{DOC, Tree, gzip};
 use super::{Arch, Release};
-use crate::sh::{self, Result};
+use sh::Result;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -11,8 +11,8 @@ mod notices;
 mod rpm;
 mod tree;
 
-use crate::sh::{self, Result};
 use clap::{Parser, ValueEnum};
+use sh::Result;
 use std::path::{Path, PathBuf};
 use tree::Tree;
 

@@ -3,8 +3,8 @@
 //! Follows from `cargo metadata` and Cargo.lock alone, so it cannot forget anything that is linked.
 
 use super::{Arch, Release};
-use crate::sh::{self, Result};
 use serde_json::{Value, json};
+use sh::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use super::tree::Tree;
 use super::{Arch, Release};
-use crate::sh::{self, Result};
+use sh::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 //! Must not know any package format.
 
 use super::{Arch, Release, notices};
-use crate::sh::{self, Result};
+use sh::Result;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -104,8 +104,9 @@ fn links(files: &[File], found: &mut Vec<Finding>) {
         }
         for (n, line) in file.text.lines().enumerate() {
             for span in spans(line) {
-                let rooted =
-                    ["crates/", "xtask/", "docs/", "fuzz/", ".ci/"].iter().any(|d| span.starts_with(d));
+                let rooted = ["crates/", "xtask/", "tools/", "docs/", "fuzz/", ".ci/"]
+                    .iter()
+                    .any(|d| span.starts_with(d));
                 let paper = span.ends_with(".md") && !span.contains('/');
                 if !(rooted || paper) || span.contains(['*', '<', ' ', '$']) {
                     continue;

@@ -4,13 +4,15 @@ use super::source::{self, PathUse, Source};
 use super::{File, Finding};
 
 /// Arrows only downward: which of our own crates each may depend on.
-const ARROWS: [(&str, &[&str]); 5] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("fastcopy", &[]),
     ("bcmr-wire", &[]),
     ("bcmr-engine", &["fastcopy", "bcmr-wire"]),
     ("bcmr", &["bcmr-engine"]),
+    ("sh", &[]),
+    ("xtask", &["sh"]),
     // Experiments measure the library itself.
-    ("xtask", &["fastcopy"]),
+    ("bench", &["sh", "fastcopy"]),
 ];
 
 /// Crates from outside that one of ours must not know, and what it uses instead.
@@ -100,9 +102,14 @@ impl<'a> Place<'a> {
         if let Some(module) = path.strip_prefix("xtask/src/") {
             return Some(Place { krate: "xtask", module });
         }
-        let (krate, rest) = path.strip_prefix("crates/")?.split_once('/')?;
+        let (krate, rest) = below_crates(path)?.split_once('/')?;
         rest.strip_prefix("src/").map(|module| Place { krate, module })
     }
+}
+
+/// Crates of the program, and of the tools beside `xtask`.
+fn below_crates(path: &str) -> Option<&str> {
+    path.strip_prefix("crates/").or_else(|| path.strip_prefix("tools/"))
 }
 
 struct Look<'a> {
@@ -168,7 +175,7 @@ impl Look<'_> {
 
     /// Arguments, environment, terminal and exit codes stay in `bcmr`.
     fn outside_world(&self, found: &mut Vec<Finding>) {
-        if matches!(self.place.krate, "bcmr" | "xtask") {
+        if matches!(self.place.krate, "bcmr" | "xtask" | "bench" | "sh") {
             return;
         }
         for (n, code) in self.source.live() {
@@ -282,11 +289,11 @@ impl Look<'_> {
 fn arrows(file: &File, found: &mut Vec<Finding>) {
     let krate = match file.path.strip_suffix("/Cargo.toml") {
         Some("xtask") => "xtask",
-        Some(dir) => dir.strip_prefix("crates/").unwrap_or(dir),
+        Some(dir) => below_crates(dir).unwrap_or(dir),
         None => return,
     };
     let Some((_, below)) = ARROWS.iter().find(|(name, _)| *name == krate) else {
-        if file.path.starts_with("crates/") {
+        if below_crates(&file.path).is_some() {
             found.push(Finding::new(
                 &file.path,
                 0,

@@ -1,0 +1,155 @@
+//! `cargo xtask bench local`: side by side with other tools, on the same data, in one interleaved run.
+
+use crate::measure::{self, Sample};
+use crate::options::{On, Options, command};
+use crate::programs::{binary, installed, version};
+use crate::record::{self, Record, RowRecord, ToolRecord};
+use crate::rows::{self, Cache, Place, Row, Tool, Verb};
+use crate::turns::{Copies, Turns};
+use crate::{data, mount};
+use sh::{Result, text};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Guests are measured in so many rounds.
+const GUEST_ROUNDS: usize = 3;
+
+pub fn run(options: &Options, typed: &[&str]) -> Result {
+    let mut rows = rows::all(options.quick);
+    if let Some(stranger) = options.only.iter().find(|o| !rows.iter().any(|r| r.name == **o)) {
+        let names: Vec<&str> = rows.iter().map(|r| r.name).collect();
+        return Err(format!("no row {stranger:?}; there are: {}", names.join(" ")).into());
+    }
+    if !options.only.is_empty() {
+        rows.retain(|row| options.only.iter().any(|o| o == row.name));
+    }
+    let bcmr = binary(options)?;
+    let mut record = Record::of_this_machine(&options.dir, options.quick)?;
+    if matches!(options.on, On::Image(_)) {
+        record.file_system += "-image";
+    }
+    println!("{}", record.headline());
+    let mut left_out = Vec::new();
+    for row in &rows {
+        match why_not(row, options) {
+            Some(why) => left_out.push(format!("{}: NOT MEASURED: {why}", row.name)),
+            None => {
+                println!("\n{}: {}", row.name, row.title);
+                let mut result = measured(row, options, &bcmr)?;
+                result.command = command("local", typed) + " --only " + row.name;
+                record::print(&result, record.cores);
+                record.rows.push(result);
+            }
+        }
+    }
+    Copies::below(&options.dir).clear()?;
+    std::fs::create_dir_all(&options.out)?;
+    record::write(&record, &options.out.join("results"))?;
+    println!("\n{}", record::summary(&record));
+    for line in &left_out {
+        println!("{line}");
+    }
+    if let Some(docs) = &options.write {
+        record::keep(record, docs)?;
+    }
+    Ok(())
+}
+
+/// Why a row cannot be measured here.
+fn why_not(row: &Row, options: &Options) -> Option<String> {
+    if options.on == On::Tmpfs && (row.cache == Cache::Cold || row.place != Place::Scratch) {
+        return Some("has no meaning on tmpfs".to_owned());
+    }
+    if let Place::Loop { fs, .. } = row.place {
+        if sh::which(&format!("mkfs.{fs}")).is_none() {
+            return Some(format!("mkfs.{fs} is not installed"));
+        }
+        if !sh::is_root() {
+            return Some(format!("mounting {fs} needs root"));
+        }
+    }
+    (row.cache == Cache::Cold && !sh::is_root()).then(|| "dropping the cache needs root".to_owned())
+}
+
+fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
+    let (made, size) = row.set.make(&options.dir)?;
+    let tools: Vec<&Tool> = row.tools.iter().filter(|t| !t.guest || installed(t.name).is_some()).collect();
+    let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { row.rounds });
+    // Dropped, and so unmounted, at the end of this function.
+    let image = match row.place {
+        Place::Scratch => None,
+        Place::Loop { fs, bytes } => Some(mount::Loop::new(fs, bytes, &options.dir)?),
+    };
+    let (src, copies) = match &image {
+        None => (made, Copies::below(&options.dir)),
+        Some(image) => {
+            let src = image.dir().join("data");
+            sh::quiet("cp", &["-a", text(&made)?, text(&src)?])?;
+            (src, Copies::below(image.dir()))
+        }
+    };
+    let keep = options.on != On::Tmpfs && row.place == Place::Scratch && size.files > 1000;
+    if keep {
+        copies.room_for(mount::allocated(&src)? * (rounds * tools.len() + 2) as u64)?;
+    }
+    let cold = row.cache == Cache::Cold;
+    let bench = Bench { row, turns: Turns { src: &src, copies: &copies, bcmr, cold, keep } };
+    data::warm(&src)?;
+    let mut samples: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
+    let mut blocks = BTreeMap::new();
+    for round in 0..rounds {
+        for tool in &tools {
+            if tool.guest && round >= GUEST_ROUNDS {
+                continue;
+            }
+            let dst = bench.prepare()?;
+            samples.entry(tool.name).or_default().push(measure::once(&bench.turns.argv(tool.line, &dst)?)?);
+            if row.verb == Verb::Copy {
+                if round == 0 {
+                    blocks.insert(tool.name, mount::allocated(&dst)?);
+                }
+                bench.turns.finish(&dst)?;
+            }
+        }
+        eprint!(".");
+    }
+    eprintln!();
+    let mut records = Vec::new();
+    for tool in &tools {
+        let counted = options.strace && (!tool.guest) && sh::which("strace").is_some();
+        let calls = if counted {
+            let dst = bench.prepare()?;
+            let calls = measure::calls(&bench.turns.argv(tool.line, &dst)?, &options.dir)?;
+            if row.verb == Verb::Copy {
+                bench.turns.finish(&dst)?;
+            }
+            Some(calls)
+        } else {
+            None
+        };
+        records.push(ToolRecord {
+            name: tool.name.to_owned(),
+            line: tool.line.replace("{s}", "SRC").replace("{d}", "DST"),
+            version: version(tool.line.split(' ').next().unwrap_or_default(), bcmr),
+            samples: samples.remove(tool.name).unwrap_or_default(),
+            calls,
+            allocated_bytes: blocks.get(tool.name).copied(),
+        });
+    }
+    let source_bytes = mount::allocated(&src)?;
+    RowRecord::new(row, size, source_bytes, records)
+}
+
+/// A row while it is measured.
+struct Bench<'a> {
+    row: &'a Row,
+    turns: Turns<'a>,
+}
+
+impl Bench<'_> {
+    /// What [`Turns::prepare`] does, and for a removal a fresh copy at the name.
+    fn prepare(&self) -> Result<PathBuf> {
+        let copy = |dst: &Path| sh::quiet("cp", &["-a", text(self.turns.src)?, text(dst)?]);
+        self.turns.prepare(|dst| if self.row.verb == Verb::Remove { copy(dst) } else { Ok(()) })
+    }
+}

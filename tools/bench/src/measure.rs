@@ -1,0 +1,169 @@
+//! One run of one program: wall time, CPU time, peak memory, system calls. Knows nothing of what is compared.
+//!
+//! The program runs as the only child of a small helper process (this binary again), because the kernel tells a
+//! parent only the sum and the maximum over all its children.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use serde::{Deserialize, Serialize};
+use sh::Result;
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// The hidden command of this binary that [`helper`] serves.
+pub const HELPER: &str = "__measure";
+
+/// What one run took.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    pub wall_s: f64,
+    pub user_s: f64,
+    pub sys_s: f64,
+    pub peak_kib: u64,
+    /// CPU seconds that somebody else used meanwhile, the kernel's own threads among them.
+    pub foreign_s: f64,
+}
+
+/// What the helper says of its child.
+#[derive(Serialize, Deserialize)]
+struct Said {
+    sample: Sample,
+    /// `None` when a signal ended it.
+    status: Option<i32>,
+    stderr: String,
+}
+
+/// Runs it once; anything but exit 0 is an error, as its time would mean nothing.
+pub fn once(argv: &[String]) -> Result<Sample> {
+    ended(argv, &[]).map(|(sample, _)| sample)
+}
+
+/// The same, with `fine` exit statuses beside 0; says which it was.
+pub fn ended(argv: &[String], fine: &[i32]) -> Result<(Sample, i32)> {
+    let out = Command::new("/proc/self/exe").arg(HELPER).args(argv).stdin(Stdio::null()).output()?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    let said: Said = serde_json::from_str(&text)
+        .map_err(|e| format!("{}: {e}: {}", argv.join(" "), String::from_utf8_lossy(&out.stderr)))?;
+    match said.status {
+        Some(status) if status == 0 || fine.contains(&status) => Ok((said.sample, status)),
+        _ => Err(format!("{}: failed: {}", argv.join(" "), said.stderr).into()),
+    }
+}
+
+/// The helper's side: runs its arguments and prints what they took.
+pub fn helper(argv: &[&str]) -> Result {
+    let (program, args) = argv.split_first().ok_or("nothing to measure")?;
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let busy = busy_s()?;
+    let begun = Instant::now();
+    let child = command.spawn().map_err(|e| format!("{program}: {e}"))?;
+    let out = child.wait_with_output()?;
+    let wall_s = begun.elapsed().as_secs_f64();
+    let busy = busy_s()? - busy;
+    let used = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
+    let (user_s, sys_s) = (seconds(used.user_time()), seconds(used.system_time()));
+    let sample = Sample {
+        wall_s,
+        user_s,
+        sys_s,
+        peak_kib: u64::try_from(used.max_rss())?,
+        foreign_s: (busy - user_s - sys_s).max(0.0),
+    };
+    let stderr = String::from_utf8_lossy(&out.stderr).chars().take(2000).collect();
+    println!("{}", serde_json::to_string(&Said { sample, status: out.status.code(), stderr })?);
+    Ok(())
+}
+
+/// CPU seconds that the whole machine has been busy since boot.
+fn busy_s() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let line = stat.lines().next().ok_or("/proc/stat is empty")?;
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).filter_map(|t| t.parse().ok()).collect();
+    // user nice system (idle iowait) irq softirq steal, each in hundredths of a second
+    Ok([0, 1, 2, 5, 6, 7].iter().filter_map(|&i| ticks.get(i)).sum::<u64>() as f64 / 100.0)
+}
+
+/// System calls by name, over all threads and children.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Calls {
+    pub total: u64,
+    pub errors: u64,
+    pub by_name: BTreeMap<String, u64>,
+}
+
+/// Runs it once under `strace -c -f`; slow, so never timed.
+pub fn calls(argv: &[String], scratch: &std::path::Path) -> Result<Calls> {
+    let table = scratch.join("strace.txt");
+    let out = Command::new("strace")
+        .args(["-c", "-f", "--signal=none", "-o"])
+        .arg(&table)
+        .arg("--")
+        .args(argv)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| format!("strace: {e}"))?;
+    if !out.status.success() {
+        return Err(format!("strace {}: {}", argv.join(" "), String::from_utf8_lossy(&out.stderr)).into());
+    }
+    Ok(parse_calls(&std::fs::read_to_string(&table)?))
+}
+
+/// `% time  seconds  usecs/call  calls  [errors]  syscall`
+fn parse_calls(table: &str) -> Calls {
+    let mut calls = Calls::default();
+    for line in table.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (Some(name), Some(count)) = (words.last(), words.get(3).and_then(|w| w.parse::<u64>().ok()))
+        else {
+            continue;
+        };
+        if *name == "total" {
+            continue;
+        }
+        calls.total += count;
+        if words.len() > 5 {
+            calls.errors += words[4].parse::<u64>().unwrap_or(0);
+        }
+        *calls.by_name.entry((*name).to_owned()).or_default() += count;
+    }
+    calls
+}
+
+/// The middle of a list; of two middles, their mean.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strace_s_table_is_read() {
+        let table = "% time     seconds  usecs/call     calls    errors syscall\n\
+            ------ ----------- ----------- --------- --------- ----------------\n \
+            60.00    0.000120           1       100        20 openat\n \
+            40.00    0.000080           1        50           read\n\
+            ------ ----------- ----------- --------- --------- ----------------\n\
+            100.00    0.000200           1       150        20 total\n";
+        let calls = parse_calls(table);
+        assert_eq!(
+            (calls.total, calls.errors, calls.by_name["openat"], calls.by_name["read"]),
+            (150, 20, 100, 50)
+        );
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_between() {
+        assert_eq!(median([3.0, 1.0]), 2.0);
+        assert_eq!(median([9.0, 1.0, 2.0]), 2.0);
+    }
+}

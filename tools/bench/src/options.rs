@@ -1,0 +1,124 @@
+//! What was typed after `cargo xtask bench`, as data. Must not know what is measured.
+
+use sh::Result;
+use std::path::PathBuf;
+
+/// Help of `cargo xtask bench`.
+pub const USAGE: &str = "\
+cargo xtask bench local [OPTION]   copy and remove beside cp, rm, rsync -a and, where installed, xcp, cpz, fcp
+cargo xtask bench memory [OPTION]  peak memory at 1,000,000 files
+cargo xtask bench checkpoint [OPTION]
+                                   verifying, checkpoints, going on after a kill, against the design's figures
+cargo xtask bench remote [OPTION]  copies to and from another machine beside scp, rsync -a and tar | ssh tar
+cargo xtask bench guests           installs the copiers that are no Debian packages into target/tools, by `cargo install`
+cargo xtask bench report DIR       writes every page and picture of benchmarks in DIR again, from the JSON files there
+
+  --dir DIR     where data and copies lie ($BCMR_BENCH_DIR, else target/bench)
+  --on FS       instead on tmpfs, or on a fresh ext4, xfs or btrfs in an image below DIR (needs root); a fresh
+                file system is the better judge where others work on the same disk
+  --tmpfs       the same as --on tmpfs
+  --only NAME   only this row; may be given again
+  --rows A,B    the same for several; of `bench remote` also without -put and -get, for both
+  --rounds N    rounds per row (guests such as rsync take part in the first three)
+  --gib N       checkpoint: size of the large file (1)
+  --minutes N   checkpoint, remote: begin nothing more after so long, and say what was left out
+  --quick       a tenth of the data and three rounds: to see that it runs, not for any record
+  --bcmr PATH   the binary under measurement, instead of building one
+  --no-strace   do not count system calls
+  --out DIR     where results.json and results.svg go (target/bench-results)
+  --write DIR   also keep the result as DIR/benchmarks-FS.{json,svg} and write DIR/benchmarks.md from all of them";
+
+/// What was typed.
+#[derive(Clone)]
+pub struct Options {
+    pub dir: PathBuf,
+    pub on: On,
+    pub only: Vec<String>,
+    pub rounds: Option<usize>,
+    pub quick: bool,
+    pub gib: u64,
+    pub minutes: Option<f64>,
+    pub bcmr: Option<PathBuf>,
+    pub strace: bool,
+    pub out: PathBuf,
+    pub write: Option<PathBuf>,
+}
+
+/// Which file system lies below the data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum On {
+    Whatever,
+    Tmpfs,
+    Image(String),
+}
+
+/// How large an image for the whole table may grow.
+pub const IMAGE_BYTES: u64 = 64 << 30;
+
+pub fn parse(args: &[&str]) -> Result<Options> {
+    let root = sh::root();
+    let kept = std::env::var_os("BCMR_BENCH_DIR").map_or_else(|| root.join("target/bench"), PathBuf::from);
+    let mut options = Options {
+        dir: kept,
+        on: On::Whatever,
+        only: Vec::new(),
+        rounds: None,
+        quick: false,
+        gib: 1,
+        minutes: None,
+        bcmr: None,
+        strace: true,
+        out: root.join("target/bench-results"),
+        write: None,
+    };
+    let mut rest = args.iter();
+    while let Some(&option) = rest.next() {
+        let mut value = || rest.next().copied().ok_or(format!("{option} needs a value"));
+        match option {
+            "--dir" => options.dir = std::path::absolute(value()?)?,
+            "--tmpfs" => options.on = On::Tmpfs,
+            "--on" => match value()? {
+                "tmpfs" => options.on = On::Tmpfs,
+                fs @ ("ext4" | "xfs" | "btrfs") => options.on = On::Image(fs.to_owned()),
+                fs => return Err(format!("--on {fs}: there are tmpfs, ext4, xfs, btrfs").into()),
+            },
+            "--only" => options.only.push(value()?.to_owned()),
+            "--rows" => options.only.extend(value()?.split(',').map(str::to_owned)),
+            "--rounds" => options.rounds = Some(value()?.parse()?),
+            "--gib" => options.gib = value()?.parse()?,
+            "--minutes" => options.minutes = Some(value()?.parse()?),
+            "--quick" => options.quick = true,
+            "--bcmr" => options.bcmr = Some(std::fs::canonicalize(value()?)?),
+            "--no-strace" => options.strace = false,
+            "--out" => options.out = std::path::absolute(value()?)?,
+            "--write" => options.write = Some(std::path::absolute(value()?)?),
+            _ => return Err(format!("no such option: {option}\n{USAGE}").into()),
+        }
+    }
+    if options.quick && options.write.is_some() {
+        return Err("--quick is for no record; leave out --write".into());
+    }
+    Ok(if options.on == On::Tmpfs { options.on_tmpfs() } else { options })
+}
+
+impl Options {
+    pub fn on_tmpfs(self) -> Options {
+        Options { on: On::Tmpfs, dir: PathBuf::from("/dev/shm/bcmr-bench"), ..self }
+    }
+}
+
+/// What repeats it; where the data lies and where results go is left to whoever repeats it.
+pub fn command(what: &str, typed: &[&str]) -> String {
+    let mut words = vec!["cargo xtask bench", what];
+    let mut rest = typed.iter();
+    while let Some(word) = rest.next() {
+        match *word {
+            "--tmpfs" | "--quick" => words.push(word),
+            "--rounds" | "--on" | "--gib" | "--minutes" => {
+                words.extend([word, rest.next().copied().unwrap_or_default()])
+            }
+            _ => {}
+        }
+    }
+    words.join(" ")
+}

@@ -1,0 +1,307 @@
+//! The table: which work, done by which tools, and what is promised of it. Measures nothing.
+
+use crate::data::Set;
+
+/// One line of the table.
+pub struct Row {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub set: Set,
+    pub verb: Verb,
+    pub cache: Cache,
+    pub place: Place,
+    pub tools: Vec<Tool>,
+    pub goals: Vec<Goal>,
+    /// Rounds, when none are asked for.
+    pub rounds: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Copy,
+    /// The tool removes a fresh copy, which is made outside the timing.
+    Remove,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Cache {
+    Warm,
+    /// Dropped before each run, which needs root.
+    Cold,
+}
+
+/// Where source and destination lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the scratch directory.
+    Scratch,
+    /// On a fresh file system of this type in an image of so many bytes, which needs root.
+    Loop { fs: &'static str, bytes: u64 },
+}
+
+/// A program under measurement. The first of a row is what the others are compared with.
+#[derive(Clone)]
+pub struct Tool {
+    pub name: &'static str,
+    /// `{s}` is the source, `{d}` the destination, which does not exist yet (for a removal: which is removed).
+    pub line: &'static str,
+    /// Measured only where it is installed, and in fewer rounds.
+    pub guest: bool,
+}
+
+/// What is promised.
+#[derive(Clone)]
+pub enum Goal {
+    /// Wall time of bcmr over that of another tool.
+    Wall { against: &'static str, most: f64 },
+    /// CPU time (user and system), the same way.
+    Cpu { against: &'static str, most: f64 },
+    /// Not slower than the fastest of these, as far as they were there.
+    Fastest { of: &'static [&'static str] },
+    /// Wall time above that of another tool.
+    Above { against: &'static str, most_ms: f64 },
+    /// The copy takes the blocks that its source takes.
+    Blocks,
+}
+
+/// The tool that the goals are about.
+pub const OURS: &str = "bcmr";
+
+const fn tool(name: &'static str, line: &'static str) -> Tool {
+    Tool { name, line, guest: false }
+}
+const fn guest(name: &'static str, line: &'static str) -> Tool {
+    Tool { name, line, guest: true }
+}
+const CP: Tool = tool("cp", "cp {s} {d}");
+const CP_R: Tool = tool("cp", "cp -r {s} {d}");
+const BCMR: Tool = tool(OURS, "bcmr copy {s} {d}");
+const BCMR_R: Tool = tool(OURS, "bcmr copy -r {s} {d}");
+const RSYNC: Tool = guest("rsync", "rsync -a {s} {d}");
+const RSYNC_R: Tool = guest("rsync", "rsync -a {s}/ {d}");
+const XCP: Tool = guest("xcp", "xcp {s} {d}");
+const XCP_R: Tool = guest("xcp", "xcp -r {s} {d}");
+const CPZ: Tool = guest("cpz", "cpz {s} {d}");
+const FCP: Tool = guest("fcp", "fcp {s} {d}");
+
+fn wall(most: f64) -> Goal {
+    Goal::Wall { against: "cp", most }
+}
+
+/// Against the same program with plain system calls.
+fn by_calls(most: f64) -> Goal {
+    Goal::Wall { against: "sys", most }
+}
+
+/// The engines side by side; what is promised is of the ring, and `auto` is what people get.
+fn ring() -> Vec<Tool> {
+    vec![
+        CP_R,
+        tool("sys", "bcmr copy -r --engine=sys {s} {d}"),
+        tool(OURS, "bcmr copy -r --engine=ring {s} {d}"),
+        tool("auto", "bcmr copy -r {s} {d}"),
+    ]
+}
+
+/// Every row. `quick` is a tenth of the data, to see that the machinery turns; its figures are for nobody.
+pub fn all(quick: bool) -> Vec<Row> {
+    let part = if quick { 10 } else { 1 };
+    let big = Set::One { bytes: if quick { 128 << 20 } else { 1 << 30 } };
+    let many = Set::Even { dirs: 100 / part, files_per_dir: 100, bytes: 64 << 10 };
+    let source = Set::Source { files: 70_000 / part, dirs: 5_000 / part };
+    let tree = vec![CP_R, BCMR_R, RSYNC_R, XCP_R, CPZ, FCP];
+    let image = 6 << 30;
+    let row = |name, title, set, tools: Vec<Tool>, goals| Row {
+        name,
+        title,
+        set,
+        verb: Verb::Copy,
+        cache: Cache::Warm,
+        place: Place::Scratch,
+        tools,
+        goals,
+        rounds: 7,
+    };
+    let clone = |name, title, fs, set, most| Row {
+        place: Place::Loop { fs, bytes: image },
+        tools: vec![
+            tool("cp", "cp -r --reflink=auto {s} {d}"),
+            BCMR_R,
+            if set == big { RSYNC } else { RSYNC_R },
+        ],
+        ..row(name, title, set, vec![], vec![wall(most)])
+    };
+    vec![
+        row(
+            "big",
+            "one 1 GiB file, --reflink=disable",
+            big,
+            vec![CP, tool(OURS, "bcmr copy --reflink=disable {s} {d}"), RSYNC, XCP, CPZ, FCP],
+            vec![wall(0.75), Goal::Cpu { against: "cp", most: 1.15 }],
+        ),
+        Row {
+            rounds: 21,
+            ..row(
+                "mid",
+                "one 32 MiB file",
+                Set::One { bytes: 32 << 20 },
+                vec![CP, BCMR, RSYNC, XCP, CPZ, FCP],
+                vec![wall(0.95)],
+            )
+        },
+        Row {
+            rounds: 41,
+            ..row(
+                "start",
+                "start-up and shut-down: one empty file",
+                Set::One { bytes: 0 },
+                vec![CP, BCMR, RSYNC],
+                vec![Goal::Above { against: "cp", most_ms: 5.0 }],
+            )
+        },
+        row(
+            "many",
+            "10,000 x 64 KiB in 100 directories",
+            many,
+            tree.clone(),
+            vec![wall(0.55), Goal::Fastest { of: &["cpz", "xcp", "fcp"] }],
+        ),
+        Row {
+            rounds: 15,
+            ..row(
+                "small",
+                "2,100 x 4 KiB tree",
+                Set::Even { dirs: 21, files_per_dir: 100, bytes: 4 << 10 },
+                tree.clone(),
+                vec![wall(0.60)],
+            )
+        },
+        row(
+            "source",
+            "source tree: 70,000 files, 5,000 directories, 1 GB",
+            source,
+            tree.clone(),
+            vec![wall(0.55)],
+        ),
+        Row {
+            cache: Cache::Cold,
+            rounds: 5,
+            ..row(
+                "source-cold",
+                "source tree, cold cache",
+                source,
+                vec![CP_R, BCMR_R, RSYNC_R],
+                vec![wall(0.70)],
+            )
+        },
+        row(
+            "flat",
+            "100,000 x 1 KiB in one directory",
+            Set::Even { dirs: 1, files_per_dir: 100_000 / part, bytes: 1 << 10 },
+            tree,
+            vec![wall(0.60)],
+        ),
+        Row {
+            rounds: 15,
+            ..row(
+                "sparse",
+                "10 GiB sparse file with 64 MiB of data",
+                Set::Sparse { bytes: 10 << 30, data_bytes: 64 << 20 },
+                vec![CP, BCMR],
+                vec![wall(1.0), Goal::Blocks],
+            )
+        },
+        row(
+            "archive",
+            "--archive of the source tree, against cp -a and rsync -a",
+            source,
+            vec![tool("cp", "cp -a {s} {d}"), tool(OURS, "bcmr copy --archive {s} {d}"), RSYNC_R],
+            vec![wall(0.60), Goal::Wall { against: "rsync", most: 0.30 }],
+        ),
+        clone("xfs-big", "1 GiB file on xfs with reflink", "xfs", big, 1.0),
+        clone("xfs-many", "10,000 x 64 KiB on xfs with reflink", "xfs", many, 0.60),
+        clone("btrfs-big", "1 GiB file on btrfs", "btrfs", big, 1.0),
+        clone("btrfs-many", "10,000 x 64 KiB on btrfs", "btrfs", many, 0.60),
+        Row {
+            cache: Cache::Cold,
+            rounds: 3,
+            ..row(
+                "direct",
+                "one 4 GiB file, cold cache, --direct-io",
+                Set::One { bytes: if quick { 256 << 20 } else { 4 << 30 } },
+                vec![
+                    tool("cp", "cp --reflink=never {s} {d}"),
+                    tool(OURS, "bcmr copy --reflink=disable --direct-io {s} {d}"),
+                    tool("bcmr cached", "bcmr copy --reflink=disable {s} {d}"),
+                ],
+                vec![wall(0.90)],
+            )
+        },
+        Row {
+            cache: Cache::Cold,
+            rounds: 5,
+            ..row(
+                "ring-cold",
+                "source tree, cold cache, by io_uring",
+                source,
+                ring(),
+                vec![by_calls(0.85), wall(1.0)],
+            )
+        },
+        Row {
+            rounds: 5,
+            ..row(
+                "ring-warm",
+                "10,000 x 64 KiB, by io_uring",
+                many,
+                ring(),
+                vec![Goal::Cpu { against: "sys", most: 1.10 }, wall(1.0)],
+            )
+        },
+        Row {
+            rounds: 5,
+            ..row(
+                "ring-sync",
+                "2,100 x 4 KiB with --sync, by io_uring",
+                Set::Even { dirs: 21, files_per_dir: 100, bytes: 4 << 10 },
+                vec![
+                    tool("sys", "bcmr copy -r --engine=sys --sync {s} {d}"),
+                    tool(OURS, "bcmr copy -r --engine=ring --sync {s} {d}"),
+                ],
+                vec![by_calls(0.80)],
+            )
+        },
+        Row {
+            verb: Verb::Remove,
+            ..row(
+                "remove",
+                "remove of the source tree, against rm -rf",
+                source,
+                vec![tool("rm", "rm -rf {d}"), tool(OURS, "bcmr remove -r -f {d}")],
+                vec![Goal::Wall { against: "rm", most: 0.60 }],
+            )
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_us_and_what_its_goals_name() {
+        for row in all(false) {
+            let has = |name: &str| row.tools.iter().any(|t| t.name == name);
+            assert!(has(OURS) && row.tools[0].name != OURS, "{}", row.name);
+            for goal in &row.goals {
+                match goal {
+                    Goal::Wall { against, .. } | Goal::Cpu { against, .. } | Goal::Above { against, .. } => {
+                        assert!(has(against), "{}: {against}", row.name);
+                    }
+                    Goal::Fastest { of } => assert!(of.iter().all(|name| has(name)), "{}", row.name),
+                    Goal::Blocks => assert!(row.verb == Verb::Copy),
+                }
+            }
+        }
+    }
+}
