@@ -28,11 +28,16 @@ pub fn filesystem(fd: impl AsFd) -> io::Result<()> {
     retry(|| rustix::fs::syncfs(fd.as_fd()))
 }
 
-/// `sync_file_range(SYNC_FILE_RANGE_WRITE)`: starts writing a range out and does not wait. It makes a later
-/// [`data`] shorter and proves nothing (sync_file_range(2), "extremely dangerous" when taken for a guarantee).
+/// `sync_file_range(SYNC_FILE_RANGE_WRITE)`: starts writing a range out (a length of 0: to the end of the file) and does
+/// not wait. It makes a later [`data`] shorter and proves nothing (sync_file_range(2), "extremely dangerous" when taken
+/// for a guarantee). Does nothing where the kernel or the kind of file does not have it. An error is one of writing out,
+/// and a later sync need not tell it again.
 pub fn start_writeback(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    return file_range(fd, offset, length, libc::SYNC_FILE_RANGE_WRITE);
+    return match file_range(fd, offset, length, libc::SYNC_FILE_RANGE_WRITE) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE)) => Ok(()),
+        done => done,
+    };
     #[cfg(not(target_os = "linux"))]
     {
         let _ignored = (fd.as_fd(), offset, length);

@@ -373,8 +373,8 @@ pub(crate) trait Disk: Sync + Sized {
     fn sync_data(&self, file: &Self::File) -> io::Result<()>;
     /// Contents and metadata onto the medium.
     fn sync_file(&self, file: &Self::File) -> io::Result<()>;
-    /// Starts writing a range out. A hint.
-    fn write_behind(&self, file: &Self::File, at: u64, bytes: u64);
+    /// Starts writing a range out. An error is one of writing, and a later sync need not tell it again (R5).
+    fn write_behind(&self, file: &Self::File, at: u64, bytes: u64) -> io::Result<()>;
     /// Drops the pages of a range that is on the medium from the page cache (`bytes` 0: to the end). A hint.
     fn forget(&self, file: &Self::File, at: u64, bytes: u64);
     /// Absence is no error.

@@ -908,7 +908,9 @@ impl Disk for Model {
         Model::sync(self, "sync file", What::File, file.id)
     }
 
-    fn write_behind(&self, _: &Handle, _: u64, _: u64) {}
+    fn write_behind(&self, _: &Handle, _: u64, _: u64) -> io::Result<()> {
+        Ok(())
+    }
 
     fn forget(&self, _: &Handle, _: u64, _: u64) {}
 

@@ -331,9 +331,8 @@ impl Disk for Sys {
         sync::all(file)
     }
 
-    fn write_behind(&self, file: &OwnedFd, at: u64, bytes: u64) {
-        // A hint: an error here changes nothing that a later sync would not say.
-        let _hint = sync::start_writeback(file, at, bytes).is_ok();
+    fn write_behind(&self, file: &OwnedFd, at: u64, bytes: u64) -> io::Result<()> {
+        sync::start_writeback(file, at, bytes)
     }
 
     fn forget(&self, file: &OwnedFd, at: u64, bytes: u64) {
@@ -494,7 +493,8 @@ impl Sys {
         })
     }
 
-    /// Fills one, or has seen a ring fill it, and drops its pages where that is wanted.
+    /// Fills one, or has seen a ring fill it, and drops its pages where that is wanted. What ends on stable storage is
+    /// written out from the start.
     fn fill_leaving(
         &self,
         hand: &mut Hand,
@@ -502,8 +502,19 @@ impl Sys {
         how: &Fill<'_>,
         filled: bool,
     ) -> Result<(), Fault> {
-        let (Some(leave), Body::File(src), Some(dst)) = (job.leave, &job.body, &job.file) else {
+        let (Body::File(src), Some(dst)) = (&job.body, &job.file) else {
             return self.fill_one(hand, job, how, Cache::Keep);
+        };
+        let Some(leave) = job.leave else {
+            if filled || how.durability != Durability::Medium || job.info.size < uncached::BYTES_MIN {
+                return self.fill_one(hand, job, how, Cache::Keep);
+            }
+            let behind = uncached::WriteOut::new(dst.try_clone().map_err(dest("open"))?);
+            let observe = |bytes| behind.advance(bytes) && (how.observe)(bytes);
+            let done = self.fill_one(hand, job, &Fill { observe: &observe, ..*how }, Cache::Keep);
+            // R5, as below.
+            behind.finish().map_err(dest("sync"))?;
+            return done;
         };
         let trail = uncached::Trail::new(leave, src, dst).map_err(dest("open"))?;
         let observe = |bytes| trail.advance(bytes) && (how.observe)(bytes);

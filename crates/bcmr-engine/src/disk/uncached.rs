@@ -8,6 +8,7 @@ use fastcopy::page_cache::{self, Cache};
 use fastcopy::sync;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Smaller files (bytes) push nothing worth mentioning out of the page cache.
@@ -96,8 +97,8 @@ impl Trail {
         state.dropped += STEP_BYTES;
         // Other threads go on copying.
         drop(state);
-        let _hint = sync::start_writeback(&self.dst, at + STEP_BYTES, STEP_BYTES).is_ok();
-        match self.drop_range(at, STEP_BYTES) {
+        let started = sync::start_writeback(&self.dst, at + STEP_BYTES, STEP_BYTES);
+        match started.and_then(|()| self.drop_range(at, STEP_BYTES)) {
             Ok(()) => true,
             Err(e) => {
                 self.state().failed = Some(e);
@@ -128,6 +129,40 @@ impl Trail {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts to write out what one copy has written while it goes on, so that the sync at its end finds little left.
+pub(crate) struct WriteOut {
+    dst: OwnedFd,
+    copied: AtomicU64,
+    failed: Mutex<Option<io::Error>>,
+}
+
+impl WriteOut {
+    pub(crate) fn new(dst: OwnedFd) -> WriteOut {
+        WriteOut { dst, copied: AtomicU64::new(0), failed: Mutex::new(None) }
+    }
+
+    /// So many bytes more are copied, by any thread and anywhere in the file; `false` when writing out failed, which
+    /// [`WriteOut::finish`] tells.
+    pub(crate) fn advance(&self, bytes: u64) -> bool {
+        let before = self.copied.fetch_add(bytes, Ordering::Relaxed);
+        if before / STEP_BYTES == (before + bytes) / STEP_BYTES {
+            return true;
+        }
+        match sync::start_writeback(&self.dst, 0, 0) {
+            Ok(()) => true,
+            Err(e) => {
+                *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+                false
+            }
+        }
+    }
+
+    /// An error means that contents may be lost (R5).
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 }
 

@@ -635,7 +635,10 @@ fn copy_block<D: Disk>(
         }
         Ok(())
     });
-    disk.write_behind(&begun.file, start, end - start);
+    // R5: what could not be written out weighs more than anything else that went wrong.
+    if let Err(e) = disk.write_behind(&begun.file, start, end - start) {
+        return (None, Err(dest("sync")(e)));
+    }
     match copied {
         // What crossed a wire is not what was sent: never recorded, never published.
         Ok(cv) if want.source.claimed(block).is_some_and(|claimed| claimed != cv) => {

@@ -29,6 +29,43 @@ fn source(dir: &Path, warm: bool) {
     }
 }
 
+/// What is synced at the end is written out from the start, so that the disk does not wait for the copy, nor the copy for
+/// the disk. An error of that is an error of the copy (R5).
+#[test]
+fn what_is_synced_is_written_out_from_the_start() {
+    let t = Tmp::new();
+    fs::write(t.p("src"), vec![b'x'; 3 * (32 << 20) + 1]).unwrap();
+    needs!(has_tool("strace"), "needs strace");
+    let copy = |flags: &str, inject: &[&str]| {
+        let out = Command::new("strace")
+            .args(["-f", "-qq", "-o", "log", "-e", "signal=none", "-e", "trace=sync_file_range"])
+            .args(inject)
+            .arg(env!("CARGO_BIN_EXE_bcmr"))
+            .args(["copy", "--reflink=disable"])
+            .args(flags.split_whitespace())
+            .args(["src", "dst"])
+            .current_dir(t.path())
+            .output()
+            .unwrap();
+        let calls = fs::read_to_string(t.p("log")).unwrap().matches("sync_file_range(").count();
+        (out.status.code(), calls)
+    };
+    assert_eq!(copy("", &[]), (Some(0), 0), "nothing was promised");
+    for flags in ["--sync --no-cache=never", "--sync -V --no-cache=never", "-C --no-cache=never"] {
+        let (code, calls) = copy(flags, &[]);
+        assert_eq!(code, Some(0), "{flags}");
+        assert!(calls >= 3, "{flags}: {calls}");
+        fs::remove_file(t.p("dst")).unwrap();
+        let (code, _) = copy(flags, &["-e", "inject=sync_file_range:error=EIO:when=2"]);
+        assert_eq!(code, Some(1), "{flags}");
+        assert!(!t.p("dst").exists(), "{flags}: what may be lost was published");
+        // The twin: a kernel that does not have it.
+        let (code, _) = copy(flags, &["-e", "inject=sync_file_range:error=ENOSYS"]);
+        assert_eq!(code, Some(0), "{flags}");
+        fs::remove_file(t.p("dst")).unwrap();
+    }
+}
+
 #[test]
 fn what_is_left_in_the_page_cache() {
     let t = Tmp::new();
