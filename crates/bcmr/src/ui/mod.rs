@@ -422,7 +422,7 @@ mod tests {
     fn a_signal_reaches_the_engine_and_the_exit_code() {
         let exit = run(&show(Verb::Copy), NOTHING, |watch| {
             signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
-            let until = Instant::now() + Duration::from_secs(10);
+            let until = Instant::now() + Duration::from_secs(100);
             while !watch.cancel.is_set() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }

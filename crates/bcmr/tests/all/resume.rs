@@ -18,8 +18,10 @@
 //! | S12 | a final name is absent, old or new | `kills_*` (looked at after every kill) |
 //! | S13 | each mode says what it checks | `fast_says_what_it_assumes`, `append_rules` |
 
+use crate::common::HUNG;
+use crate::common::remote::{kill, signal, within};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -159,7 +161,7 @@ fn litter(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Runs to its end; what hangs for a minute is killed and fails.
+/// Runs to its end; what hangs is killed and fails.
 fn finish(mut command: Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
@@ -171,7 +173,7 @@ fn finish(mut command: Command) -> Output {
     std::thread::scope(|scope| {
         let out = scope.spawn(move || read(&mut out));
         let err = scope.spawn(move || read(&mut err));
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + HUNG;
         let status = loop {
             match child.try_wait().unwrap() {
                 Some(status) => break status,
@@ -1190,28 +1192,35 @@ fn an_interrupt_says_that_the_same_command_goes_on() {
     if !have("strace") {
         return;
     }
-    let place = Place::new(60 * MIB);
-    // Slow enough to be met on its way, whatever the machine.
+    let place = Place::new(20 * MIB);
+    // Held at its fifth fdatasync, behind two records, until strace is killed: as a grandchild, so that the copy is our own
+    // child, and longer than any machine takes to get there.
     let mut child = Command::new("strace")
-        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e"])
-        .arg("inject=fdatasync:delay_enter=60000")
-        .args(["sh", "-c", "echo $$ > pid; exec \"$0\" \"$@\"", BIN])
-        .args([&COPY[..], &["-C", "src", "out/"]].concat())
+        .args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e"])
+        .args(["inject=fdatasync:delay_enter=600000000:when=5", BIN])
+        .args([&COPY[..], &["-C", "-j1", "src", "out/"]].concat())
         .current_dir(place.dir.path())
+        .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let recorded = |at_least: u64| fs::metadata(place.session()).is_ok_and(|m| m.len() >= at_least);
-    while !recorded((HEADER + 2 * RECORD) as u64) && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(2));
+    let is_held = || fs::metadata(place.session()).is_ok_and(|m| m.len() >= (HEADER + 2 * RECORD) as u64);
+    assert!(within(30, is_held), "it never comes to its second record");
+    let pid = child.id();
+    signal(pid, rustix::process::Signal::INT);
+    // It says so first: from then on the one that is held knows that it is to stop.
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    err.read_line(&mut said).unwrap();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let tracer = status.lines().find_map(|l| l.strip_prefix("TracerPid:")).unwrap().trim().parse().unwrap();
+    assert!(tracer > 0, "it is not held any more; it said {said}");
+    kill(tracer);
+    err.read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
+    for words in ["stopping; what is recorded stays", "hint: to go on where it stopped, run: "] {
+        assert!(said.contains(words), "'{words}' is missing: {said}");
     }
-    let pid: i32 = fs::read_to_string(place.at("pid")).unwrap().trim().parse().unwrap();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let out = child.wait_with_output().unwrap();
-    assert_eq!(out.status.code(), Some(130), "{}", text(&out));
-    says(&out, "stopping; what is recorded stays");
-    says(&out, "hint: to go on where it stopped, run: ");
     assert!(place.session().exists() && !place.at("out/src").exists());
     let out = place.copy(&["-C"]);
     place.done(&out);

@@ -432,13 +432,11 @@ fn requests_that_are_none() {
     ];
     for (what, script) in scripts {
         let place = fenced();
-        let took = Instant::now();
         place.besiege(what, ROOT, |w| {
             script(w);
             w.close();
             w.hold();
         });
-        assert!(took.elapsed() < Duration::from_secs(25), "{what}: {:?}", took.elapsed());
     }
 }
 
@@ -489,9 +487,10 @@ fn lists_without_end() {
     for (what, names) in [("short", vec![b"a".as_slice(); 1 << 18]), ("long", vec![&path; 2000])] {
         place.besiege(what, ROOT, |w| {
             w.hello();
-            let mut sent = 0;
+            let (mut sent, mut bytes) = (0, Vec::new());
+            Message::Names { names }.encode(&mut bytes).unwrap();
             // A gigabyte, were there no end to it.
-            while sent < 200 && w.say(&Message::Names { names: names.clone() }) {
+            while sent < 200 && w.bytes(&bytes) {
                 sent += 1;
             }
             // What it has not read yet is thrown away for a while, so that its word arrives; how much that is does not
@@ -656,9 +655,8 @@ fn clients_that_stop() {
         }),
     ];
     for (what, script) in scripts {
-        let began = Instant::now();
+        // That it ends is asserted there.
         let ((), _) = place.serve(what, ROOT, script);
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}: {:?}", began.elapsed());
         assert_eq!(names(&place.dst().join("pub")).len(), whole, "{what}");
     }
 }

@@ -16,11 +16,15 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Who is not at an end by then hangs.
+/// A program that has waited so long in all, together with what it started and with the side that is played, hangs.
 pub const HUNG: Duration = Duration::from_secs(10);
+/// A program that has worked so long runs in circles: nothing here takes an honest machine a quarter of it.
+const WORKED_MAX: Duration = Duration::from_secs(120);
+/// However busy the machine is.
+const WALL_MAX: Duration = Duration::from_secs(900);
 /// How often a program is looked at whether it waits.
 const LOOK: Duration = Duration::from_millis(10);
 /// Memory beyond that of an honest run, in KiB (V7).
@@ -440,7 +444,8 @@ pub struct Outcome {
     pub code: i32,
     pub out: Vec<u8>,
     pub err: Vec<u8>,
-    /// How much of that it has waited for something, in all its threads: work that a busy machine makes long is not in it.
+    /// How long it has waited in all its threads, and what it started and the played side did so too: work that a busy
+    /// machine makes long, on either side, is not in it.
     pub waited: Duration,
     /// Its largest resident memory.
     pub kib: u64,
@@ -598,8 +603,11 @@ impl Place {
         wire_of.ways = Some(wire.path().to_owned());
         let child = command.spawn().unwrap();
         started(&child);
+        let script_thread = AtomicI32::new(0);
         std::thread::scope(|scope| {
+            let script_thread = &script_thread;
             let server = scope.spawn(move || {
+                script_thread.store(rustix::thread::gettid().as_raw_pid(), Ordering::Relaxed);
                 let mut wire = wire_of;
                 if !wire.wait_for_bytes() {
                     return; // nobody was called
@@ -610,7 +618,7 @@ impl Place {
                 wire.close();
                 wire.hold();
             });
-            let outcome = watch(name, child, &over, HUNG);
+            let outcome = watch(name, child, &over, script_thread, HUNG);
             if let Err(e) = server.join() {
                 eprintln!("the script of {name} has failed; the program said {}", outcome.said());
                 std::panic::resume_unwind(e);
@@ -656,13 +664,16 @@ impl Place {
             ways: None,
             nth: 0,
         };
+        let script_thread = AtomicI32::new(0);
         std::thread::scope(|scope| {
+            let script_thread = &script_thread;
             let client = scope.spawn(move || {
+                script_thread.store(rustix::thread::gettid().as_raw_pid(), Ordering::Relaxed);
                 let found = script(&mut wire);
                 drop(wire);
                 found
             });
-            let outcome = watch(name, child, &over, 2 * HUNG);
+            let outcome = watch(name, child, &over, script_thread, 2 * HUNG);
             match client.join() {
                 Ok(found) => (found, outcome.fair()),
                 Err(e) => {
@@ -705,8 +716,14 @@ fn limited(words: &[OsString]) -> Command {
     command
 }
 
-/// Waits for the end and watches the memory.
-fn watch(name: &str, mut child: Child, over: &AtomicBool, patience: Duration) -> Outcome {
+/// Waits for the end and watches the memory. `script_thread` is the thread that plays the other side, once it runs.
+fn watch(
+    name: &str,
+    mut child: Child,
+    over: &AtomicBool,
+    script_thread: &AtomicI32,
+    patience: Duration,
+) -> Outcome {
     fn drain(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
         std::thread::spawn(move || {
             let mut all = Vec::new();
@@ -723,8 +740,9 @@ fn watch(name: &str, mut child: Child, over: &AtomicBool, patience: Duration) ->
     let ended = loop {
         kib = kib.max(high_water(&status));
         if looked.elapsed() > LOOK {
-            if waits(child.id()) {
-                // Where it took long until we could look, nobody was let run.
+            let script = format!("/proc/self/task/{}", script_thread.load(Ordering::Relaxed));
+            if sleeps(Path::new(&script)) && all_sleep(child.id()) {
+                // A look that comes late was kept from running, as the program may have been.
                 waited += looked.elapsed().min(2 * LOOK);
             }
             looked = Instant::now();
@@ -732,7 +750,8 @@ fn watch(name: &str, mut child: Child, over: &AtomicBool, patience: Duration) ->
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if began.elapsed() > patience && !hung {
+        let too_long = waited > patience || began.elapsed() > WALL_MAX || worked(child.id()) > WORKED_MAX;
+        if too_long && !hung {
             hung = true;
             let group = rustix::process::Pid::from_child(&child);
             let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
@@ -748,14 +767,33 @@ fn watch(name: &str, mut child: Child, over: &AtomicBool, patience: Duration) ->
     Outcome { name: name.to_owned(), code, out, err, waited, kib, hung }
 }
 
-/// Whether all threads of a process sleep: none works, is about to, or waits for a disk.
-fn waits(pid: u32) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
-    tasks.into_iter().flatten().flatten().all(|task| {
-        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // The state follows the name, which may hold anything but ends with the last parenthesis.
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('S'))
-    })
+/// Whether all threads of a process and all that it has started sleep: none works, is about to, or waits for a disk.
+fn all_sleep(pid: u32) -> bool {
+    let below = |dir: &str| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
+    // What it has started is in its group; the third field is the group's number.
+    let is_of_it = |of: &PathBuf| fields(of).split(' ').nth(2).is_some_and(|n| n == pid.to_string());
+    below(&format!("/proc/{pid}/task")).all(|task| sleeps(&task))
+        && below("/proc").filter(is_of_it).all(|p| sleeps(&p))
+}
+
+/// Whether a thread sleeps, or is no more; `task` is its directory in /proc.
+fn sleeps(task: &Path) -> bool {
+    !matches!(fields(task).as_bytes().first(), Some(b'R' | b'D'))
+}
+
+/// What the processor has done for a process, in all its threads.
+fn worked(pid: u32) -> Duration {
+    let fields = fields(&PathBuf::from(format!("/proc/{pid}")));
+    let ticks = fields.split(' ').skip(11).take(2).filter_map(|n| n.parse::<u64>().ok()).sum::<u64>();
+    // A hundred a second, on every Linux that tells a process's time.
+    Duration::from_millis(ticks * 10)
+}
+
+/// What /proc tells of a thread or process behind its name: the state first. Empty when it is gone.
+fn fields(of: &Path) -> String {
+    let stat = std::fs::read_to_string(of.join("stat")).unwrap_or_default();
+    // The name may hold anything but ends with the last parenthesis.
+    stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()).unwrap_or_default()
 }
 
 fn high_water(status: &Path) -> u64 {
