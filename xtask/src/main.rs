@@ -5,6 +5,7 @@
 mod bench;
 mod ci;
 mod crash;
+mod deny;
 mod dist;
 mod fuzz;
 mod man;
@@ -14,7 +15,7 @@ mod tidy;
 mod torture;
 
 const USAGE: &str = "\
-cargo xtask ci [STEP...]          fmt tidy clippy doc deny test experiment kill crash; all when none is named
+cargo xtask ci [--deep] [STEP...] every check, in two lanes; only the steps that are named; --deep: all, not slices
 cargo xtask tidy                  the walls between the crates, and what every file must have
 cargo xtask bench local [OPTION]  local copy and remove against cp, rm, rsync (--help)
 cargo xtask bench remote [OPTION] remote copies against scp, rsync and tar | ssh tar

@@ -70,7 +70,7 @@ class Lab:
         # A newline in a name makes a line of its own; no tree under ptfault has one.
         return [(l[1], l[2] if len(l) > 2 else "") for l in lines], ended
 
-    def fault(self, command, prefix, index, action, error=5, hook=None, timeout=10):
+    def fault(self, command, prefix, index, action, error=5, hook=None, timeout=60):
         more = ["-x", hook] if hook else []
         return self.run([self.ptfault, "-p", prefix, "-n", str(index), "-a", action, "-e", str(error), *more, "--",
                          *command], timeout=timeout)

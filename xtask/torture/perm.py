@@ -52,7 +52,7 @@ def main():
                 verdict.add("undisturbed", (rc, err[-300:]))
             for k in range(1, len(calls) + 1, 3 if o.quick else 1):
                 reset(src, dst, seen)
-                lab.fault(command, top, k, "hook", hook=LOOK.format(d=dst, seen=seen), timeout=20)
+                lab.fault(command, top, k, "hook", hook=LOOK.format(d=dst, seen=seen), timeout=60)
                 if os.path.exists(seen):
                     with open(seen) as f:
                         for text in f.read().splitlines():

@@ -3,11 +3,15 @@
  *   ptfault -p PREFIX [-n K] [-a ACTION] [-e ERRNO] [-x HOOK] [-o TRACE] -- COMMAND...
  *
  * One index counts over all threads and children. A seccomp filter stops only the calls in the table below, and of
- * these only those count whose path or descriptor lies under PREFIX, so the loader and libc are not in the way.
+ * these only those count whose path or descriptor lies under PREFIX, so the loader and libc are not in the way. Calls
+ * that have neither (threads, pipes, rings, random bytes) count from the first one on that lies there.
  *
  *   count        list the calls and do nothing (default)
  *   error        do not run call K, return -ERRNO
  *   error-from   the same for K and every call after it: the disk is gone
+ *   error-same   the same for K and every later call of its name
+ *   error-write  the same for K and every later call that writes, makes or syncs: the disk is full or read-only
+ *   zero         do not run call K, return 0
  *   short        halve the byte count of call K: a true short read or write
  *   kill-before  SIGKILL before call K
  *   kill-after   SIGKILL once call K has taken effect
@@ -43,39 +47,51 @@
 #ifndef SYS_fchmodat2
 #define SYS_fchmodat2 452
 #endif
+#ifndef SYS_clone3
+#define SYS_clone3 435
+#endif
+#ifndef SYS_io_uring_setup
+#define SYS_io_uring_setup 425
+#define SYS_io_uring_enter 426
+#define SYS_io_uring_register 427
+#endif
 
-enum kind { FD, PATH, AT };
+enum kind { FD, PATH, AT, ANYWHERE };
 
-/* `arg` is the descriptor (FD) or the path (PATH; AT has its directory one before); `count` is the byte count or -1 */
+/* `arg` is the descriptor (FD) or the path (PATH; AT has its directory one before); `count` is the byte count or -1;
+ * `writes` says that it changes or syncs something */
 struct call {
   int number;
   const char *name;
   enum kind kind;
-  int arg, count;
+  int arg, count, writes;
 };
-#define CALL(name, kind, arg, count) { SYS_##name, #name, kind, arg, count }
+#define CALL(name, kind, arg, count) { SYS_##name, #name, kind, arg, count, 0 }
+#define WRITE(name, kind, arg, count) { SYS_##name, #name, kind, arg, count, 1 }
 static const struct call calls[] = {
   CALL(read, FD, 0, 2), CALL(pread64, FD, 0, 2), CALL(readv, FD, 0, -1), CALL(preadv, FD, 0, -1),
-  CALL(write, FD, 0, 2), CALL(pwrite64, FD, 0, 2), CALL(writev, FD, 0, -1), CALL(pwritev, FD, 0, -1),
-  CALL(pwritev2, FD, 0, -1), CALL(copy_file_range, FD, 2, 4), CALL(sendfile, FD, 0, 3), CALL(splice, FD, 2, 4),
-  CALL(ioctl, FD, 0, -1), CALL(fsync, FD, 0, -1), CALL(fdatasync, FD, 0, -1), CALL(syncfs, FD, 0, -1),
-  CALL(sync_file_range, FD, 0, -1), CALL(close, FD, 0, -1), CALL(ftruncate, FD, 0, -1), CALL(fallocate, FD, 0, -1),
-  CALL(fadvise64, FD, 0, -1), CALL(lseek, FD, 0, -1), CALL(flock, FD, 0, -1), CALL(fchmod, FD, 0, -1),
-  CALL(fchown, FD, 0, -1), CALL(fsetxattr, FD, 0, -1), CALL(fgetxattr, FD, 0, -1), CALL(flistxattr, FD, 0, -1),
-  CALL(fremovexattr, FD, 0, -1), CALL(fstat, FD, 0, -1), CALL(getdents64, FD, 0, -1), CALL(fchdir, FD, 0, -1),
-  CALL(fstatfs, FD, 0, -1),
-  CALL(open, PATH, 0, -1), CALL(creat, PATH, 0, -1), CALL(stat, PATH, 0, -1), CALL(lstat, PATH, 0, -1),
-  CALL(access, PATH, 0, -1), CALL(readlink, PATH, 0, -1), CALL(mkdir, PATH, 0, -1), CALL(rmdir, PATH, 0, -1),
-  CALL(unlink, PATH, 0, -1), CALL(rename, PATH, 1, -1), CALL(link, PATH, 1, -1), CALL(symlink, PATH, 1, -1),
-  CALL(chmod, PATH, 0, -1), CALL(chown, PATH, 0, -1), CALL(lchown, PATH, 0, -1), CALL(truncate, PATH, 0, -1),
-  CALL(mknod, PATH, 0, -1), CALL(statfs, PATH, 0, -1), CALL(setxattr, PATH, 0, -1), CALL(lsetxattr, PATH, 0, -1),
-  CALL(getxattr, PATH, 0, -1), CALL(lgetxattr, PATH, 0, -1), CALL(listxattr, PATH, 0, -1),
-  CALL(llistxattr, PATH, 0, -1), CALL(removexattr, PATH, 0, -1), CALL(lremovexattr, PATH, 0, -1),
-  CALL(openat, AT, 1, -1), CALL(openat2, AT, 1, -1), CALL(newfstatat, AT, 1, -1), CALL(statx, AT, 1, -1),
-  CALL(faccessat, AT, 1, -1), CALL(faccessat2, AT, 1, -1), CALL(readlinkat, AT, 1, -1), CALL(mkdirat, AT, 1, -1),
-  CALL(unlinkat, AT, 1, -1), CALL(renameat, AT, 3, -1), CALL(renameat2, AT, 3, -1), CALL(linkat, AT, 3, -1),
-  CALL(symlinkat, AT, 2, -1), CALL(fchmodat, AT, 1, -1), CALL(fchmodat2, AT, 1, -1), CALL(fchownat, AT, 1, -1),
-  CALL(utimensat, AT, 1, -1), CALL(mknodat, AT, 1, -1),
+  WRITE(write, FD, 0, 2), WRITE(pwrite64, FD, 0, 2), WRITE(writev, FD, 0, -1), WRITE(pwritev, FD, 0, -1),
+  WRITE(pwritev2, FD, 0, -1), WRITE(copy_file_range, FD, 2, 4), WRITE(sendfile, FD, 0, 3), WRITE(splice, FD, 2, 4),
+  WRITE(ioctl, FD, 0, -1), WRITE(fsync, FD, 0, -1), WRITE(fdatasync, FD, 0, -1), WRITE(syncfs, FD, 0, -1),
+  WRITE(sync_file_range, FD, 0, -1), CALL(close, FD, 0, -1), WRITE(ftruncate, FD, 0, -1), WRITE(fallocate, FD, 0, -1),
+  CALL(fadvise64, FD, 0, -1), CALL(lseek, FD, 0, -1), CALL(flock, FD, 0, -1), WRITE(fchmod, FD, 0, -1),
+  WRITE(fchown, FD, 0, -1), WRITE(fsetxattr, FD, 0, -1), CALL(fgetxattr, FD, 0, -1), CALL(flistxattr, FD, 0, -1),
+  WRITE(fremovexattr, FD, 0, -1), CALL(fstat, FD, 0, -1), CALL(getdents64, FD, 0, -1), CALL(fchdir, FD, 0, -1),
+  CALL(fstatfs, FD, 0, -1), CALL(open, PATH, 0, -1), WRITE(creat, PATH, 0, -1), CALL(stat, PATH, 0, -1),
+  CALL(lstat, PATH, 0, -1), CALL(access, PATH, 0, -1), CALL(readlink, PATH, 0, -1), WRITE(mkdir, PATH, 0, -1),
+  WRITE(rmdir, PATH, 0, -1), WRITE(unlink, PATH, 0, -1), WRITE(rename, PATH, 1, -1), WRITE(link, PATH, 1, -1),
+  WRITE(symlink, PATH, 1, -1), WRITE(chmod, PATH, 0, -1), WRITE(chown, PATH, 0, -1), WRITE(lchown, PATH, 0, -1),
+  WRITE(truncate, PATH, 0, -1), WRITE(mknod, PATH, 0, -1), CALL(statfs, PATH, 0, -1), WRITE(setxattr, PATH, 0, -1),
+  WRITE(lsetxattr, PATH, 0, -1), CALL(getxattr, PATH, 0, -1), CALL(lgetxattr, PATH, 0, -1),
+  CALL(listxattr, PATH, 0, -1), CALL(llistxattr, PATH, 0, -1), WRITE(removexattr, PATH, 0, -1),
+  WRITE(lremovexattr, PATH, 0, -1), CALL(openat, AT, 1, -1), CALL(openat2, AT, 1, -1), CALL(newfstatat, AT, 1, -1),
+  CALL(statx, AT, 1, -1), CALL(faccessat, AT, 1, -1), CALL(faccessat2, AT, 1, -1), CALL(readlinkat, AT, 1, -1),
+  WRITE(mkdirat, AT, 1, -1), WRITE(unlinkat, AT, 1, -1), WRITE(renameat, AT, 3, -1), WRITE(renameat2, AT, 3, -1),
+  WRITE(linkat, AT, 3, -1), WRITE(symlinkat, AT, 2, -1), WRITE(fchmodat, AT, 1, -1), WRITE(fchmodat2, AT, 1, -1),
+  WRITE(fchownat, AT, 1, -1), WRITE(utimensat, AT, 1, -1), WRITE(mknodat, AT, 1, -1), CALL(fcntl, FD, 0, -1),
+  CALL(tee, FD, 0, 2), CALL(io_uring_setup, ANYWHERE, 0, -1), CALL(io_uring_register, ANYWHERE, 0, -1),
+  CALL(clone, ANYWHERE, 0, -1), CALL(clone3, ANYWHERE, 0, -1), CALL(pipe2, ANYWHERE, 0, -1),
+  CALL(getrandom, ANYWHERE, 0, -1), CALL(memfd_create, ANYWHERE, 0, -1), WRITE(io_uring_enter, ANYWHERE, 0, -1),
 };
 enum { CALLS = sizeof calls / sizeof *calls, NUMBERS = 512 };
 _Static_assert(CALLS < 250, "a jump of the filter is one byte");
@@ -117,7 +133,12 @@ static void descriptor_path(pid_t pid, int fd, char *out, size_t size) {
 }
 
 static int touches_prefix(pid_t pid, const struct call *call, struct user_regs_struct *r, char *out, size_t size) {
+  static int begun;
   char path[PATH_MAX], dir[PATH_MAX];
+  if (call->kind == ANYWHERE) {
+    snprintf(out, size, "-");
+    return begun;
+  }
   if (call->kind == FD) descriptor_path(pid, (int)*argument(r, call->arg), out, size);
   else {
     read_string(pid, *argument(r, call->arg), path, sizeof path);
@@ -127,7 +148,17 @@ static int touches_prefix(pid_t pid, const struct call *call, struct user_regs_s
       snprintf(out, size, "%s/%s", dir, path);
     }
   }
-  return strncmp(out, prefix, strlen(prefix)) == 0;
+  int below = strncmp(out, prefix, strlen(prefix)) == 0;
+  begun |= below;
+  return below;
+}
+
+/* Whether a call after the K-th has its fate. */
+static int follows(const char *action, const struct call *call, const struct call *first, struct user_regs_struct *r) {
+  if (!strcmp(action, "error-from")) return 1;
+  if (!strcmp(action, "error-same")) return call == first;
+  int creates = call->number == SYS_openat && (*argument(r, 2) & O_CREAT);
+  return !strcmp(action, "error-write") && (call->writes || creates);
 }
 
 static void child(char **command) {
@@ -176,6 +207,7 @@ int main(int argc, char **argv) {
          PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD);
   ptrace(PTRACE_CONT, leader, 0, 0);
   pid_t kill_at_exit_of = 0;
+  const struct call *first = NULL;
   static char path[PATH_MAX * 2 + 2];
   for (;;) {
     pid_t pid = waitpid(-1, &status, __WALL);
@@ -194,11 +226,13 @@ int main(int argc, char **argv) {
       if (call && touches_prefix(pid, call, &regs, path, sizeof path)) {
         index++;
         if (trace) fprintf(trace, "%ld %s %s\n", index, call->name, path);
-        if (index == target || (target > 0 && index > target && !strcmp(action, "error-from"))) {
+        if (index == target) first = call;
+        if (index == target || (hit && follows(action, call, first, &regs))) {
           hit = 1;
-          if (!strncmp(action, "error", 5)) {
+          int zero = !strcmp(action, "zero");
+          if (zero || !strncmp(action, "error", 5)) {
             regs.orig_rax = -1;
-            regs.rax = -error;
+            regs.rax = zero ? 0 : -error;
             ptrace(PTRACE_SETREGS, pid, 0, &regs);
           } else if (!strcmp(action, "short") && call->count >= 0 && *argument(&regs, call->count) > 1) {
             *argument(&regs, call->count) /= 2;

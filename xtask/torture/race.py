@@ -134,7 +134,7 @@ def main():
                     while time.time() < until:
                         field.reset()
                         attacker = subprocess.Popen([lab.xchg, field.target, field.hostile, "loop"])
-                        rc, err = lab.run(command, timeout=8)
+                        rc, err = lab.run(command, timeout=60)
                         attacker.kill()
                         attacker.wait()
                         runs += 1
@@ -146,7 +146,7 @@ def main():
                     for k in range(1, len(calls) + 1, step):
                         field.reset()
                         hook = f"{lab.xchg} {field.target} {field.hostile}"
-                        rc, err = lab.fault(command, field.top, k, "hook", hook=hook, timeout=5)
+                        rc, err = lab.fault(command, field.top, k, "hook", hook=hook, timeout=60)
                         runs += 1
                         for what in judge(field, before, rc, err):
                             verdict.add(what, (k, *calls[k - 1], "exit %d" % rc, err[-120:].decode(errors="replace")))

@@ -101,7 +101,7 @@ def main():
                     except OSError:  # not even the old tree fits; copytree's Error is one
                         room.close()
                         continue
-                    rc, err = lab.run(command, timeout=30, preexec_fn=before)
+                    rc, err = lab.run(command, timeout=60, preexec_fn=before)
                     tried, good, got, found = tried + 1, good + (rc == 0), snapshot(room.dst), set()
                     if rc == 0 and got != want:
                         found.add("false-ok")
@@ -117,7 +117,7 @@ def main():
                         found.add("signal")
                     if rc:
                         room.widen()
-                        rc2, err2 = lab.run(command, timeout=30)
+                        rc2, err2 = lab.run(command, timeout=60)
                         again = snapshot(room.dst)
                         if rc2 or any(again.get(k) != v for k, v in want.items()):
                             found.add("rerun")
