@@ -316,9 +316,9 @@ fn doc() -> Done {
 
 /// A slice of every judge of `cargo xtask torture`; all of each is `cargo xtask torture`.
 const SLICES: [&[&str]; 6] = [
-    // 200 times `kill -9`, on four kinds of copies, each followed by the same command again.
-    &["kill", "--runs", "65"],
-    &["inject", "--max", "15"],
+    // 200 times `kill -9` at least, on each kind of copy and move, each followed by the same command again.
+    &["kill", "--runs", "15"],
+    &["inject", "--max", "12"],
     &["tree", "--quick", "--trees", "1"],
     &["race", "--quick"],
     &["perm", "--quick"],
