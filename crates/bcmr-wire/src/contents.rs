@@ -3,9 +3,9 @@
 //! Must not know which file an item is of, nor how contents are packed; counting both out is the caller's.
 
 use crate::codec::{read_trouble, write_trouble};
-use crate::field::{Reader, Refused, Why, must, put_v, refuse};
-use crate::limits::CONTENTS_BYTES_MAX;
+use crate::field::{Reader, Refused, Why, put_v, refuse};
 use crate::message::{Hash, Trouble};
+pub use crate::packed::{push_unpacked_length, unpacked};
 use crate::rules;
 
 const CONTENT: u8 = 0;
@@ -80,23 +80,6 @@ pub fn push_unreadable(out: &mut Vec<u8>, trouble: &Trouble<'_>) -> Result<(), R
     Ok(())
 }
 
-/// Appends how long packed contents are once they are unpacked; the packed bytes follow.
-pub fn push_unpacked_length(out: &mut Vec<u8>, length: usize) -> Result<(), Refused> {
-    // [contents.max]
-    must(length <= CONTENTS_BYTES_MAX, "contents.max", Why::Limit)?;
-    put_v(length as u64, out);
-    Ok(())
-}
-
-/// Takes packed contents apart: their length once unpacked, which is within bounds, and the packed bytes.
-pub fn unpacked(bytes: &[u8]) -> Result<(usize, &[u8]), Refused> {
-    let mut r = Reader::new(bytes);
-    let length = r.v(TAG)?;
-    // [contents.max] A few bytes must not unpack to more than anybody would have sent raw.
-    must(length <= CONTENTS_BYTES_MAX as u64, "contents.max", Why::Limit)?;
-    Ok((length as usize, r.all()))
-}
-
 /// The items of contents as they are (unpacked, if they were packed): exactly `count` of them, and nothing behind.
 /// After an error there is nothing more.
 #[must_use]
@@ -164,6 +147,7 @@ impl<'a> Iterator for Items<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::CONTENTS_BYTES_MAX;
 
     fn all(bytes: &[u8], hashes: bool, count: usize) -> Result<Vec<Item<'_>>, Why> {
         items(bytes, hashes, count).collect::<Result<_, _>>().map_err(|r| r.why)

@@ -13,6 +13,7 @@ pub mod frame;
 pub mod handshake;
 pub mod limits;
 pub mod message;
+mod packed;
 pub mod policy;
 mod rules;
 pub mod state;

@@ -12,7 +12,7 @@ use crate::limits::{
 use crate::message::{
     Codec, Entry, Event, FileState, Hello, Kind, Message, Piece, Policy, Time, Trouble, Wide, data,
 };
-use crate::{contents, handshake, policy};
+use crate::{handshake, packed, policy};
 
 /// Every rule of one message.
 pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
@@ -190,7 +190,7 @@ pub(crate) fn name(tag: Tag, name: &[u8]) -> Result<(), Refused> {
     must(good, tag, Why::Name)
 }
 
-/// What a path is allowed to be is the business of whoever opens it; here it only can be one.
+/// What a path is allowed to be is the business of the caller that opens it; here it only can be one.
 fn path(tag: Tag, path: &[u8]) -> Result<(), Refused> {
     must(path.len() <= PATH_BYTES_MAX, tag, Why::Limit)?;
     must(!path.contains(&0), tag, Why::Byte)
@@ -274,12 +274,12 @@ pub(crate) fn files(batch: u64, dir: u64, entries: &[Entry<'_>]) -> Result<(), R
     Ok(())
 }
 
-/// Contents as they are or packed; in both cases what comes out of them is bounded before anybody unpacks it.
+/// Contents as they are or packed; in both cases what comes out of them is bounded before it is unpacked.
 fn packed(tag: Tag, codec: Codec, bytes: &[u8]) -> Result<(), Refused> {
     must(bytes.len() <= CONTENTS_BYTES_MAX, tag, Why::Limit)?;
     match codec {
         Codec::Raw => Ok(()),
-        Codec::Lz4 | Codec::Zstd => contents::unpacked(bytes).map(drop),
+        Codec::Lz4 | Codec::Zstd => packed::unpacked(bytes).map(drop),
     }
 }
 

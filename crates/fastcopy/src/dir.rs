@@ -4,7 +4,8 @@
 //! Must not know what is copied or why. Every function is one system call unless it says otherwise; errors are the
 //! kernel's.
 
-use crate::meta::{Info, Kind};
+use crate::info::{Info, Kind};
+use crate::retry::retry;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RawDir, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -106,7 +107,7 @@ impl Default for ListBuffer {
 pub enum Lock {
     /// It is ours until the handle is closed.
     Held,
-    /// Somebody else has it.
+    /// Another process has it.
     Busy,
     /// This file system or this handle cannot be locked.
     Unsupported,
@@ -156,18 +157,8 @@ fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits & 0o7777)
 }
 
-/// Repeats a call that a signal interrupted; nothing else is repeated.
-pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            other => return other.map_err(io::Error::from),
-        }
-    }
-}
-
-/// `open(O_WRONLY | O_NOCTTY)`: what is there, to write into; makes no name. Waits, as the kernel does, until somebody
-/// reads from a FIFO.
+/// `open(O_WRONLY | O_NOCTTY)`: what is there, to write into; makes no name. Waits, as the kernel does, until a
+/// FIFO has a reader.
 pub fn open_to_write(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
     retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))
@@ -188,7 +179,7 @@ impl Dir {
 
     /// `open(path, O_DIRECTORY)`: the one way in from a path that a person typed, following links as they expect.
     ///
-    /// A directory that may be searched but not read (mode 0711 of somebody else) is opened as `O_PATH`: enough to
+    /// A directory that may be searched but not read (mode 0711 of another user) is opened as `O_PATH`: enough to
     /// work below it.
     pub fn open(path: &Path) -> io::Result<Dir> {
         Dir::open_flags(CWD, path, OFlags::empty(), false)
@@ -418,7 +409,7 @@ impl Dir {
             return Err(Errno::EXIST.into());
         }
         match self.rename(from, to_dir, to) {
-            // Somebody was faster.
+            // Another process was faster.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTEMPTY | libc::ENOTDIR)) => {
                 Err(Errno::EXIST.into())
             }
@@ -559,7 +550,7 @@ pub fn try_lock(fd: impl AsFd) -> Lock {
     }
 }
 
-/// `flock(LOCK_UN)`: gives back what [`try_lock`] took, for whoever keeps the handle.
+/// `flock(LOCK_UN)`: gives back what [`try_lock`] took, for a caller that keeps the handle.
 pub fn unlock(fd: impl AsFd) -> io::Result<()> {
     retry(|| rustix::fs::flock(fd.as_fd(), FlockOperation::Unlock))
 }
@@ -639,7 +630,7 @@ mod tests {
             dir.make_special(name(&format!("fifo {way}")).as_name(), Kind::Fifo, 0o600, 0).unwrap();
             assert_eq!(dir.look(name("node").as_name()).unwrap(), None, "{way}");
         }
-        // The twin: whoever is not confined opens what is there.
+        // The twin: a directory that is not confined opens what is there.
         assert!(sub.open_read_write(name("fifo").as_name()).is_ok());
         assert!(sub.open_file_following(name("link").as_name()).is_ok());
         if rustix::process::geteuid().is_root() {

@@ -1,6 +1,6 @@
 //! Copies a file by the cheapest way that the kernel has for it, and says which one it was.
 //!
-//! The lowest crate of bcmr, usable by anyone: [`copy()`] has the contract of [`std::fs::copy`]. Beneath it lie the
+//! The lowest crate of bcmr, usable by itself: [`copy()`] has the contract of [`std::fs::copy`]. Beneath it lie the
 //! primitives it is made of, each named as the kernel names it. This crate asks the kernel; it must not know policy,
 //! progress, sessions or any wire. All `unsafe` and all `cfg(target_os)` of the program live here.
 
@@ -10,6 +10,7 @@ pub mod copy;
 pub mod copy_file_range;
 pub mod dir;
 pub mod flow;
+mod info;
 pub mod memory;
 pub mod meta;
 pub mod page_cache;
@@ -20,6 +21,7 @@ pub mod poll;
 pub mod process;
 pub mod read_write;
 pub mod reflink;
+mod retry;
 pub mod ring;
 pub mod rungs;
 pub mod scratch;

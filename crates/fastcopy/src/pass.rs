@@ -1,9 +1,10 @@
-//! Handing open descriptors to another process of the same user, over a socket in a directory that nobody else enters.
+//! Handing open descriptors to another process of the same user, over a socket in a directory that no other user enters.
 //!
 //! Must not know what flows through them.
 
-use crate::dir::{Dir, ListBuffer, Lock, Name, NameBuf, retry};
+use crate::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use crate::process::secret;
+use crate::retry::retry;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -43,7 +44,7 @@ impl Meeting {
     /// Of the last base tried.
     pub fn open(bases: &[PathBuf]) -> io::Result<Meeting> {
         for base in bases {
-            // What cannot be looked at or removed is in nobody's way.
+            // What cannot be looked at or removed does no harm.
             drop(Dir::open(base).and_then(|base| sweep(&base)));
         }
         let mut last = io::Error::from(Errno::NOENT);
@@ -114,7 +115,7 @@ impl Meeting {
         }
     }
 
-    /// Nobody is let in any more; an [`Meeting::accept`] that waits comes back.
+    /// No more connections are accepted; an [`Meeting::accept`] that waits comes back.
     pub fn stop(&self) {
         crate::flow::shutdown_both(&self.listener);
     }
@@ -136,7 +137,7 @@ impl Meeting {
 }
 
 /// Connects to another process's [`Meeting`], which must lie directly below one of `bases`: a path that came over a
-/// wire leads nowhere else, and to nobody else's socket.
+/// wire leads nowhere else, and to no other user's socket.
 ///
 /// # Errors
 /// EINVAL for a path that no meeting has, EACCES for a directory or socket of another user, else the kernel's.
@@ -162,7 +163,7 @@ fn is_claimed(base: &Dir, name: Name<'_>, dir: &Dir) -> bool {
 }
 
 /// Removes directories of meetings whose process is gone: of this user, closed to others, called as ours are, and not
-/// locked by anybody.
+/// locked by any process.
 fn sweep(base: &Dir) -> io::Result<()> {
     let mut found = Vec::new();
     base.reopen()?.list(&mut ListBuffer::new(), |listed| {
@@ -203,7 +204,7 @@ fn through(dir: &Dir) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", dir.as_fd().as_raw_fd()))
 }
 
-/// Ours, and closed to everybody else.
+/// Ours, and closed to all other users.
 fn check_dir(dir: &Dir) -> io::Result<()> {
     let info = dir.info()?;
     let ours = info.uid == rustix::process::geteuid().as_raw() && info.mode & 0o077 == 0;
@@ -314,7 +315,7 @@ mod tests {
         let meeting = Meeting::open(&bases).unwrap();
         let honest = meeting.path().to_str().unwrap().to_owned();
         assert!(connect(Path::new(&honest), &bases).is_ok());
-        // A socket of somebody else's choice, and each way of spelling past the check.
+        // A socket of an attacker's choice, and each way of spelling past the check.
         let other = tmp.path().join("other");
         let _listener = UnixListener::bind(&other).unwrap();
         std::fs::create_dir(tmp.path().join("deep")).unwrap();

@@ -10,7 +10,7 @@ pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// `getrandom`: fills `room` with bytes that nobody can guess; waits, early at boot, until there are such.
+/// `getrandom`: fills `room` with bytes that cannot be guessed; waits, early at boot, until there are such.
 ///
 /// # Errors
 /// ENOSYS where the kernel has no such call
@@ -19,13 +19,14 @@ pub fn random(room: &mut [u8]) -> io::Result<()> {
     let mut done = 0;
     while done < room.len() {
         let rest = room.get_mut(done..).unwrap_or_default();
-        done +=
-            crate::dir::retry(|| rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty()))?;
+        done += crate::retry::retry(|| {
+            rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty())
+        })?;
     }
     Ok(())
 }
 
-/// 32 bytes of [`random`]: a secret that nobody can guess.
+/// 32 bytes of [`random`]: a secret that cannot be guessed.
 ///
 /// # Errors
 /// As [`random`].

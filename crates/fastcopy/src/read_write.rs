@@ -76,7 +76,7 @@ fn direct(fd: std::os::fd::BorrowedFd<'_>, access: rustix::fs::OFlags) -> io::Re
     use rustix::fs::{CWD, Mode, OFlags};
     let path = crate::meta::proc_path(fd)?;
     let flags = access | OFlags::DIRECT | OFlags::CLOEXEC;
-    crate::dir::retry(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))
+    crate::retry::retry(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -85,7 +85,7 @@ fn direct(_: std::os::fd::BorrowedFd<'_>, _: rustix::fs::OFlags) -> io::Result<s
 }
 
 /// Whether a read at `off` would find it in the page cache: `cachestat(2)`, and where that is missing or refused (a
-/// kernel before 6.5, somebody else's file) `preadv2(RWF_NOWAIT)` of one byte. `None` where neither can tell.
+/// kernel before 6.5, another user's file) `preadv2(RWF_NOWAIT)` of one byte. `None` where neither can tell.
 ///
 /// The second begins to read, so it is good once, and says "there" too often on a busy disk: beginning may have to wait
 /// for room in the disk's queue, and by then the byte has come.

@@ -3,7 +3,7 @@
 //! Only a completed call that returned 0 is evidence. A call that failed once may succeed the second time with the
 //! data lost (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020): what failed is thrown away.
 
-use crate::dir::retry;
+use crate::retry::retry;
 use rustix::fd::AsFd;
 use std::io;
 

@@ -2,8 +2,9 @@
 //!
 //! Must not know which of them should be kept. See xattr(7).
 
-use crate::dir::{Dir, Name, retry};
+use crate::dir::{Dir, Name};
 use crate::meta::proc_path;
+use crate::retry::retry;
 use rustix::fd::BorrowedFd;
 use rustix::fs::XattrFlags;
 use std::ffi::{CStr, CString};

@@ -10,24 +10,24 @@ use std::io::{self, BufReader};
 
 /// Runs it.
 pub fn run(args: &CheckArgs, env: &Env) -> u8 {
-    if let Some(job) = resolve::check_manifest(args, env, &super::is_here) {
+    if let Some(job) = resolve::check_manifest(args, env, &super::verb::is_here) {
         return match job {
             Ok(job) => run_manifest(job),
-            Err(u) => super::usage(Verb::Check, &u),
+            Err(u) => super::verb::usage(Verb::Check, &u),
         };
     }
-    match resolve::places(&args.operands, &args.connect, &super::is_here) {
+    match resolve::places(&args.operands, &args.connect, &super::verb::is_here) {
         Ok(Places::Here) => {}
         Ok(places) => return super::remote::check(args, places, env),
-        Err(u) => return super::usage(Verb::Check, &u),
+        Err(u) => return super::verb::usage(Verb::Check, &u),
     }
     let (request, show) = match resolve::check(args, env) {
         Ok(job) => job,
-        Err(u) => return super::usage(Verb::Check, &u),
+        Err(u) => return super::verb::usage(Verb::Check, &u),
     };
     let sources = request.sources.clone();
     let destination = request.target.path().clone();
-    let measure = super::measure(&sources, &request.policy);
+    let measure = super::verb::measure(&sources, &request.policy);
     let start = Start {
         sources: &sources,
         destination: Some(&destination),
@@ -36,7 +36,7 @@ pub fn run(args: &CheckArgs, env: &Env) -> u8 {
         by_scp: None,
     };
     ui::run(&show, start, |watch| {
-        super::tell_mistakable(resolve::all_operands(&args.operands), watch);
+        super::verb::tell_mistakable(resolve::all_operands(&args.operands), watch);
         bcmr_engine::check(request, watch)
     })
 }
@@ -49,7 +49,7 @@ fn run_manifest(job: ManifestJob) -> u8 {
         match File::open(&file) {
             Ok(opened) => Box::new(BufReader::new(opened)),
             Err(e) => {
-                super::file_failed("open", &file, &e);
+                super::verb::file_failed("open", &file, &e);
                 return say::EXIT_USAGE;
             }
         }

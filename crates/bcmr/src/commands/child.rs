@@ -1,7 +1,7 @@
 //! Other programs, run to their end: ssh for one command, scp for a copy.
 //!
 //! Must not know what they are run for. Programs get an argument vector, never a line for a shell; what they say is
-//! kept up to a bound and told by whoever ran them, escaped.
+//! kept up to a bound and told by the caller that ran them, escaped.
 
 use bcmr_engine::event::Cancel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -6,5 +6,5 @@ use crate::args;
 pub fn run(shell: clap_complete::Shell) -> u8 {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut args::command(), "bcmr", &mut script);
-    super::print(&String::from_utf8_lossy(&script))
+    super::verb::print(&String::from_utf8_lossy(&script))
 }

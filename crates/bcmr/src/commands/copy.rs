@@ -1,30 +1,28 @@
 //! `copy`: opens the list of names, if there is one, and copies. What is on another machine is `remote`'s.
 
+use super::verb::open;
 use crate::args::CopyArgs;
-use crate::resolve::{self, Env, NamesFrom, Places, Verb};
+use crate::resolve::{self, Env, Places, Verb};
 use crate::ui::{self, Start};
-use bcmr_engine::policy::NameList;
-use std::fs::File;
-use std::io::{self, BufReader};
 use std::path::Path;
 
 /// Runs it.
 pub fn run(args: &CopyArgs, env: &Env) -> u8 {
-    match resolve::places(&args.operands, &args.connect, &super::is_here) {
+    match resolve::places(&args.operands, &args.connect, &super::verb::is_here) {
         Ok(Places::Here) => {}
         Ok(places) => return super::remote::copy(args, places, env),
-        Err(u) => return super::usage(Verb::Copy, &u),
+        Err(u) => return super::verb::usage(Verb::Copy, &u),
     }
     let mut job = match resolve::copy(args, env) {
         Ok(job) => job,
-        Err(u) => return super::usage(Verb::Copy, &u),
+        Err(u) => return super::verb::usage(Verb::Copy, &u),
     };
     if let Some(from) = job.names {
         match open(&from) {
             Ok(list) => job.request.names = Some(list),
             Err(e) => {
                 let path = from.file.as_deref().unwrap_or(Path::new("-"));
-                return super::file_failed("open", path, &e);
+                return super::verb::file_failed("open", path, &e);
             }
         }
     }
@@ -33,19 +31,10 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
     let jobs = job.request.policy.jobs;
     // What a list names would have to be read twice.
     let counted = job.request.names.is_none() && !job.request.policy.dry_run;
-    let measure = counted.then(|| super::measure(&sources, &job.request.policy));
+    let measure = counted.then(|| super::verb::measure(&sources, &job.request.policy));
     let start = Start { sources: &sources, destination: Some(&destination), jobs, measure, by_scp: None };
     ui::run(&job.show, start, |watch| {
-        super::tell_mistakable(resolve::all_operands(&args.operands), watch);
+        super::verb::tell_mistakable(resolve::all_operands(&args.operands), watch);
         bcmr_engine::copy(job.request, watch)
     })
-}
-
-/// Opens the list of names; standard input is read from where it stands.
-pub fn open(from: &NamesFrom) -> io::Result<NameList> {
-    let reader: Box<dyn io::BufRead + Send> = match &from.file {
-        Some(file) => Box::new(BufReader::new(File::open(file)?)),
-        None => Box::new(BufReader::new(io::stdin())),
-    };
-    Ok(NameList { reader, separator: from.separator })
 }

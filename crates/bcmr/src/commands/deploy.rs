@@ -56,7 +56,7 @@ pub struct There {
     pub program: Option<String>,
     /// A directory on the way to what lies in its cache, into which other users may write: that is not run.
     pub open: Option<String>,
-    /// A bcmr that is installed where programs of a user's own lie, of whatever version. A shell that nobody logged in to
+    /// A bcmr that is installed where programs of a user's own lie, of whatever version. A shell that is no login shell
     /// does not look there.
     pub installed: Option<String>,
 }
@@ -185,7 +185,7 @@ fn look_script(own: &Own) -> String {
     )
 }
 
-/// Staged under a name that nobody has, complete and proved before it gets its own.
+/// Staged under a name that is not taken, complete and proved before it gets its own.
 fn put_script(own: &Own) -> String {
     let Own { name, size, sha256, .. } = own;
     let hash = match sha256 {
@@ -215,7 +215,7 @@ mod tests {
         Own { name: "bcmr-0-abc".into(), size: bytes.len() as u64, blake3, sha256 }
     }
 
-    /// Somebody else's program that answers as we would.
+    /// Another program that answers as we would.
     fn stand_in(dir: &Path, says: &str) -> PathBuf {
         let file = dir.join("program");
         std::fs::write(&file, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
@@ -280,7 +280,7 @@ mod tests {
         let mode = |p: &Path| std::fs::metadata(p).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode(&bin), mode(&bin.join("bcmr-0-abc"))), (0o700, 0o700));
         assert!(is_own(&own, &look(&own)));
-        // Installed by hand, where no shell looks that nobody logged in to.
+        // Installed by hand, where only a login shell looks.
         assert_eq!(value(&look(&own), "installed"), None);
         for (dir, mode) in [(".local/bin", 0o755), (".cargo/bin", 0o644)] {
             let file = home.join(dir).join("bcmr");

@@ -96,7 +96,7 @@ fn there(a: &Address, path: &[u8], pattern: bool) -> OsString {
     let user = a.user.as_ref().map(|u| format!("{u}@")).unwrap_or_default();
     let host = if a.host.contains(':') { format!("[{}]", a.host) } else { a.host.clone() };
     let mut word = format!("{user}{host}:").into_bytes();
-    // To scp a path that begins with `~` is somebody's home directory.
+    // To scp a path that begins with `~` is a user's home directory.
     if path.first() == Some(&b'~') {
         word.extend_from_slice(b"./");
     }

@@ -139,14 +139,14 @@ fn each(
 ) -> u8 {
     let places = match places(a, env) {
         Ok(places) => places,
-        Err(u) => return super::usage(verb, &u),
+        Err(u) => return super::verb::usage(verb, &u),
     };
     let mut told = Told::new(verb, a.json, env);
     if a.json {
         told.out.line(&json::start(verb, false, &a.paths, None, 1));
     }
     if a.verbose {
-        for path in resolve::mistakable(&a.paths, &super::is_here) {
+        for path in resolve::mistakable(&a.paths, &super::verb::is_here) {
             note(say::is_here(path));
         }
     }
@@ -162,7 +162,7 @@ fn places(a: &LookArgs, env: &Env) -> std::result::Result<Vec<Place>, Usage> {
     let operands: Vec<Operand> = a
         .paths
         .iter()
-        .map(|p| resolve::operand(p, &a.connect, &super::is_here))
+        .map(|p| resolve::operand(p, &a.connect, &super::verb::is_here))
         .collect::<std::result::Result<_, _>>()?;
     if !operands.iter().any(|o| matches!(o, Operand::There(_))) {
         resolve::no_connection(&a.connect, None)?;
@@ -358,7 +358,7 @@ fn about(a: &HostArgs, env: &Env) -> std::result::Result<(Address, Reach), Usage
 pub fn doctor(a: &HostArgs, env: &Env) -> u8 {
     let (address, reach) = match about(a, env) {
         Ok(it) => it,
-        Err(u) => return super::usage(Verb::Doctor, &u),
+        Err(u) => return super::verb::usage(Verb::Doctor, &u),
     };
     let mut told = Told::new(Verb::Doctor, a.json, env);
     if a.json {
@@ -384,7 +384,7 @@ pub fn doctor(a: &HostArgs, env: &Env) -> u8 {
 pub fn deploy(a: &HostArgs, env: &Env) -> u8 {
     let (address, reach) = match about(a, env) {
         Ok(it) => it,
-        Err(u) => return super::usage(Verb::Deploy, &u),
+        Err(u) => return super::verb::usage(Verb::Deploy, &u),
     };
     let mut told = Told::new(Verb::Deploy, a.json, env);
     if a.json {

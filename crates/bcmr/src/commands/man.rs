@@ -9,13 +9,13 @@ pub fn run(dir: Option<&Path>) -> u8 {
     match dir {
         Some(dir) => match clap_mangen::generate_to(args::command(), dir) {
             Ok(()) => say::EXIT_DONE,
-            Err(e) => super::file_failed("write man pages into", dir, &e),
+            Err(e) => super::verb::file_failed("write man pages into", dir, &e),
         },
         None => {
             let mut page = Vec::new();
             match clap_mangen::Man::new(args::command()).render(&mut page) {
-                Ok(()) => super::print(&String::from_utf8_lossy(&page)),
-                Err(e) => super::file_failed("write", Path::new("bcmr.1"), &e),
+                Ok(()) => super::verb::print(&String::from_utf8_lossy(&page)),
+                Err(e) => super::verb::file_failed("write", Path::new("bcmr.1"), &e),
             }
         }
     }

@@ -8,11 +8,11 @@ use crate::ui::{self, Start};
 pub fn run(args: &MoveArgs, env: &Env) -> u8 {
     let (request, show) = match resolve::move_(args, env) {
         Ok(job) => job,
-        Err(u) => return super::usage(Verb::Move, &u),
+        Err(u) => return super::verb::usage(Verb::Move, &u),
     };
     let sources = request.sources.clone();
     let destination = request.target.path().clone();
-    let measure = super::measure(&sources, &request.policy);
+    let measure = super::verb::measure(&sources, &request.policy);
     let start = Start {
         sources: &sources,
         destination: Some(&destination),

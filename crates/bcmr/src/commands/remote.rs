@@ -4,7 +4,7 @@
 //!
 //! Must not know how anything travels: that is the engine's, behind `bcmr_engine::verbs::remote`.
 
-use super::{copy::open, deploy, fallback};
+use super::{deploy, fallback, verb::open};
 use crate::address;
 use crate::args::{CheckArgs, CopyArgs, Operands};
 use crate::config::{self, Config};
@@ -56,14 +56,14 @@ pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
     let job = configuration(env).and_then(|config| resolve::remote_copy(args, places, &config, env));
     let job = match job {
         Ok(job) => job,
-        Err(u) => return super::usage(Verb::Copy, &u),
+        Err(u) => return super::verb::usage(Verb::Copy, &u),
     };
-    // What cannot be opened is said before anybody is asked for a password.
+    // What cannot be opened is said before the user is asked for a password.
     if let Some(from) = &job.names
         && let Err(e) = open(from)
     {
         let path = from.file.clone().unwrap_or_else(|| "-".into());
-        return super::file_failed("open", &path, &e);
+        return super::verb::file_failed("open", &path, &e);
     }
     run(&job, &args.operands)
 }
@@ -73,7 +73,7 @@ pub fn check(args: &CheckArgs, places: Places, env: &Env) -> u8 {
     let job = configuration(env).and_then(|config| resolve::remote_check(args, places, &config, env));
     match job {
         Ok(job) => run(&job, &args.operands),
-        Err(u) => super::usage(Verb::Check, &u),
+        Err(u) => super::verb::usage(Verb::Check, &u),
     }
 }
 
@@ -81,7 +81,7 @@ fn run(job: &RemoteJob, typed: &Operands) -> u8 {
     let (sources, destination) = shown(&job.places);
     let measure = match &job.places {
         Places::Put { sources, .. } if job.names.is_none() && !job.policy.dry_run => {
-            Some(super::measure(sources, &job.policy))
+            Some(super::verb::measure(sources, &job.policy))
         }
         // What is over there, the other side counts.
         _ => None::<Measure>,
@@ -95,7 +95,7 @@ fn run(job: &RemoteJob, typed: &Operands) -> u8 {
         by_scp: Some(&by_scp),
     };
     ui::run(&job.show, start, |watch| {
-        super::tell_mistakable(resolve::all_operands(typed), watch);
+        super::verb::tell_mistakable(resolve::all_operands(typed), watch);
         match carry(job, watch, &by_scp) {
             // Stopped while nothing but the way was looked at.
             Err(e) if e.code == Code::Interrupted && watch.cancel.is_set() => {
@@ -111,7 +111,7 @@ fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summa
         return Err(Error::ours(Code::Usage, "copy", "", "no other machine is named"));
     };
     let note = |text: String| watch.front.event(Event::Note(text));
-    // Taken back by whoever gets an answer from the other side.
+    // Taken back once the other side has answered.
     watch.front.lend_terminal(true);
     let absent = match with_peer(address, &job.reach, watch.cancel, &note, |way| attempt(job, way, watch)) {
         Err(Absent::Peer(e)) => e,
@@ -161,7 +161,7 @@ pub enum Absent {
 }
 
 impl Absent {
-    /// Either, for whoever has nothing to fall back to.
+    /// Either, for a command that has nothing to fall back to.
     pub fn error(self) -> Error {
         match self {
             Absent::Peer(e) | Absent::Other(e) => e,
@@ -429,7 +429,7 @@ mod tests {
         let odd = name.replace("/cache", "'/ca;che'");
         let (programs, got) = asked(&reach(dir, &odd, false));
         assert!(matches!(got, Err(Absent::Peer(_))) && programs.len() == 1, "{programs:?}");
-        // Whoever named a program gets no other.
+        // A user who named a program gets no other.
         let mut named = reach(dir, name, true);
         named.way.program = "mine".into();
         let (programs, got) = asked(&named);

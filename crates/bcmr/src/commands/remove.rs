@@ -8,7 +8,7 @@ use crate::ui::{self, Start};
 pub fn run(args: &RemoveArgs, env: &Env) -> u8 {
     let (request, show) = match resolve::remove(args, env) {
         Ok(job) => job,
-        Err(u) => return super::usage(Verb::Remove, &u),
+        Err(u) => return super::verb::usage(Verb::Remove, &u),
     };
     let sources = request.paths.clone();
     let start =

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 pub fn run(args: &ServeArgs, env: &Env) -> u8 {
     let request = match resolve::serve(args, env) {
         Ok(request) => request,
-        Err(u) => return super::usage(Verb::Serve, &u),
+        Err(u) => return super::verb::usage(Verb::Serve, &u),
     };
     let served = pipes()
         .map_err(|e| Error::os("take the pipes", "", e))

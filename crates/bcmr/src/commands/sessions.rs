@@ -8,7 +8,7 @@ use crate::ui::{self, Start};
 pub fn run(args: &SessionsArgs, env: &Env) -> u8 {
     let show = match resolve::sessions(args, env) {
         Ok(show) => show,
-        Err(u) => return super::usage(Verb::Sessions, &u),
+        Err(u) => return super::verb::usage(Verb::Sessions, &u),
     };
     let start = Start {
         sources: std::slice::from_ref(&args.dir),

@@ -1,0 +1,62 @@
+//! What every verb needs before and after its run: names looked for, files of names opened, usage errors told.
+//!
+//! Must not know which verb it is for, but by name.
+
+use crate::resolve::{self, NamesFrom, Usage, Verb};
+use crate::say;
+use crate::ui::{Measure, writer};
+use bcmr_engine::event::{Event, Watch};
+use bcmr_engine::policy::{CopyPolicy, NameList};
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+/// Whether something is there under a name. Where that cannot be seen, nothing there could be opened either.
+pub fn is_here(path: &Path) -> bool {
+    bcmr_engine::verbs::look::stat(path, false).is_ok()
+}
+
+/// Tells which names were taken for ones of this machine although they look like addresses.
+pub fn tell_mistakable<'p>(paths: impl IntoIterator<Item = &'p PathBuf>, watch: Watch<'_>) {
+    for path in resolve::mistakable(paths, &is_here) {
+        watch.front.event(Event::Note(say::is_here(path)));
+    }
+}
+
+/// Says what makes no sense in what was typed, and returns its exit code.
+pub fn usage(verb: Verb, u: &Usage) -> u8 {
+    writer::err(&say::usage(verb, u));
+    say::EXIT_USAGE
+}
+
+/// Prints text that was asked for.
+pub fn print(text: &str) -> u8 {
+    match writer::out(text) {
+        Ok(()) => say::EXIT_DONE,
+        Err(e) => {
+            writer::err(&format!("{}\n", say::output_error(&e)));
+            say::EXIT_SOME_FAILED
+        }
+    }
+}
+
+/// Says that a file that the verb itself needs could not be used, and returns its exit code.
+pub fn file_failed(op: &str, path: &Path, e: &std::io::Error) -> u8 {
+    writer::err(&format!("{}\n", say::file_error(op, path, e)));
+    say::EXIT_SOME_FAILED
+}
+
+/// Counts what a verb with this policy has to do.
+pub fn measure(sources: &[PathBuf], policy: &CopyPolicy) -> Measure {
+    let (sources, policy) = (sources.to_vec(), policy.clone());
+    Box::new(move |progress, stop| bcmr_engine::measure(&sources, &policy, progress, stop))
+}
+
+/// Opens the list of names; standard input is read from where it stands.
+pub fn open(from: &NamesFrom) -> io::Result<NameList> {
+    let reader: Box<dyn io::BufRead + Send> = match &from.file {
+        Some(file) => Box::new(BufReader::new(File::open(file)?)),
+        None => Box::new(BufReader::new(io::stdin())),
+    };
+    Ok(NameList { reader, separator: from.separator })
+}
