@@ -35,8 +35,8 @@ pub(crate) struct Filter {
 pub(crate) struct Ignores {
     /// All patterns of one file, for paths relative to its directory.
     all: Gitignore,
-    /// Those of them without a slash, which are about names alone.
-    names: Gitignore,
+    /// Those of them without a slash, which are about names alone; `None`: all are.
+    names: Option<Gitignore>,
     /// The deepest entry that a pattern with a slash can match, in components below the directory of the file; `None`:
     /// any, as one holds `**`.
     reach: Option<usize>,
@@ -61,7 +61,7 @@ impl Ignores {
             at = here.above.as_ref();
             let below = depth.saturating_sub(here.depth);
             if here.reach.is_some_and(|reach| below > reach) {
-                return Some((&here.names, name));
+                return Some((here.names.as_ref().unwrap_or(&here.all), name));
             }
             let mut slashes = bytes.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at + 1);
             let start = here.depth.checked_sub(1).map_or(Some(0), |n| slashes.nth(n));
@@ -177,19 +177,26 @@ pub(crate) fn read_gitignore(
 
 /// The rules of one `.gitignore`; `None` when it has none.
 fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> Option<Arc<Ignores>> {
-    let (mut all, mut names) = (GitignoreBuilder::new(""), GitignoreBuilder::new(""));
-    let mut reach = Some(0);
+    let mut all = GitignoreBuilder::new("");
+    let (mut about_names, mut reach) = (Vec::new(), Some(0));
     for line in text.lines() {
         // As git does: a line that makes no pattern is passed over.
         if all.add_line(None, line).is_err() {
             continue;
         }
         match reach_of(line) {
-            Some(0) if names.add_line(None, line).is_ok() => {}
+            Some(0) => about_names.push(line),
             one => reach = reach.zip(one).map(|(a, b): (usize, usize)| a.max(b)),
         }
     }
-    let (all, names) = (all.build().ok()?, names.build().ok()?);
+    let all = all.build().ok()?;
+    let names = if reach == Some(0) {
+        None
+    } else {
+        let mut names = GitignoreBuilder::new("");
+        about_names.into_iter().try_for_each(|line| names.add_line(None, line).map(drop)).ok()?;
+        Some(names.build().ok()?)
+    };
     let here = Ignores { all, names, reach, depth, above: above.cloned() };
     (!here.all.is_empty()).then(|| Arc::new(here))
 }
