@@ -9,9 +9,9 @@ use crate::data::{self, Set};
 use crate::measure::{self, median};
 use crate::options::{Options, command};
 use crate::programs::{binary, installed};
-use crate::record::{Record, commit};
+use crate::record::{LocalRecord, commit};
 use crate::turns::{Copies, Turns, same};
-use record::{Checkpoints, Killed, Line, Resumed, STEM, Table, Thrice, Written};
+use record::{Checkpoints, Killed, Resumed, STEM, Table, Thrice, TimedLine, Written};
 use sh::{Result, text};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -26,7 +26,7 @@ const ROUNDS: usize = 3;
 const TRIES: u32 = 5;
 
 /// Where it is done, by what, and how often.
-pub struct Bench<'a> {
+pub struct CheckpointBench<'a> {
     options: &'a Options,
     copies: Copies,
     bcmr: String,
@@ -37,8 +37,8 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     if sh::which("strace").is_none() {
         return Err("strace is not installed; it tells when the first byte was written".into());
     }
-    let bench = Bench::new(options, &binary(options)?, options.rounds.unwrap_or(ROUNDS))?;
-    let machine = Record::of_this_machine(&options.dir, options.quick)?.headline();
+    let bench = CheckpointBench::new(options, &binary(options)?, options.rounds.unwrap_or(ROUNDS))?;
+    let machine = LocalRecord::of_this_machine(&options.dir, options.quick)?.headline();
     println!("{machine}");
     let large = if options.quick { 512 * MIB } else { options.gib * 1024 * MIB };
     let (large_src, _) = Set::One { bytes: large }.make(&options.dir)?;
@@ -59,15 +59,15 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     let small = Set::Even { dirs: 21, files_per_dir: 100, bytes: 4096 };
     let (tree, _) = small.make(&options.dir)?;
     let sizes: [u64; 3] = if options.quick { [128, 256, 512] } else { [256, 1024, 4096] };
-    let going_on = sizes.map(|mib| (format!("going on with {mib} MiB"), Part::Resumed(mib * MIB)));
+    let going_on = sizes.map(|mib| (format!("going on with {mib} MiB"), Step::Resumed(mib * MIB)));
     let [small_file, middle_file, large_file] = going_on;
     let parts = [
-        ("sync".to_owned(), Part::Table(sync(), &tree)),
-        ("verify".to_owned(), Part::Table(verify(middle), &middle_src)),
-        ("killed".to_owned(), Part::Killed),
+        ("sync".to_owned(), Step::Table(sync(), &tree)),
+        ("verify".to_owned(), Step::Table(verify(middle), &middle_src)),
+        ("killed".to_owned(), Step::Killed),
         small_file,
         middle_file,
-        ("intervals".to_owned(), Part::Table(intervals(large), &large_src)),
+        ("intervals".to_owned(), Step::Table(intervals(large), &large_src)),
         large_file,
     ];
     let begun = Instant::now();
@@ -77,18 +77,18 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
             continue;
         }
         match part {
-            Part::Table(table, _) if table.name == "verify" && installed("b3sum").is_none() => {
+            Step::Table(table, _) if table.name == "verify" && installed("b3sum").is_none() => {
                 record.left_out.push(format!("{name}: `cargo install b3sum --root target/tools` first"));
             }
-            Part::Table(table, src) => record.tables.push(bench.table(table, src)?),
-            Part::Killed => {
+            Step::Table(table, src) => record.tables.push(bench.table(table, src)?),
+            Step::Killed => {
                 record.overhead = Some(bench.overhead(&large_src, large)?);
                 for _ in 0..bench.rounds {
                     record.killed.push(bench.killed(&large_src, large)?);
                 }
                 record.thrice = Some(bench.thrice(&large_src, large)?);
             }
-            Part::Resumed(bytes) => {
+            Step::Resumed(bytes) => {
                 let (src, _) = Set::One { bytes }.make(&options.dir)?;
                 record.resumed.extend(bench.resumed(&src, bytes, 90)?);
             }
@@ -107,14 +107,14 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
 }
 
 /// What is measured one after the other, the dearest last.
-enum Part<'a> {
+enum Step<'a> {
     Table(Table, &'a Path),
     Killed,
     Resumed(u64),
 }
 
-fn line(line: &str, most: Option<f64>, published: Option<f64>) -> Line {
-    Line { line: line.to_owned(), most, published, samples: Vec::new() }
+fn line(line: &str, most: Option<f64>, published: Option<f64>) -> TimedLine {
+    TimedLine { line: line.to_owned(), most, published, samples: Vec::new() }
 }
 
 fn intervals(large: u64) -> Table {
@@ -165,10 +165,10 @@ fn sync() -> Table {
     }
 }
 
-impl<'a> Bench<'a> {
-    pub fn new(options: &'a Options, bcmr: &Path, rounds: usize) -> Result<Bench<'a>> {
+impl<'a> CheckpointBench<'a> {
+    pub fn new(options: &'a Options, bcmr: &Path, rounds: usize) -> Result<CheckpointBench<'a>> {
         let copies = Copies::below(&options.dir);
-        Ok(Bench { options, copies, bcmr: text(bcmr)?.to_owned(), rounds })
+        Ok(CheckpointBench { options, copies, bcmr: text(bcmr)?.to_owned(), rounds })
     }
 
     /// Every line once a round, by turns.
@@ -209,7 +209,7 @@ impl<'a> Bench<'a> {
     }
 
     fn killed(&self, src: &Path, bytes: u64) -> Result<Killed> {
-        let enough = |place: &Place| place.stage_bytes() >= bytes / 10 * 9;
+        let enough = |place: &SessionDir| place.stage_bytes() >= bytes / 10 * 9;
         let (dst, left) = self.stopped(&["-C"], src, enough)?;
         let trace = self.traced(&self.copy(&["-C"], src, &dst)?)?;
         same(src, &dst)?;
@@ -233,7 +233,7 @@ impl<'a> Bench<'a> {
     /// Killed three times on the way, at a quarter, a half and three quarters, and finished by the same command.
     fn thrice(&self, src: &Path, bytes: u64) -> Result<Thrice> {
         'again: for _ in 0..TRIES {
-            let place = Place { dir: self.copies.next()? };
+            let place = SessionDir { dir: self.copies.next()? };
             fs::create_dir(&place.dir)?;
             let dst = place.dir.join("file");
             self.settle(src)?;
@@ -268,7 +268,7 @@ impl<'a> Bench<'a> {
     pub fn resumed(&self, src: &Path, bytes: u64, percent: u64) -> Result<Vec<Resumed>> {
         // A record per block, so that so much can be had of a small file also.
         let fine = ["--checkpoint-size", "4M"];
-        let enough = |place: &Place| place.recorded_bytes() >= bytes / 100 * percent;
+        let enough = |place: &SessionDir| place.recorded_bytes() >= bytes / 100 * percent;
         let proved = self.stopped(&[&["-C"], &fine[..]].concat(), src, enough)?;
         // Its session is of another kind: only the last block of a segment has a hash.
         let fast = self.stopped(&[&["-C", "--fast"], &fine[..]].concat(), src, enough)?;
@@ -319,10 +319,10 @@ impl<'a> Bench<'a> {
         &self,
         flags: &[&str],
         src: &Path,
-        enough: impl Fn(&Place) -> bool,
+        enough: impl Fn(&SessionDir) -> bool,
     ) -> Result<(PathBuf, Left)> {
         for _ in 0..TRIES {
-            let place = Place { dir: self.copies.next()? };
+            let place = SessionDir { dir: self.copies.next()? };
             fs::create_dir(&place.dir)?;
             let dst = place.dir.join("file");
             self.settle(src)?;
@@ -362,7 +362,7 @@ impl<'a> Bench<'a> {
 }
 
 /// Kills the child when there is enough; `false` when it had finished before.
-fn killed_when(child: &mut Child, enough: impl Fn() -> bool) -> Result<bool> {
+pub fn killed_when(child: &mut Child, enough: impl Fn() -> bool) -> Result<bool> {
     loop {
         if let Some(status) = child.try_wait()? {
             return if status.success() { Ok(false) } else { Err(format!("the copy: {status}").into()) };
@@ -376,11 +376,11 @@ fn killed_when(child: &mut Child, enough: impl Fn() -> bool) -> Result<bool> {
 }
 
 /// The directory in which one copy is made.
-pub struct Place {
+pub struct SessionDir {
     pub dir: PathBuf,
 }
 
-impl Place {
+impl SessionDir {
     fn ending(&self, ending: &str) -> Option<PathBuf> {
         let all = fs::read_dir(&self.dir).ok()?;
         all.filter_map(|e| Some(e.ok()?.path())).find(|p| p.to_string_lossy().ends_with(ending))
@@ -417,7 +417,7 @@ fn recorded_blocks(session: &[u8]) -> u64 {
 
 /// What a kill left.
 struct Left {
-    place: Place,
+    place: SessionDir,
     stage: PathBuf,
     stage_bytes: u64,
     session: PathBuf,
@@ -426,7 +426,7 @@ struct Left {
 }
 
 impl Left {
-    fn found(place: Place) -> Result<Left> {
+    fn found(place: SessionDir) -> Result<Left> {
         let stage = place.ending(".part").ok_or("the kill left no stage")?;
         let session = place.ending(".session").ok_or("the kill left no session")?;
         let (stage_bytes, recorded_bytes) = (place.stage_bytes(), place.recorded_bytes());

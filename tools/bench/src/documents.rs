@@ -1,6 +1,6 @@
 //! Pages and pictures of benchmarks, from their JSON files and from nothing else. Measures nothing.
 
-use crate::record::{self, Record};
+use crate::record::{self, LocalRecord};
 use crate::{checkpoint, memory, remote};
 use sh::Result;
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub fn files(kept: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>
             remote::pages::section(&record, &mut text)?;
             made.insert(format!("{stem}.svg"), remote::pages::plot(&record));
         } else {
-            let record: Record = serde_json::from_str(json).map_err(read)?;
+            let record: LocalRecord = serde_json::from_str(json).map_err(read)?;
             record::section(&record, stem, &mut text)?;
             made.insert(format!("{stem}.svg"), record::plot(&record));
         }

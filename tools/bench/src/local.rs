@@ -3,7 +3,7 @@
 use crate::measure::{self, Sample};
 use crate::options::{On, Options, command};
 use crate::programs::{binary, installed, version};
-use crate::record::{self, Record, RowRecord, ToolRecord};
+use crate::record::{self, LocalRecord, RowRecord, ToolRecord};
 use crate::rows::{self, Cache, Place, Row, Tool, Verb};
 use crate::turns::{Copies, Turns};
 use crate::{data, mount};
@@ -24,7 +24,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
         rows.retain(|row| options.only.iter().any(|o| o == row.name));
     }
     let bcmr = binary(options)?;
-    let mut record = Record::of_this_machine(&options.dir, options.quick)?;
+    let mut record = LocalRecord::of_this_machine(&options.dir, options.quick)?;
     if matches!(options.on, On::Image(_)) {
         record.file_system += "-image";
     }
@@ -93,7 +93,7 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
         copies.room_for(mount::allocated(&src)? * (rounds * tools.len() + 2) as u64)?;
     }
     let cold = row.cache == Cache::Cold;
-    let bench = Bench { row, turns: Turns { src: &src, copies: &copies, bcmr, cold, keep } };
+    let bench = RowBench { row, turns: Turns { src: &src, copies: &copies, bcmr, cold, keep } };
     data::warm(&src)?;
     let mut samples: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
     let mut blocks = BTreeMap::new();
@@ -141,12 +141,12 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
 }
 
 /// A row while it is measured.
-struct Bench<'a> {
+struct RowBench<'a> {
     row: &'a Row,
     turns: Turns<'a>,
 }
 
-impl Bench<'_> {
+impl RowBench<'_> {
     /// What [`Turns::prepare`] does, and for a removal a fresh copy at the name.
     fn prepare(&self) -> Result<PathBuf> {
         let copy = |dst: &Path| sh::quiet("cp", &["-a", text(self.turns.src)?, text(dst)?]);

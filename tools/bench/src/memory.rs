@@ -4,7 +4,7 @@ use crate::data::Set;
 use crate::measure;
 use crate::options::{Options, command};
 use crate::programs::binary;
-use crate::record::{self, Record};
+use crate::record::{self, LocalRecord};
 use serde::{Deserialize, Serialize};
 use sh::Result;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ pub const STEM: &str = "benchmarks-memory";
 
 /// One run.
 #[derive(Serialize, Deserialize)]
-pub struct Memory {
+pub struct MemoryRecord {
     /// 1; counted up when a reader would have to change.
     pub schema: u32,
     pub machine: String,
@@ -30,11 +30,11 @@ pub struct Memory {
 pub struct Shape {
     pub files: u64,
     pub shape: String,
-    pub lines: Vec<Line>,
+    pub lines: Vec<MemoryLine>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub struct Line {
+pub struct MemoryLine {
     pub line: String,
     /// Promised of this program only.
     pub ours: bool,
@@ -42,7 +42,7 @@ pub struct Line {
     pub wall_s: f64,
 }
 
-impl Line {
+impl MemoryLine {
     fn peak_mib(&self) -> f64 {
         self.peak_kib as f64 / 1024.0
     }
@@ -62,9 +62,9 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
         ("1,000 directories", Set::Even { dirs: 1000, files_per_dir: files / 1000, bytes: 16 }),
         ("one directory", Set::Even { dirs: 1, files_per_dir: files, bytes: 16 }),
     ];
-    let mut record = Memory {
+    let mut record = MemoryRecord {
         schema: 1,
-        machine: Record::of_this_machine(&options.dir, options.quick)?.headline(),
+        machine: LocalRecord::of_this_machine(&options.dir, options.quick)?.headline(),
         commit: record::commit()?,
         command: command("memory", typed),
         shapes: Vec::new(),
@@ -94,7 +94,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
             let argv: Vec<String> = line.split(' ').map(fill).collect();
             let sample = measure::once(&argv)?;
             let (ours, wall_s) = (line.starts_with("bcmr"), sample.wall_s);
-            let made_of = Line { line: line.to_owned(), ours, peak_kib: sample.peak_kib, wall_s };
+            let made_of = MemoryLine { line: line.to_owned(), ours, peak_kib: sample.peak_kib, wall_s };
             println!("  {line:32} {:>8.1} MiB {wall_s:>8.2} s  {}", made_of.peak_mib(), made_of.word());
             made.lines.push(made_of);
         }
@@ -111,7 +111,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
 }
 
 /// The section of benchmarks.md.
-pub fn section(record: &Memory, out: &mut String) -> Result {
+pub fn section(record: &MemoryRecord, out: &mut String) -> Result {
     write!(
         out,
         "\n## memory\n\n{}. `{}` at {}. Peak resident memory of one run each; of this program at most {MOST_MIB:.0} MiB,\n\
@@ -138,14 +138,14 @@ mod tests {
 
     #[test]
     fn what_took_too_much_is_told_of_ours_alone() {
-        let line = |line: &str, mib: u64| Line {
+        let line = |line: &str, mib: u64| MemoryLine {
             line: line.to_owned(),
             ours: line.starts_with("bcmr"),
             peak_kib: mib << 10,
             wall_s: 1.0,
         };
         let lines = vec![line("cp -r SRC BASE", 300), line("bcmr copy", 64), line("bcmr check", 65)];
-        let record = Memory {
+        let record = MemoryRecord {
             schema: 1,
             machine: "a".to_owned(),
             commit: "b".to_owned(),

@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// One run of the benchmark.
 #[derive(Serialize, Deserialize)]
-pub struct Record {
+pub struct LocalRecord {
     /// 1; counted up when a reader would have to change.
     pub schema: u32,
     /// A tenth of the data: not for any record.
@@ -68,8 +68,8 @@ pub struct Outcome {
     pub met: bool,
 }
 
-impl Record {
-    pub fn of_this_machine(dir: &Path, quick: bool) -> Result<Record> {
+impl LocalRecord {
+    pub fn of_this_machine(dir: &Path, quick: bool) -> Result<LocalRecord> {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, key: &str| {
             let line = text.lines().find(|l| l.starts_with(key)).unwrap_or_default();
@@ -77,7 +77,7 @@ impl Record {
         };
         let memory = field(&read("/proc/meminfo"), "MemTotal");
         let kib: u64 = memory.split(' ').next().unwrap_or_default().parse().unwrap_or(0);
-        Ok(Record {
+        Ok(LocalRecord {
             schema: 1,
             quick,
             date: sh::output("date", &["-u", "+%Y-%m-%d"])?,
@@ -288,7 +288,7 @@ fn says(row: &RowRecord, outcome: &Outcome) -> String {
 }
 
 /// How many goals were met, and which were not.
-pub fn summary(record: &Record) -> String {
+pub fn summary(record: &LocalRecord) -> String {
     let all = || record.rows.iter().flat_map(|r| r.outcomes.iter().map(move |o| (r, o)));
     let met = |(row, o): &(&RowRecord, &Outcome)| row.came_of(o).verdict == Verdict::Holds;
     let mut text = format!("{} of {} goals met", all().filter(met).count(), all().count());
@@ -299,17 +299,17 @@ pub fn summary(record: &Record) -> String {
 }
 
 /// `STEM.json` and `STEM.svg`.
-pub fn write(record: &Record, stem: &Path) -> Result {
+pub fn write(record: &LocalRecord, stem: &Path) -> Result {
     std::fs::write(stem.with_extension("json"), serde_json::to_string_pretty(record)? + "\n")?;
     std::fs::write(stem.with_extension("svg"), plot(record))?;
     Ok(())
 }
 
 /// Puts the rows among those kept before from the same kind of machine.
-pub fn keep(mut record: Record, docs: &Path) -> Result {
+pub fn keep(mut record: LocalRecord, docs: &Path) -> Result {
     let stem = docs.join(format!("benchmarks-{}", record.file_system));
     if let Ok(text) = std::fs::read_to_string(stem.with_extension("json")) {
-        let before: Record = serde_json::from_str(&text)?;
+        let before: LocalRecord = serde_json::from_str(&text)?;
         if (&before.cpu, before.cores, before.memory_gib) == (&record.cpu, record.cores, record.memory_gib) {
             let fresh = |old: &RowRecord| record.rows.iter().any(|new| new.name == old.name);
             let old: Vec<RowRecord> = before.rows.into_iter().filter(|row| !fresh(row)).collect();
@@ -322,7 +322,7 @@ pub fn keep(mut record: Record, docs: &Path) -> Result {
     Ok(())
 }
 
-pub fn section(record: &Record, stem: &str, text: &mut String) -> Result {
+pub fn section(record: &LocalRecord, stem: &str, text: &mut String) -> Result {
     write!(text, "\n## {}\n\n{}\n\n![ratios]({stem}.svg)\n\n", record.file_system, record.headline())?;
     text.push_str("| workload | goal | measured | at most | |\n|---|---|---|---|---|\n");
     for row in &record.rows {
@@ -371,7 +371,7 @@ pub fn section(record: &Record, stem: &str, text: &mut String) -> Result {
 }
 
 /// Every tool's ratio to the first of its row, with our goal as a line.
-pub fn plot(record: &Record) -> String {
+pub fn plot(record: &LocalRecord) -> String {
     let mut groups = Vec::new();
     for row in &record.rows {
         let Some((base, others)) = row.tools.split_first() else { continue };
@@ -436,8 +436,8 @@ mod tests {
     #[test]
     fn rows_are_kept_beside_those_of_earlier_runs() {
         let dir = tempfile::tempdir().unwrap();
-        let mut one = Record::of_this_machine(dir.path(), false).unwrap();
-        let mut two = Record::of_this_machine(dir.path(), false).unwrap();
+        let mut one = LocalRecord::of_this_machine(dir.path(), false).unwrap();
+        let mut two = LocalRecord::of_this_machine(dir.path(), false).unwrap();
         one.rows.push(row(&[0.5], &[1.0]));
         two.rows.push(RowRecord { name: "big".to_owned(), title: "big".to_owned(), ..row(&[0.5], &[1.0]) });
         keep(one, dir.path()).unwrap();

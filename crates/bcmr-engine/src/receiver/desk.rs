@@ -13,7 +13,7 @@ use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::land::{SYNC_ALL, land, land_resumable};
-use crate::receiver::links::{Landed, Links};
+use crate::receiver::links::{FirstName, LinkTable};
 use crate::receiver::newcomers::TAKEN;
 use crate::receiver::plan::{Proof, Verdict, decide, same};
 use crate::receiver::resumable::{self, Holes, Want};
@@ -101,7 +101,7 @@ pub(crate) struct Desk<'a, S, B> {
     pub(crate) disk: &'a Sys,
     pub(crate) policy: &'a CopyPolicy,
     pub(crate) tally: Tally<'a>,
-    pub(crate) links: Links<Sys>,
+    pub(crate) links: LinkTable<Sys>,
     pub(crate) claims: Claims,
     pub(crate) beside: B,
     /// Directories that wait for a sync before they are published.
@@ -134,7 +134,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             disk,
             policy,
             tally,
-            links: Links::new(),
+            links: LinkTable::new(),
             claims: Claims::new(Meeting::Never),
             beside,
             group: Mutex::new(Vec::new()),
@@ -699,7 +699,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         name: Name<'_>,
         to: Name<'_>,
         info: &Info,
-        landed: &Landed<Sys>,
+        landed: &FirstName<Sys>,
     ) {
         if self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes {
             // An earlier run may have begun with this name.
@@ -725,7 +725,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         name: Name<'n>,
         to: Name<'n>,
         info: &Info,
-        landed: &Landed<Sys>,
+        landed: &FirstName<Sys>,
     ) -> Result<Option<(Arc<fastcopy::dir::Dir>, Job<'n, Sys>)>> {
         let fail = |e| Error::os("find the first name of", pair.src.node().join(name), e);
         let mut dir = landed.open(self.disk).map_err(fail)?;

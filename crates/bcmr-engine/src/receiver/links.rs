@@ -14,7 +14,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Where the first name of an inode landed.
-pub(crate) struct Landed<D: Disk> {
+pub(crate) struct FirstName<D: Disk> {
     dir: Weak<D::Dir>,
     node: Arc<Node>,
     root: Arc<Root<D>>,
@@ -23,10 +23,10 @@ pub(crate) struct Landed<D: Disk> {
     info: Info,
 }
 
-impl<D: Disk> Landed<D> {
+impl<D: Disk> FirstName<D> {
     /// Whether the inode, of which `info` is newer, still is what landed. A move takes names away that are done, which
     /// changes the ctime of the others; that shows in the number of names. Where that is the same the ctime must be too,
-    /// as nobody can set it back.
+    /// as it cannot be set back.
     fn is_of(&self, info: &Info) -> bool {
         let was = &self.info;
         (was.kind, was.size, was.mtime) == (info.kind, info.size, info.mtime)
@@ -41,8 +41,8 @@ impl<D: Disk> Landed<D> {
         self.open_by_names(disk)
     }
 
-    /// As [`Landed::open`], whatever handle there is: what was in that directory may have been merged into another one,
-    /// which somebody had made meanwhile.
+    /// As [`FirstName::open`], whatever handle there is: what was in that directory may have been merged into another one,
+    /// which another process had made meanwhile.
     pub(crate) fn open_by_names(&self, disk: &D) -> io::Result<Arc<D::Dir>> {
         let names = self.node.names();
         let below = names.len() - self.root.node.names().len().min(names.len());
@@ -75,76 +75,76 @@ fn down<D: Disk>(disk: &D, root: &Root<D>, dir: &Arc<D::Dir>, names: &[&NameBuf]
     }
 }
 
-enum Slot<D: Disk> {
-    /// Somebody is at it.
+enum InodeState<D: Disk> {
+    /// A worker is landing it.
     Busy,
     /// It is there; so many names are still to come.
-    There { at: Arc<Landed<D>>, left: u64 },
+    There { at: Arc<FirstName<D>>, left: u64 },
 }
 
-/// What somebody who met an inode is to do.
+/// What a worker that met an inode is to do.
 pub(crate) enum Claim<D: Disk> {
-    /// Land it; then say so with [`Links::landed`] or [`Links::gave_up`].
+    /// Land it; then say so with [`LinkTable::landed`] or [`LinkTable::gave_up`].
     First,
     /// Link to this: it has the same content.
-    Second(Arc<Landed<D>>),
+    Second(Arc<FirstName<D>>),
 }
 
 /// The table.
-pub(crate) struct Links<D: Disk> {
-    slots: Mutex<HashMap<(u64, u64), Slot<D>>>,
+pub(crate) struct LinkTable<D: Disk> {
+    inodes: Mutex<HashMap<(u64, u64), InodeState<D>>>,
     change: Condvar,
     inodes_max: usize,
 }
 
-impl<D: Disk> Links<D> {
-    pub(crate) fn new() -> Links<D> {
-        Links::of_at_most(usize::MAX)
+impl<D: Disk> LinkTable<D> {
+    pub(crate) fn new() -> LinkTable<D> {
+        LinkTable::of_at_most(usize::MAX)
     }
 
     /// A table for what another machine names, which must not make it grow without end.
-    pub(crate) fn of_at_most(inodes_max: usize) -> Links<D> {
-        Links { slots: Mutex::new(HashMap::new()), change: Condvar::new(), inodes_max }
+    pub(crate) fn of_at_most(inodes_max: usize) -> LinkTable<D> {
+        LinkTable { inodes: Mutex::new(HashMap::new()), change: Condvar::new(), inodes_max }
     }
 
     /// Whether the inode of `info` is in the table, or can be put in.
     pub(crate) fn has_room(&self, info: &Info) -> bool {
-        let slots = self.slots();
-        slots.len() < self.inodes_max || slots.contains_key(&info.id())
+        let inodes = self.inodes();
+        inodes.len() < self.inodes_max || inodes.contains_key(&info.id())
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<(u64, u64), Slot<D>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inodes(&self) -> MutexGuard<'_, HashMap<(u64, u64), InodeState<D>>> {
+        self.inodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the caller is the first to meet the inode of `info`, and lands it. If not, it comes back with
-    /// [`Links::claim_waiting`].
+    /// [`LinkTable::claim_waiting`].
     pub(crate) fn claim_first(&self, info: &Info) -> bool {
-        let mut slots = self.slots();
-        let first = !slots.contains_key(&info.id());
+        let mut inodes = self.inodes();
+        let first = !inodes.contains_key(&info.id());
         if first {
-            slots.insert(info.id(), Slot::Busy);
+            inodes.insert(info.id(), InodeState::Busy);
         }
         first
     }
 
-    fn claim_in(slots: &mut HashMap<(u64, u64), Slot<D>>, info: &Info) -> Option<Claim<D>> {
-        match slots.get_mut(&info.id()) {
+    fn claim_in(inodes: &mut HashMap<(u64, u64), InodeState<D>>, info: &Info) -> Option<Claim<D>> {
+        match inodes.get_mut(&info.id()) {
             None => {
-                slots.insert(info.id(), Slot::Busy);
+                inodes.insert(info.id(), InodeState::Busy);
                 Some(Claim::First)
             }
-            Some(Slot::Busy) => None,
-            Some(Slot::There { at, .. }) if !at.is_of(info) => {
-                // Somebody wrote to it since: a link would lead to what it was, and a move would take the rest away.
-                slots.insert(info.id(), Slot::Busy);
+            Some(InodeState::Busy) => None,
+            Some(InodeState::There { at, .. }) if !at.is_of(info) => {
+                // It was written to since: a link would lead to what it was, and a move would take the rest away.
+                inodes.insert(info.id(), InodeState::Busy);
                 Some(Claim::First)
             }
-            Some(Slot::There { at, left }) => {
+            Some(InodeState::There { at, left }) => {
                 let at = at.clone();
                 *left = left.saturating_sub(1);
                 if *left == 0 {
-                    slots.remove(&info.id());
+                    inodes.remove(&info.id());
                 }
                 Some(Claim::Second(at))
             }
@@ -153,28 +153,28 @@ impl<D: Disk> Links<D> {
 
     /// Waits for who is at it. Only to be called with nothing claimed.
     pub(crate) fn claim_waiting(&self, info: &Info) -> Claim<D> {
-        let mut slots = self.slots();
+        let mut inodes = self.inodes();
         loop {
-            if let Some(claim) = Self::claim_in(&mut slots, info) {
+            if let Some(claim) = Self::claim_in(&mut inodes, info) {
                 return claim;
             }
-            slots = self.change.wait(slots).unwrap_or_else(PoisonError::into_inner);
+            inodes = self.change.wait(inodes).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// As [`Links::claim_waiting`], but `None` while somebody is at it.
+    /// As [`LinkTable::claim_waiting`], but `None` while another worker is landing it.
     pub(crate) fn claim(&self, info: &Info) -> Option<Claim<D>> {
-        Self::claim_in(&mut self.slots(), info)
+        Self::claim_in(&mut self.inodes(), info)
     }
 
     /// Whether the content of `info` is there, however many names its inode still has.
     pub(crate) fn has(&self, info: &Info) -> bool {
-        matches!(self.slots().get(&info.id()), Some(Slot::There { at, .. }) if at.is_of(info))
+        matches!(self.inodes().get(&info.id()), Some(InodeState::There { at, .. }) if at.is_of(info))
     }
 
     /// The first of `names` is there.
     pub(crate) fn landed(&self, info: &Info, names: u64, dir: &DestDir<D>, name: Name<'_>) {
-        let at = Landed {
+        let at = FirstName {
             dir: Arc::downgrade(&dir.dir),
             node: dir.node.clone(),
             root: dir.root.clone(),
@@ -182,17 +182,17 @@ impl<D: Disk> Links<D> {
             info: *info,
         };
         let left = names.saturating_sub(1);
-        self.slots().insert(info.id(), Slot::There { at: Arc::new(at), left });
+        self.inodes().insert(info.id(), InodeState::There { at: Arc::new(at), left });
         self.change.notify_all();
     }
 
     /// It could not be landed, or was left alone; the next name may try, unless what was left alone counts as landed.
     pub(crate) fn gave_up(&self, info: &Info) {
-        let mut slots = self.slots();
-        if matches!(slots.get(&info.id()), Some(Slot::Busy)) {
-            slots.remove(&info.id());
+        let mut inodes = self.inodes();
+        if matches!(inodes.get(&info.id()), Some(InodeState::Busy)) {
+            inodes.remove(&info.id());
         }
-        drop(slots);
+        drop(inodes);
         self.change.notify_all();
     }
 }
@@ -204,7 +204,7 @@ mod tests {
     use crate::receiver::plan::tests::policy;
     use fastcopy::dir::Dir;
 
-    /// Whoever plans an entry and lands nothing gives its claim up, also where what was kept counts as landed.
+    /// A worker that plans an entry and lands nothing gives its claim up, also where what was kept counts as landed.
     #[test]
     fn giving_up_forgets_a_claim_and_nothing_that_is_there() {
         let tmp = tempfile::tempdir().unwrap();
@@ -212,7 +212,7 @@ mod tests {
         let info = Info { nlink: 3, ..dir.info().unwrap() };
         let dest = DestDir::existing(&Sys::new(), dir, Node::root(tmp.path()), None, &policy()).unwrap();
         let name = NameBuf::new(b"first").unwrap();
-        let links: Links<Sys> = Links::new();
+        let links: LinkTable<Sys> = LinkTable::new();
         assert!(links.claim_first(&info) && !links.claim_first(&info));
         links.gave_up(&info);
         assert!(links.claim_first(&info), "the next name may try");
@@ -233,7 +233,7 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let info = Info { nlink: 3, ..Dir::open(tmp.path()).unwrap().info().unwrap() };
         let inode = |ino: u64| Info { ino, ..info };
-        let links: Links<Sys> = Links::of_at_most(2);
+        let links: LinkTable<Sys> = LinkTable::of_at_most(2);
         for ino in [1, 2] {
             assert!(links.has_room(&inode(ino)) && links.claim_first(&inode(ino)));
         }
@@ -259,7 +259,7 @@ mod tests {
             ("taken away, then written", Info { nlink: 2, mtime: later, ctime: later, ..info }, false),
             ("taken away, then cut", Info { nlink: 2, size: info.size + 1, ctime: later, ..info }, false),
         ] {
-            let links: Links<Sys> = Links::new();
+            let links: LinkTable<Sys> = LinkTable::new();
             assert!(links.claim_first(&info));
             links.landed(&info, info.nlink, &dest, name.as_name());
             assert_eq!(links.has(&now), is_second, "{what}");

@@ -198,14 +198,14 @@ fn decode<'b>(sums: &SumKey, base: u64, bytes: &'b [u8]) -> Option<(Record<'b>, 
 
 /// A landed file that blocks are remembered in.
 #[derive(Clone, Debug)]
-pub(crate) struct Landed {
+pub(crate) struct LandedFile {
     pub(crate) likeness: Likeness,
     /// Below the root of the scope that remembered it.
     pub(crate) path: Arc<[u8]>,
     blocks: u32,
 }
 
-impl Landed {
+impl LandedFile {
     fn record_bytes(&self) -> u64 {
         (AROUND_BYTES + FILE_BYTES + self.path.len()) as u64
     }
@@ -213,7 +213,7 @@ impl Landed {
 
 /// Where a block lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct BlockPlace {
     file: u32,
     at: u64,
     len: u32,
@@ -228,14 +228,14 @@ const KEEP_RECORD_BYTES: u64 = (AROUND_BYTES + 32 + 4) as u64;
 /// Keys in the order of their last use, oldest first. Only the latest use of a key counts; the others are passed over
 /// when they come up, and thrown out when they are most of the list: O(1) for each use.
 #[derive(Debug, Default)]
-struct Kept {
+struct OwnBlocks {
     blocks: HashMap<Key, (u32, u64)>,
     order: VecDeque<(u64, Key)>,
     tick: u64,
     bytes: u64,
 }
 
-impl Kept {
+impl OwnBlocks {
     fn use_now(&mut self, key: Key) {
         self.tick += 1;
         let Some((_, used)) = self.blocks.get_mut(&key) else { return };
@@ -288,9 +288,9 @@ impl Kept {
 /// What the records say, so far as they were read.
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    kept: Kept,
-    blocks: HashMap<Key, Place>,
-    files: HashMap<u32, Landed>,
+    kept: OwnBlocks,
+    blocks: HashMap<Key, BlockPlace>,
+    files: HashMap<u32, LandedFile>,
     /// Uses, oldest first. Only the latest use of a block counts; the others are passed over when they come up.
     order: VecDeque<(u64, Key)>,
     tick: u64,
@@ -307,7 +307,7 @@ impl View {
     }
 
     /// Where a block lies: the file, and the offset in it.
-    pub(crate) fn place(&self, key: &Key) -> Option<(&Landed, u64)> {
+    pub(crate) fn place(&self, key: &Key) -> Option<(&LandedFile, u64)> {
         let place = self.blocks.get(key)?;
         Some((self.files.get(&place.file)?, place.at))
     }
@@ -402,7 +402,7 @@ impl View {
                 {
                     self.drop_file(last);
                 }
-                let file = Landed { likeness, path: path.into(), blocks: 0 };
+                let file = LandedFile { likeness, path: path.into(), blocks: 0 };
                 self.live_bytes += file.record_bytes();
                 self.files.insert(self.next_file, file);
                 self.next_file += 1;
@@ -416,13 +416,13 @@ impl View {
                     landed.blocks += 1;
                 }
                 self.forget(&key);
-                // Here and not in the writers, so that it holds whoever wrote the index.
+                // Here and not in the writers, so that it holds whichever program wrote the index.
                 if self.blocks.len() >= BLOCKS_MAX
                     && let Some(oldest) = self.oldest()
                 {
                     self.forget(&oldest);
                 }
-                self.blocks.insert(key, Place { file, at, len, used: 0 });
+                self.blocks.insert(key, BlockPlace { file, at, len, used: 0 });
                 self.bytes += u64::from(len);
                 self.live_bytes += BLOCK_RECORD_BYTES;
                 self.use_now(key);
@@ -564,7 +564,7 @@ mod tests {
     /// The sums kept by hand are what counting gives.
     fn counted(view: &View) {
         assert_eq!(view.bytes, view.blocks.values().map(|p| u64::from(p.len)).sum::<u64>());
-        let files: u64 = view.files.values().map(Landed::record_bytes).sum();
+        let files: u64 = view.files.values().map(LandedFile::record_bytes).sum();
         assert_eq!(view.live_bytes, files + view.blocks.len() as u64 * BLOCK_RECORD_BYTES);
         for (number, file) in &view.files {
             let blocks = view.blocks.values().filter(|p| p.file == *number).count();

@@ -64,16 +64,16 @@ pub(crate) struct Pinned {
     file: Arc<OwnedFd>,
     key: Key,
     block: Block,
-    from: From,
+    held_in: HeldIn,
 }
 
-/// Where the bytes of a block are.
+/// Which file has the bytes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
-    /// In a landed file, at its own offset.
-    Landed,
-    /// In a file of the store that holds nothing else.
-    Kept,
+enum HeldIn {
+    /// A landed file, at the block's own offset.
+    LandedFile,
+    /// A file of the store that holds nothing else.
+    Store,
 }
 
 /// The answer of [`Store::take`].
@@ -99,20 +99,20 @@ pub(crate) struct Store {
     scope: [u8; 32],
     /// Bytes of blocks that were taken.
     taken_bytes: AtomicU64,
-    inner: Mutex<Inner>,
+    state: Mutex<StoreState>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct StoreState {
     shelf: Shelf,
     /// To be written with the next record.
-    pending: Vec<Pending>,
+    pending: Vec<Deferred>,
     /// Landed files that are open, because some block in them is pinned.
     open: HashMap<Arc<[u8]>, (Likeness, Weak<OwnedFd>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pending {
+enum Deferred {
     Used(Key),
     Forget(Key),
     Drop(Key),
@@ -144,7 +144,7 @@ fn evict_kept(writer: &mut Writer<'_>, blobs: &Blobs, enough: impl Fn(&index::Vi
     }
 }
 
-impl Inner {
+impl StoreState {
     /// Brings what is known and what is written together, and lets `write` add to it; `false` when that could not be
     /// done, which costs hits only.
     fn settle(&mut self, patience: Duration, cap_bytes: u64, write: impl FnOnce(&mut Writer<'_>)) -> bool {
@@ -152,9 +152,9 @@ impl Inner {
         let done = self.shelf.update(patience, |writer| {
             for one in pending {
                 match *one {
-                    Pending::Used(key) => writer.push(&Record::Used { key }),
-                    Pending::Forget(key) => writer.push(&Record::Forget { key }),
-                    Pending::Drop(key) => writer.push(&Record::Drop { key }),
+                    Deferred::Used(key) => writer.push(&Record::Used { key }),
+                    Deferred::Forget(key) => writer.push(&Record::Forget { key }),
+                    Deferred::Drop(key) => writer.push(&Record::Drop { key }),
                 }
             }
             // Another process may have had a higher cap.
@@ -205,7 +205,7 @@ impl Store {
         // Where it cannot be told, only relative paths are remembered.
         let root_path =
             root.whereabouts().map(|p| PathBuf::from(std::ffi::OsString::from_vec(p.into_bytes())));
-        let inner = Inner { shelf, pending: Vec::new(), open: HashMap::new() };
+        let state = StoreState { shelf, pending: Vec::new(), open: HashMap::new() };
         Ok(Store {
             root,
             root_path: root_path.ok(),
@@ -213,12 +213,12 @@ impl Store {
             blobs,
             scope,
             taken_bytes: AtomicU64::new(0),
-            inner: Mutex::new(inner),
+            state: Mutex::new(state),
         })
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, StoreState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn key(&self, block: &Block) -> Key {
@@ -247,17 +247,17 @@ impl Store {
     fn find_kept(&self, block: &Block) -> Option<Pinned> {
         let (blobs, _) = self.blobs.as_ref()?;
         let key = self.kept_key(block);
-        let mut inner = self.inner();
-        if inner.pending.contains(&Pending::Drop(key)) {
+        let mut state = self.state();
+        if state.pending.contains(&Deferred::Drop(key)) {
             return None;
         }
-        inner.shelf.view().kept(&key).filter(|len| *len == block.len)?;
+        state.shelf.view().kept(&key).filter(|len| *len == block.len)?;
         match blobs.find(&key, block.len) {
-            Ok(fd) => Some(Pinned { file: Arc::new(fd), key, block: *block, from: From::Kept }),
+            Ok(fd) => Some(Pinned { file: Arc::new(fd), key, block: *block, held_in: HeldIn::Store }),
             // C4: one that is not there whole is missing, and another may take its place.
             Err(_) => {
                 blobs.remove(&key);
-                self.later(&mut inner, Pending::Drop(key));
+                self.later(&mut state, Deferred::Drop(key));
                 None
             }
         }
@@ -265,37 +265,37 @@ impl Store {
 
     fn find_landed(&self, block: &Block) -> Option<Pinned> {
         let key = self.key(block);
-        let mut inner = self.inner();
-        if !inner.shelf.is_fresh() {
-            inner.settle(FIND_PATIENCE, self.cap_bytes, |_| {});
+        let mut state = self.state();
+        if !state.shelf.is_fresh() {
+            state.settle(FIND_PATIENCE, self.cap_bytes, |_| {});
         }
-        if inner.pending.contains(&Pending::Forget(key)) {
+        if state.pending.contains(&Deferred::Forget(key)) {
             return None;
         }
-        let (landed, at) = inner.shelf.view().place(&key)?;
+        let (landed, at) = state.shelf.view().place(&key)?;
         let (likeness, path) = (landed.likeness, Arc::clone(&landed.path));
         // Who claims the value of one place for another would get a file that no hash fits.
         if at != block.at {
             return None;
         }
-        if let Some((known, file)) = inner.open.get(&path)
+        if let Some((known, file)) = state.open.get(&path)
             && *known == likeness
             && let Some(file) = file.upgrade()
             && Info::of(&*file).is_ok_and(|now| Likeness::of(&now) == likeness)
         {
-            return Some(Pinned { file, key, block: *block, from: From::Landed });
+            return Some(Pinned { file, key, block: *block, held_in: HeldIn::LandedFile });
         }
-        if inner.open.len() >= OPEN_FILES_MAX {
-            inner.open.retain(|_, (_, file)| file.strong_count() > 0);
-            if inner.open.len() >= OPEN_FILES_MAX {
+        if state.open.len() >= OPEN_FILES_MAX {
+            state.open.retain(|_, (_, file)| file.strong_count() > 0);
+            if state.open.len() >= OPEN_FILES_MAX {
                 return None;
             }
         }
         match self.open_landed(&path) {
             Ok((fd, info)) if Likeness::of(&info) == likeness => {
                 let file = Arc::new(fd);
-                inner.open.insert(path, (likeness, Arc::downgrade(&file)));
-                Some(Pinned { file, key, block: *block, from: From::Landed })
+                state.open.insert(path, (likeness, Arc::downgrade(&file)));
+                Some(Pinned { file, key, block: *block, held_in: HeldIn::LandedFile })
             }
             // Out of descriptors or memory: that says nothing about the block.
             Err(e)
@@ -306,7 +306,7 @@ impl Store {
                 None
             }
             _ => {
-                self.later(&mut inner, Pending::Forget(key));
+                self.later(&mut state, Deferred::Forget(key));
                 None
             }
         }
@@ -321,7 +321,7 @@ impl Store {
         let mut value = blake3::Hasher::new();
         value.set_input_offset(pinned.block.at);
         let mut proof = blake3::Hasher::new_keyed(nonce);
-        let mut at = if pinned.from == From::Kept { 0 } else { pinned.block.at };
+        let mut at = if pinned.held_in == HeldIn::Store { 0 } else { pinned.block.at };
         // Both hashes go over a piece while it is in the cache.
         for piece in room.chunks_mut(PIECE_BYTES) {
             match read_full(&*pinned.file, at, piece) {
@@ -335,7 +335,7 @@ impl Store {
             proof.update(piece);
             at += piece.len() as u64;
         }
-        // The value first: bytes that nobody asked for must not decide whether the proof holds.
+        // The value first: bytes that were not asked for must not decide whether the proof holds.
         if value.finalize_non_root() != pinned.block.cv {
             self.wrong(pinned);
             return Taken::Missing;
@@ -345,7 +345,7 @@ impl Store {
         if proof.finalize() != blake3::Hash::from_bytes(*tag) {
             return Taken::Missing;
         }
-        self.later(&mut self.inner(), Pending::Used(pinned.key));
+        self.later(&mut self.state(), Deferred::Used(pinned.key));
         self.taken_bytes.fetch_add(pinned.block.len, Relaxed);
         Taken::Whole
     }
@@ -357,20 +357,20 @@ impl Store {
 
     /// Forgets a block that turned out to be wrong.
     fn wrong(&self, pinned: &Pinned) {
-        let wrong = match (pinned.from, &self.blobs) {
-            (From::Kept, Some((blobs, _))) => {
+        let wrong = match (pinned.held_in, &self.blobs) {
+            (HeldIn::Store, Some((blobs, _))) => {
                 blobs.remove(&pinned.key);
-                Pending::Drop(pinned.key)
+                Deferred::Drop(pinned.key)
             }
-            _ => Pending::Forget(pinned.key),
+            _ => Deferred::Forget(pinned.key),
         };
-        self.later(&mut self.inner(), wrong);
+        self.later(&mut self.state(), wrong);
     }
 
-    fn later(&self, inner: &mut Inner, what: Pending) {
-        inner.pending.push(what);
-        if inner.pending.len() >= PENDING_SOFT_MAX {
-            inner.settle(Duration::ZERO, self.cap_bytes, |_| {});
+    fn later(&self, state: &mut StoreState, what: Deferred) {
+        state.pending.push(what);
+        if state.pending.len() >= PENDING_SOFT_MAX {
+            state.settle(Duration::ZERO, self.cap_bytes, |_| {});
         }
     }
 
@@ -390,7 +390,7 @@ impl Store {
         let mut blocks = fitting.peekable();
         while blocks.peek().is_some() {
             let some = blocks.by_ref().take(BLOCKS_AT_ONCE);
-            let written = self.inner().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
+            let written = self.state().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
                 let file = writer.view().next_file();
                 writer.push(&Record::File { likeness, path: &path });
                 for block in some {
@@ -416,7 +416,7 @@ impl Store {
     fn keep<'b>(&self, landed: &OwnedFd, blocks: impl Iterator<Item = &'b Block>) {
         let Some((blobs, keep_bytes)) = self.blobs.as_ref().filter(|(_, keep)| *keep > 0) else { return };
         let mut wanted = Vec::new();
-        let promised = self.inner().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
+        let promised = self.state().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
             for block in blocks.filter(|block| block.len <= *keep_bytes) {
                 let key = self.kept_key(block);
                 if writer.view().kept(&key).is_some() {
@@ -441,7 +441,7 @@ impl Store {
             done => Some((*key, done.is_ok())),
         };
         let copied: Vec<(Key, bool)> = wanted.iter().filter_map(copy).collect();
-        self.inner().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
+        self.state().settle(REMEMBER_PATIENCE, self.cap_bytes, |writer| {
             for (key, whole) in &copied {
                 // Evicted meanwhile, or not copied whole.
                 if writer.view().kept(key).is_none() {
@@ -457,18 +457,18 @@ impl Store {
     /// Bytes of the blocks that are remembered, by this and by any other process.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
-        let mut inner = self.inner();
-        if !inner.shelf.is_fresh() {
-            inner.settle(REMEMBER_PATIENCE, self.cap_bytes, |_| {});
+        let mut state = self.state();
+        if !state.shelf.is_fresh() {
+            state.settle(REMEMBER_PATIENCE, self.cap_bytes, |_| {});
         }
-        inner.shelf.view().bytes()
+        state.shelf.view().bytes()
     }
 
     /// Writes down which blocks were used and which were lost; at the end of a transfer.
     pub(crate) fn flush(&self) {
-        let mut inner = self.inner();
-        if !inner.pending.is_empty() {
-            inner.settle(REMEMBER_PATIENCE, self.cap_bytes, |_| {});
+        let mut state = self.state();
+        if !state.pending.is_empty() {
+            state.settle(REMEMBER_PATIENCE, self.cap_bytes, |_| {});
         }
     }
 
@@ -494,7 +494,7 @@ impl Store {
         (!out.is_empty() && out.len() <= PATH_BYTES_MAX && !out.contains(&0)).then_some(out)
     }
 
-    /// A landed file: below the root, through no link, without waiting for anybody, regular, ours.
+    /// A landed file: below the root, through no link, without waiting, regular, ours.
     fn open_landed(&self, path: &[u8]) -> io::Result<(OwnedFd, Info)> {
         let bad = || io::Error::from(io::ErrorKind::InvalidInput);
         let (above, last) = match path.iter().rposition(|b| *b == b'/') {

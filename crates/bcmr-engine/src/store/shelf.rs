@@ -63,7 +63,7 @@ fn make(above: &Dir, name: Name<'_>) -> io::Result<()> {
     }
 }
 
-/// The store's directory: ours, and closed to everybody else.
+/// The store's directory: ours, and closed to all other users.
 pub(super) fn private_dir(path: &Path) -> io::Result<Dir> {
     let bad = || io::Error::from(io::ErrorKind::InvalidInput);
     let (above, last) = (path.parent().ok_or_else(bad)?, path.file_name().ok_or_else(bad)?);
@@ -104,7 +104,7 @@ fn open_ours(dir: &Dir, name: Name<'_>) -> io::Result<Option<(OwnedFd, Info)>> {
     Ok(is_ours(&info).then_some((fd, info)))
 }
 
-/// Writes a file under a name of its own and then puts it in the place of `name`: whoever looks sees the old one or the
+/// Writes a file under a name of its own and then puts it in the place of `name`: a reader sees the old one or the
 /// new one.
 fn replace(dir: &Dir, new: Name<'_>, name: Name<'_>, bytes: &[u8]) -> io::Result<OwnedFd> {
     // What a killed run left; only who holds the lock comes here.
@@ -227,7 +227,7 @@ fn key_sum(secret: &[u8]) -> [u8; 8] {
 }
 
 /// The secret inside the key file, or a new one when it is not as we left it. Under a new secret the old index is
-/// nobody's.
+/// not valid.
 fn secret(dir: &Dir) -> io::Result<[u8; 32]> {
     if let Some((fd, _)) = open_ours(dir, name(KEY)?)? {
         let mut bytes = [0; KEY_BYTES];
@@ -268,7 +268,7 @@ fn lock(fd: impl AsFd, patience: Duration) -> io::Result<()> {
 
 /// The index as this process has it.
 #[derive(Debug)]
-struct Log {
+struct OpenLog {
     fd: OwnedFd,
     /// Which file it is.
     id: (u64, u64),
@@ -282,7 +282,7 @@ pub(crate) struct Shelf {
     dir: Dir,
     lock: OwnedFd,
     sums: SumKey,
-    log: Option<Log>,
+    log: Option<OpenLog>,
     view: View,
 }
 
@@ -332,7 +332,7 @@ impl Shelf {
         &self.view
     }
 
-    /// Whether nobody has written since: one stat, no lock.
+    /// Whether no process has written since: one stat, no lock.
     pub(crate) fn is_fresh(&self) -> bool {
         let Some(log) = &self.log else { return false };
         let Ok(index) = name(INDEX) else { return false };
@@ -342,7 +342,7 @@ impl Shelf {
     /// Takes the lock, reads what others wrote, lets `write` add records, and writes them.
     ///
     /// # Errors
-    /// WouldBlock: somebody else had the lock for the whole of `patience`. Anything else: the disk's answer; what was
+    /// WouldBlock: another process had the lock for the whole of `patience`. Anything else: the disk's answer; what was
     /// added is not remembered then.
     pub(crate) fn update(
         &mut self,
@@ -360,7 +360,7 @@ impl Shelf {
         done
     }
 
-    /// Somebody may have cleared the cache under us: then others lock another file, and this one keeps nobody out.
+    /// A user may have cleared the cache under us: then other processes lock another file, and this one keeps none out.
     fn is_locked_for_all(&self) -> io::Result<()> {
         let here = self.dir.stat(name(LOCK)?)?;
         if here.id() == Info::of(&self.lock)?.id() { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
@@ -405,7 +405,7 @@ impl Shelf {
             if n < HEADER_BYTES || !View::is_header(&self.sums, &head) {
                 return self.rewrite();
             }
-            self.log = Some(Log { fd, id: info.id(), end: HEADER_BYTES as u64 });
+            self.log = Some(OpenLog { fd, id: info.id(), end: HEADER_BYTES as u64 });
         }
         let Some(log) = self.log.as_mut() else { return Err(io::ErrorKind::NotFound.into()) };
         let mut room = Vec::new();
@@ -437,7 +437,7 @@ impl Shelf {
         view.replay(&self.sums, HEADER_BYTES as u64, all);
         self.view = view;
         let end = bytes.len() as u64;
-        self.log = Some(Log { id: Info::of(&fd)?.id(), fd, end });
+        self.log = Some(OpenLog { id: Info::of(&fd)?.id(), fd, end });
         Ok(end)
     }
 }

@@ -266,7 +266,7 @@ fn the_index_tells_no_hash() {
     assert!(!index.windows(8).any(|w| blocks.iter().any(|b| b.cv.starts_with(w))));
 }
 
-// C3: nobody else looks in.
+// C3: no other user looks in.
 #[test]
 fn the_store_is_closed_to_others() {
     let g = Ground::new();
@@ -419,7 +419,7 @@ fn whatever_a_crash_leaves_of_the_index_heals() {
         fs::write(&path, &bad).unwrap();
         sane(&format!("flipped at {at}"));
     }
-    // A file system that gives back zeros, or somebody else's bytes.
+    // A file system that gives back zeros, or another file's bytes.
     for bad in [vec![0; 5000], data(3, 5000), [&whole[..], &vec![0; 4096]].concat()] {
         fs::write(&path, &bad).unwrap();
         sane("other bytes");
@@ -443,7 +443,7 @@ fn whatever_a_crash_leaves_beside_the_index_heals() {
         let blocks = g.put(&store, "a", &d);
         assert_eq!(there(&g.open(0), &blocks), [true, true], "{length}");
     }
-    // Nobody's damaged index grows without end, either.
+    // A damaged index does not grow without end, either.
     File::options().write(true).open(g.cas().join("index")).unwrap().set_len(1 << 40).unwrap();
     let store = g.open(0);
     assert_eq!(there(&store, &blocks(&d)), [true, true]);
@@ -597,7 +597,7 @@ fn a_thousand_uploads_by_four_writers_under_a_cap_of_one_block() {
                         let d = data(round % 3, 2 * B);
                         let list = blocks(&d);
                         // Before, when what the others put may be there; and after, when what was just put is there
-                        // until the next one comes: whoever runs alone for a moment finds it.
+                        // until the next one comes: a process that runs alone for a moment finds it.
                         look(&d, &list);
                         g.put(&store, &format!("w{w}-{}", round % 5), &d);
                         look(&d, &list);
@@ -761,7 +761,7 @@ fn kept_blocks_outlive_their_file() {
             assert_eq!(later.take(&pinned, &NONCE, &[0; 32], &mut room), Taken::Missing);
             assert!(get(&later, &d, &blocks[0]).is_some(), "it stays");
         }
-        // C3: nobody else reads it.
+        // C3: no other user reads it.
         for path in g.kept() {
             assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o600);
         }

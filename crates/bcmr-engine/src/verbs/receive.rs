@@ -23,7 +23,7 @@ use crate::receiver::desk::{Beside, Desk, Marks, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::land::ensure_dir;
-use crate::receiver::links::{Claim, Links};
+use crate::receiver::links::{Claim, LinkTable};
 use crate::receiver::plan::Proof;
 use crate::store::{Block, Pinned, Store, Taken};
 use crate::tally::Tally;
@@ -544,7 +544,7 @@ impl<'a> Receive<'a> {
         let listing = Listing { manifest, landed: AtomicU64::new(0) };
         let mut desk = Desk::new(disk, policy, Tally::new(watch), listing);
         desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, meeting);
-        desk.links = Links::of_at_most(limits::LINKS_MAX);
+        desk.links = LinkTable::of_at_most(limits::LINKS_MAX);
         Ok(Receive {
             line: Arc::new(Line::new(
                 watch.cancel,

@@ -1,6 +1,6 @@
 //! The document and the picture of `bench checkpoint`, from its record alone. Measures nothing.
 
-use super::record::{Checkpoints, Line, Resumed, Table};
+use super::record::{Checkpoints, Resumed, Table, TimedLine};
 use crate::measure::{Sample, median};
 use crate::verdict::{self, Judged, Rule};
 use crate::{record as rows, svg};
@@ -158,11 +158,11 @@ pub fn table(table: &Table) -> Result<String> {
 }
 
 /// By rounds.
-fn ratios(line: &Line, base: &Line) -> Vec<f64> {
+fn ratios(line: &TimedLine, base: &TimedLine) -> Vec<f64> {
     line.samples.iter().zip(&base.samples).map(|(a, b)| a.wall_s / b.wall_s).collect()
 }
 
-fn ratio(line: &Line, base: &Line) -> f64 {
+fn ratio(line: &TimedLine, base: &TimedLine) -> f64 {
     median(ratios(line, base))
 }
 

@@ -29,11 +29,11 @@ pub struct Checkpoints {
 pub struct Table {
     pub name: String,
     pub title: String,
-    pub lines: Vec<Line>,
+    pub lines: Vec<TimedLine>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub struct Line {
+pub struct TimedLine {
     pub line: String,
     /// At most so many times the first line's wall time.
     pub most: Option<f64>,

@@ -13,7 +13,7 @@ pub const MEMORY_MIB: u64 = 256;
 pub const FILE_MIB: u64 = 96;
 
 /// A group of processes with a bound on memory and page cache, taken away with this value.
-struct Group {
+struct Cgroup {
     dir: PathBuf,
     parent: PathBuf,
 }
@@ -36,12 +36,12 @@ pub fn why_not() -> Option<String> {
     hierarchy().is_none().then(|| "there are no control groups for memory".to_owned())
 }
 
-impl Group {
+impl Cgroup {
     /// This process, and what it starts, in a new one.
-    fn enter() -> Result<Group> {
+    fn enter() -> Result<Cgroup> {
         let (parent, bound) = hierarchy().ok_or("there are no control groups for memory")?;
         let id = std::process::id();
-        let group = Group { dir: parent.join(format!("bcmr-bystander-{id}")), parent: parent.to_path_buf() };
+        let group = Cgroup { dir: parent.join(format!("bcmr-bystander-{id}")), parent: parent.to_path_buf() };
         fs::create_dir(&group.dir)?;
         fs::write(group.dir.join(bound), (MEMORY_MIB << 20).to_string())?;
         fs::write(group.dir.join("cgroup.procs"), id.to_string())?;
@@ -49,7 +49,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for Cgroup {
     fn drop(&mut self) {
         drop(fs::write(self.parent.join("cgroup.procs"), std::process::id().to_string()));
         drop(fs::remove_dir(&self.dir));
@@ -72,7 +72,7 @@ pub fn measured(src: &Path, dst: &Path, command: &[&str]) -> Result<f64> {
 }
 
 fn read_again(file: &Path, command: &[&str]) -> Result<f64> {
-    let _group = Group::enter()?;
+    let _group = Cgroup::enter()?;
     // Brought into the page cache from within the group, whose bound it counts against.
     read(file)?;
     let (program, args) = command.split_first().ok_or("no command")?;

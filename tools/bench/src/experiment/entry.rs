@@ -2,8 +2,9 @@
 
 use super::record::{Claim, Record};
 use crate::data::Set;
-use crate::remote::rows::Row;
+use crate::remote::rows::RemoteRow;
 use crate::remote::{pages, probe};
+pub use crate::rows::Cache;
 use crate::verdict::Rule;
 
 /// One experiment.
@@ -16,13 +17,13 @@ pub struct Experiment {
     pub method: &'static str,
     /// What is otherwise than in the paper.
     pub differs: &'static str,
-    pub parts: Vec<Part>,
+    pub parts: Vec<PartSpec>,
     pub claims: Vec<Claim>,
     /// Why it can be run on no machine of this kind.
     pub never: Option<&'static str>,
 }
 
-pub struct Part {
+pub struct PartSpec {
     pub title: String,
     /// `s`, `ms` or `µs`; whatever else is taken as it comes.
     pub unit: &'static str,
@@ -56,7 +57,7 @@ impl Experiment {
     }
 }
 
-impl Part {
+impl PartSpec {
     /// Whether a record's part is of these very lines.
     fn measures_as(&self, found: &super::record::Part) -> bool {
         let same = |mine: Vec<(&str, String)>| {
@@ -98,7 +99,7 @@ pub enum Work {
     Lines(Lines),
     /// A row of `bench remote`, with the paper's figures by lane.
     Wire {
-        row: Row,
+        row: RemoteRow,
         published: Vec<(&'static str, f64)>,
         crowd: bool,
     },
@@ -133,18 +134,11 @@ pub struct Lines {
     /// The source lies on another file system than the copies.
     pub across: bool,
     pub rounds: usize,
-    pub lines: Vec<Line>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Cache {
-    Warm,
-    /// Dropped before each run, which needs root.
-    Cold,
+    pub lines: Vec<LineSpec>,
 }
 
 #[derive(Clone)]
-pub struct Line {
+pub struct LineSpec {
     pub name: String,
     /// `{s}` and `{d}` are source and destination; a line that begins with `inside` is one of [`super::inside`].
     pub line: String,
@@ -160,25 +154,25 @@ pub fn shown(line: &str) -> String {
 
 pub const MIB: u64 = 1 << 20;
 
-pub fn line(name: &str, line: &str, published: f64) -> Line {
-    Line { published: Some(published), ..ours(name, line) }
+pub fn line(name: &str, line: &str, published: f64) -> LineSpec {
+    LineSpec { published: Some(published), ..ours(name, line) }
 }
 
 /// A line of which the paper has no figure.
-pub fn ours(name: &str, line: &str) -> Line {
-    Line { name: name.to_owned(), line: line.to_owned(), published: None, needs: None }
+pub fn ours(name: &str, line: &str) -> LineSpec {
+    LineSpec { name: name.to_owned(), line: line.to_owned(), published: None, needs: None }
 }
 
-pub fn warm(set: Set, rounds: usize, lines: Vec<Line>) -> Work {
+pub fn warm(set: Set, rounds: usize, lines: Vec<LineSpec>) -> Work {
     Work::Lines(Lines { set, cache: Cache::Warm, across: false, rounds, lines })
 }
 
-pub fn cold(set: Set, rounds: usize, lines: Vec<Line>) -> Work {
+pub fn cold(set: Set, rounds: usize, lines: Vec<LineSpec>) -> Work {
     Work::Lines(Lines { set, cache: Cache::Cold, across: false, rounds, lines })
 }
 
-pub fn part(title: impl Into<String>, unit: &'static str, work: Work) -> Part {
-    Part { title: title.into(), unit, published_unit: None, work }
+pub fn part(title: impl Into<String>, unit: &'static str, work: Work) -> PartSpec {
+    PartSpec { title: title.into(), unit, published_unit: None, work }
 }
 
 pub fn claim(part: usize, says: &str, line: &str, against: &str, rule: Rule) -> Claim {

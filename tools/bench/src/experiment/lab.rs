@@ -3,7 +3,7 @@
 
 use super::entry::{self, Cache, CodecFigure, Experiment, Lines, StoreFigure, Work};
 use super::progress::progress;
-use super::record::{Line, Part};
+use super::record::{LineRecord, Part};
 use super::{bystander, inside};
 use crate::checkpoint;
 use crate::data::{self, Set, Size};
@@ -13,7 +13,7 @@ use crate::programs::installed;
 use crate::remote;
 use crate::remote::probe::{self, Probe};
 use crate::remote::record::Capped;
-use crate::remote::rows::{self, Needs, Row};
+use crate::remote::rows::{self, Needs, RemoteRow};
 use crate::turns::{Copies, Turns, same};
 use sh::Result;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Lab<'a> {
     bcmr: PathBuf,
     /// What the program says of its options.
     help: String,
-    wire: remote::Lab<'a>,
+    wire: remote::RemoteLab<'a>,
     probes: Option<Vec<Probe>>,
     capped: Option<std::result::Result<Capped, String>>,
 }
@@ -40,7 +40,7 @@ impl<'a> Lab<'a> {
     /// `wire` says where data for the other machine lies.
     pub fn new(options: &'a Options, wire: &'a Options, bcmr: &Path) -> Result<Lab<'a>> {
         let help = sh::output(&bcmr.to_string_lossy(), &["copy", "--help"])?;
-        let wire = remote::Lab::new(wire, bcmr.to_path_buf());
+        let wire = remote::RemoteLab::new(wire, bcmr.to_path_buf());
         Ok(Lab { options, bcmr: bcmr.to_path_buf(), help, wire, probes: None, capped: None })
     }
 
@@ -69,7 +69,7 @@ impl<'a> Lab<'a> {
     }
 
     /// One part, its local data and copies below `dir`.
-    pub fn part(&mut self, part: &entry::Part, dir: &Path, on: &str) -> Result<Part> {
+    pub fn part(&mut self, part: &entry::PartSpec, dir: &Path, on: &str) -> Result<Part> {
         let (place, lines) = match &part.work {
             Work::Lines(lines) => self.lines(lines, part.unit, dir, on)?,
             Work::Wire { row, published, crowd } => self.wire(row, published, *crowd)?,
@@ -89,12 +89,12 @@ impl<'a> Lab<'a> {
         })
     }
 
-    fn lines(&self, work: &Lines, unit: &str, dir: &Path, on: &str) -> Result<(String, Vec<Line>)> {
+    fn lines(&self, work: &Lines, unit: &str, dir: &Path, on: &str) -> Result<(String, Vec<LineRecord>)> {
         let cold = work.cache == Cache::Cold;
-        let mut made: Vec<Line> = work
+        let mut made: Vec<LineRecord> = work
             .lines
             .iter()
-            .map(|l| Line { absent: self.missing(l), ..line(&l.name, &l.line, l.published) })
+            .map(|l| LineRecord { absent: self.missing(l), ..line(&l.name, &l.line, l.published) })
             .collect();
         if cold && !sh::is_root() {
             for line in &mut made {
@@ -153,7 +153,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Why a line cannot be measured.
-    fn missing(&self, line: &entry::Line) -> Option<String> {
+    fn missing(&self, line: &entry::LineSpec) -> Option<String> {
         if let Some(option) = line.needs.filter(|o| !self.help.contains(o)) {
             return Some(format!("not run: this binary has no {option}"));
         }
@@ -165,30 +165,41 @@ impl<'a> Lab<'a> {
         (!ours && installed(program).is_none()).then(|| format!("{program} is not installed"))
     }
 
-    fn wire(&mut self, row: &Row, published: &[(&str, f64)], crowd: bool) -> Result<(String, Vec<Line>)> {
+    fn wire(
+        &mut self,
+        row: &RemoteRow,
+        published: &[(&str, f64)],
+        crowd: bool,
+    ) -> Result<(String, Vec<LineRecord>)> {
         let published = |name: &str| published.iter().find(|s| s.0 == name).map(|s| s.1);
         if let Some(why) = self.wire.why_not(row, Instant::now()) {
-            let lines = row.lanes.iter().map(|lane| Line {
+            let lines = row.lanes.iter().map(|lane| LineRecord {
                 absent: Some(why.clone()),
                 ..line(lane.name, &entry::shown(lane.line), published(lane.name))
             });
             return Ok((String::new(), lines.collect()));
         }
         let made = if crowd { crowded(|| self.wire.row(row))? } else { self.wire.row(row)? };
-        let lines = made.lanes.iter().map(|lane| Line {
+        let lines = made.lanes.iter().map(|lane| LineRecord {
             absent: lane.absent.clone(),
             values: lane.samples.iter().map(|s| s.wall_s).collect(),
             cpu_s: lane.samples.iter().map(|s| s.client_cpu_s + s.server_cpu_s).collect(),
             foreign_s: lane.samples.iter().map(|s| s.foreign_s).collect(),
             ..line(&lane.name, &entry::shown(&lane.line), published(&lane.name))
         });
-        let disk = if row.place == rows::Place::Disk { "ext4 in an image" } else { "tmpfs" };
+        let disk = if row.place == rows::Storage::Disk { "ext4 in an image" } else { "tmpfs" };
         Ok((format!("{} on {disk}", held(made.data)), lines.collect()))
     }
 
-    fn resume(&self, sizes: &[(u64, Option<(f64, f64)>)], rounds: usize, dir: &Path) -> Result<Vec<Line>> {
+    fn resume(
+        &self,
+        sizes: &[(u64, Option<(f64, f64)>)],
+        rounds: usize,
+        dir: &Path,
+    ) -> Result<Vec<LineRecord>> {
         let options = Options { dir: dir.to_path_buf(), ..self.options.clone() };
-        let bench = checkpoint::Bench::new(&options, &self.bcmr, self.options.rounds.unwrap_or(rounds))?;
+        let bench =
+            checkpoint::CheckpointBench::new(&options, &self.bcmr, self.options.rounds.unwrap_or(rounds))?;
         let modes = ["-s", "-C", "-C --fast"];
         let mut lines = Vec::new();
         for (mib, published) in sizes {
@@ -208,7 +219,7 @@ impl<'a> Lab<'a> {
                     _ => None,
                 };
                 let values = found.iter().filter(|r| r.mode == mode).flat_map(|r| &r.first_byte_s);
-                lines.push(Line {
+                lines.push(LineRecord {
                     absent: absent.clone(),
                     values: values.map(|s| s * 1e3).collect(),
                     ..line(&format!("{mode}, {mib} MiB"), &format!("bcmr copy {mode} {{s}} {{d}}"), published)
@@ -218,7 +229,7 @@ impl<'a> Lab<'a> {
         Ok(lines)
     }
 
-    fn codecs(&mut self, figure: CodecFigure) -> Result<Vec<Line>> {
+    fn codecs(&mut self, figure: CodecFigure) -> Result<Vec<LineRecord>> {
         let probes = match self.probes.take() {
             Some(probes) => probes,
             None => probe::run()?,
@@ -231,14 +242,14 @@ impl<'a> Lab<'a> {
                 CodecFigure::Pack => (p.pack_mb_s.clone(), published.map(|s| s.3)),
                 CodecFigure::Unpack => (p.unpack_mb_s.clone(), published.map(|s| s.4)),
             };
-            Line { values: here, ..line(&format!("{}, {}", p.content, p.codec), "", published) }
+            LineRecord { values: here, ..line(&format!("{}, {}", p.content, p.codec), "", published) }
         });
         let lines = lines.collect();
         self.probes = Some(probes);
         Ok(lines)
     }
 
-    fn store(&mut self, figure: StoreFigure) -> Result<Vec<Line>> {
+    fn store(&mut self, figure: StoreFigure) -> Result<Vec<LineRecord>> {
         if self.capped.is_none() {
             self.capped = Some(match self.wire.able(Needs::Store)? {
                 Ok(()) => Ok(self.wire.capped()?),
@@ -250,7 +261,7 @@ impl<'a> Lab<'a> {
             Some(Err(why)) => Err(why.clone()),
             None => Err(String::new()),
         };
-        let one = |name: &str, published, value: &dyn Fn(&Capped) -> f64| Line {
+        let one = |name: &str, published, value: &dyn Fn(&Capped) -> f64| LineRecord {
             absent: found.as_ref().err().cloned(),
             values: found.as_ref().map(|c| vec![value(c)]).unwrap_or_default(),
             ..line(name, "", published)
@@ -290,9 +301,9 @@ enum Measured {
     Number(f64),
 }
 
-fn line(name: &str, command: &str, published: Option<f64>) -> Line {
+fn line(name: &str, command: &str, published: Option<f64>) -> LineRecord {
     let command = command.replace("{s}", "SRC").replace("{d}", "DST");
-    Line {
+    LineRecord {
         name: name.to_owned(),
         command,
         published,

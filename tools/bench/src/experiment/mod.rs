@@ -200,7 +200,7 @@ fn keep(record: &Record, out: &Path) -> Result {
 /// Its words, and nothing measured yet.
 fn blank(it: &Experiment, asked: &Asked) -> Result<Record> {
     let options = &asked.options;
-    let mut machine = rows::Record::of_this_machine(&options.dir, false)?;
+    let mut machine = rows::LocalRecord::of_this_machine(&options.dir, false)?;
     machine.file_system = on(&options.on, &machine.file_system);
     let mut command = format!("cargo xtask experiment {}", it.id);
     if options.quick {
@@ -240,7 +240,7 @@ fn on(on: &On, here: &str) -> String {
 
 fn carried_out(it: &Experiment, asked: &Asked, lab: &mut Lab, record: &mut Record) -> Result {
     let options = &asked.options;
-    let here = rows::Record::of_this_machine(&options.dir, false)?.file_system;
+    let here = rows::LocalRecord::of_this_machine(&options.dir, false)?.file_system;
     let on = on(&options.on, &here);
     let local = it.parts.iter().any(|p| matches!(p.work, Work::Lines(_) | Work::Resume { .. }));
     // Dropped, and so unmounted and removed with everything in it, at the end of this function.

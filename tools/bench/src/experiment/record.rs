@@ -46,11 +46,11 @@ pub struct Part {
     /// Counted and not timed: the same in every round, and so known by one.
     #[serde(default)]
     pub counted: bool,
-    pub lines: Vec<Line>,
+    pub lines: Vec<LineRecord>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Line {
+pub struct LineRecord {
     pub name: String,
     pub command: String,
     /// The paper's own figure.
@@ -77,7 +77,7 @@ pub struct Claim {
     pub rule: Rule,
 }
 
-impl Line {
+impl LineRecord {
     pub fn median(&self) -> f64 {
         median(self.values.iter().copied())
     }
@@ -94,18 +94,18 @@ pub fn range(values: &[f64]) -> (f64, f64) {
 
 impl Part {
     /// The line of this name, when it was measured.
-    pub fn line(&self, name: &str) -> Option<&Line> {
+    pub fn line(&self, name: &str) -> Option<&LineRecord> {
         self.lines.iter().find(|l| l.name == name && !l.values.is_empty())
     }
 
     /// What the others are shown against.
-    pub fn base(&self) -> Option<&Line> {
+    pub fn base(&self) -> Option<&LineRecord> {
         self.lines.iter().find(|l| !l.values.is_empty())
     }
 }
 
 /// By rounds: drift of the machine cancels out. Where one took part in fewer rounds, those.
-pub fn paired(line: &Line, against: &Line) -> Vec<f64> {
+pub fn paired(line: &LineRecord, against: &LineRecord) -> Vec<f64> {
     line.values.iter().zip(&against.values).map(|(a, b)| a / b).collect()
 }
 
@@ -168,8 +168,8 @@ pub fn figure(value: f64) -> String {
 pub mod tests {
     use super::*;
 
-    pub fn line(name: &str, values: &[f64]) -> Line {
-        Line {
+    pub fn line(name: &str, values: &[f64]) -> LineRecord {
+        LineRecord {
             name: name.to_owned(),
             command: format!("{name} SRC DST"),
             published: None,
@@ -210,9 +210,9 @@ pub mod tests {
                 data: "One { bytes: 1 }".to_owned(),
                 counted: false,
                 lines: vec![
-                    Line { published: Some(1.0), ..line("cp", &[1.0, 4.0, 4.0]) },
-                    Line { published: Some(0.5), ..line("ours", &[0.5, 2.0, 2.12]) },
-                    Line { absent: Some("not there".to_owned()), ..line("xcp", &[]) },
+                    LineRecord { published: Some(1.0), ..line("cp", &[1.0, 4.0, 4.0]) },
+                    LineRecord { published: Some(0.5), ..line("ours", &[0.5, 2.0, 2.12]) },
+                    LineRecord { absent: Some("not there".to_owned()), ..line("xcp", &[]) },
                 ],
             }],
             claims: vec![

@@ -10,25 +10,25 @@ mod relay;
 pub mod rows;
 pub mod store;
 
-use crate::checkpoint::Place as Session;
+use crate::checkpoint::{SessionDir, killed_when};
 use crate::data::{self, Set};
 use crate::experiment::inside;
 use crate::measure;
 use crate::mount;
 use crate::options::{self, On, Options};
 use crate::programs::binary;
-use crate::record::{Record, commit};
+use crate::record::{LocalRecord, commit};
 use crate::turns::{Copies, same};
 use far::Far;
-use record::{Capped, LaneRecord, Memory, Remote, RowRecord, Run};
-use rows::{Before, Lane, Line, Needs, Place, Row, Way};
+use record::{Capped, LaneRecord, Remote, RemoteMemory, RemoteRowRecord, Run};
+use rows::{Before, Lane, Line, Needs, RemoteRow, Storage, Way};
 use sh::{Result, text};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
 /// Blocks of a session, and of what a kill leaves.
@@ -53,7 +53,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     }
     table.retain(|row| chosen(row.name));
     let bcmr = binary(options)?;
-    let mut machine = Record::of_this_machine(&options.dir, options.quick)?;
+    let mut machine = LocalRecord::of_this_machine(&options.dir, options.quick)?;
     if matches!(options.on, On::Image(_)) {
         machine.file_system += "-image";
     }
@@ -70,7 +70,7 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
     };
     println!("{}; {}", record.machine, record.ssh);
     // A client with neither the user's configuration nor his sessions.
-    let lab = Lab::new(options, bcmr);
+    let lab = RemoteLab::new(options, bcmr);
     lab.measure(&table, &chosen, &command(typed), &machine.file_system, &mut record)?;
     fs::create_dir_all(&options.out)?;
     pages::write(&record, &options.out.join("remote"))?;
@@ -97,7 +97,7 @@ fn ssh_version() -> String {
 }
 
 /// What rows share: lines are laid and a disk is made when the first row wants them.
-pub struct Lab<'a> {
+pub struct RemoteLab<'a> {
     options: &'a Options,
     bcmr: PathBuf,
     lines: BTreeMap<u8, Far>,
@@ -106,14 +106,14 @@ pub struct Lab<'a> {
     able: BTreeMap<u8, std::result::Result<(), String>>,
 }
 
-impl<'a> Lab<'a> {
-    pub fn new(options: &'a Options, bcmr: PathBuf) -> Lab<'a> {
-        Lab { options, bcmr, lines: BTreeMap::new(), disk: OnceCell::new(), able: BTreeMap::new() }
+impl<'a> RemoteLab<'a> {
+    pub fn new(options: &'a Options, bcmr: PathBuf) -> RemoteLab<'a> {
+        RemoteLab { options, bcmr, lines: BTreeMap::new(), disk: OnceCell::new(), able: BTreeMap::new() }
     }
 
     fn measure(
         mut self,
-        table: &[Row],
+        table: &[RemoteRow],
         chosen: &dyn Fn(&str) -> bool,
         command: &str,
         file_system: &str,
@@ -130,7 +130,7 @@ impl<'a> Lab<'a> {
             let mut made = self.row(row)?;
             made.command = format!("{command} --rows {}", row.name);
             made.file_system =
-                if row.place == Place::Disk { "ext4-image".to_owned() } else { file_system.to_owned() };
+                if row.place == Storage::Disk { "ext4-image".to_owned() } else { file_system.to_owned() };
             pages::print(&made);
             println!("  (after {:.0} s)", begun.elapsed().as_secs_f64());
             record.rows.push(made);
@@ -163,8 +163,8 @@ impl<'a> Lab<'a> {
         (begun.elapsed().as_secs_f64() > most * 60.0).then(|| "the time was over".to_owned())
     }
 
-    pub fn why_not(&self, row: &Row, begun: Instant) -> Option<String> {
-        if row.place == Place::Disk && !sh::is_root() {
+    pub fn why_not(&self, row: &RemoteRow, begun: Instant) -> Option<String> {
+        if row.place == Storage::Disk && !sh::is_root() {
             return Some("an ext4 image needs root".to_owned());
         }
         // One link at a time, and where there was one there can be another.
@@ -186,8 +186,8 @@ impl<'a> Lab<'a> {
     }
 
     /// Where a row's data and copies lie.
-    fn place(&self, place: Place) -> Result<PathBuf> {
-        if place == Place::Scratch {
+    fn place(&self, place: Storage) -> Result<PathBuf> {
+        if place == Storage::Scratch {
             return Ok(self.options.dir.clone());
         }
         if self.disk.get().is_none() {
@@ -198,7 +198,7 @@ impl<'a> Lab<'a> {
         Ok(self.disk.get().ok_or("there is no disk")?.dir().to_path_buf())
     }
 
-    pub fn row(&mut self, row: &Row) -> Result<RowRecord> {
+    pub fn row(&mut self, row: &RemoteRow) -> Result<RemoteRowRecord> {
         let dir = self.place(row.place)?;
         let (src, size) = row.set.make(&dir)?;
         data::warm(&src)?;
@@ -240,7 +240,7 @@ impl<'a> Lab<'a> {
             }
         }
         turn.copies.clear()?;
-        let mut made = RowRecord {
+        let mut made = RemoteRowRecord {
             name: row.name.to_owned(),
             title: row.title.to_owned(),
             file_system: String::new(),
@@ -328,9 +328,9 @@ impl<'a> Lab<'a> {
 
     /// Very many files, each way and over more connections; nothing is compared, and the memory of the program's own
     /// processes is looked at twenty times a second.
-    fn memory(&mut self) -> Result<Vec<Memory>> {
+    fn memory(&mut self) -> Result<Vec<RemoteMemory>> {
         let files: u64 = if self.options.quick { 50_000 } else { 1_000_000 };
-        let dir = self.place(Place::Disk)?;
+        let dir = self.place(Storage::Disk)?;
         let (src, _) = Set::Even { dirs: 1000, files_per_dir: files / 1000, bytes: 16 }.make(&dir)?;
         let copies = Copies::below(&dir);
         let bcmr = self.bcmr.clone();
@@ -356,7 +356,7 @@ impl<'a> Lab<'a> {
                 peaks.server.most_kib as f64 / 1024.0,
                 peaks.server.processes
             );
-            all.push(Memory {
+            all.push(RemoteMemory {
                 line: format!("{word}, {connections} connection{}", if connections == 1 { "" } else { "s" }),
                 commit: commit()?,
                 files,
@@ -371,7 +371,7 @@ impl<'a> Lab<'a> {
 
 /// One row while it is measured.
 struct Turn<'a> {
-    row: &'a Row,
+    row: &'a RemoteRow,
     src: &'a Path,
     copies: Copies,
     far: &'a Far,
@@ -418,8 +418,8 @@ impl Turn<'_> {
     /// Removing many inodes slows ext4 down for a minute, see `Copies`; tmpfs has its memory back instead.
     fn forget(&self, place: &Path) -> Result {
         match self.row.place {
-            Place::Disk => mount::forget(place),
-            Place::Scratch => sh::quiet("rm", &["-rf", text(place)?]),
+            Storage::Disk => mount::forget(place),
+            Storage::Scratch => sh::quiet("rm", &["-rf", text(place)?]),
         }
     }
 
@@ -431,7 +431,7 @@ impl Turn<'_> {
             let argv = self.argv(lane, &place.join("copy"))?;
             let mut child =
                 Command::new(&argv[0]).args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-            let session = Session { dir: place.clone() };
+            let session = SessionDir { dir: place.clone() };
             let killed = killed_when(&mut child, || session.recorded_bytes() >= whole / 10 * 9)?;
             self.far.used_s()?;
             if killed {
@@ -471,20 +471,6 @@ impl Turn<'_> {
             argv.splice(0..0, ["timeout".to_owned(), seconds.to_string()]);
         }
         Ok(argv)
-    }
-}
-
-/// Kills the child when there is enough; `false` when it had finished before.
-fn killed_when(child: &mut Child, enough: impl Fn() -> bool) -> Result<bool> {
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return if status.success() { Ok(false) } else { Err(format!("the copy: {status}").into()) };
-        }
-        if enough() {
-            child.kill()?;
-            return Ok(!child.wait()?.success());
-        }
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

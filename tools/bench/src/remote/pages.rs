@@ -1,6 +1,6 @@
 //! The documents and the picture of `bench remote`, from its record alone. Measures nothing.
 
-use super::record::{LaneRecord, Remote, RowRecord, Run};
+use super::record::{LaneRecord, Remote, RemoteRowRecord, Run};
 use crate::measure::median;
 use crate::{record as local, rows, svg};
 use sh::Result;
@@ -25,7 +25,7 @@ impl LaneRecord {
 }
 
 /// One row on the terminal.
-pub fn print(row: &RowRecord) {
+pub fn print(row: &RemoteRowRecord) {
     let base = row.lanes.iter().find(|l| !l.samples.is_empty());
     println!("  {:12} {:>9} {:>8} {:>8} {:>9} {:>7}", "", "wall s", "client", "server", "foreign s", "ratio");
     for lane in &row.lanes {
@@ -138,8 +138,8 @@ pub fn keep(mut record: Remote, docs: &Path) -> Result {
         // The headline ends with the date.
         let machine = |r: &Remote| r.machine.rsplit_once(", ").map(|(m, _)| m.to_owned());
         if machine(&before) == machine(&record) {
-            let fresh = |old: &RowRecord| record.rows.iter().any(|new| new.name == old.name);
-            let old: Vec<RowRecord> = before.rows.into_iter().filter(|row| !fresh(row)).collect();
+            let fresh = |old: &RemoteRowRecord| record.rows.iter().any(|new| new.name == old.name);
+            let old: Vec<RemoteRowRecord> = before.rows.into_iter().filter(|row| !fresh(row)).collect();
             record.rows.extend(old);
             if record.memory.is_empty() {
                 record.memory = before.memory;
@@ -210,7 +210,7 @@ pub fn section(record: &Remote, out: &mut String) -> Result {
     Ok(())
 }
 
-fn table(row: &RowRecord, cores: usize, out: &mut String) -> Result {
+fn table(row: &RemoteRowRecord, cores: usize, out: &mut String) -> Result {
     let measured = || row.lanes.iter().filter(|l| !l.samples.is_empty());
     let disturbed =
         median(measured().flat_map(|l| l.samples.iter().map(|s| s.foreign_s / (s.wall_s * cores as f64))));
@@ -297,7 +297,7 @@ mod tests {
             ssh: String::new(),
             rows: rows
                 .iter()
-                .map(|row| RowRecord {
+                .map(|row| RemoteRowRecord {
                     name: row.name.to_owned(),
                     title: row.title.to_owned(),
                     file_system: "tmpfs".to_owned(),

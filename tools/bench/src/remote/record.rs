@@ -17,8 +17,8 @@ pub struct Remote {
     pub machine: String,
     pub cores: usize,
     pub ssh: String,
-    pub rows: Vec<RowRecord>,
-    pub memory: Vec<Memory>,
+    pub rows: Vec<RemoteRowRecord>,
+    pub memory: Vec<RemoteMemory>,
     pub store: Option<Capped>,
     pub probes: Vec<probe::Probe>,
     /// What was not measured, and why.
@@ -27,7 +27,7 @@ pub struct Remote {
 
 /// One row: who took how long.
 #[derive(Serialize, Deserialize)]
-pub struct RowRecord {
+pub struct RemoteRowRecord {
     pub name: String,
     pub title: String,
     pub file_system: String,
@@ -36,7 +36,7 @@ pub struct RowRecord {
     pub command: String,
     pub data: Size,
     pub lanes: Vec<LaneRecord>,
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<Promise>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -66,7 +66,7 @@ pub struct Run {
 
 /// A promise and what came of it.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct Promise {
     pub goal: String,
     /// `None` when it was not measured.
     pub value: Option<f64>,
@@ -77,7 +77,7 @@ pub struct Verdict {
 
 /// One copy of very many files.
 #[derive(Serialize, Deserialize)]
-pub struct Memory {
+pub struct RemoteMemory {
     pub line: String,
     pub commit: String,
     pub files: u64,
@@ -105,7 +105,7 @@ impl LaneRecord {
     }
 }
 
-impl RowRecord {
+impl RemoteRowRecord {
     pub fn lane(&self, name: &str) -> Option<&LaneRecord> {
         self.lanes.iter().find(|l| l.name == name && !l.samples.is_empty())
     }
@@ -124,13 +124,13 @@ impl RowRecord {
     }
 
     /// What came of a promise, by its rounds.
-    pub fn came_of(&self, verdict: &Verdict) -> Judged {
+    pub fn came_of(&self, verdict: &Promise) -> Judged {
         let (lane, against) = verdict.goal.split_once(" / ").unwrap_or_default();
         record::outcome(verdict.most, &self.pairs(lane, against), false)
     }
 
-    pub fn judge(&self, goal: &rows::Goal) -> Verdict {
-        Verdict {
+    pub fn judge(&self, goal: &rows::LaneGoal) -> Promise {
+        Promise {
             goal: format!("{} / {}", goal.lane, goal.against),
             value: self.paired(goal.lane, goal.against),
             below: self.lane(goal.against).is_some_and(|l| l.samples.iter().any(|s| s.stopped)),
@@ -139,7 +139,7 @@ impl RowRecord {
     }
 }
 
-impl Verdict {
+impl Promise {
     /// In a word, for a table.
     pub fn word(&self) -> &'static str {
         match self.value {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_stopped_one_decides_only_in_our_favour() {
-        let row = |ours: &[f64], stopped| RowRecord {
+        let row = |ours: &[f64], stopped| RemoteRowRecord {
             name: String::new(),
             title: String::new(),
             file_system: String::new(),
@@ -184,7 +184,7 @@ mod tests {
             verdicts: Vec::new(),
         };
         let judge = |ours: &[f64], stopped, lane| {
-            row(ours, stopped).judge(&rows::Goal { lane, against: "scp", most: 0.05 })
+            row(ours, stopped).judge(&rows::LaneGoal { lane, against: "scp", most: 0.05 })
         };
         assert_eq!(judge(&[2.4, 90.0], true, "bcmr").word(), "met", "only rounds of both are compared");
         assert_eq!(judge(&[2.4], true, "bcmr").shown(), "< 0.04");

@@ -3,16 +3,16 @@
 use crate::data::Set;
 
 /// One line of the table.
-pub struct Row {
+pub struct RemoteRow {
     /// `NAME-put` and `NAME-get` are chosen together by `NAME`.
     pub name: &'static str,
     pub title: &'static str,
     pub set: Set,
     pub way: Way,
     pub line: Line,
-    pub place: Place,
+    pub place: Storage,
     pub lanes: Vec<Lane>,
-    pub goals: Vec<Goal>,
+    pub goals: Vec<LaneGoal>,
     /// Rounds, when none are asked for.
     pub rounds: usize,
 }
@@ -44,7 +44,7 @@ impl Line {
 
 /// Where source and copies lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Storage {
     /// As the options have it; without a word tmpfs, so that the line and the programs are measured and no disk.
     Scratch,
     /// Where to sync costs what it costs: a fresh ext4 in an image; needs root.
@@ -85,7 +85,7 @@ pub enum Needs {
 }
 
 /// What is promised: one lane's wall time over another's.
-pub struct Goal {
+pub struct LaneGoal {
     pub lane: &'static str,
     pub against: &'static str,
     pub most: f64,
@@ -113,12 +113,12 @@ pub const DEFAULT: Lane = lane("bcmr", "bcmr copy -F {F} {s} {d}");
 pub const DIRECT: Lane =
     Lane { needs: Needs::DirectPlane, ..lane("bcmr direct", "bcmr copy -F {F} --direct=direct {s} {d}") };
 
-fn goal(lane: &'static str, against: &'static str, most: f64) -> Goal {
-    Goal { lane, against, most }
+fn goal(lane: &'static str, against: &'static str, most: f64) -> LaneGoal {
+    LaneGoal { lane, against, most }
 }
 
 /// Every timed row. `quick` is a tenth of the data, to see that the machinery turns; its figures are for nobody.
-pub fn all(quick: bool) -> Vec<Row> {
+pub fn all(quick: bool) -> Vec<RemoteRow> {
     let part = if quick { 10 } else { 1 };
     let big = Set::One { bytes: (1 << 30) / part };
     let mid = Set::One { bytes: (64 << 20) / part.min(2) };
@@ -126,13 +126,13 @@ pub fn all(quick: bool) -> Vec<Row> {
     let small = Set::Even { dirs: 100 / part, files_per_dir: 1000, bytes: 1 << 10 };
     let few = Set::Even { dirs: 20 / part, files_per_dir: 100, bytes: 4 << 10 };
     let text = Set::Text { bytes: (64 << 20) / part };
-    let row = |name, title, set, way, lanes: Vec<Lane>, goals| Row {
+    let row = |name, title, set, way, lanes: Vec<Lane>, goals| RemoteRow {
         name,
         title,
         set,
         way,
         line: Line::Loopback,
-        place: Place::Scratch,
+        place: Storage::Scratch,
         lanes,
         goals,
         rounds: 3,
@@ -180,7 +180,7 @@ pub fn all(quick: bool) -> Vec<Row> {
         ]);
         lanes
     };
-    let on_disk = |row: Row| Row { place: Place::Disk, ..row };
+    let on_disk = |row: RemoteRow| RemoteRow { place: Storage::Disk, ..row };
     let resume_lanes = || {
         vec![
             lane("whole", "bcmr copy -F {F} -C {s} {d}"),
@@ -195,7 +195,7 @@ pub fn all(quick: bool) -> Vec<Row> {
         row("small-get", "100,000 x 1 KiB, GET", small, Way::Get, small_lanes(TAR_GET), small_goals()),
         row("big-put", "one 1 GiB random file, PUT", big, Way::Put, big_lanes(SSH_PUT), big_goals()),
         row("big-get", "one 1 GiB random file, GET", big, Way::Get, big_lanes(SSH_GET), big_goals()),
-        Row {
+        RemoteRow {
             line: Line::Slow,
             rounds: 2,
             ..row(
@@ -213,7 +213,7 @@ pub fn all(quick: bool) -> Vec<Row> {
                 vec![goal("bcmr", "scp", 0.22)],
             )
         },
-        Row {
+        RemoteRow {
             line: Line::Slow,
             rounds: 2,
             ..row(
@@ -225,7 +225,7 @@ pub fn all(quick: bool) -> Vec<Row> {
                 vec![goal("bcmr", "scp", 0.22)],
             )
         },
-        Row {
+        RemoteRow {
             line: Line::Slow,
             rounds: 2,
             ..row(
@@ -245,7 +245,7 @@ pub fn all(quick: bool) -> Vec<Row> {
             store_lanes(None),
             vec![goal("store on", "store off", 1.10)],
         ),
-        Row {
+        RemoteRow {
             line: Line::Far,
             rounds: 2,
             ..row(
@@ -257,7 +257,7 @@ pub fn all(quick: bool) -> Vec<Row> {
                 far_goals(),
             )
         },
-        Row {
+        RemoteRow {
             line: Line::Far,
             rounds: 2,
             ..row(
@@ -298,7 +298,7 @@ pub fn all(quick: bool) -> Vec<Row> {
             vec![ONE_R, lane("sync", "bcmr copy -F {F} --parallel 1 -r --sync {s} {d}")],
             vec![goal("sync", "bcmr", 1.5)],
         )),
-        on_disk(Row {
+        on_disk(RemoteRow {
             rounds: 2,
             ..row(
                 "resume-put",
@@ -309,7 +309,7 @@ pub fn all(quick: bool) -> Vec<Row> {
                 resume_goals(),
             )
         }),
-        on_disk(Row {
+        on_disk(RemoteRow {
             rounds: 2,
             ..row(
                 "resume-get",
@@ -320,7 +320,7 @@ pub fn all(quick: bool) -> Vec<Row> {
                 resume_goals(),
             )
         }),
-        Row {
+        RemoteRow {
             rounds: 2,
             ..row(
                 "streams-get",

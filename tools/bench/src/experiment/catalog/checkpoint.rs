@@ -3,7 +3,7 @@
 use crate::data::Set;
 use crate::experiment::bystander;
 use crate::experiment::entry::{
-    Experiment, Line, MIB, Part, Work, alike, claim, cold, cost, effect, line, ours, part, warm,
+    Experiment, LineSpec, MIB, PartSpec, Work, alike, claim, cold, cost, effect, line, ours, part, warm,
 };
 use crate::verdict::Rule;
 
@@ -47,7 +47,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
     let every = |size: &str| format!("bcmr copy --reflink=disable -C --checkpoint-size {size} {{s}} {{d}}");
     let beside = |name: &str, flags: &str| {
         let line = format!("inside bystander {{s}} {{d}} -- bcmr copy --reflink=disable {flags} {{s}} {{d}}");
-        Line { needs: Some("--no-cache"), ..ours(name, &line) }
+        LineSpec { needs: Some("--no-cache"), ..ours(name, &line) }
     };
     let growth = |says: &str, line: &str| claim(0, says, line, "undisturbed", Rule::Growth { most: 1.5 });
     let (least, most) = if quick { (128, 256) } else { (128, 1024) };
@@ -112,7 +112,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
                     "ms",
                     warm(file(sized(512)), rounds, passes(1426.0, 1251.0)),
                 ),
-                Part {
+                PartSpec {
                     published_unit: Some("passes"),
                     ..part(
                         format!("{} MiB, cold", sized(512)),
@@ -196,7 +196,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             differs: "The paper's figures are its Linux ones, as overhead over none; it does not say whether its baseline \
                 ended with a sync, so there are all three. A checkpoint here is a record added to a file, not the file made \
                 anew; and a file system in an image has a device of its own kind below it.",
-            parts: vec![Part {
+            parts: vec![PartSpec {
                 published_unit: Some("ratio"),
                 ..part(
                     format!("one file of {} MiB", sized(1024)),

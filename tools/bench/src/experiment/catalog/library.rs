@@ -2,7 +2,7 @@
 
 use crate::data::Set;
 use crate::experiment::entry::{
-    Cache, Experiment, Line, Lines, MIB, Part, Work, alike, cost, effect, line, ours, part,
+    Cache, Experiment, LineSpec, Lines, MIB, PartSpec, Work, alike, cost, effect, line, ours, part,
 };
 
 const TEXT: &str = "fastcopy, Benchmark results";
@@ -24,7 +24,7 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             ours(OURS, "inside lib-fast {s} {d}"),
         ]
     };
-    let on = |set, across, unit, lines: Vec<Line>| -> Vec<Part> {
+    let on = |set, across, unit, lines: Vec<LineSpec>| -> Vec<PartSpec> {
         let lines = Lines { set, cache: Cache::Warm, across, rounds, lines };
         vec![part("the same files again and again", unit, Work::Lines(lines))]
     };

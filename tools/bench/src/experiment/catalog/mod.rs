@@ -22,10 +22,10 @@ pub fn all(quick: bool) -> Vec<Experiment> {
 mod tests {
     use super::*;
     use crate::data::Set;
-    use crate::experiment::entry::{Part, Work, line, ours, part, warm};
+    use crate::experiment::entry::{PartSpec, Work, line, ours, part, warm};
 
     /// The lines that a part will have.
-    fn names(part: &Part) -> Vec<String> {
+    fn names(part: &PartSpec) -> Vec<String> {
         match &part.work {
             Work::Lines(lines) => lines.lines.iter().map(|l| l.name.clone()).collect(),
             Work::Wire { row, .. } => row.lanes.iter().map(|l| l.name.to_owned()).collect(),

@@ -2,7 +2,7 @@
 
 use crate::data::Set;
 use crate::experiment::entry::{
-    Experiment, Line, MIB, Work, alike, cold, cost, effect, line, ours, part, warm,
+    Experiment, LineSpec, MIB, Work, alike, cold, cost, effect, line, ours, part, warm,
 };
 use crate::experiment::record::Claim;
 
@@ -28,26 +28,26 @@ const DIFFERS_TREE: &str = "Linux AIO has its successor in io_uring, which the p
     its ThinkPad with an SSD; it copied Linux 4.4, which is about seven times as large, and left out links and attributes.";
 
 /// The ring with the paper's options, but for those in `others` and with what stands in `flags`.
-fn ring(name: &str, others: &[(&str, &str)], flags: &str, published: f64) -> Line {
+fn ring(name: &str, others: &[(&str, &str)], flags: &str, published: f64) -> LineSpec {
     let mut words = format!("bcmr copy -r --reflink=disable --engine=ring{flags}");
     for (option, value) in PAPER {
         let other = others.iter().find(|(other, _)| *other == option);
         words.push_str(&format!(" {option} {}", other.map_or(value, |(_, value)| *value)));
     }
-    Line { needs: Some(NEEDS), ..line(name, &format!("{words} {{s}} {{d}}"), published) }
+    LineSpec { needs: Some(NEEDS), ..line(name, &format!("{words} {{s}} {{d}}"), published) }
 }
 
-fn defaults(published: f64) -> Line {
+fn defaults(published: f64) -> LineSpec {
     ring("paper's defaults", &[], "", published)
 }
 
-fn cp(published: f64) -> Line {
+fn cp(published: f64) -> LineSpec {
     line("cp", "cp -r --reflink=never {s} {d}", published)
 }
 
-fn engine(name: &str) -> Line {
+fn engine(name: &str) -> LineSpec {
     let words = format!("bcmr copy -r --reflink=disable --engine={name} {{s}} {{d}}");
-    Line { needs: Some(NEEDS), ..ours(name, &words) }
+    LineSpec { needs: Some(NEEDS), ..ours(name, &words) }
 }
 
 const BASE: &str = "paper's defaults";
@@ -56,8 +56,8 @@ fn differs(says: &str, line: &str, published: f64) -> Claim {
     effect(0, says, line, BASE, published)
 }
 
-fn without_figures(lines: Vec<Line>) -> Vec<Line> {
-    lines.into_iter().map(|l| Line { published: None, ..l }).collect()
+fn without_figures(lines: Vec<LineSpec>) -> Vec<LineSpec> {
+    lines.into_iter().map(|l| LineSpec { published: None, ..l }).collect()
 }
 
 pub fn all(quick: bool) -> Vec<Experiment> {

@@ -2,23 +2,25 @@
 
 use crate::data::Set;
 use crate::experiment::entry::{
-    CodecFigure, Experiment, Part, StoreFigure, Work, alike, claim, cost, effect, part,
+    CodecFigure, Experiment, PartSpec, StoreFigure, Work, alike, claim, cost, effect, part,
 };
-use crate::remote::rows::{Before, DIRECT, Lane, Line, Needs, ONE_R, Place, Row, SCP, SCP_R, Way, lane};
+use crate::remote::rows::{
+    Before, DIRECT, Lane, Line, Needs, ONE_R, RemoteRow, SCP, SCP_R, Storage, Way, lane,
+};
 use crate::verdict::Rule;
 
 /// A row with the paper's figures.
-fn wire(title: &str, row: Row, published: &[(&'static str, f64)]) -> Part {
+fn wire(title: &str, row: RemoteRow, published: &[(&'static str, f64)]) -> PartSpec {
     part(title, "s", Work::Wire { row, published: published.to_vec(), crowd: false })
 }
 
 /// The same with more busy threads than there are cores.
-fn crowded(title: &str, row: Row, published: &[(&'static str, f64)]) -> Part {
+fn crowded(title: &str, row: RemoteRow, published: &[(&'static str, f64)]) -> PartSpec {
     part(title, "s", Work::Wire { row, published: published.to_vec(), crowd: true })
 }
 
-fn row(name: &'static str, set: Set, way: Way, line: Line, lanes: Vec<Lane>, rounds: usize) -> Row {
-    Row { name, title: name, set, way, line, place: Place::Scratch, lanes, goals: Vec::new(), rounds }
+fn row(name: &'static str, set: Set, way: Way, line: Line, lanes: Vec<Lane>, rounds: usize) -> RemoteRow {
+    RemoteRow { name, title: name, set, way, line, place: Storage::Scratch, lanes, goals: Vec::new(), rounds }
 }
 
 const fn store(name: &'static str, before: Before) -> Lane {
@@ -265,8 +267,8 @@ pub fn all(quick: bool) -> Vec<Experiment> {
             parts: vec![
                 wire(
                     "3,000 x 64 KiB, ext4",
-                    Row {
-                        place: Place::Disk,
+                    RemoteRow {
+                        place: Storage::Disk,
                         ..row(
                             "sync-get",
                             fewer,
@@ -288,8 +290,8 @@ pub fn all(quick: bool) -> Vec<Experiment> {
                 ),
                 wire(
                     "one file of 1 GiB, ext4",
-                    Row {
-                        place: Place::Disk,
+                    RemoteRow {
+                        place: Storage::Disk,
                         ..row(
                             "sync-one-get",
                             gib,
