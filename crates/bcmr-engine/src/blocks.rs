@@ -47,7 +47,7 @@ pub(crate) fn cv_at(
 ) -> Result<Cv, Fault> {
     let mut hasher = hasher_at(at);
     feed(&mut hasher)?;
-    // Nothing has no value; whoever fed nothing wants none.
+    // Nothing has no value; a caller that fed nothing wants none.
     Ok(if hasher.count() == 0 { Cv::default() } else { hasher.finalize_non_root() })
 }
 

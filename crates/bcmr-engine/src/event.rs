@@ -76,7 +76,7 @@ pub use fastcopy::ring::Unavailable;
 /// How the contents of a run's files were read and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine {
-    /// Somebody asked for a ring, or for direct I/O, and did not leave it to us.
+    /// The user asked for a ring, or for direct I/O, and did not leave the choice to the engine.
     pub asked: bool,
     /// Files filled through a ring.
     pub ring_files: u64,
@@ -185,7 +185,7 @@ impl Cancel {
     pub const fn new() -> Cancel {
         Cancel(AtomicBool::new(false))
     }
-    /// Asks everybody to stop.
+    /// Asks every worker to stop.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -202,7 +202,7 @@ impl Default for Cancel {
     }
 }
 
-/// Counters that only grow; read by whoever draws.
+/// Counters that only grow; read by the code that draws.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Items finished: files, links, directories, specials, removals.

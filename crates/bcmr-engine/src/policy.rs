@@ -106,7 +106,7 @@ pub enum Collide {
     IfOlder,
     /// Left alone when size and mtime (ns) agree, else replaced.
     IfDifferent,
-    /// Somebody is asked (`-i`).
+    /// The user is asked (`-i`).
     Ask,
 }
 
@@ -283,9 +283,9 @@ impl Io {
     pub const BLOCK_BYTES: usize = 64 << 10;
     /// The same past it, where each operation is one of the disk.
     pub const DIRECT_BLOCK_BYTES: usize = 1 << 20;
-    /// Plain calls, for whoever asks for nothing.
+    /// Plain calls, for callers that ask for nothing.
     pub const PLAIN: Io = Io { pick: Pick::Sys, ..Io::AUTO };
-    /// What is best where nobody says otherwise.
+    /// What is best where the user says nothing.
     pub const AUTO: Io = Io {
         pick: Pick::Auto,
         block_bytes: None,
@@ -345,7 +345,7 @@ pub struct CopyPolicy {
     pub io: Io,
     /// Worker threads, at least 1.
     pub jobs: usize,
-    /// The effective user; nobody else's unfinished files are gone on with.
+    /// The effective user; only this user's unfinished files are gone on with.
     pub me: u32,
     /// The process's umask; the engine does not ask the process.
     pub umask: u32,

@@ -135,7 +135,7 @@ impl<T: Send> Hands<'_, T> {
         self.call_for_help();
     }
 
-    /// Whether somebody would take a task at once: time to split what one holds.
+    /// Whether a worker would take a task at once: time to split what one holds.
     pub(crate) fn hungry(&self) -> bool {
         let state = self.pool.state();
         state.stack.is_empty() && (state.idle > 0 || state.started < self.pool.jobs)

@@ -55,7 +55,7 @@ impl<'a> Tally<'a> {
         self.watch.front.event(Event::Failed(error));
     }
 
-    /// An item failed, and somebody else tells of it.
+    /// An item failed, and the peer tells of it.
     pub(crate) fn count(&self, error: &Error) {
         self.failed.fetch_add(1, Relaxed);
         self.absent.fetch_add(1, Relaxed);
@@ -102,7 +102,7 @@ impl<'a> Tally<'a> {
         self.watch.cancel.is_set()
     }
 
-    /// The connection is lost: nobody knows how much more there is, whatever has landed.
+    /// The connection is lost: it is not known how much more there is, whatever has landed.
     pub(crate) fn cut_short(&self) {
         self.cut_short.store(true, Relaxed);
     }

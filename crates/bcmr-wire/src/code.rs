@@ -42,7 +42,7 @@ pub enum Code {
     Usage = 17,
     /// Any other answer of the kernel.
     Io = 18,
-    /// Somebody asked to stop.
+    /// The user, or the peer, asked to stop.
     Interrupted = 19,
     /// The peers have no version in common.
     Version = 100,
@@ -91,7 +91,7 @@ const ALL: [(Code, &str); 26] = [
 ];
 
 impl Code {
-    /// The code of a number; `None` for one of a newer version, which counts as [`Code::Io`] to whoever must branch.
+    /// The code of a number; `None` for one of a newer version, which counts as [`Code::Io`] to a caller that must branch.
     #[must_use]
     pub fn of(number: u16) -> Option<Code> {
         ALL.iter().map(|(code, _)| *code).find(|code| code.number() == number)

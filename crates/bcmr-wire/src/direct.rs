@@ -25,7 +25,7 @@ pub enum Direction {
 /// next. `rendezvous` is the whole payload; its last field, the secret, is left out here.
 #[must_use]
 pub fn greetings(hello: &[u8], welcome: &[u8], rendezvous: &[u8]) -> Vec<u8> {
-    // [hello.bound] Whoever changes a bit of a greeting has other keys than the other side.
+    // [hello.bound] An attacker who changes a bit of a greeting gives the two sides different keys.
     let open = rendezvous.len().saturating_sub(size_of::<Hash>());
     let mut all = Vec::new();
     for payload in [hello, welcome, &rendezvous[..open]] {

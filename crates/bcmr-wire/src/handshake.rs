@@ -46,7 +46,7 @@ pub mod wide {
     pub const HOLES: u64 = 0x20;
     /// Saying what a copy would do, or would change, without doing it.
     pub const SURVEY: u64 = 0x40;
-    /// The hash of every file that landed, for whoever sends.
+    /// The hash of every file that landed, for the sender.
     pub const HASHED: u64 = 0x80;
     /// Lists of names that are longer than one message.
     pub const LISTS: u64 = 0x100;
@@ -54,7 +54,7 @@ pub mod wide {
     pub const COMPARED: u64 = 0x200;
 }
 
-/// What each bit is called, for whoever has to say that one is missing.
+/// What each bit is called, for the message that one is missing.
 const NAMES: [(Features, &str); 17] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
@@ -136,7 +136,7 @@ impl Features {
         NAMES.iter().filter(move |(one, _)| self.has(*one)).map(|(_, name)| *name)
     }
 
-    /// Without a direct data plane that nobody would seal.
+    /// Without a direct data plane, which would not be sealed.
     fn sound(self) -> Features {
         if self.has_cap(caps::AEAD) { self } else { Features { caps: self.caps & !caps::DIRECT, ..self } }
     }
@@ -179,7 +179,7 @@ pub fn hello<'a>(ours: Features, nonce: Hash, agent: &'a [u8]) -> Hello<'a> {
 pub enum Unsettled {
     /// The other side speaks this version.
     Version(u16),
-    /// The server claims what it was not offered: it does not know the rules, or somebody changed a greeting.
+    /// The server claims what it was not offered: it does not know the rules, or an attacker changed a greeting.
     NotOffered(Features),
     /// The client's user asked for a guarantee that the server does not give.
     Missing(Features),
@@ -392,7 +392,7 @@ mod tests {
             if let Ok(agreed) = settle(client, required, &answer) {
                 prop_assert!(agreed.has(required) && client.has(agreed) && server.has(agreed));
             }
-            // And whichever bit of the answer somebody flips: nothing is on that was not offered.
+            // And whichever bit of the answer an attacker flips: nothing is on that was not offered.
             match (flip, &mut answer.wide) {
                 (..7, _) => answer.caps ^= 1 << flip,
                 (7.., Some(wide)) => wide.bits ^= 1 << (flip - 7),

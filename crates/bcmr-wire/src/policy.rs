@@ -46,7 +46,7 @@ pub mod flags {
     pub const EXTRA: u64 = 1 << 17;
     /// With `COMPARE`: by size and time alone, nothing is read.
     pub const QUICK: u64 = 1 << 18;
-    /// A symbolic link at the destination's name is followed, whoever may have put it there.
+    /// A symbolic link at the destination's name is followed, whatever put it there.
     pub const FOLLOW_DESTINATION: u64 = 1 << 19;
 
     /// All of them.
@@ -118,7 +118,7 @@ choices! {
         IF_OLDER = 2,
         /// Left alone when size and mtime agree.
         IF_DIFFERENT = 3,
-        /// Somebody is asked.
+        /// The user is asked.
         ASK = 4,
     }
     /// How new content gets its name.
@@ -224,7 +224,7 @@ mod tests {
         for bit in 0..64 {
             assert_eq!(check(1 << bit, [0; 8]).is_ok(), bit < 16 || bit == 19, "bit {bit}");
         }
-        // A comparison changes nothing, whoever does not know what it is.
+        // A comparison changes nothing, also at a peer that does not know what it is.
         use flags::{COMPARE, DRY_RUN, EXTRA, QUICK};
         assert!(check(COMPARE | DRY_RUN, [0; 8]).is_ok() && check(COMPARE | EXTRA | DRY_RUN, [0; 8]).is_ok());
         assert!(check(QUICK | DRY_RUN, [0; 8]).is_err() && check(QUICK | COMPARE | DRY_RUN, [0; 8]).is_ok());

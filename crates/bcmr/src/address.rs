@@ -1,7 +1,7 @@
 //! Operands taken apart: what is on this machine, and what is on which other one.
 //!
 //! Pure: bytes in, values out. Must not connect, look at any file, or know what is done with an operand; so a file
-//! whose name looks like an address is written `./host:path`. Whoever is named here ends up in an argument vector of
+//! whose name looks like an address is written `./host:path`. What is named here ends up in an argument vector of
 //! `ssh`, so what is not plainly a host or a user is refused before anything else happens.
 
 use crate::names;
@@ -12,7 +12,7 @@ use std::net::Ipv6Addr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What a path may be on the wire, so that a longer one is refused before anybody is asked.
+/// What a path may be on the wire, so that a longer one is refused before the other machine is asked.
 const PATH_BYTES_MAX: usize = 64 << 10;
 /// More than any name service takes.
 const NAME_BYTES_MAX: usize = 255;
@@ -34,7 +34,7 @@ pub enum Operand {
 /// Takes an operand apart: `[user@]host:path`, `ssh://[user@]host[:port][/path]`, and everything else is here.
 ///
 /// A slash before the first colon makes it a local path. The path is relative to the home directory there unless it
-/// begins with `/`; `~` and `~/` are the home directory as well, because whoever types that means it.
+/// begins with `/`; `~` and `~/` are the home directory as well, because a user who types that means it.
 pub fn parse(typed: &Path) -> Result<Operand, Usage> {
     let bytes = typed.as_os_str().as_bytes();
     if let Some(rest) = bytes.strip_prefix(URL) {

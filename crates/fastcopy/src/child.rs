@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Ctrl-C at the terminal does not reach the child (`SIGINT` is ignored from the start, and a program that behaves leaves
-/// it so): whoever started it decides when it ends. It stays in the terminal's foreground, so that it can ask for a
+/// it so): the process that started it decides when it ends. It stays in the terminal's foreground, so that it can ask for a
 /// password.
 pub fn deaf_to_interrupt(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec only sigaction is called, which is async-signal-safe; nothing is allocated and no

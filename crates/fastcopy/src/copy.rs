@@ -1,7 +1,7 @@
 //! The ladder: clone, `copy_file_range`, `sendfile`, read/write. Which goes first for which file, which errno means
 //! the next one, and which one did it. The order and every size below were measured: `docs/decisions/0002-copy-ladder.md`.
 //!
-//! Must not know names, permissions, or why anybody wants a copy.
+//! Must not know names, permissions, or why a copy is wanted.
 
 use std::fmt;
 use std::io;
@@ -207,7 +207,7 @@ pub fn copy_file(
 }
 
 /// The first rung alone: shares all blocks of a file with an empty one, where `opts` want that and the devices may.
-/// `None`: nothing was done, and nothing speaks against reading and writing. For whoever has rungs of their own below.
+/// `None`: nothing was done, and nothing speaks against reading and writing. For callers that have rungs of their own below.
 ///
 /// # Errors
 /// As [`copy_file`].
@@ -588,7 +588,7 @@ impl<'a> Job<'a> {
         let stop = AtomicBool::new(false);
         let failure = Mutex::new(None::<Failure>);
         let chunk = Scratch::SIZE as u64;
-        // Whoever waits for the inode's lock in the kernel spins, and takes the processor from whoever holds it.
+        // A thread that waits for the inode's lock in the kernel spins, and takes the processor from the thread that holds it.
         let turn = Mutex::new(());
         let work = |buf: &mut [u8]| {
             while !stop.load(Relaxed) {
@@ -669,7 +669,7 @@ const SPIN: Duration = Duration::from_micros(200);
 
 /// The turn to write. Measured with two threads and 1 GiB: asleep at once the copy takes 1.5 times as long; left to the
 /// inode's lock it is as fast as this, but where every write waits (a virtual machine that gets its memory page by page)
-/// whoever waits in the kernel spins all the time, twice the processor time and 1.5 times the wall time.
+/// a thread that waits in the kernel spins all the time, twice the processor time and 1.5 times the wall time.
 fn take_turn(turn: &Mutex<()>) -> MutexGuard<'_, ()> {
     let until = Instant::now() + SPIN;
     loop {

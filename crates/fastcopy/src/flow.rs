@@ -6,7 +6,7 @@ use rustix::net::{Shutdown, shutdown, sockopt::socket_type};
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use std::os::fd::AsFd;
 
-/// `fcntl(F_SETPIPE_SZ)` with the most that this system gives to everybody, or what it lets us have; the size in
+/// `fcntl(F_SETPIPE_SZ)` with the most that this system gives to every user, or what it lets us have; the size in
 /// bytes, or `None` for what is no pipe. A larger pipe lets one side work longer before it waits for the other.
 pub fn grow_pipe(fd: impl AsFd) -> Option<usize> {
     let now = fcntl_getpipe_size(&fd).ok()?;
@@ -44,7 +44,7 @@ pub fn shutdown_write(fd: impl AsFd) -> std::io::Result<()> {
     }
 }
 
-/// `shutdown(fd, SHUT_RDWR)`: whoever waits in a read or a write comes back. What it answers does not matter: a socket
+/// `shutdown(fd, SHUT_RDWR)`: a thread that waits in a read or a write comes back. What it answers does not matter: a socket
 /// that cannot be shut down is down.
 pub fn shutdown_both(fd: impl AsFd) {
     if shutdown(fd, Shutdown::Both).is_err() {}

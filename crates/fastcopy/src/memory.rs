@@ -28,7 +28,7 @@ impl OrExit {
     /// `write`, `_exit`: no destructor runs and nothing is allocated.
     #[cold]
     fn exit(&self) -> ! {
-        // There is nobody to tell of a standard error that is closed.
+        // Where standard error is closed there is no way left to tell.
         let _told = rustix::io::write(rustix::stdio::stderr(), self.said.as_bytes());
         // SAFETY: `_exit` takes any number and does not return; it runs nothing of this process.
         unsafe { libc::_exit(self.code) }

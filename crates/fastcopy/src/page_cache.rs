@@ -1,7 +1,7 @@
 //! What of a file is in the page cache, and reading and writing that leaves nothing there: `cachestat(2)`,
 //! `RWF_DONTCACHE`, `posix_fadvise(POSIX_FADV_DONTNEED)`.
 //!
-//! Must not know when that is wanted: pages of somebody else's work must never be dropped, and only the caller knows
+//! Must not know when that is wanted: pages of other programs' work must never be dropped, and only the caller knows
 //! whose they are.
 
 use std::io;
@@ -107,7 +107,7 @@ pub fn pages(fd: impl AsFd, off: u64, len: u64) -> Option<u64> {
 }
 
 /// `posix_fadvise(POSIX_FADV_DONTNEED)`: takes the pages of a range (`len` 0: to the end of the file) out of the page
-/// cache, whoever brought them there. Pages that are not written out yet stay, and so do those that are being read ahead
+/// cache, whichever program brought them there. Pages that are not written out yet stay, and so do those that are being read ahead
 /// just now. A hint: whether it worked, [`pages`] tells.
 pub fn forget(fd: impl AsFd, off: u64, len: u64) {
     #[cfg(not(target_os = "macos"))]

@@ -57,12 +57,12 @@ impl Shape {
     pub const BLOCK_BYTES_MAX: usize = 64 << 20;
 }
 
-/// Why there is no ring. Not an error of whoever wanted one: plain calls do the same.
+/// Why there is no ring. Not an error for the caller: plain calls do the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
     /// This kernel has none (ENOSYS), or this is no Linux, or no processor this crate knows the layout for.
     Missing,
-    /// Somebody forbids it: `kernel.io_uring_disabled`, a seccomp filter (EPERM, EACCES).
+    /// The system forbids it: `kernel.io_uring_disabled`, a seccomp filter (EPERM, EACCES).
     Forbidden,
     /// The kernel's is older than 5.6 and has no plain reads.
     TooOld,
@@ -217,7 +217,7 @@ mod tests {
         });
     }
 
-    /// A read of a pipe that nobody writes to is never done by itself.
+    /// A read of a pipe without a writer is never done by itself.
     #[test]
     fn what_is_under_way_is_called_back_before_the_scope_ends() {
         let Some(mut ring) = ring(2, 4096, false) else { return };

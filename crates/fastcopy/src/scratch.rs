@@ -36,7 +36,7 @@ impl Scratch {
     /// `n` buffers.
     pub(crate) fn several(&mut self, n: usize) -> impl Iterator<Item = &mut [u8]> {
         while self.buffers.len() < n {
-            // Zeroed memory of this size comes from mmap: pages nobody touches cost nothing.
+            // Zeroed memory of this size comes from mmap: pages that are not touched cost nothing.
             let bytes = vec![0; Self::SIZE + PAGE];
             let start = bytes.as_ptr().align_offset(PAGE).min(PAGE);
             self.buffers.push(Buffer { bytes, start });

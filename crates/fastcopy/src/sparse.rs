@@ -17,7 +17,7 @@ pub const BLOCK: usize = 4096;
 /// the last one and the end, is hole. Moves the descriptor's position.
 ///
 /// When in doubt it is data: a filesystem that does not know (EINVAL and the like), or that answers with nonsense, has
-/// the rest of the file as one extent. So nothing is lost by believing this, whoever changes the file meanwhile; the
+/// the rest of the file as one extent. So nothing is lost by believing this, whatever changes the file meanwhile; the
 /// worst is that a hole is filled, or that a read at an extent finds the end of the file.
 #[derive(Debug)]
 pub struct Extents<'a> {

@@ -21,7 +21,7 @@ pub struct Grounds<'a> {
     pub read_only: bool,
     /// A directory of its own elsewhere, in which it may do anything too; it exists.
     pub store: Option<&'a Path>,
-    /// Directories, nobody else's and nothing else in them, in which a socket may be made in a directory of its own.
+    /// Directories of this user alone, with nothing else in them, in which a socket may be made in a directory of its own.
     pub meeting: &'a [PathBuf],
 }
 
@@ -139,7 +139,7 @@ mod tests {
             fs::File::options().write(true).open(at("root/again")).unwrap().set_len(1).unwrap();
             symlink("anywhere", at("root/link")).unwrap();
             // Of special files the harmless ones; a device by its number would be a way out. Only root is told apart
-            // from what the kernel forbids everybody else.
+            // from what the kernel forbids all others.
             let node = |name: &str, kind| {
                 let name = crate::dir::NameBuf::new(name.as_bytes()).unwrap();
                 root.make_special(name.as_name(), kind, 0o600, 0x103)

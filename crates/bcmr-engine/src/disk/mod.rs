@@ -89,7 +89,7 @@ pub(crate) trait Bytes: Sync {
         let read = |e| Fault::os(Side::Source, "read", e);
         block_cv(block, size, |at, room| self.read_at(at, room).map_err(read))
     }
-    /// The chaining value that whoever read the source says a block has that has been read from here: what crossed
+    /// The chaining value that the sender says a block has that has been read from here: what crossed
     /// is compared with it.
     fn claimed(&self, _block: u64) -> Option<Cv> {
         None
@@ -98,7 +98,7 @@ pub(crate) trait Bytes: Sync {
     fn differs(&self, _block: u64) -> Fault {
         Fault::mismatch()
     }
-    /// Whether somebody hashed it on the way, so that what crossed can be compared.
+    /// Whether the sender hashed it on the way, so that what crossed can be compared.
     fn is_claimed(&self) -> bool {
         false
     }
@@ -121,7 +121,7 @@ pub(crate) fn on_blocks_of(
 /// Under which name the new thing is made.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// Its own: the directory has no name yet, so nobody sees it.
+    /// Its own: the directory has no name yet, so it is not seen.
     Final,
     /// A stage's, renamed in the end.
     Stage(NameBuf),
@@ -253,7 +253,7 @@ pub(crate) struct Fill<'a> {
     pub(crate) reflink: Reflink,
     pub(crate) sparse: Sparse,
     pub(crate) verify: Verify,
-    /// Somebody reads the hash.
+    /// The hash is wanted.
     pub(crate) hash: bool,
     /// What is owed when it is done.
     pub(crate) durability: Durability,
@@ -291,7 +291,7 @@ pub(crate) trait Disk: Sync + Sized {
 
     // Directories, one at a time: there are few of them.
     fn look(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Info>>;
-    /// When the inode came to be, for telling it from another one of its number; 0 where nobody knows.
+    /// When the inode came to be, for telling it from another one of its number; 0 where that is not known.
     fn born(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<u64>;
     /// The same, of an open directory.
     fn own_birth(&self, dir: &Self::Dir) -> io::Result<u64>;

@@ -175,7 +175,7 @@ impl Rings {
                 match Ring::new(self.shape(kind)) {
                     Ok(made) => *ring = Some(made),
                     Err(why) => {
-                        // Whoever comes second knows the same; both are right.
+                        // The worker that comes second knows the same; both are right.
                         let _first = self.missing.set(why).is_ok();
                         return done;
                     }
@@ -185,7 +185,7 @@ impl Rings {
             let filled = done.get_or_insert_with(|| vec![false; jobs.len()]);
             self.fly(flying, kind, &mine, jobs, filled, how);
             if let Some(errno) = flying.lost() {
-                // What it still owes may come at any time: nobody else must take it for theirs.
+                // What it still owes may come at any time: no other run must take it for its own.
                 *ring = None;
                 let _first = self.missing.set(Unavailable::Refused(errno)).is_ok();
                 return done;
@@ -226,7 +226,7 @@ impl Rings {
         (self.io.pick != Pick::Sys && job.info.size >= self.io.async_min_bytes).then_some(Kind::Cached)
     }
 
-    /// Whether these are better read at once: when somebody says so, or when there are several and they are not in the
+    /// Whether these are better read at once: when the policy says so, or when there are several and they are not in the
     /// page cache. One is asked about, and the others are taken to be like it.
     fn pays(&self, jobs: &[Job<'_, Sys>], mine: &[usize]) -> bool {
         match (self.io.pick, mine) {
@@ -404,7 +404,7 @@ impl Rings {
                 }
                 Err(e) => break Some(Fault::os(Side::Dest, "write", e)),
             };
-            // Also without anything done: somebody may have said stop.
+            // Also without anything done: the caller may have said stop.
             if !(how.observe)(moved) {
                 break Some(tee::cancelled());
             }

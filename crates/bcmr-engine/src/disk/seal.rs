@@ -96,7 +96,7 @@ pub(super) fn birth_mode(job: &Job<'_, Sys>, keep: &Keep) -> u32 {
         (Some(there), false) if there.kind == Kind::File => there.mode,
         (_, false) => job.info.mode,
     } & 0o777;
-    // The owner may change: until then, nobody else. And its owner must be able to give it attributes.
+    // The owner may change: until then, no other user has access. And its owner must be able to give it attributes.
     let private = keep.preserve.owner || job.there.is_some();
     if private {
         (wanted & 0o700) | 0o200
@@ -134,7 +134,7 @@ fn seal_job(
         (Body::File(fd), _) => From::Kernel(Of::Handle(fd.as_fd())),
         (_, attributes) => From::of(attributes),
     };
-    // What the new thing shall have. A replaced file that nobody asked to change keeps owner and mode.
+    // What the new thing shall have. A replaced file keeps owner and mode unless the policy says otherwise.
     let kept = job.there.filter(|t| t.kind == Kind::File && job.info.kind == Kind::File);
     let in_place = matches!(job.place, super::Place::There);
     let owner = match (p.owner, kept) {
@@ -195,7 +195,7 @@ impl Replaced<'_> {
         }) {
             lost.push(loss("read attributes of", e));
         }
-        // What was put in its place meanwhile is another file, whose attributes are nobody's wish.
+        // What was put in its place meanwhile is another file, whose attributes are not wanted.
         if !found.is_empty() && !self.dir.stat(self.name).is_ok_and(|now| now.id() == self.there.id()) {
             found.clear();
         }

@@ -36,7 +36,7 @@ impl Sys {
         Sys::with(Io::PLAIN)
     }
 
-    /// As somebody wants it.
+    /// As the policy wants it.
     pub(crate) fn with(io: Io) -> Sys {
         Sys { rungs: Rungs::new(), rings: Rings::new(io) }
     }
@@ -219,7 +219,7 @@ impl Disk for Sys {
             } else {
                 dir.rename(stage.as_name(), dir, job.name)
             };
-            // Somebody else may have put a name of the very same inode there; then the stage stays (rename(2)).
+            // Another process may have put a name of the very same inode there; then the stage stays (rename(2)).
             let named = match job.body {
                 Body::HardLink(..) => named.and_then(|()| absent_is_fine(dir.remove_file(stage.as_name()))),
                 _ => named,

@@ -1,6 +1,6 @@
 //! Copying with a hash on the way, and reading back what landed.
 //!
-//! Must not know why somebody wants the hash. The bytes are read once; holes are hashed as the zeros they stand for,
+//! Must not know why the hash is wanted. The bytes are read once; holes are hashed as the zeros they stand for,
 //! so the hash is `b3sum`'s.
 
 use super::on_blocks_of;
@@ -26,7 +26,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// From this size (bytes) on a file is hashed block by block.
 const BLOCKS_BYTES_MIN: u64 = 2 * BLOCK_BYTES;
-/// Room is reserved so far ahead of content whose size is only somebody's word.
+/// Room is reserved so far ahead of content whose size is only the sender's word.
 const RESERVE_BYTES: u64 = 64 * BLOCK_BYTES;
 
 /// What was copied.
@@ -80,7 +80,7 @@ pub(super) struct Blocks {
     pub(super) cache: Cache,
 }
 
-/// A dense file of several blocks, copied and hashed on several threads, each block by whoever is free.
+/// A dense file of several blocks, copied and hashed on several threads, each block by a thread that is free.
 fn copy_blocks(
     from: &Source<'_>,
     to: &Dest<'_>,
@@ -529,7 +529,7 @@ mod tests {
     use super::*;
     use crate::policy::{Durability, Reflink};
 
-    /// A file that comes over a wire, with nobody who hashed it on the way.
+    /// A file that comes over a wire, which the sender did not hash on the way.
     struct Wire(Vec<u8>, meta::Info);
 
     impl Bytes for Wire {

@@ -179,7 +179,7 @@ mod tests {
         // choice, bytes, ends on stable storage, source was not in the page cache
         let table = [
             (Auto, large, true, true, both),
-            // Somebody has use for what is there: a source that was cached stays, and its copy may be wanted as well.
+            // Another program has use for what is there: a source that was cached stays, and its copy may be wanted as well.
             (Auto, large, true, false, None),
             (Auto, large, false, true, None),
             (Auto, large - 1, true, true, None),

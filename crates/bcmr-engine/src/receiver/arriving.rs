@@ -1,7 +1,7 @@
-//! A large file that arrives piece by piece, over as many streams as there are, put in order for whoever lands it.
+//! A large file that arrives piece by piece, over as many streams as there are, put in order for the worker that lands it.
 //!
 //! Must not know what a stream is: pieces are handed in, questions are handed out through [`Ask`]. What is kept waiting
-//! is bounded for each stream ([`WAITING_BYTES_MAX`]); the stream that carries more waits. Nobody waits in a circle:
+//! is bounded for each stream ([`WAITING_BYTES_MAX`]); the stream that carries more waits. No two wait for each other:
 //! pieces are read in rising order and every stream brings them in rising order, so the piece that is read next is
 //! always the next of its stream.
 
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of one stream that wait to be read, at most.
 pub(crate) const WAITING_BYTES_MAX: u64 = 8 * PIECE;
-/// The same while somebody waits for a piece that was asked for once more: what the sender had on its way before it
+/// The same while a reader waits for a piece that was asked for once more: what the sender had on its way before it
 /// heard of that.
 const ASKING_BYTES_MAX: u64 = 4 * WAITING_BYTES_MAX;
 /// Chaining values asked for at a time.
@@ -30,7 +30,7 @@ const VALUES_AT_ONCE: u64 = 64;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What the large files of a transfer share: whether anything moves at all. A sender that brings pieces of a later file
-/// before those of an earlier one would have everybody wait for ever, with a connection that is alive.
+/// before those of an earlier one would have all of them wait for ever, with a connection that is alive.
 pub(crate) struct Line<'a> {
     pulse: Arc<Pulse>,
     cancel: &'a Cancel,
@@ -42,14 +42,14 @@ pub(crate) struct Line<'a> {
     hungry: AtomicUsize,
     /// Pieces that came or were read.
     moved: AtomicU64,
-    /// Readers that wait for a piece once more. It stands behind pieces of a later file, which nobody reads before.
+    /// Readers that wait for a piece once more. It stands behind pieces of a later file, which is not read before.
     asking: AtomicUsize,
     /// The transfer has failed, on whichever stream.
     lost: AtomicBool,
 }
 
 impl<'a> Line<'a> {
-    /// `patience`: how long all streams may wait for room while somebody waits for what only they can bring.
+    /// `patience`: how long all streams may wait for room while a reader waits for what only they can bring.
     pub(crate) fn new(cancel: &'a Cancel, streams: usize, patience: Duration, pulse: Arc<Pulse>) -> Line<'a> {
         let none = || AtomicUsize::new(0);
         let (stuck, hungry, asking) = (none(), none(), none());
@@ -142,14 +142,14 @@ struct Inner {
     /// Values of the source; and of which blocks they were asked for and not taken yet, as threads ask in no order.
     values: BTreeMap<u64, Cv>,
     values_asked: HashSet<u64>,
-    /// Those that were taken: whoever asks ahead stops there.
+    /// Those that were taken: a reader that asks ahead stops there.
     values_taken: HashSet<u64>,
     /// Blocks whose way is decided. `None`: every block is sent.
     decided: Option<HashMap<u64, Way>>,
     /// The block that was taken from what is at hand, for the reads that follow.
     taken: HashMap<u64, Vec<u8>>,
     end: Option<End>,
-    /// Nobody reads any more: what still comes is dropped.
+    /// There is no reader any more: what still comes is dropped.
     closed: bool,
     /// The connection is gone.
     lost: bool,
@@ -212,7 +212,7 @@ impl<'a> Arriving<'a> {
         inner
     }
 
-    /// Waits for room for `bytes` of `stream`, or until nobody cares any more.
+    /// Waits for room for `bytes` of `stream`, or until there is no reader any more.
     fn wait_for_room<'g>(
         &'g self,
         inner: MutexGuard<'g, Inner>,
@@ -385,7 +385,7 @@ impl<'a> Arriving<'a> {
         self.change.notify_all();
     }
 
-    /// Nobody reads any more.
+    /// There is no reader any more.
     pub(crate) fn close(&self) {
         let mut inner = self.inner();
         inner.closed = true;
@@ -786,7 +786,7 @@ mod tests {
         let quick = Duration::from_millis(30);
         let cut = second_before_first(&Cancel::new(), 1, quick, |_| ()).unwrap_err();
         assert_eq!(cut.code, Code::Protocol);
-        // The twins: somebody else may still bring what is waited for, until it is too much for the person who waits;
+        // The twins: another stream may still bring what is waited for, until it is too much for the user who waits;
         // and who reads in the end makes room.
         let cancel = Cancel::new();
         second_before_first(&cancel, 2, quick, |_| {
@@ -912,16 +912,16 @@ mod tests {
         for block in [100, 99, 0, 101, 64, 1, 163, 164, blocks - 1, 98, 63, 2] {
             assert_eq!(value(block), Some(cv(block)), "{block}");
         }
-        // Once more, for whoever doubts it.
+        // Once more, for a reader that doubts it.
         assert_eq!(value(0), Some(cv(0)));
-        // What nobody asked for, or what was taken already, is an offence.
+        // What was not asked for, or what was taken already, is an offence.
         for (first, count) in [(blocks, 1), (100, 1), (101, 64)] {
             let unasked: Vec<Cv> = (first..first + count).map(cv).collect();
             assert_eq!(one.values(first, &unasked).unwrap_err().code, Code::Protocol, "{first}");
         }
     }
 
-    /// Who found the source changed sends no more values: whoever waits for one is told.
+    /// A sender that found the source changed sends no more values: a reader that waits for one is told.
     #[test]
     fn values_of_a_source_that_changed_never_come() {
         let cancel = Cancel::new();

@@ -13,7 +13,7 @@ pub(crate) struct Devices<'a, D: Disk> {
     disk: &'a D,
     /// One directory on each where names were made that only a sync of all of it makes durable.
     owed: Mutex<Vec<DestDir<D>>>,
-    /// Those that are unsure. Held while one is synced, so that nobody believes a sync that began beside one that failed.
+    /// Those that are unsure. Held while one is synced, so that no worker believes a sync that began beside one that failed.
     unsure: Mutex<Vec<u64>>,
 }
 
@@ -134,7 +134,7 @@ mod tests {
         assert!(devices.sync_owed().is_empty(), "told twice");
         assert_eq!(model.steps(), steps, "tried again");
         assert!(!devices.is_sure(&bad));
-        // Where somebody else's sync failed nobody asks either.
+        // Where another worker's sync failed, no further one asks either.
         devices.doubt(&good);
         assert!(devices.sync([&good]).is_empty());
         assert_eq!(model.steps(), steps);

@@ -1,6 +1,6 @@
 //! Filling one large stage so that a crash costs at most one checkpoint: Streaming Checkpoint Copy.
 //!
-//! Must not publish anything (that is `land`'s) nor know where the source is: bytes come from whoever has them. The
+//! Must not publish anything (that is `land`'s) nor know where the source is: bytes come from the source, near or far. The
 //! order of the steps is the safety; `docs/durability.md` has it as a table, cited here as R4 to R6.
 
 use crate::blocks::{
@@ -27,7 +27,7 @@ use std::time::{Duration, SystemTime};
 /// looked at cannot change again without its ctime changing.
 const CLOCK_TICK: Duration = Duration::from_millis(20);
 
-/// How long a session that somebody has locked is waited for: 1 s in all.
+/// How long a session that another process has locked is waited for: 1 s in all.
 const LOCK_TRIES: u32 = 20;
 /// The same where the content comes from another machine: what holds it may be the process of a connection that was lost,
 /// which learns of that after 30 s of silence. The connection that takes its place waits for it: 45 s in all.
@@ -48,7 +48,7 @@ pub(crate) struct Want<'a> {
     pub(crate) checkpoint_bytes: u64,
     pub(crate) holes: Holes,
     pub(crate) threads: usize,
-    /// The user who runs this: nobody else's leftovers are used.
+    /// The user who runs this: no other user's leftovers are used.
     pub(crate) me: u32,
     /// Pages are dropped behind the copy.
     pub(crate) leave: Option<Leave>,
@@ -128,7 +128,7 @@ pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<F
     let begun = match begin(disk, dir, want, part.as_name(), session_name.as_name()) {
         Ok(begun) => begun,
         Err(fault) => {
-            // R5. Only who has the lock syncs, so nobody else's are taken away.
+            // R5. Only who has the lock syncs, so no other run's are taken away.
             if fault.op == "sync" {
                 abandon(disk, dir, part.as_name(), session_name.as_name())?;
             }
@@ -173,7 +173,7 @@ fn lost<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>, e: io::Error) -> Fault
 }
 
 /// Takes away the session of `name`, which is complete, with its stage: a run had finished the file and was killed before
-/// it could, or the file was finished another way. Somebody at work on it is left alone, and so is what does not say
+/// it could, or the file was finished another way. A process at work on it is left alone, and so is what does not say
 /// that it is this: a session of another name, a file in the stage's place that is not the stage.
 pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, home: &Home, name: Name<'_>) -> Result<(), Fault> {
     let Some((part, session_name)) = home.part(name).zip(home.session(name)) else { return Ok(()) };
@@ -266,7 +266,7 @@ enum Found {
     Read(Session),
 }
 
-/// Opens or makes the session and locks it: whoever holds the lock may touch the stage.
+/// Opens or makes the session and locks it: the holder of the lock may touch the stage.
 fn open_session<D: Disk>(
     disk: &D,
     dir: &D::Dir,
@@ -310,7 +310,7 @@ fn open_session<D: Disk>(
         if named.is_none_or(|n| n.id() != info.id()) {
             continue;
         }
-        // With a second name it may be anybody's file, and it is about to be written to.
+        // With a second name it may be any user's file, and it is about to be written to.
         if info.kind != Kind::File || info.uid != want.me || info.nlink != 1 {
             disk.remove_tree(dir, name).map_err(&fail)?;
             continue;

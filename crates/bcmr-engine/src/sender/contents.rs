@@ -58,7 +58,7 @@ impl Sending<'_> {
                 }),
             };
             let took = match read(&mut raw) {
-                // Once more; whoever writes may be done.
+                // Once more; the writer may be done.
                 Ok(Took::Changed) => {
                     raw.truncate(mark);
                     read(&mut raw)
@@ -127,7 +127,7 @@ impl Sending<'_> {
     }
 
     /// Whether what was told of a file still describes it well enough for its content to go under that description. A
-    /// file that is being written to goes on to be the same file with the same owner and permissions. Attributes tell nobody when they change, so where they are kept nothing may have changed at all.
+    /// file that is being written to goes on to be the same file with the same owner and permissions. Attributes do not tell when they change, so where they are kept nothing may have changed at all.
     fn still(&self, told: &Info, now: &Info) -> bool {
         let preserve = &self.push.policy.preserve;
         if preserve.acl || preserve.xattr {

@@ -116,7 +116,7 @@ pub(super) struct BlockJob {
     /// Its chaining value, where it is known.
     cv: Option<Cv>,
     asked: bool,
-    /// Its turn on the stream of whoever sends it.
+    /// Its turn on the stream of the worker that sends it.
     turn: u64,
     fault: Arc<OnceLock<io::Error>>,
 }
@@ -554,7 +554,7 @@ impl Sending<'_> {
         Ok(())
     }
 
-    /// Nobody hashes for a file's questions and proofs any more; blocks that are to be sent now.
+    /// No worker hashes for a file's questions and proofs any more; blocks that are to be sent now.
     fn hashed(&self, file: u64, missing: Vec<(u64, Cv)>) {
         if let Some(dedup) = self.state().files.get_mut(&file).and_then(|f| f.dedup.as_mut()) {
             dedup.hashing = false;

@@ -368,7 +368,7 @@ impl Sending<'_> {
             other => other,
         };
         entered.map(|mut src| {
-            // Nobody else has it yet.
+            // No other thread has it yet.
             if let Some(src) = Arc::get_mut(&mut src) {
                 src.above = None;
             }
@@ -424,7 +424,7 @@ impl Sending<'_> {
         Ok(())
     }
 
-    /// Hands names to whoever has time. `false`: stopped.
+    /// Hands names to workers that have time. `false`: stopped.
     fn spread(&self, place: &Arc<Place>, mut names: Names) -> bool {
         names.sort();
         let mut start = 0;
@@ -761,7 +761,7 @@ impl Sending<'_> {
                     self.count(&item);
                     return Ok(Looked::Large(item));
                 }
-                // Once more; whoever writes may be done.
+                // Once more; the writer may be done.
                 Ok(Took::Changed) if again => {
                     raw.truncate(mark);
                     again = false;
@@ -897,7 +897,7 @@ struct Look<'t> {
     inline: bool,
 }
 
-/// Between listing and looking somebody may have put something else there; nothing of it is read.
+/// Between listing and looking something else may have been put there; nothing of it is read.
 fn same_kind(dir: &SourceDir, name: Name<'_>, kind: Kind, info: Info) -> Result<Info> {
     if info.kind == kind {
         return Ok(info);

@@ -60,7 +60,7 @@ pub(crate) fn typed(path: &Path) -> Result<Typed<'_>> {
 pub(crate) enum Reach {
     /// Wherever the user may go.
     Anywhere,
-    /// Nowhere but below this directory, which is `/` to whoever names paths.
+    /// Nowhere but below this directory, which is `/` to the peer that names paths.
     Below(Dir),
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn source(reach: &Reach, path: &Path, follow: Follow) -> Result<Sourc
         return Ok(Source::Whole(SourceDir::root(reach.open(path)?, Node::root(path))?));
     };
     let dir = SourceDir::root(open_parent(reach, path, &typed.parent)?, Node::root(&typed.parent))?;
-    // What the last name leads to is nobody's to say who may not go everywhere.
+    // What the last name leads to is not to be told to a peer that may not go everywhere.
     let follow = (typed.slash || follow != Follow::Never) && !reach.is_confined();
     let info = match dir.stat(name.as_name(), follow) {
         Ok(info) => info,

@@ -1,4 +1,4 @@
-//! What sending needs of the streams and of whoever is told: defined here, made by a verb, so that the sender knows no
+//! What sending needs of the streams and of the observer: defined here, made by a verb, so that the sender knows no
 //! transport.
 //!
 //! Must not know what carries the bytes.

@@ -11,7 +11,7 @@ const WINDOW_NS: u64 = 1_000_000_000;
 const WINDOW_BYTES_MIN: u64 = 512 << 10;
 /// After so many windows without packing it is tried again: other files may shrink where those before did not.
 const LOOK_AGAIN: u32 = 16;
-/// What the queue of a stream, ssh, pipes and sockets may swallow before anybody waits: a link says nothing of itself
+/// What the queue of a stream, ssh, pipes and sockets may swallow before a writer waits: a link says nothing of itself
 /// until then. Seen: 8.3 MB in front of a link of 80 Mbit/s.
 const SWALLOWED_BYTES: u64 = 16 << 20;
 
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn what_is_swallowed_at_first_says_nothing_of_the_link() {
         let mut pace = Pace::new(2, 1, 0);
-        // Two windows of text, gone at once: into buffers, as far as anybody knows.
+        // Two windows of text, gone at once: into buffers, as far as can be known.
         for n in 1..=2 {
             let sent = Sent { raw: 8 << 20, wire: 2 << 20, pack_ns: 25_000_000, wait_ns: 0 };
             pace.sent(sent, n * 25_000_000);

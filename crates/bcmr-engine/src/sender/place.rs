@@ -70,7 +70,7 @@ pub(crate) struct Born {
 }
 
 impl Place {
-    /// Of a directory that is open; with one thing pending, which is whoever walks it.
+    /// Of a directory that is open; with one thing pending, which is the walk through it.
     pub(crate) fn new(root: Arc<Dir>, src: &SourceDir, born: Born) -> Arc<Place> {
         Arc::new(Place {
             id: born.id,
@@ -156,7 +156,7 @@ impl Handles {
         }
     }
 
-    /// Closes what nobody uses right now: descriptors have run out.
+    /// Closes what is not in use right now: descriptors have run out.
     pub(crate) fn clear(&self) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -183,7 +183,7 @@ impl Handles {
     }
 }
 
-/// Walks from the root to a place. Somebody may have put a link or another directory there meanwhile: the first is not
+/// Walks from the root to a place. A link or another directory may have been put there meanwhile: the first is not
 /// followed, the second is told apart by device and inode.
 fn reopen(place: &Place) -> Result<Arc<SourceDir>> {
     let fail = |e| Error::os("open directory", place.node.path(), e);

@@ -57,7 +57,7 @@ pub(crate) struct How {
     pub(crate) compress: Compress,
     /// The receiver's store may be asked; only when both sides have it.
     pub(crate) dedup: bool,
-    /// The two sides are compared: whoever compares says himself what a copy would not make.
+    /// The two sides are compared: the side that compares says itself what a copy would not make.
     pub(crate) compares: bool,
     /// Whether symbolic links that are not followed are sent.
     pub(crate) links: Links,
@@ -91,7 +91,7 @@ pub(crate) struct Push<'a> {
 
 /// Why it stops before its end.
 pub(super) enum Stop {
-    /// Somebody here asked to.
+    /// The user here asked to.
     Cancelled,
     /// The receiver did.
     TheyCancelled,
@@ -147,7 +147,7 @@ pub(super) fn take_turn(turns: &mut [Turns], stream: usize) -> u64 {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) stop: Option<Stop>,
-    /// Nothing more is to be done by anybody.
+    /// There is nothing more to do.
     pub(super) over: bool,
     /// Everything was walked.
     pub(super) walked: bool,
@@ -221,7 +221,7 @@ pub(crate) fn push(push: &Push<'_>, what: What<'_>, feed: &mut dyn Feed) -> Resu
     let threads = push.outs.len() * 2;
     std::thread::scope(|scope| {
         let sending = &sending;
-        // Whoever leaves this scope early takes the others along.
+        // Dropping this guard early stops every worker.
         let _all = Everybody(sending);
         start(scope, sending, || sending.listen(feed))?;
         if push.policy.collide == Collide::Ask {
@@ -441,7 +441,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Hands names to whoever looks at them, waiting while enough are waiting. `false`: stopped.
+    /// Hands names to the workers that look at them, waiting while enough are waiting. `false`: stopped.
     pub(super) fn hand_over(&self, task: NamesTask) -> bool {
         let mut state = self.state();
         while state.names.len() >= NAMES_WAITING && state.stop.is_none() && !state.over {
@@ -528,7 +528,7 @@ impl<'a> Sending<'a> {
     fn work(&self, me: usize) {
         let streams = self.push.outs.len().max(1);
         let mut hand = Hand { stream: me % streams, ..Hand::default() };
-        // Somebody for what is new, somebody for blocks; each does the other's work when his own is done.
+        // Workers for what is new and workers for blocks; each does the other's work when its own is done.
         let blocks_first = me / streams == 1 || hand.stream != 0;
         loop {
             let mut state = self.state();
@@ -894,7 +894,7 @@ fn wants(state: &mut State, batch: u64, entries: &[u64]) -> std::result::Result<
         let index = usize::try_from(*entry).unwrap_or(usize::MAX);
         let is_file = known.batch.items.get(index).is_some_and(Item::is_file);
         match known.given.get_mut(index) {
-            // Each content once: whoever could ask again and again could keep us busy for ever.
+            // Each content once: a peer that could ask again and again could keep us busy for ever.
             Some(given) if is_file && !*given => *given = true,
             _ => return Err(broken(format!("entry {entry} of batch {batch} is not to be had"))),
         }

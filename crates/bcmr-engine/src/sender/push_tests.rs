@@ -512,7 +512,7 @@ impl Peer<'_> {
             }
             Message::Data(piece) => self.data(stream, piece),
             Message::FileEnd { file, state, .. } => {
-                // One that was closed early ends without anybody to hear it.
+                // One that was closed early ends without a reader.
                 if let Some(known) = self.files.get_mut(file) {
                     known.state = Some(*state);
                     self.whole(*file);

@@ -67,7 +67,7 @@ impl Patience {
         stall: Duration::from_millis(STALL_MS),
         works: Duration::from_millis(WORKS_MS),
     };
-    /// Nobody is asked, and nobody given up, for a year: while a person types a password.
+    /// No Ping is sent, and the peer is not given up, for a year: while a person types a password.
     pub(crate) const ENDLESS: Patience = Patience {
         ping: Duration::from_secs(366 * 86_400),
         dead: Duration::from_secs(365 * 86_400),
@@ -104,7 +104,7 @@ pub(crate) enum Packet {
         /// Its length.
         bytes: u64,
         /// Set to what went wrong when the content could not be read or ended early: the frame's length was promised
-        /// by then, so zeros went out instead, and whoever sends must say that they are not to be used.
+        /// by then, so zeros went out instead, and the sender must say that they are not to be used.
         fault: Arc<OnceLock<io::Error>>,
     },
     /// Made by the writer when its turn comes, after all packets before it were written: whole frames, or none. For
@@ -279,7 +279,7 @@ struct State {
     closed: bool,
     inbox: VecDeque<Filled>,
     in_bytes: usize,
-    /// Nobody takes frames any more: they are read and dropped.
+    /// Frames are not taken any more: they are read and dropped.
     deaf: bool,
     /// Why no more frames come.
     in_end: Option<Why>,
@@ -435,7 +435,7 @@ impl Shared {
 
     /// The same for who waits for room to send: behind the other side's end nothing is heard either.
     fn life_left_to_send(&self) -> Duration {
-        // Whoever has ended does not read any more.
+        // A thread that has ended does not read any more.
         self.life_left_since(self.reading_ns.load(Relaxed).min(self.ended_ns.load(Relaxed)))
     }
 
@@ -536,7 +536,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Breaks the stream in both directions: nobody waits in it any more.
+    /// Breaks the stream in both directions: no thread waits in it any more.
     pub(crate) fn give_up(&self) {
         self.shared.kill(Why::Aborted);
     }
@@ -719,7 +719,7 @@ pub(crate) struct Stream {
     threads: Threads,
 }
 
-/// The threads, let go of when dropped: a stream that is given up on an error path must not keep anybody waiting.
+/// The threads, let go of when dropped: a stream that is given up on an error path must not keep any thread waiting.
 struct Threads {
     shared: Arc<Shared>,
     handles: Vec<JoinHandle<()>>,
@@ -796,7 +796,7 @@ impl Stream {
     pub(crate) fn patience(&self, patience: Patience) {
         let shared = &*self.threads.shared;
         shared.bear(patience);
-        // Whoever waits has counted with the old one.
+        // A thread that waits has counted with the old one.
         drop(shared.state());
         shared.wake_all();
     }
@@ -859,7 +859,7 @@ impl Stream {
             self.threads.handles.clear();
             return Err(why.error(&self.threads.shared.setup.name));
         }
-        // What was given up may still have a thread in a read or a write that nobody ends: pipes whose other end is held by
+        // What was given up may still have a thread in a read or a write that does not end: pipes whose other end is held by
         // a process that does not know yet. It is left behind.
         let given_up = matches!(broken, Some(Why::Silent(_) | Why::Stalled(_) | Why::Aborted));
         for handle in self.threads.handles.drain(..) {
@@ -896,7 +896,7 @@ impl Stream {
     }
 
     #[cfg(test)]
-    /// Gives up at once: what is queued is dropped, the wire is cut, and nobody is waited for.
+    /// Gives up at once: what is queued is dropped, the wire is cut, and no thread is waited for.
     pub(crate) fn abort(self) {
         drop(self);
     }
@@ -907,7 +907,7 @@ enum Side {
     Out,
 }
 
-/// Says that a thread has ended, also when it panicked: nobody must wait for it for ever.
+/// Says that a thread has ended, also when it panicked: no thread must wait for it for ever.
 struct Last<'a> {
     shared: &'a Shared,
     side: Side,
@@ -998,7 +998,7 @@ fn read_loop(shared: &Shared, mut read: impl Read) {
     };
     shared.ended_ns.store(shared.now_ns(), Relaxed);
     shared.state().in_end.get_or_insert(why);
-    // `Last` wakes everybody.
+    // `Last` wakes all threads.
 }
 
 /// Queues a frame, waiting for room. `false`: the stream was given up.
@@ -1229,7 +1229,7 @@ fn next_job(shared: &Shared, sent_ns: u64, flushed: bool) -> Job {
         }
         let now = shared.now_ns();
         let due = shared.patience().due(now, shared.heard_ns.load(Relaxed), sent_ns, asked_ns);
-        // After the other side's end there is nobody to ask. A Ping goes before what is queued: while much is sent,
+        // After the other side's end there is no peer to ask. A Ping goes before what is queued: while much is sent,
         // silence from the other side must still find out whether it lives.
         if due.is_zero() && state.in_end.is_none() {
             state.asked_ns = now;

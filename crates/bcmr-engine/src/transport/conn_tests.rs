@@ -200,7 +200,7 @@ fn a_wire_cut_at_any_byte_gives_whole_frames_and_then_the_truth() {
     for cut in 0..total {
         let (a, b) = pair_with(Fault::CutAfter(cut), Patience::WIRE);
         for frame in &frames {
-            // Once the cut was noticed, sending fails; before, nobody can know.
+            // Once the cut was noticed, sending fails; before, it cannot be known.
             if a.out.send(Packet::Frames(frame.clone())).is_err() {
                 break;
             }
@@ -216,7 +216,7 @@ fn a_wire_cut_at_any_byte_gives_whole_frames_and_then_the_truth() {
                 assert_eq!(e.code, Code::Lost, "cut at {cut}");
             }
         }
-        // Whoever goes on sending is told in the end.
+        // A sender that goes on is told in the end.
         let refused = loop {
             if let Err(gone) = a.out.send(Packet::Frames(frame(0x33, b"more"))) {
                 break Error::from(gone);
@@ -298,7 +298,7 @@ fn a_reader_that_does_not_read_stops_the_sender_and_not_the_machine() {
                     sent.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            // Nobody takes anything until both queues are full: then it stands still.
+            // Neither side takes anything until both queues are full: then it stands still.
             while a.out.queued() < 2 || b.held().0 < 2 * MIB {
                 std::thread::yield_now();
             }
@@ -413,7 +413,7 @@ fn who_says_nothing_is_asked_and_then_given_up() {
 fn a_sender_that_is_stuck_notices_too() {
     let (stream, _to_it, _from_it, _cut) = lonely(SOON);
     let refused = loop {
-        // Nobody reads: the queue fills, and then the silence ends the wait.
+        // There is no reader: the queue fills, and then the silence ends the wait.
         if let Err(gone) = stream.out.send(Packet::Frames(frame(0x35, &[0; 100_000]))) {
             break Error::from(gone);
         }
@@ -456,7 +456,7 @@ fn a_ping_is_answered_and_a_flood_of_them_once() {
         read_exactly(&mut from_it, "x").unwrap().unwrap(),
         [&[0x07][..], &7u64.to_le_bytes()].concat()
     );
-    // 100,000 of them while nobody reads the answers: they wait in one place, and the wire holds the others.
+    // 100,000 of them while the answers are not read: they wait in one place, and the wire holds the others.
     for n in 0..100_000u64 {
         to_it.write_all(&frame(0x06, &n.to_le_bytes())).unwrap();
     }
@@ -534,7 +534,7 @@ fn finishing_sends_what_is_queued_and_waits_for_the_other_side() {
                 assert_eq!(next(&b.inbox).payload().len(), 50_000, "{name}");
             }
             end(&b.inbox).unwrap();
-            // The other way still carries; what comes now is dropped, and nobody stands in anybody's way.
+            // The other way still carries; what comes now is dropped, and neither side keeps the other waiting.
             for _ in 0..50 {
                 b.out.send(Packet::Frames(frame(0x35, &[7; 100_000]))).unwrap();
             }

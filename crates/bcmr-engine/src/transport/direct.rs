@@ -1,7 +1,7 @@
 //! The direct data plane: sealed TCP connections beside the ssh connection that authenticates them (`docs/protocol.md`,
 //! section 7).
 //!
-//! Must not know what is carried, nor how ssh was started. Whoever has not proved that it has the secret gets nothing:
+//! Must not know what is carried, nor how ssh was started. A peer that has not proved that it has the secret gets nothing:
 //! no byte in answer, two seconds, and a place in a short queue from which the oldest falls out.
 
 mod tests;
@@ -203,7 +203,7 @@ impl Listener {
         Ok(proved)
     }
 
-    /// Reads from everybody what there is.
+    /// Reads from all pending peers what there is.
     fn serve(&self, keys: &Keys, pending: &mut VecDeque<Pending>, proved: &mut Vec<Proved>) {
         for _ in 0..pending.len() {
             let Some(mut one) = pending.pop_front() else { return };
@@ -288,7 +288,7 @@ impl Pending {
                 Err(_) => return Look::Drop,
             }
         }
-        // Whoever begins with something else is not waited for.
+        // A peer that begins with something else is not waited for.
         let come = self.got.get(..self.have.min(MAGIC.len())).unwrap_or_default();
         if !MAGIC.starts_with(come) {
             return Look::Drop;
@@ -347,7 +347,7 @@ pub(crate) enum NotDirect {
         #[source]
         source: io::Error,
     },
-    /// Somebody answers there who does not have the secret.
+    /// A program answers there that does not have the secret.
     #[error("who answers at {address} is not the server that ssh is connected to")]
     NotProved {
         address: SocketAddr,
@@ -400,7 +400,7 @@ pub(crate) fn dial(
             match answer(&mut one, end) {
                 Ok(()) => break,
                 Err(source) if source.kind() == io::ErrorKind::InvalidData => return Err(not_proved(source)),
-                // The server had to drop somebody from a crowd, and it was us. Nothing was sealed but the proof, and
+                // The server had to drop one of a crowd, and it was us. Nothing was sealed but the proof, and
                 // that is the same bytes again: no nonce is used for two texts.
                 Err(source) => match left(end) {
                     Ok(left) => std::thread::sleep(pause.min(left)),

@@ -51,7 +51,7 @@ impl Door {
         let told = |e| Error::os("wait for further connections of", name, e);
         let secret = fastcopy::process::secret().map_err(told)?;
         let meeting = Arc::new(Meeting::open(bases).map_err(told)?);
-        // Room for all of them: the thread never waits for whoever takes them.
+        // Room for all of them: the thread never waits for the taker.
         let count = count.min(STREAMS_MAX);
         let (give, joined) = sync_channel(count as usize);
         let inside = Arc::clone(&meeting);
@@ -83,7 +83,7 @@ impl Door {
         self.joined.recv_timeout(time).ok()
     }
 
-    /// Nobody is let in any more, and nothing is left in the file system.
+    /// No connection is accepted any more, and nothing is left in the file system.
     ///
     /// # Errors
     /// The socket or its directory could not be removed.
@@ -96,7 +96,7 @@ impl Door {
     fn stop(&mut self) {
         self.meeting.stop();
         if let Some(thread) = self.thread.take() {
-            // Had it panicked, nobody would be let in any more, which is what is wanted now.
+            // Had it panicked, no connection would be accepted any more, which is what is wanted now.
             drop(thread.join());
         }
     }
@@ -147,7 +147,7 @@ fn let_in(
         if give.send(Joined { index, stream }).is_err() {
             return;
         }
-        // One that is gone already is noticed by whoever uses it.
+        // One that is gone already is noticed by the worker that uses it.
         drop(out.send(Packet::Frames(greeting)));
     }
 }
@@ -165,7 +165,7 @@ pub(crate) struct Passed {
 /// Hands this process's two descriptors to the process that gave out the token. On success the caller closes its own.
 ///
 /// # Errors
-/// The path is no meeting's, nobody is there, or the token is wrong: nothing was taken.
+/// The path is no meeting's, no server listens there, or the token is wrong: nothing was taken.
 pub(crate) fn introduce(
     read: BorrowedFd<'_>,
     write: BorrowedFd<'_>,

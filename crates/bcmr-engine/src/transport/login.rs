@@ -63,12 +63,12 @@ enum Look {
     Frame(usize),
     /// All of it is text up to here, where it has to be looked at again.
     Text(usize),
-    /// Neither text nor a greeting: whoever takes frames will say what is wrong with it.
+    /// Neither text nor a greeting: the reader of frames will say what is wrong with it.
     Neither,
 }
 
 /// Looks for a server's first frame from `from` on. In its length two bytes are NUL, which no text holds. A connection that
-/// begins with a frame begins with any, and whoever takes it judges it.
+/// begins with a frame begins with any, and the reader of frames judges it.
 fn look(bytes: &[u8], from: usize) -> Look {
     for at in from..bytes.len() {
         let rest = bytes.get(at..).unwrap_or_default();

@@ -19,7 +19,7 @@ pub(crate) enum Fault {
     CutAfter(u64),
     /// The lowest bit of the byte with this number comes out wrong.
     Flip(u64),
-    /// After so many bytes nothing comes out any more, and nobody is told.
+    /// After so many bytes nothing comes out any more, and no error is told.
     StallAfter(u64),
 }
 

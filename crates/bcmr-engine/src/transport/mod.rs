@@ -127,7 +127,7 @@ impl Peer {
 /// # Errors
 /// [`Code::Refused`] for a host, user or program name that no shell must see; [`Code::NoPeer`] when no bcmr answers
 /// there, or none of our version, or something else; [`Code::Unsupported`] when it does not give what is `required`;
-/// [`Code::Protocol`] when it breaks the protocol; [`Code::Lost`] when nobody could be reached; [`Code::Interrupted`].
+/// [`Code::Protocol`] when it breaks the protocol; [`Code::Lost`] when the machine could not be reached; [`Code::Interrupted`].
 pub(crate) fn connect(
     address: &Address,
     way: &Way,
@@ -211,7 +211,7 @@ fn greet(
                 let note = "nobody has answered";
                 break Error::ours(Code::Lost, "connect to", carrier.name(), note);
             }
-            // Nobody types any more.
+            // The password was typed.
             Ok(Heard::Nothing) if stream.inbox.has_heard() => stream.patience(Patience::WIRE),
             Ok(Heard::Nothing) => {}
             Ok(Heard::Ended) => {
@@ -297,11 +297,11 @@ fn told(trouble: &Trouble<'_>, host: &str) -> Error {
 
 // ---- the server's side ----
 
-/// Greets whoever is at the other end of `read` and `write`. A client of its own comes back as a peer with one stream,
+/// Greets the program at the other end of `read` and `write`. A client of its own comes back as a peer with one stream,
 /// whose inbox begins with its first request. A further connection of another process's client is handed on, and this
 /// call lasts as long as that needs it; then, and when the client has gone without a request, it is `None`.
 ///
-/// Reads not a byte more than it needs, because the descriptors may become somebody else's.
+/// Reads not a byte more than it needs, because the descriptors may become another process's.
 ///
 /// # Errors
 /// The client broke the protocol or speaks another version; it was told.
@@ -524,7 +524,7 @@ mod tests {
         assert_eq!((e.err().unwrap().code, said), (Code::Lost, Vec::new()));
         let (e, said) = client_says(b"GET / HTTP/1.1\r\n\r\n");
         assert_eq!((e.err().unwrap().code, said), (Code::Protocol, Vec::new()));
-        // A token that nobody has given out.
+        // A token that was not given out.
         let join = Message::Join { secret: [1; 32], path: b"/run/docker.sock", index: 1 };
         let (e, said) = client_says(&[hello(OURS), frames_of(&join).unwrap()].concat());
         assert!(e.is_err());

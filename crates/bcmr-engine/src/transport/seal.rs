@@ -1,4 +1,4 @@
-//! Any byte stream, sealed: records of AES-256-GCM under keys that nobody else has (`docs/protocol.md`, section 7).
+//! Any byte stream, sealed: records of AES-256-GCM under keys that only the two ends have (`docs/protocol.md`, section 7).
 //!
 //! Must not know sockets, nor what the bytes mean. A key seals one direction of one stream, from its first record to its
 //! last; a nonce is a counter, so none is used twice; and a stream has ended only when its last record says so.
@@ -198,7 +198,7 @@ impl<W: Write> SealedWriter<W> {
         &self.inner
     }
 
-    /// Room for plaintext in the record that is being filled, never empty: whoever can make bytes in place saves a
+    /// Room for plaintext in the record that is being filled, never empty: a caller that can make bytes in place saves a
     /// copy. [`SealedWriter::filled`] says how many were made.
     pub(crate) fn room(&mut self) -> io::Result<&mut [u8]> {
         if self.state != End::Open {
@@ -307,7 +307,7 @@ impl<R: Read> SealedReader<R> {
         &self.inner
     }
 
-    /// Opens a record, with its length, that somebody has read from the stream before this reader did: the first one,
+    /// Opens a record, with its length, that was read from the stream before this reader began: the first one,
     /// that is the proof, is read with a deadline. Gives its plaintext.
     ///
     /// # Errors

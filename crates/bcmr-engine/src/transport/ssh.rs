@@ -22,7 +22,7 @@ pub(crate) enum Nth {
     /// As the user's configuration has it.
     First,
     /// One connection more, which is worth something only when it does not share the first one's. It never asks for
-    /// anything: nobody sees which of several asks, and what is typed would go to another one.
+    /// anything: the user does not see which of several asks, and what is typed would go to another one.
     Further,
 }
 
@@ -45,7 +45,7 @@ const EXIT_NOT_RUN: i32 = 126;
 const FAST_CIPHERS: &str = "Ciphers=^aes128-gcm@openssh.com,aes256-gcm@openssh.com";
 const FASTEST: &str = "aes128-gcm@openssh.com";
 
-/// Lines of standard error kept until somebody takes them, and bytes of one.
+/// Lines of standard error kept until they are taken, and bytes of one.
 const NOTES_MAX: usize = 100;
 const NOTE_BYTES_MAX: usize = 1024;
 /// How long a child is waited for whose pipes are closed, before it is killed.
@@ -57,7 +57,7 @@ const WORD_BYTES_MAX: usize = 255;
 
 // ---- what may be said to ssh: pure ----
 
-/// What is wrong with a host or user, when something is: L1. Looked at again right before the exec, whoever checked
+/// What is wrong with a host or user, when something is: L1. Looked at again right before the exec, whatever checked
 /// before.
 fn fault(what: &str, word: &str) -> Option<String> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '@' | ':' | '%');
@@ -162,7 +162,7 @@ enum Ciphers {
     PreferAes,
 }
 
-/// From what `ssh -G` says with the user's configuration and without any: touched only where nobody has named ciphers,
+/// From what `ssh -G` says with the user's configuration and without any: touched only where the user has named no ciphers,
 /// and where this ssh has AES-GCM and does not prefer it anyway.
 fn judge_ciphers(configured: &str, stock: &str) -> Ciphers {
     let list = |text: &str| {
@@ -431,7 +431,7 @@ impl Carrier {
 
 impl Drop for Carrier {
     fn drop(&mut self) {
-        // On an error path nobody waits for ssh; it is not to be left as a zombie either.
+        // On an error path ssh is not waited for; it is not to be left as a zombie either.
         let mut child = lock(&self.child);
         if !matches!(child.try_wait(), Ok(Some(_))) {
             drop(child.kill());
@@ -440,7 +440,7 @@ impl Drop for Carrier {
     }
 }
 
-/// Lines of somebody's standard error, the newest where there are too many.
+/// Lines of a child's standard error, the newest where there are too many.
 #[derive(Clone, Default)]
 struct Notes {
     lines: Arc<Mutex<VecDeque<String>>>,
@@ -678,7 +678,7 @@ mod tests {
         ] {
             let said = ["a banner: Permission denied to strangers".to_owned(), said.to_owned()];
             assert_eq!(judge_end(Some(255), &gone, "bcmr", &said).0, code, "{said:?}");
-            // Whoever ends with another status has been reached.
+            // A child that ends with another status has reached the machine.
             assert_eq!(judge_end(Some(1), &gone, "bcmr", &said).0, Code::NoPeer, "{said:?}");
         }
     }

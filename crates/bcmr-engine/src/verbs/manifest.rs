@@ -123,7 +123,7 @@ impl Manifest {
         self.add(dst, hash)
     }
 
-    /// Ends it. Only a complete copy gets a manifest: whoever finds one may rely on it.
+    /// Ends it. Only a complete copy gets a manifest: a reader that finds one may rely on it.
     pub(crate) fn finish(self, tally: &Tally<'_>) {
         let complete = tally.absent.load(Relaxed) == 0 && tally.all_there();
         let path = self.path().to_owned();

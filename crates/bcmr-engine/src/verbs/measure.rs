@@ -1,6 +1,6 @@
 //! Counts what a verb is going to have to do, for a percentage and a time to go.
 //!
-//! Must not change anything. Runs beside the verb and only when somebody is looking: a copy that takes less than a
+//! Must not change anything. Runs beside the verb and only when progress is shown: a copy that takes less than a
 //! second is never counted first.
 
 use crate::event::{Cancel, Progress};

@@ -5,7 +5,7 @@
 //! must be): whatever is put in a directory's place meanwhile, nothing outside the operand can be reached.
 //!
 //! The unit of work is a directory. A worker lists it, removes the files while listing, and leaves the names of its
-//! subdirectories as one task; whoever finishes the last thing in a directory removes it from its parent. Nothing
+//! subdirectories as one task; the worker that finishes the last thing in a directory removes it from its parent. Nothing
 //! recurses, and handles of directories that wait for their children are given up when they get many, the oldest
 //! first: a parent is found again by its child's `..`, or by walking down from the operand, and is recognised by
 //! (device, inode).
@@ -35,7 +35,7 @@ const HANDLES_MAX: usize = 128;
 const HANDLES_FEW: usize = 2;
 /// Names of files that one worker leaves to another.
 const BATCH_NAMES_MAX: usize = 256;
-/// How many names are removed between two looks at whether somebody is out of work.
+/// How many names are removed between two looks at whether a worker is out of work.
 const NAMES_PER_LOOK: u64 = 32;
 /// How often one directory is listed again because it was not empty at the end.
 const ROUNDS_MAX: u32 = 16;
@@ -82,7 +82,7 @@ pub fn remove(request: RemoveRequest, watch: Watch<'_>) -> Result<Summary, Error
 enum Task {
     /// A path as it was given.
     Operand(PathBuf),
-    /// Subdirectories of one directory: the first is done, the rest put back for whoever wants it.
+    /// Subdirectories of one directory: the first is done, the rest put back for the other workers.
     Dirs(Arc<Node>, Names),
     /// Files of one directory.
     Files(Arc<Node>, Names),
@@ -621,11 +621,11 @@ impl<'r> Worker<'r> {
 
     // ---- directories
 
-    /// One of `names`; the others are put back first, for whoever is free.
+    /// One of `names`; the others are put back first, for workers that are free.
     fn subdirectory(&mut self, hands: &Hands<'_, Task>, node: Arc<Node>, mut names: Names) {
         if self.run.cancelled() {
             node.stay();
-            // All but one at once, and the last by the way everybody takes.
+            // All but one at once, and the last by the usual way.
             node.pending.fetch_sub(names.left.saturating_sub(1), Ordering::AcqRel);
             return self.finish(hands, node, None);
         }
@@ -768,7 +768,7 @@ impl<'r> Worker<'r> {
         self.buffer = Some(buffer);
         match listed {
             Ok(()) => {}
-            // Somebody else removed it meanwhile: there is nothing left to list.
+            // Another process removed it meanwhile: there is nothing left to list.
             Err(e) if is(&e, &[errno::ENOENT]) => {}
             Err(e) => {
                 run.fail(Error::os("list", node.path(), e));
@@ -871,7 +871,7 @@ impl<'r> Worker<'r> {
 
     // ---- files
 
-    /// A batch that was left by whoever lists the directory.
+    /// A batch that was left by the worker that lists the directory.
     fn files(&mut self, hands: &Hands<'_, Task>, node: Arc<Node>, mut names: Names) {
         let run = self.run;
         let mut dirs = Names::default();

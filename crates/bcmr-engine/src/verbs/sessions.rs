@@ -111,7 +111,7 @@ fn whole_tree(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Opt
     if info.kind != Kind::File {
         return Ok(None);
     }
-    // Whoever fills a directory holds its lock.
+    // A run that fills a directory holds its lock.
     let lock = dir.reopen().map_err(failed("open", path, name))?;
     let running = lock.try_lock() == Lock::Busy;
     let removed = clean && !running;
@@ -136,7 +136,7 @@ fn stale_stage(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Op
     Ok(Some(Unfinished { what: What::Stage, path, recorded: 0, size, last: info.mtime, running, removed }))
 }
 
-/// A stage whose session is gone: nobody can go on with it. Who makes one has made its session before.
+/// A stage whose session is gone: no run can go on with it. A run that makes one has made its session before.
 fn orphan(dir: &Dir, home: &Home, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
     let session = home.beside(name.as_name(), Role::Session);
     let look = |name: &NameBuf| dir.look(name.as_name()).map_err(failed("stat", path, name));
@@ -153,7 +153,7 @@ fn orphan(dir: &Dir, home: &Home, name: &NameBuf, path: &Path, clean: bool) -> R
     Ok(Some(Unfinished { what: What::Stage, path, recorded: 0, size, last, running: false, removed: clean }))
 }
 
-/// A manifest that is not whole: whoever writes it has it locked.
+/// A manifest that is not whole: the run that writes it has it locked.
 fn manifest(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
     match dir.look(name.as_name()).map_err(failed("stat", path, name))? {
         Some(info) if info.kind == Kind::File => {}

@@ -113,7 +113,7 @@ pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
     Ok(Streamed::Held(CopyRequest { sources: vec![itself], target: to, ..request }, held))
 }
 
-/// What is read or written as it comes. A block device is a disk, and nobody means that by a name typed by chance.
+/// What is read or written as it comes. A block device is a disk, and is not meant by a name typed by chance.
 fn is_stream(kind: Kind) -> bool {
     matches!(kind, Kind::Fifo | Kind::CharDevice)
 }
@@ -122,11 +122,11 @@ fn leads_to_stream(path: &Path) -> bool {
     look::stat(path, true).is_ok_and(|there| is_stream(there.kind))
 }
 
-/// Copies up to the end, or until somebody wants to stop.
+/// Copies up to the end, or until the user wants to stop.
 fn pour(from: &mut File, to: &mut File, src: &Path, dst: &Path, watch: Watch<'_>) -> Result<u64> {
     let (mut room, mut bytes) = (vec![0; PIECE_BYTES], 0);
     while !watch.cancel.is_set() {
-        // A FIFO that was opened before anybody writes to it has not ended: it says nothing at all.
+        // A FIFO that was opened before it has a writer has not ended: it says nothing at all.
         let ready = poll::readable(&[from.as_fd()], LOOK).map_err(|e| Error::os("read", src, e))?;
         if !ready.contains(&true) {
             continue;

@@ -60,7 +60,7 @@ impl Sample {
 pub struct Line {
     verb: Verb,
     high: Sample,
-    /// Somebody counts what there is to do.
+    /// A thread counts what there is to do.
     counting: bool,
     percent: u64,
     /// Units done at each time, oldest first.

@@ -1,4 +1,4 @@
-//! Shows a run to whoever watches it, and brings their answers and signals to the engine.
+//! Shows a run to the user, and brings their answers and signals to the engine.
 //!
 //! One thread beside the engine's: it looks for signals and draws progress, and sleeps otherwise. Everything shown
 //! goes through one [`Screen`] behind one lock. Must not know what verbs do.
@@ -36,7 +36,7 @@ pub struct Start<'a> {
     pub sources: &'a [PathBuf],
     pub destination: Option<&'a Path>,
     pub jobs: usize,
-    /// Counts what there is to do, beside the run and only when somebody looks.
+    /// Counts what there is to do, beside the run and only when it is shown.
     pub measure: Option<Measure>,
     /// Set by the verb when scp did its work, which tells nothing of what it does.
     pub by_scp: Option<&'a AtomicBool>,
@@ -62,7 +62,7 @@ where
         let thread = std::thread::Builder::new().name("ui".into()).stack_size(STACK_BYTES);
         let drawing = thread.spawn_scoped(scope, || ui.draw_until(&ended, measure));
         if drawing.is_ok() {
-            // Without the thread nobody would look for signals, so they keep their default and kill. With it, a
+            // Without the thread no signals would be looked for, so they keep their default and kill. With it, a
             // handler that cannot be set leaves the same for its signal.
             ui.signals.catch(show.ignored_signals).ok();
         }
@@ -80,10 +80,10 @@ where
 struct Ui<'a> {
     show: &'a Show,
     began: Instant,
-    /// Shared with whoever counts totals: that thread is not waited for, as it may hang in a slow file system.
+    /// Shared with the thread that counts totals: it is not waited for, as it may hang in a slow file system.
     progress: Arc<Progress>,
     cancel: Cancel,
-    /// Nobody needs totals any more.
+    /// Totals are not needed any more.
     counted: Arc<Cancel>,
     signals: Signals,
     answers: Mutex<Answers>,
@@ -148,7 +148,7 @@ impl Front for Ui<'_> {
     }
 
     fn ask(&self, question: Question) -> bool {
-        // Whoever holds the answers asks; the others wait their turn, and events go on in the meantime.
+        // The worker that holds the answers asks; the others wait their turn, and events go on in the meantime.
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if self.cancel.is_set() {
             self.unanswered.store(true, Ordering::Relaxed);
@@ -167,7 +167,7 @@ impl Front for Ui<'_> {
         if self.cancel.is_set() {
             self.unanswered.store(true, Ordering::Relaxed);
         } else if !(self.show.echoes && answers.was_line()) {
-            // Nobody's Enter has ended the line.
+            // No Enter has ended the line.
             screen.err.raw("\n");
         }
         yes
@@ -249,7 +249,7 @@ impl<'a> Ui<'a> {
     }
 
     fn stop(&self) {
-        // First the flag, then the words: the screen may be held by somebody who waits for a slow reader.
+        // First the flag, then the words: the screen may be held by a thread that waits for a slow reader.
         self.cancel.set();
         self.counted.set();
         let words = say::stopping(self.show.again);
@@ -342,7 +342,7 @@ impl<'a> Ui<'a> {
 
     fn last_words(&self, screen: &mut Screen, s: &Summary, took: Duration) {
         let show = self.show;
-        // Where not everything was compared, nobody knows that there are no differences.
+        // Where not everything was compared, it is not known that there are no differences.
         let found = s.differences > 0 || (s.failed == 0 && !s.cancelled);
         if show.verb == Verb::Check && found {
             screen.plain.differences(show, s, &mut screen.out);
@@ -426,7 +426,7 @@ mod tests {
             while !watch.cancel.is_set() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // Whoever is asked after a stop says no, without waiting for a person.
+            // A question after a stop is answered with no, without waiting for the user.
             assert!(!watch.front.ask(Question::Replace("x".into())));
             Ok(Summary { cancelled: watch.cancel.is_set(), ..Summary::default() })
         });
@@ -453,7 +453,7 @@ mod tests {
         });
         assert_eq!(exit, 0);
         drop(release);
-        // Nobody looks, or not for long enough: nothing is counted.
+        // Nothing is shown, or not for long enough: nothing is counted.
         for meter in [Meter::Off, Meter::Lines] {
             let never: Measure = Box::new(|_, _| panic!("counted"));
             let show = Show { meter, ..self::show(Verb::Copy) };

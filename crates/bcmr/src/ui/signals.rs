@@ -42,7 +42,7 @@ impl Signals {
         STOPS.get(caught).and_then(|signal| u8::try_from(*signal).ok())
     }
 
-    /// Whether somebody has asked how far it is since the last call.
+    /// Whether the user has asked how far it is since the last call.
     pub fn status(&self) -> bool {
         self.status.swap(false, Ordering::SeqCst)
     }

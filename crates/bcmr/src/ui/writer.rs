@@ -36,7 +36,7 @@ impl Sink {
         self.bytes(line.as_bytes());
     }
 
-    /// A line of bytes, which are a name; for whoever is no terminal. The newline is added.
+    /// A line of bytes, which are a name; for readers other than a terminal. The newline is added.
     pub fn bytes(&mut self, line: &[u8]) {
         self.buffer.extend_from_slice(line);
         self.buffer.push(b'\n');
@@ -78,7 +78,7 @@ fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
         match rustix::io::write(fd, bytes) {
             Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
             Err(Errno::INTR) => {}
-            // Somebody shares this description and made it non-blocking: wait as a blocking one would.
+            // Another process shares this description and made it non-blocking: wait as a blocking one would.
             Err(Errno::AGAIN) => match poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e),
@@ -89,7 +89,7 @@ fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes text to standard output; an error when that fails although somebody reads.
+/// Writes text to standard output; an error when that fails although there is a reader.
 pub fn out(text: &str) -> Result<(), io::Error> {
     let mut sink = Sink::stdout(false);
     sink.raw(text);

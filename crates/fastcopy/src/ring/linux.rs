@@ -29,7 +29,7 @@ pub struct Ring {
     registered: bool,
     /// The operation that each block is under way with.
     slots: Vec<Option<Operation>>,
-    /// Blocks that nobody has.
+    /// Blocks that are not lent.
     free: Vec<u16>,
     under_way: usize,
     /// Enters in a row that found the kernel busy.
@@ -76,7 +76,7 @@ impl Drop for Memory {
     }
 }
 
-/// A block lent to whoever fills it. It cannot leave the [`Ring::scope`] it comes from, and a block that is dropped is
+/// A block lent to the caller, who fills it. It cannot leave the [`Ring::scope`] it comes from, and a block that is dropped is
 /// back in the ring when that scope ends.
 #[derive(Debug)]
 pub struct Block<'scope> {
@@ -180,7 +180,7 @@ impl Ring {
     /// panics, is cancelled and waited for: the descriptors of `'env` and the blocks outlive every operation.
     pub fn scope<'env, T>(&mut self, work: impl for<'scope> FnOnce(&mut Flight<'scope, 'env>) -> T) -> T {
         /// Drains in `Drop`, because `work` may panic, and memory that the kernel is writing into must not be freed
-        /// by the unwinding. Nothing is lost by it: whoever wanted to know an operation's end has waited for it.
+        /// by the unwinding. Nothing is lost by it: a caller that wanted to know an operation's end has waited for it.
         struct Drained<'r>(&'r mut Ring);
         impl Drop for Drained<'_> {
             fn drop(&mut self) {
@@ -318,7 +318,7 @@ impl<'scope, 'env> Flight<'scope, 'env> {
     /// What is in a block.
     #[must_use]
     pub fn bytes(&self, block: &Block<'scope>) -> &[u8] {
-        // SAFETY: whoever holds the block holds its only token, so it is in no operation; its bytes are initialised.
+        // SAFETY: the holder of the block holds its only token, so it is in no operation; its bytes are initialised.
         unsafe {
             std::slice::from_raw_parts(self.ring.memory.block(block.index), self.ring.memory.block_bytes)
         }
@@ -366,7 +366,7 @@ impl<'scope, 'env> Flight<'scope, 'env> {
     /// # Errors
     /// The ring itself failed: what is under way is not known to be done, and nothing more can be.
     pub fn wait(&mut self, wait: Duration) -> io::Result<Waited<'scope>> {
-        // What comes of it now may belong to whoever had the ring before.
+        // What comes of it now may belong to an earlier user of the ring.
         if let Some(errno) = self.ring.lost {
             return Err(io::Error::from_raw_os_error(errno));
         }

@@ -319,7 +319,7 @@ fn the_queue_of_strangers_is_short_and_its_oldest_fall_out() {
     let kept = pending.iter().filter(|one| one.from == HERE).count();
     assert!(kept < PENDING_PER_SOURCE_MAX, "the oldest of all made room");
 
-    // It has spoken, and nobody has listened yet: it must not fall out for a newcomer.
+    // It has spoken, and was not read yet: it must not fall out for a newcomer.
     let mut speaker = connect(&mut pending, HERE);
     speaker.write_all(&opening(0, &keys)).unwrap();
     assert!(readable(&[pending.back().unwrap().socket.as_fd()], LONG).unwrap()[0]);

@@ -17,7 +17,7 @@ pub(super) struct Protected(Vec<((u64, u64), &'static str)>);
 
 impl Protected {
     /// Climbs from the current directory to the root. Where that may not be looked at (a current directory that was
-    /// removed, or may not be searched) there is nothing to protect: whoever cannot get there cannot empty it. Any
+    /// removed, or may not be searched) there is nothing to protect: a process that cannot get there cannot empty it. Any
     /// other trouble is an error, as a guard that could not be set up must not be taken for one that saw nothing.
     pub(super) fn find() -> Result<Protected, Error> {
         let root_path = Path::new("/");
@@ -27,7 +27,7 @@ impl Protected {
         let mut next = Dir::open(Path::new(".")).or_else(|_| Dir::open(Path::new("/proc/self/cwd")));
         let mut reason = "it is the current directory";
         let mut below = None;
-        // Bounded, as somebody may be moving directories about under our feet.
+        // Bounded, as another process may be moving directories about meanwhile.
         for _ in 0..LEVELS_MAX {
             let (here, id) = match next.and_then(|here| here.info().map(|info| (here, info.id()))) {
                 Ok(found) => found,
