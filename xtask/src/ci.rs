@@ -62,7 +62,7 @@ const fn step(name: &'static str, lane: Lane, after: Option<&'static str>, run: 
 
 const STEPS: [Step; 13] = [
     step("fmt", Lane::Front, None, |_| cargo(&["fmt", "--all", "--check"])),
-    step("tidy", Lane::Front, None, |_| done(tidy::run())),
+    step("tidy", Lane::Front, None, |_| done(tidy::run(&[]))),
     step("deny", Lane::Front, None, denied),
     step("build", Lane::Front, None, |_| cargo(&["test", "--workspace", "--locked", "--no-run"])),
     step("test", Lane::Front, None, tests),

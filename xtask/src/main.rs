@@ -16,7 +16,7 @@ mod torture;
 
 const USAGE: &str = "\
 cargo xtask ci [--deep] [STEP...] every check, in two lanes; only the steps that are named; --deep: all, not slices
-cargo xtask tidy                  the walls between the crates, and what every file must have
+cargo xtask tidy [--figures]      the walls between the crates, and what every file must have; or the code in numbers
 cargo xtask bench local [OPTION]  local copy and remove against cp, rm, rsync (--help)
 cargo xtask bench remote [OPTION] remote copies against scp, rsync and tar | ssh tar
 cargo xtask bench checkpoint [OPTION] verifying, checkpoints and going on after a kill
@@ -36,7 +36,7 @@ fn main() {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words.split_first() {
         Some((&"ci", rest)) => ci::run(rest),
-        Some((&"tidy", _)) => tidy::run(),
+        Some((&"tidy", rest)) => tidy::run(rest),
         Some((&("bench" | "experiment"), _)) => bench::run(&words),
         Some((&"torture", rest)) => torture::run(rest),
         Some((&"crash", rest)) => crash::run(rest),

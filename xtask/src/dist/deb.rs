@@ -1,7 +1,7 @@
 //! The Debian package: the tree below /usr, and what Debian's policy wants beside it.
 
+use super::release::{Arch, Release};
 use super::tree::{DOC, Tree, gzip};
-use super::{Arch, Release};
 use sh::Result;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

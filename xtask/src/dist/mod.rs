@@ -8,52 +8,15 @@
 
 mod deb;
 mod notices;
+mod release;
 mod rpm;
 mod tree;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use release::{Arch, Release};
 use sh::Result;
 use std::path::{Path, PathBuf};
 use tree::Tree;
-
-/// A machine that packages are made for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Arch {
-    #[value(name = "x86_64")]
-    X86_64,
-    #[value(name = "aarch64")]
-    Aarch64,
-}
-
-impl Arch {
-    fn here() -> Result<Arch> {
-        match std::env::consts::ARCH {
-            "x86_64" => Ok(Arch::X86_64),
-            "aarch64" => Ok(Arch::Aarch64),
-            other => Err(format!("no packages are made for {other}").into()),
-        }
-    }
-
-    /// As Rust and RPM call it.
-    fn name(self) -> &'static str {
-        match self {
-            Arch::X86_64 => "x86_64",
-            Arch::Aarch64 => "aarch64",
-        }
-    }
-
-    /// As Debian calls it.
-    fn debian(self) -> &'static str {
-        match self {
-            Arch::X86_64 => "amd64",
-            Arch::Aarch64 => "arm64",
-        }
-    }
-
-    fn target(self) -> String {
-        format!("{}-unknown-linux-gnu", self.name())
-    }
-}
 
 /// Makes the packages of a release.
 #[derive(Parser)]
@@ -197,43 +160,6 @@ fn build_for(arch: Arch) -> Result<PathBuf> {
     sh::run(&mut build)?;
     let dir = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     Ok(dir.join(target).join("dist/bcmr"))
-}
-
-/// What is the same in all packages of one release.
-struct Release {
-    version: String,
-    /// Of the commit: seconds since 1970. Everything in a package has this time.
-    epoch: String,
-    /// The same in the form of RFC 5322.
-    date: String,
-    maintainer: String,
-    homepage: String,
-    licence: String,
-    summary: String,
-    description: String,
-}
-
-impl Release {
-    fn read() -> Result<Release> {
-        let text = sh::output("cargo", &["metadata", "--no-deps", "--format-version", "1", "--locked"])?;
-        let metadata: serde_json::Value = serde_json::from_str(&text)?;
-        let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
-        let ours = packages.iter().find(|p| p["name"] == "bcmr").ok_or("there is no package bcmr")?;
-        let word = |value: &serde_json::Value, what: &str| -> Result<String> {
-            Ok(value.as_str().ok_or_else(|| format!("Cargo.toml has no {what}"))?.to_owned())
-        };
-        let dist = &metadata["metadata"]["dist"];
-        Ok(Release {
-            version: word(&ours["version"], "version")?,
-            epoch: sh::output("git", &["log", "-1", "--format=%ct"])?,
-            date: sh::output("git", &["log", "-1", "--format=%cD"])?,
-            maintainer: word(&dist["maintainer"], "workspace.metadata.dist.maintainer")?,
-            homepage: word(&dist["homepage"], "workspace.metadata.dist.homepage")?,
-            licence: word(&ours["license"], "license")?,
-            summary: word(&ours["description"], "description")?,
-            description: word(&dist["description"], "workspace.metadata.dist.description")?,
-        })
-    }
 }
 
 /// SHA256SUMS over everything that was made.

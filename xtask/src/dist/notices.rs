@@ -2,7 +2,7 @@
 //!
 //! Follows from `cargo metadata` and Cargo.lock alone, so it cannot forget anything that is linked.
 
-use super::{Arch, Release};
+use super::release::{Arch, Release};
 use serde_json::{Value, json};
 use sh::Result;
 use std::collections::{BTreeMap, BTreeSet};

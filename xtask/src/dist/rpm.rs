@@ -1,7 +1,7 @@
 //! The RPM package: the same tree below /usr, by rpmbuild.
 
+use super::release::{Arch, Release};
 use super::tree::Tree;
-use super::{Arch, Release};
 use sh::Result;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,8 @@
 //!
 //! Must not know any package format.
 
-use super::{Arch, Release, notices};
+use super::notices;
+use super::release::{Arch, Release};
 use sh::Result;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,48 +1,39 @@
 //! `cargo xtask tidy`: the walls of the house as an ordinary check, over the files that git knows.
 //!
-//! `walls` is about Rust code, `papers` about everything else, `rules` about what is cited. Every ban names its replacement.
+//! `walls` is about Rust code, `ratchets` about its shape, `papers` about everything else, `rules` about what is cited. Every
+//! ban names its replacement.
 
+mod figures;
+mod finding;
+mod imports;
 mod papers;
+mod ratchets;
 mod rules;
 mod source;
 mod walls;
 
 use crate::bench;
+use finding::{File, Finding};
 use sh::Result;
 use std::path::Path;
 
-/// A tracked text file; the path is relative to the root.
-pub struct File {
-    pub path: String,
-    pub text: String,
-}
-
-/// One thing that is wrong, and what to do instead.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Finding {
-    pub path: String,
-    /// Counted from 1; 0 is the file as a whole.
-    pub line: usize,
-    pub wall: &'static str,
-    pub text: String,
-}
-
-impl Finding {
-    fn new(path: &str, line: usize, wall: &'static str, text: impl Into<String>) -> Finding {
-        Finding { path: path.to_owned(), line, wall, text: text.into() }
-    }
-}
-
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}: [{}] {}", self.path, self.line, self.wall, self.text)
-    }
-}
+const USAGE: &str = "cargo xtask tidy [--figures]    the walls; or the shape of the code in numbers, and where they come from";
 
 /// Looks at the whole repository.
-pub fn run() -> Result {
+pub fn run(args: &[&str]) -> Result {
     let files = load(&sh::root())?;
-    let findings = check(&files);
+    match args {
+        [] => walls_hold(&files),
+        ["--figures"] => {
+            figures::print(&files);
+            Ok(())
+        }
+        _ => Err(USAGE.into()),
+    }
+}
+
+fn walls_hold(files: &[File]) -> Result {
+    let findings = check(files);
     for finding in &findings {
         println!("{finding}");
     }
@@ -61,6 +52,7 @@ pub fn check(files: &[File]) -> Vec<Finding> {
     let mut found = walls::check(files);
     found.extend(papers::check(files));
     found.extend(rules::check(files));
+    found.extend(ratchets::check(files));
     found.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     found
 }
@@ -77,16 +69,6 @@ fn load(root: &Path) -> Result<Vec<File>> {
         }
     }
     Ok(files)
-}
-
-/// For the tests of the walls: what is found in files given as (path, text).
-#[cfg(test)]
-fn planted(check: fn(&[File]) -> Vec<Finding>, files: &[(&str, &str)]) -> Vec<String> {
-    let files: Vec<File> = files
-        .iter()
-        .map(|(path, text)| File { path: (*path).to_owned(), text: (*text).to_owned() })
-        .collect();
-    check(&files).into_iter().map(|f| format!("{}:{} {}", f.path, f.line, f.wall)).collect()
 }
 
 #[cfg(test)]

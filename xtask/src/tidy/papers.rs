@@ -1,7 +1,7 @@
 //! What holds for every tracked file, and the agreements between documents and code.
 
+use super::finding::{File, Finding};
 use super::source::Source;
-use super::{File, Finding};
 use std::collections::BTreeSet;
 
 /// Places that exist on one machine only. Put together here, so that this file does not find itself.
@@ -272,7 +272,7 @@ fn bracketed(line: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted;
+    use super::super::finding::planted;
     use super::check;
 
     const NONE: [&str; 0] = [];
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(planted("It took\n1.5 s.\n"), ["docs/decisions/0001-a.md:2 figure"]);
         assert_eq!(planted("On Linux 6.18 with TLS 1.3, of 4 MiB, in 0006 and benchmarks.md.\n"), NONE);
         let elsewhere = [("docs/durability.md", "It took 1.5 s.\n")];
-        assert_eq!(super::super::planted(check, &elsewhere), NONE);
+        assert_eq!(super::super::finding::planted(check, &elsewhere), NONE);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What is cited stands somewhere: rules by letter and number, and in the tables of documents functions, tests and files.
 
+use super::finding::{File, Finding};
 use super::source::Source;
-use super::{File, Finding};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where rules are defined: in rows of tables, and as `**R1**`.
 const SAFETY: &str = "docs/safety-rules.md";
@@ -14,7 +14,7 @@ pub fn check(files: &[File]) -> Vec<Finding> {
     let mut found = Vec::new();
     rules(files, &mut found);
     ignored(files, &mut found);
-    tables(files, &mut found);
+    cited(files, &mut found);
     found
 }
 
@@ -75,20 +75,70 @@ fn is_made(path: &str) -> bool {
     path == "CHANGELOG.md" || path.starts_with("docs/experiments/") || path.starts_with("docs/benchmarks")
 }
 
-/// In tables, what stands in backticks below `function`, `tests` and `kept in` is there.
-fn tables(files: &[File], found: &mut Vec<Finding>) {
-    let mut functions = BTreeSet::new();
-    for file in files.iter().filter(|f| f.path.ends_with(".rs")) {
-        for line in file.text.lines() {
-            let named = line.split("fn ").nth(1).and_then(|rest| words(rest).next());
-            functions.extend(named.filter(|_| !line.trim_start().starts_with("//")));
+/// Functions of the repository: by name, the files that have one and the types and modules named in those.
+struct Functions<'a> {
+    files: BTreeMap<&'a str, Vec<&'a File>>,
+}
+
+impl<'a> Functions<'a> {
+    fn of(files: &'a [File]) -> Functions<'a> {
+        let mut found: BTreeMap<&str, Vec<&File>> = BTreeMap::new();
+        for file in files.iter().filter(|f| f.path.ends_with(".rs")) {
+            for line in file.text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+                let named = line.split("fn ").nth(1).and_then(|rest| words(rest).next());
+                named.into_iter().for_each(|name| found.entry(name).or_default().push(file));
+            }
+        }
+        Functions { files: found }
+    }
+
+    /// `name`, `place::name`, or the beginning of several with a star; the place is a file, a folder, or a type or module
+    /// in the file.
+    fn has(&self, span: &str) -> bool {
+        let (place, name) = span.rsplit_once("::").map_or(("", span), |(place, name)| (place, name));
+        let place = place.rsplit("::").next().unwrap_or(place);
+        let is_there = |file: &&File| {
+            let parts = file.path.trim_end_matches(".rs").split('/');
+            place.is_empty()
+                || parts.into_iter().any(|part| part == place)
+                || ["mod ", "struct ", "enum ", "trait "].iter().any(|kind| {
+                    let defined = format!("{kind}{place}");
+                    file.text.match_indices(&defined).any(|(at, _)| {
+                        !file.text[at + defined.len()..]
+                            .starts_with(|c: char| c.is_alphanumeric() || c == '_')
+                    })
+                })
+        };
+        match name.strip_suffix('*') {
+            Some(start) => {
+                self.files.iter().any(|(name, files)| name.starts_with(start) && files.iter().any(is_there))
+            }
+            None => self.files.get(name).is_some_and(|files| files.iter().any(is_there)),
         }
     }
+}
+
+/// What stands in backticks in documents is there: in tables below `function`, `tests` and `kept in`, and anywhere else
+/// what is written as `place::function` or as `function()`. Decisions tell of their day, and so may name what is gone in
+/// running text.
+fn cited(files: &[File], found: &mut Vec<Finding>) {
+    let functions = Functions::of(files);
     for file in files.iter().filter(|f| f.path.ends_with(".md") && !is_made(&f.path)) {
+        let of_its_day = file.path.starts_with("docs/decisions/");
         let mut heads: Vec<&str> = Vec::new();
+        let mut fenced = false;
         for (n, line) in file.text.lines().enumerate() {
+            fenced ^= line.starts_with("```");
+            let mut say = |span: &str| {
+                let text = format!("there is no `{span}` any more: name what is there");
+                found.push(Finding::new(&file.path, n + 1, "cited", text));
+            };
             if !line.starts_with('|') {
                 heads.clear();
+                if !fenced && !of_its_day {
+                    let spans = line.split('`').skip(1).step_by(2).filter_map(function_named);
+                    spans.filter(|span| !functions.has(span)).for_each(&mut say);
+                }
                 continue;
             }
             let cells: Vec<&str> = line.split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect();
@@ -99,15 +149,14 @@ fn tables(files: &[File], found: &mut Vec<Finding>) {
             for (head, cell) in heads.iter().zip(&cells) {
                 for span in cell.split('`').skip(1).step_by(2) {
                     let is_there = match *head {
-                        "function" | "tests" => is_function(&functions, span),
+                        "function" | "tests" => functions.has(span),
                         "kept in" => files.iter().any(|f| {
                             f.path == span || f.path.ends_with(&format!("/{span}")) && f.path.ends_with(".rs")
                         }),
-                        _ => true,
+                        _ => function_named(span).is_none_or(|span| of_its_day || functions.has(span)),
                     };
                     if !is_there {
-                        let text = format!("there is no `{span}` any more: name what is there");
-                        found.push(Finding::new(&file.path, n + 1, "cited", text));
+                        say(span);
                     }
                 }
             }
@@ -115,18 +164,24 @@ fn tables(files: &[File], found: &mut Vec<Finding>) {
     }
 }
 
-/// `module::name`, or the beginning of several with a star.
-fn is_function(functions: &BTreeSet<&str>, span: &str) -> bool {
-    let name = span.rsplit("::").next().unwrap_or(span);
-    match name.strip_suffix('*') {
-        Some(start) => functions.iter().any(|f| f.starts_with(start)),
-        None => functions.contains(name),
-    }
+/// The function that a span of running text names: `place::function` or `function()`, nothing else in it. What belongs to
+/// the standard library is none of ours.
+fn function_named(span: &str) -> Option<&str> {
+    let bare = span.strip_suffix("()").unwrap_or(span);
+    let parts: Vec<&str> = bare.split("::").collect();
+    let is_name = |part: &&str| {
+        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let names_one = (parts.len() > 1 || bare != span)
+        && parts.iter().all(is_name)
+        && parts.last().is_some_and(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
+    (names_one && !matches!(parts[0], "std" | "core")).then_some(bare)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted;
+    use super::super::finding::planted;
     use super::*;
 
     const NONE: [&str; 0] = [];
@@ -161,5 +216,23 @@ mod tests {
         assert_eq!(table("say_*", "say.rs"), NONE);
         assert_eq!(table("gone", "say.rs"), ["docs/other.md:3 cited"]);
         assert_eq!(table("say_it", "gone.rs"), ["docs/other.md:3 cited"]);
+        assert_eq!(table("tell::say_it", "say.rs"), ["docs/other.md:3 cited"], "it is elsewhere");
+    }
+
+    #[test]
+    fn running_text_names_functions_that_are_there() {
+        let code = (CODE, "struct Voice;\nimpl Voice {\n    pub fn say_it() {}\n}\n");
+        let text = |text: &str| planted(check, &[code, ("docs/other.md", text)]);
+        assert_eq!(
+            text("It is `say::say_it`, `Voice::say_it` or `say_it()`, below `[::1]:path`; `std::gone`.\n"),
+            NONE
+        );
+        assert_eq!(
+            text("One `gone()`\nand `say::gone`.\n"),
+            ["docs/other.md:1 cited", "docs/other.md:2 cited"]
+        );
+        assert_eq!(text("`Voices::say_it`\n"), ["docs/other.md:1 cited"]);
+        assert_eq!(text("```rust\nlet a = `gone()`;\n```\n"), NONE);
+        assert_eq!(planted(check, &[code, ("docs/decisions/0001-a.md", "`gone()`\n")]), NONE);
     }
 }

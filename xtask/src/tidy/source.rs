@@ -18,11 +18,39 @@ pub struct PathUse {
     pub parts: Vec<String>,
 }
 
+/// A function with a body, outside tests.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Counted from 0.
+    pub line: usize,
+    pub name: String,
+    /// From `fn` to the closing brace.
+    pub lines: usize,
+    /// `self` counts.
+    pub parameters: usize,
+}
+
+/// A type that the file defines outside tests: a struct, enum, union or trait, or an alias that is not a trait's.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Type {
+    /// Counted from 0.
+    pub line: usize,
+    pub name: String,
+}
+
 impl Source {
     pub fn new(text: &str) -> Source {
         let (code, comment) = split(text);
         let test = test_lines(&code);
         Source { code, comment, test }
+    }
+
+    /// Modules that are declared for tests only and lie in files of their own.
+    pub fn test_modules(&self) -> Vec<String> {
+        let lines = self.code.iter().zip(&self.test).filter(|(_, test)| **test);
+        let tokens: Vec<String> = lines.flat_map(|(code, _)| tokens(code)).collect();
+        let declared = tokens.windows(3).filter(|w| w[0] == "mod" && w[2] == ";");
+        declared.map(|w| w[1].clone()).collect()
     }
 
     /// Line numbers (from 0) and code of everything outside tests.
@@ -31,10 +59,68 @@ impl Source {
         lines.filter(|(_, (_, test))| !**test).map(|(n, (code, _))| (n, code.as_str()))
     }
 
+    /// Every token outside tests, with its line.
+    fn tokens(&self) -> Vec<(usize, String)> {
+        self.live().flat_map(|(n, code)| tokens(code).into_iter().map(move |t| (n, t))).collect()
+    }
+
+    /// Every function with a body outside tests; what stands in a function's body is a function of its own as well.
+    pub fn functions(&self) -> Vec<Function> {
+        let tokens = self.tokens();
+        let is = |at: usize, word: &str| tokens.get(at).is_some_and(|t| t.1 == word);
+        let mut found = Vec::new();
+        for (at, (line, word)) in tokens.iter().enumerate() {
+            let Some((_, name)) = tokens.get(at + 1).filter(|t| word == "fn" && is_word(&t.1)) else {
+                continue;
+            };
+            let mut head = at + 2;
+            if is(head, "<") {
+                head = closing(&tokens, head).0 + 1;
+            }
+            let (end, parameters) = closing(&tokens, head);
+            // What comes back may have brackets of its own: `[u8; 4]` does not end a declaration.
+            let mut body = end + 1;
+            while body < tokens.len() && !is(body, "{") && !is(body, ";") {
+                body = if is(body, "[") || is(body, "(") { closing(&tokens, body).0 } else { body } + 1;
+            }
+            if is(body, "{") {
+                let last = tokens.get(closing(&tokens, body).0).map_or(*line, |t| t.0);
+                found.push(Function { line: *line, name: name.clone(), lines: last - line + 1, parameters });
+            }
+        }
+        found
+    }
+
+    /// Every type that is defined outside tests.
+    pub fn types(&self) -> Vec<Type> {
+        let tokens = self.tokens();
+        let mut depth = 0_usize;
+        let mut found = Vec::new();
+        for (at, (_, word)) in tokens.iter().enumerate() {
+            let defines = match word.as_str() {
+                "{" => {
+                    depth += 1;
+                    false
+                }
+                "}" => {
+                    depth = depth.saturating_sub(1);
+                    false
+                }
+                "struct" | "enum" | "union" | "trait" => true,
+                // A deeper one belongs to a trait.
+                "type" => depth == 0,
+                _ => false,
+            };
+            if let Some((line, name)) = tokens.get(at + 1).filter(|t| defines && is_word(&t.1)) {
+                found.push(Type { line: *line, name: name.clone() });
+            }
+        }
+        found
+    }
+
     /// Every path with at least two parts outside tests.
     pub fn paths(&self) -> Vec<PathUse> {
-        let tokens: Vec<(usize, String)> =
-            self.live().flat_map(|(n, code)| tokens(code).into_iter().map(move |t| (n, t))).collect();
+        let tokens = self.tokens();
         let mut found = Vec::new();
         let mut at = 0;
         while at < tokens.len() {
@@ -105,6 +191,37 @@ fn tokens(code: &str) -> Vec<String> {
         }
     }
     out
+}
+
+/// Where the bracket at `open` is closed, and how many things stand in it between commas. Of angle brackets the arrow's
+/// head (`->`) is none.
+fn closing(tokens: &[(usize, String)], open: usize) -> (usize, usize) {
+    let mut inside: Vec<&str> = Vec::new();
+    let (mut things, mut fresh) = (0, true);
+    // In code, unlike in a function's head, `<` may be a comparison.
+    let angles = tokens.get(open).is_some_and(|t| t.1 != "{");
+    for (at, (_, token)) in tokens.iter().enumerate().skip(open) {
+        let arrow = at > 0 && matches!(tokens[at - 1].1.as_str(), "-" | "=");
+        match token.as_str() {
+            "(" | "[" | "{" => inside.push(token),
+            "<" if angles => inside.push(token),
+            ")" | "]" | "}" => {
+                // What was taken for an opening angle and was none.
+                while inside.pop().is_some_and(|top| top == "<") {}
+            }
+            ">" if angles && !arrow && inside.last() == Some(&"<") => drop(inside.pop()),
+            "," if inside.len() == 1 => fresh = true,
+            _ if fresh => {
+                things += 1;
+                fresh = false;
+            }
+            _ => {}
+        }
+        if inside.is_empty() {
+            return (at, things);
+        }
+    }
+    (tokens.len(), things)
 }
 
 /// Reads one tree after `use` (or inside braces) and returns where it ended.
@@ -322,10 +439,30 @@ mod tests {
     }
 
     #[test]
+    fn functions_have_their_length_and_their_parameters() {
+        let text = "fn one() {}\ntrait T {\n  fn none(&self);\n}\nimpl A {\n  fn two<F: Fn(u8) -> u8>(&self, map: &Map<K, V>,) \
+            -> [u8; 4]\n  where F: Send {\n    if a < b { c } else { d }\n    fn inner((a, b): (u8, u8), f: fn(u8, u8)) {}\n  }\n}\n\
+            #[cfg(test)]\nmod tests { fn test() {} }\n";
+        let found = Source::new(text).functions();
+        let found: Vec<_> = found.iter().map(|f| (f.name.as_str(), f.line, f.lines, f.parameters)).collect();
+        assert_eq!(found, [("one", 0, 1, 0), ("two", 5, 5, 2), ("inner", 8, 1, 2)]);
+    }
+
+    #[test]
+    fn types_are_told_from_what_belongs_to_a_trait() {
+        let text = "pub struct A<T>(T);\nenum B {}\ntrait C { type Item; }\nimpl C for A { type Item = u8; }\ntype D = u8;\n\
+            fn f() { struct E; }\n#[cfg(test)]\nmod tests { struct F; }\n";
+        let names: Vec<String> = Source::new(text).types().into_iter().map(|t| t.name).collect();
+        assert_eq!(names, ["A", "B", "C", "D", "E"]);
+    }
+
+    #[test]
     fn test_modules_are_not_live() {
         let source =
             Source::new("fn a() {}\n#[cfg(test)]\nmod tests {\n  fn b() { println!(); }\n}\nfn c() {}\n");
         assert_eq!(source.test, [false, true, true, true, true, false, false]);
+        let source = Source::new("mod a;\n#[cfg(test)]\npub(crate) mod model;\nmod b;\n");
+        assert_eq!(source.test_modules(), ["model"]);
         let source = Source::new("//! Head.\n#![cfg(test)]\nuse std::fs::write;\n");
         assert_eq!(source.live().count(), 0);
         let source = Source::new("//! #![cfg(test)]\nuse std::fs::write;\n");

@@ -1,7 +1,7 @@
 //! The walls between crates and modules. What each crate may know stands in the tables on top.
 
+use super::finding::{File, Finding};
 use super::source::{self, PathUse, Source};
-use super::{File, Finding};
 
 /// Arrows only downward: which of our own crates each may depend on.
 const ARROWS: [(&str, &[&str]); 7] = [
@@ -69,7 +69,7 @@ pub fn check(files: &[File]) -> Vec<Finding> {
         if file.path.ends_with("Cargo.toml") {
             arrows(file, &mut found);
         }
-        let Some(place) = Place::of(&file.path) else { continue };
+        let Some(place) = Module::of(&file.path) else { continue };
         if !file.text.trim_start().starts_with("//!") {
             found.push(Finding::new(
                 &file.path,
@@ -90,20 +90,20 @@ pub fn check(files: &[File]) -> Vec<Finding> {
 
 /// A module of one of our crates.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Module<'a> {
     krate: &'a str,
     /// Below `src/`.
     module: &'a str,
 }
 
-impl<'a> Place<'a> {
-    fn of(path: &'a str) -> Option<Place<'a>> {
+impl<'a> Module<'a> {
+    fn of(path: &'a str) -> Option<Module<'a>> {
         let path = path.strip_suffix(".rs").map(|_| path)?;
         if let Some(module) = path.strip_prefix("xtask/src/") {
-            return Some(Place { krate: "xtask", module });
+            return Some(Module { krate: "xtask", module });
         }
         let (krate, rest) = below_crates(path)?.split_once('/')?;
-        rest.strip_prefix("src/").map(|module| Place { krate, module })
+        rest.strip_prefix("src/").map(|module| Module { krate, module })
     }
 }
 
@@ -114,7 +114,7 @@ fn below_crates(path: &str) -> Option<&str> {
 
 struct Look<'a> {
     file: &'a File,
-    place: Place<'a>,
+    place: Module<'a>,
     source: &'a Source,
     paths: Vec<PathUse>,
 }
@@ -339,7 +339,7 @@ fn arrows(file: &File, found: &mut Vec<Finding>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planted;
+    use super::super::finding::planted;
     use super::check;
 
     /// What one planted file is found to break; `//!` is put in front.

@@ -1,0 +1,81 @@
+//! For which machines packages are made, and what all packages of one release have in common. Must not know how a package
+//! is laid out.
+
+use clap::ValueEnum;
+use sh::Result;
+
+/// A machine that packages are made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Arch {
+    #[value(name = "x86_64")]
+    X86_64,
+    #[value(name = "aarch64")]
+    Aarch64,
+}
+
+impl Arch {
+    pub fn here() -> Result<Arch> {
+        match std::env::consts::ARCH {
+            "x86_64" => Ok(Arch::X86_64),
+            "aarch64" => Ok(Arch::Aarch64),
+            other => Err(format!("no packages are made for {other}").into()),
+        }
+    }
+
+    /// As Rust and RPM call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64",
+            Arch::Aarch64 => "aarch64",
+        }
+    }
+
+    /// As Debian calls it.
+    pub fn debian(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "amd64",
+            Arch::Aarch64 => "arm64",
+        }
+    }
+
+    pub fn target(self) -> String {
+        format!("{}-unknown-linux-gnu", self.name())
+    }
+}
+
+/// What is the same in all packages of one release.
+pub struct Release {
+    pub version: String,
+    /// Of the commit: seconds since 1970. Everything in a package has this time.
+    pub epoch: String,
+    /// The same in the form of RFC 5322.
+    pub date: String,
+    pub maintainer: String,
+    pub homepage: String,
+    pub licence: String,
+    pub summary: String,
+    pub description: String,
+}
+
+impl Release {
+    pub fn read() -> Result<Release> {
+        let text = sh::output("cargo", &["metadata", "--no-deps", "--format-version", "1", "--locked"])?;
+        let metadata: serde_json::Value = serde_json::from_str(&text)?;
+        let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
+        let ours = packages.iter().find(|p| p["name"] == "bcmr").ok_or("there is no package bcmr")?;
+        let word = |value: &serde_json::Value, what: &str| -> Result<String> {
+            Ok(value.as_str().ok_or_else(|| format!("Cargo.toml has no {what}"))?.to_owned())
+        };
+        let dist = &metadata["metadata"]["dist"];
+        Ok(Release {
+            version: word(&ours["version"], "version")?,
+            epoch: sh::output("git", &["log", "-1", "--format=%ct"])?,
+            date: sh::output("git", &["log", "-1", "--format=%cD"])?,
+            maintainer: word(&dist["maintainer"], "workspace.metadata.dist.maintainer")?,
+            homepage: word(&dist["homepage"], "workspace.metadata.dist.homepage")?,
+            licence: word(&ours["license"], "license")?,
+            summary: word(&ours["description"], "description")?,
+            description: word(&dist["description"], "workspace.metadata.dist.description")?,
+        })
+    }
+}
