@@ -120,7 +120,7 @@ pub fn run(args: &[&str]) -> Result {
 }
 
 /// How a step ended.
-struct Ended {
+struct StepEnd {
     name: &'static str,
     done: Done,
     took: Duration,
@@ -128,7 +128,7 @@ struct Ended {
 }
 
 /// In this terminal, as it comes.
-fn one_by_one(steps: &[&Step], deep: bool) -> Vec<Ended> {
+fn one_by_one(steps: &[&Step], deep: bool) -> Vec<StepEnd> {
     let run = |step: &&Step| {
         println!("\n=== {}", step.name);
         let end = child(step, deep, None);
@@ -139,11 +139,11 @@ fn one_by_one(steps: &[&Step], deep: bool) -> Vec<Ended> {
 }
 
 /// Both lanes at once. What a step says is kept back until it ends, so that it stands together.
-fn in_lanes(steps: &[&Step], deep: bool) -> Vec<Ended> {
+fn in_lanes(steps: &[&Step], deep: bool) -> Vec<StepEnd> {
     let finished: Mutex<BTreeSet<&str>> = Mutex::default();
     let changed = Condvar::new();
     let printing = Mutex::new(());
-    let lane = |lane: Lane| -> Vec<Ended> {
+    let lane = |lane: Lane| -> Vec<StepEnd> {
         let mut all = Vec::new();
         for step in steps.iter().filter(|step| step.lane == lane) {
             let mut held = finished.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +175,7 @@ fn in_lanes(steps: &[&Step], deep: bool) -> Vec<Ended> {
 }
 
 /// Runs a step as a process of its own, so that what it prints and what it uses is its own.
-fn child(step: &Step, deep: bool, log: Option<PathBuf>) -> Ended {
+fn child(step: &Step, deep: bool, log: Option<PathBuf>) -> StepEnd {
     let begun = Instant::now();
     let verdict = said(&format!("{}.verdict", step.name));
     let run = || -> Result<(Done, f64)> {
@@ -203,7 +203,7 @@ fn child(step: &Step, deep: bool, log: Option<PathBuf>) -> Ended {
         Ok((done, worked_s.parse()?))
     };
     let (done, worked_s) = run().unwrap_or_else(|e| (Done::Failed(e.to_string()), 0.0));
-    Ended { name: step.name, done, took: begun.elapsed(), worked_s }
+    StepEnd { name: step.name, done, took: begun.elapsed(), worked_s }
 }
 
 /// The process's side of [`child`].

@@ -442,8 +442,8 @@ impl Dir {
         }
     }
 
-    /// `statx(STATX_BTIME)`, in nanoseconds: what tells an inode from the one that had its number before. 0 where nobody
-    /// keeps it.
+    /// `statx(STATX_BTIME)`, in nanoseconds: what tells an inode from the one that had its number before. 0 where the
+    /// file system does not keep it.
     pub fn born(&self, name: Name<'_>) -> io::Result<u64> {
         self.born_at(name.0, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
     }

@@ -665,8 +665,8 @@ pub(super) fn still(job: &mut Job<'_, Sys>, how: &Fill<'_>) -> Result<(), Fault>
     Ok(())
 }
 
-/// What was read is one version of the source only if the source did not change meanwhile; ctime cannot be set back by
-/// anybody.
+/// What was read is one version of the source only if the source did not change meanwhile; ctime cannot be set
+/// back.
 pub(super) fn unchanged(before: &Info, src: &OwnedFd) -> Result<(), Fault> {
     let after = Info::of(src).map_err(|e| Fault::os(Side::Source, "stat", e))?;
     if before.same_content(&after) {

@@ -154,7 +154,7 @@ fn commit_fresh<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     let stat = |e| Fault::os(Side::Dest, "stat", e);
     if let Some(there) = disk.look(dir, job.name).map_err(stat)? {
         // Nothing was here before this run: what is spelled otherwise is of another source, and only what is spelled
-        // alike may be of somebody else.
+        // alike may be another user's.
         if !disk.spells(dir, job.name).map_err(stat)? {
             return Err(taken());
         }

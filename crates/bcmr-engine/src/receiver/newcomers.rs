@@ -33,7 +33,7 @@ pub(crate) struct Newcomers {
     book: Mutex<Vec<(u64, BTreeMap<u64, Came>)>>,
 }
 
-/// The book, while nobody else of this run reads or writes it.
+/// The book, while no other worker of this run reads or writes it.
 pub(crate) struct Book<'a> {
     key: &'a RandomState,
     book: MutexGuard<'a, Vec<(u64, BTreeMap<u64, Came>)>>,

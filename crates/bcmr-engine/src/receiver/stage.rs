@@ -147,8 +147,8 @@ fn random_digits() -> String {
     format!("{:016x}{:016x}", word(0), word(1))
 }
 
-/// A stage's name for those without the lock of the directory: nobody can tell such a stage from work under way, so
-/// nobody takes it away.
+/// A stage's name for those without the lock of the directory: no run can tell such a stage from work under way, so
+/// no run removes it.
 pub(crate) fn random() -> Option<NameBuf> {
     NameBuf::new(&[PREFIX, b"r-", random_digits().as_bytes(), Role::Stage.suffix()].concat())
 }

@@ -169,7 +169,7 @@ impl Absent {
     }
 }
 
-/// Does something with the bcmr over there; when its shell finds none, with this very program in its cache, which somebody
+/// Does something with the bcmr over there; when its shell finds none, with this very program in its cache, which a user
 /// has put there or may put there now, or with one that is installed aside.
 pub fn with_peer<T>(
     address: &Address,
