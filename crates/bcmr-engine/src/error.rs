@@ -2,7 +2,7 @@
 //!
 //! Must not know exit codes or wording; those belong to the person's side.
 
-use std::borrow::Cow;
+pub use crate::words::{About, Note, Op, Reason};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -185,18 +185,18 @@ use fastcopy::errno as libc_errno;
 
 /// One thing that went wrong with one item.
 #[derive(Debug, thiserror::Error)]
-#[error("{op} {}: {}", path.display(), self.reason())]
+#[error("{op:?} {}: {:?}", path.display(), self.why())]
 pub struct Error {
     /// What kind of trouble.
     pub code: Code,
-    /// What was being done, as a verb: "open", "write", "rename".
-    pub op: Cow<'static, str>,
+    /// What was being done.
+    pub op: Op,
     /// The path it was done to.
     pub path: PathBuf,
     /// A second path where there is one (the other side of a rename or a comparison).
     pub other: Option<PathBuf>,
     /// Why, where there is no errno or where the errno alone would puzzle.
-    pub note: Option<String>,
+    pub note: Option<Note>,
     /// The system's own answer.
     pub source: Option<io::Error>,
 }
@@ -204,10 +204,10 @@ pub struct Error {
 impl Error {
     /// An error whose reason is a system call's.
     #[must_use]
-    pub fn os(op: impl Into<Cow<'static, str>>, path: impl Into<PathBuf>, source: io::Error) -> Error {
+    pub fn os(op: Op, path: impl Into<PathBuf>, source: io::Error) -> Error {
         Error {
             code: Code::of(&source),
-            op: op.into(),
+            op,
             path: path.into(),
             other: None,
             note: None,
@@ -217,13 +217,8 @@ impl Error {
 
     /// An error whose reason is ours.
     #[must_use]
-    pub fn ours(
-        code: Code,
-        op: impl Into<Cow<'static, str>>,
-        path: impl Into<PathBuf>,
-        note: impl Into<String>,
-    ) -> Error {
-        Error { code, op: op.into(), path: path.into(), other: None, note: Some(note.into()), source: None }
+    pub fn ours(code: Code, op: Op, path: impl Into<PathBuf>, note: impl Into<Note>) -> Error {
+        Error { code, op, path: path.into(), other: None, note: Some(note.into()), source: None }
     }
 
     /// The same error with the second path named.
@@ -233,14 +228,14 @@ impl Error {
         self
     }
 
-    /// The reason alone, without operation and path.
+    /// The reason alone, without operation and path, as another error or a note may speak of it.
     #[must_use]
-    pub fn reason(&self) -> String {
+    pub fn why(&self) -> Note {
         match (&self.note, &self.source) {
-            (Some(n), Some(s)) => format!("{n}: {s}"),
-            (Some(n), None) => n.clone(),
-            (None, Some(s)) => s.to_string(),
-            (None, None) => self.code.name().to_owned(),
+            (Some(note), Some(source)) => Reason::Because.about(note.clone()).about(source.to_string()),
+            (Some(note), None) => note.clone(),
+            (None, Some(source)) => source.to_string().into(),
+            (None, None) => self.code.name().to_owned().into(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Must not know how any of it is shown.
 
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Note, Reason};
 pub use fastcopy::meta::Time;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -116,8 +116,8 @@ pub enum Event {
         files: u64,
         /// Their bytes.
         bytes: u64,
-        /// Why they differ, in a few words ("size", "mtime", "content", "type", "mode").
-        why: &'static str,
+        /// Why they differ.
+        why: Reason,
     },
     /// A file landed and this is its BLAKE3; only when [`crate::policy::CopyPolicy::hashes`] asks for it.
     Hashed {
@@ -133,7 +133,7 @@ pub enum Event {
         /// Bytes that were there already.
         bytes: u64,
         /// Why it starts over although there was something to go on from.
-        restarted: Option<&'static str>,
+        restarted: Option<Reason>,
         /// Blocks of the unfinished file that were found damaged and copied again.
         repaired: u64,
     },
@@ -146,7 +146,7 @@ pub enum Event {
     /// Which way contents went, once at the end of a copy on this machine.
     Engine(Engine),
     /// Something about the whole run (how it was carried out, what was picked).
-    Note(String),
+    Note(Note),
     /// The destination as it was typed is a name that no directory has yet: once one has it, the same words mean another
     /// place. Told before anything is made.
     NewTarget,

@@ -32,6 +32,7 @@ mod transport;
 pub use transport::seal::fuzz as seal_fuzz;
 mod trouble;
 pub mod verbs;
+mod words;
 #[cfg(fuzzing)]
 pub use verbs::manifest::fuzz as manifest_fuzz;
 

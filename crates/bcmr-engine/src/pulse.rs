@@ -3,6 +3,7 @@
 //!
 //! Must not know what carries the bytes, nor what any message means.
 
+use crate::error::{Note, Reason};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,15 +32,15 @@ impl For {
     const ALL: [For; 7] =
         [For::Frame, For::Room, For::Settled, For::Word, For::Values, For::Piece, For::Answer];
 
-    fn text(self) -> &'static str {
+    fn text(self) -> Reason {
         match self {
-            For::Frame => "a message",
-            For::Room => "room to send",
-            For::Settled => "what was sent to be settled",
-            For::Word => "the word that a large file was whole",
-            For::Values => "values of blocks",
-            For::Piece => "content of a large file",
-            For::Answer => "a person's answer",
+            For::Frame => Reason::WaitsForMessage,
+            For::Room => Reason::WaitsForRoom,
+            For::Settled => Reason::WaitsForSettling,
+            For::Word => Reason::WaitsForWord,
+            For::Values => Reason::WaitsForValues,
+            For::Piece => Reason::WaitsForContent,
+            For::Answer => Reason::WaitsForPerson,
         }
     }
 }
@@ -221,7 +222,7 @@ impl Pulse {
     }
 
     /// Why the connection is given up, when nothing has moved for too long. To be called now and then.
-    pub(crate) fn judge(&self, now: Instant, limits: Limits) -> Option<String> {
+    pub(crate) fn judge(&self, now: Instant, limits: Limits) -> Option<Note> {
         let (at, moved) = (self.is_at(), self.moved());
         let mut calm = self.calm.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = calm.looked.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
@@ -242,28 +243,28 @@ impl Pulse {
         if calm.quiet < limit {
             return None;
         }
-        let theirs = match calm.theirs {
-            None => "the other side says nothing but that it is there".to_owned(),
-            Some((WORKS, _)) => "the other side says that it works".to_owned(),
-            Some((ASKS, _)) => "the other side asks a person".to_owned(),
-            Some((code, _)) => format!("the other side for {}", text_of(code)),
+        let theirs: Note = match calm.theirs {
+            None => Reason::PeerSaysNothing.into(),
+            Some((WORKS, _)) => Reason::PeerWorks.into(),
+            Some((ASKS, _)) => Reason::PeerAsksPerson.into(),
+            Some((code, _)) => Reason::PeerWaits.about(text_of(code)),
         };
         let seconds = calm.quiet.as_secs();
-        Some(format!("nothing has moved for {seconds} s: this side waits for {}, {theirs}", self.ours(at)))
+        Some(Reason::Stalled.about(seconds).about(self.ours(at)).about(theirs))
     }
 
-    fn ours(&self, at: u8) -> String {
+    fn ours(&self, at: u8) -> Note {
         let [file, block] = [0, 1].map(|n| self.piece.get(n).map_or(0, |n: &AtomicU64| n.load(Relaxed)));
         let text = text_of(at);
         if at == For::Piece as u8 || at == For::Values as u8 {
-            return format!("{text} (file {file}, block {block})");
+            return Reason::WaitsAtBlock.about(text).about(file).about(block);
         }
-        text.to_owned()
+        text.into()
     }
 }
 
-fn text_of(code: u8) -> &'static str {
-    For::ALL.iter().find(|what| **what as u8 == code).map_or("something", |what| what.text())
+fn text_of(code: u8) -> Reason {
+    For::ALL.iter().find(|what| **what as u8 == code).map_or(Reason::WaitsForSomething, |what| what.text())
 }
 
 #[cfg(test)]
@@ -277,7 +278,7 @@ mod tests {
     };
 
     /// Looks every ten seconds, while `stirs` does what it does, and says after how many it is given up.
-    fn given_up(pulse: &Pulse, looks: u64, mut stirs: impl FnMut(u64)) -> Option<(u64, String)> {
+    fn given_up(pulse: &Pulse, looks: u64, mut stirs: impl FnMut(u64)) -> Option<(u64, Note)> {
         let began = Instant::now();
         (0..looks).find_map(|look| {
             stirs(look);
@@ -291,11 +292,9 @@ mod tests {
         let (_a, _b) = (one.waits_for_block(For::Piece, 3, 7), other.waits_for(For::Settled));
         let (after, why) = given_up(&one, 100, |_| one.hears(other.tells())).unwrap();
         assert!((120..150).contains(&after), "{after}");
-        assert_eq!(
-            why,
-            "nothing has moved for 120 s: this side waits for content of a large file (file 3, block 7), the other \
-             side for what was sent to be settled"
-        );
+        let ours = Reason::WaitsAtBlock.about(Reason::WaitsForContent).about(3_u64).about(7_u64);
+        let theirs = Reason::PeerWaits.about(Reason::WaitsForSettling);
+        assert_eq!(why, Reason::Stalled.about(120_u64).about(ours).about(theirs));
     }
 
     #[test]
@@ -304,7 +303,10 @@ mod tests {
         let waits = one.waits_for(For::Frame);
         // It works: as long as fsync takes, and not for ever.
         let (after, why) = given_up(&one, 1000, |_| one.hears(other.tells())).unwrap();
-        assert!((3600..3700).contains(&after) && why.ends_with("says that it works"), "{after} {why}");
+        assert!(
+            (3600..3700).contains(&after) && why.about.ends_with(&[Reason::PeerWorks.into()]),
+            "{after} {why:?}"
+        );
         // Something moves there, or here.
         let there = other.waits_for(For::Frame);
         assert_eq!(

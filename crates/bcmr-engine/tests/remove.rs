@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
 
-use bcmr_engine::error::{Code, Error};
+use bcmr_engine::error::{Code, Error, Op};
 use bcmr_engine::event::{Action, Cancel, Event, Front, Progress, Question, Summary, Watch};
 use bcmr_engine::policy::RemoveRequest;
 use fastcopy::dir::{Dir, NameBuf};
@@ -115,7 +115,7 @@ fn run(request: RemoveRequest, person: Person) -> Outcome {
     assert_eq!(s.codes.iter().copied().collect::<BTreeSet<_>>(), codes);
     assert_eq!(s.codes.len(), codes.len(), "each once");
     for error in &outcome.errors {
-        assert!(!error.op.is_empty() && !error.reason().is_empty(), "{error:?}");
+        assert!(error.op != Op::Unknown(0), "{error:?}");
     }
     outcome
 }
@@ -343,7 +343,7 @@ fn remove_as_told(paths: &OsStr) {
     };
     for error in person.errors.lock().unwrap().iter().take(5) {
         let text = error.to_string();
-        eprintln!("{} ... {}", text.get(..100).unwrap_or(&text), error.reason());
+        eprintln!("{} ... {}", text.get(..100).unwrap_or(&text), error.code.name());
     }
     println!("\nANSWER files={} dirs={} failed={} codes={:?}", s.files, s.dirs, s.failed, s.codes);
 }
@@ -579,7 +579,7 @@ fn an_immutable_file_is_told_by_its_full_path_and_its_directories_stay_silently(
     let outcome = remove("rf", &[&t.path().join("a")]);
     assert!(chattr("-i").unwrap().status.success());
     assert_eq!(outcome.codes(), [Code::Denied]);
-    assert_eq!((&*outcome.errors[0].op, &outcome.errors[0].path), ("remove", &fixed));
+    assert_eq!((outcome.errors[0].op, &outcome.errors[0].path), (Op::Remove, &fixed));
     assert_eq!(names(t.path()), "a/ a/b/ a/b/fixed");
     remove("rf", &[&t.path().join("a")]).clean();
     assert_eq!(names(t.path()), "");

@@ -6,12 +6,12 @@
 use crate::field::{Reader, Refused, Why, must, put_bytes, put_i, put_v, refuse};
 use crate::frame;
 use crate::limits::{
-    ATTR_BYTES, ATTRS_BYTES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, HAVE_BLOCKS_MAX, NAMES_MAX,
-    OPERANDS_MAX, PAGE_BYTES, RULES_MAX, VALUES_MAX,
+    ABOUT_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, HAVE_BLOCKS_MAX,
+    NAMES_MAX, OPERANDS_MAX, PAGE_BYTES, RULES_MAX, VALUES_MAX,
 };
 use crate::message::{
-    Codec, Compress, DirState, Entry, Event, FileState, Hello, Kind, Message, Piece, Policy, Target, Time,
-    Trouble, Wide, data, kind,
+    Codec, Compress, DirState, Entry, Event, FileState, Hello, Kind, Message, Note, Piece, Policy, Target,
+    Time, Trouble, Wide, data, kind,
 };
 use crate::rules;
 
@@ -332,11 +332,23 @@ fn read_hello<'a>(r: &mut Reader<'a>) -> Result<Hello<'a>, Refused> {
 pub(crate) fn read_trouble<'a>(r: &mut Reader<'a>) -> Result<Trouble<'a>, Refused> {
     Ok(Trouble {
         code: r.u16("error.code")?,
-        op: r.bytes("error.op")?,
+        op: r.v16("error.op")?,
         path: r.bytes("error.path")?,
-        note: r.bytes("error.note")?,
+        note: read_note(r)?,
         errno: r.v32("error.errno")?,
     })
+}
+
+fn read_note<'a>(r: &mut Reader<'a>) -> Result<Note<'a>, Refused> {
+    let reason = r.v16("error.reason")?;
+    if reason == 0 {
+        return Ok(Note::default());
+    }
+    let about = r.list("error.about", 2, ABOUT_MAX, |r| {
+        let reason = r.v16("error.about")?;
+        Ok((reason, r.bytes("error.about")?))
+    })?;
+    Ok(Note { reason, about })
 }
 
 /// Empty, or exactly one error.
@@ -436,17 +448,17 @@ fn read_event<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, Refused> {
         4 => Event::Resumed {
             dst: r.bytes(TAG)?,
             bytes: r.v(TAG)?,
-            restarted: r.list(TAG, 1, 1, |r| r.bytes(TAG))?.pop(),
+            restarted: r.v16(TAG)?,
             repaired: r.v(TAG)?,
         },
-        5 => Event::Note(r.bytes(TAG)?),
+        5 => Event::Note(read_note(r)?),
         6 => Event::Difference {
             change: r.u8(TAG)?,
             path: r.bytes(TAG)?,
             directory: r.bool(TAG)?,
             files: r.v(TAG)?,
             bytes: r.v(TAG)?,
-            why: r.bytes(TAG)?,
+            why: r.v16(TAG)?,
         },
         7 => Event::Base(r.bytes(TAG)?),
         9 => Event::NewTarget,
@@ -650,10 +662,21 @@ fn write_hello(hello: &Hello<'_>, out: &mut Vec<u8>) {
 
 pub(crate) fn write_trouble(trouble: &Trouble<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&trouble.code.to_le_bytes()); // [error.code]
-    put_bytes(trouble.op, out); // [error.op]
+    put_v(trouble.op.into(), out); // [error.op]
     put_bytes(trouble.path, out); // [error.path]
-    put_bytes(trouble.note, out); // [error.note]
+    write_note(&trouble.note, out);
     put_v(u64::from(trouble.errno), out); // [error.errno]
+}
+
+fn write_note(note: &Note<'_>, out: &mut Vec<u8>) {
+    put_v(note.reason.into(), out); // [error.reason]
+    if note.reason != 0 {
+        put_v(note.about.len() as u64, out); // [error.about]
+        for (reason, text) in &note.about {
+            put_v((*reason).into(), out);
+            put_bytes(text, out);
+        }
+    }
 }
 
 fn write_policy(policy: &Policy<'_>, out: &mut Vec<u8>) {
@@ -765,12 +788,12 @@ fn write_event(event: &Event<'_>, out: &mut Vec<u8>) {
             out.push(4);
             put_bytes(dst, out);
             put_v(*bytes, out);
-            write_byte_strings(restarted.as_slice(), out);
+            put_v((*restarted).into(), out);
             put_v(*repaired, out);
         }
         Event::Note(note) => {
             out.push(5);
-            put_bytes(note, out);
+            write_note(note, out);
         }
         Event::Difference { change, path, directory, files, bytes, why } => {
             out.extend_from_slice(&[6, *change]);
@@ -778,7 +801,7 @@ fn write_event(event: &Event<'_>, out: &mut Vec<u8>) {
             out.push(u8::from(*directory));
             put_v(*files, out);
             put_v(*bytes, out);
-            put_bytes(why, out);
+            put_v((*why).into(), out);
         }
         Event::Base(path) => {
             out.push(7);

@@ -148,6 +148,7 @@ impl<'a> Iterator for Items<'a> {
 mod tests {
     use super::*;
     use crate::limits::CONTENTS_BYTES_MAX;
+    use crate::message::Note;
 
     fn all(bytes: &[u8], hashes: bool, count: usize) -> Result<Vec<Item<'_>>, Why> {
         items(bytes, hashes, count).collect::<Result<_, _>>().map_err(|r| r.why)
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn items_come_back_in_order() {
-        let trouble = Trouble { code: 2, op: b"open", path: b"d/f", note: b"", errno: 13 };
+        let trouble = Trouble { code: 2, op: 51, path: b"d/f", note: Note::default(), errno: 13 };
         for hash in [None, Some([7; 32])] {
             let mut out = Vec::new();
             push_content(&mut out, b"abc", hash.as_ref());

@@ -144,6 +144,10 @@ impl<'a> Reader<'a> {
     }
 
     /// As [`Reader::v`], at most 32 bits.
+    pub(crate) fn v16(&mut self, tag: Tag) -> Result<u16, Refused> {
+        u16::try_from(self.v(tag)?).or(refuse(tag, Why::Number))
+    }
+
     pub(crate) fn v32(&mut self, tag: Tag) -> Result<u32, Refused> {
         u32::try_from(self.v(tag)?).or(refuse(tag, Why::Number))
     }

@@ -2,13 +2,14 @@
 //!
 //! Must not know how a greeting travels, nor who asked for what; a guarantee that was asked for arrives as a bit.
 
+use crate::code::Code;
 use crate::message::{Hash, Hello, Policy, Wide};
 use crate::policy::{self, Choice};
 use std::fmt;
 
 /// The version spoken here.
 // [hello.version]
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Capabilities of the first byte.
 pub mod caps {
@@ -242,6 +243,14 @@ pub fn settle(ours: Features, required: Features, welcome: &Hello<'_>) -> Result
     Ok(agreed)
 }
 
+/// Whether an `Error` that answers a greeting refuses its version: its code stands in front in every version, and what
+/// follows may be of another one.
+// [hello.version]
+#[must_use]
+pub fn refuses_version(error: &[u8]) -> bool {
+    error.starts_with(&Code::Version.number().to_le_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_version_is_an_answer_of_its_own() {
-        for version in [0, 2, u16::MAX] {
+        for version in [0, 1, VERSION + 1, u16::MAX] {
             let theirs = bare(version, 0x7f);
             assert_eq!(welcome(Features::NONE, [0; 32], b"", &theirs), Err(Unsettled::Version(version)));
             assert_eq!(settle(Features::NONE, Features::NONE, &theirs), Err(Unsettled::Version(version)));
@@ -309,9 +318,9 @@ mod tests {
 
     #[test]
     fn a_peer_without_the_wider_set_is_answered_without_it() {
-        let answer = welcome(set(0x7f, 0x3f), [0; 32], b"s", &bare(1, caps::LZ4)).unwrap();
-        assert_eq!(answer, bare(1, caps::LZ4));
-        let answer = welcome(set(0x7f, 0x3f), [0; 32], b"s", &bare(1, 0)).unwrap();
+        let answer = welcome(set(0x7f, 0x3f), [0; 32], b"s", &bare(VERSION, caps::LZ4)).unwrap();
+        assert_eq!(answer, bare(VERSION, caps::LZ4));
+        let answer = welcome(set(0x7f, 0x3f), [0; 32], b"s", &bare(VERSION, 0)).unwrap();
         assert_eq!(Features::of(&answer), Features::NONE);
     }
 

@@ -14,8 +14,10 @@ pub const NUMBER_BYTES_MAX: usize = 10;
 pub const NAME_BYTES_MAX: usize = 255;
 /// A path, the target of a symbolic link, a rule.
 pub const PATH_BYTES_MAX: usize = 64 << 10;
-/// Each text of an error, and a note.
+/// Each text of a note.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Things that a reason speaks of.
+pub const ABOUT_MAX: usize = 8;
 /// What a peer calls itself.
 pub const AGENT_BYTES_MAX: usize = 64;
 /// An internet address as text, with its scope.

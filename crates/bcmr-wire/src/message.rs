@@ -95,18 +95,27 @@ pub struct Wide<'a> {
 }
 
 /// What went wrong at the other side.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trouble<'a> {
     /// `[error.code]` A [`crate::code::Code`] or one of a newer version.
     pub code: u16,
-    /// `[error.op]` A few words: what was tried.
-    pub op: &'a [u8],
+    /// `[error.op]` What was tried, as the engine's `Op` numbers it; 0 when it is not told.
+    pub op: u16,
     /// `[error.path]`
     pub path: &'a [u8],
-    /// `[error.note]` May be empty.
-    pub note: &'a [u8],
+    /// Why.
+    pub note: Note<'a>,
     /// `[error.errno]` 0 when there is none.
     pub errno: u32,
+}
+
+/// Why something is as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Note<'a> {
+    /// `[error.reason]` As the engine's `Reason` numbers it; 0 when there is none.
+    pub reason: u16,
+    /// `[error.about]` What it speaks of: another reason, or 0, and a text. Empty without a reason.
+    pub about: Vec<(u16, &'a [u8])>,
 }
 
 /// Where an operand goes.
@@ -177,11 +186,11 @@ pub enum Event<'a> {
     /// 3
     Hashed { dst: &'a [u8], hash: Hash },
     /// 4
-    Resumed { dst: &'a [u8], bytes: u64, restarted: Option<&'a [u8]>, repaired: u64 },
+    Resumed { dst: &'a [u8], bytes: u64, restarted: u16, repaired: u64 },
     /// 5
-    Note(&'a [u8]),
+    Note(Note<'a>),
     /// 6: a comparison found a difference. `change` as in the engine's `Change`.
-    Difference { change: u8, path: &'a [u8], directory: bool, files: u64, bytes: u64, why: &'a [u8] },
+    Difference { change: u8, path: &'a [u8], directory: bool, files: u64, bytes: u64, why: u16 },
     /// 7: what the target has come to mean; names of what is `Hashed` are below it.
     Base(&'a [u8]),
     /// 8: how a comparison compared files.

@@ -4,13 +4,13 @@
 
 use crate::field::{Refused, Tag, Why, must};
 use crate::limits::{
-    ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BLOCK_BYTES, CODES_MAX,
+    ABOUT_MAX, ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BLOCK_BYTES, CODES_MAX,
     CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX, HAVE_BLOCKS_MAX, NAME_BYTES_MAX,
     NAMES_MAX, OPERANDS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, PUT_OPERANDS_MAX, REGEXES_BYTES_MAX,
     RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, SMALL_FILE_BYTES, STREAMS_MAX, TEXT_BYTES_MAX, VALUES_MAX,
 };
 use crate::message::{
-    Codec, Entry, Event, FileState, Hello, Kind, Message, Piece, Policy, Time, Trouble, Wide, data,
+    Codec, Entry, Event, FileState, Hello, Kind, Message, Note, Piece, Policy, Time, Trouble, Wide, data,
 };
 use crate::{handshake, packed, policy};
 
@@ -213,9 +213,14 @@ fn hello(hello: &Hello<'_>) -> Result<(), Refused> {
 }
 
 pub(crate) fn trouble(trouble: &Trouble<'_>) -> Result<(), Refused> {
-    text("error.op", trouble.op)?;
     text("error.path", trouble.path)?;
-    text("error.note", trouble.note)
+    note(&trouble.note)
+}
+
+fn note(note: &Note<'_>) -> Result<(), Refused> {
+    must(note.reason != 0 || note.about.is_empty(), "error.about", Why::Contradiction)?;
+    limit("error.about", note.about.len() as u64, ABOUT_MAX as u64)?;
+    note.about.iter().try_for_each(|(_, words)| text("error.about", words))
 }
 
 fn copy_policy(how: &Policy<'_>) -> Result<(), Refused> {
@@ -312,15 +317,11 @@ fn event(event: &Event<'_>) -> Result<(), Refused> {
         }
         Event::Failed(one) | Event::Warning(one) => trouble(one),
         Event::Hashed { dst, .. } => path("event.kind", dst),
-        Event::Resumed { dst, restarted, .. } => {
-            path("event.kind", dst)?;
-            restarted.iter().try_for_each(|why| text("event.kind", why))
-        }
-        Event::Note(note) => text("event.kind", note),
-        Event::Difference { change, path: at, why, .. } => {
+        Event::Resumed { dst, .. } => path("event.kind", dst),
+        Event::Note(one) => note(one),
+        Event::Difference { change, path: at, .. } => {
             must(*change < policy::CHANGES, "event.kind", Why::Unknown)?;
-            path("event.kind", at)?;
-            text("event.kind", why)
+            path("event.kind", at)
         }
         Event::Base(at) => path("event.kind", at),
         Event::Compared { .. } | Event::NewTarget => Ok(()),

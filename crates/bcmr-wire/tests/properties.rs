@@ -67,7 +67,12 @@ impl<'a> Dice<'a> {
     }
     fn trouble(&mut self) -> Trouble<'a> {
         let (code, errno) = (self.u64() as u16, self.u64() as u32);
-        Trouble { code, op: self.raw(), path: self.raw(), note: self.raw(), errno }
+        Trouble { code, op: self.u64() as u16, path: self.raw(), note: self.note(), errno }
+    }
+    fn note(&mut self) -> Note<'a> {
+        let reason = if self.yes() { 0 } else { self.u64() as u16 };
+        let about = if reason == 0 { Vec::new() } else { self.list(9, |d| (d.u64() as u16, d.raw())) };
+        Note { reason, about }
     }
     fn entry_of(&mut self, kind: Kind) -> Entry<'a> {
         Entry {
@@ -153,7 +158,7 @@ impl<'a> Dice<'a> {
             4 => Event::Resumed {
                 dst: self.path(),
                 bytes: self.u64(),
-                restarted: self.yes().then(|| self.raw()),
+                restarted: self.u64() as u16,
                 repaired: self.u64(),
             },
             5 => Event::Difference {
@@ -162,10 +167,10 @@ impl<'a> Dice<'a> {
                 directory: self.yes(),
                 files: self.u64(),
                 bytes: self.u64(),
-                why: self.raw(),
+                why: self.u64() as u16,
             },
             6 => Event::Base(self.path()),
-            _ => Event::Note(self.raw()),
+            _ => Event::Note(self.note()),
         }
     }
     fn hashes(&mut self) -> Vec<Hash> {

@@ -11,6 +11,7 @@ mod resolve;
 mod say;
 mod ui;
 mod usage;
+mod words;
 
 use bcmr_engine::memory::OrExit;
 use std::process::ExitCode;

@@ -5,10 +5,11 @@
 use crate::address::{self, Operand};
 use crate::names::{bare, quoted, shell_word, text};
 use crate::resolve::{Again, Show, Usage, Verb};
-use bcmr_engine::error::{Code, Error};
+use crate::words;
+use bcmr_engine::error::{Code, Error, Op, Reason};
 use bcmr_engine::event::{Action, Engine, Question, Summary, Time, Unfinished, What};
 use bcmr_engine::verbs::look::local;
-use bcmr_engine::verbs::remote::{Kind, Listing, Usage as Used};
+use bcmr_engine::verbs::remote::{Kind, Listing, OnTheWay, Usage as Used};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
@@ -171,15 +172,15 @@ pub fn warning(e: &Error) -> String {
 }
 
 fn told(e: &Error) -> String {
-    let op = text(&e.op);
+    let op = words::op(e.op);
     let what = match (e.path.as_os_str().is_empty(), &e.other, op.strip_suffix(" to")) {
         (true, ..) => op,
         (false, None, _) => format!("{op} {}", quoted(&e.path)),
         // What is done to a destination names it as its path, and the source as the other.
         (false, Some(from), Some(verb)) => format!("{verb} {} to {}", quoted(from), quoted(&e.path)),
         (false, Some(other), None) => {
-            let between = match &*e.op {
-                "compare" | "exchange" | "replace" => "with",
+            let between = match e.op {
+                Op::Compare | Op::Replace => "with",
                 _ => "to",
             };
             format!("{op} {} {between} {}", quoted(&e.path), quoted(other))
@@ -203,8 +204,8 @@ pub fn one_line(why: &str) -> String {
 /// Why, in the system's words but without the number Rust puts behind them.
 pub fn reason(e: &Error) -> String {
     match (&e.note, &e.source) {
-        (Some(note), Some(source)) => format!("{note}: {}", os_text(source)),
-        (Some(note), None) => note.clone(),
+        (Some(note), Some(source)) => format!("{}: {}", words::note(note), os_text(source)),
+        (Some(note), None) => words::note(note),
         (None, Some(source)) => os_text(source),
         (None, None) => e.code.name().replace('-', " "),
     }
@@ -247,7 +248,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
     let only = |words| Some(Hint { words, add: None, unsure });
     match (verb, e.code) {
         // It was allowed to change, and is there.
-        (_, Code::SourceChanged) if e.op == "copy all of" => None,
+        (_, Code::SourceChanged) if e.op == Op::CopyAllOf => None,
         (Verb::Remove, Code::IsDirectory) => {
             with("to remove it with what is in it (if it is empty, -d does), run", Flags(&["-r"]))
         }
@@ -259,7 +260,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Copy | Verb::Move, Code::NoSpace) => {
             with("what was copied is whole and what was not has not appeared; make room, then run", GoOn)
         }
-        (Verb::Copy, Code::Special) if e.op == "replace" => {
+        (Verb::Copy, Code::Special) if e.op == Op::Replace => {
             with("to write into it, run", Flags(&["--inplace"]))
         }
         (Verb::Copy, Code::Special) => {
@@ -272,26 +273,26 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (_, Code::Mismatch) => {
             only("it did not appear at the destination; suspect the disk, the memory or a cable")
         }
-        (Verb::Copy, Code::Unsupported) if e.op == "clone" => {
+        (Verb::Copy, Code::Unsupported) if e.op == Op::CloneTo => {
             with("to copy where sharing is not possible, run", Flags(&["--reflink=auto"]))
         }
         (Verb::Copy, Code::MetadataLost) => {
-            let flags: &'static [&'static str] = match &*e.op {
-                "set owner of" | "set owner in" => &["--no-preserve=ownership"],
-                "set attributes of" | "read attributes of" | "remove attributes of" => {
+            let flags: &'static [&'static str] = match e.op {
+                Op::SetOwnerOf | Op::KeepEveryOwner => &["--no-preserve=ownership"],
+                Op::SetAttributesOf | Op::ReadAttributesOf | Op::RemoveAttributesOf => {
                     &["--no-preserve=xattr,acl"]
                 }
-                "set times of" => &["--no-preserve=timestamps"],
-                "set mode of" => &["--no-preserve=mode"],
+                Op::SetTimesOf => &["--no-preserve=timestamps"],
+                Op::SetModeOf => &["--no-preserve=mode"],
                 _ => return None,
             };
             with("if it need not be kept, run", Flags(flags))
         }
-        (Verb::Copy, Code::Refused) if e.op == "append to" => {
+        (Verb::Copy, Code::Refused) if e.op == Op::AppendTo => {
             only("-a is --append here; what cp means by it is --archive")
         }
         // The tree is complete, and whether it still counts as unfinished nobody knows.
-        (Verb::Copy, _) if e.op == "unmark" => with("everything is there; to be sure, run", GoOn),
+        (Verb::Copy, _) if e.op == Op::Unmark => with("everything is there; to be sure, run", GoOn),
         (_, Code::ConnectionRefused) => only(
             "nothing listens at that port there; --port N is for another one, and ssh -v HOST tells more",
         ),
@@ -309,7 +310,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
             "somebody else may be answering; once you know why it changed, ssh-keygen -R HOST forgets the old key",
         ),
         // Where no connection came to be there is nothing to go on with.
-        (_, Code::Lost) if e.op == "connect to" => only("bcmr doctor HOST tells where it stops"),
+        (_, Code::Lost) if e.op == Op::ConnectTo => only("bcmr doctor HOST tells where it stops"),
         (Verb::Copy, Code::Lost) if again == Again::Resume => {
             with("it goes on where it stopped, with --retries N by itself; or run", GoOn)
         }
@@ -318,7 +319,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (_, Code::Protocol) => {
             only("bcmr doctor HOST tells what is there; it may be another version, or no bcmr at all")
         }
-        (_, Code::NoPeer) if e.op == "start bcmr on" => only(
+        (_, Code::NoPeer) if e.op == Op::StartBcmrOn => only(
             "this is the program that --remote-program or the configuration names; without either, bcmr is looked for",
         ),
         (_, Code::NoPeer) => with(
@@ -491,10 +492,11 @@ fn age(seconds: i64) -> String {
 }
 
 /// A file that went on where a run stopped, or could not.
-pub fn resumed(dst: &Path, bytes: u64, restarted: Option<&str>, repaired: u64) -> String {
+pub fn resumed(dst: &Path, bytes: u64, restarted: Option<Reason>, repaired: u64) -> String {
+    let restarted = restarted.map(words::of);
     let mut line = match (bytes, restarted) {
-        (0, Some(why)) => format!("bcmr: {} started over: {}", quoted(dst), text(why)),
-        (_, Some(why)) => format!("bcmr: {} went on at {}: {}", quoted(dst), size(bytes), text(why)),
+        (0, Some(why)) => format!("bcmr: {} started over: {}", quoted(dst), text(&why)),
+        (_, Some(why)) => format!("bcmr: {} went on at {}: {}", quoted(dst), size(bytes), text(&why)),
         (_, None) => format!("bcmr: {} went on at {}", quoted(dst), size(bytes)),
     };
     match repaired {
@@ -569,8 +571,8 @@ pub const LINK_IN_THE_WAY: &str = "it is a symbolic link, scp would write throug
                                    there; --follow-destination lets it";
 /// Why no bcmr there can be used, as it was found: none is there, or it is of another version, or the shell prints text.
 fn no_peer(absent: &Error) -> String {
-    match absent.op.as_ref() {
-        "put bcmr on" => format!("none can be put there: {}", reason(absent)),
+    match absent.op {
+        Op::PutBcmrOn => format!("none can be put there: {}", reason(absent)),
         _ => reason(absent),
     }
 }
@@ -691,6 +693,27 @@ pub fn deployed(host: &str, program: &str, put: bool) -> String {
 }
 
 /// One line of `doctor`.
+/// One thing that was looked at on the way to another machine, in words.
+pub struct Finding {
+    /// What a copy needs of it is there.
+    pub ok: bool,
+    /// What was looked at.
+    pub what: &'static str,
+    /// What was found; may hold text of the other machine.
+    pub detail: String,
+}
+
+/// What the engine found on the way to another machine.
+pub fn on_the_way(found: &OnTheWay) -> String {
+    match found {
+        OnTheWay::Reaches(host) => format!("reaches {host}"),
+        OnTheWay::Agent(agent) => agent.clone(),
+        OnTheWay::Can(names) => format!("both can: {}", names.join(", ")),
+        OnTheWay::Failed(e) => format!("{} {}: {}", words::op(e.op), e.path.display(), reason(e)),
+    }
+}
+
+/// A line of `doctor`.
 pub fn finding(ok: bool, what: &str, detail: &str) -> String {
     format!("{:<4} {}: {}\n", if ok { "ok" } else { "no" }, text(what), one_line(detail))
 }
@@ -973,7 +996,7 @@ mod tests {
             (Code::NoPeer, 1),
             (Code::Protocol, 1),
         ] {
-            let e = Error::ours(code, "open", "x", "why");
+            let e = Error::ours(code, Op::Open, "x", Reason::IsDirectory);
             assert_eq!(exit_code_of(Verb::Copy, &e), copy, "{code:?}");
             assert_eq!(exit_code_of(Verb::Check, &e), 2, "{code:?}");
         }
@@ -983,54 +1006,68 @@ mod tests {
     fn errors_are_told_in_one_line() {
         let os = |n| io::Error::from_raw_os_error(n);
         for (e, want) in [
-            (Error::os("open", "a\nb", os(13)), r"bcmr: cannot open 'a\x0ab': Permission denied"),
+            (Error::os(Op::Open, "a\nb", os(13)), r"bcmr: cannot open 'a\x0ab': Permission denied"),
             (
-                Error::os("rename", "a", os(18)).and(Path::new("b")),
+                Error::os(Op::Link, "a", os(18)).and(Path::new("b")),
+                "bcmr: cannot link 'a' to 'b': Invalid cross-device link",
+            ),
+            (
+                Error::os(Op::RenameTo, "b", os(18)).and(Path::new("a")),
                 "bcmr: cannot rename 'a' to 'b': Invalid cross-device link",
             ),
             (
-                Error::os("rename to", "b", os(18)).and(Path::new("a")),
-                "bcmr: cannot rename 'a' to 'b': Invalid cross-device link",
-            ),
-            (
-                Error::ours(Code::Refused, "remove", "/", "it is the root directory"),
+                Error::ours(Code::Refused, Op::Remove, "/", Reason::IsRoot),
                 "bcmr: cannot remove '/': it is the root directory",
             ),
             (
-                Error::ours(Code::Io, "read", "x", "peer said \x1b[2J"),
+                Error::ours(Code::Io, Op::Read, "x", Reason::Said.about("peer said \x1b[2J")),
                 r"bcmr: cannot read 'x': peer said \x1b[2J",
             ),
             (
-                Error::ours(Code::Usage, "read the pattern", "", "bad ["),
-                "bcmr: cannot read the pattern: bad [",
+                Error::ours(Code::Usage, Op::ParsePattern, "", Reason::Said.about("bad [")),
+                "bcmr: cannot parse pattern: bad [",
             ),
-            (Error::os("fill", "x", io::Error::other("odd")), "bcmr: cannot fill 'x': odd"),
+            (Error::os(Op::Write, "x", io::Error::other("odd")), "bcmr: cannot write 'x': odd"),
         ] {
             assert_eq!(error(&e), want);
         }
-        let e = Error { note: Some("owner not kept".into()), ..Error::os("copy", "x", os(1)) };
+        let e = Error { note: Some(Reason::Said.about("owner not kept")), ..Error::os(Op::Copy, "x", os(1)) };
         assert_eq!(warning(&e), "bcmr: warning: cannot copy 'x': owner not kept: Operation not permitted");
     }
 
     #[test]
     fn hints() {
-        let e = |code, op| Error::ours(code, op, "x", "");
+        let e = |code, op| Error::ours(code, op, "x", Reason::Said.about(""));
         let typed = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
         let of = |verb, again, new, line: &str, e: &Error| {
             hint(verb, again, e).map(|hint| advice(&typed(line), again, new, &hint))
         };
         for (verb, again, new, line, e, want) in [
-            (Verb::Copy, Again::Same, false, "b copy s d", e(Code::IsDirectory, "copy"), "b copy s d -r"),
-            (Verb::Copy, Again::Same, true, "b copy s d", e(Code::IsDirectory, "copy"), "b copy s d -r -T"),
-            (Verb::Copy, Again::Same, true, "b cp -- s d", e(Code::IsDirectory, "copy"), "b cp -r -T -- s d"),
-            (Verb::Remove, Again::Same, false, "b rm d", e(Code::IsDirectory, "remove"), "b rm d -r"),
-            (Verb::Copy, Again::Same, false, "b copy p d", e(Code::Special, "copy"), "b copy p d --archive"),
+            (Verb::Copy, Again::Same, false, "b copy s d", e(Code::IsDirectory, Op::Copy), "b copy s d -r"),
+            (Verb::Copy, Again::Same, true, "b copy s d", e(Code::IsDirectory, Op::Copy), "b copy s d -r -T"),
+            (
+                Verb::Copy,
+                Again::Same,
+                true,
+                "b cp -- s d",
+                e(Code::IsDirectory, Op::Copy),
+                "b cp -r -T -- s d",
+            ),
+            (Verb::Remove, Again::Same, false, "b rm d", e(Code::IsDirectory, Op::Remove), "b rm d -r"),
             (
                 Verb::Copy,
                 Again::Same,
                 false,
                 "b copy p d",
-                e(Code::Special, "replace"),
+                e(Code::Special, Op::Copy),
+                "b copy p d --archive",
+            ),
+            (
+                Verb::Copy,
+                Again::Same,
+                false,
+                "b copy p d",
+                e(Code::Special, Op::Replace),
                 "b copy p d --inplace",
             ),
             (
@@ -1038,7 +1075,7 @@ mod tests {
                 Again::WithUpdate,
                 true,
                 "b copy -r s d",
-                e(Code::NoSpace, "write"),
+                e(Code::NoSpace, Op::Write),
                 "b copy -r s d -u -T",
             ),
             (
@@ -1046,7 +1083,7 @@ mod tests {
                 Again::Resume,
                 true,
                 "b copy -rC s d",
-                e(Code::NoSpace, "write"),
+                e(Code::NoSpace, Op::Write),
                 "b copy -rC s d -T",
             ),
             (
@@ -1054,7 +1091,7 @@ mod tests {
                 Again::Resume,
                 true,
                 "b copy -rC s d",
-                e(Code::Denied, "unmark"),
+                e(Code::Denied, Op::Unmark),
                 "b copy -rC s d -T",
             ),
             (
@@ -1062,7 +1099,7 @@ mod tests {
                 Again::WithMerge,
                 true,
                 "b mv s d",
-                e(Code::NoSpace, "write"),
+                e(Code::NoSpace, Op::Write),
                 "b mv s d --merge -T",
             ),
             (
@@ -1070,7 +1107,7 @@ mod tests {
                 Again::WithUpdate,
                 true,
                 "b copy -r s h:d",
-                e(Code::Lost, "read from"),
+                e(Code::Lost, Op::TalkTo),
                 "b copy -r s h:d -C -T",
             ),
             (
@@ -1078,23 +1115,30 @@ mod tests {
                 Again::Resume,
                 false,
                 "b copy -rC h:s d",
-                e(Code::Lost, "read from"),
+                e(Code::Lost, Op::TalkTo),
                 "b copy -rC h:s d",
             ),
-            (Verb::Copy, Again::Same, false, "b copy s h:d", e(Code::NoPeer, ""), "b copy s h:d --bootstrap"),
+            (
+                Verb::Copy,
+                Again::Same,
+                false,
+                "b copy s h:d",
+                e(Code::NoPeer, Op::UseBcmrOn),
+                "b copy s h:d --bootstrap",
+            ),
             (
                 Verb::Copy,
                 Again::WithUpdate,
                 false,
                 "b copy --archive s d",
-                e(Code::MetadataLost, "set owner in"),
+                e(Code::MetadataLost, Op::KeepEveryOwner),
                 "b copy --archive s d --no-preserve=ownership",
             ),
         ] {
             let said = of(verb, again, new, line, &e).unwrap_or_else(|| panic!("{line}: {e:?}"));
             assert!(said.ends_with(&format!("un: {want}")), "{line}: {said}");
         }
-        assert_eq!(of(Verb::Copy, Again::Same, false, "b copy s d", &e(Code::Denied, "open")), None);
+        assert_eq!(of(Verb::Copy, Again::Same, false, "b copy s d", &e(Code::Denied, Op::Open)), None);
         for code in [
             Code::ConnectionRefused,
             Code::UnknownHost,
@@ -1105,11 +1149,11 @@ mod tests {
             Code::Lost,
         ] {
             for verb in [Verb::Copy, Verb::Check, Verb::Ls, Verb::Doctor] {
-                assert!(hint(verb, Again::Same, &e(code, "connect to")).is_some(), "{verb:?} {code:?}");
+                assert!(hint(verb, Again::Same, &e(code, Op::ConnectTo)).is_some(), "{verb:?} {code:?}");
             }
         }
-        let said =
-            of(Verb::Ls, Again::Same, false, "b ls me@h:d", &e(Code::Protocol, "")).unwrap_or_default();
+        let said = of(Verb::Ls, Again::Same, false, "b ls me@h:d", &e(Code::Protocol, Op::TalkTo))
+            .unwrap_or_default();
         assert!(said.contains("bcmr doctor me@h "), "{said}");
     }
 
@@ -1196,12 +1240,13 @@ mod tests {
             other in proptest::option::of(proptest::collection::vec(proptest::prelude::any::<u8>(), 0..30)),
             note in proptest::option::of(".*"),
             source in proptest::option::of(".*"),
-            op in proptest::sample::select(vec!["open", "rename to", "compare", "\x1b[2J"]),
+            op in proptest::sample::select(vec![Op::Open, Op::RenameTo, Op::Compare, Op::Unknown(60_000)]),
         ) {
             use std::os::unix::ffi::OsStringExt;
             let of = |bytes| std::path::PathBuf::from(std::ffi::OsString::from_vec(bytes));
+            let note = note.map(bcmr_engine::error::Note::from);
             let source = source.map(io::Error::other);
-            let e = Error { code: Code::Protocol, op: op.to_owned().into(), path: of(path), other: other.map(of), note, source };
+            let e = Error { code: Code::Protocol, op, path: of(path), other: other.map(of), note, source };
             for line in [error(&e), warning(&e)] {
                 proptest::prop_assert!(!line.chars().any(crate::names::is_unsafe), "{line:?}");
             }
@@ -1227,12 +1272,13 @@ mod tests {
 
     #[test]
     fn what_went_on() {
+        let gone = Reason::UnfinishedIsGone;
         for (bytes, restarted, repaired, want) in [
             (5 << 20, None, 0, "bcmr: 'd' went on at 5.0 MiB"),
             (5 << 20, None, 1, "bcmr: 'd' went on at 5.0 MiB; 1 damaged block was copied again"),
             (5 << 20, None, 2, "bcmr: 'd' went on at 5.0 MiB; 2 damaged blocks were copied again"),
-            (5 << 20, Some("why"), 0, "bcmr: 'd' went on at 5.0 MiB: why"),
-            (0, Some("why"), 0, "bcmr: 'd' started over: why"),
+            (5 << 20, Some(gone), 0, "bcmr: 'd' went on at 5.0 MiB: the unfinished file is gone"),
+            (0, Some(gone), 0, "bcmr: 'd' started over: the unfinished file is gone"),
         ] {
             assert_eq!(resumed(Path::new("d"), bytes, restarted, repaired), want);
         }

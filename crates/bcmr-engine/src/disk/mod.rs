@@ -12,7 +12,7 @@ pub(crate) mod tee;
 pub(crate) mod uncached;
 
 use crate::blocks::{Cv, block_cv, on_blocks};
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Note, Op, Reason};
 use crate::policy::{Changing, Durability, Preserve, Reflink, Sparse, Strictness, Verify};
 use crate::pulse::Shift;
 use fastcopy::Rung;
@@ -34,27 +34,27 @@ pub(crate) enum Side {
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) side: Side,
-    pub(crate) op: &'static str,
+    pub(crate) op: Op,
     pub(crate) code: Code,
-    pub(crate) note: Option<&'static str>,
+    pub(crate) note: Option<Reason>,
     pub(crate) source: Option<io::Error>,
 }
 
 impl Fault {
-    pub(crate) fn os(side: Side, op: &'static str, e: io::Error) -> Fault {
+    pub(crate) fn os(side: Side, op: Op, e: io::Error) -> Fault {
         Fault { side, op, code: Code::of(&e), note: None, source: Some(e) }
     }
-    pub(crate) fn ours(side: Side, op: &'static str, code: Code, note: &'static str) -> Fault {
+    pub(crate) fn ours(side: Side, op: Op, code: Code, note: Reason) -> Fault {
         Fault { side, op, code, note: Some(note), source: None }
     }
     /// What crossed a wire is not what was sent.
     pub(crate) fn mismatch() -> Fault {
-        Fault::ours(Side::Source, "receive", Code::Mismatch, "what arrived differs from what was sent")
+        Fault::ours(Side::Source, Op::Receive, Code::Mismatch, Reason::NotWhatWasSent)
     }
     pub(crate) fn told(self, src: impl FnOnce() -> PathBuf, dst: impl FnOnce() -> PathBuf) -> Error {
         let path = if self.side == Side::Source { src() } else { dst() };
-        let note = self.note.map(str::to_owned);
-        Error { code: self.code, op: self.op.into(), path, other: None, note, source: self.source }
+        let note = self.note.map(Note::from);
+        Error { code: self.code, op: self.op, path, other: None, note, source: self.source }
     }
 }
 
@@ -86,7 +86,7 @@ pub(crate) trait Bytes: Sync {
     }
     /// The chaining value of a block of a source of `size` bytes.
     fn value(&self, block: u64, size: u64) -> Result<Cv, Fault> {
-        let read = |e| Fault::os(Side::Source, "read", e);
+        let read = |e| Fault::os(Side::Source, Op::Read, e);
         block_cv(block, size, |at, room| self.read_at(at, room).map_err(read))
     }
     /// The chaining value that the sender says a block has that has been read from here: what crossed

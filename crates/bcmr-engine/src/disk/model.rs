@@ -5,7 +5,7 @@
 //! atomic, and an inode is born with its first name; nothing else is.
 
 use super::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side};
-use crate::error::Code;
+use crate::error::{Code, Op as Tried, Reason};
 use crate::policy::Verify;
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
@@ -618,9 +618,9 @@ impl Model {
 
     fn stage_one(&self, dir: &Handle, job: &mut Job<'_, Model>) -> Result<(), Fault> {
         if matches!(job.place, Place::There) || !matches!(job.body, Body::File(_)) {
-            return Err(Fault::ours(Side::Dest, "stage", Code::Unsupported, "not on this disk"));
+            return Err(Fault::ours(Side::Dest, Tried::Create, Code::Unsupported, Reason::NotOnThisDisk));
         }
-        job.file = Some(self.create_file(dir, job.name_now(), 0o600).map_err(dest("create"))?);
+        job.file = Some(self.create_file(dir, job.name_now(), 0o600).map_err(dest(Tried::Create))?);
         job.staged = true;
         Ok(())
     }
@@ -630,13 +630,13 @@ impl Model {
         let mut hasher = blake3::Hasher::new();
         let mut room = [0; WRITE_BYTES];
         loop {
-            let n =
-                Bytes::read_at(src, job.bytes, &mut room).map_err(|e| Fault::os(Side::Source, "read", e))?;
+            let n = Bytes::read_at(src, job.bytes, &mut room)
+                .map_err(|e| Fault::os(Side::Source, Tried::Read, e))?;
             if n == 0 {
                 break;
             }
             hasher.update(&room[..n]);
-            self.write_at(file, job.bytes, &room[..n]).map_err(dest("write"))?;
+            self.write_at(file, job.bytes, &room[..n]).map_err(dest(Tried::Write))?;
             job.bytes += n as u64;
         }
         job.hash = how.hash.then(|| hasher.finalize());
@@ -646,15 +646,15 @@ impl Model {
     fn verify_one(&self, job: &Job<'_, Model>) -> Result<(), Fault> {
         let (Some(file), Some(hash)) = (&job.file, &job.hash) else { return Ok(()) };
         let mut room = vec![0; job.bytes as usize + 1];
-        let n = self.read_at(file, 0, &mut room).map_err(dest("read back"))?;
+        let n = self.read_at(file, 0, &mut room).map_err(dest(Tried::ReadBack))?;
         if blake3::hash(&room[..n]) == *hash {
             return Ok(());
         }
-        Err(Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs"))
+        Err(Fault::ours(Side::Dest, Tried::Verify, Code::Mismatch, Reason::NotWhatWasRead))
     }
 }
 
-fn dest(op: &'static str) -> impl Fn(io::Error) -> Fault {
+fn dest(op: Tried) -> impl Fn(io::Error) -> Fault {
     move |e| Fault::os(Side::Dest, op, e)
 }
 
@@ -761,7 +761,7 @@ impl Disk for Model {
                 s.change(Op::Meta { id: dir.id, mode: info.mode, mtime: info.mtime });
                 Vec::new()
             }
-            Err(e) => vec![Fault::os(Side::Dest, "seal directory", e)],
+            Err(e) => vec![Fault::os(Side::Dest, Tried::SetModeOf, e)],
         }
     }
 
@@ -790,7 +790,7 @@ impl Disk for Model {
     fn seal(&self, (): &mut (), _: &Handle, jobs: &mut [Job<'_, Model>], _: &Keep) {
         each(jobs, |job| {
             let Some(file) = &job.file else { return Ok(()) };
-            let mut s = self.step("seal").map_err(dest("set mode of"))?;
+            let mut s = self.step("seal").map_err(dest(Tried::SetModeOf))?;
             s.change(Op::Meta { id: file.id, mode: job.info.mode, mtime: job.info.mtime });
             Ok(())
         });
@@ -798,7 +798,7 @@ impl Disk for Model {
 
     fn sync(&self, jobs: &mut [Job<'_, Model>]) {
         each(jobs, |job| match &job.file {
-            Some(file) => Model::sync(self, "sync job", What::Job, file.id).map_err(dest("sync")),
+            Some(file) => Model::sync(self, "sync job", What::Job, file.id).map_err(dest(Tried::Sync)),
             None => Ok(()),
         });
     }
@@ -808,7 +808,7 @@ impl Disk for Model {
             job.file = None;
             let Place::Stage(stage) = &job.place else { return Ok(()) };
             self.rename(dir.id, stage.as_name(), dir.id, job.name, job.only_new)
-                .map_err(dest("rename into place"))?;
+                .map_err(dest(Tried::RenameIntoPlace))?;
             job.staged = false;
             Ok(())
         });
@@ -880,10 +880,10 @@ impl Disk for Model {
 
     fn copy_range(&self, from: &OwnedFd, to: &Handle, at: u64, bytes: u64) -> Result<u64, Fault> {
         let mut room = vec![0; bytes as usize];
-        let n = Bytes::read_at(from, at, &mut room).map_err(|e| Fault::os(Side::Source, "read", e))?;
+        let n = Bytes::read_at(from, at, &mut room).map_err(|e| Fault::os(Side::Source, Tried::Read, e))?;
         for (i, piece) in room[..n].chunks(WRITE_BYTES).enumerate() {
             let at = at + (i * WRITE_BYTES) as u64;
-            self.write_at(to, at, piece).map_err(|e| Fault::os(Side::Dest, "copy to", e))?;
+            self.write_at(to, at, piece).map_err(|e| Fault::os(Side::Dest, Tried::CopyTo, e))?;
         }
         Ok(n as u64)
     }

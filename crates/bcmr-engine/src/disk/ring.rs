@@ -5,7 +5,7 @@
 
 use super::sys::Sys;
 use super::{Body, Fault, Fill, Job, Place, Side, tee};
-use crate::error::Code;
+use crate::error::{Code, Op, Reason};
 use crate::event::Engine;
 use crate::policy::{Io, Pick, Reflink, Sparse};
 use fastcopy::copy;
@@ -306,7 +306,7 @@ impl Rings {
                     }
                     // What came through stands at its place, but the ladder begins with an empty file.
                     match job.file.as_ref().map(|dst| meta::set_length(dst, 0)) {
-                        Some(Err(e)) => job.fault = Some(Fault::os(Side::Dest, "truncate", e)),
+                        Some(Err(e)) => job.fault = Some(Fault::os(Side::Dest, Op::Truncate, e)),
                         _ => continue,
                     }
                 }
@@ -338,7 +338,7 @@ impl Rings {
             return Ok(());
         }
         match fallocate_keep_size(dst, 0, job.info.size).map_err(io::Error::from) {
-            Err(e) if Code::of(&e) == Code::NoSpace => Err(Fault::os(Side::Dest, "reserve room for", e)),
+            Err(e) if Code::of(&e) == Code::NoSpace => Err(Fault::os(Side::Dest, Op::ReserveRoomFor, e)),
             // A file system that cannot do it does without.
             _ => Ok(()),
         }
@@ -402,7 +402,7 @@ impl Rings {
                     stranded = true;
                     break None;
                 }
-                Err(e) => break Some(Fault::os(Side::Dest, "write", e)),
+                Err(e) => break Some(Fault::os(Side::Dest, Op::Write, e)),
             };
             // Also without anything done: the caller may have said stop.
             if !(how.observe)(moved) {
@@ -446,13 +446,13 @@ impl Rings {
         let Some(file) = files.get_mut(index) else { return 0 };
         let want = step.min(file.size - at.min(file.size));
         let side = if is_write { Side::Dest } else { Side::Source };
-        let op = if is_write { "write" } else { "read" };
+        let op = if is_write { Op::Write } else { Op::Read };
         match done.result {
             Err(e) if kind == Kind::Direct && e.raw_os_error() == Some(errno::EINVAL) => file.refused = true,
             Err(e) => file.fail(Fault::os(side, op, e)),
             Ok(n) if !is_write && (n as u64) < want => {
-                let note = "the source ended before its size";
-                file.fail(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+                let note = Reason::SourceEndedEarly;
+                file.fail(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
             }
             Ok(_) => {}
         }
@@ -492,7 +492,7 @@ impl Rings {
                 }
             } else if let Err(e) = write_full(file.dst, at, bytes) {
                 // A plain call: through the cache it is a copy in memory, which a ring's worker does no faster.
-                file.fail(Fault::os(Side::Dest, "write", e));
+                file.fail(Fault::os(Side::Dest, Op::Write, e));
             }
             moved += want as u64;
             file.blocks -= 1;
@@ -566,7 +566,7 @@ fn finish(job: &mut Job<'_, Sys>, tail: &[u8], how: &Fill<'_>) -> Result<(), Fau
     let (Body::File(_), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
     if !tail.is_empty() {
         let at = job.info.size - tail.len() as u64;
-        write_full(dst, at, tail).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+        write_full(dst, at, tail).map_err(|e| Fault::os(Side::Dest, Op::Write, e))?;
     }
     super::sys::still(job, how)
 }

@@ -8,7 +8,7 @@
 
 use super::sys::Sys;
 use super::{Attributes, Body, Fault, Job, Keep, Side};
-use crate::error::Code;
+use crate::error::{Code, Op, Reason};
 use crate::policy::Strictness;
 use crate::receiver::stage;
 use fastcopy::dir::{Dir, Name};
@@ -158,7 +158,7 @@ fn seal_job(
             Thing::Named(d, n) => meta::set_times_at(d, n, job.info.atime, job.info.mtime),
         };
         if let Err(e) = set {
-            lost.push(loss("set times of", e));
+            lost.push(loss(Op::SetTimesOf, e));
         }
     }
     Ok(())
@@ -193,7 +193,7 @@ impl Replaced<'_> {
             found.push((attr.to_owned(), value.to_vec()));
             Ok(())
         }) {
-            lost.push(loss("read attributes of", e));
+            lost.push(loss(Op::ReadAttributesOf, e));
         }
         // What was put in its place meanwhile is another file, whose attributes are not wanted.
         if !found.is_empty() && !self.dir.stat(self.name).is_ok_and(|now| now.id() == self.there.id()) {
@@ -219,7 +219,7 @@ impl Replaced<'_> {
             failed.get_or_insert(e);
         }
         if let Some(e) = failed {
-            lost.push(loss("set attributes of", e));
+            lost.push(loss(Op::SetAttributesOf, e));
         }
         had_acl
     }
@@ -286,12 +286,12 @@ pub(super) fn dir(
     if p.times
         && let Err(e) = meta::set_times(dst, info.atime, info.mtime)
     {
-        lost.push(loss("set times of", e));
+        lost.push(loss(Op::SetTimesOf, e));
     }
     lost
 }
 
-fn loss(op: &'static str, e: io::Error) -> Fault {
+fn loss(op: Op, e: io::Error) -> Fault {
     Fault { code: Code::MetadataLost, ..Fault::os(Side::Dest, op, e) }
 }
 
@@ -314,7 +314,7 @@ fn apply(
     if owner.is_none() && mode.is_none() && !p.xattr && !p.acl {
         return Ok(());
     }
-    let born = thing.info().map_err(|e| Fault::os(Side::Dest, "stat", e))?;
+    let born = thing.info().map_err(|e| Fault::os(Side::Dest, Op::Stat, e))?;
     // With no owner to keep, a file lends its rights only if it is born with the one that set the bits.
     let mut owned = owner.is_some() || kind != Kind::File || (born.uid, born.gid) == (info.uid, info.gid);
     if let Some((uid, gid)) = owner
@@ -344,25 +344,25 @@ fn apply(
             Ok(())
         });
         if let Some(e) = failed {
-            lost.push(loss("set attributes of", e));
+            lost.push(loss(Op::SetAttributesOf, e));
         }
         match copied {
             Ok(()) if foreign => {
                 let all = p.xattr && keep.strictness == Strictness::Archive;
                 if let Err(e) = remove_foreign(thing.of(), buffer, &had, acl, all) {
-                    lost.push(loss("remove attributes of", e));
+                    lost.push(loss(Op::RemoveAttributesOf, e));
                 }
             }
             Ok(()) => {}
-            Err(e) => lost.push(Fault { side: Side::Source, ..loss("read attributes of", e) }),
+            Err(e) => lost.push(Fault { side: Side::Source, ..loss(Op::ReadAttributesOf, e) }),
         }
     }
     if let Some(mode) = mode.filter(|_| kind != Kind::Link) {
         let lend = mode & LEND;
         let mode = if owned { mode } else { mode & !LEND };
         if !owned && lend != 0 && kind == Kind::File {
-            let note = "setuid and setgid left out, because it has another owner";
-            lost.push(Fault::ours(Side::Dest, "set mode of", Code::MetadataLost, note));
+            let note = Reason::SetidLeftOut;
+            lost.push(Fault::ours(Side::Dest, Op::SetModeOf, Code::MetadataLost, note));
         }
         // A directory's inherited setgid stays when the mode is not kept.
         let inherited = if kind == Kind::Dir && !p.mode { born.mode & 0o2000 } else { 0 };
@@ -372,7 +372,7 @@ fn apply(
         if !(untouched && born.mode == mode)
             && let Err(e) = thing.set_mode(mode)
         {
-            lost.push(loss("set mode of", e));
+            lost.push(loss(Op::SetModeOf, e));
         }
     }
     Ok(())
@@ -418,7 +418,7 @@ fn set_owner(
     let not_allowed = Code::of(&e) == Code::Denied;
     // cp says nothing when a user cannot keep a foreign owner; an archive does.
     if told && !(not_allowed && keep.strictness == Strictness::LikeCp) {
-        lost.push(loss("set owner of", e));
+        lost.push(loss(Op::SetOwnerOf, e));
     }
     group && uid == born.uid
 }

@@ -7,7 +7,7 @@ use super::{
     Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee, uncached,
 };
 use crate::blocks::{BLOCK_BYTES, PIECE_BYTES, aligned};
-use crate::error::Code;
+use crate::error::{Code, Op, Reason};
 use crate::policy::{Changing, Durability, Io, Sparse, Verify};
 use crate::receiver::stage;
 use fastcopy::copy;
@@ -49,7 +49,7 @@ pub(crate) struct Hand {
     rings: Kept,
 }
 
-fn dest(op: &'static str) -> impl Fn(io::Error) -> Fault {
+fn dest(op: Op) -> impl Fn(io::Error) -> Fault {
     move |e| Fault::os(Side::Dest, op, e)
 }
 
@@ -203,7 +203,7 @@ impl Disk for Sys {
             if let Some(file) = &job.file
                 && let Err(e) = sync::all(file)
             {
-                job.fault = Some(Fault::os(Side::Dest, "sync", e));
+                job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
             }
         }
     }
@@ -226,7 +226,7 @@ impl Disk for Sys {
             };
             match named {
                 Ok(()) => job.staged = false,
-                Err(e) => job.fault = Some(Fault::os(Side::Dest, "rename into place", e)),
+                Err(e) => job.fault = Some(Fault::os(Side::Dest, Op::RenameIntoPlace, e)),
             }
         }
     }
@@ -294,8 +294,8 @@ impl Disk for Sys {
     }
 
     fn copy_range(&self, from: &OwnedFd, to: &OwnedFd, at: u64, bytes: u64) -> Result<u64, Fault> {
-        let from_info = Info::of(from).map_err(|e| Fault::os(Side::Source, "stat", e))?;
-        let to_info = Info::of(to).map_err(dest("stat"))?;
+        let from_info = Info::of(from).map_err(|e| Fault::os(Side::Source, Op::Stat, e))?;
+        let to_info = Info::of(to).map_err(dest(Op::Stat))?;
         let src = copy::Source {
             fd: from.as_fd(),
             dev: from_info.dev,
@@ -423,45 +423,45 @@ fn make(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32, keep: &Keep) -> Result<(),
             let file = match open_there(dir, job) {
                 Err(e) if job.force && Code::of(&e) != Code::NotFound => {
                     // As without `--inplace`: the name has the old file or the new one at any time.
-                    let note = "no name could be made";
-                    let none = || Fault::ours(Side::Dest, "name a stage for", Code::Io, note);
+                    let note = Reason::NoNameForStage;
+                    let none = || Fault::ours(Side::Dest, Op::NameAStageFor, Code::Io, note);
                     job.place = Place::Stage(stage::random().ok_or_else(none)?);
                     let mode = seal::birth_mode(job, keep);
-                    job.file = Some(dir.create_file(job.name_now(), mode).map_err(dest("create"))?);
+                    job.file = Some(dir.create_file(job.name_now(), mode).map_err(dest(Op::Create))?);
                     job.staged = true;
                     return Ok(());
                 }
-                opened => opened.map_err(dest("open for writing"))?,
+                opened => opened.map_err(dest(Op::OpenForWriting))?,
             };
-            let info = Info::of(&file).map_err(dest("stat"))?;
+            let info = Info::of(&file).map_err(dest(Op::Stat))?;
             if info.kind == Kind::Dir {
-                return Err(Fault::ours(Side::Dest, "write into", Code::InTheWay, "it became a directory"));
+                return Err(Fault::ours(Side::Dest, Op::WriteInto, Code::InTheWay, Reason::BecameDirectory));
             }
             if info.id() == job.info.id() {
-                let note = "source and destination are the same file";
-                return Err(Fault::ours(Side::Dest, "write into", Code::Refused, note));
+                let note = Reason::SameFile;
+                return Err(Fault::ours(Side::Dest, Op::WriteInto, Code::Refused, note));
             }
             match (info.kind, job.append) {
-                (Kind::File, None) => meta::set_length(&file, 0).map_err(dest("truncate"))?,
+                (Kind::File, None) => meta::set_length(&file, 0).map_err(dest(Op::Truncate))?,
                 // What was looked at is what is added to.
                 (_, Some(append)) if info.kind != Kind::File || info.size != append.at => {
-                    let note = "it became another one meanwhile";
-                    return Err(Fault::ours(Side::Dest, "append to", Code::Refused, note));
+                    let note = Reason::BecameAnother;
+                    return Err(Fault::ours(Side::Dest, Op::AppendTo, Code::Refused, note));
                 }
                 _ => {}
             }
             job.file = Some(file);
         }
         Body::File(_) | Body::Bytes(_) | Body::Wire(_) => {
-            job.file = Some(dir.create_file(name, mode).map_err(dest("create"))?);
+            job.file = Some(dir.create_file(name, mode).map_err(dest(Op::Create))?);
         }
-        Body::Link(target) => dir.make_link(target, name).map_err(dest("make symbolic link"))?,
+        Body::Link(target) => dir.make_link(target, name).map_err(dest(Op::MakeSymbolicLink))?,
         Body::Special => {
             let kind = job.info.kind;
-            dir.make_special(name, kind, mode, job.info.rdev).map_err(dest("make special file"))?;
+            dir.make_special(name, kind, mode, job.info.rdev).map_err(dest(Op::MakeSpecialFile))?;
         }
         Body::HardLink(from_dir, from) => {
-            from_dir.hard_link(*from, dir, name).map_err(dest("make hard link"))?;
+            from_dir.hard_link(*from, dir, name).map_err(dest(Op::MakeHardLink))?;
         }
     }
     job.staged = true;
@@ -509,19 +509,19 @@ impl Sys {
             if filled || how.durability != Durability::Medium || job.info.size < uncached::BYTES_MIN {
                 return self.fill_one(hand, job, how, Cache::Keep);
             }
-            let behind = uncached::WriteOut::new(dst.try_clone().map_err(dest("open"))?);
+            let behind = uncached::WriteOut::new(dst.try_clone().map_err(dest(Op::Open))?);
             let observe = |bytes| behind.advance(bytes) && (how.observe)(bytes);
             let done = self.fill_one(hand, job, &Fill { observe: &observe, ..*how }, Cache::Keep);
             // R5, as below.
-            behind.finish().map_err(dest("sync"))?;
+            behind.finish().map_err(dest(Op::Sync))?;
             return done;
         };
-        let trail = uncached::Trail::new(leave, src, dst).map_err(dest("open"))?;
+        let trail = uncached::Trail::new(leave, src, dst).map_err(dest(Op::Open))?;
         let observe = |bytes| trail.advance(bytes) && (how.observe)(bytes);
         let how = Fill { observe: &observe, ..*how };
         let done = if filled { Ok(()) } else { self.fill_one(hand, job, &how, trail.cache()) };
         // R5: what could not be written out weighs more than anything else that went wrong.
-        trail.finish().map_err(dest("sync"))?;
+        trail.finish().map_err(dest(Op::Sync))?;
         done
     }
 
@@ -549,7 +549,7 @@ impl Sys {
                         let whole = |from: u64, room: &mut [u8]| Ok(slice_at(first, from, room));
                         tee::begins_with(dst, at, &whole, &|| (how.observe)(0))?;
                     }
-                    read_write::write_full(dst, at, rest).map_err(dest("append to"))?;
+                    read_write::write_full(dst, at, rest).map_err(dest(Op::AppendTo))?;
                     (how.observe)(job.bytes);
                     return Ok(());
                 }
@@ -564,10 +564,10 @@ impl Sys {
                     (job.bytes, job.hash) = (bytes, hash);
                 }
                 // The sender looked at its source once more after the last piece; `info` waits for its word.
-                let after = source.info().map_err(|e| Fault::os(Side::Source, "receive", e))?;
+                let after = source.info().map_err(|e| Fault::os(Side::Source, Op::Receive, e))?;
                 if !job.info.same_content(&after) {
-                    let note = "the source changed while it was read";
-                    return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+                    let note = Reason::SourceChangedWhileRead;
+                    return Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
                 }
                 return Ok(());
             }
@@ -580,7 +580,7 @@ impl Sys {
         if let Some(append) = job.append {
             if append.proved {
                 let read = |at: u64, room: &mut [u8]| {
-                    read_write::read_full(src, at, room).map_err(|e| Fault::os(Side::Source, "read", e))
+                    read_write::read_full(src, at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e))
                 };
                 tee::begins_with(dst, append.at, &read, &|| (how.observe)(0))?;
             }
@@ -610,8 +610,8 @@ impl Sys {
         let pseudo = meta::is_pseudo(src).unwrap_or(false);
         still(job, how)?;
         if job.bytes != job.info.size && !pseudo {
-            let note = "the source ended before its size";
-            return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+            let note = Reason::SourceEndedEarly;
+            return Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
         }
         Ok(())
     }
@@ -653,9 +653,9 @@ pub(super) fn still(job: &mut Job<'_, Sys>, how: &Fill<'_>) -> Result<(), Fault>
         return Err(fault);
     }
     let size = job.info.size;
-    let is_file = Info::of(dst).map_err(dest("stat"))?.kind == Kind::File;
+    let is_file = Info::of(dst).map_err(dest(Op::Stat))?.kind == Kind::File;
     if job.bytes > size && is_file {
-        meta::set_length(dst, size).map_err(dest("truncate"))?;
+        meta::set_length(dst, size).map_err(dest(Op::Truncate))?;
         job.bytes = size;
         if job.hash.is_some() {
             job.hash = Some(tee::hash_first(src, size, &|_| (how.observe)(0))?);
@@ -668,12 +668,12 @@ pub(super) fn still(job: &mut Job<'_, Sys>, how: &Fill<'_>) -> Result<(), Fault>
 /// What was read is one version of the source only if the source did not change meanwhile; ctime cannot be set
 /// back.
 pub(super) fn unchanged(before: &Info, src: &OwnedFd) -> Result<(), Fault> {
-    let after = Info::of(src).map_err(|e| Fault::os(Side::Source, "stat", e))?;
+    let after = Info::of(src).map_err(|e| Fault::os(Side::Source, Op::Stat, e))?;
     if before.same_content(&after) {
         return Ok(());
     }
-    let note = "the source changed while it was read";
-    Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note))
+    let note = Reason::SourceChangedWhileRead;
+    Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note))
 }
 
 /// As many bytes of `bytes` from `at` on as there are and `room` takes.
@@ -695,7 +695,7 @@ fn append_from(
     size: u64,
     how: &Fill<'_>,
 ) -> Result<u64, Fault> {
-    let receive = |e| Fault::os(Side::Source, "receive", e);
+    let receive = |e| Fault::os(Side::Source, Op::Receive, e);
     let blocks = if append.proved { append.at / BLOCK_BYTES } else { 0 };
     let go_on = |_: u64| (how.observe)(0);
     if !tee::same_blocks_among(source, dst, 0..blocks, size, &go_on)? {
@@ -710,12 +710,12 @@ fn append_from(
     (how.observe)(at);
     while at < size {
         let piece = room.piece((size - at).min(PIECE_BYTES as u64) as usize);
-        let n = source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, "receive", e))?;
+        let n = source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, Op::Receive, e))?;
         let bytes = piece.get(..n).unwrap_or_default();
         if bytes.is_empty() {
             break;
         }
-        read_write::write_full(dst, at, bytes).map_err(dest("append to"))?;
+        read_write::write_full(dst, at, bytes).map_err(dest(Op::AppendTo))?;
         at += n as u64;
         if !(how.observe)(n as u64) {
             return Err(tee::cancelled());

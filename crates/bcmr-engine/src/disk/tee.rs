@@ -9,7 +9,7 @@ use crate::blocks::{
     BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
     whole_hash,
 };
-use crate::error::Code;
+use crate::error::{Code, Op, Reason};
 use crate::policy::{Sparse, Verify};
 use crate::receiver::resumable::no_direct;
 use fastcopy::copy::{self, Dest, Source};
@@ -39,24 +39,24 @@ pub(super) struct Teed {
 pub(super) fn fault(failure: copy::Failure) -> Fault {
     let (side, op) = match failure.side {
         copy::Side::Cancelled => return cancelled(),
-        copy::Side::Read => (Side::Source, "read"),
-        copy::Side::Write => (Side::Dest, "write"),
-        copy::Side::Copy => (Side::Dest, "copy to"),
-        copy::Side::Clone => (Side::Dest, "clone to"),
+        copy::Side::Read => (Side::Source, Op::Read),
+        copy::Side::Write => (Side::Dest, Op::Write),
+        copy::Side::Copy => (Side::Dest, Op::CopyTo),
+        copy::Side::Clone => (Side::Dest, Op::CloneTo),
     };
     Fault::os(side, op, failure.source)
 }
 
 pub(super) fn cancelled() -> Fault {
-    Fault::ours(Side::Dest, "copy", Code::Interrupted, "interrupted")
+    Fault::ours(Side::Dest, Op::Copy, Code::Interrupted, Reason::Interrupted)
 }
 
 /// Gives a file its length before anything is written into it: xfs reserves room behind the end of a file that grows by
 /// writing, and what is reserved there stays as blocks where holes should be.
 fn lengthen(file: impl AsFd, bytes: u64) -> Result<(), Fault> {
-    let there = meta::Info::of(&file).map_err(|e| Fault::os(Side::Dest, "stat", e))?;
+    let there = meta::Info::of(&file).map_err(|e| Fault::os(Side::Dest, Op::Stat, e))?;
     if there.size < bytes {
-        meta::set_length(file, bytes).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
+        meta::set_length(file, bytes).map_err(|e| Fault::os(Side::Dest, Op::SetLengthOf, e))?;
     }
     Ok(())
 }
@@ -94,7 +94,7 @@ fn copy_blocks(
         && let Err(e) = fallocate_keep_size(to.fd, 0, from.size).map_err(io::Error::from)
         && Code::of(&e) == Code::NoSpace
     {
-        return Err(Fault::os(Side::Dest, "reserve room for", e));
+        return Err(Fault::os(Side::Dest, Op::ReserveRoomFor, e));
     }
     on_blocks(0..blocks_of(from.size), how.threads, |block| {
         let mut room = aligned();
@@ -106,12 +106,13 @@ fn copy_blocks(
                 let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
                 let piece = room.piece(bytes);
                 let read = read_full_as(from.fd, at, piece, how.cache);
-                if read.map_err(|e| Fault::os(Side::Source, "read", e))? < bytes {
-                    let note = "the source changed while it was read";
-                    return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+                if read.map_err(|e| Fault::os(Side::Source, Op::Read, e))? < bytes {
+                    let note = Reason::SourceChangedWhileRead;
+                    return Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
                 }
                 hasher.update(piece);
-                write_full_as(to.fd, at, piece, how.cache).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                write_full_as(to.fd, at, piece, how.cache)
+                    .map_err(|e| Fault::os(Side::Dest, Op::Write, e))?;
                 at += bytes as u64;
                 if !observe(bytes as u64) {
                     return Err(cancelled());
@@ -127,9 +128,7 @@ fn copy_blocks(
     let cvs = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     match whole_hash(&cvs, from.size) {
         Some(hash) => Ok(Teed { bytes: from.size, hash }),
-        None => {
-            Err(Fault::ours(Side::Source, "hash", Code::Io, "a file of one block has no blocks to merge"))
-        }
+        None => Err(Fault::ours(Side::Source, Op::Hash, Code::Io, Reason::NoBlocksToMerge)),
     }
 }
 
@@ -140,7 +139,7 @@ fn hash_blocks(
     how: &Fill<'_>,
     cache: Cache,
 ) -> Result<Option<blake3::Hash>, Fault> {
-    let read = |e| Fault::os(Side::Dest, "read back", e);
+    let read = |e| Fault::os(Side::Dest, Op::ReadBack, e);
     let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(size) as usize]);
     on_blocks(0..blocks_of(size), how.threads, |block| {
         let cv = block_cv(block, size, |at, room| read_full_as(file, at, room, cache).map_err(read))?;
@@ -166,8 +165,8 @@ pub(super) fn copy(
     if !stream && dense && from.size >= BLOCKS_BYTES_MIN {
         return copy_blocks(from, to, blocks, observe);
     }
-    let read = |e| Fault::os(Side::Source, "read", e);
-    let write = |e| Fault::os(Side::Dest, "write", e);
+    let read = |e| Fault::os(Side::Source, Op::Read, e);
+    let write = |e| Fault::os(Side::Dest, Op::Write, e);
     let mut hasher = blake3::Hasher::new();
     let mut at = 0u64;
     // A pseudo file takes no blocks either, and its size is a lie: what is read is all there is.
@@ -219,7 +218,7 @@ pub(super) fn copy(
         ends_in_hole = true;
     }
     if ends_in_hole {
-        meta::set_length(to.fd, at).map_err(|e: io::Error| Fault::os(Side::Dest, "set length of", e))?;
+        meta::set_length(to.fd, at).map_err(|e: io::Error| Fault::os(Side::Dest, Op::SetLengthOf, e))?;
     }
     Ok(Teed { bytes: at, hash: hasher.finalize() })
 }
@@ -242,12 +241,12 @@ pub(super) fn receive(
     if reserves && meta::free_bytes(to).is_ok_and(|free| free < size) {
         // Seen before anything crosses.
         let full = io::Error::from_raw_os_error(errno::ENOSPC);
-        return Err(Fault::os(Side::Dest, "reserve room for", full));
+        return Err(Fault::os(Side::Dest, Op::ReserveRoomFor, full));
     }
     if holes {
         lengthen(to, size)?;
     }
-    source.start(0).map_err(|e| Fault::os(Side::Source, "receive", e))?;
+    source.start(0).map_err(|e| Fault::os(Side::Source, Op::Receive, e))?;
     // A size is what the other side says: memory and room on the disk are taken as the content comes.
     let done: Mutex<Vec<Cv>> = Mutex::new(Vec::new());
     // A file of one block has no blocks to merge: its hash is another finish of the same state.
@@ -262,29 +261,29 @@ pub(super) fn receive(
                 fallocate_keep_size(to, start, RESERVE_BYTES.min(size - start)).map_err(io::Error::from)
             && Code::of(&e) == Code::NoSpace
         {
-            return Err(Fault::os(Side::Dest, "reserve room for", e));
+            return Err(Fault::os(Side::Dest, Op::ReserveRoomFor, e));
         }
         let cv = cv_at(start, |hasher| {
             let mut at = start;
             while at < end {
                 let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
                 let piece = room.piece(bytes);
-                if source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, "receive", e))? < bytes {
-                    let note = "the source changed while it was read";
-                    return Err(Fault::ours(Side::Source, "copy", Code::SourceChanged, note));
+                if source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, Op::Receive, e))? < bytes {
+                    let note = Reason::SourceChangedWhileRead;
+                    return Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
                 }
                 if hashing {
                     hasher.update(piece);
                 }
                 if stream {
-                    write_stream(to, piece).map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                    write_stream(to, piece).map_err(|e| Fault::os(Side::Dest, Op::Write, e))?;
                 } else {
                     let written = if holes {
                         around_zeros(at, piece, |at, run| write_full(to, at, run))
                     } else {
                         write_full(to, at, piece)
                     };
-                    written.map_err(|e| Fault::os(Side::Dest, "write", e))?;
+                    written.map_err(|e| Fault::os(Side::Dest, Op::Write, e))?;
                 }
                 at += bytes as u64;
                 if !(how.observe)(bytes as u64) {
@@ -303,7 +302,7 @@ pub(super) fn receive(
         Ok(true)
     })?;
     if holes {
-        meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
+        meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, Op::SetLengthOf, e))?;
     }
     let whole = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
     let blocks = done.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -331,7 +330,7 @@ pub(super) fn write_whole(
     how: &Fill<'_>,
     stream: bool,
 ) -> Result<(), Fault> {
-    let write = |e| Fault::os(Side::Dest, "write", e);
+    let write = |e| Fault::os(Side::Dest, Op::Write, e);
     let size = bytes.len() as u64;
     let holes = !stream
         && (how.sparse == Sparse::Always
@@ -341,7 +340,7 @@ pub(super) fn write_whole(
     } else if holes {
         lengthen(to, size)?;
         around_zeros(0, bytes, |at, run| write_full(to, at, run)).map_err(write)?;
-        meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, "set length of", e))?;
+        meta::set_length(to, size).map_err(|e| Fault::os(Side::Dest, Op::SetLengthOf, e))?;
     } else {
         write_full(to, 0, bytes).map_err(write)?;
     }
@@ -350,7 +349,7 @@ pub(super) fn write_whole(
 
 /// What is there is another one than the source begins with.
 pub(super) fn not_its_beginning() -> Fault {
-    Fault::ours(Side::Dest, "append to", Code::Refused, crate::receiver::plan::NOT_ITS_BEGINNING)
+    Fault::ours(Side::Dest, Op::AppendTo, Code::Refused, crate::receiver::plan::NOT_ITS_BEGINNING)
 }
 
 /// Reads at an offset until the room is full or the source ends.
@@ -390,7 +389,7 @@ pub(crate) fn is_same(
     while at < end {
         let bytes = (end - at).min(PIECE_BYTES as u64 - at % PIECE_BYTES as u64) as usize;
         let (one, other) = (ours.piece(bytes), theirs.piece(bytes));
-        let n = read_full(there, at, one).map_err(|e| Fault::os(Side::Dest, "read", e))?;
+        let n = read_full(there, at, one).map_err(|e| Fault::os(Side::Dest, Op::Read, e))?;
         if n < bytes || source(at, other)? < bytes || one != other {
             return Ok(false);
         }
@@ -421,7 +420,7 @@ pub(crate) fn same_blocks_among(
     size: u64,
     go_on: &dyn Fn(u64) -> bool,
 ) -> Result<bool, Fault> {
-    let read = |e| Fault::os(Side::Dest, "read", e);
+    let read = |e| Fault::os(Side::Dest, Op::Read, e);
     for block in blocks {
         let ours = block_cv(block, size, |at, room| read_full(there, at, room).map_err(read))?;
         if source.value(block, size)? != ours {
@@ -450,7 +449,7 @@ pub(crate) fn hash_first(
         let room = scratch.buffer();
         let want = room.len().min(usize::try_from(bytes - at).unwrap_or(usize::MAX));
         let room = room.get_mut(..want).unwrap_or_default();
-        let n = read_full(file, at, room).map_err(|e| Fault::os(Side::Source, "read", e))?;
+        let n = read_full(file, at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e))?;
         if n == 0 {
             return Ok(hasher.finalize());
         }
@@ -465,7 +464,7 @@ pub(crate) fn hash_first(
 /// The hash of `size` bytes as the medium has them.
 fn device_hash(file: &OwnedFd, size: u64, how: &Fill<'_>) -> Result<blake3::Hash, Fault> {
     let direct = reopen_direct(file).map_err(no_direct)?;
-    let read = |e| Fault::os(Side::Dest, "read back", e);
+    let read = |e| Fault::os(Side::Dest, Op::ReadBack, e);
     let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(size) as usize]);
     let whole: Mutex<blake3::Hash> = Mutex::new(blake3::hash(b""));
     on_blocks(0..blocks_of(size), how.threads, |block| {
@@ -491,12 +490,11 @@ pub(super) fn read_back(
     cache: Cache,
     scratch: &mut Scratch,
 ) -> Result<(), Fault> {
-    let read = |e| Fault::os(Side::Dest, "read back", e);
-    let mismatch =
-        || Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read");
+    let read = |e| Fault::os(Side::Dest, Op::ReadBack, e);
+    let mismatch = || Fault::ours(Side::Dest, Op::Verify, Code::Mismatch, Reason::NotWhatWasRead);
     if how.verify == Verify::Direct {
         // S8: what is on the medium, past the cache; so it must be there first.
-        fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
+        fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, Op::Sync, e))?;
         let landed = meta::Info::of(file).map_err(read)?.size;
         let same = landed == bytes && device_hash(file, bytes, how)? == *hash;
         return if same { Ok(()) } else { Err(mismatch()) };

@@ -7,7 +7,7 @@
 
 use crate::blocks::{BLOCK_BYTES, Cv, WIRE_PIECE_BYTES as PIECE, blocks_of};
 use crate::disk::{Bytes, Fault, Side};
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Op, Reason};
 use crate::event::Cancel;
 use crate::pulse::{For, Pulse, Shift};
 use fastcopy::meta::Info;
@@ -168,8 +168,8 @@ pub(crate) struct Arriving<'a> {
     change: Condvar,
 }
 
-fn refused(note: &'static str) -> Error {
-    Error::ours(Code::Protocol, "receive", "", note)
+fn refused(note: Reason) -> Error {
+    Error::ours(Code::Protocol, Op::Receive, "", note)
 }
 
 fn failed(code: Code, errno: i32) -> io::Error {
@@ -248,7 +248,7 @@ impl<'a> Arriving<'a> {
         }
         line.stuck.fetch_sub(1, Relaxed);
         if knotted && is_full(&inner) {
-            return Err(refused("pieces of a file while all wait for those of another"));
+            return Err(refused(Reason::PieceWhileAllWait));
         }
         Ok(inner)
     }
@@ -274,7 +274,7 @@ impl<'a> Arriving<'a> {
         let held = Held { load, bytes, stream };
         if asked {
             if !inner.again.contains_key(&at) || bytes != PIECE.min(size.saturating_sub(at)) {
-                return Err(refused("a piece again that was not asked for"));
+                return Err(refused(Reason::PieceNotAskedAgain));
             }
             let block = at / BLOCK_BYTES;
             // Two values for one block, both the sender's: the block has changed between them.
@@ -286,12 +286,12 @@ impl<'a> Arriving<'a> {
             self.change.notify_all();
             return Ok(());
         }
-        let Some(from) = inner.from else { return Err(refused("a piece before it was wanted")) };
+        let Some(from) = inner.from else { return Err(refused(Reason::PieceBeforeWanted)) };
         // The first one may begin anywhere (`--append`), all others at their place.
         let next = (at - at % PIECE).saturating_add(PIECE).min(size);
         let fits = at < size && at >= from && (at == from || at.is_multiple_of(PIECE)) && at + bytes == next;
         if !fits {
-            return Err(refused("a piece that does not fit"));
+            return Err(refused(Reason::PieceDoesNotFit));
         }
         if inner.reached.len() <= stream {
             inner.reached.resize(stream + 1, 0);
@@ -299,7 +299,7 @@ impl<'a> Arriving<'a> {
         }
         let reached = inner.reached.get(stream).copied().unwrap_or_default();
         if at < reached || inner.saw(at) {
-            return Err(refused("a piece twice, or out of order"));
+            return Err(refused(Reason::PieceOutOfOrder));
         }
         let ends_block = next == size || next.is_multiple_of(BLOCK_BYTES);
         match cv {
@@ -307,10 +307,10 @@ impl<'a> Arriving<'a> {
                 inner.claimed.insert(at / BLOCK_BYTES, cv);
             }
             None if ends_block && self.hashes && !inner.unaligned => {
-                return Err(refused("a block without its value"));
+                return Err(refused(Reason::BlockWithoutValue));
             }
             None => {}
-            Some(_) => return Err(refused("a value in the middle of a block")),
+            Some(_) => return Err(refused(Reason::ValueInsideBlock)),
         }
         inner = self.wait_for_room(inner, stream, bytes)?;
         if inner.closed || inner.lost || self.line.is_over() {
@@ -346,7 +346,7 @@ impl<'a> Arriving<'a> {
         let mut inner = self.inner();
         let last = first.saturating_add(values.len() as u64);
         if !(first..last).all(|block| inner.values_asked.contains(&block)) {
-            return Err(refused("values that were not asked for"));
+            return Err(refused(Reason::ValuesNotAsked));
         }
         inner.values.extend((first..last).zip(values.iter().copied()));
         drop(inner);
@@ -632,7 +632,7 @@ impl Bytes for Arriving<'_> {
     }
 
     fn value(&self, block: u64, _: u64) -> Result<Cv, Fault> {
-        let fail = |e| Fault::os(Side::Source, "receive", e);
+        let fail = |e| Fault::os(Side::Source, Op::Receive, e);
         let mut inner = self.inner();
         loop {
             if let Some(cv) = inner.values.remove(&block) {
@@ -647,8 +647,8 @@ impl Bytes for Arriving<'_> {
                 Some(End::Failed(code, errno)) => return Err(fail(failed(code, errno))),
                 // Who found it changed computes nothing more of it.
                 Some(End::Changed) => {
-                    let note = "it changed while it was compared";
-                    return Err(Fault::ours(Side::Source, "read", Code::SourceChanged, note));
+                    let note = Reason::ChangedWhileCompared;
+                    return Err(Fault::ours(Side::Source, Op::Read, Code::SourceChanged, note));
                 }
                 // Its values come all the same.
                 Some(End::Whole) | None => {}
@@ -676,7 +676,7 @@ impl Bytes for Arriving<'_> {
         let mut inner = self.inner();
         inner.again.remove(&last);
         match self.ask_again(inner, last) {
-            Err(e) => return Fault::os(Side::Source, "receive", e),
+            Err(e) => return Fault::os(Side::Source, Op::Receive, e),
             Ok(None) => {}
             Ok(Some(inner)) if inner.end == Some(End::Changed) => {}
             Ok(Some(mut inner)) => {
@@ -684,8 +684,8 @@ impl Bytes for Arriving<'_> {
                 return Fault::mismatch();
             }
         }
-        let note = "the source changed while it was read";
-        Fault::ours(Side::Source, "copy", Code::SourceChanged, note)
+        let note = Reason::SourceChangedWhileRead;
+        Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note)
     }
 
     fn claimed(&self, block: u64) -> Option<Cv> {

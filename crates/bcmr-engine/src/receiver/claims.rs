@@ -5,6 +5,7 @@
 //! are two here (`newcomers` judges those). A claim takes some 20 bytes, and none is made where two sources cannot
 //! meet.
 
+use crate::error::{Note, Reason};
 use fastcopy::dir::Name;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -167,13 +168,9 @@ impl Claims {
     }
 
     /// Why `second` is refused.
-    pub(crate) fn refusal(&self, owner: u32, below: &Path, second: &Path) -> String {
+    pub(crate) fn refusal(&self, owner: u32, below: &Path, second: &Path) -> Note {
         let first = self.source_of(owner, below);
-        format!(
-            "it is there for '{}' of this run and cannot be for '{}' as well",
-            first.display(),
-            second.display()
-        )
+        Reason::ThereForAnother.about(first.as_path()).about(second)
     }
 }
 

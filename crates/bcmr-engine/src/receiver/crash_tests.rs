@@ -276,7 +276,7 @@ mod proof {
                 && let Start::Fresh(Some(why)) =
                     decide(Some(&read), false, stage.as_ref(), &source.info, options, ME)
             {
-                return Err(format!("R4: {why}"));
+                return Err(format!("R4: {why:?}"));
             }
         }
         let (Some(part_id), Some(session_id)) = (part_id, image.id_at(&[session_name.bytes()])) else {

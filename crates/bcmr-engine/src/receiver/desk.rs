@@ -5,7 +5,7 @@
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side};
 use crate::disk::{tee, uncached};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Event, Question, Summary};
 use crate::node::Node;
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, Landing, Resume, Sparse, Strictness, Verify};
@@ -161,7 +161,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         let other = match self.claims.claim(spot, to, source) {
             Claimed::Other(other) => other,
             Claimed::Unless(other) => {
-                match self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os("stat", dst(), e))? {
+                match self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os(Op::Stat, dst(), e))? {
                     Some(_) => other,
                     None => return Ok(Claimed::First),
                 }
@@ -171,7 +171,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         let (dst, top) = (dst(), pair.dst.root.node.path());
         let second = pair.src.node().join(name);
         let why = self.claims.refusal(other, dst.strip_prefix(&top).unwrap_or(&dst), &second);
-        Err(Error::ours(Code::Refused, "replace", &dst, why))
+        Err(Error::ours(Code::Refused, Op::Replace, &dst, why))
     }
 
     /// One source that came before: it stays where it is, and is done.
@@ -216,10 +216,10 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         let there = if dst.fresh {
             None
         } else {
-            self.disk.look(&dst.dir, to).map_err(|e| Error::os("stat", dst.node.join(to), e))?
+            self.disk.look(&dst.dir, to).map_err(|e| Error::os(Op::Stat, dst.node.join(to), e))?
         };
         let taken = || {
-            Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN).and(&pair.src.node().join(name))
+            Error::ours(Code::Refused, Op::Replace, dst.node.join(to), TAKEN).and(&pair.src.node().join(name))
         };
         let verdict = decide(info, there.as_ref(), self.policy);
         if let (Verdict::Replace | Verdict::Ask, Some(t)) = (verdict, &there)
@@ -267,9 +267,9 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             Verdict::Refuse(code, why) => {
                 let at = dst.node.join(to);
                 return Err(if there.is_some_and(|t| self.appends(is_file, &t)) {
-                    Error::ours(code, "append to", at, why)
+                    Error::ours(code, Op::AppendTo, at, why)
                 } else {
-                    Error::ours(code, "replace", at, why).and(&pair.src.node().join(name))
+                    Error::ours(code, Op::Replace, at, why).and(&pair.src.node().join(name))
                 });
             }
         }
@@ -322,7 +322,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
 
     /// Since when what is there has been there.
     fn born(&self, dst: &DestDir<Sys>, to: Name<'_>) -> Result<u64> {
-        self.disk.born(&dst.dir, to).map_err(|e| Error::os("stat", dst.node.join(to), e))
+        self.disk.born(&dst.dir, to).map_err(|e| Error::os(Op::Stat, dst.node.join(to), e))
     }
 
     /// What is to be landed, once its content is at hand.
@@ -351,13 +351,13 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             if let Some(t) = &there
                 && !self.claim(dst, to, t)?
             {
-                return Err(Error::ours(Code::Refused, "replace", dst.node.join(to), TAKEN));
+                return Err(Error::ours(Code::Refused, Op::Replace, dst.node.join(to), TAKEN));
             }
             Place::There
         } else {
             let stage = if dst.sole { dst.home.stage() } else { stage::random() };
             Place::Stage(stage.ok_or_else(|| {
-                Error::ours(Code::Io, "name a stage for", dst.node.join(to), "no name could be made")
+                Error::ours(Code::Io, Op::NameAStageFor, dst.node.join(to), Reason::NoNameForStage)
             })?)
         };
         Ok(Job {
@@ -380,7 +380,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
     /// Whether the symbolic link that is there leads where `target` says.
     pub(crate) fn leads_to(&self, pair: &Slot<S>, to: Name<'_>, target: &CStr) -> Result<bool> {
         let there = pair.dst.dir.read_link(to);
-        there.map(|there| *there == *target).map_err(|e| Error::os("read link", pair.dst.node.join(to), e))
+        there.map(|there| *there == *target).map_err(|e| Error::os(Op::ReadLink, pair.dst.node.join(to), e))
     }
 
     /// Whether what is there has what of the source is to be proved.
@@ -400,7 +400,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             (_, Body::Link(_) | Body::Special | Body::HardLink(..)) => return Ok(true),
             (_, Body::File(_) | Body::Bytes(_) | Body::Wire(_)) => {}
         }
-        let file = pair.dst.dir.open_file(to).map_err(|e| Error::os("open", pair.dst.node.join(to), e))?;
+        let file = pair.dst.dir.open_file(to).map_err(|e| Error::os(Op::Open, pair.dst.node.join(to), e))?;
         let told = |f: Fault| f.told(|| pair.src.node().join(name), || pair.dst.node.join(to));
         let go_on = |_: u64| !self.tally.cancelled();
         let of_source = match body {
@@ -471,7 +471,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         match owed {
             Ok(true) => self.owe(&pair.dst),
             Ok(false) => {}
-            Err(e) => self.tally.fail(Error::os("sync directory", pair.dst.node.path(), e)),
+            Err(e) => self.tally.fail(Error::os(Op::SyncDirectory, pair.dst.node.path(), e)),
         }
         let mut second_chance = Vec::new();
         for job in jobs.drain(..) {
@@ -547,7 +547,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         match &body {
             Body::File(file) => match file.try_clone() {
                 Ok(fd) => job.body = Body::File(fd),
-                Err(e) => job.fault = Some(Fault::os(Side::Source, "open", e)),
+                Err(e) => job.fault = Some(Fault::os(Side::Source, Op::Open, e)),
             },
             Body::Wire(source) => job.body = Body::Wire(*source),
             _ => {}
@@ -610,8 +610,8 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 self.hashed(dst, hash);
             }
             if job.changed {
-                let note = "it changed while it was read; as many bytes as it had at first were copied";
-                self.tally.warn(Error::ours(Code::SourceChanged, "copy all of", src(), note));
+                let note = Reason::GrewWhileRead;
+                self.tally.warn(Error::ours(Code::SourceChanged, Op::CopyAllOf, src(), note));
             }
             if linking && job.info.kind == Kind::File {
                 self.hash_again(pair, src_name, dst_name);
@@ -656,7 +656,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             // The source is far away: what is here is hashed, which says what is here and nothing about the source.
             Ok(None) => match pair.dst.dir.open_file(to) {
                 Ok(file) => tee::hash(&file, &|_| go_on()).map(Some),
-                Err(e) => Err(Fault::os(Side::Dest, "open", e)),
+                Err(e) => Err(Fault::os(Side::Dest, Op::Open, e)),
             },
             other => other,
         };
@@ -673,7 +673,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
     pub(crate) fn lost(&self, lost: Vec<Fault>, src: impl Fn() -> PathBuf, dst: impl Fn() -> PathBuf) {
         for fault in lost {
             let denied = fault.source.as_ref().is_some_and(|e| Code::of(e) == Code::Denied);
-            if denied && fault.op == "set owner of" {
+            if denied && fault.op == Op::SetOwnerOf {
                 self.owners_lost.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
@@ -727,7 +727,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         info: &Info,
         landed: &FirstName<Sys>,
     ) -> Result<Option<(Arc<fastcopy::dir::Dir>, Job<'n, Sys>)>> {
-        let fail = |e| Error::os("find the first name of", pair.src.node().join(name), e);
+        let fail = |e| Error::os(Op::FindTheFirstNameOf, pair.src.node().join(name), e);
         let mut dir = landed.open(self.disk).map_err(fail)?;
         let mut first = self.disk.look(&dir, landed.name()).map_err(fail)?;
         if first.is_none() {
@@ -735,7 +735,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             first = self.disk.look(&dir, landed.name()).map_err(fail)?;
         }
         let there =
-            self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os("stat", pair.dst.node.join(to), e))?;
+            self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os(Op::Stat, pair.dst.node.join(to), e))?;
         if let (Some(first), Some(there)) = (first, there)
             && first.id() == there.id()
         {
@@ -880,12 +880,12 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         dst.goes_on = !dst.made && tree::is_marked(&dst.dir, src);
         if !dst.made && !dst.goes_on && self.beside.takes_away() {
             // An empty directory that was there already would not be empty any more when the same command is run again.
-            let fail = |op: &'static str| {
+            let fail = |op: Op| {
                 let path = dst.node.path();
                 move |e| Error::os(op, path, e)
             };
-            if dst.dir.reopen().and_then(|dir| tree::is_empty(&dir)).map_err(fail("list directory"))? {
-                tree::mark(&dst.dir, src).map_err(fail("mark"))?;
+            if dst.dir.reopen().and_then(|dir| tree::is_empty(&dir)).map_err(fail(Op::ListDirectory))? {
+                tree::mark(&dst.dir, src).map_err(fail(Op::Mark))?;
             }
         }
         if dst.made || tree::is_marked(&dst.dir, src) {
@@ -927,8 +927,8 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
     pub(crate) fn end(self) -> Summary {
         let owners = self.owners_lost.load(Ordering::Relaxed);
         if owners > 0 {
-            let note = format!("the owner of {owners} entries was not kept: only root may give files away");
-            self.tally.lost(Error::ours(Code::MetadataLost, "keep every owner", "", note));
+            let note = Reason::OwnersNotKept.about(owners);
+            self.tally.lost(Error::ours(Code::MetadataLost, Op::KeepEveryOwner, "", note));
         }
         if let Some(engine) = self.disk.rings.said() {
             self.tally.watch.front.event(Event::Engine(engine));
@@ -949,7 +949,7 @@ impl Marks {
     pub(crate) fn clear(self) -> Result<()> {
         for (dir, node) in self.0 {
             let cleared = tree::unmark(&dir).and_then(|()| fastcopy::sync::all(&*dir));
-            cleared.map_err(|e| Error::os("unmark", node.path(), e))?;
+            cleared.map_err(|e| Error::os(Op::Unmark, node.path(), e))?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! (docs/decisions/0001-atomic-landing.md).
 
 use crate::disk::{Disk, Keep};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
 use crate::receiver::newcomers::{Newcomers, TAKEN};
@@ -125,11 +125,7 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) keep: Keep,
 }
 
-fn fail<'a>(
-    op: &'static str,
-    node: &'a Node,
-    name: Option<Name<'a>>,
-) -> impl FnOnce(io::Error) -> Error + 'a {
+fn fail<'a>(op: Op, node: &'a Node, name: Option<Name<'a>>) -> impl FnOnce(io::Error) -> Error + 'a {
     move |e| Error::os(op, name.map_or_else(|| node.path(), |n| node.join(n)), e)
 }
 
@@ -161,11 +157,11 @@ impl<D: Disk> DestDir<D> {
         above: Option<&DestDir<D>>,
         policy: &CopyPolicy,
     ) -> Result<DestDir<D>> {
-        let info = disk.info(&dir).map_err(fail("stat", &node, None))?;
-        let born = disk.own_birth(&dir).map_err(fail("stat", &node, None))?;
+        let info = disk.info(&dir).map_err(fail(Op::Stat, &node, None))?;
+        let born = disk.own_birth(&dir).map_err(fail(Op::Stat, &node, None))?;
         let lasting = match above {
             Some(above) if above.info.dev == info.dev => above.lasting,
-            _ => disk.keeps_identities(&dir).map_err(fail("stat file system of", &node, None))?,
+            _ => disk.keeps_identities(&dir).map_err(fail(Op::StatFileSystemOf, &node, None))?,
         };
         let sole = disk.lock(&dir) == Lock::Held;
         let keep = keep_for(policy, disk.has_default_acl(&dir));
@@ -219,7 +215,7 @@ impl<D: Disk> DestDir<D> {
             Err(e) if Code::of(&e) == Code::Denied || e.raw_os_error() == Some(errno::EBADF) => {
                 Ok(HashSet::new())
             }
-            other => other.map_err(fail("clean up", &self.node, None)),
+            other => other.map_err(fail(Op::CleanUp, &self.node, None)),
         }
     }
 
@@ -233,7 +229,7 @@ impl<D: Disk> DestDir<D> {
     pub(crate) fn guard_name(&self, name: Name<'_>) -> Result<()> {
         match self.home.role(name) {
             None => Ok(()),
-            Some(_) => Err(Error::ours(Code::Refused, "copy to", self.node.join(name), RESERVED)),
+            Some(_) => Err(Error::ours(Code::Refused, Op::CopyTo, self.node.join(name), RESERVED)),
         }
     }
 
@@ -269,13 +265,13 @@ impl<D: Disk> DestDir<D> {
         let there = if self.fresh {
             None // nobody but us puts anything in here, and no directory has one name twice
         } else {
-            disk.look(&self.dir, name).map_err(fail("stat", &self.node, Some(name)))?
+            disk.look(&self.dir, name).map_err(fail(Op::Stat, &self.node, Some(name)))?
         };
         match there {
             Some(info) if info.kind == Kind::Dir => self.merge(disk, name, policy),
             Some(_) => {
-                let note = "cannot overwrite a non-directory with a directory";
-                Err(Error::ours(Code::InTheWay, "make directory", self.node.join(name), note))
+                let note = Reason::DirectoryOverFile;
+                Err(Error::ours(Code::InTheWay, Op::MakeDirectory, self.node.join(name), note))
             }
             // What is filled under a stage's name has its mark before it has its own in any case.
             None => match mark {
@@ -287,11 +283,11 @@ impl<D: Disk> DestDir<D> {
 
     fn merge(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
         let node = self.node.below(name);
-        let dir = disk.open_dir(&self.dir, name).map_err(fail("open directory", &node, None))?;
+        let dir = disk.open_dir(&self.dir, name).map_err(fail(Op::OpenDirectory, &node, None))?;
         let merged = DestDir::existing(disk, dir, node, Some(self), policy)?;
         let mut book = self.newcomers.open();
         if book.is_taken(&merged.info, name, || Ok(merged.born)) {
-            return Err(Error::ours(Code::Refused, "merge into", merged.node.path(), TAKEN));
+            return Err(Error::ours(Code::Refused, Op::MergeInto, merged.node.path(), TAKEN));
         }
         book.add(&merged.info, name, merged.born);
         drop(book);
@@ -331,10 +327,10 @@ impl<D: Disk> DestDir<D> {
             && let Err(e) = mark(&dir)
         {
             let made = stage.as_ref().map_or(name, NameBuf::as_name);
-            disk.remove_tree(&self.dir, made).map_err(fail("remove unfinished", &node, None))?;
+            disk.remove_tree(&self.dir, made).map_err(fail(Op::RemoveUnfinished, &node, None))?;
             self.newcomers.open().forget(&info);
             self.has_its_name(name);
-            return Err(fail("mark", &node, None)(e));
+            return Err(fail(Op::Mark, &node, None)(e));
         }
         let sole = disk.lock(&dir) == Lock::Held;
         // mkdir(2) hands a default ACL down.
@@ -377,8 +373,8 @@ impl<D: Disk> DestDir<D> {
                 Ok(())
             }
             Entry::Occupied(_) => {
-                let note = "this run is making it already, from another source";
-                Err(Error::ours(Code::Refused, "make directory", self.node.join(name), note))
+                let note = Reason::MadeByThisRun;
+                Err(Error::ours(Code::Refused, Op::MakeDirectory, self.node.join(name), note))
             }
         }
     }
@@ -396,7 +392,7 @@ impl<D: Disk> DestDir<D> {
         let mut book = self.newcomers.open();
         match disk.make_dir(&self.dir, made, 0o700) {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) && made == name => return Ok(None),
-            other => other.map_err(failed("make directory"))?,
+            other => other.map_err(failed(Op::MakeDirectory))?,
         }
         let opened =
             disk.open_dir(&self.dir, made).and_then(|dir| Ok((disk.info(&dir)?, disk.own_birth(&dir)?, dir)));
@@ -408,9 +404,9 @@ impl<D: Disk> DestDir<D> {
             Err(e) => {
                 // Empty and ours; if even this fails the next run meets it.
                 let kept = disk.remove_dir(&self.dir, made).err();
-                let error = failed("open directory")(e);
+                let error = failed(Op::OpenDirectory)(e);
                 Err(match kept {
-                    Some(k) => Error { note: Some(format!("and could not be removed again ({k})")), ..error },
+                    Some(k) => Error { note: Some(Reason::NotRemovedAgain.about(k.to_string())), ..error },
                     None => error,
                 })
             }
@@ -430,12 +426,12 @@ impl<D: Disk> DestDir<D> {
         let node = self.node.below(name);
         let failed = |op| fail(op, &node, None);
         let Some(stage) = (if self.sole { self.home.stage() } else { stage::random() }) else {
-            return Err(Error::ours(Code::Io, "name a stage for", node.path(), "no name could be made"));
+            return Err(Error::ours(Code::Io, Op::NameAStageFor, node.path(), Reason::NoNameForStage));
         };
         let stage = stage.as_name();
         let Some((dir, info, _)) = self.bear(disk, stage, name)? else {
             let e = io::Error::from_raw_os_error(errno::EEXIST);
-            return Err(failed("make directory")(e));
+            return Err(failed(Op::MakeDirectory)(e));
         };
         let named = mark(&dir).and_then(|()| {
             let made = DestDir::opened(disk, dir, node.clone(), Some(self), policy);
@@ -444,12 +440,12 @@ impl<D: Disk> DestDir<D> {
         match named {
             Ok(made) => made.map(|made| DestDir { made: true, ..made }),
             Err(e) => {
-                disk.remove_tree(&self.dir, stage).map_err(failed("remove unfinished"))?;
+                disk.remove_tree(&self.dir, stage).map_err(failed(Op::RemoveUnfinished))?;
                 self.newcomers.open().forget(&info);
                 match e.raw_os_error() {
                     // Somebody made it meanwhile.
                     Some(errno::EEXIST) => self.merge(disk, name, policy),
-                    _ => Err(failed("make directory")(e)),
+                    _ => Err(failed(Op::MakeDirectory)(e)),
                 }
             }
         }
@@ -519,8 +515,8 @@ impl<D: Disk> DestDir<D> {
             // Whatever took it away: only what was filled gets the name.
             Ok(false) => {
                 self.poison();
-                let note = "what was filled is gone, or something else is in its place";
-                return Err(Error::ours(Code::Io, "publish directory", self.node.path(), note));
+                let note = Reason::FilledIsGone;
+                return Err(Error::ours(Code::Io, Op::PublishDirectory, self.node.path(), note));
             }
             Err(e) => Err(e),
         };
@@ -532,11 +528,11 @@ impl<D: Disk> DestDir<D> {
             }
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
                 let there = disk.look(&above.dir, name.as_name());
-                let there = there.inspect_err(|_| self.poison()).map_err(fail("stat", &self.node, None))?;
+                let there = there.inspect_err(|_| self.poison()).map_err(fail(Op::Stat, &self.node, None))?;
                 let born = || disk.born(&above.dir, name.as_name());
                 if there.is_some_and(|there| above.newcomers.open().is_taken(&there, name.as_name(), born)) {
                     self.poison();
-                    return Err(Error::ours(Code::Refused, "merge into", self.node.path(), TAKEN));
+                    return Err(Error::ours(Code::Refused, Op::MergeInto, self.node.path(), TAKEN));
                 }
                 // Somebody made it meanwhile. What is ours goes in there once it is complete.
                 self.clash.store(true, Relaxed);
@@ -544,7 +540,7 @@ impl<D: Disk> DestDir<D> {
             }
             Err(e) => {
                 self.poison();
-                Err(fail("publish directory", &self.node, None)(e))
+                Err(fail(Op::PublishDirectory, &self.node, None)(e))
             }
         }
     }
@@ -570,9 +566,9 @@ impl<D: Disk> DestDir<D> {
     /// nobody asked for.
     pub(crate) fn take_back(&self, disk: &D, above: &DestDir<D>) -> Result<()> {
         let Some(stage) = &self.stage else { return Ok(()) };
-        self.remove_stage(disk, above, stage).map_err(fail("remove unfinished", &self.node, None))?;
-        let note = "nothing of it was published, because something in it could not be finished or taken back";
-        Err(Error::ours(Code::Io, "publish directory", self.node.path(), note))
+        self.remove_stage(disk, above, stage).map_err(fail(Op::RemoveUnfinished, &self.node, None))?;
+        let note = Reason::NothingPublished;
+        Err(Error::ours(Code::Io, Op::PublishDirectory, self.node.path(), note))
     }
 
     /// Whether it never got its name.
@@ -604,9 +600,9 @@ impl<D: Disk> DestDir<D> {
                 // What has the name now is no directory, or holds something in the way: what could not be merged goes,
                 // so that nothing is left under a name that nobody asked for.
                 let kept = self.remove_stage(disk, above, stage).err();
-                let error = fail("merge into directory", &self.node, None)(e);
+                let error = fail(Op::MergeIntoDirectory, &self.node, None)(e);
                 Err(match kept {
-                    Some(k) => Error { note: Some(format!("and could not be removed again ({k})")), ..error },
+                    Some(k) => Error { note: Some(Reason::NotRemovedAgain.about(k.to_string())), ..error },
                     None => error,
                 })
             }

@@ -4,7 +4,7 @@
 //! for clean, whosever they are; so the next sync of that file system may return 0 over them (R5).
 
 use crate::disk::Disk;
-use crate::error::Error;
+use crate::error::{Error, Op};
 use crate::receiver::dest::DestDir;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -56,7 +56,7 @@ impl<'a, D: Disk> Devices<'a, D> {
                 Ok(()) => done.push(dev),
                 Err(e) => {
                     unsure.push(dev);
-                    failed.push((dev, Error::os("sync", dir.node.path(), e)));
+                    failed.push((dev, Error::os(Op::Sync, dir.node.path(), e)));
                 }
             }
         }

@@ -3,7 +3,7 @@
 //! Must not know where contents come from; what is wanted stands in the jobs, how it is done in the disk.
 
 use crate::disk::{Body, Disk, Fault, Fill, Job, Place, Side};
-use crate::error::Code;
+use crate::error::{Code, Op, Reason};
 use crate::policy::{Durability, Verify};
 use crate::receiver::dest::DestDir;
 use crate::receiver::newcomers::TAKEN;
@@ -18,7 +18,7 @@ use std::io;
 const SYNC_ALL_JOBS_MIN: usize = 5;
 
 /// What a job's fault says when it was one sync for many that failed.
-pub(crate) const SYNC_ALL: &str = "sync the file system of";
+pub(crate) const SYNC_ALL: Op = Op::SyncTheFileSystemOf;
 
 /// Lands `jobs` in `dest`. Every job ends with a fault and nothing left of it, or under its name (in a directory that
 /// has a name or will get one). Returns whether names are owed a sync; `Err` when syncing a few of them failed.
@@ -57,7 +57,7 @@ pub(crate) fn land<D: Disk>(
             if matches!(job.place, Place::Final) {
                 dest.poison();
             }
-            job.lost.push(Fault::os(Side::Dest, "remove unfinished", e));
+            job.lost.push(Fault::os(Side::Dest, Op::RemoveUnfinished, e));
         }
     }
     named.map(|()| medium && many)
@@ -67,7 +67,7 @@ pub(crate) fn land<D: Disk>(
 pub(crate) struct Went {
     /// Bytes that were there already.
     pub(crate) resumed: u64,
-    pub(crate) restarted: Option<&'static str>,
+    pub(crate) restarted: Option<Reason>,
     pub(crate) repaired: u64,
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn land_resumable<D: Disk>(
         // R3 before the session goes: without it, the next run would believe the final name.
         disk.sync_dir(dir)
             .and_then(|()| disk.remove_file(dir, session_name.as_name()))
-            .map_err(|e| Fault::os(Side::Dest, "finish", e))
+            .map_err(|e| Fault::os(Side::Dest, Op::Finish, e))
     } else {
         resumable::abandon(disk, dir, part.as_name(), session_name.as_name())
     };
@@ -151,7 +151,7 @@ fn commit_fresh<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     // files come one after the other; a small one that is made between the two, on a disk without such renames that
     // folds names as well, is not seen.
     let _book = dest.newcomers.open();
-    let stat = |e| Fault::os(Side::Dest, "stat", e);
+    let stat = |e| Fault::os(Side::Dest, Op::Stat, e);
     if let Some(there) = disk.look(dir, job.name).map_err(stat)? {
         // Nothing was here before this run: what is spelled otherwise is of another source, and only what is spelled
         // alike may be another user's.
@@ -163,7 +163,7 @@ fn commit_fresh<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
         }
         // R9: what came meanwhile is replaced as well. Our file is closed by now.
         if there.kind == Kind::File {
-            disk.sync_all(dir).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
+            disk.sync_all(dir).map_err(|e| Fault::os(Side::Dest, Op::Sync, e))?;
         }
     }
     job.fault = None;
@@ -179,7 +179,7 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
         disk.commit(dir, std::slice::from_mut(job));
         return Ok(());
     };
-    let stat = |e| Fault::os(Side::Dest, "stat", e);
+    let stat = |e| Fault::os(Side::Dest, Op::Stat, e);
     let own = match &job.file {
         Some(file) => Some(disk.file_info(file).map_err(stat)?),
         None => disk.look(dir, stage.as_name()).map_err(stat)?,
@@ -196,7 +196,7 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
             && !job.there.is_some_and(|t| t.kind == Kind::File)
             && let Some(file) = &job.file
         {
-            disk.sync_data(file).map_err(|e| Fault::os(Side::Dest, "sync", e))?;
+            disk.sync_data(file).map_err(|e| Fault::os(Side::Dest, Op::Sync, e))?;
         }
     }
     disk.commit(dir, std::slice::from_mut(job));
@@ -213,7 +213,7 @@ fn errno_of(fault: &Fault) -> Option<i32> {
 }
 
 fn taken() -> Fault {
-    Fault::ours(Side::Dest, "replace", Code::Refused, TAKEN)
+    Fault::ours(Side::Dest, Op::Replace, Code::Refused, TAKEN)
 }
 
 /// In a directory of this run's own, a name that is taken is one of another source.
@@ -281,7 +281,7 @@ fn sync_replacing<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>]) {
     }
     for job in jobs.iter_mut().filter(|j| replaces(j)) {
         if let Some(Err(e)) = job.file.as_ref().map(|file| disk.sync_data(file)) {
-            job.fault = Some(Fault::os(Side::Dest, "sync", e));
+            job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
         }
     }
 }

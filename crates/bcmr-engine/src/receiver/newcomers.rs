@@ -4,6 +4,7 @@
 //! Must not ask a disk. Why inodes and not names: a file system that folds case or normalises takes two names for one,
 //! by rules that only it knows. Kept no longer than the directory is open, some 32 bytes an entry.
 
+use crate::error::Reason;
 use fastcopy::dir::Name;
 use fastcopy::meta::Info;
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Why something stays as it is.
-pub(crate) const TAKEN: &str = "it is there for another source of this run, and both names are one here";
+pub(crate) const TAKEN: Reason = Reason::TakenByThisRun;
 
 /// What is kept of an entry: hashes of its name and of when it was born.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! What is to be done with one entry, given what is there. Pure: no disk, no clock, no questions asked here.
 
-use crate::error::Code;
+use crate::error::{Code, Reason};
 use crate::policy::{Collide, CopyPolicy, Landing, Resume, Strictness, Verify};
 use fastcopy::meta::{Info, Kind};
 
@@ -22,7 +22,7 @@ pub(crate) enum Verdict {
     /// A person decides between `Replace` and `Keep`.
     Ask,
     /// It cannot be; why.
-    Refuse(Code, &'static str),
+    Refuse(Code, Reason),
 }
 
 /// What only reading both sides tells.
@@ -42,7 +42,7 @@ pub(crate) enum Otherwise {
     /// What is there is replaced.
     Replace,
     /// It is left alone, and that is an error.
-    Refuse(&'static str),
+    Refuse(Reason),
 }
 
 impl Verdict {
@@ -58,7 +58,7 @@ impl Verdict {
 }
 
 /// Why nothing can be added to what is there.
-pub(crate) const NOT_ITS_BEGINNING: &str = "it is not the beginning of the source";
+pub(crate) const NOT_ITS_BEGINNING: Reason = Reason::NotItsBeginning;
 
 /// Decides for `src` when `there` has its name at the destination. The one place where this is decided: for a copy, for
 /// what a dry run says of it, and for what `check` finds.
@@ -67,10 +67,10 @@ pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> V
     match (src.kind, there.kind) {
         (Kind::Dir, Kind::Dir) => return Verdict::Merge,
         (Kind::Dir, _) => {
-            return Verdict::Refuse(Code::InTheWay, "cannot overwrite a non-directory with a directory");
+            return Verdict::Refuse(Code::InTheWay, Reason::DirectoryOverFile);
         }
         (_, Kind::Dir) => {
-            return Verdict::Refuse(Code::InTheWay, "cannot overwrite a directory with a non-directory");
+            return Verdict::Refuse(Code::InTheWay, Reason::FileOverDirectory);
         }
         _ => {}
     }
@@ -89,17 +89,17 @@ pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> V
         _ => {}
     }
     if src.id() == there.id() {
-        return Verdict::Refuse(Code::Refused, "source and destination are the same file");
+        return Verdict::Refuse(Code::Refused, Reason::SameFile);
     }
     // An archive makes the destination what the source is; else bytes meant for a device must not end up beside it.
     let alike = policy.strictness == Strictness::Archive;
     if src.kind == Kind::File && there.kind.is_special() && policy.landing == Landing::Atomic && !alike {
-        return Verdict::Refuse(Code::Special, "it is a device, FIFO or socket");
+        return Verdict::Refuse(Code::Special, Reason::NotWritable);
     }
     if policy.resume.appends() && src.kind == Kind::File && there.kind == Kind::File {
         let proved = policy.resume == Resume::Append;
         return match there.size.cmp(&src.size) {
-            std::cmp::Ordering::Greater => Verdict::Refuse(Code::Refused, "it is longer than the source"),
+            std::cmp::Ordering::Greater => Verdict::Refuse(Code::Refused, Reason::LongerThanSource),
             std::cmp::Ordering::Equal if proved => {
                 Verdict::KeepIf(Proof::Content, Otherwise::Refuse(NOT_ITS_BEGINNING))
             }

@@ -9,7 +9,7 @@ use crate::blocks::{
 };
 use crate::disk::uncached::Leave;
 use crate::disk::{Bytes, Disk, Fault, Side, on_blocks_of};
-use crate::error::Code;
+use crate::error::{Code, Op, Reason};
 use crate::policy::Resume;
 use crate::receiver::resume::{Start, decide};
 use crate::receiver::session::{self, Header, Identity, Session};
@@ -79,20 +79,20 @@ pub(crate) struct Filled<D: Disk> {
     pub(crate) blocks: Vec<Cv>,
     /// Bytes that were there already.
     pub(crate) resumed: u64,
-    pub(crate) restarted: Option<&'static str>,
+    pub(crate) restarted: Option<Reason>,
     pub(crate) repaired: u64,
 }
 
-fn dest(op: &'static str) -> impl Fn(io::Error) -> Fault {
+fn dest(op: Op) -> impl Fn(io::Error) -> Fault {
     move |e| Fault::os(Side::Dest, op, e)
 }
 
 fn interrupted() -> Fault {
-    Fault::ours(Side::Dest, "copy", Code::Interrupted, "interrupted")
+    Fault::ours(Side::Dest, Op::Copy, Code::Interrupted, Reason::Interrupted)
 }
 
 fn changed() -> Fault {
-    Fault::ours(Side::Source, "copy", Code::SourceChanged, "the source changed while it was read")
+    Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, Reason::SourceChangedWhileRead)
 }
 
 /// The session and its stage, opened and locked, with the decision where to go on.
@@ -104,7 +104,7 @@ struct Begun<D: Disk> {
     bytes: u64,
     /// Bytes of the session file, and the checksum the next record goes on from.
     log: Log,
-    restarted: Option<&'static str>,
+    restarted: Option<Reason>,
 }
 
 /// Where the session file ends.
@@ -122,14 +122,14 @@ struct Log {
 pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<Filled<D>, Fault> {
     let names = want.home.part(want.name).zip(want.home.session(want.name));
     let Some((part, session_name)) = names else {
-        return Err(Fault::ours(Side::Dest, "name a stage for", Code::Io, "no name could be made"));
+        return Err(Fault::ours(Side::Dest, Op::NameAStageFor, Code::Io, Reason::NoNameForStage));
     };
     settle_clock(want)?;
     let begun = match begin(disk, dir, want, part.as_name(), session_name.as_name()) {
         Ok(begun) => begun,
         Err(fault) => {
             // R5. Only who has the lock syncs, so no other run's are taken away.
-            if fault.op == "sync" {
+            if fault.op == Op::Sync {
                 abandon(disk, dir, part.as_name(), session_name.as_name())?;
             }
             return Err(fault);
@@ -143,7 +143,7 @@ pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<F
             Ok(Filled { file, part, session, session_name, hash, blocks, resumed, restarted, repaired })
         }
         Err(fault) => {
-            let lost = fault.op == "sync" || fault.code == Code::SourceChanged;
+            let lost = fault.op == Op::Sync || fault.code == Code::SourceChanged;
             if lost {
                 abandon(disk, dir, part.as_name(), session_name.as_name())?;
             }
@@ -159,8 +159,8 @@ pub(crate) fn abandon<D: Disk>(
     part: Name<'_>,
     session: Name<'_>,
 ) -> Result<(), Fault> {
-    disk.remove_file(dir, part).map_err(dest("remove unfinished"))?;
-    disk.remove_file(dir, session).map_err(dest("remove session of"))
+    disk.remove_file(dir, part).map_err(dest(Op::RemoveUnfinished))?;
+    disk.remove_file(dir, session).map_err(dest(Op::RemoveSessionOf))
 }
 
 /// R5: what a failed sync may have lost is thrown away, while the lock still keeps others out.
@@ -169,7 +169,7 @@ fn lost<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>, e: io::Error) -> Fault
         Some((part, session)) => abandon(disk, dir, part.as_name(), session.as_name()),
         None => Ok(()),
     };
-    abandoned.err().unwrap_or_else(|| dest("sync")(e))
+    abandoned.err().unwrap_or_else(|| dest(Op::Sync)(e))
 }
 
 /// Takes away the session of `name`, which is complete, with its stage: a run had finished the file and was killed before
@@ -178,7 +178,7 @@ fn lost<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>, e: io::Error) -> Fault
 pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, home: &Home, name: Name<'_>) -> Result<(), Fault> {
     let Some((part, session_name)) = home.part(name).zip(home.session(name)) else { return Ok(()) };
     let (part, session_name) = (part.as_name(), session_name.as_name());
-    let fail = dest("open session of");
+    let fail = dest(Op::OpenSessionOf);
     let session = match disk.open_file(dir, session_name) {
         Ok(Some(session)) if disk.lock_file(&session) != Lock::Busy => session,
         // Something foreign under its name is left alone; not being able to look is no absence.
@@ -190,7 +190,7 @@ pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, home: &Home, name: Name<'_>
     let mut bytes = vec![0; session::HEADER_BYTES_MAX];
     let n = disk.read_at(&session, 0, &mut bytes).map_err(&fail)?;
     bytes.truncate(n);
-    let stage = disk.look(dir, part).map_err(dest("stat unfinished"))?;
+    let stage = disk.look(dir, part).map_err(dest(Op::StatUnfinished))?;
     let belong = match session::decode(&bytes) {
         Some(read) => {
             read.header.name == name.bytes() && stage.is_none_or(|stage| stage.id() == read.header.stage)
@@ -202,7 +202,7 @@ pub(crate) fn sweep<D: Disk>(disk: &D, dir: &D::Dir, home: &Home, name: Name<'_>
         return Ok(());
     }
     // R3: the one who made the name may have been killed before he synced it, and this run will say that all is done.
-    disk.sync_dir(dir).map_err(dest("sync"))?;
+    disk.sync_dir(dir).map_err(dest(Op::Sync))?;
     abandon(disk, dir, part, session_name)
 }
 
@@ -214,7 +214,7 @@ fn settle_clock(want: &Want<'_>) -> Result<(), Fault> {
         return Ok(());
     }
     std::thread::sleep(CLOCK_TICK);
-    let now = want.source.info().map_err(|e| Fault::os(Side::Source, "stat", e))?;
+    let now = want.source.info().map_err(|e| Fault::os(Side::Source, Op::Stat, e))?;
     if want.info.same_content(&now) { Ok(()) } else { Err(changed()) }
 }
 
@@ -235,10 +235,10 @@ fn begin<D: Disk>(
     // A link or directory in the stage's place is not ours; it is taken away below like anything foreign.
     let stage = match stage {
         Err(e) if matches!(Code::of(&e), Code::Link | Code::InTheWay | Code::Denied | Code::Refused) => None,
-        other => other.map_err(dest("open unfinished"))?,
+        other => other.map_err(dest(Op::OpenUnfinished))?,
     };
     let stage_info = match &stage {
-        Some(file) => Some(disk.file_info(file).map_err(dest("stat unfinished"))?),
+        Some(file) => Some(disk.file_info(file).map_err(dest(Op::StatUnfinished))?),
         None => None,
     };
     let start = decide(read, unreadable, stage_info.as_ref(), &want.info, options(want), want.me);
@@ -248,8 +248,8 @@ fn begin<D: Disk>(
             let begun = Begun { file, session, blocks: s.blocks, bytes, log, restarted: None };
             debug_assert_eq!(begun.blocks.len(), blocks);
             // What is behind the last record may be anything; so may be a torn record.
-            disk.set_len(&begun.file, bytes).map_err(dest("cut"))?;
-            disk.set_len(&begun.session, s.bytes).map_err(dest("cut session of"))?;
+            disk.set_len(&begun.file, bytes).map_err(dest(Op::Cut))?;
+            disk.set_len(&begun.session, s.bytes).map_err(dest(Op::CutSessionOf))?;
             go_on(disk, dir, want, begun)
         }
         (start, stage, _) => {
@@ -273,7 +273,7 @@ fn open_session<D: Disk>(
     want: &Want<'_>,
     name: Name<'_>,
 ) -> Result<(D::File, Found), Fault> {
-    let fail = dest("open session of");
+    let fail = dest(Op::OpenSessionOf);
     let tries = if want.source.file().is_some() { LOCK_TRIES } else { LOCK_TRIES_FAR };
     let mut patience = tries;
     // Again, should the one who had it finish and remove it between our opening and our lock.
@@ -302,8 +302,8 @@ fn open_session<D: Disk>(
                 std::thread::sleep(LOCK_PAUSE);
                 continue;
             }
-            let note = "another copy to this name is under way";
-            return Err(Fault::ours(Side::Dest, "resume", Code::Refused, note));
+            let note = Reason::AnotherCopyRuns;
+            return Err(Fault::ours(Side::Dest, Op::Resume, Code::Refused, note));
         }
         let info = disk.file_info(&file).map_err(&fail)?;
         let named = disk.look(dir, name).map_err(&fail)?;
@@ -325,7 +325,7 @@ fn open_session<D: Disk>(
         let found = session::decode(&bytes).map_or(Found::Damaged, Found::Read);
         return Ok((file, found));
     }
-    Err(Fault::ours(Side::Dest, "open session of", Code::Refused, "others keep taking it away"))
+    Err(Fault::ours(Side::Dest, Op::OpenSessionOf, Code::Refused, Reason::TakenAwayByOthers))
 }
 
 fn options(want: &Want<'_>) -> u32 {
@@ -341,16 +341,16 @@ fn fresh<D: Disk>(
     want: &Want<'_>,
     part: Name<'_>,
     session: D::File,
-    restarted: Option<&'static str>,
+    restarted: Option<Reason>,
 ) -> Result<Begun<D>, Fault> {
-    disk.set_len(&session, 0).map_err(dest("cut session of"))?;
-    disk.remove_tree(dir, part).map_err(dest("remove unfinished"))?;
-    let file = disk.create_file(dir, part, 0o600).map_err(dest("create"))?;
+    disk.set_len(&session, 0).map_err(dest(Op::CutSessionOf))?;
+    disk.remove_tree(dir, part).map_err(dest(Op::RemoveUnfinished))?;
+    let file = disk.create_file(dir, part, 0o600).map_err(dest(Op::Create))?;
     // What is far away has the size that the other side says: room is taken as it comes, see `segment`.
     if want.holes == Holes::Fill && want.source.file().is_some() {
-        disk.reserve(&file, want.info.size).map_err(dest("reserve room for"))?;
+        disk.reserve(&file, want.info.size).map_err(dest(Op::ReserveRoomFor))?;
     }
-    let id = disk.file_info(&file).map_err(dest("stat unfinished"))?.id();
+    let id = disk.file_info(&file).map_err(dest(Op::StatUnfinished))?.id();
     let header = Header {
         options: options(want),
         source: Identity::of(&want.info),
@@ -358,7 +358,7 @@ fn fresh<D: Disk>(
         name: want.name.bytes().to_vec(),
     };
     let (bytes, sum) = session::encode_header(&header);
-    disk.write_at(&session, 0, &bytes).map_err(dest("write session of"))?;
+    disk.write_at(&session, 0, &bytes).map_err(dest(Op::WriteSessionOf))?;
     let synced =
         disk.sync_file(&file).and_then(|()| disk.sync_file(&session)).and_then(|()| disk.sync_dir(dir));
     synced.map_err(|e| lost(disk, dir, want, e))?;
@@ -397,7 +397,7 @@ fn keep<D: Disk>(
     let mut blocks = begun.blocks;
     blocks.truncate(good);
     let bytes = (good as u64 * BLOCK_BYTES).min(want.info.size);
-    let id = disk.file_info(&begun.file).map_err(dest("stat unfinished"))?.id();
+    let id = disk.file_info(&begun.file).map_err(dest(Op::StatUnfinished))?.id();
     let header = Header {
         options: options(want),
         source: Identity::of(&want.info),
@@ -408,22 +408,16 @@ fn keep<D: Disk>(
     let (record, sum) = session::encode_record(sum, &blocks);
     log.extend_from_slice(&record);
     // A crash in between leaves fewer claims, never false ones: the records cut here stay true of the stage.
-    disk.set_len(&begun.session, 0).map_err(dest("cut session of"))?;
-    disk.write_at(&begun.session, 0, &log).map_err(dest("write session of"))?;
+    disk.set_len(&begun.session, 0).map_err(dest(Op::CutSessionOf))?;
+    disk.write_at(&begun.session, 0, &log).map_err(dest(Op::WriteSessionOf))?;
     disk.sync_file(&begun.session).map_err(|e| lost(disk, dir, want, e))?;
-    disk.set_len(&begun.file, bytes).map_err(dest("cut"))?;
+    disk.set_len(&begun.file, bytes).map_err(dest(Op::Cut))?;
     let log = Log { bytes: log.len() as u64, sum };
-    Ok(Begun {
-        blocks,
-        bytes,
-        log,
-        restarted: Some("a recorded block does not fit; going on before it"),
-        ..begun
-    })
+    Ok(Begun { blocks, bytes, log, restarted: Some(Reason::RecordedBlockDiffers), ..begun })
 }
 
 fn stage_cv<D: Disk>(disk: &D, want: &Want<'_>, file: &D::File, block: u64) -> Result<Cv, Fault> {
-    let read = |at, room: &mut [u8]| disk.read_at(file, at, room).map_err(dest("read unfinished"));
+    let read = |at, room: &mut [u8]| disk.read_at(file, at, room).map_err(dest(Op::ReadUnfinished));
     let cv = block_cv(block, want.info.size, read);
     if want.leave.is_some() {
         disk.forget(file, block * BLOCK_BYTES, BLOCK_BYTES);
@@ -487,7 +481,7 @@ fn prove<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<Vec<u64
 fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>, u64), Fault> {
     let mut blocks = begun.blocks.clone();
     (want.met)(begun.bytes);
-    want.source.start(begun.bytes).map_err(|e| Fault::os(Side::Source, "receive", e))?;
+    want.source.start(begun.bytes).map_err(|e| Fault::os(Side::Source, Op::Receive, e))?;
     let wrong = std::thread::scope(|scope| {
         let proves = want.resume == Resume::Proved && !begun.blocks.is_empty();
         let prove = || prove(disk, want, begun);
@@ -502,7 +496,7 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
         // A failed sync weighs more than an interrupted proof: it decides whether the stage may stay.
         copied.and(proved)
     })?;
-    let after = want.source.info().map_err(|e| Fault::os(Side::Source, "stat", e))?;
+    let after = want.source.info().map_err(|e| Fault::os(Side::Source, Op::Stat, e))?;
     if !want.info.same_content(&after) {
         return Err(changed());
     }
@@ -510,7 +504,7 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
         repair(disk, want, begun, *block)?;
     }
     if !wrong.is_empty() {
-        disk.sync_data(&begun.file).map_err(dest("sync"))?;
+        disk.sync_data(&begun.file).map_err(dest(Op::Sync))?;
     }
     Ok((blocks, wrong.len() as u64))
 }
@@ -544,12 +538,12 @@ fn lengthen<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, whole: u64) ->
     if want.holes == Holes::Fill {
         return Ok(());
     }
-    let now = disk.file_info(&begun.file).map_err(dest("stat unfinished"))?.size;
-    if now < whole { disk.set_len(&begun.file, whole).map_err(dest("set length of")) } else { Ok(()) }
+    let now = disk.file_info(&begun.file).map_err(dest(Op::StatUnfinished))?.size;
+    if now < whole { disk.set_len(&begun.file, whole).map_err(dest(Op::SetLengthOf)) } else { Ok(()) }
 }
 
 fn panicked() -> Fault {
-    Fault::ours(Side::Dest, "copy", Code::Io, "a worker stopped unexpectedly")
+    Fault::ours(Side::Dest, Op::Copy, Code::Io, Reason::WorkerStopped)
 }
 
 /// A block that was damaged since: copied again, if the source still has what was recorded.
@@ -581,7 +575,7 @@ fn segment<D: Disk>(
         && want.source.file().is_none()
         && let Err(e) = disk.reserve(&begun.file, end)
     {
-        return (Vec::new(), Err(dest("reserve room for")(e)));
+        return (Vec::new(), Err(dest(Op::ReserveRoomFor)(e)));
     }
     let done: Mutex<Vec<Option<Cv>>> = Mutex::new(Vec::new());
     let outcome = on_blocks_of(want.source, first..last, want.threads, |block| {
@@ -609,7 +603,7 @@ fn copy_block<D: Disk>(
     block: u64,
     holes: Holes,
 ) -> (Option<Cv>, Result<(), Fault>) {
-    let read = |e| Fault::os(Side::Source, "read", e);
+    let read = |e| Fault::os(Side::Source, Op::Read, e);
     let start = block * BLOCK_BYTES;
     let end = (start + BLOCK_BYTES).min(want.info.size);
     let mut room = aligned();
@@ -622,7 +616,7 @@ fn copy_block<D: Disk>(
                 return Err(changed());
             }
             hasher.update(piece);
-            let write = |at, run: &[u8]| disk.write_at(&begun.file, at, run).map_err(dest("write"));
+            let write = |at, run: &[u8]| disk.write_at(&begun.file, at, run).map_err(dest(Op::Write));
             if holes == Holes::Make {
                 around_zeros(at, piece, write)?;
             } else {
@@ -637,7 +631,7 @@ fn copy_block<D: Disk>(
     });
     // R5: what could not be written out weighs more than anything else that went wrong.
     if let Err(e) = disk.write_behind(&begun.file, start, end - start) {
-        return (None, Err(dest("sync")(e)));
+        return (None, Err(dest(Op::Sync)(e)));
     }
     match copied {
         // What crossed a wire is not what was sent: never recorded, never published.
@@ -681,22 +675,22 @@ fn fast_segment<D: Disk>(
 
 /// R4: stage onto the medium, then the record, then the session onto the medium.
 fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log) -> Result<(), Fault> {
-    disk.sync_data(&begun.file).map_err(dest("sync"))?;
+    disk.sync_data(&begun.file).map_err(dest(Op::Sync))?;
     let (record, sum) = session::encode_record(log.sum, blocks);
-    disk.write_at(&begun.session, log.bytes, &record).map_err(dest("write session of"))?;
-    disk.sync_data(&begun.session).map_err(dest("sync"))?;
+    disk.write_at(&begun.session, log.bytes, &record).map_err(dest(Op::WriteSessionOf))?;
+    disk.sync_data(&begun.session).map_err(dest(Op::Sync))?;
     *log = Log { bytes: log.bytes + record.len() as u64, sum };
     Ok(())
 }
 
 /// What `-V=direct` asks for and the file system does not have is no proof.
 pub(crate) fn no_direct(e: io::Error) -> Fault {
-    let note = "this file system has no reads past the cache";
+    let note = Reason::NoDirectReads;
     match e.raw_os_error() {
         Some(errno::EINVAL | errno::EOPNOTSUPP) => {
-            Fault { code: Code::Unsupported, note: Some(note), ..Fault::os(Side::Dest, "read back", e) }
+            Fault { code: Code::Unsupported, note: Some(note), ..Fault::os(Side::Dest, Op::ReadBack, e) }
         }
-        _ => Fault::os(Side::Dest, "read back", e),
+        _ => Fault::os(Side::Dest, Op::ReadBack, e),
     }
 }
 
@@ -708,9 +702,8 @@ pub(crate) fn read_back<D: Disk>(
     filled: &Filled<D>,
     past_cache: bool,
 ) -> Result<(), Fault> {
-    let info = disk.file_info(&filled.file).map_err(dest("stat unfinished"))?;
-    let mismatch =
-        || Fault::ours(Side::Dest, "verify", Code::Mismatch, "what landed differs from what was read");
+    let info = disk.file_info(&filled.file).map_err(dest(Op::StatUnfinished))?;
+    let mismatch = || Fault::ours(Side::Dest, Op::Verify, Code::Mismatch, Reason::NotWhatWasRead);
     if info.size != want.info.size {
         return Err(mismatch());
     }
@@ -718,7 +711,7 @@ pub(crate) fn read_back<D: Disk>(
     on_blocks(0..filled.blocks.len() as u64, want.threads, |block| {
         let cv = match &direct {
             Some(file) => {
-                let read = |at, room: &mut [u8]| disk.read_direct(file, at, room).map_err(dest("read back"));
+                let read = |at, room: &mut [u8]| disk.read_direct(file, at, room).map_err(dest(Op::ReadBack));
                 aligned_cv(block, want.info.size, read)?.0
             }
             None => stage_cv(disk, want, &filled.file, block)?,

@@ -4,13 +4,14 @@
 
 use super::session::{Identity, Session};
 use crate::blocks::{BLOCK_BYTES, blocks_of};
+use crate::error::Reason;
 use fastcopy::meta::{Info, Kind};
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// From the beginning; why, when there was something to go on from.
-    Fresh(Option<&'static str>),
+    Fresh(Option<Reason>),
     /// Behind so many recorded blocks, which hold so many bytes.
     Behind { blocks: usize, bytes: u64 },
 }
@@ -26,25 +27,25 @@ pub(crate) fn decide(
 ) -> Start {
     let fresh = |why| Start::Fresh(Some(why));
     let Some(session) = session else {
-        return if unreadable { fresh("the session file is damaged") } else { Start::Fresh(None) };
+        return if unreadable { fresh(Reason::SessionDamaged) } else { Start::Fresh(None) };
     };
     if session.header.source != Identity::of(source) {
-        return fresh("the source has changed since");
+        return fresh(Reason::SourceChangedSince);
     }
     if session.header.options != options {
-        return fresh("the session was made with other options");
+        return fresh(Reason::OtherOptions);
     }
-    let Some(stage) = stage else { return fresh("the unfinished file is gone") };
+    let Some(stage) = stage else { return fresh(Reason::UnfinishedIsGone) };
     if stage.kind != Kind::File || stage.id() != session.header.stage || stage.nlink != 1 {
-        return fresh("the unfinished file is not the one of the session");
+        return fresh(Reason::UnfinishedIsAnother);
     }
     if stage.uid != me {
-        return fresh("the unfinished file belongs to somebody else");
+        return fresh(Reason::UnfinishedOfAnotherUser);
     }
     let blocks = session.blocks.len();
     let bytes = (blocks as u64 * BLOCK_BYTES).min(source.size);
     if blocks as u64 > blocks_of(source.size) || stage.size < bytes {
-        return fresh("the unfinished file is shorter than its session says");
+        return fresh(Reason::UnfinishedTooShort);
     }
     if blocks == 0 {
         return Start::Fresh(None);

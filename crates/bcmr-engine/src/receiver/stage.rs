@@ -5,6 +5,7 @@
 //! the directory, and a suffix that says what it is (docs/decisions/0003). So a directory knows its own leftovers, a
 //! copy of one elsewhere is a file like any other, and no source name is ever that of a stage that is in use.
 
+use crate::error::Reason;
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::Info;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -16,7 +17,7 @@ const WHICH: usize = 32;
 const WHERE: usize = 16;
 
 /// Why an entry of a source is not copied to a name.
-pub(crate) const RESERVED: &str = "this name belongs to what an interrupted copy leaves in this very directory; under another name it can be copied";
+pub(crate) const RESERVED: Reason = Reason::ReservedName;
 
 /// What a name is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 
 use crate::blocks::LARGE_BYTES_MIN;
 use crate::codec::Effort;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Result};
 use crate::sender::item::Item;
 use crate::sender::place::Place;
 use crate::sender::push::{Hand, Sending};
@@ -161,7 +161,7 @@ impl Sending<'_> {
         if pseudo {
             // Made while it is read: what one reading gives is all there is to compare with.
             let mut content = Vec::new();
-            read_append(fd, 0, LARGE_BYTES_MIN as usize, &mut content).map_err(fail("read"))?;
+            read_append(fd, 0, LARGE_BYTES_MIN as usize, &mut content).map_err(fail(Op::Read))?;
             if content.len() as u64 >= LARGE_BYTES_MIN {
                 return Ok(Took::Changed);
             }
@@ -178,7 +178,7 @@ impl Sending<'_> {
         let start = raw.len();
         // One byte more than there should be shows a file that has grown. That nothing follows where all has come needs
         // no call of its own: the file is looked at once more below.
-        let got = read_expected(fd, 0, info.size as usize, raw).map_err(fail("read"))?;
+        let got = read_expected(fd, 0, info.size as usize, raw).map_err(fail(Op::Read))?;
         if got as u64 != info.size {
             return Ok(Took::Changed);
         }
@@ -190,7 +190,7 @@ impl Sending<'_> {
             let hash = self.hash(content);
             contents::end_content(raw, hash.as_ref());
         }
-        let after = Info::of(fd).map_err(fail("stat"))?;
+        let after = Info::of(fd).map_err(fail(Op::Stat))?;
         Ok(if info.same_content(&after) { Took::Whole(info.size) } else { Took::Changed })
     }
 
@@ -230,5 +230,5 @@ pub(super) fn push_unreadable(error: &Error, raw: &mut Vec<u8>) {
 
 /// A message that its own rules do not allow: a fault of ours.
 pub(super) fn unsayable(e: &dyn std::fmt::Display) -> Error {
-    Error::ours(Code::Io, "send", "", e.to_string())
+    Error::ours(Code::Io, Op::Send, "", e.to_string())
 }

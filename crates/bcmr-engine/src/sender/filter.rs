@@ -2,7 +2,7 @@
 //!
 //! Must not know what happens to what is left.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Result};
 use crate::policy::{FilterSpec, Rule};
 use fastcopy::dir::{Dir, NameBuf};
 use ignore::Match;
@@ -87,7 +87,7 @@ fn reach_of(line: &str) -> Option<usize> {
 impl Filter {
     /// Compiles. A pattern that does not parse is a usage error that shows the pattern.
     pub(crate) fn new(spec: &FilterSpec) -> Result<Filter> {
-        let bad = |pattern: &str, why: String| Error::ours(Code::Usage, "parse pattern", pattern, why);
+        let bad = |pattern: &str, why: String| Error::ours(Code::Usage, Op::ParsePattern, pattern, why);
         let mut builder = GitignoreBuilder::new("");
         for rule in &spec.rules {
             // gitignore syntax knows `!` for "take it after all"; an include is just that.

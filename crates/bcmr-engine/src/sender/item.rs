@@ -2,6 +2,7 @@
 //!
 //! Must not know what becomes of it.
 
+use crate::error::Reason;
 use crate::policy::Preserve;
 use bcmr_wire::limits::{ATTR_BYTES, ATTRS_BYTES_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX};
 use bcmr_wire::message::{self, Entry};
@@ -81,14 +82,14 @@ pub(crate) fn entry<'a>(
 }
 
 /// Why an entry cannot be told over the wire at all, if so.
-pub(crate) fn unspeakable(name: &[u8], info: &Info, size: u64) -> Option<&'static str> {
+pub(crate) fn unspeakable(name: &[u8], info: &Info, size: u64) -> Option<Reason> {
     if name.len() > NAME_BYTES_MAX {
-        return Some("its name is longer than 255 bytes");
+        return Some(Reason::NameOver255);
     }
     if info.uid == u32::MAX || info.gid == u32::MAX {
-        return Some("its owner has no number");
+        return Some(Reason::OwnerWithoutNumber);
     }
-    (size > FILE_BYTES_MAX).then_some("it is longer than a file can be")
+    (size > FILE_BYTES_MAX).then_some(Reason::LongerThanFilesAre)
 }
 
 /// The attributes that are kept of something; `None` when they are more than may be sent.

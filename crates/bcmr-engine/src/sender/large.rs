@@ -3,7 +3,7 @@
 //! Must not know what the receiver has of them already; it says where to begin, and its store says which blocks it has.
 
 use crate::blocks::{BLOCK_BYTES, Cv, DEDUP_BYTES_MIN, PIECE_BYTES, WIRE_PIECE_BYTES, aligned};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Reason, Result};
 use crate::pulse::For;
 use crate::sender::contents::unsayable;
 use crate::sender::item::Item;
@@ -153,10 +153,10 @@ impl Large {
     /// The receiver wants a range again.
     pub(super) fn reread(&mut self, at: u64, bytes: u64) -> std::result::Result<(), Stop> {
         let end = at.checked_add(bytes).filter(|end| bytes > 0 && *end <= self.size());
-        let Some(end) = end else { return Err(broken("a range beyond the end of its file")) };
+        let Some(end) = end else { return Err(broken(Reason::RangeBeyondEnd)) };
         let wanted = self.answered && (self.phase != Phase::Ended || !matches!(self.handle, Handle::Closed));
         if !wanted && self.failed.is_none() || self.asks.len() >= ASKS_WAITING {
-            return Err(broken("a range of a file that is not being sent, or too many"));
+            return Err(broken(Reason::RangeNotSent));
         }
         self.asks.push_back(at..end);
         Ok(())
@@ -165,9 +165,9 @@ impl Large {
     /// The receiver wants chaining values.
     pub(super) fn compute(&mut self, first: u64, count: u64) -> std::result::Result<(), Stop> {
         let end = first.checked_add(count).filter(|end| count > 0 && *end <= self.blocks());
-        let Some(end) = end else { return Err(broken("blocks beyond the end of their file")) };
+        let Some(end) = end else { return Err(broken(Reason::BlocksBeyondEnd)) };
         if self.computes.len() >= COMPUTES_WAITING {
-            return Err(broken("too many values at once"));
+            return Err(broken(Reason::TooManyValues));
         }
         self.computes.push_back(first..end);
         Ok(())
@@ -177,11 +177,11 @@ impl Large {
     pub(super) fn missing(&mut self, first: u64, nonce: &Hash, bits: &[u8]) -> std::result::Result<(), Stop> {
         let dedup = self.dedup.as_mut();
         let Some((dedup, cvs)) = dedup.and_then(|d| d.asked.remove(&first).map(|cvs| (d, cvs))) else {
-            return Err(broken("an answer about blocks that nobody asked about"));
+            return Err(broken(Reason::AnswerAboutNoBlocks));
         };
         let bit = |k: usize| bits.get(k / 8).is_some_and(|byte| byte >> (k % 8) & 1 == 1);
         if bits.len() != cvs.len().div_ceil(8) || (cvs.len()..bits.len() * 8).any(bit) {
-            return Err(broken("an answer about other blocks than were asked about"));
+            return Err(broken(Reason::AnswerAboutOtherBlocks));
         }
         let mut answer = Answered { first, nonce: *nonce, there: Vec::new(), missing: Vec::new() };
         for (block, cv) in (first..).zip(&cvs) {
@@ -372,10 +372,10 @@ impl Sending<'_> {
         let how = &self.push.how;
         let large = state.large(file)?;
         if large.answered {
-            return Err(broken(format!("file {file} was answered before")));
+            return Err(broken(Reason::AnsweredBefore.about(file)));
         }
         if from > large.size() {
-            return Err(broken(format!("file {file} is to be sent from beyond its end")));
+            return Err(broken(Reason::FromBeyondEnd.about(file)));
         }
         large.answered = true;
         if !wanted {
@@ -475,7 +475,7 @@ impl Sending<'_> {
                 // Nothing of it changed, so all that was read and hashed is one version.
                 (None, Ok(now)) if item.info.same_content(&now) => None,
                 (None, Ok(_)) => Some(Failed::Changed),
-                (None, Err(e)) => Some(Failed::Error(Arc::new(Error::os("stat", path(), e)))),
+                (None, Err(e)) => Some(Failed::Error(Arc::new(Error::os(Op::Stat, path(), e)))),
             };
         }
         let trouble = match &failed {
@@ -827,7 +827,7 @@ fn read_failed(path: std::path::PathBuf, e: &io::Error) -> Failed {
         Some(errno) => io::Error::from_raw_os_error(errno),
         None => io::Error::from(e.kind()),
     };
-    Failed::Error(Arc::new(Error::os("read", path, e)))
+    Failed::Error(Arc::new(Error::os(Op::Read, path, e)))
 }
 
 /// Reads behind what is in `out`, and hashes while it is in the cache. Less than `bytes` is an unexpected end.

@@ -2,7 +2,7 @@
 //!
 //! Must not look at what has a name.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::Kind;
 use std::ffi::CStr;
@@ -72,7 +72,7 @@ impl Iterator for ListedNames<'_> {
             match self.reader.read_until(self.separator, &mut line) {
                 Ok(0) => return None,
                 Ok(_) => {}
-                Err(e) => return Some(Err(Error::os("read list of names below", self.base, e))),
+                Err(e) => return Some(Err(Error::os(Op::ReadListOfNamesBelow, self.base, e))),
             }
             if line.last() == Some(&self.separator) {
                 line.pop();
@@ -85,20 +85,20 @@ impl Iterator for ListedNames<'_> {
             }
             let refused = |note| {
                 let path = self.base.join(std::ffi::OsStr::from_bytes(line.as_slice()));
-                Some(Err(Error::ours(Code::Refused, "copy", path, note)))
+                Some(Err(Error::ours(Code::Refused, Op::Copy, path, note)))
             };
             if line.first() == Some(&b'/') {
-                return refused("names in a list are relative to the source directory");
+                return refused(Reason::ListedNameNotRelative);
             }
             let parts = line.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".");
             if parts.clone().any(|part| part == b"..") {
-                return refused("names in a list may not contain '..'");
+                return refused(Reason::ListedNameWithDotDot);
             }
             let parts: Option<Vec<NameBuf>> = parts.map(NameBuf::new).collect();
             return match parts {
                 Some(parts) if !parts.is_empty() => Some(Ok(parts)),
-                Some(_) => refused("this names the source directory itself"),
-                None => refused("no file has a name like this"),
+                Some(_) => refused(Reason::ListedNameIsSource),
+                None => refused(Reason::NoSuchName),
             };
         }
     }

@@ -4,7 +4,7 @@
 
 use crate::blocks::LARGE_BYTES_MIN;
 use crate::codec::Effort;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::Follow;
 use crate::sender::contents::{Batch, Took, pack, push_unreadable, unsayable};
@@ -162,7 +162,7 @@ impl Sending<'_> {
                 return self.single(walker, path, &dir, &name, info.kind, follow);
             }
             _ if !self.push.policy.recursive => {
-                let e = Error::ours(Code::IsDirectory, "copy", path, "it is a directory");
+                let e = Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory);
                 return self.fail(None, e);
             }
             Source::Whole(src) => src.with_ignores(&self.filter).map(|src| (src, None)),
@@ -189,7 +189,7 @@ impl Sending<'_> {
     ) -> Result<Option<Arc<Place>>> {
         let node = &src.node;
         let ready = self.dir_attributes(&mut walker.hand, src).and_then(|attrs| {
-            let root = src.dir.try_clone().map_err(|e| Error::os("open", node.path(), e))?;
+            let root = src.dir.try_clone().map_err(|e| Error::os(Op::Open, node.path(), e))?;
             Ok((attrs, Arc::new(root)))
         });
         let (attrs, root) = match ready {
@@ -230,7 +230,7 @@ impl Sending<'_> {
         }
         let root = match dir.dir.try_clone() {
             Ok(root) => Arc::new(root),
-            Err(e) => return self.fail(None, Error::os("open", path, e)),
+            Err(e) => return self.fail(None, Error::os(Op::Open, path, e)),
         };
         let born = |id| Born { id, follow, single: true, heir: false, dev: dir.info.dev, line: Vec::new() };
         let nameless = Place::new(root.clone(), dir, born(0));
@@ -316,11 +316,11 @@ impl Sending<'_> {
         let opened = self.handles.get(above).and_then(|dir| {
             let src = self.enter(&dir, name, above.node.below(name), above.follow)?;
             if above.line.contains(&src.info.id()) {
-                let note = "symbolic links lead in a circle here";
-                return Err(Error::ours(Code::Link, "enter", src.node.path(), note));
+                let note = Reason::LinkLoop;
+                return Err(Error::ours(Code::Link, Op::Enter, src.node.path(), note));
             }
             if let Some(note) = item::unspeakable(name.bytes(), &src.info, 0) {
-                return Err(Error::ours(Code::Unsupported, "send", src.node.path(), note));
+                return Err(Error::ours(Code::Unsupported, Op::Send, src.node.path(), note));
             }
             let attrs = self.dir_attributes(hand, &src)?;
             Ok((src, attrs))
@@ -412,7 +412,7 @@ impl Sending<'_> {
             return Err(e);
         }
         if let Err(e) = listed {
-            self.fail(Some(&place), Error::os("list directory", src.node.path(), e))?;
+            self.fail(Some(&place), Error::os(Op::ListDirectory, src.node.path(), e))?;
         }
         self.spread(&place, names);
         if dirs.is_empty() {
@@ -455,7 +455,7 @@ impl Sending<'_> {
     }
 
     fn dir_attributes(&self, hand: &mut Hand, src: &SourceDir) -> Result<item::Attrs> {
-        let fail = |e| Error::os("read attributes of", src.node.path(), e);
+        let fail = |e| Error::os(Op::ReadAttributesOf, src.node.path(), e);
         let preserve = &self.push.policy.preserve;
         let attrs = item::attributes(Of::Handle(src.dir.as_fd()), Kind::Dir, preserve, &mut hand.attrs);
         attrs.map_err(fail)?.ok_or_else(|| too_many_attributes(src.node.path()))
@@ -530,7 +530,7 @@ impl Sending<'_> {
                 }
             } else if !self.push.policy.recursive {
                 let path = src.node.join(last.as_name());
-                self.fail(Some(&place), Error::ours(Code::IsDirectory, "copy", path, "it is a directory"))?;
+                self.fail(Some(&place), Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory))?;
             } else if let Some((child, src)) = self.child(walker, &place, last.as_name())? {
                 self.tree(walker, child, src)?;
             }
@@ -668,19 +668,19 @@ impl Sending<'_> {
             Kind::File => self.look_at(hand, place, dir, name)?,
             Kind::Dir => return Ok(Looked::Nothing),
             Kind::Link if self.push.how.links == Links::Refused => {
-                return Err(Error::ours(Code::Refused, "follow", dir.node.join(name), Links::NOTE));
+                return Err(Error::ours(Code::Refused, Op::Follow, dir.node.join(name), Links::NOTE));
             }
             Kind::Link => {
                 let info = same_kind(dir, name, kind, dir.stat(name, false)?)?;
                 let link = dir.dir.read_link(name);
-                let link = link.map_err(|e| Error::os("read link", dir.node.join(name), e))?.into_bytes();
+                let link = link.map_err(|e| Error::os(Op::ReadLink, dir.node.join(name), e))?.into_bytes();
                 let attrs = self.attributes(hand, dir, name, kind, None)?;
                 Item { name: name.to_owned(), info, size: info.size, link, attrs }
             }
             _ => {
                 if !self.push.policy.specials && !self.push.how.compares {
-                    let note = format!("it is a {}", kind.word());
-                    return Err(Error::ours(Code::Special, "copy", dir.node.join(name), note));
+                    let note = Reason::KindIs.about(kind.word());
+                    return Err(Error::ours(Code::Special, Op::Copy, dir.node.join(name), note));
                 }
                 let info = same_kind(dir, name, kind, dir.stat(name, place.follow)?)?;
                 let attrs = self.attributes(hand, dir, name, kind, None)?;
@@ -688,7 +688,7 @@ impl Sending<'_> {
             }
         };
         if let Some(note) = item::unspeakable(name.bytes(), &item.info, item.size) {
-            return Err(Error::ours(Code::Unsupported, "send", dir.node.join(name), note));
+            return Err(Error::ours(Code::Unsupported, Op::Send, dir.node.join(name), note));
         }
         self.count(&item);
         Ok(if item.is_file() && item.size >= LARGE_BYTES_MIN {
@@ -746,7 +746,7 @@ impl Sending<'_> {
             let attrs = self.attributes(hand, dir, name, Kind::File, Some(&fd))?;
             let mut item = Item { name: owned.clone(), info, size: info.size, link: Vec::new(), attrs };
             if let Some(note) = item::unspeakable(name.bytes(), &item.info, item.size) {
-                return Err(Error::ours(Code::Unsupported, "send", dir.node.join(name), note));
+                return Err(Error::ours(Code::Unsupported, Op::Send, dir.node.join(name), note));
             }
             if info.size >= LARGE_BYTES_MIN && !place.pseudo {
                 self.count(&item);
@@ -794,7 +794,7 @@ impl Sending<'_> {
             None => Of::At(&dir.dir, name),
         };
         let attrs = item::attributes(of, kind, &self.push.policy.preserve, &mut hand.attrs);
-        let attrs = attrs.map_err(|e| Error::os("read attributes of", dir.node.join(name), e))?;
+        let attrs = attrs.map_err(|e| Error::os(Op::ReadAttributesOf, dir.node.join(name), e))?;
         attrs.ok_or_else(|| too_many_attributes(dir.node.join(name)))
     }
 
@@ -803,12 +803,17 @@ impl Sending<'_> {
         let mut room = vec![0; 64 << 10];
         let mut at = 0;
         loop {
-            match pread(fd, at, &mut room).map_err(|e| Error::os("read", dir.node.join(name), e))? {
+            match pread(fd, at, &mut room).map_err(|e| Error::os(Op::Read, dir.node.join(name), e))? {
                 0 => return Ok(at),
                 n => at += n as u64,
             }
             if self.stopped() {
-                return Err(Error::ours(Code::Interrupted, "read", dir.node.join(name), "interrupted"));
+                return Err(Error::ours(
+                    Code::Interrupted,
+                    Op::Read,
+                    dir.node.join(name),
+                    Reason::Interrupted,
+                ));
             }
         }
     }
@@ -902,10 +907,10 @@ fn same_kind(dir: &SourceDir, name: Name<'_>, kind: Kind, info: Info) -> Result<
     if info.kind == kind {
         return Ok(info);
     }
-    let note = format!("it became a {} meanwhile", info.kind.word());
-    Err(Error::ours(Code::SourceChanged, "copy", dir.node.join(name), note))
+    let note = Reason::KindBecame.about(info.kind.word());
+    Err(Error::ours(Code::SourceChanged, Op::Copy, dir.node.join(name), note))
 }
 
 fn too_many_attributes(path: PathBuf) -> Error {
-    Error::ours(Code::Limit, "send", path, "its attributes are more than 256 KiB")
+    Error::ours(Code::Limit, Op::Send, path, Reason::AttributesTooLarge)
 }

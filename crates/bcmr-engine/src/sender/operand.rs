@@ -3,7 +3,7 @@
 //!
 //! Must not know where anything goes.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::Follow;
 use crate::sender::walk::SourceDir;
@@ -38,7 +38,7 @@ pub(crate) struct Typed<'p> {
 pub(crate) fn typed(path: &Path) -> Result<Typed<'_>> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
-        return Err(Error::ours(Code::NotFound, "open", path, "the path is empty"));
+        return Err(Error::ours(Code::NotFound, Op::Open, path, Reason::EmptyPath));
     }
     let trimmed = match bytes.iter().rposition(|b| *b != b'/') {
         Some(last) => bytes.get(..=last).unwrap_or_default(),
@@ -51,8 +51,8 @@ pub(crate) fn typed(path: &Path) -> Result<Typed<'_>> {
     if last == b"." || last == b".." {
         return Ok(Typed { parent: path.to_owned(), name: None, slash, path });
     }
-    let name = NameBuf::new(last)
-        .ok_or_else(|| Error::ours(Code::Usage, "open", path, "the name holds a NUL byte"))?;
+    let name =
+        NameBuf::new(last).ok_or_else(|| Error::ours(Code::Usage, Op::Open, path, Reason::NameWithNul))?;
     Ok(Typed { parent, name: Some(name), slash, path })
 }
 
@@ -84,9 +84,9 @@ impl Reach {
     pub(crate) fn open(&self, path: &Path) -> Result<Dir> {
         self.dir(path).map_err(|e| {
             let outside = e.raw_os_error() == Some(errno::EXDEV);
-            let e = Error::os("open directory", path, e);
+            let e = Error::os(Op::OpenDirectory, path, e);
             if outside {
-                Error { code: Code::Refused, note: Some("it leads outside".into()), ..e }
+                Error { code: Code::Refused, note: Some(Reason::LeadsOutside.into()), ..e }
             } else {
                 e
             }
@@ -112,18 +112,18 @@ pub(crate) fn source(reach: &Reach, path: &Path, follow: Follow) -> Result<Sourc
         Ok(info) => info,
         // A dangling link that is to be followed: said as what it is.
         Err(e) if follow && e.code == Code::NotFound && dir.stat(name.as_name(), false).is_ok() => {
-            return Err(Error { note: Some("the symbolic link points to nothing".into()), ..e });
+            return Err(Error { note: Some(Reason::DanglingLink.into()), ..e });
         }
         Err(e) => return Err(e),
     };
     if typed.slash && info.kind != Kind::Dir {
         let e = std::io::Error::from_raw_os_error(errno::ENOTDIR);
-        return Err(Error::os("open", path, e));
+        return Err(Error::os(Op::Open, path, e));
     }
     Ok(Source::Named { dir, name, info, follow })
 }
 
 /// A missing parent is told as the operand's trouble: people look for the path they typed.
 pub(crate) fn open_parent(reach: &Reach, path: &Path, parent: &Path) -> Result<Dir> {
-    reach.open(parent).map_err(|e| Error { path: path.to_owned(), op: "open".into(), ..e })
+    reach.open(parent).map_err(|e| Error { path: path.to_owned(), op: Op::Open.into(), ..e })
 }

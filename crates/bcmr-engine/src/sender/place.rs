@@ -3,7 +3,7 @@
 //!
 //! Must not know what is sent.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::sender::filter::Ignores;
 use crate::sender::walk::SourceDir;
@@ -186,7 +186,7 @@ impl Handles {
 /// Walks from the root to a place. A link or another directory may have been put there meanwhile: the first is not
 /// followed, the second is told apart by device and inode.
 fn reopen(place: &Place) -> Result<Arc<SourceDir>> {
-    let fail = |e| Error::os("open directory", place.node.path(), e);
+    let fail = |e| Error::os(Op::OpenDirectory, place.node.path(), e);
     let names = place.node.names();
     let mut dir = place.root.try_clone().map_err(fail)?;
     if place.follow {
@@ -200,8 +200,8 @@ fn reopen(place: &Place) -> Result<Arc<SourceDir>> {
     }
     let info = dir.info().map_err(fail)?;
     if info.id() != place.object {
-        let note = "another directory was put in its place meanwhile";
-        return Err(Error::ours(Code::SourceChanged, "open directory", place.node.path(), note));
+        let note = Reason::AnotherDirectoryThere;
+        return Err(Error::ours(Code::SourceChanged, Op::OpenDirectory, place.node.path(), note));
     }
     let (node, ignores) = (place.node.clone(), place.ignores.clone());
     Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores }))

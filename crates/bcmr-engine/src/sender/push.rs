@@ -10,7 +10,7 @@
 //! on top.
 
 use crate::codec::Effort;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::policy::{Collide, CopyPolicy};
 use crate::pulse::{For, Pulse};
@@ -74,8 +74,7 @@ pub(crate) enum Links {
 
 impl Links {
     /// Why a link is refused.
-    pub(crate) const NOTE: &'static str =
-        "it is a symbolic link, and a server confined by --root follows none; -P copies it as a link";
+    pub(crate) const NOTE: Reason = Reason::LinkAtConfinedServer;
 }
 
 /// Everything that sending needs.
@@ -253,7 +252,7 @@ fn start<'scope>(
     };
     match std::thread::Builder::new().spawn_scoped(scope, work) {
         Ok(_) => Ok(()),
-        Err(e) => Err(Error::os("start a thread to send", "", e)),
+        Err(e) => Err(Error::os(Op::StartAThreadToSend, "", e)),
     }
 }
 
@@ -273,7 +272,7 @@ struct Panicking<'s>(&'s Sending<'s>);
 impl Drop for Panicking<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.stop(Stop::Broken(Error::ours(Code::Io, "send", "", "a thread has stopped")));
+            self.0.stop(Stop::Broken(Error::ours(Code::Io, Op::Send, "", Reason::ThreadStopped)));
             self.0.state().deaf = true;
         }
     }
@@ -337,7 +336,7 @@ impl<'a> Sending<'a> {
     /// One message on a stream. Not being able to say it at all is a fault of ours, and the end.
     pub(super) fn say_on(&self, stream: usize, message: &Message<'_>) -> Result<()> {
         let mut frame = self.room(stream);
-        message.encode(&mut frame).map_err(|e| Error::ours(Code::Io, "send", "", e.to_string()))?;
+        message.encode(&mut frame).map_err(|e| Error::ours(Code::Io, Op::Send, "", e.to_string()))?;
         self.send(stream, frame)
     }
 
@@ -348,7 +347,7 @@ impl<'a> Sending<'a> {
 
     pub(super) fn out(&self, stream: usize) -> Result<&'a dyn Out> {
         let out = self.push.outs.get(stream).or(self.push.outs.first()).copied();
-        out.ok_or_else(|| Error::ours(Code::Io, "send", "", "there is no stream"))
+        out.ok_or_else(|| Error::ours(Code::Io, Op::Send, "", Reason::NoStream))
     }
 
     pub(super) fn room(&self, stream: usize) -> Vec<u8> {
@@ -687,7 +686,7 @@ impl<'a> Sending<'a> {
                         drop(state);
                         // Threads of ours may wait for room that never comes.
                         self.push.outs.iter().for_each(|out| out.give_up());
-                        return Err(Error::ours(Code::Interrupted, "send", "", "interrupted"));
+                        return Err(Error::ours(Code::Interrupted, Op::Send, "", Reason::Interrupted));
                     }
                     if said_cancel.is_none() {
                         said_cancel = Some(Instant::now());
@@ -703,8 +702,8 @@ impl<'a> Sending<'a> {
                 other => {
                     state.stop = other;
                     if deaf {
-                        let note = "the other side ended without a last word";
-                        return Err(Error::ours(Code::Lost, "send", "", note));
+                        let note = Reason::EndedWithoutLastWord;
+                        return Err(Error::ours(Code::Lost, Op::Send, "", note));
                     }
                 }
             }
@@ -759,8 +758,8 @@ impl<'a> Sending<'a> {
                     }
                 }
                 (Ok(Fed::Ended), _) => {
-                    let note = "the other side closed the connection";
-                    self.stop(Stop::Lost(Error::ours(Code::Lost, "send", "", note)));
+                    let note = Reason::ClosedByPeer;
+                    self.stop(Stop::Lost(Error::ours(Code::Lost, Op::Send, "", note)));
                     break;
                 }
                 (Err(e), _) => {
@@ -787,7 +786,7 @@ impl<'a> Sending<'a> {
             Message::Done => {
                 let mut state = self.state();
                 if state.stop.is_none() {
-                    return Err(broken("a last message that answers nothing"));
+                    return Err(broken(Reason::LastMessageAnswersNothing));
                 }
                 state.done += 1;
                 return Ok(state.done >= self.push.outs.len());
@@ -798,7 +797,7 @@ impl<'a> Sending<'a> {
             Message::Summary { counts, codes, cancelled } => {
                 let mut state = self.state();
                 if !state.all_sent && state.stop.is_none() && !cancelled {
-                    return Err(broken("a summary before everything was sent"));
+                    return Err(broken(Reason::SummaryTooEarly));
                 }
                 state.their_end = true;
                 state.counted =
@@ -821,7 +820,7 @@ impl<'a> Sending<'a> {
         match message {
             Message::DirIs { dir, state: is } => {
                 let place = state.dirs.remove(dir);
-                let place = place.ok_or_else(|| broken(format!("directory {dir} was not asked about")))?;
+                let place = place.ok_or_else(|| broken(Reason::DirectoryNotAsked.about(*dir)))?;
                 place.set_fate(match is {
                     DirState::There => Fate::There,
                     DirState::New => Fate::New,
@@ -845,20 +844,20 @@ impl<'a> Sending<'a> {
             }
             Message::Ask { id, path } => {
                 if self.push.policy.collide != Collide::Ask || state.asks.len() >= ASKS_WAITING {
-                    return Err(broken("a question that nobody wants to be asked"));
+                    return Err(broken(Reason::QuestionToNobody));
                 }
                 use std::os::unix::ffi::OsStrExt;
                 state.asks.push_back((*id, PathBuf::from(std::ffi::OsStr::from_bytes(path))));
                 Ok(())
             }
-            other => Err(broken(format!("message {:#04x} is not the receiver's to send now", other.kind()))),
+            other => Err(broken(Reason::NotReceivers.about(format!("{:#04x}", other.kind())))),
         }
     }
 }
 
 impl State {
     pub(super) fn large(&mut self, file: u64) -> std::result::Result<&mut Large, Stop> {
-        self.files.get_mut(&file).ok_or_else(|| broken(format!("file {file} is not on offer")))
+        self.files.get_mut(&file).ok_or_else(|| broken(Reason::FileNotOnOffer.about(file)))
     }
 
     /// Whether every operand was sent whole, and nothing can be asked about any more.
@@ -882,7 +881,7 @@ impl State {
 /// What is wanted of a batch, or that nothing more is.
 fn wants(state: &mut State, batch: u64, entries: &[u64]) -> std::result::Result<(), Stop> {
     let known = state.batches.get_mut(&batch).filter(|known| !known.settled);
-    let known = known.ok_or_else(|| broken(format!("batch {batch} is not waiting")))?;
+    let known = known.ok_or_else(|| broken(Reason::BatchNotWaiting.about(batch)))?;
     if entries.is_empty() {
         known.settled = true;
         state.unsettled -= 1;
@@ -896,7 +895,7 @@ fn wants(state: &mut State, batch: u64, entries: &[u64]) -> std::result::Result<
         match known.given.get_mut(index) {
             // Each content once: a peer that could ask again and again could keep us busy for ever.
             Some(given) if is_file && !*given => *given = true,
-            _ => return Err(broken(format!("entry {entry} of batch {batch} is not to be had"))),
+            _ => return Err(broken(Reason::EntryNotThere.about(*entry).about(batch))),
         }
         wanted.push(index);
     }
@@ -965,6 +964,6 @@ fn pick_new(state: &mut State) -> Option<Job> {
 }
 
 /// The receiver has broken the rules.
-pub(super) fn broken(note: impl Into<String>) -> Stop {
-    Stop::Broken(Error::ours(Code::Protocol, "understand", "receiver", note))
+pub(super) fn broken(note: impl Into<Note>) -> Stop {
+    Stop::Broken(Error::ours(Code::Protocol, Op::Understand, "receiver", note))
 }

@@ -5,7 +5,7 @@
 
 use crate::blocks::{BLOCK_BYTES, WIRE_PIECE_BYTES};
 use crate::codec::Unpacker;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::policy::*;
 use crate::pulse::Pulse;
@@ -54,7 +54,7 @@ impl Out for Lane<'_> {
             queues = self.net.change.wait(queues).unwrap();
         }
         if queues.ended {
-            return Err(Error::ours(Code::Io, "send", "", "the test is over"));
+            return Err(Error::ours(Code::Io, Op::Send, "", Reason::NoStream));
         }
         queues.lanes[self.index].push_back(frames);
         self.net.change.notify_all();
@@ -1524,13 +1524,14 @@ fn an_error_of_the_receiver_ends_it_in_its_own_words() {
     let also = once(
         |m| matches!(m, Message::Operand { .. }),
         |_| {
-            let trouble = Trouble { code: 7, op: b"write", path: b"/x", note: b"no room", errno: 28 };
+            let trouble =
+                Trouble { code: 7, op: Op::Write.number(), path: b"/x", note: Note::default(), errno: 28 };
             vec![bytes_of(&Message::Error(trouble))]
         },
     );
     let done = send(t.path(), &policy(), Script { hold: true, also, ..plain() });
     let e = done.result.unwrap_err();
-    assert!(e.to_string().contains("no room") && e.code == Code::NoSpace, "{e}");
+    assert_eq!((e.code, e.op, e.source.unwrap().raw_os_error()), (Code::NoSpace, Op::Write, Some(28)));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Must not know where anything goes.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::node::Node;
 use crate::policy::Follow;
 use crate::sender::filter::{self, Filter, Ignores};
@@ -26,7 +26,7 @@ pub(crate) struct SourceDir {
 impl SourceDir {
     /// The operand's directory itself, or the directory an operand's name is in.
     pub(crate) fn root(dir: Dir, node: Arc<Node>) -> Result<Arc<SourceDir>> {
-        let info = dir.info().map_err(|e| Error::os("stat", node.path(), e))?;
+        let info = dir.info().map_err(|e| Error::os(Op::Stat, node.path(), e))?;
         Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores: None }))
     }
 
@@ -36,8 +36,8 @@ impl SourceDir {
             return Ok(self.clone());
         }
         let ignores = filter::read_gitignore(&self.dir, 0, None)
-            .map_err(|e| Error::os("read .gitignore", self.node.path(), e))?;
-        let dir = self.dir.try_clone().map_err(|e| Error::os("open", self.node.path(), e))?;
+            .map_err(|e| Error::os(Op::ReadGitignore, self.node.path(), e))?;
+        let dir = self.dir.try_clone().map_err(|e| Error::os(Op::Open, self.node.path(), e))?;
         let (node, name, above) = (self.node.clone(), self.name.clone(), self.above.clone());
         Ok(Arc::new(SourceDir { dir, info: self.info, node, name, above, ignores }))
     }
@@ -51,17 +51,17 @@ impl SourceDir {
         follow: bool,
         filter: &Filter,
     ) -> Result<Arc<SourceDir>> {
-        let fail = |op: &'static str| move |e| Error::os(op, self.node.join(name), e);
+        let fail = |op: Op| move |e| Error::os(op, self.node.join(name), e);
         let dir = if follow {
-            self.dir.open_dir_following(name).map_err(fail("open directory"))?
+            self.dir.open_dir_following(name).map_err(fail(Op::OpenDirectory))?
         } else {
-            self.dir.open_dir_readable(name).map_err(fail("open directory"))?
+            self.dir.open_dir_readable(name).map_err(fail(Op::OpenDirectory))?
         };
-        let info = dir.info().map_err(fail("stat"))?;
+        let info = dir.info().map_err(fail(Op::Stat))?;
         let mut ignores = self.ignores.clone();
         if filter.wants_gitignore() {
             ignores = filter::read_gitignore(&dir, node.names().len(), ignores.as_ref())
-                .map_err(|e| Error::os("read .gitignore", node.path(), e))?;
+                .map_err(|e| Error::os(Op::ReadGitignore, node.path(), e))?;
         }
         Ok(Arc::new(SourceDir {
             dir,
@@ -98,17 +98,17 @@ impl SourceDir {
     /// Opens a file to read and says what was got; one open, one fstat. Opening blocks on nothing, and what is not
     /// a regular file after all comes back as what it is.
     pub(crate) fn open_file(&self, name: Name<'_>, follow: bool) -> Result<(OwnedFd, Info)> {
-        let fail = |op: &'static str| move |e| Error::os(op, self.node.join(name), e);
+        let fail = |op: Op| move |e| Error::os(op, self.node.join(name), e);
         let fd = if follow { self.dir.open_file_following(name) } else { self.dir.open_file(name) };
-        let fd = fd.map_err(fail("open"))?;
-        let info = Info::of(&fd).map_err(fail("stat"))?;
+        let fd = fd.map_err(fail(Op::Open))?;
+        let info = Info::of(&fd).map_err(fail(Op::Stat))?;
         Ok((fd, info))
     }
 
     /// What a name is, through a link where `follow` says so.
     pub(crate) fn stat(&self, name: Name<'_>, follow: bool) -> Result<Info> {
         let got = if follow { self.dir.stat_following(name) } else { self.dir.stat(name) };
-        got.map_err(|e| Error::os("stat", self.node.join(name), e))
+        got.map_err(|e| Error::os(Op::Stat, self.node.join(name), e))
     }
 }
 

@@ -4,7 +4,7 @@
 //! Must not know who is at the other end, how one got there, or what any frame means but Ping and Pong, and of others
 //! only whether they hold a secret.
 
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Note, Op, Reason};
 use crate::pulse::{For, Limits, Pulse};
 use bcmr_wire::frame;
 use bcmr_wire::limits::{DEAD_MS, FRAME_BYTES_MAX, HEADER_BYTES, PING_MS, STALL_MS, WORKS_MS};
@@ -159,15 +159,15 @@ enum Why {
     /// Nothing was heard for longer than patience lasts.
     Silent(Duration),
     /// Nothing has moved for too long, and what each side waits for.
-    Stalled(String),
+    Stalled(Note),
     /// What the system said.
     Io(Option<i32>, io::ErrorKind, String),
     /// What came is no frame.
-    NoFrame(String),
+    NoFrame(Note),
     /// We let go.
     Aborted,
     /// A thread could not be started, or has panicked.
-    Ours(&'static str),
+    Ours(Reason),
 }
 
 impl Why {
@@ -176,15 +176,11 @@ impl Why {
     }
 
     fn error(&self, name: &str) -> Error {
-        let op = "talk to";
+        let op = Op::TalkTo;
         match self {
-            Why::Ended => Error::ours(Code::Lost, op, name, "the other side closed the connection"),
-            Why::CutShort => {
-                Error::ours(Code::Lost, op, name, "the connection ended in the middle of a message")
-            }
-            Why::Silent(time) => {
-                Error::ours(Code::Lost, op, name, format!("nothing was heard for {} s", time.as_secs()))
-            }
+            Why::Ended => Error::ours(Code::Lost, op, name, Reason::ClosedByPeer),
+            Why::CutShort => Error::ours(Code::Lost, op, name, Reason::EndedInMessage),
+            Why::Silent(time) => Error::ours(Code::Lost, op, name, Reason::Silence.about(time.as_secs())),
             Why::Stalled(note) => Error::ours(Code::Lost, op, name, note.clone()),
             Why::Io(errno, kind, text) => {
                 let source = match errno {
@@ -194,7 +190,7 @@ impl Why {
                 Error { code: Code::Lost, ..Error::os(op, name, source) }
             }
             Why::NoFrame(note) => Error::ours(Code::Protocol, op, name, note.clone()),
-            Why::Aborted => Error::ours(Code::Interrupted, op, name, "interrupted"),
+            Why::Aborted => Error::ours(Code::Interrupted, op, name, Reason::Interrupted),
             Why::Ours(note) => Error::ours(Code::Limit, op, name, *note),
         }
     }
@@ -686,9 +682,9 @@ impl FrameBuf {
         Message::decode(self.kind(), self.payload()).map_err(|e| {
             Error::ours(
                 Code::Protocol,
-                "talk to",
+                Op::TalkTo,
                 &self.home.setup.name,
-                format!("message {:#04x}: {e}", self.kind()),
+                super::bad_message(self.kind(), &e),
             )
         })
     }
@@ -916,7 +912,7 @@ struct Last<'a> {
 impl Drop for Last<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.state();
-        let panicked = Why::Ours("a thread of the connection has stopped");
+        let panicked = Why::Ours(Reason::ConnectionThreadStopped);
         match self.side {
             Side::In => {
                 state.in_end.get_or_insert(panicked);
@@ -975,7 +971,9 @@ fn read_loop(shared: &Shared, mut read: impl Read) {
         match filled.buffer[0] {
             kind @ (PING | PONG) => {
                 let Ok(token) = <[u8; 8]>::try_from(&filled.buffer[1..filled.length]) else {
-                    break Why::NoFrame(format!("message {kind:#04x} of {} bytes", filled.length));
+                    break Why::NoFrame(
+                        Reason::MessageOfLength.about(format!("{kind:#04x}")).about(filled.length as u64),
+                    );
                 };
                 let mut state = shared.state();
                 if kind == PING {
@@ -1106,10 +1104,9 @@ fn next_frame(
     let length = u32::from_le_bytes(header) as usize;
     // [frame.length] Checked before the buffer grows.
     if length == 0 || length > FRAME_BYTES_MAX {
-        return Err(Why::NoFrame(format!(
-            "this is no message (its first bytes are \"{}\")",
-            ahead.bytes()[..ahead.bytes().len().min(64)].escape_ascii()
-        )));
+        return Err(Why::NoFrame(
+            Reason::NoMessage.about(ahead.bytes()[..ahead.bytes().len().min(64)].escape_ascii().to_string()),
+        ));
     }
     ahead.start += LENGTH_BYTES;
     let mut filled = Filled { buffer: buffer(length), length };

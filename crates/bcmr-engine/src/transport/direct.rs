@@ -10,6 +10,7 @@ use super::conn::{Patience, Setup, Stream, WriteHalf};
 use super::seal::{
     LENGTH_BYTES, Limits, SealedReader, SealedWriter, Secret, TAG_BYTES, Transcript, direction_key,
 };
+use crate::error::{Note, Reason};
 use bcmr_wire::direct::{Direction, MAGIC, PROOF};
 use bcmr_wire::limits::STREAMS_MAX;
 use fastcopy::poll::readable;
@@ -332,28 +333,27 @@ fn is_proof(read: &mut SealedReader<TcpStream>, record: &[u8]) -> io::Result<()>
 // ---- the client ----
 
 /// Why the data goes over ssh instead: said to the person, and no error of the copy.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub(crate) enum NotDirect {
     /// A jump host, a proxy or another program than ssh leads there.
-    #[error("where ssh connects to is not known here")]
     Unknown,
     /// What the server says or ssh is told is no address and port that one can connect to.
-    #[error("there is no address that one can connect to")]
     NoAddress,
     /// A firewall, mostly.
-    #[error("{address} does not answer")]
-    NoAnswer {
-        address: SocketAddr,
-        #[source]
-        source: io::Error,
-    },
+    NoAnswer { address: SocketAddr },
     /// A program answers there that does not have the secret.
-    #[error("who answers at {address} is not the server that ssh is connected to")]
-    NotProved {
-        address: SocketAddr,
-        #[source]
-        source: io::Error,
-    },
+    NotProved { address: SocketAddr },
+}
+
+impl NotDirect {
+    pub(crate) fn why(&self) -> Note {
+        match self {
+            NotDirect::Unknown => Reason::WayOfSshUnknown.into(),
+            NotDirect::NoAddress => Reason::NoAddress.into(),
+            NotDirect::NoAnswer { address } => Reason::NoAnswerAt.about(address.to_string()),
+            NotDirect::NotProved { address } => Reason::AnotherAnswersAt.about(address.to_string()),
+        }
+    }
 }
 
 /// Where the client goes after a `Rendezvous`. D5: to the other end of the ssh connection and nowhere else, whatever the
@@ -390,25 +390,25 @@ pub(crate) fn dial(
     let mut knocked = Vec::with_capacity(usize::from(count));
     for index in 0..count {
         let knock = knock(address, index, keys, end);
-        knocked.push(knock.map_err(|source| NotDirect::NoAnswer { address, source })?);
+        knocked.push(knock.map_err(|_| NotDirect::NoAnswer { address })?);
     }
     let mut proved = Vec::with_capacity(knocked.len());
     for mut one in knocked {
-        let not_proved = |source| NotDirect::NotProved { address, source };
+        let not_proved = || NotDirect::NotProved { address };
         let mut pause = FIRST_PAUSE;
         loop {
             match answer(&mut one, end) {
                 Ok(()) => break,
-                Err(source) if source.kind() == io::ErrorKind::InvalidData => return Err(not_proved(source)),
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => return Err(not_proved()),
                 // The server had to drop one of a crowd, and it was us. Nothing was sealed but the proof, and
                 // that is the same bytes again: no nonce is used for two texts.
-                Err(source) => match left(end) {
+                Err(_) => match left(end) {
                     Ok(left) => std::thread::sleep(pause.min(left)),
-                    Err(_) => return Err(not_proved(source)),
+                    Err(_) => return Err(not_proved()),
                 },
             }
             pause *= 2;
-            one = knock(address, one.index, keys, end).map_err(not_proved)?;
+            one = knock(address, one.index, keys, end).map_err(|_| not_proved())?;
         }
         proved.push(one);
     }

@@ -5,7 +5,7 @@
 
 use super::conn::{Packet, Patience, Stream};
 use super::frames_of;
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Op, Reason};
 use bcmr_wire::limits::STREAMS_MAX;
 use bcmr_wire::message::{Hash, Message};
 use fastcopy::pass::{self, Meeting};
@@ -48,7 +48,7 @@ impl Door {
     /// # Errors
     /// Nowhere a socket, no randomness, no thread.
     pub(crate) fn open(bases: &[PathBuf], count: u64, name: &str, patience: Patience) -> Result<Door, Error> {
-        let told = |e| Error::os("wait for further connections of", name, e);
+        let told = |e| Error::os(Op::WaitForFurtherConnectionsOf, name, e);
         let secret = fastcopy::process::secret().map_err(told)?;
         let meeting = Arc::new(Meeting::open(bases).map_err(told)?);
         // Room for all of them: the thread never waits for the taker.
@@ -90,7 +90,7 @@ impl Door {
     pub(crate) fn close(mut self) -> Result<(), Error> {
         self.stop();
         let path = self.meeting.path();
-        self.meeting.remove().map_err(|e| Error::os("remove", path, e))
+        self.meeting.remove().map_err(|e| Error::os(Op::Remove, path, e))
     }
 
     fn stop(&mut self) {
@@ -174,7 +174,7 @@ pub(crate) fn introduce(
     path: &Path,
     bases: &[PathBuf],
 ) -> Result<Passed, Error> {
-    let told = |e| Error::os("join", path, e);
+    let told = |e| Error::os(Op::Join, path, e);
     let mut host = pass::connect(path, bases).map_err(told)?;
     let mut words = [0; WORDS];
     words[..32].copy_from_slice(secret);
@@ -183,12 +183,7 @@ pub(crate) fn introduce(
     host.set_read_timeout(Some(2 * GREETING_MAX)).map_err(told)?;
     let mut answer = [0; TAKEN.len()];
     if host.read_exact(&mut answer).is_err() || answer != TAKEN {
-        return Err(Error::ours(
-            Code::Refused,
-            "join",
-            path,
-            "the first connection does not know this token",
-        ));
+        return Err(Error::ours(Code::Refused, Op::Join, path, Reason::UnknownToken));
     }
     Ok(Passed { host })
 }

@@ -14,9 +14,10 @@ pub(crate) mod memory;
 pub(crate) mod seal;
 pub(crate) mod ssh;
 
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Note, Op, Reason};
 use crate::event::Cancel;
 use crate::remote::{Address, Way};
+use crate::trouble::{TroubleBuf, error_of};
 use bcmr_wire::code;
 use bcmr_wire::handshake::{self, Features};
 use bcmr_wire::message::{Hash, Hello, Message, Trouble, kind};
@@ -78,7 +79,7 @@ pub(crate) struct Token {
 
 impl Peer {
     /// What the carriers had to say since the last call: lines of ssh and of the far side, unescaped.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<Note> {
         self.carriers.iter().flat_map(Carrier::notes).collect()
     }
 
@@ -86,7 +87,7 @@ impl Peer {
     ///
     /// # Errors
     /// The first trouble; the others are ended all the same.
-    pub(crate) fn finish(self) -> Result<Vec<String>, Error> {
+    pub(crate) fn finish(self) -> Result<Vec<Note>, Error> {
         let mut first = None;
         // The other side lets go of its streams only once it has seen the end of stream 0.
         for stream in self.streams.iter().chain(&self.lifeline) {
@@ -173,9 +174,7 @@ pub(crate) fn connect_further(
     match stream.inbox.recv()? {
         Some(frame) if frame.kind() == kind::OK => Ok((stream, carrier)),
         Some(frame) => Err(unexpected(&frame, &address.host)),
-        None => {
-            Err(Error::ours(Code::Lost, "connect to", &address.host, "it did not join the first connection"))
-        }
+        None => Err(Error::ours(Code::Lost, Op::ConnectTo, &address.host, Reason::DidNotJoin)),
     }
 }
 
@@ -200,27 +199,27 @@ fn greet(
                 return Ok((stream, carrier, frame));
             }
             Ok(Heard::Nothing) if cancel.is_set() => {
-                return Err(Error::ours(Code::Interrupted, "connect to", carrier.name(), "interrupted"));
+                return Err(Error::ours(
+                    Code::Interrupted,
+                    Op::ConnectTo,
+                    carrier.name(),
+                    Reason::Interrupted,
+                ));
             }
             Ok(Heard::Nothing) if carrier.login().waits().is_some_and(|time| time > LOGIN_MAX) => {
                 let text = carrier.login().text().unwrap_or_default();
-                let note = format!("the login there prints text and no bcmr answers behind it: {text}");
-                break Error::ours(Code::Protocol, "connect to", carrier.name(), note);
+                let note = Reason::LoginWithoutAnswer.about(text);
+                break Error::ours(Code::Protocol, Op::ConnectTo, carrier.name(), note);
             }
             Ok(Heard::Nothing) if Instant::now() > until => {
-                let note = "nobody has answered";
-                break Error::ours(Code::Lost, "connect to", carrier.name(), note);
+                let note = Reason::NoAnswerYet;
+                break Error::ours(Code::Lost, Op::ConnectTo, carrier.name(), note);
             }
             // The password was typed.
             Ok(Heard::Nothing) if stream.inbox.has_heard() => stream.patience(Patience::WIRE),
             Ok(Heard::Nothing) => {}
             Ok(Heard::Ended) => {
-                break Error::ours(
-                    Code::Lost,
-                    "connect to",
-                    carrier.name(),
-                    "the connection was closed at once",
-                );
+                break Error::ours(Code::Lost, Op::ConnectTo, carrier.name(), Reason::ClosedAtOnce);
             }
             Err(e) => break e,
         }
@@ -234,7 +233,7 @@ fn greet(
 
 /// A `Hello` as a frame.
 fn greeting(ours: Features, host: &str) -> Result<Vec<u8>, Error> {
-    let nonce = fastcopy::process::secret().map_err(|e| Error::os("greet", host, e))?;
+    let nonce = fastcopy::process::secret().map_err(|e| Error::os(Op::Greet, host, e))?;
     frames_of(&Message::Hello(handshake::hello(ours, nonce, AGENT)))
 }
 
@@ -264,7 +263,7 @@ fn unsettled(e: handshake::Unsettled, host: &str) -> Error {
         handshake::Unsettled::NotOffered(_) => Code::Protocol,
         handshake::Unsettled::Missing(_) => Code::Unsupported,
     };
-    Error::ours(code, "agree with", host, e.to_string())
+    Error::ours(code, Op::AgreeWith, host, e.to_string())
 }
 
 /// What an answer means that is not the one hoped for.
@@ -272,14 +271,23 @@ fn unexpected(answer: &FrameBuf, host: &str) -> Error {
     match answer.message() {
         Ok(Message::Error(trouble)) => told(&trouble, host),
         Ok(_) => {
-            let note = format!("message {:#04x} has no place here", answer.kind());
-            Error::ours(Code::Protocol, "talk to", host, note)
+            let note = Reason::NoPlaceHere.about(format!("{:#04x}", answer.kind()));
+            Error::ours(Code::Protocol, Op::TalkTo, host, note)
+        }
+        // [hello.version] The rest of it may stand as in another version.
+        Err(_) if answer.kind() == kind::ERROR && handshake::refuses_version(answer.payload()) => {
+            Error::ours(Code::NoPeer, Op::TalkTo, host, Reason::OtherVersion)
         }
         Err(e) => e,
     }
 }
 
-/// The other side's error as one of ours: its words are kept in the note, for they are not ours.
+/// Why a message is none, or cannot be one.
+pub(crate) fn bad_message(kind: u8, e: &bcmr_wire::Refused) -> Note {
+    Reason::BadMessage.about(format!("{kind:#04x}")).about(e.to_string())
+}
+
+/// The other side's error as one of ours, as far as it concerns the connection.
 fn told(trouble: &Trouble<'_>, host: &str) -> Error {
     let code = match code::Code::of(trouble.code) {
         Some(code::Code::Version) => Code::NoPeer,
@@ -290,9 +298,11 @@ fn told(trouble: &Trouble<'_>, host: &str) -> Error {
         Some(code::Code::Denied) => Code::Denied,
         _ => Code::Protocol,
     };
-    let words = [trouble.op, trouble.path, trouble.note].map(String::from_utf8_lossy);
-    let words: Vec<&str> = words.iter().map(AsRef::as_ref).filter(|word| !word.is_empty()).collect();
-    Error::ours(code, "talk to", host, words.join(" "))
+    let note = match code {
+        Code::NoPeer => Reason::OtherVersion.into(),
+        _ => error_of(trouble).why(),
+    };
+    Error::ours(code, Op::TalkTo, host, note)
 }
 
 // ---- the server's side ----
@@ -315,7 +325,7 @@ pub(crate) fn answer(
     const NAME: &str = "the client";
     let mut read = Bounded { file: File::from(read), patience };
     let mut write = File::from(write);
-    let lost = |e| Error { code: Code::Lost, ..Error::os("answer", NAME, e) };
+    let lost = |e| Error { code: Code::Lost, ..Error::os(Op::Answer, NAME, e) };
     let Some(hello) = conn::read_exactly(&mut read, NAME)? else { return Ok(None) };
     let (frame, agreed) = answer_hello(&hello, ours, NAME);
     write.write_all(&frame).map_err(lost)?;
@@ -325,7 +335,7 @@ pub(crate) fn answer(
         match (first.first().copied(), first.get(1..).unwrap_or_default()) {
             (Some(kind::PING), token) => {
                 let Ok(token) = <[u8; 8]>::try_from(token) else {
-                    return Err(Error::ours(Code::Protocol, "answer", NAME, "a ping without a token"));
+                    return Err(Error::ours(Code::Protocol, Op::Answer, NAME, Reason::PingWithoutToken));
                 };
                 let pong = frames_of(&Message::Pong { token: u64::from_le_bytes(token) })?;
                 write.write_all(&pong).map_err(lost)?;
@@ -338,20 +348,14 @@ pub(crate) fn answer(
     if first.first() == Some(&kind::JOIN) {
         let message = Message::decode(kind::JOIN, first.get(1..).unwrap_or_default());
         let Ok(Message::Join { secret, path, index }) = message else {
-            return Err(Error::ours(Code::Protocol, "answer", NAME, "no proper request to join"));
+            return Err(Error::ours(Code::Protocol, Op::Answer, NAME, Reason::BadJoin));
         };
         let path = Path::new(std::ffi::OsStr::from_bytes(path));
         return match join::pass_on(read, write, &secret, index, path, bases) {
             Ok(()) => Ok(None),
             Err((e, _read, write)) => {
-                let told = Trouble {
-                    code: code::Code::Refused.number(),
-                    op: b"join",
-                    path: b"",
-                    note: b"the first connection does not know this token, or is gone",
-                    errno: 0,
-                };
-                File::from(write).write_all(&frames_of(&Message::Error(told))?).map_err(lost)?;
+                let told = TroubleBuf::of(&Error::ours(Code::Refused, Op::Join, "", Reason::UnknownToken));
+                File::from(write).write_all(&frames_of(&Message::Error(told.trouble()))?).map_err(lost)?;
                 Err(e)
             }
         };
@@ -399,26 +403,29 @@ fn answer_hello(first: &[u8], ours: Features, name: &str) -> (Vec<u8>, Result<Ag
                 Code::Protocol => code::Code::Protocol,
                 _ => code::Code::Internal,
             };
-            let note = e.reason();
-            let trouble =
-                Trouble { code: code.number(), op: b"greet", path: b"", note: note.as_bytes(), errno: 0 };
+            let told = TroubleBuf::of(&Error::ours(e.code, Op::Greet, "", e.why()));
+            // [hello.version] Its code alone: that reads the same in every version.
+            let trouble = match code {
+                code::Code::Version => Trouble { code: code.number(), ..Trouble::default() },
+                _ => Trouble { code: code.number(), ..told.trouble() },
+            };
             (frames_of(&Message::Error(trouble)).unwrap_or_default(), Err(e))
         }
     }
 }
 
 fn welcome_for(first: &[u8], ours: Features, name: &str) -> Result<(Vec<u8>, Agreed), Error> {
-    let no_hello = |note: String| Error::ours(Code::Protocol, "answer", name, note);
+    let no_hello = |note: Note| Error::ours(Code::Protocol, Op::Answer, name, note);
     let (kind, payload) = (first.first().copied(), first.get(1..).unwrap_or_default());
     if kind != Some(kind::HELLO) {
-        return Err(no_hello("the first message is no greeting".to_owned()));
+        return Err(no_hello(Reason::NoGreeting.into()));
     }
     let hello = match Message::decode(kind::HELLO, payload) {
         Ok(Message::Hello(hello)) => hello,
-        Ok(_) => return Err(no_hello("the first message is no greeting".to_owned())),
-        Err(e) => return Err(no_hello(format!("the greeting: {e}"))),
+        Ok(_) => return Err(no_hello(Reason::NoGreeting.into())),
+        Err(e) => return Err(no_hello(Reason::BadGreeting.about(e.to_string()))),
     };
-    let nonce = fastcopy::process::secret().map_err(|e| Error::os("greet", name, e))?;
+    let nonce = fastcopy::process::secret().map_err(|e| Error::os(Op::Greet, name, e))?;
     let welcome = handshake::welcome(ours, nonce, AGENT, &hello).map_err(|e| unsettled(e, name))?;
     let features = Features::of(&welcome);
     let frame = frames_of(&Message::Welcome(welcome))?;
@@ -441,9 +448,7 @@ pub(crate) fn frames_of(message: &Message<'_>) -> Result<Vec<u8>, Error> {
     let mut frame = Vec::new();
     match message.encode(&mut frame) {
         Ok(()) => Ok(frame),
-        Err(e) => {
-            Err(Error::ours(Code::Protocol, "encode", "", format!("message {:#04x}: {e}", message.kind())))
-        }
+        Err(e) => Err(Error::ours(Code::Protocol, Op::Encode, "", bad_message(message.kind(), &e))),
     }
 }
 
@@ -515,7 +520,8 @@ mod tests {
         other[5] = 9;
         let (e, said) = client_says(&other);
         assert_eq!(e.err().unwrap().code, Code::NoPeer);
-        assert!(matches!(one(&said), Message::Error(t) if t.code == code::Code::Version.number()));
+        // Nothing but its code, so that every version can read it.
+        assert_eq!(said, b"\x07\0\0\0\x03\x64\0\0\0\0\0");
         let done = frames_of(&Message::Done).unwrap();
         let (e, said) = client_says(&done);
         assert_eq!(e.err().unwrap().code, Code::Protocol);
@@ -562,18 +568,18 @@ mod tests {
     fn what_ssh_does_instead_of_connecting_is_told_apart() {
         let table = [
             ("echo 'Permission denied (publickey).' >&2; exit 255", Code::NoKey, "Permission denied"),
-            ("echo 'sh: bcmr: not found' >&2; exit 127", Code::NoPeer, "no bcmr there"),
-            ("exit 126", Code::NoPeer, "cannot be run"),
+            ("echo 'sh: bcmr: not found' >&2; exit 127", Code::NoPeer, "NoProgram"),
+            ("exit 126", Code::NoPeer, "ProgramNotRun"),
             ("echo 'unknown subcommand' >&2; exit 2", Code::NoPeer, "unknown subcommand"),
             ("echo 'Welcome to there!'; head -c 9 >/dev/null", Code::NoPeer, "Welcome to there!"),
-            ("kill -KILL $$", Code::Lost, "closed"),
+            ("kill -KILL $$", Code::Lost, "Closed"),
             // Sends nothing, and reads nothing.
-            ("exec </dev/null; exec >/dev/null; exit 255", Code::Lost, "could not connect"),
+            ("exec </dev/null; exec >/dev/null; exit 255", Code::Lost, "SshCouldNotConnect"),
         ];
         for (script, code, note) in table {
             let e = try_connect(script).err().unwrap();
             assert_eq!(e.code, code, "{script}: {e}");
-            assert!(e.reason().contains(note), "{script}: {e}");
+            assert!(format!("{:?}", e.why()).contains(note), "{script}: {e}");
         }
     }
 
@@ -597,14 +603,18 @@ mod tests {
         );
         peer.finish().unwrap();
         let mut other = welcome(good);
-        other[5] = 2;
+        other[5] = 1;
         assert_eq!(answers(&other, good).err().unwrap().code, Code::NoPeer);
         let trouble = |code: code::Code| {
-            let t = Trouble { code: code.number(), op: b"greet", path: b"", note: b"I speak 7", errno: 0 };
+            let t = Trouble { code: code.number(), ..Trouble::default() };
             frames_of(&Message::Error(t)).unwrap()
         };
         let e = answers(&trouble(code::Code::Version), good).err().unwrap();
-        assert!(e.code == Code::NoPeer && e.reason().contains("I speak 7"), "{e}");
+        assert!(e.code == Code::NoPeer && e.why() == Reason::OtherVersion.into(), "{e}");
+        // As version 1 says it: code, and then texts.
+        let old = b"\x14\0\0\0\x03\x64\0\x05greet\0\x09I speak 1\0";
+        let e = answers(old, good).err().unwrap();
+        assert!(e.code == Code::NoPeer && e.why() == Reason::OtherVersion.into(), "{e}");
         let lacking = answers(&welcome(Features::NONE), good).err().unwrap();
         assert_eq!(lacking.code, Code::Unsupported);
         let claims = answers(&welcome(Features { caps: caps::SYNC, wide: 0 }), Features::NONE);

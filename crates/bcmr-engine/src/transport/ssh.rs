@@ -4,7 +4,7 @@
 
 use super::conn::Stream;
 use super::login::Login;
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Note, Op, Reason};
 use crate::remote::{Address, Way};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -59,18 +60,18 @@ const WORD_BYTES_MAX: usize = 255;
 
 /// What is wrong with a host or user, when something is: L1. Looked at again right before the exec, whatever checked
 /// before.
-fn fault(what: &str, word: &str) -> Option<String> {
+fn fault(what: &str, word: &str) -> Option<Note> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '@' | ':' | '%');
     if word.is_empty() {
-        Some(format!("the {what} is empty"))
+        Some(Reason::EmptyWord.about(what))
     } else if word.len() > WORD_BYTES_MAX {
-        Some(format!("the {what} is too long"))
+        Some(Reason::LongWord.about(what))
     } else if word.starts_with('-') {
-        Some(format!("the {what} begins with a dash"))
+        Some(Reason::WordWithDash.about(what))
     } else if let Some(c) = word.chars().find(|c| !plain(*c)) {
-        Some(format!("the {what} holds {c:?}"))
+        Some(Reason::WordHolds.about(what).about(format!("{c:?}")))
     } else if what == "host" && word.contains('@') {
-        Some("the host holds '@'".to_owned())
+        Some(Reason::HostWithAt.into())
     } else {
         None
     }
@@ -78,17 +79,17 @@ fn fault(what: &str, word: &str) -> Option<String> {
 
 /// What the far side's shell gets: one fixed string. The program's name is the only part that is not ours, and is
 /// refused unless no shell sees anything in it.
-fn remote_command(program: &str) -> Result<String, String> {
+fn remote_command(program: &str) -> Result<String, Note> {
     // `~/` is the one thing a shell is to see: where people keep their own programs.
     let word = program.strip_prefix("~/").unwrap_or(program);
     let plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '/' | '@' | ':' | ',');
     if word.is_empty() {
-        Err("the program's name is empty".to_owned())
+        Err(Reason::EmptyProgram.into())
     } else if word.starts_with('-') {
-        Err("the program's name begins with a dash".to_owned())
+        Err(Reason::ProgramWithDash.into())
     } else if let Some(c) = word.chars().find(|c| !plain(*c)) {
-        Err(format!("the program's name holds {c:?}"))
+        Err(Reason::ProgramHolds.about(format!("{c:?}")))
     } else {
         Ok(format!("{program} serve"))
     }
@@ -96,7 +97,7 @@ fn remote_command(program: &str) -> Result<String, String> {
 
 /// Everything behind the program's name in ssh's argument vector, for a connection to a bcmr.
 fn arguments(address: &Address, way: &Way, nth: Nth, ciphers: Ciphers) -> Result<Vec<OsString>, Error> {
-    let refused = |note| Error::ours(Code::Refused, "connect to", &address.host, note);
+    let refused = |note| Error::ours(Code::Refused, Op::ConnectTo, &address.host, note);
     let command = remote_command(&way.program).map_err(refused)?;
     arguments_for(address, way, nth, ciphers, &command)
 }
@@ -119,7 +120,7 @@ fn arguments_for(
     ciphers: Ciphers,
     command: &str,
 ) -> Result<Vec<OsString>, Error> {
-    let refused = |note| Error::ours(Code::Refused, "connect to", &address.host, note);
+    let refused = |note| Error::ours(Code::Refused, Op::ConnectTo, &address.host, note);
     if let Some(note) = address.user.as_deref().and_then(|user| fault("user", user)) {
         return Err(refused(note));
     }
@@ -201,45 +202,43 @@ pub(crate) fn judge_words(said: &[String]) -> Option<Code> {
 }
 
 /// What ssh said, in as many words as it needs: of a changed key it prints a page.
-pub(crate) fn in_short(code: Code, said: &[String]) -> String {
+pub(crate) fn in_short(code: Code, said: &[String]) -> Option<Note> {
     if code != Code::ChangedKey {
-        return said.join("; ");
+        let words = said.join("; ");
+        return (!words.is_empty()).then(|| words.into());
     }
     let recorded =
         said.iter().find_map(|line| line.trim().strip_prefix("Offending ")?.split_once(" key in "));
-    let recorded = recorded.map(|(_, place)| format!(" ({place})")).unwrap_or_default();
-    let now = said.iter().find(|line| line.trim().starts_with("SHA256:"));
     let now =
-        now.map(|print| format!("; it is {} now", print.trim().trim_end_matches('.'))).unwrap_or_default();
-    format!("its key is not the one that is recorded{recorded}{now}")
+        said.iter().map(|line| line.trim().trim_end_matches('.')).find(|line| line.starts_with("SHA256:"));
+    Some(match (recorded, now) {
+        (Some((_, place)), Some(now)) => Reason::OtherKeyAtIs.about(place).about(now),
+        (Some((_, place)), None) => Reason::OtherKeyAt.about(place),
+        (None, Some(now)) => Reason::OtherKeyIs.about(now),
+        (None, None) => Reason::OtherKey.into(),
+    })
 }
 
 /// What it means that the connection ended before the other side has greeted us: the code, and why. `said` is ssh's
 /// standard error.
-fn judge_end(exit: Option<i32>, broken: &Error, program: &str, said: &[String]) -> (Code, String) {
+fn judge_end(exit: Option<i32>, broken: &Error, program: &str, said: &[String]) -> (Code, Note) {
     let (code, note) = end_of(exit, broken, program, said);
     match in_short(code, said) {
-        words if words.is_empty() => (code, note),
-        words => (code, format!("{note}: {words}")),
+        None => (code, note),
+        Some(words) => (code, Reason::Because.about(note).about(words)),
     }
 }
 
-fn end_of(exit: Option<i32>, broken: &Error, program: &str, said: &[String]) -> (Code, String) {
+fn end_of(exit: Option<i32>, broken: &Error, program: &str, said: &[String]) -> (Code, Note) {
     match exit {
         // These two are clear, whatever a login has printed before.
-        Some(EXIT_NOT_FOUND) => (Code::NoPeer, format!("there is no {program} there")),
-        Some(EXIT_NOT_RUN) => (Code::NoPeer, format!("{program} cannot be run there")),
+        Some(EXIT_NOT_FOUND) => (Code::NoPeer, Reason::NoProgram.about(program)),
+        Some(EXIT_NOT_RUN) => (Code::NoPeer, Reason::ProgramNotRun.about(program)),
         // Something came, and it was no frame: a shell that prints, an account for SFTP only, or a program that is no bcmr.
-        _ if broken.code == Code::Protocol => (
-            Code::NoPeer,
-            format!(
-                "what answers there is no bcmr, or the shell there prints something: {}",
-                broken.reason()
-            ),
-        ),
-        Some(EXIT_SSH) => (judge_words(said).unwrap_or(Code::Lost), "ssh could not connect".to_owned()),
-        Some(code) => (Code::NoPeer, format!("{program} serve ended there with status {code}")),
-        None => (Code::Lost, broken.reason()),
+        _ if broken.code == Code::Protocol => (Code::NoPeer, Reason::NoBcmrThere.about(broken.why())),
+        Some(EXIT_SSH) => (judge_words(said).unwrap_or(Code::Lost), Reason::SshCouldNotConnect.into()),
+        Some(code) => (Code::NoPeer, Reason::ServeEnded.about(program).about(code.to_string())),
+        None => (Code::Lost, broken.why()),
     }
 }
 
@@ -302,6 +301,8 @@ fn cpu_has_aes() -> bool {
 pub(crate) struct Carrier {
     child: Arc<Mutex<Child>>,
     notes: Notes,
+    /// What was printed before the greeting is still to be told.
+    greeted: AtomicBool,
     listener: Option<JoinHandle<()>>,
     login: Arc<Login>,
     program: String,
@@ -322,10 +323,10 @@ pub(crate) fn start(address: &Address, way: &Way, nth: Nth, load: Load) -> Resul
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Ctrl-C is for us, and then the other side is asked to clean up: over this connection.
     fastcopy::child::deaf_to_interrupt(&mut command);
-    let mut child = command.spawn().map_err(|e| Error::os("run", &program, e))?;
+    let mut child = command.spawn().map_err(|e| Error::os(Op::Run, &program, e))?;
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-        return Err(Error::ours(Code::Io, "run", &program, "it has no pipes"));
+        return Err(Error::ours(Code::Io, Op::Run, &program, Reason::NoPipes));
     };
     let child = Arc::new(Mutex::new(child));
     let notes = Notes::default();
@@ -337,6 +338,7 @@ pub(crate) fn start(address: &Address, way: &Way, nth: Nth, load: Load) -> Resul
     let carrier = Carrier {
         child: Arc::clone(&child),
         notes,
+        greeted: AtomicBool::new(false),
         listener,
         login: Arc::clone(&login),
         program: way.program.clone(),
@@ -357,8 +359,10 @@ fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
 
 impl Carrier {
     /// Lines of standard error since the last call: ssh's own and the far side's, unescaped.
-    pub(crate) fn notes(&self) -> Vec<String> {
-        self.notes.take()
+    pub(crate) fn notes(&self) -> Vec<Note> {
+        let login = if self.greeted.swap(false, Ordering::Relaxed) { self.login.text() } else { None };
+        let login = login.map(|text| Reason::LoginPassedOver.about(text));
+        self.notes.take().into_iter().map(Note::from).chain(login).collect()
     }
 
     /// What was printed before the greeting.
@@ -366,11 +370,9 @@ impl Carrier {
         &self.login
     }
 
-    /// Puts what was passed over among the notes.
+    /// The greeting came: what was printed before it was passed over, and is told among the notes.
     pub(crate) fn note_login(&self) {
-        if let Some(text) = self.login.text() {
-            self.notes.add(format!("the login there prints text, which is passed over: {text}"));
-        }
+        self.greeted.store(true, Ordering::Relaxed);
     }
 
     /// Whom it leads to, for people.
@@ -383,20 +385,20 @@ impl Carrier {
         let exit = self.wait().and_then(|status| status.code());
         self.hear_out();
         let (code, note) = judge_end(exit, broken, &self.program, &self.notes.take());
-        Error::ours(code, "connect to", &self.name, note)
+        Error::ours(code, Op::ConnectTo, &self.name, note)
     }
 
     /// Waits for the child, whose pipes are closed by now, and kills it when it does not end.
     ///
     /// # Errors
     /// The connection was lost after all had been said.
-    pub(crate) fn finish(mut self) -> Result<Vec<String>, Error> {
+    pub(crate) fn finish(mut self) -> Result<Vec<Note>, Error> {
         let status = self.wait();
         self.hear_out();
         match status {
-            Some(status) if status.code() != Some(EXIT_SSH) => Ok(self.notes.take()),
+            Some(status) if status.code() != Some(EXIT_SSH) => Ok(self.notes()),
             // Killed by us, or lost: everything that matters was acknowledged before; that is for the caller to weigh.
-            _ => Err(Error::ours(Code::Lost, "disconnect from", &self.name, "ssh did not end in order")),
+            _ => Err(Error::ours(Code::Lost, Op::DisconnectFrom, &self.name, Reason::SshEndedBadly)),
         }
     }
 
@@ -645,9 +647,8 @@ mod tests {
 
     #[test]
     fn an_end_without_a_greeting_is_told_apart() {
-        let gone = Error::ours(Code::Lost, "talk to", "h", "the other side closed the connection");
-        let noise =
-            Error::ours(Code::Protocol, "talk to", "h", "this is no message (its first bytes are \"Hi\")");
+        let gone = Error::ours(Code::Lost, Op::TalkTo, "h", Reason::ClosedByPeer);
+        let noise = Error::ours(Code::Protocol, Op::TalkTo, "h", Reason::NoMessage.about("Hi"));
         let code = |exit, broken: &Error| judge_end(exit, broken, "bcmr", &[]).0;
         assert_eq!(code(Some(255), &gone), Code::Lost);
         assert_eq!(code(Some(127), &gone), Code::NoPeer);
@@ -655,14 +656,15 @@ mod tests {
         assert_eq!(code(Some(2), &gone), Code::NoPeer);
         assert_eq!(code(None, &gone), Code::Lost);
         assert_eq!(code(Some(0), &noise), Code::NoPeer);
-        assert!(judge_end(Some(0), &noise, "bcmr", &[]).1.contains("Hi"));
+        let said = Reason::NoBcmrThere.about(Reason::NoMessage.about("Hi"));
+        assert_eq!(judge_end(Some(0), &noise, "bcmr", &[]).1, said);
         assert_eq!(code(Some(127), &noise), Code::NoPeer);
-        assert_eq!(judge_end(Some(127), &noise, "bcmr", &[]).1, "there is no bcmr there");
+        assert_eq!(judge_end(Some(127), &noise, "bcmr", &[]).1, Reason::NoProgram.about("bcmr"));
     }
 
     #[test]
     fn what_ssh_says_is_told_apart() {
-        let gone = Error::ours(Code::Lost, "talk to", "h", "the other side closed the connection");
+        let gone = Error::ours(Code::Lost, Op::TalkTo, "h", Reason::ClosedByPeer);
         for (said, code) in [
             ("ssh: connect to host h port 22: Connection refused", Code::ConnectionRefused),
             ("ssh: Could not resolve hostname h: Name or service not known", Code::UnknownHost),
@@ -694,11 +696,11 @@ mod tests {
             Offending ED25519 key in /home/me/.ssh/known_hosts:3\n\
             Host key verification failed.";
         let said: Vec<String> = page.lines().map(|line| line.trim().to_owned()).collect();
-        let gone = Error::ours(Code::Lost, "talk to", "h", "the other side closed the connection");
+        let gone = Error::ours(Code::Lost, Op::TalkTo, "h", Reason::ClosedByPeer);
         let (code, note) = judge_end(Some(255), &gone, "bcmr", &said);
         assert_eq!(code, Code::ChangedKey);
-        let want = "ssh could not connect: its key is not the one that is recorded (/home/me/.ssh/known_hosts:3); it is \
-                    SHA256:abcdef now";
+        let key = Reason::OtherKeyAtIs.about("/home/me/.ssh/known_hosts:3").about("SHA256:abcdef");
+        let want = Reason::Because.about(Reason::SshCouldNotConnect).about(key);
         assert_eq!(note, want);
     }
 

@@ -5,7 +5,7 @@
 //! (with [`Compare::SizeAndTime`] another mtime is a difference, with [`Compare::Hash`] contents alone count). Where mode,
 //! owner and times are kept they are compared too; not the times of directories, which follow from what is in them.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Event, Summary, Watch};
 use crate::policy::{CheckRequest, Compare, CopyPolicy};
 use crate::receiver::plan::{Proof, Verdict, decide, same};
@@ -61,7 +61,7 @@ pub(crate) struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn tell(&self, change: Change, path: &Path, directory: bool, files: u64, bytes: u64, why: &'static str) {
+    fn tell(&self, change: Change, path: &Path, directory: bool, files: u64, bytes: u64, why: Reason) {
         self.tally.differences.fetch_add(1, Relaxed);
         let path = path.strip_prefix(self.root).unwrap_or(path);
         // The target itself differs: it is told under its own name.
@@ -70,7 +70,7 @@ impl Check<'_> {
     }
 
     /// What differs between the two, if anything.
-    fn difference(&self, at: &At<'_>, there: &Info) -> Result<Option<&'static str>> {
+    fn difference(&self, at: &At<'_>, there: &Info) -> Result<Option<Reason>> {
         let (src, p) = (&at.info, &self.policy.preserve);
         let not_replaced = match decide(src, Some(there), self.policy) {
             // Left alone: because it looks the same, or whatever it is.
@@ -84,7 +84,7 @@ impl Check<'_> {
                 if proof == Proof::Content {
                     self.compared(&By::Content);
                 }
-                let why = if proof == Proof::Target { "target" } else { "content" };
+                let why = if proof == Proof::Target { Reason::ByTarget } else { Reason::ByContent };
                 return Ok((!at.both.holds(proof)?).then_some(why));
             }
             Verdict::Append { .. } => true,
@@ -97,32 +97,32 @@ impl Check<'_> {
             Verdict::Replace | Verdict::Ask | Verdict::Merge => false,
         };
         if src.kind != there.kind {
-            return Ok(Some("type"));
+            return Ok(Some(Reason::ByType));
         }
         let content = match src.kind {
             Kind::File if not_replaced || src.size != there.size => {
                 self.compared(&By::Time);
-                Some("size")
+                Some(Reason::BySize)
             }
             Kind::File if self.reads(at) => {
                 self.compared(&By::Content);
-                (!at.both.same_content()?).then_some("content")
+                (!at.both.same_content()?).then_some(Reason::ByContent)
             }
             Kind::File => {
                 self.compared(&By::Time);
-                (src.mtime != there.mtime).then_some("mtime")
+                (src.mtime != there.mtime).then_some(Reason::ByMtime)
             }
-            Kind::Link => (!at.both.same_target()?).then_some("target"),
-            Kind::CharDevice | Kind::BlockDevice if src.rdev != there.rdev => Some("device"),
+            Kind::Link => (!at.both.same_target()?).then_some(Reason::ByTarget),
+            Kind::CharDevice | Kind::BlockDevice if src.rdev != there.rdev => Some(Reason::ByDevice),
             _ => None,
         };
         Ok(content.or_else(|| {
             if p.times && src.kind != Kind::Dir && src.mtime != there.mtime {
-                Some("mtime")
+                Some(Reason::ByMtime)
             } else if p.mode && src.kind != Kind::Link && src.mode != there.mode {
-                Some("mode")
+                Some(Reason::ByMode)
             } else if p.owner && (src.uid, src.gid) != (there.uid, there.gid) {
-                Some("owner")
+                Some(Reason::ByOwner)
             } else {
                 None
             }
@@ -166,7 +166,7 @@ impl Check<'_> {
             if directory && self.policy.recursive {
                 return true; // told with what is in it
             }
-            self.tell(Change::Add, at.dst_path, directory, 1, bytes, "missing");
+            self.tell(Change::Add, at.dst_path, directory, 1, bytes, Reason::Missing);
             return false;
         };
         match self.difference(at, there) {
@@ -213,7 +213,7 @@ impl Visit for Check<'_> {
 
     fn lacks(&mut self, lack: &Lack) {
         let (files, bytes) = (lack.files.load(Relaxed), lack.bytes.load(Relaxed));
-        self.tell(Change::Add, &lack.path, true, files, bytes, "missing");
+        self.tell(Change::Add, &lack.path, true, files, bytes, Reason::Missing);
     }
 
     fn excluded(&mut self, _src_path: PathBuf) {}
@@ -221,9 +221,9 @@ impl Visit for Check<'_> {
     fn extra(&mut self, dir: &Dir, name: Name<'_>, dst_path: PathBuf) {
         match count(dir, name) {
             Ok((directory, files, bytes)) => {
-                self.tell(Change::Extra, &dst_path, directory, files, bytes, "only at the destination");
+                self.tell(Change::Extra, &dst_path, directory, files, bytes, Reason::OnlyThere);
             }
-            Err(e) => self.tally.fail(Error::os("count", dst_path, e)),
+            Err(e) => self.tally.fail(Error::os(Op::Count, dst_path, e)),
         }
     }
 

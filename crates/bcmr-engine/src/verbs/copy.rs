@@ -8,7 +8,7 @@
 
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Disk, Fault, Job};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Durability, Follow, Target};
@@ -125,7 +125,7 @@ impl Origin for SourceDir {
         name: Name<'_>,
         go_on: &dyn Fn() -> bool,
     ) -> std::result::Result<Option<blake3::Hash>, Fault> {
-        let fd = self.dir.open_file(name).map_err(|e| Fault::os(crate::disk::Side::Source, "open", e))?;
+        let fd = self.dir.open_file(name).map_err(|e| Fault::os(crate::disk::Side::Source, Op::Open, e))?;
         crate::disk::tee::hash(&fd, &|_| go_on()).map(Some)
     }
 }
@@ -174,8 +174,8 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
         }
         Some(mut list) => {
             let [base] = request.sources.as_slice() else {
-                let note = "a list of names needs exactly one source directory";
-                return Err(Error::ours(Code::Usage, "copy", request.target.path(), note));
+                let note = Reason::OneSourceDirectory;
+                return Err(Error::ours(Code::Usage, Op::Copy, request.target.path(), note));
             };
             let to = request.target.path().clone();
             run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(to))).transpose()?;
@@ -201,7 +201,7 @@ pub(crate) fn resolve(
     sources: &[PathBuf],
     to: &Where,
     policy: &CopyPolicy,
-    verb: &'static str,
+    verb: Op,
     links: DestLink,
     tally: &Tally<'_>,
 ) -> Vec<Operand> {
@@ -210,18 +210,16 @@ pub(crate) fn resolve(
         let resolved = operands::source(&operands::Reach::Anywhere, path, policy.follow).and_then(|source| {
             let operand = operands::pair(path, source, to, links)?;
             if operand.info().kind == Kind::Dir && !policy.recursive {
-                return Err(Error::ours(Code::IsDirectory, verb, path, "it is a directory"));
+                return Err(Error::ours(Code::IsDirectory, verb, path, Reason::IsDirectory));
             }
             if let Some(earlier) = operands::clash(&operands, &operand) {
                 if operand.is_same_source(earlier) {
                     return Ok(None);
                 }
                 if operand.info().kind != Kind::Dir {
-                    let why = format!(
-                        "an earlier source, '{}', already becomes '{}'",
-                        earlier.path.display(),
-                        operands::dest_path(&operand).display()
-                    );
+                    let why = Reason::EarlierSource
+                        .about(earlier.path.as_path())
+                        .about(operands::dest_path(&operand).as_path());
                     return Err(Error::ours(Code::Refused, verb, path, why));
                 }
             }
@@ -265,7 +263,7 @@ impl<'a> Run<'a> {
 
     /// Copies resolved operands. Two that become the same directory are merged one after the other.
     pub(crate) fn operands(&mut self, sources: &[PathBuf], to: &Where) {
-        let mut rest = resolve(sources, to, self.policy, "copy", DestLink::Through, &self.desk.tally);
+        let mut rest = resolve(sources, to, self.policy, Op::Copy, DestLink::Through, &self.desk.tally);
         self.desk.claims = operands::claims(&mut rest);
         while !rest.is_empty() {
             let mut round: Vec<Operand> = Vec::new();
@@ -303,7 +301,7 @@ impl<'a> Run<'a> {
         places: &mut Vec<(Arc<operands::Place>, Arc<DirPair>)>,
     ) -> Result<Option<Task>> {
         let open = |place: &operands::Place| -> Result<DestDir<Sys>> {
-            let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
+            let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
             let mut dst = DestDir::existing(self.disk, dir, place.node.clone(), None, self.policy)?;
             dst.newcomers = place.newcomers.clone();
             Ok(dst)
@@ -324,7 +322,7 @@ impl<'a> Run<'a> {
         };
         match (&operand.source, &operand.dest) {
             (Source::Whole(src), Dest::Whole(place)) => {
-                self.remember(place.dir.info().map_err(|e| Error::os("stat", place.node.path(), e))?.id());
+                self.remember(place.dir.info().map_err(|e| Error::os(Op::Stat, place.node.path(), e))?.id());
                 let src = src.with_ignores(&self.filter)?;
                 Ok(Some(Task::Open { pair: pair(&src, open(place)?, true) }))
             }
@@ -374,7 +372,7 @@ impl<'a> Run<'a> {
                 }))
             }
             (Source::Named { .. }, Dest::Whole(place)) => {
-                Err(Error::ours(Code::InTheWay, "copy to", place.node.path(), "it is a directory"))
+                Err(Error::ours(Code::InTheWay, Op::CopyTo, place.node.path(), Reason::IsDirectory))
             }
         }
     }
@@ -464,12 +462,12 @@ impl<'a> Run<'a> {
         let node = operand.map_or_else(|| pair.src.node.below(name), |path| Node::root(&path));
         let entered = pair.src.enter(name, node, follow, &self.filter).and_then(|src| {
             if self.policy.follow == Follow::Always && src.is_own_ancestor() {
-                let note = "symbolic links lead in a circle here";
-                return Err(Error::ours(Code::Link, "enter", src.node.path(), note));
+                let note = Reason::LinkLoop;
+                return Err(Error::ours(Code::Link, Op::Enter, src.node.path(), note));
             }
             if self.was_made(src.info.id()) {
-                let note = "this is what the copy itself makes";
-                return Err(Error::ours(Code::Refused, "copy", src.node.path(), note));
+                let note = Reason::MadeByCopyItself;
+                return Err(Error::ours(Code::Refused, Op::Copy, src.node.path(), note));
             }
             let dst = match top {
                 true => self.desk.enter_top(&pair.dst, to, &src.info)?,
@@ -536,7 +534,7 @@ impl<'a> Run<'a> {
         });
         if let Err(e) = listed {
             pair.keep_some();
-            self.desk.tally.fail(Error::os("list directory", pair.src.node.path(), e));
+            self.desk.tally.fail(Error::os(Op::ListDirectory, pair.src.node.path(), e));
         }
         let follow = self.policy.follow == Follow::Always;
         pair.pending.fetch_add(dirs.len(), Ordering::Relaxed);
@@ -703,8 +701,8 @@ impl<'a> Run<'a> {
                 let (fd, info) = src.open_file(name, follow)?;
                 if info.kind != Kind::File {
                     // Between listing and opening somebody put something else there; nothing of it was read.
-                    let note = format!("it became a {} meanwhile", info.kind.word());
-                    return Err(Error::ours(Code::SourceChanged, "copy", src.node.join(name), note));
+                    let note = Reason::KindBecame.about(info.kind.word());
+                    return Err(Error::ours(Code::SourceChanged, Op::Copy, src.node.join(name), note));
                 }
                 if way == Way::Small && info.size >= BIG_BYTES {
                     pair.pending.fetch_add(1, Ordering::Relaxed);
@@ -717,19 +715,19 @@ impl<'a> Run<'a> {
             Kind::Link => {
                 let info = src.stat(name, false)?;
                 let target = src.dir.read_link(name);
-                (Body::Link(target.map_err(|e| Error::os("read link", src.node.join(name), e))?), info)
+                (Body::Link(target.map_err(|e| Error::os(Op::ReadLink, src.node.join(name), e))?), info)
             }
             _ => {
                 if !self.policy.specials {
-                    let note = format!("it is a {}", kind.word());
-                    return Err(Error::ours(Code::Special, "copy", src.node.join(name), note));
+                    let note = Reason::KindIs.about(kind.word());
+                    return Err(Error::ours(Code::Special, Op::Copy, src.node.join(name), note));
                 }
                 (Body::Special, src.stat(name, follow)?)
             }
         };
         if info.kind != kind {
-            let note = format!("it became a {} meanwhile", info.kind.word());
-            return Err(Error::ours(Code::SourceChanged, "copy", src.node.join(name), note));
+            let note = Reason::KindBecame.about(info.kind.word());
+            return Err(Error::ours(Code::SourceChanged, Op::Copy, src.node.join(name), note));
         }
         let mut linked = false;
         // The last of several names: a move has taken the others away, and only the table knows of them.
@@ -808,27 +806,27 @@ impl<'a> Run<'a> {
         separator: u8,
     ) -> Result<()> {
         let Source::Whole(src) = self.base(base)? else {
-            return Err(Error::ours(Code::NotDirectory, "read names below", base, "it is not a directory"));
+            return Err(Error::ours(Code::NotDirectory, Op::ReadNamesBelow, base, Reason::NotADirectory));
         };
         let place = match operands::target(&operands::Reach::Anywhere, target, 1, DestLink::Through)? {
             Where::Into(place) | Where::Whole(place) => place,
             Where::Name { dir, name, .. } => {
                 ensure_dir(&dir.dir, name.as_name(), 0o777)
-                    .map_err(|e| Error::os("make directory", dir.node.join(name.as_name()), e))?;
+                    .map_err(|e| Error::os(Op::MakeDirectory, dir.node.join(name.as_name()), e))?;
                 match operands::target(&operands::Reach::Anywhere, target, 1, DestLink::Through)? {
                     Where::Into(place) | Where::Whole(place) => place,
                     Where::Name { dir, .. } => {
                         return Err(Error::ours(
                             Code::Io,
-                            "open",
+                            Op::Open,
                             dir.node.path(),
-                            "the directory went away",
+                            Reason::DirectoryWentAway,
                         ));
                     }
                 }
             }
         };
-        let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
+        let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
         let dst = DestDir::existing(self.disk, dir, place.node.clone(), None, self.policy)?.for_a_list();
         self.remember(dst.info.id());
         self.desk.claims = Claims::new(Meeting::Listed);
@@ -865,7 +863,7 @@ impl<'a> Run<'a> {
 
     /// The directory that names of a list are relative to.
     fn base(&self, base: &std::path::Path) -> Result<Source> {
-        let dir = fastcopy::dir::Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
+        let dir = fastcopy::dir::Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
         Ok(Source::Whole(SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?))
     }
 
@@ -878,7 +876,7 @@ impl<'a> Run<'a> {
         parts: &[NameBuf],
     ) -> Result<Option<Task>> {
         let Some((last, dirs)) = parts.split_last() else {
-            return Err(Error::ours(Code::Usage, "read names", "", "an empty name"));
+            return Err(Error::ours(Code::Usage, Op::ReadNames, "", Reason::EmptyName));
         };
         let here: Vec<NameBuf> = match chain.last() {
             Some(pair) => pair.src.node.names().into_iter().cloned().collect(),
@@ -901,7 +899,7 @@ impl<'a> Run<'a> {
             chain.push(Arc::new(DirPair { above: Some(pair), ..self.plain_pair(&src, dst, dev, spot) }));
         }
         let Some(pair) = chain.last() else {
-            return Err(Error::ours(Code::Usage, "read names", "", "an empty name"));
+            return Err(Error::ours(Code::Usage, Op::ReadNames, "", Reason::EmptyName));
         };
         let follow = self.policy.follow == Follow::Always;
         let info = pair.src.stat(last.as_name(), follow)?;
@@ -911,9 +909,9 @@ impl<'a> Run<'a> {
         if info.kind == Kind::Dir && !self.policy.recursive {
             return Err(Error::ours(
                 Code::IsDirectory,
-                "copy",
+                Op::Copy,
                 pair.src.node.join(last.as_name()),
-                "it is a directory",
+                Reason::IsDirectory,
             ));
         }
         // Listed again, maybe spelled otherwise: it is copied once.

@@ -5,7 +5,7 @@
 //! then a power cut would find the only copy on its way.
 
 use crate::disk::sys::Sys;
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Op, Reason};
 use crate::event::Action;
 use crate::receiver::devices::Devices;
 use crate::receiver::tree;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Said once of a device where a sync failed.
-const STAYS: &str = "what was copied there is kept at the source as well";
+const STAYS: Reason = Reason::KeptAtSource;
 /// Entries that wait for one common sync.
 const ENTRIES_MAX: usize = 4096;
 
@@ -82,8 +82,8 @@ impl Ledger {
             } else if !told.contains(&dst.info.dev) {
                 // R5: what that sync lost may have been copied long before it, and no later one would tell.
                 told.push(dst.info.dev);
-                let note = format!("a sync failed there, so {STAYS}");
-                tally.fail(Error::ours(Code::Io, "remove the source of", dst.node.path(), note));
+                let note = Reason::SyncFailedSoKept;
+                tally.fail(Error::ours(Code::Io, Op::RemoveTheSourceOf, dst.node.path(), note));
             }
         }
         self.entries().splice(0..0, waiting);
@@ -104,17 +104,17 @@ fn take_away(entry: &Entry, tally: &Tally<'_>) {
         && (was.kind == Kind::Dir
             || (now.size == was.size && now.mtime == was.mtime && (was.nlink > 1 || now.ctime == was.ctime)));
     if !same {
-        let note = "it changed after it was copied, so it stays; the copy is of what it was before";
-        return tally.fail(Error::ours(Code::SourceChanged, "remove source", dir.node.join(name), note));
+        let note = Reason::ChangedAfterCopy;
+        return tally.fail(Error::ours(Code::SourceChanged, Op::RemoveSource, dir.node.join(name), note));
     }
     let removed = if was.kind == Kind::Dir { dir.dir.remove_dir(name) } else { dir.dir.remove_file(name) };
     if let Err(e) = removed {
-        return tally.fail(Error::os("remove source", dir.node.join(name), e));
+        return tally.fail(Error::os(Op::RemoveSource, dir.node.join(name), e));
     }
     tally.item(Action::Removed, 0, || (PathBuf::new(), dir.node.join(name)));
     // R8: the same command has nothing to go on with any more, now and not before.
     let is_top = was.kind == Kind::Dir && entry.pair.above.as_ref().is_some_and(|above| !above.ours);
     if is_top && let Err(e) = tree::unmark(&entry.pair.dst.dir) {
-        tally.fail(Error::os("unmark", entry.pair.dst.node.path(), e));
+        tally.fail(Error::os(Op::Unmark, entry.pair.dst.node.path(), e));
     }
 }

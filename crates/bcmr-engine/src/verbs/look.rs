@@ -4,7 +4,7 @@
 //! Must not know who asks: a person here, or another machine through a peer.
 
 use crate::blocks::BLOCK_BYTES;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{FilterSpec, Follow};
 use crate::sender::filter::Filter;
 use crate::sender::walk::SourceDir;
@@ -93,7 +93,7 @@ pub(crate) fn stat_in(reach: &Reach, path: &Path, follow: bool) -> Result<Listin
         match operands::source(reach, path, if follow { Follow::Operands } else { Follow::Never })? {
             Source::Named { dir, name, info, .. } => {
                 let link = target_of(&dir.dir, name.as_name(), &info)
-                    .map_err(|e| Error::os("read link", path, e))?;
+                    .map_err(|e| Error::os(Op::ReadLink, path, e))?;
                 (info, link)
             }
             Source::Whole(dir) => (dir.info, Vec::new()),
@@ -123,12 +123,12 @@ pub(crate) fn list_in(reach: &Reach, path: &Path, each: &mut dyn FnMut(Listing) 
             } else {
                 dir.dir.open_dir_following(name.as_name())
             };
-            opened.map_err(fail("open directory"))?
+            opened.map_err(fail(Op::OpenDirectory))?
         }
         Source::Named { .. } => {
-            return Err(Error::ours(Code::NotDirectory, "list", path, "it is no directory"));
+            return Err(Error::ours(Code::NotDirectory, Op::List, path, Reason::NoDirectory));
         }
-        Source::Whole(dir) => dir.dir.reopen().map_err(fail("open directory"))?,
+        Source::Whole(dir) => dir.dir.reopen().map_err(fail(Op::OpenDirectory))?,
     };
     let mut failed = None;
     let look = |name: Name<'_>| {
@@ -140,11 +140,11 @@ pub(crate) fn list_in(reach: &Reach, path: &Path, each: &mut dyn FnMut(Listing) 
         Ok(listing) => each(listing),
         Err(e) if e.raw_os_error() == Some(errno::ENOENT) => true,
         Err(e) => {
-            failed = Some(Error::os("stat", path.join(std::ffi::OsStr::from_bytes(entry.name.bytes())), e));
+            failed = Some(Error::os(Op::Stat, path.join(std::ffi::OsStr::from_bytes(entry.name.bytes())), e));
             false
         }
     })
-    .map_err(fail("list"))?;
+    .map_err(fail(Op::List))?;
     failed.map_or(Ok(()), Err)
 }
 
@@ -155,14 +155,14 @@ pub(crate) fn list_in(reach: &Reach, path: &Path, each: &mut dyn FnMut(Listing) 
 pub(crate) fn hash_in(reach: &Reach, path: &Path) -> Result<[u8; 32]> {
     let fail = |op| move |e| Error::os(op, path, e);
     let Source::Named { dir, name, info, follow } = operands::source(reach, path, Follow::Operands)? else {
-        return Err(Error::ours(Code::IsDirectory, "hash", path, "it is a directory"));
+        return Err(Error::ours(Code::IsDirectory, Op::Hash, path, Reason::IsDirectory));
     };
     let is_file = |info: &Info| match info.kind {
         Kind::File => Ok(()),
-        Kind::Dir => Err(Error::ours(Code::IsDirectory, "hash", path, "it is a directory")),
+        Kind::Dir => Err(Error::ours(Code::IsDirectory, Op::Hash, path, Reason::IsDirectory)),
         other => {
-            let note = format!("it is no regular file but a {}", other.word());
-            Err(Error::ours(Code::Special, "hash", path, note))
+            let note = Reason::KindNotFile.about(other.word());
+            Err(Error::ours(Code::Special, Op::Hash, path, note))
         }
     };
     // Nothing special is opened, which may do something by itself; and nothing that took its place is read.
@@ -177,12 +177,12 @@ pub(crate) fn hash_in(reach: &Reach, path: &Path) -> Result<[u8; 32]> {
             Ok(0) => break,
             Ok(n) => drop(hasher.update(room.get(..n).unwrap_or_default())),
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Error::os("read", path, e)),
+            Err(e) => return Err(Error::os(Op::Read, path, e)),
         }
     }
-    let after = Info::of(&file).map_err(fail("stat"))?;
+    let after = Info::of(&file).map_err(fail(Op::Stat))?;
     if !before.same_content(&after) {
-        return Err(Error::ours(Code::SourceChanged, "hash", path, "it changed while it was read"));
+        return Err(Error::ours(Code::SourceChanged, Op::Hash, path, Reason::ChangedWhileRead));
     }
     Ok(*hasher.finalize().as_bytes())
 }
@@ -303,7 +303,7 @@ fn each_below(
         let dir = match here.dir.reopen() {
             Ok(dir) => dir,
             Err(e) => {
-                unreadable.take(Error::os("open directory", here.node.path(), e))?;
+                unreadable.take(Error::os(Op::OpenDirectory, here.node.path(), e))?;
                 continue;
             }
         };
@@ -319,12 +319,12 @@ fn each_below(
             }
             Err(e) if e.raw_os_error() == Some(errno::ENOENT) => true,
             Err(e) => {
-                let told = unreadable.take(Error::os("stat", here.node.join(entry.name), e));
+                let told = unreadable.take(Error::os(Op::Stat, here.node.join(entry.name), e));
                 failed = told.err();
                 failed.is_none()
             }
         })
-        .or_else(|e| unreadable.take(Error::os("list", here.node.path(), e)))?;
+        .or_else(|e| unreadable.take(Error::os(Op::List, here.node.path(), e)))?;
         if let Some(e) = failed {
             return Err(e);
         }

@@ -5,7 +5,7 @@
 //! backslash. Names that are not UTF-8 (or hold U+FFFD, which `b3sum` takes for one that was not) cannot be said.
 
 use crate::disk::tee;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Event, Summary, Watch};
 use crate::policy::{ManifestRequest, Target};
 use crate::receiver::land;
@@ -45,8 +45,8 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// Begins `path`, for what is copied to `base`; where that is not known yet, [`Manifest::below`] says it.
     pub(crate) fn begin(path: &Path, base: Option<PathBuf>) -> Result<Manifest> {
-        let fail = |e| Error::os("write manifest", path, e);
-        let refuse = |code, why: &str| Error::ours(code, "write manifest", path, why);
+        let fail = |e| Error::os(Op::WriteManifest, path, e);
+        let refuse = |code, why: Reason| Error::ours(code, Op::WriteManifest, path, why);
         let Where::Name { dir, name, slash: false } = operands::target(
             &operands::Reach::Anywhere,
             &Target::Exactly(path.to_owned()),
@@ -54,17 +54,17 @@ impl Manifest {
             operands::DestLink::Itself,
         )?
         else {
-            return Err(refuse(Code::IsDirectory, "it is a directory"));
+            return Err(refuse(Code::IsDirectory, Reason::IsDirectory));
         };
         let dir = dir.dir.try_clone().map_err(fail)?;
         if dir.look(name.as_name()).map_err(fail)?.is_some_and(|i| i.kind != Kind::File) {
-            return Err(refuse(Code::InTheWay, "something that is no file is in the way"));
+            return Err(refuse(Code::InTheWay, Reason::NoFileInTheWay));
         }
         let home = land::home_of(&dir).map_err(fail)?;
-        let part = home.manifest(name.as_name()).ok_or_else(|| refuse(Code::Io, "no name could be made"))?;
+        let part = home.manifest(name.as_name()).ok_or_else(|| refuse(Code::Io, Reason::NoNameForStage))?;
         match dir.open_read_write(part.as_name()) {
             Ok(old) if try_lock(&old) == Lock::Busy => {
-                return Err(refuse(Code::Refused, "another copy is writing it"));
+                return Err(refuse(Code::Refused, Reason::AnotherWritesManifest));
             }
             // What a killed run left.
             Ok(_) => dir.remove_file(part.as_name()).map_err(fail)?,
@@ -73,7 +73,7 @@ impl Manifest {
         }
         let file = land::new_file(&dir, part.as_name(), 0o666).map_err(fail)?;
         if try_lock(&file) == Lock::Busy {
-            return Err(refuse(Code::Refused, "another copy is writing it"));
+            return Err(refuse(Code::Refused, Reason::AnotherWritesManifest));
         }
         let out = Mutex::new(BufWriter::new(File::from(file)));
         let base = base.map_or_else(OnceLock::new, OnceLock::from);
@@ -97,8 +97,8 @@ impl Manifest {
         // One file, whose name was typed, and may be a link's.
         let below = below.or_else(|| base.file_name().map(Path::new)).unwrap_or(dst);
         let Some(line) = line(below.as_os_str().as_bytes(), hash) else {
-            let note = "its name is not UTF-8, which a manifest cannot say";
-            return Err(Error::ours(Code::Unsupported, "write into the manifest", dst, note));
+            let note = Reason::NameNotUtf8;
+            return Err(Error::ours(Code::Unsupported, Op::WriteIntoTheManifest, dst, note));
         };
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(e) = out.write_all(line.as_bytes()) {
@@ -117,8 +117,8 @@ impl Manifest {
             .strip_prefix(base)
             .is_ok_and(|rest| rest.components().all(|part| matches!(part, Component::Normal(_))));
         if !below || base.as_os_str().is_empty() {
-            let note = "the other machine says that it landed, and it is not below the target";
-            return Err(Error::ours(Code::Protocol, "write into the manifest", dst, note));
+            let note = Reason::LandedElsewhere;
+            return Err(Error::ours(Code::Protocol, Op::WriteIntoTheManifest, dst, note));
         }
         self.add(dst, hash)
     }
@@ -131,8 +131,8 @@ impl Manifest {
             Err(e) => tally.lost(e),
             Ok(()) if complete => {}
             Ok(()) => {
-                let note = "only a complete copy gets one";
-                tally.warn(Error::ours(Code::Refused, "write manifest", path, note));
+                let note = Reason::OnlyCompleteCopy;
+                tally.warn(Error::ours(Code::Refused, Op::WriteManifest, path, note));
             }
         }
     }
@@ -140,7 +140,7 @@ impl Manifest {
     /// Gives it its name, on the medium; or takes it away, when the copy is not `complete`.
     pub(crate) fn end(self, complete: bool) -> Result<()> {
         let Manifest { path, dir, name, part, out, failed, .. } = self;
-        let fail = |e| Error::os("write manifest", &path, e);
+        let fail = |e| Error::os(Op::WriteManifest, &path, e);
         let named = match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(e) => Err(e),
             None if !complete => Ok(false),
@@ -179,25 +179,25 @@ fn line(path: &[u8], hash: &[u8; 32]) -> Option<String> {
 }
 
 /// What a line says: the names that lead to a file, and its hash.
-fn parse(line: &[u8]) -> std::result::Result<(Vec<NameBuf>, blake3::Hash), &'static str> {
+fn parse(line: &[u8]) -> std::result::Result<(Vec<NameBuf>, blake3::Hash), Reason> {
     let escaped = line.first() == Some(&b'\\');
     let line = line.get(usize::from(escaped)..).unwrap_or_default();
-    let (hash, path) = line.split_at_checked(HEX).ok_or("it is no line of a manifest")?;
-    let path = path.strip_prefix(b"  ").ok_or("it is no line of a manifest")?;
-    let hash = blake3::Hash::from_hex(hash).map_err(|_| "it is no line of a manifest")?;
-    let path = if escaped { unescape(path).ok_or("its name is escaped wrongly")? } else { path.to_vec() };
+    let (hash, path) = line.split_at_checked(HEX).ok_or(Reason::NoManifestLine)?;
+    let path = path.strip_prefix(b"  ").ok_or(Reason::NoManifestLine)?;
+    let hash = blake3::Hash::from_hex(hash).map_err(|_| Reason::NoManifestLine)?;
+    let path = if escaped { unescape(path).ok_or(Reason::WronglyEscaped)? } else { path.to_vec() };
     let mut names = Vec::new();
     for part in Path::new(OsStr::from_bytes(&path)).components() {
         match part {
             Component::CurDir => {}
             Component::Normal(name) => {
-                names.push(NameBuf::new(name.as_bytes()).ok_or("its name holds a NUL byte")?);
+                names.push(NameBuf::new(name.as_bytes()).ok_or(Reason::ItsNameWithNul)?);
             }
-            Component::RootDir | Component::Prefix(_) => return Err("its name is not relative"),
-            Component::ParentDir => return Err("its name holds '..'"),
+            Component::RootDir | Component::Prefix(_) => return Err(Reason::ItsNameNotRelative),
+            Component::ParentDir => return Err(Reason::ItsNameWithDotDot),
         }
     }
-    if names.is_empty() { Err("it names nothing") } else { Ok((names, hash)) }
+    if names.is_empty() { Err(Reason::NamesNothing) } else { Ok((names, hash)) }
 }
 
 fn unescape(path: &[u8]) -> Option<Vec<u8>> {
@@ -234,7 +234,7 @@ pub fn fuzz(data: &[u8]) {
 /// Only when nothing could be begun; what happens to single lines is told through `watch`.
 pub fn check_manifest(request: ManifestRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
-    let root = Dir::open(&request.dir).map_err(|e| Error::os("open directory", &request.dir, e))?;
+    let root = Dir::open(&request.dir).map_err(|e| Error::os(Op::OpenDirectory, &request.dir, e))?;
     let lines = Mutex::new((request.reader, 0u64));
     let next = || -> Option<(u64, io::Result<Vec<u8>>)> {
         let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,13 +254,13 @@ pub fn check_manifest(request: ManifestRequest, watch: Watch<'_>) -> Result<Summ
             let Some((number, line)) = next() else { return };
             let line = match line {
                 Ok(line) => line,
-                Err(e) => return tally.fail(Error::os("read manifest", &request.file, e)),
+                Err(e) => return tally.fail(Error::os(Op::ReadManifest, &request.file, e)),
             };
             match parse(&line) {
                 Ok((names, hash)) => one(&root, &names, &hash, &request.dir, &tally),
                 Err(why) => {
-                    let note = format!("line {number}: {why}");
-                    tally.fail(Error::ours(Code::Refused, "use manifest", &request.file, note));
+                    let note = Reason::Line.about(number).about(why);
+                    tally.fail(Error::ours(Code::Refused, Op::UseManifest, &request.file, note));
                 }
             }
         }
@@ -286,7 +286,7 @@ fn one(root: &Dir, names: &[NameBuf], want: &blake3::Hash, shown: &Path, tally: 
     };
     let path = || shown.join(&below);
     match open(root, names) {
-        Ok((_, info)) if info.kind != Kind::File => differs(Change::Differ, 0, "type"),
+        Ok((_, info)) if info.kind != Kind::File => differs(Change::Differ, 0, Reason::ByType),
         Ok((fd, info)) => {
             let hashed = tee::hash(&fd, &|bytes| {
                 tally.watch.progress.bytes_done.fetch_add(bytes, Relaxed);
@@ -294,15 +294,15 @@ fn one(root: &Dir, names: &[NameBuf], want: &blake3::Hash, shown: &Path, tally: 
             });
             match hashed {
                 Ok(hash) if hash == *want => tally.done(1),
-                Ok(_) => differs(Change::Differ, info.size, "content"),
+                Ok(_) => differs(Change::Differ, info.size, Reason::ByContent),
                 Err(fault) if fault.code == Code::Interrupted => {}
                 Err(fault) => tally.fail(fault.told(path, path)),
             }
         }
         Err(e) => match Code::of(&e) {
-            Code::NotFound => differs(Change::Add, 0, "missing"),
-            Code::NotDirectory | Code::Link => differs(Change::Differ, 0, "type"),
-            _ => tally.fail(Error::os("open", path(), e)),
+            Code::NotFound => differs(Change::Add, 0, Reason::Missing),
+            Code::NotDirectory | Code::Link => differs(Change::Differ, 0, Reason::ByType),
+            _ => tally.fail(Error::os(Op::Open, path(), e)),
         },
     }
 }
@@ -345,16 +345,16 @@ mod tests {
     fn refused_lines() {
         let hex = "00".repeat(32);
         for (rest, why) in [
-            (String::new(), "it is no line of a manifest"),
-            (format!("{hex} a"), "it is no line of a manifest"),
-            (format!("{hex}  /a"), "its name is not relative"),
-            (format!("{hex}  a/../../b"), "its name holds '..'"),
-            (format!("{hex}  "), "it names nothing"),
-            (format!("{hex}  ./."), "it names nothing"),
-            (format!("{hex}  a\0"), "its name holds a NUL byte"),
-            (format!("\\{hex}  a\\x"), "its name is escaped wrongly"),
-            (format!("\\{hex}  a\\"), "its name is escaped wrongly"),
-            (format!("g{}  a", &hex[1..]), "it is no line of a manifest"),
+            (String::new(), Reason::NoManifestLine),
+            (format!("{hex} a"), Reason::NoManifestLine),
+            (format!("{hex}  /a"), Reason::ItsNameNotRelative),
+            (format!("{hex}  a/../../b"), Reason::ItsNameWithDotDot),
+            (format!("{hex}  "), Reason::NamesNothing),
+            (format!("{hex}  ./."), Reason::NamesNothing),
+            (format!("{hex}  a\0"), Reason::ItsNameWithNul),
+            (format!("\\{hex}  a\\x"), Reason::WronglyEscaped),
+            (format!("\\{hex}  a\\"), Reason::WronglyEscaped),
+            (format!("g{}  a", &hex[1..]), Reason::NoManifestLine),
         ] {
             assert_eq!(parse(rest.as_bytes()).err(), Some(why), "{rest}");
         }

@@ -4,7 +4,7 @@
 
 use crate::disk::sys::Sys;
 use crate::disk::{Attributes, Disk, Fault};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};
 use crate::receiver::claims::{Claimed, Claims, Spot};
@@ -46,7 +46,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     operands::tell_new(&watch, &target, &to);
     let mut run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
     let filter = Filter::new(&policy.filter)?;
-    let mut operands = resolve(&request.sources, &to, &policy, "move", DestLink::Itself, &run.desk.tally);
+    let mut operands = resolve(&request.sources, &to, &policy, Op::Move, DestLink::Itself, &run.desk.tally);
     run.desk.claims = operands::claims(&mut operands);
     let (tally, claims) = (&run.desk.tally, &run.desk.claims);
     let mover = Mover { policy: &policy, merge: request.merge, filter, tally, claims };
@@ -114,20 +114,20 @@ struct Frame {
 impl Mover<'_> {
     fn operand(&self, operand: &Operand) -> Result<Moved> {
         let Source::Named { dir, name, info, .. } = &operand.source else {
-            let note = "a directory cannot be moved out from under the path that leads to it";
-            return Err(Error::ours(Code::Refused, "move", &operand.path, note));
+            let note = Reason::PathLeadsThrough;
+            return Err(Error::ours(Code::Refused, Op::Move, &operand.path, note));
         };
         let real = dir.stat(name.as_name(), false)?;
         if real.kind == Kind::Link && info.kind != Kind::Link {
-            let note = "with the slash at its end it means what the link leads to";
-            return Err(Error::ours(Code::NotDirectory, "move", &operand.path, note));
+            let note = Reason::SlashMeansTarget;
+            return Err(Error::ours(Code::NotDirectory, Op::Move, &operand.path, note));
         }
         let Dest::Named { dir: place, name: to } = &operand.dest else {
             return Err(Error::ours(
                 Code::InTheWay,
-                "move to",
+                Op::MoveTo,
                 operands::dest_path(operand),
-                "it is a directory",
+                Reason::IsDirectory,
             ));
         };
         if real.kind != Kind::Dir && dir.excludes(name.as_name(), false, &self.filter) {
@@ -148,7 +148,7 @@ impl Mover<'_> {
     ) -> Result<Moved> {
         let shown = place.node.join(to);
         guard_name(&place.dir, to, &shown, &operand.path)?;
-        let there = place.dir.look(to).map_err(|e| Error::os("stat", &shown, e))?;
+        let there = place.dir.look(to).map_err(|e| Error::os(Op::Stat, &shown, e))?;
         let below = Path::new(crate::node::os(to));
         if info.kind != Kind::Dir
             && !self.claim(&operand.spot, dir, name, to, below, there.is_some(), &shown)?
@@ -173,7 +173,7 @@ impl Mover<'_> {
             Verdict::Ask if self.tally.ask(Question::Replace(shown.clone())) => false,
             Verdict::Ask => return Ok(self.kept(operand.path.clone(), shown)),
             Verdict::Refuse(code, why) => {
-                return Err(Error::ours(code, "replace", &shown, why).and(&operand.path));
+                return Err(Error::ours(code, Op::Replace, &shown, why).and(&operand.path));
             }
         };
         if info.kind == Kind::Dir && !self.filter.is_empty() {
@@ -197,22 +197,21 @@ impl Mover<'_> {
             Err(e) if e.raw_os_error() == Some(errno::EXDEV) => {
                 if verdict == Verdict::Merge
                     && !is_open_to(&place.dir, to, info)
-                        .map_err(|e| Error::os("list directory", &shown, e))?
+                        .map_err(|e| Error::os(Op::ListDirectory, &shown, e))?
                 {
                     // The copy would merge, which nobody asked for.
                     let e = std::io::Error::from_raw_os_error(errno::ENOTEMPTY);
                     return Err(Error {
-                        note: Some("the directory there is not empty".into()),
-                        ..Error::os("move to", &shown, e)
+                        note: Some(Reason::NotEmpty.into()),
+                        ..Error::os(Op::MoveTo, &shown, e)
                     });
                 }
                 Ok(Moved::Far)
             }
-            Err(e) if e.raw_os_error() == Some(errno::ENOTEMPTY) => Err(Error {
-                note: Some("the directory there is not empty".into()),
-                ..Error::os("move to", &shown, e)
-            }),
-            Err(e) => Err(Error::os("rename to", &shown, e).and(&operand.path)),
+            Err(e) if e.raw_os_error() == Some(errno::ENOTEMPTY) => {
+                Err(Error { note: Some(Reason::NotEmpty.into()), ..Error::os(Op::MoveTo, &shown, e) })
+            }
+            Err(e) => Err(Error::os(Op::RenameTo, &shown, e).and(&operand.path)),
         }
     }
 
@@ -234,7 +233,7 @@ impl Mover<'_> {
             Claimed::Same => Ok(false),
             Claimed::Other(other) | Claimed::Unless(other) => {
                 let why = self.claims.refusal(other, below, &dir.node.join(name));
-                Err(Error::ours(Code::Refused, "replace", shown, why))
+                Err(Error::ours(Code::Refused, Op::Replace, shown, why))
             }
         }
     }
@@ -262,7 +261,7 @@ impl Mover<'_> {
         }
         // The new name first: between the two a power cut may leave both names, never none.
         let synced = fastcopy::sync::all(to).and_then(|()| fastcopy::sync::all(from));
-        synced.map_err(|e| Error::os("sync directory of", shown, e))
+        synced.map_err(|e| Error::os(Op::SyncDirectoryOf, shown, e))
     }
 
     /// Merges a directory into another by renaming what is in it, one entry at a time. Goes to another file system
@@ -302,7 +301,7 @@ impl Mover<'_> {
                         let entered =
                             src.enter(name.as_name(), src.node.below(name.as_name()), false, &self.filter);
                         let dst = frame.dst.as_ref().map(Dir::try_clone).transpose();
-                        let dst = dst.map_err(|e| Error::os("open", &dst_path, e));
+                        let dst = dst.map_err(|e| Error::os(Op::Open, &dst_path, e));
                         let below = frame.below.join(crate::node::os(name.as_name()));
                         let at = (self.claims.below(&frame.spot, name.as_name()), below);
                         let pushed = entered.and_then(|inner| {
@@ -369,7 +368,7 @@ impl Mover<'_> {
         }
         match above.dir.remove_dir(name.as_name()) {
             Ok(()) => self.renamed(&done.src.info, done.src.node.path(), done.dst_path.clone()),
-            Err(e) => self.tally.fail(Error::os("remove directory", done.src.node.path(), e)),
+            Err(e) => self.tally.fail(Error::os(Op::RemoveDirectory, done.src.node.path(), e)),
         }
     }
 
@@ -384,16 +383,16 @@ impl Mover<'_> {
         dst_path: PathBuf,
         (spot, below): (Spot, PathBuf),
     ) -> Result<()> {
-        let fail = |op: &'static str| {
+        let fail = |op: Op| {
             let path = dst_path.clone();
             move |e| Error::os(op, path, e)
         };
         let mut made = false;
         let dst = match dst_dir {
             Some(dst_dir) if !self.policy.dry_run => {
-                made = land::ensure_dir(dst_dir, to, 0o700).map_err(fail("make directory"))?;
-                let dst = dst_dir.open_dir(to).map_err(fail("open directory"))?;
-                came(beside, &dst.info().map_err(fail("stat"))?, dst_dir, to);
+                made = land::ensure_dir(dst_dir, to, 0o700).map_err(fail(Op::MakeDirectory))?;
+                let dst = dst_dir.open_dir(to).map_err(fail(Op::OpenDirectory))?;
+                came(beside, &dst.info().map_err(fail(Op::Stat))?, dst_dir, to);
                 if made {
                     // Sealed once more when it is complete, which tells what could not be kept. Until then it has its
                     // owner and mode for a run that is killed, as the next one merges into it and leaves it as it is.
@@ -402,14 +401,14 @@ impl Mover<'_> {
                 if self.policy.durability == Durability::Medium {
                     // Its own name first: what is renamed into it leaves a directory that is on the medium. A killed
                     // run may have made it and not have come to that.
-                    fastcopy::sync::all(dst_dir).map_err(fail("sync directory of"))?;
+                    fastcopy::sync::all(dst_dir).map_err(fail(Op::SyncDirectoryOf))?;
                 }
                 Some(dst)
             }
             Some(dst_dir) => match dst_dir.open_dir(to) {
                 Ok(dst) => Some(dst),
                 Err(e) if Code::of(&e) == Code::NotFound => None,
-                Err(e) => return Err(fail("open directory")(e)),
+                Err(e) => return Err(fail(Op::OpenDirectory)(e)),
             },
             None => None,
         };
@@ -422,7 +421,7 @@ impl Mover<'_> {
                 }
                 true
             })
-            .map_err(|e| Error::os("list directory", src.node.path(), e))?;
+            .map_err(|e| Error::os(Op::ListDirectory, src.node.path(), e))?;
         let newcomers = Arc::default();
         stack.push(Frame { src, dst, dst_path, made, newcomers, spot, below, names, kept: false });
         Ok(())
@@ -460,7 +459,7 @@ impl Mover<'_> {
             guard_name(dst, name, dst_path, &src_path())?;
         }
         let there = match dst {
-            Some(dst) => dst.look(name).map_err(|e| Error::os("stat", dst_path, e))?,
+            Some(dst) => dst.look(name).map_err(|e| Error::os(Op::Stat, dst_path, e))?,
             None => None,
         };
         let below = frame.below.join(crate::node::os(name));
@@ -484,7 +483,7 @@ impl Mover<'_> {
                 return Ok(Step::Stays);
             }
             Verdict::Refuse(code, why) => {
-                return Err(Error::ours(code, "replace", dst_path, why).and(&src_path()));
+                return Err(Error::ours(code, Op::Replace, dst_path, why).and(&src_path()));
             }
         };
         let (Some(dst), false) = (dst, self.policy.dry_run) else {
@@ -492,7 +491,7 @@ impl Mover<'_> {
             return Ok(Step::Done);
         };
         land::give_name(&src.dir, name, dst, name, only_new)
-            .map_err(|e| Error::os("rename to", dst_path, e).and(&src_path()))?;
+            .map_err(|e| Error::os(Op::RenameTo, dst_path, e).and(&src_path()))?;
         came(newcomers, &info, dst, name);
         if kind == Kind::Dir {
             self.claims.brought(&frame.spot, name);
@@ -519,14 +518,14 @@ fn settled(
     match (verdict, dst) {
         (Verdict::KeepIf(Proof::Target, _), Some((dir, to))) => {
             let alike = || Ok(src.read_link(name)? == dir.read_link(to)?);
-            alike().map(|holds| verdict.settled(holds)).map_err(|e| Error::os("read link", shown, e))
+            alike().map(|holds| verdict.settled(holds)).map_err(|e| Error::os(Op::ReadLink, shown, e))
         }
         _ => Ok(verdict.settled(false)),
     }
 }
 
 fn dev(place: &Place) -> Result<u64> {
-    Ok(place.dir.info().map_err(|e| Error::os("stat", place.node.path(), e))?.dev)
+    Ok(place.dir.info().map_err(|e| Error::os(Op::Stat, place.node.path(), e))?.dev)
 }
 
 /// Whether a copy of `info` may merge into the directory `name`: nothing is in it, or what a killed run of the same move
@@ -538,8 +537,8 @@ fn is_open_to(dir: &Dir, name: Name<'_>, info: &Info) -> std::io::Result<bool> {
 
 /// Refuses to give something a name that a later run would take for what a killed one left.
 fn guard_name(dir: &Dir, to: Name<'_>, shown: &Path, src: &Path) -> Result<()> {
-    if land::is_reserved(dir, to).map_err(|e| Error::os("stat", shown, e))? {
-        return Err(Error::ours(Code::Refused, "move to", shown, RESERVED).and(src));
+    if land::is_reserved(dir, to).map_err(|e| Error::os(Op::Stat, shown, e))? {
+        return Err(Error::ours(Code::Refused, Op::MoveTo, shown, RESERVED).and(src));
     }
     Ok(())
 }
@@ -564,7 +563,7 @@ fn guard_newcomers(
     };
     match (there, dir) {
         (Some(there), Some(dir)) if touches && newcomers.open().is_taken(there, to, || dir.born(to)) => {
-            Err(Error::ours(Code::Refused, "replace", shown, TAKEN))
+            Err(Error::ours(Code::Refused, Op::Replace, shown, TAKEN))
         }
         _ => Ok(()),
     }
@@ -592,8 +591,8 @@ fn guard_same(
         || (info.kind == Kind::Link
             && dir.dir.stat_following(name).is_ok_and(|target| target.id() == there.id()));
     if same {
-        let note = "source and destination are the same file";
-        return Err(Error::ours(Code::Refused, "move", src, note).and(dst));
+        let note = Reason::SameFile;
+        return Err(Error::ours(Code::Refused, Op::Move, src, note).and(dst));
     }
     Ok(())
 }

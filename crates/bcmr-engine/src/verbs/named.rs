@@ -3,7 +3,7 @@
 //!
 //! Must not know what becomes of any of it, nor keep what a sender could make grow without end.
 
-use crate::error::Result;
+use crate::error::{Reason, Result};
 use crate::verbs::receive::{What, refused};
 use bcmr_wire::limits;
 use bcmr_wire::message::Kind;
@@ -65,18 +65,18 @@ impl Named {
     ) -> Result<()> {
         self.operands += 1;
         if self.operands > what.operands || id != self.dir_id + 1 {
-            return Err(refused("an operand too many, or with an id of its own"));
+            return Err(refused(Reason::OperandTooMany));
         }
         if *self.origin.get_or_insert(origin) != origin {
-            return Err(refused("operands of two machines"));
+            return Err(refused(Reason::OperandsOfTwoMachines));
         }
         self.dir_id = id;
         // V1: what has no name in common with what was asked for is not even looked at.
         let asked = what.asked.operand(self.next_asked, name, kind == Kind::Dir);
-        let asked = asked.ok_or_else(|| refused("an operand that was not asked for, or was left out"))?;
+        let asked = asked.ok_or_else(|| refused(Reason::OperandNotAsked))?;
         self.next_asked = asked + 1;
         if !what.kinds.hold(asked, kind) {
-            return Err(refused("an operand of another kind than it had before"));
+            return Err(refused(Reason::OperandOfOtherKind));
         }
         Ok(())
     }
@@ -84,11 +84,11 @@ impl Named {
     /// A directory; `open` are those whose end has not come.
     pub(crate) fn dir(&mut self, id: u64, open: usize) -> Result<()> {
         if id != self.dir_id + 1 {
-            return Err(refused("a directory with an id of its own"));
+            return Err(refused(Reason::DirectoryWithOwnId));
         }
         self.dir_id = id;
         if open > limits::DIRS_OUT_MAX * 16 {
-            return Err(refused("more open directories than there may be"));
+            return Err(refused(Reason::TooManyDirectories));
         }
         Ok(())
     }
@@ -107,29 +107,29 @@ impl Named {
     ///
     /// # Errors
     /// It never was there: `note`.
-    pub(crate) fn was_refused(&self, id: u64, note: &'static str) -> Result<()> {
+    pub(crate) fn was_refused(&self, id: u64, note: Reason) -> Result<()> {
         if self.refused.contains(&id) { Ok(()) } else { Err(refused(note)) }
     }
 
     /// A batch, while `open` others are.
     pub(crate) fn batch(&mut self, id: u64, open: usize) -> Result<()> {
         if !self.batches.take(id) {
-            return Err(refused("a batch twice"));
+            return Err(refused(Reason::BatchTwice));
         }
         if open >= limits::BATCHES_OUT_MAX {
-            return Err(refused("more batches than there may be"));
+            return Err(refused(Reason::TooManyBatches));
         }
         Ok(())
     }
 
     /// A large file on offer.
     pub(crate) fn file(&mut self, id: u64) -> Result<()> {
-        if self.files.take(id) { Ok(()) } else { Err(refused("a file twice")) }
+        if self.files.take(id) { Ok(()) } else { Err(refused(Reason::FileTwice)) }
     }
 
     /// What comes for a large file that is not on its way: dropped when it was settled before the sender heard of it.
     pub(crate) fn was_offered(&self, id: u64) -> Result<()> {
-        if self.files.came(id) { Ok(()) } else { Err(refused("a file that was not offered")) }
+        if self.files.came(id) { Ok(()) } else { Err(refused(Reason::FileNotOffered)) }
     }
 }
 
@@ -153,6 +153,9 @@ mod tests {
             named.refuse(id);
         }
         assert!(named.refused.len() <= 2 * limits::DIRS_OUT_MAX + 1, "{}", named.refused.len());
-        assert!(named.was_refused(49_999, "").is_ok() && named.was_refused(1, "").is_err());
+        assert!(
+            named.was_refused(49_999, Reason::DirectoryInNone).is_ok()
+                && named.was_refused(1, Reason::DirectoryInNone).is_err()
+        );
     }
 }

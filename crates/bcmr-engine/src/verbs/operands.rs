@@ -3,7 +3,7 @@
 //! Must not create or change anything. The paths that a person typed are resolved here, following links as they
 //! expect; all that follows works below the handles opened here.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, FollowDestination, Target};
@@ -150,9 +150,9 @@ impl Resolved {
         let Where::Name { dir, name, .. } = &self.to else { return Ok(()) };
         let shown = dir.node.join(name.as_name());
         ensure_dir(&dir.dir, name.as_name(), 0o777)
-            .map_err(|e| Error::os("make directory", shown.as_path(), e))?;
+            .map_err(|e| Error::os(Op::MakeDirectory, shown.as_path(), e))?;
         let made =
-            dir.dir.open_dir(name.as_name()).map_err(|e| Error::os("open directory", shown.as_path(), e))?;
+            dir.dir.open_dir(name.as_name()).map_err(|e| Error::os(Op::OpenDirectory, shown.as_path(), e))?;
         self.to = Where::Into(place(made, &shown));
         Ok(())
     }
@@ -180,15 +180,12 @@ impl Resolved {
 pub(crate) fn target(reach: &Reach, target: &Target, count: usize, links: DestLink) -> Result<Where> {
     let path = target.path();
     let typed = typed(path)?;
-    let as_dir = |what: &str| {
-        let why = format!("{what} is not a directory");
-        Error::ours(Code::NotDirectory, "copy into", path, why)
-    };
+    let as_dir = |why: Reason| Error::ours(Code::NotDirectory, Op::CopyInto, path, why);
     match target {
         Target::Into(_) => match reach.dir(path) {
             Ok(dir) => Ok(Where::Into(place(dir, path))),
-            Err(e) if Code::of(&e) == Code::NotDirectory => Err(as_dir("the target")),
-            Err(e) => Err(Error::os("open target directory", path, e)),
+            Err(e) if Code::of(&e) == Code::NotDirectory => Err(as_dir(Reason::TargetNoDirectory)),
+            Err(e) => Err(Error::os(Op::OpenTargetDirectory, path, e)),
         },
         Target::Guess(_) => {
             if links == DestLink::Received && typed.name.is_some() && !typed.slash {
@@ -197,15 +194,15 @@ pub(crate) fn target(reach: &Reach, target: &Target, count: usize, links: DestLi
             match reach.dir(path) {
                 Ok(dir) => return Ok(Where::Into(place(dir, path))),
                 Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {}
-                Err(e) => return Err(Error::os("open target", path, e)),
+                Err(e) => return Err(Error::os(Op::OpenTarget, path, e)),
             }
             if count != 1 {
-                return Err(as_dir("the target of several sources"));
+                return Err(as_dir(Reason::TargetOfSeveralNoDirectory));
             }
             name_of(reach, typed)
         }
         Target::Exactly(_) if count != 1 => {
-            Err(Error::ours(Code::Usage, "copy to", path, "exactly one source can go to exactly this name"))
+            Err(Error::ours(Code::Usage, Op::CopyTo, path, Reason::OneSourceOneName))
         }
         Target::Exactly(_) => match typed.name {
             None => Ok(Where::Whole(place(reach.open(path)?, path))),
@@ -220,21 +217,20 @@ fn received(reach: &Reach, typed: Typed<'_>, count: usize) -> Result<Where> {
     let path = typed.path;
     let at = name_of(reach, typed)?;
     let Where::Name { dir, name, .. } = &at else { return Ok(at) };
-    let there = dir.dir.look(name.as_name()).map_err(|e| Error::os("stat", path, e))?;
+    let there = dir.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, path, e))?;
     match there.map(|info| info.kind) {
         Some(Kind::Dir) => {
             let opened = dir.dir.open_dir(name.as_name());
-            Ok(Where::Into(place(opened.map_err(|e| Error::os("open target", path, e))?, path)))
+            Ok(Where::Into(place(opened.map_err(|e| Error::os(Op::OpenTarget, path, e))?, path)))
         }
         // V12
         Some(Kind::Link) if reach.dir(path).is_ok() => {
-            let note = "it is a symbolic link to a directory, and the other machine may have put it there: with a slash behind it, or \
-                        with --follow-destination, it is followed";
-            Err(Error::ours(Code::Refused, "copy into", path, note))
+            let note = Reason::LinkMayBeTheirs;
+            Err(Error::ours(Code::Refused, Op::CopyInto, path, note))
         }
         _ if count != 1 => {
-            let why = "the target of several sources is not a directory";
-            Err(Error::ours(Code::NotDirectory, "copy into", path, why))
+            let why = Reason::TargetOfSeveralNoDirectory;
+            Err(Error::ours(Code::NotDirectory, Op::CopyInto, path, why))
         }
         _ => Ok(at),
     }
@@ -256,26 +252,26 @@ pub(crate) fn through(at: &Arc<Place>, first: &NameBuf) -> Result<(Arc<Place>, N
     let mut at = at.clone();
     let mut name = first.clone();
     for _ in 0..LINKS_MAX {
-        let look = at.dir.look(name.as_name()).map_err(|e| Error::os("stat", &path, e))?;
+        let look = at.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, &path, e))?;
         match look {
             Some(info) if info.kind == Kind::Link => {}
             None if at.node.join(name.as_name()) != path => {
-                let note = "not writing through a dangling symbolic link";
-                return Err(Error::ours(Code::Refused, "copy to", path, note));
+                let note = Reason::WouldWriteThroughLink;
+                return Err(Error::ours(Code::Refused, Op::CopyTo, path, note));
             }
             _ => return Ok((at, name)),
         }
-        let link = at.dir.read_link(name.as_name()).map_err(|e| Error::os("read link", &path, e))?;
+        let link = at.dir.read_link(name.as_name()).map_err(|e| Error::os(Op::ReadLink, &path, e))?;
         let to = Path::new(std::ffi::OsStr::from_bytes(link.to_bytes()));
         let next = typed(to).map_err(|e| Error { path: path.clone(), ..e })?;
         let parent = at.node.path().join(&next.parent);
         let Some(next_name) = next.name else {
-            return Err(Error::ours(Code::Link, "write through link", path, "it leads to a directory"));
+            return Err(Error::ours(Code::Link, Op::WriteThroughLink, path, Reason::LeadsToDirectory));
         };
         at = place(open_parent(&Reach::Anywhere, &path, &parent)?, &parent);
         name = next_name;
     }
-    Err(Error::os("open", path, std::io::Error::from_raw_os_error(errno::ELOOP)))
+    Err(Error::os(Op::Open, path, std::io::Error::from_raw_os_error(errno::ELOOP)))
 }
 
 /// What a manifest's names are relative to.
@@ -318,8 +314,8 @@ pub(crate) fn pair(path: &Path, source: Source, to: &Where, links: DestLink) -> 
 pub(crate) fn dest(name: Option<NameBuf>, info: &Info, to: &Where, links: DestLink) -> Result<Dest> {
     Ok(match to {
         Where::Whole(place) if name.is_some() && info.kind != Kind::Dir => {
-            let why = "cannot overwrite a directory with a non-directory";
-            return Err(Error::ours(Code::InTheWay, "copy to", place.node.path(), why));
+            let why = Reason::FileOverDirectory;
+            return Err(Error::ours(Code::InTheWay, Op::CopyTo, place.node.path(), why));
         }
         Where::Whole(place) => Dest::Whole(place.clone()),
         Where::Into(place) => match name {
@@ -328,8 +324,8 @@ pub(crate) fn dest(name: Option<NameBuf>, info: &Info, to: &Where, links: DestLi
         },
         Where::Name { dir, name, slash } => {
             if *slash && info.kind != Kind::Dir {
-                let why = "the target ends in a slash, but is no directory";
-                return Err(Error::ours(Code::NotDirectory, "copy to", dir.node.join(name.as_name()), why));
+                let why = Reason::SlashButNoDirectory;
+                return Err(Error::ours(Code::NotDirectory, Op::CopyTo, dir.node.join(name.as_name()), why));
             }
             let (dir, name) = match (links, info.kind) {
                 (DestLink::Through, Kind::File) => through(dir, name)?,
@@ -343,7 +339,7 @@ pub(crate) fn dest(name: Option<NameBuf>, info: &Info, to: &Where, links: DestLi
 
 /// Refuses what would copy a directory into itself: the destination's directory or one of its ancestors is the
 /// source, by device and inode, whatever the paths look like.
-pub(crate) fn guard_nesting(operand: &Operand, policy: &CopyPolicy, verb: &'static str) -> Result<()> {
+pub(crate) fn guard_nesting(operand: &Operand, policy: &CopyPolicy, verb: Op) -> Result<()> {
     let whole = matches!(operand.source, Source::Whole(_));
     nesting(&Reach::Anywhere, &operand.info(), whole, &operand.dest, policy, &operand.path, verb)
 }
@@ -357,7 +353,7 @@ pub(crate) fn nesting(
     dest: &Dest,
     policy: &CopyPolicy,
     path: &Path,
-    verb: &'static str,
+    verb: Op,
 ) -> Result<()> {
     if info.kind != Kind::Dir {
         return Ok(());
@@ -365,7 +361,7 @@ pub(crate) fn nesting(
     let place = match dest {
         Dest::Named { dir, .. } | Dest::Whole(dir) => dir,
     };
-    let fail = |e| Error::os("stat", place.node.path(), e);
+    let fail = |e| Error::os(Op::Stat, place.node.path(), e);
     let top = match reach {
         Reach::Anywhere => None,
         Reach::Below(root) => Some(root.info().map_err(fail)?.id()),
@@ -378,12 +374,12 @@ pub(crate) fn nesting(
     }
     let mut id = first.id();
     if whole && matches!(dest, Dest::Whole(_)) && id == info.id() {
-        let note = "source and destination are the same directory";
+        let note = Reason::SameDirectory;
         return Err(Error::ours(Code::Refused, verb, path, note));
     }
     loop {
         if id == info.id() {
-            let note = format!("the destination '{}' is inside it", shown(dest).display());
+            let note = Reason::DestinationInside.about(shown(dest).as_path());
             return Err(Error::ours(Code::Refused, verb, path, note));
         }
         if top == Some(id) {

@@ -12,7 +12,7 @@ use crate::blocks::{BLOCK_BYTES, DEDUP_BYTES_MIN, blocks_of};
 use crate::codec::Unpacker;
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Disk, Fault, Job};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::{Event, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, Target};
@@ -317,7 +317,7 @@ impl What {
     /// Where links are to be `followed`, what they lead to is sent, and no link (V12).
     pub(crate) fn no_link(&self, followed: bool, kind: WireKind) -> Result<()> {
         if followed && kind == WireKind::Link {
-            return Err(refused("a symbolic link where links were to be followed"));
+            return Err(refused(Reason::LinkWhereFollowed));
         }
         Ok(())
     }
@@ -330,15 +330,14 @@ impl What {
         }
         let missing = self.asked.missing();
         let error =
-            |path: &Path, note: String| Error::ours(Code::Protocol, "receive", self.shown(path), note);
+            |path: &Path, note: Note| Error::ours(Code::Protocol, Op::Receive, self.shown(path), note);
         for path in &missing.named {
-            tally.fail(error(path, "it did not come, and the other side did not say why".into()));
+            tally.fail(error(path, Reason::DidNotCome.into()));
         }
         if missing.more > 0
             && let Some(last) = missing.named.last()
         {
-            let note =
-                format!("{} more names did not come, and the other side did not say why", missing.more);
+            let note = Reason::MoreDidNotCome.about(missing.more);
             tally.fail(error(last, note));
         }
     }
@@ -382,7 +381,7 @@ pub(crate) fn end_of(state: FileState, error: Option<&Trouble<'_>>) -> End {
 /// A message that is none of a sender's here.
 pub(crate) fn not_a_senders(message: &Message<'_>) -> Error {
     let name = bcmr_wire::state::name(message.kind()).unwrap_or("?");
-    refused(format!("a message that a sender does not send here: {name}"))
+    refused(Reason::NotSendersMessage.about(name))
 }
 
 /// What a piece says of itself.
@@ -409,14 +408,14 @@ pub(crate) fn unload(
     }
     if piece.codec == Codec::Raw {
         if piece.bytes.len() as u64 != length {
-            return Err(refused("a piece of another length than it says"));
+            return Err(refused(Reason::PieceOfOtherLength));
         }
         return Ok((head, Err(payload.len() - piece.bytes.len())));
     }
     let mut bytes = Vec::new();
     unpacker
         .unpack(piece.codec, piece.bytes, length, limits::PIECE_BYTES_MAX as usize, &mut bytes)
-        .map_err(|e| refused(format!("a piece: {e}")))?;
+        .map_err(|e| refused(Reason::BadPiece.about(e.to_string())))?;
     Ok((head, Ok(Load::Bytes { buffer: Box::new(bytes), start: 0 })))
 }
 
@@ -483,12 +482,12 @@ pub(crate) struct Receive<'a> {
     line: Arc<Line<'a>>,
 }
 
-pub(crate) fn refused(note: impl Into<String>) -> Error {
-    Error::ours(Code::Protocol, "receive", "", note)
+pub(crate) fn refused(note: impl Into<Note>) -> Error {
+    Error::ours(Code::Protocol, Op::Receive, "", note)
 }
 
 pub(crate) fn told(e: io::Error) -> Error {
-    Error { code: Code::Lost, ..Error::os("send to the other side", "", e) }
+    Error { code: Code::Lost, ..Error::os(Op::SendToTheOtherSide, "", e) }
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {
@@ -606,14 +605,14 @@ impl<'a> Receive<'a> {
             return Ok(Attrs::new());
         }
         let one = |(name, value): &(&[u8], &[u8])| {
-            CString::new(*name).map(|n| (n, value.to_vec())).map_err(|_| refused("an attribute's name"))
+            CString::new(*name).map(|n| (n, value.to_vec())).map_err(|_| refused(Reason::BadAttributeName))
         };
         entry.attrs.iter().map(one).collect()
     }
 
     fn meta_of(&self, entry: &Entry<'_>, to: Option<&NameBuf>) -> Result<Meta> {
-        let name = NameBuf::new(entry.name).ok_or_else(|| refused("a name that is none"))?;
-        let link = CString::new(entry.link).map_err(|_| refused("a link's target"))?;
+        let name = NameBuf::new(entry.name).ok_or_else(|| refused(Reason::BadName))?;
+        let link = CString::new(entry.link).map_err(|_| refused(Reason::BadLinkTarget))?;
         let info = self.info_of(entry, self.origin());
         let to = to.unwrap_or(&name).clone();
         Ok(Meta { name, to, info, attrs: self.attrs_of(entry)?, link })
@@ -676,7 +675,7 @@ impl<'a> Receive<'a> {
         let attrs = self.attrs_of(entry)?;
         // The directory of a list of names is only where they are.
         if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
-            return Err(Error::ours(Code::IsDirectory, "copy", shown, "it is a directory"));
+            return Err(Error::ours(Code::IsDirectory, Op::Copy, shown, Reason::IsDirectory));
         }
         let name = meta.as_ref().map(|m| m.name.clone());
         let dest = self.what.to.dest(name, &info)?;
@@ -692,9 +691,9 @@ impl<'a> Receive<'a> {
         if spot.owner > 0 && (whole || self.desk.claims.has_whole()) {
             spot = spot.after(0);
         }
-        operands::nesting(&self.what.reach, &info, whole, &dest, self.policy, shown, "copy")?;
+        operands::nesting(&self.what.reach, &info, whole, &dest, self.policy, shown, Op::Copy)?;
         let open = |place: &Place| -> Result<DestDir<Sys>> {
-            let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
+            let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
             DestDir::existing(disk, dir, place.node.clone(), None, self.policy)
         };
         let surroundings = || Far { info, attrs: Vec::new(), node: Node::root(parent_of(shown)) };
@@ -761,12 +760,9 @@ impl<'a> Receive<'a> {
             }
             Slotted::Occupied(slot) if slot.get().id == info.id() => return Ok(Claimed::Same),
             Slotted::Occupied(slot) if info.kind != Kind::Dir => {
-                let why = format!(
-                    "an earlier source, '{}', already becomes '{}'",
-                    slot.get().shown.display(),
-                    operands::shown(dest).display()
-                );
-                return Err(Error::ours(Code::Refused, "copy", shown, why));
+                let shown_first = slot.get().shown.as_path();
+                let why = Reason::EarlierSource.about(shown_first).about(operands::shown(dest).as_path());
+                return Err(Error::ours(Code::Refused, Op::Copy, shown, why));
             }
             Slotted::Occupied(slot) => (slot.get().slot.clone(), slot.get().owner),
         };
@@ -774,7 +770,7 @@ impl<'a> Receive<'a> {
         self.desk.publish_group(&mut self.desk.disk.hand());
         // Until it has its name, a second one would be made beside it.
         if earlier.upgrade().is_some_and(|slot| slot.pending.load(Ordering::Acquire) > 0) {
-            return Err(refused("a directory of one name with another that is under way"));
+            return Err(refused(Reason::DirectoryTwice));
         }
         Ok(Claimed::Other(first))
     }
@@ -804,14 +800,14 @@ impl<'a> Receive<'a> {
             match state.dirs.get(&parent).cloned() {
                 Some(above) => above,
                 None => {
-                    state.named.was_refused(parent, "a directory in none")?;
+                    state.named.was_refused(parent, Reason::DirectoryInNone)?;
                     drop(state);
                     return self.refuse(id);
                 }
             }
         };
         if entry.kind != WireKind::Dir {
-            return Err(refused("a directory that is none"));
+            return Err(refused(Reason::DirectoryThatIsNone));
         }
         let meta = self.meta_of(entry, None)?;
         self.is_asked(&above, &meta)?;
@@ -843,7 +839,7 @@ impl<'a> Receive<'a> {
         if self.what.asked.takes(slot.src.node(), &meta.name, meta.info.kind == Kind::Dir) {
             return Ok(());
         }
-        Err(refused("a name that was not asked for"))
+        Err(refused(Reason::NameNotAsked))
     }
 
     /// Where entries of `dir` go: a directory, or the name of one operand; `None`: it was refused. The slot waits for
@@ -857,13 +853,13 @@ impl<'a> Receive<'a> {
         }
         let fits = |single: &Single| matches!(entries, [one] if one.kind == single.kind);
         if state.singles.get(&dir).is_some_and(|single| !fits(single)) {
-            return Err(refused("another operand than was announced"));
+            return Err(refused(Reason::OtherOperand));
         }
         match state.singles.remove(&dir) {
             Some(Single { slot, spot, to, .. }) => {
                 Ok(Some(Goal { slot, spot, to: Some(to), way: Way::Alone }))
             }
-            None => state.named.was_refused(dir, "entries of a directory that is not open").map(|()| None),
+            None => state.named.was_refused(dir, Reason::EntriesOfClosed).map(|()| None),
         }
     }
 
@@ -892,7 +888,7 @@ impl<'a> Receive<'a> {
             state.named.batch(id, open)?;
         }
         if entries.iter().any(|e| e.kind == WireKind::Dir) {
-            return Err(refused("a directory among files"));
+            return Err(refused(Reason::DirectoryAmongFiles));
         }
         let Some(Goal { slot, spot, to, way }) = self.goes_to(dir, entries, true)? else {
             return self.send(&Message::Wants { batch: id, entries: Vec::new() });
@@ -952,7 +948,7 @@ impl<'a> Receive<'a> {
             let files: Vec<usize> = (0..batch.metas.len()).filter(|i| is_file(batch, *i)).collect();
             self.land_contents(crew, batch, &bytes, true, &files)?;
         } else if !packed.is_empty() {
-            return Err(refused("contents that were not announced"));
+            return Err(refused(Reason::ContentsNotAnnounced));
         }
         batch.later = std::mem::take(&mut batch.wanted);
         Ok(())
@@ -971,13 +967,12 @@ impl<'a> Receive<'a> {
             Ok(None)
         };
         let chosen = if meta.info.kind.is_special() && !self.policy.specials {
-            let note = format!("it is a {}", meta.info.kind.word());
-            Err(Error::ours(Code::Special, "copy", slot.src.node().join(name), note))
+            let note = Reason::KindIs.about(meta.info.kind.word());
+            Err(Error::ours(Code::Special, Op::Copy, slot.src.node().join(name), note))
         } else if meta.info.kind.is_device() && self.what.reach.is_confined() {
             // V11: a node that names the disk leads out of every root, whatever the modes say where root serves.
-            let note =
-                format!("it is a {}, and a server confined by --root makes none", meta.info.kind.word());
-            Err(Error::ours(Code::Refused, "make special file", slot.dst.node.join(to), note))
+            let note = Reason::KindAtConfinedServer.about(meta.info.kind.word());
+            Err(Error::ours(Code::Refused, Op::MakeSpecialFile, slot.dst.node.join(to), note))
         } else {
             self.desk.choose(slot, name, to, &meta.info, is_file, &prove)
         };
@@ -1000,11 +995,10 @@ impl<'a> Receive<'a> {
         if self.desk.links.has_room(&meta.info) {
             return true;
         }
-        let note =
-            "more files with several names than are remembered; --no-preserve=links copies each by itself";
+        let note = Reason::TooManyLinks;
         let shown = slot.src.node().join(meta.name.as_name());
         slot.keep_some();
-        self.desk.tally.fail(Error::ours(Code::Refused, "keep the links of", shown, note));
+        self.desk.tally.fail(Error::ours(Code::Refused, Op::KeepTheLinksOf, shown, note));
         false
     }
 
@@ -1079,7 +1073,7 @@ impl<'a> Receive<'a> {
             let item = match items.next() {
                 Some(Ok(item)) => item,
                 None if !exactly => break,
-                Some(Err(_)) | None => return Err(refused("contents that do not fit their entries")),
+                Some(Err(_)) | None => return Err(refused(Reason::ContentsDoNotFit)),
             };
             came += 1;
             let Some(meta) = batch.metas.get(*index) else { continue };
@@ -1097,8 +1091,8 @@ impl<'a> Receive<'a> {
                 Item::Content { bytes, hash } => {
                     let hash = match hash.map(|h| (blake3::Hash::from_bytes(h), blake3::hash(bytes))) {
                         Some((said, is)) if said != is => {
-                            let note = "what arrived differs from what was sent";
-                            failed(Error::ours(Code::Mismatch, "receive", shown(), note));
+                            let note = Reason::NotWhatWasSent;
+                            failed(Error::ours(Code::Mismatch, Op::Receive, shown(), note));
                             continue;
                         }
                         Some((said, _)) => Some(said),
@@ -1113,10 +1107,10 @@ impl<'a> Receive<'a> {
                         }
                     }
                 }
-                Item::Hashed { .. } => return Err(refused("a hash where a content was wanted")),
+                Item::Hashed { .. } => return Err(refused(Reason::HashNotContent)),
                 Item::Changed => {
-                    let note = "the source changed while it was read";
-                    failed(Error::ours(Code::SourceChanged, "copy", shown(), note));
+                    let note = Reason::SourceChangedWhileRead;
+                    failed(Error::ours(Code::SourceChanged, Op::Copy, shown(), note));
                 }
                 Item::Unreadable(trouble) => {
                     let e = error_of(&trouble);
@@ -1128,7 +1122,7 @@ impl<'a> Receive<'a> {
             }
         }
         if items.next().is_some() {
-            return Err(refused("more contents than entries"));
+            return Err(refused(Reason::MoreContentsThanEntries));
         }
         self.desk.land(&mut crew.hand, &batch.slot, &mut jobs, batch.way, 1, false);
         drop(jobs);
@@ -1141,18 +1135,18 @@ impl<'a> Receive<'a> {
     fn contents(&self, crew: &mut Crew, id: u64, codec: Codec, packed: &[u8]) -> Result<()> {
         let known = self.state().batches.get(&id).cloned();
         let Some(known) = known else {
-            return Err(refused("contents of a batch that waits for none"));
+            return Err(refused(Reason::ContentsNotWaitedFor));
         };
         let mut guard = locked(&known);
         let batch = &mut *guard;
         if batch.wanted.is_empty() {
-            return Err(refused("contents of a batch that waits for none"));
+            return Err(refused(Reason::ContentsNotWaitedFor));
         }
         let files: Vec<usize> = batch.wanted.iter().map(|(i, _)| *i).collect();
         let bytes = unpack(&mut crew.unpacker, codec, packed)?;
         self.land_contents(crew, batch, &bytes, false, &files)?;
         if batch.wanted.len() == files.len() {
-            return Err(refused("contents of nothing"));
+            return Err(refused(Reason::ContentsOfNothing));
         }
         self.go_on(crew, batch)?;
         drop(guard);
@@ -1227,7 +1221,7 @@ impl<'a> Receive<'a> {
     fn large(&self, crew: &mut Crew, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
         self.state().named.file(file)?;
         if entry.kind != WireKind::File {
-            return Err(refused("a large file that is none"));
+            return Err(refused(Reason::LargeThatIsNone));
         }
         let Some(Goal { slot, spot, to, .. }) = self.goes_to(dir, std::slice::from_ref(entry), false)? else {
             self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
@@ -1257,7 +1251,7 @@ impl<'a> Receive<'a> {
         let meta = self.meta_of(entry, to)?;
         self.is_asked(slot, &meta)?;
         if self.offers().queue.len() > limits::OFFERS_OUT_MAX {
-            return Err(refused("more offers than there may be"));
+            return Err(refused(Reason::TooManyOffers));
         }
         let linked = self.policy.preserve.links && meta.info.nlink > 1;
         let verdict =
@@ -1312,11 +1306,11 @@ impl<'a> Receive<'a> {
         let size = arriving.info.size;
         let end = first.saturating_add(values.len() as u64);
         if end > blocks_of(size) {
-            return Err(refused("blocks behind the end of their file"));
+            return Err(refused(Reason::BlocksBehindEnd));
         }
         let Some(blocks) = blocks else {
             if !self.what.dedup {
-                return Err(refused("blocks of a file that nobody asked about"));
+                return Err(refused(Reason::BlocksNotAsked));
             }
             // Nothing is looked for, as without a store, and nothing kept of what was named: all of it is to cross.
             let bits: Vec<u8> = values.chunks(8).map(|some| u8::MAX >> (8 - some.len())).collect();
@@ -1360,7 +1354,7 @@ impl<'a> Receive<'a> {
             let state = self.state();
             let Some(arriving) = state.files.get(&file).cloned() else { return Ok(()) };
             let blocks = state.at_hand.get(&file).cloned();
-            (blocks.ok_or_else(|| refused("a proof of nothing"))?, arriving)
+            (blocks.ok_or_else(|| refused(Reason::ProofOfNothing))?, arriving)
         };
         let mut proved = Vec::new();
         {
@@ -1373,7 +1367,7 @@ impl<'a> Receive<'a> {
                 .collect();
             waiting.sort_unstable();
             if waiting.len() < tags.len() {
-                return Err(refused("more proofs than blocks"));
+                return Err(refused(Reason::MoreProofsThanBlocks));
             }
             for (block, tag) in waiting.into_iter().zip(tags) {
                 if let Some((_, slot)) = found.get_mut(&block) {
@@ -1410,10 +1404,10 @@ impl<'a> Receive<'a> {
                 }
                 Some(Claim::First) => self.verdict(&slot, &meta),
                 None => {
-                    let note = "its first name was never settled";
+                    let note = Reason::FirstNameUnsettled;
                     let shown = slot.src.node().join(meta.name.as_name());
                     slot.keep_some();
-                    self.desk.tally.fail(Error::ours(Code::Io, "link", shown, note));
+                    self.desk.tally.fail(Error::ours(Code::Io, Op::Link, shown, note));
                     None
                 }
             }
@@ -1489,7 +1483,7 @@ impl<'a> Receive<'a> {
         }
         store.flush();
         if let bytes @ 1.. = store.taken_bytes() {
-            let note = format!("{bytes} bytes came from the store of blocks there, and not over the line");
+            let note = Reason::FromStore.about(bytes);
             self.desk.tally.watch.front.event(Event::Note(note));
         }
     }
@@ -1519,7 +1513,7 @@ impl<'a> Receive<'a> {
             singles || !state.batches.is_empty() || !state.files.is_empty() || !state.dirs.is_empty()
         };
         if left && !self.desk.tally.cancelled() {
-            return Err(refused("an end before everything was settled"));
+            return Err(refused(Reason::EndBeforeSettled));
         }
         self.what.tell_missing(&self.desk.tally);
         self.all_sent.store(true, Ordering::Relaxed);
@@ -1571,7 +1565,7 @@ impl Takes for Receive<'_> {
             Message::DirEnd { dir, partial } => {
                 let mut state = self.state();
                 let Some(slot) = state.dirs.remove(&dir) else {
-                    return state.named.was_refused(dir, "the end of a directory that is not open");
+                    return state.named.was_refused(dir, Reason::EndOfClosed);
                 };
                 drop(state);
                 if partial {
@@ -1706,14 +1700,14 @@ impl Takes for Receive<'_> {
 /// What the sender's proofs for one file are keyed with.
 fn nonce() -> Result<[u8; 32]> {
     let mut nonce = [0; 32];
-    fastcopy::process::random(&mut nonce).map_err(|e| Error::os("make a nonce", "", e))?;
+    fastcopy::process::random(&mut nonce).map_err(|e| Error::os(Op::MakeANonce, "", e))?;
     Ok(nonce)
 }
 
 /// A content of another length than its entry was said to have (V13).
 pub(crate) fn other_size(path: PathBuf, said: u64, came: u64) -> Error {
-    let note = format!("it was said to have {said} bytes, and {came} came");
-    Error::ours(Code::Mismatch, "receive", path, note)
+    let note = Reason::SaidAndCame.about(said).about(came);
+    Error::ours(Code::Mismatch, Op::Receive, path, note)
 }
 
 fn locked(batch: &Mutex<Batch>) -> MutexGuard<'_, Batch> {
@@ -1738,12 +1732,11 @@ pub(crate) fn unpack<'p>(
     if codec == Codec::Raw {
         return Ok(packed.into());
     }
-    let (length, rest) = contents::unpacked(packed)
-        .map_err(|_| refused("packed contents without their length, or too long"))?;
+    let (length, rest) = contents::unpacked(packed).map_err(|_| refused(Reason::PackedWithoutLength))?;
     let mut bytes = Vec::new();
     unpacker
         .unpack(codec, rest, length as u64, limits::CONTENTS_BYTES_MAX, &mut bytes)
-        .map_err(|e| refused(format!("contents: {e}")))?;
+        .map_err(|e| refused(Reason::BadContents.about(e.to_string())))?;
     Ok(bytes.into())
 }
 
@@ -1752,15 +1745,15 @@ pub(crate) fn directory(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
     match operands::target(reach, &Target::Exactly(path.to_owned()), 1, DestLink::Itself)? {
         Where::Name { dir, name, .. } => {
             let made = ensure_dir(&dir.dir, name.as_name(), mode & 0o777)
-                .map_err(|e| Error::os("make directory", path, e))?;
+                .map_err(|e| Error::os(Op::MakeDirectory, path, e))?;
             if made {
                 Ok(())
             } else {
-                Err(Error::ours(Code::InTheWay, "make directory", path, "it is there already"))
+                Err(Error::ours(Code::InTheWay, Op::MakeDirectory, path, Reason::AlreadyThere))
             }
         }
         Where::Into(_) | Where::Whole(_) => {
-            Err(Error::ours(Code::InTheWay, "make directory", path, "it is there already"))
+            Err(Error::ours(Code::InTheWay, Op::MakeDirectory, path, Reason::AlreadyThere))
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Must not know how addresses are typed or what is told to a person.
 
 use crate::disk::sys::Sys;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::{Cancel, Event, Summary, Watch};
 use crate::policy::{Collide, Compare, CopyPolicy, NameList, Preserve, Target};
 use crate::remote::{Address, Compress, GetRequest, Plane, Purpose, PutRequest, Way};
@@ -81,14 +81,27 @@ pub struct Usage {
 }
 
 /// One thing that was looked at on the way to another machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Finding {
     /// What a copy needs of it is there.
     pub ok: bool,
     /// What was looked at, in a word or two.
-    pub what: String,
-    /// What was found; may hold text of the other machine.
-    pub detail: String,
+    pub what: &'static str,
+    /// What was found.
+    pub found: OnTheWay,
+}
+
+/// What was found on the way to another machine; may hold text of that machine.
+#[derive(Debug)]
+pub enum OnTheWay {
+    /// There is a way to this host.
+    Reaches(String),
+    /// What answers there calls itself so.
+    Agent(String),
+    /// What both sides can.
+    Can(Vec<&'static str>),
+    /// It did not work.
+    Failed(Error),
 }
 
 /// Everything this program can do over a wire.
@@ -192,9 +205,9 @@ impl Names {
             names.retain(|name| {
                 let fits = name.len() <= limits::PATH_BYTES_MAX && !name.contains(&0);
                 if !fits {
-                    let note = "no file has a name like this";
+                    let note = Reason::NoSuchName;
                     let path = Path::new(OsStr::from_bytes(name));
-                    watch.front.event(Event::Failed(Error::ours(Code::Refused, "copy", path, note)));
+                    watch.front.event(Event::Failed(Error::ours(Code::Refused, Op::Copy, path, note)));
                     *refused += 1;
                 }
                 fits
@@ -234,9 +247,7 @@ fn again(
         left -= 1;
         let seconds = pause.as_secs();
         watch.front.event(Event::Warning(lost));
-        watch
-            .front
-            .event(Event::Note(format!("connecting again in {seconds} s, {left} more tries after that")));
+        watch.front.event(Event::Note(Reason::ConnectingAgain.about(seconds).about(u64::from(left))));
         let until = Instant::now() + pause;
         while Instant::now() < until && !watch.cancel.is_set() {
             std::thread::sleep(Duration::from_millis(100));
@@ -323,7 +334,7 @@ fn put_once(
         }
         Some((reader, separator)) => {
             let base = sources.first().map(PathBuf::as_path).unwrap_or(Path::new("."));
-            let dir = fastcopy::dir::Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
+            let dir = fastcopy::dir::Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
             let dir = crate::sender::walk::SourceDir::root(dir, crate::node::Node::root(base))?;
             let what = What::Names { base, dir, reader, separator };
             send_all(&peer, policy, how, &told, watch.cancel, what)
@@ -343,7 +354,7 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     // A source without a path is the home directory as a whole: what is in it is copied, as of `host:.`.
     let from: Vec<Address> = from.into_iter().map(whole_home).collect();
     let Some(address) = from.first() else {
-        return Err(Error::ours(Code::Usage, "copy", "", "no source given"));
+        return Err(Error::ours(Code::Usage, Op::Copy, "", Reason::NoSource));
     };
     let mut names = names.map_or(Names::None, Names::kept);
     let count = if matches!(names, Names::None) { from.len() } else { 1 };
@@ -450,7 +461,7 @@ fn get_once(
 }
 
 fn no_stream(address: &Address) -> Error {
-    Error::ours(Code::Lost, "talk to", &address.host, "there is no stream")
+    Error::ours(Code::Lost, Op::TalkTo, &address.host, Reason::NoStream)
 }
 
 /// What goes before a path of theirs when it is shown.
@@ -510,21 +521,21 @@ fn say_frames(peer: &Peer, frames: Vec<u8>) -> Result<()> {
         return Ok(());
     }
     let Some(stream) = peer.streams.first() else {
-        return Err(Error::ours(Code::Lost, "talk to", &peer.name, "there is no stream"));
+        return Err(Error::ours(Code::Lost, Op::TalkTo, &peer.name, Reason::NoStream));
     };
     stream.out.send(Packet::Frames(frames)).map_err(Error::from)
 }
 
 /// The answer to a request, unless somebody here has had enough of waiting for it.
 fn heard(peer: &Peer, cancel: &Cancel) -> Result<FrameBuf> {
-    let lost = || Error::ours(Code::Lost, "talk to", &peer.name, "the connection was closed");
+    let lost = || Error::ours(Code::Lost, Op::TalkTo, &peer.name, Reason::ConnectionClosed);
     let Some(stream) = peer.streams.first() else { return Err(lost()) };
     loop {
         match stream.inbox.recv_timeout(LOOK)? {
             Heard::Frame(frame) => return Ok(frame),
             Heard::Ended => return Err(lost()),
             Heard::Nothing if cancel.is_set() => {
-                return Err(Error::ours(Code::Interrupted, "talk to", &peer.name, "interrupted"));
+                return Err(Error::ours(Code::Interrupted, Op::TalkTo, &peer.name, Reason::Interrupted));
             }
             Heard::Nothing => {}
         }
@@ -627,7 +638,7 @@ fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch
             watch.front.event(Event::Warning(Error { path: theirs(address, &e.path), ..e }));
             return Ok(());
         }
-        _ => return Err(Error::ours(Code::Protocol, "talk to", &address.host, "no token came")),
+        _ => return Err(Error::ours(Code::Protocol, Op::TalkTo, &address.host, Reason::NoToken)),
     };
     drop(frame);
     let features = ours(way);
@@ -641,8 +652,8 @@ fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch
         };
         let threads: Vec<_> = (1..wanted).map(one).collect();
         let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, Result<_>>>| {
-            let failed = |e| Error::os("start a thread to connect to", &address.host, e);
-            let gone = || Error::ours(Code::Io, "connect to", &address.host, "a thread has stopped");
+            let failed = |e| Error::os(Op::StartAThreadToConnectTo, &address.host, e);
+            let gone = || Error::ours(Code::Io, Op::ConnectTo, &address.host, Reason::ThreadStopped);
             thread.map_err(failed)?.join().unwrap_or_else(|_| Err(gone()))
         };
         threads.into_iter().map(join).collect()
@@ -661,14 +672,9 @@ fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch
     }
     // They ask for no password, so it may be that there is but one connection: all works as well, only slower.
     if let Some(first) = failed.first() {
-        let note = format!(
-            "{} of {} further connections could not be opened, which is done without asking for anything: {}",
-            failed.len(),
-            wanted - 1,
-            first.reason()
-        );
+        let note = Reason::FewerConnections.about(failed.len()).about(wanted - 1).about(first.why());
         if way.parallel.is_some() {
-            let warning = Error::ours(first.code, "open all connections to", &address.host, note);
+            let warning = Error::ours(first.code, Op::OpenAllConnectionsTo, &address.host, note);
             watch.front.event(Event::Warning(warning));
         } else {
             watch.front.event(Event::Note(note));
@@ -682,36 +688,36 @@ fn more_streams(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch
 /// # Errors
 /// [`Code::Unsupported`] and the like when that cannot be: the streams over ssh are as they were.
 fn direct(peer: &mut Peer, address: &Address, way: &Way, count: usize, watch: Watch<'_>) -> Result<()> {
-    let not = |note: String| Error::ours(Code::Unsupported, "send past ssh to", &address.host, note);
+    let not = |note: Note| Error::ours(Code::Unsupported, Op::SendPastSshTo, &address.host, note);
     if !peer.agreed.features.has_cap(caps::DIRECT) || !peer.agreed.features.has_cap(caps::AEAD) {
-        return Err(not("the other side does not offer it; going on over ssh".into()));
+        return Err(not(Reason::DirectNotOffered.into()));
     }
     let count = u8::try_from(count.min(bcmr_wire::limits::STREAMS_MAX as usize)).unwrap_or(1);
     // D6: keys must not end in a core dump.
-    fastcopy::process::never_dump().map_err(|e| not(format!("{e}; going on over ssh")))?;
+    fastcopy::process::never_dump().map_err(|e| not(Reason::OverSsh.about(e.to_string())))?;
     say(peer, &Message::Direct { count: count.into() })?;
     let frame = heard(peer, watch.cancel)?;
     let (named, port, secret) = match frame.message()? {
         Message::Rendezvous { address, port, secret } => (address.to_vec(), port, Secret::new(secret)),
         Message::Error(trouble) => {
-            return Err(not(format!("{}; going on over ssh", error_of(&trouble).reason())));
+            return Err(not(Reason::OverSsh.about(error_of(&trouble).why())));
         }
-        _ => return Err(Error::ours(Code::Protocol, "talk to", &address.host, "no rendezvous came")),
+        _ => return Err(Error::ours(Code::Protocol, Op::TalkTo, &address.host, Reason::NoRendezvous)),
     };
     let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, frame.payload());
     drop(frame);
     let keys = Keys { secret, transcript, limits: Limits::WIRE };
-    let failed = |e: NotDirect| not(format!("{e}; going on over ssh"));
+    let failed = |e: NotDirect| not(Reason::OverSsh.about(e.why()));
     let to = where_to(&named, port, &transport::ssh::leads_to(address, way)).map_err(failed)?;
     let proved = dial(to, count, &keys, DIAL_PATIENCE).map_err(failed)?;
     let mut streams = Vec::new();
     for one in proved {
         let stream = one.stream(peer.name.clone(), Patience::WIRE);
-        streams.push(stream.map_err(|e| Error::os("talk to", &address.host, e))?);
+        streams.push(stream.map_err(|e| Error::os(Op::TalkTo, &address.host, e))?);
     }
     peer.lifeline = Some(peer.streams.swap_remove(0));
     peer.streams = streams;
-    watch.front.event(Event::Note(format!("the data goes to {to}, sealed, past ssh")));
+    watch.front.event(Event::Note(Reason::PastSsh.about(to.to_string())));
     Ok(())
 }
 
@@ -730,8 +736,8 @@ fn all_but_last<'a>(peer: &Peer, names: &'a [Vec<u8>]) -> Result<Vec<&'a [u8]>> 
             return Ok(part);
         }
         if !peer.agreed.features.has_wide(wide::LISTS) {
-            let note = "the bcmr over there takes lists of 8 MiB at most";
-            return Err(Error::ours(Code::Limit, "send list of names to", &peer.name, note));
+            let note = Reason::ListOver8MiB;
+            return Err(Error::ours(Code::Limit, Op::SendListOfNamesTo, &peer.name, note));
         }
         say(peer, &Message::Names { names: part })?;
     }
@@ -743,11 +749,11 @@ fn read_names(list: NameList) -> Result<Vec<Vec<u8>>> {
     let NameList { reader, separator } = list;
     let most = limits::NAMES_BYTES_MAX;
     let read = reader.take(most as u64).read_to_end(&mut bytes);
-    read.map_err(|e| Error::os("read list of names", "", e))?;
-    let too_much = |note: &str| Err(Error::ours(Code::Limit, "read list of names", "", note));
+    read.map_err(|e| Error::os(Op::ReadListOfNames, "", e))?;
+    let too_much = |note: Reason| Err(Error::ours(Code::Limit, Op::ReadListOfNames, "", note));
     // With a byte for each name, as its separator is one: what is shorter is also less over there.
     if bytes.len() == most {
-        return too_much("a list for another machine has less than 32 MiB");
+        return too_much(Reason::ListOver32MiB);
     }
     let names = bytes.split(|b| *b == separator).map(|name| match name.strip_suffix(b"\r") {
         Some(name) if separator == b'\n' => name,
@@ -755,7 +761,7 @@ fn read_names(list: NameList) -> Result<Vec<Vec<u8>>> {
     });
     let names: Vec<Vec<u8>> = names.filter(|n| !n.is_empty()).map(<[u8]>::to_vec).collect();
     if names.len() > limits::NAMES_MAX {
-        return too_much("a list for another machine has 1,048,576 names at most");
+        return too_much(Reason::ListOverMillion);
     }
     Ok(names)
 }
@@ -774,7 +780,7 @@ pub fn link_in_the_way(from: &[Address], target: &Target, policy: &CopyPolicy) -
     let place = match operands::target(&Reach::Anywhere, target, from.len(), links)? {
         Where::Into(place) | Where::Whole(place) => place,
         Where::Name { dir, name, .. } => {
-            let there = dir.dir.look(name.as_name()).map_err(|e| Error::os("stat", target.path(), e))?;
+            let there = dir.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, target.path(), e))?;
             let is_link = there.is_some_and(|info| info.kind == Kind::Link);
             return Ok(is_link.then(|| target.path().clone()));
         }
@@ -786,7 +792,7 @@ pub fn link_in_the_way(from: &[Address], target: &Target, policy: &CopyPolicy) -
             continue;
         };
         let node = place.node.below(name.as_name());
-        let there = place.dir.look(name.as_name()).map_err(|e| Error::os("stat", node.path(), e))?;
+        let there = place.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, node.path(), e))?;
         match there.map(|info| info.kind) {
             Some(Kind::Link) => return Ok(Some(node.path())),
             Some(Kind::Dir) if policy.recursive => {
@@ -797,7 +803,7 @@ pub fn link_in_the_way(from: &[Address], target: &Target, policy: &CopyPolicy) -
     }
     let mut buffer = ListBuffer::new();
     while let Some((dir, node)) = stack.pop() {
-        let fail = |e| Error::os("list directory", node.path(), e);
+        let fail = |e| Error::os(Op::ListDirectory, node.path(), e);
         let dir = dir.map_err(fail)?;
         let mut found = None;
         let mut dirs: Vec<NameBuf> = Vec::new();
@@ -865,7 +871,7 @@ fn ask(
 }
 
 fn unexpected(address: &Address) -> Error {
-    Error::ours(Code::Protocol, "talk to", &address.host, "an answer to another question")
+    Error::ours(Code::Protocol, Op::TalkTo, &address.host, Reason::AnswerToAnother)
 }
 
 /// What an entry says, for people.
@@ -971,30 +977,29 @@ pub fn usage(address: &Address, way: &Way) -> Result<Usage> {
 /// What stands on the way to a machine. When every finding is `ok`, a copy goes from bcmr to bcmr.
 #[must_use]
 pub fn doctor(address: &Address, way: &Way) -> Vec<Finding> {
-    let ok = |what: &str, detail: String| Finding { ok: true, what: what.into(), detail };
+    let ok = |what, found| Finding { ok: true, what, found };
     // What a copy offers, so that what both can is what a copy will have.
     let features = ours(way);
     match transport::connect(address, way, Load::Light, features, Features::NONE, &[], &Cancel::new()) {
         Ok(peer) => {
             let agreed = peer.agreed.features;
-            let can: Vec<&str> = agreed.names().collect();
             let mut findings = vec![
-                ok("ssh", format!("reaches {}", address.host)),
-                ok("bcmr", peer.agreed.agent.clone()),
+                ok("ssh", OnTheWay::Reaches(address.host.clone())),
+                ok("bcmr", OnTheWay::Agent(peer.agreed.agent.clone())),
                 Finding {
                     ok: agreed.has_wide(wide::TREES),
-                    what: "protocol".into(),
-                    detail: format!("both can: {}", can.join(", ")),
+                    what: "protocol",
+                    found: OnTheWay::Can(agreed.names().collect()),
                 },
             ];
             if let Err(e) = peer.finish() {
-                findings.push(Finding { ok: false, what: "end".into(), detail: e.to_string() });
+                findings.push(Finding { ok: false, what: "end", found: OnTheWay::Failed(e) });
             }
             findings
         }
         Err(e) => {
             let what = if e.code == Code::NoPeer { "bcmr" } else { "ssh" };
-            vec![Finding { ok: false, what: what.into(), detail: e.to_string() }]
+            vec![Finding { ok: false, what, found: OnTheWay::Failed(e) }]
         }
     }
 }
@@ -1009,11 +1014,11 @@ pub fn ssh_words(address: &Address, way: &Way, command: &str) -> Result<Vec<std:
 
 /// What ssh's standard error means where it could not connect: the code, and the words in short.
 #[must_use]
-pub fn ssh_said(said: &str) -> (Code, String) {
+pub fn ssh_said(said: &str) -> (Code, Note) {
     let lines: Vec<String> =
         said.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
     let code = transport::ssh::judge_words(&lines).unwrap_or(Code::Lost);
-    (code, transport::ssh::in_short(code, &lines))
+    (code, transport::ssh::in_short(code, &lines).unwrap_or(Reason::SshCouldNotConnect.into()))
 }
 
 /// What an [`Info`] says, as an entry without a link's target or attributes.

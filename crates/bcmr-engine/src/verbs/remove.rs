@@ -12,7 +12,7 @@
 
 mod guard;
 
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Op, Reason};
 use crate::event::{Action, Event, Question, Summary, Watch};
 use crate::policy::RemoveRequest;
 use crate::pool::{Hands, Pool};
@@ -52,7 +52,7 @@ const PATH_BYTES_MAX: usize = 4095;
 /// no further error.
 pub fn remove(request: RemoveRequest, watch: Watch<'_>) -> Result<Summary, Error> {
     if request.paths.is_empty() && !request.force {
-        return Err(Error::ours(Code::Usage, "remove", "", "nothing was named"));
+        return Err(Error::ours(Code::Usage, Op::Remove, "", Reason::NothingNamed));
     }
     // A person is asked in the order in which things are found, one question at a time.
     let ask = request.ask && !request.dry_run;
@@ -489,16 +489,16 @@ impl<'r> Worker<'r> {
         let run = self.run;
         let split = Operand::split(path.as_os_str().as_bytes());
         let refusal = match split.name {
-            b"" if split.slash => Some("it is the root directory"),
-            b"." | b".." => Some("`.` and `..` are not removed"),
+            b"" if split.slash => Some(Reason::IsRoot),
+            b"." | b".." => Some(Reason::IsDots),
             _ => None,
         };
         if let Some(why) = refusal {
-            return run.fail(Error::ours(Code::Refused, "remove", &path, why));
+            return run.fail(Error::ours(Code::Refused, Op::Remove, &path, why));
         }
         let missing = |e: io::Error| {
             if !(run.request.force && is(&e, &[errno::ENOENT, errno::ENOTDIR])) {
-                run.fail(Error::os("remove", &path, e));
+                run.fail(Error::os(Op::Remove, &path, e));
             }
         };
         let Some(name) = NameBuf::new(split.name) else {
@@ -525,8 +525,8 @@ impl<'r> Worker<'r> {
             }
             let target = dir.open_dir_following(name.as_name()).and_then(|d| d.info());
             return match target.ok().and_then(|t| run.protected.reason(t.id())) {
-                Some(why) => run.fail(Error::ours(Code::Refused, "remove", &path, why)),
-                None => run.fail(Error::os("remove", &path, not_a_directory)),
+                Some(why) => run.fail(Error::ours(Code::Refused, Op::Remove, &path, why)),
+                None => run.fail(Error::os(Op::Remove, &path, not_a_directory)),
             };
         }
         if run.ask && !run.asked(Question::Remove(path.clone())) {
@@ -568,10 +568,10 @@ impl<'r> Worker<'r> {
         let (dir, unreadable, place) = match opened {
             Ok(opened) => opened,
             Err(e) if request.force && is(&e, &[errno::ENOENT]) => return,
-            Err(e) => return run.fail(Error::os("open", &base.shown, e)),
+            Err(e) => return run.fail(Error::os(Op::Open, &base.shown, e)),
         };
         if let Some(why) = run.protected.reason(place.id()) {
-            return run.fail(Error::ours(Code::Refused, "remove", &base.shown, why));
+            return run.fail(Error::ours(Code::Refused, Op::Remove, &base.shown, why));
         }
         if request.one_file_system {
             let mounted = match place.mount_root {
@@ -580,8 +580,10 @@ impl<'r> Worker<'r> {
             };
             match mounted {
                 Ok(false) => {}
-                Ok(true) => return run.fail(Error::ours(Code::Refused, "remove", &base.shown, MOUNT_POINT)),
-                Err(e) => return run.fail(Error::os("stat", &base.shown, e)),
+                Ok(true) => {
+                    return run.fail(Error::ours(Code::Refused, Op::Remove, &base.shown, MOUNT_POINT));
+                }
+                Err(e) => return run.fail(Error::os(Op::Stat, &base.shown, e)),
             }
         }
         if let Some(e) = unreadable
@@ -596,7 +598,7 @@ impl<'r> Worker<'r> {
             return self.directory(hands, Up::Base(base), name, dir, place.id());
         }
         if !request.empty_dirs {
-            return run.fail(Error::ours(Code::IsDirectory, "remove", &base.shown, "it is a directory"));
+            return run.fail(Error::ours(Code::IsDirectory, Op::Remove, &base.shown, Reason::IsDirectory));
         }
         if run.ask && !run.asked(Question::Remove(base.shown.clone())) {
             return;
@@ -605,7 +607,7 @@ impl<'r> Worker<'r> {
         match outcome {
             Ok(()) => self.removed_dir(|| base.shown.clone()),
             Err(e) if request.force && is(&e, &[errno::ENOENT]) => {}
-            Err(e) => run.fail(Error::os("remove", &base.shown, e)),
+            Err(e) => run.fail(Error::os(Op::Remove, &base.shown, e)),
         }
     }
 
@@ -650,13 +652,13 @@ impl<'r> Worker<'r> {
                     Some(why) => Some(why),
                     None if !run.request.one_file_system => None,
                     None if place.mount_root == Some(true) => Some(MOUNT_POINT),
-                    None if place.dev != parent.id.0 => Some("it is on another file system"),
+                    None if place.dev != parent.id.0 => Some(Reason::OtherFileSystem),
                     None => None,
                 };
                 match refusal {
                     None => return self.directory(hands, Up::Node(parent), name, dir, place.id()),
                     Some(why) => {
-                        Some(Error::ours(Code::Refused, "remove", parent.child_path(name.bytes()), why))
+                        Some(Error::ours(Code::Refused, Op::Remove, parent.child_path(name.bytes()), why))
                     }
                 }
             }
@@ -679,7 +681,7 @@ impl<'r> Worker<'r> {
             return None;
         }
         if run.request.dry_run || !(exchanged || is(&opening, &[errno::EACCES])) {
-            return Some(Error::os("open", path(), opening));
+            return Some(Error::os(Op::Open, path(), opening));
         }
         if run.ask && !run.asked(Question::Remove(path())) {
             parent.stay();
@@ -693,7 +695,7 @@ impl<'r> Worker<'r> {
             Ok(()) if exchanged => self.removed(false, path),
             Ok(()) => self.removed_dir(path),
             Err(e) if is(&e, &[errno::ENOENT]) => {}
-            Err(_) => return Some(Error::os("open", path(), opening)),
+            Err(_) => return Some(Error::os(Op::Open, path(), opening)),
         }
         None
     }
@@ -745,7 +747,7 @@ impl<'r> Worker<'r> {
                     Ok(info) => info.kind,
                     Err(e) if is(&e, &[errno::ENOENT]) => return true,
                     Err(e) => {
-                        run.fail(Error::os("stat", node.child_path(entry.name.bytes()), e));
+                        run.fail(Error::os(Op::Stat, node.child_path(entry.name.bytes()), e));
                         node.stay();
                         return true;
                     }
@@ -771,7 +773,7 @@ impl<'r> Worker<'r> {
             // Another process removed it meanwhile: there is nothing left to list.
             Err(e) if is(&e, &[errno::ENOENT]) => {}
             Err(e) => {
-                run.fail(Error::os("list", node.path(), e));
+                run.fail(Error::os(Op::List, node.path(), e));
                 node.stay();
             }
         }
@@ -794,7 +796,7 @@ impl<'r> Worker<'r> {
             Ok(dir) => self.list(hands, &node, Arc::new(dir)),
             Err(e) => {
                 if !is(&e, &[errno::ENOENT]) {
-                    self.run.fail(Error::os("open", node.path(), e));
+                    self.run.fail(Error::os(Op::Open, node.path(), e));
                 }
                 node.stay();
                 self.finish(hands, node, None);
@@ -863,7 +865,7 @@ impl<'r> Worker<'r> {
                 Removed::Later
             }
             Err(e) => {
-                run.fail(Error::os("remove", node.path(), e));
+                run.fail(Error::os(Op::Remove, node.path(), e));
                 Removed::Stays
             }
         }
@@ -888,7 +890,7 @@ impl<'r> Worker<'r> {
                 }
             }
             Err(e) => {
-                run.fail(Error::os("open", node.path(), e));
+                run.fail(Error::os(Op::Open, node.path(), e));
                 node.stay();
             }
         }
@@ -914,7 +916,7 @@ impl<'r> Worker<'r> {
             if is(&e, &[errno::EISDIR]) {
                 return Unlinked::IsDirectory;
             }
-            run.fail(Error::os("remove", node.child_path(name.bytes()), e));
+            run.fail(Error::os(Op::Remove, node.child_path(name.bytes()), e));
             node.stay();
             return Unlinked::Stays;
         }
@@ -940,7 +942,7 @@ impl<'r> Worker<'r> {
     }
 }
 
-const MOUNT_POINT: &str = "it is a mount point";
+const MOUNT_POINT: Reason = Reason::IsMountPoint;
 
 /// What became of a directory at its end.
 enum Removed {

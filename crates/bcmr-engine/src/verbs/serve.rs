@@ -3,7 +3,7 @@
 //! Must not print anything, and must not know who started it.
 
 use crate::disk::sys::Sys;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Cancel, Event, Front, Progress, Watch};
 use crate::policy::{Collide, CopyPolicy, Follow, FollowDestination, Target};
 use crate::remote::ServeRequest;
@@ -82,7 +82,7 @@ impl Listed {
         self.names = self.names.saturating_add(names.len());
         let more: usize = names.iter().map(|name| name.len() + 1).sum();
         if self.names > limits::NAMES_MAX || self.bytes.len().saturating_add(more) > limits::NAMES_BYTES_MAX {
-            return Err(Error::ours(Code::Protocol, "serve", "", "a list of more names than there may be"));
+            return Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::TooManyNames));
         }
         self.bytes.reserve_exact(more);
         for name in names {
@@ -102,7 +102,7 @@ impl Listed {
 pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<()> {
     let reach = match &request.root {
         Some(root) => {
-            let dir = Dir::open(root).map_err(|e| Error::os("open root", root.as_path(), e))?;
+            let dir = Dir::open(root).map_err(|e| Error::os(Op::OpenRoot, root.as_path(), e))?;
             // V11: every handle that is opened through this one opens nothing special and makes no device.
             Reach::Below(dir.confined())
         }
@@ -172,7 +172,7 @@ fn shut_in(request: ServeRequest, root: &Dir, no_store: &mut Option<String>) -> 
     let grounds = Grounds { root, read_only: request.read_only, store, meeting: &request.meeting };
     let shown = request.root.as_deref().unwrap_or(Path::new(""));
     // Where the kernel has no such wall, the first one stands alone.
-    wall::raise(&grounds).map_err(|e| Error::os("confine to", shown, e))?;
+    wall::raise(&grounds).map_err(|e| Error::os(Op::ConfineTo, shown, e))?;
     Ok(request)
 }
 
@@ -274,14 +274,14 @@ impl Serving {
                 self.door = Some(door);
                 answered
             }
-            _ => Err(Error::ours(Code::Protocol, "serve", "", "a message that is no request")),
+            _ => Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NoRequest)),
         }
     }
 
     fn writable(&self, path: &[u8]) -> Result<()> {
         if self.request.read_only {
-            let note = "this server only lets read";
-            return Err(Error::ours(Code::Refused, "change", path_of(path), note));
+            let note = Reason::ServerOnlyReads;
+            return Err(Error::ours(Code::Refused, Op::Change, path_of(path), note));
         }
         Ok(())
     }
@@ -298,7 +298,7 @@ impl Serving {
         let request = &self.request;
         match message {
             Message::Put { .. } | Message::Get { names: None, .. } if list.names > 0 => {
-                Err(Error::ours(Code::Protocol, "serve", "", "names for a request that has none"))
+                Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NamesWithoutRequest))
             }
             Message::Put { policy, target, path, operands, items } => {
                 let survey = survey_of(&policy);
@@ -321,8 +321,8 @@ impl Serving {
                 // Through a link only where it may lead anywhere: a confined receiver does not even say whether it leads somewhere.
                 let links = if self.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
                 if self.reach.is_confined() && policy.follow_destination == FollowDestination::Always {
-                    let note = "this server follows no symbolic link at the destination's name";
-                    return Err(Error::ours(Code::Unsupported, "copy to", target.path(), note));
+                    let note = Reason::ServerFollowsNoLink;
+                    return Err(Error::ours(Code::Unsupported, Op::CopyTo, target.path(), note));
                 }
                 let count = usize::try_from(operands.max(1)).unwrap_or(usize::MAX);
                 let mut to = Resolved::of(&self.reach, &target, count, links, &policy)?;
@@ -366,20 +366,20 @@ impl Serving {
                 let list = names.map(|names| list.and(&names)).transpose()?;
                 self.get(peer, &policy, how, &paths, list, asked)
             }
-            _ => Err(Error::ours(Code::Protocol, "serve", "", "no transfer")),
+            _ => Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NoTransfer)),
         }
     }
 
     /// Listens for sealed streams, which take the place of those over ssh. When they do not come, all goes on as before.
     fn direct(&mut self, peer: &mut Peer, count: u64) -> Result<()> {
         let Some(stream) = peer.streams.first() else { return Ok(()) };
-        let refused = |note: &str| Error::ours(Code::Unsupported, "listen", "", note);
-        let address = self.request.arrived_at.ok_or_else(|| refused("not reached over ssh"))?;
+        let refused = |note: Reason| Error::ours(Code::Unsupported, Op::Listen, "", note);
+        let address = self.request.arrived_at.ok_or_else(|| refused(Reason::NotOverSsh))?;
         if !self.ours.has_cap(caps::DIRECT | caps::AEAD) || !peer.agreed.features.has_cap(caps::DIRECT) {
-            return Err(refused("not agreed on"));
+            return Err(refused(Reason::NotAgreedOn));
         }
-        let told = |e| Error::os("listen", "", e);
-        let count = u8::try_from(count).map_err(|_| refused("too many streams"))?;
+        let told = |e| Error::os(Op::Listen, "", e);
+        let count = u8::try_from(count).map_err(|_| refused(Reason::TooManyStreams))?;
         // Keys must not end in a core dump.
         fastcopy::process::never_dump().map_err(told)?;
         let listener = Listener::bind(address, count).map_err(told)?;
@@ -431,7 +431,7 @@ impl Serving {
         match &self.reach {
             Reach::Anywhere => Ok(Reach::Anywhere),
             Reach::Below(root) => {
-                root.try_clone().map(Reach::Below).map_err(|e| Error::os("open root", "", e))
+                root.try_clone().map(Reach::Below).map_err(|e| Error::os(Op::OpenRoot, "", e))
             }
         }
     }
@@ -470,7 +470,7 @@ impl Serving {
         telling(peer, items, |watch, reply, asking| {
             let disk = Sys::new();
             let store = store.unwrap_or_else(|why| {
-                let note = format!("everything is sent: the store of blocks there cannot be used: {why}");
+                let note = Reason::StoreUnusable.about(why.to_string());
                 watch.front.event(Event::Note(note));
                 None
             });
@@ -501,7 +501,7 @@ impl Serving {
             let source = operands::source(&self.reach, path, policy.follow)?;
             match &source {
                 Source::Named { info, .. } if info.kind == Kind::Link && asked != policy.follow => {
-                    Err(Error::ours(Code::Refused, "follow", path, Links::NOTE))
+                    Err(Error::ours(Code::Refused, Op::Follow, path, Links::NOTE))
                 }
                 _ => Ok(source),
             }
@@ -513,12 +513,7 @@ impl Serving {
             }
             Some(list) => {
                 let [base] = paths else {
-                    return Err(Error::ours(
-                        Code::Protocol,
-                        "serve",
-                        "",
-                        "a list of names needs one directory",
-                    ));
+                    return Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::ListNeedsOneDirectory));
                 };
                 let dir: Arc<SourceDir> =
                     SourceDir::root(self.reach.open(base)?, crate::node::Node::root(base))?;

@@ -4,7 +4,7 @@
 
 use crate::disk::Disk;
 use crate::disk::sys::Sys;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::event::{Event, Summary, Unfinished, Watch, What};
 use crate::node::os;
 use crate::receiver::land;
@@ -30,7 +30,7 @@ const SESSION_BYTES_MAX: u64 = 1 << 30;
 /// When `dir` cannot be opened; what cannot be read or removed below it is told through `watch` and counted.
 pub fn sessions(dir: &Path, clean: bool, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
-    let root = Dir::open(dir).map_err(|e| Error::os("open directory", dir, e))?;
+    let root = Dir::open(dir).map_err(|e| Error::os(Op::OpenDirectory, dir, e))?;
     let mut stack = vec![(root, dir.to_owned())];
     let mut buffer = ListBuffer::new();
     while let Some((here, path)) = stack.pop() {
@@ -40,7 +40,7 @@ pub fn sessions(dir: &Path, clean: bool, watch: Watch<'_>) -> Result<Summary> {
         let home = match land::home_of(&here) {
             Ok(home) => home,
             Err(e) => {
-                tally.fail(Error::os("stat", &path, e));
+                tally.fail(Error::os(Op::Stat, &path, e));
                 continue;
             }
         };
@@ -56,7 +56,7 @@ pub fn sessions(dir: &Path, clean: bool, watch: Watch<'_>) -> Result<Summary> {
             !tally.cancelled()
         });
         if let Err(e) = listed {
-            tally.fail(Error::os("list directory", &path, e));
+            tally.fail(Error::os(Op::ListDirectory, &path, e));
         }
         for (name, role) in &names {
             match one(&here, &home, name, *role, &path, clean) {
@@ -75,7 +75,7 @@ pub fn sessions(dir: &Path, clean: bool, watch: Watch<'_>) -> Result<Summary> {
                 Ok(dir) => stack.push((dir, path.join(os(name.as_name())))),
                 // Gone meanwhile, or no directory after all.
                 Err(_) if !matches!(here.stat(name.as_name()), Ok(i) if i.kind == Kind::Dir) => {}
-                Err(e) => tally.fail(Error::os("open directory", path.join(os(name.as_name())), e)),
+                Err(e) => tally.fail(Error::os(Op::OpenDirectory, path.join(os(name.as_name())), e)),
             }
         }
     }
@@ -100,23 +100,23 @@ fn one(
 }
 
 /// Says for `name` in `path` what went wrong.
-fn failed(op: &'static str, path: &Path, name: &NameBuf) -> impl Fn(std::io::Error) -> Error {
+fn failed(op: Op, path: &Path, name: &NameBuf) -> impl Fn(std::io::Error) -> Error {
     let shown = path.join(os(name.as_name()));
     move |e| Error::os(op, &shown, e)
 }
 
 /// A directory that `copy -r` with sessions has not finished.
 fn whole_tree(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
-    let info = dir.stat(name.as_name()).map_err(failed("stat", path, name))?;
+    let info = dir.stat(name.as_name()).map_err(failed(Op::Stat, path, name))?;
     if info.kind != Kind::File {
         return Ok(None);
     }
     // A run that fills a directory holds its lock.
-    let lock = dir.reopen().map_err(failed("open", path, name))?;
+    let lock = dir.reopen().map_err(failed(Op::Open, path, name))?;
     let running = lock.try_lock() == Lock::Busy;
     let removed = clean && !running;
     if removed {
-        tree::unmark(dir).map_err(failed("remove", path, name))?;
+        tree::unmark(dir).map_err(failed(Op::Remove, path, name))?;
     }
     let path = path.to_owned();
     Ok(Some(Unfinished { what: What::Tree, path, recorded: 0, size: 0, last: info.mtime, running, removed }))
@@ -124,12 +124,12 @@ fn whole_tree(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Opt
 
 /// A stage without a session: only the holder of the directory's lock makes these, so with the lock it is stale.
 fn stale_stage(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
-    let info = dir.stat(name.as_name()).map_err(failed("stat", path, name))?;
-    let lock = dir.reopen().map_err(failed("open", path, name))?;
+    let info = dir.stat(name.as_name()).map_err(failed(Op::Stat, path, name))?;
+    let lock = dir.reopen().map_err(failed(Op::Open, path, name))?;
     let running = lock.try_lock() != Lock::Held;
     let removed = clean && !running;
     if removed {
-        Sys::new().remove_tree(dir, name.as_name()).map_err(failed("remove", path, name))?;
+        Sys::new().remove_tree(dir, name.as_name()).map_err(failed(Op::Remove, path, name))?;
     }
     let size = if info.kind == Kind::File { info.size } else { 0 };
     let path = path.join(os(name.as_name()));
@@ -139,13 +139,13 @@ fn stale_stage(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Op
 /// A stage whose session is gone: no run can go on with it. A run that makes one has made its session before.
 fn orphan(dir: &Dir, home: &Home, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
     let session = home.beside(name.as_name(), Role::Session);
-    let look = |name: &NameBuf| dir.look(name.as_name()).map_err(failed("stat", path, name));
+    let look = |name: &NameBuf| dir.look(name.as_name()).map_err(failed(Op::Stat, path, name));
     let Some(info) = look(name)? else { return Ok(None) };
     if session.map_or(Ok(None), |s| look(&s))?.is_some() {
         return Ok(None);
     }
     if clean {
-        Sys::new().remove_tree(dir, name.as_name()).map_err(failed("remove", path, name))?;
+        Sys::new().remove_tree(dir, name.as_name()).map_err(failed(Op::Remove, path, name))?;
     }
     let size = if info.kind == Kind::File { info.size } else { 0 };
     let path = path.join(os(name.as_name()));
@@ -155,16 +155,16 @@ fn orphan(dir: &Dir, home: &Home, name: &NameBuf, path: &Path, clean: bool) -> R
 
 /// A manifest that is not whole: the run that writes it has it locked.
 fn manifest(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
-    match dir.look(name.as_name()).map_err(failed("stat", path, name))? {
+    match dir.look(name.as_name()).map_err(failed(Op::Stat, path, name))? {
         Some(info) if info.kind == Kind::File => {}
         _ => return Ok(None),
     }
-    let fd = dir.open_read_write(name.as_name()).map_err(failed("open", path, name))?;
-    let info = Info::of(&fd).map_err(failed("stat", path, name))?;
+    let fd = dir.open_read_write(name.as_name()).map_err(failed(Op::Open, path, name))?;
+    let info = Info::of(&fd).map_err(failed(Op::Stat, path, name))?;
     let running = try_lock(&fd) == Lock::Busy;
     let removed = clean && !running;
     if removed {
-        dir.remove_file(name.as_name()).map_err(failed("remove", path, name))?;
+        dir.remove_file(name.as_name()).map_err(failed(Op::Remove, path, name))?;
     }
     let (path, size, last) = (path.join(os(name.as_name())), info.size, info.mtime);
     Ok(Some(Unfinished { what: What::Stage, path, recorded: 0, size, last, running, removed }))
@@ -178,17 +178,17 @@ fn one_session(
     clean: bool,
 ) -> Result<Option<Unfinished>> {
     // Looked at before it is opened: a FIFO or a link is none of ours.
-    match dir.look(name.as_name()).map_err(failed("stat", path, name))? {
+    match dir.look(name.as_name()).map_err(failed(Op::Stat, path, name))? {
         Some(info) if info.kind == Kind::File => {}
         _ => return Ok(None),
     }
-    let fd: OwnedFd = dir.open_read_write(name.as_name()).map_err(failed("open", path, name))?;
-    let info = Info::of(&fd).map_err(failed("stat", path, name))?;
+    let fd: OwnedFd = dir.open_read_write(name.as_name()).map_err(failed(Op::Open, path, name))?;
+    let info = Info::of(&fd).map_err(failed(Op::Stat, path, name))?;
     if info.kind != Kind::File {
         return Ok(None);
     }
     let mut bytes = vec![0; info.size.min(SESSION_BYTES_MAX) as usize];
-    let n = fastcopy::read_write::read_full(&fd, 0, &mut bytes).map_err(failed("read", path, name))?;
+    let n = fastcopy::read_write::read_full(&fd, 0, &mut bytes).map_err(failed(Op::Read, path, name))?;
     bytes.truncate(n);
     let running = try_lock(&fd) == Lock::Busy;
     let removed = clean && !running;

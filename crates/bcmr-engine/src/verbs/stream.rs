@@ -3,7 +3,7 @@
 //!
 //! Must not name anything: what is read is held in a file without a name, and landed as any other file is.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Target};
 use crate::tally::Tally;
@@ -60,8 +60,8 @@ pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
     }
     let (from, opened) = dir.open_file(name.as_name(), follow)?;
     if opened.kind != info.kind {
-        let note = "something else has taken its place";
-        return Err(Error::ours(Code::SourceChanged, "open", path, note));
+        let note = Reason::SomethingElseThere;
+        return Err(Error::ours(Code::SourceChanged, Op::Open, path, note));
     }
     let mut from = File::from(from);
     let tally = Tally::new(watch);
@@ -72,15 +72,10 @@ pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
             tally.item(Action::Kept, 0, || (path.clone(), shown));
             return Ok(Streamed::Done(tally.summary()));
         }
-        let mut to = File::from(open_to_write(&shown).map_err(|e| Error::os("open", &shown, e))?);
-        let kind = Info::of(&to).map_err(|e| Error::os("stat", &shown, e))?.kind;
+        let mut to = File::from(open_to_write(&shown).map_err(|e| Error::os(Op::Open, &shown, e))?);
+        let kind = Info::of(&to).map_err(|e| Error::os(Op::Stat, &shown, e))?.kind;
         if !is_stream(kind) {
-            return Err(Error::ours(
-                Code::InTheWay,
-                "write into",
-                shown,
-                "something else has taken its place",
-            ));
+            return Err(Error::ours(Code::InTheWay, Op::WriteInto, shown, Reason::SomethingElseThere));
         }
         let bytes = pour(&mut from, &mut to, &path, &shown, watch)?;
         if !watch.cancel.is_set() {
@@ -102,7 +97,7 @@ pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
         };
     let shown = to.path().clone();
     let held = place.dir.unnamed(NEW_FILE & !request.policy.umask);
-    let mut held = File::from(held.map_err(|e| Error::os("hold what is read for", &shown, e))?);
+    let mut held = File::from(held.map_err(|e| Error::os(Op::HoldWhatIsReadFor, &shown, e))?);
     pour(&mut from, &mut held, &path, &shown, watch)?;
     if watch.cancel.is_set() {
         return Ok(Streamed::Done(tally.summary()));
@@ -127,7 +122,7 @@ fn pour(from: &mut File, to: &mut File, src: &Path, dst: &Path, watch: Watch<'_>
     let (mut room, mut bytes) = (vec![0; PIECE_BYTES], 0);
     while !watch.cancel.is_set() {
         // A FIFO that was opened before it has a writer has not ended: it says nothing at all.
-        let ready = poll::readable(&[from.as_fd()], LOOK).map_err(|e| Error::os("read", src, e))?;
+        let ready = poll::readable(&[from.as_fd()], LOOK).map_err(|e| Error::os(Op::Read, src, e))?;
         if !ready.contains(&true) {
             continue;
         }
@@ -135,10 +130,10 @@ fn pour(from: &mut File, to: &mut File, src: &Path, dst: &Path, watch: Watch<'_>
             Ok(0) => break,
             Ok(got) => got,
             Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => continue,
-            Err(e) => return Err(Error::os("read", src, e)),
+            Err(e) => return Err(Error::os(Op::Read, src, e)),
         };
         let piece = room.get(..got).unwrap_or_default();
-        to.write_all(piece).map_err(|e| Error::os("write", dst, e))?;
+        to.write_all(piece).map_err(|e| Error::os(Op::Write, dst, e))?;
         bytes += got as u64;
         watch.progress.bytes_done.fetch_add(got as u64, Ordering::Relaxed);
     }

@@ -4,7 +4,7 @@
 //! The pairs are those a copy of the same arguments would make: operands, filter and plan are the copy's own.
 
 use crate::disk::{Fault, Side, tee};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::node::{Node, os};
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Follow, Target};
@@ -115,7 +115,7 @@ impl Both for Here<'_> {
     fn same_content(&self) -> Result<bool> {
         let Some((dir, to)) = self.dst else { return Ok(true) };
         let (ours, _) = self.src.open_file(self.name, self.follow)?;
-        let theirs = dir.open_file(to).map_err(|e| Error::os("open", self.dst_path, e))?;
+        let theirs = dir.open_file(to).map_err(|e| Error::os(Op::Open, self.dst_path, e))?;
         // Both sides are read: a file is done when two times its size is.
         let read = Cell::new(0u64);
         let observe = |bytes: u64| {
@@ -129,18 +129,19 @@ impl Both for Here<'_> {
         let Some((dir, to)) = self.dst else { return Ok(true) };
         let (src, _) = self.src.open_file(self.name, self.follow)?;
         let told = |f: Fault| f.told(|| self.src_path.to_owned(), || self.dst_path.to_owned());
-        let failed = |e| Error::os("read", self.dst_path, e);
+        let failed = |e| Error::os(Op::Read, self.dst_path, e);
         let there = dir.open_file(to).map_err(failed)?;
         let size = Info::of(&there).map_err(failed)?.size;
         let read = |at: u64, room: &mut [u8]| {
-            fastcopy::read_write::read_full(&src, at, room).map_err(|e| Fault::os(Side::Source, "read", e))
+            fastcopy::read_write::read_full(&src, at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e))
         };
         tee::is_same(&there, 0, size, &read, &|| !self.tally.cancelled()).map_err(told)
     }
     fn same_target(&self) -> Result<bool> {
         let Some((dir, to)) = self.dst else { return Ok(true) };
-        let ours = self.src.dir.read_link(self.name).map_err(|e| Error::os("read link", self.src_path, e))?;
-        let theirs = dir.read_link(to).map_err(|e| Error::os("read link", self.dst_path, e))?;
+        let ours =
+            self.src.dir.read_link(self.name).map_err(|e| Error::os(Op::ReadLink, self.src_path, e))?;
+        let theirs = dir.read_link(to).map_err(|e| Error::os(Op::ReadLink, self.dst_path, e))?;
         Ok(ours == theirs)
     }
 }
@@ -148,8 +149,8 @@ impl Both for Here<'_> {
 /// BLAKE3 of a whole file; `observe` is told of bytes read and says whether to go on.
 pub(crate) fn hash(fd: &OwnedFd, path: &Path, observe: &dyn Fn(u64) -> bool) -> Result<blake3::Hash> {
     // A FIFO put in the file's place would give nothing for ever.
-    if Info::of(fd).map_err(|e| Error::os("stat", path, e))?.kind != Kind::File {
-        return Err(Error::ours(Code::SourceChanged, "read", path, "it is no regular file any more"));
+    if Info::of(fd).map_err(|e| Error::os(Op::Stat, path, e))?.kind != Kind::File {
+        return Err(Error::ours(Code::SourceChanged, Op::Read, path, Reason::NoRegularFileAnyMore));
     }
     tee::hash(fd, observe).map_err(|fault| fault.told(|| path.to_owned(), || path.to_owned()))
 }
@@ -164,7 +165,7 @@ pub(crate) struct Survey<'a> {
 impl Survey<'_> {
     /// Walks all operands.
     pub(crate) fn operands(&self, sources: &[PathBuf], to: &Where, visit: &mut dyn Visit) {
-        for operand in resolve(sources, to, self.policy, "compare", DestLink::Through, self.tally) {
+        for operand in resolve(sources, to, self.policy, Op::Compare, DestLink::Through, self.tally) {
             if let Err(e) = self.operand(&operand, visit) {
                 self.tally.fail(e);
             }
@@ -186,7 +187,7 @@ impl Survey<'_> {
             }
             (Source::Whole(src), Dest::Whole(place)) => {
                 let dst =
-                    place.dir.reopen().map_err(|e| Error::os("open directory", place.node.path(), e))?;
+                    place.dir.reopen().map_err(|e| Error::os(Op::OpenDirectory, place.node.path(), e))?;
                 let mut stack = vec![self.frame(
                     src.with_ignores(&self.filter)?,
                     Some(dst),
@@ -200,12 +201,12 @@ impl Survey<'_> {
             }
             (Source::Whole(src), Dest::Named { dir, name }) => {
                 let dst_path = dir.node.join(name.as_name());
-                let dst = match dir.dir.look(name.as_name()).map_err(|e| Error::os("stat", &dst_path, e))? {
+                let dst = match dir.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, &dst_path, e))? {
                     None => None,
                     Some(_) => Some(
                         dir.dir
                             .open_dir_readable(name.as_name())
-                            .map_err(|e| Error::os("open directory", &dst_path, e))?,
+                            .map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?,
                     ),
                 };
                 if dst.is_none() {
@@ -218,7 +219,7 @@ impl Survey<'_> {
                 Ok(())
             }
             (Source::Named { .. }, Dest::Whole(place)) => {
-                Err(Error::ours(Code::InTheWay, "copy to", place.node.path(), "it is a directory"))
+                Err(Error::ours(Code::InTheWay, Op::CopyTo, place.node.path(), Reason::IsDirectory))
             }
         }
     }
@@ -239,7 +240,7 @@ impl Survey<'_> {
         dev: u64,
     ) -> Result<()> {
         let there = match dst {
-            Some((dir, to)) => dir.look(to).map_err(|e| Error::os("stat", &dst_path, e))?,
+            Some((dir, to)) => dir.look(to).map_err(|e| Error::os(Op::Stat, &dst_path, e))?,
             None => None,
         };
         let (s, d) = (&*src_path, &*dst_path);
@@ -252,12 +253,12 @@ impl Survey<'_> {
         let lack = there.is_none().then(|| (Lack::new(&dst_path), true));
         let inner = src.enter(name, node, follow, &self.filter)?;
         if self.policy.follow == Follow::Always && inner.is_own_ancestor() {
-            let note = "symbolic links lead in a circle here";
-            return Err(Error::ours(Code::Link, "enter", inner.node.path(), note));
+            let note = Reason::LinkLoop;
+            return Err(Error::ours(Code::Link, Op::Enter, inner.node.path(), note));
         }
         let dst = match (dst, there) {
             (Some((dir, to)), Some(t)) if t.kind == Kind::Dir => {
-                Some(dir.open_dir_readable(to).map_err(|e| Error::os("open directory", &dst_path, e))?)
+                Some(dir.open_dir_readable(to).map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?)
             }
             _ => None,
         };
@@ -289,7 +290,7 @@ impl Survey<'_> {
                     }
                     true
                 })
-                .map_err(|e| Error::os("list directory", src.node.path(), e))?;
+                .map_err(|e| Error::os(Op::ListDirectory, src.node.path(), e))?;
         }
         // Last first, as they are popped; sorted, so that two runs say the same.
         names.sort_by(|a, b| b.0.cmp(&a.0));
@@ -304,7 +305,7 @@ impl Survey<'_> {
                 }
                 true
             })
-            .map_err(|e| Error::os("list directory", &dst_path, e))?;
+            .map_err(|e| Error::os(Op::ListDirectory, &dst_path, e))?;
             extra.sort();
             for name in extra {
                 visit.extra(dst, name.as_name(), dst_path.join(os(name.as_name())));
@@ -332,7 +333,7 @@ impl Survey<'_> {
                 let dst_path = frame.dst_path.join(os(name));
                 let dst = frame.dst.as_ref().map(|d| (d, name));
                 let there = match dst {
-                    Some((dir, to)) => dir.look(to).map_err(|e| Error::os("stat", &dst_path, e))?,
+                    Some((dir, to)) => dir.look(to).map_err(|e| Error::os(Op::Stat, &dst_path, e))?,
                     None => None,
                 };
                 let src_path = src.node.join(name);
@@ -358,12 +359,12 @@ impl Survey<'_> {
                 };
                 let inner = src.enter(name, src.node.below(name), always, &self.filter)?;
                 if always && inner.is_own_ancestor() {
-                    let note = "symbolic links lead in a circle here";
-                    return Err(Error::ours(Code::Link, "enter", inner.node.path(), note));
+                    let note = Reason::LinkLoop;
+                    return Err(Error::ours(Code::Link, Op::Enter, inner.node.path(), note));
                 }
                 let inner_dst = match (dst, there) {
                     (Some((dir, to)), Some(t)) if t.kind == Kind::Dir => Some(
-                        dir.open_dir_readable(to).map_err(|e| Error::os("open directory", &dst_path, e))?,
+                        dir.open_dir_readable(to).map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?,
                     ),
                     _ => None,
                 };
@@ -390,14 +391,16 @@ impl Survey<'_> {
             Where::Into(place) | Where::Whole(place) => (place, None),
             Where::Name { dir, name, .. } => (dir, Some(name)),
         };
-        let dir = Dir::open(base).map_err(|e| Error::os("open directory", base, e))?;
+        let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
         let root = SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?;
         let mut told = HashSet::new();
         for parts in names {
             let one = parts.and_then(|parts| {
                 let mut src = root.clone();
                 let mut dst = match below {
-                    None => Some(place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?),
+                    None => {
+                        Some(place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?)
+                    }
                     Some(name) => place.dir.open_dir(name.as_name()).ok(),
                 };
                 let Some((last, dirs)) = parts.split_last() else { return Ok(()) };
@@ -425,7 +428,7 @@ impl Survey<'_> {
                 }
                 let (src_path, node) = (src.node.join(last), src.node.below(last));
                 if info.kind == Kind::Dir && !self.policy.recursive {
-                    return Err(Error::ours(Code::IsDirectory, "copy", src_path, "it is a directory"));
+                    return Err(Error::ours(Code::IsDirectory, Op::Copy, src_path, Reason::IsDirectory));
                 }
                 dst_path.push(os(last));
                 let to = dst.as_ref().map(|d| (d, last));
@@ -454,8 +457,8 @@ pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary>
         }
         Some(mut list) => {
             let [base] = request.sources.as_slice() else {
-                let note = "a list of names needs exactly one source directory";
-                return Err(Error::ours(Code::Usage, "copy", request.target.path(), note));
+                let note = Reason::OneSourceDirectory;
+                return Err(Error::ours(Code::Usage, Op::Copy, request.target.path(), note));
             };
             let names = ListedNames { reader: &mut *list.reader, separator: list.separator, base };
             survey.list(base, &request.target, names, &mut visit)?;
@@ -483,8 +486,8 @@ impl Visit for DryRun<'_> {
         use std::sync::atomic::Ordering::Relaxed;
         let paths = || (at.src_path.to_owned(), at.dst_path.to_owned());
         if at.info.kind.is_special() && !self.policy.specials {
-            let note = format!("it is a {}", at.info.kind.word());
-            self.tally.fail(Error::ours(Code::Special, "copy", at.src_path, note));
+            let note = Reason::KindIs.about(at.info.kind.word());
+            self.tally.fail(Error::ours(Code::Special, Op::Copy, at.src_path, note));
             return false;
         }
         let verdict = decide(&at.info, at.there.as_ref(), self.policy);
@@ -515,9 +518,9 @@ impl Visit for DryRun<'_> {
             Verdict::Refuse(code, why) => {
                 let adds = self.policy.resume.appends() && at.there.is_some_and(|t| t.kind == at.info.kind);
                 self.tally.fail(if adds {
-                    Error::ours(code, "append to", at.dst_path, why)
+                    Error::ours(code, Op::AppendTo, at.dst_path, why)
                 } else {
-                    Error::ours(code, "replace", at.dst_path, why).and(at.src_path)
+                    Error::ours(code, Op::Replace, at.dst_path, why).and(at.src_path)
                 });
                 return false;
             }

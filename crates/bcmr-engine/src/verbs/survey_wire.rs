@@ -7,7 +7,7 @@
 use crate::blocks::{BLOCK_BYTES, blocks_of};
 use crate::disk::sys::Sys;
 use crate::disk::tee;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Compared, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Compare, CopyPolicy, Follow};
@@ -138,7 +138,9 @@ struct Known<'s> {
 impl Both for Known<'_> {
     fn same_content(&self) -> Result<bool> {
         let said = self.content.lock().unwrap_or_else(PoisonError::into_inner).take();
-        said.unwrap_or_else(|| Err(Error::ours(Code::Io, "compare", self.spot.src.path(), "nothing came")))
+        said.unwrap_or_else(|| {
+            Err(Error::ours(Code::Io, Op::Compare, self.spot.src.path(), Reason::NothingCame))
+        })
     }
     fn same_beginning(&self) -> Result<bool> {
         self.same_content()
@@ -146,7 +148,7 @@ impl Both for Known<'_> {
     fn same_target(&self) -> Result<bool> {
         let Some((dir, to)) = &self.spot.dst else { return Ok(true) };
         let theirs = dir.read_link(to.as_name());
-        let theirs = theirs.map_err(|e| Error::os("read link", self.spot.shown.path(), e))?;
+        let theirs = theirs.map_err(|e| Error::os(Op::ReadLink, self.spot.shown.path(), e))?;
         Ok(self.spot.link == theirs.to_bytes())
     }
 }
@@ -288,7 +290,7 @@ impl<'a> Surveying<'a> {
         let whole = name.is_none();
         let info = self.what.info_of(entry, self.state().origin);
         if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
-            return Err(Error::ours(Code::IsDirectory, "compare", shown, "it is a directory"));
+            return Err(Error::ours(Code::IsDirectory, Op::Compare, shown, Reason::IsDirectory));
         }
         let dest = self.what.to.dest(name, &info)?;
         if let Dest::Named { name, .. } = &dest
@@ -296,15 +298,15 @@ impl<'a> Surveying<'a> {
             && info.kind != Kind::Dir
         {
             let twin = crate::node::os(name.as_name()).display();
-            let why = format!("an earlier source already becomes '{twin}'");
-            return Err(Error::ours(Code::Refused, "compare", shown, why));
+            let why = Reason::EarlierOperand.about(twin.to_string());
+            return Err(Error::ours(Code::Refused, Op::Compare, shown, why));
         }
-        operands::nesting(&self.what.reach, &info, whole, &dest, self.policy, shown, "compare")?;
+        operands::nesting(&self.what.reach, &info, whole, &dest, self.policy, shown, Op::Compare)?;
         let src = Node::root(shown);
         match &dest {
             Dest::Whole(place) => {
                 let dst = place.dir.reopen();
-                let dst = dst.map_err(|e| Error::os("open directory", place.node.path(), e))?;
+                let dst = dst.map_err(|e| Error::os(Op::OpenDirectory, place.node.path(), e))?;
                 let (dst, node, extra) = (Some(Arc::new(dst)), place.node.clone(), Mutex::default());
                 Ok(Some(Pair { src, dst, node, lack: None, extra }))
             }
@@ -313,19 +315,14 @@ impl<'a> Surveying<'a> {
                 let single = Single { place, to, shown, kind: entry.kind };
                 let mut state = self.state();
                 if state.singles.len() >= SINGLES_MAX {
-                    return Err(Error::ours(
-                        Code::Limit,
-                        "compare",
-                        single.shown,
-                        "too many operands at once",
-                    ));
+                    return Err(Error::ours(Code::Limit, Op::Compare, single.shown, Reason::TooManyOperands));
                 }
                 state.singles.insert(id, single);
                 Ok(None)
             }
             Dest::Named { dir: place, name } => {
                 let node = place.node.below(name.as_name());
-                let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e))?;
+                let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
                 let paths = (Shown::Path(shown.to_owned()), Shown::Below(place.node.clone(), name.clone()));
                 let spot = self.spot(info, entry, name, paths, Some((Arc::new(dir), name.clone())))?;
                 if whole {
@@ -336,7 +333,7 @@ impl<'a> Surveying<'a> {
                         // No directory: that is what a copy would stumble over too.
                         (Some(there), Some((dir, to))) if there.kind != Kind::Dir => {
                             let opened = dir.open_dir_readable(to.as_name());
-                            opened.map_err(|e| Error::os("open directory", spot.shown.path(), e))?;
+                            opened.map_err(|e| Error::os(Op::OpenDirectory, spot.shown.path(), e))?;
                         }
                         _ => {}
                     }
@@ -358,7 +355,7 @@ impl<'a> Surveying<'a> {
         dst: Option<(Arc<Dir>, NameBuf)>,
     ) -> Result<Spot> {
         let there = match &dst {
-            Some((dir, to)) => dir.look(to.as_name()).map_err(|e| Error::os("stat", shown.path(), e))?,
+            Some((dir, to)) => dir.look(to.as_name()).map_err(|e| Error::os(Op::Stat, shown.path(), e))?,
             None => None,
         };
         let (name, link) = (name.clone(), entry.link.to_vec());
@@ -370,7 +367,7 @@ impl<'a> Surveying<'a> {
         let dst = match (&spot.dst, &spot.there) {
             (Some((dir, to)), Some(there)) if there.kind == Kind::Dir => {
                 let opened = dir.open_dir_readable(to.as_name());
-                Some(Arc::new(opened.map_err(|e| Error::os("open directory", spot.shown.path(), e))?))
+                Some(Arc::new(opened.map_err(|e| Error::os(Op::OpenDirectory, spot.shown.path(), e))?))
             }
             _ => None,
         };
@@ -406,14 +403,14 @@ impl<'a> Surveying<'a> {
             match state.dirs.get(&parent).cloned() {
                 Some(above) => above,
                 None => {
-                    state.named.was_refused(parent, "a directory in none")?;
+                    state.named.was_refused(parent, Reason::DirectoryInNone)?;
                     drop(state);
                     return self.refuse(id);
                 }
             }
         };
         if entry.kind != WireKind::Dir {
-            return Err(refused("a directory that is none"));
+            return Err(refused(Reason::DirectoryThatIsNone));
         }
         let name = self.name_in(&above, entry)?;
         let node = above.node.below(name.as_name());
@@ -448,10 +445,10 @@ impl<'a> Surveying<'a> {
 
     /// A name in a directory; the source is known to have it from now on.
     fn name_in(&self, above: &Pair, entry: &Entry<'_>) -> Result<NameBuf> {
-        let name = NameBuf::new(entry.name).ok_or_else(|| refused("a name that is none"))?;
+        let name = NameBuf::new(entry.name).ok_or_else(|| refused(Reason::BadName))?;
         // V1, for names of a list.
         if !self.what.asked.takes(&above.src, &name, entry.kind == WireKind::Dir) {
-            return Err(refused("a name that was not asked for"));
+            return Err(refused(Reason::NameNotAsked));
         }
         if let (true, Some(dst)) = (self.extra, &above.dst) {
             let mut extra = above.extra.lock().unwrap_or_else(PoisonError::into_inner);
@@ -479,7 +476,7 @@ impl<'a> Surveying<'a> {
                 (Some(pair), _) => Ok(pair),
                 (None, Some(single)) => Err(single),
                 (None, None) => {
-                    let note = "entries of a directory that is not open";
+                    let note = Reason::EntriesOfClosed;
                     return state.named.was_refused(dir, note).map(|()| None);
                 }
             }
@@ -499,12 +496,12 @@ impl<'a> Surveying<'a> {
             (Err(single), [entry]) if entry.kind == single.kind => {
                 let info = self.what.info_of(entry, self.state().origin);
                 let Single { place, to, shown, .. } = single;
-                let dir = place.dir.try_clone().map_err(|e| Error::os("open", place.node.path(), e));
+                let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e));
                 let name = NameBuf::new(entry.name).unwrap_or_else(|| to.clone());
                 let paths = (Shown::Path(shown), Shown::Below(place.node.clone(), to.clone()));
                 take(dir.and_then(|dir| self.spot(info, entry, &name, paths, Some((Arc::new(dir), to)))));
             }
-            (Err(_), _) => return Err(refused("another operand than was announced")),
+            (Err(_), _) => return Err(refused(Reason::OtherOperand)),
         }
         Ok(Some(spots))
     }
@@ -516,7 +513,7 @@ impl<'a> Surveying<'a> {
             state.named.batch(id, open)?;
         }
         if inline || entries.iter().any(|e| e.kind == WireKind::Dir) {
-            return Err(refused("contents that nobody asked for, or a directory among files"));
+            return Err(refused(Reason::ContentsNotAsked));
         }
         for entry in entries {
             self.what.no_link(self.policy.follow == Follow::Always, entry.kind)?;
@@ -545,12 +542,12 @@ impl<'a> Surveying<'a> {
     }
 
     fn contents(&self, crew: &mut Crew, id: u64, codec: Codec, packed: &[u8]) -> Result<()> {
-        let none = || refused("contents of a batch that waits for none");
+        let none = || refused(Reason::ContentsNotWaitedFor);
         let mut waiting = self.state().batches.remove(&id).ok_or_else(none)?;
         let bytes = unpack(&mut crew.unpacker, codec, packed)?;
         let mut came = 0;
         for item in contents::items_up_to(&bytes, self.what.hashes, waiting.len()) {
-            let item = item.map_err(|_| refused("contents that do not fit their entries"))?;
+            let item = item.map_err(|_| refused(Reason::ContentsDoNotFit))?;
             let Some((spot, proof)) = waiting.get(came) else { return Err(none()) };
             came += 1;
             let shown = || spot.src.path();
@@ -565,15 +562,15 @@ impl<'a> Surveying<'a> {
                 // [policy.append]
                 Item::Content { bytes, .. } if *proof == Proof::Beginning => begins(spot, bytes, &observe),
                 Item::Hashed { .. } if *proof == Proof::Beginning => {
-                    return Err(refused("a hash where a content was wanted"));
+                    return Err(refused(Reason::HashNotContent));
                 }
                 Item::Hashed { length, hash } => same(spot, length, &hash, &observe),
                 Item::Content { bytes, .. } => {
                     same(spot, bytes.len() as u64, blake3::hash(bytes).as_bytes(), &observe)
                 }
                 Item::Changed => {
-                    let note = "the source changed while it was read";
-                    Err(Error::ours(Code::SourceChanged, "compare", shown(), note))
+                    let note = Reason::SourceChangedWhileRead;
+                    Err(Error::ours(Code::SourceChanged, Op::Compare, shown(), note))
                 }
                 Item::Unreadable(trouble) => {
                     Err(Error { path: shown(), ..crate::trouble::error_of(&trouble) })
@@ -582,7 +579,7 @@ impl<'a> Surveying<'a> {
             self.told(spot, Some(same));
         }
         if came == 0 {
-            return Err(refused("contents of nothing"));
+            return Err(refused(Reason::ContentsOfNothing));
         }
         waiting.drain(..came);
         if !waiting.is_empty() {
@@ -595,7 +592,7 @@ impl<'a> Surveying<'a> {
     fn large(&self, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
         self.state().named.file(file)?;
         if entry.kind != WireKind::File {
-            return Err(refused("a large file that is none"));
+            return Err(refused(Reason::LargeThatIsNone));
         }
         let spot = self.spots(dir, std::slice::from_ref(entry))?.and_then(|mut spots| spots.pop());
         let proof = spot.as_ref().and_then(|spot| self.wants_content(spot));
@@ -611,10 +608,10 @@ impl<'a> Surveying<'a> {
         let arriving = Arc::new(Arriving::new(file, spot.info, true, self.reply, self.line.clone()));
         let mut offers = self.offers();
         if offers.ended {
-            return Err(refused("a large file after the end"));
+            return Err(refused(Reason::LargeAfterEnd));
         }
         if offers.queue.len() > limits::OFFERS_OUT_MAX {
-            return Err(refused("more offers than there may be"));
+            return Err(refused(Reason::TooManyOffers));
         }
         self.state().files.insert(file, arriving.clone());
         offers.queue.push_back(Offer { arriving, spot, proof });
@@ -666,7 +663,7 @@ impl<'a> Surveying<'a> {
         let pair = {
             let mut state = self.state();
             let Some(pair) = state.dirs.remove(&id) else {
-                return state.named.was_refused(id, "the end of a directory that is not open");
+                return state.named.was_refused(id, Reason::EndOfClosed);
             };
             pair
         };
@@ -698,7 +695,7 @@ impl<'a> Surveying<'a> {
             }
             !self.tally.cancelled()
         });
-        listed.map_err(|e| Error::os("list directory", pair.node.path(), e))?;
+        listed.map_err(|e| Error::os(Op::ListDirectory, pair.node.path(), e))?;
         extra.sort();
         for name in extra {
             self.visit().extra(dst, name.as_name(), pair.node.join(name.as_name()));
@@ -713,7 +710,7 @@ impl<'a> Surveying<'a> {
             singles || !state.batches.is_empty() || !state.files.is_empty() || !state.dirs.is_empty()
         };
         if left && !self.tally.cancelled() {
-            return Err(refused("an end before everything was settled"));
+            return Err(refused(Reason::EndBeforeSettled));
         }
         self.what.tell_missing(self.tally);
         self.all_sent.store(true, Relaxed);
@@ -743,16 +740,16 @@ fn there(dst: &Dir) -> std::io::Result<HashSet<[u8; 16]>> {
 }
 
 fn opened(spot: &Spot) -> Result<std::os::fd::OwnedFd> {
-    let gone = || Error::ours(Code::NotFound, "open", spot.shown.path(), "");
+    let gone = || Error::ours(Code::NotFound, Op::Open, spot.shown.path(), Reason::DirectoryWentAway);
     let (dir, to) = spot.dst.as_ref().ok_or_else(gone)?;
-    dir.open_file(to.as_name()).map_err(|e| Error::os("open", spot.shown.path(), e))
+    dir.open_file(to.as_name()).map_err(|e| Error::os(Op::Open, spot.shown.path(), e))
 }
 
 /// Whether what is there is how these bytes begin.
 fn begins(spot: &Spot, bytes: &[u8], observe: &dyn Fn(u64) -> bool) -> Result<bool> {
     let fd = opened(spot)?;
     let shown = spot.shown.path();
-    let info = Info::of(&fd).map_err(|e| Error::os("stat", &shown, e))?;
+    let info = Info::of(&fd).map_err(|e| Error::os(Op::Stat, &shown, e))?;
     let size = usize::try_from(info.size).unwrap_or(usize::MAX);
     let Some(first) = bytes.get(..size) else { return Ok(false) };
     Ok(hash(&fd, &shown, observe)? == blake3::hash(first))
@@ -762,7 +759,7 @@ fn begins(spot: &Spot, bytes: &[u8], observe: &dyn Fn(u64) -> bool) -> Result<bo
 fn same(spot: &Spot, length: u64, theirs: &[u8; 32], observe: &dyn Fn(u64) -> bool) -> Result<bool> {
     let fd = opened(spot)?;
     let shown = spot.shown.path();
-    let info = Info::of(&fd).map_err(|e| Error::os("stat", &shown, e))?;
+    let info = Info::of(&fd).map_err(|e| Error::os(Op::Stat, &shown, e))?;
     Ok(info.size == length && hash(&fd, &shown, observe)? == blake3::Hash::from_bytes(*theirs))
 }
 
@@ -826,7 +823,7 @@ impl Takes for Surveying<'_> {
     }
 
     fn piece(&self, _: usize, _: &Head, _: Load) -> Result<()> {
-        Err(refused("a piece before it was wanted"))
+        Err(refused(Reason::PieceBeforeWanted))
     }
 
     fn land_large(&self) -> Result<()> {

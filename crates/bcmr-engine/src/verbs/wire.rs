@@ -3,7 +3,7 @@
 //!
 //! Must not know addresses, nor how a connection came to be.
 
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Change, Compared, Event, Front, Question, Summary, Watch};
 use crate::policy::{
     Collide, Compare, CopyPolicy, Durability, FilterSpec, Follow, FollowDestination, Landing, Preserve,
@@ -14,7 +14,7 @@ use crate::receiver::arriving::Load;
 use crate::remote::{Compress, Purpose};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
 use crate::transport::conn::{FrameBuf, Heard, Inbox, Outbox, Packet, Stream};
-use crate::trouble::{TroubleBuf, error_of};
+use crate::trouble::{NoteBuf, TroubleBuf, error_of, note_of};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::receive::{Crew, Reply, Takes, unload};
 use bcmr_wire::limits::{self, PATH_BYTES_MAX};
@@ -69,14 +69,12 @@ impl<'a> Lists<'a> {
         if globs_fit && regexes_fit {
             return Ok(lists);
         }
-        let note = format!(
-            "more than another machine takes: {} globs or regular expressions, {} bytes each, {} bytes of globs, {} of regular expressions",
-            limits::RULES_MAX,
-            limits::RULE_BYTES_MAX,
-            limits::RULES_BYTES_MAX,
-            limits::REGEXES_BYTES_MAX
-        );
-        Err(Error::ours(Code::Usage, "send patterns", "", note))
+        let note = Reason::PatternsTooLarge
+            .about(limits::RULES_MAX)
+            .about(limits::RULE_BYTES_MAX)
+            .about(limits::RULES_BYTES_MAX)
+            .about(limits::REGEXES_BYTES_MAX);
+        Err(Error::ours(Code::Usage, Op::SendPatterns, "", note))
     }
 }
 
@@ -208,8 +206,8 @@ pub(crate) fn policy_in(
     me: u32,
     umask: u32,
 ) -> Result<(CopyPolicy, Compress)> {
-    let bad = |note: &'static str| Error::ours(Code::Protocol, "read policy", "", note);
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| bad("a pattern that is no text"));
+    let bad = |note: Reason| Error::ours(Code::Protocol, Op::ReadPolicy, "", note);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| bad(Reason::PatternNotText));
     let mut rules = Vec::new();
     for (include, glob) in &from.rules {
         let glob = text(glob)?;
@@ -219,7 +217,7 @@ pub(crate) fn policy_in(
     let has = |bit| from.has(bit);
     let checkpoint_bytes = from.checkpoint;
     if checkpoint_bytes == 0 || !checkpoint_bytes.is_multiple_of(crate::blocks::FORMAT_BLOCK_BYTES) {
-        return Err(bad("a checkpoint that is no whole number of blocks"));
+        return Err(bad(Reason::CheckpointNotBlocks));
     }
     let policy = CopyPolicy {
         recursive: has(flags::RECURSIVE),
@@ -355,7 +353,7 @@ pub(crate) fn with_feed<T>(streams: &[Stream], run: impl FnOnce(&mut Fed0<'_>) -
             let started = std::thread::Builder::new().spawn_scoped(scope, move || pour(inbox, &give, over));
             if let Err(e) = started {
                 // Nothing would be heard of this stream. There is room: nobody has been given anything yet.
-                let told = not_started.try_send(Err(Error::os("start a thread to send", "", e)));
+                let told = not_started.try_send(Err(Error::os(Op::StartAThreadToSend, "", e)));
                 drop(told);
             }
         }
@@ -459,10 +457,10 @@ impl Putting<'_> {
             }
             Ok(()) if complete => {}
             Ok(()) => {
-                let why = "only a complete copy gets one";
+                let why = Reason::OnlyCompleteCopy;
                 self.watch.front.event(Event::Warning(Error::ours(
                     Code::Refused,
-                    "write manifest",
+                    Op::WriteManifest,
                     path,
                     why,
                 )));
@@ -486,7 +484,7 @@ impl Putting<'_> {
 fn copy_of(e: &Error) -> Error {
     Error {
         code: e.code,
-        op: e.op.clone(),
+        op: e.op,
         path: e.path.clone(),
         other: e.other.clone(),
         note: e.note.clone(),
@@ -518,7 +516,6 @@ impl Told for Putting<'_> {
         self.watch.progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
     }
     fn report(&self, event: &WireEvent<'_>) {
-        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
         self.watch.front.event(match event {
             WireEvent::Item { action, src, dst, bytes } => Event::Item {
                 action: ACTIONS.get(usize::from(*action)).copied().unwrap_or(Action::Copied),
@@ -565,19 +562,21 @@ impl Told for Putting<'_> {
                 directory: *directory,
                 files: *files,
                 bytes: *bytes,
-                // An engine's own words are static; another machine's are one of them, or no news.
-                why: WHYS.iter().find(|known| known.as_bytes() == *why).copied().unwrap_or("different"),
+                why: Reason::of_number(*why),
             },
-            // An engine's own words are static; another machine's are shown as a note.
-            WireEvent::Resumed { dst, restarted: Some(why), .. } => {
-                Event::Note(format!("{}: starts over: {}", self.there(dst).display(), text(why)))
-            }
-            WireEvent::Resumed { dst, bytes, restarted: None, repaired } => {
+            WireEvent::Resumed { dst, bytes, restarted: 0, repaired } => {
                 // They were counted as done when the other side told of them.
                 self.watch.progress.bytes_there.fetch_add(*bytes, Ordering::Relaxed);
                 Event::Resumed { dst: self.there(dst), bytes: *bytes, restarted: None, repaired: *repaired }
             }
-            WireEvent::Note(note) => Event::Note(text(note)),
+            WireEvent::Resumed { dst, restarted, .. } => {
+                let dst = self.there(dst);
+                Event::Note(Reason::StartsOver.about(dst.as_path()).about(Reason::of_number(*restarted)))
+            }
+            WireEvent::Note(note) => match note_of(note) {
+                Some(note) => Event::Note(note),
+                None => return,
+            },
         });
     }
     fn ask(&self, path: &Path) -> bool {
@@ -598,20 +597,6 @@ const ACTIONS: [Action; 9] = [
 ];
 
 const CHANGES: [Change; bcmr_wire::policy::CHANGES as usize] = [Change::Add, Change::Extra, Change::Differ];
-
-/// Everything that a comparison gives as a reason.
-const WHYS: [&str; 10] = [
-    "size",
-    "mtime",
-    "content",
-    "type",
-    "mode",
-    "owner",
-    "device",
-    "target",
-    "missing",
-    "only at the destination",
-];
 
 /// A server that sends tells nobody but its client, and that is done by the sender itself.
 pub(crate) struct Silent;
@@ -652,7 +637,7 @@ pub(crate) fn reply_on(stream: &Stream) -> Reply {
         out: Box::new(move |message| {
             let mut frame = out.room();
             message.encode(&mut frame).map_err(|e| io::Error::other(e.to_string()))?;
-            out.send(Packet::Frames(frame)).map_err(|gone| io::Error::other(Error::from(gone).reason()))
+            out.send(Packet::Frames(frame)).map_err(|gone| io::Error::other(Error::from(gone)))
         }),
     }
 }
@@ -722,8 +707,8 @@ impl Front for Reporting<'_> {
                 let path = dst.as_os_str().as_bytes();
                 let fits = path.len() <= PATH_BYTES_MAX;
                 if !fits {
-                    let note = "its path is too long for a list of hashes";
-                    let e = Error::ours(Code::NameTooLong, "write manifest", dst, note);
+                    let note = Reason::PathTooLongForHashes;
+                    let e = Error::ours(Code::NameTooLong, Op::WriteManifest, dst, note);
                     self.report(WireEvent::Failed(TroubleBuf::of(&e).trouble()));
                 }
                 // [event.nameless]
@@ -732,14 +717,14 @@ impl Front for Reporting<'_> {
             Event::Resumed { dst, bytes, restarted, repaired } => self.report(WireEvent::Resumed {
                 dst: dst.as_os_str().as_bytes(),
                 bytes: *bytes,
-                restarted: restarted.map(str::as_bytes),
+                restarted: restarted.map_or(0, Reason::number),
                 repaired: *repaired,
             }),
-            Event::Note(note) => self.report(WireEvent::Note(note.as_bytes())),
+            Event::Note(note) => self.report(WireEvent::Note(NoteBuf::of(note).note())),
             Event::NewTarget => !self.newer || self.report(WireEvent::NewTarget),
             Event::Difference { change, path, directory, files, bytes, why } => {
                 let change = CHANGES.iter().position(|c| c == change).unwrap_or(0) as u8;
-                let (path, why) = (path.as_os_str().as_bytes(), why.as_bytes());
+                let (path, why) = (path.as_os_str().as_bytes(), why.number());
                 let (directory, files, bytes) = (*directory, *files, *bytes);
                 self.report(WireEvent::Difference { change, path, directory, files, bytes, why })
             }
@@ -793,7 +778,7 @@ impl Aside {
         let frame = if within {
             frame
         } else {
-            Err(Error::ours(Code::Protocol, "receive", "", "too much was sent while a question was open"))
+            Err(Error::ours(Code::Protocol, Op::Receive, "", Reason::TooMuchDuringQuestion))
         };
         frames.0.push_back(frame);
         self.change.notify_all();
@@ -872,7 +857,7 @@ pub(crate) fn receive_all(
             }
         });
         if let Err(e) = lander {
-            fail(Error::os("start a thread to receive", "", e));
+            fail(Error::os(Op::StartAThreadToReceive, "", e));
         }
         for (index, stream) in streams.iter().enumerate().skip(1) {
             let started = std::thread::Builder::new().spawn_scoped(scope, move || {
@@ -893,7 +878,7 @@ pub(crate) fn receive_all(
                 }
             });
             if let Err(e) = started {
-                fail(Error::os("start a thread to receive", "", e));
+                fail(Error::os(Op::StartAThreadToReceive, "", e));
             }
         }
         let first = streams.first().map(|s| &s.inbox);
@@ -904,7 +889,7 @@ pub(crate) fn receive_all(
                     hear(inbox, aside, asking, over);
                 });
                 if let Err(e) = started {
-                    fail(Error::os("start a thread to receive", "", e));
+                    fail(Error::os(Op::StartAThreadToReceive, "", e));
                 }
                 Some(Source::Aside(aside, pulse))
             }
@@ -926,8 +911,8 @@ pub(crate) fn receive_all(
                     }
                 }
                 Ok(Heard::Ended) => {
-                    let note = "the other side went before it was done";
-                    fail(Error::ours(Code::Lost, "receive from", "the other side", note));
+                    let note = Reason::PeerLeft;
+                    fail(Error::ours(Code::Lost, Op::ReceiveFrom, "the other side", note));
                 }
                 Err(e) => fail(e),
             }
@@ -978,7 +963,7 @@ struct Panicking<'s, F: Fn(Error)>(&'s F);
 impl<F: Fn(Error)> Drop for Panicking<'_, F> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            (self.0)(Error::ours(Code::Io, "receive", "", "a thread has stopped"));
+            (self.0)(Error::ours(Code::Io, Op::Receive, "", Reason::ThreadStopped));
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::child::{self, Answer};
 use crate::address;
-use bcmr_engine::error::{Code, Error, Result};
+use bcmr_engine::error::{Code, Error, Op, Result};
 use bcmr_engine::event::Cancel;
 use bcmr_engine::remote::{Address, Way};
 use bcmr_engine::verbs::remote::{ssh_said, ssh_words};
@@ -63,7 +63,7 @@ pub struct There {
 
 /// Looks at ourselves.
 pub fn own(cancel: &Cancel) -> Result<Own> {
-    let fail = |e| Error::os("read", EXE, e);
+    let fail = |e| Error::os(Op::Read, EXE, e);
     let mut file = File::open(EXE).map_err(fail)?;
     let mut hasher = blake3::Hasher::new();
     let mut room = vec![0; 256 << 10];
@@ -128,11 +128,11 @@ fn is_own(own: &Own, answer: &Answer) -> bool {
 /// # Errors
 /// As [`probe`]; or it is another system, has no room, or does not run this program.
 pub fn put(a: &Address, way: &Way, own: &Own, there: &There, cancel: &Cancel) -> Result<String> {
-    let refuse = |note: String| Error::ours(Code::Unsupported, "put bcmr on", address::machine(a), note);
+    let refuse = |note: String| Error::ours(Code::Unsupported, Op::PutBcmrOn, address::machine(a), note);
     if there.system != here() {
         return Err(refuse(format!("this program is for {} and that machine is {}", here(), there.system)));
     }
-    let exe = File::open(EXE).map_err(|e| Error::os("read", EXE, e))?;
+    let exe = File::open(EXE).map_err(|e| Error::os(Op::Read, EXE, e))?;
     let answer = ask(a, way, &put_script(own), Some(exe), cancel)?;
     match value(&answer, "put") {
         Some(program) if answer.status.success() && is_plain(&program) => Ok(program),
@@ -146,21 +146,21 @@ pub fn put(a: &Address, way: &Way, own: &Own, there: &There, cancel: &Cancel) ->
 fn ask(a: &Address, way: &Way, script: &str, input: Option<File>, cancel: &Cancel) -> Result<Answer> {
     let words = ssh_words(a, way, &format!("sh -c '{script}'"))?;
     let program = words.first().cloned().unwrap_or_default();
-    let answer = child::run(&words, input, cancel).map_err(|e| Error::os("run", Path::new(&program), e))?;
+    let answer = child::run(&words, input, cancel).map_err(|e| Error::os(Op::Run, Path::new(&program), e))?;
     if cancel.is_set() {
-        return Err(Error::ours(Code::Interrupted, "connect to", address::machine(a), "stopped"));
+        return Err(Error::ours(Code::Interrupted, Op::ConnectTo, address::machine(a), "stopped".to_owned()));
     }
     // 255 is ssh's own.
     if answer.status.code() == Some(255) {
         let (code, said) = ssh_said(&answer.last_words());
-        return Err(Error::ours(code, "connect to", address::machine(a), said));
+        return Err(Error::ours(code, Op::ConnectTo, address::machine(a), said));
     }
     Ok(answer)
 }
 
 fn no_shell(a: &Address, answer: &Answer) -> Error {
     let note = format!("no shell answers there: {}", answer.last_words());
-    Error::ours(Code::Protocol, "run a command on", address::machine(a), note)
+    Error::ours(Code::Protocol, Op::RunACommandOn, address::machine(a), note)
 }
 
 /// Lines of ours begin with a word that nothing else over there says: a shell's start-up files may print anything.

@@ -7,7 +7,7 @@ use super::child;
 use crate::address;
 use crate::resolve::{Places, RemoteJob};
 use crate::say;
-use bcmr_engine::error::{Code, Error, Result};
+use bcmr_engine::error::{Code, Error, Op, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
 use bcmr_engine::policy::{CopyPolicy, Target};
 use bcmr_engine::remote::{Address, Way};
@@ -25,14 +25,14 @@ pub fn copy(job: &RemoteJob, watch: Watch<'_>) -> Result<Summary> {
     if let Places::Get { from, target } = &job.places {
         // V12: scp writes through whatever link has a name.
         if let Some(link) = link_in_the_way(from, target, &job.policy)? {
-            return Err(Error::ours(Code::Refused, "copy by scp to", link, say::LINK_IN_THE_WAY));
+            return Err(Error::ours(Code::Refused, Op::CopyByScpTo, link, say::LINK_IN_THE_WAY.to_owned()));
         }
     }
     let words = scp_words(&job.reach.way, &job.places, &job.policy, &host)?;
-    let answer = child::run(&words, None, watch.cancel).map_err(|e| Error::os("run", "scp", e))?;
+    let answer = child::run(&words, None, watch.cancel).map_err(|e| Error::os(Op::Run, "scp", e))?;
     let mut summary = Summary { cancelled: watch.cancel.is_set(), ..Summary::default() };
     if !answer.status.success() && !summary.cancelled {
-        watch.front.event(Event::Failed(Error::ours(Code::Io, "copy by scp", host, answer.last_words())));
+        watch.front.event(Event::Failed(Error::ours(Code::Io, Op::CopyByScp, host, answer.last_words())));
         summary.failed = 1;
         summary.codes.push(Code::Io);
     }
@@ -45,8 +45,9 @@ fn scp_words(way: &Way, places: &Places, policy: &CopyPolicy, host: &str) -> Res
         [one] if one == "ssh" => {}
         [one] => words.extend(["-S".into(), one.clone()]),
         _ => {
-            let note = "scp, which would copy instead, takes no connecting command of several words";
-            return Err(Error::ours(Code::NoPeer, "use bcmr on", host, note));
+            let note =
+                "scp, which would copy instead, takes no connecting command of several words".to_owned();
+            return Err(Error::ours(Code::NoPeer, Op::UseBcmrOn, host, note));
         }
     }
     words.extend(way.options.iter().cloned());

@@ -371,7 +371,7 @@ pub fn doctor(a: &HostArgs, env: &Env) -> u8 {
         if a.json {
             told.out.line(&json::finding(f));
         } else {
-            told.out.raw(&say::finding(f.ok, &f.what, &f.detail));
+            told.out.raw(&say::finding(f.ok, f.what, &f.detail));
         }
     }
     if found.last().is_none_or(|way| !way.ok) {
@@ -394,7 +394,7 @@ pub fn deploy(a: &HostArgs, env: &Env) -> u8 {
         Ok((program, put)) => {
             let text = say::deployed(&address::machine(&address), &program, put);
             if a.json {
-                told.out.line(&json::event(told.verb, Again::Same, &Event::Note(text)));
+                told.out.line(&json::event(told.verb, Again::Same, &Event::Note(text.into())));
             } else {
                 told.out.line(&format!("bcmr: {}", names::text(&text)));
             }

@@ -10,9 +10,9 @@ use crate::args::{CheckArgs, CopyArgs, Operands};
 use crate::config::{self, Config};
 use crate::names;
 use crate::resolve::{self, Env, Places, Reach, RemoteJob, Usage, Verb};
-use crate::say;
+use crate::say::{self, Finding};
 use crate::ui::{self, Measure, Start};
-use bcmr_engine::error::{Code, Error, Result};
+use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
 use bcmr_engine::policy::NameList;
 use bcmr_engine::remote::{Address, GetRequest, PutRequest, Way};
@@ -108,9 +108,9 @@ fn run(job: &RemoteJob, typed: &Operands) -> u8 {
 
 fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summary> {
     let Some(address) = job.places.address() else {
-        return Err(Error::ours(Code::Usage, "copy", "", "no other machine is named"));
+        return Err(Error::ours(Code::Usage, Op::Copy, "", Reason::NoOtherMachine));
     };
-    let note = |text: String| watch.front.event(Event::Note(text));
+    let note = |text: String| watch.front.event(Event::Note(text.into()));
     // Taken back once the other side has answered.
     watch.front.lend_terminal(true);
     let absent = match with_peer(address, &job.reach, watch.cancel, &note, |way| attempt(job, way, watch)) {
@@ -118,7 +118,7 @@ fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summa
         Err(Absent::Other(e)) => return Err(e),
         Ok(summary) => return Ok(summary),
     };
-    let told = |note| Error::ours(Code::NoPeer, "use bcmr on", address::machine(address), note);
+    let told = |note| Error::ours(Code::NoPeer, Op::UseBcmrOn, address::machine(address), note);
     if !job.unkept.is_empty() {
         return Err(told(say::unkept(&absent, &job.unkept)));
     }
@@ -132,13 +132,13 @@ fn attempt(job: &RemoteJob, way: &Way, watch: Watch<'_>) -> Result<Summary> {
     let names = match &job.names {
         Some(from) => Some(open(from).map_err(|e| {
             let path = from.file.clone().unwrap_or_else(|| "-".into());
-            Error::os("open", path, e)
+            Error::os(Op::Open, path, e)
         })?),
         None => None::<NameList>,
     };
     let (way, policy) = (way.clone(), job.policy.clone());
     match &job.places {
-        Places::Here => Err(Error::ours(Code::Usage, "copy", "", "no other machine is named")),
+        Places::Here => Err(Error::ours(Code::Usage, Op::Copy, "", Reason::NoOtherMachine)),
         Places::Put { sources, to, target } => {
             let (sources, to, manifest) = (sources.clone(), to.clone(), job.manifest.clone());
             let (target, purpose) = (*target, job.purpose);
@@ -185,7 +185,7 @@ pub fn with_peer<T>(
     };
     // Who named another program than `bcmr` wants that one, and a name that is wrong is no reason to take another way.
     if reach.way.program != "bcmr" {
-        return Err(Absent::Other(Error { op: "start bcmr on".into(), ..absent }));
+        return Err(Absent::Other(Error { op: Op::StartBcmrOn, ..absent }));
     }
     let own = deploy::own(cancel).map_err(Absent::Other)?;
     let there = match deploy::probe(address, &reach.way, &own, cancel) {
@@ -251,14 +251,18 @@ pub fn deploy(address: &Address, reach: &Reach) -> Result<(String, bool)> {
 
 /// `doctor`: what is on the way, and which way a copy would go. The last finding is that way, and says by `ok` whether
 /// it is from bcmr to bcmr.
-pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>) -> Vec<peer::Finding> {
-    let finding = |ok, what: &str, detail: String| peer::Finding { ok, what: what.into(), detail };
+pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>) -> Vec<Finding> {
+    let finding = |ok, what, detail: String| Finding { ok, what, detail };
+    let look = |way: &Way| -> Vec<Finding> {
+        let seen = peer::doctor(address, way).into_iter();
+        seen.map(|f| finding(f.ok, f.what, say::on_the_way(&f.found))).collect()
+    };
     let mut found = Vec::new();
     if let Some(file) = config {
         found.push(finding(true, "configuration", format!("is read from {}", names::quoted(file))));
     }
-    let seen = peer::doctor(address, &reach.way);
-    let answers = |seen: &[peer::Finding]| seen.iter().all(|f| f.ok);
+    let seen = look(&reach.way);
+    let answers = |seen: &[Finding]| seen.iter().all(|f| f.ok);
     let whole = answers(&seen);
     found.extend(seen);
     if whole {
@@ -283,8 +287,7 @@ pub fn doctor(address: &Address, reach: &Reach, config: Option<&std::path::Path>
         false => finding(false, "way", format!("none: {why}, and there is no scp on this machine")),
     };
     // A program that is there is asked, and not only looked at.
-    let ask =
-        |program: &str| peer::doctor(address, &Way { program: program.to_owned(), ..reach.way.clone() });
+    let ask = |program: &str| look(&Way { program: program.to_owned(), ..reach.way.clone() });
     match probed {
         Err(e) if e.code == Code::Protocol => {
             found.push(finding(false, "shell", say::reason(&e)));
@@ -391,7 +394,7 @@ mod tests {
             asked.borrow_mut().push(way.program.clone());
             match way.program.starts_with('/') {
                 true => Ok(()),
-                false => Err(Error::ours(Code::NoPeer, "find bcmr on", "far", "")),
+                false => Err(Error::ours(Code::NoPeer, Op::UseBcmrOn, "far", Reason::NothingCame)),
             }
         });
         (asked.into_inner(), got)
@@ -404,13 +407,13 @@ mod tests {
         let dir = top.path();
         let (programs, got) = asked(&reach(dir, SHELL, false));
         assert_eq!(programs, ["bcmr"]);
-        assert!(matches!(got, Err(Absent::Peer(e)) if e.op == "find bcmr on"));
+        assert!(matches!(got, Err(Absent::Peer(e)) if e.op == Op::UseBcmrOn));
         assert!(std::fs::read_dir(dir).unwrap().count() == 1, "nothing is put without consent");
         // What is put is run before it gets its name; a test of ours does not answer as bcmr does.
         let (programs, got) = asked(&reach(dir, SHELL, true));
         assert_eq!(programs, ["bcmr"]);
         let Err(Absent::Peer(e)) = got else { panic!("taken") };
-        assert!(e.op == "put bcmr on" && e.note.unwrap_or_default().starts_with("it does not run there"));
+        assert!(e.op == Op::PutBcmrOn && say::reason(&e).starts_with("it does not run there"));
         let bin = dir.join(".cache/bcmr/bin");
         assert_eq!(std::fs::read_dir(&bin).unwrap().count(), 0);
         // What lies there with our hash and name was put there before.
@@ -437,7 +440,7 @@ mod tests {
         assert!(matches!(got, Err(Absent::Other(e)) if e.code == Code::NoPeer), "and no other way is taken");
         // No shell, as for an account that has SFTP only; and no connection.
         let (_, got) = asked(&reach(dir, "echo 'This service allows sftp connections only.'; exit 1", true));
-        assert!(matches!(got, Err(Absent::Peer(e)) if e.op == "find bcmr on"));
+        assert!(matches!(got, Err(Absent::Peer(e)) if e.op == Op::UseBcmrOn));
         let (_, got) = asked(&reach(dir, "exit 255", true));
         assert!(matches!(got, Err(Absent::Other(e)) if e.code == Code::Lost));
     }

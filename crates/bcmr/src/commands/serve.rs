@@ -7,7 +7,7 @@ use crate::args::ServeArgs;
 use crate::resolve::{self, Env, Verb};
 use crate::say;
 use crate::ui::writer;
-use bcmr_engine::error::Error;
+use bcmr_engine::error::{Error, Op};
 use bcmr_engine::verbs::remote as peer;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ pub fn run(args: &ServeArgs, env: &Env) -> u8 {
         Err(u) => return super::verb::usage(Verb::Serve, &u),
     };
     let served = pipes()
-        .map_err(|e| Error::os("take the pipes", "", e))
+        .map_err(|e| Error::os(Op::TakeThePipes, "", e))
         .and_then(|(input, output)| peer::serve(request, input, output));
     match served {
         Ok(()) => say::EXIT_DONE,

@@ -19,7 +19,7 @@ pub fn is_here(path: &Path) -> bool {
 /// Tells which names were taken for ones of this machine although they look like addresses.
 pub fn tell_mistakable<'p>(paths: impl IntoIterator<Item = &'p PathBuf>, watch: Watch<'_>) {
     for path in resolve::mistakable(paths, &is_here) {
-        watch.front.event(Event::Note(say::is_here(path)));
+        watch.front.event(Event::Note(say::is_here(path).into()));
     }
 }
 

@@ -6,11 +6,13 @@
 use super::inline::Sample;
 use crate::names;
 use crate::resolve::{Again, Verb};
-use crate::say;
+use crate::say::{self, Finding};
+use crate::words;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Action, Change, Event, Summary, Unavailable, Unfinished, What};
-use bcmr_engine::verbs::remote::{Finding, Kind, Listing, Usage};
+use bcmr_engine::verbs::remote::{Kind, Listing, Usage};
 use serde::{Serialize, Serializer};
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +54,7 @@ enum Body<'a> {
         directory: bool,
         files: u64,
         bytes: u64,
-        why: &'static str,
+        why: String,
     },
     Hashed {
         dst: Name<'a>,
@@ -62,7 +64,7 @@ enum Body<'a> {
         dst: Name<'a>,
         bytes: u64,
         #[serde(skip_serializing_if = "Option::is_none")]
-        restarted: Option<&'static str>,
+        restarted: Option<String>,
         repaired: u64,
     },
     Unfinished {
@@ -85,7 +87,7 @@ enum Body<'a> {
         missing: Option<&'static str>,
     },
     Note {
-        text: &'a str,
+        text: Cow<'a, str>,
     },
     Progress {
         items_done: u64,
@@ -143,7 +145,7 @@ enum Body<'a> {
 #[derive(Serialize)]
 struct Trouble<'a> {
     code: &'static str,
-    op: &'a str,
+    op: String,
     path: Name<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     other: Option<Name<'a>>,
@@ -216,9 +218,12 @@ pub fn event(verb: Verb, again: Again, event: &Event) -> String {
                 hex
             }),
         },
-        Event::Resumed { dst, bytes, restarted, repaired } => {
-            Body::Resumed { dst: Name(dst), bytes: *bytes, restarted: *restarted, repaired: *repaired }
-        }
+        Event::Resumed { dst, bytes, restarted, repaired } => Body::Resumed {
+            dst: Name(dst),
+            bytes: *bytes,
+            restarted: restarted.map(words::of),
+            repaired: *repaired,
+        },
         Event::Difference { change, path, directory, files, bytes, why } => Body::Difference {
             change: match change {
                 Change::Add => "add",
@@ -229,7 +234,7 @@ pub fn event(verb: Verb, again: Again, event: &Event) -> String {
             directory: *directory,
             files: *files,
             bytes: *bytes,
-            why,
+            why: words::of(*why),
         },
         Event::Unfinished(u) => unfinished(u),
         Event::Failed(e) => Body::Failed(trouble(verb, again, e)),
@@ -246,9 +251,9 @@ pub fn event(verb: Verb, again: Again, event: &Event) -> String {
                 Unavailable::Refused(_) => "refused",
             }),
         },
-        Event::Note(text) => Body::Note { text },
+        Event::Note(note) => Body::Note { text: words::note(note).into() },
         // It is for hints.
-        Event::NewTarget => Body::Note { text: "the destination is new" },
+        Event::NewTarget => Body::Note { text: "the destination is new".into() },
     })
 }
 
@@ -333,13 +338,13 @@ pub fn usage(operand: &Path, u: &Usage) -> String {
 
 /// What `doctor` found.
 pub fn finding(f: &Finding) -> String {
-    line(Body::Finding { ok: f.ok, what: &f.what, detail: &f.detail })
+    line(Body::Finding { ok: f.ok, what: f.what, detail: &f.detail })
 }
 
 fn trouble(verb: Verb, again: Again, e: &Error) -> Trouble<'_> {
     Trouble {
         code: e.code.name(),
-        op: &e.op,
+        op: words::op(e.op),
         path: Name(&e.path),
         other: e.other.as_deref().map(Name),
         reason: say::reason(e),
@@ -410,7 +415,7 @@ fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bcmr_engine::error::Code;
+    use bcmr_engine::error::{Code, Op, Reason};
     use bcmr_engine::event::Engine;
     use proptest::prelude::*;
     use std::ffi::OsStr;
@@ -452,16 +457,19 @@ mod tests {
                     directory: false,
                     files: 1,
                     bytes: 9,
-                    why: "size",
+                    why: Reason::BySize,
                 }),
                 r#"{"schema":1,"event":"difference","change":"differ","path":"p","directory":false,"files":1,"bytes":9,"why":"size"}"#,
             ),
             (
-                event(&Event::Failed(Error::os("open", "x", std::io::Error::from_raw_os_error(13)))),
+                event(&Event::Failed(Error::os(Op::Open, "x", std::io::Error::from_raw_os_error(13)))),
                 r#"{"schema":1,"event":"failed","code":"denied","op":"open","path":"x","reason":"Permission denied","errno":13,"retryable":false}"#,
             ),
             (
-                event(&Event::Warning(Error::ours(Code::Special, "copy", "f", "a FIFO").and(Path::new("g")))),
+                event(&Event::Warning(
+                    Error::ours(Code::Special, Op::Copy, "f", Reason::Said.about("a FIFO"))
+                        .and(Path::new("g")),
+                )),
                 r#"{"schema":1,"event":"warning","code":"special","op":"copy","path":"f","other":"g","reason":"a FIFO","retryable":false,"hint":"to copy special files as what they are, run the same command with --archive"}"#,
             ),
             (
@@ -473,8 +481,13 @@ mod tests {
                 r#"{"schema":1,"event":"resumed","dst":"d","bytes":9,"repaired":2}"#,
             ),
             (
-                event(&Event::Resumed { dst: "d".into(), bytes: 0, restarted: Some("why"), repaired: 0 }),
-                r#"{"schema":1,"event":"resumed","dst":"d","bytes":0,"restarted":"why","repaired":0}"#,
+                event(&Event::Resumed {
+                    dst: "d".into(),
+                    bytes: 0,
+                    restarted: Some(Reason::OtherOptions),
+                    repaired: 0,
+                }),
+                r#"{"schema":1,"event":"resumed","dst":"d","bytes":0,"restarted":"the session was made with other options","repaired":0}"#,
             ),
             (
                 event(&Event::Unfinished(Unfinished {
@@ -502,7 +515,7 @@ mod tests {
                     r#""not_direct_files":1,"missing":"forbidden"}"#
                 ),
             ),
-            (event(&Event::Note("hi".into())), r#"{"schema":1,"event":"note","text":"hi"}"#),
+            (event(&Event::Note(Reason::Said.about("hi"))), r#"{"schema":1,"event":"note","text":"hi"}"#),
             (
                 progress(
                     Sample {
@@ -546,7 +559,7 @@ mod tests {
             link: Vec::new(),
         };
         let u = Usage { files: 1, dirs: 2, bytes: 3, allocated: 4 };
-        let f = Finding { ok: false, what: "bcmr".into(), detail: "not \x1bthere".into() };
+        let f = Finding { ok: false, what: "bcmr", detail: "not \x1bthere".into() };
         for (got, want) in [
             (
                 entry(Path::new("h:d"), true, &l),

@@ -6,7 +6,7 @@ use super::tree::{self, Found};
 use super::writer::Sink;
 use crate::names;
 use crate::resolve::Show;
-use crate::say;
+use crate::{say, words};
 use bcmr_engine::error::{Code, Error};
 use bcmr_engine::event::{Change, Event, Summary, Unfinished};
 use std::os::unix::ffi::OsStringExt;
@@ -72,9 +72,9 @@ impl Plain {
                 }
             }
             Event::NewTarget => self.new_target = true,
-            Event::Note(text) => {
+            Event::Note(note) => {
                 if show.verbose {
-                    err.line(&format!("bcmr: {}", names::text(&text)));
+                    err.line(&format!("bcmr: {}", names::text(&words::note(&note))));
                 }
             }
         }

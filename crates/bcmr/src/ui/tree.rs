@@ -11,7 +11,8 @@
 //! Pure. Must not know where it is printed. The first column holds nothing but the sign, for grep.
 
 use crate::names;
-use crate::say;
+use crate::{say, words};
+use bcmr_engine::error::Reason;
 use bcmr_engine::event::Change;
 
 /// One difference.
@@ -23,7 +24,7 @@ pub struct Found {
     pub directory: bool,
     pub files: u64,
     pub bytes: u64,
-    pub why: &'static str,
+    pub why: Reason,
 }
 
 /// The sign of a change.
@@ -102,7 +103,7 @@ fn push_item(out: &mut String, above: &[Vec<u8>], item: &Found, color: bool) {
     }
     out.push_str(off);
     match (item.change, item.directory) {
-        (Change::Differ, _) => out.push_str(&format!("  {}", item.why)),
+        (Change::Differ, _) => out.push_str(&format!("  {}", words::of(item.why))),
         (_, false) => out.push_str(&format!("  {}", say::size(item.bytes))),
         (_, true) => {
             let files = if item.files == 1 { "file" } else { "files" };
@@ -133,7 +134,7 @@ mod tests {
             };
             let directory = path.ends_with('/');
             let path = path.trim_end_matches('/').as_bytes().to_vec();
-            Found { change, path, directory, files: 1, bytes: 5, why: "size" }
+            Found { change, path, directory, files: 1, bytes: 5, why: Reason::BySize }
         };
         lines.lines().map(str::trim).filter(|l| !l.is_empty()).map(one).collect()
     }

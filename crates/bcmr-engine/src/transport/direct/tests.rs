@@ -418,6 +418,6 @@ fn no_key_is_in_what_can_be_printed() {
     let shown = format!("{server:?} {client:?}");
     assert!(!shown.contains("1, 1, 1") && !shown.contains("0101"), "{shown}");
     let wrong = dial(client[0].read.get_ref().peer_addr().unwrap(), 1, &keys, LONG).unwrap_err();
-    let shown = format!("{wrong} {wrong:?}").to_lowercase();
+    let shown = format!("{:?} {wrong:?}", wrong.why()).to_lowercase();
     assert!(!shown.contains("abab") && !shown.contains("171, 171"), "{shown}");
 }

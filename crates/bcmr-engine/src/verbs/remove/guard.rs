@@ -3,7 +3,7 @@
 //!
 //! Must not know what is removed, nor how.
 
-use crate::error::Error;
+use crate::error::{Error, Op, Reason};
 use fastcopy::dir::Dir;
 use fastcopy::errno;
 use std::path::Path;
@@ -13,7 +13,7 @@ const LEVELS_MAX: usize = 1 << 16;
 
 /// The identities that are safe from removal, with the reason for each.
 #[derive(Debug)]
-pub(super) struct Protected(Vec<((u64, u64), &'static str)>);
+pub(super) struct Protected(Vec<((u64, u64), Reason)>);
 
 impl Protected {
     /// Climbs from the current directory to the root. Where that may not be looked at (a current directory that was
@@ -21,11 +21,11 @@ impl Protected {
     /// other trouble is an error, as a guard that could not be set up must not be taken for one that saw nothing.
     pub(super) fn find() -> Result<Protected, Error> {
         let root_path = Path::new("/");
-        let failed = |e| Error::os("open", root_path, e);
+        let failed = |e| Error::os(Op::Open, root_path, e);
         let root = Dir::open(root_path).and_then(|d| d.info()).map_err(failed)?.id();
-        let mut ids = vec![(root, "it is the root directory")];
+        let mut ids = vec![(root, Reason::IsRoot)];
         let mut next = Dir::open(Path::new(".")).or_else(|_| Dir::open(Path::new("/proc/self/cwd")));
-        let mut reason = "it is the current directory";
+        let mut reason = Reason::IsCurrentDirectory;
         let mut below = None;
         // Bounded, as another process may be moving directories about meanwhile.
         for _ in 0..LEVELS_MAX {
@@ -34,7 +34,7 @@ impl Protected {
                 Err(e) if matches!(e.raw_os_error(), Some(errno::ENOENT | errno::EACCES | errno::ESTALE)) => {
                     break;
                 }
-                Err(e) => return Err(Error::os("open", ".", e)),
+                Err(e) => return Err(Error::os(Op::Open, ".", e)),
             };
             // At the root, `..` is the root again. The root's identity alone is no proof of being there: the root
             // may be mounted a second time on the way.
@@ -42,7 +42,7 @@ impl Protected {
                 break;
             }
             ids.push((id, reason));
-            reason = "it holds the current directory";
+            reason = Reason::HoldsCurrentDirectory;
             below = Some(id);
             next = here.parent();
         }
@@ -50,7 +50,7 @@ impl Protected {
     }
 
     /// Why this directory is not removed, if so.
-    pub(super) fn reason(&self, id: (u64, u64)) -> Option<&'static str> {
+    pub(super) fn reason(&self, id: (u64, u64)) -> Option<Reason> {
         self.0.iter().find(|(guarded, _)| *guarded == id).map(|(_, why)| *why)
     }
 }

@@ -4,7 +4,7 @@
 use super::peer::*;
 use crate::common::remote::{Dir, Far};
 use crate::common::*;
-use bcmr_wire::message::{Codec, Entry, Kind, Message, Trouble, kind};
+use bcmr_wire::message::{Codec, Entry, Kind, Message, Note, Trouble, kind};
 
 /// Every way that something can be asked for, and the name that an error must have.
 const WAYS: [(&[&str], &str); 9] = [
@@ -38,7 +38,7 @@ fn nothing_is_no_answer() {
             w.transfer();
             let path = args.iter().find_map(|a| a.strip_prefix("host:")).unwrap();
             let path = format!("/home/me/{path}").into_bytes();
-            let trouble = Trouble { code: 3, op: b"open", path: &path, note: b"", errno: 2 };
+            let trouble = Trouble { code: 3, op: 1, path: &path, note: Note::default(), errno: 2 };
             w.say(&Message::Trouble(trouble));
             w.all_sent();
         });
@@ -111,7 +111,7 @@ fn listed_names_come_or_are_refused() {
         .attack("refused", &words, |w| {
             top(w);
             for path in [&b"/home/me/base/a"[..], b"/home/me/base/d/e"] {
-                w.say(&Message::Trouble(Trouble { code: 3, op: b"open", path, note: b"", errno: 2 }));
+                w.say(&Message::Trouble(Trouble { code: 3, op: 1, path, note: Note::default(), errno: 2 }));
             }
             w.say(&subdir(2, 1, b"d"));
             w.say(&files(1, 2, vec![file(b"h", 1)], &contents(&[b"1"])));

@@ -1,8 +1,9 @@
 //! A malicious server, to a client that puts.
 
 use super::peer::*;
+use super::server::in_words;
 use crate::common::*;
-use bcmr_wire::message::{DirState, Event, Message, Trouble, kind};
+use bcmr_wire::message::{DirState, Event, Message, Note, Trouble, kind};
 use std::time::Duration;
 
 const PUT: &[&str] = &["copy", "-r", "tree", "host:x"];
@@ -104,7 +105,7 @@ fn answers_to_nothing() {
         ("done", |w| w.say(&Message::Done)),
         ("noise", |w| w.bytes(&noise(3, 5000))),
         ("an error", |w| {
-            let words = Trouble { code: 3, op: b"do", path: b"p", note: b"no", errno: 0 };
+            let words = Trouble { code: 3, op: 1, path: b"p", note: in_words(b"no"), errno: 0 };
             w.say(&Message::Error(words))
         }),
     ];
@@ -232,7 +233,7 @@ fn refusals_at_any_time() {
                     }
                 }
                 let words =
-                    Trouble { code: 3, op: b"write", path: b"x", note: b"it leads outside", errno: 0 };
+                    Trouble { code: 3, op: 1, path: b"x", note: in_words(b"it leads outside"), errno: 0 };
                 w.say(&Message::Error(words));
                 if listens {
                     w.until(kind::DONE);
@@ -258,13 +259,15 @@ fn counts_and_tales() {
                     return None;
                 }
                 let evil = b"\x1b]0;owned\x07\n\x9b2J";
-                let words = || Trouble { code: 9999, op: evil, path: evil, note: evil, errno: u32::MAX };
+                let words =
+                    || Trouble { code: 9999, op: 9999, path: evil, note: in_words(evil), errno: u32::MAX };
                 for event in [
                     Event::Item { action: 0, src: evil, dst: evil, bytes: u64::MAX },
                     Event::Hashed { dst: evil, hash: [0; 32] },
-                    Event::Resumed { dst: evil, bytes: u64::MAX, restarted: Some(evil), repaired: u64::MAX },
-                    Event::Resumed { dst: evil, bytes: u64::MAX, restarted: None, repaired: u64::MAX },
-                    Event::Note(evil),
+                    Event::Resumed { dst: evil, bytes: u64::MAX, restarted: 9999, repaired: u64::MAX },
+                    Event::Resumed { dst: evil, bytes: u64::MAX, restarted: 0, repaired: u64::MAX },
+                    Event::Note(in_words(evil)),
+                    Event::Note(Note { reason: 9999, about: vec![(9998, evil)] }),
                     Event::Warning(words()),
                     Event::Failed(words()),
                 ] {

@@ -333,9 +333,15 @@ pub fn data(file: u64, at: u64, cv: Option<[u8; 32]>, bytes: &[u8]) -> Message<'
     Message::Data(Piece { file, at, flags, cv, codec: Codec::Raw, length: bytes.len() as u64, bytes })
 }
 
+/// The words of another program.
+pub fn in_words(text: &[u8]) -> bcmr_wire::message::Note<'_> {
+    let reason = bcmr_engine::error::Reason::Said.number();
+    bcmr_wire::message::Note { reason, about: vec![(0, text)] }
+}
+
 /// Something that was asked for cannot be had.
 pub fn refusal(path: &[u8]) -> Message<'_> {
-    Message::Trouble(bcmr_wire::message::Trouble { code: 3, op: b"open", path, note: b"", errno: 2 })
+    Message::Trouble(bcmr_wire::message::Trouble { code: 3, op: 1, path, errno: 2, ..Default::default() })
 }
 
 pub fn file_end(file: u64) -> Message<'static> {
@@ -888,7 +894,7 @@ fn words_that_steer_a_terminal() {
     let long = evil.repeat(1200);
     let code = 1;
     fn trouble<'a>(code: u16, text: &'a [u8]) -> Trouble<'a> {
-        Trouble { code, op: text, path: text, note: text, errno: 0 }
+        Trouble { code, op: 9999, path: text, note: in_words(text), errno: 0 }
     }
     for json in [false, true] {
         for when in ["greeting", "request", "transfer", "trouble", "agent", "stderr", "names"] {
@@ -1250,7 +1256,8 @@ fn answers_to_questions() {
         .attack("error", &["ls", "host:x"], |w| {
             w.greet();
             w.hear();
-            let words = bcmr_wire::message::Trouble { code: 3, op: evil, path: evil, note: evil, errno: 2 };
+            let words =
+                bcmr_wire::message::Trouble { code: 3, op: 1, path: evil, note: in_words(evil), errno: 2 };
             w.say(&Message::Error(words));
         })
         .failed();

@@ -2,6 +2,7 @@
 
 use super::peer::*;
 use crate::common::*;
+use bcmr_engine::error::Reason;
 use bcmr_wire::handshake::{Features, wide};
 use bcmr_wire::message::{Codec, DirState, Event, Message, Piece, Target, kind};
 use bcmr_wire::policy::flags;
@@ -190,9 +191,9 @@ fn differences_and_hashes_are_only_words() {
     let difference =
         |path, why| Event::Difference { change: 2, path, directory: false, files: 1, bytes: 1, why };
     let events = [
-        difference(&evil[..], &evil[..]),
-        difference(b"/", b"size"),
-        difference(b"", b"mtime"),
+        difference(&evil[..], 9999),
+        difference(b"/", Reason::BySize.number()),
+        difference(b"", Reason::ByMtime.number()),
         Event::Base(evil),
         Event::Item { action: 0, src: evil, dst: evil, bytes: u64::MAX },
     ];
