@@ -7,7 +7,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
-struct State<T> {
+struct PoolState<T> {
     /// Ordinary tasks, newest last.
     stack: Vec<T>,
     /// Tasks that wait until no ordinary one is left or running elsewhere could produce one.
@@ -22,7 +22,7 @@ struct State<T> {
 
 /// A stack of tasks and those who work on it.
 pub(crate) struct Pool<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<PoolState<T>>,
     wake: Condvar,
     jobs: usize,
 }
@@ -30,11 +30,11 @@ pub(crate) struct Pool<T> {
 impl<T: Send> Pool<T> {
     /// For up to `jobs` workers, at least one.
     pub(crate) fn new(jobs: usize) -> Pool<T> {
-        let state = State { stack: Vec::new(), later: Vec::new(), busy: 0, idle: 0, started: 0 };
+        let state = PoolState { stack: Vec::new(), later: Vec::new(), busy: 0, idle: 0, started: 0 };
         Pool { state: Mutex::new(state), wake: Condvar::new(), jobs: jobs.max(1) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, PoolState<T>> {
         // A worker that panicked left the counters whole: they change only in this file, around no foreign code.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -380,3 +380,6 @@ pub(crate) trait Disk: Sync + Sized {
     /// Absence is no error.
     fn remove_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
 }
+
+/// A disk whose directories and files are the kernel's: what fills and seals by handle works on any of them.
+pub(crate) trait Kernel: Disk<Dir = Dir, File = OwnedFd> {}

@@ -3,8 +3,7 @@
 //! Must not decide what lands: it takes jobs that [`super::sys::Sys`] has staged and leaves those alone that plain calls
 //! do as well or better. When it pays, and what was tried and lost: docs/decisions/0006-ring.md.
 
-use super::sys::Sys;
-use super::{Body, Fault, Fill, Job, Place, Side, tee};
+use super::{Body, Fault, Fill, Job, Kernel, Place, Side, tee};
 use crate::error::{Code, Op, Reason};
 use crate::event::Engine;
 use crate::policy::{Io, Pick, Reflink, Sparse};
@@ -44,7 +43,7 @@ pub(crate) struct Rings {
 
 /// One worker's rings, made when they are first needed.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct WorkerRings {
     batch: Option<Ring>,
     direct: Option<Ring>,
 }
@@ -122,7 +121,7 @@ impl Rings {
     }
 
     /// `--readahead`: the kernel begins to read every source of a batch before the first is waited for.
-    pub(super) fn advise(&self, jobs: &[Job<'_, Sys>]) {
+    pub(super) fn advise(&self, jobs: &[Job<'_, impl Kernel>]) {
         if !self.io.readahead {
             return;
         }
@@ -137,9 +136,9 @@ impl Rings {
     /// Fills what a ring does better, and says which those were; their faults stand in the jobs. `None`: nothing.
     pub(super) fn fill(
         &self,
-        kept: &mut Kept,
+        kept: &mut WorkerRings,
         rungs: &Rungs,
-        jobs: &mut [Job<'_, Sys>],
+        jobs: &mut [Job<'_, impl Kernel>],
         how: &Fill<'_>,
     ) -> Option<Vec<bool>> {
         if (self.io.pick == Pick::Sys && !self.io.direct) || self.missing.get().is_some() {
@@ -209,7 +208,7 @@ impl Rings {
     }
 
     /// Whether a job is one for a ring, and of which kind.
-    fn takes(&self, job: &Job<'_, Sys>, how: &Fill<'_>) -> Option<Kind> {
+    fn takes(&self, job: &Job<'_, impl Kernel>, how: &Fill<'_>) -> Option<Kind> {
         let (Body::File(_), Some(_), None, None) = (&job.body, &job.file, &job.fault, job.append) else {
             return None;
         };
@@ -228,7 +227,7 @@ impl Rings {
 
     /// Whether these are better read at once: when the policy says so, or when there are several and they are not in the
     /// page cache. One is asked about, and the others are taken to be like it.
-    fn pays(&self, jobs: &[Job<'_, Sys>], mine: &[usize]) -> bool {
+    fn pays(&self, jobs: &[Job<'_, impl Kernel>], mine: &[usize]) -> bool {
         match (self.io.pick, mine) {
             (Pick::Ring, _) => true,
             (Pick::Auto, [_, .., last]) => match jobs.get(*last).map(|job| &job.body) {
@@ -242,7 +241,7 @@ impl Rings {
     /// Not what the ring would read from FUSE, or write to it: where such a file system reads or writes less than it was
     /// asked for, or fails in the middle, the kernel goes on by itself, from the wrong place, and tells of success
     /// (docs/decisions/0006-ring.md).
-    fn may_fly(&self, job: &Job<'_, Sys>, kind: Kind) -> bool {
+    fn may_fly(&self, job: &Job<'_, impl Kernel>, kind: Kind) -> bool {
         let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return false };
         // Who cannot say what it is, is not trusted.
         let is_fuse = |file: &OwnedFd| meta::is_fuse(file).unwrap_or(true);
@@ -259,7 +258,7 @@ impl Rings {
         ring: &mut Ring,
         kind: Kind,
         mine: &[usize],
-        jobs: &mut [Job<'_, Sys>],
+        jobs: &mut [Job<'_, impl Kernel>],
         done: &mut [bool],
         how: &Fill<'_>,
     ) {
@@ -331,7 +330,7 @@ impl Rings {
         }
     }
 
-    fn reserve(&self, job: &Job<'_, Sys>) -> Result<(), Fault> {
+    fn reserve(&self, job: &Job<'_, impl Kernel>) -> Result<(), Fault> {
         let Some(dst) = &job.file else { return Ok(()) };
         if !self.io.preallocate || job.info.size < PREALLOCATE_BYTES_MIN || matches!(job.place, Place::There)
         {
@@ -503,7 +502,7 @@ impl Rings {
 }
 
 /// Shares the source's blocks, where that is wanted and can be. `true`: the job is filled, or has a fault.
-fn clone(rungs: &Rungs, job: &mut Job<'_, Sys>, how: &Fill<'_>) -> bool {
+fn clone(rungs: &Rungs, job: &mut Job<'_, impl Kernel>, how: &Fill<'_>) -> bool {
     let (Body::File(src), Some(dst), false) = (&job.body, &job.file, how.hash) else { return false };
     let from =
         copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };
@@ -562,7 +561,7 @@ fn of_token(token: u64, step: u64) -> (usize, u64, bool) {
 }
 
 /// What is left of a file once all its blocks are there.
-fn finish(job: &mut Job<'_, Sys>, tail: &[u8], how: &Fill<'_>) -> Result<(), Fault> {
+fn finish(job: &mut Job<'_, impl Kernel>, tail: &[u8], how: &Fill<'_>) -> Result<(), Fault> {
     let (Body::File(_), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
     if !tail.is_empty() {
         let at = job.info.size - tail.len() as u64;

@@ -6,8 +6,7 @@
 //! would have left: owner, mode, ACL and extended attributes, as far as the policy does not want the source's. Bits that lend the owner's rights (setuid, setgid) are set only on a
 //! file that has the owner they were meant for.
 
-use super::sys::Sys;
-use super::{Attributes, Body, Fault, Job, Keep, Side};
+use super::{Attributes, Body, Fault, Job, Keep, Kernel, Side};
 use crate::error::{Code, Op, Reason};
 use crate::policy::Strictness;
 use crate::receiver::stage;
@@ -89,7 +88,7 @@ impl<'a> From<'a> {
 }
 
 /// The mode a new thing is born with, before the umask: never more open than what it will have in the end.
-pub(super) fn birth_mode(job: &Job<'_, Sys>, keep: &Keep) -> u32 {
+pub(super) fn birth_mode(job: &Job<'_, impl Kernel>, keep: &Keep) -> u32 {
     let wanted = match (&job.there, keep.preserve.mode) {
         (_, true) => job.info.mode,
         // A file that is replaced keeps its mode, as when cp writes into it.
@@ -108,7 +107,7 @@ pub(super) fn birth_mode(job: &Job<'_, Sys>, keep: &Keep) -> u32 {
 }
 
 /// Seals one job.
-pub(super) fn job(buffer: &mut XattrBuffer, dir: &Dir, job: &mut Job<'_, Sys>, keep: &Keep) {
+pub(super) fn job(buffer: &mut XattrBuffer, dir: &Dir, job: &mut Job<'_, impl Kernel>, keep: &Keep) {
     let mut lost = std::mem::take(&mut job.lost);
     let sealed = seal_job(buffer, dir, job, keep, &mut lost);
     job.lost = lost;
@@ -120,7 +119,7 @@ pub(super) fn job(buffer: &mut XattrBuffer, dir: &Dir, job: &mut Job<'_, Sys>, k
 fn seal_job(
     buffer: &mut XattrBuffer,
     dir: &Dir,
-    job: &Job<'_, Sys>,
+    job: &Job<'_, impl Kernel>,
     keep: &Keep,
     lost: &mut Vec<Fault>,
 ) -> Result<(), Fault> {

@@ -2,9 +2,9 @@
 //!
 //! Must not decide anything; see [`super::Disk`].
 
-use super::ring::{Kept, Rings};
+use super::ring::{Rings, WorkerRings};
 use super::{
-    Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side, seal, tee, uncached,
+    Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Kernel, Place, Side, seal, tee, uncached,
 };
 use crate::blocks::{BLOCK_BYTES, PIECE_BYTES, aligned};
 use crate::error::{Code, Op, Reason};
@@ -46,12 +46,14 @@ impl Sys {
 pub(crate) struct Hand {
     pub(super) scratch: Scratch,
     pub(super) xattr: XattrBuffer,
-    rings: Kept,
+    rings: WorkerRings,
 }
 
 fn dest(op: Op) -> impl Fn(io::Error) -> Fault {
     move |e| Fault::os(Side::Dest, op, e)
 }
+
+impl Kernel for Sys {}
 
 impl Disk for Sys {
     type Dir = Dir;
@@ -59,7 +61,7 @@ impl Disk for Sys {
     type Hand = Hand;
 
     fn hand(&self) -> Hand {
-        Hand { scratch: Scratch::new(), xattr: XattrBuffer::default(), rings: Kept::default() }
+        Hand { scratch: Scratch::new(), xattr: XattrBuffer::default(), rings: WorkerRings::default() }
     }
 
     fn look(&self, dir: &Dir, name: Name<'_>) -> io::Result<Option<Info>> {
@@ -646,7 +648,7 @@ impl Sys {
 
 /// Proves that the source of a file that was filled is what it was before; or, where it may change, takes as much of it as
 /// it had then, which must be there.
-pub(super) fn still(job: &mut Job<'_, Sys>, how: &Fill<'_>) -> Result<(), Fault> {
+pub(super) fn still(job: &mut Job<'_, impl Kernel>, how: &Fill<'_>) -> Result<(), Fault> {
     let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
     let Err(fault) = unchanged(&job.info, src) else { return Ok(()) };
     if how.changing == Changing::Refused {

@@ -61,10 +61,10 @@ pub(crate) struct Trail {
     src: OwnedFd,
     dst: OwnedFd,
     cache: Cache,
-    state: Mutex<State>,
+    state: Mutex<DropState>,
 }
 
-struct State {
+struct DropState {
     copied: u64,
     dropped: u64,
     failed: Option<io::Error>,
@@ -74,7 +74,7 @@ impl Trail {
     pub(crate) fn new(leave: Leave, src: &OwnedFd, dst: &OwnedFd) -> io::Result<Trail> {
         let both = cache_of(src) == Cache::Drop && cache_of(dst) == Cache::Drop;
         let cache = if both { Cache::Drop } else { Cache::Keep };
-        let state = Mutex::new(State { copied: 0, dropped: 0, failed: None });
+        let state = Mutex::new(DropState { copied: 0, dropped: 0, failed: None });
         Ok(Trail { leave, src: src.try_clone()?, dst: dst.try_clone()?, cache, state })
     }
 
@@ -127,7 +127,7 @@ impl Trail {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DropState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -96,7 +96,7 @@ pub(crate) enum Load {
     Bytes { buffer: Box<dyn AsRef<[u8]> + Send>, start: usize },
 }
 
-struct Held {
+struct Piece {
     load: Load,
     bytes: u64,
     stream: usize,
@@ -113,7 +113,7 @@ pub(crate) enum End {
 
 /// How a block gets here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum BlockWay {
     /// The sender sends it, without being asked.
     Sent,
     /// It is at hand, and the sender was told so.
@@ -128,7 +128,7 @@ struct Inner {
     from: Option<u64>,
     /// It begins in the middle of a block, so that blocks come without their values (`-a`).
     unaligned: bool,
-    pieces: BTreeMap<u64, Held>,
+    pieces: BTreeMap<u64, Piece>,
     /// Bytes waiting, by stream.
     waiting: Vec<u64>,
     /// How far each stream has come: it may not go back.
@@ -138,14 +138,14 @@ struct Inner {
     seen: HashMap<u64, u64>,
     claimed: HashMap<u64, Cv>,
     /// Pieces asked for once more.
-    again: BTreeMap<u64, Held>,
+    again: BTreeMap<u64, Piece>,
     /// Values of the source; and of which blocks they were asked for and not taken yet, as threads ask in no order.
     values: BTreeMap<u64, Cv>,
     values_asked: HashSet<u64>,
     /// Those that were taken: a reader that asks ahead stops there.
     values_taken: HashSet<u64>,
     /// Blocks whose way is decided. `None`: every block is sent.
-    decided: Option<HashMap<u64, Way>>,
+    decided: Option<HashMap<u64, BlockWay>>,
     /// The block that was taken from what is at hand, for the reads that follow.
     taken: HashMap<u64, Vec<u8>>,
     end: Option<End>,
@@ -271,7 +271,7 @@ impl<'a> Arriving<'a> {
         if inner.closed {
             return Ok(());
         }
-        let held = Held { load, bytes, stream };
+        let held = Piece { load, bytes, stream };
         if asked {
             if !inner.again.contains_key(&at) || bytes != PIECE.min(size.saturating_sub(at)) {
                 return Err(refused(Reason::PieceNotAskedAgain));
@@ -359,7 +359,7 @@ impl<'a> Arriving<'a> {
         let mut inner = self.inner();
         for (block, (here, cv)) in (first..).zip(at_hand.iter().zip(values)) {
             if let Some(decided) = &mut inner.decided {
-                decided.insert(block, if *here { Way::AtHand } else { Way::Sent });
+                decided.insert(block, if *here { BlockWay::AtHand } else { BlockWay::Sent });
             }
             inner.claimed.insert(block, *cv);
         }
@@ -380,7 +380,7 @@ impl<'a> Arriving<'a> {
     /// A block is at hand, and need not cross.
     pub(crate) fn at_hand(&self, block: u64) {
         if let Some(decided) = &mut self.inner().decided {
-            decided.insert(block, Way::AtHand);
+            decided.insert(block, BlockWay::AtHand);
         }
         self.change.notify_all();
     }
@@ -437,7 +437,7 @@ impl<'a> Arriving<'a> {
                 return Err(gone());
             }
             let from = inner.from.unwrap_or(u64::MAX);
-            if inner.way(block) == Some(Way::AtHand) && at >= from {
+            if inner.way(block) == Some(BlockWay::AtHand) && at >= from {
                 drop(inner);
                 let bytes = BLOCK_BYTES.min(self.info.size - block * BLOCK_BYTES);
                 let taken = self.at_hand.as_ref().and_then(|h| h.block(block, bytes));
@@ -448,7 +448,7 @@ impl<'a> Arriving<'a> {
                     }
                     None => {
                         if let Some(decided) = &mut inner.decided {
-                            decided.insert(block, Way::OnRequest);
+                            decided.insert(block, BlockWay::OnRequest);
                         }
                     }
                 }
@@ -484,7 +484,7 @@ impl<'a> Arriving<'a> {
             let mut end = start;
             // A reader reads the block to its end, and asking for each piece would cost a round trip each.
             while end < block_end && (end == start || inner.lacks(end)) {
-                inner.again.insert(end, Held { load: Load::Zeros, bytes: 0, stream: 0 });
+                inner.again.insert(end, Piece { load: Load::Zeros, bytes: 0, stream: 0 });
                 end = end.saturating_add(PIECE).min(block_end);
             }
             drop(inner);
@@ -511,7 +511,7 @@ impl<'a> Arriving<'a> {
 }
 
 impl Inner {
-    fn way(&self, block: u64) -> Option<Way> {
+    fn way(&self, block: u64) -> Option<BlockWay> {
         self.decided.as_ref()?.get(&block).copied()
     }
 
@@ -519,7 +519,7 @@ impl Inner {
     /// what has come before, and what the sender holds back.
     fn comes(&self, at: u64) -> bool {
         let begun = self.from.is_some_and(|from| at >= from);
-        begun && !self.saw(at) && self.way(at / BLOCK_BYTES) != Some(Way::OnRequest)
+        begun && !self.saw(at) && self.way(at / BLOCK_BYTES) != Some(BlockWay::OnRequest)
     }
 
     /// Whether the piece that begins at `at` is not here, was not asked for, and does not come unasked.
@@ -547,7 +547,7 @@ fn copy(from: &[u8], room: &mut [u8], n: usize) {
 
 /// Reads from a piece that waits; one that was read to its end is let go.
 fn read_held(inner: &mut Inner, at: u64, room: &mut [u8]) -> Option<usize> {
-    let held_at = |pieces: &BTreeMap<u64, Held>| {
+    let held_at = |pieces: &BTreeMap<u64, Piece>| {
         pieces.range(..=at).next_back().filter(|(start, h)| at < *start + h.bytes).map(|(start, _)| *start)
     };
     let (start, again) = match (held_at(&inner.pieces), held_at(&inner.again)) {

@@ -67,7 +67,7 @@ pub(crate) enum Holes {
 }
 
 /// A stage that is complete and proved, and what led there.
-pub(crate) struct Filled<D: Disk> {
+pub(crate) struct FilledPart<D: Disk> {
     pub(crate) file: D::File,
     pub(crate) part: NameBuf,
     /// Held until the name is there: its lock keeps others out.
@@ -119,7 +119,7 @@ struct Log {
 /// # Errors
 /// On a cancel, a full disk or a read error stage and session stay, for the next run. When the source changed or a
 /// sync failed (R5) both are removed.
-pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<Filled<D>, Fault> {
+pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<FilledPart<D>, Fault> {
     let names = want.home.part(want.name).zip(want.home.session(want.name));
     let Some((part, session_name)) = names else {
         return Err(Fault::ours(Side::Dest, Op::NameAStageFor, Code::Io, Reason::NoNameForStage));
@@ -140,7 +140,7 @@ pub(crate) fn fill<D: Disk>(disk: &D, dir: &D::Dir, want: &Want<'_>) -> Result<F
         Ok((blocks, repaired)) => {
             let hash = (want.resume != Resume::Fast).then(|| whole_hash(&blocks, want.info.size)).flatten();
             let Begun { file, session, .. } = begun;
-            Ok(Filled { file, part, session, session_name, hash, blocks, resumed, restarted, repaired })
+            Ok(FilledPart { file, part, session, session_name, hash, blocks, resumed, restarted, repaired })
         }
         Err(fault) => {
             let lost = fault.op == Op::Sync || fault.code == Code::SourceChanged;
@@ -227,9 +227,9 @@ fn begin<D: Disk>(
 ) -> Result<Begun<D>, Fault> {
     let (session, found) = open_session(disk, dir, want, session_name)?;
     let (read, unreadable) = match &found {
-        Found::New => (None, false),
-        Found::Damaged => (None, true),
-        Found::Read(s) => (Some(s), false),
+        SessionFound::New => (None, false),
+        SessionFound::Damaged => (None, true),
+        SessionFound::Read(s) => (Some(s), false),
     };
     let stage = disk.open_file(dir, part);
     // A link or directory in the stage's place is not ours; it is taken away below like anything foreign.
@@ -243,7 +243,7 @@ fn begin<D: Disk>(
     };
     let start = decide(read, unreadable, stage_info.as_ref(), &want.info, options(want), want.me);
     match (start, stage, found) {
-        (Start::Behind { blocks, bytes }, Some(file), Found::Read(s)) => {
+        (Start::Behind { blocks, bytes }, Some(file), SessionFound::Read(s)) => {
             let log = Log { bytes: s.bytes, sum: s.sum };
             let begun = Begun { file, session, blocks: s.blocks, bytes, log, restarted: None };
             debug_assert_eq!(begun.blocks.len(), blocks);
@@ -260,7 +260,7 @@ fn begin<D: Disk>(
     }
 }
 
-enum Found {
+enum SessionFound {
     New,
     Damaged,
     Read(Session),
@@ -272,7 +272,7 @@ fn open_session<D: Disk>(
     dir: &D::Dir,
     want: &Want<'_>,
     name: Name<'_>,
-) -> Result<(D::File, Found), Fault> {
+) -> Result<(D::File, SessionFound), Fault> {
     let fail = dest(Op::OpenSessionOf);
     let tries = if want.source.file().is_some() { LOCK_TRIES } else { LOCK_TRIES_FAR };
     let mut patience = tries;
@@ -316,13 +316,13 @@ fn open_session<D: Disk>(
             continue;
         }
         if new || info.size == 0 {
-            return Ok((file, Found::New));
+            return Ok((file, SessionFound::New));
         }
         // No more than a session of this source can hold: a huge file is not one.
         let mut bytes = vec![0; info.size.min(session::bytes_max(want.info.size)) as usize];
         let n = disk.read_at(&file, 0, &mut bytes).map_err(&fail)?;
         bytes.truncate(n);
-        let found = session::decode(&bytes).map_or(Found::Damaged, Found::Read);
+        let found = session::decode(&bytes).map_or(SessionFound::Damaged, SessionFound::Read);
         return Ok((file, found));
     }
     Err(Fault::ours(Side::Dest, Op::OpenSessionOf, Code::Refused, Reason::TakenAwayByOthers))
@@ -699,7 +699,7 @@ pub(crate) fn no_direct(e: io::Error) -> Fault {
 pub(crate) fn read_back<D: Disk>(
     disk: &D,
     want: &Want<'_>,
-    filled: &Filled<D>,
+    filled: &FilledPart<D>,
     past_cache: bool,
 ) -> Result<(), Fault> {
     let info = disk.file_info(&filled.file).map_err(dest(Op::StatUnfinished))?;

@@ -57,7 +57,7 @@ impl Sample {
 }
 
 /// Turns samples into lines that never step back.
-pub struct Line {
+pub struct ProgressLine {
     verb: Verb,
     high: Sample,
     /// A thread counts what there is to do.
@@ -67,9 +67,9 @@ pub struct Line {
     past: VecDeque<(Duration, u64)>,
 }
 
-impl Line {
-    pub fn new(verb: Verb) -> Line {
-        Line { verb, high: Sample::default(), counting: false, percent: 0, past: VecDeque::new() }
+impl ProgressLine {
+    pub fn new(verb: Verb) -> ProgressLine {
+        ProgressLine { verb, high: Sample::default(), counting: false, percent: 0, past: VecDeque::new() }
     }
 
     /// The line at `at` after the start, at most `width` columns wide, with a bar where there is room; ASCII.
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn says_scanning_while_totals_grow() {
-        let mut line = Line::new(Verb::Copy);
+        let mut line = ProgressLine::new(Verb::Copy);
         assert_eq!(
             line.at(sample(3, 20 * MIB, 10, 100 * MIB, false), secs(2.0), 200),
             "copying  20.0 MiB, 10.0 MiB/s, 3 items, scanning: 10 items, 100.0 MiB so far"
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn says_nothing_of_scanning_where_nobody_scans() {
-        let mut line = Line::new(Verb::Copy);
+        let mut line = ProgressLine::new(Verb::Copy);
         assert_eq!(
             line.text(sample(3, 2 * MIB, 0, 0, false), secs(2.0)),
             "copying  2.0 MiB, 1.0 MiB/s, 3 items"
@@ -233,14 +233,14 @@ mod tests {
 
     #[test]
     fn moves_inside_one_large_file() {
-        let mut line = Line::new(Verb::Copy);
+        let mut line = ProgressLine::new(Verb::Copy);
         line.at(sample(0, 100, 1, 1000, true), secs(1.0), 80);
         assert!(line.at(sample(0, 500, 1, 1000, true), secs(1.1), 80).contains(" 50%"));
     }
 
     #[test]
     fn bytes_that_nobody_touches_do_not_count() {
-        let mut line = Line::new(Verb::Check);
+        let mut line = ProgressLine::new(Verb::Check);
         assert_eq!(
             line.text(sample(10, 0, 40, 9 * MIB, true), secs(1.0)),
             "checking   25%, 10 items/s, 0:03 left, 10 of 40 items"
@@ -250,20 +250,20 @@ mod tests {
     /// 90 of 100 MiB were there when it went on; 2 MiB a second are copied.
     #[test]
     fn the_rate_is_of_what_was_copied() {
-        let mut line = Line::new(Verb::Copy);
+        let mut line = ProgressLine::new(Verb::Copy);
         let at = |mib| Sample { bytes_there: 90 * MIB, ..sample(0, mib * MIB, 1, 100 * MIB, true) };
         line.text(at(90), secs(0.0));
         assert_eq!(
             line.text(at(94), secs(2.0)),
             "copying   94%, 94.0 MiB of 100.0 MiB, 2.0 MiB/s, 0:03 left, 0 of 1 items"
         );
-        let mut first = Line::new(Verb::Copy);
+        let mut first = ProgressLine::new(Verb::Copy);
         assert!(first.text(at(92), secs(1.0)).contains(", 2.0 MiB/s, "), "also in the first line of all");
     }
 
     #[test]
     fn without_bytes_items_count() {
-        let mut line = Line::new(Verb::Remove);
+        let mut line = ProgressLine::new(Verb::Remove);
         assert_eq!(
             line.at(sample(10, 0, 40, 0, true), secs(1.0), 60),
             "removing   25%, 10 items/s, 0:03 left, 10 of 40 items"
@@ -277,7 +277,7 @@ mod tests {
                 (0..2000_u64, 0..u64::MAX, 0..2000_u64, 0..u64::MAX, any::<bool>()), 1..40),
             width in 10..200_usize,
         ) {
-            let mut line = Line::new(Verb::Copy);
+            let mut line = ProgressLine::new(Verb::Copy);
             let (mut percent, mut shown) = (0, Sample::default());
             for (i, (a, b, c, d, e)) in samples.into_iter().enumerate() {
                 let at = Duration::from_millis(100 * i as u64);

@@ -100,7 +100,7 @@ struct Screen {
     out: Sink,
     err: Sink,
     plain: Plain,
-    line: inline::Line,
+    line: inline::ProgressLine,
     /// The progress line stands on the terminal.
     drawn: bool,
     /// A question stands on the terminal, so nothing may be drawn.
@@ -191,7 +191,7 @@ impl<'a> Ui<'a> {
                 out: Sink::stdout(show.eager),
                 err: Sink::stderr(),
                 plain: Plain::default(),
-                line: inline::Line::new(show.verb),
+                line: inline::ProgressLine::new(show.verb),
                 drawn: false,
                 asking: false,
                 lent: false,

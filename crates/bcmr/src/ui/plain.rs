@@ -2,7 +2,7 @@
 //!
 //! Must not word anything (that is `say`) and must not know terminals beyond whether signs are coloured.
 
-use super::tree::{self, Found};
+use super::tree::{self, Difference};
 use super::writer::Sink;
 use crate::names;
 use crate::resolve::Show;
@@ -24,7 +24,7 @@ pub struct Plain {
     hinted: Vec<Code>,
     /// How often each of these codes was met.
     alike: Vec<(Code, u64)>,
-    found: Vec<Found>,
+    found: Vec<Difference>,
     found_bytes: usize,
     folded: bool,
     /// Files and bytes.
@@ -49,7 +49,7 @@ impl Plain {
             }
             Event::Difference { change, path, directory, files, bytes, why } => {
                 let path = path.into_os_string().into_vec();
-                self.difference(show, Found { change, path, directory, files, bytes, why }, out);
+                self.difference(show, Difference { change, path, directory, files, bytes, why }, out);
             }
             // A hash is for the manifest and for machines.
             Event::Hashed { .. } => {}
@@ -118,7 +118,7 @@ impl Plain {
         }
     }
 
-    fn difference(&mut self, show: &Show, found: Found, out: &mut Sink) {
+    fn difference(&mut self, show: &Show, found: Difference, out: &mut Sink) {
         match found.change {
             Change::Add => self.add = (self.add.0 + found.files, self.add.1 + found.bytes),
             Change::Extra => self.extra = (self.extra.0 + found.files, self.extra.1 + found.bytes),

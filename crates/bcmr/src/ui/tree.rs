@@ -17,7 +17,7 @@ use bcmr_engine::event::Change;
 
 /// One difference.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct Difference {
     pub change: Change,
     /// Relative to the target, without a slash at either end.
     pub path: Vec<u8>,
@@ -37,12 +37,12 @@ pub fn sign(change: Change) -> char {
 }
 
 /// All lines, each ended by a newline. Sorts what it is given.
-pub fn draw(found: &mut [Found], color: bool) -> String {
+pub fn draw(found: &mut [Difference], color: bool) -> String {
     found.sort_by(|a, b| a.path.split(|c| *c == b'/').cmp(b.path.split(|c| *c == b'/')));
     let mut out = String::new();
     // The directories whose lines stand above, each as a prefix that ends in a slash.
     let mut above: Vec<Vec<u8>> = Vec::new();
-    let mut rest: &[Found] = found;
+    let mut rest: &[Difference] = found;
     while let Some((item, after)) = rest.split_first() {
         while above.last().is_some_and(|dir| !item.path.starts_with(dir)) {
             above.pop();
@@ -67,7 +67,7 @@ pub fn draw(found: &mut [Found], color: bool) -> String {
 }
 
 /// One difference on a line of its own, its path whole.
-pub fn flat(item: &Found, color: bool) -> String {
+pub fn flat(item: &Difference, color: bool) -> String {
     let mut out = String::new();
     push_item(&mut out, &[], item, color);
     out
@@ -87,7 +87,7 @@ fn shared_dir<'a>(a: &'a [u8], b: &[u8]) -> &'a [u8] {
     same.get(..end).unwrap_or_default()
 }
 
-fn push_item(out: &mut String, above: &[Vec<u8>], item: &Found, color: bool) {
+fn push_item(out: &mut String, above: &[Vec<u8>], item: &Difference, color: bool) {
     let (on, off) = match item.change {
         _ if !color => ("", ""),
         Change::Add => ("\x1b[32m", "\x1b[0m"),
@@ -124,7 +124,7 @@ fn push_name(out: &mut String, above: &[Vec<u8>], path: &[u8]) {
 mod tests {
     use super::*;
 
-    fn found(lines: &str) -> Vec<Found> {
+    fn found(lines: &str) -> Vec<Difference> {
         let one = |line: &str| {
             let (sign, path) = line.split_once(' ').unwrap();
             let change = match sign {
@@ -134,7 +134,7 @@ mod tests {
             };
             let directory = path.ends_with('/');
             let path = path.trim_end_matches('/').as_bytes().to_vec();
-            Found { change, path, directory, files: 1, bytes: 5, why: Reason::BySize }
+            Difference { change, path, directory, files: 1, bytes: 5, why: Reason::BySize }
         };
         lines.lines().map(str::trim).filter(|l| !l.is_empty()).map(one).collect()
     }
