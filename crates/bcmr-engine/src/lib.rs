@@ -17,6 +17,7 @@ mod pulse;
 mod receiver;
 pub mod remote;
 mod sender;
+mod stage;
 mod store;
 #[cfg(fuzzing)]
 pub use codec::fuzz as codec_fuzz;

@@ -34,8 +34,6 @@ const TODAY: Allowed = Allowed {
     ],
     upward: &[
         ("crates/bcmr-engine/src/blocks.rs", "crates/bcmr-engine/src/disk/mod.rs"),
-        ("crates/bcmr-engine/src/disk/seal.rs", "crates/bcmr-engine/src/receiver/stage.rs"),
-        ("crates/bcmr-engine/src/disk/sys.rs", "crates/bcmr-engine/src/receiver/stage.rs"),
         ("crates/bcmr-engine/src/disk/tee.rs", "crates/bcmr-engine/src/receiver/plan.rs"),
         ("crates/bcmr-engine/src/disk/tee.rs", "crates/bcmr-engine/src/receiver/resumable.rs"),
     ],
@@ -49,15 +47,11 @@ const TODAY: Allowed = Allowed {
         ("crates/bcmr-engine/src/", "Attrs"),
         ("crates/bcmr-engine/src/", "Batch"),
         ("crates/bcmr-engine/src/", "End"),
-        ("crates/bcmr-engine/src/", "Filled"),
-        ("crates/bcmr-engine/src/", "Found"),
         ("crates/bcmr-engine/src/", "Frame"),
         ("crates/bcmr-engine/src/", "Goal"),
         ("crates/bcmr-engine/src/", "Hand"),
         ("crates/bcmr-engine/src/", "Handles"),
-        ("crates/bcmr-engine/src/", "Held"),
         ("crates/bcmr-engine/src/", "Job"),
-        ("crates/bcmr-engine/src/", "Kept"),
         ("crates/bcmr-engine/src/", "Limits"),
         ("crates/bcmr-engine/src/", "Listed"),
         ("crates/bcmr-engine/src/", "Listing"),
@@ -85,8 +79,6 @@ const TODAY: Allowed = Allowed {
         ("crates/bcmr-engine/src/", "Way"),
         ("crates/bcmr-engine/src/", "What"),
         ("crates/bcmr-engine/src/", "Worker"),
-        ("crates/bcmr/src/", "Found"),
-        ("crates/bcmr/src/", "Line"),
     ],
     // Lists and tables: the fields of each message, the lines of each experiment, the rows of a benchmark. `receive_all` is
     // neither, and is to be taken apart.

@@ -9,7 +9,7 @@
 use super::{Attributes, Body, Fault, Job, Keep, Kernel, Side};
 use crate::error::{Code, Op, Reason};
 use crate::policy::Strictness;
-use crate::receiver::stage;
+use crate::stage;
 use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::{self, Info, Kind};
 use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};

@@ -9,7 +9,7 @@ use super::{
 use crate::blocks::{BLOCK_BYTES, PIECE_BYTES, aligned};
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Changing, Durability, Io, Sparse, Verify};
-use crate::receiver::stage;
+use crate::stage;
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::errno;

@@ -17,7 +17,7 @@ mod proof {
     use crate::receiver::resumable::{self, Holes, Want};
     use crate::receiver::resume::{Start, decide};
     use crate::receiver::session;
-    use crate::receiver::stage::{Home, Role};
+    use crate::stage::{Home, Role};
     use fastcopy::dir::{Dir, NameBuf};
     use fastcopy::errno;
     use fastcopy::meta::{Info, Kind, Time};

@@ -8,7 +8,7 @@ use crate::policy::{Durability, Verify};
 use crate::receiver::dest::DestDir;
 use crate::receiver::newcomers::TAKEN;
 use crate::receiver::resumable::{self, Want};
-use crate::receiver::stage::{self, Home};
+use crate::stage::{self, Home};
 use fastcopy::dir::{Dir, Name};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};

@@ -21,5 +21,4 @@ pub(crate) mod plan;
 pub(crate) mod resumable;
 pub(crate) mod resume;
 pub(crate) mod session;
-pub(crate) mod stage;
 pub(crate) mod tree;

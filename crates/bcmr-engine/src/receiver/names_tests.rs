@@ -12,7 +12,7 @@ mod proof {
     use crate::receiver::dest::DestDir;
     use crate::receiver::land::land;
     use crate::receiver::plan::tests::policy;
-    use crate::receiver::stage::{self, Home};
+    use crate::stage::{self, Home};
     use fastcopy::dir::{Dir, NameBuf};
     use fastcopy::meta::Info;
     use std::io::Write;

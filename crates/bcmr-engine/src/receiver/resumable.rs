@@ -13,7 +13,7 @@ use crate::error::{Code, Op, Reason};
 use crate::policy::Resume;
 use crate::receiver::resume::{Start, decide};
 use crate::receiver::session::{self, Header, Identity, Session};
-use crate::receiver::stage::Home;
+use crate::stage::Home;
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
