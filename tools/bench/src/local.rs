@@ -2,7 +2,7 @@
 
 use crate::measure::{self, Sample};
 use crate::options::{On, Options, command};
-use crate::programs::{binary, installed, version};
+use crate::programs::{binary, ceiling, installed, version};
 use crate::record::{self, LocalRecord, RowRecord, ToolRecord};
 use crate::rows::{self, Cache, Place, Row, Tool, Verb};
 use crate::turns::{Copies, Turns};
@@ -24,6 +24,9 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
         rows.retain(|row| options.only.iter().any(|o| o == row.name));
     }
     let bcmr = binary(options)?;
+    if rows.iter().any(|row| row.tools.iter().any(|tool| tool.name == rows::CEILING)) {
+        ceiling()?;
+    }
     let mut record = LocalRecord::of_this_machine(&options.dir, options.quick)?;
     if matches!(options.on, On::Image(_)) {
         record.file_system += "-image";
