@@ -146,7 +146,16 @@ pub fn raise_limits() {
     if now.current != now.maximum {
         setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum }).ok();
     }
+    // The kernel's table of descriptors doubles when it is full, and in a process with threads each doubling waits until
+    // no thread reads the old one, for milliseconds. A larger one from the start takes as long as opening a file.
+    let most = now.maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    if let Ok(last) = i32::try_from(most.saturating_sub(1)) {
+        rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), last).ok();
+    }
 }
+
+/// As many as a copy into a directory that exists has open at a time, with some workers.
+const DESCRIPTORS: u64 = 4096;
 
 /// Which verb is meant; words and exit codes differ by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
