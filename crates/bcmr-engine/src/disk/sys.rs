@@ -609,9 +609,11 @@ impl Sys {
             job.bytes = done.bytes;
             job.rung = Some(done.rung);
         }
-        let pseudo = meta::is_pseudo(src).unwrap_or(false);
         still(job, how)?;
-        if job.bytes != job.info.size && !pseudo {
+        // What the kernel makes up as it is read has no size.
+        let is_pseudo =
+            |body: &Body<'_, Sys>| matches!(body, Body::File(src) if meta::is_pseudo(src).unwrap_or(false));
+        if job.bytes != job.info.size && !is_pseudo(&job.body) {
             let note = Reason::SourceEndedEarly;
             return Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
         }
