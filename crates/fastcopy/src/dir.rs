@@ -455,12 +455,8 @@ impl Dir {
 
     #[cfg(target_os = "linux")]
     fn born_at(&self, path: &CStr, flags: AtFlags) -> io::Result<u64> {
-        let wanted = rustix::fs::StatxFlags::BTIME;
-        match retry(|| rustix::fs::statx(&self.fd, path, flags, wanted)) {
-            Ok(s) if s.stx_mask & wanted.bits() != 0 => {
-                let (sec, nsec) = (s.stx_btime.tv_sec as u64, u64::from(s.stx_btime.tv_nsec));
-                Ok(sec.wrapping_mul(1_000_000_000).wrapping_add(nsec))
-            }
+        match retry(|| rustix::fs::statx(&self.fd, path, flags, rustix::fs::StatxFlags::BTIME)) {
+            Ok(s) => Ok(birth(&s)),
             Err(e) if e.raw_os_error() != Some(libc::ENOSYS) => Err(e),
             _ => Ok(0),
         }
@@ -470,6 +466,21 @@ impl Dir {
     fn born_at(&self, path: &CStr, flags: AtFlags) -> io::Result<u64> {
         let empty = path.is_empty();
         if empty { Ok(0) } else { retry(|| rustix::fs::statat(&self.fd, path, flags)).map(|_| 0) }
+    }
+
+    /// `statx(AT_EMPTY_PATH)`: [`Dir::info`] and [`Dir::own_birth`] by one call, where there is statx.
+    pub fn info_and_birth(&self) -> io::Result<(Info, u64)> {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::StatxFlags;
+            let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+            match retry(|| rustix::fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, wanted)) {
+                Ok(s) => return Ok((Info::from_statx(&s), birth(&s))),
+                Err(e) if e.raw_os_error() != Some(libc::ENOSYS) => return Err(e),
+                Err(_) => {}
+            }
+        }
+        Ok((self.info()?, self.own_birth()?))
     }
 
     /// `fstatfs`: whether this file system is known to keep inode numbers and times of birth from mount to mount. Not
@@ -538,6 +549,16 @@ impl Dir {
     pub fn try_lock(&self) -> Lock {
         try_lock(&self.fd)
     }
+}
+
+/// When an inode came to be, in nanoseconds; 0 where nobody keeps it.
+#[cfg(target_os = "linux")]
+fn birth(s: &rustix::fs::Statx) -> u64 {
+    if s.stx_mask & rustix::fs::StatxFlags::BTIME.bits() == 0 {
+        return 0;
+    }
+    let (sec, nsec) = (s.stx_btime.tv_sec as u64, u64::from(s.stx_btime.tv_nsec));
+    sec.wrapping_mul(1_000_000_000).wrapping_add(nsec)
 }
 
 /// `flock(LOCK_EX | LOCK_NB)`: held until every copy of this handle is closed.

@@ -139,6 +139,28 @@ impl Info {
         }
     }
 
+    /// The same, from `statx` with its basic fields.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn from_statx(s: &rustix::fs::Statx) -> Info {
+        let time = |t: rustix::fs::StatxTimestamp| time(t.tv_sec, t.tv_nsec.into());
+        let raw = u32::from(s.stx_mode);
+        Info {
+            kind: Kind::from_file_type(FileType::from_raw_mode(raw)).unwrap_or(Kind::CharDevice),
+            mode: raw & 0o7777,
+            uid: s.stx_uid,
+            gid: s.stx_gid,
+            dev: rustix::fs::makedev(s.stx_dev_major, s.stx_dev_minor),
+            ino: s.stx_ino,
+            nlink: s.stx_nlink.into(),
+            size: s.stx_size,
+            blocks: s.stx_blocks,
+            rdev: rustix::fs::makedev(s.stx_rdev_major, s.stx_rdev_minor),
+            atime: time(s.stx_atime),
+            mtime: time(s.stx_mtime),
+            ctime: time(s.stx_ctime),
+        }
+    }
+
     /// `fstat`.
     pub fn of(fd: impl AsFd) -> io::Result<Info> {
         retry(|| rustix::fs::fstat(fd.as_fd())).map(|s| Info::from_stat(&s))

@@ -279,6 +279,17 @@ pub(crate) struct Keep {
     pub(crate) was_there: bool,
 }
 
+impl Keep {
+    /// The mode to make a directory with that nobody else can reach before it is sealed or its owner may do as it says:
+    /// what it has in the end (L5), where that is known by now, and in any case all for its owner.
+    pub(crate) fn born_as(&self, mode: u32) -> u32 {
+        let Preserve { mode: kept, owner, xattr, acl, .. } = self.preserve;
+        let later = owner || xattr || acl || self.default_acl;
+        let own = if kept { mode } else { mode & !self.umask };
+        if later { 0o700 } else { (own & 0o777) | 0o700 }
+    }
+}
+
 /// What the receiver needs of a disk.
 pub(crate) trait Disk: Sync + Sized {
     /// A directory that things land in.
@@ -295,6 +306,10 @@ pub(crate) trait Disk: Sync + Sized {
     fn born(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<u64>;
     /// The same, of an open directory.
     fn own_birth(&self, dir: &Self::Dir) -> io::Result<u64>;
+    /// What an open directory is, and when it came to be.
+    fn identity(&self, dir: &Self::Dir) -> io::Result<(Info, u64)> {
+        Ok((self.info(dir)?, self.own_birth(dir)?))
+    }
     /// Whether inode numbers and births stay what they are from mount to mount.
     fn keeps_identities(&self, dir: &Self::Dir) -> io::Result<bool>;
     /// Whether a name is there exactly as it is spelled: one that is found may be spelled otherwise.

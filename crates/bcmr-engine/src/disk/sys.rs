@@ -76,6 +76,10 @@ impl Disk for Sys {
         dir.own_birth()
     }
 
+    fn identity(&self, dir: &Dir) -> io::Result<(Info, u64)> {
+        dir.info_and_birth()
+    }
+
     fn keeps_identities(&self, dir: &Dir) -> io::Result<bool> {
         dir.keeps_identities()
     }

@@ -641,31 +641,36 @@ mod proof {
     struct Batch {
         sources: Vec<(NameBuf, OwnedFd, Vec<u8>)>,
         durability: Durability,
-        /// Into a new directory that gets its name when they are in it.
-        private: bool,
+        /// New directories down to where they go, which get their names when they are in it; none: they go where
+        /// something is.
+        dirs: &'static [&'static [u8]],
     }
+
+    const NONE: &[&[u8]] = &[];
+    const ONE: &[&[u8]] = &[b"sub"];
+    const TWO: &[&[u8]] = &[b"sub", b"inner"];
 
     impl Batch {
         /// The last one replaces something.
-        fn new(files: usize, durability: Durability, private: bool) -> Batch {
+        fn new(files: usize, durability: Durability, dirs: &'static [&'static [u8]]) -> Batch {
             let sources = (0..files).map(|n| {
                 let bytes = text(FILE_BYTES, n);
                 (NameBuf::new(format!("file{n}").as_bytes()).unwrap(), real_file(&bytes), bytes)
             });
-            Batch { sources: sources.collect(), durability, private }
+            Batch { sources: sources.collect(), durability, dirs }
         }
         fn replaced(&self) -> &[u8] {
             self.sources.last().unwrap().0.bytes()
         }
         fn disk(&self) -> Model {
             let model = Model::new();
-            if !self.private {
+            if self.dirs.is_empty() {
                 model.old_file(&model.root(), self.replaced(), &text(FILE_BYTES, 50));
             }
             model
         }
         fn path<'a>(&self, name: &'a NameBuf) -> Vec<&'a [u8]> {
-            if self.private { vec![b"sub", name.bytes()] } else { vec![name.bytes()] }
+            self.dirs.iter().copied().chain([name.bytes()]).collect()
         }
     }
 
@@ -675,12 +680,17 @@ mod proof {
         let root = Node::root(Path::new("dst"));
         let text = |e: crate::error::Error| e.to_string();
         let above = DestDir::existing(model, model.root(), root, None, &policy).map_err(text)?;
-        let sub = NameBuf::new(b"sub").unwrap();
-        let inner = match batch.private {
-            true => Some(above.enter(model, sub.as_name(), &policy).map_err(text)?),
-            false => None,
-        };
-        let dest = inner.as_ref().unwrap_or(&above);
+        let mut chain = vec![above];
+        for name in batch.dirs {
+            let (name, last) = (NameBuf::new(name).unwrap(), chain.last().unwrap());
+            last.expect(1);
+            let inside = last.begin().inside;
+            chain.push(match inside {
+                true => last.enter_inside(model, name.as_name(), &policy, 0o755).map_err(text)?,
+                false => last.enter(model, name.as_name(), &policy).map_err(text)?,
+            });
+        }
+        let (above, dest) = (&chain[0], chain.last().unwrap());
         let private = dest.is_private();
         let here = Dir::open(Path::new("/")).unwrap();
         let mut jobs = Vec::new();
@@ -719,7 +729,9 @@ mod proof {
                 dest.poison();
                 outcome = Err(e.to_string());
             }
-            if let Err(e) = dest.publish(model, &above) {
+            let filled: Vec<bool> = chain.iter().rev().map(DestDir::filled).collect();
+            assert_eq!(filled.iter().filter(|due| **due).count(), 1, "published once");
+            if let Err(e) = chain[1].publish(model, above) {
                 outcome = Err(e.to_string());
             }
         }
@@ -734,16 +746,16 @@ mod proof {
 
     /// R1 and R2 of every name of a batch. Returns whether all are new. `some`: files that failed may be missing.
     fn all_whole(image: &Image, batch: &Batch, some: bool) -> Result<bool, String> {
-        let there = !batch.private || image.at(&[b"sub"]).is_some();
+        let there = batch.dirs.is_empty() || image.at(&[b"sub"]).is_some();
         let mut all = there;
         for (name, fd, bytes) in &batch.sources {
             let info = Bytes::info(fd).unwrap();
-            let absent = if batch.private { !there || some } else { name.bytes() != batch.replaced() };
+            let absent = if batch.dirs.is_empty() { name.bytes() != batch.replaced() } else { !there || some };
             match image.at(&batch.path(name)) {
                 None if absent => all = false,
                 Some(n) if *n.data == *bytes && n.mtime == info.mtime && n.mode == info.mode => {}
                 Some(n)
-                    if !batch.private
+                    if batch.dirs.is_empty()
                         && name.bytes() == batch.replaced()
                         && *n.data == text(FILE_BYTES, 50)
                         && n.mode == 0o644 =>
@@ -800,9 +812,10 @@ mod proof {
     fn batches() -> Vec<(&'static str, Batch)> {
         let mut all = Vec::new();
         for durability in [Durability::Cache, Durability::Medium] {
-            all.push(("few", Batch::new(3, durability, false)));
-            all.push(("many", Batch::new(6, durability, false)));
-            all.push(("new directory", Batch::new(3, durability, true)));
+            all.push(("few", Batch::new(3, durability, NONE)));
+            all.push(("many", Batch::new(6, durability, NONE)));
+            all.push(("new directory", Batch::new(3, durability, ONE)));
+            all.push(("a new directory in a new one", Batch::new(3, durability, TWO)));
         }
         all
     }
@@ -840,7 +853,7 @@ mod proof {
                     }
                     let next = model.killed();
                     // What got its name goes on having it; a directory that has a name is merged into.
-                    if !(batch.private && next.cached().at(&[b"sub"]).is_some()) {
+                    if batch.dirs.is_empty() || next.cached().at(&[b"sub"]).is_none() {
                         copy_batch(&next, &batch)
                             .unwrap_or_else(|e| panic!("{place}: the next run fails: {e}"));
                         assert!(all_whole(&next.cached(), &batch, false).unwrap(), "{place}");
@@ -855,10 +868,11 @@ mod proof {
 
     #[test]
     fn without_any_one_sync_of_a_batch_the_proof_fails() {
-        let few = || Batch::new(3, Durability::Medium, false);
-        let many = || Batch::new(6, Durability::Medium, false);
-        let directory = || Batch::new(3, Durability::Medium, true);
-        let without: [(&str, Batch, Lie); 6] = [
+        let few = || Batch::new(3, Durability::Medium, NONE);
+        let many = || Batch::new(6, Durability::Medium, NONE);
+        let directory = || Batch::new(3, Durability::Medium, ONE);
+        let subtree = || Batch::new(3, Durability::Medium, TWO);
+        let without: [(&str, Batch, Lie); 8] = [
             ("fsync of each of a few", few(), |a| a.what == What::Job),
             ("fsync of the directory after a few", few(), |a| a.what == What::Dir),
             ("syncfs before many are renamed", many(), |a| a.what == What::All && !names_final(a)),
@@ -867,6 +881,12 @@ mod proof {
                 a.what == What::All && !a.new_names.iter().any(|n| n == b"sub")
             }),
             ("syncfs after a directory is published", directory(), |a| {
+                a.what == What::All && a.new_names.iter().any(|n| n == b"sub")
+            }),
+            ("syncfs before a subtree is published", subtree(), |a| {
+                a.what == What::All && !a.new_names.iter().any(|n| n == b"sub")
+            }),
+            ("syncfs after a subtree is published", subtree(), |a| {
                 a.what == What::All && a.new_names.iter().any(|n| n == b"sub")
             }),
         ];

@@ -759,23 +759,71 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         Ok(job.map(|job| (dir, job)))
     }
 
+    /// Goes into the directory `name` of `above`, of which the source has `mode`, making it when it is not there. To be
+    /// called once for each that [`DestDir::expect`] was told of, or else [`Desk::passed_by`].
+    pub(crate) fn enter(
+        &self,
+        hand: &mut Hand,
+        above: &Arc<Slot<S>>,
+        name: Name<'_>,
+        mode: u32,
+    ) -> Result<DestDir<Sys>> {
+        let begun = above.dst.begin();
+        if begun.publish {
+            self.publish_top(hand, above);
+        }
+        if !begun.inside {
+            return above.dst.enter(self.disk, name, self.policy);
+        }
+        let entered = above.dst.enter_inside(self.disk, name, self.policy, mode);
+        if entered.is_err() {
+            self.filled_with(hand, above);
+        }
+        entered
+    }
+
+    /// A directory that was listed in `above` is not entered.
+    pub(crate) fn passed_by(&self, hand: &mut Hand, above: &Arc<Slot<S>>) {
+        let begun = above.dst.begin();
+        if begun.publish {
+            self.publish_top(hand, above);
+        }
+        if begun.inside {
+            self.filled_with(hand, above);
+        }
+    }
+
     /// One of the things that had to be in `pair` before it gets its name is in it.
     pub(crate) fn filled(&self, hand: &mut Hand, pair: &Arc<Slot<S>>) {
-        if pair.small.fetch_sub(1, Ordering::AcqRel) != 1 {
-            return;
+        if pair.small.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.filled_with(hand, pair);
         }
-        if self.policy.durability == Durability::Medium && pair.dst.is_private() {
-            // Its files must be on the medium before the name leads to them; one sync serves many directories.
-            pair.pending.fetch_add(1, Ordering::Relaxed);
-            let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
-            group.push(pair.clone());
-            let full = group.len() >= GROUP_DIRS;
-            drop(group);
-            if full {
-                self.publish_group(hand);
-            }
-        } else {
-            self.publish(pair);
+    }
+
+    /// One of the directories that appear together with `pair` gets no more small files.
+    fn filled_with(&self, hand: &mut Hand, pair: &Arc<Slot<S>>) {
+        if pair.dst.filled() {
+            self.publish_top(hand, pair);
+        }
+    }
+
+    /// Publishes the directory that `pair` appears with.
+    fn publish_top(&self, hand: &mut Hand, pair: &Arc<Slot<S>>) {
+        let mut top = pair;
+        while let Some(above) = top.above.as_ref().filter(|_| !top.dst.is_staged()) {
+            top = above;
+        }
+        if self.policy.durability != Durability::Medium {
+            return self.publish(top);
+        }
+        // Its files must be on the medium before the name leads to them; one sync serves many directories.
+        top.pending.fetch_add(1, Ordering::Relaxed);
+        let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        group.push(top.clone());
+        let full = group.len() >= GROUP_DIRS;
+        drop(group);
+        if full {
+            self.publish_group(hand);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
 use crate::receiver::newcomers::{Newcomers, TAKEN};
+use crate::receiver::subtree::{Begun, Subtree};
 use crate::stage::{self, Home, RESERVED, Role};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
@@ -120,8 +121,8 @@ pub(crate) struct DestDir<D: Disk> {
     named: AtomicBool,
     /// It could not get its name because something took it meanwhile; merged in the end.
     clash: AtomicBool,
-    /// Something half-done in it could not be taken back: it must never get its name.
-    poisoned: AtomicBool,
+    /// What it gets its name with, when it was made without one; and its level below the topmost directory of that.
+    subtree: Option<(Arc<Subtree>, u32)>,
     pub(crate) keep: Keep,
 }
 
@@ -157,8 +158,7 @@ impl<D: Disk> DestDir<D> {
         above: Option<&DestDir<D>>,
         policy: &CopyPolicy,
     ) -> Result<DestDir<D>> {
-        let info = disk.info(&dir).map_err(fail(Op::Stat, &node, None))?;
-        let born = disk.own_birth(&dir).map_err(fail(Op::Stat, &node, None))?;
+        let (info, born) = disk.identity(&dir).map_err(fail(Op::Stat, &node, None))?;
         let lasting = match above {
             Some(above) if above.info.dev == info.dev => above.lasting,
             _ => disk.keeps_identities(&dir).map_err(fail(Op::StatFileSystemOf, &node, None))?,
@@ -193,7 +193,7 @@ impl<D: Disk> DestDir<D> {
             stage: None,
             named: AtomicBool::new(false),
             clash: AtomicBool::new(false),
-            poisoned: AtomicBool::new(false),
+            subtree: None,
             keep,
         })
     }
@@ -316,7 +316,7 @@ impl<D: Disk> DestDir<D> {
         if let Some(stage) = &stage {
             self.announce(name, stage)?;
         }
-        let borne = self.bear(disk, stage.as_ref().map_or(name, NameBuf::as_name), name);
+        let borne = self.bear(disk, stage.as_ref().map_or(name, NameBuf::as_name), name, 0o700);
         if stage.is_some() && borne.is_err() {
             self.has_its_name(name);
         }
@@ -342,6 +342,7 @@ impl<D: Disk> DestDir<D> {
             }
             None => Arc::default(),
         };
+        let subtree = stage.is_some().then(|| (Arc::new(Subtree::new()), 0));
         Ok(DestDir {
             dir: Arc::new(dir),
             node,
@@ -360,8 +361,70 @@ impl<D: Disk> DestDir<D> {
             stage,
             named: AtomicBool::new(false),
             clash: AtomicBool::new(false),
-            poisoned: AtomicBool::new(false),
+            subtree,
             keep,
+        })
+    }
+
+    /// So many directories were listed below it while it may still get small files; each is to [`DestDir::begin`].
+    pub(crate) fn expect(&self, dirs: usize) {
+        if let Some((subtree, _)) = &self.subtree {
+            subtree.expect(dirs);
+        }
+    }
+
+    /// A directory below it is begun.
+    pub(crate) fn begin(&self) -> Begun {
+        match &self.subtree {
+            Some((subtree, level)) => subtree.begin(level + 1),
+            None => Begun { inside: false, publish: false },
+        }
+    }
+
+    /// It gets no further small file. Returns whether the topmost directory that has no name yet, it or one above it, is
+    /// to be published.
+    pub(crate) fn filled(&self) -> bool {
+        self.subtree.as_ref().is_some_and(|(subtree, _)| subtree.filled())
+    }
+
+    /// Makes the directory `name` in this one, with which it will appear. It gets `mode` at once where nothing about it
+    /// is to change later: nobody else comes here until then.
+    pub(crate) fn enter_inside(
+        &self,
+        disk: &D,
+        name: Name<'_>,
+        policy: &CopyPolicy,
+        mode: u32,
+    ) -> Result<DestDir<D>> {
+        self.guard_name(name)?;
+        let node = self.node.below(name);
+        let Some((subtree, level)) = &self.subtree else { return self.enter(disk, name, policy) };
+        let mode = self.keep.born_as(mode);
+        let Some((dir, info, born)) = self.bear(disk, name, name, mode)? else {
+            // Nothing but this run puts anything in here, and no directory has one name twice.
+            return Err(Error::ours(Code::Refused, Op::MergeInto, node.path(), TAKEN));
+        };
+        let sole = disk.lock(&dir) == Lock::Held;
+        Ok(DestDir {
+            dir: Arc::new(dir),
+            node,
+            root: self.root.clone(),
+            info,
+            fresh: true,
+            made: true,
+            again: false,
+            goes_on: false,
+            sole,
+            newcomers: Arc::default(),
+            home: Home::of(&info, born, self.lasting),
+            born,
+            lasting: self.lasting,
+            unfinished: Arc::default(),
+            stage: None,
+            named: AtomicBool::new(false),
+            clash: AtomicBool::new(false),
+            subtree: Some((subtree.clone(), level + 1)),
+            keep: self.keep,
         })
     }
 
@@ -385,19 +448,24 @@ impl<D: Disk> DestDir<D> {
     }
 
     /// Makes the directory `made`, which is or becomes `name`, and opens it; `None` when something has that very name.
-    fn bear(&self, disk: &D, made: Name<'_>, name: Name<'_>) -> Result<Option<(D::Dir, Info, u64)>> {
+    fn bear(
+        &self,
+        disk: &D,
+        made: Name<'_>,
+        name: Name<'_>,
+        mode: u32,
+    ) -> Result<Option<(D::Dir, Info, u64)>> {
         let node = self.node.below(name);
         let failed = |op| fail(op, &node, None);
         // Held until it stands there: before that, another worker could not tell it from what somebody else made.
         let mut book = self.newcomers.open();
-        match disk.make_dir(&self.dir, made, 0o700) {
+        match disk.make_dir(&self.dir, made, mode) {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) && made == name => return Ok(None),
             other => other.map_err(failed(Op::MakeDirectory))?,
         }
-        let opened =
-            disk.open_dir(&self.dir, made).and_then(|dir| Ok((disk.info(&dir)?, disk.own_birth(&dir)?, dir)));
+        let opened = disk.open_dir(&self.dir, made).and_then(|dir| Ok((disk.identity(&dir)?, dir)));
         match opened {
-            Ok((info, born, dir)) => {
+            Ok(((info, born), dir)) => {
                 book.add(&info, name, born);
                 Ok(Some((dir, info, born)))
             }
@@ -429,7 +497,7 @@ impl<D: Disk> DestDir<D> {
             return Err(Error::ours(Code::Io, Op::NameAStageFor, node.path(), Reason::NoNameForStage));
         };
         let stage = stage.as_name();
-        let Some((dir, info, _)) = self.bear(disk, stage, name)? else {
+        let Some((dir, info, _)) = self.bear(disk, stage, name, 0o700)? else {
             let e = io::Error::from_raw_os_error(errno::EEXIST);
             return Err(failed(Op::MakeDirectory)(e));
         };
@@ -471,7 +539,7 @@ impl<D: Disk> DestDir<D> {
             stage: None,
             named: AtomicBool::new(false),
             clash: AtomicBool::new(false),
-            poisoned: AtomicBool::new(false),
+            subtree: None,
             keep: self.keep,
         }
     }
@@ -489,25 +557,32 @@ impl<D: Disk> DestDir<D> {
         last
     }
 
-    /// Whether its files are made under their own names: only as long as it has none itself.
+    /// Whether its small files are made under their own names: it does not appear before they are in it.
     pub(crate) fn is_private(&self) -> bool {
+        self.subtree.is_some()
+    }
+
+    /// Whether it was made under a stage's name.
+    pub(crate) fn is_staged(&self) -> bool {
         self.stage.is_some()
     }
 
-    /// Whether it has its final name.
+    /// Whether it has its final name, in the directory above it.
     pub(crate) fn has_name(&self) -> bool {
         self.stage.is_none() || self.named.load(Relaxed)
     }
 
-    /// Never to be published: something half-done in it could not be taken back.
+    /// Never to be published, nor what would appear with it: something half-done in it could not be taken back.
     pub(crate) fn poison(&self) {
-        self.poisoned.store(true, Relaxed);
+        if let Some((subtree, _)) = &self.subtree {
+            subtree.poison();
+        }
     }
 
     /// Gives it its name, in the directory `above`.
     pub(crate) fn publish(&self, disk: &D, above: &DestDir<D>) -> Result<()> {
         let (Some(stage), Node::Below(_, name)) = (&self.stage, &*self.node) else { return Ok(()) };
-        if self.poisoned.load(Relaxed) {
+        if self.is_poisoned() {
             return Ok(()); // taken back once nobody works in it any more
         }
         let named = match self.is_stage(disk, above, stage) {
@@ -571,9 +646,9 @@ impl<D: Disk> DestDir<D> {
         Err(Error::ours(Code::Io, Op::PublishDirectory, self.node.path(), note))
     }
 
-    /// Whether it never got its name.
+    /// Whether it was made under a stage's name and never got its own.
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Relaxed)
+        self.is_staged() && self.subtree.as_ref().is_some_and(|(subtree, _)| subtree.is_poisoned())
     }
 
     /// After everything in it is done: where the name was taken meanwhile, what is ours moves in there. Returns the

@@ -21,4 +21,5 @@ pub(crate) mod plan;
 pub(crate) mod resumable;
 pub(crate) mod resume;
 pub(crate) mod session;
+pub(crate) mod subtree;
 pub(crate) mod tree;

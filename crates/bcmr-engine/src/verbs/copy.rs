@@ -414,6 +414,7 @@ impl<'a> Run<'a> {
                     self.enter(hands, worker, &pair, name.as_name(), to.as_name(), operand, follow, spot);
                 } else {
                     pair.keep_some();
+                    self.desk.passed_by(&mut worker.hand, &pair);
                 }
                 self.desk.release(&mut worker.hand, pair);
             }
@@ -469,9 +470,15 @@ impl<'a> Run<'a> {
                 let note = Reason::MadeByCopyItself;
                 return Err(Error::ours(Code::Refused, Op::Copy, src.node.path(), note));
             }
+            Ok(src)
+        });
+        if entered.is_err() {
+            self.desk.passed_by(&mut worker.hand, pair);
+        }
+        let entered = entered.and_then(|src| {
             let dst = match top {
                 true => self.desk.enter_top(&pair.dst, to, &src.info)?,
-                false => pair.dst.enter(self.disk, to, self.policy)?,
+                false => self.desk.enter(&mut worker.hand, pair, to, src.info.mode)?,
             };
             Ok((src, dst))
         });
@@ -538,6 +545,7 @@ impl<'a> Run<'a> {
         }
         let follow = self.policy.follow == Follow::Always;
         pair.pending.fetch_add(dirs.len(), Ordering::Relaxed);
+        pair.dst.expect(dirs.len());
         hands.push_all(dirs.into_iter().rev().map(|name| Task::Dir {
             pair: pair.clone(),
             spot: self.desk.claims.below(&pair.spot, name.as_name()),
