@@ -750,7 +750,8 @@ mod proof {
         let mut all = there;
         for (name, fd, bytes) in &batch.sources {
             let info = Bytes::info(fd).unwrap();
-            let absent = if batch.dirs.is_empty() { name.bytes() != batch.replaced() } else { !there || some };
+            let absent =
+                if batch.dirs.is_empty() { name.bytes() != batch.replaced() } else { !there || some };
             match image.at(&batch.path(name)) {
                 None if absent => all = false,
                 Some(n) if *n.data == *bytes && n.mtime == info.mtime && n.mode == info.mode => {}

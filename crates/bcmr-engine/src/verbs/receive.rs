@@ -812,7 +812,8 @@ impl<'a> Receive<'a> {
         let meta = self.meta_of(entry, None)?;
         self.is_asked(&above, &meta)?;
         above.dst.expect(1);
-        let entered = self.desk.enter(&mut self.desk.disk.hand(), &above, meta.name.as_name(), meta.info.mode);
+        let entered =
+            self.desk.enter(&mut self.desk.disk.hand(), &above, meta.name.as_name(), meta.info.mode);
         let state = match entered {
             Ok(dst) => {
                 above.pending.fetch_add(1, Ordering::Relaxed);
