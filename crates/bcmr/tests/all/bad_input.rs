@@ -782,6 +782,39 @@ fn a_killed_copy_is_complete_after_the_same_command_again() {
     }
 }
 
+/// Directories that appear together: none of them is there before, and a kill leaves one stage for all.
+#[test]
+fn a_new_tree_that_is_killed_or_stopped_has_whole_files_or_no_name() {
+    let tmp = Tmp::new();
+    let src = many_files(&tmp);
+    for n in 0..60 {
+        tmp.file(format!("src/{n}/deep/deeper/{n}"), noise(n, 300));
+    }
+    for (lines, kills) in [(1, true), (900, true), (1, false), (900, false)] {
+        let dst = tmp.dir("dst");
+        let new = dst.join("new");
+        let mut run = standing_still(&src, &new, lines);
+        if kills {
+            run.signal(Signal::KILL);
+            run.wait().code(1009);
+        } else {
+            run.interrupt();
+            run.wait().code(130);
+            assert_no_litter(tmp.path());
+        }
+        if new.exists() {
+            assert_only_complete(&src, &new);
+        } else if kills {
+            let left: Vec<_> = std::fs::read_dir(&dst).unwrap().map(|e| e.unwrap().file_name()).collect();
+            assert!(matches!(&left[..], [one] if one.as_bytes().ends_with(b".stage")), "{left:?}");
+        }
+        bcmr([o("copy"), o("-rT"), s(&src), s(&new)]).run().ok();
+        assert_same(&src, &new, CONTENT);
+        assert_no_litter(tmp.path());
+        std::fs::remove_dir_all(&dst).unwrap();
+    }
+}
+
 #[test]
 fn a_killed_move_across_file_systems_loses_nothing() {
     needs!(other_device().is_some(), "/dev/shm is no other file system");
