@@ -5,7 +5,7 @@
 //! made, merge to the hash that `b3sum` gives (BLAKE3 paper, section 2.1): so ranges copied by several threads, or in
 //! several runs, need no second read.
 
-use crate::disk::Fault;
+use crate::fault::Fault;
 use bcmr_wire::limits;
 use blake3::hazmat::{HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root};
 use fastcopy::sparse::is_zero;

@@ -10,6 +10,7 @@ mod codec;
 mod disk;
 pub mod error;
 pub mod event;
+mod fault;
 mod node;
 pub mod policy;
 mod pool;

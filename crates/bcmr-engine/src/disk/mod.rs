@@ -3,6 +3,7 @@
 //! Must not decide anything: what is wanted stands in the jobs. Implementations: [`sys::Sys`], loops of system calls,
 //! the reference, with [`ring`] for what several reads under way do better. Loops run here, decisions are made above.
 
+pub(crate) mod changed;
 #[cfg(test)]
 pub(crate) mod model;
 pub(crate) mod ring;
@@ -12,7 +13,8 @@ pub(crate) mod tee;
 pub(crate) mod uncached;
 
 use crate::blocks::{Cv, block_cv, on_blocks};
-use crate::error::{Code, Error, Note, Op, Reason};
+use crate::error::Op;
+pub(crate) use crate::fault::{Fault, Side};
 use crate::policy::{Changing, Durability, Preserve, Reflink, Sparse, Strictness, Verify};
 use crate::pulse::Shift;
 use fastcopy::Rung;
@@ -21,42 +23,6 @@ use fastcopy::meta::Info;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-
-/// Which of the two paths of a job an error is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    Source,
-    Dest,
-}
-
-/// What went wrong in a phase, without a path: the path is made only when it is told.
-#[derive(Debug)]
-pub(crate) struct Fault {
-    pub(crate) side: Side,
-    pub(crate) op: Op,
-    pub(crate) code: Code,
-    pub(crate) note: Option<Reason>,
-    pub(crate) source: Option<io::Error>,
-}
-
-impl Fault {
-    pub(crate) fn os(side: Side, op: Op, e: io::Error) -> Fault {
-        Fault { side, op, code: Code::of(&e), note: None, source: Some(e) }
-    }
-    pub(crate) fn ours(side: Side, op: Op, code: Code, note: Reason) -> Fault {
-        Fault { side, op, code, note: Some(note), source: None }
-    }
-    /// What crossed a wire is not what was sent.
-    pub(crate) fn mismatch() -> Fault {
-        Fault::ours(Side::Source, Op::Receive, Code::Mismatch, Reason::NotWhatWasSent)
-    }
-    pub(crate) fn told(self, src: impl FnOnce() -> PathBuf, dst: impl FnOnce() -> PathBuf) -> Error {
-        let path = if self.side == Side::Source { src() } else { dst() };
-        let note = self.note.map(Note::from);
-        Error { code: self.code, op: self.op, path, other: None, note, source: self.source }
-    }
-}
 
 /// Who has the bytes.
 pub(crate) trait Bytes: Sync {

@@ -3,7 +3,7 @@
 //! Must not decide what lands: it takes jobs that [`super::sys::Sys`] has staged and leaves those alone that plain calls
 //! do as well or better. When it pays, and what was tried and lost: docs/decisions/0006-ring.md.
 
-use super::{Body, Fault, Fill, Job, Kernel, Place, Side, tee};
+use super::{Body, Fault, Fill, Job, Kernel, Place, Side, changed, tee};
 use crate::error::{Code, Op, Reason};
 use crate::event::Engine;
 use crate::policy::{Io, Pick, Reflink, Sparse};
@@ -519,7 +519,7 @@ fn clone(rungs: &Rungs, job: &mut Job<'_, impl Kernel>, how: &Fill<'_>) -> bool 
         Ok(Some(copied)) => {
             job.bytes = copied.bytes;
             job.rung = Some(copied.rung);
-            job.fault = super::sys::still(job, how).err();
+            job.fault = changed::still(job, how).err();
         }
         Err(failure) => job.fault = Some(tee::fault(failure)),
     }
@@ -567,5 +567,5 @@ fn finish(job: &mut Job<'_, impl Kernel>, tail: &[u8], how: &Fill<'_>) -> Result
         let at = job.info.size - tail.len() as u64;
         write_full(dst, at, tail).map_err(|e| Fault::os(Side::Dest, Op::Write, e))?;
     }
-    super::sys::still(job, how)
+    changed::still(job, how)
 }

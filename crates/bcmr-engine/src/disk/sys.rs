@@ -4,11 +4,12 @@
 
 use super::ring::{Rings, WorkerRings};
 use super::{
-    Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Kernel, Place, Side, seal, tee, uncached,
+    Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Kernel, Place, Side, changed, seal, tee,
+    uncached,
 };
 use crate::blocks::{BLOCK_BYTES, PIECE_BYTES, aligned};
 use crate::error::{Code, Op, Reason};
-use crate::policy::{Changing, Durability, Io, Sparse, Verify};
+use crate::policy::{Durability, Io, Sparse, Verify};
 use crate::stage;
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
@@ -613,7 +614,7 @@ impl Sys {
             job.bytes = done.bytes;
             job.rung = Some(done.rung);
         }
-        still(job, how)?;
+        changed::still(job, how)?;
         // What the kernel makes up as it is read has no size.
         let is_pseudo =
             |body: &Body<'_, Sys>| matches!(body, Body::File(src) if meta::is_pseudo(src).unwrap_or(false));
@@ -650,38 +651,6 @@ impl Sys {
         }
         Ok(at)
     }
-}
-
-/// Proves that the source of a file that was filled is what it was before; or, where it may change, takes as much of it as
-/// it had then, which must be there.
-pub(super) fn still(job: &mut Job<'_, impl Kernel>, how: &Fill<'_>) -> Result<(), Fault> {
-    let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return Ok(()) };
-    let Err(fault) = unchanged(&job.info, src) else { return Ok(()) };
-    if how.changing == Changing::Refused {
-        return Err(fault);
-    }
-    let size = job.info.size;
-    let is_file = Info::of(dst).map_err(dest(Op::Stat))?.kind == Kind::File;
-    if job.bytes > size && is_file {
-        meta::set_length(dst, size).map_err(dest(Op::Truncate))?;
-        job.bytes = size;
-        if job.hash.is_some() {
-            job.hash = Some(tee::hash_first(src, size, &|_| (how.observe)(0))?);
-        }
-    }
-    job.changed = true;
-    Ok(())
-}
-
-/// What was read is one version of the source only if the source did not change meanwhile; ctime cannot be set
-/// back.
-pub(super) fn unchanged(before: &Info, src: &OwnedFd) -> Result<(), Fault> {
-    let after = Info::of(src).map_err(|e| Fault::os(Side::Source, Op::Stat, e))?;
-    if before.same_content(&after) {
-        return Ok(());
-    }
-    let note = Reason::SourceChangedWhileRead;
-    Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note))
 }
 
 /// As many bytes of `bytes` from `at` on as there are and `room` takes.

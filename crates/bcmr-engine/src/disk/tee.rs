@@ -11,7 +11,6 @@ use crate::blocks::{
 };
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Sparse, Verify};
-use crate::receiver::resumable::no_direct;
 use fastcopy::copy::{self, Dest, Source};
 use fastcopy::page_cache::Cache;
 use fastcopy::read_write::{
@@ -349,7 +348,7 @@ pub(super) fn write_whole(
 
 /// What is there is another one than the source begins with.
 pub(super) fn not_its_beginning() -> Fault {
-    Fault::ours(Side::Dest, Op::AppendTo, Code::Refused, crate::receiver::plan::NOT_ITS_BEGINNING)
+    Fault::ours(Side::Dest, Op::AppendTo, Code::Refused, Reason::NotItsBeginning)
 }
 
 /// Reads at an offset until the room is full or the source ends.
@@ -519,6 +518,17 @@ pub(super) fn read_back(
         }
     }
     if at == bytes && hasher.finalize() == *hash { Ok(()) } else { Err(mismatch()) }
+}
+
+/// What `-V=direct` asks for and the file system does not have is no proof.
+pub(crate) fn no_direct(e: io::Error) -> Fault {
+    let note = Reason::NoDirectReads;
+    match e.raw_os_error() {
+        Some(errno::EINVAL | errno::EOPNOTSUPP) => {
+            Fault { code: Code::Unsupported, note: Some(note), ..Fault::os(Side::Dest, Op::ReadBack, e) }
+        }
+        _ => Fault::os(Side::Dest, Op::ReadBack, e),
+    }
 }
 
 #[cfg(test)]

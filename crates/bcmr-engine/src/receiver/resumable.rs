@@ -7,6 +7,7 @@ use crate::blocks::{
     BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
     whole_hash,
 };
+use crate::disk::tee::no_direct;
 use crate::disk::uncached::Leave;
 use crate::disk::{Bytes, Disk, Fault, Side, on_blocks_of};
 use crate::error::{Code, Op, Reason};
@@ -681,17 +682,6 @@ fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log)
     disk.sync_data(&begun.session).map_err(dest(Op::Sync))?;
     *log = Log { bytes: log.bytes + record.len() as u64, sum };
     Ok(())
-}
-
-/// What `-V=direct` asks for and the file system does not have is no proof.
-pub(crate) fn no_direct(e: io::Error) -> Fault {
-    let note = Reason::NoDirectReads;
-    match e.raw_os_error() {
-        Some(errno::EINVAL | errno::EOPNOTSUPP) => {
-            Fault { code: Code::Unsupported, note: Some(note), ..Fault::os(Side::Dest, Op::ReadBack, e) }
-        }
-        _ => Fault::os(Side::Dest, Op::ReadBack, e),
-    }
 }
 
 /// Reads the whole stage back and compares it with what was read from the source (`-V`).

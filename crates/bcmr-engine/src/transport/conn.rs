@@ -684,7 +684,7 @@ impl FrameBuf {
                 Code::Protocol,
                 Op::TalkTo,
                 &self.home.setup.name,
-                super::bad_message(self.kind(), &e),
+                super::frame::bad_message(self.kind(), &e),
             )
         })
     }

@@ -4,7 +4,7 @@
 //! Must not know ssh, nor what the streams carry but the `Ok` that greets one.
 
 use super::conn::{Packet, Patience, Stream};
-use super::frames_of;
+use super::frame::frames_of;
 use crate::error::{Code, Error, Op, Reason};
 use bcmr_wire::limits::STREAMS_MAX;
 use bcmr_wire::message::{Hash, Message};

@@ -7,6 +7,7 @@ pub(crate) mod conn;
 mod conn_tests;
 pub(crate) mod direct;
 mod fds;
+mod frame;
 pub(crate) mod join;
 mod login;
 #[cfg(test)]
@@ -22,6 +23,8 @@ use bcmr_wire::code;
 use bcmr_wire::handshake::{self, Features};
 use bcmr_wire::message::{Hash, Hello, Message, Trouble, kind};
 use conn::{FrameBuf, Heard, Packet, Patience, Stream};
+pub(crate) use frame::frames_of;
+use frame::payload_of;
 use ssh::{Carrier, Load, Nth};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -282,11 +285,6 @@ fn unexpected(answer: &FrameBuf, host: &str) -> Error {
     }
 }
 
-/// Why a message is none, or cannot be one.
-pub(crate) fn bad_message(kind: u8, e: &bcmr_wire::Refused) -> Note {
-    Reason::BadMessage.about(format!("{kind:#04x}")).about(e.to_string())
-}
-
 /// The other side's error as one of ours, as far as it concerns the connection.
 fn told(trouble: &Trouble<'_>, host: &str) -> Error {
     let code = match code::Code::of(trouble.code) {
@@ -436,20 +434,6 @@ fn welcome_for(first: &[u8], ours: Features, name: &str) -> Result<(Vec<u8>, Agr
 
 fn agent_of(hello: &Hello<'_>) -> String {
     hello.wide.as_ref().map(|wide| String::from_utf8_lossy(wide.agent).into_owned()).unwrap_or_default()
-}
-
-/// What stands behind the header of a single frame.
-fn payload_of(frame: &[u8]) -> Vec<u8> {
-    frame.get(bcmr_wire::limits::HEADER_BYTES..).unwrap_or_default().to_vec()
-}
-
-/// A message as one frame.
-pub(crate) fn frames_of(message: &Message<'_>) -> Result<Vec<u8>, Error> {
-    let mut frame = Vec::new();
-    match message.encode(&mut frame) {
-        Ok(()) => Ok(frame),
-        Err(e) => Err(Error::ours(Code::Protocol, Op::Encode, "", bad_message(message.kind(), &e))),
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,40 @@
+//! What went wrong in a phase, before it has a path. Must not know which phase.
+
+use crate::error::{Code, Error, Note, Op, Reason};
+use std::io;
+use std::path::PathBuf;
+
+/// Which of the two paths of a job an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Source,
+    Dest,
+}
+
+/// What went wrong in a phase, without a path: the path is made only when it is told.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) side: Side,
+    pub(crate) op: Op,
+    pub(crate) code: Code,
+    pub(crate) note: Option<Reason>,
+    pub(crate) source: Option<io::Error>,
+}
+
+impl Fault {
+    pub(crate) fn os(side: Side, op: Op, e: io::Error) -> Fault {
+        Fault { side, op, code: Code::of(&e), note: None, source: Some(e) }
+    }
+    pub(crate) fn ours(side: Side, op: Op, code: Code, note: Reason) -> Fault {
+        Fault { side, op, code, note: Some(note), source: None }
+    }
+    /// What crossed a wire is not what was sent.
+    pub(crate) fn mismatch() -> Fault {
+        Fault::ours(Side::Source, Op::Receive, Code::Mismatch, Reason::NotWhatWasSent)
+    }
+    pub(crate) fn told(self, src: impl FnOnce() -> PathBuf, dst: impl FnOnce() -> PathBuf) -> Error {
+        let path = if self.side == Side::Source { src() } else { dst() };
+        let note = self.note.map(Note::from);
+        Error { code: self.code, op: self.op, path, other: None, note, source: self.source }
+    }
+}
