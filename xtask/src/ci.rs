@@ -258,7 +258,7 @@ fn cargo(args: &[&str]) -> Done {
 }
 
 /// Tells tests to take all of what they otherwise take a slice of.
-const DEEP: &str = "BCMR_DEEP";
+const DEEP: &str = "BCMR_ALL";
 
 /// Every test.
 fn tests(depth: Depth) -> Done {

@@ -1,5 +1,6 @@
 //! A move never loses anything: whatever goes wrong, each file is whole at its source or at its destination.
 
+use crate::common::all_cases;
 use crate::table::*;
 use std::collections::BTreeMap;
 use std::fs;
@@ -227,7 +228,8 @@ fn whole_somewhere(
     }
 }
 
-/// Killed or stopped at each call that changes anything: every file is whole on one side, and the same command ends it.
+/// Killed or stopped at each call that changes anything: every file is whole on one side, and the same command ends it. At
+/// each call into a new directory; of the other ways at every third, the first one another for each, unless all are tried.
 #[test]
 fn interrupted_across() {
     let Some(far) = elsewhere() else { return };
@@ -238,7 +240,7 @@ fn interrupted_across() {
     plant(here.path(), "z t/big 5000000\nz t/d/f 9000\nz t/d/e/g 1\nf t/h H\nd t/void");
     let before = files(&at(&here, "t"));
     let d = |name| at(&far, name).display().to_string();
-    let mut moments = 0;
+    let (mut moments, mut first) = (0, 0);
     for (line, is_there) in [
         (vec!["s".into(), d("d")], false),
         (vec!["s".into(), d("")], false),
@@ -253,7 +255,9 @@ fn interrupted_across() {
             ("renameat,renameat2,rename", "INT"),
             ("unlinkat,unlink,rmdir", "INT"),
         ] {
-            for when in 1.. {
+            let sample = line[1] != d("d") && !all_cases();
+            first = if sample { first % 3 + 1 } else { 1 };
+            for when in (first..).step_by(if sample { 3 } else { 1 }) {
                 for left in ["d", "s"] {
                     fs::remove_dir_all(at(&far, left)).ok();
                 }
@@ -295,7 +299,7 @@ fn interrupted_across() {
             }
         }
     }
-    assert!(moments > 60, "{moments} moments");
+    assert!(moments > 40, "{moments} moments");
 }
 
 /// A source that is written to while it is moved is not taken away.

@@ -483,7 +483,7 @@ fn flags_hold(rows: &[(&str, &str)]) {
                     let here = flags.replace("--fast", "");
                     let want = root("here");
                     let want = outcome(want.clone(), world.line(&want, &here, None), stdin, "d");
-                    let all = std::env::var_os("BCMR_ALL").is_some();
+                    let all = all_cases();
                     for dir in BOTH.into_iter().filter(|d| all || (n + *d as usize).is_multiple_of(2)) {
                         let how = [
                             "--parallel=1 --compress=none",

@@ -13,7 +13,6 @@ pub mod sshd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, OsStr, OsString};
-use std::hash::{DefaultHasher, Hasher};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -43,6 +42,11 @@ pub fn skipped(test: &str, why: &str) {
     if let Some(list) = std::env::var_os("BCMR_SKIPS") {
         std::fs::File::options().append(true).open(list).unwrap().write_all(line.as_bytes()).unwrap();
     }
+}
+
+/// Whether tests that have more cases than an ordinary run has time for try all of them (`cargo xtask ci --deep`).
+pub fn all_cases() -> bool {
+    std::env::var_os("BCMR_ALL").is_some()
 }
 
 /// Leaves the test, loudly, unless the condition holds.
@@ -498,11 +502,11 @@ fn walk(dir: &OwnedFd, path: &mut Vec<u8>, found: &mut Tree, seen: &mut HashMap<
         }
         path.extend_from_slice(name.as_bytes());
         let kind = FileType::from_raw_mode(stat.st_mode);
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = blake3::Hasher::new();
         match kind {
             FileType::RegularFile => hash_file(dir, &name, &mut hasher),
             FileType::Symlink => {
-                hasher.write(rustix::fs::readlinkat(dir, &name, Vec::new()).unwrap().as_bytes());
+                hasher.update(rustix::fs::readlinkat(dir, &name, Vec::new()).unwrap().as_bytes());
             }
             _ => {}
         }
@@ -511,7 +515,7 @@ fn walk(dir: &OwnedFd, path: &mut Vec<u8>, found: &mut Tree, seen: &mut HashMap<
             FileType::Directory => path.clone(),
             _ => seen.entry((stat.st_dev, stat.st_ino)).or_insert_with(|| path.clone()).clone(),
         };
-        found.insert(path.clone(), entry(&stat, hasher.finish(), xattrs_of(&by_handle), first));
+        found.insert(path.clone(), entry(&stat, content_hash(&hasher), xattrs_of(&by_handle), first));
         if kind == FileType::Directory
             && let Ok(inner) = open_dir(dir.as_fd(), &name)
         {
@@ -521,7 +525,14 @@ fn walk(dir: &OwnedFd, path: &mut Vec<u8>, found: &mut Tree, seen: &mut HashMap<
     }
 }
 
-fn hash_file(dir: &OwnedFd, name: &CString, hasher: &mut DefaultHasher) {
+/// Of an optimised hash: an unoptimised one is what most of the suite's time would go into.
+pub fn content_hash(hasher: &blake3::Hasher) -> u64 {
+    let mut first = [0; 8];
+    hasher.finalize_xof().fill(&mut first);
+    u64::from_le_bytes(first)
+}
+
+fn hash_file(dir: &OwnedFd, name: &CString, hasher: &mut blake3::Hasher) {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let open = |flags| rustix::fs::openat(dir, name, flags, Mode::empty());
     let Ok(fd) = open(flags | OFlags::NOATIME).or_else(|_| open(flags)) else { return };
@@ -530,7 +541,9 @@ fn hash_file(dir: &OwnedFd, name: &CString, hasher: &mut DefaultHasher) {
     loop {
         match file.read(&mut buffer).unwrap() {
             0 => return,
-            n => hasher.write(&buffer[..n]),
+            n => {
+                hasher.update(&buffer[..n]);
+            }
         }
     }
 }

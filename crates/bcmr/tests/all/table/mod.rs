@@ -57,24 +57,14 @@ pub fn plant(root: &Path, text: &str) {
 
 /// Bytes without zeros and without repetition, the same for the same name; up to 8 MiB.
 pub fn noise(name: &str, len: usize) -> Vec<u8> {
-    use std::collections::hash_map::DefaultHasher;
-    use std::hash::Hasher;
     use std::sync::OnceLock;
     static ALL: OnceLock<Vec<u8>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
-        let mut x = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut out = Vec::with_capacity(9 << 20);
-        while out.len() < 9 << 20 {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            out.extend_from_slice(&(x | 0x0101_0101_0101_0101).to_le_bytes());
-        }
+        let mut out = crate::common::noise(1, 9 << 20);
+        out.iter_mut().for_each(|byte| *byte |= 1);
         out
     });
-    let mut hasher = DefaultHasher::new();
-    hasher.write(name.as_bytes());
-    let from = hasher.finish() as usize % (1 << 20);
+    let from = sum(name.as_bytes()) as usize % (1 << 20);
     all[from..from + len].to_vec()
 }
 
@@ -149,10 +139,7 @@ pub fn content(bytes: &[u8]) -> String {
 }
 
 fn sum(bytes: &[u8]) -> u64 {
-    use std::hash::Hasher;
-    let mut hasher = std::collections::hash_map::DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
+    crate::common::content_hash(blake3::Hasher::new().update(bytes))
 }
 
 /// What differs between two trees, a line each; empty when they are alike.
