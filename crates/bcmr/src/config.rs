@@ -1,4 +1,4 @@
-//! The configuration file: what holds for every remote copy, and for single hosts.
+//! The configuration file: what holds for every remote copy, for single hosts, and for what this machine serves.
 //!
 //! Pure: text in, values out. Must not know how it is read, the command line or what the values are used for. A key that
 //! is not known is an error with its file and line: a misspelt `bootstrap = false` must not be a silent yes.
@@ -62,6 +62,15 @@ pub enum PlaneWord {
 pub struct Config {
     all: Defaults,
     host: BTreeMap<String, Defaults>,
+    store: StoreTable,
+}
+
+/// `[store]`: the store of blocks that `bcmr serve` has on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoreTable {
+    /// How much of blocks it may keep beyond the removal of what landed, as it stands there.
+    keep: Option<String>,
 }
 
 // Not `flatten`, which would let unknown keys through.
@@ -78,9 +87,16 @@ struct File {
     bootstrap: Option<bool>,
     #[serde(default)]
     host: BTreeMap<String, Defaults>,
+    #[serde(default)]
+    store: StoreTable,
 }
 
 impl Config {
+    /// How much of blocks the store here may keep, as it stands there.
+    pub fn store_keep(&self) -> Option<&str> {
+        self.store.keep.as_deref()
+    }
+
     /// What holds for a host: its own table, then what is said for all. Names are compared as they were typed, as
     /// ssh compares them with `Host`.
     pub fn of(&self, host: &str) -> Defaults {
@@ -111,9 +127,9 @@ pub fn parse(text: &str, file: &Path) -> Result<Config, Usage> {
         let line = text.as_bytes().iter().take(start).filter(|b| **b == b'\n').count() + 1;
         at(line, e.message())
     })?;
-    let File { ssh, program, parallel, compress, direct, dedup, retries, bootstrap, host } = read;
+    let File { ssh, program, parallel, compress, direct, dedup, retries, bootstrap, host, store } = read;
     let all = Defaults { ssh, program, parallel, compress, direct, dedup, retries, bootstrap };
-    Ok(Config { all, host })
+    Ok(Config { all, host, store })
 }
 
 #[cfg(test)]
@@ -139,6 +155,9 @@ mod tests {
         assert_eq!(b.program.as_deref(), Some("/opt/bcmr"));
         assert_eq!(config.of("A.example").parallel, Some(2));
         assert_eq!(of("").unwrap(), Config::default());
+        assert_eq!(config.store_keep(), None);
+        assert_eq!(of("[store]\nkeep = '64K'\n").unwrap().store_keep(), Some("64K"));
+        assert_eq!(of("store.keep = '0'\n").unwrap().store_keep(), Some("0"));
     }
 
     #[test]
@@ -153,6 +172,9 @@ mod tests {
             ("parallel = \n", 1, ""),
             ("parallel = 1\nparallel = 2\n", 2, "duplicate"),
             ("[hosts.a]\n", 1, "unknown field `hosts`"),
+            ("[store]\nkeep = 4\n", 2, "invalid type"),
+            ("[store]\nkept = '4G'\n", 2, "unknown field `kept`"),
+            ("[host.a]\nstore.keep = '4G'\n", 2, "unknown field `store`"),
             ("\"a\\u001b[2J\" = 1\n", 1, "\\x1b"),
         ] {
             let said = of(text).expect_err(text);

@@ -567,8 +567,19 @@ fn unkept_without_peer(a: &CopyArgs, policy: &CopyPolicy, places: &Places) -> Ve
     .collect()
 }
 
-/// What `serve` arguments mean.
-pub fn serve(a: &ServeArgs, env: &Env) -> Result<ServeRequest, Usage> {
+/// How much of blocks the store may keep by the configuration.
+pub fn store_keep(config: &Config) -> Result<Option<u64>, Usage> {
+    let size =
+        |said: &str| crate::args::size(said).map_err(|_| no_size("store.keep in the configuration", said));
+    config.store_keep().map(size).transpose()
+}
+
+fn no_size(what: &str, said: impl AsRef<Path>) -> Usage {
+    Usage::new(format!("{what} is no size: {}", names::quoted(said.as_ref())))
+}
+
+/// What `serve` arguments mean; `kept` is what the configuration lets the store keep.
+pub fn serve(a: &ServeArgs, kept: Option<u64>, env: &Env) -> Result<ServeRequest, Usage> {
     if env.stdin_tty || env.stdout_tty {
         return Err(Usage::new("serve speaks to another bcmr and not to a terminal")
             .or("bcmr copy FILE HOST: starts it over there by itself"));
@@ -581,10 +592,11 @@ pub fn serve(a: &ServeArgs, env: &Env) -> Result<ServeRequest, Usage> {
     };
     let cap_bytes = cap.checked_mul(1 << 20).ok_or_else(|| Usage::new("BCMR_CAS_CAP_MB is too large"))?;
     let keep_bytes = match &env.store_keep {
-        None => 0,
-        Some(said) => said.to_str().and_then(|s| crate::args::size(s).ok()).ok_or_else(|| {
-            Usage::new(format!("BCMR_CAS_KEEP is no size: {}", names::quoted(Path::new(said))))
-        })?,
+        None => kept.unwrap_or(0),
+        Some(said) => said
+            .to_str()
+            .and_then(|s| crate::args::size(s).ok())
+            .ok_or_else(|| no_size("BCMR_CAS_KEEP", said))?,
     };
     let dir = match &env.store_dir {
         Some(dir) if !dir.is_absolute() => {
@@ -1537,10 +1549,14 @@ mod tests {
 
     #[test]
     fn serving() {
-        let of = |line: &str, env: &Env| match parse(typed(line)).unwrap().command {
-            Command::Serve(a) => serve(&a, env),
+        let with = |line: &str, config: &str, env: &Env| match parse(typed(line)).unwrap().command {
+            Command::Serve(a) => {
+                let config = crate::config::parse(config, Path::new("c"))?;
+                serve(&a, store_keep(&config)?, env)
+            }
             other => panic!("{other:?}"),
         };
+        let of = |line: &str, env: &Env| with(line, "", env);
         let env = Env { stderr_tty: false, ..env() };
         let request = of("serve", &env).unwrap();
         assert_eq!(request.store, Some(("/home/me/.cache/bcmr/cas".into(), 1024 << 20, 0)));
@@ -1556,6 +1572,14 @@ mod tests {
             (request.store, request.root, request.jobs),
             (Some(("/s".into(), 0, 2 << 30)), Some("/r".into()), 2)
         );
+        for (said, config, keep) in [(None, "3G", 3 << 30), (Some("1M"), "3G", 1 << 20), (Some("0"), "3G", 0)]
+        {
+            let env = Env { store_keep: said.map(Into::into), ..env.clone() };
+            let request = with("serve", &format!("store.keep = '{config}'"), &env).unwrap();
+            assert_eq!(request.store.unwrap().2, keep, "{said:?}");
+        }
+        let said = with("serve", "store.keep = 'much'", &env).unwrap_err().said;
+        assert_eq!(said, "store.keep in the configuration is no size: 'much'");
         assert_eq!(of("serve --no-store", &own).unwrap().store, None);
         assert_eq!(of("serve --read-only", &own).unwrap().store, None);
         assert_eq!(of("serve", &Env { cache_dir: None, ..env.clone() }).unwrap().store, None);

@@ -14,7 +14,13 @@ use std::os::fd::OwnedFd;
 
 /// Runs until the other side goes.
 pub fn run(args: &ServeArgs, env: &Env) -> u8 {
-    let request = match resolve::serve(args, env) {
+    // The store is a help and never a condition: what is wrong with the file is told, and nothing is kept.
+    let said = super::remote::configuration(env).and_then(|config| resolve::store_keep(&config));
+    let kept = said.unwrap_or_else(|u| {
+        writer::err(&say::usage(Verb::Serve, &u));
+        None
+    });
+    let request = match resolve::serve(args, kept, env) {
         Ok(request) => request,
         Err(u) => return super::verb::usage(Verb::Serve, &u),
     };

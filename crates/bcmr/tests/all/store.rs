@@ -107,8 +107,9 @@ fn blocks_from_the_store_are_told() {
     assert!(doctor.out.contains("dedup"), "{}", doctor.out);
 }
 
-/// Build, upload, `rm`, build again, upload again: with `BCMR_CAS_KEEP` at most what changed crosses, also where the
-/// server is confined; without, all of it does.
+/// Build, upload, `rm`, build again, upload again: with `BCMR_CAS_KEEP`, or `store.keep` in the configuration where the
+/// environment does not say otherwise, at most what changed crosses, also where the server is confined; without, all of
+/// it does.
 #[test]
 fn what_was_removed_there_need_not_be_sent_again() {
     const BLOCK: usize = 4 << 20;
@@ -116,13 +117,28 @@ fn what_was_removed_there_need_not_be_sent_again() {
     let mut built = noise(5, 6 * BLOCK);
     let big = here.file("big", &built);
     let root = here.dir("root");
-    for (n, keep) in ["", "1G"].iter().enumerate() {
+    // What the environment says, what the configuration does, and whether blocks are kept.
+    let rows = [
+        ("", "", false),
+        ("1G", "", true),
+        ("", "[store]\nkeep = '1G'\n", true),
+        ("0", "store.keep = '1G'\n", false),
+        ("1G", "store.keep = '0'\n", true),
+        ("", "[store]\nkept = '1G'\n", false),
+        ("", "[store]\nkeep = 'much'\n", false),
+    ];
+    for (n, (keep, config, keeps)) in rows.into_iter().enumerate() {
         let log = here.p(format!("log{n}"));
         let far = Far::relay().with("RELAY_LOG", &log);
         let far = if keep.is_empty() { far } else { far.with("BCMR_CAS_KEEP", keep) };
         let far = far.serving(&format!("--root {}", root.display()));
+        fs::create_dir_all(far.home().join(".config/bcmr")).unwrap();
+        fs::write(far.home().join(".config/bcmr/config.toml"), config).unwrap();
         fs::write(&big, &built).unwrap();
-        upload(&far, &big, Path::new("landed")).ok();
+        let first = upload(&far, &big, Path::new("landed")).ok();
+        for (wrong, says) in [("kept", "unknown field `kept`"), ("much", "is no size: 'much'")] {
+            assert_eq!(first.err.contains(says), config.contains(wrong), "{config}: {}", first.err);
+        }
         fs::remove_file(root.join("landed")).unwrap();
         built[2 * BLOCK + 9] ^= 1;
         fs::write(&big, &built).unwrap();
@@ -130,7 +146,7 @@ fn what_was_removed_there_need_not_be_sent_again() {
         let again = upload(&far, &big, Path::new("landed")).ok();
         let sent = passed(&log).iter().map(|(up, _)| up).sum::<u64>() - before;
         assert!(fs::read(root.join("landed")).unwrap() == built, "{keep}");
-        if keep.is_empty() {
+        if !keeps {
             assert!(sent > 6 * BLOCK as u64, "{sent}: this judges nothing");
         } else {
             assert!(sent < BLOCK as u64 * 5 / 4, "{sent} bytes for one block that changed");
