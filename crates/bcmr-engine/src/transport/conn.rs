@@ -613,6 +613,11 @@ impl Inbox {
         self.shared.heard_ns.load(Relaxed) > 0
     }
 
+    /// Whether nothing more will come: the other side has ended, or was given up.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.shared.bury_the_dead() || self.shared.state().in_end.is_some()
+    }
+
     /// Whether a frame or the end waits to be taken.
     pub(crate) fn stirs(&self) -> bool {
         let state = self.shared.state();

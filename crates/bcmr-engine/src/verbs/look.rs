@@ -4,6 +4,7 @@
 //! Must not know who asks: a person here, or another machine through a peer.
 
 use crate::blocks::BLOCK_BYTES;
+use crate::disk::tee;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{FilterSpec, Follow};
 use crate::sender::filter::Filter;
@@ -16,8 +17,6 @@ use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 pub use fastcopy::people::{group_name, user_name};
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,8 +24,6 @@ use std::time::{Duration, Instant};
 
 /// Things below a path that cannot be looked at and are told of.
 const UNREADABLE_MAX: usize = 1000;
-/// Read and hashed at a time, in bytes.
-const PIECE_BYTES: usize = 1 << 20;
 
 impl Listing {
     /// A name, and what `dir` holds under it.
@@ -65,7 +62,7 @@ pub fn list(path: &Path, each: &mut dyn FnMut(Listing) -> bool) -> Result<()> {
 /// # Errors
 /// It is no regular file, cannot be read, or changed while it was read.
 pub fn hash(path: &Path) -> Result<[u8; 32]> {
-    hash_in(&Reach::Anywhere, path)
+    hash_in(&Reach::Anywhere, path, &|| true)
 }
 
 /// What is at a path and below it. A file with several names counts once. What cannot be looked at is told to `failed`
@@ -148,11 +145,11 @@ pub(crate) fn list_in(reach: &Reach, path: &Path, each: &mut dyn FnMut(Listing) 
     failed.map_or(Ok(()), Err)
 }
 
-/// The BLAKE3 of a regular file, as `b3sum` computes it.
+/// The BLAKE3 of a regular file, as `b3sum` computes it, as long as `go_on` says so.
 ///
 /// # Errors
 /// It is no regular file, cannot be read, or changed while it was read.
-pub(crate) fn hash_in(reach: &Reach, path: &Path) -> Result<[u8; 32]> {
+pub(crate) fn hash_in(reach: &Reach, path: &Path, go_on: &dyn Fn() -> bool) -> Result<[u8; 32]> {
     let fail = |op| move |e| Error::os(op, path, e);
     let Source::Named { dir, name, info, follow } = operands::source(reach, path, Follow::Operands)? else {
         return Err(Error::ours(Code::IsDirectory, Op::Hash, path, Reason::IsDirectory));
@@ -169,35 +166,27 @@ pub(crate) fn hash_in(reach: &Reach, path: &Path) -> Result<[u8; 32]> {
     is_file(&info)?;
     let (fd, before) = dir.open_file(name.as_name(), follow)?;
     is_file(&before)?;
-    let mut file = File::from(fd);
-    let mut hasher = blake3::Hasher::new();
-    let mut room = vec![0; PIECE_BYTES];
-    loop {
-        match file.read(&mut room) {
-            Ok(0) => break,
-            Ok(n) => drop(hasher.update(room.get(..n).unwrap_or_default())),
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Error::os(Op::Read, path, e)),
-        }
-    }
-    let after = Info::of(&file).map_err(fail(Op::Stat))?;
+    let hash = tee::hash(&fd, &|_| go_on()).map_err(|f| f.told(|| path.to_owned(), || path.to_owned()))?;
+    let after = Info::of(&fd).map_err(fail(Op::Stat))?;
     if !before.same_content(&after) {
         return Err(Error::ours(Code::SourceChanged, Op::Hash, path, Reason::ChangedWhileRead));
     }
-    Ok(*hasher.finalize().as_bytes())
+    Ok(*hash.as_bytes())
 }
 
-/// The same as one answer: all of it, or why not.
+/// The same as one answer, as long as `go_on` says so: all of it, or why not.
 ///
 /// # Errors
 /// Something below cannot be looked at: a sum that lacks something is no sum.
-pub(crate) fn usage_in(reach: &Reach, path: &Path) -> Result<Usage> {
+pub(crate) fn usage_in(reach: &Reach, path: &Path, go_on: &dyn Fn() -> bool) -> Result<Usage> {
     let (mut sum, mut met) = (Usage::default(), HashSet::new());
+    let mut stopped = false;
     each_below(reach, path, &mut Unreadable::Ends, &mut |info| {
         add(&mut sum, &mut met, info);
-        true
+        stopped = !go_on();
+        !stopped
     })?;
-    Ok(sum)
+    if stopped { Err(Error::ours(Code::Interrupted, Op::Count, path, Reason::Interrupted)) } else { Ok(sum) }
 }
 
 /// What a short look at sources finds.
@@ -391,7 +380,7 @@ mod tests {
     fn hashes_are_of_regular_files() {
         let top = tempfile::tempdir().unwrap();
         let dir = top.path();
-        let data = vec![7; PIECE_BYTES + 3];
+        let data = vec![7; (1 << 20) + 3];
         fs::write(dir.join("f"), &data).unwrap();
         symlink("f", dir.join("l")).unwrap();
         for name in ["f", "l"] {

@@ -219,6 +219,8 @@ impl Serving {
     /// The paths in an error as the client knows them.
     fn answer(&mut self, peer: &mut Peer, message: &Message<'_>) -> Result<()> {
         let Some(stream) = peer.streams.first() else { return Ok(()) };
+        // What takes long ends with the client.
+        let go_on = || !stream.inbox.has_ended();
         match message {
             Message::Stat { path, follow } => {
                 let listing = look::stat_in(&self.reach, &self.path(path), *follow)?;
@@ -243,7 +245,7 @@ impl Serving {
                         bytes = 0;
                         failed = flush(&mut page).err();
                     }
-                    failed.is_none()
+                    failed.is_none() && go_on()
                 })?;
                 if let Some(e) = failed {
                     return Err(e);
@@ -252,11 +254,11 @@ impl Serving {
                 answer(stream, &Message::Done)
             }
             Message::Hash { path } => {
-                let hash = look::hash_in(&self.reach, &self.path(path))?;
+                let hash = look::hash_in(&self.reach, &self.path(path), &go_on)?;
                 answer(stream, &Message::Ok { hash: Some(hash) })
             }
             Message::Usage { path } => {
-                let u = look::usage_in(&self.reach, &self.path(path))?;
+                let u = look::usage_in(&self.reach, &self.path(path), &go_on)?;
                 let (files, dirs, bytes, allocated) = (u.files, u.dirs, u.bytes, u.allocated);
                 answer(stream, &Message::Used { files, dirs, bytes, allocated })
             }

@@ -2,7 +2,7 @@
 //! told; and a way that is not there is said so.
 
 use crate::common::{Mount, NOBODY, Tmp};
-use crate::table::{BCMR, Done, at, bcmr, finish, noise, plant, scratch};
+use crate::table::{BCMR, Done, at, bcmr, command, finish, have, noise, plant, scratch, words};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -299,6 +299,46 @@ fn no_room_is_the_same_trouble_by_every_engine() {
             assert!(fs::read(&entry).unwrap() == noise(&format!("s/{name}"), 300_000), "{flags}: {name}");
         }
         fs::remove_dir_all(&dst).unwrap();
+    }
+}
+
+/// The ring's options say what it is asked for: as many operations as there are blocks, as many of one file at once as the
+/// depth, and none for what is smaller than the threshold.
+#[test]
+fn what_the_ring_is_asked_for() {
+    const NAME: &str = "what_the_ring_is_asked_for";
+    const MIB: usize = 8;
+    if !have("strace") {
+        return crate::common::skipped(NAME, "strace");
+    }
+    let dir = scratch();
+    fs::write(at(&dir, "f"), noise("f", MIB << 20)).unwrap();
+    if engine(&bcmr("copy --json --engine=ring --reflink=disable f g", dir.path()).exits(0))
+        .is_none_or(|engine| count(&engine, "ring_files") == 0)
+    {
+        return crate::common::skipped(NAME, "no ring here");
+    }
+    // Through the cache each block is one read by the ring.
+    for (flags, operations, at_once) in [
+        ("--block-size=4K", MIB << 8, 5),
+        ("--block-size=1M", MIB, 5),
+        ("--queue-depth=1", MIB << 4, 1),
+        ("--queue-depth=16", MIB << 4, 16),
+        ("--async-threshold=8M", MIB << 4, 5),
+        ("--async-threshold=9M", 0, 0),
+    ] {
+        let _gone = fs::remove_file(at(&dir, "g"));
+        let line = format!(
+            "-f -qq -e signal=none -e trace=io_uring_enter -o trace {BCMR} \
+             copy -j1 --engine=ring --reflink=disable {flags} f g"
+        );
+        finish(command("strace", &words(&line), dir.path()), "").exits(0);
+        assert!(fs::read(at(&dir, "g")).unwrap() == noise("f", MIB << 20), "{flags}");
+        let trace = fs::read_to_string(at(&dir, "trace")).unwrap();
+        let asked = trace.lines().filter_map(|call| call.split_once("io_uring_enter(")?.1.split(", ").nth(1));
+        let asked: Vec<usize> = asked.map(|n| n.parse().unwrap()).collect();
+        assert_eq!(asked.iter().sum::<usize>(), operations, "{flags}: {trace}");
+        assert_eq!(asked.into_iter().max().unwrap_or(0), at_once, "{flags}");
     }
 }
 

@@ -661,6 +661,71 @@ fn clients_that_stop() {
     }
 }
 
+/// Whatever a server is at when its client goes away, it goes too: the bound is that of every test here.
+#[test]
+fn clients_that_go_away() {
+    let place = fenced();
+    let pub_dir = place.dst().join("pub");
+    // Reading it takes a quarter of an hour.
+    let endless = std::fs::File::create(pub_dir.join("endless")).unwrap();
+    endless.set_len(1 << 40).unwrap();
+    place.tmp.file("dst/big", noise(1, 1 << 20).repeat(24));
+    std::fs::create_dir(pub_dir.join("many")).unwrap();
+    for n in 0..3000 {
+        let name = format!("many/{n:0>200}");
+        std::fs::hard_link(place.dst().join("big"), pub_dir.join(name)).unwrap();
+    }
+    let whole = names(&pub_dir).len();
+    type Send = fn(&mut Wire);
+    let states: [(&str, Send); 9] = [
+        ("before the greeting", |_| {}),
+        ("in the greeting", |w| assert!(w.bytes(b"\x01\x00"))),
+        ("idle", |w| assert!(w.hello())),
+        ("reading, and what it reads is not taken", |w| {
+            w.hello();
+            w.say(&get(0, 0, b"big"));
+            w.until(kind::LARGE);
+            w.say(&Message::Resume { file: 1, wanted: true, from: 0, flags: 0 });
+            w.until(kind::DATA);
+        }),
+        ("writing, and the rest does not come", |w| {
+            w.hello();
+            let policy = policy(0);
+            let target = Target::Guess;
+            w.say(&Message::Put { policy, target, path: b"pub/n", operands: 1, items: false });
+            w.say(&operand(1, file(b"n", 64 << 20)));
+            w.say(&Message::Large { file: 1, dir: 1, entry: file(b"n", 64 << 20) });
+            w.until(kind::RESUME);
+            w.say(&data(1, 0, None, &[1; 1 << 20]));
+        }),
+        ("hashing", |w| {
+            w.hello();
+            w.say(&Message::Hash { path: b"pub/endless" });
+        }),
+        ("hashing blocks", |w| {
+            w.hello();
+            w.say(&get(0, 0, b"pub/endless"));
+            w.until(kind::LARGE);
+            w.say(&Message::Compute { file: 1, first: 0, count: 1 << 18 });
+        }),
+        ("listing, and the list is not taken", |w| {
+            w.hello();
+            for _ in 0..8 {
+                w.say(&Message::List { path: b"pub/many" });
+            }
+            w.until(kind::PAGE);
+        }),
+        ("counting", |w| {
+            w.hello();
+            w.say(&Message::Usage { path: b"pub" });
+        }),
+    ];
+    for (what, script) in states {
+        let ((), _) = place.serve(what, ROOT, script);
+        assert_eq!(names(&pub_dir).len(), whole, "{what}: something is left");
+    }
+}
+
 /// A client that puts lies: sizes, special files, attributes, links planted and gone through.
 #[test]
 fn puts_that_lie() {
