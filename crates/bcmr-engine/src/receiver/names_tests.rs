@@ -5,11 +5,12 @@
 #[cfg(test)]
 mod proof {
     use crate::disk::model::{DEV, Image, ME, Model, Nature, ROOT, Rng, Trouble};
+    use crate::disk::sys::Sys;
     use crate::disk::{Attributes, Body, Bytes, Fill, Job, Place};
     use crate::error::Code;
     use crate::node::Node;
     use crate::policy::{CopyPolicy, Durability, Reflink, Sparse, Verify};
-    use crate::receiver::dest::DestDir;
+    use crate::receiver::dest::{BASE_ENTRIES_MAX, DestDir};
     use crate::receiver::land::land;
     use crate::receiver::plan::tests::policy;
     use crate::stage::{self, Home};
@@ -18,6 +19,29 @@ mod proof {
     use std::io::Write;
     use std::os::fd::OwnedFd;
     use std::path::Path;
+
+    /// Of a directory that a person named no more than so many entries are looked at for leftovers; one that is met below
+    /// it is looked through.
+    #[test]
+    fn a_sweep_of_what_was_named_is_bounded() {
+        const BEYOND: usize = 300;
+        let tmp = tempfile::tempdir().unwrap();
+        let open = || Dir::open(tmp.path()).unwrap();
+        let home = crate::receiver::land::home_of(&open()).unwrap();
+        for _ in 0..BASE_ENTRIES_MAX + BEYOND {
+            open_file(&open(), &home.stage().unwrap());
+        }
+        let left = || std::fs::read_dir(tmp.path()).unwrap().count();
+        let (disk, node) = (Sys::new(), || Node::root(tmp.path()));
+        drop(DestDir::existing(&disk, open(), node(), None, &policy()).unwrap());
+        assert!((BEYOND..=BEYOND + 2).contains(&left()), "{} are left", left());
+        drop(DestDir::existing(&disk, open(), node(), None, &policy()).unwrap());
+        assert_eq!(left(), 0, "the next run takes the rest");
+    }
+
+    fn open_file(dir: &Dir, name: &NameBuf) {
+        drop(dir.create_file(name.as_name(), 0o600).unwrap());
+    }
 
     /// One entry of a source.
     struct Entry {

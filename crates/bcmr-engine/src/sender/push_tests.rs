@@ -25,6 +25,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -45,10 +46,18 @@ struct Net {
 struct Lane<'n> {
     net: &'n Net,
     index: usize,
+    /// The first frame of this type is a panic of who sends it.
+    panics_at: Option<(u8, &'n AtomicBool)>,
 }
 
 impl Out for Lane<'_> {
     fn send(&self, frames: Vec<u8>) -> Result<()> {
+        if let Some((kind, panicked)) = self.panics_at
+            && frames.get(limits::HEADER_BYTES - 1) == Some(&kind)
+        {
+            panicked.store(true, Relaxed);
+            panic!("planted");
+        }
         let mut queues = self.net.queues.lock().unwrap();
         while queues.lanes[self.index].len() >= 4 && !queues.ended {
             queues = self.net.change.wait(queues).unwrap();
@@ -160,6 +169,8 @@ struct Script {
     mute: bool,
     seed: u64,
     also: Option<Also>,
+    /// Sending the first frame of this type panics, and says so.
+    panics_at: Option<(u8, &'static AtomicBool)>,
 }
 
 fn plain() -> Script {
@@ -179,6 +190,7 @@ fn plain() -> Script {
         mute: false,
         seed: 1,
         also: None,
+        panics_at: None,
     }
 }
 
@@ -757,7 +769,8 @@ fn send_paths(
         queues: Mutex::new(Queues { lanes: vec![VecDeque::new(); script.streams], ended: false }),
         change: Condvar::new(),
     };
-    let lanes: Vec<Lane<'_>> = (0..script.streams).map(|index| Lane { net: &net, index }).collect();
+    let lanes: Vec<Lane<'_>> =
+        (0..script.streams).map(|index| Lane { net: &net, index, panics_at: script.panics_at }).collect();
     let outs: Vec<&dyn Out> = lanes.iter().map(|l| l as &dyn Out).collect();
     let (answers, feed) = mpsc::channel();
     let ears = Ears::default();
@@ -835,7 +848,15 @@ fn send_paths(
                 What::Names { base: &paths[0], dir, reader, separator: b'\n' }
             }
         };
-        push(&sending, what, &mut Answers(feed))
+        let pushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            push(&sending, what, &mut Answers(feed))
+        }));
+        pushed.unwrap_or_else(|panic| {
+            // Nobody will say anything more.
+            net.queues.lock().unwrap().ended = true;
+            net.change.notify_all();
+            std::panic::resume_unwind(panic)
+        })
     });
     Done {
         result,
@@ -872,6 +893,9 @@ fn listen(net: &Net, peer: &mut Peer<'_>) {
                     let bytes = queues.lanes[stream].pop_front().unwrap();
                     net.change.notify_all();
                     break (stream, bytes);
+                }
+                if queues.ended {
+                    return;
                 }
                 queues = net.change.wait(queues).unwrap();
             }
@@ -1033,7 +1057,7 @@ fn windows_are_used_and_never_exceeded() {
 #[test]
 fn room_for_a_batch_is_given_so_often_and_no_more() {
     let net = Net { queues: Mutex::default(), change: Condvar::new() };
-    let lane = Lane { net: &net, index: 0 };
+    let lane = Lane { net: &net, index: 0, panics_at: None };
     let (outs, policy, ears): ([&dyn Out; 1], _, _) = ([&lane], policy(), Ears::default());
     let how = How {
         origin: 1,
@@ -1566,6 +1590,51 @@ fn a_cancel_from_either_side_ends_it_soon() {
     );
     let done = send(t.path(), &policy(), Script { also, ..plain() });
     assert!(done.result.unwrap().cancelled && !done.all_sent);
+}
+
+/// A panic of any thread that sends ends the transfer: with the panic, or with an error, and never with a wait.
+#[test]
+fn a_thread_that_panics_ends_it() {
+    for kind in [
+        kind::OPERAND,
+        kind::DIR,
+        kind::FILES,
+        kind::CONTENTS,
+        kind::LARGE,
+        kind::DATA,
+        kind::FILE_END,
+        kind::DIR_END,
+        kind::FOUND,
+        kind::ALL_SENT,
+    ] {
+        let mut planted = false;
+        for there in [false, true] {
+            let panicked: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+            let (ended, heard) = mpsc::channel();
+            let sends = std::thread::spawn(move || {
+                let t = tempfile::tempdir().unwrap();
+                for n in 0..200 {
+                    std::fs::create_dir_all(t.path().join(format!("src/{}", n % 7))).unwrap();
+                    std::fs::write(t.path().join(format!("src/{}/{n}", n % 7)), "f").unwrap();
+                }
+                std::fs::write(t.path().join("src/big"), noise(17 << 10, 1)).unwrap();
+                let script = Script { streams: 2, there, panics_at: Some((kind, panicked)), ..plain() };
+                let went = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    send(t.path(), &policy(), script).result.is_ok()
+                }));
+                // The test may have given up.
+                let _gone = ended.send(went.unwrap_or(false));
+            });
+            match heard.recv_timeout(Duration::from_secs(120)) {
+                // The twin: where there is no such frame, nothing is planted.
+                Ok(went) => assert_eq!(went, !panicked.load(Relaxed), "{kind:#04x} {there}"),
+                Err(_) => panic!("{kind:#04x} {there}: hangs"),
+            }
+            sends.join().unwrap();
+            planted |= panicked.load(Relaxed);
+        }
+        assert!(planted, "{kind:#04x} is never sent: this judges nothing");
+    }
 }
 
 #[test]
