@@ -402,6 +402,8 @@ Reason {
     Missing = 439,
     OnlyThere = 440,
     ByOther = 441,
+    ByAcl = 442,
+    ByAttributes = 443,
     // Those that speak of something.
     Said = 501,
     Because = 502,

@@ -418,6 +418,8 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::Missing => "missing",
         Reason::OnlyThere => "only at the destination",
         Reason::ByOther => "different",
+        Reason::ByAcl => "acl",
+        Reason::ByAttributes => "attributes",
         Reason::Said => "{0}",
         Reason::Because => "{0}: {1}",
         Reason::KindIs => "it is a {0}",

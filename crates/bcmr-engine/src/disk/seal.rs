@@ -8,7 +8,7 @@
 
 use super::{Attributes, Body, Fault, Job, Keep, Kernel, Side};
 use crate::error::{Code, Op, Reason};
-use crate::policy::Strictness;
+use crate::policy::{Preserve, Strictness};
 use crate::stage;
 use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::{self, Info, Kind};
@@ -184,8 +184,8 @@ impl Replaced<'_> {
         let p = &keep.preserve;
         let exact = p.xattr && keep.strictness == Strictness::Archive;
         let wanted = |attr: &CStr| {
-            let is_acl = attr == ACL_ACCESS || attr == ACL_DEFAULT;
-            if is_acl { !p.acl } else { !exact && outlives_writing(attr) }
+            let attr = attr.to_bytes();
+            if is_acl(attr) { !p.acl } else { !exact && outlives_writing(attr) }
         };
         let (mut found, mut failed) = (Vec::new(), None);
         if let Err(e) = xattr::read(Of::At(self.dir, self.name), buffer, wanted, |attr, value| {
@@ -226,8 +226,8 @@ impl Replaced<'_> {
 
 /// Whether a file still has this attribute once it was written into: the kernel takes its capabilities away, and what is
 /// signed is not what it was.
-fn outlives_writing(attr: &CStr) -> bool {
-    !matches!(attr.to_bytes(), b"security.capability" | b"security.ima" | b"security.evm")
+fn outlives_writing(attr: &[u8]) -> bool {
+    !matches!(attr, b"security.capability" | b"security.ima" | b"security.evm")
 }
 
 /// The mode that something would have got by being made with `mode` in `dir`: under the umask or, where there is one, the
@@ -323,9 +323,7 @@ fn apply(
     }
     // A hole in the ice: attributes of a link other than these two families cannot exist, ACLs on links neither.
     let acl = p.acl && kind != Kind::Link;
-    let wanted = |name: &CStr| {
-        if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { p.xattr }
-    };
+    let wanted = |name: &CStr| if is_acl(name.to_bytes()) { acl } else { p.xattr };
     let mut had_acl = replaced.is_some_and(|replaced| replaced.hand_down(thing, buffer, keep, lost));
     // A directory may have been there before; anything may have inherited an ACL.
     let foreign = kind == Kind::Dir || keep.default_acl;
@@ -388,8 +386,7 @@ fn remove_foreign(
     all: bool,
 ) -> io::Result<()> {
     let wanted = |name: &CStr| {
-        let own = || [&b"user."[..], b"trusted."].iter().any(|f| name.to_bytes().starts_with(f));
-        if name == ACL_ACCESS || name == ACL_DEFAULT { acl } else { all && own() }
+        if is_acl(name.to_bytes()) { acl } else { all && is_own(name.to_bytes()) }
     };
     let mut foreign: Vec<CString> = Vec::new();
     xattr::read(of, buffer, wanted, |name, _| {
@@ -399,6 +396,51 @@ fn remove_foreign(
         Ok(())
     })?;
     foreign.iter().try_for_each(|name| xattr::remove(of, name))
+}
+
+/// Attributes, names and values.
+pub(crate) type AttributeList = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The attributes of something, of those that the policy takes from a source.
+pub(crate) fn attributes(of: Of<'_>, kind: Kind, p: &Preserve) -> io::Result<AttributeList> {
+    let acl = p.acl && kind != Kind::Link;
+    let mut found = AttributeList::new();
+    if p.xattr || acl {
+        let wanted = |attr: &CStr| if is_acl(attr.to_bytes()) { acl } else { p.xattr };
+        xattr::read(of, &mut XattrBuffer::default(), wanted, |attr, value| {
+            found.push((attr.to_bytes().to_vec(), value.to_vec()));
+            Ok(())
+        })?;
+    }
+    Ok(found)
+}
+
+/// What sealing would change of the attributes that are `there` (both as [`attributes`] gives them): it sets the source's,
+/// and removes an ACL that the source lacks and, for an archive, all that people gave. Of a file that is replaced nothing
+/// stays that writing into it takes away.
+pub(crate) fn change(
+    kind: Kind,
+    p: &Preserve,
+    strictness: Strictness,
+    source: &AttributeList,
+    there: &AttributeList,
+) -> Option<Reason> {
+    let exact = p.xattr && strictness == Strictness::Archive;
+    let goes =
+        |attr: &[u8]| is_acl(attr) || exact && is_own(attr) || kind == Kind::File && !outlives_writing(attr);
+    let lacks = |attr: &[u8]| !source.iter().any(|(of_source, _)| of_source == attr);
+    let set = source.iter().find(|one| !there.contains(one));
+    let removed = || there.iter().find(|(attr, _)| goes(attr) && lacks(attr));
+    set.or_else(removed).map(|(attr, _)| if is_acl(attr) { Reason::ByAcl } else { Reason::ByAttributes })
+}
+
+fn is_acl(attr: &[u8]) -> bool {
+    attr == ACL_ACCESS.to_bytes() || attr == ACL_DEFAULT.to_bytes()
+}
+
+/// Whether people gave it, and not the system.
+fn is_own(attr: &[u8]) -> bool {
+    [&b"user."[..], b"trusted."].iter().any(|family| attr.starts_with(family))
 }
 
 /// Whether the owner is now the one that was wanted.
@@ -432,6 +474,33 @@ pub(super) fn has_default_acl(dir: &Dir) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_sealing_changes_of_attributes() {
+        let attrs = |text: &str| -> AttributeList {
+            let one = |word: &str| match word.split_once('=').unwrap() {
+                ("acl", value) => (ACL_ACCESS.to_bytes().to_vec(), value.into()),
+                (name, value) => (name.into(), value.into()),
+            };
+            text.split_whitespace().map(one).collect()
+        };
+        use Strictness::{Archive, LikeCp};
+        for (kind, strictness, source, there, want) in [
+            (Kind::File, Archive, "user.a=1 acl=x", "acl=x user.a=1", None),
+            (Kind::File, Archive, "user.a=1", "user.a=2", Some(Reason::ByAttributes)),
+            (Kind::File, Archive, "acl=x", "acl=y", Some(Reason::ByAcl)),
+            (Kind::File, LikeCp, "", "acl=y", Some(Reason::ByAcl)),
+            (Kind::Dir, Archive, "", "user.own=1", Some(Reason::ByAttributes)),
+            (Kind::Dir, LikeCp, "", "user.own=1", None),
+            // The system's own come and go with the system.
+            (Kind::File, Archive, "", "security.selinux=label", None),
+            (Kind::File, LikeCp, "", "security.capability=c", Some(Reason::ByAttributes)),
+            (Kind::Dir, LikeCp, "", "security.capability=c", None),
+        ] {
+            let got = change(kind, &Preserve::ALL, strictness, &attrs(source), &attrs(there));
+            assert_eq!(got, want, "{kind:?} {strictness:?} {source:?} {there:?}");
+        }
+    }
 
     #[test]
     fn the_mode_of_an_acl() {

@@ -5,7 +5,7 @@
 //! are two here (`newcomers` judges those). A claim takes some 20 bytes, and none is made where two sources cannot
 //! meet.
 
-use crate::error::{Note, Reason};
+use crate::error::{Code, Error, Note, Op, Reason, Result};
 use fastcopy::dir::Name;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -148,6 +148,39 @@ impl Claims {
         }
     }
 
+    /// [`Claims::claim`], refused where the name is another source's. `is_there` looks whether something has the name;
+    /// `ends` is asked for the destination as it is shown, the same below the target, and the source.
+    ///
+    /// # Errors
+    /// The name is another source's, or the look failed.
+    pub(crate) fn take(
+        &self,
+        spot: &Spot,
+        name: Name<'_>,
+        source: impl std::hash::Hash,
+        is_there: impl FnOnce() -> Result<bool>,
+        ends: impl FnOnce() -> (PathBuf, PathBuf, PathBuf),
+    ) -> Result<Claimed> {
+        let other = match self.claim(spot, name, source) {
+            Claimed::Other(other) => other,
+            Claimed::Unless(other) if is_there()? => other,
+            Claimed::Unless(_) => return Ok(Claimed::First),
+            claimed => return Ok(claimed),
+        };
+        let (shown, below, second) = ends();
+        Err(Error::ours(Code::Refused, Op::Replace, shown, self.refusal(other, &below, &second)))
+    }
+
+    /// The place of a name, where two sources can meet.
+    pub(crate) fn place_of(&self, spot: &Spot, name: Name<'_>) -> Option<u64> {
+        (self.meeting != Meeting::Never).then(|| self.key_of(spot, name))
+    }
+
+    /// Whether all sources are named by one list.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.meeting == Meeting::Listed
+    }
+
     /// The directory `name` is there as a whole.
     pub(crate) fn brought(&self, spot: &Spot, name: Name<'_>) {
         if self.meeting != Meeting::Never {
@@ -168,7 +201,7 @@ impl Claims {
     }
 
     /// Why `second` is refused.
-    pub(crate) fn refusal(&self, owner: u32, below: &Path, second: &Path) -> Note {
+    fn refusal(&self, owner: u32, below: &Path, second: &Path) -> Note {
         let first = self.source_of(owner, below);
         Reason::ThereForAnother.about(first.as_path()).about(second)
     }

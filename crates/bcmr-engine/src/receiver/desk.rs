@@ -158,20 +158,15 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         source: impl std::hash::Hash,
     ) -> Result<Claimed> {
         let dst = || pair.dst.node.join(to);
-        let other = match self.claims.claim(spot, to, source) {
-            Claimed::Other(other) => other,
-            Claimed::Unless(other) => {
-                match self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os(Op::Stat, dst(), e))? {
-                    Some(_) => other,
-                    None => return Ok(Claimed::First),
-                }
-            }
-            claimed => return Ok(claimed),
+        let is_there = || {
+            let there = self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os(Op::Stat, dst(), e))?;
+            Ok(there.is_some())
         };
-        let (dst, top) = (dst(), pair.dst.root.node.path());
-        let second = pair.src.node().join(name);
-        let why = self.claims.refusal(other, dst.strip_prefix(&top).unwrap_or(&dst), &second);
-        Err(Error::ours(Code::Refused, Op::Replace, &dst, why))
+        self.claims.take(spot, to, source, is_there, || {
+            let (dst, top) = (dst(), pair.dst.root.node.path());
+            let below = dst.strip_prefix(&top).unwrap_or(&dst).to_owned();
+            (dst, below, pair.src.node().join(name))
+        })
     }
 
     /// One source that came before: it stays where it is, and is done.

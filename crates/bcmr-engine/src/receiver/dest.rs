@@ -65,7 +65,7 @@ type Unnamed = HashMap<((u64, u64), NameBuf), NameBuf>;
 
 /// Entries of a directory that a person named which are looked at for what a killed run left; one that holds more may
 /// keep some of it.
-const BASE_ENTRIES_MAX: usize = 16_384;
+pub(crate) const BASE_ENTRIES_MAX: usize = 16_384;
 
 impl<D: Disk> Root<D> {
     fn new(dir: Arc<D::Dir>, node: Arc<Node>, listed: Option<Mutex<Listed>>) -> Arc<Root<D>> {

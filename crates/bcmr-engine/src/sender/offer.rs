@@ -101,6 +101,8 @@ struct Walker {
     found: Instant,
     /// What operands are called.
     names: HashSet<NameBuf>,
+    /// One of them was the contents of a directory, which may have any name in them.
+    has_whole: bool,
 }
 
 impl Sending<'_> {
@@ -111,6 +113,7 @@ impl Sending<'_> {
             list: ListBuffer::new(),
             found: Instant::now(),
             names: HashSet::new(),
+            has_whole: false,
         };
         let walked = match what {
             What::Operands { paths, open } => paths.iter().try_for_each(|path| {
@@ -150,11 +153,15 @@ impl Sending<'_> {
     // ---- operands ----
 
     fn operand(&self, walker: &mut Walker, path: &Path, source: Source) -> Result<()> {
-        // Two directories of one name are merged: the second begins where the first is done.
-        if let Source::Named { name, info, .. } = &source
-            && !walker.names.insert(name.clone())
-            && info.kind == Kind::Dir
-        {
+        // What two operands may both fill is merged: the second begins where the first is done.
+        let meets = match &source {
+            Source::Named { name, info, .. } => {
+                let met = !walker.names.insert(name.clone());
+                met && info.kind == Kind::Dir || walker.has_whole
+            }
+            Source::Whole(_) => std::mem::replace(&mut walker.has_whole, true) || !walker.names.is_empty(),
+        };
+        if meets {
             self.settle_down();
         }
         let opened = match source {

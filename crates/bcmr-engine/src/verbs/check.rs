@@ -3,13 +3,13 @@
 //! Must not change anything. What a copy of the same policy would leave alone is no difference; of what it would replace,
 //! two files are alike when size and mtime are the same, and with the same size and another mtime when their contents are
 //! (with [`Compare::SizeAndTime`] another mtime is a difference, with [`Compare::Hash`] contents alone count). Where mode,
-//! owner and times are kept they are compared too; not the times of directories, which follow from what is in them.
+//! owner, mtime, attributes and ACLs are kept they are compared too, those of directories as well. Not the time of access,
+//! which reading changes, and not which names are one file.
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Event, Summary, Watch};
 use crate::policy::{CheckRequest, Compare, CopyPolicy};
 use crate::receiver::plan::{Proof, Verdict, decide, same};
-use crate::sender::filter::Filter;
 use crate::tally::Tally;
 use crate::verbs::copy::resuming;
 use crate::verbs::operands;
@@ -29,7 +29,7 @@ pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
     let target = operands::same_target(&request.sources, request.target.clone(), &policy);
     let links = operands::DestLink::Through;
     let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len(), links)?;
-    let survey = Survey { policy: &policy, filter: Filter::new(&policy.filter)?, tally: &tally };
+    let mut survey = Survey::new(&policy, &tally)?;
     let mut visit = Check {
         policy: &policy,
         compare: request.compare,
@@ -116,8 +116,8 @@ impl Check<'_> {
             Kind::CharDevice | Kind::BlockDevice if src.rdev != there.rdev => Some(Reason::ByDevice),
             _ => None,
         };
-        Ok(content.or_else(|| {
-            if p.times && src.kind != Kind::Dir && src.mtime != there.mtime {
+        let why = content.or_else(|| {
+            if p.times && src.mtime != there.mtime {
                 Some(Reason::ByMtime)
             } else if p.mode && src.kind != Kind::Link && src.mode != there.mode {
                 Some(Reason::ByMode)
@@ -126,7 +126,9 @@ impl Check<'_> {
             } else {
                 None
             }
-        }))
+        });
+        // What costs system calls comes last.
+        if why.is_some() || !p.xattr && !p.acl { Ok(why) } else { at.both.attributes(src.kind, self.policy) }
     }
 
     /// Whether the contents of two files of one size that a copy would replace are to be compared.
@@ -152,6 +154,19 @@ impl Check<'_> {
         self.tally.kept.fetch_add(1, Relaxed);
     }
 
+    /// Compares an entry with what is there and tells what differs.
+    fn beside(&self, at: &At<'_>, there: &Info, directory: bool, bytes: u64) {
+        match self.difference(at, there) {
+            Ok(None) => {}
+            Ok(Some(why)) => {
+                self.tell(Change::Differ, at.dst_path, directory, 1, bytes, why);
+            }
+            // Ctrl-C, while it was read: it is not known whether it differs.
+            Err(e) if e.code == Code::Interrupted => {}
+            Err(e) => self.tally.fail(e),
+        }
+    }
+
     /// Compares one entry and tells what differs. For a directory: whether to go in.
     fn compare(&self, at: &At<'_>, directory: bool, bytes: u64) -> bool {
         if let Some(lack) = at.lack {
@@ -169,15 +184,7 @@ impl Check<'_> {
             self.tell(Change::Add, at.dst_path, directory, 1, bytes, Reason::Missing);
             return false;
         };
-        match self.difference(at, there) {
-            Ok(None) => {}
-            Ok(Some(why)) => {
-                self.tell(Change::Differ, at.dst_path, directory, 1, bytes, why);
-            }
-            // Ctrl-C, while it was read: it is not known whether it differs.
-            Err(e) if e.code == Code::Interrupted => {}
-            Err(e) => self.tally.fail(e),
-        }
+        self.beside(at, there, directory, bytes);
         directory && there.kind == Kind::Dir && self.policy.recursive
     }
 }
@@ -206,6 +213,12 @@ impl Visit for Check<'_> {
                 (at.info.size == there.size && self.reads(at)).then_some(Proof::Content)
             }
             _ => None,
+        }
+    }
+
+    fn top(&mut self, at: &At<'_>) {
+        if let Some(there) = &at.there {
+            self.beside(at, there, true, 0);
         }
     }
 

@@ -13,6 +13,7 @@ mod operands;
 mod receive;
 pub mod remote;
 mod remove;
+mod rivals;
 mod serve;
 mod sessions;
 mod simulate_tests;

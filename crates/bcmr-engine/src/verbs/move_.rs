@@ -227,15 +227,9 @@ impl Mover<'_> {
         is_there: bool,
         shown: &Path,
     ) -> Result<bool> {
-        match self.claims.claim(spot, to, (dir.info.id(), name.bytes())) {
-            Claimed::First | Claimed::Again => Ok(true),
-            Claimed::Unless(_) if !is_there => Ok(true),
-            Claimed::Same => Ok(false),
-            Claimed::Other(other) | Claimed::Unless(other) => {
-                let why = self.claims.refusal(other, below, &dir.node.join(name));
-                Err(Error::ours(Code::Refused, Op::Replace, shown, why))
-            }
-        }
+        let ends = || (shown.to_owned(), below.to_owned(), dir.node.join(name));
+        let claimed = self.claims.take(spot, to, (dir.info.id(), name.bytes()), || Ok(is_there), ends)?;
+        Ok(claimed != Claimed::Same)
     }
 
     fn renamed(&self, info: &Info, src: PathBuf, dst: PathBuf) {

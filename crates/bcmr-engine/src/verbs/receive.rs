@@ -223,14 +223,29 @@ struct Remembered {
 }
 
 /// What an operand became that has a name.
-struct Became {
+pub(crate) struct Became<T> {
     /// A directory.
-    slot: Weak<Slot<Far>>,
+    pub(crate) what: T,
     /// Which it is at the source.
-    id: (u64, u64),
-    shown: PathBuf,
+    pub(crate) id: (u64, u64),
+    pub(crate) shown: PathBuf,
     /// Which of the operands.
-    owner: u32,
+    pub(crate) owner: u32,
+}
+
+impl<T> Became<T> {
+    /// Whether another operand of this name is the very same one. Directories are merged.
+    ///
+    /// # Errors
+    /// It is another one, and no directory.
+    pub(crate) fn is_same(&self, info: &Info, dest: &Dest, shown: &Path) -> Result<bool> {
+        if self.id != info.id() && info.kind != Kind::Dir {
+            let why =
+                Reason::EarlierSource.about(self.shown.as_path()).about(operands::shown(dest).as_path());
+            return Err(Error::ours(Code::Refused, Op::Copy, shown, why));
+        }
+        Ok(self.id == info.id())
+    }
 }
 
 /// Where an operand that is no directory goes.
@@ -249,7 +264,7 @@ struct State<'a> {
     files: HashMap<u64, Arc<Arriving<'a>>>,
     places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
     /// What operands become: two directories of one name are merged, the second once the first is done.
-    names: HashMap<NameBuf, Became>,
+    names: HashMap<NameBuf, Became<Weak<Slot<Far>>>>,
     /// Blocks at hand for files on their way.
     at_hand: HashMap<u64, Arc<AtHandBlocks<'a>>>,
     /// Large files that landed, for the store: it is told once they have their names.
@@ -311,6 +326,15 @@ impl What {
             atime: time(entry.atime),
             mtime: time(entry.mtime),
             ctime: time(entry.ctime),
+        }
+    }
+
+    /// Which names sources can have in common.
+    pub(crate) fn meeting(&self) -> Meeting {
+        match (self.listed, self.operands) {
+            (true, _) => Meeting::Listed,
+            (false, 0 | 1) => Meeting::Never,
+            (false, _) => Meeting::Operands,
         }
     }
 
@@ -535,14 +559,9 @@ impl<'a> Receive<'a> {
             to_remember: Vec::new(),
             named: Named::default(),
         };
-        let meeting = match (what.listed, what.operands) {
-            (true, _) => Meeting::Listed,
-            (false, 0 | 1) => Meeting::Never,
-            (false, _) => Meeting::Operands,
-        };
         let listing = Listing { manifest, landed: AtomicU64::new(0) };
         let mut desk = Desk::new(disk, policy, Tally::new(watch), listing);
-        desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, meeting);
+        desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, what.meeting());
         desk.links = LinkTable::of_at_most(limits::LINKS_MAX);
         Ok(Receive {
             line: Arc::new(Line::new(
@@ -689,6 +708,8 @@ impl<'a> Receive<'a> {
             }
         }
         if spot.owner > 0 && (whole || self.desk.claims.has_whole()) {
+            // What waits to be synced with others would be made a second time beside itself.
+            self.desk.publish_group(&mut disk.hand());
             spot = spot.after(0);
         }
         operands::nesting(&self.what.reach, &info, whole, &dest, self.policy, shown, Op::Copy)?;
@@ -705,11 +726,14 @@ impl<'a> Receive<'a> {
                 Self::slot(src, dst, None, !self.what.listed, spot)
             }
             (Dest::Named { dir: place, name }, kind) => {
-                let known = self.state().places.iter().find(|(p, _)| Arc::ptr_eq(p, place)).cloned();
+                let known = self.state().places.iter().rev().find(|(p, _)| Arc::ptr_eq(p, place)).cloned();
+                let parent = parent_of(shown);
                 let above = match known {
-                    Some((_, slot)) => slot,
-                    None => {
-                        let slot = Self::slot(surroundings(), open(place)?, None, false, Spot::default());
+                    Some((_, slot)) if slot.src.node.path() == parent => slot,
+                    known => {
+                        // Operands of one command mostly go to one place: its lock is held once, so it is opened once.
+                        let dst = known.map_or_else(|| open(place), |(_, slot)| Ok(slot.dst.share()))?;
+                        let slot = Self::slot(surroundings(), dst, None, false, Spot::default());
                         self.state().places.push((place.clone(), slot.clone()));
                         slot
                     }
@@ -737,7 +761,7 @@ impl<'a> Receive<'a> {
         let mut state = self.state();
         if let Dest::Named { name, .. } = dest {
             let slot = Arc::downgrade(&slot);
-            state.names.entry(name).and_modify(|became| became.slot = slot);
+            state.names.entry(name).and_modify(|became| became.what = slot);
         }
         state.dirs.insert(id, slot);
         drop(state);
@@ -755,16 +779,11 @@ impl<'a> Receive<'a> {
     ) -> Result<Claimed> {
         let (earlier, first) = match self.state().names.entry(name.clone()) {
             Slotted::Vacant(slot) => {
-                slot.insert(Became { slot: Weak::new(), id: info.id(), shown: shown.to_owned(), owner });
+                slot.insert(Became { what: Weak::new(), id: info.id(), shown: shown.to_owned(), owner });
                 return Ok(Claimed::First);
             }
-            Slotted::Occupied(slot) if slot.get().id == info.id() => return Ok(Claimed::Same),
-            Slotted::Occupied(slot) if info.kind != Kind::Dir => {
-                let shown_first = slot.get().shown.as_path();
-                let why = Reason::EarlierSource.about(shown_first).about(operands::shown(dest).as_path());
-                return Err(Error::ours(Code::Refused, Op::Copy, shown, why));
-            }
-            Slotted::Occupied(slot) => (slot.get().slot.clone(), slot.get().owner),
+            Slotted::Occupied(slot) if slot.get().is_same(info, dest, shown)? => return Ok(Claimed::Same),
+            Slotted::Occupied(slot) => (slot.get().what.clone(), slot.get().owner),
         };
         // It may wait for others, so as to be synced with them.
         self.desk.publish_group(&mut self.desk.disk.hand());

@@ -144,14 +144,14 @@ const LOOK: Duration = Duration::from_millis(100);
 pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
     let PutRequest { sources, names, to, target, purpose, manifest, way, policy } = request;
     let policy = for_purpose(policy, purpose);
-    let target = target(to.path.clone());
+    let mut target = target(to.path.clone());
     let mut names = match names {
         Some(list) if way.retries > 0 => Names::kept(list),
         Some(list) => Names::Once(list),
         None => Names::None,
     };
     let done = again(&way, &policy, watch, || {
-        put_once(&sources, &mut names, &to, &target, purpose, manifest.as_deref(), &way, &policy, watch)
+        put_once(&sources, &mut names, &to, &mut target, purpose, manifest.as_deref(), &way, &policy, watch)
     });
     done.map(|summary| names.counted_in(summary))
 }
@@ -161,20 +161,15 @@ fn for_purpose(policy: CopyPolicy, purpose: Purpose) -> CopyPolicy {
     match purpose {
         // A list of hashes is of what landed.
         Purpose::Copy if policy.dry_run => {
-            CopyPolicy { hashes: false, preserve: looked_at(policy.preserve), ..policy }
+            // No attribute decides what is copied, and reading them needs files opened that need not be.
+            let preserve = Preserve { xattr: false, acl: false, ..policy.preserve };
+            CopyPolicy { hashes: false, preserve, ..policy }
         }
         Purpose::Copy => policy,
         Purpose::Check { compare, .. } => {
-            let (hashes, preserve) = (compare == Compare::Hash, looked_at(policy.preserve));
-            CopyPolicy { dry_run: true, hashes, preserve, ..policy }
+            CopyPolicy { dry_run: true, hashes: compare == Compare::Hash, ..policy }
         }
     }
-}
-
-/// Of what a copy preserves, what is looked at when nothing is copied. Attributes are not: reading them needs files
-/// opened that need not be.
-fn looked_at(preserve: Preserve) -> Preserve {
-    Preserve { xattr: false, acl: false, ..preserve }
 }
 
 /// Names of a list.
@@ -270,7 +265,7 @@ fn put_once(
     sources: &[PathBuf],
     names: &mut Names,
     to: &Address,
-    target: &Target,
+    target: &mut Target,
     purpose: Purpose,
     manifest: Option<&Path>,
     way: &Way,
@@ -294,11 +289,20 @@ fn put_once(
     more_streams(&mut peer, to, way, found.large, watch)?;
     // None: the directory of a list of names is not copied itself.
     let operands = if matches!(names, Names::None) { sources.len() as u64 } else { 0 };
-    let (kind, path) = match target {
-        Target::Guess(path) => (message::Target::Guess, path),
-        Target::Into(path) => (message::Target::Into, path),
-        Target::Exactly(path) => (message::Target::Exactly, path),
+    let kind = match target {
+        Target::Guess(_) => message::Target::Guess,
+        Target::Into(_) => message::Target::Into,
+        Target::Exactly(_) => message::Target::Exactly,
     };
+    let path = target.path().clone();
+    // What this attempt makes of DST must not decide what DST means in the next one.
+    if way.retries > 0
+        && kind == message::Target::Guess
+        && operands == 1
+        && is_new(&peer, &path, watch.cancel)?
+    {
+        *target = Target::Exactly(path.clone());
+    }
     let path = path.as_os_str().as_bytes();
     let manifest = manifest.filter(|_| !policy.dry_run);
     let manifest = manifest.map(|file| Manifest::begin(file, None)).transpose()?;
@@ -611,6 +615,14 @@ fn sizes_there(peer: &Peer, operands: usize, cancel: &Cancel) -> Result<u64> {
         }
     }
     Ok(sum)
+}
+
+/// Whether nothing has this name over there.
+fn is_new(peer: &Peer, path: &Path, cancel: &Cancel) -> Result<bool> {
+    say(peer, &Message::Stat { path: path.as_os_str().as_bytes(), follow: true })?;
+    let frame = heard(peer, cancel)?;
+    // What else may be wrong with it is told when it is the target.
+    Ok(matches!(frame.message()?, Message::Error(trouble) if error_of(&trouble).code == Code::NotFound))
 }
 
 /// Opens the connections beside the first: as many as were asked for, or one where `bytes` make it worth while.

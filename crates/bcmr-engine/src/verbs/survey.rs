@@ -3,11 +3,13 @@
 //! Must not create, write or remove; it opens directories only to list them, and files only when asked to hash them.
 //! The pairs are those a copy of the same arguments would make: operands, filter and plan are the copy's own.
 
+use crate::disk::seal::{self, AttributeList};
 use crate::disk::{Fault, Side, tee};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::node::{Node, os};
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Follow, Target};
+use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::plan::{NOT_ITS_BEGINNING, Proof, Verdict, decide};
 use crate::sender::filter::Filter;
 use crate::sender::names::ListedNames;
@@ -15,11 +17,13 @@ use crate::sender::walk::{SourceDir, kind_of};
 use crate::tally::Tally;
 use crate::verbs::copy::resolve;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
+use crate::verbs::rivals::{self, Rivals, Turn};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
+use fastcopy::xattr::Of;
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +36,8 @@ pub(crate) struct At<'s> {
     pub(crate) dst_path: &'s Path,
     /// The directory above it that the destination lacks.
     pub(crate) lack: Option<&'s Lack>,
+    /// An earlier source makes a directory of this name, and this one is merged into it.
+    pub(crate) merges: bool,
     pub(crate) both: &'s dyn Both,
 }
 
@@ -43,6 +49,8 @@ pub(crate) trait Both {
     fn same_target(&self) -> Result<bool>;
     /// Whether the destination's regular file is how the source's begins.
     fn same_beginning(&self) -> Result<bool>;
+    /// What a copy of this policy would change of the destination's attributes, if anything.
+    fn attributes(&self, kind: Kind, policy: &CopyPolicy) -> Result<Option<Reason>>;
 }
 
 impl dyn Both + '_ {
@@ -70,6 +78,45 @@ impl Lack {
     }
 }
 
+/// A directory whose contents are an operand, and the directory that they go into.
+pub(crate) struct Tops<'s> {
+    /// The attributes of the source.
+    pub(crate) attrs: AttributeList,
+    pub(crate) dst: &'s Dir,
+    pub(crate) shown: &'s Path,
+}
+
+impl Both for Tops<'_> {
+    fn same_content(&self) -> Result<bool> {
+        Ok(true)
+    }
+    fn same_target(&self) -> Result<bool> {
+        Ok(true)
+    }
+    fn same_beginning(&self) -> Result<bool> {
+        Ok(true)
+    }
+    fn attributes(&self, kind: Kind, policy: &CopyPolicy) -> Result<Option<Reason>> {
+        change(Of::Handle(self.dst.as_fd()), self.shown, kind, policy, &self.attrs)
+    }
+}
+
+/// What a copy would change of the attributes of `there`, where the source has these.
+pub(crate) fn change(
+    there: Of<'_>,
+    shown: &Path,
+    kind: Kind,
+    policy: &CopyPolicy,
+    source: &AttributeList,
+) -> Result<Option<Reason>> {
+    let there = attributes(there, shown, kind, policy)?;
+    Ok(seal::change(kind, &policy.preserve, policy.strictness, source, &there))
+}
+
+fn attributes(of: Of<'_>, shown: &Path, kind: Kind, policy: &CopyPolicy) -> Result<AttributeList> {
+    seal::attributes(of, kind, &policy.preserve).map_err(|e| Error::os(Op::ReadAttributesOf, shown, e))
+}
+
 /// What is done with what the walk finds.
 pub(crate) trait Visit {
     /// An entry of the source. For a directory: whether to go in.
@@ -81,6 +128,8 @@ pub(crate) trait Visit {
     /// A directory that has no entry of its own (an operand as a whole, one on the way to a listed name) has no name at
     /// the destination yet.
     fn absent(&mut self, src_path: PathBuf, dst_path: PathBuf);
+    /// A directory whose contents are an operand, beside the one that they go into.
+    fn top(&mut self, _at: &At<'_>) {}
     /// All below a directory that the destination lacks was gone through.
     fn lacks(&mut self, _lack: &Lack) {}
     /// An entry that only the destination has.
@@ -97,6 +146,9 @@ struct Frame {
     dev: u64,
     /// The directory at or above it that the destination lacks, and whether it is this one.
     lack: Option<(Arc<Lack>, bool)>,
+    spot: Spot,
+    /// What the target is called.
+    top: Arc<Node>,
 }
 
 /// Both sides of an entry, here.
@@ -137,6 +189,20 @@ impl Both for Here<'_> {
         };
         tee::is_same(&there, 0, size, &read, &|| !self.tally.cancelled()).map_err(told)
     }
+    fn attributes(&self, kind: Kind, policy: &CopyPolicy) -> Result<Option<Reason>> {
+        let Some((dir, to)) = self.dst else { return Ok(None) };
+        let read = |of| attributes(of, self.src_path, kind, policy);
+        // Those of a link that is followed are not copied.
+        let source = match (self.follow, kind) {
+            (true, Kind::File) => read(Of::Handle(self.src.open_file(self.name, true)?.0.as_fd()))?,
+            (true, Kind::Dir) => {
+                let opened = self.src.dir.open_dir_following(self.name);
+                read(Of::Handle(opened.map_err(|e| Error::os(Op::OpenDirectory, self.src_path, e))?.as_fd()))?
+            }
+            _ => read(Of::At(&self.src.dir, self.name))?,
+        };
+        change(Of::At(dir, to), self.dst_path, kind, policy, &source)
+    }
     fn same_target(&self) -> Result<bool> {
         let Some((dir, to)) = self.dst else { return Ok(true) };
         let ours =
@@ -144,6 +210,23 @@ impl Both for Here<'_> {
         let theirs = dir.read_link(to).map_err(|e| Error::os(Op::ReadLink, self.dst_path, e))?;
         Ok(ours == theirs)
     }
+}
+
+/// What tells `name` of a source directory from others.
+fn source<'n>(dir: &SourceDir, name: Name<'n>) -> ((u64, u64), &'n [u8]) {
+    (dir.info.id(), name.bytes())
+}
+
+/// Where an operand, or a name of a list, is.
+struct WhereItIs {
+    spot: Spot,
+    /// What the target is called.
+    top: Arc<Node>,
+    /// What it is itself called at the source.
+    node: Arc<Node>,
+    dev: u64,
+    /// Its name was claimed already.
+    is_claimed: bool,
 }
 
 /// BLAKE3 of a whole file; `observe` is told of bytes read and says whether to go on.
@@ -158,14 +241,26 @@ pub(crate) fn hash(fd: &OwnedFd, path: &Path, observe: &dyn Fn(u64) -> bool) -> 
 /// The walk.
 pub(crate) struct Survey<'a> {
     pub(crate) policy: &'a CopyPolicy,
-    pub(crate) filter: Filter,
-    pub(crate) tally: &'a Tally<'a>,
+    filter: Filter,
+    tally: &'a Tally<'a>,
+    rivals: Rivals,
 }
 
-impl Survey<'_> {
+impl<'a> Survey<'a> {
+    /// Nothing was walked yet.
+    ///
+    /// # Errors
+    /// A pattern that is none.
+    pub(crate) fn new(policy: &'a CopyPolicy, tally: &'a Tally<'a>) -> Result<Survey<'a>> {
+        let rivals = Rivals::new(Claims::new(Meeting::Never), usize::MAX);
+        Ok(Survey { policy, filter: Filter::new(&policy.filter)?, tally, rivals })
+    }
+
     /// Walks all operands.
-    pub(crate) fn operands(&self, sources: &[PathBuf], to: &Where, visit: &mut dyn Visit) {
-        for operand in resolve(sources, to, self.policy, Op::Compare, DestLink::Through, self.tally) {
+    pub(crate) fn operands(&mut self, sources: &[PathBuf], to: &Where, visit: &mut dyn Visit) {
+        let mut operands = resolve(sources, to, self.policy, Op::Copy, DestLink::Through, self.tally);
+        self.rivals = Rivals::new(operands::claims(&mut operands), usize::MAX);
+        for operand in operands {
             if let Err(e) = self.operand(&operand, visit) {
                 self.tally.fail(e);
             }
@@ -181,19 +276,26 @@ impl Survey<'_> {
                 }
                 let (dst_path, src_path) = (place.node.join(to.as_name()), operand.path.clone());
                 let dst = Some((&place.dir, to.as_name()));
-                let node = Node::root(&operand.path);
-                let dev = info.dev;
-                self.entry(visit, dir, name.as_name(), *info, dst, src_path, dst_path, *follow, node, dev)
+                let at = WhereItIs {
+                    spot: operand.spot,
+                    top: place.node.clone(),
+                    node: Node::root(&operand.path),
+                    dev: info.dev,
+                    is_claimed: false,
+                };
+                self.entry(visit, dir, name.as_name(), *info, dst, src_path, dst_path, *follow, at)
             }
             (Source::Whole(src), Dest::Whole(place)) => {
                 let dst =
                     place.dir.reopen().map_err(|e| Error::os(Op::OpenDirectory, place.node.path(), e))?;
+                self.top(src, &dst, &place.node.path(), visit)?;
                 let mut stack = vec![self.frame(
                     src.with_ignores(&self.filter)?,
                     Some(dst),
                     place.node.path(),
                     src.info.dev,
                     None,
+                    (operand.spot, place.node.clone()),
                     visit,
                 )?];
                 self.run(&mut stack, visit);
@@ -209,12 +311,18 @@ impl Survey<'_> {
                             .map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?,
                     ),
                 };
-                if dst.is_none() {
-                    visit.absent(src.node.path(), dst_path.clone());
+                match &dst {
+                    Some(dst) => self.top(src, dst, &dst_path, visit)?,
+                    None if self.rivals.makes_dir(&operand.spot, name.as_name()) => {
+                        visit.absent(src.node.path(), dst_path.clone());
+                    }
+                    None => {}
                 }
                 let lack = dst.is_none().then(|| (Lack::new(&dst_path), true));
                 let src = src.with_ignores(&self.filter)?;
-                let mut stack = vec![self.frame(src.clone(), dst, dst_path, src.info.dev, lack, visit)?];
+                let below = (self.rivals.claims.below(&operand.spot, name.as_name()), dir.node.clone());
+                let dev = src.info.dev;
+                let mut stack = vec![self.frame(src.clone(), dst, dst_path, dev, lack, below, visit)?];
                 self.run(&mut stack, visit);
                 Ok(())
             }
@@ -222,6 +330,17 @@ impl Survey<'_> {
                 Err(Error::ours(Code::InTheWay, Op::CopyTo, place.node.path(), Reason::IsDirectory))
             }
         }
+    }
+
+    /// Both sides of an operand that is the contents of a directory.
+    fn top(&self, src: &SourceDir, dst: &Dir, shown: &Path, visit: &mut dyn Visit) -> Result<()> {
+        let src_path = &*src.node.path();
+        let there = Some(dst.info().map_err(|e| Error::os(Op::Stat, shown, e))?);
+        let attrs = attributes(Of::Handle(src.dir.as_fd()), src_path, Kind::Dir, self.policy)?;
+        let (both, info) = (Tops { attrs, dst, shown }, src.info);
+        let at = At { info, there, src_path, dst_path: shown, lack: None, merges: false, both: &both };
+        visit.top(&at);
+        Ok(())
     }
 
     /// One entry, and all below it.
@@ -236,20 +355,33 @@ impl Survey<'_> {
         src_path: PathBuf,
         dst_path: PathBuf,
         follow: bool,
-        node: Arc<Node>,
-        dev: u64,
+        place: WhereItIs,
     ) -> Result<()> {
+        let WhereItIs { spot, top, node, dev, is_claimed } = place;
         let there = match dst {
             Some((dir, to)) => dir.look(to).map_err(|e| Error::os(Op::Stat, &dst_path, e))?,
             None => None,
         };
         let (s, d) = (&*src_path, &*dst_path);
+        let to = dst.map_or(name, |(_, to)| to);
+        let entry = self.rival((&spot, &top), dst.map(|(dir, _)| dir), to, &info, there.as_ref(), (s, d));
+        let turn = if is_claimed {
+            self.rivals.goes(&entry)?
+        } else {
+            self.rivals.turn(&entry, source(src, name))?
+        };
+        if turn == Turn::Came {
+            return Ok(());
+        }
         let both = Here { src, name, dst, src_path: s, dst_path: d, follow, tally: self.tally };
         let (src_path, dst_path_ref) = (&*src_path, &*dst_path);
-        let at = At { info, there, src_path, dst_path: dst_path_ref, lack: None, both: &both };
+        let merges = turn == Turn::Merges;
+        let at = At { info, there, src_path, dst_path: dst_path_ref, lack: None, merges, both: &both };
         if !visit.entry(&at) {
             return Ok(());
         }
+        let below = self.rivals.claims.below(&spot, to);
+        let below = if is_claimed { self.rivals.claims.another(&below) } else { below };
         let lack = there.is_none().then(|| (Lack::new(&dst_path), true));
         let inner = src.enter(name, node, follow, &self.filter)?;
         if self.policy.follow == Follow::Always && inner.is_own_ancestor() {
@@ -262,12 +394,28 @@ impl Survey<'_> {
             }
             _ => None,
         };
-        let mut stack = vec![self.frame(inner, dst, dst_path, dev, lack, visit)?];
+        let mut stack = vec![self.frame(inner, dst, dst_path, dev, lack, (below, top), visit)?];
         self.run(&mut stack, visit);
         Ok(())
     }
 
+    /// An entry among the names that sources become.
+    fn rival<'s>(
+        &self,
+        (spot, top): (&'s Spot, &'s Node),
+        dir: Option<&'s Dir>,
+        to: Name<'s>,
+        info: &Info,
+        there: Option<&Info>,
+        (src_path, dst_path): (&'s Path, &'s Path),
+    ) -> rivals::RivalName<'s> {
+        let is_left_out = info.kind.is_special() && !self.policy.specials;
+        let (kind, is_there) = (info.kind, there.is_some());
+        rivals::RivalName { spot, dir, to, kind, is_there, is_left_out, src_path, dst_path, top }
+    }
+
     /// Lists both sides of a directory. What only the destination has is told here.
+    #[allow(clippy::too_many_arguments)] // the two sides of one directory
     fn frame(
         &self,
         src: Arc<SourceDir>,
@@ -275,6 +423,7 @@ impl Survey<'_> {
         dst_path: PathBuf,
         dev: u64,
         lack: Option<(Arc<Lack>, bool)>,
+        (spot, top): (Spot, Arc<Node>),
         visit: &mut dyn Visit,
     ) -> Result<Frame> {
         let mut names = Vec::new();
@@ -311,7 +460,7 @@ impl Survey<'_> {
                 visit.extra(dst, name.as_name(), dst_path.join(os(name.as_name())));
             }
         }
-        Ok(Frame { src, dst, dst_path, names, dev, lack })
+        Ok(Frame { src, dst, dst_path, names, dev, lack, spot, top })
     }
 
     fn run(&self, stack: &mut Vec<Frame>, visit: &mut dyn Visit) {
@@ -338,6 +487,13 @@ impl Survey<'_> {
                 };
                 let src_path = src.node.join(name);
                 let (s, d) = (&*src_path, &*dst_path);
+                let (spot, top) = (frame.spot, frame.top.clone());
+                let entry =
+                    self.rival((&spot, &top), frame.dst.as_ref(), name, &info, there.as_ref(), (s, d));
+                let turn = self.rivals.turn(&entry, source(&src, name))?;
+                if turn == Turn::Came {
+                    return Ok(None);
+                }
                 let both = Here {
                     src: &src,
                     name,
@@ -348,7 +504,8 @@ impl Survey<'_> {
                     tally: self.tally,
                 };
                 let lack = frame.lack.as_ref().map(|(lack, _)| &**lack);
-                let at = At { info, there, src_path: &src_path, dst_path: &dst_path, lack, both: &both };
+                let merges = turn == Turn::Merges;
+                let at = At { info, there, src_path: s, dst_path: d, lack, merges, both: &both };
                 if !visit.entry(&at) {
                     return Ok(None);
                 }
@@ -368,7 +525,8 @@ impl Survey<'_> {
                     ),
                     _ => None,
                 };
-                self.frame(inner, inner_dst, dst_path, frame.dev, lack, visit).map(Some)
+                let below = (self.rivals.claims.below(&spot, name), top);
+                self.frame(inner, inner_dst, dst_path, frame.dev, lack, below, visit).map(Some)
             });
             match step {
                 Ok(Some(inner)) => stack.push(inner),
@@ -380,7 +538,7 @@ impl Survey<'_> {
 
     /// Walks names from a list.
     pub(crate) fn list(
-        &self,
+        &mut self,
         base: &Path,
         target: &Target,
         names: ListedNames<'_>,
@@ -393,7 +551,8 @@ impl Survey<'_> {
         };
         let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
         let root = SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?;
-        let mut told = HashSet::new();
+        self.rivals = Rivals::new(Claims::new(Meeting::Listed), usize::MAX);
+        let first = self.rivals.claims.operand(base, true);
         for parts in names {
             let one = parts.and_then(|parts| {
                 let mut src = root.clone();
@@ -404,6 +563,7 @@ impl Survey<'_> {
                     Some(name) => place.dir.open_dir(name.as_name()).ok(),
                 };
                 let Some((last, dirs)) = parts.split_last() else { return Ok(()) };
+                let mut spot = first;
                 let mut dst_path = target.path().clone();
                 for part in dirs {
                     let part = part.as_name();
@@ -415,9 +575,10 @@ impl Survey<'_> {
                     dst = dst.and_then(|d| d.open_dir(part).ok());
                     dst_path.push(os(part));
                     // The next name may lead through it again.
-                    if dst.is_none() && told.insert(src.info.id()) {
+                    if dst.is_none() && self.rivals.makes_dir(&spot, part) {
                         visit.absent(src.node.path(), dst_path.clone());
                     }
+                    spot = self.rivals.claims.below(&spot, part);
                 }
                 let last = last.as_name();
                 let always = self.policy.follow == Follow::Always;
@@ -431,8 +592,15 @@ impl Survey<'_> {
                     return Err(Error::ours(Code::IsDirectory, Op::Copy, src_path, Reason::IsDirectory));
                 }
                 dst_path.push(os(last));
+                // Listed again, maybe spelled otherwise: it is copied once.
+                let paths = (&*src_path, &*dst_path);
+                let entry = self.rival((&spot, &place.node), dst.as_ref(), last, &info, None, paths);
+                if self.rivals.claim(&entry, source(&src, last))? != Claimed::First {
+                    return Ok(());
+                }
                 let to = dst.as_ref().map(|d| (d, last));
-                self.entry(visit, &src, last, info, to, src_path, dst_path, always, node, info.dev)
+                let at = WhereItIs { spot, top: place.node.clone(), node, dev: info.dev, is_claimed: true };
+                self.entry(visit, &src, last, info, to, src_path, dst_path, always, at)
             });
             if let Err(e) = one {
                 self.tally.fail(e);
@@ -445,8 +613,7 @@ impl Survey<'_> {
 /// `copy --dry-run`: says what would be done.
 pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
-    let survey =
-        Survey { policy: &request.policy, filter: Filter::new(&request.policy.filter)?, tally: &tally };
+    let mut survey = Survey::new(&request.policy, &tally)?;
     let mut visit = DryRun::new(&request.policy, &tally);
     match request.names {
         None => {
@@ -515,6 +682,10 @@ impl Visit for DryRun<'_> {
             Verdict::Ask | Verdict::Append { .. } => {
                 !self.tally.ask(Question::Replace(at.dst_path.to_owned()))
             }
+            Verdict::Refuse(code, why) if at.info.kind == Kind::Dir => {
+                self.tally.fail(Error::ours(code, Op::MakeDirectory, at.dst_path, why));
+                return false;
+            }
             Verdict::Refuse(code, why) => {
                 let adds = self.policy.resume.appends() && at.there.is_some_and(|t| t.kind == at.info.kind);
                 self.tally.fail(if adds {
@@ -537,6 +708,7 @@ impl Visit for DryRun<'_> {
             return false;
         }
         match at.info.kind {
+            Kind::Dir if at.merges => return self.policy.recursive,
             Kind::Dir => {
                 self.tally.dirs.fetch_add(1, Relaxed);
                 self.tally.item(Action::MadeDir, 0, paths);

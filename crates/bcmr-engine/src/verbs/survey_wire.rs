@@ -5,6 +5,7 @@
 //! Of files whose content counts, small ones come as hashes and large ones as the values of their blocks.
 
 use crate::blocks::{BLOCK_BYTES, blocks_of};
+use crate::disk::seal::AttributeList;
 use crate::disk::sys::Sys;
 use crate::disk::tee;
 use crate::error::{Code, Error, Op, Reason, Result};
@@ -12,6 +13,7 @@ use crate::event::{Compared, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Compare, CopyPolicy, Follow};
 use crate::receiver::arriving::{Arriving, Line, Load};
+use crate::receiver::claims::{self, Claims};
 use crate::receiver::desk::Marks;
 use crate::receiver::plan::Proof;
 use crate::sender::filter::{Filter, relative};
@@ -20,15 +22,18 @@ use crate::verbs::check::Check;
 use crate::verbs::named::Named;
 use crate::verbs::operands::{self, Dest, Place};
 use crate::verbs::receive::{
-    Crew, Head, Reply, Takes, What, end_of, found, not_a_senders, other_size, refused, told, unpack,
+    Became, Crew, Head, Reply, Takes, What, end_of, found, not_a_senders, other_size, refused, told, unpack,
 };
-use crate::verbs::survey::{At, Both, DryRun, Lack, Visit, hash};
+use crate::verbs::rivals::{self, Rivals, Turn};
+use crate::verbs::survey::{At, Both, DryRun, Lack, Tops, Visit, change, hash};
 use bcmr_wire::contents::{self, Item};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Codec, DirState, Entry, Kind as WireKind, Message};
 use bcmr_wire::policy::flags;
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
+use fastcopy::xattr::Of;
+use std::collections::hash_map::Entry as Slotted;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -89,6 +94,8 @@ struct Pair {
     lack: Option<Arc<(Arc<Lack>, AtomicUsize)>>,
     /// Names that the destination has in it and the source has not named, as hashes: only where they are told.
     extra: Mutex<Option<HashSet<[u8; 16]>>>,
+    /// Where it is among the names that sources become, and what the target is called.
+    claim: (claims::Spot, Arc<Node>),
 }
 
 /// An operand that is no directory.
@@ -97,6 +104,17 @@ struct Single {
     to: NameBuf,
     shown: PathBuf,
     kind: WireKind,
+    claim: claims::Spot,
+}
+
+/// What becomes of an operand.
+#[allow(clippy::large_enum_variant)] // lives for one call
+enum Becomes {
+    Pair(Pair),
+    /// No directory: its entry is to come.
+    Single,
+    /// Nothing is wanted of it.
+    Nothing,
 }
 
 /// A path, put together only when somebody is told: a peer may nest directories deep for little.
@@ -122,10 +140,13 @@ struct Spot {
     info: Info,
     there: Option<Info>,
     link: Vec<u8>,
+    attrs: AttributeList,
     src: Shown,
     shown: Shown,
     dst: Option<(Arc<Dir>, NameBuf)>,
     lack: Option<Arc<Lack>>,
+    /// An earlier source makes a directory of this name.
+    merges: bool,
 }
 
 /// What is known of the two sides of one entry.
@@ -144,6 +165,11 @@ impl Both for Known<'_> {
     }
     fn same_beginning(&self) -> Result<bool> {
         self.same_content()
+    }
+    fn attributes(&self, kind: Kind, policy: &CopyPolicy) -> Result<Option<Reason>> {
+        let Spot { dst, attrs, shown, .. } = self.spot;
+        let Some((dir, to)) = dst else { return Ok(None) };
+        change(Of::At(dir, to.as_name()), &shown.path(), kind, policy, attrs)
     }
     fn same_target(&self) -> Result<bool> {
         let Some((dir, to)) = &self.spot.dst else { return Ok(true) };
@@ -176,7 +202,7 @@ struct State<'a> {
     batches: HashMap<u64, Vec<(Spot, Proof)>>,
     files: HashMap<u64, Arc<Arriving<'a>>>,
     /// What operands become.
-    names: HashSet<NameBuf>,
+    names: HashMap<NameBuf, Became<()>>,
     origin: u64,
     /// Directories on the way to listed names that were told: the next name may lead through one again.
     passed: HashSet<(u64, u64)>,
@@ -194,6 +220,7 @@ pub(crate) struct Surveying<'a> {
     state: Mutex<State<'a>>,
     offers: Mutex<Offers<'a>>,
     offered: Condvar,
+    rivals: Rivals,
     all_sent: AtomicBool,
     line: Arc<Line<'a>>,
     /// Whoever sends is told how files were compared.
@@ -213,6 +240,7 @@ impl<'a> Surveying<'a> {
         visit: Box<dyn Visit + Send + 'a>,
     ) -> Result<Surveying<'a>> {
         let patience = Duration::from_millis(limits::DEAD_MS);
+        let claims = Claims::of_at_most(limits::CLAIMS_MAX, what.meeting());
         Ok(Surveying {
             line: Arc::new(Line::new(tally.watch.cancel, what.streams, patience, reply.pulse.clone())),
             extra: visit.wants_extra(),
@@ -225,6 +253,7 @@ impl<'a> Surveying<'a> {
             state: Mutex::default(),
             offers: Mutex::default(),
             offered: Condvar::new(),
+            rivals: Rivals::new(claims, limits::CLAIMS_MAX),
             all_sent: AtomicBool::new(false),
             tells_how: false,
         })
@@ -275,9 +304,9 @@ impl<'a> Surveying<'a> {
         }
         let shown = self.what.shown(Path::new(OsStr::from_bytes(path)));
         match self.place(&shown, name, id, entry) {
-            Ok(Some(pair)) => self.open(id, pair),
-            Ok(None) if entry.kind == WireKind::Dir => self.refuse(id),
-            Ok(None) => self.send(&Message::DirIs { dir: id, state: DirState::There }),
+            Ok(Becomes::Pair(pair)) => self.open(id, pair),
+            Ok(Becomes::Single) => self.send(&Message::DirIs { dir: id, state: DirState::There }),
+            Ok(Becomes::Nothing) => self.refuse(id),
             Err(e) => {
                 self.tally.fail(e);
                 self.refuse(id)
@@ -285,49 +314,64 @@ impl<'a> Surveying<'a> {
         }
     }
 
-    /// The pair that a directory is; `None` for anything else, and for a directory of which nothing is wanted.
-    fn place(&self, shown: &Path, name: Option<NameBuf>, id: u64, entry: &Entry<'_>) -> Result<Option<Pair>> {
+    /// Finds the place of an operand.
+    fn place(&self, shown: &Path, name: Option<NameBuf>, id: u64, entry: &Entry<'_>) -> Result<Becomes> {
         let whole = name.is_none();
         let info = self.what.info_of(entry, self.state().origin);
         if info.kind == Kind::Dir && !self.policy.recursive && !(whole && self.what.listed) {
-            return Err(Error::ours(Code::IsDirectory, Op::Compare, shown, Reason::IsDirectory));
+            return Err(Error::ours(Code::IsDirectory, Op::Copy, shown, Reason::IsDirectory));
         }
         let dest = self.what.to.dest(name, &info)?;
-        if let Dest::Named { name, .. } = &dest
-            && !self.state().names.insert(name.clone())
-            && info.kind != Kind::Dir
-        {
-            let twin = crate::node::os(name.as_name()).display();
-            let why = Reason::EarlierOperand.about(twin.to_string());
-            return Err(Error::ours(Code::Refused, Op::Compare, shown, why));
+        let mut claim = self.rivals.claims.operand(shown, matches!(dest, Dest::Whole(_)));
+        if let Dest::Named { name, .. } = &dest {
+            match self.state().names.entry(name.clone()) {
+                Slotted::Vacant(slot) => {
+                    slot.insert(Became {
+                        what: (),
+                        id: info.id(),
+                        shown: shown.to_owned(),
+                        owner: claim.owner,
+                    });
+                }
+                Slotted::Occupied(slot) if slot.get().is_same(&info, &dest, shown)? => {
+                    return Ok(Becomes::Nothing);
+                }
+                Slotted::Occupied(slot) => claim = claim.after(slot.get().owner),
+            }
         }
-        operands::nesting(&self.what.reach, &info, whole, &dest, self.policy, shown, Op::Compare)?;
+        operands::nesting(&self.what.reach, &info, whole, &dest, self.policy, shown, Op::Copy)?;
         let src = Node::root(shown);
         match &dest {
             Dest::Whole(place) => {
                 let dst = place.dir.reopen();
                 let dst = dst.map_err(|e| Error::os(Op::OpenDirectory, place.node.path(), e))?;
+                self.top(shown, info, entry, &dst, &place.node.path())?;
                 let (dst, node, extra) = (Some(Arc::new(dst)), place.node.clone(), Mutex::default());
-                Ok(Some(Pair { src, dst, node, lack: None, extra }))
+                let claim = (claim, place.node.clone());
+                Ok(Becomes::Pair(Pair { src, dst, node, lack: None, extra, claim }))
             }
             Dest::Named { dir, name } if info.kind != Kind::Dir => {
                 let (place, to, shown) = (dir.clone(), name.clone(), shown.to_owned());
-                let single = Single { place, to, shown, kind: entry.kind };
+                let single = Single { place, to, shown, kind: entry.kind, claim };
                 let mut state = self.state();
                 if state.singles.len() >= SINGLES_MAX {
-                    return Err(Error::ours(Code::Limit, Op::Compare, single.shown, Reason::TooManyOperands));
+                    return Err(Error::ours(Code::Limit, Op::Copy, single.shown, Reason::TooManyOperands));
                 }
                 state.singles.insert(id, single);
-                Ok(None)
+                Ok(Becomes::Single)
             }
             Dest::Named { dir: place, name } => {
                 let node = place.node.below(name.as_name());
                 let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
                 let paths = (Shown::Path(shown.to_owned()), Shown::Below(place.node.clone(), name.clone()));
-                let spot = self.spot(info, entry, name, paths, Some((Arc::new(dir), name.clone())))?;
+                let claim = (claim, place.node.clone());
+                let dst = Some((Arc::new(dir), name.clone()));
+                let Some(spot) = self.spot(info, entry, name, paths, dst, &claim)? else {
+                    return Ok(Becomes::Nothing);
+                };
                 if whole {
                     match (&spot.there, &spot.dst) {
-                        (None, _) if !self.what.listed => {
+                        (None, _) if !self.what.listed && !spot.merges => {
                             self.visit().absent(spot.src.path(), spot.shown.path());
                         }
                         // No directory: that is what a copy would stumble over too.
@@ -335,17 +379,24 @@ impl<'a> Surveying<'a> {
                             let opened = dir.open_dir_readable(to.as_name());
                             opened.map_err(|e| Error::os(Op::OpenDirectory, spot.shown.path(), e))?;
                         }
+                        (Some(_), Some((dir, to))) => {
+                            let dst_path = spot.shown.path();
+                            let opened = dir.open_dir_readable(to.as_name());
+                            let opened = opened.map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?;
+                            self.top(shown, info, entry, &opened, &dst_path)?;
+                        }
                         _ => {}
                     }
                 } else if !self.told(&spot, None) {
-                    return Ok(None);
+                    return Ok(Becomes::Nothing);
                 }
-                self.pair(src, node, &spot, None).map(Some)
+                let below = (self.rivals.claims.below(&claim.0, name.as_name()), claim.1);
+                self.pair(src, node, &spot, None, below).map(Becomes::Pair)
             }
         }
     }
 
-    /// An entry beside what has its name.
+    /// An entry beside what has its name; nothing where the very same source came before.
     fn spot(
         &self,
         info: Info,
@@ -353,17 +404,62 @@ impl<'a> Surveying<'a> {
         name: &NameBuf,
         (src, shown): (Shown, Shown),
         dst: Option<(Arc<Dir>, NameBuf)>,
-    ) -> Result<Spot> {
+        (claim, top): &(claims::Spot, Arc<Node>),
+    ) -> Result<Option<Spot>> {
         let there = match &dst {
             Some((dir, to)) => dir.look(to.as_name()).map_err(|e| Error::os(Op::Stat, shown.path(), e))?,
             None => None,
         };
-        let (name, link) = (name.clone(), entry.link.to_vec());
-        Ok(Spot { name, info, there, link, src, shown, dst, lack: None })
+        let (src_path, dst_path) = (src.path(), shown.path());
+        let turn = self.rivals.turn(
+            &rivals::RivalName {
+                spot: claim,
+                dir: dst.as_ref().map(|(dir, _)| &**dir),
+                to: dst.as_ref().map_or(name, |(_, to)| to).as_name(),
+                kind: info.kind,
+                is_there: there.is_some(),
+                is_left_out: info.kind.is_special() && !self.policy.specials,
+                src_path: &src_path,
+                dst_path: &dst_path,
+                top,
+            },
+            info.id(),
+        )?;
+        let (name, link, attrs) = (name.clone(), entry.link.to_vec(), self.attrs_of(entry));
+        let merges = turn == Turn::Merges;
+        let spot = Spot { name, info, there, link, attrs, src, shown, dst, lack: None, merges };
+        Ok((turn != Turn::Came).then_some(spot))
+    }
+
+    /// The attributes that the policy keeps; others are not even held.
+    fn attrs_of(&self, entry: &Entry<'_>) -> AttributeList {
+        let wanted = self.policy.preserve.xattr || self.policy.preserve.acl;
+        let one = |(name, value): &(&[u8], &[u8])| (name.to_vec(), value.to_vec());
+        entry.attrs.iter().filter(|_| wanted).map(one).collect()
+    }
+
+    /// Both sides of an operand that is the contents of a directory.
+    fn top(&self, shown: &Path, info: Info, entry: &Entry<'_>, dst: &Dir, dst_path: &Path) -> Result<()> {
+        // The directory of a list of names is only where they are.
+        if self.what.listed {
+            return Ok(());
+        }
+        let there = Some(dst.info().map_err(|e| Error::os(Op::Stat, dst_path, e))?);
+        let both = Tops { attrs: self.attrs_of(entry), dst, shown: dst_path };
+        let at = At { info, there, src_path: shown, dst_path, lack: None, merges: false, both: &both };
+        self.visit().top(&at);
+        Ok(())
     }
 
     /// The pair below `spot`, which is a directory that was told.
-    fn pair(&self, src: Arc<Node>, node: Arc<Node>, spot: &Spot, above: Option<&Pair>) -> Result<Pair> {
+    fn pair(
+        &self,
+        src: Arc<Node>,
+        node: Arc<Node>,
+        spot: &Spot,
+        above: Option<&Pair>,
+        claim: (claims::Spot, Arc<Node>),
+    ) -> Result<Pair> {
         let dst = match (&spot.dst, &spot.there) {
             (Some((dir, to)), Some(there)) if there.kind == Kind::Dir => {
                 let opened = dir.open_dir_readable(to.as_name());
@@ -378,7 +474,7 @@ impl<'a> Surveying<'a> {
             }
             None => None,
         };
-        Ok(Pair { src, dst, node, lack, extra: Mutex::default() })
+        Ok(Pair { src, dst, node, lack, extra: Mutex::default(), claim })
     }
 
     /// Tells of one entry. For a directory: whether to go in.
@@ -416,12 +512,15 @@ impl<'a> Surveying<'a> {
         let node = above.node.below(name.as_name());
         let src = above.src.below(name.as_name());
         let below = self.below(&above, entry, &name).and_then(|spot| {
+            let Some(spot) = spot else { return Ok(None) };
             let passed = self.what.listed && self.passes(&spot.info);
             let told = passed && spot.there.is_none() || self.told(&spot, None);
             // Without `-r` a directory comes only as the way to a listed name.
             let on_the_way = self.what.listed && !self.policy.recursive;
             let go_in = told || on_the_way && spot.there.is_none_or(|there| there.kind == Kind::Dir);
-            if go_in { self.pair(src, node, &spot, Some(&above)).map(Some) } else { Ok(None) }
+            let (claim, top) = &above.claim;
+            let below = (self.rivals.claims.below(claim, name.as_name()), top.clone());
+            if go_in { self.pair(src, node, &spot, Some(&above), below).map(Some) } else { Ok(None) }
         });
         match below {
             Ok(Some(pair)) => self.open(id, pair),
@@ -459,13 +558,14 @@ impl<'a> Surveying<'a> {
     }
 
     /// An entry of a directory that is open.
-    fn below(&self, above: &Pair, entry: &Entry<'_>, name: &NameBuf) -> Result<Spot> {
+    fn below(&self, above: &Pair, entry: &Entry<'_>, name: &NameBuf) -> Result<Option<Spot>> {
         let info = self.what.info_of(entry, self.state().origin);
         let dst = above.dst.as_ref().map(|dir| (dir.clone(), name.clone()));
         let paths =
             (Shown::Below(above.src.clone(), name.clone()), Shown::Below(above.node.clone(), name.clone()));
         let lack = above.lack.as_ref().map(|lack| lack.0.clone());
-        Ok(Spot { lack, ..self.spot(info, entry, name, paths, dst)? })
+        let spot = self.spot(info, entry, name, paths, dst, &above.claim)?;
+        Ok(spot.map(|spot| Spot { lack, ..spot }))
     }
 
     /// Entries of a directory, or the one of an operand; `None`: it was refused, and nothing of it counts.
@@ -482,8 +582,8 @@ impl<'a> Surveying<'a> {
             }
         };
         let mut spots = Vec::new();
-        let mut take = |spot: Result<Spot>| match spot {
-            Ok(spot) => spots.push(spot),
+        let mut take = |spot: Result<Option<Spot>>| match spot {
+            Ok(spot) => spots.extend(spot),
             Err(e) => self.tally.fail(e),
         };
         match (single, entries) {
@@ -495,11 +595,13 @@ impl<'a> Surveying<'a> {
             }
             (Err(single), [entry]) if entry.kind == single.kind => {
                 let info = self.what.info_of(entry, self.state().origin);
-                let Single { place, to, shown, .. } = single;
+                let Single { place, to, shown, claim, .. } = single;
                 let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e));
                 let name = NameBuf::new(entry.name).unwrap_or_else(|| to.clone());
                 let paths = (Shown::Path(shown), Shown::Below(place.node.clone(), to.clone()));
-                take(dir.and_then(|dir| self.spot(info, entry, &name, paths, Some((Arc::new(dir), to)))));
+                let claim = (claim, place.node.clone());
+                let dst = dir.map(|dir| Some((Arc::new(dir), to)));
+                take(dst.and_then(|dst| self.spot(info, entry, &name, paths, dst, &claim)));
             }
             (Err(_), _) => return Err(refused(Reason::OtherOperand)),
         }
@@ -719,8 +821,8 @@ impl<'a> Surveying<'a> {
 }
 
 fn at<'s>(spot: &'s Spot, src_path: &'s Path, dst_path: &'s Path, both: &'s dyn Both) -> At<'s> {
-    let Spot { info, there, lack, .. } = spot;
-    At { info: *info, there: *there, src_path, dst_path, lack: lack.as_deref(), both }
+    let Spot { info, there, lack, merges, .. } = spot;
+    At { info: *info, there: *there, src_path, dst_path, lack: lack.as_deref(), merges: *merges, both }
 }
 
 /// Enough of a name to know it again: many names are held, and short.

@@ -230,7 +230,7 @@ fn snapshot(root: &std::path::Path, flags: &str) -> std::collections::BTreeMap<S
         let name = String::from_utf8(name.clone()).unwrap();
         let meta = fs::symlink_metadata(root.join(&name)).unwrap();
         let mut what = what.clone();
-        if times && !meta.is_dir() {
+        if times {
             what += &format!(" {}.{}", meta.mtime(), meta.mtime_nsec());
         }
         if modes && !meta.is_symlink() {

@@ -13,6 +13,7 @@ mod check;
 mod cli;
 mod connection;
 mod engine;
+mod foretold;
 mod help;
 mod hints;
 mod hostile;

@@ -208,6 +208,29 @@ fn retries_make_the_connection_again() {
     }
 }
 
+/// What the first attempt has made of a new DST does not make the second one put its copy into it.
+#[test]
+fn a_second_attempt_means_the_same_destination() {
+    for (flags, slash) in [("-r", false), ("-r", true), ("-rT", false), ("-rC --checkpoint-size=4M", false)] {
+        for dir in BOTH {
+            let tmp = Tmp::new();
+            tmp.file("src/a", "a");
+            tmp.file("src/sub/big", noise(5, 14 * MIB as usize));
+            let log = tmp.p("log");
+            let cut = (8 * MIB).to_string();
+            let far = Far::relay().with("RELAY_LOG", &log).with("RELAY_ONCE", tmp.p("once"));
+            let far = far.with(if dir == Dir::Put { "RELAY_UP" } else { "RELAY_DOWN" }, &cut);
+            let dst = tmp.p(if slash { "new/" } else { "new" });
+            let about = format!("{flags} {dir:?} {}", dst.display());
+            let flags = format!("{flags} --compress=none --retries=2");
+            dir.copy(&far, &flags, &tmp.p("src"), &dst).run().ok();
+            assert_eq!(passed(&log).len(), 2, "{about}");
+            assert_eq!(names(&dst), ["a", "sub"], "{about}: it nests");
+            assert_same(&tmp.p("src"), &dst, CONTENT);
+        }
+    }
+}
+
 // ---- over true ssh ----
 
 /// What rsync finds different, or without it what we do.
