@@ -46,7 +46,7 @@ pub enum Code {
     Usage = 17,
     /// Any other errno.
     Io = 18,
-    /// Somebody asked to stop before this was done.
+    /// The user, or the peer, asked to stop before this was done.
     Interrupted = 19,
     /// The other side said something that makes no sense, or nothing that we understand.
     Protocol = 20,

@@ -1,5 +1,5 @@
 //! Errors and notes on their way to and from another machine, as numbers with what they speak of. Must not know how any
-//! of it is shown: the words of another machine are escaped by whoever does.
+//! of it is shown: the words of another machine are escaped where it is shown.
 
 use crate::error::{About, Code, Error, Note, Op, Reason};
 use bcmr_wire::limits::ABOUT_MAX;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 /// Bytes of a text that are worth sending.
 const TEXT_BYTES: usize = 2000;
-/// Bytes of a path that are worth sending: only shown, and a longer one is shown to nobody's use.
+/// Bytes of a path that are worth sending: only shown, and a longer one is of no use.
 const PATH_BYTES: usize = 16 << 10;
 
 /// An error in the form it has on the wire.
@@ -98,7 +98,8 @@ pub(crate) fn note_of(note: &message::Note<'_>) -> Option<Note> {
 pub(crate) fn error_of(trouble: &Trouble<'_>) -> Error {
     let errno = i32::try_from(trouble.errno).unwrap_or(0);
     Error {
-        // Whoever says that nobody is there is there: only who could not connect may say so, as then nothing was done.
+        // A peer that says that there is no peer is there: only a client that could not connect may say so, as then nothing
+        // was done.
         code: Some(Code::of_number(trouble.code)).filter(|c| *c != Code::NoPeer).unwrap_or(Code::Protocol),
         op: Op::of_number(trouble.op),
         path: PathBuf::from(OsStr::from_bytes(trouble.path)),

@@ -551,7 +551,7 @@ impl Dir {
     }
 }
 
-/// When an inode came to be, in nanoseconds; 0 where nobody keeps it.
+/// When an inode came to be, in nanoseconds; 0 where the file system does not keep it.
 #[cfg(target_os = "linux")]
 fn birth(s: &rustix::fs::Statx) -> u64 {
     if s.stx_mask & rustix::fs::StatxFlags::BTIME.bits() == 0 {

@@ -246,7 +246,7 @@ pub(crate) struct Keep {
 }
 
 impl Keep {
-    /// The mode to make a directory with that nobody else can reach before it is sealed or its owner may do as it says:
+    /// The mode to make a directory with that no other user can reach before it is sealed or its owner may do as it says:
     /// what it has in the end (L5), where that is known by now, and in any case all for its owner.
     pub(crate) fn born_as(&self, mode: u32) -> u32 {
         let Preserve { mode: kept, owner, xattr, acl, .. } = self.preserve;

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Who meets in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meeting {
-    /// Nobody: one operand, or several that become different names.
+    /// Not at all: one operand, or several that become different names.
     Never,
     /// Operands, of which several may become one name.
     Operands,
@@ -32,7 +32,7 @@ pub(crate) struct Spot {
     pub(crate) owner: u32,
     /// An operand before this one that may have put names here.
     earlier: Option<u32>,
-    /// The operand that brought all of it in one piece (a renamed directory), whose names nobody has claimed singly.
+    /// The operand that brought all of it in one piece (a renamed directory), whose names were not claimed singly.
     brought: Option<u32>,
 }
 

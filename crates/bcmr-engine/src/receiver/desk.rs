@@ -306,7 +306,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
 
     /// Further names of the same source become links to `name` in `dst`.
     fn first_landed(&self, info: &Info, dst: &DestDir<Sys>, name: Name<'_>) {
-        // Links that are followed are names too, and nobody counts them.
+        // Links that are followed are names too, and they are not counted.
         let names = if self.policy.follow == Follow::Never { info.nlink } else { u64::MAX };
         self.links.landed(info, names, dst, name);
     }
@@ -458,7 +458,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         }
         let private = way == Way::Small && pair.dst.is_private();
         let owed = land(self.disk, hand, &pair.dst, jobs, &how, policy.durability, private);
-        // R5: what a sync of all of it loses may be anybody's, and one of the directory loses names made before as well.
+        // R5: what a sync of all of it loses may be any run's, and one of the directory loses names made before as well.
         let lost_all = |f: &Fault| f.op == SYNC_ALL;
         if owed.is_err() || jobs.iter().any(|j| j.fault.as_ref().is_some_and(lost_all)) {
             self.devices.doubt(&pair.dst);
@@ -578,7 +578,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
             if first_name && !linking {
                 self.links.gave_up(&job.info);
             }
-            // A lost connection is told once, by whoever lost it.
+            // A lost connection is told once, by the thread that lost it.
             if !matches!(fault.code, Code::Interrupted | Code::Lost) {
                 self.tally.fail(fault.told(src, dst));
             }
@@ -627,7 +627,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         }
     }
 
-    /// Tells the hash of what is at `dst`, where somebody wants it.
+    /// Tells the hash of what is at `dst`, where it is wanted.
     pub(crate) fn hashed(&self, dst: impl Fn() -> PathBuf, hash: &blake3::Hash) {
         if !self.policy.hashes {
             return;
@@ -640,7 +640,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
     }
 
     /// The same for what is there without having been copied: what is the same as before, and further names. The
-    /// source is hashed, so that a copy that only looks the same is found out by whoever checks.
+    /// source is hashed, so that a copy that only looks the same is found out by a check.
     pub(crate) fn hash_again(&self, pair: &Slot<S>, name: Name<'_>, to: Name<'_>) {
         if !self.policy.hashes {
             return;

@@ -1,6 +1,6 @@
 //! Directories that things land in: made under a stage's name, filled, published with one rename.
 //!
-//! Must not know what is put into them or where it came from. Why so: files in a directory nobody can see need no
+//! Must not know what is put into them or where it came from. Why so: files in a directory that cannot be seen need no
 //! stage of their own, so an atomic landing costs one rename per directory instead of one per file
 //! (docs/decisions/0001-atomic-landing.md).
 
@@ -9,7 +9,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
 use crate::receiver::newcomers::{Newcomers, TAKEN};
-use crate::receiver::subtree::{Begun, Subtree};
+use crate::receiver::subtree::{NewSubdir, Subtree};
 use crate::stage::{self, Home, RESERVED, Role};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
@@ -95,7 +95,7 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) node: Arc<Node>,
     pub(crate) root: Arc<Root<D>>,
     pub(crate) info: Info,
-    /// Made by this run and nobody else's: no name in it can be taken.
+    /// Made by this run and no other: no name in it can be taken.
     pub(crate) fresh: bool,
     /// Made by this run, maybe with others putting things in at the same time.
     pub(crate) made: bool,
@@ -263,7 +263,7 @@ impl<D: Disk> DestDir<D> {
     ) -> Result<DestDir<D>> {
         self.guard_name(name)?;
         let there = if self.fresh {
-            None // nobody but us puts anything in here, and no directory has one name twice
+            None // only this run puts anything in here, and no directory has one name twice
         } else {
             disk.look(&self.dir, name).map_err(fail(Op::Stat, &self.node, Some(name)))?
         };
@@ -296,7 +296,7 @@ impl<D: Disk> DestDir<D> {
 
     /// Whether directories are made in it under stages' names.
     ///
-    /// Without the lock somebody else may be making the same directory: then it is made under its own name, and files in
+    /// Without the lock another process may be making the same directory: then it is made under its own name, and files in
     /// it are staged one by one. A directory that holds unfinished files must be where the next run looks for them, so it
     /// has no stage either.
     fn stages_dirs(&self, policy: &CopyPolicy) -> bool {
@@ -374,10 +374,10 @@ impl<D: Disk> DestDir<D> {
     }
 
     /// A directory below it is begun.
-    pub(crate) fn begin(&self) -> Begun {
+    pub(crate) fn begin(&self) -> NewSubdir {
         match &self.subtree {
             Some((subtree, level)) => subtree.begin(level + 1),
-            None => Begun { inside: false, publish: false },
+            None => NewSubdir { inside: false, publish: false },
         }
     }
 
@@ -388,7 +388,7 @@ impl<D: Disk> DestDir<D> {
     }
 
     /// Makes the directory `name` in this one, with which it will appear. It gets `mode` at once where nothing about it
-    /// is to change later: nobody else comes here until then.
+    /// is to change later: no other user comes here until then.
     pub(crate) fn enter_inside(
         &self,
         disk: &D,
@@ -457,7 +457,7 @@ impl<D: Disk> DestDir<D> {
     ) -> Result<Option<(D::Dir, Info, u64)>> {
         let node = self.node.below(name);
         let failed = |op| fail(op, &node, None);
-        // Held until it stands there: before that, another worker could not tell it from what somebody else made.
+        // Held until it stands there: before that, another worker could not tell it from what another process made.
         let mut book = self.newcomers.open();
         match disk.make_dir(&self.dir, made, mode) {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) && made == name => return Ok(None),
@@ -511,7 +511,7 @@ impl<D: Disk> DestDir<D> {
                 disk.remove_tree(&self.dir, stage).map_err(failed(Op::RemoveUnfinished))?;
                 self.newcomers.open().forget(&info);
                 match e.raw_os_error() {
-                    // Somebody made it meanwhile.
+                    // Another process made it meanwhile.
                     Some(errno::EEXIST) => self.merge(disk, name, policy),
                     _ => Err(failed(Op::MakeDirectory)(e)),
                 }
@@ -583,7 +583,7 @@ impl<D: Disk> DestDir<D> {
     pub(crate) fn publish(&self, disk: &D, above: &DestDir<D>) -> Result<()> {
         let (Some(stage), Node::Below(_, name)) = (&self.stage, &*self.node) else { return Ok(()) };
         if self.is_poisoned() {
-            return Ok(()); // taken back once nobody works in it any more
+            return Ok(()); // taken back once no worker is in it any more
         }
         let named = match self.is_stage(disk, above, stage) {
             Ok(true) => disk.publish_dir(&above.dir, stage.as_name(), name.as_name()),
@@ -609,7 +609,7 @@ impl<D: Disk> DestDir<D> {
                     self.poison();
                     return Err(Error::ours(Code::Refused, Op::MergeInto, self.node.path(), TAKEN));
                 }
-                // Somebody made it meanwhile. What is ours goes in there once it is complete.
+                // Another process made it meanwhile. What is ours goes in there once it is complete.
                 self.clash.store(true, Relaxed);
                 Ok(())
             }
@@ -637,8 +637,8 @@ impl<D: Disk> DestDir<D> {
         Ok(())
     }
 
-    /// Removes what never got its name, with all that is in it, when nobody works in it any more: nothing is left that
-    /// nobody asked for.
+    /// Removes what never got its name, with all that is in it, when no worker is in it any more: nothing is left that
+    /// was not asked for.
     pub(crate) fn take_back(&self, disk: &D, above: &DestDir<D>) -> Result<()> {
         let Some(stage) = &self.stage else { return Ok(()) };
         self.remove_stage(disk, above, stage).map_err(fail(Op::RemoveUnfinished, &self.node, None))?;
@@ -652,7 +652,7 @@ impl<D: Disk> DestDir<D> {
     }
 
     /// After everything in it is done: where the name was taken meanwhile, what is ours moves in there. Returns the
-    /// directory that has the name now, when it is not this one. `only_new`: what somebody has put there meanwhile stays,
+    /// directory that has the name now, when it is not this one. `only_new`: what another process has put there meanwhile stays,
     /// and is in the way.
     pub(crate) fn settle(&self, disk: &D, above: &DestDir<D>, only_new: bool) -> Result<Option<D::Dir>> {
         let (Some(stage), Node::Below(_, name)) = (&self.stage, &*self.node) else { return Ok(None) };
@@ -673,7 +673,7 @@ impl<D: Disk> DestDir<D> {
             }
             Err(e) => {
                 // What has the name now is no directory, or holds something in the way: what could not be merged goes,
-                // so that nothing is left under a name that nobody asked for.
+                // so that nothing is left under a name that was not asked for.
                 let kept = self.remove_stage(disk, above, stage).err();
                 let error = fail(Op::MergeIntoDirectory, &self.node, None)(e);
                 Err(match kept {

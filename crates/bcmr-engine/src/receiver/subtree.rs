@@ -34,7 +34,7 @@ struct State {
 
 /// Where a directory is made that is begun below one of a subtree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
+pub(crate) struct NewSubdir {
     /// In the subtree, under its own name; [`Subtree::filled`] is to be called for it.
     pub(crate) inside: bool,
     /// The topmost directory is to be published, before anything else is done.
@@ -72,7 +72,7 @@ impl Subtree {
     }
 
     /// One of the expected directories is begun, so many levels below the topmost.
-    pub(crate) fn begin(&self, level: u32) -> Begun {
+    pub(crate) fn begin(&self, level: u32) -> NewSubdir {
         let mut state = self.state();
         state.expected = state.expected.saturating_sub(1);
         if !state.closed && (level > LEVELS_MAX || Instant::now() >= self.until) {
@@ -80,7 +80,7 @@ impl Subtree {
         }
         let inside = !state.closed;
         state.filling += usize::from(inside);
-        Begun { inside, publish: !inside && state.is_due() }
+        NewSubdir { inside, publish: !inside && state.is_due() }
     }
 
     /// One of its directories gets no further small file. Returns whether the topmost is to be published.
@@ -104,7 +104,7 @@ impl Subtree {
 mod tests {
     use super::*;
 
-    const INSIDE: Begun = Begun { inside: true, publish: false };
+    const INSIDE: NewSubdir = NewSubdir { inside: true, publish: false };
 
     #[test]
     fn the_topmost_is_published_once_when_nothing_more_is_to_come() {
@@ -119,7 +119,7 @@ mod tests {
         assert!(!subtree.filled(), "one is being filled");
         assert!(subtree.filled());
         // What comes later is made beside it.
-        assert_eq!(subtree.begin(1), Begun { inside: false, publish: false });
+        assert_eq!(subtree.begin(1), NewSubdir { inside: false, publish: false });
     }
 
     #[test]
@@ -132,13 +132,13 @@ mod tests {
     fn after_its_time_it_takes_in_nothing_and_waits_for_nothing_that_is_not_begun() {
         let subtree = Subtree::until(Instant::now());
         subtree.expect(3);
-        assert_eq!(subtree.begin(1), Begun { inside: false, publish: false }, "files still come");
+        assert_eq!(subtree.begin(1), NewSubdir { inside: false, publish: false }, "files still come");
         assert!(subtree.filled(), "two that were listed are not waited for");
         let subtree = Subtree::until(Instant::now());
         subtree.expect(3);
         assert!(!subtree.filled(), "its time is looked at when a directory is begun");
-        assert_eq!(subtree.begin(1), Begun { inside: false, publish: true });
-        assert_eq!(subtree.begin(1), Begun { inside: false, publish: false }, "said once");
+        assert_eq!(subtree.begin(1), NewSubdir { inside: false, publish: true });
+        assert_eq!(subtree.begin(1), NewSubdir { inside: false, publish: false }, "said once");
     }
 
     #[test]
@@ -148,6 +148,6 @@ mod tests {
         assert!(!subtree.filled());
         assert_eq!(subtree.begin(LEVELS_MAX), INSIDE);
         assert!(!subtree.filled());
-        assert_eq!(subtree.begin(LEVELS_MAX + 1), Begun { inside: false, publish: true });
+        assert_eq!(subtree.begin(LEVELS_MAX + 1), NewSubdir { inside: false, publish: true });
     }
 }
