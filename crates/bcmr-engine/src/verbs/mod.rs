@@ -3,6 +3,7 @@
 mod asked;
 mod check;
 mod copy;
+mod incoming;
 mod ledger;
 pub mod look;
 pub(crate) mod manifest;

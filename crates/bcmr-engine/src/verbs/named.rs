@@ -4,7 +4,7 @@
 //! Must not know what becomes of any of it, nor keep what a sender could make grow without end.
 
 use crate::error::{Reason, Result};
-use crate::verbs::receive::{What, refused};
+use crate::verbs::incoming::{What, refused};
 use bcmr_wire::limits;
 use bcmr_wire::message::Kind;
 use fastcopy::dir::NameBuf;

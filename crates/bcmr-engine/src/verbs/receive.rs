@@ -18,7 +18,7 @@ use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, Target};
 use crate::pulse::{For, Pulse};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
-use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
+use crate::receiver::claims::{Claimed, Claims, Spot};
 use crate::receiver::desk::{Beside, Desk, Marks, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
@@ -28,17 +28,17 @@ use crate::receiver::plan::Proof;
 use crate::store::{Block, Pinned, Store, Taken};
 use crate::tally::Tally;
 use crate::trouble::error_of;
-use crate::verbs::asked::{Asked, Kinds};
+pub(crate) use crate::verbs::incoming::{What, kind_of, refused};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::named::Named;
-use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Resolved, Where};
+use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
 use bcmr_wire::contents::{self, Item};
 use bcmr_wire::limits;
 use bcmr_wire::message::{
     Codec, DirState, Entry, FileState, Kind as WireKind, Message, Piece, Trouble, data,
 };
 use fastcopy::dir::{Name, NameBuf};
-use fastcopy::meta::{Info, Kind, Time};
+use fastcopy::meta::{Info, Kind};
 use std::collections::hash_map::Entry as Slotted;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
@@ -272,112 +272,6 @@ struct State<'a> {
     named: Named,
 }
 
-/// What is received.
-pub(crate) struct What {
-    /// Where to.
-    pub(crate) to: Resolved,
-    /// What kind each operand was said to be, in this attempt and in those before.
-    pub(crate) kinds: Arc<Kinds>,
-    pub(crate) operands: u64,
-    /// And which.
-    pub(crate) asked: Asked,
-    /// What goes before a source's path when it is shown (`host:`).
-    pub(crate) source_prefix: String,
-    /// This machine's number: a source with the same one may be the destination itself.
-    pub(crate) origin: u64,
-    /// Hashes come along.
-    pub(crate) hashes: bool,
-    /// Troubles of the sender are told here; its own side tells them when not.
-    pub(crate) echo: bool,
-    /// Streams.
-    pub(crate) streams: usize,
-    /// The one operand is the directory that a list of names is about: only where they are, and not copied itself.
-    pub(crate) listed: bool,
-    /// Where the target may lead.
-    pub(crate) reach: Reach,
-    /// Blocks that landed before may be used again.
-    pub(crate) dedup: bool,
-}
-
-impl What {
-    /// A source's path as it is shown.
-    pub(crate) fn shown(&self, path: &Path) -> PathBuf {
-        let mut text = std::ffi::OsString::from(&self.source_prefix);
-        text.push(path);
-        text.into()
-    }
-
-    /// What the sender, whose machine has the number `origin`, knows of an entry.
-    pub(crate) fn info_of(&self, entry: &Entry<'_>, origin: u64) -> Info {
-        let time = |t: bcmr_wire::message::Time| Time { sec: t.sec, nsec: t.nsec };
-        // A number of another machine's device must never look like one of ours.
-        let far = if origin == self.origin { 0 } else { origin | 1 << 63 };
-        Info {
-            kind: kind_of(entry.kind),
-            mode: entry.mode,
-            uid: entry.uid,
-            gid: entry.gid,
-            dev: entry.dev ^ far,
-            ino: entry.ino,
-            nlink: entry.nlink,
-            size: entry.size,
-            blocks: entry.blocks,
-            rdev: entry.rdev,
-            atime: time(entry.atime),
-            mtime: time(entry.mtime),
-            ctime: time(entry.ctime),
-        }
-    }
-
-    /// Which names sources can have in common.
-    pub(crate) fn meeting(&self) -> Meeting {
-        match (self.listed, self.operands) {
-            (true, _) => Meeting::Listed,
-            (false, 0 | 1) => Meeting::Never,
-            (false, _) => Meeting::Operands,
-        }
-    }
-
-    /// Where links are to be `followed`, what they lead to is sent, and no link (V12).
-    pub(crate) fn no_link(&self, followed: bool, kind: WireKind) -> Result<()> {
-        if followed && kind == WireKind::Link {
-            return Err(refused(Reason::LinkWhereFollowed));
-        }
-        Ok(())
-    }
-
-    /// The sender says that it has sent everything. What was asked for and neither came nor was refused is told: an answer
-    /// of nothing is no success (V13).
-    pub(crate) fn tell_missing(&self, tally: &Tally<'_>) {
-        if tally.cancelled() {
-            return;
-        }
-        let missing = self.asked.missing();
-        let error =
-            |path: &Path, note: Note| Error::ours(Code::Protocol, Op::Receive, self.shown(path), note);
-        for path in &missing.named {
-            tally.fail(error(path, Reason::DidNotCome.into()));
-        }
-        if missing.more > 0
-            && let Some(last) = missing.named.last()
-        {
-            let note = Reason::MoreDidNotCome.about(missing.more);
-            tally.fail(error(last, note));
-        }
-    }
-
-    /// A trouble of the sender: told here, unless its own side tells it.
-    pub(crate) fn trouble(&self, trouble: &Trouble<'_>, tally: &Tally<'_>) {
-        let error = error_of(trouble);
-        self.asked.refused(&error.path);
-        if self.echo {
-            tally.fail(Error { path: self.shown(&error.path), ..error });
-        } else {
-            tally.count(&error);
-        }
-    }
-}
-
 /// The sender has met more.
 pub(crate) fn found(tally: &Tally<'_>, items: u64, bytes: u64, last: bool) {
     let progress = tally.watch.progress;
@@ -506,28 +400,12 @@ pub(crate) struct Receive<'a> {
     line: Arc<Line<'a>>,
 }
 
-pub(crate) fn refused(note: impl Into<Note>) -> Error {
-    Error::ours(Code::Protocol, Op::Receive, "", note)
-}
-
 pub(crate) fn told(e: io::Error) -> Error {
     Error { code: Code::Lost, ..Error::os(Op::SendToTheOtherSide, "", e) }
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
-}
-
-pub(crate) fn kind_of(kind: WireKind) -> Kind {
-    match kind {
-        WireKind::File => Kind::File,
-        WireKind::Dir => Kind::Dir,
-        WireKind::Link => Kind::Link,
-        WireKind::Fifo => Kind::Fifo,
-        WireKind::Socket => Kind::Socket,
-        WireKind::CharDevice => Kind::CharDevice,
-        WireKind::BlockDevice => Kind::BlockDevice,
-    }
 }
 
 impl<'a> Receive<'a> {
