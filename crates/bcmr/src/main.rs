@@ -11,6 +11,7 @@ mod resolve;
 mod say;
 mod ui;
 mod usage;
+mod voice;
 mod words;
 
 use bcmr_engine::memory::OrExit;
@@ -37,8 +38,8 @@ fn main() -> ExitCode {
 fn explain(e: &clap::Error) -> u8 {
     let text = e.render().to_string();
     if e.use_stderr() {
-        ui::writer::err(&say::clap_error(&text));
-        say::EXIT_USAGE
+        ui::writer::err(&say::clap_error(&voice::BCMR, &text));
+        voice::BCMR.exits.usage
     } else {
         commands::print(&text)
     }

@@ -14,6 +14,7 @@ use crate::args::{
 use crate::config::{CompressWord, Config, PlaneWord, Words};
 use crate::names;
 pub use crate::usage::Usage;
+use crate::voice::{self, Voice};
 use bcmr_engine::policy::{
     Changing, CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DropCache, Durability, FilterSpec,
     Follow, FollowDestination, Io, Landing, MoveRequest, Pick, Preserve, Reflink, RemoveRequest, Resume,
@@ -189,6 +190,8 @@ pub enum Meter {
 /// How the work is shown.
 #[derive(Clone, Debug)]
 pub struct Show {
+    /// Who speaks.
+    pub voice: &'static Voice,
     pub verb: Verb,
     /// Events as NDJSON on standard output, and nothing for people beside it.
     pub json: bool,
@@ -1035,6 +1038,7 @@ fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) ->
         When::Always => Meter::Lines,
     };
     Show {
+        voice: &voice::BCMR,
         verb,
         json: out.json,
         verbose: out.verbose,

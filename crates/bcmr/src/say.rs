@@ -5,6 +5,7 @@
 use crate::address::{self, Operand};
 use crate::names::{bare, quoted, shell_word, text};
 use crate::resolve::{Again, Show, Usage, Verb};
+use crate::voice::{Exits, Style, Voice};
 use crate::words;
 use bcmr_engine::error::{Code, Error, Op, Reason};
 use bcmr_engine::event::{Action, Engine, Question, Summary, Time, Unfinished, What};
@@ -15,30 +16,11 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// Everything was done.
-pub const EXIT_DONE: u8 = 0;
-/// Some items failed and the others were done; or nothing could be begun. For `check`: there are differences.
-pub const EXIT_SOME_FAILED: u8 = 1;
-/// The arguments make no sense. For `check`: any trouble.
-pub const EXIT_USAGE: u8 = 2;
-/// What landed differs from what was read.
-pub const EXIT_MISMATCH: u8 = 4;
-/// A source changed while it was read.
-pub const EXIT_CHANGED: u8 = 5;
-/// No space left.
-pub const EXIT_NO_SPACE: u8 = 6;
-/// There is no connection to the other machine, or it was lost.
-pub const EXIT_CONNECTION: u8 = 7;
-/// A guard refused.
-pub const EXIT_REFUSED: u8 = 8;
 /// There was no memory left.
 pub const EXIT_OUT_OF_MEMORY: i32 = 12;
 /// Said in the middle of everything, so it ends its own line.
 pub const OUT_OF_MEMORY: &str =
     "\nbcmr: there is no memory left; what was under way is found by the next run\n";
-/// Plus the number of the signal that stopped it.
-pub const EXIT_SIGNAL: u8 = 128;
-
 const SIGINT: u8 = 2;
 
 impl Verb {
@@ -96,65 +78,65 @@ impl Verb {
 /// One number has to speak for all failures, so the one that says most about the data wins: a mismatch before a
 /// changed source, before a full disk, before a guard, before everything else. A run that a signal cut short says so
 /// whatever else went wrong; one that was complete before it noticed the signal does not.
-pub fn exit_code(verb: Verb, summary: &Summary, signal: Option<u8>) -> u8 {
+pub fn exit_code(exits: &Exits, verb: Verb, summary: &Summary, signal: Option<u8>) -> u8 {
     if summary.cancelled {
-        return EXIT_SIGNAL + signal.unwrap_or(SIGINT);
+        return exits.signal + signal.unwrap_or(SIGINT);
     }
     let trouble = summary.failed > 0 || !summary.codes.is_empty();
     if verb == Verb::Check {
         return match (trouble, summary.differences > 0) {
-            (true, _) => EXIT_USAGE,
-            (false, true) => EXIT_SOME_FAILED,
-            (false, false) => EXIT_DONE,
+            (true, _) => exits.usage,
+            (false, true) => exits.some_failed,
+            (false, false) => exits.done,
         };
     }
     let has = |code| summary.codes.contains(&code);
     if has(Code::Mismatch) {
-        EXIT_MISMATCH
+        exits.mismatch
     } else if has(Code::SourceChanged) {
-        EXIT_CHANGED
+        exits.changed
     } else if has(Code::NoSpace) {
-        EXIT_NO_SPACE
+        exits.no_space
     } else if has(Code::Refused) {
-        EXIT_REFUSED
+        exits.refused
     } else if summary.codes.iter().any(|code| code.is_of_connection()) {
-        EXIT_CONNECTION
+        exits.connection
     } else if trouble {
-        EXIT_SOME_FAILED
+        exits.some_failed
     } else {
-        EXIT_DONE
+        exits.done
     }
 }
 
 /// The exit code of a command that only looks.
-pub fn exit_code_of_look(summary: &Summary) -> u8 {
+pub fn exit_code_of_look(exits: &Exits, summary: &Summary) -> u8 {
     match summary.failed {
-        0 => EXIT_DONE,
-        _ if summary.codes.iter().any(|code| code.is_of_connection()) => EXIT_CONNECTION,
-        _ => EXIT_SOME_FAILED,
+        0 => exits.done,
+        _ if summary.codes.iter().any(|code| code.is_of_connection()) => exits.connection,
+        _ => exits.some_failed,
     }
 }
 
 /// The exit code when nothing could be begun. A destination that is no directory although there are several sources
 /// is `NotDirectory`, hence 1 as with cp; only what is wrong whatever the file system holds is a matter of usage.
-pub fn exit_code_of(verb: Verb, error: &Error) -> u8 {
+pub fn exit_code_of(exits: &Exits, verb: Verb, error: &Error) -> u8 {
     match (verb, error.code) {
-        (Verb::Check, _) | (_, Code::Usage) => EXIT_USAGE,
-        (_, Code::Mismatch) => EXIT_MISMATCH,
-        (_, Code::SourceChanged) => EXIT_CHANGED,
-        (_, Code::NoSpace) => EXIT_NO_SPACE,
-        (_, Code::Refused) => EXIT_REFUSED,
-        (_, code) if code.is_of_connection() => EXIT_CONNECTION,
-        _ => EXIT_SOME_FAILED,
+        (Verb::Check, _) | (_, Code::Usage) => exits.usage,
+        (_, Code::Mismatch) => exits.mismatch,
+        (_, Code::SourceChanged) => exits.changed,
+        (_, Code::NoSpace) => exits.no_space,
+        (_, Code::Refused) => exits.refused,
+        (_, code) if code.is_of_connection() => exits.connection,
+        _ => exits.some_failed,
     }
 }
 
 /// What becomes of an exit code when standard output could not be written: what was asked for was done, but whoever
 /// wanted to read of it has not got it.
-pub fn exit_without_output(verb: Verb, exit: u8) -> u8 {
-    match (verb, exit) {
-        (Verb::Check, EXIT_DONE | EXIT_SOME_FAILED) => EXIT_USAGE,
-        (_, EXIT_DONE) => EXIT_SOME_FAILED,
+pub fn exit_without_output(exits: &Exits, verb: Verb, exit: u8) -> u8 {
+    match verb {
+        Verb::Check if exit == exits.done || exit == exits.some_failed => exits.usage,
+        _ if exit == exits.done => exits.some_failed,
         _ => exit,
     }
 }
@@ -162,28 +144,30 @@ pub fn exit_without_output(verb: Verb, exit: u8) -> u8 {
 // ---- errors ----
 
 /// One line, without its newline: what could not be done, to what, and why.
-pub fn error(e: &Error) -> String {
-    format!("bcmr: {}", told(e))
+pub fn error(voice: &Voice, e: &Error) -> String {
+    voice.line(&told(&voice.style, e))
 }
 
 /// The same for what is only worth knowing.
-pub fn warning(e: &Error) -> String {
-    format!("bcmr: warning: {}", told(e))
+pub fn warning(voice: &Voice, e: &Error) -> String {
+    voice.line(&format!("warning: {}", told(&voice.style, e)))
 }
 
-fn told(e: &Error) -> String {
-    let op = words::op(e.op);
+fn told(style: &Style, e: &Error) -> String {
+    let op = (style.op)(e.op);
     let what = match (e.path.as_os_str().is_empty(), &e.other, op.strip_suffix(" to")) {
         (true, ..) => op,
-        (false, None, _) => format!("{op} {}", quoted(&e.path)),
+        (false, None, _) => format!("{op} {}", (style.name)(&e.path)),
         // What is done to a destination names it as its path, and the source as the other.
-        (false, Some(from), Some(verb)) => format!("{verb} {} to {}", quoted(from), quoted(&e.path)),
+        (false, Some(from), Some(verb)) => {
+            format!("{verb} {} to {}", (style.name)(from), (style.name)(&e.path))
+        }
         (false, Some(other), None) => {
             let between = match e.op {
                 Op::Compare | Op::Replace => "with",
                 _ => "to",
             };
-            format!("{op} {} {between} {}", quoted(&e.path), quoted(other))
+            format!("{op} {} {between} {}", (style.name)(&e.path), (style.name)(other))
         }
     };
     format!("cannot {what}: {}", one_line(&reason(e)))
@@ -396,16 +380,21 @@ pub fn finished(show: &Show) -> String {
 }
 
 /// Arguments that make no sense together.
-pub fn usage(verb: Verb, u: &Usage) -> String {
+pub fn usage(voice: &Voice, verb: Verb, u: &Usage) -> String {
     match &u.hint {
-        Some(hint) => format!("bcmr: {}\nhint: {hint}\n", u.said),
-        None => format!("bcmr: {}\nhint: bcmr {} --help shows how it is used\n", u.said, verb.name()),
+        Some(hint) => voice.line(&format!("{}\nhint: {hint}\n", u.said)),
+        None => voice.line(&format!(
+            "{}\nhint: {} {} --help shows how it is used\n",
+            u.said,
+            voice.program,
+            verb.name()
+        )),
     }
 }
 
 /// What clap has to say, in our manner: it quotes what was typed, and that may hold anything.
-pub fn clap_error(rendered: &str) -> String {
-    let said = rendered.strip_prefix("error: ").map(|rest| format!("bcmr: {rest}"));
+pub fn clap_error(voice: &Voice, rendered: &str) -> String {
+    let said = rendered.strip_prefix("error: ").map(|rest| voice.line(&format!("{rest}")));
     let said = said.unwrap_or_else(|| rendered.to_owned());
     said.split_inclusive('\n')
         .map(|line| match line.strip_suffix('\n') {
@@ -416,13 +405,13 @@ pub fn clap_error(rendered: &str) -> String {
 }
 
 /// A file of ours that could not be read or written.
-pub fn file_error(op: &str, path: &Path, e: &io::Error) -> String {
-    format!("bcmr: cannot {op} {}: {}", quoted(path), text(&os_text(e)))
+pub fn file_error(voice: &Voice, op: &str, path: &Path, e: &io::Error) -> String {
+    voice.line(&format!("cannot {op} {}: {}", quoted(path), text(&os_text(e))))
 }
 
 /// Standard output took no more, and not because its reader went away.
-pub fn output_error(e: &io::Error) -> String {
-    format!("bcmr: cannot write to standard output: {}", text(&os_text(e)))
+pub fn output_error(voice: &Voice, e: &io::Error) -> String {
+    voice.line(&format!("cannot write to standard output: {}", text(&os_text(e))))
 }
 
 /// Whether what goes wrong with one item goes wrong with most others: the file system is what it is.
@@ -431,13 +420,13 @@ pub fn is_of_all(code: Code) -> bool {
 }
 
 /// The failures of one code that were not told one by one.
-pub fn rest(code: Code, count: u64) -> String {
+pub fn rest(voice: &Voice, code: Code, count: u64) -> String {
     let why = match code {
         Code::NoSpace => "there was no space",
         Code::ReadOnly => "the file system is read-only",
         other => other.name(),
     };
-    format!("bcmr: and {count} more, as {why}; -v names each")
+    voice.line(&format!("and {count} more, as {why}; -v names each"))
 }
 
 // ---- items ----
@@ -492,12 +481,12 @@ fn age(seconds: i64) -> String {
 }
 
 /// A file that went on where a run stopped, or could not.
-pub fn resumed(dst: &Path, bytes: u64, restarted: Option<Reason>, repaired: u64) -> String {
+pub fn resumed(voice: &Voice, dst: &Path, bytes: u64, restarted: Option<Reason>, repaired: u64) -> String {
     let restarted = restarted.map(words::of);
     let mut line = match (bytes, restarted) {
-        (0, Some(why)) => format!("bcmr: {} started over: {}", quoted(dst), text(&why)),
-        (_, Some(why)) => format!("bcmr: {} went on at {}: {}", quoted(dst), size(bytes), text(&why)),
-        (_, None) => format!("bcmr: {} went on at {}", quoted(dst), size(bytes)),
+        (0, Some(why)) => voice.line(&format!("{} started over: {}", quoted(dst), text(&why))),
+        (_, Some(why)) => voice.line(&format!("{} went on at {}: {}", quoted(dst), size(bytes), text(&why))),
+        (_, None) => voice.line(&format!("{} went on at {}", quoted(dst), size(bytes))),
     };
     match repaired {
         0 => {}
@@ -508,14 +497,14 @@ pub fn resumed(dst: &Path, bytes: u64, restarted: Option<Reason>, repaired: u64)
 }
 
 /// Which way contents went.
-pub fn engine(engine: &Engine) -> String {
+pub fn engine(voice: &Voice, engine: &Engine) -> String {
     let files = |n: u64| if n == 1 { "1 file".to_owned() } else { format!("{n} files") };
     let mut line = match (engine.ring_files, engine.missing) {
-        (0, Some(why)) => format!("bcmr: engine sys for {}: {why}", files(engine.sys_files)),
-        (0, None) => format!("bcmr: engine sys for {}", files(engine.sys_files)),
+        (0, Some(why)) => voice.line(&format!("engine sys for {}: {why}", files(engine.sys_files))),
+        (0, None) => voice.line(&format!("engine sys for {}", files(engine.sys_files))),
         (ring, why) => {
             let mut line =
-                format!("bcmr: engine ring for {}, sys for {}", files(ring), files(engine.sys_files));
+                voice.line(&format!("engine ring for {}, sys for {}", files(ring), files(engine.sys_files)));
             if let Some(why) = why {
                 line.push_str(&format!(", as the ring failed: {why}"));
             }
@@ -556,11 +545,11 @@ pub fn item(dry_run: bool, action: Action, src: &Path, dst: &Path) -> String {
 }
 
 /// A question, to be followed by the answer on the same line.
-pub fn question(q: &Question) -> String {
+pub fn question(voice: &Voice, q: &Question) -> String {
     match q {
-        Question::Replace(path) => format!("bcmr: replace {}? [y/N] ", quoted(path)),
-        Question::Remove(path) => format!("bcmr: remove {}? [y/N] ", quoted(path)),
-        Question::Descend(path) => format!("bcmr: remove what is in {}? [y/N] ", quoted(path)),
+        Question::Replace(path) => voice.line(&format!("replace {}? [y/N] ", quoted(path))),
+        Question::Remove(path) => voice.line(&format!("remove {}? [y/N] ", quoted(path))),
+        Question::Descend(path) => voice.line(&format!("remove what is in {}? [y/N] ", quoted(path))),
     }
 }
 
@@ -787,8 +776,15 @@ pub fn stopping(again: Again) -> &'static str {
 /// What was done, in one line.
 ///
 /// Of its bytes, `resumed` were there before this run: they have no part in the rate.
-pub fn summary(verb: Verb, dry_run: bool, s: &Summary, resumed: u64, took: Duration) -> String {
-    format!("bcmr: {}", tally(verb, dry_run, s, resumed, took))
+pub fn summary(
+    voice: &Voice,
+    verb: Verb,
+    dry_run: bool,
+    s: &Summary,
+    resumed: u64,
+    took: Duration,
+) -> String {
+    voice.line(&format!("{}", tally(verb, dry_run, s, resumed, took)))
 }
 
 fn tally(verb: Verb, dry_run: bool, s: &Summary, resumed: u64, took: Duration) -> String {
@@ -833,7 +829,8 @@ pub fn stopped(show: &Show, new_target: bool, s: &Summary, resumed: u64, took: D
         (_, Again::Same | Again::WithMerge) => "to go on, run",
     };
     let command = command(&show.line, going_on(show.again), new_target);
-    format!("bcmr: stopped; {}\nhint: {words}: {command}", tally(show.verb, false, s, resumed, took))
+    show.voice
+        .line(&format!("stopped; {}\nhint: {words}: {command}", tally(show.verb, false, s, resumed, took)))
 }
 
 /// The last line of `check`: what was found, and how files that both sides have were compared.
@@ -918,6 +915,7 @@ fn seconds(took: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::voice::BCMR;
 
     use bcmr_engine::event::Compared;
 
@@ -944,35 +942,35 @@ mod tests {
             (&[NoPeer], 1),
         ] {
             for verb in [Verb::Copy, Verb::Move, Verb::Remove] {
-                assert_eq!(exit_code(verb, &with(codes), None), want, "{codes:?}");
+                assert_eq!(exit_code(&BCMR.exits, verb, &with(codes), None), want, "{codes:?}");
             }
             let check = if codes.is_empty() { 0 } else { 2 };
-            assert_eq!(exit_code(Verb::Check, &with(codes), None), check, "{codes:?}");
+            assert_eq!(exit_code(&BCMR.exits, Verb::Check, &with(codes), None), check, "{codes:?}");
         }
         // Told as a warning only, yet asked for: still not a success.
         let lost = Summary { codes: vec![MetadataLost], ..Summary::default() };
-        assert_eq!(exit_code(Verb::Copy, &lost, None), 1);
+        assert_eq!(exit_code(&BCMR.exits, Verb::Copy, &lost, None), 1);
         let uncounted = Summary { failed: 1, ..Summary::default() };
-        assert_eq!(exit_code(Verb::Copy, &uncounted, None), 1);
+        assert_eq!(exit_code(&BCMR.exits, Verb::Copy, &uncounted, None), 1);
     }
 
     #[test]
     fn exit_codes_of_check() {
         let differ = Summary { differences: 3, ..Summary::default() };
-        assert_eq!(exit_code(Verb::Check, &differ, None), 1);
+        assert_eq!(exit_code(&BCMR.exits, Verb::Check, &differ, None), 1);
         let both = Summary { differences: 3, failed: 1, codes: vec![Code::Denied], ..Summary::default() };
-        assert_eq!(exit_code(Verb::Check, &both, None), 2);
+        assert_eq!(exit_code(&BCMR.exits, Verb::Check, &both, None), 2);
     }
 
     #[test]
     fn exit_codes_of_signals() {
         let stopped = Summary { cancelled: true, codes: vec![Code::Mismatch], ..Summary::default() };
         for (signal, want) in [(Some(2), 130), (Some(15), 143), (Some(1), 129), (None, 130)] {
-            assert_eq!(exit_code(Verb::Copy, &stopped, signal), want);
-            assert_eq!(exit_code(Verb::Check, &stopped, signal), want);
+            assert_eq!(exit_code(&BCMR.exits, Verb::Copy, &stopped, signal), want);
+            assert_eq!(exit_code(&BCMR.exits, Verb::Check, &stopped, signal), want);
         }
         // It came too late to matter.
-        assert_eq!(exit_code(Verb::Copy, &Summary::default(), Some(2)), 0);
+        assert_eq!(exit_code(&BCMR.exits, Verb::Copy, &Summary::default(), Some(2)), 0);
     }
 
     #[test]
@@ -997,8 +995,8 @@ mod tests {
             (Code::Protocol, 1),
         ] {
             let e = Error::ours(code, Op::Open, "x", Reason::IsDirectory);
-            assert_eq!(exit_code_of(Verb::Copy, &e), copy, "{code:?}");
-            assert_eq!(exit_code_of(Verb::Check, &e), 2, "{code:?}");
+            assert_eq!(exit_code_of(&BCMR.exits, Verb::Copy, &e), copy, "{code:?}");
+            assert_eq!(exit_code_of(&BCMR.exits, Verb::Check, &e), 2, "{code:?}");
         }
     }
 
@@ -1029,10 +1027,13 @@ mod tests {
             ),
             (Error::os(Op::Write, "x", io::Error::other("odd")), "bcmr: cannot write 'x': odd"),
         ] {
-            assert_eq!(error(&e), want);
+            assert_eq!(error(&BCMR, &e), want);
         }
         let e = Error { note: Some(Reason::Said.about("owner not kept")), ..Error::os(Op::Copy, "x", os(1)) };
-        assert_eq!(warning(&e), "bcmr: warning: cannot copy 'x': owner not kept: Operation not permitted");
+        assert_eq!(
+            warning(&BCMR, &e),
+            "bcmr: warning: cannot copy 'x': owner not kept: Operation not permitted"
+        );
     }
 
     #[test]
@@ -1247,7 +1248,7 @@ mod tests {
             let note = note.map(bcmr_engine::error::Note::from);
             let source = source.map(io::Error::other);
             let e = Error { code: Code::Protocol, op, path: of(path), other: other.map(of), note, source };
-            for line in [error(&e), warning(&e)] {
+            for line in [error(&BCMR, &e), warning(&BCMR, &e)] {
                 proptest::prop_assert!(!line.chars().any(crate::names::is_unsafe), "{line:?}");
             }
         }
@@ -1280,7 +1281,7 @@ mod tests {
             (5 << 20, Some(gone), 0, "bcmr: 'd' went on at 5.0 MiB: the unfinished file is gone"),
             (0, Some(gone), 0, "bcmr: 'd' started over: the unfinished file is gone"),
         ] {
-            assert_eq!(resumed(Path::new("d"), bytes, restarted, repaired), want);
+            assert_eq!(resumed(&BCMR, Path::new("d"), bytes, restarted, repaired), want);
         }
     }
 
@@ -1333,13 +1334,13 @@ mod tests {
         let s = Summary { files: 1, dirs: 2, bytes: 2048, failed: 1, kept: 3, ..Summary::default() };
         let took = Duration::from_secs(2);
         assert_eq!(
-            summary(Verb::Copy, false, &s, 0, took),
+            summary(&BCMR, Verb::Copy, false, &s, 0, took),
             "bcmr: copied 1 file, 2 directories, 2.0 KiB in 2.00 s (1.0 KiB/s); 3 left alone; 1 failed"
         );
-        assert!(summary(Verb::Copy, false, &s, 1024, took).contains("2.0 KiB in 2.00 s (512 B/s)"));
-        assert!(summary(Verb::Copy, false, &s, 2048, took).contains("2.0 KiB in 2.00 s; 3"));
+        assert!(summary(&BCMR, Verb::Copy, false, &s, 1024, took).contains("2.0 KiB in 2.00 s (512 B/s)"));
+        assert!(summary(&BCMR, Verb::Copy, false, &s, 2048, took).contains("2.0 KiB in 2.00 s; 3"));
         assert_eq!(
-            summary(Verb::Remove, true, &Summary::default(), 0, took),
+            summary(&BCMR, Verb::Remove, true, &Summary::default(), 0, took),
             "bcmr: would have removed nothing"
         );
         let line = ["bcmr", "copy", "-r", "s", "d"].map(OsString::from).to_vec();
@@ -1359,6 +1360,9 @@ mod tests {
 
     #[test]
     fn what_clap_quotes_is_escaped() {
-        assert_eq!(clap_error("error: bad '\x1b[2J'\n\nUsage: x\n"), "bcmr: bad '\\x1b[2J'\n\nUsage: x\n");
+        assert_eq!(
+            clap_error(&BCMR, "error: bad '\x1b[2J'\n\nUsage: x\n"),
+            "bcmr: bad '\\x1b[2J'\n\nUsage: x\n"
+        );
     }
 }

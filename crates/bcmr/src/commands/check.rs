@@ -2,8 +2,8 @@
 
 use crate::args::CheckArgs;
 use crate::resolve::{self, Env, ManifestJob, Places, Verb};
-use crate::say;
 use crate::ui::{self, Start};
+use crate::voice::BCMR;
 use bcmr_engine::policy::ManifestRequest;
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -50,7 +50,7 @@ fn run_manifest(job: ManifestJob) -> u8 {
             Ok(opened) => Box::new(BufReader::new(opened)),
             Err(e) => {
                 super::verb::file_failed("open", &file, &e);
-                return say::EXIT_USAGE;
+                return BCMR.exits.usage;
             }
         }
     };

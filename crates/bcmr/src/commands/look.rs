@@ -12,6 +12,7 @@ use crate::resolve::{self, Again, Env, Reach, Usage, Verb};
 use crate::say;
 use crate::ui::json;
 use crate::ui::writer::{self, Sink};
+use crate::voice::BCMR;
 use bcmr_engine::error::{Code, Error, Result};
 use bcmr_engine::event::{Cancel, Event, Summary};
 use bcmr_engine::remote::Address;
@@ -88,7 +89,7 @@ impl Told {
             self.out.line(&json::event(self.verb, Again::Same, &Event::Failed(e)));
         } else {
             self.out.flush();
-            self.err.line(&say::error(&e));
+            self.err.line(&say::error(&BCMR, &e));
             if !self.hinted.contains(&code)
                 && let Some(hint) = say::hint(self.verb, Again::Same, &e)
             {
@@ -116,14 +117,14 @@ impl Told {
     }
 
     fn end(mut self) -> u8 {
-        let exit = say::exit_code_of_look(&self.summary);
+        let exit = say::exit_code_of_look(&BCMR.exits, &self.summary);
         if self.json {
             self.out.line(&json::summary(self.verb, &self.summary, self.began.elapsed(), exit, None));
         }
         match self.out.finish() {
             Some(e) => {
-                self.err.line(&say::output_error(&e));
-                say::exit_without_output(self.verb, exit)
+                self.err.line(&say::output_error(&BCMR, &e));
+                say::exit_without_output(&BCMR.exits, self.verb, exit)
             }
             None => exit,
         }
@@ -189,7 +190,7 @@ fn reach(c: &ConnectArgs, address: &Address, config: &Config) -> std::result::Re
 
 /// Told as it happens, on standard error: standard output holds answers only.
 fn note(text: String) {
-    writer::err(&format!("bcmr: {}\n", names::text(&text)));
+    writer::err(&format!("{}\n", BCMR.line(&names::text(&text))));
 }
 
 /// `ls`.
@@ -396,7 +397,7 @@ pub fn deploy(a: &HostArgs, env: &Env) -> u8 {
             if a.json {
                 told.out.line(&json::event(told.verb, Again::Same, &Event::Note(text.into())));
             } else {
-                told.out.line(&format!("bcmr: {}", names::text(&text)));
+                told.out.line(&BCMR.line(&names::text(&text)));
             }
         }
         Err(e) => told.failed(e),

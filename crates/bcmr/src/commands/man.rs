@@ -1,14 +1,14 @@
 //! `man`: pages made from the definitions in `args`.
 
 use crate::args;
-use crate::say;
+use crate::voice::BCMR;
 use std::path::Path;
 
 /// Writes bcmr(1) and one page for each command into `dir`, or prints bcmr(1).
 pub fn run(dir: Option<&Path>) -> u8 {
     match dir {
         Some(dir) => match clap_mangen::generate_to(args::command(), dir) {
-            Ok(()) => say::EXIT_DONE,
+            Ok(()) => BCMR.exits.done,
             Err(e) => super::verb::file_failed("write man pages into", dir, &e),
         },
         None => {

@@ -12,6 +12,7 @@ use crate::names;
 use crate::resolve::{self, Env, Places, Reach, RemoteJob, Usage, Verb};
 use crate::say::{self, Finding};
 use crate::ui::{self, Measure, Start};
+use crate::voice::BCMR;
 use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
 use bcmr_engine::policy::NameList;
@@ -47,7 +48,7 @@ fn load(file: &Path) -> std::result::Result<Config, Usage> {
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(Config::default())
         }
-        Err(e) => Err(Usage::new(say::file_error("read", file, &e).replacen("bcmr: ", "", 1))),
+        Err(e) => Err(Usage::new(say::file_error(&BCMR, "read", file, &e).replacen("bcmr: ", "", 1))),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::args::ServeArgs;
 use crate::resolve::{self, Env, Verb};
 use crate::say;
 use crate::ui::writer;
+use crate::voice::BCMR;
 use bcmr_engine::error::{Error, Op};
 use bcmr_engine::verbs::remote as peer;
 use std::io;
@@ -17,7 +18,7 @@ pub fn run(args: &ServeArgs, env: &Env) -> u8 {
     // The store is a help and never a condition: what is wrong with the file is told, and nothing is kept.
     let said = super::remote::configuration(env).and_then(|config| resolve::store_keep(&config));
     let kept = said.unwrap_or_else(|u| {
-        writer::err(&say::usage(Verb::Serve, &u));
+        writer::err(&say::usage(&BCMR, Verb::Serve, &u));
         None
     });
     let request = match resolve::serve(args, kept, env) {
@@ -28,10 +29,10 @@ pub fn run(args: &ServeArgs, env: &Env) -> u8 {
         .map_err(|e| Error::os(Op::TakeThePipes, "", e))
         .and_then(|(input, output)| peer::serve(request, input, output));
     match served {
-        Ok(()) => say::EXIT_DONE,
+        Ok(()) => BCMR.exits.done,
         Err(e) => {
-            writer::err(&format!("{}\n", say::error(&e)));
-            say::exit_code_of(Verb::Serve, &e)
+            writer::err(&format!("{}\n", say::error(&BCMR, &e)));
+            say::exit_code_of(&BCMR.exits, Verb::Serve, &e)
         }
     }
 }

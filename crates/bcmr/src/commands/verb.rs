@@ -5,6 +5,7 @@
 use crate::resolve::{self, NamesFrom, Usage, Verb};
 use crate::say;
 use crate::ui::{Measure, writer};
+use crate::voice::BCMR;
 use bcmr_engine::event::{Event, Watch};
 use bcmr_engine::policy::{CopyPolicy, NameList};
 use std::fs::File;
@@ -25,25 +26,25 @@ pub fn tell_mistakable<'p>(paths: impl IntoIterator<Item = &'p PathBuf>, watch: 
 
 /// Says what makes no sense in what was typed, and returns its exit code.
 pub fn usage(verb: Verb, u: &Usage) -> u8 {
-    writer::err(&say::usage(verb, u));
-    say::EXIT_USAGE
+    writer::err(&say::usage(&BCMR, verb, u));
+    BCMR.exits.usage
 }
 
 /// Prints text that was asked for.
 pub fn print(text: &str) -> u8 {
     match writer::out(text) {
-        Ok(()) => say::EXIT_DONE,
+        Ok(()) => BCMR.exits.done,
         Err(e) => {
-            writer::err(&format!("{}\n", say::output_error(&e)));
-            say::EXIT_SOME_FAILED
+            writer::err(&format!("{}\n", say::output_error(&BCMR, &e)));
+            BCMR.exits.some_failed
         }
     }
 }
 
 /// Says that a file that the verb itself needs could not be used, and returns its exit code.
 pub fn file_failed(op: &str, path: &Path, e: &std::io::Error) -> u8 {
-    writer::err(&format!("{}\n", say::file_error(op, path, e)));
-    say::EXIT_SOME_FAILED
+    writer::err(&format!("{}\n", say::file_error(&BCMR, op, path, e)));
+    BCMR.exits.some_failed
 }
 
 /// Counts what a verb with this policy has to do.

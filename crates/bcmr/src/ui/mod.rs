@@ -158,7 +158,7 @@ impl Front for Ui<'_> {
             let screen = &mut *self.screen();
             screen.clear();
             screen.out.flush();
-            screen.err.raw(&say::question(&question));
+            screen.err.raw(&say::question(self.show.voice, &question));
             screen.asking = true;
         }
         let yes = answers.next(&self.cancel);
@@ -279,7 +279,7 @@ impl<'a> Ui<'a> {
             }
             Meter::Lines => {
                 let line = screen.line.text(sample, now);
-                screen.err.line(&format!("bcmr: {line}"));
+                screen.err.line(&self.show.voice.line(&line));
             }
             Meter::Events => {
                 let shown = screen.line.shown(sample, now);
@@ -297,7 +297,7 @@ impl<'a> Ui<'a> {
         }
         screen.clear();
         let line = screen.line.text(sample, self.began.elapsed());
-        screen.err.line(&format!("bcmr: {line}"));
+        screen.err.line(&self.show.voice.line(&line));
     }
 
     /// The last words and the exit code.
@@ -308,19 +308,19 @@ impl<'a> Ui<'a> {
         let (summary, mut exit) = match result {
             Ok(mut summary) => {
                 summary.cancelled |= self.unanswered.load(Ordering::Relaxed);
-                let exit = say::exit_code(show.verb, &summary, self.signals.stop());
+                let exit = say::exit_code(&show.voice.exits, show.verb, &summary, self.signals.stop());
                 if !show.json {
                     self.last_words(screen, &summary, took);
                 }
                 (summary, exit)
             }
             Err(e) => {
-                let exit = say::exit_code_of(show.verb, &e);
+                let exit = say::exit_code_of(&show.voice.exits, show.verb, &e);
                 let summary = Summary { failed: 1, codes: vec![e.code], ..Summary::default() };
                 if show.json {
                     screen.out.line(&json::event(show.verb, show.again, &Event::Failed(e)));
                 } else {
-                    screen.plain.trouble(show, &e, &say::error(&e), &mut screen.err);
+                    screen.plain.trouble(show, &e, &say::error(show.voice, &e), &mut screen.err);
                 }
                 (summary, exit)
             }
@@ -330,8 +330,8 @@ impl<'a> Ui<'a> {
             screen.out.line(&json::summary(show.verb, &summary, took, exit, carrier));
         }
         if let Some(e) = screen.out.finish() {
-            screen.err.line(&say::output_error(&e));
-            exit = say::exit_without_output(show.verb, exit);
+            screen.err.line(&say::output_error(show.voice, &e));
+            exit = say::exit_without_output(&show.voice.exits, show.verb, exit);
         }
         exit
     }
@@ -350,7 +350,7 @@ impl<'a> Ui<'a> {
         if show.verb == Verb::Sessions {
             screen.plain.unfinished(show, &mut screen.out);
         }
-        screen.plain.rest(&mut screen.err);
+        screen.plain.rest(show, &mut screen.err);
         if show.quiet {
             return;
         }
@@ -372,7 +372,7 @@ impl<'a> Ui<'a> {
         // With `check` the last line of its tree says it all, with `sessions` its table does.
         let tells_all = matches!(show.verb, Verb::Check | Verb::Sessions);
         if !tells_all && (show.verbose || show.dry_run || long || (s.failed > 0 && done > 0)) {
-            screen.err.line(&say::summary(show.verb, show.dry_run, s, resumed, took));
+            screen.err.line(&say::summary(show.voice, show.verb, show.dry_run, s, resumed, took));
         }
         // Asked for once more, the same words would mean a place inside.
         let made = screen.plain.new_target && s.dirs > 0 && s.failed == 0 && !show.dry_run;
@@ -395,6 +395,7 @@ mod tests {
 
     fn show(verb: Verb) -> Show {
         Show {
+            voice: &crate::voice::BCMR,
             verb,
             json: false,
             verbose: false,

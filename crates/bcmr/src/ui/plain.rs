@@ -55,26 +55,26 @@ impl Plain {
             Event::Hashed { .. } => {}
             Event::Resumed { dst, bytes, restarted, repaired } => {
                 if !show.quiet {
-                    err.line(&say::resumed(&dst, bytes, restarted, repaired));
+                    err.line(&say::resumed(show.voice, &dst, bytes, restarted, repaired));
                     if show.fast && bytes > 0 && !std::mem::replace(&mut self.noted, true) {
                         err.line(say::FAST);
                     }
                 }
             }
             Event::Unfinished(u) => self.unfinished.push(u),
-            Event::Failed(e) => self.trouble(show, &e, &say::error(&e), err),
-            Event::Warning(e) => self.trouble(show, &e, &say::warning(&e), err),
+            Event::Failed(e) => self.trouble(show, &e, &say::error(show.voice, &e), err),
+            Event::Warning(e) => self.trouble(show, &e, &say::warning(show.voice, &e), err),
             Event::Engine(engine) => {
                 // What was asked for and could not be is told unasked.
                 let not_so = engine.asked && (engine.missing.is_some() || engine.not_direct_files > 0);
                 if show.verbose || (not_so && !show.quiet) {
-                    err.line(&say::engine(&engine));
+                    err.line(&say::engine(show.voice, &engine));
                 }
             }
             Event::NewTarget => self.new_target = true,
             Event::Note(note) => {
                 if show.verbose {
-                    err.line(&format!("bcmr: {}", names::text(&words::note(&note))));
+                    err.line(&show.voice.line(&names::text(&words::note(&note))));
                 }
             }
         }
@@ -110,10 +110,10 @@ impl Plain {
     }
 
     /// What was not told one by one, in a line for each code.
-    pub fn rest(&self, err: &mut Sink) {
+    pub fn rest(&self, show: &Show, err: &mut Sink) {
         for (code, count) in &self.alike {
             if let more @ 1.. = count.saturating_sub(ALIKE_MAX) {
-                err.line(&say::rest(*code, more));
+                err.line(&say::rest(show.voice, *code, more));
             }
         }
     }
