@@ -23,6 +23,9 @@ use crate::splice::{seek_to, sendfile};
 
 /// Files shorter than a buffer are read whole by one call.
 const SMALL: u64 = Scratch::SIZE as u64;
+/// Files shorter than this are written rather than cloned with [`Reflink::Auto`], bytes: a clone costs a transaction of
+/// the file system, which takes longer than writing a block or two.
+const CLONE_MIN: u64 = 8 << 10;
 /// From this length on blocks are taken before they are written, bytes.
 const PREALLOCATE_MIN: u64 = 1 << 20;
 /// From this length on a second thread pays for its start, bytes.
@@ -312,7 +315,10 @@ impl<'a> Job<'a> {
             Reflink::Always => true,
             // A size of 0 may be a lie, and a clone of nothing saves nothing.
             Reflink::Auto => {
-                self.opts.sparse == Sparse::Auto && size > 0 && self.rungs.may_here(Rung::Clone, self.pair)
+                let least = if self.rungs.forced() == Some(Rung::Clone) { 1 } else { CLONE_MIN };
+                self.opts.sparse == Sparse::Auto
+                    && size >= least
+                    && self.rungs.may_here(Rung::Clone, self.pair)
             }
         };
         if !try_it {
