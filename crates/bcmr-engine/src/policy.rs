@@ -129,7 +129,7 @@ pub enum Landing {
 /// `--reflink`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reflink {
-    /// Where the file system can.
+    /// Where the file system can, and the file is long enough for it to be faster than writing.
     Auto,
     /// Or fail.
     Always,

@@ -194,7 +194,7 @@ pub struct CopyArgs {
     pub collide: CopyCollideArgs,
     #[command(flatten)]
     pub how: HowArgs,
-    /// Share blocks with the source where the file system can; alone it means always
+    /// Share blocks with the source where the file system can, from 8 KiB on; alone it means always, at any length
     #[arg(
         long,
         value_name = "WHEN",

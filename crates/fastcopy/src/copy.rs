@@ -61,7 +61,7 @@ pub struct Dest<'a> {
 /// Whether blocks may be shared with the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reflink {
-    /// Where it works.
+    /// Where it works, from 8 KiB on.
     Auto,
     /// Or fail.
     Always,
