@@ -370,7 +370,7 @@ fn fuzzing(depth: Depth) -> Done {
     if sh::which("c++").or_else(|| sh::which("g++")).is_none() {
         return Done::Skipped("there is no C++ compiler".to_owned());
     }
-    done(fuzz::run(&["--seconds", if depth == Depth::All { "60" } else { "3" }]))
+    done(fuzz::run(if depth == Depth::All { &[] } else { &["--seconds", "3", "--quick"] }))
 }
 
 /// Power cuts for a minute, after the proof that what is faulty would be found.
