@@ -7,6 +7,7 @@
 pub mod code;
 pub mod codec;
 pub mod contents;
+pub mod dialogue;
 pub mod direct;
 mod field;
 pub mod frame;

@@ -26,6 +26,8 @@ pub enum Answer {
 pub enum State {
     /// A server that has not been greeted.
     ServerNew,
+    /// A server that has been greeted and has had no request: only now may the connection become another one's stream.
+    ServerGreeted,
     /// A client that has greeted.
     ClientNew,
     /// A server without a request.
@@ -38,7 +40,7 @@ pub enum State {
     Sends,
     /// Stream 0 of the side that receives in a transfer.
     Receives,
-    /// Another stream of the side that sends; it hears nothing but whether the peer is there.
+    /// Another stream of the side that sends: nothing but an `Error`, and the answer to one.
     SendsBeside,
     /// Another stream of the side that receives.
     ReceivesBeside,
@@ -46,6 +48,18 @@ pub enum State {
     SendEnded,
     /// The side that receives has ended the transfer, with a `Summary` or an `Error`: likewise.
     ReceiveEnded,
+    /// The other side has ended the transfer, and has not been answered with `Done` yet.
+    PeerEnded,
+    /// A stream that no transfer uses: a further one before and after it, and ssh's while the data goes another way.
+    Quiet,
+}
+
+impl State {
+    /// Whether the transfer has ended here, so that nothing more is to be said of it.
+    #[must_use]
+    pub fn has_ended(self) -> bool {
+        matches!(self, State::SendEnded | State::ReceiveEnded | State::PeerEnded)
+    }
 }
 
 /// What messages have in common as far as states go.
@@ -57,6 +71,8 @@ enum Class {
     Done,
     /// Always, once both have been greeted.
     Ping,
+    /// The first request, or none.
+    Join,
     Request,
     Answer(Answer),
     /// From the sender, on stream 0.
@@ -83,7 +99,7 @@ const ROWS: [(u8, &str, Class); 51] = [
     (kind::MKDIR, "Mkdir", Class::Request),
     (kind::USAGE, "Usage", Class::Request),
     (kind::STREAMS, "Streams", Class::Request),
-    (kind::JOIN, "Join", Class::Request),
+    (kind::JOIN, "Join", Class::Join),
     (kind::DIRECT, "Direct", Class::Request),
     (kind::INFO, "Info", Class::Answer(Answer::Info)),
     (kind::PAGE, "Page", Class::Answer(Answer::Pages)),
@@ -97,17 +113,17 @@ const ROWS: [(u8, &str, Class); 51] = [
     (kind::DIR, "Dir", Class::Entry),
     (kind::FILES, "Files", Class::Content),
     (kind::CONTENTS, "Contents", Class::Content),
-    (kind::LARGE, "Large", Class::Content),
+    (kind::LARGE, "Large", Class::Entry),
     (kind::DATA, "Data", Class::Content),
     (kind::DATA_COMPRESSED, "DataCompressed", Class::Content),
-    (kind::FILE_END, "FileEnd", Class::Content),
+    (kind::FILE_END, "FileEnd", Class::Entry),
     (kind::DIR_END, "DirEnd", Class::Entry),
     (kind::TROUBLE, "Trouble", Class::Entry),
     (kind::FOUND, "Found", Class::Entry),
     (kind::ANSWER, "Answer", Class::Entry),
-    (kind::HAVE_BLOCKS, "HaveBlocks", Class::Content),
-    (kind::PROOF, "Proof", Class::Content),
-    (kind::VALUES, "Values", Class::Content),
+    (kind::HAVE_BLOCKS, "HaveBlocks", Class::Entry),
+    (kind::PROOF, "Proof", Class::Entry),
+    (kind::VALUES, "Values", Class::Entry),
     (kind::ALL_SENT, "AllSent", Class::Entry),
     (kind::DIR_IS, "DirIs", Class::Reply),
     (kind::WANTS, "Wants", Class::Reply),
@@ -123,6 +139,17 @@ const ROWS: [(u8, &str, Class); 51] = [
     (kind::CANCEL, "Cancel", Class::Cancel),
 ];
 
+/// The same by type: it is asked for each frame.
+const CLASSES: [Option<Class>; 256] = {
+    let mut classes = [None; 256];
+    let mut row = 0;
+    while row < ROWS.len() {
+        classes[ROWS[row].0 as usize] = Some(ROWS[row].2);
+        row += 1;
+    }
+    classes
+};
+
 /// What a type byte is called in the document; `None` for a byte that is no type.
 #[must_use]
 pub fn name(kind: u8) -> Option<&'static str> {
@@ -134,17 +161,18 @@ impl State {
     #[must_use]
     pub fn allows(self, kind: u8) -> bool {
         // [frame.state]
-        ROWS.iter().find(|row| row.0 == kind).is_some_and(|row| self.allows_class(row.2))
+        CLASSES.get(usize::from(kind)).copied().flatten().is_some_and(|class| self.allows_class(class))
     }
 
     fn allows_class(self, class: Class) -> bool {
-        use Class::{Cancel, Content, Done, Entry, Error, Hello, Ping, Reply, Request, Welcome};
+        use Class::{Cancel, Content, Done, Entry, Error, Hello, Join, Ping, Reply, Request, Welcome};
         match self {
             State::ServerNew => class == Hello,
-            State::ClientNew => matches!(class, Welcome | Error),
+            State::ServerGreeted => matches!(class, Join | Request | Ping),
+            State::ClientNew => matches!(class, Welcome | Error | Ping),
             State::ServerIdle => matches!(class, Request | Ping),
             // A server that must go says why, asked or not.
-            State::ClientIdle => matches!(class, Error | Ping),
+            State::ClientIdle | State::PeerEnded => matches!(class, Error | Ping),
             State::Waits(answer) => match class {
                 Class::Answer(one) => one == answer,
                 Done => answer == Answer::Pages,
@@ -157,6 +185,7 @@ impl State {
             State::ReceivesBeside => matches!(class, Content | Error | Ping | Done),
             State::SendEnded => matches!(class, Reply | Cancel | Error | Ping | Done),
             State::ReceiveEnded => matches!(class, Entry | Content | Cancel | Error | Ping | Done),
+            State::Quiet => class == Ping,
         }
     }
 }
@@ -169,16 +198,18 @@ mod tests {
     #[test]
     fn every_type_in_every_state() {
         let sender0: Vec<u8> = (0x30..=0x3F).collect();
-        let content = vec![0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x3C, 0x3D, 0x3E];
+        let content = vec![0x32, 0x33, 0x35, 0x36];
         let replies: Vec<u8> = (0x40..=0x4A).collect();
         let join = |parts: &[&[u8]]| parts.concat();
-        let table: [(State, Vec<u8>); 16] = [
+        let requests = [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x20, 0x21, 0x22];
+        let table: [(State, Vec<u8>); 19] = [
             (State::ServerNew, vec![0x01]),
-            (State::ClientNew, vec![0x02, 0x03]),
             (
-                State::ServerIdle,
+                State::ServerGreeted,
                 join(&[&[6, 7], &[0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x20, 0x21, 0x22]]),
             ),
+            (State::ClientNew, vec![0x02, 0x03, 6, 7]),
+            (State::ServerIdle, join(&[&[6, 7], &requests])),
             (State::ClientIdle, vec![3, 6, 7]),
             (State::Waits(Answer::Info), vec![3, 6, 7, 0x18]),
             (State::Waits(Answer::Pages), vec![3, 5, 6, 7, 0x19]),
@@ -192,6 +223,8 @@ mod tests {
             (State::ReceivesBeside, join(&[&[3, 5, 6, 7], &content])),
             (State::SendEnded, join(&[&[3, 5, 6, 7], &replies, &[0x4F]])),
             (State::ReceiveEnded, join(&[&[3, 5, 6, 7], &sender0, &[0x4F]])),
+            (State::PeerEnded, vec![3, 6, 7]),
+            (State::Quiet, vec![6, 7]),
         ];
         for (state, expected) in table {
             let allowed: Vec<u8> = (0..=u8::MAX).filter(|kind| state.allows(*kind)).collect();

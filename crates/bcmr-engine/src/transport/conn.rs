@@ -464,7 +464,7 @@ fn drop_queue(state: &mut State) {
 
 /// Where packets are put for the writer thread.
 #[derive(Clone)]
-pub(crate) struct Outbox {
+pub(super) struct Outbox {
     shared: Arc<Shared>,
 }
 
@@ -552,7 +552,8 @@ impl Outbox {
 // ---- what is received ----
 
 /// Where frames come out.
-pub(crate) struct Inbox {
+#[derive(Clone)]
+pub(super) struct Inbox {
     shared: Arc<Shared>,
 }
 
@@ -583,6 +584,11 @@ impl Inbox {
     /// Of the connection.
     pub(crate) fn pulse(&self) -> Arc<Pulse> {
         self.shared.pulse()
+    }
+
+    /// Who is at the other end, for error messages.
+    pub(crate) fn name(&self) -> &str {
+        &self.shared.setup.name
     }
 
     /// Waits at most `time` for a frame, which stays where it is. `false` when there is none, whatever the reason.
@@ -712,7 +718,7 @@ impl fmt::Debug for FrameBuf {
 // ---- a stream ----
 
 /// One pair of byte pipes with its two threads. Dropped without [`Stream::finish`], it is aborted.
-pub(crate) struct Stream {
+pub(super) struct Stream {
     /// Where packets are put.
     pub(crate) out: Outbox,
     /// Where frames come out.

@@ -6,13 +6,16 @@
 
 mod tests;
 
-use super::conn::{Patience, Setup, Stream, WriteHalf};
+use super::conn::{self, Patience, Setup, WriteHalf};
 use super::seal::{
     LENGTH_BYTES, Limits, SealedReader, SealedWriter, Secret, TAG_BYTES, Transcript, direction_key,
 };
+use super::stream::Stream;
 use crate::error::{Note, Reason};
+use bcmr_wire::dialogue::Dialogue;
 use bcmr_wire::direct::{Direction, MAGIC, PROOF};
 use bcmr_wire::limits::STREAMS_MAX;
+use bcmr_wire::state::State;
 use fastcopy::poll::readable;
 use fastcopy::read_write::pread;
 use std::collections::VecDeque;
@@ -57,13 +60,15 @@ pub(crate) struct Proved {
 }
 
 impl Proved {
-    /// The stream that frames go over.
+    /// The stream that frames go over; the first of them is at `idle`.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub(crate) fn stream(self, name: String, patience: Patience) -> io::Result<Stream> {
+    pub(crate) fn stream(self, name: String, patience: Patience, idle: State) -> io::Result<Stream> {
+        let rest = if self.index == 0 { idle } else { State::Quiet };
         let cut = Box::new(self.cutter()?);
-        Ok(Stream::over(self.read, self.write, Setup { name, patience, cut }))
+        let stream = conn::Stream::over(self.read, self.write, Setup { name, patience, cut });
+        Ok(Stream::over(stream, Dialogue::resting(rest)))
     }
 
     /// Breaks the connection, from any thread that has the result; for a stream that hangs.

@@ -3,11 +3,14 @@
 //!
 //! Must not know ssh, nor what the streams carry but the `Ok` that greets one.
 
-use super::conn::{Packet, Patience, Stream};
+use super::conn::{self, Packet, Patience};
 use super::frame::frames_of;
+use super::stream::Stream;
 use crate::error::{Code, Error, Op, Reason};
+use bcmr_wire::dialogue::Dialogue;
 use bcmr_wire::limits::STREAMS_MAX;
 use bcmr_wire::message::{Hash, Message};
+use bcmr_wire::state::State;
 use fastcopy::pass::{self, Meeting};
 use std::io::{Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -140,7 +143,8 @@ fn let_in(
         // The process that passed these on lives as long as `guest` is open, and with it sshd's channel; the stream
         // holds it, and shutting it down is how a stuck one is cut.
         let cut = move || fastcopy::flow::shutdown_both(&guest);
-        let stream = Stream::over_fds(read, write, format!("{name} ({index})"), patience, cut);
+        let stream = conn::Stream::over_fds(read, write, format!("{name} ({index})"), patience, cut);
+        let stream = Stream::over(stream, Dialogue::resting(State::Quiet));
         let Ok(greeting) = frames_of(&Message::Ok { hash: None }) else { continue };
         let out = stream.out.clone();
         // Before the client hears that it has joined: from then on it may count on this stream in its next request.
@@ -225,6 +229,7 @@ pub(crate) fn pass_on(
 #[allow(clippy::disallowed_methods)] // tests look at the file system the ordinary way
 mod tests {
     use super::*;
+    use crate::error::Error;
     use crate::transport::conn::Heard;
     use bcmr_wire::message::kind;
     use std::io::{PipeReader, PipeWriter, pipe};
@@ -239,8 +244,14 @@ mod tests {
         ((stdin, stdout), (from_it, to_it))
     }
 
-    fn client((read, write): (PipeReader, PipeWriter)) -> Stream {
-        Stream::over_fds(OwnedFd::from(read), OwnedFd::from(write), "server".into(), Patience::WIRE, || {})
+    fn client((read, write): (PipeReader, PipeWriter)) -> conn::Stream {
+        conn::Stream::over_fds(
+            OwnedFd::from(read),
+            OwnedFd::from(write),
+            "server".into(),
+            Patience::WIRE,
+            || {},
+        )
     }
 
     fn door(count: u64) -> (tempfile::TempDir, Vec<PathBuf>, Door) {
@@ -250,8 +261,8 @@ mod tests {
         (tmp, bases, door)
     }
 
-    fn frame(stream: &Stream) -> (u8, Vec<u8>) {
-        match stream.inbox.recv_timeout(HUNG).unwrap() {
+    fn frame(heard: Result<Heard, Error>) -> (u8, Vec<u8>) {
+        match heard.unwrap() {
             Heard::Frame(frame) => (frame.kind(), frame.payload().to_vec()),
             Heard::Ended => panic!("ended"),
             Heard::Nothing => panic!("hangs"),
@@ -271,13 +282,14 @@ mod tests {
                     pass_on(OwnedFd::from(stdin), OwnedFd::from(stdout), &secret, index, &path, &bases)
                 });
                 let client = client(far);
-                assert_eq!(frame(&client).0, kind::OK);
+                assert_eq!(frame(client.inbox.recv_timeout(HUNG)).0, kind::OK);
                 let Joined { index: got, stream } = door.next(HUNG).unwrap();
                 assert_eq!(got, index);
+                stream.enter(State::ReceivesBeside);
                 client.out.send(Packet::Frames(frames_of(&Message::Done).unwrap())).unwrap();
-                assert_eq!(frame(&stream).0, kind::DONE);
+                assert_eq!(frame(stream.inbox.recv_timeout(HUNG)).0, kind::DONE);
                 stream.out.send(Packet::Frames(frames_of(&Message::AllSent).unwrap())).unwrap();
-                assert_eq!(frame(&client).0, kind::ALL_SENT);
+                assert_eq!(frame(client.inbox.recv_timeout(HUNG)).0, kind::ALL_SENT);
                 let ends = s.spawn(|| stream.finish());
                 client.finish().unwrap();
                 ends.join().unwrap().unwrap();
@@ -308,7 +320,7 @@ mod tests {
         let (passed, stdin, stdout, far) = join(&good, 1);
         passed.unwrap();
         drop((stdin, stdout));
-        assert_eq!(frame(&client(far)).0, kind::OK);
+        assert_eq!(frame(client(far).inbox.recv_timeout(HUNG)).0, kind::OK);
         assert_eq!(join(&good, 1).0.err().unwrap().code, Code::Refused);
         assert_eq!(door.next(HUNG).unwrap().index, 1);
         assert!(door.next(Duration::ZERO).is_none());

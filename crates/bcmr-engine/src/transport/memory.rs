@@ -3,6 +3,9 @@
 //! Must not know what is carried.
 
 use super::conn::{Patience, Setup, Stream, WriteHalf};
+use super::stream;
+use bcmr_wire::dialogue::Dialogue;
+use bcmr_wire::state::State;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Condvar, Mutex};
@@ -86,18 +89,39 @@ pub(crate) fn draw(seed: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Two streams that hear each other.
-pub(crate) fn pair() -> (Stream, Stream) {
+/// Two streams, at what `states` say, for what knows messages.
+pub(crate) fn streams_in(
+    weather: &Arc<Weather>,
+    faults: [Fault; 2],
+    patience: Patience,
+    states: [State; 2],
+) -> (stream::Stream, stream::Stream) {
+    let (first, second) = pair_in(weather, faults, patience);
+    let over = |raw, state| {
+        let stream = stream::Stream::over(raw, Dialogue::resting(State::Quiet));
+        stream.enter(state);
+        stream
+    };
+    (over(first, states[0]), over(second, states[1]))
+}
+
+/// The same over a wire that does nothing odd.
+pub(crate) fn streams(states: [State; 2]) -> (stream::Stream, stream::Stream) {
+    streams_in(&Weather::new(0, true, Vec::new()), [Fault::None; 2], Patience::WIRE, states)
+}
+
+/// Two raw streams that hear each other.
+pub(super) fn pair() -> (Stream, Stream) {
     pair_with(Fault::None, Patience::WIRE)
 }
 
 /// The same with a fault from the first to the second.
-pub(crate) fn pair_with(fault: Fault, patience: Patience) -> (Stream, Stream) {
+pub(super) fn pair_with(fault: Fault, patience: Patience) -> (Stream, Stream) {
     pair_in(&Weather::new(0, true, Vec::new()), [fault, Fault::None], patience)
 }
 
 /// The same with a fault in each direction, in a weather.
-pub(crate) fn pair_in(
+pub(super) fn pair_in(
     weather: &Arc<Weather>,
     [there, back]: [Fault; 2],
     patience: Patience,

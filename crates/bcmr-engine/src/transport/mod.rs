@@ -14,15 +14,18 @@ mod login;
 pub(crate) mod memory;
 pub(crate) mod seal;
 pub(crate) mod ssh;
+pub(crate) mod stream;
 
 use crate::error::{Code, Error, Note, Op, Reason};
 use crate::event::Cancel;
 use crate::remote::{Address, Way};
 use crate::trouble::{TroubleBuf, error_of};
 use bcmr_wire::code;
+use bcmr_wire::dialogue::Dialogue;
 use bcmr_wire::handshake::{self, Features};
 use bcmr_wire::message::{Hash, Hello, Message, Trouble, kind};
-use conn::{FrameBuf, Heard, Packet, Patience, Stream};
+use bcmr_wire::state::State;
+use conn::{FrameBuf, Heard, Packet, Patience};
 pub(crate) use frame::frames_of;
 use frame::payload_of;
 use ssh::{Carrier, Load, Nth};
@@ -32,6 +35,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use stream::Stream;
 
 /// What this program calls itself in a greeting.
 const AGENT: &[u8] = concat!("bcmr ", env!("CARGO_PKG_VERSION")).as_bytes();
@@ -175,7 +179,10 @@ pub(crate) fn connect_further(
     let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), &frames_of(&join)?, cancel)?;
     settle(ours, Features::NONE, hello, &welcome, &address.host)?;
     match stream.inbox.recv()? {
-        Some(frame) if frame.kind() == kind::OK => Ok((stream, carrier)),
+        Some(frame) if frame.kind() == kind::OK => {
+            stream.settle(State::Quiet);
+            Ok((stream, carrier))
+        }
         Some(frame) => Err(unexpected(&frame, &address.host)),
         None => Err(Error::ours(Code::Lost, Op::ConnectTo, &address.host, Reason::DidNotJoin)),
     }
@@ -224,6 +231,8 @@ fn greet(
             Ok(Heard::Ended) => {
                 break Error::ours(Code::Lost, Op::ConnectTo, carrier.name(), Reason::ClosedAtOnce);
             }
+            // A message of ours in the wrong place: whoever that is, it is no shell.
+            Err(e) if e.code == Code::Protocol && !stream.inbox.is_spoilt() => return Err(e),
             Err(e) => break e,
         }
     };
@@ -247,9 +256,6 @@ fn settle(
     answer: &FrameBuf,
     host: &str,
 ) -> Result<Agreed, Error> {
-    if answer.kind() != kind::WELCOME {
-        return Err(unexpected(answer, host));
-    }
     let Message::Welcome(welcome) = answer.message()? else { return Err(unexpected(answer, host)) };
     let features = handshake::settle(ours, required, &welcome).map_err(|e| unsettled(e, host))?;
     Ok(Agreed {
@@ -325,7 +331,8 @@ pub(crate) fn answer(
     let mut write = File::from(write);
     let lost = |e| Error { code: Code::Lost, ..Error::os(Op::Answer, NAME, e) };
     let Some(hello) = conn::read_exactly(&mut read, NAME)? else { return Ok(None) };
-    let (frame, agreed) = answer_hello(&hello, ours, NAME);
+    let mut dialogue = Dialogue::server();
+    let (frame, agreed) = answer_hello(&hello, &mut dialogue, ours, NAME);
     write.write_all(&frame).map_err(lost)?;
     let agreed = agreed?;
     let first = loop {
@@ -359,7 +366,8 @@ pub(crate) fn answer(
         };
     }
     // Nothing is known here that a cut could break: a pipe ends when the other side lets go.
-    let stream = Stream::over_fds_from(first, read, write, NAME.to_owned(), patience, || {});
+    let stream = conn::Stream::over_fds_from(first, read, write, NAME.to_owned(), patience, || {});
+    let stream = Stream::over(stream, dialogue);
     Ok(Some(Peer {
         streams: vec![stream],
         agreed,
@@ -392,8 +400,13 @@ impl Read for Bounded {
 }
 
 /// What to send back to a first frame, and what is agreed on then.
-fn answer_hello(first: &[u8], ours: Features, name: &str) -> (Vec<u8>, Result<Agreed, Error>) {
-    match welcome_for(first, ours, name) {
+fn answer_hello(
+    first: &[u8],
+    dialogue: &mut Dialogue,
+    ours: Features,
+    name: &str,
+) -> (Vec<u8>, Result<Agreed, Error>) {
+    match welcome_for(first, dialogue, ours, name) {
         Ok((frame, agreed)) => (frame, Ok(agreed)),
         Err(e) => {
             let code = match e.code {
@@ -412,12 +425,15 @@ fn answer_hello(first: &[u8], ours: Features, name: &str) -> (Vec<u8>, Result<Ag
     }
 }
 
-fn welcome_for(first: &[u8], ours: Features, name: &str) -> Result<(Vec<u8>, Agreed), Error> {
+fn welcome_for(
+    first: &[u8],
+    dialogue: &mut Dialogue,
+    ours: Features,
+    name: &str,
+) -> Result<(Vec<u8>, Agreed), Error> {
     let no_hello = |note: Note| Error::ours(Code::Protocol, Op::Answer, name, note);
-    let (kind, payload) = (first.first().copied(), first.get(1..).unwrap_or_default());
-    if kind != Some(kind::HELLO) {
-        return Err(no_hello(Reason::NoGreeting.into()));
-    }
+    let (kind, payload) = (first.first().copied().unwrap_or_default(), first.get(1..).unwrap_or_default());
+    dialogue.arrives(kind).map_err(|breach| no_hello(stream::out_of_place(breach)))?;
     let hello = match Message::decode(kind::HELLO, payload) {
         Ok(Message::Hello(hello)) => hello,
         Ok(_) => return Err(no_hello(Reason::NoGreeting.into())),
@@ -628,7 +644,7 @@ mod tests {
         let (held_out, write) = std::io::pipe().unwrap();
         let patience = Patience { dead: Duration::from_millis(50), ..Patience::WIRE };
         let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
-        let stream = Stream::over_fds(read, write, "the client".into(), patience, || {});
+        let stream = conn::Stream::over_fds(read, write, "the client".into(), patience, || {});
         // More than a pipe takes.
         let sent = (0..64).try_for_each(|_| stream.out.send(Packet::Frames(vec![0; 1 << 20])));
         assert!(sent.is_err() && stream.inbox.recv().is_err());

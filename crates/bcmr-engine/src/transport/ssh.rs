@@ -2,10 +2,12 @@
 //!
 //! Must not know what the streams carry. No path and no name of a file ever stands in a command here.
 
-use super::conn::Stream;
+use super::conn;
 use super::login::Login;
+use super::stream::Stream;
 use crate::error::{Code, Error, Note, Op, Reason};
 use crate::remote::{Address, Way};
+use bcmr_wire::dialogue::Dialogue;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
@@ -349,8 +351,8 @@ pub(crate) fn start(address: &Address, way: &Way, nth: Nth, load: Load) -> Resul
         drop(lock(&child).kill());
     };
     let name = address.host.clone();
-    let stream = Stream::over_login(OwnedFd::from(stdout), OwnedFd::from(stdin), name, login, cut);
-    Ok((stream, carrier))
+    let stream = conn::Stream::over_login(OwnedFd::from(stdout), OwnedFd::from(stdin), name, login, cut);
+    Ok((Stream::over(stream, Dialogue::client()), carrier))
 }
 
 fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {

@@ -13,10 +13,11 @@ use crate::sender::operand::typed;
 use crate::sender::out::{Counted, Out};
 use crate::sender::push::{How, Links, Push, push};
 use crate::tally::Tally;
-use crate::transport::conn::{FrameBuf, Heard, Outbox, Packet, Patience, Stream};
+use crate::transport::conn::{FrameBuf, Heard, Packet, Patience};
 use crate::transport::direct::{DIAL_PATIENCE, Keys, NotDirect, dial, where_to};
 use crate::transport::seal::{Limits, Secret, Transcript};
 use crate::transport::ssh::Load;
+use crate::transport::stream::{Outbox, Stream};
 use crate::transport::{self, Peer, Token};
 use crate::trouble::error_of;
 use crate::verbs::asked::{Asked, Kinds};
@@ -32,6 +33,7 @@ use crate::verbs::wire::{
 use bcmr_wire::handshake::{Features, caps, guarantees, wide};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
+use bcmr_wire::state::State;
 use fastcopy::dir::{ListBuffer, NameBuf};
 use fastcopy::meta::{Info, Time};
 use std::ffi::OsStr;
@@ -724,10 +726,12 @@ fn direct(peer: &mut Peer, address: &Address, way: &Way, count: usize, watch: Wa
     let proved = dial(to, count, &keys, DIAL_PATIENCE).map_err(failed)?;
     let mut streams = Vec::new();
     for one in proved {
-        let stream = one.stream(peer.name.clone(), Patience::WIRE);
+        let stream = one.stream(peer.name.clone(), Patience::WIRE, State::ClientIdle);
         streams.push(stream.map_err(|e| Error::os(Op::TalkTo, &address.host, e))?);
     }
-    peer.lifeline = Some(peer.streams.swap_remove(0));
+    let lifeline = peer.streams.swap_remove(0);
+    lifeline.settle(State::Quiet);
+    peer.lifeline = Some(lifeline);
     peer.streams = streams;
     watch.front.event(Event::Note(Reason::PastSsh.about(to.to_string())));
     Ok(())

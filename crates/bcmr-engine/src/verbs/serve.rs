@@ -12,10 +12,11 @@ use crate::sender::push::{How, Links};
 use crate::sender::walk::SourceDir;
 use crate::store::Store;
 use crate::tally::Tally;
-use crate::transport::conn::{Inbox, Packet, Patience, Stream};
+use crate::transport::conn::{Packet, Patience};
 use crate::transport::direct::{Keys, Listener};
 use crate::transport::join::Door;
 use crate::transport::seal::{Limits, Secret, Transcript};
+use crate::transport::stream::{Inbox, Stream};
 use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
 use crate::verbs::asked::Asked;
@@ -25,11 +26,14 @@ use crate::verbs::operands::{self, DestLink, Reach, Resolved, Source};
 use crate::verbs::receive::{self, Receive, Reply};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
-use crate::verbs::wire::{Asking, At, Reporting, Silent, machine_number, policy_in, receive_all, reply_on};
+use crate::verbs::wire::{
+    Asking, At, Reporting, Silent, end_refused, machine_number, policy_in, receive_all, reply_on, unanswered,
+};
 use bcmr_wire::handshake::{Features, caps, wide};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
 use bcmr_wire::policy::flags;
+use bcmr_wire::state::State;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use fastcopy::wall::{self, Grounds};
@@ -129,6 +133,7 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     let served = serving.all(&mut peer);
     if let Err(e) = &served
         && let Some(stream) = peer.streams.first()
+        && !stream.state().has_ended()
     {
         // The client is told why, if it still listens.
         let _told = answer(stream, &Message::Error(TroubleBuf::of(e).trouble())).is_ok();
@@ -200,11 +205,18 @@ impl Serving {
                 other => self.answer(peer, &other),
             };
             match done {
+                Ok(()) if peer.streams.first().is_some_and(|first| first.state().has_ended()) => {
+                    return Err(unanswered());
+                }
                 Ok(()) => {}
                 Err(e) if matches!(e.code, Code::Protocol | Code::Lost) => return Err(e),
                 Err(e) => {
                     let Some(first) = peer.streams.first() else { return Ok(()) };
                     answer(first, &Message::Error(TroubleBuf::of(&e).trouble()))?;
+                    // A transfer that was refused ends as any other: with the client's last message on every stream.
+                    if first.state().has_ended() {
+                        end_refused(&peer.streams)?;
+                    }
                 }
             }
         }
@@ -400,14 +412,17 @@ impl Serving {
         };
         let mut streams = Vec::new();
         for one in proved {
-            streams.push(one.stream(peer.name.clone(), Patience::WIRE).map_err(told)?);
+            let stream = one.stream(peer.name.clone(), Patience::WIRE, State::ServerIdle);
+            streams.push(stream.map_err(told)?);
         }
         if let Some(first) = streams.first()
             && !spoken_to(&first.inbox, &stream.inbox)
         {
             return Ok(());
         }
-        self.lifeline = Some(peer.streams.swap_remove(0));
+        let lifeline = peer.streams.swap_remove(0);
+        lifeline.settle(State::Quiet);
+        self.lifeline = Some(lifeline);
         peer.streams = streams;
         Ok(())
     }
@@ -524,7 +539,7 @@ impl Serving {
                 send_all(peer, policy, how, &Silent, &cancel, what)
             }
         };
-        sent.map(drop).map_err(|e| Error { code: Code::Lost, ..e })
+        sent.map(drop).map_err(ended_by)
     }
 }
 
@@ -560,9 +575,14 @@ pub(crate) fn telling(
     let (progress, cancel) = (Progress::default(), Cancel::new());
     let watch = Watch { front: &front as &dyn Front, progress: &progress, cancel: &cancel, items };
     match take(watch, &reply, &asking)? {
-        Some(e) => Err(Error { code: Code::Lost, ..e }),
+        Some(e) => Err(ended_by(e)),
         None => Ok(()),
     }
+}
+
+/// A transfer that failed is the end of the connection; one that broke the protocol is an error of this program too.
+fn ended_by(e: Error) -> Error {
+    if e.code == Code::Protocol { e } else { Error { code: Code::Lost, ..e } }
 }
 
 /// A listing as it travels.

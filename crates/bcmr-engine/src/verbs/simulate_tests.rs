@@ -21,9 +21,10 @@ use crate::sender::offer::What;
 use crate::sender::out::{Counted, Told};
 use crate::sender::push::{How, Links};
 use crate::store::{Block, Store};
-use crate::transport::conn::{Packet, Patience, Stream};
+use crate::transport::conn::{Packet, Patience};
 use crate::transport::frames_of;
-use crate::transport::memory::{Fault, Happening, Weather, draw, pair_in};
+use crate::transport::memory::{self, Fault, Happening, Weather, draw};
+use crate::transport::stream::Stream;
 use crate::transport::{Agreed, Peer};
 use crate::verbs::asked::Asked;
 use crate::verbs::operands::{self, DestLink, Reach, Resolved};
@@ -33,6 +34,7 @@ use crate::verbs::serve::telling;
 use crate::verbs::wire::{At, receive_all, reply_on};
 use bcmr_wire::handshake::Features;
 use bcmr_wire::message;
+use bcmr_wire::state::State;
 use fastcopy::dir::Dir;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -400,8 +402,10 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     let (luck, resume) = (scene.luck, scene.policy.resume);
     eprintln!("seed {seed}: {luck:?} {faults:?}, puts {puts}, dedup {dedup}, {resume:?}, calm {calm}");
     let weather = Weather::new(seed ^ 0x5eed, calm, std::mem::take(&mut scene.happenings));
-    let (senders, receivers): (Vec<_>, Vec<_>) =
-        faults.into_iter().map(|faults| pair_in(&weather, faults, patience)).unzip();
+    // What a `Put` or `Get` has brought them to.
+    let begun = |n| if n == 0 { [State::Sends, State::Receives] } else { [State::Quiet; 2] };
+    let one = |(n, faults)| memory::streams_in(&weather, faults, patience, begun(n));
+    let (senders, receivers): (Vec<_>, Vec<_>) = faults.into_iter().enumerate().map(one).unzip();
     let how = How {
         origin: 1,
         fast: false,
@@ -532,7 +536,7 @@ fn a_panic_of_a_worker_ends_the_transfer() {
     for at_once in [true, false] {
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let (there, here) = crate::transport::memory::pair();
+            let (there, here) = memory::streams([State::Sends, State::Receives]);
             let found = message::Message::Found { items: 1, bytes: 1, last: false };
             there.out.send(Packet::Frames(frames_of(&found).unwrap())).unwrap();
             let person = Person { seed: Mutex::new(1), failed: Mutex::default() };

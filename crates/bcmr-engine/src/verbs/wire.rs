@@ -13,13 +13,15 @@ use crate::pulse::{For, Pulse};
 use crate::receiver::arriving::Load;
 use crate::remote::{Compress, Purpose};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
-use crate::transport::conn::{FrameBuf, Heard, Inbox, Outbox, Packet, Stream};
+use crate::transport::conn::{FrameBuf, Heard, Packet};
+use crate::transport::stream::{Inbox, Outbox, Stream};
 use crate::trouble::{NoteBuf, TroubleBuf, error_of, note_of};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::receive::{Crew, Reply, Takes, unload};
 use bcmr_wire::limits::{self, PATH_BYTES_MAX};
 use bcmr_wire::message::{self, Event as WireEvent, Message, Trouble, kind};
 use bcmr_wire::policy::{self as choices, Choice, flags};
+use bcmr_wire::state::State;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::io;
@@ -341,6 +343,9 @@ pub(crate) struct Fed0<'s> {
 /// Reads all streams into one feed while `run` goes.
 pub(crate) fn with_feed<T>(streams: &[Stream], run: impl FnOnce(&mut Fed0<'_>) -> T) -> T {
     let over = AtomicBool::new(false);
+    for stream in streams.iter().skip(1) {
+        stream.enter(State::SendsBeside);
+    }
     std::thread::scope(|scope| {
         let (give, from) = sync_channel(8);
         let pulse = streams.first().map(Stream::pulse);
@@ -847,6 +852,9 @@ pub(crate) fn receive_all(
     for stream in streams {
         stream.belongs_to(&reply.pulse);
     }
+    for stream in streams.iter().skip(1) {
+        stream.enter(State::ReceivesBeside);
+    }
     std::thread::scope(|scope| {
         let (receive, over, fail, aside) = (&receive, &over, &fail, &aside);
         let lander = std::thread::Builder::new().spawn_scoped(scope, move || {
@@ -931,7 +939,10 @@ pub(crate) fn receive_all(
     });
     let mut broken = broken.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (summary, marks) = receive.end(broken.is_some());
+    let theirs = streams.first().is_some_and(|first| first.state() == State::PeerEnded);
     let last = match &broken {
+        // The sender has ended it: this answers that.
+        _ if theirs => streams.iter().try_for_each(|stream| (reply_on(stream).out)(&Message::Done)),
         None => {
             let s = &summary;
             let counts = [s.files, s.dirs, s.others, s.bytes, s.kept, s.failed, s.differences];
@@ -948,11 +959,16 @@ pub(crate) fn receive_all(
         first.close();
     }
     // What the sender has not heard of it takes for unfinished, and will ask for again by the same name.
-    if last.is_ok()
-        && hear_out(streams)
-        && let Err(e) = marks.clear()
-    {
-        broken.get_or_insert(e);
+    if last.is_ok() && !theirs {
+        let cleared = match hear_out(streams) {
+            Ok(done) if done.first() == Some(&true) => marks.clear(),
+            // What a client was sent is there and counted, whatever came behind it.
+            Err(e) if at == At::Server => Err(e),
+            _ => Ok(()),
+        };
+        if let Err(e) = cleared {
+            broken.get_or_insert(e);
+        }
     }
     (summary, broken)
 }
@@ -968,9 +984,30 @@ impl<F: Fn(Error)> Drop for Panicking<'_, F> {
     }
 }
 
-/// Drops what still comes until the sender has said its last word, or for so long. Whether that word came, on the first
+/// After a transfer that was refused before it began: drops what still comes until the other side has answered on every
+/// stream, so that the connection can be used again.
+///
+/// # Errors
+/// It has not, within the time, or something else came.
+pub(crate) fn end_refused(streams: &[Stream]) -> Result<()> {
+    let ended = streams.first().map(Stream::state);
+    let beside = if ended == Some(State::SendEnded) { State::SendsBeside } else { State::ReceivesBeside };
+    streams.iter().skip(1).for_each(|stream| stream.enter(beside));
+    let done = hear_out(streams)?;
+    if done.iter().all(|done| *done) { Ok(()) } else { Err(unanswered()) }
+}
+
+/// The other side has not said that it has heard how a transfer ended.
+pub(crate) fn unanswered() -> Error {
+    Error::ours(Code::Lost, Op::TalkTo, "", Reason::LastMessageUnanswered)
+}
+
+/// Drops what still comes until the other side has said its last message, or for so long. Whether that came, stream by
 /// stream.
-fn hear_out(streams: &[Stream]) -> bool {
+///
+/// # Errors
+/// What came has no place there.
+fn hear_out(streams: &[Stream]) -> Result<Vec<bool>> {
     let until = Instant::now() + LAST_WORDS;
     let mut heard = Vec::new();
     for stream in streams {
@@ -983,12 +1020,13 @@ fn hear_out(streams: &[Stream]) -> bool {
             match stream.inbox.recv_timeout(left) {
                 Ok(Heard::Frame(frame)) if frame.kind() == kind::DONE => break true,
                 Ok(Heard::Frame(_)) => {}
+                Err(e) if e.code == Code::Protocol => return Err(e),
                 _ => break false,
             }
         };
         heard.push(done);
     }
-    heard.first() == Some(&true)
+    Ok(heard)
 }
 
 /// No answer comes any more, however that came about: nobody waits for one.

@@ -6,6 +6,7 @@
 mod believed;
 mod chosen;
 mod client;
+mod law;
 mod peer;
 mod put;
 mod random;

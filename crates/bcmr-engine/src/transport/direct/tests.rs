@@ -5,7 +5,8 @@
 
 use super::*;
 use crate::error::Code;
-use crate::transport::conn::{Heard, Inbox, Packet};
+use crate::transport::conn::{Heard, Packet};
+use crate::transport::stream::Inbox;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,7 +113,9 @@ fn streams() -> (Stream, Stream) {
     let (server, client) = meet_well(1, |at| dial(at, 1, &keys(1, b"hello"), LONG).unwrap());
     let stream = |side: Vec<Proved>| {
         let one = side.into_iter().next().unwrap();
-        one.stream("other side".into(), Patience::WIRE).unwrap()
+        let stream = one.stream("other side".into(), Patience::WIRE, State::ServerIdle).unwrap();
+        stream.enter(State::Receives);
+        stream
     };
     (stream(server), stream(client))
 }
@@ -152,7 +155,7 @@ fn frames_and_files_go_over_it_and_it_ends_in_an_orderly_way() {
 #[test]
 fn a_stream_whose_other_side_dies_is_lost_and_not_ended() {
     let (server, client) = streams();
-    client.abort();
+    drop(client);
     let lost = server.inbox.recv_timeout(LONG);
     assert!(matches!(lost, Err(ref e) if e.code == Code::Lost), "an end that nobody sealed is none");
 }

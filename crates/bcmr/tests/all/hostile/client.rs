@@ -328,6 +328,7 @@ fn a_server_that_only_lets_read() {
                 items: true,
             });
             assert_eq!(w.hear().unwrap().kind, kind::ERROR);
+            w.say(&Message::Done);
         }
     });
     assert_eq!(tree(&place.dst()).len(), inner);
