@@ -2,6 +2,7 @@
 //!
 //! Must not know any message. Nothing here allocates before the count was compared with the bytes that are left.
 
+use crate::bytes;
 use crate::limits::NUMBER_BYTES_MAX;
 use std::fmt;
 
@@ -68,49 +69,46 @@ pub(crate) fn must(good: bool, field: Tag, why: Why) -> Result<(), Refused> {
 
 /// A payload from its front to its end.
 pub(crate) struct Reader<'a> {
-    rest: &'a [u8],
+    bytes: bytes::Reader<'a>,
+}
+
+/// What was read of a field, if it was there.
+fn there<T>(read: Option<T>, field: Tag) -> Result<T, Refused> {
+    read.ok_or(Refused { field, why: Why::Short })
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(payload: &'a [u8]) -> Reader<'a> {
-        Reader { rest: payload }
+        Reader { bytes: bytes::Reader::new(payload) }
     }
 
     /// Bytes not read yet.
     pub(crate) fn left(&self) -> usize {
-        self.rest.len()
+        self.bytes.rest().len()
     }
 
     pub(crate) fn take(&mut self, count: usize, tag: Tag) -> Result<&'a [u8], Refused> {
-        let Some((taken, rest)) = self.rest.split_at_checked(count) else { return refuse(tag, Why::Short) };
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self, tag: Tag) -> Result<[u8; N], Refused> {
-        let Some((taken, rest)) = self.rest.split_first_chunk::<N>() else { return refuse(tag, Why::Short) };
-        self.rest = rest;
-        Ok(*taken)
+        there(self.bytes.take(count), tag)
     }
 
     pub(crate) fn u8(&mut self, tag: Tag) -> Result<u8, Refused> {
-        self.array::<1>(tag).map(|[byte]| byte)
+        there(self.bytes.u8(), tag)
     }
 
     pub(crate) fn u16(&mut self, tag: Tag) -> Result<u16, Refused> {
-        self.array(tag).map(u16::from_le_bytes)
+        there(self.bytes.u16(), tag)
     }
 
     pub(crate) fn u32(&mut self, tag: Tag) -> Result<u32, Refused> {
-        self.array(tag).map(u32::from_le_bytes)
+        there(self.bytes.u32(), tag)
     }
 
     pub(crate) fn u64(&mut self, tag: Tag) -> Result<u64, Refused> {
-        self.array(tag).map(u64::from_le_bytes)
+        there(self.bytes.u64(), tag)
     }
 
     pub(crate) fn hash(&mut self, tag: Tag) -> Result<[u8; 32], Refused> {
-        self.array(tag)
+        there(self.bytes.array(), tag)
     }
 
     /// 0 or 1.
@@ -166,7 +164,7 @@ impl<'a> Reader<'a> {
 
     /// Everything up to the end of the payload.
     pub(crate) fn all(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.rest)
+        self.bytes.take_rest()
     }
 
     /// At most `max` elements of at least `least` bytes each.
@@ -181,7 +179,7 @@ impl<'a> Reader<'a> {
         must(count <= max as u64, tag, Why::Limit)?;
         let count = count as usize;
         // [count] What is announced must at least be able to follow; only then is room made for it.
-        must(count <= self.rest.len() / least.max(1), tag, Why::Short)?;
+        must(count <= self.left() / least.max(1), tag, Why::Short)?;
         let mut list = Vec::with_capacity(count);
         for _ in 0..count {
             list.push(one(self)?);
@@ -191,7 +189,7 @@ impl<'a> Reader<'a> {
 
     /// Nothing may be left.
     pub(crate) fn end(&self, tag: Tag) -> Result<(), Refused> {
-        must(self.rest.is_empty(), tag, Why::Rest)
+        must(self.left() == 0, tag, Why::Rest)
     }
 }
 

@@ -4,6 +4,7 @@
 //! Knows no descriptors, no threads, no clocks and no ssh.
 #![forbid(unsafe_code)]
 
+pub mod bytes;
 pub mod code;
 pub mod codec;
 pub mod contents;

@@ -3,6 +3,7 @@
 //! Must not touch any disk and must not decide whether a session is good enough; it says what the bytes say.
 
 use crate::blocks::{BLOCK_BYTES, Cv, blocks_of};
+use bcmr_wire::bytes::Reader;
 use fastcopy::meta::{Info, Time};
 
 /// The header without the name.
@@ -105,49 +106,30 @@ pub(crate) fn encode_record(before: [u8; SUM_BYTES], blocks: &[Cv]) -> (Vec<u8>,
     (out, sum)
 }
 
-/// Takes bytes off the front, or says that there are not so many.
-struct Reader<'b>(&'b [u8]);
-
-impl<'b> Reader<'b> {
-    fn take(&mut self, n: usize) -> Option<&'b [u8]> {
-        let (head, tail) = self.0.split_at_checked(n)?;
-        self.0 = tail;
-        Some(head)
-    }
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-    fn time(&mut self) -> Option<Time> {
-        Some(Time { sec: self.array().map(i64::from_le_bytes)?, nsec: self.u32()? })
-    }
+fn time(r: &mut Reader<'_>) -> Option<Time> {
+    Some(Time { sec: r.i64()?, nsec: r.u32()? })
 }
 
 /// Reads a session; `None` when the header is not one of ours. Records end at the first that does not fit.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Session> {
-    let mut r = Reader(bytes);
+    let mut r = Reader::new(bytes);
     if r.take(MAGIC.len())? != MAGIC || u64::from(r.u32()?) != BLOCK_BYTES {
         return None;
     }
     let options = r.u32()?;
     let (dev, ino, size) = (r.u64()?, r.u64()?, r.u64()?);
-    let (mtime, ctime) = (r.time()?, r.time()?);
+    let (mtime, ctime) = (time(&mut r)?, time(&mut r)?);
     let stage = (r.u64()?, r.u64()?);
-    let length = usize::from(u16::from_le_bytes(r.array()?));
+    let length = usize::from(r.u16()?);
     let name = r.take(length)?.to_vec();
-    let written = bytes.len() - r.0.len();
+    let written = bytes.len() - r.rest().len();
     let mut last: [u8; SUM_BYTES] = r.array()?;
     if last != sum(&[bytes.get(..written)?]) {
         return None;
     }
     let source = Identity { dev, ino, size, mtime, ctime };
     let mut blocks = Vec::new();
-    let mut whole = bytes.len() - r.0.len();
+    let mut whole = bytes.len() - r.rest().len();
     let most = blocks_of(size);
     while let Some((record, next)) = decode_record(&mut r, last) {
         if blocks.len() as u64 + record.len() as u64 > most {
@@ -155,16 +137,16 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Session> {
         }
         blocks.extend(record);
         last = next;
-        whole = bytes.len() - r.0.len();
+        whole = bytes.len() - r.rest().len();
     }
     Some(Session { header: Header { options, source, stage, name }, blocks, bytes: whole as u64, sum: last })
 }
 
 fn decode_record(r: &mut Reader<'_>, before: [u8; SUM_BYTES]) -> Option<(Vec<Cv>, [u8; SUM_BYTES])> {
-    let all = r.0;
+    let all = r.rest();
     let count = r.u32()? as usize;
     let body = r.take(count.checked_mul(32)?)?;
-    let written = all.len() - r.0.len();
+    let written = all.len() - r.rest().len();
     let stated: [u8; SUM_BYTES] = r.array()?;
     if stated != sum(&[&before, all.get(..written)?]) {
         return None;

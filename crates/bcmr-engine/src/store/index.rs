@@ -4,6 +4,7 @@
 //! replaying its records gives, in every process alike; nothing here depends on the bytes being friendly.
 
 use crate::blocks::BLOCK_BYTES;
+use bcmr_wire::bytes::Reader;
 use fastcopy::meta::{Info, Time};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -139,50 +140,26 @@ pub(crate) fn sealed(sums: &SumKey, kind: u8, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&sum);
 }
 
-/// Takes bytes off the front, or says that there are not so many.
-struct Reader<'b>(&'b [u8]);
-
-impl<'b> Reader<'b> {
-    fn take(&mut self, n: usize) -> Option<&'b [u8]> {
-        let (head, tail) = self.0.split_at_checked(n)?;
-        self.0 = tail;
-        Some(head)
-    }
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-    fn end(&self) -> Option<()> {
-        self.0.is_empty().then_some(())
-    }
-}
-
 /// The first record of `bytes`, which begin at `base` of the file, and its length; `None` when it is not whole and
 /// right.
 fn decode<'b>(sums: &SumKey, base: u64, bytes: &'b [u8]) -> Option<(Record<'b>, usize)> {
-    let mut r = Reader(bytes);
-    let kind = *r.take(1)?.first()?;
-    let length = usize::from(u16::from_le_bytes(r.array()?));
+    let mut r = Reader::new(bytes);
+    let kind = r.u8()?;
+    let length = usize::from(r.u16()?);
     let body = r.take(length)?;
     let sum: [u8; SUM_BYTES] = r.array()?;
     if sum != checksum(sums, base, bytes.get(..3 + length)?) {
         return None;
     }
-    let mut r = Reader(body);
+    let mut r = Reader::new(body);
     let record = match kind {
         1 => {
             let (ino, size) = (r.u64()?, r.u64()?);
-            let mtime = Time { sec: r.array().map(i64::from_le_bytes)?, nsec: r.u32()? };
-            let path = r.0;
+            let mtime = Time { sec: r.i64()?, nsec: r.u32()? };
+            let path = r.take_rest();
             if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(&0) {
                 return None;
             }
-            r.0 = &[];
             Record::File { likeness: Likeness { ino, size, mtime }, path }
         }
         2 => Record::Block { key: r.array()?, file: r.u32()?, at: r.u64()?, len: r.u32()? },
@@ -192,8 +169,7 @@ fn decode<'b>(sums: &SumKey, base: u64, bytes: &'b [u8]) -> Option<(Record<'b>, 
         6 => Record::Drop { key: r.array()? },
         _ => return None,
     };
-    r.end()?;
-    Some((record, AROUND_BYTES + length))
+    r.rest().is_empty().then_some((record, AROUND_BYTES + length))
 }
 
 /// A landed file that blocks are remembered in.
