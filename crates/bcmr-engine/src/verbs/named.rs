@@ -3,15 +3,15 @@
 //!
 //! Must not know what becomes of any of it, nor keep what a sender could make grow without end.
 
-use crate::error::{Reason, Result};
+use crate::error::{Error, Reason, Result};
 use crate::verbs::incoming::{What, refused};
 use bcmr_wire::limits;
 use bcmr_wire::message::Kind;
+use bcmr_wire::window::{Stray, Taker};
 use fastcopy::dir::NameBuf;
 use std::collections::BTreeSet;
 
 /// Numbers that were given out.
-#[derive(Default)]
 pub(crate) struct Named {
     operands: u64,
     /// The first of the operands asked for that may still come.
@@ -23,33 +23,23 @@ pub(crate) struct Named {
     /// Directories that were refused, as far back as the sender may not have heard of it: what it has sent of them
     /// meanwhile is not wanted.
     refused: BTreeSet<u64>,
-    batches: Ids,
-    files: Ids,
+    /// Batches that have come, and those whose last `Wants` is still owed.
+    batches: Taker,
+    /// Large files that have come, and those whose `Close` is still owed.
+    files: Taker,
 }
 
-/// Ids that are given in order from 1 and may arrive in another, each once.
-#[derive(Default)]
-struct Ids {
-    /// All up to here have come.
-    upto: u64,
-    early: BTreeSet<u64>,
-}
-
-impl Ids {
-    /// Whether an id was given.
-    fn came(&self, id: u64) -> bool {
-        id <= self.upto || self.early.contains(&id)
-    }
-
-    fn take(&mut self, id: u64) -> bool {
-        // No more can be early than may be under way.
-        if id <= self.upto || id > self.upto + 4 * limits::BATCHES_OUT_MAX as u64 || !self.early.insert(id) {
-            return false;
+impl Default for Named {
+    fn default() -> Named {
+        Named {
+            operands: 0,
+            next_asked: 0,
+            origin: None,
+            dir_id: 0,
+            refused: BTreeSet::new(),
+            batches: Taker::new(limits::BATCHES_OUT_MAX),
+            files: Taker::new(limits::OFFERS_OUT_MAX),
         }
-        while self.early.remove(&(self.upto + 1)) {
-            self.upto += 1;
-        }
-        true
     }
 }
 
@@ -111,25 +101,43 @@ impl Named {
         if self.refused.contains(&id) { Ok(()) } else { Err(refused(note)) }
     }
 
-    /// A batch, while `open` others are.
-    pub(crate) fn batch(&mut self, id: u64, open: usize) -> Result<()> {
-        if !self.batches.take(id) {
-            return Err(refused(Reason::BatchTwice));
-        }
-        if open >= limits::BATCHES_OUT_MAX {
-            return Err(refused(Reason::TooManyBatches));
-        }
-        Ok(())
+    /// A batch has come.
+    ///
+    /// # Errors
+    /// It came before, or more are under way than may be.
+    pub(crate) fn batch(&mut self, id: u64) -> Result<()> {
+        self.batches.take(id).map_err(|stray| strays(stray, Reason::BatchTwice, Reason::TooManyBatches))
     }
 
-    /// A large file on offer.
+    /// Its last `Wants` is about to be sent.
+    pub(crate) fn settle_batch(&mut self, id: u64) -> Result<()> {
+        self.batches.settle(id).map_err(|stray| strays(stray, Reason::BatchTwice, Reason::TooManyBatches))
+    }
+
+    /// A large file is on offer.
+    ///
+    /// # Errors
+    /// As [`Named::batch`].
     pub(crate) fn file(&mut self, id: u64) -> Result<()> {
-        if self.files.take(id) { Ok(()) } else { Err(refused(Reason::FileTwice)) }
+        self.files.take(id).map_err(|stray| strays(stray, Reason::FileTwice, Reason::TooManyOffers))
+    }
+
+    /// Its `Close` is about to be sent.
+    pub(crate) fn close_file(&mut self, id: u64) -> Result<()> {
+        self.files.settle(id).map_err(|stray| strays(stray, Reason::FileTwice, Reason::TooManyOffers))
     }
 
     /// What comes for a large file that is not on its way: dropped when it was settled before the sender heard of it.
     pub(crate) fn was_offered(&self, id: u64) -> Result<()> {
-        if self.files.came(id) { Ok(()) } else { Err(refused(Reason::FileNotOffered)) }
+        if self.files.has_come(id) { Ok(()) } else { Err(refused(Reason::FileNotOffered)) }
+    }
+}
+
+/// An id that may not be, as an error.
+fn strays(stray: Stray, twice: Reason, too_many: Reason) -> Error {
+    match stray {
+        Stray::Unknown(_) | Stray::Twice(_) => refused(twice),
+        Stray::Full(_) => refused(too_many),
     }
 }
 
@@ -138,11 +146,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_once_and_none_far_ahead() {
-        let mut ids = Ids::default();
-        assert!(ids.take(2) && !ids.take(2) && ids.take(1) && !ids.take(1) && ids.take(3));
-        assert_eq!((ids.upto, ids.early.len()), (3, 0));
-        assert!(!ids.take(4 + 4 * limits::BATCHES_OUT_MAX as u64) && !ids.came(4) && ids.came(3));
+    fn no_more_is_under_way_than_the_windows_hold() {
+        let mut named = Named::default();
+        let batches = limits::BATCHES_OUT_MAX as u64;
+        assert!((1..=batches).all(|id| named.batch(id).is_ok()) && named.batch(batches + 1).is_err());
+        assert!(named.settle_batch(7).is_ok() && named.settle_batch(7).is_err());
+        assert!(named.batch(batches + 1).is_ok() && named.batch(7).is_err());
+        let files = limits::OFFERS_OUT_MAX as u64;
+        assert!((1..=files).all(|id| named.file(id).is_ok()) && named.file(files + 1).is_err());
+        assert!(named.was_offered(files).is_ok() && named.was_offered(files + 1).is_err());
+        assert!(named.close_file(1).is_ok() && named.was_offered(1).is_ok() && named.file(files + 1).is_ok());
     }
 
     #[test]

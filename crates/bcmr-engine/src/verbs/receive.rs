@@ -12,7 +12,7 @@ use crate::blocks::{BLOCK_BYTES, DEDUP_BYTES_MIN, blocks_of};
 use crate::codec::Unpacker;
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Disk, Fault, Job};
-use crate::error::{Code, Error, Note, Op, Reason, Result};
+use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, Target};
@@ -781,15 +781,12 @@ impl<'a> Receive<'a> {
         entries: &[Entry<'_>],
         packed: &[u8],
     ) -> Result<()> {
-        {
-            let mut state = self.state();
-            let open = state.batches.len();
-            state.named.batch(id, open)?;
-        }
+        self.state().named.batch(id)?;
         if entries.iter().any(|e| e.kind == WireKind::Dir) {
             return Err(refused(Reason::DirectoryAmongFiles));
         }
         let Some(Goal { slot, spot, to, way }) = self.goes_to(dir, entries, true)? else {
+            self.state().named.settle_batch(id)?;
             return self.send(&Message::Wants { batch: id, entries: Vec::new() });
         };
         let (wanted, later, seconds) = (Vec::new(), Vec::new(), Vec::new());
@@ -1096,7 +1093,11 @@ impl<'a> Receive<'a> {
             return Ok(());
         }
         batch.settled = true;
-        self.state().batches.remove(&batch.id);
+        {
+            let mut state = self.state();
+            state.batches.remove(&batch.id);
+            state.named.settle_batch(batch.id)?;
+        }
         self.done_with(&mut crew.hand, batch.slot.clone(), batch.way);
         self.send(&Message::Wants { batch: batch.id, entries: Vec::new() })
     }
@@ -1124,7 +1125,7 @@ impl<'a> Receive<'a> {
         }
         let Some(Goal { slot, spot, to, .. }) = self.goes_to(dir, std::slice::from_ref(entry), false)? else {
             self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
-            return self.send(&Message::Close { file });
+            return self.close(file);
         };
         match self.offer(crew, file, &slot, &spot, to.as_ref(), entry) {
             Ok(said) => said?,
@@ -1149,9 +1150,6 @@ impl<'a> Receive<'a> {
     ) -> Result<Result<()>> {
         let meta = self.meta_of(entry, to)?;
         self.is_asked(slot, &meta)?;
-        if self.offers().queue.len() > limits::OFFERS_OUT_MAX {
-            return Err(refused(Reason::TooManyOffers));
-        }
         let linked = self.policy.preserve.links && meta.info.nlink > 1;
         let verdict =
             if !self.gets_its_name(slot, spot, &meta) || linked && !self.has_room_for_link(slot, &meta) {
@@ -1165,7 +1163,7 @@ impl<'a> Receive<'a> {
         let Some(verdict) = verdict else {
             self.desk.release(&mut crew.hand, slot.clone());
             let said = self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 });
-            return Ok(said.and_then(|()| self.send(&Message::Close { file })));
+            return Ok(said.and_then(|()| self.close(file)));
         };
         let mut arriving = Arriving::new(file, meta.info, self.what.hashes, self.reply, self.line.clone());
         // What the sender does not hash it does not name either. Of more blocks than the store remembers at most, none is
@@ -1349,6 +1347,12 @@ impl<'a> Receive<'a> {
         if !begun {
             self.begin_following()?;
         }
+        self.close(file)
+    }
+
+    /// The sender may forget a large file.
+    fn close(&self, file: u64) -> Result<()> {
+        self.state().named.close_file(file)?;
         self.send(&Message::Close { file })
     }
 

@@ -609,19 +609,14 @@ impl<'a> Surveying<'a> {
     }
 
     fn files(&self, id: u64, dir: u64, inline: bool, entries: &[Entry<'_>]) -> Result<()> {
-        {
-            let mut state = self.state();
-            let open = state.batches.len();
-            state.named.batch(id, open)?;
-        }
+        self.state().named.batch(id)?;
         if inline || entries.iter().any(|e| e.kind == WireKind::Dir) {
             return Err(refused(Reason::ContentsNotAsked));
         }
         for entry in entries {
             self.what.no_link(self.policy.follow == Follow::Always, entry.kind)?;
         }
-        let settled = Message::Wants { batch: id, entries: Vec::new() };
-        let Some(spots) = self.spots(dir, entries)? else { return self.send(&settled) };
+        let Some(spots) = self.spots(dir, entries)? else { return self.settled(id) };
         let mut wanted = Vec::new();
         let mut waiting = Vec::new();
         // An entry that could not be looked at was told, and is not among them.
@@ -637,7 +632,7 @@ impl<'a> Surveying<'a> {
             }
         }
         if wanted.is_empty() {
-            return self.send(&settled);
+            return self.settled(id);
         }
         self.state().batches.insert(id, waiting);
         self.send(&Message::Wants { batch: id, entries: wanted })
@@ -688,7 +683,13 @@ impl<'a> Surveying<'a> {
             self.state().batches.insert(id, waiting);
             return Ok(());
         }
-        self.send(&Message::Wants { batch: id, entries: Vec::new() })
+        self.settled(id)
+    }
+
+    /// Nothing more is wanted of a batch.
+    fn settled(&self, batch: u64) -> Result<()> {
+        self.state().named.settle_batch(batch)?;
+        self.send(&Message::Wants { batch, entries: Vec::new() })
     }
 
     fn large(&self, file: u64, dir: u64, entry: &Entry<'_>) -> Result<()> {
@@ -712,9 +713,6 @@ impl<'a> Surveying<'a> {
         if offers.ended {
             return Err(refused(Reason::LargeAfterEnd));
         }
-        if offers.queue.len() > limits::OFFERS_OUT_MAX {
-            return Err(refused(Reason::TooManyOffers));
-        }
         self.state().files.insert(file, arriving.clone());
         offers.queue.push_back(Offer { arriving, spot, proof });
         drop(offers);
@@ -724,6 +722,7 @@ impl<'a> Surveying<'a> {
 
     fn not_wanted(&self, file: u64) -> Result<()> {
         self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
+        self.state().named.close_file(file)?;
         self.send(&Message::Close { file })
     }
 
