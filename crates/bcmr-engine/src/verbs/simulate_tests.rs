@@ -37,6 +37,7 @@ use bcmr_wire::message;
 use bcmr_wire::state::State;
 use fastcopy::dir::Dir;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -68,6 +69,8 @@ enum Luck {
     Broken,
     /// One side is told to stop.
     Cancelled,
+    /// The receiver's disk takes only so many bytes and names: both sides end, and no name has half a file.
+    Full,
 }
 
 struct Scene {
@@ -217,6 +220,12 @@ impl Scene {
         store
     }
 
+    /// What is at the destination under the names of files that nothing changes.
+    fn there(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let read = |at: &PathBuf| Some((at.clone(), std::fs::read(self.landed().join(at)).ok()?));
+        self.files.iter().filter_map(read).collect()
+    }
+
     /// Sources that change once so much has crossed.
     fn change_sources(&mut self) {
         let all: Vec<PathBuf> = self.files.iter().cloned().collect();
@@ -240,6 +249,39 @@ impl Scene {
             self.happenings.push((when, Box::new(change)));
         }
     }
+}
+
+/// A disk of the receiver's own, which becomes full; taken away when dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// With room for everything, until [`SmallDisk::leave`] says otherwise.
+    fn below(at: PathBuf) -> SmallDisk {
+        run("mount", &["-t", "tmpfs", "-o", "size=1g", "small"], &at);
+        SmallDisk(at)
+    }
+
+    /// Room for so many more KiB, and for so many more names.
+    fn leave(&self, kib: u64, names: u64) {
+        let all = run("stat", &["-f", "-c", "%b %f %S %c %d"], &self.0);
+        let all: Vec<u64> = all.split_whitespace().map(|n| n.parse().unwrap()).collect();
+        let used_kib = (all[0] - all[1]) * all[2] / 1024;
+        let size =
+            format!("remount,size={}k,nr_inodes={}", used_kib + kib.max(8), all[3] - all[4] + names.max(1));
+        run("mount", &["-o", &size], &self.0);
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        run("umount", &["-l"], &self.0);
+    }
+}
+
+fn run(program: &str, args: &[&str], at: &Path) -> String {
+    let out = std::process::Command::new(program).args(args).arg(at).output().unwrap();
+    assert!(out.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
 }
 
 struct Person {
@@ -356,6 +398,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     let (luck, files) = (Luck::Fair, BTreeSet::new());
     let mut scene = Scene { lots, root, luck, policy, happenings: Vec::new(), files };
     std::fs::create_dir(scene.root.join("dst")).unwrap();
+    let small = std::env::var_os(SMALL).map(|_| SmallDisk::below(scene.root.join("dst")));
     scene.fill();
     let streams = 1 + scene.lots.below(3) as usize;
     let puts = scene.lots.one_in(2);
@@ -367,6 +410,12 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     if scene.lots.one_in(3) {
         scene.change_sources();
     }
+    if let Some(small) = &small {
+        scene.luck = Luck::Full;
+        let (kib, names) = (1 << scene.lots.below(16), 1 << scene.lots.below(8));
+        small.leave(scene.lots.below(kib), scene.lots.below(names));
+    }
+    let before = scene.there();
     let (sender_stops, receiver_stops) = (Arc::new(Cancel::new()), Arc::new(Cancel::new()));
     let mut faults = vec![[Fault::None; 2]; streams];
     // Nothing that is fair takes as long as this where nothing moves.
@@ -377,6 +426,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         ..Patience::WIRE
     };
     match scene.lots.below(10) {
+        _ if small.is_some() => {}
         0 | 1 => {
             scene.luck = Luck::Broken;
             let (stream, way) = (scene.lots.below(streams as u64) as usize, scene.lots.below(2) as usize);
@@ -452,10 +502,27 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         let received = receives.join().unwrap();
         Ended { sent, received, failed: std::mem::take(&mut *person.failed.lock().unwrap()) }
     });
-    judge(&scene, &ended).map_err(|why| format!("{why}\n{ended:?}\n{:?}", scene.policy))
+    judge(&scene, &before, &ended).map_err(|why| format!("{why}\n{ended:?}\n{:?}", scene.policy))
 }
 
-fn judge(scene: &Scene, ended: &Ended) -> std::result::Result<(), String> {
+fn judge(
+    scene: &Scene,
+    before: &BTreeMap<PathBuf, Vec<u8>>,
+    ended: &Ended,
+) -> std::result::Result<(), String> {
+    if scene.luck == Luck::Full {
+        // What is under a name is the source, or what was there.
+        for (at, there) in scene.there() {
+            let here = std::fs::read(scene.src().join(&at)).unwrap_or_default();
+            if here != there && before.get(&at) != Some(&there) {
+                return Err(format!("{} has half a content", at.display()));
+            }
+        }
+        match &ended.sent {
+            Ok(counted) if counted.counts[5] == 0 && ended.received.is_ok() => {}
+            _ => return Ok(()),
+        }
+    }
     if scene.luck == Luck::Cancelled {
         let breach = |e: Option<&Error>| e.is_some_and(|e| e.code == Code::Protocol);
         if breach(ended.sent.as_ref().err()) || breach(ended.received.as_ref().err()) {
@@ -578,6 +645,32 @@ const AT_ONCE: usize = 8;
 const ENOUGH: usize = 5;
 /// Longer than the slowest seed takes on a machine that has other things to do.
 const LIMIT: Duration = Duration::from_secs(90);
+
+/// Set where the receiver's disks are small: in a namespace in which they can be mounted.
+const SMALL: &str = "BCMR_SMALL_DISKS";
+
+/// The same seeds, each with a disk that becomes full, in a process of its own that may mount them.
+#[test]
+fn every_transfer_to_a_disk_that_becomes_full_ends() {
+    let unshare = |args: &[&OsStr]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]).args(args);
+        command
+    };
+    let can = unshare(&["sh", "-c", "mount -t tmpfs small /mnt"].map(OsStr::new)).output();
+    if !can.is_ok_and(|out| out.status.success()) {
+        eprintln!("SKIPPED: nothing can be mounted here");
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let test = OsStr::new("verbs::simulate_tests::every_transfer_ends");
+    let mut again = unshare(&[this.as_os_str(), test, OsStr::new("--exact"), OsStr::new("--nocapture")]);
+    let seeds = std::env::var("BCMR_SEEDS").unwrap_or_else(|_| "0..60".into());
+    let out = again.env(SMALL, "1").env("BCMR_SEEDS", seeds).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.contains("1 passed"), "{said}");
+    assert!(said.contains(": Full"), "no disk was full: {said}");
+}
 
 #[test]
 fn every_transfer_ends() {
