@@ -39,7 +39,6 @@ const TODAY: Allowed = Allowed {
         ("crates/bcmr-engine/src/", "Frame"),
         ("crates/bcmr-engine/src/", "Goal"),
         ("crates/bcmr-engine/src/", "Hand"),
-        ("crates/bcmr-engine/src/", "Handles"),
         ("crates/bcmr-engine/src/", "Job"),
         ("crates/bcmr-engine/src/", "Limits"),
         ("crates/bcmr-engine/src/", "Listed"),

@@ -5,12 +5,13 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
+use crate::recent::Recent;
 use crate::sender::filter::Ignores;
 use crate::sender::walk::SourceDir;
 use fastcopy::dir::{Dir, NameBuf};
 use std::ffi::CString;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Directories kept open at a time, beside the roots of operands that are under way.
 const OPEN_MAX: usize = 16;
@@ -138,39 +139,28 @@ impl Place {
 }
 
 /// A few directories that were used last, open.
-pub(crate) struct Handles {
-    open: Mutex<Vec<(u64, Arc<SourceDir>)>>,
-}
+pub(crate) struct Handles(Recent<SourceDir>);
 
 impl Handles {
     pub(crate) fn new() -> Handles {
-        Handles { open: Mutex::new(Vec::with_capacity(OPEN_MAX + 1)) }
+        Handles(Recent::of_at_most(OPEN_MAX))
     }
 
     /// Keeps a directory that was just opened.
     pub(crate) fn keep(&self, place: &Place, dir: &Arc<SourceDir>) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.push((place.id, dir.clone()));
-        if open.len() > OPEN_MAX {
-            open.remove(0);
-        }
+        self.0.keep(place.id, dir);
     }
 
     /// Closes what is not in use right now: descriptors have run out.
     pub(crate) fn clear(&self) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.clear();
     }
 
     /// The directory, open.
     pub(crate) fn get(&self, place: &Place) -> Result<Arc<SourceDir>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = open.iter().position(|(id, _)| *id == place.id) {
-            let found = open.remove(at);
-            let dir = found.1.clone();
-            open.push(found);
+        if let Some(dir) = self.0.get(place.id) {
             return Ok(dir);
         }
-        drop(open);
         let dir = match reopen(place) {
             Err(e) if e.code == Code::Limit => {
                 self.clear();

@@ -12,7 +12,7 @@ use std::path::Path;
 const LEVELS_MAX: usize = 1 << 16;
 
 /// The identities that are safe from removal, with the reason for each.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Protected(Vec<((u64, u64), Reason)>);
 
 impl Protected {

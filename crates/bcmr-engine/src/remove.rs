@@ -1,4 +1,4 @@
-//! `remove`: takes names away, in parallel, by directory handle.
+//! Takes names away, in parallel, by directory handle: the verb `remove`, and [`below`] for what this program made.
 //!
 //! Must not know how anything is copied. Every removal is `unlinkat` of one name below an open handle, and every
 //! handle below an operand was opened by one name with O_NOFOLLOW (or by `..` and then proved to be the directory it
@@ -13,20 +13,20 @@
 mod guard;
 
 use crate::error::{Code, Error, Op, Reason};
-use crate::event::{Action, Event, Question, Summary, Watch};
+use crate::event::{Action, Cancel, Event, Front, Progress, Question, Summary, Watch};
 use crate::policy::RemoveRequest;
 use crate::pool::{Hands, Pool};
+use crate::recent::Recent;
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Kind, Place};
 use guard::{Operand, Protected};
-use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Handles kept open for directories that wait for their children. Ordinary trees stay far below.
@@ -60,12 +60,72 @@ pub fn remove(request: RemoveRequest, watch: Watch<'_>) -> Result<Summary, Error
     for path in request.paths.iter().rev() {
         pool.push(Task::Operand(path.clone()));
     }
+    let summary = run(&pool, &request, ask, watch, Protected::find()?);
+    watch.progress.scanned.store(true, Ordering::Relaxed);
+    Ok(summary)
+}
+
+/// Takes the name `name` in `dir` away, with everything below it, and nothing beyond its file system. No person is asked,
+/// and none is told: what is removed was made by this program.
+///
+/// # Errors
+/// The first thing that could not be removed.
+pub(crate) fn below(dir: &Dir, name: Name<'_>) -> io::Result<()> {
+    match dir.remove_file(name) {
+        Err(e) if is(&e, &[errno::EISDIR, errno::EPERM]) => {}
+        Err(e) if is(&e, &[errno::ENOENT]) => return Ok(()),
+        other => return other,
+    }
+    let base =
+        Arc::new(Base { dir: Arc::new(dir.try_clone()?), shown: PathBuf::from(crate::node::os(name)) });
+    let pool = Pool::new(1);
+    pool.push(Task::Name(base, name.to_owned()));
+    let request = RemoveRequest {
+        paths: Vec::new(),
+        recursive: true,
+        empty_dirs: true,
+        force: true,
+        ask: false,
+        one_file_system: true,
+        dry_run: false,
+        jobs: 1,
+    };
+    let (first, progress, cancel) = (First::default(), Progress::default(), Cancel::new());
+    let watch = Watch { front: &first, progress: &progress, cancel: &cancel, items: false };
+    run(&pool, &request, false, watch, Protected::default());
+    first.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Keeps the first failure and tells nothing.
+#[derive(Default)]
+struct First(Mutex<Option<io::Error>>);
+
+impl Front for First {
+    fn event(&self, event: Event) {
+        if let Event::Failed(e) = event {
+            let refused = io::Error::from_raw_os_error(errno::EBUSY);
+            lock(&self.0).get_or_insert(e.source.unwrap_or(refused));
+        }
+    }
+    fn ask(&self, _: Question) -> bool {
+        true
+    }
+}
+
+fn run(
+    pool: &Pool<Task>,
+    request: &RemoveRequest,
+    ask: bool,
+    watch: Watch<'_>,
+    protected: Protected,
+) -> Summary {
     let run = Run {
-        request: &request,
+        request,
         ask,
         watch,
-        protected: Protected::find()?,
-        handles: Mutex::new(Handles::default()),
+        protected,
+        handles: Recent::of_at_most(HANDLES_MAX),
+        numbers: AtomicU64::new(0),
         narrow: AtomicBool::new(false),
         alone: Mutex::new(()),
         tally: Tally::default(),
@@ -74,14 +134,15 @@ pub fn remove(request: RemoveRequest, watch: Watch<'_>) -> Result<Summary, Error
         || Worker { run: &run, buffer: None, counts: Counts::default(), base: None, turn: None },
         |hands, worker, task| worker.step(hands, task),
     );
-    watch.progress.scanned.store(true, Ordering::Relaxed);
-    Ok(run.tally.summary())
+    run.tally.summary()
 }
 
 /// What a worker takes from the pool.
 enum Task {
     /// A path as it was given.
     Operand(PathBuf),
+    /// A name in a directory that is open.
+    Name(Arc<Base>, NameBuf),
     /// Subdirectories of one directory: the first is done, the rest put back for the other workers.
     Dirs(Arc<Node>, Names),
     /// Files of one directory.
@@ -141,8 +202,8 @@ struct Node {
     stays: AtomicBool,
     /// How often it was listed again.
     rounds: AtomicU32,
-    /// The open handle, while it is kept, and under which number.
-    handle: Mutex<Option<(u64, Arc<Dir>)>>,
+    /// Under which its open handle is kept, while it is.
+    number: u64,
 }
 
 impl Node {
@@ -211,27 +272,15 @@ impl Up {
     }
 }
 
-/// Which directories have an open handle, the oldest first. A directory that is dropped leaves its entry behind; it
-/// is swept when the table is full.
-struct Handles {
-    by_age: BTreeMap<u64, Weak<Node>>,
-    next: u64,
-    max: usize,
-}
-
-impl Default for Handles {
-    fn default() -> Handles {
-        Handles { by_age: BTreeMap::new(), next: 0, max: HANDLES_MAX }
-    }
-}
-
 /// What all workers share.
 struct Run<'r> {
     request: &'r RemoveRequest,
     ask: bool,
     watch: Watch<'r>,
     protected: Protected,
-    handles: Mutex<Handles>,
+    /// Of directories that wait for their children.
+    handles: Recent<Dir>,
+    numbers: AtomicU64,
     /// The process ran out of descriptors: one task at a time from here on.
     narrow: AtomicBool,
     alone: Mutex<()>,
@@ -312,63 +361,17 @@ impl Run<'_> {
         yes
     }
 
-    /// Keeps a handle for the tasks below `node`, and gives up the oldest where there are too many.
-    fn keep(&self, node: &Arc<Node>, dir: &Arc<Dir>) {
-        let mut slot = lock(&node.handle);
-        if slot.is_some() {
-            return;
-        }
-        let mut handles = lock(&self.handles);
-        let number = handles.next;
-        handles.next += 1;
-        handles.by_age.insert(number, Arc::downgrade(node));
-        let full = handles.by_age.len() > handles.max;
-        drop(handles);
-        *slot = Some((number, dir.clone()));
-        drop(slot);
-        if full {
-            self.shrink(None);
-        }
-    }
-
-    /// Takes the handle out, when there is one.
-    fn take(&self, node: &Node) -> Option<Arc<Dir>> {
-        let (number, dir) = lock(&node.handle).take()?;
-        lock(&self.handles).by_age.remove(&number);
-        Some(dir)
-    }
-
-    /// Gives up handles, the oldest first, until they are few enough; `max` sets what that is.
-    fn shrink(&self, max: Option<usize>) {
-        loop {
-            let mut handles = lock(&self.handles);
-            handles.max = max.unwrap_or(handles.max);
-            if handles.by_age.len() <= handles.max {
-                return;
-            }
-            let oldest = handles.by_age.pop_first();
-            drop(handles);
-            let Some((number, node)) = oldest else { return };
-            let Some(node) = node.upgrade() else { continue };
-            let mut slot = lock(&node.handle);
-            let given_up = slot.take_if(|(held, _)| *held == number);
-            drop(slot);
-            drop(given_up);
-        }
-    }
-
     /// An open handle of `node`: the one that is kept, or else by `below`'s `..`, or else down from the nearest
     /// directory above that has one. However it is found, it is the very directory that was listed, or an error.
     fn reach(&self, node: &Arc<Node>, below: Option<&Dir>) -> io::Result<Arc<Dir>> {
-        let kept = lock(&node.handle).as_ref().map(|(_, dir)| dir.clone());
-        if let Some(dir) = kept {
+        if let Some(dir) = self.handles.get(node.number) {
             return Ok(dir);
         }
         if let Some(below) = below {
             match below.parent() {
                 Ok(dir) if dir.info()?.id() == node.id => {
                     let dir = Arc::new(dir);
-                    self.keep(node, &dir);
+                    self.handles.keep(node.number, &dir);
                     return Ok(dir);
                 }
                 Err(e) if is(&e, &[errno::EMFILE, errno::ENFILE]) => return Err(e),
@@ -381,8 +384,7 @@ impl Run<'_> {
         let mut here = loop {
             match &top.up {
                 Some(Up::Node(up)) => {
-                    let kept = lock(&up.handle).as_ref().map(|(_, dir)| dir.clone());
-                    if let Some(dir) = kept {
+                    if let Some(dir) = self.handles.get(up.number) {
                         break dir;
                     }
                     way.push(up);
@@ -399,7 +401,7 @@ impl Run<'_> {
             }
             here = Arc::new(next);
         }
-        self.keep(node, &here);
+        self.handles.keep(node.number, &here);
         Ok(here)
     }
 
@@ -441,6 +443,7 @@ impl<'r> Worker<'r> {
                     self.operand(hands, path);
                 }
             }
+            Task::Name(base, name) => self.name(hands, base, name, false),
             Task::Dirs(node, names) => self.subdirectory(hands, node, names),
             Task::Files(node, names) => self.files(hands, node, names),
             Task::Again(node) => self.again(hands, node),
@@ -468,7 +471,7 @@ impl<'r> Worker<'r> {
             match call(self.run) {
                 Err(e) if is(&e, &[errno::EMFILE, errno::ENFILE]) && waits < DESCRIPTOR_WAITS_MAX => {
                     self.run.narrow.store(true, Ordering::Relaxed);
-                    self.run.shrink(Some(if waits < HANDLES_FEW as u32 { HANDLES_FEW } else { 0 }));
+                    self.run.handles.limit(if waits < HANDLES_FEW as u32 { HANDLES_FEW } else { 0 });
                     self.base = None;
                     if self.turn.is_none() {
                         self.turn = Some(lock(&self.run.alone));
@@ -496,37 +499,47 @@ impl<'r> Worker<'r> {
         if let Some(why) = refusal {
             return run.fail(Error::ours(Code::Refused, Op::Remove, &path, why));
         }
-        let missing = |e: io::Error| {
-            if !(run.request.force && is(&e, &[errno::ENOENT, errno::ENOTDIR])) {
-                run.fail(Error::os(Op::Remove, &path, e));
-            }
-        };
         let Some(name) = NameBuf::new(split.name) else {
             // Empty, or with a NUL inside, which no argument has.
-            return missing(io::Error::from_raw_os_error(errno::ENOENT));
+            return self.missing(&path, io::Error::from_raw_os_error(errno::ENOENT));
         };
-        let dir = match self.base_dir(split.parent) {
-            Ok(dir) => dir,
-            Err(e) => return missing(e),
-        };
-        let info = match dir.stat(name.as_name()) {
+        match self.base_dir(split.parent) {
+            Ok(dir) => {
+                let slash = split.slash;
+                self.name(hands, Arc::new(Base { dir, shown: path.clone() }), name, slash);
+            }
+            Err(e) => self.missing(&path, e),
+        }
+    }
+
+    /// An operand that is not there, which `-f` allows, or cannot be removed.
+    fn missing(&self, path: &Path, e: io::Error) {
+        if !(self.run.request.force && is(&e, &[errno::ENOENT, errno::ENOTDIR])) {
+            self.run.fail(Error::os(Op::Remove, path, e));
+        }
+    }
+
+    /// One name in a directory that is open. `slash`: only a directory will do.
+    fn name(&mut self, hands: &Hands<'_, Task>, base: Arc<Base>, name: NameBuf, slash: bool) {
+        let run = self.run;
+        let info = match base.dir.stat(name.as_name()) {
             Ok(info) => info,
-            Err(e) => return missing(e),
+            Err(e) => return self.missing(&base.shown, e),
         };
         if info.kind == Kind::Dir {
-            let base = Arc::new(Base { dir, shown: path });
             return self.directory_operand(hands, base, name);
         }
-        if split.slash {
+        let (dir, path) = (&base.dir, &base.shown);
+        if slash {
             // A slash asks for what the link points to, and that is not what is removed here.
             let not_a_directory = io::Error::from_raw_os_error(errno::ENOTDIR);
             if info.kind != Kind::Link {
-                return missing(not_a_directory);
+                return self.missing(path, not_a_directory);
             }
             let target = dir.open_dir_following(name.as_name()).and_then(|d| d.info());
             return match target.ok().and_then(|t| run.protected.reason(t.id())) {
-                Some(why) => run.fail(Error::ours(Code::Refused, Op::Remove, &path, why)),
-                None => run.fail(Error::os(Op::Remove, &path, not_a_directory)),
+                Some(why) => run.fail(Error::ours(Code::Refused, Op::Remove, path, why)),
+                None => run.fail(Error::os(Op::Remove, path, not_a_directory)),
             };
         }
         if run.ask && !run.asked(Question::Remove(path.clone())) {
@@ -535,7 +548,7 @@ impl<'r> Worker<'r> {
         if !run.request.dry_run
             && let Err(e) = dir.remove_file(name.as_name())
         {
-            return missing(e);
+            return self.missing(path, e);
         }
         self.removed(info.kind == Kind::File, || path.clone());
     }
@@ -709,7 +722,7 @@ impl<'r> Worker<'r> {
             pending: AtomicUsize::new(1),
             stays: AtomicBool::new(false),
             rounds: AtomicU32::new(0),
-            handle: Mutex::new(None),
+            number: self.run.numbers.fetch_add(1, Ordering::Relaxed),
         });
         self.list(hands, &node, Arc::new(dir));
     }
@@ -732,7 +745,7 @@ impl<'r> Worker<'r> {
             }
             seen += 1;
             if seen.is_multiple_of(NAMES_PER_LOOK) && batch.is_none() && hands.hungry() {
-                run.keep(node, &dir);
+                run.handles.keep(node.number, &dir);
                 if dirs.left > 0 {
                     leave(hands, node, Task::Dirs, std::mem::take(&mut dirs));
                 } else {
@@ -778,7 +791,7 @@ impl<'r> Worker<'r> {
             }
         }
         if dirs.left > 0 {
-            run.keep(node, &dir);
+            run.handles.keep(node.number, &dir);
             leave(hands, node, Task::Dirs, dirs);
         }
         match batch {
@@ -811,7 +824,7 @@ impl<'r> Worker<'r> {
             if node.pending.fetch_sub(1, Ordering::AcqRel) != 1 {
                 return;
             }
-            let own = self.run.take(&node).or(dir.take());
+            let own = self.run.handles.take(node.number).or(dir.take());
             let mut stays = node.stays.load(Ordering::Acquire);
             if !stays {
                 match self.remove_directory(hands, &node, own) {
@@ -980,4 +993,38 @@ fn open_long(path: &[u8]) -> io::Result<Dir> {
         };
     }
     Ok(here)
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "trees are made by path")]
+mod tests {
+    use super::*;
+
+    /// A stage may be as deep as any source is, and a link in it leads to what is not ours.
+    #[test]
+    fn what_is_below_a_name_goes_however_deep_and_nothing_else() {
+        let tmp = tempfile::tempdir().unwrap();
+        let top = Dir::open(tmp.path()).unwrap();
+        let name = |text: &str| NameBuf::new(text.as_bytes()).unwrap();
+        std::fs::write(tmp.path().join("kept"), "kept").unwrap();
+        std::fs::create_dir(tmp.path().join("other")).unwrap();
+        std::fs::write(tmp.path().join("other/kept"), "kept").unwrap();
+        top.make_dir(name("stage").as_name(), 0o700).unwrap();
+        let mut here = top.open_dir(name("stage").as_name()).unwrap();
+        here.make_link(c"../other", name("link").as_name()).unwrap();
+        for _ in 0..1000 {
+            drop(here.create_file(name("file").as_name(), 0o600).unwrap());
+            here.make_dir(name("d").as_name(), 0o700).unwrap();
+            here = here.open_dir(name("d").as_name()).unwrap();
+        }
+        drop(here);
+        for stage in ["stage", "stage", "absent"] {
+            below(&top, name(stage).as_name()).unwrap();
+            assert_eq!(std::fs::read(tmp.path().join("other/kept")).unwrap(), b"kept");
+        }
+        below(&top, name("other").as_name()).unwrap();
+        let mut left = std::fs::read_dir(tmp.path()).unwrap();
+        assert_eq!(left.next().unwrap().unwrap().file_name(), "kept");
+        assert!(left.next().is_none());
+    }
 }
