@@ -8,7 +8,7 @@
 use crate::fault::Fault;
 use bcmr_wire::limits;
 use blake3::hazmat::{HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root};
-use fastcopy::sparse::is_zero;
+use fastcopy::sparse::{self, data_runs};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,7 +26,7 @@ pub(crate) const WIRE_PIECE_BYTES: u64 = scaled(limits::PIECE_BYTES_MAX);
 pub(crate) const LARGE_BYTES_MIN: u64 = scaled(limits::SMALL_FILE_BYTES);
 pub(crate) const DEDUP_BYTES_MIN: u64 = scaled(limits::DEDUP_BYTES_MIN);
 /// Runs of zeros of this length (bytes) become holes in files that have any.
-const HOLE_BYTES: usize = if cfg!(test) { 256 } else { 4096 };
+const HOLE_BYTES: usize = if cfg!(test) { 256 } else { sparse::BLOCK };
 
 const fn scaled(bytes: u64) -> u64 {
     if cfg!(test) { bytes >> 10 } else { bytes }
@@ -43,7 +43,7 @@ pub(crate) fn blocks_of(size: u64) -> u64 {
 /// The chaining value of what `feed` feeds, at its place in the file; zeros when that is nothing.
 pub(crate) fn cv_at(
     at: u64,
-    mut feed: impl FnMut(&mut blake3::Hasher) -> Result<(), Fault>,
+    feed: impl FnOnce(&mut blake3::Hasher) -> Result<(), Fault>,
 ) -> Result<Cv, Fault> {
     let mut hasher = hasher_at(at);
     feed(&mut hasher)?;
@@ -58,28 +58,89 @@ pub(crate) fn hasher_at(at: u64) -> blake3::Hasher {
     hasher
 }
 
+/// Feeds as many zeros to a hasher: a hole is hashed as what it stands for.
+pub(crate) fn hash_zeros(hasher: &mut blake3::Hasher, mut bytes: u64) {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    while bytes > 0 {
+        let n = bytes.min(ZEROS.len() as u64) as usize;
+        hasher.update(ZEROS.get(..n).unwrap_or_default());
+        bytes -= n as u64;
+    }
+}
+
+/// Reads `range` of anything into `room`, piece by piece, until it ends or is short: `each` gets the offset and the bytes
+/// of each piece. Returns the offset behind the last one.
+pub(crate) fn in_pieces<E>(
+    range: std::ops::Range<u64>,
+    room: &mut [u8],
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, E>,
+    mut each: impl FnMut(u64, &[u8]) -> Result<(), E>,
+) -> Result<u64, E> {
+    let mut at = range.start;
+    while at < range.end {
+        let want = room.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+        let piece = room.get_mut(..want).unwrap_or_default();
+        let n = read(at, piece)?;
+        if n > 0 {
+            each(at, piece.get(..n).unwrap_or_default())?;
+        }
+        at += n as u64;
+        if n < want {
+            break;
+        }
+    }
+    Ok(at)
+}
+
+/// Reads one block, which is `range` of its file, hashes it where `hash` says so while it is in the processor's cache, and
+/// writes it; `observe` is told of the bytes and says whether to go on. Returns the block's chaining value, and its hash
+/// as a file of its own where it begins one.
+///
+/// # Errors
+/// Those of reading and writing; the source is shorter than the block; `observe` said no.
+pub(crate) fn fill_block(
+    range: std::ops::Range<u64>,
+    hash: bool,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, Fault>,
+    mut write: impl FnMut(u64, &[u8]) -> Result<(), Fault>,
+    observe: &dyn Fn(u64) -> bool,
+) -> Result<(Cv, Option<blake3::Hash>), Fault> {
+    let start = range.start;
+    let mut room = aligned();
+    let mut alone = None;
+    let cv = cv_at(start, |hasher| {
+        let read = |at: u64, piece: &mut [u8]| match read(at, piece)? {
+            n if n < piece.len() => Err(Fault::changed()),
+            n => Ok(n),
+        };
+        in_pieces(range, room.all(), read, |at, piece| {
+            if hash {
+                hasher.update(piece);
+            }
+            write(at, piece)?;
+            if observe(piece.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
+        })?;
+        alone = (hash && start == 0).then(|| hasher.finalize());
+        Ok(())
+    })?;
+    Ok((cv, alone))
+}
+
 /// Reads one block of anything, piece by piece.
 pub(crate) fn block_cv(
     block: u64,
     size: u64,
-    mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, Fault>,
+    read: impl FnMut(u64, &mut [u8]) -> Result<usize, Fault>,
 ) -> Result<Cv, Fault> {
     let start = block * BLOCK_BYTES;
     let end = (start + BLOCK_BYTES).min(size);
     let mut room = vec![0; PIECE_BYTES];
     cv_at(start, |hasher| {
-        let mut at = start;
-        while at < end {
-            let want = (end - at).min(PIECE_BYTES as u64) as usize;
-            let room = room.get_mut(..want).unwrap_or_default();
-            let n = read(at, room)?;
-            hasher.update(room.get(..n).unwrap_or_default());
-            if n < want {
-                break;
-            }
-            at += n as u64;
-        }
-        Ok(())
+        in_pieces(start..end, &mut room, read, |_, piece| {
+            hasher.update(piece);
+            Ok(())
+        })
+        .map(drop)
     })
 }
 
@@ -117,19 +178,8 @@ pub(crate) fn around_zeros<E>(
     bytes: &[u8],
     mut write: impl FnMut(u64, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let (mut at, mut rest) = (at, bytes);
-    while !rest.is_empty() {
-        let run = |zeros: bool| {
-            let pages = rest.chunks(HOLE_BYTES).take_while(|page| is_zero(page) == zeros);
-            pages.map(<[u8]>::len).sum::<usize>()
-        };
-        let data = run(false);
-        if data > 0 {
-            write(at, rest.get(..data).unwrap_or_default())?;
-        }
-        let done = if data > 0 { data } else { run(true) };
-        rest = rest.get(done..).unwrap_or_default();
-        at += done as u64;
+    for run in data_runs(bytes, at, HOLE_BYTES) {
+        write(at + run.start as u64, bytes.get(run).unwrap_or_default())?;
     }
     Ok(())
 }
@@ -189,6 +239,11 @@ pub(crate) fn aligned() -> Aligned {
 }
 
 impl Aligned {
+    /// All of it.
+    pub(crate) fn all(&mut self) -> &mut [u8] {
+        self.piece(PIECE_BYTES)
+    }
+
     pub(crate) fn piece(&mut self, bytes: usize) -> &mut [u8] {
         self.bytes.get_mut(self.start..self.start + bytes).unwrap_or_default()
     }

@@ -28,6 +28,14 @@ impl Fault {
     pub(crate) fn ours(side: Side, op: Op, code: Code, note: Reason) -> Fault {
         Fault { side, op, code, note: Some(note), source: None }
     }
+    /// The run was stopped.
+    pub(crate) fn interrupted() -> Fault {
+        Fault::ours(Side::Dest, Op::Copy, Code::Interrupted, Reason::Interrupted)
+    }
+    /// What was read is no version that the source ever had.
+    pub(crate) fn changed() -> Fault {
+        Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, Reason::SourceChangedWhileRead)
+    }
     /// What crossed a wire is not what was sent.
     pub(crate) fn mismatch() -> Fault {
         Fault::ours(Side::Source, Op::Receive, Code::Mismatch, Reason::NotWhatWasSent)

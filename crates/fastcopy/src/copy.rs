@@ -18,7 +18,7 @@ use crate::read_write::{fallocate_keep_size, pread, pread_as, write_full_as};
 use crate::reflink::ficlone;
 use crate::rungs::{Pair, Rung, Rungs, Target, Verdict, verdict};
 use crate::scratch::Scratch;
-use crate::sparse::{Extents, data_runs, length};
+use crate::sparse::{BLOCK, Extents, data_runs, length};
 use crate::splice::{seek_to, sendfile};
 
 /// Files shorter than a buffer are read whole by one call.
@@ -421,7 +421,7 @@ impl<'a> Job<'a> {
                     Ok(n) => n,
                     Err(e) => return Self::fail(Side::Read, at, e),
                 };
-                for run in data_runs(&buf[..n], at) {
+                for run in data_runs(&buf[..n], at, BLOCK) {
                     let off = at + run.start as u64;
                     write_full_as(self.dst, off, &buf[run.clone()], self.opts.cache)
                         .or_else(|e| Self::fail(Side::Write, at, e))?;

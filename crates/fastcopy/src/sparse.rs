@@ -81,13 +81,13 @@ pub fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(256).all(|piece| piece.iter().fold(0, |acc, byte| acc | byte) == 0)
 }
 
-/// The runs of `buf` that are worth writing, as ranges into `buf`: what is left when every block of [`BLOCK`] bytes
-/// (blocks counted from the file's start; `off` is where `buf` lies in the file) that is all zero is taken out.
-pub fn data_runs(buf: &[u8], off: u64) -> impl Iterator<Item = Range<usize>> + '_ {
+/// The runs of `buf` that are worth writing, as ranges into `buf`: what is left when every block of `block` bytes, mostly
+/// [`BLOCK`] (blocks counted from the file's start; `off` is where `buf` lies in the file), that is all zero is taken out.
+pub fn data_runs(buf: &[u8], off: u64, block: usize) -> impl Iterator<Item = Range<usize>> + '_ {
     let mut at = 0;
     let block_end = move |at: usize| {
-        let into = ((off + at as u64) % BLOCK as u64) as usize;
-        (at + BLOCK - into).min(buf.len())
+        let into = ((off + at as u64) % block as u64) as usize;
+        (at + block - into).min(buf.len())
     };
     std::iter::from_fn(move || {
         while at < buf.len() && is_zero(&buf[at..block_end(at)]) {
@@ -134,7 +134,7 @@ mod tests {
             for &m in marks {
                 b[m] = 7;
             }
-            assert_eq!(data_runs(&b, off).collect::<Vec<_>>(), expect, "{marks:?} {len} {off}");
+            assert_eq!(data_runs(&b, off, BLOCK).collect::<Vec<_>>(), expect, "{marks:?} {len} {off}");
         };
         check(&[], 0, 0, &[]);
         check(&[], 9000, 0, &[]);

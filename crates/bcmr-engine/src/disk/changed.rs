@@ -1,7 +1,7 @@
 //! Whether a source changed while it was read, and what becomes of its copy then. Must not know how it was read.
 
 use super::{Body, Fault, Fill, Job, Kernel, Side, tee};
-use crate::error::{Code, Op, Reason};
+use crate::error::Op;
 use crate::policy::Changing;
 use fastcopy::meta::{self, Info, Kind};
 use std::io;
@@ -35,8 +35,7 @@ fn unchanged(before: &Info, src: &OwnedFd) -> Result<(), Fault> {
     if before.same_content(&after) {
         return Ok(());
     }
-    let note = Reason::SourceChangedWhileRead;
-    Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note))
+    Err(Fault::changed())
 }
 
 fn dest(op: Op) -> impl Fn(io::Error) -> Fault {

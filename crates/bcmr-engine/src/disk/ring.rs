@@ -405,7 +405,7 @@ impl Rings {
             };
             // Also without anything done: the caller may have said stop.
             if !(how.observe)(moved) {
-                break Some(tee::cancelled());
+                break Some(Fault::interrupted());
             }
         };
         let failed = failed

@@ -7,9 +7,10 @@ use super::{
     Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Kernel, Place, Side, changed, seal, tee,
     uncached,
 };
-use crate::blocks::{BLOCK_BYTES, PIECE_BYTES, aligned};
+use crate::blocks::{BLOCK_BYTES, aligned, in_pieces};
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Durability, Io, Sparse, Verify};
+use crate::remove;
 use crate::stage;
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
@@ -21,9 +22,6 @@ use fastcopy::xattr::XattrBuffer;
 use fastcopy::{Rung, Rungs, Scratch, sync};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-
-/// Directories nested deeper than this in what a dead run left are not taken away by recursion any more.
-const LITTER_DEPTH_MAX: usize = 200;
 
 /// The kernel's file systems.
 pub(crate) struct Sys {
@@ -134,7 +132,7 @@ impl Disk for Sys {
     }
 
     fn remove_tree(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
-        remove_tree(dir, name, 0)
+        remove::below(dir, name)
     }
 
     fn merge_into(&self, from: &Dir, to: &Dir, only_new: bool) -> io::Result<()> {
@@ -405,24 +403,6 @@ fn merge(from: &Dir, to: &Dir, only_new: bool, synced: &mut bool) -> io::Result<
     merged
 }
 
-/// What is removed here was made by a run that died, in a directory of this program's naming; still no link is
-/// followed.
-fn remove_tree(dir: &Dir, name: Name<'_>, depth: usize) -> io::Result<()> {
-    match dir.remove_file(name) {
-        Err(e) if matches!(e.raw_os_error(), Some(errno::EISDIR | errno::EPERM)) => {}
-        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => return Ok(()),
-        other => return other,
-    }
-    if depth > LITTER_DEPTH_MAX {
-        return Err(io::Error::from_raw_os_error(errno::ELOOP));
-    }
-    let here = dir.open_dir_readable(name)?;
-    for (inner, _) in names(&here)? {
-        remove_tree(&here, inner.as_name(), depth + 1)?;
-    }
-    dir.remove_dir(name)
-}
-
 fn make(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32, keep: &Keep) -> Result<(), Fault> {
     let name = job.name_now();
     match &job.body {
@@ -573,8 +553,7 @@ impl Sys {
                 // The sender looked at its source once more after the last piece; `info` waits for its word.
                 let after = source.info().map_err(|e| Fault::os(Side::Source, Op::Receive, e))?;
                 if !job.info.same_content(&after) {
-                    let note = Reason::SourceChangedWhileRead;
-                    return Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
+                    return Err(Fault::changed());
                 }
                 return Ok(());
             }
@@ -646,7 +625,7 @@ impl Sys {
                 break;
             }
             if !(how.observe)(n) {
-                return Err(tee::cancelled());
+                return Err(Fault::interrupted());
             }
         }
         Ok(at)
@@ -682,23 +661,11 @@ fn append_from(
     source.start(proved).map_err(receive)?;
     let rest = |at: u64, room: &mut [u8]| source.read_at(at, room).map_err(receive);
     tee::begins_with_from(dst, proved, append.at, &rest, &|| go_on(0))?;
-    let mut room = aligned();
-    let mut at = append.at;
-    (how.observe)(at);
-    while at < size {
-        let piece = room.piece((size - at).min(PIECE_BYTES as u64) as usize);
-        let n = source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, Op::Receive, e))?;
-        let bytes = piece.get(..n).unwrap_or_default();
-        if bytes.is_empty() {
-            break;
-        }
-        read_write::write_full(dst, at, bytes).map_err(dest(Op::AppendTo))?;
-        at += n as u64;
-        if !(how.observe)(n as u64) {
-            return Err(tee::cancelled());
-        }
-    }
-    Ok(at)
+    (how.observe)(append.at);
+    in_pieces(append.at..size, aligned().all(), rest, |at, piece| {
+        read_write::write_full(dst, at, piece).map_err(dest(Op::AppendTo))?;
+        if (how.observe)(piece.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
+    })
 }
 
 impl Bytes for OwnedFd {

@@ -6,8 +6,8 @@
 use super::on_blocks_of;
 use super::{Bytes, Fault, Fill, Side};
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
-    whole_hash,
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, fill_block,
+    hash_zeros, in_pieces, on_blocks, whole_hash,
 };
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Sparse, Verify};
@@ -37,17 +37,13 @@ pub(super) struct Teed {
 /// A failure of the ladder as a fault.
 pub(super) fn fault(failure: copy::Failure) -> Fault {
     let (side, op) = match failure.side {
-        copy::Side::Cancelled => return cancelled(),
+        copy::Side::Cancelled => return Fault::interrupted(),
         copy::Side::Read => (Side::Source, Op::Read),
         copy::Side::Write => (Side::Dest, Op::Write),
         copy::Side::Copy => (Side::Dest, Op::CopyTo),
         copy::Side::Clone => (Side::Dest, Op::CloneTo),
     };
     Fault::os(side, op, failure.source)
-}
-
-pub(super) fn cancelled() -> Fault {
-    Fault::ours(Side::Dest, Op::Copy, Code::Interrupted, Reason::Interrupted)
 }
 
 /// Gives a file its length before anything is written into it: xfs reserves room behind the end of a file that grows by
@@ -58,15 +54,6 @@ fn lengthen(file: impl AsFd, bytes: u64) -> Result<(), Fault> {
         meta::set_length(file, bytes).map_err(|e| Fault::os(Side::Dest, Op::SetLengthOf, e))?;
     }
     Ok(())
-}
-
-fn update_zeros(hasher: &mut blake3::Hasher, mut bytes: u64) {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    while bytes > 0 {
-        let n = bytes.min(ZEROS.len() as u64) as usize;
-        hasher.update(ZEROS.get(..n).unwrap_or_default());
-        bytes -= n as u64;
-    }
 }
 
 /// How a dense file of several blocks is copied.
@@ -96,29 +83,15 @@ fn copy_blocks(
         return Err(Fault::os(Side::Dest, Op::ReserveRoomFor, e));
     }
     on_blocks(0..blocks_of(from.size), how.threads, |block| {
-        let mut room = aligned();
         let start = block * BLOCK_BYTES;
         let end = (start + BLOCK_BYTES).min(from.size);
-        let cv = cv_at(start, |hasher| {
-            let mut at = start;
-            while at < end {
-                let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
-                let piece = room.piece(bytes);
-                let read = read_full_as(from.fd, at, piece, how.cache);
-                if read.map_err(|e| Fault::os(Side::Source, Op::Read, e))? < bytes {
-                    let note = Reason::SourceChangedWhileRead;
-                    return Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
-                }
-                hasher.update(piece);
-                write_full_as(to.fd, at, piece, how.cache)
-                    .map_err(|e| Fault::os(Side::Dest, Op::Write, e))?;
-                at += bytes as u64;
-                if !observe(bytes as u64) {
-                    return Err(cancelled());
-                }
-            }
-            Ok(())
-        })?;
+        let read = |at, room: &mut [u8]| {
+            read_full_as(from.fd, at, room, how.cache).map_err(|e| Fault::os(Side::Source, Op::Read, e))
+        };
+        let write = |at, piece: &[u8]| {
+            write_full_as(to.fd, at, piece, how.cache).map_err(|e| Fault::os(Side::Dest, Op::Write, e))
+        };
+        let (cv, _) = fill_block(start..end, true, read, write, observe)?;
         if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
             *slot = cv;
         }
@@ -145,7 +118,7 @@ fn hash_blocks(
         if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
             *slot = cv;
         }
-        if (how.observe)(0) { Ok(true) } else { Err(cancelled()) }
+        if (how.observe)(0) { Ok(true) } else { Err(Fault::interrupted()) }
     })?;
     Ok(whole_hash(&done.into_inner().unwrap_or_else(PoisonError::into_inner), size))
 }
@@ -181,20 +154,13 @@ pub(super) fn copy(
         if holey { Box::new(Extents::new(from.fd, from.size)) } else { Box::new(all) };
     for extent in extents {
         if extent.start > at {
-            update_zeros(&mut hasher, extent.start - at);
+            hash_zeros(&mut hasher, extent.start - at);
             at = extent.start;
         }
         // The last stretch is read to the end of the file, whatever the size said: procfs says 0.
-        let last = extent.end >= from.size;
-        while last || at < extent.end {
-            let room = scratch.buffer();
-            let want = if last { room.len() } else { room.len().min((extent.end - at) as usize) };
-            let room = room.get_mut(..want).unwrap_or_default();
-            let n = read_full_as(from.fd, at, room, blocks.cache).map_err(read)?;
-            let bytes = room.get(..n).unwrap_or_default();
-            if bytes.is_empty() {
-                break;
-            }
+        let end = if extent.end >= from.size { u64::MAX } else { extent.end };
+        let piece = |at, room: &mut [u8]| read_full_as(from.fd, at, room, blocks.cache).map_err(read);
+        at = in_pieces(at..end, scratch.buffer(), piece, |at, bytes| {
             hasher.update(bytes);
             ends_in_hole = sparse == Sparse::Always && is_zero(bytes);
             if stream {
@@ -202,17 +168,11 @@ pub(super) fn copy(
             } else if !ends_in_hole {
                 write_full_as(to.fd, at, bytes, blocks.cache).map_err(write)?;
             }
-            at += n as u64;
-            if !observe(n as u64) {
-                return Err(cancelled());
-            }
-            if n < want {
-                break;
-            }
-        }
+            if observe(bytes.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
+        })?;
     }
     if at < from.size && holey {
-        update_zeros(&mut hasher, from.size - at);
+        hash_zeros(&mut hasher, from.size - at);
         at = from.size;
         ends_in_hole = true;
     }
@@ -251,9 +211,7 @@ pub(super) fn receive(
     // A file of one block has no blocks to merge: its hash is another finish of the same state.
     let whole: Mutex<Option<blake3::Hash>> = Mutex::new(None);
     on_blocks_of(source, 0..blocks_of(size), if stream { 1 } else { how.threads }, |block| {
-        let mut room = aligned();
         let start = block * BLOCK_BYTES;
-        let end = (start + BLOCK_BYTES).min(size);
         if reserves
             && start.is_multiple_of(RESERVE_BYTES)
             && let Err(e) =
@@ -262,38 +220,24 @@ pub(super) fn receive(
         {
             return Err(Fault::os(Side::Dest, Op::ReserveRoomFor, e));
         }
-        let cv = cv_at(start, |hasher| {
-            let mut at = start;
-            while at < end {
-                let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
-                let piece = room.piece(bytes);
-                if source.read_at(at, piece).map_err(|e| Fault::os(Side::Source, Op::Receive, e))? < bytes {
-                    let note = Reason::SourceChangedWhileRead;
-                    return Err(Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note));
-                }
-                if hashing {
-                    hasher.update(piece);
-                }
-                if stream {
-                    write_stream(to, piece).map_err(|e| Fault::os(Side::Dest, Op::Write, e))?;
-                } else {
-                    let written = if holes {
-                        around_zeros(at, piece, |at, run| write_full(to, at, run))
-                    } else {
-                        write_full(to, at, piece)
-                    };
-                    written.map_err(|e| Fault::os(Side::Dest, Op::Write, e))?;
-                }
-                at += bytes as u64;
-                if !(how.observe)(bytes as u64) {
-                    return Err(cancelled());
-                }
-            }
-            if hashing && size <= BLOCK_BYTES {
-                *whole.lock().unwrap_or_else(PoisonError::into_inner) = Some(hasher.finalize());
-            }
-            Ok(())
-        })?;
+        let end = (start + BLOCK_BYTES).min(size);
+        let read = |at, room: &mut [u8]| {
+            source.read_at(at, room).map_err(|e| Fault::os(Side::Source, Op::Receive, e))
+        };
+        let write = |at, piece: &[u8]| {
+            let written = if stream {
+                write_stream(to, piece)
+            } else if holes {
+                around_zeros(at, piece, |at, run| write_full(to, at, run))
+            } else {
+                write_full(to, at, piece)
+            };
+            written.map_err(|e| Fault::os(Side::Dest, Op::Write, e))
+        };
+        let (cv, alone) = fill_block(start..end, hashing, read, write, how.observe)?;
+        if size <= BLOCK_BYTES {
+            *whole.lock().unwrap_or_else(PoisonError::into_inner) = alone;
+        }
         if hashing && source.claimed(block).is_some_and(|claimed| claimed != cv) {
             return Err(source.differs(block));
         }
@@ -343,7 +287,7 @@ pub(super) fn write_whole(
     } else {
         write_full(to, 0, bytes).map_err(write)?;
     }
-    if (how.observe)(size) { Ok(()) } else { Err(cancelled()) }
+    if (how.observe)(size) { Ok(()) } else { Err(Fault::interrupted()) }
 }
 
 /// What is there is another one than the source begins with.
@@ -394,7 +338,7 @@ pub(crate) fn is_same(
         }
         at += bytes as u64;
         if !go_on() {
-            return Err(cancelled());
+            return Err(Fault::interrupted());
         }
     }
     Ok(true)
@@ -426,7 +370,7 @@ pub(crate) fn same_blocks_among(
             return Ok(false);
         }
         if !go_on(BLOCK_BYTES.min(size - block * BLOCK_BYTES)) {
-            return Err(cancelled());
+            return Err(Fault::interrupted());
         }
     }
     Ok(true)
@@ -443,21 +387,14 @@ pub(crate) fn hash_first(
     bytes: u64,
     go_on: &dyn Fn(u64) -> bool,
 ) -> Result<blake3::Hash, Fault> {
-    let (mut scratch, mut hasher, mut at) = (Scratch::new(), blake3::Hasher::new(), 0);
-    loop {
-        let room = scratch.buffer();
-        let want = room.len().min(usize::try_from(bytes - at).unwrap_or(usize::MAX));
-        let room = room.get_mut(..want).unwrap_or_default();
-        let n = read_full(file, at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e))?;
-        if n == 0 {
-            return Ok(hasher.finalize());
-        }
-        hasher.update(room.get(..n).unwrap_or_default());
-        at += n as u64;
-        if !go_on(n as u64) {
-            return Err(cancelled());
-        }
-    }
+    let (mut scratch, mut hasher) = (Scratch::new(), blake3::Hasher::new());
+    let read =
+        |at, room: &mut [u8]| read_full(file, at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e));
+    in_pieces(0..bytes, scratch.buffer(), read, |_, piece| {
+        hasher.update(piece);
+        if go_on(piece.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
+    })?;
+    Ok(hasher.finalize())
 }
 
 /// The hash of `size` bytes as the medium has them.
@@ -474,7 +411,7 @@ fn device_hash(file: &OwnedFd, size: u64, how: &Fill<'_>) -> Result<blake3::Hash
         if let Some(hash) = alone {
             *whole.lock().unwrap_or_else(PoisonError::into_inner) = hash;
         }
-        if (how.observe)(0) { Ok(true) } else { Err(cancelled()) }
+        if (how.observe)(0) { Ok(true) } else { Err(Fault::interrupted()) }
     })?;
     let whole = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(whole_hash(&done.into_inner().unwrap_or_else(PoisonError::into_inner), size).unwrap_or(whole))
@@ -504,20 +441,12 @@ pub(super) fn read_back(
         return if same { Ok(()) } else { Err(mismatch()) };
     }
     let mut hasher = blake3::Hasher::new();
-    let mut at = 0u64;
-    loop {
-        let room = scratch.buffer();
-        let n = read_full(file, at, room).map_err(read)?;
-        if n == 0 {
-            break;
-        }
-        hasher.update(room.get(..n).unwrap_or_default());
-        at += n as u64;
-        if !(how.observe)(0) {
-            return Err(cancelled());
-        }
-    }
-    if at == bytes && hasher.finalize() == *hash { Ok(()) } else { Err(mismatch()) }
+    let landed = |at, room: &mut [u8]| read_full(file, at, room).map_err(read);
+    let end = in_pieces(0..u64::MAX, scratch.buffer(), landed, |_, piece| {
+        hasher.update(piece);
+        if (how.observe)(0) { Ok(()) } else { Err(Fault::interrupted()) }
+    })?;
+    if end == bytes && hasher.finalize() == *hash { Ok(()) } else { Err(mismatch()) }
 }
 
 /// What `-V=direct` asks for and the file system does not have is no proof.

@@ -4,8 +4,7 @@
 //! order of the steps is the safety; `docs/durability.md` has it as a table, cited here as R4 to R6.
 
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, cv_at, on_blocks,
-    whole_hash,
+    BLOCK_BYTES, Cv, aligned_cv, around_zeros, block_cv, blocks_of, fill_block, on_blocks, whole_hash,
 };
 use crate::disk::tee::no_direct;
 use crate::disk::uncached::Leave;
@@ -86,14 +85,6 @@ pub(crate) struct FilledPart<D: Disk> {
 
 fn dest(op: Op) -> impl Fn(io::Error) -> Fault {
     move |e| Fault::os(Side::Dest, op, e)
-}
-
-fn interrupted() -> Fault {
-    Fault::ours(Side::Dest, Op::Copy, Code::Interrupted, Reason::Interrupted)
-}
-
-fn changed() -> Fault {
-    Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, Reason::SourceChangedWhileRead)
 }
 
 /// The session and its stage, opened and locked, with the decision where to go on.
@@ -216,7 +207,7 @@ fn settle_clock(want: &Want<'_>) -> Result<(), Fault> {
     }
     std::thread::sleep(CLOCK_TICK);
     let now = want.source.info().map_err(|e| Fault::os(Side::Source, Op::Stat, e))?;
-    if want.info.same_content(&now) { Ok(()) } else { Err(changed()) }
+    if want.info.same_content(&now) { Ok(()) } else { Err(Fault::changed()) }
 }
 
 fn begin<D: Disk>(
@@ -298,7 +289,7 @@ fn open_session<D: Disk>(
                 // A killed run may still be on its way out.
                 patience -= 1;
                 if !(want.observe)(0) {
-                    return Err(interrupted());
+                    return Err(Fault::interrupted());
                 }
                 std::thread::sleep(LOCK_PAUSE);
                 continue;
@@ -454,7 +445,7 @@ fn first_wrong<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<u
             wrong.fetch_min(block, Ordering::Relaxed);
         }
         if !(want.observe)(0) {
-            return Err(interrupted());
+            return Err(Fault::interrupted());
         }
         Ok(true)
     })?;
@@ -472,7 +463,7 @@ fn prove<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<Vec<u64
         Ok((want.observe)(0))
     })?;
     if !(want.observe)(0) {
-        return Err(interrupted());
+        return Err(Fault::interrupted());
     }
     Ok(wrong.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
@@ -499,7 +490,7 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
     })?;
     let after = want.source.info().map_err(|e| Fault::os(Side::Source, Op::Stat, e))?;
     if !want.info.same_content(&after) {
-        return Err(changed());
+        return Err(Fault::changed());
     }
     for block in &wrong {
         repair(disk, want, begun, *block)?;
@@ -553,7 +544,7 @@ fn repair<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, block: u64) -> R
     let (cv, outcome) = copy_block(disk, want, begun, block, Holes::Fill);
     outcome?;
     let recorded = begun.blocks.get(block as usize).copied();
-    if cv.is_none() || cv != recorded { Err(changed()) } else { Ok(()) }
+    if cv.is_none() || cv != recorded { Err(Fault::changed()) } else { Ok(()) }
 }
 
 /// Copies the blocks between two checkpoints on several threads. Returns the values of those that are whole, from the
@@ -604,42 +595,26 @@ fn copy_block<D: Disk>(
     block: u64,
     holes: Holes,
 ) -> (Option<Cv>, Result<(), Fault>) {
-    let read = |e| Fault::os(Side::Source, Op::Read, e);
     let start = block * BLOCK_BYTES;
     let end = (start + BLOCK_BYTES).min(want.info.size);
-    let mut room = aligned();
-    let copied = cv_at(start, |hasher| {
-        let mut at = start;
-        while at < end {
-            let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
-            let piece = room.piece(bytes);
-            if want.source.read_at(at, piece).map_err(read)? < bytes {
-                return Err(changed());
-            }
-            hasher.update(piece);
-            let write = |at, run: &[u8]| disk.write_at(&begun.file, at, run).map_err(dest(Op::Write));
-            if holes == Holes::Make {
-                around_zeros(at, piece, write)?;
-            } else {
-                write(at, piece)?;
-            }
-            at += bytes as u64;
-            if !(want.observe)(bytes as u64) {
-                return Err(interrupted());
-            }
-        }
-        Ok(())
-    });
+    let write = |at, run: &[u8]| disk.write_at(&begun.file, at, run).map_err(dest(Op::Write));
+    let read =
+        |at, room: &mut [u8]| want.source.read_at(at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e));
+    let around = |at, piece: &[u8]| match holes {
+        Holes::Make => around_zeros(at, piece, write),
+        Holes::Fill => write(at, piece),
+    };
+    let copied = fill_block(start..end, true, read, around, want.observe);
     // R5: what could not be written out weighs more than anything else that went wrong.
     if let Err(e) = disk.write_behind(&begun.file, start, end - start) {
         return (None, Err(dest(Op::Sync)(e)));
     }
     match copied {
         // What crossed a wire is not what was sent: never recorded, never published.
-        Ok(cv) if want.source.claimed(block).is_some_and(|claimed| claimed != cv) => {
+        Ok((cv, _)) if want.source.claimed(block).is_some_and(|claimed| claimed != cv) => {
             (None, Err(want.source.differs(block)))
         }
-        Ok(cv) => (Some(cv), Ok(())),
+        Ok((cv, _)) => (Some(cv), Ok(())),
         Err(fault) => (None, Err(fault)),
     }
 }
@@ -655,7 +630,7 @@ fn fast_segment<D: Disk>(
 ) -> (Vec<Cv>, Result<(), Fault>) {
     let copied = disk.copy_range(file, &begun.file, at, end - at).and_then(|n| {
         let whole = n == end - at;
-        if whole { Ok(()) } else { Err(changed()) }
+        if whole { Ok(()) } else { Err(Fault::changed()) }
     });
     if let Err(fault) = copied {
         return (Vec::new(), Err(fault));
@@ -671,7 +646,7 @@ fn fast_segment<D: Disk>(
         Err(fault) => return (Vec::new(), Err(fault)),
     }
     let go_on = (want.observe)(end - at);
-    (blocks, if go_on { Ok(()) } else { Err(interrupted()) })
+    (blocks, if go_on { Ok(()) } else { Err(Fault::interrupted()) })
 }
 
 /// R4: stage onto the medium, then the record, then the session onto the medium.
@@ -709,6 +684,6 @@ pub(crate) fn read_back<D: Disk>(
         if Some(&cv) != filled.blocks.get(block as usize) {
             return Err(mismatch());
         }
-        if (want.observe)(0) { Ok(true) } else { Err(interrupted()) }
+        if (want.observe)(0) { Ok(true) } else { Err(Fault::interrupted()) }
     })
 }

@@ -2,7 +2,9 @@
 //!
 //! Must not know what the receiver has of them already; it says where to begin, and its store says which blocks it has.
 
-use crate::blocks::{BLOCK_BYTES, Cv, DEDUP_BYTES_MIN, PIECE_BYTES, WIRE_PIECE_BYTES, aligned};
+use crate::blocks::{
+    BLOCK_BYTES, Cv, DEDUP_BYTES_MIN, PIECE_BYTES, WIRE_PIECE_BYTES, aligned, hash_zeros, in_pieces,
+};
 use crate::error::{Error, Op, Reason, Result};
 use crate::pulse::For;
 use crate::sender::contents::unsayable;
@@ -618,20 +620,16 @@ impl Sending<'_> {
         range: Range<u64>,
         hasher: &mut blake3::Hasher,
     ) -> std::result::Result<(), Failed> {
-        let mut room = aligned();
-        let mut at = range.start;
-        while at < range.end {
-            let bytes = (range.end - at).min(PIECE_BYTES as u64) as usize;
-            let piece = room.piece(bytes);
-            match read_full(fd, at, piece) {
-                Ok(n) if n == bytes => {}
-                Ok(_) => return Err(Failed::Changed),
-                Err(e) => return Err(read_failed(place.node.join(item.name.as_name()), &e)),
-            }
+        let read = |at, piece: &mut [u8]| match read_full(fd, at, piece) {
+            Ok(n) if n == piece.len() => Ok(n),
+            Ok(_) => Err(Failed::Changed),
+            Err(e) => Err(read_failed(place.node.join(item.name.as_name()), &e)),
+        };
+        in_pieces(range, aligned().all(), read, |_, piece| {
             hasher.update(piece);
-            at += bytes as u64;
-        }
-        Ok(())
+            Ok(())
+        })
+        .map(drop)
     }
 
     // ---- blocks ----
@@ -710,7 +708,7 @@ impl Sending<'_> {
         };
         if hole {
             if let Some(hasher) = &mut hasher {
-                hash_zeros(hasher, bytes);
+                hash_zeros(hasher, bytes as u64);
             }
             piece.cv = value(hasher);
             return self.zeros(hand, piece).map(Ok);
@@ -852,15 +850,6 @@ fn read_hashed(
         done += part;
     }
     Ok(())
-}
-
-fn hash_zeros(hasher: &mut blake3::Hasher, mut bytes: usize) {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    while bytes > 0 {
-        let n = bytes.min(ZEROS.len());
-        hasher.update(ZEROS.get(..n).unwrap_or_default());
-        bytes -= n;
-    }
 }
 
 const _: () = assert!(OFFERS_OUT_MAX * ASKS_WAITING <= 1 << 20);
