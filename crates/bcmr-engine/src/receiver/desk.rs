@@ -96,6 +96,17 @@ pub(crate) enum Way {
     Alone,
 }
 
+/// What is to be done for one entry, once it was compared with what is there.
+#[allow(clippy::large_enum_variant)] // lives for one call; a box would be an allocation per file
+pub(crate) enum Decision {
+    /// Nothing is to be landed, which was told.
+    Skip,
+    /// It is landed where nothing is.
+    Create,
+    /// It is landed in the place of this, or added to it.
+    Replace(Info),
+}
+
 /// One run at the destination.
 pub(crate) struct Desk<'a, S, B> {
     pub(crate) disk: &'a Sys,
@@ -188,15 +199,16 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         way: Way,
     ) -> Result<Option<Job<'n, Sys>>> {
         let prove = |proof: Proof, there: &Info| self.prove(pair, &body, name, to, proof, there).map(Some);
-        match self.choose(pair, name, to, &info, body.is_file(), &prove)? {
-            Some(there) => self.job(pair, name, to, body, attributes, info, there, way).map(Some),
-            None => Ok(None),
-        }
+        let there = match self.choose(pair, name, to, &info, body.is_file(), &prove)? {
+            Decision::Skip => return Ok(None),
+            Decision::Create => None,
+            Decision::Replace(there) => Some(there),
+        };
+        self.job(pair, name, to, body, attributes, info, there, way).map(Some)
     }
 
-    /// Compares with what is there: what is to be replaced, if anything, or `None` when nothing is to be landed.
-    /// `prove` reads both sides; where it cannot yet, it says `None`, what is there is what is to be replaced for now, and
-    /// this is asked again once it can.
+    /// Compares with what is there. `prove` reads both sides; where it cannot yet, it returns `None`, what is there is
+    /// what is to be replaced for now, and this is asked again once it can.
     pub(crate) fn choose(
         &self,
         pair: &Slot<S>,
@@ -205,7 +217,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         info: &Info,
         is_file: bool,
         prove: &dyn Fn(Proof, &Info) -> Result<Option<bool>>,
-    ) -> Result<Option<Option<Info>>> {
+    ) -> Result<Decision> {
         let dst = &pair.dst;
         dst.guard_name(to).map_err(|e| e.and(&pair.src.node().join(name)))?;
         let there = if dst.fresh {
@@ -225,7 +237,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
         let verdict = match (verdict, &there) {
             (Verdict::KeepIf(proof, _), Some(there)) => match prove(proof, there)? {
                 Some(holds) => verdict.settled(holds),
-                None => return Ok(Some(Some(*there))),
+                None => return Ok(Decision::Replace(*there)),
             },
             (verdict, _) => verdict,
         };
@@ -251,12 +263,12 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                     self.first_landed(info, dst, to);
                 }
                 self.keep(pair, name, to, info);
-                return Ok(None);
+                return Ok(Decision::Skip);
             }
             Verdict::Ask | Verdict::Append { .. } | Verdict::KeepIf(..) => {
                 if !self.tally.ask(Question::Replace(dst.node.join(to))) {
                     self.keep(pair, name, to, info);
-                    return Ok(None);
+                    return Ok(Decision::Skip);
                 }
             }
             Verdict::Refuse(code, why) => {
@@ -268,7 +280,7 @@ impl<'a, S: Origin, B: Beside<S>> Desk<'a, S, B> {
                 });
             }
         }
-        Ok(Some(there))
+        Ok(there.map_or(Decision::Create, Decision::Replace))
     }
 
     /// Enters `there` into the book as what is kept, or written into, for the source that becomes `to`. `false`: it is

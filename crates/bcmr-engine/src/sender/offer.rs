@@ -7,14 +7,16 @@ use crate::codec::Effort;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::Follow;
+use crate::sender::chain::Chain;
 use crate::sender::contents::{Batch, Took, pack, push_unreadable, unsayable};
 use crate::sender::item::{self, Item};
 use crate::sender::large::{Large, Outgoing};
+use crate::sender::level::{Entries, Met};
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::operand::Source;
 use crate::sender::place::{Born, Fate, Place};
 use crate::sender::push::{Hand, Links, Sending, Stop};
-use crate::sender::walk::{SourceDir, kind_of};
+use crate::sender::walk::SourceDir;
 use bcmr_wire::limits::ENTRIES_MAX;
 use bcmr_wire::message::{Codec, Message};
 use bcmr_wire::{codec, contents, frame};
@@ -37,8 +39,6 @@ pub(crate) const BATCH_ENTRIES: usize = 256;
 const BATCH_BYTES: u64 = LARGE_BYTES_MIN;
 /// What entries of one batch take beside their contents.
 const BATCH_ENTRY_BYTES: usize = 96 << 10;
-/// Names that are sorted before they are read.
-const SORTED_NAMES: usize = 2048;
 /// How often the other side is told what was found.
 const FOUND_EVERY: Duration = Duration::from_millis(200);
 
@@ -391,36 +391,29 @@ impl Sending<'_> {
         src: &Arc<SourceDir>,
         levels: &mut Vec<Level>,
     ) -> Result<()> {
-        let mut names = Names::default();
-        let mut dirs: Vec<NameBuf> = Vec::new();
+        let mut found = Entries::default();
         let mut lost = None;
-        let listed = src.dir.list(&mut walker.list, |entry| {
+        let listed = src.list(&mut walker.list, self.push.policy.follow, &self.filter, |met| {
             if place.fate() == Fate::Refused {
                 return false;
             }
-            let kind = match kind_of(src, entry.name, entry.kind, self.push.policy.follow) {
-                Ok(kind) => kind,
-                Err(e) => {
-                    lost = self.fail(Some(&place), e).err();
-                    return lost.is_none();
+            match met {
+                Met::Entry { name, kind, ino } => {
+                    let full = found.add(name, kind, ino);
+                    return !full || self.spread(&place, std::mem::take(&mut found.names));
                 }
-            };
-            if self.leaves_out(Some(&place), src, entry.name, kind == Kind::Dir) {
-                return true;
+                Met::Excluded(name) => self.left_out(Some(&place), src, name),
+                Met::Failed(e) => lost = self.fail(Some(&place), e).err(),
             }
-            if kind == Kind::Dir {
-                dirs.push(entry.name.to_owned());
-                return true;
-            }
-            names.push(entry.name, kind, entry.ino);
-            names.len() < SORTED_NAMES || self.spread(&place, std::mem::take(&mut names))
+            lost.is_none()
         });
         if let Some(e) = lost {
             return Err(e);
         }
         if let Err(e) = listed {
-            self.fail(Some(&place), Error::os(Op::ListDirectory, src.node.path(), e))?;
+            self.fail(Some(&place), e)?;
         }
+        let Entries { mut dirs, names } = found;
         self.spread(&place, names);
         if dirs.is_empty() {
             self.release(&place);
@@ -452,13 +445,17 @@ impl Sending<'_> {
     fn leaves_out(&self, place: Option<&Place>, src: &SourceDir, name: Name<'_>, is_dir: bool) -> bool {
         let out = src.excludes(name, is_dir, &self.filter);
         if out {
-            // Who only looks leaves out the same on the other side.
-            if let (Some(place), false) = (place, self.push.policy.dry_run) {
-                place.leave_some();
-            }
-            self.push.told.excluded(&|| src.node.join(name));
+            self.left_out(place, src, name);
         }
         out
+    }
+
+    fn left_out(&self, place: Option<&Place>, src: &SourceDir, name: Name<'_>) {
+        // A dry run and a comparison leave out the same on the other side.
+        if let (Some(place), false) = (place, self.push.policy.dry_run) {
+            place.leave_some();
+        }
+        self.push.told.excluded(&|| src.node.join(name));
     }
 
     fn dir_attributes(&self, hand: &mut Hand, src: &SourceDir) -> Result<item::Attrs> {
@@ -485,8 +482,11 @@ impl Sending<'_> {
         let Some(top) = self.top(walker, base, &src, None)? else { return Ok(()) };
         // What is listed is never all there is.
         top.leave_some();
-        let mut chain: Vec<(NameBuf, Arc<Place>, Names)> = Vec::new();
-        let mut at_top = Names::default();
+        let mut chain = Chain::new((top, Names::default()));
+        let mut leave = |(place, names): (Arc<Place>, Names)| {
+            self.spread(&place, names);
+            self.release(&place);
+        };
         for parts in names {
             if self.stopped() {
                 return Ok(());
@@ -500,80 +500,61 @@ impl Sending<'_> {
                 }
             };
             let Some((last, dirs)) = parts.split_last() else { continue };
-            let common = chain.iter().zip(dirs).take_while(|((a, ..), b)| a == *b).count();
-            while chain.len() > common
-                && let Some((_, place, names)) = chain.pop()
-            {
-                self.spread(&place, names);
-                self.release(&place);
-            }
-            if !self.down(walker, &top, &mut chain, dirs)? {
+            let last = last.as_name();
+            if !chain.go(dirs, &mut leave, |(above, _), name| self.down(walker, above, name))? {
                 continue;
             }
-            let (place, names) = match chain.last_mut() {
-                Some((_, place, names)) => (&*place, names),
-                None => (&top, &mut at_top),
-            };
-            let place = place.clone();
-            let looked = self.handles.get(&place).and_then(|src| {
-                let info = src.stat(last.as_name(), place.follow)?;
+            let (place, names) = chain.last();
+            let looked = self.handles.get(place).and_then(|src| {
+                let info = src.stat(last, place.follow)?;
                 Ok((src, info))
             });
             let (src, info) = match looked {
                 Ok(looked) => looked,
                 Err(e) => {
-                    self.fail(Some(&place), e)?;
+                    self.fail(Some(place), e)?;
                     continue;
                 }
             };
             let is_dir = info.kind == Kind::Dir;
-            if self.leaves_out(Some(&place), &src, last.as_name(), is_dir) {
+            if self.leaves_out(Some(place), &src, last, is_dir) {
                 continue;
             }
             if !is_dir {
-                names.push(last.as_name(), info.kind, info.ino);
+                names.push(last, info.kind, info.ino);
                 if names.len() >= BATCH_ENTRIES {
-                    self.spread(&place, std::mem::take(names));
+                    self.spread(place, std::mem::take(names));
                 }
             } else if !self.push.policy.recursive {
-                let path = src.node.join(last.as_name());
-                self.fail(Some(&place), Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory))?;
-            } else if let Some((child, src)) = self.child(walker, &place, last.as_name())? {
+                let path = src.node.join(last);
+                self.fail(Some(place), Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory))?;
+            } else if let Some((child, src)) = self.child(walker, place, last)? {
                 self.tree(walker, child, src)?;
             }
         }
-        while let Some((_, place, names)) = chain.pop() {
-            self.spread(&place, names);
-            self.release(&place);
-        }
-        self.spread(&top, at_top);
-        self.release(&top);
+        let top = chain.end(&mut leave);
+        leave(top);
         Ok(())
     }
 
-    /// Goes on down from the end of `chain` to the directory that `dirs` lead to. `false`: one of them is left out or
-    /// cannot be entered, which was told.
+    /// Goes down to a directory that names of a list lead through. `None`: it is left out or cannot be entered, which was
+    /// told.
     fn down(
         &self,
         walker: &mut Walker,
-        top: &Arc<Place>,
-        chain: &mut Vec<(NameBuf, Arc<Place>, Names)>,
-        dirs: &[NameBuf],
-    ) -> Result<bool> {
-        for name in dirs.iter().skip(chain.len()) {
-            let above = chain.last().map_or(top, |(_, place, _)| place).clone();
-            let src = match self.handles.get(&above) {
-                Ok(src) => src,
-                Err(e) => return self.fail(Some(&above), e).map(|()| false),
-            };
-            if self.leaves_out(Some(&above), &src, name.as_name(), true) {
-                return Ok(false);
-            }
-            let Some((place, _)) = self.child(walker, &above, name.as_name())? else { return Ok(false) };
-            place.leave_some();
-            chain.push((name.clone(), place, Names::default()));
+        above: &Arc<Place>,
+        name: Name<'_>,
+    ) -> Result<Option<(Arc<Place>, Names)>> {
+        let src = match self.handles.get(above) {
+            Ok(src) => src,
+            Err(e) => return self.fail(Some(above), e).map(|()| None),
+        };
+        if self.leaves_out(Some(above), &src, name, true) {
+            return Ok(None);
         }
-        Ok(true)
+        let Some((place, _)) = self.child(walker, above, name)? else { return Ok(None) };
+        place.leave_some();
+        Ok(Some((place, Names::default())))
     }
 
     // ---- entries ----

@@ -24,6 +24,16 @@ pub(crate) enum Source {
     Whole(Arc<SourceDir>),
 }
 
+impl Source {
+    /// What it shows itself as.
+    pub(crate) fn info(&self) -> Info {
+        match self {
+            Source::Named { info, .. } => *info,
+            Source::Whole(dir) => dir.info,
+        }
+    }
+}
+
 /// How a typed path ends.
 pub(crate) struct Typed<'p> {
     pub(crate) parent: PathBuf,

@@ -4,10 +4,9 @@
 
 use crate::error::{Error, Op, Result};
 use crate::node::Node;
-use crate::policy::Follow;
 use crate::sender::filter::{self, Filter, Ignores};
 use fastcopy::dir::{Dir, Name, NameBuf};
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::Info;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -109,16 +108,5 @@ impl SourceDir {
     pub(crate) fn stat(&self, name: Name<'_>, follow: bool) -> Result<Info> {
         let got = if follow { self.dir.stat_following(name) } else { self.dir.stat(name) };
         got.map_err(|e| Error::os(Op::Stat, self.node.join(name), e))
-    }
-}
-
-/// The kind an entry counts as: a link is what it points to where all links are followed. One more system call only
-/// when the listing did not say, or for a link that is followed.
-pub(crate) fn kind_of(dir: &SourceDir, name: Name<'_>, listed: Option<Kind>, follow: Follow) -> Result<Kind> {
-    let always = follow == Follow::Always;
-    match listed {
-        Some(Kind::Link) | None if always => dir.stat(name, true).map(|i| i.kind),
-        Some(kind) => Ok(kind),
-        None => dir.stat(name, false).map(|i| i.kind),
     }
 }

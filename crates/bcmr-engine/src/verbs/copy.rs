@@ -19,9 +19,11 @@ use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::links::Claim;
+use crate::sender::chain::Chain;
 use crate::sender::filter::Filter;
+use crate::sender::level::{Entries, Met};
 use crate::sender::names::{ListedNames, Names};
-use crate::sender::walk::{SourceDir, kind_of};
+use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use crate::verbs::ledger::Ledger;
 use crate::verbs::manifest::Manifest;
@@ -35,8 +37,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Names handed to another worker at once.
 const BATCH_NAMES: usize = 64;
-/// Names that are sorted before they are read.
-const SORTED_NAMES: usize = 2048;
 /// From this size (bytes) on a file is a task of its own, staged by itself: a killed run loses at most what small
 /// files of directories under way it had.
 const BIG_BYTES: u64 = 4 << 20;
@@ -507,42 +507,34 @@ impl<'a> Run<'a> {
     /// Lists a source directory: directories become tasks, everything else is landed in batches on the way.
     fn list_dir(&self, hands: &Hands<'_, Task>, worker: &mut Worker, pair: &Arc<DirPair>) {
         let Worker { hand, list } = worker;
-        let mut names = Names::default();
-        let mut dirs: Vec<NameBuf> = Vec::new();
-        let listed = pair.src.dir.list(list, |entry| {
+        let mut found = Entries::default();
+        let listed = pair.src.list(list, self.policy.follow, &self.filter, |met| {
             if self.desk.tally.cancelled() {
                 pair.keep_some();
                 return false;
             }
-            let kind = match kind_of(&pair.src, entry.name, entry.kind, self.policy.follow) {
-                Ok(kind) => kind,
-                Err(e) => {
+            match met {
+                Met::Entry { name, kind, ino } => {
+                    if found.add(name, kind, ino) {
+                        self.spread(hands, hand, pair, &mut found.names);
+                    }
+                }
+                Met::Excluded(name) => {
+                    pair.keep_some();
+                    self.excluded(&pair.src, name);
+                }
+                Met::Failed(e) => {
                     pair.keep_some();
                     self.desk.tally.fail(e);
-                    return true;
                 }
-            };
-            if pair.src.excludes(entry.name, kind == Kind::Dir, &self.filter) {
-                pair.keep_some();
-                self.desk
-                    .tally
-                    .item(Action::Excluded, 0, || (pair.src.node.join(entry.name), PathBuf::new()));
-                return true;
-            }
-            if kind == Kind::Dir {
-                dirs.push(entry.name.to_owned());
-                return true;
-            }
-            names.push(entry.name, kind, entry.ino);
-            if names.len() >= SORTED_NAMES {
-                self.spread(hands, hand, pair, &mut names);
             }
             true
         });
         if let Err(e) = listed {
             pair.keep_some();
-            self.desk.tally.fail(Error::os(Op::ListDirectory, pair.src.node.path(), e));
+            self.desk.tally.fail(e);
         }
+        let Entries { dirs, mut names } = found;
         let follow = self.policy.follow == Follow::Always;
         pair.pending.fetch_add(dirs.len(), Ordering::Relaxed);
         pair.dst.expect(dirs.len());
@@ -842,15 +834,16 @@ impl<'a> Run<'a> {
         let root = Arc::new(DirPair { ours: false, ..self.plain_pair(&src, dst, src.info.dev, spot) });
         let mut names = ListedNames { reader, separator, base };
         let mut worker = self.worker();
+        let mut leave = |pair| self.leave(&mut worker, pair);
         loop {
             let mut tasks = Vec::new();
-            let mut chain = vec![root.clone()];
+            let mut chain = Chain::new(root.clone());
             let mut ended = true;
             for _ in 0..LIST_CHUNK {
                 match names.next() {
                     None => break,
                     Some(Err(e)) => self.desk.tally.fail(e),
-                    Some(Ok(parts)) => match self.listed(&mut worker, &mut chain, &parts) {
+                    Some(Ok(parts)) => match self.listed(&mut leave, &mut chain, &parts) {
                         Ok(Some(task)) => tasks.push(task),
                         Ok(None) => {}
                         Err(e) => self.desk.tally.fail(e),
@@ -858,9 +851,7 @@ impl<'a> Run<'a> {
                 }
                 ended = false;
             }
-            while chain.len() > 1 {
-                self.leave(&mut worker, &mut chain);
-            }
+            chain.end(&mut leave);
             self.work(tasks);
             if ended || self.desk.tally.cancelled() {
                 self.desk.sync_names();
@@ -879,36 +870,28 @@ impl<'a> Run<'a> {
     /// Nothing, when the filter leaves it out.
     fn listed(
         &self,
-        worker: &mut Worker,
-        chain: &mut Vec<Arc<DirPair>>,
+        leave: &mut impl FnMut(Arc<DirPair>),
+        chain: &mut Chain<Arc<DirPair>>,
         parts: &[NameBuf],
     ) -> Result<Option<Task>> {
         let Some((last, dirs)) = parts.split_last() else {
             return Err(Error::ours(Code::Usage, Op::ReadNames, "", Reason::EmptyName));
         };
-        let here: Vec<NameBuf> = match chain.last() {
-            Some(pair) => pair.src.node.names().into_iter().cloned().collect(),
-            None => Vec::new(),
-        };
-        let common = here.iter().zip(dirs).take_while(|(a, b)| a == b).count();
-        while chain.len() > common + 1 {
-            self.leave(worker, chain);
-        }
-        for name in dirs.iter().skip(common) {
-            let Some(pair) = chain.last().cloned() else { break };
-            let name = name.as_name();
+        let reached: Result<bool> = chain.go(dirs, leave, |pair, name| {
             if self.leaves_out(&pair.src, name, true) {
                 return Ok(None);
             }
             let src = pair.src.enter(name, pair.src.node.below(name), false, &self.filter)?;
             let dst = pair.dst.enter(self.disk, name, self.policy)?;
             pair.pending.fetch_add(1, Ordering::Relaxed);
-            let (dev, spot) = (pair.dev, self.desk.claims.below(&pair.spot, name));
-            chain.push(Arc::new(DirPair { above: Some(pair), ..self.plain_pair(&src, dst, dev, spot) }));
+            let spot = self.desk.claims.below(&pair.spot, name);
+            let inner = self.plain_pair(&src, dst, pair.dev, spot);
+            Ok(Some(Arc::new(DirPair { above: Some(pair.clone()), ..inner })))
+        });
+        if !reached? {
+            return Ok(None);
         }
-        let Some(pair) = chain.last() else {
-            return Err(Error::ours(Code::Usage, Op::ReadNames, "", Reason::EmptyName));
-        };
+        let pair = &*chain.last();
         let follow = self.policy.follow == Follow::Always;
         let info = pair.src.stat(last.as_name(), follow)?;
         if self.leaves_out(&pair.src, last.as_name(), info.kind == Kind::Dir) {
@@ -943,17 +926,19 @@ impl<'a> Run<'a> {
     fn leaves_out(&self, src: &SourceDir, name: Name<'_>, is_dir: bool) -> bool {
         let out = src.excludes(name, is_dir, &self.filter);
         if out {
-            self.desk.tally.item(Action::Excluded, 0, || (src.node.join(name), PathBuf::new()));
+            self.excluded(src, name);
         }
         out
     }
 
-    /// Leaves the innermost directory of the chain: it is published, and sealed when its tasks are done.
-    fn leave(&self, worker: &mut Worker, chain: &mut Vec<Arc<DirPair>>) {
-        if let Some(pair) = chain.pop() {
-            self.desk.filled(&mut worker.hand, &pair);
-            self.desk.release(&mut worker.hand, pair);
-        }
+    fn excluded(&self, src: &SourceDir, name: Name<'_>) {
+        self.desk.tally.item(Action::Excluded, 0, || (src.node.join(name), PathBuf::new()));
+    }
+
+    /// Leaves a directory of the chain: it is published, and sealed when its tasks are done.
+    fn leave(&self, worker: &mut Worker, pair: Arc<DirPair>) {
+        self.desk.filled(&mut worker.hand, &pair);
+        self.desk.release(&mut worker.hand, pair);
     }
 
     /// Says what was done.

@@ -7,19 +7,18 @@ use crate::blocks::BLOCK_BYTES;
 use crate::disk::tee;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{FilterSpec, Follow};
+use crate::sender::below::{self, Which};
 use crate::sender::filter::Filter;
-use crate::sender::walk::SourceDir;
 use crate::verbs::operands::{self, Reach, Source};
 use crate::verbs::remote::{Listing, Usage};
 pub use fastcopy::clock::{Local, local};
-use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
+use fastcopy::dir::{Dir, ListBuffer, Name};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 pub use fastcopy::people::{group_name, user_name};
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Things below a path that cannot be looked at and are told of.
@@ -229,9 +228,6 @@ pub(crate) fn ahead(paths: &[PathBuf], deep: bool, names: usize, patience: Durat
     found
 }
 
-/// A directory to be looked into: one in another (a link is followed where it says so), or the other one itself.
-type Todo = (Arc<SourceDir>, Option<(NameBuf, bool)>);
-
 /// What becomes of something below a path that cannot be looked at.
 enum Unreadable<'a> {
     /// It is the end.
@@ -262,66 +258,9 @@ fn each_below(
     each: &mut dyn FnMut(&Info) -> bool,
 ) -> Result<()> {
     let nothing = FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: false };
-    let filter = Filter::new(&nothing)?;
-    // A directory is opened when its turn comes, so that a wide one does not hold a descriptor for each below it.
-    let mut stack: Vec<Todo> = Vec::new();
-    let (info, top) = match operands::source(reach, path, Follow::Operands)? {
-        Source::Named { dir, name, info, follow } => (info, (dir, Some((name, follow)))),
-        Source::Whole(dir) => (dir.info, (dir, None)),
-    };
-    if each(&info) && info.kind == Kind::Dir {
-        stack.push(top);
-    }
-    let mut buffer = ListBuffer::new();
-    let mut first = Some(crate::node::Node::root(path));
-    while let Some((above, below)) = stack.pop() {
-        let here = match below {
-            Some((name, follow)) => {
-                let node = first.take().unwrap_or_else(|| above.node.below(name.as_name()));
-                match above.enter(name.as_name(), node, follow, &filter) {
-                    Ok(here) => here,
-                    Err(e) => {
-                        unreadable.take(e)?;
-                        continue;
-                    }
-                }
-            }
-            None => above,
-        };
-        first = None;
-        let dir = match here.dir.reopen() {
-            Ok(dir) => dir,
-            Err(e) => {
-                unreadable.take(Error::os(Op::OpenDirectory, here.node.path(), e))?;
-                continue;
-            }
-        };
-        let mut failed = None;
-        let mut enough = false;
-        dir.list(&mut buffer, |entry| match dir.stat(entry.name) {
-            Ok(info) => {
-                enough = !each(&info);
-                if info.kind == Kind::Dir {
-                    stack.push((here.clone(), Some((entry.name.to_owned(), false))));
-                }
-                !enough
-            }
-            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => true,
-            Err(e) => {
-                let told = unreadable.take(Error::os(Op::Stat, here.node.join(entry.name), e));
-                failed = told.err();
-                failed.is_none()
-            }
-        })
-        .or_else(|e| unreadable.take(Error::os(Op::List, here.node.path(), e)))?;
-        if let Some(e) = failed {
-            return Err(e);
-        }
-        if enough {
-            break;
-        }
-    }
-    Ok(())
+    let which = Which { follow: Follow::Operands, filter: &Filter::new(&nothing)?, one_file_system: false };
+    let source = operands::source(reach, path, which.follow)?;
+    below::each_below(source, path, &which, &mut |e| unreadable.take(e), each)
 }
 
 fn add(sum: &mut Usage, met: &mut HashSet<(u64, u64)>, info: &Info) {

@@ -3,80 +3,77 @@
 //! Must not change anything. Runs beside the verb and only when progress is shown: a copy that takes less than a
 //! second is never counted first.
 
+use crate::error::Error;
 use crate::event::{Cancel, Progress};
-use crate::policy::{CopyPolicy, Follow};
+use crate::policy::CopyPolicy;
+use crate::sender::below::{Which, each_below};
 use crate::sender::filter::Filter;
-use crate::sender::walk::{SourceDir, kind_of};
-use crate::verbs::operands::{self, Source};
-use fastcopy::dir::{ListBuffer, NameBuf};
+use crate::verbs::operands;
 use fastcopy::meta::{Info, Kind};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Walks `sources` as a copy with `policy` would and counts items and bytes into `progress`, whose `scanned` it sets in
 /// the end. What cannot be read is left for the verb itself to report.
 pub fn measure(sources: &[PathBuf], policy: &CopyPolicy, progress: &Progress, cancel: &Cancel) {
     let Ok(filter) = Filter::new(&policy.filter) else { return };
-    let count = |info: &Info| {
-        progress.items_found.fetch_add(1, Relaxed);
-        if info.kind == Kind::File {
-            progress.bytes_found.fetch_add(info.size, Relaxed);
+    let which = Which { follow: policy.follow, filter: &filter, one_file_system: policy.one_file_system };
+    let mut count = |info: &Info| {
+        if !info.kind.is_special() || policy.specials {
+            progress.items_found.fetch_add(1, Relaxed);
+            if info.kind == Kind::File {
+                progress.bytes_found.fetch_add(info.size, Relaxed);
+            }
         }
+        !cancel.is_set()
     };
-    let mut stack: Vec<Arc<SourceDir>> = Vec::new();
+    let mut ignored = |_: Error| Ok(());
     for path in sources {
-        match operands::source(&operands::Reach::Anywhere, path, policy.follow) {
-            Ok(Source::Named { dir, name, info, follow }) if info.kind == Kind::Dir => {
-                let node = crate::node::Node::root(path);
-                if let (true, Ok(inner)) =
-                    (policy.recursive, dir.enter(name.as_name(), node, follow, &filter))
-                {
-                    count(&info);
-                    stack.push(inner);
-                }
-            }
-            Ok(Source::Named { info, .. }) => count(&info),
-            Ok(Source::Whole(dir)) => stack.push(dir),
-            Err(_) => {}
+        let Ok(source) = operands::source(&operands::Reach::Anywhere, path, policy.follow) else { continue };
+        if policy.recursive || source.info().kind != Kind::Dir {
+            // Nothing ends it early that is not to be told.
+            let _ended = each_below(source, path, &which, &mut ignored, &mut count);
         }
-    }
-    let always = policy.follow == Follow::Always;
-    let mut buffer = ListBuffer::new();
-    while let Some(here) = stack.pop() {
-        let mut names: Vec<(NameBuf, Kind)> = Vec::new();
-        let listed = here.dir.reopen().and_then(|dir| {
-            dir.list(&mut buffer, |entry| {
-                if let Ok(kind) = kind_of(&here, entry.name, entry.kind, policy.follow) {
-                    names.push((entry.name.to_owned(), kind));
-                }
-                !cancel.is_set()
-            })
-        });
-        if listed.is_err() {
-            continue;
-        }
-        for (name, kind) in names {
-            if cancel.is_set() {
-                return;
-            }
-            let name = name.as_name();
-            if here.excludes(name, kind == Kind::Dir, &filter) {
-                continue;
-            }
-            let Ok(info) = here.stat(name, always) else { continue };
-            if info.kind.is_special() && !policy.specials {
-                continue;
-            }
-            count(&info);
-            if info.kind == Kind::Dir
-                && (!policy.one_file_system || info.dev == here.info.dev)
-                && let Ok(inner) = here.enter(name, here.node.below(name), always, &filter)
-                && !(always && inner.is_own_ancestor())
-            {
-                stack.push(inner);
-            }
+        if cancel.is_set() {
+            return;
         }
     }
     progress.scanned.store(true, Relaxed);
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "trees are made by path")]
+mod tests {
+    use super::*;
+    use crate::policy::FilterSpec;
+    use crate::receiver::plan::tests::policy;
+
+    /// What a copy would go through, whatever the operand is called.
+    #[test]
+    fn what_the_copy_leaves_out_is_not_counted() {
+        let tmp = tempfile::tempdir().unwrap();
+        let dir = tmp.path().join("d");
+        std::fs::create_dir_all(dir.join("sub")).unwrap();
+        for (name, text) in
+            [(".gitignore", "*.o\n"), ("a", "12345"), ("sub/b", "67"), ("c.o", ""), ("sub/d.o", "")]
+        {
+            std::fs::write(dir.join(name), text).unwrap();
+        }
+        let filter = FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: true };
+        let policy = CopyPolicy { filter, ..policy() };
+        for (operand, recursive, counted) in [
+            ("d", true, (5, 11)),
+            ("d/.", true, (5, 11)),
+            ("d", false, (0, 0)),
+            ("d/a", false, (1, 5)),
+            ("no", true, (0, 0)),
+        ] {
+            let progress = Progress::default();
+            let policy = CopyPolicy { recursive, ..policy.clone() };
+            measure(&[tmp.path().join(operand)], &policy, &progress, &Cancel::new());
+            let found = (progress.items_found.load(Relaxed), progress.bytes_found.load(Relaxed));
+            assert_eq!(found, counted, "{operand}");
+            assert!(progress.scanned.load(Relaxed));
+        }
+    }
 }

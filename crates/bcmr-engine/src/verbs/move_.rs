@@ -13,7 +13,8 @@ use crate::receiver::newcomers::{Newcomers, TAKEN};
 use crate::receiver::plan::{Proof, Verdict, decide};
 use crate::receiver::tree;
 use crate::sender::filter::Filter;
-use crate::sender::walk::{SourceDir, kind_of};
+use crate::sender::level::Met;
+use crate::sender::walk::SourceDir;
 use crate::stage::RESERVED;
 use crate::tally::Tally;
 use crate::verbs::copy::{Run, resolve};
@@ -406,18 +407,23 @@ impl Mover<'_> {
             },
             None => None,
         };
-        let mut names = Vec::new();
-        src.dir
-            .list(&mut ListBuffer::new(), |entry| {
-                match kind_of(&src, entry.name, entry.kind, Follow::Never) {
-                    Ok(kind) => names.push((entry.name.to_owned(), kind)),
-                    Err(e) => self.tally.fail(e),
+        let (mut names, mut kept) = (Vec::new(), false);
+        src.list(&mut ListBuffer::new(), Follow::Never, &self.filter, |met| {
+            match met {
+                Met::Entry { name, kind, .. } => names.push((name.to_owned(), kind)),
+                Met::Excluded(name) => {
+                    kept = true;
+                    self.tally.item(Action::Excluded, 0, || (src.node.join(name), PathBuf::new()));
                 }
-                true
-            })
-            .map_err(|e| Error::os(Op::ListDirectory, src.node.path(), e))?;
+                Met::Failed(e) => {
+                    kept = true;
+                    self.tally.fail(e);
+                }
+            }
+            true
+        })?;
         let newcomers = Arc::default();
-        stack.push(Frame { src, dst, dst_path, made, newcomers, spot, below, names, kept: false });
+        stack.push(Frame { src, dst, dst_path, made, newcomers, spot, below, names, kept });
         Ok(())
     }
 
@@ -444,10 +450,6 @@ impl Mover<'_> {
     ) -> Result<Step> {
         let (dst, newcomers) = (frame.dst.as_ref(), &*frame.newcomers);
         let src_path = || src.node.join(name);
-        if src.excludes(name, kind == Kind::Dir, &self.filter) {
-            self.tally.item(Action::Excluded, 0, || (src_path(), PathBuf::new()));
-            return Ok(Step::Stays);
-        }
         let info = src.stat(name, false)?;
         if let Some(dst) = dst {
             guard_name(dst, name, dst_path, &src_path())?;

@@ -19,7 +19,7 @@ use crate::policy::{CopyPolicy, Follow, Target};
 use crate::pulse::{For, Pulse};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
 use crate::receiver::claims::{Claimed, Claims, Spot};
-use crate::receiver::desk::{Beside, Desk, Marks, Origin, Slot, Way};
+use crate::receiver::desk::{Beside, Decision, Desk, Marks, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::land::ensure_dir;
@@ -873,9 +873,10 @@ impl<'a> Receive<'a> {
             self.desk.choose(slot, name, to, &meta.info, is_file, &prove)
         };
         let verdict = match chosen {
-            Ok(Some(_)) if doubt.get() => return Some(Verdict::Doubt),
-            Ok(Some(there)) => return Some(Verdict::Land(there)),
-            Ok(None) => None,
+            Ok(Decision::Skip) => None,
+            Ok(_) if doubt.get() => return Some(Verdict::Doubt),
+            Ok(Decision::Create) => return Some(Verdict::Land(None)),
+            Ok(Decision::Replace(there)) => return Some(Verdict::Land(Some(there))),
             Err(e) => {
                 slot.keep_some();
                 self.desk.tally.fail(e);

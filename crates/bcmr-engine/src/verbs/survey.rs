@@ -11,9 +11,11 @@ use crate::node::{Node, os};
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Follow, Target};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::plan::{NOT_ITS_BEGINNING, Proof, Verdict, decide};
+use crate::sender::chain::Chain;
 use crate::sender::filter::Filter;
+use crate::sender::level::Met;
 use crate::sender::names::ListedNames;
-use crate::sender::walk::{SourceDir, kind_of};
+use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use crate::verbs::copy::resolve;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
@@ -142,7 +144,8 @@ struct Frame {
     src: Arc<SourceDir>,
     dst: Option<Dir>,
     dst_path: PathBuf,
-    names: Vec<(NameBuf, Kind)>,
+    /// Still to do, last first, and whether the filter leaves one out.
+    names: Vec<(NameBuf, bool)>,
     dev: u64,
     /// The directory at or above it that the destination lacks, and whether it is this one.
     lack: Option<(Arc<Lack>, bool)>,
@@ -431,15 +434,14 @@ impl<'a> Survey<'a> {
         let mut buffer = ListBuffer::new();
         let inside = !self.policy.one_file_system || src.info.dev == dev;
         if inside {
-            src.dir
-                .list(&mut buffer, |entry| {
-                    match kind_of(&src, entry.name, entry.kind, self.policy.follow) {
-                        Ok(kind) => names.push((entry.name.to_owned(), kind)),
-                        Err(e) => self.tally.fail(e),
-                    }
-                    true
-                })
-                .map_err(|e| Error::os(Op::ListDirectory, src.node.path(), e))?;
+            src.list(&mut buffer, self.policy.follow, &self.filter, |met| {
+                match met {
+                    Met::Entry { name, .. } => names.push((name.to_owned(), false)),
+                    Met::Excluded(name) => names.push((name.to_owned(), true)),
+                    Met::Failed(e) => self.tally.fail(e),
+                }
+                true
+            })?;
         }
         // Last first, as they are popped; sorted, so that two runs say the same.
         names.sort_by(|a, b| b.0.cmp(&a.0));
@@ -465,7 +467,7 @@ impl<'a> Survey<'a> {
 
     fn run(&self, stack: &mut Vec<Frame>, visit: &mut dyn Visit) {
         while let Some(frame) = stack.last_mut() {
-            let Some((name, kind)) = frame.names.pop().filter(|_| !self.tally.cancelled()) else {
+            let Some((name, out)) = frame.names.pop().filter(|_| !self.tally.cancelled()) else {
                 if let Some((lack, true)) = stack.pop().and_then(|frame| frame.lack) {
                     visit.lacks(&lack);
                 }
@@ -473,7 +475,7 @@ impl<'a> Survey<'a> {
             };
             let name = name.as_name();
             let src = frame.src.clone();
-            if src.excludes(name, kind == Kind::Dir, &self.filter) {
+            if out {
                 visit.excluded(src.node.join(name));
                 continue;
             }
@@ -550,36 +552,37 @@ impl<'a> Survey<'a> {
             Where::Name { dir, name, .. } => (dir, Some(name)),
         };
         let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
-        let root = SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?;
+        let src = SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?;
+        let dst = match below {
+            None => Some(place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?),
+            Some(name) => place.dir.open_dir(name.as_name()).ok(),
+        };
         self.rivals = Rivals::new(Claims::new(Meeting::Listed), usize::MAX);
-        let first = self.rivals.claims.operand(base, true);
+        let spot = self.rivals.claims.operand(base, true);
+        let mut chain = Chain::new(ListedDir { src, dst, dst_path: target.path().clone(), spot });
         for parts in names {
             let one = parts.and_then(|parts| {
-                let mut src = root.clone();
-                let mut dst = match below {
-                    None => {
-                        Some(place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?)
-                    }
-                    Some(name) => place.dir.open_dir(name.as_name()).ok(),
-                };
                 let Some((last, dirs)) = parts.split_last() else { return Ok(()) };
-                let mut spot = first;
-                let mut dst_path = target.path().clone();
-                for part in dirs {
-                    let part = part.as_name();
-                    if src.excludes(part, true, &self.filter) {
-                        visit.excluded(src.node.join(part));
-                        return Ok(());
+                let reached: Result<bool> = chain.go(dirs, &mut drop, |above: &mut ListedDir, part| {
+                    if above.src.excludes(part, true, &self.filter) {
+                        visit.excluded(above.src.node.join(part));
+                        return Ok(None);
                     }
-                    src = src.enter(part, src.node.below(part), false, &self.filter)?;
-                    dst = dst.and_then(|d| d.open_dir(part).ok());
-                    dst_path.push(os(part));
+                    let src = above.src.enter(part, above.src.node.below(part), false, &self.filter)?;
+                    let dst = above.dst.as_ref().and_then(|dst| dst.open_dir(part).ok());
+                    let dst_path = above.dst_path.join(os(part));
                     // The next name may lead through it again.
-                    if dst.is_none() && self.rivals.makes_dir(&spot, part) {
+                    if dst.is_none() && self.rivals.makes_dir(&above.spot, part) {
                         visit.absent(src.node.path(), dst_path.clone());
                     }
-                    spot = self.rivals.claims.below(&spot, part);
+                    let spot = self.rivals.claims.below(&above.spot, part);
+                    Ok(Some(ListedDir { src, dst, dst_path, spot }))
+                });
+                if !reached? {
+                    return Ok(());
                 }
+                let ListedDir { src, dst, dst_path, spot } = &*chain.last();
+                let spot = *spot;
                 let last = last.as_name();
                 let always = self.policy.follow == Follow::Always;
                 let info = src.stat(last, always)?;
@@ -591,16 +594,16 @@ impl<'a> Survey<'a> {
                 if info.kind == Kind::Dir && !self.policy.recursive {
                     return Err(Error::ours(Code::IsDirectory, Op::Copy, src_path, Reason::IsDirectory));
                 }
-                dst_path.push(os(last));
+                let dst_path = dst_path.join(os(last));
                 // Listed again, maybe spelled otherwise: it is copied once.
                 let paths = (&*src_path, &*dst_path);
                 let entry = self.rival((&spot, &place.node), dst.as_ref(), last, &info, None, paths);
-                if self.rivals.claim(&entry, source(&src, last))? != Claimed::First {
+                if self.rivals.claim(&entry, source(src, last))? != Claimed::First {
                     return Ok(());
                 }
                 let to = dst.as_ref().map(|d| (d, last));
                 let at = WhereItIs { spot, top: place.node.clone(), node, dev: info.dev, is_claimed: true };
-                self.entry(visit, &src, last, info, to, src_path, dst_path, always, at)
+                self.entry(visit, src, last, info, to, src_path, dst_path, always, at)
             });
             if let Err(e) = one {
                 self.tally.fail(e);
@@ -608,6 +611,15 @@ impl<'a> Survey<'a> {
         }
         Ok(())
     }
+}
+
+/// A directory that names of a list lead through, on both sides.
+struct ListedDir {
+    src: Arc<SourceDir>,
+    /// Absent when it is.
+    dst: Option<Dir>,
+    dst_path: PathBuf,
+    spot: Spot,
 }
 
 /// `copy --dry-run`: says what would be done.

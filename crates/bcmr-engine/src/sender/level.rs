@@ -1,0 +1,73 @@
+//! One source directory listed, for every walk of sources: which entries take part, and as what.
+//!
+//! Must not know where anything goes, nor where a walk goes next.
+
+use crate::error::{Error, Op, Result};
+use crate::policy::Follow;
+use crate::sender::filter::Filter;
+use crate::sender::names::Names;
+use crate::sender::walk::SourceDir;
+use fastcopy::dir::{ListBuffer, Name, NameBuf};
+use fastcopy::meta::Kind;
+
+/// Names that are sorted before they are read.
+const SORTED_NAMES: usize = 2048;
+
+/// What a listing meets.
+pub(crate) enum Met<'n> {
+    /// It takes part. A symbolic link has the kind of what it points to where all links are followed.
+    Entry { name: Name<'n>, kind: Kind, ino: u64 },
+    /// The filter leaves it out.
+    Excluded(Name<'n>),
+    /// What it is could not be found out.
+    Failed(Error),
+}
+
+impl SourceDir {
+    /// Lists it, as far as `each` returns `true`. One more system call only for an entry whose kind the listing does not
+    /// say, or for a link that is followed.
+    ///
+    /// # Errors
+    /// It cannot be listed, or not to its end.
+    pub(crate) fn list(
+        &self,
+        buffer: &mut ListBuffer,
+        follow: Follow,
+        filter: &Filter,
+        mut each: impl FnMut(Met<'_>) -> bool,
+    ) -> Result<()> {
+        let always = follow == Follow::Always;
+        let listed = self.dir.list(buffer, |entry| {
+            let kind = match entry.kind {
+                Some(Kind::Link) | None if always => self.stat(entry.name, true).map(|info| info.kind),
+                Some(kind) => Ok(kind),
+                None => self.stat(entry.name, false).map(|info| info.kind),
+            };
+            each(match kind {
+                Err(e) => Met::Failed(e),
+                Ok(kind) if self.excludes(entry.name, kind == Kind::Dir, filter) => Met::Excluded(entry.name),
+                Ok(kind) => Met::Entry { name: entry.name, kind, ino: entry.ino },
+            })
+        });
+        listed.map_err(|e| Error::os(Op::ListDirectory, self.node.path(), e))
+    }
+}
+
+/// What a walk takes from one directory: directories for later, everything else as names in one buffer.
+#[derive(Default)]
+pub(crate) struct Entries {
+    pub(crate) dirs: Vec<NameBuf>,
+    pub(crate) names: Names,
+}
+
+impl Entries {
+    /// Adds an entry. `true`: the names are as many as are sorted at a time, and are to be dealt with now.
+    pub(crate) fn add(&mut self, name: Name<'_>, kind: Kind, ino: u64) -> bool {
+        if kind == Kind::Dir {
+            self.dirs.push(name.to_owned());
+            return false;
+        }
+        self.names.push(name, kind, ino);
+        self.names.len() >= SORTED_NAMES
+    }
+}
