@@ -6,7 +6,7 @@
 
 use super::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side};
 use crate::error::{Code, Op as Tried, Reason};
-use crate::policy::Verify;
+use crate::policy::{Changing, Durability, Reflink, Sparse, Verify};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind, Time};
@@ -25,6 +25,18 @@ const EXHAUSTIVE_OPS: usize = 4;
 pub(crate) const DEV: u64 = 77;
 /// Who owns everything.
 pub(crate) const ME: u32 = 7;
+/// How a test fills files that it wants nothing special of.
+pub(crate) const PLAIN: Fill<'static> = Fill {
+    reflink: Reflink::Never,
+    sparse: Sparse::Never,
+    verify: Verify::Off,
+    hash: false,
+    durability: Durability::Cache,
+    threads: 1,
+    changing: Changing::Refused,
+    dev: DEV,
+    observe: &|_| true,
+};
 
 /// An inode for good; its number may be given to another once it is gone.
 pub(crate) type Id = u64;

@@ -6,11 +6,11 @@
 #[cfg(test)]
 mod proof {
     use crate::blocks::BLOCK_BYTES;
-    use crate::disk::model::{Asked, DEV, Image, Lie, ME, Model, ROOT, Rng, Trouble, What};
+    use crate::disk::model::{Asked, Image, Lie, ME, Model, PLAIN, ROOT, Rng, Trouble, What};
     use crate::disk::{Attributes, Body, Bytes, Disk, Fill, Job, Place};
     use crate::error::Code;
     use crate::node::Node;
-    use crate::policy::{CopyPolicy, Durability, Reflink, Resume, Sparse, Verify};
+    use crate::policy::{CopyPolicy, Durability, Resume, Verify};
     use crate::receiver::dest::DestDir;
     use crate::receiver::land::{land, land_resumable};
     use crate::receiver::plan::tests::policy;
@@ -705,17 +705,7 @@ mod proof {
             let place = if private { Place::Final } else { Place::Stage(dest.home.stage().unwrap()) };
             jobs.push(Job::new(name, place, info, there, Body::File(fd), Attributes::At(&here, name)));
         }
-        let how = Fill {
-            reflink: Reflink::Never,
-            sparse: Sparse::Never,
-            verify: Verify::Cached,
-            hash: true,
-            durability: batch.durability,
-            threads: 1,
-            changing: crate::policy::Changing::Refused,
-            dev: DEV,
-            observe: &|_| true,
-        };
+        let how = Fill { verify: Verify::Cached, hash: true, durability: batch.durability, ..PLAIN };
         let owed = land(model, &mut (), dest, &mut jobs, &how, batch.durability, private);
         let mut outcome = owed.as_ref().map(|_| ()).map_err(ToString::to_string);
         for job in &jobs {

@@ -4,12 +4,12 @@
 
 #[cfg(test)]
 mod proof {
-    use crate::disk::model::{DEV, Image, ME, Model, Nature, ROOT, Rng, Trouble};
+    use crate::disk::model::{Image, ME, Model, Nature, PLAIN, ROOT, Rng, Trouble};
     use crate::disk::sys::Sys;
-    use crate::disk::{Attributes, Body, Bytes, Fill, Job, Place};
+    use crate::disk::{Attributes, Body, Bytes, Job, Place};
     use crate::error::Code;
     use crate::node::Node;
-    use crate::policy::{CopyPolicy, Durability, Reflink, Sparse, Verify};
+    use crate::policy::{CopyPolicy, Durability};
     use crate::receiver::dest::{BASE_ENTRIES_MAX, DestDir};
     use crate::receiver::land::land;
     use crate::receiver::plan::tests::policy;
@@ -126,18 +126,7 @@ mod proof {
             let place = if private { Place::Final } else { Place::Stage(dest.home.stage().unwrap()) };
             jobs.push(Job::new(to, place, info, there, Body::File(body), Attributes::At(&here, to)));
         }
-        let how = Fill {
-            reflink: Reflink::Never,
-            sparse: Sparse::Never,
-            verify: Verify::Off,
-            hash: false,
-            durability: Durability::Cache,
-            threads: 1,
-            changing: crate::policy::Changing::Refused,
-            dev: DEV,
-            observe: &|_| true,
-        };
-        land(model, &mut (), dest, &mut jobs, &how, Durability::Cache, dest.is_private())
+        land(model, &mut (), dest, &mut jobs, &PLAIN, Durability::Cache, dest.is_private())
             .map_err(|e| e.to_string())?;
         match jobs.into_iter().find_map(|j| j.fault) {
             Some(fault) => Err(format!("{fault:?}")),

@@ -4,11 +4,11 @@
 
 #[cfg(test)]
 mod proof {
-    use crate::disk::model::{DEV, Handle, ME, Model, Nature, Rng};
-    use crate::disk::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Place};
+    use crate::disk::model::{Handle, ME, Model, Nature, PLAIN, Rng};
+    use crate::disk::{Attributes, Body, Bytes, Disk, Fault, Job, Place};
     use crate::error::Code;
     use crate::node::Node;
-    use crate::policy::{CopyPolicy, Durability, Reflink, Sparse, Verify};
+    use crate::policy::{CopyPolicy, Durability};
     use crate::receiver::dest::DestDir;
     use crate::receiver::land::land;
     use crate::receiver::plan::tests::policy;
@@ -61,18 +61,7 @@ mod proof {
             };
             jobs.push(Job::new(name, place, info, there, Body::File(body), Attributes::At(&here, name)));
         }
-        let how = Fill {
-            reflink: Reflink::Never,
-            sparse: Sparse::Never,
-            verify: Verify::Off,
-            hash: false,
-            durability: Durability::Cache,
-            threads: 1,
-            changing: crate::policy::Changing::Refused,
-            dev: DEV,
-            observe: &|_| true,
-        };
-        land(model, &mut (), dest, &mut jobs, &how, Durability::Cache, way == Way::Final).unwrap();
+        land(model, &mut (), dest, &mut jobs, &PLAIN, Durability::Cache, way == Way::Final).unwrap();
         jobs.into_iter().map(|job| job.fault).collect()
     }
 
