@@ -4,15 +4,15 @@
 
 /// A slice from its front to its end. Everything is `None` where there are not so many bytes; then nothing was taken.
 #[derive(Clone, Debug)]
-pub struct Reader<'b> {
+pub struct ByteReader<'b> {
     rest: &'b [u8],
 }
 
-impl<'b> Reader<'b> {
+impl<'b> ByteReader<'b> {
     /// Nothing was taken yet.
     #[must_use]
-    pub fn new(bytes: &'b [u8]) -> Reader<'b> {
-        Reader { rest: bytes }
+    pub fn new(bytes: &'b [u8]) -> ByteReader<'b> {
+        ByteReader { rest: bytes }
     }
 
     /// What was not taken yet.
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_not_taken() {
-        let mut bytes = Reader::new(&[1, 2, 0, 3, 0, 0, 0, 9, 9]);
+        let mut bytes = ByteReader::new(&[1, 2, 0, 3, 0, 0, 0, 9, 9]);
         assert_eq!((bytes.u8(), bytes.u16(), bytes.u32(), bytes.u64()), (Some(1), Some(2), Some(3), None));
         assert_eq!((bytes.take(3), bytes.rest()), (None, &[9, 9][..]));
         assert_eq!((bytes.take(1), bytes.i64(), bytes.take_rest()), (Some(&[9][..]), None, &[9][..]));

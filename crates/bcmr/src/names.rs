@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// What beside the dangerous characters is escaped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
+enum Quoting {
     /// Nothing: for text that is not a name, or holds names already escaped.
     Text,
     /// The backslash, so that a name holding `\x1b` in letters cannot be taken for one holding ESC.
@@ -21,7 +21,7 @@ enum Style {
 /// A path between single quotes.
 pub fn quoted(path: &Path) -> String {
     let mut out = String::from("'");
-    escape(&mut out, path.as_os_str().as_bytes(), Style::Quoted);
+    escape(&mut out, path.as_os_str().as_bytes(), Quoting::Quoted);
     out.push('\'');
     out
 }
@@ -29,7 +29,7 @@ pub fn quoted(path: &Path) -> String {
 /// A name without quotes, for where a line holds nothing but names.
 pub fn bare(name: &[u8]) -> String {
     let mut out = String::new();
-    escape(&mut out, name, Style::Bare);
+    escape(&mut out, name, Quoting::Bare);
     out
 }
 
@@ -58,7 +58,7 @@ pub fn shell_word(word: &std::ffi::OsStr) -> String {
 /// Any other text that came from outside.
 pub fn text(text: &str) -> String {
     let mut out = String::new();
-    escape(&mut out, text.as_bytes(), Style::Text);
+    escape(&mut out, text.as_bytes(), Quoting::Text);
     out
 }
 
@@ -69,13 +69,13 @@ pub fn is_unsafe(c: char) -> bool {
         || matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-fn escape(out: &mut String, bytes: &[u8], style: Style) {
+fn escape(out: &mut String, bytes: &[u8], style: Quoting) {
     // `write!` to a String cannot fail.
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             match c {
-                '\\' if style != Style::Text => out.push_str("\\\\"),
-                '\'' if style == Style::Quoted => out.push_str("\\'"),
+                '\\' if style != Quoting::Text => out.push_str("\\\\"),
+                '\'' if style == Quoting::Quoted => out.push_str("\\'"),
                 c if !is_unsafe(c) => out.push(c),
                 c if u32::from(c) < 0x80 => write!(out, "\\x{:02x}", u32::from(c)).unwrap_or_default(),
                 c => write!(out, "\\u{{{:x}}}", u32::from(c)).unwrap_or_default(),

@@ -3,7 +3,7 @@
 //! Must not touch any disk and must not decide whether a session is good enough; it says what the bytes say.
 
 use crate::blocks::{BLOCK_BYTES, Cv, blocks_of};
-use bcmr_wire::bytes::Reader;
+use bcmr_wire::bytes::ByteReader;
 use fastcopy::meta::{Info, Time};
 
 /// The header without the name.
@@ -106,13 +106,13 @@ pub(crate) fn encode_record(before: [u8; SUM_BYTES], blocks: &[Cv]) -> (Vec<u8>,
     (out, sum)
 }
 
-fn time(r: &mut Reader<'_>) -> Option<Time> {
+fn time(r: &mut ByteReader<'_>) -> Option<Time> {
     Some(Time { sec: r.i64()?, nsec: r.u32()? })
 }
 
 /// Reads a session; `None` when the header is not one of ours. Records end at the first that does not fit.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Session> {
-    let mut r = Reader::new(bytes);
+    let mut r = ByteReader::new(bytes);
     if r.take(MAGIC.len())? != MAGIC || u64::from(r.u32()?) != BLOCK_BYTES {
         return None;
     }
@@ -142,7 +142,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Session> {
     Some(Session { header: Header { options, source, stage, name }, blocks, bytes: whole as u64, sum: last })
 }
 
-fn decode_record(r: &mut Reader<'_>, before: [u8; SUM_BYTES]) -> Option<(Vec<Cv>, [u8; SUM_BYTES])> {
+fn decode_record(r: &mut ByteReader<'_>, before: [u8; SUM_BYTES]) -> Option<(Vec<Cv>, [u8; SUM_BYTES])> {
     let all = r.rest();
     let count = r.u32()? as usize;
     let body = r.take(count.checked_mul(32)?)?;

@@ -135,5 +135,5 @@ pub(crate) fn source(reach: &Reach, path: &Path, follow: Follow) -> Result<Sourc
 
 /// A missing parent is told as the operand's trouble: people look for the path they typed.
 pub(crate) fn open_parent(reach: &Reach, path: &Path, parent: &Path) -> Result<Dir> {
-    reach.open(parent).map_err(|e| Error { path: path.to_owned(), op: Op::Open.into(), ..e })
+    reach.open(parent).map_err(|e| Error { path: path.to_owned(), op: Op::Open, ..e })
 }

@@ -4,7 +4,7 @@
 //! replaying its records gives, in every process alike; nothing here depends on the bytes being friendly.
 
 use crate::blocks::BLOCK_BYTES;
-use bcmr_wire::bytes::Reader;
+use bcmr_wire::bytes::ByteReader;
 use fastcopy::meta::{Info, Time};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -143,7 +143,7 @@ pub(crate) fn sealed(sums: &SumKey, kind: u8, body: &[u8], out: &mut Vec<u8>) {
 /// The first record of `bytes`, which begin at `base` of the file, and its length; `None` when it is not whole and
 /// right.
 fn decode<'b>(sums: &SumKey, base: u64, bytes: &'b [u8]) -> Option<(Record<'b>, usize)> {
-    let mut r = Reader::new(bytes);
+    let mut r = ByteReader::new(bytes);
     let kind = r.u8()?;
     let length = usize::from(r.u16()?);
     let body = r.take(length)?;
@@ -151,7 +151,7 @@ fn decode<'b>(sums: &SumKey, base: u64, bytes: &'b [u8]) -> Option<(Record<'b>, 
     if sum != checksum(sums, base, bytes.get(..3 + length)?) {
         return None;
     }
-    let mut r = Reader::new(body);
+    let mut r = ByteReader::new(body);
     let record = match kind {
         1 => {
             let (ino, size) = (r.u64()?, r.u64()?);

@@ -242,7 +242,7 @@ struct Shared {
     reading_ns: AtomicU64,
     /// When the reader has ended, likewise; [`NOT_READING`] before.
     ended_ns: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<ConnState>,
     /// For the writer: there is something to do.
     work: Condvar,
     /// For senders: the outgoing queue has room.
@@ -258,7 +258,7 @@ struct Shared {
 const NOT_READING: u64 = u64::MAX;
 
 #[derive(Default)]
-struct State {
+struct ConnState {
     out: VecDeque<Packet>,
     /// Bytes and number of what waits in `out` or is being written.
     out_bytes: usize,
@@ -361,7 +361,7 @@ impl Filled {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnState> {
         // No foreign code runs while it is held, so a panic elsewhere has left it whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -453,7 +453,7 @@ impl Shared {
     }
 }
 
-fn drop_queue(state: &mut State) {
+fn drop_queue(state: &mut ConnState) {
     for packet in std::mem::take(&mut state.out) {
         state.out_bytes = state.out_bytes.saturating_sub(packet.bytes());
         state.out_count = state.out_count.saturating_sub(1);
@@ -753,7 +753,7 @@ impl Stream {
             heard_ns: AtomicU64::new(0),
             reading_ns: AtomicU64::new(NOT_READING),
             ended_ns: AtomicU64::new(NOT_READING),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(ConnState::default()),
             work: Condvar::new(),
             room: Condvar::new(),
             arrived: Condvar::new(),
@@ -768,13 +768,13 @@ impl Stream {
         let started = std::thread::Builder::new()
             .name("wire-read".to_owned())
             .spawn(move || {
-                let _end = Last { shared: &reads, side: Side::In };
+                let _end = Last { shared: &reads, side: Direction::In };
                 read_loop(&reads, read);
             })
             .and_then(|reader| {
                 handles.push(reader);
                 std::thread::Builder::new().name("wire-write".to_owned()).spawn(move || {
-                    let _end = Last { shared: &writes, side: Side::Out };
+                    let _end = Last { shared: &writes, side: Direction::Out };
                     write_loop(&writes, write);
                 })
             });
@@ -909,7 +909,7 @@ impl Stream {
     }
 }
 
-enum Side {
+enum Direction {
     In,
     Out,
 }
@@ -917,7 +917,7 @@ enum Side {
 /// Says that a thread has ended, also when it panicked: no thread must wait for it for ever.
 struct Last<'a> {
     shared: &'a Shared,
-    side: Side,
+    side: Direction,
 }
 
 impl Drop for Last<'_> {
@@ -925,14 +925,14 @@ impl Drop for Last<'_> {
         let mut state = self.shared.state();
         let panicked = Why::Ours(Reason::ConnectionThreadStopped);
         match self.side {
-            Side::In => {
+            Direction::In => {
                 state.in_end.get_or_insert(panicked);
             }
-            Side::Out if !state.closed => {
+            Direction::Out if !state.closed => {
                 state.out_end.get_or_insert(panicked);
                 drop_queue(&mut state);
             }
-            Side::Out => {}
+            Direction::Out => {}
         }
         drop(state);
         self.shared.wake_all();
@@ -945,7 +945,7 @@ impl Drop for Last<'_> {
 /// # Errors
 /// As [`Inbox::recv`].
 pub(crate) fn read_exactly(read: &mut impl Read, name: &str) -> Result<Option<Vec<u8>>, Error> {
-    let mut ahead = Ahead::of(LENGTH_BYTES);
+    let mut ahead = ReadAhead::of(LENGTH_BYTES);
     match next_frame(read, &mut ahead, |_| Vec::new()) {
         Ok(Some(mut filled)) => {
             filled.buffer.truncate(filled.length);
@@ -959,7 +959,7 @@ pub(crate) fn read_exactly(read: &mut impl Read, name: &str) -> Result<Option<Ve
 /// The bodies of the first two frames, and the memory that was read ahead after them.
 #[cfg(test)]
 pub(super) fn two_read_ahead(mut bytes: &[u8]) -> (Vec<u8>, Vec<u8>, Box<[u8]>) {
-    let mut ahead = Ahead::of(AHEAD_BYTES);
+    let mut ahead = ReadAhead::of(AHEAD_BYTES);
     let mut next = || {
         let filled = next_frame(&mut bytes, &mut ahead, |_| Vec::new()).ok().flatten();
         filled.map(|filled| filled.buffer).unwrap_or_default()
@@ -971,7 +971,7 @@ pub(super) fn two_read_ahead(mut bytes: &[u8]) -> (Vec<u8>, Vec<u8>, Box<[u8]>) 
 // ---- the reader thread ----
 
 fn read_loop(shared: &Shared, mut read: impl Read) {
-    let mut ahead = Ahead::of(AHEAD_BYTES);
+    let mut ahead = ReadAhead::of(AHEAD_BYTES);
     let why = loop {
         let buffer = |wanted| shared.state().spare_in.take_for(wanted);
         let filled = match next_frame(&mut Timed { shared, read: &mut read }, &mut ahead, buffer) {
@@ -1057,16 +1057,16 @@ impl<R: Read> Read for Timed<'_, R> {
 }
 
 /// Bytes that came with the frame before.
-struct Ahead {
+struct ReadAhead {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// With room for so many bytes; room for a length alone never holds more than is asked for.
-    fn of(bytes: usize) -> Ahead {
-        Ahead { buffer: vec![0; bytes.max(LENGTH_BYTES)].into_boxed_slice(), start: 0, end: 0 }
+    fn of(bytes: usize) -> ReadAhead {
+        ReadAhead { buffer: vec![0; bytes.max(LENGTH_BYTES)].into_boxed_slice(), start: 0, end: 0 }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -1104,7 +1104,7 @@ impl Ahead {
 /// call into `ahead`.
 fn next_frame(
     read: &mut impl Read,
-    ahead: &mut Ahead,
+    ahead: &mut ReadAhead,
     buffer: impl FnOnce(usize) -> Vec<u8>,
 ) -> Result<Option<Filled>, Why> {
     if !ahead.fill(read, LENGTH_BYTES).map_err(|e| Why::io(&e))? {
@@ -1168,7 +1168,7 @@ fn grow(buffer: &mut Vec<u8>, length: usize) {
 // ---- the writer thread ----
 
 /// What the writer does next.
-enum Job {
+enum WriterJob {
     Packets(Vec<Packet>),
     Control(u8, [u8; 8]),
     Flush,
@@ -1182,13 +1182,13 @@ fn write_loop<W: WriteHalf>(shared: &Shared, mut write: W) {
     let mut flushed = true;
     loop {
         let job = next_job(shared, sent_ns, flushed);
-        let control = matches!(job, Job::Control(..));
+        let control = matches!(job, WriterJob::Control(..));
         let done = match job {
-            Job::Packets(packets) => {
+            WriterJob::Packets(packets) => {
                 flushed = false;
                 write_packets(shared, &mut write, packets, &mut scratch)
             }
-            Job::Control(kind, token) => {
+            WriterJob::Control(kind, token) => {
                 flushed = false;
                 let silent = kind == PING && shared.expire_if_stalled();
                 let mut frame = Vec::with_capacity(LENGTH_BYTES + 9);
@@ -1197,11 +1197,11 @@ fn write_loop<W: WriteHalf>(shared: &Shared, mut write: W) {
                 frame.extend_from_slice(&token);
                 if silent { Ok(()) } else { write.write_all(&frame) }
             }
-            Job::Flush => {
+            WriterJob::Flush => {
                 flushed = true;
                 write.flush()
             }
-            Job::Close => {
+            WriterJob::Close => {
                 let closed = write.flush().and_then(|()| write.close());
                 if closed.is_ok() {
                     shared.state().closed = true;
@@ -1209,7 +1209,7 @@ fn write_loop<W: WriteHalf>(shared: &Shared, mut write: W) {
                 }
                 closed
             }
-            Job::Stop => return,
+            WriterJob::Stop => return,
         };
         // What only answers does not say that this side has said anything: it tells of itself in its own Pings.
         if !control {
@@ -1225,15 +1225,15 @@ fn write_loop<W: WriteHalf>(shared: &Shared, mut write: W) {
 }
 
 /// Waits for something to do. `sent_ns` is when something was written last.
-fn next_job(shared: &Shared, sent_ns: u64, flushed: bool) -> Job {
+fn next_job(shared: &Shared, sent_ns: u64, flushed: bool) -> WriterJob {
     let mut state = shared.state();
     let mut asked_ns = state.asked_ns;
     loop {
         if state.out_end.is_some() {
-            return Job::Stop;
+            return WriterJob::Stop;
         }
         if let Some(token) = state.pong.take() {
-            return Job::Control(PONG, token);
+            return WriterJob::Control(PONG, token);
         }
         let now = shared.now_ns();
         let due = shared.patience().due(now, shared.heard_ns.load(Relaxed), sent_ns, asked_ns);
@@ -1241,16 +1241,16 @@ fn next_job(shared: &Shared, sent_ns: u64, flushed: bool) -> Job {
         // silence from the other side must still find out whether it lives.
         if due.is_zero() && state.in_end.is_none() {
             state.asked_ns = now;
-            return Job::Control(PING, shared.pulse().tells().to_le_bytes());
+            return WriterJob::Control(PING, shared.pulse().tells().to_le_bytes());
         }
         if !state.out.is_empty() {
-            return Job::Packets(state.out.drain(..).collect());
+            return WriterJob::Packets(state.out.drain(..).collect());
         }
         if !flushed {
-            return Job::Flush;
+            return WriterJob::Flush;
         }
         if state.closing {
-            return Job::Close;
+            return WriterJob::Close;
         }
         let life = shared.life_left();
         if life.is_zero() {

@@ -8,7 +8,7 @@ mod tests;
 
 use super::conn::{self, Patience, Setup, WriteHalf};
 use super::seal::{
-    LENGTH_BYTES, Limits, SealedReader, SealedWriter, Secret, TAG_BYTES, Transcript, direction_key,
+    KeyLimits, LENGTH_BYTES, SealedReader, SealedWriter, Secret, TAG_BYTES, Transcript, direction_key,
 };
 use super::stream::Stream;
 use crate::error::{Note, Reason};
@@ -47,7 +47,7 @@ const HELLO_BYTES: usize = PREAMBLE_BYTES + PROOF_BYTES;
 pub(crate) struct Keys {
     pub(crate) secret: Secret,
     pub(crate) transcript: Transcript,
-    pub(crate) limits: Limits,
+    pub(crate) limits: KeyLimits,
 }
 
 /// One connection, proved by both sides.
@@ -142,7 +142,7 @@ struct Pending {
     have: usize,
 }
 
-enum Look {
+enum HelloState {
     /// More is to come.
     Waits,
     Proved(Box<Proved>),
@@ -214,9 +214,9 @@ impl Listener {
         for _ in 0..pending.len() {
             let Some(mut one) = pending.pop_front() else { return };
             match one.look(keys, self.count, proved) {
-                Look::Waits => pending.push_back(one),
-                Look::Proved(it) => proved.push(*it),
-                Look::Drop => {}
+                HelloState::Waits => pending.push_back(one),
+                HelloState::Proved(it) => proved.push(*it),
+                HelloState::Drop => {}
             }
         }
     }
@@ -248,9 +248,9 @@ impl Listener {
             }
             let mut one = Pending { socket, from, since: Instant::now(), got: [0; HELLO_BYTES], have: 0 };
             match one.look(keys, self.count, proved) {
-                Look::Proved(it) => proved.push(*it),
-                Look::Drop => {}
-                Look::Waits => {
+                HelloState::Proved(it) => proved.push(*it),
+                HelloState::Drop => {}
+                HelloState::Waits => {
                     self.make_room(keys, pending, proved, from);
                     pending.push_back(one);
                 }
@@ -275,7 +275,7 @@ impl Listener {
             (pending.len() >= PENDING_MAX).then_some(0)
         };
         if let Some(mut oldest) = oldest.and_then(|n| pending.remove(n))
-            && let Look::Proved(it) = oldest.look(keys, self.count, proved)
+            && let HelloState::Proved(it) = oldest.look(keys, self.count, proved)
         {
             proved.push(*it);
         }
@@ -283,28 +283,28 @@ impl Listener {
 }
 
 impl Pending {
-    fn look(&mut self, keys: &Keys, count: u8, proved: &[Proved]) -> Look {
+    fn look(&mut self, keys: &Keys, count: u8, proved: &[Proved]) -> HelloState {
         while self.have < HELLO_BYTES {
-            let Some(room) = self.got.get_mut(self.have..) else { return Look::Drop };
+            let Some(room) = self.got.get_mut(self.have..) else { return HelloState::Drop };
             match self.socket.read(room) {
-                Ok(0) => return Look::Drop,
+                Ok(0) => return HelloState::Drop,
                 Ok(n) => self.have += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Look::Drop,
+                Err(_) => return HelloState::Drop,
             }
         }
         // A peer that begins with something else is not waited for.
         let come = self.got.get(..self.have.min(MAGIC.len())).unwrap_or_default();
         if !MAGIC.starts_with(come) {
-            return Look::Drop;
+            return HelloState::Drop;
         }
         if self.have < HELLO_BYTES {
-            return Look::Waits;
+            return HelloState::Waits;
         }
         match self.prove(keys, count, proved) {
-            Some(proved) => Look::Proved(Box::new(proved)),
-            None => Look::Drop,
+            Some(proved) => HelloState::Proved(Box::new(proved)),
+            None => HelloState::Drop,
         }
     }
 

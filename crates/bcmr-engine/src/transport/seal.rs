@@ -19,16 +19,16 @@ pub(crate) const LENGTH_BYTES: usize = 4;
 
 /// What is sealed with one key, and with one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct KeyLimits {
     /// Records of a stream; then the connection ends.
     pub(crate) records: u64,
     /// Records under one key; then the next key follows from it.
     pub(crate) records_per_key: u64,
 }
 
-impl Limits {
+impl KeyLimits {
     /// 2^32 records, and a new key after at most 256 GiB: well inside what is known of GCM's margins.
-    pub(crate) const WIRE: Limits = Limits { records: RECORDS_MAX, records_per_key: 1 << 18 };
+    pub(crate) const WIRE: KeyLimits = KeyLimits { records: RECORDS_MAX, records_per_key: 1 << 18 };
 }
 
 /// 32 bytes that are wiped when they are no longer needed, and never shown.
@@ -93,7 +93,7 @@ struct Sealer {
     aead: LessSafeKey,
     /// Records so far.
     count: u64,
-    limits: Limits,
+    limits: KeyLimits,
 }
 
 fn broken(what: &str) -> io::Error {
@@ -106,7 +106,7 @@ fn aead(key: &Secret) -> io::Result<LessSafeKey> {
 }
 
 impl Sealer {
-    fn new(key: Secret, limits: Limits) -> io::Result<Sealer> {
+    fn new(key: Secret, limits: KeyLimits) -> io::Result<Sealer> {
         Ok(Sealer { aead: aead(&key)?, key, count: 0, limits })
     }
 
@@ -157,11 +157,11 @@ pub(crate) struct SealedWriter<W> {
     /// Plaintext in it.
     filled: usize,
     send_bytes: usize,
-    state: End,
+    state: WriterState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum WriterState {
     /// More may come.
     Open,
     /// The last record has passed.
@@ -181,16 +181,21 @@ impl<W: Write> SealedWriter<W> {
     ///
     /// # Errors
     /// No AES-256-GCM.
-    pub(crate) fn new(inner: W, key: Secret, limits: Limits) -> io::Result<SealedWriter<W>> {
+    pub(crate) fn new(inner: W, key: Secret, limits: KeyLimits) -> io::Result<SealedWriter<W>> {
         SealedWriter::with_records(inner, key, limits, SEND_BYTES)
     }
 
     /// As [`SealedWriter::new`], with records of up to `send_bytes`, 1 to [`RECORD_BYTES_MAX`].
-    fn with_records(inner: W, key: Secret, limits: Limits, send_bytes: usize) -> io::Result<SealedWriter<W>> {
+    fn with_records(
+        inner: W,
+        key: Secret,
+        limits: KeyLimits,
+        send_bytes: usize,
+    ) -> io::Result<SealedWriter<W>> {
         let send_bytes = send_bytes.clamp(1, RECORD_BYTES_MAX);
         let record = vec![0; LENGTH_BYTES + send_bytes + TAG_BYTES];
         let sealer = Sealer::new(key, limits)?;
-        Ok(SealedWriter { inner, sealer, record, filled: 0, send_bytes, state: End::Open })
+        Ok(SealedWriter { inner, sealer, record, filled: 0, send_bytes, state: WriterState::Open })
     }
 
     /// What it writes to.
@@ -201,7 +206,7 @@ impl<W: Write> SealedWriter<W> {
     /// Room for plaintext in the record that is being filled, never empty: a caller that can make bytes in place saves a
     /// copy. [`SealedWriter::filled`] says how many were made.
     pub(crate) fn room(&mut self) -> io::Result<&mut [u8]> {
-        if self.state != End::Open {
+        if self.state != WriterState::Open {
             return Err(broken("written to after its end"));
         }
         if self.filled == self.send_bytes {
@@ -219,12 +224,12 @@ impl<W: Write> SealedWriter<W> {
     /// Seals what is there and sends it.
     fn send(&mut self) -> io::Result<()> {
         // Until it is through, it is broken: half a record may be on the way, and its nonce is used.
-        self.state = End::Broken;
+        self.state = WriterState::Broken;
         let record = self.record.get_mut(..LENGTH_BYTES + self.filled + TAG_BYTES).unwrap_or_default();
         self.filled = 0;
         self.sealer.seal(record)?;
         self.inner.write_all(record)?;
-        self.state = End::Open;
+        self.state = WriterState::Open;
         Ok(())
     }
 
@@ -236,7 +241,7 @@ impl<W: Write> SealedWriter<W> {
         self.flush()?;
         // [direct.end] Empty, and nothing follows.
         self.send()?;
-        self.state = End::Ended;
+        self.state = WriterState::Ended;
         self.inner.flush()
     }
 }
@@ -264,7 +269,7 @@ impl<W: Write> Write for SealedWriter<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.state != End::Open {
+        if self.state != WriterState::Open {
             return Err(broken("written to after its end"));
         }
         // An empty record would be the end.
@@ -283,7 +288,7 @@ pub(crate) struct SealedReader<R> {
     /// Plaintext that was not taken yet.
     start: usize,
     end: usize,
-    state: End,
+    state: WriterState,
 }
 
 impl<R> fmt::Debug for SealedReader<R> {
@@ -297,9 +302,9 @@ impl<R: Read> SealedReader<R> {
     ///
     /// # Errors
     /// No AES-256-GCM.
-    pub(crate) fn new(inner: R, key: Secret, limits: Limits) -> io::Result<SealedReader<R>> {
+    pub(crate) fn new(inner: R, key: Secret, limits: KeyLimits) -> io::Result<SealedReader<R>> {
         let sealer = Sealer::new(key, limits)?;
-        Ok(SealedReader { inner, sealer, record: Vec::new(), start: 0, end: 0, state: End::Open })
+        Ok(SealedReader { inner, sealer, record: Vec::new(), start: 0, end: 0, state: WriterState::Open })
     }
 
     /// What it reads from.
@@ -327,12 +332,12 @@ impl<R: Read> SealedReader<R> {
     /// The next record; the last one leaves nothing and sets the state.
     fn receive(&mut self) -> io::Result<()> {
         match self.state {
-            End::Open => {}
-            End::Ended => return Ok(()),
-            End::Broken => return Err(broken("read from after it broke")),
+            WriterState::Open => {}
+            WriterState::Ended => return Ok(()),
+            WriterState::Broken => return Err(broken("read from after it broke")),
         }
         // Until a record is through, it is broken: who reads on after an error must not take what is left for data.
-        self.state = End::Broken;
+        self.state = WriterState::Broken;
         (self.start, self.end) = (0, 0);
         let mut length = [0; LENGTH_BYTES];
         read_all(&mut self.inner, &mut length)?;
@@ -354,7 +359,7 @@ impl<R: Read> SealedReader<R> {
         let sealed = self.record.get_mut(..length).unwrap_or_default();
         self.end = self.sealer.open(sealed)?;
         let plain = self.record.get(..self.end).unwrap_or_default();
-        self.state = if is_end(plain) { End::Ended } else { End::Open };
+        self.state = if is_end(plain) { WriterState::Ended } else { WriterState::Open };
         Ok(())
     }
 }
@@ -400,7 +405,7 @@ impl<R: Read> Read for SealedReader<R> {
 #[cfg(fuzzing)]
 pub fn fuzz(data: &[u8]) {
     let Some(([at, bit, cut, size], text)) = data.split_first_chunk::<4>() else { return };
-    let (key, limits) = (Secret::new([7; 32]), Limits { records: 64, records_per_key: 3 });
+    let (key, limits) = (Secret::new([7; 32]), KeyLimits { records: 64, records_per_key: 3 });
     let mut sealed = Vec::new();
     let Ok(mut to) = SealedWriter::with_records(&mut sealed, key.clone(), limits, 1 + usize::from(*size))
     else {
@@ -430,7 +435,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const FEW: Limits = Limits { records: RECORDS_MAX, records_per_key: 3 };
+    const FEW: KeyLimits = KeyLimits { records: RECORDS_MAX, records_per_key: 3 };
 
     fn key(n: u8) -> Secret {
         Secret::new([n; 32])
@@ -440,7 +445,7 @@ mod tests {
         (0..bytes).map(|i| (i * 31 + i / 251) as u8).collect()
     }
 
-    fn sealed_in(parts: &[&[u8]], record: usize, limits: Limits) -> Vec<u8> {
+    fn sealed_in(parts: &[&[u8]], record: usize, limits: KeyLimits) -> Vec<u8> {
         let mut out = Vec::new();
         let mut w = SealedWriter::with_records(&mut out, key(1), limits, record).unwrap();
         for part in parts {
@@ -453,11 +458,11 @@ mod tests {
     }
 
     /// What comes out before the end or the error, and which of the two it was.
-    fn opened(wire: &[u8], limits: Limits) -> (Vec<u8>, io::Result<()>) {
+    fn opened(wire: &[u8], limits: KeyLimits) -> (Vec<u8>, io::Result<()>) {
         opened_by(wire, key(1), limits)
     }
 
-    fn opened_by(wire: &[u8], key: Secret, limits: Limits) -> (Vec<u8>, io::Result<()>) {
+    fn opened_by(wire: &[u8], key: Secret, limits: KeyLimits) -> (Vec<u8>, io::Result<()>) {
         let mut r = SealedReader::new(wire, key, limits).unwrap();
         let (mut out, mut room) = (Vec::new(), [0; 1000]);
         loop {
@@ -490,8 +495,8 @@ mod tests {
         for record in [1, 2, 15, 16, 17, 4096, SEND_BYTES, RECORD_BYTES_MAX] {
             for n in [0, 1, record - 1, record, record + 1, 2 * record, 2 * record + 1] {
                 let plain = text(n);
-                let wire = sealed_in(&[&plain], record, Limits::WIRE);
-                let (out, end) = opened(&wire, Limits::WIRE);
+                let wire = sealed_in(&[&plain], record, KeyLimits::WIRE);
+                let (out, end) = opened(&wire, KeyLimits::WIRE);
                 assert!(end.is_ok());
                 assert!(out == plain, "{n} bytes in records of {record}");
                 assert_eq!(records(&wire).len(), n.div_ceil(record) + 1);
@@ -538,7 +543,7 @@ mod tests {
     /// The layout, spelled out by other means: what an older or another program would make of docs/protocol.md.
     #[test]
     fn the_bytes_are_those_of_the_protocol() {
-        let wire = sealed_in(&[b"abc", b"defg"], 100, Limits::WIRE);
+        let wire = sealed_in(&[b"abc", b"defg"], 100, KeyLimits::WIRE);
         let by_hand = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &[1; 32]).unwrap());
         let mut expected = Vec::new();
         for (n, plain) in [&b"abc"[..], b"defg", b""].into_iter().enumerate() {
@@ -586,9 +591,9 @@ mod tests {
     #[test]
     fn every_cut_is_noticed_at_the_borders_of_records_too() {
         let parts: [&[u8]; 2] = [b"first", b"second record"];
-        let wire = sealed_in(&parts, 100, Limits::WIRE);
+        let wire = sealed_in(&parts, 100, KeyLimits::WIRE);
         for at in 0..wire.len() {
-            let (out, end) = opened(&wire[..at], Limits::WIRE);
+            let (out, end) = opened(&wire[..at], KeyLimits::WIRE);
             assert_eq!(end.unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "cut at {at}");
             assert!(parts.concat().starts_with(&out));
         }
@@ -596,12 +601,12 @@ mod tests {
 
     #[test]
     fn records_out_of_order_again_missing_or_foreign_are_noticed() {
-        let wire = sealed_in(&[b"one", b"two", b"tri"], 100, Limits::WIRE);
+        let wire = sealed_in(&[b"one", b"two", b"tri"], 100, KeyLimits::WIRE);
         let r = records(&wire);
         assert_eq!(r.len(), 4);
         let told = |order: &[&Vec<u8>]| {
             let wire: Vec<u8> = order.iter().flat_map(|r| r.iter().copied()).collect();
-            let (out, end) = opened(&wire, Limits::WIRE);
+            let (out, end) = opened(&wire, KeyLimits::WIRE);
             assert!(b"onetwotri".starts_with(&out[..]), "{out:?}");
             end.is_ok()
         };
@@ -616,26 +621,26 @@ mod tests {
         assert!(!told(&[&r[0], &empty]), "an end that nobody sealed");
         assert!(!told(&[&r[0], &vec![0, 0, 0, 0]]));
         // The other direction's, the other stream's: another key.
-        assert!(opened_by(&wire, key(2), Limits::WIRE).1.is_err());
+        assert!(opened_by(&wire, key(2), KeyLimits::WIRE).1.is_err());
     }
 
     #[test]
     fn a_length_over_the_maximum_is_refused_before_memory_is_taken() {
         for length in [0, 15, RECORD_BYTES_MAX as u32 + 17, u32::MAX] {
             let wire = length.to_le_bytes();
-            let mut r = SealedReader::new(&wire[..], key(1), Limits::WIRE).unwrap();
+            let mut r = SealedReader::new(&wire[..], key(1), KeyLimits::WIRE).unwrap();
             assert_eq!(r.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::InvalidData);
             assert_eq!(r.record.capacity(), 0);
         }
         let most = ((RECORD_BYTES_MAX + TAG_BYTES) as u32).to_le_bytes();
-        let mut r = SealedReader::new(&most[..], key(1), Limits::WIRE).unwrap();
+        let mut r = SealedReader::new(&most[..], key(1), KeyLimits::WIRE).unwrap();
         assert_eq!(r.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert!(r.record.capacity() <= SEND_BYTES + TAG_BYTES);
     }
 
     #[test]
     fn the_limit_of_records_ends_the_stream_on_both_sides() {
-        let limits = Limits { records: 4, records_per_key: 2 };
+        let limits = KeyLimits { records: 4, records_per_key: 2 };
         let wire = sealed_in(&[b"1", b"2", b"3"], 1, limits);
         assert_eq!(opened(&wire, limits).0, b"123", "just inside");
 
@@ -646,7 +651,7 @@ mod tests {
         drop(w);
         assert_eq!(records(&out).len(), 4);
         // A peer that goes on counting does not get a fifth record in.
-        let wire = sealed_in(&[b"12345678"], 1, Limits { records: 100, ..limits });
+        let wire = sealed_in(&[b"12345678"], 1, KeyLimits { records: 100, ..limits });
         let (plain, end) = opened(&wire, limits);
         assert_eq!((plain.as_slice(), end.is_err()), (&b"1234"[..], true));
     }
@@ -657,7 +662,7 @@ mod tests {
         let wire = sealed_in(&[&plain], 2, FEW);
         assert_eq!(opened(&wire, FEW).0, plain);
         // It is really another one: who does not change stops at the fourth record.
-        let (out, end) = opened(&wire, Limits::WIRE);
+        let (out, end) = opened(&wire, KeyLimits::WIRE);
         assert_eq!((out.as_slice(), end.is_err()), (&plain[..6], true));
     }
 
@@ -698,8 +703,8 @@ mod tests {
     #[test]
     fn nothing_secret_is_shown() {
         let secret = Secret::new([0xAB; 32]);
-        let w = SealedWriter::new(Vec::new(), Secret::new([0xAB; 32]), Limits::WIRE).unwrap();
-        let r = SealedReader::new(&b""[..], Secret::new([0xAB; 32]), Limits::WIRE).unwrap();
+        let w = SealedWriter::new(Vec::new(), Secret::new([0xAB; 32]), KeyLimits::WIRE).unwrap();
+        let r = SealedReader::new(&b""[..], Secret::new([0xAB; 32]), KeyLimits::WIRE).unwrap();
         let shown = format!("{secret:?} {w:?} {r:?} {secret:#?} {w:#?} {r:#?}").to_lowercase();
         assert!(!shown.contains("ab") && !shown.contains("171"), "{shown}");
     }

@@ -15,7 +15,7 @@ use crate::sender::push::{How, Links, Push, push};
 use crate::tally::Tally;
 use crate::transport::conn::{FrameBuf, Heard, Packet, Patience};
 use crate::transport::direct::{DIAL_PATIENCE, Keys, NotDirect, dial, where_to};
-use crate::transport::seal::{Limits, Secret, Transcript};
+use crate::transport::seal::{KeyLimits, Secret, Transcript};
 use crate::transport::ssh::Load;
 use crate::transport::stream::{Outbox, Stream};
 use crate::transport::{self, Peer, Token};
@@ -720,7 +720,7 @@ fn direct(peer: &mut Peer, address: &Address, way: &Way, count: usize, watch: Wa
     };
     let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, frame.payload());
     drop(frame);
-    let keys = Keys { secret, transcript, limits: Limits::WIRE };
+    let keys = Keys { secret, transcript, limits: KeyLimits::WIRE };
     let failed = |e: NotDirect| not(Reason::OverSsh.about(e.why()));
     let to = where_to(&named, port, &transport::ssh::leads_to(address, way)).map_err(failed)?;
     let proved = dial(to, count, &keys, DIAL_PATIENCE).map_err(failed)?;

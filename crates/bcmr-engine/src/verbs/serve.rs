@@ -15,7 +15,7 @@ use crate::tally::Tally;
 use crate::transport::conn::{Packet, Patience};
 use crate::transport::direct::{Keys, Listener};
 use crate::transport::join::Door;
-use crate::transport::seal::{Limits, Secret, Transcript};
+use crate::transport::seal::{KeyLimits, Secret, Transcript};
 use crate::transport::stream::{Inbox, Stream};
 use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
@@ -403,7 +403,7 @@ impl Serving {
         let frame = transport::frames_of(&rendezvous)?;
         let payload = frame.get(limits::HEADER_BYTES..).unwrap_or_default();
         let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, payload);
-        let keys = Keys { secret, transcript, limits: Limits::WIRE };
+        let keys = Keys { secret, transcript, limits: KeyLimits::WIRE };
         stream.out.send(Packet::Frames(frame)).map_err(Error::from)?;
         let proved = match listener.accept(&keys, ACCEPT_PATIENCE, &|| stream.inbox.stirs()) {
             Ok(proved) => proved,

@@ -19,7 +19,7 @@ fn keys(secret: u8, said: &[u8]) -> Keys {
     Keys {
         secret: Secret::new([secret; 32]),
         transcript: Transcript::of(said, b"welcome", &[0; 40]),
-        limits: Limits::WIRE,
+        limits: KeyLimits::WIRE,
     }
 }
 
