@@ -29,7 +29,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 
 const USAGE: &str = "\
 cargo xtask fuzz [TARGET...] [--seconds N] [--quick]   all targets, 60 s each, unless told otherwise
---quick builds with little optimisation: in a third of the time, for a look that takes less than building does
+--quick builds with less optimisation, for a look that takes less than building does
 targets: frames message handshake contents store session codec seal manifest filter
          address config
 What was found before is kept in target/fuzz/corpus and gone on from; an input that fails is named and kept.";

@@ -8,7 +8,7 @@
  *
  *   count        list the calls and do nothing (default)
  *   error        do not run call K, return -ERRNO
- *   error-from   the same for K and every call after it: the disk is gone
+ *   error-from   the same for K and every call under PREFIX after it: the disk is gone
  *   error-same   the same for K and every later call of its name
  *   error-write  the same for K and every later call that writes, makes or syncs: the disk is full or read-only
  *   zero         do not run call K, return 0
@@ -155,7 +155,7 @@ static int touches_prefix(pid_t pid, const struct call *call, struct user_regs_s
 
 /* Whether a call after the K-th has its fate. */
 static int follows(const char *action, const struct call *call, const struct call *first, struct user_regs_struct *r) {
-  if (!strcmp(action, "error-from")) return 1;
+  if (!strcmp(action, "error-from")) return call->kind != ANYWHERE;
   if (!strcmp(action, "error-same")) return call == first;
   int creates = call->number == SYS_openat && (*argument(r, 2) & O_CREAT);
   return !strcmp(action, "error-write") && (call->writes || creates);

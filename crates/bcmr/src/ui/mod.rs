@@ -21,6 +21,7 @@ use signals::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 use writer::Sink;
 
@@ -66,15 +67,28 @@ where
             // handler that cannot be set leaves the same for its signal.
             ui.signals.catch(show.ignored_signals).ok();
         }
-        let result = verb(watch);
-        ended.store(true, Ordering::Release);
-        ui.counted.set();
-        if let Ok(drawing) = drawing {
-            drawing.thread().unpark();
-        }
-        result
+        let thread = drawing.ok().map(|drawing| drawing.thread().clone());
+        let _ends = EndsDrawing { ended: &ended, counted: &ui.counted, thread };
+        verb(watch)
     });
     ui.finish(result)
+}
+
+/// Ends the drawing thread when the verb ends, also by a panic: the scope would wait for that thread for ever.
+struct EndsDrawing<'a> {
+    ended: &'a AtomicBool,
+    counted: &'a Cancel,
+    thread: Option<Thread>,
+}
+
+impl Drop for EndsDrawing<'_> {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        self.counted.set();
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
+    }
 }
 
 struct Ui<'a> {
@@ -418,6 +432,13 @@ mod tests {
 
     const NOTHING: Start<'_> =
         Start { sources: &[], destination: None, jobs: 1, measure: None, by_scp: None };
+
+    /// It is not waited for without end by the thread that draws.
+    #[test]
+    fn a_panic_of_the_verb_ends_the_program() {
+        let verb = || run(&show(Verb::Copy), NOTHING, |_| panic!("planted"));
+        assert!(std::panic::catch_unwind(verb).is_err());
+    }
 
     #[test]
     fn a_signal_reaches_the_engine_and_the_exit_code() {

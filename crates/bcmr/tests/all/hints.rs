@@ -1,6 +1,6 @@
 //! A hint is a whole command: each is taken off the screen, run by a shell, and judged by what it left.
 
-use crate::common::remote::{Far, within};
+use crate::common::remote::Far;
 use crate::common::{BCMR, CONTENT, Mount, Tmp, assert_same, bcmr, is_root, mkfifo, names, skipped};
 use crate::table::elsewhere;
 use std::io::{BufRead, BufReader, Read};
@@ -126,8 +126,8 @@ fn after_a_lost_connection() {
             line.args([&far.at(&src), dst.as_os_str()])
         };
         let ran = line.run();
-        // The other side may still be on its way to its end.
-        assert!(ran.code == 7 && within(20, || dst.exists()), "{put} {there}: {ran:?}");
+        // A busy receiver may have come to nothing of what was sent when the line breaks.
+        assert_eq!(ran.code, 7, "{put} {there}: {ran:?}");
         // Whether it was new is the other side's to tell, and it may not have been heard: then no command is hinted at.
         if put && commands(&ran.err).is_empty() {
             assert!(ran.err.contains("and with -T, if the destination was new"), "{ran:?}");
