@@ -351,6 +351,55 @@ pub struct CopyPolicy {
     pub umask: u32,
 }
 
+impl CopyPolicy {
+    /// Bytes between two records of a session where none are asked for: at most so much is copied again after a crash, at a
+    /// few percent of the time.
+    pub const CHECKPOINT_BYTES: u64 = 64 << 20;
+
+    /// What cp does where nothing is asked for, by plain calls: the values that a policy without any flag has.
+    #[must_use]
+    pub fn cp(jobs: usize, me: u32, umask: u32) -> CopyPolicy {
+        CopyPolicy {
+            recursive: false,
+            follow: Follow::Never,
+            follow_destination: FollowDestination::UnlessReceived,
+            preserve: Preserve::NONE,
+            strictness: Strictness::LikeCp,
+            specials: false,
+            collide: Collide::Replace,
+            force: false,
+            landing: Landing::Atomic,
+            reflink: Reflink::Auto,
+            sparse: Sparse::Auto,
+            verify: Verify::Off,
+            durability: Durability::Cache,
+            resume: Resume::Off,
+            checkpoint_bytes: CopyPolicy::CHECKPOINT_BYTES,
+            hashes: false,
+            one_file_system: false,
+            filter: FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: false },
+            dry_run: false,
+            io: Io::PLAIN,
+            jobs,
+            me,
+            umask,
+        }
+    }
+
+    /// Everything below, links as links, special files as such, all metadata, and what cannot be kept is told: what
+    /// `--archive` means, and what a move must not lose.
+    #[must_use]
+    pub fn archive(jobs: usize, me: u32, umask: u32) -> CopyPolicy {
+        CopyPolicy {
+            recursive: true,
+            preserve: Preserve::ALL,
+            strictness: Strictness::Archive,
+            specials: true,
+            ..CopyPolicy::cp(jobs, me, umask)
+        }
+    }
+}
+
 /// `copy`.
 pub struct CopyRequest {
     /// What to copy; with `names`, exactly one: the base they are relative to.

@@ -28,10 +28,6 @@ use std::path::{Path, PathBuf};
 /// Worker threads unless `-j` says otherwise: more than this has not paid on any machine measured.
 const JOBS_DEFAULT_MAX: usize = 8;
 
-/// Between two checkpoints where nobody chose: at most so much is copied again after a crash, at a few percent of the
-/// time.
-const CHECKPOINT_BYTES: u64 = 64 << 20;
-
 /// The store of blocks remembers so many MiB where nobody chose.
 const STORE_CAP_MB: u64 = 1024;
 
@@ -683,34 +679,18 @@ pub fn move_(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
     let (sources, target) = operands(&a.operands)?;
     let collide = collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?;
     let policy = CopyPolicy {
-        // What a move must not lose when it has to copy: everything below, links as links, special files as such,
-        // all metadata; and since the source will be gone, what cannot be kept is told, and what landed is read back.
-        recursive: true,
-        follow: Follow::Never,
-        follow_destination: FollowDestination::UnlessReceived,
-        preserve: Preserve::ALL,
-        strictness: Strictness::Archive,
-        specials: true,
+        // The source will be gone, so what landed is read back.
         verify: match verify(a.how.verify) {
             Verify::Off => Verify::Cached,
             said => said,
         },
         collide,
         force: a.collide.force,
-        landing: Landing::Atomic,
-        reflink: Reflink::Auto,
-        sparse: Sparse::Auto,
         durability: durability(&a.how),
-        resume: Resume::Off,
-        checkpoint_bytes: CHECKPOINT_BYTES,
-        hashes: false,
-        one_file_system: false,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
         io: io(&a.how.io),
-        jobs: jobs_for(collide, &a.how.jobs, env),
-        me: env.me,
-        umask: env.umask,
+        ..CopyPolicy::archive(jobs_for(collide, &a.how.jobs, env), env.me, env.umask)
     };
     io_guard(&policy.io, policy.resume)?;
     let again = if a.merge { Again::Same } else { Again::WithMerge };
@@ -757,22 +737,12 @@ fn check_policy(a: &CheckArgs, env: &Env) -> Result<(CopyPolicy, Purpose, Show),
         strictness: strictness(&a.keep),
         specials: a.keep.archive,
         collide: collide(c.no_clobber, false, &c.update)?,
-        force: false,
         landing: if c.inplace { Landing::InPlace } else { Landing::Atomic },
-        reflink: Reflink::Auto,
-        sparse: Sparse::Auto,
         verify: if c.verify { Verify::Cached } else { Verify::Off },
-        durability: Durability::Cache,
         resume: resume(c.resume, false, c.strict, c.append),
-        checkpoint_bytes: CHECKPOINT_BYTES,
-        hashes: false,
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
-        dry_run: false,
-        io: Io::PLAIN,
-        jobs: jobs(&a.jobs, env),
-        me: env.me,
-        umask: env.umask,
+        ..CopyPolicy::cp(jobs(&a.jobs, env), env.me, env.umask)
     };
     let compare = match (a.hash, a.quick) {
         (true, _) => Compare::Hash,

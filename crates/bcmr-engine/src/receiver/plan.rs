@@ -136,31 +136,7 @@ pub(crate) mod tests {
     use fastcopy::meta::Time;
 
     pub(crate) fn policy() -> CopyPolicy {
-        CopyPolicy {
-            recursive: true,
-            follow: Follow::Never,
-            follow_destination: FollowDestination::UnlessReceived,
-            preserve: Preserve::NONE,
-            strictness: Strictness::LikeCp,
-            specials: false,
-            collide: Collide::Replace,
-            force: false,
-            landing: Landing::Atomic,
-            reflink: Reflink::Auto,
-            sparse: Sparse::Auto,
-            verify: Verify::Off,
-            durability: Durability::Cache,
-            resume: Resume::Off,
-            checkpoint_bytes: 64 << 20,
-            hashes: false,
-            one_file_system: false,
-            filter: FilterSpec { rules: vec![], regexes: vec![], gitignore: false },
-            dry_run: false,
-            io: crate::policy::Io::PLAIN,
-            jobs: 1,
-            me: 0,
-            umask: 0o022,
-        }
+        CopyPolicy { recursive: true, ..CopyPolicy::cp(1, 0, 0o022) }
     }
 
     fn info(kind: Kind, ino: u64, mtime: i64) -> Info {

@@ -11,6 +11,7 @@ mod measure;
 mod move_;
 mod named;
 mod operands;
+mod policy_wire;
 mod receive;
 pub mod remote;
 mod rivals;

@@ -25,10 +25,11 @@ use crate::verbs::copy::resuming;
 use crate::verbs::look::{Ahead, ahead};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Reach, Resolved, Where};
+use crate::verbs::policy_wire::{Lists, policy_out};
 use crate::verbs::receive::{self, Receive};
 use crate::verbs::survey_wire::{Surveying, survey_of, visitor};
 use crate::verbs::wire::{
-    At, Lists, Outgoing, Putting, machine_number, policy_out, receive_all, reply_on, summary_of, with_feed,
+    At, Outgoing, Putting, machine_number, receive_all, reply_on, summary_of, with_feed,
 };
 use bcmr_wire::handshake::{Features, caps, guarantees, wide};
 use bcmr_wire::limits;

@@ -23,11 +23,12 @@ use crate::verbs::asked::Asked;
 use crate::verbs::copy::resuming;
 use crate::verbs::look;
 use crate::verbs::operands::{self, DestLink, Reach, Resolved, Source};
+use crate::verbs::policy_wire::policy_in;
 use crate::verbs::receive::{self, Receive, Reply};
 use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
 use crate::verbs::wire::{
-    Asking, At, Reporting, Silent, end_refused, machine_number, policy_in, receive_all, reply_on, unanswered,
+    Asking, At, Reporting, Silent, end_refused, machine_number, receive_all, reply_on, unanswered,
 };
 use bcmr_wire::handshake::{Features, caps, wide};
 use bcmr_wire::limits;
