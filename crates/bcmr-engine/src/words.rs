@@ -485,6 +485,7 @@ Reason {
     PatternsTooLarge = 558,
     StartsOver = 559,
     OutOfPlace = 560,
+    RestNotCompared = 561,
 }}
 
 /// A reason with what it speaks of.

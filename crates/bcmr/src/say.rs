@@ -310,14 +310,16 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
             "to put this program into the cache there (bcmr deploy HOST does only that), run",
             Flags(&["--bootstrap"]),
         ),
-        (_, Code::Limit) => with("raise the limit (ulimit -n), or run", Flags(&["-j2"])),
+        (Verb::Copy | Verb::Move | Verb::Remove | Verb::Check, Code::Limit) => {
+            with("raise the limit (ulimit -n), or run", Flags(&["-j2"]))
+        }
         _ => None,
     }
 }
 
 impl Hint {
-    /// For machines, which know what they ran.
-    pub fn brief(&self, again: Again) -> String {
+    /// Where no whole command can be given.
+    fn brief(&self, again: Again) -> String {
         let flags = match self.add {
             None => return self.words.to_owned(),
             Some(Add::Flags(flags)) => flags,
@@ -345,6 +347,31 @@ pub fn advice(typed: &[OsString], again: Again, new_target: bool, hint: &Hint) -
         Some(Add::Flags(flags)) => format!("{words}: {}", command(typed, flags, new_target)),
         Some(Add::GoOn) => format!("{words}: {}", command(typed, going_on(again), new_target)),
         None => words,
+    }
+}
+
+/// What was typed, as far as hints need it.
+#[derive(Clone, Copy)]
+pub struct Typed<'a> {
+    pub verb: Verb,
+    pub again: Again,
+    pub line: &'a [OsString],
+    /// The destination was no directory when the run began.
+    pub new_target: bool,
+}
+
+impl Show {
+    /// What was typed, for hints; `new_target`: the destination was no directory when the run began.
+    pub fn typed(&self, new_target: bool) -> Typed<'_> {
+        Typed { verb: self.verb, again: self.again, line: &self.line, new_target }
+    }
+}
+
+impl Typed<'_> {
+    /// What to do about an error, as a whole command where one does it.
+    pub fn advice(&self, e: &Error) -> Option<String> {
+        let hint = hint(self.verb, self.again, e)?;
+        Some(advice(self.line, self.again, self.new_target, &hint))
     }
 }
 

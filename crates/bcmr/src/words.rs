@@ -504,6 +504,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         }
         Reason::StartsOver => "{0}: starts over: {1}",
         Reason::OutOfPlace => "message {0} has no place here: {1}",
+        Reason::RestNotCompared => {
+            "its first {0} bytes are how the source begins; the {1} behind them are compared by the copy itself"
+        }
         Reason::Unknown(_) => return None,
     })
 }

@@ -242,6 +242,19 @@ mod tests {
         assert!(links.has_room(&inode(3)), "what is given up makes room");
     }
 
+    /// A table that a peer has filled takes some hundred MiB at most, with names as long as names may be: the bytes of an
+    /// inode are added up here, and a larger one meets this sum.
+    #[test]
+    fn a_full_table_fits_in_memory() {
+        use bcmr_wire::limits::{LINKS_MAX, NAME_BYTES_MAX};
+        // A hash table is at least seven sixteenths full, with a byte beside each place.
+        let place = (size_of::<((u64, u64), InodeState<Sys>)>() + 1) * 16 / 7;
+        let landed = size_of::<FirstName<Sys>>() + 2 * size_of::<usize>() + NAME_BYTES_MAX + 1;
+        let most = (place + landed) * LINKS_MAX;
+        assert!(most <= 768 << 20, "{} MiB", most >> 20);
+        assert!(most >= 128 << 20, "{} MiB: this judges nothing", most >> 20);
+    }
+
     /// What was written through a second name after the first had landed is not in the copy of the first.
     #[test]
     fn a_name_that_was_written_to_meanwhile_is_no_second_one() {

@@ -85,6 +85,15 @@ impl What {
         Ok(())
     }
 
+    /// V11: a node that names the disk leads out of every root, whatever the modes say where root serves.
+    pub(crate) fn no_device(&self, kind: Kind, shown: impl FnOnce() -> PathBuf) -> Result<()> {
+        if kind.is_device() && self.reach.is_confined() {
+            let note = Reason::KindAtConfinedServer.about(kind.word());
+            return Err(Error::ours(Code::Refused, Op::MakeSpecialFile, shown(), note));
+        }
+        Ok(())
+    }
+
     /// The sender says that it has sent everything. What was asked for and neither came nor was refused is told: an answer
     /// of nothing is no success (V13).
     pub(crate) fn tell_missing(&self, tally: &Tally<'_>) {

@@ -865,10 +865,8 @@ impl<'a> Receive<'a> {
         let chosen = if meta.info.kind.is_special() && !self.policy.specials {
             let note = Reason::KindIs.about(meta.info.kind.word());
             Err(Error::ours(Code::Special, Op::Copy, slot.src.node().join(name), note))
-        } else if meta.info.kind.is_device() && self.what.reach.is_confined() {
-            // V11: a node that names the disk leads out of every root, whatever the modes say where root serves.
-            let note = Reason::KindAtConfinedServer.about(meta.info.kind.word());
-            Err(Error::ours(Code::Refused, Op::MakeSpecialFile, slot.dst.node.join(to), note))
+        } else if let Err(e) = self.what.no_device(meta.info.kind, || slot.dst.node.join(to)) {
+            Err(e)
         } else {
             self.desk.choose(slot, name, to, &meta.info, is_file, &prove)
         };

@@ -52,7 +52,7 @@ pub(crate) enum Turn {
 }
 
 impl Rivals {
-    /// Nobody has come yet; where a peer names the sources, `most` names are remembered.
+    /// No source has come yet; where a peer names the sources, `most` names are remembered.
     pub(crate) fn new(claims: Claims, most: usize) -> Rivals {
         Rivals { claims, made: Mutex::default(), most }
     }

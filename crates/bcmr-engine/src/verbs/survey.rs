@@ -43,7 +43,7 @@ pub(crate) struct At<'s> {
     pub(crate) both: &'s dyn Both,
 }
 
-/// What is in the two sides of one entry, read only when somebody asks.
+/// What is in the two sides of one entry, read only when a visitor asks.
 pub(crate) trait Both {
     /// Whether two regular files have the same content.
     fn same_content(&self) -> Result<bool>;

@@ -117,7 +117,7 @@ enum Becomes {
     Nothing,
 }
 
-/// A path, put together only when somebody is told: a peer may nest directories deep for little.
+/// A path, put together only when it is told: a peer may nest directories deep for little.
 #[derive(Clone)]
 enum Shown {
     Path(PathBuf),
@@ -223,7 +223,7 @@ pub(crate) struct Surveying<'a> {
     rivals: Rivals,
     all_sent: AtomicBool,
     line: Arc<Line<'a>>,
-    /// Whoever sends is told how files were compared.
+    /// The sender is told how files were compared.
     tells_how: bool,
 }
 
@@ -259,7 +259,7 @@ impl<'a> Surveying<'a> {
         })
     }
 
-    /// The same, telling whoever sends how files were compared.
+    /// The same, telling the sender how files were compared.
     pub(crate) fn telling(self, tells_how: bool) -> Surveying<'a> {
         Surveying { tells_how, ..self }
     }
@@ -425,6 +425,9 @@ impl<'a> Surveying<'a> {
             },
             info.id(),
         )?;
+        if self.policy.specials {
+            self.what.no_device(info.kind, || dst_path.clone())?;
+        }
         let (name, link, attrs) = (name.clone(), entry.link.to_vec(), self.attrs_of(entry));
         let merges = turn == Turn::Merges;
         let spot = Spot { name, info, there, link, attrs, src, shown, dst, lack: None, merges };
@@ -730,7 +733,10 @@ impl<'a> Surveying<'a> {
         let Offer { arriving, spot, proof } = offer;
         if !self.tally.cancelled() {
             let same = self.same_blocks(&arriving, &spot, proof);
-            // A lost connection is told once, by whoever lost it.
+            if let (Ok(true), Proof::Beginning, Some(there)) = (&same, proof, &spot.there) {
+                self.tell_unproved(&spot, there.size);
+            }
+            // A lost connection is told once, by the thread that lost it.
             let elsewhere = |e: &Error| matches!(e.code, Code::Interrupted | Code::Lost);
             if !same.as_ref().is_err_and(elsewhere) {
                 self.told(&spot, Some(same));
@@ -747,7 +753,16 @@ impl<'a> Surveying<'a> {
         !self.tally.cancelled()
     }
 
-    /// Of a beginning its whole blocks: for the rest of it the source would have to send what nobody keeps.
+    /// Of a beginning that was compared by blocks, how much of it was not.
+    fn tell_unproved(&self, spot: &Spot, size: u64) {
+        let rest = size % BLOCK_BYTES;
+        if rest > 0 {
+            let note = Reason::RestNotCompared.about(size - rest).about(rest);
+            self.tally.warn(Error::ours(Code::Unsupported, Op::Compare, spot.shown.path(), note));
+        }
+    }
+
+    /// Of a beginning its whole blocks: for the rest of it the source would have to send bytes that are not kept.
     fn same_blocks(&self, arriving: &Arriving<'_>, spot: &Spot, proof: Proof) -> Result<bool> {
         let fd = opened(spot)?;
         let observe = |bytes| self.compared(bytes);
@@ -965,7 +980,7 @@ impl Takes for Surveying<'_> {
         }
         if self.tells_how {
             let Compared { by_time, by_content } = self.tally.compared();
-            // A client that is gone is noticed by whoever reads.
+            // A client that is gone is noticed by the thread that reads.
             let how = Message::Report(message::Event::Compared { by_time, by_content });
             let _told = self.reply.send(&how).is_ok();
         }

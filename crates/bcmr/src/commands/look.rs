@@ -9,7 +9,7 @@ use crate::args::{ConnectArgs, HostArgs, LookArgs, LsArgs, StatArgs};
 use crate::config::Config;
 use crate::names;
 use crate::resolve::{self, Again, Env, Reach, Usage, Verb};
-use crate::say;
+use crate::say::{self, Typed};
 use crate::ui::json;
 use crate::ui::writer::{self, Sink};
 use crate::voice::BCMR;
@@ -82,19 +82,23 @@ impl Told {
         }
     }
 
+    fn typed(&self) -> Typed<'_> {
+        Typed { verb: self.verb, again: Again::Same, line: &self.line, new_target: false }
+    }
+
     fn failed(&mut self, e: Error) {
         self.summary.failed += 1;
         let code = e.code;
         if self.json {
-            self.out.line(&json::event(self.verb, Again::Same, &Event::Failed(e)));
+            self.out.line(&json::event(&self.typed(), &Event::Failed(e)));
         } else {
             self.out.flush();
             self.err.line(&say::error(&BCMR, &e));
             if !self.hinted.contains(&code)
-                && let Some(hint) = say::hint(self.verb, Again::Same, &e)
+                && let Some(hint) = self.typed().advice(&e)
             {
                 self.hinted.push(code);
-                self.err.line(&format!("hint: {}", say::advice(&self.line, Again::Same, false, &hint)));
+                self.err.line(&format!("hint: {hint}"));
             }
         }
         if !self.summary.codes.contains(&code) {
@@ -339,7 +343,7 @@ pub fn hash(a: &LookArgs, env: &Env) -> u8 {
         let hash = place.ask(&note, look::hash, peer::hash)?;
         if told.json {
             let hashed = Event::Hashed { dst: path.to_owned(), hash };
-            told.out.line(&json::event(told.verb, Again::Same, &hashed));
+            told.out.line(&json::event(&told.typed(), &hashed));
         } else {
             let line = say::hash_line(&hash, path.as_os_str().as_bytes(), told.tty);
             told.out.bytes(&line);
@@ -395,7 +399,7 @@ pub fn deploy(a: &HostArgs, env: &Env) -> u8 {
         Ok((program, put)) => {
             let text = say::deployed(&address::machine(&address), &program, put);
             if a.json {
-                told.out.line(&json::event(told.verb, Again::Same, &Event::Note(text.into())));
+                told.out.line(&json::event(&told.typed(), &Event::Note(text.into())));
             } else {
                 told.out.line(&BCMR.line(&names::text(&text)));
             }

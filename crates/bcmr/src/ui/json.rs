@@ -5,8 +5,8 @@
 
 use super::inline::Sample;
 use crate::names;
-use crate::resolve::{Again, Verb};
-use crate::say::{self, Finding};
+use crate::resolve::Verb;
+use crate::say::{self, Finding, Typed};
 use crate::words;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Action, Change, Event, Summary, Unavailable, Unfinished, What};
@@ -205,7 +205,7 @@ pub fn start(
 }
 
 /// What the engine tells of this verb.
-pub fn event(verb: Verb, again: Again, event: &Event) -> String {
+pub fn event(typed: &Typed<'_>, event: &Event) -> String {
     line(match event {
         Event::Item { action, src, dst, bytes } => {
             Body::Item { action: action_name(*action), src: Name(src), dst: Name(dst), bytes: *bytes }
@@ -237,8 +237,8 @@ pub fn event(verb: Verb, again: Again, event: &Event) -> String {
             why: words::of(*why),
         },
         Event::Unfinished(u) => unfinished(u),
-        Event::Failed(e) => Body::Failed(trouble(verb, again, e)),
-        Event::Warning(e) => Body::Warning(trouble(verb, again, e)),
+        Event::Failed(e) => Body::Failed(trouble(typed, e)),
+        Event::Warning(e) => Body::Warning(trouble(typed, e)),
         Event::Engine(engine) => Body::Engine {
             ring_files: engine.ring_files,
             sys_files: engine.sys_files,
@@ -341,7 +341,7 @@ pub fn finding(f: &Finding) -> String {
     line(Body::Finding { ok: f.ok, what: f.what, detail: &f.detail })
 }
 
-fn trouble(verb: Verb, again: Again, e: &Error) -> Trouble<'_> {
+fn trouble<'e>(typed: &Typed<'_>, e: &'e Error) -> Trouble<'e> {
     Trouble {
         code: e.code.name(),
         op: words::op(e.op),
@@ -350,7 +350,7 @@ fn trouble(verb: Verb, again: Again, e: &Error) -> Trouble<'_> {
         reason: say::reason(e),
         errno: e.source.as_ref().and_then(std::io::Error::raw_os_error),
         retryable: e.code.is_retryable(),
-        hint: say::hint(verb, again, e).map(|hint| hint.brief(again)),
+        hint: typed.advice(e),
     }
 }
 
@@ -415,13 +415,16 @@ fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resolve::Again;
     use bcmr_engine::error::{Code, Op, Reason};
     use bcmr_engine::event::Engine;
     use proptest::prelude::*;
-    use std::ffi::OsStr;
+    use std::ffi::{OsStr, OsString};
 
     fn event(event: &Event) -> String {
-        super::event(Verb::Copy, Again::Same, event)
+        let line = ["bcmr", "copy", "a b", "c"].map(OsString::from);
+        let typed = Typed { verb: Verb::Copy, again: Again::Same, line: &line, new_target: false };
+        super::event(&typed, event)
     }
 
     #[test]
@@ -470,7 +473,7 @@ mod tests {
                     Error::ours(Code::Special, Op::Copy, "f", Reason::Said.about("a FIFO"))
                         .and(Path::new("g")),
                 )),
-                r#"{"schema":1,"event":"warning","code":"special","op":"copy","path":"f","other":"g","reason":"a FIFO","retryable":false,"hint":"to copy special files as what they are, run the same command with --archive"}"#,
+                r#"{"schema":1,"event":"warning","code":"special","op":"copy","path":"f","other":"g","reason":"a FIFO","retryable":false,"hint":"to copy special files as what they are, run: bcmr copy 'a b' c --archive"}"#,
             ),
             (
                 event(&Event::Hashed { dst: "d".into(), hash: [0xa5; 32] }),

@@ -145,7 +145,8 @@ impl Front for Ui<'_> {
         if self.show.json {
             let is_item = matches!(event, Event::Item { .. });
             if !is_item || self.show.items {
-                screen.out.line(&json::event(self.show.verb, self.show.again, &event));
+                let typed = self.show.typed(screen.plain.new_target);
+                screen.out.line(&json::event(&typed, &event));
             }
             if matches!(event, Event::Failed(_) | Event::Warning(_)) {
                 screen.out.flush();
@@ -332,7 +333,7 @@ impl<'a> Ui<'a> {
                 let exit = say::exit_code_of(&show.voice.exits, show.verb, &e);
                 let summary = Summary { failed: 1, codes: vec![e.code], ..Summary::default() };
                 if show.json {
-                    screen.out.line(&json::event(show.verb, show.again, &Event::Failed(e)));
+                    screen.out.line(&json::event(&show.typed(screen.plain.new_target), &Event::Failed(e)));
                 } else {
                     screen.plain.trouble(show, &e, &say::error(show.voice, &e), &mut screen.err);
                 }

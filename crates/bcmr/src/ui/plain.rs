@@ -88,10 +88,10 @@ impl Plain {
         err.line(line);
         if !show.quiet
             && !self.hinted.contains(&e.code)
-            && let Some(hint) = say::hint(show.verb, show.again, e)
+            && let Some(hint) = show.typed(self.new_target).advice(e)
         {
             self.hinted.push(e.code);
-            err.line(&format!("hint: {}", say::advice(&show.line, show.again, self.new_target, &hint)));
+            err.line(&format!("hint: {hint}"));
         }
     }
 

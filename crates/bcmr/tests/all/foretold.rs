@@ -281,3 +281,46 @@ fn what_an_archive_would_change() {
         Ok(())
     });
 }
+
+/// A server that is confined makes no device, and says so of a copy that is only shown or compared too.
+#[test]
+fn a_device_behind_a_wall() {
+    if !crate::common::is_root() {
+        return skipped("a_device_behind_a_wall", "it needs root");
+    }
+    let dir = scratch();
+    plant(dir.path(), "f s/f F\np s/fifo\nd root");
+    let null = rustix::fs::makedev(1, 3);
+    crate::common::mknod(&at(&dir, "s/null"), rustix::fs::FileType::CharacterDevice, 0o600, null);
+    let far = Far::pipe().serving(&format!("--root {}", at(&dir, "root").display()));
+    let run = |verb: &str, more: &[&str]| {
+        let line = far.bcmr(verb).args(["--json", "--archive"]).args(more);
+        told(line.args([at(&dir, "s").into_os_string(), far.at("d")]))
+    };
+    let (said, checked, done) = (run("copy", &["-n"]), run("check", &[]), run("copy", &[]));
+    assert_eq!(done.failed.len(), 1, "{:#?}", done.failed);
+    assert!(done.failed[0].contains("confined by --root"), "{:#?}", done.failed);
+    assert_eq!((&said.items, &said.failed, said.code), (&done.items, &done.failed, done.code));
+    assert_eq!((&checked.failed, checked.code), (&done.failed, 2));
+}
+
+/// Over a wire a dry run of `-a` proves whole blocks, and says what it has not compared; where there is nothing else, it
+/// says nothing.
+#[test]
+fn what_is_added_to_is_proved_as_far_as_it_is_said() {
+    let far = Far::pipe();
+    for (there, rest) in [(9 << 20, Some(1 << 20)), (8 << 20, None)] {
+        for way in [Way::Put, Way::Get] {
+            let dir = scratch();
+            let bytes = crate::common::noise(4, 20 << 20);
+            fs::write(at(&dir, "s"), &bytes).unwrap();
+            fs::write(at(&dir, "d"), &bytes[..there]).unwrap();
+            let ran = line(&far, way, dir.path(), "copy", "-n -a", "s").run().ok();
+            let says = ran.err.contains("are compared by the copy itself");
+            assert_eq!(says, rest.is_some(), "{way:?} {there}: {}", ran.err);
+            if let Some(rest) = rest {
+                assert!(ran.err.contains(&rest.to_string()), "{way:?}: {}", ran.err);
+            }
+        }
+    }
+}

@@ -142,6 +142,51 @@ fn after_a_lost_connection() {
     }
 }
 
+/// In `--json` a hint has the same whole command, of each verb that hints at one.
+#[test]
+fn in_json() {
+    let rows: [(&[&str], &[&str]); 4] = [
+        (&["copy", "--json", "s", "a new one"], &["a new one/sub"]),
+        (&["copy", "--json", "-r", "fifo", "d"], &["d/p"]),
+        (&["move", "--json", "s", "full"], &["full/s/sub"]),
+        (&["remove", "--json", "full"], &[]),
+    ];
+    for (args, after) in rows {
+        let tmp = Tmp::new();
+        tmp.file("s/sub/f", "F");
+        tmp.file("full/s/own", "OWN");
+        tmp.dir("fifo");
+        mkfifo(&tmp.p("fifo/p"));
+        let ran = bcmr(args).cwd(tmp.path()).run().code(1);
+        let events = ran.out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let hints: Vec<String> =
+            events.filter_map(|event| Some(format!("hint: {}", event["hint"].as_str()?))).collect();
+        assert_eq!(hints.len(), 1, "{args:?}: {}", ran.out);
+        follow(&hints[0], tmp.path(), &[]);
+        for name in after {
+            assert!(tmp.p(name).symlink_metadata().is_ok(), "{args:?}: no {name}");
+        }
+        assert!(!after.is_empty() || !tmp.p("full").exists(), "{args:?}");
+    }
+}
+
+/// What only looks hints at what it can do: no option that it does not have.
+#[test]
+fn of_verbs_that_look() {
+    let tmp = Tmp::new();
+    tmp.file("f", "F");
+    for args in [&["check", "f", "."][..], &["hash", "f", "."], &["ls", "."], &["du", "."]] {
+        let limited = format!("ulimit -n 5; exec {BCMR} {}", args.join(" "));
+        let out = Command::new("bash").args(["-c", &limited]).current_dir(tmp.path()).output().unwrap();
+        let err = String::from_utf8(out.stderr).unwrap();
+        for command in commands(&err) {
+            let tried = Command::new("bash").args(["-c", &command]).current_dir(tmp.path()).output().unwrap();
+            let tried = String::from_utf8(tried.stderr).unwrap();
+            assert!(!tried.contains("unexpected argument"), "{args:?}: {command}: {tried}");
+        }
+    }
+}
+
 /// Hints after a refusal: the same line with what it lacks.
 #[test]
 fn after_a_refusal() {
