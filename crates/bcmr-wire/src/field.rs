@@ -2,7 +2,7 @@
 //!
 //! Must not know any message. Nothing here allocates before the count was compared with the bytes that are left.
 
-use crate::bytes;
+use crate::bytes::ByteReader;
 use crate::limits::NUMBER_BYTES_MAX;
 use std::fmt;
 
@@ -69,7 +69,7 @@ pub(crate) fn must(good: bool, field: Tag, why: Why) -> Result<(), Refused> {
 
 /// A payload from its front to its end.
 pub(crate) struct Reader<'a> {
-    bytes: bytes::ByteReader<'a>,
+    bytes: ByteReader<'a>,
 }
 
 /// What was read of a field, if it was there.
@@ -79,7 +79,7 @@ fn there<T>(read: Option<T>, field: Tag) -> Result<T, Refused> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(payload: &'a [u8]) -> Reader<'a> {
-        Reader { bytes: bytes::ByteReader::new(payload) }
+        Reader { bytes: ByteReader::new(payload) }
     }
 
     /// Bytes not read yet.

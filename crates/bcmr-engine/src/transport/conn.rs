@@ -142,7 +142,7 @@ pub(crate) trait WriteHalf: Write + Send + 'static {
 pub(crate) struct Setup {
     /// Who is at the other end, for error messages.
     pub(crate) name: String,
-    /// How long silence is borne, until [`Stream::patience`] says otherwise.
+    /// How long silence is borne, until [`RawStream::patience`] says otherwise.
     pub(crate) patience: Patience,
     /// Breaks the wire in both directions, so that threads stuck in a read or a write come back where that is
     /// possible. May be called more than once, from any thread.
@@ -196,7 +196,7 @@ impl Why {
     }
 }
 
-/// Nothing more can be sent. What the other side said last may still wait in the [`Inbox`].
+/// Nothing more can be sent. What the other side said last may still wait in the [`RawInbox`].
 pub(crate) struct Gone {
     why: Why,
     name: String,
@@ -214,7 +214,7 @@ impl From<Gone> for Error {
     }
 }
 
-/// What [`Inbox::recv_timeout`] came back with.
+/// What [`RawInbox::recv_timeout`] came back with.
 pub(crate) enum Heard {
     /// A frame.
     Frame(FrameBuf),
@@ -464,15 +464,15 @@ fn drop_queue(state: &mut ConnState) {
 
 /// Where packets are put for the writer thread.
 #[derive(Clone)]
-pub(super) struct Outbox {
+pub(super) struct RawOutbox {
     shared: Arc<Shared>,
 }
 
-impl Outbox {
+impl RawOutbox {
     /// Queues a packet, waiting while the queue is full.
     ///
     /// # Errors
-    /// When nothing more can be sent. The other side may have said why: look into the [`Inbox`] first.
+    /// When nothing more can be sent. The other side may have said why: look into the [`RawInbox`] first.
     pub(crate) fn send(&self, packet: Packet) -> Result<(), Gone> {
         let shared = &*self.shared;
         let mut state = shared.state();
@@ -517,7 +517,7 @@ impl Outbox {
     /// as it does.
     ///
     /// # Errors
-    /// As [`Outbox::send`].
+    /// As [`RawOutbox::send`].
     pub(crate) fn send_first(&self, frames: Vec<u8>) -> Result<(), Gone> {
         let shared = &*self.shared;
         let mut state = shared.state();
@@ -553,11 +553,11 @@ impl Outbox {
 
 /// Where frames come out.
 #[derive(Clone)]
-pub(super) struct Inbox {
+pub(super) struct RawInbox {
     shared: Arc<Shared>,
 }
 
-impl Inbox {
+impl RawInbox {
     /// The next frame; `None` once the other side has ended its byte stream in an orderly way. What came before an
     /// error comes out before it.
     ///
@@ -573,10 +573,10 @@ impl Inbox {
         }
     }
 
-    /// Like [`Inbox::recv`], for at most `time`; zero takes what is there.
+    /// Like [`RawInbox::recv`], for at most `time`; zero takes what is there.
     ///
     /// # Errors
-    /// As [`Inbox::recv`].
+    /// As [`RawInbox::recv`].
     pub(crate) fn recv_timeout(&self, time: Duration) -> Result<Heard, Error> {
         self.recv_until(Some(Instant::now() + time))
     }
@@ -717,12 +717,12 @@ impl fmt::Debug for FrameBuf {
 
 // ---- a stream ----
 
-/// One pair of byte pipes with its two threads. Dropped without [`Stream::finish`], it is aborted.
-pub(super) struct Stream {
+/// One pair of byte pipes with its two threads. Dropped without [`RawStream::finish`], it is aborted.
+pub(super) struct RawStream {
     /// Where packets are put.
-    pub(crate) out: Outbox,
+    pub(crate) out: RawOutbox,
     /// Where frames come out.
-    pub(crate) inbox: Inbox,
+    pub(crate) inbox: RawInbox,
     threads: Threads,
 }
 
@@ -740,9 +740,9 @@ impl Drop for Threads {
     }
 }
 
-impl Stream {
+impl RawStream {
     /// Starts both threads. When one cannot be had, the stream is dead from the start and says so.
-    pub(crate) fn over(read: impl Read + Send + 'static, write: impl WriteHalf, setup: Setup) -> Stream {
+    pub(crate) fn over(read: impl Read + Send + 'static, write: impl WriteHalf, setup: Setup) -> RawStream {
         let shared = Arc::new(Shared {
             began: Instant::now(),
             ping_ns: AtomicU64::new(0),
@@ -782,9 +782,9 @@ impl Stream {
             Ok(writer) => handles.push(writer),
             Err(e) => shared.kill(Why::io(&e)),
         }
-        Stream {
-            out: Outbox { shared: Arc::clone(&shared) },
-            inbox: Inbox { shared: Arc::clone(&shared) },
+        RawStream {
+            out: RawOutbox { shared: Arc::clone(&shared) },
+            inbox: RawInbox { shared: Arc::clone(&shared) },
             threads: Threads { shared, handles },
         }
     }
@@ -943,7 +943,7 @@ impl Drop for Last<'_> {
 /// end. `name` is who is at the other end.
 ///
 /// # Errors
-/// As [`Inbox::recv`].
+/// As [`RawInbox::recv`].
 pub(crate) fn read_exactly(read: &mut impl Read, name: &str) -> Result<Option<Vec<u8>>, Error> {
     let mut ahead = ReadAhead::of(LENGTH_BYTES);
     match next_frame(read, &mut ahead, |_| Vec::new()) {

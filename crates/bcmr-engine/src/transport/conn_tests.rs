@@ -3,7 +3,7 @@
 //! Must not know any message but Ping and Pong.
 
 use super::conn::{
-    FrameBuf, Heard, Inbox, Packet, Patience, Setup, Stream, WriteHalf, read_exactly, two_read_ahead,
+    FrameBuf, Heard, Packet, Patience, RawInbox, RawStream, Setup, WriteHalf, read_exactly, two_read_ahead,
 };
 use super::memory::{self, Fault, pair, pair_with};
 use crate::error::{Code, Error, Reason};
@@ -26,7 +26,7 @@ fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-fn next(inbox: &Inbox) -> FrameBuf {
+fn next(inbox: &RawInbox) -> FrameBuf {
     match inbox.recv_timeout(HUNG).unwrap() {
         Heard::Frame(frame) => frame,
         Heard::Ended => panic!("ended"),
@@ -34,7 +34,7 @@ fn next(inbox: &Inbox) -> FrameBuf {
     }
 }
 
-fn end(inbox: &Inbox) -> Result<(), Error> {
+fn end(inbox: &RawInbox) -> Result<(), Error> {
     match inbox.recv_timeout(HUNG)? {
         Heard::Ended => Ok(()),
         Heard::Frame(frame) => panic!("{frame:?}"),
@@ -42,28 +42,28 @@ fn end(inbox: &Inbox) -> Result<(), Error> {
     }
 }
 
-fn pipes() -> (Stream, Stream) {
+fn pipes() -> (RawStream, RawStream) {
     let (a_read, b_write) = io::pipe().unwrap();
     let (b_read, a_write) = io::pipe().unwrap();
     let over = |read: io::PipeReader, write: io::PipeWriter| {
-        Stream::over_fds(OwnedFd::from(read), OwnedFd::from(write), "pipe".into(), Patience::WIRE, || {})
+        RawStream::over_fds(OwnedFd::from(read), OwnedFd::from(write), "pipe".into(), Patience::WIRE, || {})
     };
     (over(a_read, a_write), over(b_read, b_write))
 }
 
-fn sockets() -> (Stream, Stream) {
+fn sockets() -> (RawStream, RawStream) {
     let (a, b) = UnixStream::pair().unwrap();
     let over = |s: UnixStream| {
         let (read, write) = (s.try_clone().unwrap(), s);
-        Stream::over_fds(OwnedFd::from(read), OwnedFd::from(write), "socket".into(), Patience::WIRE, || {})
+        RawStream::over_fds(OwnedFd::from(read), OwnedFd::from(write), "socket".into(), Patience::WIRE, || {})
     };
     (over(a), over(b))
 }
 
-type Pair = fn() -> (Stream, Stream);
+type Pair = fn() -> (RawStream, RawStream);
 const WIRES: [(&str, Pair); 3] = [("memory", pair), ("pipes", pipes), ("sockets", sockets)];
 
-fn finish_both(a: Stream, b: Stream) {
+fn finish_both(a: RawStream, b: RawStream) {
     std::thread::scope(|s| {
         let a = s.spawn(|| a.finish());
         b.finish().unwrap();
@@ -242,7 +242,7 @@ fn what_is_no_frame_ends_the_stream_from_its_header_alone() {
         let (read, mut write) = memory::raw(Fault::None);
         let (_unread, out) = memory::raw(Fault::None);
         let setup = Setup { name: "x".into(), patience: Patience::WIRE, cut: Box::new(|| {}) };
-        let stream = Stream::over(read, out, setup);
+        let stream = RawStream::over(read, out, setup);
         write.write_all(bytes).unwrap();
         if code == Code::Lost {
             write.close().unwrap();
@@ -381,14 +381,14 @@ fn what_is_read_ahead_holds_no_secret_behind_it() {
 const SOON: Patience =
     Patience { ping: Duration::from_millis(1), dead: Duration::from_millis(200), ..Patience::WIRE };
 
-fn lonely(patience: Patience) -> (Stream, memory::End, memory::End, Arc<AtomicBool>) {
+fn lonely(patience: Patience) -> (RawStream, memory::End, memory::End, Arc<AtomicBool>) {
     let (read, to_it) = memory::raw(Fault::None);
     let (from_it, write) = memory::raw(Fault::None);
     let cut = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&cut);
     let setup =
         Setup { name: "x".into(), patience, cut: Box::new(move || told.store(true, Ordering::Relaxed)) };
-    (Stream::over(read, write, setup), to_it, from_it, cut)
+    (RawStream::over(read, write, setup), to_it, from_it, cut)
 }
 
 #[test]
@@ -688,7 +688,7 @@ proptest! {
             whole += 1;
         }
         let setup = Setup { name: "x".into(), patience: Patience::WIRE, cut: Box::new(|| {}) };
-        let stream = Stream::over(Sips(bytes[..stop].to_vec(), sips), Null, setup);
+        let stream = RawStream::over(Sips(bytes[..stop].to_vec(), sips), Null, setup);
         for f in &frames[..whole] {
             prop_assert!(next(&stream.inbox).payload() == &f[5..]);
         }
@@ -724,7 +724,7 @@ fn the_descriptor_halves_close_what_they_write_to() {
     let (read, write) = io::pipe().unwrap();
     let (nothing, _keep) = io::pipe().unwrap();
     let stream =
-        Stream::over_fds(OwnedFd::from(nothing), OwnedFd::from(write), "p".into(), Patience::WIRE, || {});
+        RawStream::over_fds(OwnedFd::from(nothing), OwnedFd::from(write), "p".into(), Patience::WIRE, || {});
     stream.out.send(Packet::Frames(frame(0x30, b"x"))).unwrap();
     stream.close();
     let mut all = Vec::new();

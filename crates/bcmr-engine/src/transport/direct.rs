@@ -67,7 +67,7 @@ impl Proved {
     pub(crate) fn stream(self, name: String, patience: Patience, idle: State) -> io::Result<Stream> {
         let rest = if self.index == 0 { idle } else { State::Quiet };
         let cut = Box::new(self.cutter()?);
-        let stream = conn::Stream::over(self.read, self.write, Setup { name, patience, cut });
+        let stream = conn::RawStream::over(self.read, self.write, Setup { name, patience, cut });
         Ok(Stream::over(stream, Dialogue::resting(rest)))
     }
 

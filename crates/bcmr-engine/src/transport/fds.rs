@@ -2,7 +2,7 @@
 //!
 //! Must not know where the descriptors came from.
 
-use super::conn::{Patience, Setup, Stream, WriteHalf};
+use super::conn::{Patience, RawStream, Setup, WriteHalf};
 use super::login::{Login, PastLogin};
 use fastcopy::{errno, flow, splice};
 use std::fs::File;
@@ -80,8 +80,8 @@ impl WriteHalf for FdOut {
     }
 }
 
-impl Stream {
-    /// As [`Stream::over_fds`], where `first`, the body of the first frame, was read already.
+impl RawStream {
+    /// As [`RawStream::over_fds`], where `first`, the body of the first frame, was read already.
     pub(super) fn over_fds_from(
         first: Vec<u8>,
         read: OwnedFd,
@@ -89,8 +89,8 @@ impl Stream {
         name: String,
         patience: Patience,
         cut: impl Fn() + Send + Sync + 'static,
-    ) -> Stream {
-        let stream = Stream::over_fds(read, write, name, patience, cut);
+    ) -> RawStream {
+        let stream = RawStream::over_fds(read, write, name, patience, cut);
         stream.put_back(first);
         stream
     }
@@ -103,9 +103,9 @@ impl Stream {
         name: String,
         patience: Patience,
         cut: impl Fn() + Send + Sync + 'static,
-    ) -> Stream {
+    ) -> RawStream {
         let (read, write, setup) = halves(read, write, name, patience, cut);
-        Stream::over(read, write, setup)
+        RawStream::over(read, write, setup)
     }
 
     /// The same where a login may print something before the first frame.
@@ -115,9 +115,9 @@ impl Stream {
         name: String,
         login: Arc<Login>,
         cut: impl Fn() + Send + Sync + 'static,
-    ) -> Stream {
+    ) -> RawStream {
         let (read, write, setup) = halves(read, write, name, Patience::ENDLESS, cut);
-        Stream::over(PastLogin::new(read, login), write, setup)
+        RawStream::over(PastLogin::new(read, login), write, setup)
     }
 }
 

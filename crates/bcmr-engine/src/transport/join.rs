@@ -143,7 +143,7 @@ fn let_in(
         // The process that passed these on lives as long as `guest` is open, and with it sshd's channel; the stream
         // holds it, and shutting it down is how a stuck one is cut.
         let cut = move || fastcopy::flow::shutdown_both(&guest);
-        let stream = conn::Stream::over_fds(read, write, format!("{name} ({index})"), patience, cut);
+        let stream = conn::RawStream::over_fds(read, write, format!("{name} ({index})"), patience, cut);
         let stream = Stream::over(stream, Dialogue::resting(State::Quiet));
         let Ok(greeting) = frames_of(&Message::Ok { hash: None }) else { continue };
         let out = stream.out.clone();
@@ -244,8 +244,8 @@ mod tests {
         ((stdin, stdout), (from_it, to_it))
     }
 
-    fn client((read, write): (PipeReader, PipeWriter)) -> conn::Stream {
-        conn::Stream::over_fds(
+    fn client((read, write): (PipeReader, PipeWriter)) -> conn::RawStream {
+        conn::RawStream::over_fds(
             OwnedFd::from(read),
             OwnedFd::from(write),
             "server".into(),

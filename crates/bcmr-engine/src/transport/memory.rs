@@ -2,7 +2,7 @@
 //!
 //! Must not know what is carried.
 
-use super::conn::{Patience, Setup, Stream, WriteHalf};
+use super::conn::{Patience, RawStream, Setup, WriteHalf};
 use super::stream;
 use bcmr_wire::dialogue::Dialogue;
 use bcmr_wire::state::State;
@@ -111,12 +111,12 @@ pub(crate) fn streams(states: [State; 2]) -> (stream::Stream, stream::Stream) {
 }
 
 /// Two raw streams that hear each other.
-pub(super) fn pair() -> (Stream, Stream) {
+pub(super) fn pair() -> (RawStream, RawStream) {
     pair_with(Fault::None, Patience::WIRE)
 }
 
 /// The same with a fault from the first to the second.
-pub(super) fn pair_with(fault: Fault, patience: Patience) -> (Stream, Stream) {
+pub(super) fn pair_with(fault: Fault, patience: Patience) -> (RawStream, RawStream) {
     pair_in(&Weather::new(0, true, Vec::new()), [fault, Fault::None], patience)
 }
 
@@ -125,7 +125,7 @@ pub(super) fn pair_in(
     weather: &Arc<Weather>,
     [there, back]: [Fault; 2],
     patience: Patience,
-) -> (Stream, Stream) {
+) -> (RawStream, RawStream) {
     let (there, back) = (Arc::new(Wire::new(there)), Arc::new(Wire::new(back)));
     let stream = |read: &Arc<Wire>, write: &Arc<Wire>, name: &str| {
         let cut = {
@@ -136,7 +136,7 @@ pub(super) fn pair_in(
             })
         };
         let setup = Setup { name: name.to_owned(), patience, cut };
-        Stream::over(
+        RawStream::over(
             End { wire: Arc::clone(read), other: None, weather: Some(Arc::clone(weather)) },
             End { wire: Arc::clone(write), other: Some(Arc::clone(read)), weather: None },
             setup,

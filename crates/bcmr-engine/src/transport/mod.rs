@@ -231,7 +231,7 @@ fn greet(
             Ok(Heard::Ended) => {
                 break Error::ours(Code::Lost, Op::ConnectTo, carrier.name(), Reason::ClosedAtOnce);
             }
-            // A message of ours in the wrong place: whoever that is, it is no shell.
+            // A message of the protocol in the wrong place does not come from a shell.
             Err(e) if e.code == Code::Protocol && !stream.inbox.is_spoilt() => return Err(e),
             Err(e) => break e,
         }
@@ -256,6 +256,10 @@ fn settle(
     answer: &FrameBuf,
     host: &str,
 ) -> Result<Agreed, Error> {
+    // An error of another version may not be one that can be decoded here.
+    if answer.kind() != kind::WELCOME {
+        return Err(unexpected(answer, host));
+    }
     let Message::Welcome(welcome) = answer.message()? else { return Err(unexpected(answer, host)) };
     let features = handshake::settle(ours, required, &welcome).map_err(|e| unsettled(e, host))?;
     Ok(Agreed {
@@ -366,7 +370,7 @@ pub(crate) fn answer(
         };
     }
     // Nothing is known here that a cut could break: a pipe ends when the other side lets go.
-    let stream = conn::Stream::over_fds_from(first, read, write, NAME.to_owned(), patience, || {});
+    let stream = conn::RawStream::over_fds_from(first, read, write, NAME.to_owned(), patience, || {});
     let stream = Stream::over(stream, dialogue);
     Ok(Some(Peer {
         streams: vec![stream],
@@ -644,7 +648,7 @@ mod tests {
         let (held_out, write) = std::io::pipe().unwrap();
         let patience = Patience { dead: Duration::from_millis(50), ..Patience::WIRE };
         let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
-        let stream = conn::Stream::over_fds(read, write, "the client".into(), patience, || {});
+        let stream = conn::RawStream::over_fds(read, write, "the client".into(), patience, || {});
         // More than a pipe takes.
         let sent = (0..64).try_for_each(|_| stream.out.send(Packet::Frames(vec![0; 1 << 20])));
         assert!(sent.is_err() && stream.inbox.recv().is_err());

@@ -351,7 +351,7 @@ pub(crate) fn start(address: &Address, way: &Way, nth: Nth, load: Load) -> Resul
         drop(lock(&child).kill());
     };
     let name = address.host.clone();
-    let stream = conn::Stream::over_login(OwnedFd::from(stdout), OwnedFd::from(stdin), name, login, cut);
+    let stream = conn::RawStream::over_login(OwnedFd::from(stdout), OwnedFd::from(stdin), name, login, cut);
     Ok((Stream::over(stream, Dialogue::client()), carrier))
 }
 

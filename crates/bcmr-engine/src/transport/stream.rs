@@ -12,10 +12,7 @@ use bcmr_wire::state::{self, Answer, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What both directions of a stream share.
-type Shared = Arc<Mutex<Dialogue>>;
-
-fn lock(dialogue: &Shared) -> MutexGuard<'_, Dialogue> {
+fn lock(dialogue: &Mutex<Dialogue>) -> MutexGuard<'_, Dialogue> {
     // Whole after each step, whatever panicked.
     dialogue.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -26,12 +23,12 @@ pub(crate) struct Stream {
     pub(crate) out: Outbox,
     /// Where frames come out.
     pub(crate) inbox: Inbox,
-    raw: conn::Stream,
+    raw: conn::RawStream,
 }
 
 impl Stream {
     /// `dialogue` is what has been said over it so far.
-    pub(super) fn over(raw: conn::Stream, dialogue: Dialogue) -> Stream {
+    pub(super) fn over(raw: conn::RawStream, dialogue: Dialogue) -> Stream {
         let dialogue = Arc::new(Mutex::new(dialogue));
         let out = Outbox { raw: raw.out.clone(), dialogue: Arc::clone(&dialogue) };
         Stream { out, inbox: Inbox { raw: raw.inbox.clone(), dialogue }, raw }
@@ -52,27 +49,27 @@ impl Stream {
         lock(&self.inbox.dialogue).settle(rest);
     }
 
-    /// As [`conn::Stream::pulse`].
+    /// As [`conn::RawStream::pulse`].
     pub(crate) fn pulse(&self) -> Arc<Pulse> {
         self.raw.pulse()
     }
 
-    /// As [`conn::Stream::belongs_to`].
+    /// As [`conn::RawStream::belongs_to`].
     pub(crate) fn belongs_to(&self, pulse: &Arc<Pulse>) {
         self.raw.belongs_to(pulse);
     }
 
-    /// As [`conn::Stream::patience`].
+    /// As [`conn::RawStream::patience`].
     pub(crate) fn patience(&self, patience: Patience) {
         self.raw.patience(patience);
     }
 
-    /// As [`conn::Stream::close`].
+    /// As [`conn::RawStream::close`].
     pub(crate) fn close(&self) {
         self.raw.close();
     }
 
-    /// As [`conn::Stream::finish`].
+    /// As [`conn::RawStream::finish`].
     ///
     /// # Errors
     /// Something was not written, or the other side did not end in an orderly way.
@@ -84,12 +81,12 @@ impl Stream {
 /// Where packets are put for the writer thread.
 #[derive(Clone)]
 pub(crate) struct Outbox {
-    raw: conn::Outbox,
-    dialogue: Shared,
+    raw: conn::RawOutbox,
+    dialogue: Arc<Mutex<Dialogue>>,
 }
 
 impl Outbox {
-    /// As [`conn::Outbox::send`].
+    /// As [`conn::RawOutbox::send`].
     ///
     /// # Errors
     /// When nothing more can be sent.
@@ -101,7 +98,7 @@ impl Outbox {
         self.raw.send(packet)
     }
 
-    /// As [`conn::Outbox::send_first`].
+    /// As [`conn::RawOutbox::send_first`].
     ///
     /// # Errors
     /// When nothing more can be sent.
@@ -118,12 +115,12 @@ impl Outbox {
         }
     }
 
-    /// As [`conn::Outbox::give_up`].
+    /// As [`conn::RawOutbox::give_up`].
     pub(crate) fn give_up(&self) {
         self.raw.give_up();
     }
 
-    /// As [`conn::Outbox::room`].
+    /// As [`conn::RawOutbox::room`].
     pub(crate) fn room(&self) -> Vec<u8> {
         self.raw.room()
     }
@@ -131,8 +128,8 @@ impl Outbox {
 
 /// Where frames come out.
 pub(crate) struct Inbox {
-    raw: conn::Inbox,
-    dialogue: Shared,
+    raw: conn::RawInbox,
+    dialogue: Arc<Mutex<Dialogue>>,
 }
 
 impl Inbox {
@@ -166,32 +163,32 @@ impl Inbox {
         }
     }
 
-    /// As [`conn::Inbox::pulse`].
+    /// As [`conn::RawInbox::pulse`].
     pub(crate) fn pulse(&self) -> Arc<Pulse> {
         self.raw.pulse()
     }
 
-    /// As [`conn::Inbox::waits`].
+    /// As [`conn::RawInbox::waits`].
     pub(crate) fn waits(&self, time: Duration) -> bool {
         self.raw.waits(time)
     }
 
-    /// As [`conn::Inbox::is_spoilt`].
+    /// As [`conn::RawInbox::is_spoilt`].
     pub(crate) fn is_spoilt(&self) -> bool {
         self.raw.is_spoilt()
     }
 
-    /// As [`conn::Inbox::has_heard`].
+    /// As [`conn::RawInbox::has_heard`].
     pub(crate) fn has_heard(&self) -> bool {
         self.raw.has_heard()
     }
 
-    /// As [`conn::Inbox::has_ended`].
+    /// As [`conn::RawInbox::has_ended`].
     pub(crate) fn has_ended(&self) -> bool {
         self.raw.has_ended()
     }
 
-    /// As [`conn::Inbox::stirs`].
+    /// As [`conn::RawInbox::stirs`].
     pub(crate) fn stirs(&self) -> bool {
         self.raw.stirs()
     }
