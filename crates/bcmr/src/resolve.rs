@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 /// Worker threads unless `-j` says otherwise: more than this has not paid on any machine measured.
 const JOBS_DEFAULT_MAX: usize = 8;
 
-/// The store of blocks remembers so many MiB where nobody chose.
+/// The store of blocks remembers so many MiB where the user did not choose.
 const STORE_CAP_MB: u64 = 1024;
 
 /// As many connections as a configuration may ask for; the command line has the same.
@@ -423,7 +423,7 @@ pub fn remote_copy(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> 
         Places::Get { from, .. } => from.len(),
     };
     let names = names_of(a, count)?;
-    // What has no meaning here is refused: a flag that is silently left out promises something that nobody keeps.
+    // What has no meaning here is refused: a flag that is silently left out promises something that is not kept.
     if a.reflink == SharingArg::Always {
         return Err(Usage::new("--reflink=always cannot hold: two machines share no blocks"));
     }

@@ -174,7 +174,7 @@ fn told(style: &Style, e: &Error) -> String {
 }
 
 /// A reason of several lines (a pattern with its fault marked below, the last words of another program) in one, as
-/// safe as any name. What another machine says may be long; nobody reads more than this.
+/// safe as any name. What another machine says may be long; no more than this is worth reading.
 pub fn one_line(why: &str) -> String {
     const CHARS_MAX: usize = 2000;
     let lines: Vec<&str> = why.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -275,7 +275,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Copy, Code::Refused) if e.op == Op::AppendTo => {
             only("-a is --append here; what cp means by it is --archive")
         }
-        // The tree is complete, and whether it still counts as unfinished nobody knows.
+        // The tree is complete, and whether it still counts as unfinished is not known.
         (Verb::Copy, _) if e.op == Op::Unmark => with("everything is there; to be sure, run", GoOn),
         (_, Code::ConnectionRefused) => only(
             "nothing listens at that port there; --port N is for another one, and ssh -v HOST tells more",
@@ -623,7 +623,7 @@ pub fn unkept(absent: &Error, flags: &[&str]) -> String {
 pub enum Found {
     /// In the cache that `deploy` and `--bootstrap` fill.
     Cache,
-    /// Installed where a shell does not look that nobody logged in to.
+    /// Installed where only a login shell looks.
     Aside,
     /// Put into the cache just now.
     Put,

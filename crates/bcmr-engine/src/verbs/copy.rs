@@ -549,7 +549,7 @@ impl<'a> Run<'a> {
         self.spread(hands, hand, pair, &mut names);
     }
 
-    /// Lands what was listed, batch by batch, and hands batches to whoever has nothing to do. Leaves `names` empty.
+    /// Lands what was listed, batch by batch, and hands batches to workers that have nothing to do. Leaves `names` empty.
     fn spread(&self, hands: &Hands<'_, Task>, hand: &mut Hand, pair: &Arc<DirPair>, names: &mut Names) {
         names.sort();
         let step = BATCH_NAMES.max(self.desk.room(pair));
@@ -700,7 +700,7 @@ impl<'a> Run<'a> {
             Kind::File => {
                 let (fd, info) = src.open_file(name, follow)?;
                 if info.kind != Kind::File {
-                    // Between listing and opening somebody put something else there; nothing of it was read.
+                    // Between listing and opening something else was put there; nothing of it was read.
                     let note = Reason::KindBecame.about(info.kind.word());
                     return Err(Error::ours(Code::SourceChanged, Op::Copy, src.node.join(name), note));
                 }
@@ -735,7 +735,7 @@ impl<'a> Run<'a> {
         if self.policy.preserve.links && (info.nlink > 1 || last()) {
             linked = info.nlink > 1 && self.desk.links.claim_first(&info);
             if !linked {
-                // Links are made once their batch's own claims are settled, so that nobody waits for himself.
+                // Links are made once their batch's own claims are settled, so that no worker waits for itself.
                 pair.pending.fetch_add(1, Ordering::Relaxed);
                 let (name, to) = (name.to_owned(), to.to_owned());
                 hands.push_later(Task::Second { pair: pair.clone(), name, to, info });

@@ -200,7 +200,7 @@ impl Mover<'_> {
                     && !is_open_to(&place.dir, to, info)
                         .map_err(|e| Error::os(Op::ListDirectory, &shown, e))?
                 {
-                    // The copy would merge, which nobody asked for.
+                    // The copy would merge, which was not asked for.
                     let e = std::io::Error::from_raw_os_error(errno::ENOTEMPTY);
                     return Err(Error {
                         note: Some(Reason::NotEmpty.into()),
@@ -565,7 +565,7 @@ fn guard_newcomers(
     }
 }
 
-/// `info` is in `dir` as `to` now. What somebody takes away at this very moment is met by nobody.
+/// `info` is in `dir` as `to` now. What another process removes at this very moment is not met.
 fn came(newcomers: &Newcomers, info: &Info, dir: &Dir, to: Name<'_>) {
     if let Ok(born) = dir.born(to) {
         newcomers.open().add(info, to, born);

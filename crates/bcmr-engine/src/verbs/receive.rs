@@ -497,7 +497,7 @@ impl<'a> Receive<'a> {
     }
 
     fn attrs_of(&self, entry: &Entry<'_>) -> Result<Attrs> {
-        // Nobody keeps them: then they are not even held.
+        // They are not kept: then they are not even held.
         if !self.policy.preserve.xattr && !self.policy.preserve.acl {
             return Ok(Attrs::new());
         }
@@ -1556,7 +1556,7 @@ impl Takes for Receive<'_> {
             if std::mem::replace(&mut batch.settled, true) {
                 continue;
             }
-            // Whoever still holds an answer to it finds that nothing is wanted.
+            // A worker that still holds an answer to it finds that nothing is wanted.
             batch.wanted.clear();
             batch.slot.keep_some();
             if batch.way == Way::Small {

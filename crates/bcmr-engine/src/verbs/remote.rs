@@ -214,7 +214,7 @@ impl Names {
         Ok(Some(names))
     }
 
-    /// What was done, with what nobody tried.
+    /// What was done, with what was not tried.
     fn counted_in(&self, summary: Summary) -> Summary {
         let Names::Kept { refused: refused @ 1.., .. } = self else { return summary };
         let mut summary = summary;
@@ -533,7 +533,7 @@ fn say_frames(peer: &Peer, frames: Vec<u8>) -> Result<()> {
     stream.out.send(Packet::Frames(frames)).map_err(Error::from)
 }
 
-/// The answer to a request, unless somebody here has had enough of waiting for it.
+/// The answer to a request, unless the user has had enough of waiting for it.
 fn heard(peer: &Peer, cancel: &Cancel) -> Result<FrameBuf> {
     let lost = || Error::ours(Code::Lost, Op::TalkTo, &peer.name, Reason::ConnectionClosed);
     let Some(stream) = peer.streams.first() else { return Err(lost()) };
@@ -582,8 +582,8 @@ fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary>
     result
 }
 
-/// Questions about paths over there: what goes behind the greeting, and what only once it is answered. Before that
-/// nobody has shown to be a bcmr: an account's own command may be a shell that reads what comes, and only in a plain path
+/// Questions about paths over there: what goes behind the greeting, and what only once it is answered. Before that the peer
+/// is not known to be a bcmr: an account's own command may be a shell that reads what comes, and only in a plain path
 /// is there nothing for it to do.
 fn by_when(paths: &[Address], questions: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     const LONGEST: usize = 4096;
@@ -760,7 +760,7 @@ fn all_but_last<'a>(peer: &Peer, names: &'a [Vec<u8>]) -> Result<Vec<&'a [u8]>> 
     }
 }
 
-/// The names of a list, all of them: whoever gets them keeps them.
+/// The names of a list, all of them: the side that gets them keeps them.
 fn read_names(list: NameList) -> Result<Vec<Vec<u8>>> {
     let mut bytes = Vec::new();
     let NameList { reader, separator } = list;

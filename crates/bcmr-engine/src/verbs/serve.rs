@@ -55,7 +55,7 @@ const LOOK: Duration = Duration::from_millis(100);
 struct Serving {
     request: ServeRequest,
     reach: Reach,
-    /// Where further connections come in, once somebody asked.
+    /// Where further connections come in, once the client asked.
     door: Option<Door>,
     /// What both sides can.
     ours: Features,
@@ -496,7 +496,7 @@ impl Serving {
             if policy.hashes
                 && let Ok(base) = receive.base()
             {
-                // A client that is gone is noticed by whoever reads.
+                // A client that is gone is noticed by the reader.
                 let at = base.as_os_str().as_bytes();
                 let _told = reply.send(&Message::Report(message::Event::Base(at))).is_ok();
             }
