@@ -247,7 +247,8 @@ def rerun(lab, work, line, bcmr):
     elif dst != goal:
         found.add("rerun-litter")
         words += str([k for k in dst if k not in goal][:3])
-    elif verb != "remove" and (lost := work.attributes_lost()):
+    # A directory of which a move has taken something away already has lost its time at the source; it is not judged yet.
+    elif lost := [x for x in work.attributes_lost() if verb == "copy" or verb == "move" and x[0] != "mtime"]:
         found.add("rerun-attributes")
         words += str(lost[:2])
     return found, words
