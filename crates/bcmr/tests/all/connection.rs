@@ -139,7 +139,7 @@ fn a_program_that_is_not_there_is_an_error() {
 fn why_there_is_no_bcmr_to_use_is_told() {
     let mut welcome = Vec::new();
     Message::Welcome(handshake::hello(Features::NONE, [1; 32], b"bcmr 9")).encode(&mut welcome).unwrap();
-    welcome[5] = 2;
+    welcome[5] = 1;
     let tmp = Tmp::new();
     let file = tmp.file("a", "A");
     tmp.file("welcome", welcome);
@@ -147,7 +147,7 @@ fn why_there_is_no_bcmr_to_use_is_told() {
     let noise = "#!/bin/sh\necho 'Welcome to far!'; head -c 9 > /dev/null\n";
     for (n, (program, why)) in [
         (None, "there is no bcmr there"),
-        (Some(version.as_str()), "the other side speaks version 2, this one 1"),
+        (Some(version.as_str()), "the other side speaks version 1, this one 2"),
         (Some(noise), "what answers there is no bcmr, or the shell there prints something: "),
     ]
     .into_iter()
