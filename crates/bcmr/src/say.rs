@@ -421,7 +421,7 @@ pub fn usage(voice: &Voice, verb: Verb, u: &Usage) -> String {
 
 /// What clap has to say, in our manner: it quotes what was typed, and that may hold anything.
 pub fn clap_error(voice: &Voice, rendered: &str) -> String {
-    let said = rendered.strip_prefix("error: ").map(|rest| voice.line(&format!("{rest}")));
+    let said = rendered.strip_prefix("error: ").map(|rest| voice.line(rest));
     let said = said.unwrap_or_else(|| rendered.to_owned());
     said.split_inclusive('\n')
         .map(|line| match line.strip_suffix('\n') {
@@ -811,7 +811,7 @@ pub fn summary(
     resumed: u64,
     took: Duration,
 ) -> String {
-    voice.line(&format!("{}", tally(verb, dry_run, s, resumed, took)))
+    voice.line(&tally(verb, dry_run, s, resumed, took))
 }
 
 fn tally(verb: Verb, dry_run: bool, s: &Summary, resumed: u64, took: Duration) -> String {
