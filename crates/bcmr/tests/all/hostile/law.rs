@@ -125,8 +125,11 @@ fn shown(kind: u8) -> String {
     name(kind).map_or(format!("{kind:#04x}"), |name| format!("{name} ({kind:#04x})"))
 }
 
+/// A path below the root, its mode, its time of modification, and a hash of what it holds.
+type Entry = (Vec<u8>, u32, (i64, u64), u64);
+
 /// What is in the root, but for when it was looked at.
-fn inside(place: &Place) -> Vec<(Vec<u8>, u32, (i64, u64), u64)> {
+fn inside(place: &Place) -> Vec<Entry> {
     let found = crate::common::tree(&place.dst());
     found.into_iter().map(|(path, e)| (path, e.mode, e.mtime, e.content)).collect()
 }
