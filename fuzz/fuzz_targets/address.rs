@@ -80,7 +80,8 @@ fn typed(a: &Address) -> Vec<Vec<u8>> {
     } else {
         (a.host.clone(), a.host.clone())
     };
-    if a.port.is_none() {
+    // Two slashes behind the colon are a URL's.
+    if a.port.is_none() && !path.starts_with(b"//") {
         let user = a.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
         let home = if absolute { "" } else { "~/" };
         ways.push([format!("{user}{host}:{home}").as_bytes(), path].concat());

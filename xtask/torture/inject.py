@@ -247,8 +247,10 @@ def rerun(lab, work, line, bcmr):
     elif dst != goal:
         found.add("rerun-litter")
         words += str([k for k in dst if k not in goal][:3])
-    # A directory of which a move has taken something away already has lost its time at the source; it is not judged yet.
-    elif lost := [x for x in work.attributes_lost() if verb == "copy" or verb == "move" and x[0] != "mtime"]:
+    # What a move that has taken something away already can no longer read at the source (durability.md, R8).
+    elif lost := [
+        x for x in work.attributes_lost() if verb == "copy" or verb == "move" and x[0] not in ("mtime", "hard links")
+    ]:
         found.add("rerun-attributes")
         words += str(lost[:2])
     return found, words

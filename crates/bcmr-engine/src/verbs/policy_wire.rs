@@ -1,6 +1,6 @@
 //! A policy as it travels: one table for its flags, one for its choices, and the lists of patterns.
 //!
-//! Must not know how any of it is carried out. A new flag is a row of [`FLAGS`], a new value a word in [`choices!`].
+//! Must not know how any of it is carried out. A new flag is a row of [`FLAGS`], a new value a word in `choices!`.
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{
