@@ -437,6 +437,11 @@ fn events(lines: &[String]) -> Vec<String> {
         object.retain(|key, _| {
             !key.contains("seconds") && key != "elapsed" && key != "rate" && !key.contains("_ms")
         });
+        // A hint's command is what was typed, and that is another one.
+        if let Some((words, _)) = object.get("hint").and_then(|hint| hint.as_str()?.split_once("run: ")) {
+            let words = words.to_owned();
+            object.insert("hint".into(), words.into());
+        }
         // Which name of a file is the first one met, nobody promises.
         let of_links = |v: &serde_json::Value| {
             v.as_str().is_some_and(|d| d.ends_with("skip.o") || d.ends_with("sub/second"))
