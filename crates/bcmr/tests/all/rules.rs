@@ -214,8 +214,12 @@ fn l11_little_memory_ends_in_a_clean_error_or_a_right_copy() {
     let tmp = Tmp::new();
     tmp.file("f", noise(1, 9 << 20));
     let told = more.iter().filter(|kib| {
-        let ran = bcmr_after(&limit(least + **kib), ["hash"]).args([tmp.p("f")]).run();
+        let ran = bcmr_after(&limit(least + **kib), ["copy", "-V"]).args([tmp.p("f"), tmp.p("g")]).run();
         assert!(matches!(ran.code, 0 | 12), "{kib}: exit {}: {}", ran.code, ran.err);
+        match std::fs::remove_file(tmp.p("g")) {
+            Ok(()) => {}
+            Err(e) => assert_eq!((ran.code, e.kind()), (12, std::io::ErrorKind::NotFound), "{kib}"),
+        }
         ran.code == 12
     });
     assert!(told.count() > 0, "it never ran out of memory");
