@@ -62,7 +62,6 @@ const fn step(name: &'static str, lane: Lane, after: Option<&'static str>, run: 
 
 const STEPS: [Step; 13] = [
     step("fmt", Lane::Front, None, |_| cargo(&["fmt", "--all", "--check"])),
-    step("tidy", Lane::Front, None, |_| done(tidy::run(&[]))),
     step("deny", Lane::Front, None, denied),
     step("build", Lane::Front, None, |_| cargo(&["test", "--workspace", "--locked", "--no-run"])),
     step("test", Lane::Front, None, tests),
@@ -71,6 +70,7 @@ const STEPS: [Step; 13] = [
     step("clippy", Lane::Back, Some("build"), |_| {
         cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     }),
+    step("tidy", Lane::Back, Some("build"), |_| done(tidy::run(&[]))),
     step("doc", Lane::Back, Some("build"), |_| doc()),
     step("judges", Lane::Back, Some("build"), judges),
     step("crash", Lane::Back, Some("build"), power_cuts),
@@ -263,7 +263,8 @@ const DEEP: &str = "BCMR_ALL";
 /// Every test.
 fn tests(depth: Depth) -> Done {
     let mut command = sh::cargo();
-    command.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
+    // Half of their time tests wait: for other processes, for the kernel, and for what must not happen.
+    command.args(["test", "--workspace", "--locked", "--no-fail-fast"]).env("RUST_TEST_THREADS", "4");
     if depth == Depth::All {
         command.env(DEEP, "1");
     }

@@ -18,6 +18,19 @@ impl OrExit {
         OrExit { said, code }
     }
 
+    /// Where a new thread gets no memory for its signal stack, the standard library panics before anything of ours runs in
+    /// it (library/std/src/sys/pal/unix/stack_overflow.rs). That ends the process in the same way. To be called once, from
+    /// `main`.
+    pub fn ends_threads_too(&'static self) {
+        let otherwise = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if panic.location().is_some_and(|at| at.file().ends_with("/stack_overflow.rs")) {
+                self.exit();
+            }
+            otherwise(panic);
+        }));
+    }
+
     fn or_exit(&self, got: *mut u8) -> *mut u8 {
         if got.is_null() {
             self.exit();
