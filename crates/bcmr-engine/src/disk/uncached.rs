@@ -1,4 +1,5 @@
-//! Copying a large file so that the page cache is left as it was found (`--no-cache`).
+//! What becomes of a large file's pages behind its copy: dropped, so that the page cache is left as it was found
+//! (`--no-cache`), or only written out, so that the sync at the end finds little left.
 //!
 //! Must not know how the bytes are copied. Rule S9: dropped are pages of the file that this run has made, once they are
 //! written out, and pages of the source only where none of it was in the page cache before.

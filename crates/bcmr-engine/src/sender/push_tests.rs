@@ -725,31 +725,7 @@ struct Done {
 }
 
 fn policy() -> CopyPolicy {
-    CopyPolicy {
-        recursive: true,
-        follow: Follow::Never,
-        follow_destination: FollowDestination::UnlessReceived,
-        preserve: Preserve::NONE,
-        strictness: Strictness::LikeCp,
-        specials: true,
-        collide: Collide::Replace,
-        force: false,
-        landing: Landing::Atomic,
-        reflink: Reflink::Auto,
-        sparse: Sparse::Auto,
-        verify: Verify::Off,
-        durability: Durability::Cache,
-        resume: Resume::Off,
-        checkpoint_bytes: 64 << 20,
-        hashes: false,
-        one_file_system: false,
-        filter: FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: false },
-        dry_run: false,
-        io: crate::policy::Io::PLAIN,
-        jobs: 2,
-        me: 0,
-        umask: 0o022,
-    }
+    CopyPolicy { recursive: true, specials: true, ..CopyPolicy::cp(2, 0, 0o022) }
 }
 
 /// Sends `src` below `at` to a peer that calls it `dst`.
