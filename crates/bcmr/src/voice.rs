@@ -1,8 +1,9 @@
 //! Who speaks to a person: the name in front of each line, how an error is written, and what exit codes say.
 //!
-//! Must not know any sentence; those are `say.rs`'s and `words.rs`'s. A program that speaks otherwise is one more constant.
+//! Must not know any sentence; those are those of `say`. A program that speaks otherwise is one more constant.
 
-use crate::{names, words};
+use crate::names;
+use crate::say::words;
 use bcmr_engine::error::Op;
 use std::path::Path;
 

@@ -17,7 +17,8 @@ use finding::{File, Finding};
 use sh::Result;
 use std::path::Path;
 
-const USAGE: &str = "cargo xtask tidy [--figures]    the walls; or the shape of the code in numbers, and where they come from";
+const USAGE: &str = "cargo xtask tidy [--figures|--map]    the walls; or the shape of the code in numbers, and where they come from; or what \
+     each file is for";
 
 /// Looks at the whole repository.
 pub fn run(args: &[&str]) -> Result {
@@ -26,6 +27,10 @@ pub fn run(args: &[&str]) -> Result {
         [] => walls_hold(&files),
         ["--figures"] => {
             figures::print(&files);
+            Ok(())
+        }
+        ["--map"] => {
+            papers::map(&files).for_each(|line| println!("{line}"));
             Ok(())
         }
         _ => Err(USAGE.into()),

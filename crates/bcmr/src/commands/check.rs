@@ -1,7 +1,9 @@
 //! `check`, against a source or a manifest.
 
-use crate::args::CheckArgs;
-use crate::resolve::{self, Env, ManifestJob, Places, Verb};
+use crate::cli::bcmr::check::{self, CheckArgs, ManifestJob};
+use crate::cli::bcmr::operands::{self, Places};
+use crate::env::Env;
+use crate::show::Verb;
 use crate::ui::{self, Start};
 use crate::voice::BCMR;
 use bcmr_engine::policy::ManifestRequest;
@@ -10,18 +12,18 @@ use std::io::{self, BufReader};
 
 /// Runs it.
 pub fn run(args: &CheckArgs, env: &Env) -> u8 {
-    if let Some(job) = resolve::check_manifest(args, env, &super::verb::is_here) {
+    if let Some(job) = check::manifest(args, env, &super::verb::is_here) {
         return match job {
             Ok(job) => run_manifest(job),
             Err(u) => super::verb::usage(Verb::Check, &u),
         };
     }
-    match resolve::places(&args.operands, &args.connect, &super::verb::is_here) {
+    match operands::places(&args.operands, &args.connect, &super::verb::is_here) {
         Ok(Places::Here) => {}
         Ok(places) => return super::remote::check(args, places, env),
         Err(u) => return super::verb::usage(Verb::Check, &u),
     }
-    let (request, show) = match resolve::check(args, env) {
+    let (request, show) = match check::request(args, env) {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Check, &u),
     };
@@ -36,7 +38,7 @@ pub fn run(args: &CheckArgs, env: &Env) -> u8 {
         by_scp: None,
     };
     ui::run(&show, start, |watch| {
-        super::verb::tell_mistakable(resolve::all_operands(&args.operands), watch);
+        super::verb::tell_mistakable(operands::all_operands(&args.operands), watch);
         bcmr_engine::check(request, watch)
     })
 }

@@ -1,19 +1,21 @@
 //! `copy`: opens the list of names, if there is one, and copies. What is on another machine is `remote`'s.
 
 use super::verb::open;
-use crate::args::CopyArgs;
-use crate::resolve::{self, Env, Places, Verb};
+use crate::cli::bcmr::copy::{self, CopyArgs};
+use crate::cli::bcmr::operands::{self, Places};
+use crate::env::Env;
+use crate::show::Verb;
 use crate::ui::{self, Start};
 use std::path::Path;
 
 /// Runs it.
 pub fn run(args: &CopyArgs, env: &Env) -> u8 {
-    match resolve::places(&args.operands, &args.connect, &super::verb::is_here) {
+    match operands::places(&args.operands, &args.connect, &super::verb::is_here) {
         Ok(Places::Here) => {}
         Ok(places) => return super::remote::copy(args, places, env),
         Err(u) => return super::verb::usage(Verb::Copy, &u),
     }
-    let mut job = match resolve::copy(args, env) {
+    let mut job = match copy::request(args, env) {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Copy, &u),
     };
@@ -34,7 +36,7 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
     let measure = counted.then(|| super::verb::measure(&sources, &job.request.policy));
     let start = Start { sources: &sources, destination: Some(&destination), jobs, measure, by_scp: None };
     ui::run(&job.show, start, |watch| {
-        super::verb::tell_mistakable(resolve::all_operands(&args.operands), watch);
+        super::verb::tell_mistakable(operands::all_operands(&args.operands), watch);
         bcmr_engine::copy(job.request, watch)
     })
 }

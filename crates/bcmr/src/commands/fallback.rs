@@ -1,11 +1,12 @@
 //! Where there is no bcmr on the other side: a copy by `scp`, which speaks SFTP.
 //!
-//! Must not decide whether that is good enough; what would be lost is known before (`resolve`) and said before
+//! Must not decide whether that is good enough; what would be lost is known before (`cli`) and said before
 //! (`remote`). Never the old protocol of scp, in which a shell over there reads file names.
 
 use super::child;
 use crate::address;
-use crate::resolve::{Places, RemoteJob};
+use crate::cli::bcmr::operands::Places;
+use crate::cli::bcmr::remote::RemoteJob;
 use crate::say;
 use bcmr_engine::error::{Code, Error, Op, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
@@ -119,16 +120,16 @@ pub fn is_there() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Command, parse};
+    use crate::cli::bcmr::{Command, copy, operands, parse};
     use crate::config::Config;
-    use crate::resolve::{self, Env};
+    use crate::env::Env;
     use std::ffi::OsStr;
 
     fn words(line: &str) -> Result<Vec<OsString>> {
         let argv = std::iter::once("bcmr").chain(line.split_whitespace());
         let Command::Copy(a) = parse(argv).unwrap().command else { panic!("{line}") };
-        let places = resolve::places(&a.operands, &a.connect, &|_| false).unwrap();
-        let job = resolve::remote_copy(&a, places, &Config::default(), &Env::read()).unwrap();
+        let places = operands::places(&a.operands, &a.connect, &|_| false).unwrap();
+        let job = copy::remote(&a, places, &Config::default(), &Env::read()).unwrap();
         scp_words(&job.reach.way, &job.places, &job.policy, "h")
     }
 
@@ -159,8 +160,8 @@ mod tests {
         }
         let argv = ["bcmr", "copy", "--ssh", "ssh -4", "a", "h:b"];
         let Command::Copy(a) = parse(argv).unwrap().command else { panic!() };
-        let places = resolve::places(&a.operands, &a.connect, &|_| false).unwrap();
-        let job = resolve::remote_copy(&a, places, &Config::default(), &Env::read()).unwrap();
+        let places = operands::places(&a.operands, &a.connect, &|_| false).unwrap();
+        let job = copy::remote(&a, places, &Config::default(), &Env::read()).unwrap();
         assert_eq!(scp_words(&job.reach.way, &job.places, &job.policy, "h").unwrap_err().code, Code::NoPeer);
     }
 
@@ -198,8 +199,8 @@ mod tests {
             let line = line.replace('@', &top.path().display().to_string());
             let argv = std::iter::once("bcmr").chain(line.split_whitespace());
             let Command::Copy(a) = parse(argv).unwrap().command else { panic!("{line}") };
-            let places = resolve::places(&a.operands, &a.connect, &|_| false).unwrap();
-            let job = resolve::remote_copy(&a, places, &Config::default(), &Env::read()).unwrap();
+            let places = operands::places(&a.operands, &a.connect, &|_| false).unwrap();
+            let job = copy::remote(&a, places, &Config::default(), &Env::read()).unwrap();
             let Places::Get { from, target } = &job.places else { panic!("{line}") };
             let found = link_in_the_way(from, target, &job.policy);
             assert_eq!(!matches!(found, Ok(None)), refused, "{line}: {found:?}");

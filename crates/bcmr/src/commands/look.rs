@@ -5,13 +5,17 @@
 
 use super::remote::{self, with_peer};
 use crate::address::{self, Operand};
-use crate::args::{ConnectArgs, HostArgs, LookArgs, LsArgs, StatArgs};
+use crate::cli::bcmr::connection::{self, ConnectArgs, Reach};
+use crate::cli::bcmr::look::{HostArgs, LookArgs, LsArgs, StatArgs};
+use crate::cli::bcmr::operands;
 use crate::config::Config;
+use crate::env::Env;
 use crate::names;
-use crate::resolve::{self, Again, Env, Reach, Usage, Verb};
 use crate::say::{self, Typed};
+use crate::show::{Again, Verb};
 use crate::ui::json;
 use crate::ui::writer::{self, Sink};
+use crate::usage::Usage;
 use crate::voice::BCMR;
 use bcmr_engine::error::{Code, Error, Result};
 use bcmr_engine::event::{Cancel, Event, Summary};
@@ -151,7 +155,7 @@ fn each(
         told.out.line(&json::start(verb, false, &a.paths, None, 1));
     }
     if a.verbose {
-        for path in resolve::mistakable(&a.paths, &super::verb::is_here) {
+        for path in operands::mistakable(&a.paths, &super::verb::is_here) {
             note(say::is_here(path));
         }
     }
@@ -167,10 +171,10 @@ fn places(a: &LookArgs, env: &Env) -> std::result::Result<Vec<Place>, Usage> {
     let operands: Vec<Operand> = a
         .paths
         .iter()
-        .map(|p| resolve::operand(p, &a.connect, &super::verb::is_here))
+        .map(|p| operands::operand(p, &a.connect, &super::verb::is_here))
         .collect::<std::result::Result<_, _>>()?;
     if !operands.iter().any(|o| matches!(o, Operand::There(_))) {
-        resolve::no_connection(&a.connect, None)?;
+        connection::no_connection(&a.connect, None)?;
     }
     let mut config = None;
     operands
@@ -189,7 +193,7 @@ fn places(a: &LookArgs, env: &Env) -> std::result::Result<Vec<Place>, Usage> {
 }
 
 fn reach(c: &ConnectArgs, address: &Address, config: &Config) -> std::result::Result<Reach, Usage> {
-    resolve::reach(c, None, false, &address.host, config)
+    connection::reach(c, None, false, &address.host, config)
 }
 
 /// Told as it happens, on standard error: standard output holds answers only.
@@ -354,7 +358,7 @@ pub fn hash(a: &LookArgs, env: &Env) -> u8 {
 
 /// What a command about one host needs.
 fn about(a: &HostArgs, env: &Env) -> std::result::Result<(Address, Reach), Usage> {
-    let address = resolve::host(&a.host, &a.connect)?;
+    let address = connection::host(&a.host, &a.connect)?;
     let reach = reach(&a.connect, &address, &remote::configuration(env)?)?;
     Ok((address, reach))
 }

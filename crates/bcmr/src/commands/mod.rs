@@ -1,6 +1,6 @@
 //! One module for each verb: opens what the request still lacks, runs it under the ui, returns the exit code.
 //!
-//! Must not decide anything that `resolve` can decide, nor word anything.
+//! Must not decide anything that `cli` can decide, nor word anything.
 
 mod check;
 mod child;
@@ -17,8 +17,8 @@ mod serve;
 mod sessions;
 mod verb;
 
-use crate::args::Command;
-use crate::resolve::Env;
+use crate::cli::bcmr::Command;
+use crate::env::Env;
 pub use verb::print;
 
 /// Runs what was typed.

@@ -1,12 +1,13 @@
 //! `move`.
 
-use crate::args::MoveArgs;
-use crate::resolve::{self, Env, Verb};
+use crate::cli::bcmr::move_::{self, MoveArgs};
+use crate::env::Env;
+use crate::show::Verb;
 use crate::ui::{self, Start};
 
 /// Runs it.
 pub fn run(args: &MoveArgs, env: &Env) -> u8 {
-    let (request, show) = match resolve::move_(args, env) {
+    let (request, show) = match move_::request(args, env) {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Move, &u),
     };

@@ -6,12 +6,18 @@
 
 use super::{deploy, fallback, verb::open};
 use crate::address;
-use crate::args::{CheckArgs, CopyArgs, Operands};
+use crate::cli::bcmr::check::{self, CheckArgs};
+use crate::cli::bcmr::connection::Reach;
+use crate::cli::bcmr::copy::{self, CopyArgs};
+use crate::cli::bcmr::operands::{Operands, Places, all_operands};
+use crate::cli::bcmr::remote::RemoteJob;
 use crate::config::{self, Config};
+use crate::env::Env;
 use crate::names;
-use crate::resolve::{self, Env, Places, Reach, RemoteJob, Usage, Verb};
 use crate::say::{self, Finding};
+use crate::show::Verb;
 use crate::ui::{self, Measure, Start};
+use crate::usage::Usage;
 use crate::voice::BCMR;
 use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
@@ -54,7 +60,7 @@ fn load(file: &Path) -> std::result::Result<Config, Usage> {
 
 /// `copy` to or from another machine.
 pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
-    let job = configuration(env).and_then(|config| resolve::remote_copy(args, places, &config, env));
+    let job = configuration(env).and_then(|config| copy::remote(args, places, &config, env));
     let job = match job {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Copy, &u),
@@ -71,7 +77,7 @@ pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
 
 /// `check` with one side on another machine.
 pub fn check(args: &CheckArgs, places: Places, env: &Env) -> u8 {
-    let job = configuration(env).and_then(|config| resolve::remote_check(args, places, &config, env));
+    let job = configuration(env).and_then(|config| check::remote(args, places, &config, env));
     match job {
         Ok(job) => run(&job, &args.operands),
         Err(u) => super::verb::usage(Verb::Check, &u),
@@ -96,7 +102,7 @@ fn run(job: &RemoteJob, typed: &Operands) -> u8 {
         by_scp: Some(&by_scp),
     };
     ui::run(&job.show, start, |watch| {
-        super::verb::tell_mistakable(resolve::all_operands(typed), watch);
+        super::verb::tell_mistakable(all_operands(typed), watch);
         match carry(job, watch, &by_scp) {
             // Stopped while nothing but the way was looked at.
             Err(e) if e.code == Code::Interrupted && watch.cancel.is_set() => {

@@ -1,12 +1,13 @@
 //! `remove`.
 
-use crate::args::RemoveArgs;
-use crate::resolve::{self, Env, Verb};
+use crate::cli::bcmr::remove::{self, RemoveArgs};
+use crate::env::Env;
+use crate::show::Verb;
 use crate::ui::{self, Start};
 
 /// Runs it. Without operands `-f` makes even that no error, so that `bcmr remove -f $files` holds for none.
 pub fn run(args: &RemoveArgs, env: &Env) -> u8 {
-    let (request, show) = match resolve::remove(args, env) {
+    let (request, show) = match remove::request(args, env) {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Remove, &u),
     };

@@ -3,9 +3,10 @@
 //! Must not print to standard output, where the wire is. So the wire gets descriptors of its own, and whatever still
 //! writes to standard output by accident writes to standard error.
 
-use crate::args::ServeArgs;
-use crate::resolve::{self, Env, Verb};
+use crate::cli::bcmr::serve::{self, ServeArgs};
+use crate::env::Env;
 use crate::say;
+use crate::show::Verb;
 use crate::ui::writer;
 use crate::voice::BCMR;
 use bcmr_engine::error::{Error, Op};
@@ -16,12 +17,12 @@ use std::os::fd::OwnedFd;
 /// Runs until the other side goes.
 pub fn run(args: &ServeArgs, env: &Env) -> u8 {
     // The store is a help and never a condition: what is wrong with the file is told, and nothing is kept.
-    let said = super::remote::configuration(env).and_then(|config| resolve::store_keep(&config));
+    let said = super::remote::configuration(env).and_then(|config| serve::store_keep(&config));
     let kept = said.unwrap_or_else(|u| {
         writer::err(&say::usage(&BCMR, Verb::Serve, &u));
         None
     });
-    let request = match resolve::serve(args, kept, env) {
+    let request = match serve::request(args, kept, env) {
         Ok(request) => request,
         Err(u) => return super::verb::usage(Verb::Serve, &u),
     };

@@ -1,12 +1,13 @@
 //! `sessions`.
 
-use crate::args::SessionsArgs;
-use crate::resolve::{self, Env, Verb};
+use crate::cli::bcmr::sessions::{self, SessionsArgs};
+use crate::env::Env;
+use crate::show::Verb;
 use crate::ui::{self, Start};
 
 /// Runs it.
 pub fn run(args: &SessionsArgs, env: &Env) -> u8 {
-    let show = match resolve::sessions(args, env) {
+    let show = match sessions::shown(args, env) {
         Ok(show) => show,
         Err(u) => return super::verb::usage(Verb::Sessions, &u),
     };

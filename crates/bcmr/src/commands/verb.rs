@@ -2,9 +2,11 @@
 //!
 //! Must not know which verb it is for, but by name.
 
-use crate::resolve::{self, NamesFrom, Usage, Verb};
+use crate::cli::bcmr::operands::{NamesFrom, mistakable};
 use crate::say;
+use crate::show::Verb;
 use crate::ui::{Measure, writer};
+use crate::usage::Usage;
 use crate::voice::BCMR;
 use bcmr_engine::event::{Event, Watch};
 use bcmr_engine::policy::{CopyPolicy, NameList};
@@ -19,7 +21,7 @@ pub fn is_here(path: &Path) -> bool {
 
 /// Tells which names were taken for ones of this machine although they look like addresses.
 pub fn tell_mistakable<'p>(paths: impl IntoIterator<Item = &'p PathBuf>, watch: Watch<'_>) {
-    for path in resolve::mistakable(paths, &is_here) {
+    for path in mistakable(paths, &is_here) {
         watch.front.event(Event::Note(say::is_here(path).into()));
     }
 }

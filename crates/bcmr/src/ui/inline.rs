@@ -4,8 +4,8 @@
 //! crate because the counters belong to the engine, totals grow while they are shown, and neither bytes nor percent
 //! may ever step back; what would be left for a crate is one carriage return.
 
-use crate::resolve::Verb;
 use crate::say;
+use crate::show::Verb;
 use bcmr_engine::event::Progress;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

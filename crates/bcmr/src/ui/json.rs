@@ -5,9 +5,9 @@
 
 use super::inline::Sample;
 use crate::names;
-use crate::resolve::Verb;
+use crate::say::words;
 use crate::say::{self, Finding, Typed};
-use crate::words;
+use crate::show::Verb;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Action, Change, Event, Summary, Unavailable, Unfinished, What};
 use bcmr_engine::verbs::remote::{Kind, Listing, Usage};
@@ -415,7 +415,7 @@ fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolve::Again;
+    use crate::show::Again;
     use bcmr_engine::error::{Code, Op, Reason};
     use bcmr_engine::event::Engine;
     use proptest::prelude::*;

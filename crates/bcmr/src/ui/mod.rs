@@ -11,8 +11,8 @@ mod tree;
 pub mod writer;
 
 use crate::ask::Answers;
-use crate::resolve::{Again, Meter, Show, Verb};
 use crate::say;
+use crate::show::{Again, Meter, Show, Verb};
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
 use inline::Sample;
@@ -406,7 +406,7 @@ fn stderr_columns() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolve::Again;
+    use crate::show::Again;
 
     fn show(verb: Verb) -> Show {
         Show {

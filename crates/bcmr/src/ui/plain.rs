@@ -5,8 +5,8 @@
 use super::tree::{self, Difference};
 use super::writer::Sink;
 use crate::names;
-use crate::resolve::Show;
-use crate::{say, words};
+use crate::say::{self, words};
+use crate::show::Show;
 use bcmr_engine::error::{Code, Error};
 use bcmr_engine::event::{Change, Event, Summary, Unfinished};
 use std::os::unix::ffi::OsStringExt;

@@ -11,7 +11,7 @@
 //! Pure. Must not know where it is printed. The first column holds nothing but the sign, for grep.
 
 use crate::names;
-use crate::{say, words};
+use crate::say::{self, words};
 use bcmr_engine::error::Reason;
 use bcmr_engine::event::Change;
 

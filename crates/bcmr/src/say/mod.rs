@@ -2,11 +2,13 @@
 //!
 //! Pure: takes values, returns text or numbers. Must not know where text goes, nor how anything was carried out.
 
+pub mod words;
+
 use crate::address::{self, Operand};
 use crate::names::{bare, quoted, shell_word, text};
-use crate::resolve::{Again, Show, Usage, Verb};
+use crate::show::{Again, Show, Verb};
+use crate::usage::Usage;
 use crate::voice::{Exits, Style, Voice};
-use crate::words;
 use bcmr_engine::error::{Code, Error, Op, Reason};
 use bcmr_engine::event::{Action, Engine, Question, Summary, Time, Unfinished, What};
 use bcmr_engine::verbs::look::local;

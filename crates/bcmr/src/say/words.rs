@@ -1,7 +1,7 @@
 //! The words for what the engine did and why: one row for each [`Op`] and [`Reason`]. Where a reason speaks of something,
 //! `{0}`, `{1}` and so on stand for it.
 //!
-//! Must not know where they go; `say.rs` makes lines of them.
+//! Must not know where they go; `say` makes lines of them.
 
 use bcmr_engine::error::{About, Note, Op, Reason};
 

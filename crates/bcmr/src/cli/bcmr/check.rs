@@ -1,0 +1,188 @@
+//! `check`: what may be typed, and the request that it means. Must not know how a request is carried out.
+
+use super::collide::{UpdateArg, collide};
+use super::connection::{ConnectArgs, no_connection, reach};
+use super::filters::{FilterArgs, filter};
+use super::jobs::{JobsArg, jobs};
+use super::links::{LinkArgs, follow, follow_destination};
+use super::metadata::{KeepArgs, preserve, strictness};
+use super::operands::{IsHere, Operands, Places, all_operands, operands, parse};
+use super::output::{OutputArgs, show};
+use super::remote::RemoteJob;
+use super::resume::{AppendArg, resume};
+use crate::address::Operand;
+use crate::config::Config;
+use crate::env::Env;
+use crate::names;
+use crate::show::{Again, Show, Verb};
+use crate::usage::Usage;
+use bcmr_engine::policy::{CheckRequest, Compare, CopyPolicy, Landing, Verify};
+use bcmr_engine::remote::Purpose;
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub operands: Operands,
+    /// As for copy; directories are compared with what is in them in any case
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Compare the contents of all files by BLAKE3, and not only of those that have another modification time
+    #[arg(long, conflicts_with = "quick")]
+    pub hash: bool,
+    /// Read no contents: a file with another modification time counts as different
+    #[arg(long)]
+    pub quick: bool,
+    /// Prove that what FILE says (as copy --manifest or b3sum wrote it; - is standard input) holds below DIR
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub manifest: Option<PathBuf>,
+    /// Tell what only the destination has (the default)
+    #[arg(long, overrides_with = "no_extra")]
+    pub extra: bool,
+    /// Do not tell what only the destination has
+    #[arg(long, overrides_with = "extra")]
+    pub no_extra: bool,
+    /// Stay on the file system of each SRC
+    #[arg(short = 'x', long)]
+    pub one_file_system: bool,
+    /// Follow DST where it is a symbolic link also when SRC is on another machine, which may have put the link there
+    #[arg(long)]
+    pub follow_destination: bool,
+    #[command(flatten)]
+    pub links: LinkArgs,
+    #[command(flatten)]
+    pub filters: FilterArgs,
+    #[command(flatten)]
+    pub keep: KeepArgs,
+    #[command(flatten)]
+    pub as_copy: AsCopyArgs,
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    #[command(flatten)]
+    pub jobs: JobsArg,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "As the copy would be told")]
+pub struct AsCopyArgs {
+    /// Leave names alone that are already there
+    #[arg(long)]
+    pub no_clobber: bool,
+    #[command(flatten)]
+    pub update: UpdateArg,
+    /// Write into the file that is there instead of replacing it
+    #[arg(long)]
+    pub inplace: bool,
+    /// Go on where the same command stopped
+    #[arg(short = 'C', long, conflicts_with_all = ["strict", "append"])]
+    pub resume: bool,
+    /// The same, and what looks the same is read
+    #[arg(short = 's', long, conflicts_with = "append")]
+    pub strict: bool,
+    /// Add what is missing at the end of the file that is there; size goes by its length
+    #[arg(
+        short = 'a',
+        long,
+        value_name = "PROOF",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "hash"
+    )]
+    pub append: Option<AppendArg>,
+    /// With -C: what looks the same is read
+    #[arg(short = 'V', long)]
+    pub verify: bool,
+}
+
+/// What `check` arguments mean when everything is here.
+pub fn request(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> {
+    let (sources, target) = operands(&a.operands)?;
+    no_connection(&a.connect, None)?;
+    let (policy, purpose, show) = check_policy(a, env)?;
+    let (compare, extra) = match purpose {
+        Purpose::Check { compare, extra } => (compare, extra),
+        Purpose::Copy => (Compare::ContentInDoubt, true),
+    };
+    Ok((CheckRequest { sources, target, compare, extra, policy }, show))
+}
+
+/// What `check` arguments mean when one side is on another machine.
+pub fn remote(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Result<RemoteJob, Usage> {
+    let (policy, purpose, show) = check_policy(a, env)?;
+    if let (true, Purpose::Check { extra: true, .. }) = (policy.filter.gitignore, purpose) {
+        let said = "--gitignore with another machine needs --no-extra: \
+             what the ignore files say of names that only the destination has is not known over there";
+        return Err(Usage::new(said));
+    }
+    let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
+    let reach = reach(&a.connect, None, false, &host, config)?;
+    let (names, manifest, unkept) = (None, None, vec!["check"]);
+    Ok(RemoteJob { places, names, policy, purpose, manifest, reach, unkept, show })
+}
+
+/// What decides how two sides are compared, wherever they are.
+fn check_policy(a: &CheckArgs, env: &Env) -> Result<(CopyPolicy, Purpose, Show), Usage> {
+    let c = &a.as_copy;
+    let policy = CopyPolicy {
+        // Nobody who compares two directories wants to hear that they are directories.
+        recursive: true,
+        follow: follow(&a.links, &a.keep, a.recursive || a.keep.archive),
+        follow_destination: follow_destination(a.follow_destination),
+        preserve: preserve(&a.keep.steps),
+        strictness: strictness(&a.keep),
+        specials: a.keep.archive,
+        collide: collide(c.no_clobber, false, &c.update)?,
+        landing: if c.inplace { Landing::InPlace } else { Landing::Atomic },
+        verify: if c.verify { Verify::Cached } else { Verify::Off },
+        resume: resume(c.resume, false, c.strict, c.append),
+        one_file_system: a.one_file_system,
+        filter: filter(&a.filters),
+        ..CopyPolicy::cp(jobs(&a.jobs, env), env.me, env.umask)
+    };
+    let compare = match (a.hash, a.quick) {
+        (true, _) => Compare::Hash,
+        (false, true) => Compare::SizeAndTime,
+        (false, false) => Compare::ContentInDoubt,
+    };
+    let show = show(Verb::Check, &a.output, false, Again::Same, env);
+    Ok((policy, Purpose::Check { compare, extra: !a.no_extra }, show))
+}
+
+/// `check --manifest`: which file, below which directory, with how many threads.
+pub struct ManifestJob {
+    pub file: PathBuf,
+    pub dir: PathBuf,
+    pub jobs: usize,
+    pub show: Show,
+}
+
+/// What `check --manifest` means; `None` when it was not given.
+pub fn manifest(a: &CheckArgs, env: &Env, is_here: IsHere<'_>) -> Option<Result<ManifestJob, Usage>> {
+    let file = a.manifest.clone()?;
+    for path in all_operands(&a.operands) {
+        match parse(path, is_here) {
+            Ok(Operand::Here(_)) => {}
+            Ok(Operand::There(_)) => {
+                let said = format!(
+                    "{} is on another machine; bcmr check --manifest works on this one only",
+                    names::quoted(path)
+                );
+                return Some(Err(Usage::new(said).or(
+                    "run it there, or compare without --manifest; for a file on this machine put ./ before its name",
+                )));
+            }
+            Err(usage) => return Some(Err(usage)),
+        }
+    }
+    let ([dir], None, false) =
+        (a.operands.paths.as_slice(), &a.operands.target_directory, a.operands.no_target_directory)
+    else {
+        return Some(Err(Usage::new("with --manifest there is one operand: the directory it speaks of")));
+    };
+    let show = Show { manifest: true, ..show(Verb::Check, &a.output, false, Again::Same, env) };
+    Some(Ok(ManifestJob { file, dir: dir.clone(), jobs: jobs(&a.jobs, env), show }))
+}

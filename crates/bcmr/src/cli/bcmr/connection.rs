@@ -1,0 +1,251 @@
+//! How another machine is reached and how a copy travels there: what was typed, then what the configuration says, then the
+//! defaults. Must not know what is copied.
+
+use super::order::values;
+use crate::address;
+use crate::config::{CompressWord, Config, PlaneWord, Words};
+use crate::names;
+use crate::usage::Usage;
+use bcmr_engine::remote::{Address, Compress, Plane, Way};
+use clap::{ArgMatches, Args, ValueEnum, ValueHint};
+use std::ffi::OsString;
+use std::path::Path;
+
+// How a connection is made; for every command that makes one. A `///` here would become the commands' own sentence.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connecting to another machine")]
+pub struct ConnectArgs {
+    /// Connect with CMD instead of ssh; it is split into words as a shell would, but no shell runs
+    #[arg(long, value_name = "CMD")]
+    pub ssh: Option<String>,
+    /// Pass OPTION to ssh, as in ssh_config
+    #[arg(short = 'o', long = "ssh-option", value_name = "OPTION")]
+    pub option: Vec<OsString>,
+    /// Jump over the host DEST
+    #[arg(short = 'J', long, value_name = "DEST")]
+    pub jump: Option<OsString>,
+    /// Log in with the private key in FILE; what ssh calls -i, which asks before replacing here
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub identity: Vec<OsString>,
+    /// Read FILE instead of ~/.ssh/config
+    #[arg(short = 'F', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ssh_config: Option<OsString>,
+    /// Connect to port N, where the address names none
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// What bcmr is called on the other machine: a word or a path, without spaces
+    #[arg(long, value_name = "PATH", conflicts_with = "bootstrap")]
+    pub remote_program: Option<String>,
+    /// Put this program into the other machine's cache if it has none, and run it from there
+    #[arg(long, overrides_with = "no_bootstrap")]
+    pub bootstrap: bool,
+    /// Do not, whatever the configuration says
+    #[arg(long, overrides_with = "bootstrap")]
+    pub no_bootstrap: bool,
+    /// `-o`, `-J`, `--identity` and `-F` as ssh wants them, in the order they were typed.
+    #[arg(skip)]
+    pub passed: Vec<OsString>,
+}
+
+// How a copy travels.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Copies to and from another machine")]
+pub struct RemoteArgs {
+    /// Use N connections [default: by what there is to move]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub parallel: Option<u16>,
+    /// Compress what is sent; auto does while the link is slower than that [default: auto]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub compress: Option<CompressArg>,
+    /// Do not use the store of blocks on the other machine
+    #[arg(long, overrides_with = "dedup")]
+    pub no_dedup: bool,
+    /// Use it, whatever the configuration says
+    #[arg(long, overrides_with = "no_dedup")]
+    pub dedup: bool,
+    /// Send the data through ssh, or beside it through encrypted TCP connections (what --direct alone means)
+    #[arg(
+        long,
+        value_name = "PLANE",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "direct"
+    )]
+    pub direct: Option<PlaneArg>,
+    /// Connect again by itself, at most N times, when the connection is lost
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub retries: Option<u32>,
+}
+
+/// `--compress`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompressArg {
+    Auto,
+    Zstd,
+    Lz4,
+    None,
+}
+
+/// `--direct`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlaneArg {
+    Ssh,
+    Direct,
+}
+
+impl ConnectArgs {
+    /// Puts ssh's options into the order they were typed.
+    pub(super) fn order(&mut self, m: &ArgMatches) {
+        let mut passed: Vec<(usize, &str, OsString)> = Vec::new();
+        for (id, flag) in [("option", "-o"), ("jump", "-J"), ("identity", "-i"), ("ssh_config", "-F")] {
+            passed.extend(values(m, id).map(|(at, value)| (at, flag, value)));
+        }
+        passed.sort_by_key(|p| p.0);
+        self.passed = passed.into_iter().flat_map(|(_, flag, value)| [flag.into(), value]).collect();
+    }
+
+    /// The first of these that was typed, as its name.
+    pub fn first_typed(&self) -> Option<&'static str> {
+        let typed = [
+            (self.ssh.is_some(), "--ssh"),
+            (!self.option.is_empty(), "-o"),
+            (self.jump.is_some(), "-J"),
+            (!self.identity.is_empty(), "--identity"),
+            (self.ssh_config.is_some(), "-F"),
+            (self.port.is_some(), "--port"),
+            (self.remote_program.is_some(), "--remote-program"),
+            (self.bootstrap, "--bootstrap"),
+            (self.no_bootstrap, "--no-bootstrap"),
+        ];
+        typed.into_iter().find(|t| t.0).map(|t| t.1)
+    }
+}
+
+impl RemoteArgs {
+    /// The first of these that was typed, as its name.
+    pub fn first_typed(&self) -> Option<&'static str> {
+        let typed = [
+            (self.parallel.is_some(), "--parallel"),
+            (self.compress.is_some(), "--compress"),
+            (self.no_dedup, "--no-dedup"),
+            (self.dedup, "--dedup"),
+            (self.direct.is_some(), "--direct"),
+            (self.retries.is_some(), "--retries"),
+        ];
+        typed.into_iter().find(|t| t.0).map(|t| t.1)
+    }
+}
+
+/// Flags of a connection, where there is none.
+pub fn no_connection(connect: &ConnectArgs, remote: Option<&RemoteArgs>) -> Result<(), Usage> {
+    match connect.first_typed().or_else(|| remote?.first_typed()) {
+        Some(flag) => Err(Usage::new(format!("{flag} has a meaning only with another machine"))
+            .or("an operand on another machine is written host:path")),
+        None => Ok(()),
+    }
+}
+
+/// `--port` is for addresses that name none.
+pub(super) fn with_port(mut address: Address, connect: &ConnectArgs, typed: &Path) -> Result<Address, Usage> {
+    match (address.port, connect.port) {
+        (Some(named), Some(port)) if named != port => {
+            Err(Usage::new(format!("{} names another port than --port {port}", names::quoted(typed))))
+        }
+        (named, port) => {
+            address.port = named.or(port);
+            Ok(address)
+        }
+    }
+}
+
+/// The host of a command that is about a host.
+pub fn host(typed: &std::ffi::OsStr, connect: &ConnectArgs) -> Result<Address, Usage> {
+    with_port(address::parse_host(typed)?, connect, Path::new(typed))
+}
+
+/// How to get to a machine, and what may be done there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    pub way: Way,
+    /// This program may be put there.
+    pub bootstrap: bool,
+}
+
+/// As many connections as a configuration may ask for; the command line has the same.
+const PARALLEL_MAX: u16 = 64;
+
+/// How to get to `host`: what was typed, then what the configuration says of it, then what we think best.
+pub fn reach(
+    c: &ConnectArgs,
+    r: Option<&RemoteArgs>,
+    fast: bool,
+    host: &str,
+    config: &Config,
+) -> Result<Reach, Usage> {
+    let file = config.of(host);
+    let ssh = match (&c.ssh, file.ssh) {
+        (Some(line), _) => words(line, "--ssh")?,
+        (None, Some(Words::Line(line))) => words(&line, "ssh in the configuration")?,
+        (None, Some(Words::List(list))) if list.first().is_none_or(String::is_empty) => {
+            return Err(Usage::new("ssh in the configuration names no command"));
+        }
+        (None, Some(Words::List(list))) => list.into_iter().map(OsString::from).collect(),
+        (None, None) => vec!["ssh".into()],
+    };
+    let program = c.remote_program.clone().or(file.program).unwrap_or_else(|| "bcmr".into());
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '/' | '+' | '-');
+    if program.is_empty() || program.starts_with('-') || !program.chars().all(plain) {
+        // It is the one word that a shell over there reads.
+        let said = format!("{} cannot be what bcmr is called there", names::quoted(Path::new(&program)));
+        return Err(Usage::new(said)
+            .or("a word or a path of letters, digits and . _ + - /; a relative path is below the home directory there"));
+    }
+    let parallel = r.and_then(|r| r.parallel).or(file.parallel);
+    if parallel.is_some_and(|n| n == 0 || n > PARALLEL_MAX) {
+        return Err(Usage::new(format!("parallel in the configuration is not in 1..={PARALLEL_MAX}")));
+    }
+    let compress = match (r.and_then(|r| r.compress), file.compress) {
+        (Some(CompressArg::Zstd), _) | (None, Some(CompressWord::Zstd)) => Compress::Zstd,
+        (Some(CompressArg::Lz4), _) | (None, Some(CompressWord::Lz4)) => Compress::Lz4,
+        (Some(CompressArg::None), _) | (None, Some(CompressWord::None)) => Compress::None,
+        (Some(CompressArg::Auto), _) | (None, Some(CompressWord::Auto) | None) => Compress::Auto,
+    };
+    let plane = match (r.and_then(|r| r.direct), file.direct) {
+        (Some(PlaneArg::Direct), _) | (None, Some(PlaneWord::Direct)) => Plane::Direct,
+        (Some(PlaneArg::Ssh), _) | (None, Some(PlaneWord::Ssh) | None) => Plane::Ssh,
+    };
+    let dedup = match r.map(|r| (r.dedup, r.no_dedup)) {
+        Some((true, _)) => true,
+        Some((_, true)) => false,
+        _ => file.dedup.unwrap_or(true),
+    };
+    let bootstrap = match (c.bootstrap, c.no_bootstrap) {
+        (true, _) => true,
+        (_, true) => false,
+        // Who names the program does not want another one.
+        _ => file.bootstrap.unwrap_or(false) && c.remote_program.is_none(),
+    };
+    let way = Way {
+        ssh,
+        options: c.passed.clone(),
+        program,
+        parallel: parallel.map(usize::from),
+        plane,
+        compress,
+        fast,
+        dedup,
+        retries: r.and_then(|r| r.retries).or(file.retries).unwrap_or(0),
+    };
+    Ok(Reach { way, bootstrap })
+}
+
+fn words(line: &str, whose: &str) -> Result<Vec<OsString>, Usage> {
+    match shlex::split(line) {
+        Some(words) if words.first().is_some_and(|w| !w.is_empty()) => {
+            Ok(words.into_iter().map(OsString::from).collect())
+        }
+        Some(_) => Err(Usage::new(format!("{whose} names no command"))),
+        None => Err(Usage::new(format!("{whose} has a quote that is not closed"))),
+    }
+}

@@ -1,0 +1,48 @@
+//! Threads, verification and durability of a copy or a move.
+
+use super::io::IoArgs;
+use super::jobs::JobsArg;
+use bcmr_engine::policy::{Durability, Verify};
+use clap::{Args, ValueEnum};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "How")]
+pub struct HowArgs {
+    #[command(flatten)]
+    pub jobs: JobsArg,
+    /// Read back what landed before its name appears; direct reads from the device
+    #[arg(
+        short = 'V',
+        long,
+        value_name = "FROM",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "cached"
+    )]
+    pub verify: Option<VerifyArg>,
+    /// Exit only when everything is on the medium
+    #[arg(long)]
+    pub sync: bool,
+    #[command(flatten)]
+    pub io: IoArgs,
+}
+
+/// `--verify`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VerifyArg {
+    Cached,
+    Direct,
+}
+
+pub(super) fn verify(arg: Option<VerifyArg>) -> Verify {
+    match arg {
+        None => Verify::Off,
+        Some(VerifyArg::Cached) => Verify::Cached,
+        Some(VerifyArg::Direct) => Verify::Direct,
+    }
+}
+
+pub(super) fn durability(how: &HowArgs) -> Durability {
+    if how.sync { Durability::Medium } else { Durability::Cache }
+}

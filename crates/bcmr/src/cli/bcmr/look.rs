@@ -1,0 +1,51 @@
+//! `ls`, `stat`, `du`, `hash`, `doctor` and `deploy`: what may be typed. What it means needs no more than the operands.
+
+use super::connection::ConnectArgs;
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub struct LookArgs {
+    /// What to look at: a path, host:path, or ssh://host/path
+    #[arg(value_name = "PATH", required = true, value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    /// Say on standard error what was taken for a name on this machine although it looks like an address
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print one JSON object a line (docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Tell mode, owner, size and time of each name too
+    #[arg(short, long)]
+    pub long: bool,
+    #[command(flatten)]
+    pub look: LookArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// Tell what a symbolic link leads to
+    #[arg(short = 'L', long)]
+    pub dereference: bool,
+    #[command(flatten)]
+    pub look: LookArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// The host: `[user@]host`, or `ssh://[user@]host[:port]`
+    #[arg(value_name = "HOST", value_hint = ValueHint::Hostname)]
+    pub host: OsString,
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    /// Print one JSON object a line (docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,228 @@
+//! This program's own command line: one file for each verb, with what may be typed beside the request that it means, and one
+//! for each group of options that verbs share. Help, completions and man pages are made from these definitions.
+//!
+//! Must not know how a request is carried out, nor read the environment: that is given.
+
+pub mod check;
+mod collide;
+pub mod connection;
+pub mod copy;
+mod filters;
+mod how;
+mod io;
+mod jobs;
+mod links;
+pub mod look;
+mod metadata;
+pub mod move_;
+pub mod operands;
+mod order;
+mod output;
+pub mod remote;
+pub mod remove;
+mod resume;
+pub mod serve;
+pub mod sessions;
+mod size;
+#[cfg(test)]
+mod tests;
+
+use check::CheckArgs;
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use copy::{CopyArgs, EXAMPLES};
+use look::{HostArgs, LookArgs, LsArgs, StatArgs};
+use move_::MoveArgs;
+use remove::RemoveArgs;
+use serve::ServeArgs;
+use sessions::SessionsArgs;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Exit codes as every long help and man page states them; `say::exit_code` makes them.
+const EXIT_STATUS: &str = "Exit status:
+  0    everything was done
+  1    some items failed and the others were done, or nothing could be begun
+  2    the arguments make no sense
+  4    what landed differs from what was read; it was not published
+  5    a source changed while it was read; it was not published
+  6    no space left
+  7    no connection to the other machine, or it was lost
+  8    a guard refused (a copy into itself, removing /, source and destination the same)
+  128+n  stopped by signal n (130 is Ctrl-C)";
+
+const CHECK_STATUS: &str = "Exit status:
+  0    a copy would change nothing
+  1    a copy would change something
+  2    trouble: something could not be compared, or the arguments make no sense
+  128+n  stopped by signal n (130 is Ctrl-C)";
+
+const SESSIONS_STATUS: &str = "Exit status:
+  0    everything was listed, and removed where that was asked for; also when there is nothing
+  1    something could not be read or removed
+  2    the arguments make no sense
+  128+n  stopped by signal n (130 is Ctrl-C)";
+
+const LOOK_STATUS: &str = "Exit status:
+  0    everything was told
+  1    something could not be looked at
+  2    the arguments make no sense
+  7    no connection to the other machine, or it was lost";
+
+const DOCTOR_STATUS: &str = "Exit status:
+  0    a copy would go from bcmr to bcmr
+  1    it would fall back, or not get there
+  2    the arguments make no sense";
+
+/// One safe, fast binary for copying, moving, removing and comparing files.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bcmr",
+    version,
+    about,
+    // `-V` is --verify; the version has only its long name.
+    disable_version_flag = true,
+    args_override_self = true,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    max_term_width = 100,
+    after_long_help = EXIT_STATUS
+)]
+pub struct Cli {
+    /// Print the version
+    #[arg(long, action = ArgAction::Version)]
+    version: Option<bool>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+// Only the arguments of the command that was typed are built: the others would be a good part of a short run's time.
+#[derive(Debug, Subcommand)]
+#[command(defer = true)]
+#[allow(clippy::large_enum_variant)] // there is one of them, for the whole run
+pub enum Command {
+    /// Copy files and directories
+    ///
+    /// A name the destination already has is replaced atomically: whoever reads it sees the old content or the new,
+    /// never half of it.
+    #[command(
+        visible_alias = "cp",
+        override_usage = "bcmr copy [OPTIONS] SRC DST\n       bcmr copy [OPTIONS] SRC... DIR\n       \
+                          bcmr copy [OPTIONS] -t DIR SRC...\n       bcmr copy [OPTIONS] --files-from FILE BASE DIR",
+        after_long_help = format!("{EXAMPLES}\n\n{EXIT_STATUS}")
+    )]
+    Copy(Box<CopyArgs>),
+    /// Move files and directories
+    ///
+    /// Renames where that is possible. Elsewhere it copies everything there is to keep, reads back what landed, and
+    /// only then removes what was copied.
+    #[command(
+        visible_alias = "mv",
+        override_usage = "bcmr move [OPTIONS] SRC DST\n       bcmr move [OPTIONS] SRC... DIR\n       \
+                          bcmr move [OPTIONS] -t DIR SRC...",
+        after_long_help = EXIT_STATUS
+    )]
+    Move(MoveArgs),
+    /// Remove files and directories
+    #[command(
+        visible_alias = "rm",
+        override_usage = "bcmr remove [OPTIONS] PATH...",
+        after_long_help = EXIT_STATUS
+    )]
+    Remove(RemoveArgs),
+    /// Say what a copy would change
+    ///
+    /// Compares exactly the pair a `copy` of the same arguments would make. `+` would be added, `~` would be
+    /// replaced, `-` only the destination has. Directories are always compared with what is in them.
+    #[command(
+        override_usage = "bcmr check [OPTIONS] SRC DST\n       bcmr check [OPTIONS] SRC... DIR\n       \
+                          bcmr check [OPTIONS] -t DIR SRC...\n       bcmr check --manifest FILE DIR",
+        after_long_help = CHECK_STATUS
+    )]
+    Check(CheckArgs),
+    /// List what interrupted copies left, or remove it
+    ///
+    /// Looks below DIR for files and directories that `copy -C` or `-s` has not finished, and for what any killed copy
+    /// left. The same copy command again goes on with them; without it they stay until they are removed.
+    #[command(override_usage = "bcmr sessions [OPTIONS] [DIR]", after_long_help = SESSIONS_STATUS)]
+    Sessions(SessionsArgs),
+    /// List a directory, here or on another machine
+    #[command(override_usage = "bcmr ls [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
+    Ls(LsArgs),
+    /// Say what a name is, here or on another machine
+    #[command(override_usage = "bcmr stat [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
+    Stat(StatArgs),
+    /// Say how much is below a path, here or on another machine
+    #[command(override_usage = "bcmr du [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
+    Du(LookArgs),
+    /// Print the BLAKE3 of files as b3sum does, here or on another machine
+    #[command(override_usage = "bcmr hash [OPTIONS] FILE...", after_long_help = LOOK_STATUS)]
+    Hash(LookArgs),
+    /// Say which way a copy to or from a host would go, and why
+    #[command(override_usage = "bcmr doctor [OPTIONS] HOST", after_long_help = DOCTOR_STATUS)]
+    Doctor(HostArgs),
+    /// Put this program into the cache of a host that lacks it
+    ///
+    /// It is copied over ssh into ${XDG_CACHE_HOME:-$HOME/.cache}/bcmr/bin there, under a name that holds its version and
+    /// hash, where later copies of the same version find it. The host must run the same system on the same kind of
+    /// processor.
+    #[command(override_usage = "bcmr deploy [OPTIONS] HOST", after_long_help = LOOK_STATUS)]
+    Deploy(HostArgs),
+    /// Speak to a bcmr on another machine, over standard input and output
+    ///
+    /// The other one starts this by ssh; nobody types it. For a key that may only copy below a directory, put
+    /// command="bcmr serve --root DIR",restrict before it in authorized_keys.
+    #[command(override_usage = "bcmr serve [OPTIONS]")]
+    Serve(ServeArgs),
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages
+    #[command(hide = true)]
+    Man {
+        /// Directory to write every page into; without it, bcmr(1) goes to standard output
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// Reads an argument vector, its first element the program's name.
+pub fn parse<I>(argv: I) -> Result<Cli, clap::Error>
+where
+    I: IntoIterator,
+    I::Item: Into<OsString> + Clone,
+{
+    let matches = Cli::command().try_get_matches_from(argv)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    if let Some((_, m)) = matches.subcommand() {
+        match &mut cli.command {
+            Command::Copy(a) => {
+                a.filters.order(m);
+                a.keep.order(m);
+                a.connect.order(m);
+            }
+            Command::Check(a) => {
+                a.filters.order(m);
+                a.keep.order(m);
+                a.connect.order(m);
+            }
+            Command::Move(a) => a.filters.order(m),
+            Command::Ls(a) => a.look.connect.order(m),
+            Command::Stat(a) => a.look.connect.order(m),
+            Command::Du(a) | Command::Hash(a) => a.connect.order(m),
+            Command::Doctor(a) | Command::Deploy(a) => a.connect.order(m),
+            Command::Remove(_)
+            | Command::Sessions(_)
+            | Command::Serve(_)
+            | Command::Completions { .. }
+            | Command::Man { .. } => {}
+        }
+    }
+    Ok(cli)
+}
+
+/// The definitions, for completions and man pages, which build what is deferred.
+pub fn command() -> clap::Command {
+    Cli::command()
+}

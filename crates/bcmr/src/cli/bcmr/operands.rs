@@ -1,0 +1,161 @@
+//! Sources and destination, and which machine each is on. Must not know what is done with them.
+
+use super::connection::{ConnectArgs, with_port};
+use crate::address::{self, Operand};
+use crate::names;
+use crate::usage::Usage;
+use bcmr_engine::policy::Target;
+use bcmr_engine::remote::Address;
+use clap::{Args, ValueHint};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub struct Operands {
+    /// Sources, then the destination: into it when it is a directory, else to that very name
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Every PATH is a source and goes into DIR
+    #[arg(short = 't', long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub target_directory: Option<PathBuf>,
+    /// DST is that very name, also when it is a directory
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    pub no_target_directory: bool,
+}
+
+pub(super) fn operands(o: &Operands) -> Result<(Vec<PathBuf>, Target), Usage> {
+    let mut sources = o.paths.clone();
+    let Some(first) = o.paths.first().map(|p| names::quoted(p)) else {
+        return Err(Usage::new("no source given"));
+    };
+    if let Some(dir) = &o.target_directory {
+        return Ok((sources, Target::Into(dir.clone())));
+    }
+    let Some(last) = sources.pop().filter(|_| !sources.is_empty()) else {
+        return Err(Usage::new(format!("no destination given after {first}")));
+    };
+    match (o.no_target_directory, sources.len()) {
+        (false, _) => Ok((sources, Target::Guess(last))),
+        (true, 1) => Ok((sources, Target::Exactly(last))),
+        (true, _) => Err(Usage::new(format!("with -T there is one source; there are more after {first}"))),
+    }
+}
+
+/// What was typed as operands, the directory of `-t` included.
+pub fn all_operands(o: &Operands) -> impl Iterator<Item = &PathBuf> {
+    o.paths.iter().chain(&o.target_directory)
+}
+
+/// Where `--files-from` reads names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamesFrom {
+    /// `None` is standard input.
+    pub file: Option<PathBuf>,
+    /// What ends a name.
+    pub separator: u8,
+}
+
+/// Where the operands of a copy are.
+#[derive(Debug)]
+pub enum Places {
+    /// All on this machine.
+    Here,
+    /// The destination is on another one.
+    Put { sources: Vec<PathBuf>, to: Address, target: fn(PathBuf) -> Target },
+    /// The sources are on another one.
+    Get { from: Vec<Address>, target: Target },
+}
+
+impl Places {
+    /// The other machine.
+    pub fn address(&self) -> Option<&Address> {
+        match self {
+            Places::Here => None,
+            Places::Put { to, .. } => Some(to),
+            Places::Get { from, .. } => from.first(),
+        }
+    }
+}
+
+/// Tells which machine is which. Every operand is looked at before anything else is done.
+pub fn places(o: &Operands, connect: &ConnectArgs, is_here: IsHere<'_>) -> Result<Places, Usage> {
+    // Nothing to take apart: whoever resolves the copy says what is missing.
+    let Ok((sources, target)) = operands(o) else {
+        for path in all_operands(o) {
+            parse(path, is_here)?;
+        }
+        return Ok(Places::Here);
+    };
+    let mut here = Vec::new();
+    let mut there = Vec::new();
+    for source in sources {
+        match parse(&source, is_here)? {
+            Operand::Here(path) => here.push(path),
+            Operand::There(address) => there.push((with_port(address, connect, &source)?, source)),
+        }
+    }
+    match (parse(target.path(), is_here)?, there.first()) {
+        (Operand::Here(_), None) => Ok(Places::Here),
+        (Operand::There(to), None) => {
+            let to = with_port(to, connect, target.path())?;
+            let target = match target {
+                Target::Guess(_) => Target::Guess as fn(PathBuf) -> Target,
+                Target::Into(_) => Target::Into,
+                Target::Exactly(_) => Target::Exactly,
+            };
+            Ok(Places::Put { sources: here, to, target })
+        }
+        (Operand::There(_), Some(_)) => Err(Usage::new("source and destination are both on another machine")
+            .or(
+                "copy to this machine first, or run bcmr on one of the two: ssh HOST bcmr copy SRC OTHER:DST",
+            )),
+        (Operand::Here(_), Some((first, typed))) => {
+            if let Some(path) = here.first() {
+                let said = format!(
+                    "{} is on this machine and {} is not; all sources must be in one place",
+                    names::quoted(path),
+                    names::quoted(typed)
+                );
+                return Err(Usage::new(said).or("copy them with a command for each machine"));
+            }
+            if let Some((_, other)) = there.iter().find(|(a, _)| !address::same_machine(a, first)) {
+                let said = format!(
+                    "{} and {} are not on one machine, with one user and port",
+                    names::quoted(typed),
+                    names::quoted(other)
+                );
+                return Err(Usage::new(said).or("copy them with a command for each machine"));
+            }
+            Ok(Places::Get { from: there.into_iter().map(|t| t.0).collect(), target })
+        }
+    }
+}
+
+/// Whether a name is there on this machine.
+pub type IsHere<'a> = &'a dyn Fn(&Path) -> bool;
+
+/// An operand taken apart. A name with a colon that is there on this machine is a name on this machine, whatever it would
+/// be as an address; `ssh://` cannot be mistaken for one.
+pub(super) fn parse(path: &Path, is_here: IsHere<'_>) -> Result<Operand, Usage> {
+    match address::parse(path) {
+        Ok(Operand::Here(path)) => Ok(Operand::Here(path)),
+        _ if !address::is_url(path) && is_here(path) => Ok(Operand::Here(path.to_owned())),
+        other => other,
+    }
+}
+
+/// Those of `paths` that would be addresses, or none at all, were they not there on this machine.
+pub fn mistakable<'p>(paths: impl IntoIterator<Item = &'p PathBuf>, is_here: IsHere<'_>) -> Vec<&'p Path> {
+    let is_one = |path: &&PathBuf| {
+        !matches!(address::parse(path), Ok(Operand::Here(_)))
+            && matches!(parse(path, is_here), Ok(Operand::Here(_)))
+    };
+    paths.into_iter().filter(is_one).map(PathBuf::as_path).collect()
+}
+
+/// One operand of a command that looks, or the host of one that is about a host.
+pub fn operand(path: &Path, connect: &ConnectArgs, is_here: IsHere<'_>) -> Result<Operand, Usage> {
+    match parse(path, is_here)? {
+        Operand::There(address) => with_port(address, connect, path).map(Operand::There),
+        here => Ok(here),
+    }
+}

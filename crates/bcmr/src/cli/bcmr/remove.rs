@@ -1,0 +1,57 @@
+//! `remove`: what may be typed, and the request that it means. Must not know how a request is carried out.
+
+use super::jobs::{JobsArg, jobs};
+use super::output::{OutputArgs, show};
+use crate::env::Env;
+use crate::show::{Again, Show, Verb};
+use crate::usage::Usage;
+use bcmr_engine::policy::RemoveRequest;
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// What to remove
+    #[arg(value_name = "PATH", required_unless_present = "force", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Remove directories with what is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Remove empty directories too
+    #[arg(short, long)]
+    pub dir: bool,
+    /// What is not there is no error; never ask
+    #[arg(short, long, overrides_with = "interactive")]
+    pub force: bool,
+    /// Ask before every removal
+    #[arg(short, long, overrides_with = "force")]
+    pub interactive: bool,
+    /// Only say what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Leave other file systems below a PATH alone (on unless --cross-file-systems is given)
+    #[arg(long, overrides_with = "cross_file_systems")]
+    pub one_file_system: bool,
+    /// Enter other file systems too
+    #[arg(long, alias = "no-one-file-system", overrides_with = "one_file_system")]
+    pub cross_file_systems: bool,
+    #[command(flatten)]
+    pub jobs: JobsArg,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// What `remove` arguments mean.
+pub fn request(a: &RemoveArgs, env: &Env) -> Result<(RemoveRequest, Show), Usage> {
+    let request = RemoveRequest {
+        paths: a.paths.clone(),
+        recursive: a.recursive,
+        empty_dirs: a.dir,
+        force: a.force,
+        ask: a.interactive,
+        one_file_system: !a.cross_file_systems,
+        dry_run: a.dry_run,
+        jobs: jobs(&a.jobs, env),
+    };
+    Ok((request, show(Verb::Remove, &a.output, a.dry_run, Again::Same, env)))
+}

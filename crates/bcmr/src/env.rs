@@ -1,0 +1,128 @@
+//! The process's surroundings: environment variables, umask, cores, terminals, ignored signals, and its limits.
+//!
+//! [`Env::read`] is their only reader, so everything else is a function of what it is given and is tested as a table. Must not
+//! know what is done with any of it.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+/// The process's surroundings, read once and while there is one thread.
+#[derive(Clone, Debug)]
+pub struct Env {
+    /// What was typed, the program's own name included.
+    pub line: Vec<OsString>,
+    /// The file mode creation mask.
+    pub umask: u32,
+    /// The effective user.
+    pub me: u32,
+    /// Cores this process may use.
+    pub cores: usize,
+    /// Standard input is a terminal.
+    pub stdin_tty: bool,
+    /// Standard output is a terminal.
+    pub stdout_tty: bool,
+    /// Standard error is a terminal.
+    pub stderr_tty: bool,
+    /// `TERM` names a terminal that cannot move its cursor, or none at all.
+    pub dumb: bool,
+    /// `NO_COLOR` is set and not empty.
+    pub no_color: bool,
+    /// Signals that were ignored when we were started (bit n-1 is signal n), as `nohup` and shells do.
+    pub ignored_signals: u64,
+    /// Seconds since 1970.
+    pub now: i64,
+    /// `HOME`; where that says nothing, the directory we were started in, which is where sshd puts people.
+    pub home: PathBuf,
+    /// `bcmr/config.toml` in `XDG_CONFIG_HOME`, or in `~/.config`.
+    pub config_file: Option<PathBuf>,
+    /// `bcmr` in `XDG_CACHE_HOME`, or in `~/.cache`.
+    pub cache_dir: Option<PathBuf>,
+    /// The third word of `SSH_CONNECTION`: the address that ssh came in on.
+    pub arrived_at: Option<std::net::IpAddr>,
+    /// Where sockets may be made: `XDG_RUNTIME_DIR`, then `TMPDIR`, then `/tmp`.
+    pub meeting: Vec<PathBuf>,
+    /// `BCMR_CAS_DIR`: where the store of blocks is.
+    pub store_dir: Option<PathBuf>,
+    /// `BCMR_CAS_CAP_MB`: how much it may remember, as it stands there.
+    pub store_cap_mb: Option<OsString>,
+    /// `BCMR_CAS_KEEP`: how much of blocks it may keep beyond the removal of what landed, as it stands there.
+    pub store_keep: Option<OsString>,
+}
+
+impl Env {
+    /// Reads it all. The umask can only be read by setting it, so no other thread may run yet.
+    pub fn read() -> Env {
+        let mask = rustix::process::umask(rustix::fs::Mode::empty());
+        rustix::process::umask(mask);
+        // The XDG base directory specification has relative paths ignored.
+        let absolute = |name| said(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+        let home = absolute("HOME");
+        let place = |name, below| absolute(name).or_else(|| Some(home.as_ref()?.join(below)));
+        Env {
+            line: std::env::args_os().collect(),
+            umask: mask.bits() & 0o777,
+            me: rustix::process::geteuid().as_raw(),
+            cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            stdin_tty: std::io::stdin().is_terminal(),
+            stdout_tty: std::io::stdout().is_terminal(),
+            stderr_tty: std::io::stderr().is_terminal(),
+            dumb: std::env::var_os("TERM").is_none_or(|t| t.is_empty() || t == "dumb"),
+            no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
+            ignored_signals: ignored_signals(),
+            now: now(),
+            home: home.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| "/".into()),
+            config_file: place("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("bcmr/config.toml")),
+            cache_dir: place("XDG_CACHE_HOME", ".cache").map(|dir| dir.join("bcmr")),
+            arrived_at: said("SSH_CONNECTION")
+                .and_then(|words| words.to_str()?.split(' ').nth(2)?.parse().ok()),
+            meeting: [absolute("XDG_RUNTIME_DIR"), absolute("TMPDIR"), Some("/tmp".into())]
+                .into_iter()
+                .flatten()
+                .collect(),
+            store_dir: said("BCMR_CAS_DIR").map(PathBuf::from),
+            store_cap_mb: said("BCMR_CAS_CAP_MB"),
+            store_keep: said("BCMR_CAS_KEEP"),
+        }
+    }
+}
+
+/// A variable that is set and not empty.
+fn said(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|v| !v.is_empty())
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// `SigIgn` of /proc/self/status. Where there is no such file nothing counts as ignored.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("SigIgn:")).unwrap_or_default();
+    u64::from_str_radix(line.trim(), 16).unwrap_or(0)
+}
+
+/// Raises the soft limit of open files to the hard one. Workers hold directories open; where raising fails the soft
+/// limit still serves, only sooner exhausted, and the engine says so then.
+pub fn raise_limits() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    // A limit on the size of files would kill (SIGXFSZ); with a handler in its place the write fails with EFBIG, and
+    // what was begun is cleaned up. Where no handler can be set, it kills as before.
+    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, over).ok();
+    let now = getrlimit(Resource::Nofile);
+    if now.current != now.maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum }).ok();
+    }
+    // The kernel's table of descriptors doubles when it is full, and in a process with threads each doubling waits until
+    // no thread reads the old one, for milliseconds. A larger one from the start takes as long as opening a file.
+    let most = now.maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    if let Ok(last) = i32::try_from(most.saturating_sub(1)) {
+        rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), last).ok();
+    }
+}
+
+/// As many as a copy into a directory that exists has open at a time, with some workers.
+const DESCRIPTORS: u64 = 4096;
