@@ -175,7 +175,7 @@ impl<'a> CheckpointBench<'a> {
     fn table(&self, mut table: Table, src: &Path) -> Result<Table> {
         let keep = src.is_dir();
         let bcmr = Path::new(&self.bcmr);
-        let turns = Turns { src, copies: &self.copies, bcmr, cold: false, keep };
+        let turns = Turns { src, copies: &self.copies, bcmr, cold: false, keep, other: None };
         for _ in 0..self.rounds {
             for line in &mut table.lines {
                 let dst = turns.prepare(|_| data::warm(src))?;

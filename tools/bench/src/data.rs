@@ -87,6 +87,18 @@ pub fn warm(path: &Path) -> Result {
     Ok(())
 }
 
+/// Makes the directories of `src` at `dst`, and nothing in them.
+pub fn directories(src: &Path, dst: &Path) -> Result {
+    fs::create_dir(dst)?;
+    for entry in fs::read_dir(src)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            directories(&entry.path(), &dst.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
 /// SplitMix64: small, and the same everywhere.
 struct Random(u64);
 

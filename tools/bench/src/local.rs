@@ -4,7 +4,7 @@ use crate::measure::{self, Sample};
 use crate::options::{On, Options, command};
 use crate::programs::{binary, ceiling, installed, version};
 use crate::record::{self, LocalRecord, RowRecord, ToolRecord};
-use crate::rows::{self, Cache, Place, Row, Tool, Verb};
+use crate::rows::{self, Before, Cache, Place, Row, Tool, Verb};
 use crate::turns::{Copies, Turns};
 use crate::{data, mount};
 use sh::{Result, text};
@@ -96,7 +96,9 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
         copies.room_for(mount::allocated(&src)? * (rounds * tools.len() + 2) as u64)?;
     }
     let cold = row.cache == Cache::Cold;
-    let bench = RowBench { row, turns: Turns { src: &src, copies: &copies, bcmr, cold, keep } };
+    let other = options.dir.join("other");
+    let other = tools.iter().any(|tool| tool.line.contains("{o}")).then_some(other.as_path());
+    let bench = RowBench { row, turns: Turns { src: &src, copies: &copies, bcmr, cold, keep, other } };
     data::warm(&src)?;
     let mut samples: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
     let mut blocks = BTreeMap::new();
@@ -105,14 +107,12 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
             if tool.guest && round >= GUEST_ROUNDS {
                 continue;
             }
-            let dst = bench.prepare()?;
+            let dst = bench.prepare(tool)?;
             samples.entry(tool.name).or_default().push(measure::once(&bench.turns.argv(tool.line, &dst)?)?);
-            if row.verb == Verb::Copy {
-                if round == 0 {
-                    blocks.insert(tool.name, mount::allocated(&dst)?);
-                }
-                bench.turns.finish(&dst)?;
+            if row.verb == Verb::Copy && round == 0 && other.is_none() {
+                blocks.insert(tool.name, mount::allocated(&dst)?);
             }
+            bench.finish(&dst)?;
         }
         eprint!(".");
     }
@@ -121,18 +121,16 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
     for tool in &tools {
         let counted = options.strace && (!tool.guest) && sh::which("strace").is_some();
         let calls = if counted {
-            let dst = bench.prepare()?;
+            let dst = bench.prepare(tool)?;
             let calls = measure::calls(&bench.turns.argv(tool.line, &dst)?, &options.dir)?;
-            if row.verb == Verb::Copy {
-                bench.turns.finish(&dst)?;
-            }
+            bench.finish(&dst)?;
             Some(calls)
         } else {
             None
         };
         records.push(ToolRecord {
             name: tool.name.to_owned(),
-            line: tool.line.replace("{s}", "SRC").replace("{d}", "DST"),
+            line: tool.line.replace("{s}", "SRC").replace("{d}", "DST").replace("{o}", "OTHER"),
             version: version(tool.line.split(' ').next().unwrap_or_default(), bcmr),
             samples: samples.remove(tool.name).unwrap_or_default(),
             calls,
@@ -150,9 +148,17 @@ struct RowBench<'a> {
 }
 
 impl RowBench<'_> {
-    /// What [`Turns::prepare`] does, and for a removal a fresh copy at the name.
-    fn prepare(&self) -> Result<PathBuf> {
-        let copy = |dst: &Path| sh::quiet("cp", &["-a", text(self.turns.src)?, text(dst)?]);
-        self.turns.prepare(|dst| if self.row.verb == Verb::Remove { copy(dst) } else { Ok(()) })
+    /// What [`Turns::prepare`] does, and at the destination what the tool wants there.
+    fn prepare(&self, tool: &Tool) -> Result<PathBuf> {
+        let src = self.turns.src;
+        self.turns.prepare(|dst| match tool.before {
+            Before::Nothing => Ok(()),
+            Before::Dirs => data::directories(src, dst),
+            Before::Copy => sh::quiet("cp", &["-a", text(src)?, text(dst)?]),
+        })
+    }
+
+    fn finish(&self, dst: &Path) -> Result {
+        if self.row.verb == Verb::Remove { Ok(()) } else { self.turns.finish(dst) }
     }
 }

@@ -26,7 +26,13 @@ fn dist() -> Result<PathBuf> {
 /// What is to be measured beside, and the versions that were current when that was last looked at.
 const GUESTS: [(&str, &str); 4] = [("cpz", "3.2.1"), ("xcp", "0.24.9"), ("fcp", "0.2.2"), ("b3sum", "1.8.7")];
 
+/// The `cp` of uutils is called `cp` too, so it lies in a folder of its own.
+const UUTILS: &str = "uutils";
+const UUTILS_VERSION: &str = "uu_cp@0.12.0";
+
 pub fn guests() -> Result {
+    let folder = sh::root().join("target/tools/uutils");
+    sh::run(sh::cargo().args(["install", "--locked", "--root", text(&folder)?, UUTILS_VERSION]))?;
     for (name, version) in GUESTS {
         let root = sh::root().join("target/tools");
         let version = format!("{name}@{version}");
@@ -44,6 +50,9 @@ pub fn ceiling() -> Result {
 pub fn installed(program: &str) -> Option<PathBuf> {
     if program == CEILING {
         return Some(sh::release_dir().join("examples/landing"));
+    }
+    if program == UUTILS {
+        return Some(sh::root().join("target/tools/uutils/bin/cp")).filter(|path| path.is_file());
     }
     let ours = sh::root().join("target/tools/bin").join(program);
     ours.is_file().then_some(ours).or_else(|| sh::which(program))

@@ -191,10 +191,10 @@ impl RowRecord {
         let (goal, most) = match goal {
             Goal::Wall { against, most } => (format!("{WALL}{against}"), *most),
             Goal::Cpu { against, most } => (format!("{CPU}{against}"), *most),
-            Goal::Fastest { of } => {
+            Goal::Fastest { of, most } => {
                 let there = of.iter().filter_map(|name| self.tool(name));
                 let best = there.min_by(|a, b| a.wall().total_cmp(&b.wall()))?;
-                (format!("{WALL}{}", best.name), 1.0)
+                (format!("{WALL}{}", best.name), *most)
             }
             Goal::Above { against, most_ms } => (format!("{ABOVE}{against}"), *most_ms),
             Goal::Blocks => (BLOCKS.to_owned(), 1.0),
@@ -429,7 +429,7 @@ mod tests {
         assert!(met.met && met.value == 0.5);
         assert!(!row.judge(&Goal::Wall { against: "cp", most: 0.49 }).unwrap().met);
         assert!(row.judge(&Goal::Blocks).unwrap().met);
-        assert!(row.judge(&Goal::Fastest { of: &["xcp"] }).is_none(), "xcp was not there");
+        assert!(row.judge(&Goal::Fastest { of: &["xcp"], most: 1.0 }).is_none(), "xcp was not there");
         assert!(row.judge(&Goal::Above { against: "cp", most_ms: 5.0 }).unwrap().met);
     }
 

@@ -19,8 +19,20 @@ pub struct Row {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     Copy,
-    /// The tool removes a fresh copy, which is made outside the timing.
+    /// The tool takes away what lies at the destination.
     Remove,
+    /// The tool compares source and destination and changes nothing.
+    Compare,
+}
+
+/// What is made at the destination before a run, outside its timing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    Nothing,
+    /// The directories of the source, empty.
+    Dirs,
+    /// A copy of the source with times and modes.
+    Copy,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,8 +55,10 @@ pub enum Place {
 #[derive(Clone)]
 pub struct Tool {
     pub name: &'static str,
-    /// `{s}` is the source, `{d}` the destination, which does not exist yet (for a removal: which is removed).
+    /// `{s}` is the source, `{d}` the destination, `{o}` a new name on the file system of the scratch directory, where
+    /// source and destination lie in an image.
     pub line: &'static str,
+    pub before: Before,
     /// Measured only where it is installed, and in fewer rounds.
     pub guest: bool,
 }
@@ -56,8 +70,8 @@ pub enum Goal {
     Wall { against: &'static str, most: f64 },
     /// CPU time (user and system), the same way.
     Cpu { against: &'static str, most: f64 },
-    /// Not slower than the fastest of these, as far as they were there.
-    Fastest { of: &'static [&'static str] },
+    /// Wall time over that of the fastest of these, as far as they were there.
+    Fastest { of: &'static [&'static str], most: f64 },
     /// Wall time above that of another tool.
     Above { against: &'static str, most_ms: f64 },
     /// The copy takes the blocks that its source takes.
@@ -68,10 +82,14 @@ pub enum Goal {
 pub const OURS: &str = "bcmr";
 
 const fn tool(name: &'static str, line: &'static str) -> Tool {
-    Tool { name, line, guest: false }
+    Tool { name, line, before: Before::Nothing, guest: false }
 }
 const fn guest(name: &'static str, line: &'static str) -> Tool {
-    Tool { name, line, guest: true }
+    Tool { guest: true, ..tool(name, line) }
+}
+/// A tool that finds something at the destination.
+const fn onto(before: Before, name: &'static str, line: &'static str) -> Tool {
+    Tool { before, ..tool(name, line) }
 }
 const CP: Tool = tool("cp", "cp {s} {d}");
 const CP_R: Tool = tool("cp", "cp -r {s} {d}");
@@ -83,8 +101,11 @@ const XCP: Tool = guest("xcp", "xcp {s} {d}");
 const XCP_R: Tool = guest("xcp", "xcp -r {s} {d}");
 const CPZ: Tool = guest("cpz", "cpz {s} {d}");
 const FCP: Tool = guest("fcp", "fcp {s} {d}");
+const UUTILS: Tool = guest("uutils", "uutils {s} {d}");
+const UUTILS_R: Tool = guest("uutils", "uutils -r {s} {d}");
 /// What no copier can leave out, and nothing else.
 pub const CEILING: &str = "ceiling";
+const CEILING_ONE: Tool = tool(CEILING, "ceiling copy {s} {d} --buf 262144");
 const CEILING_R: Tool = tool(CEILING, "ceiling copy {s} {d} --post-fstat off --trust-size on --buf 262144");
 
 fn wall(most: f64) -> Goal {
@@ -112,9 +133,10 @@ pub fn all(quick: bool) -> Vec<Row> {
     let big = Set::One { bytes: if quick { 128 << 20 } else { 1 << 30 } };
     let many = Set::Even { dirs: 100 / part, files_per_dir: 100, bytes: 64 << 10 };
     let source = Set::Source { files: 70_000 / part, dirs: 5_000 / part };
-    let tree = vec![CP_R, BCMR_R, CEILING_R, RSYNC_R, XCP_R, CPZ, FCP];
+    let tree = vec![CP_R, BCMR_R, CEILING_R, RSYNC_R, XCP_R, CPZ, FCP, UUTILS_R];
     let near = || Goal::Wall { against: CEILING, most: 1.25 };
-    let fastest = || Goal::Fastest { of: &["cpz", "xcp", "fcp"] };
+    let close = || Goal::Wall { against: CEILING, most: 1.15 };
+    let fastest = || Goal::Fastest { of: &["cpz", "xcp", "fcp", "uutils"], most: 0.95 };
     let image = 6 << 30;
     let row = |name, title, set, tools: Vec<Tool>, goals| Row {
         name,
@@ -127,31 +149,45 @@ pub fn all(quick: bool) -> Vec<Row> {
         goals,
         rounds: 7,
     };
-    let clone = |name, title, fs, set, most| Row {
+    let clone = |name, title, fs, set, goal| Row {
         place: Place::Loop { fs, bytes: image },
         tools: vec![
             tool("cp", "cp -r --reflink=auto {s} {d}"),
             BCMR_R,
-            if set == big { RSYNC } else { RSYNC_R },
+            if set == big { CPZ } else { RSYNC_R },
         ],
-        ..row(name, title, set, vec![], vec![wall(most)])
+        ..row(name, title, set, vec![], vec![goal])
     };
     vec![
         row(
             "big",
             "one 1 GiB file, --reflink=disable",
             big,
-            vec![CP, tool(OURS, "bcmr copy --reflink=disable {s} {d}"), RSYNC, XCP, CPZ, FCP],
-            vec![wall(0.75), Goal::Cpu { against: "cp", most: 1.15 }],
+            vec![
+                tool("cp", "cp --reflink=never {s} {d}"),
+                tool(OURS, "bcmr copy --reflink=disable {s} {d}"),
+                CEILING_ONE,
+                RSYNC,
+                XCP,
+                CPZ,
+                FCP,
+                UUTILS,
+            ],
+            vec![wall(0.50), close()],
         ),
         Row {
             rounds: 21,
             ..row(
                 "mid",
-                "one 32 MiB file",
+                "one 32 MiB file, --reflink=disable",
                 Set::One { bytes: 32 << 20 },
-                vec![CP, BCMR, RSYNC, XCP, CPZ, FCP],
-                vec![wall(0.95)],
+                vec![
+                    tool("cp", "cp --reflink=never {s} {d}"),
+                    tool(OURS, "bcmr copy --reflink=disable {s} {d}"),
+                    CEILING_ONE,
+                    RSYNC,
+                ],
+                vec![wall(0.75), close()],
             )
         },
         Row {
@@ -161,7 +197,7 @@ pub fn all(quick: bool) -> Vec<Row> {
                 "start-up and shut-down: one empty file",
                 Set::One { bytes: 0 },
                 vec![CP, BCMR, RSYNC],
-                vec![Goal::Above { against: "cp", most_ms: 5.0 }],
+                vec![Goal::Above { against: "cp", most_ms: 0.5 }],
             )
         },
         row(
@@ -212,8 +248,8 @@ pub fn all(quick: bool) -> Vec<Row> {
                 "source-cold",
                 "source tree, cold cache",
                 source,
-                vec![CP_R, BCMR_R, RSYNC_R],
-                vec![wall(0.70)],
+                vec![CP_R, BCMR_R, RSYNC_R, CPZ],
+                vec![wall(0.45), Goal::Wall { against: "cpz", most: 0.90 }],
             )
         },
         row(
@@ -234,16 +270,88 @@ pub fn all(quick: bool) -> Vec<Row> {
             )
         },
         row(
+            "into",
+            "source tree into directories that are there",
+            source,
+            vec![
+                tool("new", "bcmr copy -r {s} {d}"),
+                onto(Before::Dirs, OURS, "bcmr copy -r {s}/. {d}"),
+                onto(Before::Dirs, "cp", "cp -r {s}/. {d}"),
+            ],
+            vec![Goal::Wall { against: "new", most: 1.15 }],
+        ),
+        row(
+            "verify",
+            "one 1 GiB file with -V, against cp and then b3sum of both",
+            big,
+            vec![tool("cp", "cp {s} {d} && b3sum {s} {d}"), tool(OURS, "bcmr copy -V {s} {d}")],
+            vec![wall(0.55)],
+        ),
+        row(
+            "sync",
+            "10,000 x 64 KiB with --sync, against cp -r and sync -f",
+            many,
+            vec![tool("cp", "cp -r {s} {d} && sync -f {d}"), tool(OURS, "bcmr copy -r --sync {s} {d}")],
+            vec![wall(0.80)],
+        ),
+        Row {
+            verb: Verb::Compare,
+            ..row(
+                "check",
+                "check of the source tree by size and time, against rsync -an",
+                source,
+                vec![
+                    onto(Before::Copy, "rsync", "rsync -an {s}/ {d}/"),
+                    onto(Before::Copy, OURS, "bcmr check -T {s} {d}"),
+                ],
+                vec![Goal::Wall { against: "rsync", most: 0.30 }],
+            )
+        },
+        Row {
+            verb: Verb::Compare,
+            ..row(
+                "check-hash",
+                "check --hash of the source tree, against diff -r",
+                source,
+                vec![
+                    onto(Before::Copy, "diff", "diff -r --no-dereference {s} {d}"),
+                    onto(Before::Copy, OURS, "bcmr check --hash -T {s} {d}"),
+                ],
+                vec![Goal::Wall { against: "diff", most: 0.50 }],
+            )
+        },
+        Row {
+            place: Place::Loop { fs: "ext4", bytes: image },
+            rounds: 5,
+            ..row(
+                "move",
+                "source tree moved to another file system, against our own copy",
+                source,
+                vec![
+                    tool("copy", "bcmr copy --archive {s} {o}"),
+                    onto(Before::Copy, OURS, "bcmr move {d} {o}"),
+                    onto(Before::Copy, "mv", "mv {d} {o}"),
+                ],
+                vec![Goal::Wall { against: "copy", most: 1.2 }],
+            )
+        },
+        row(
             "archive",
             "--archive of the source tree, against cp -a and rsync -a",
             source,
             vec![tool("cp", "cp -a {s} {d}"), tool(OURS, "bcmr copy --archive {s} {d}"), RSYNC_R],
-            vec![wall(0.60), Goal::Wall { against: "rsync", most: 0.30 }],
+            vec![wall(0.45), Goal::Wall { against: "rsync", most: 0.20 }],
         ),
-        clone("xfs-big", "1 GiB file on xfs with reflink", "xfs", big, 1.0),
-        clone("xfs-many", "10,000 x 64 KiB on xfs with reflink", "xfs", many, 0.60),
-        clone("btrfs-big", "1 GiB file on btrfs", "btrfs", big, 1.0),
-        clone("btrfs-many", "10,000 x 64 KiB on btrfs", "btrfs", many, 0.60),
+        clone(
+            "xfs-big",
+            "1 GiB file on xfs with reflink",
+            "xfs",
+            big,
+            Goal::Above { against: "cp", most_ms: 0.5 },
+        ),
+        clone("xfs-many", "10,000 x 64 KiB on xfs with reflink", "xfs", many, wall(0.60)),
+        clone("btrfs-big", "1 GiB file on btrfs", "btrfs", big, Goal::Above { against: "cp", most_ms: 0.5 }),
+        clone("btrfs-many", "10,000 x 64 KiB on btrfs", "btrfs", many, wall(0.60)),
         Row {
             cache: Cache::Cold,
             rounds: 3,
@@ -255,8 +363,9 @@ pub fn all(quick: bool) -> Vec<Row> {
                     tool("cp", "cp --reflink=never {s} {d}"),
                     tool(OURS, "bcmr copy --reflink=disable --direct-io {s} {d}"),
                     tool("bcmr cached", "bcmr copy --reflink=disable {s} {d}"),
+                    tool("dd", "dd if={s} of={d} iflag=direct oflag=direct bs=4M status=none"),
                 ],
-                vec![wall(0.90)],
+                vec![Goal::Wall { against: "dd", most: 1.05 }],
             )
         },
         Row {
@@ -299,8 +408,11 @@ pub fn all(quick: bool) -> Vec<Row> {
                 "remove",
                 "remove of the source tree, against rm -rf",
                 source,
-                vec![tool("rm", "rm -rf {d}"), tool(OURS, "bcmr remove -r -f {d}")],
-                vec![Goal::Wall { against: "rm", most: 0.60 }],
+                vec![
+                    onto(Before::Copy, "rm", "rm -rf {d}"),
+                    onto(Before::Copy, OURS, "bcmr remove -r -f {d}"),
+                ],
+                vec![Goal::Wall { against: "rm", most: 0.50 }],
             )
         },
     ]
@@ -320,7 +432,7 @@ mod tests {
                     Goal::Wall { against, .. } | Goal::Cpu { against, .. } | Goal::Above { against, .. } => {
                         assert!(has(against), "{}: {against}", row.name);
                     }
-                    Goal::Fastest { of } => assert!(of.iter().all(|name| has(name)), "{}", row.name),
+                    Goal::Fastest { of, .. } => assert!(of.iter().all(|name| has(name)), "{}", row.name),
                     Goal::Blocks => assert!(row.verb == Verb::Copy),
                 }
             }

@@ -17,6 +17,8 @@ pub struct Turns<'a> {
     pub cold: bool,
     /// Copies are left to lie, see [`Copies`].
     pub keep: bool,
+    /// Where `{o}` is, on another file system than the source, if that is wanted.
+    pub other: Option<&'a Path>,
 }
 
 impl Turns<'_> {
@@ -39,6 +41,9 @@ impl Turns<'_> {
 
     /// Takes the copy away, or at least out of the page cache.
     pub fn finish(&self, dst: &Path) -> Result {
+        if let Some(other) = self.other {
+            sh::quiet("rm", &["-rf", text(other)?])?;
+        }
         if self.keep {
             return mount::forget(dst);
         }
@@ -46,9 +51,10 @@ impl Turns<'_> {
         mount::give_back(&self.copies.dir)
     }
 
-    /// `{s}` is the source, `{d}` the destination; several commands go through a shell.
+    /// `{s}` is the source, `{d}` the destination, `{o}` the name on another file system; several commands go through a shell.
     pub fn argv(&self, line: &str, dst: &Path) -> Result<Vec<String>> {
         let (s, d) = (text(self.src)?, text(dst)?);
+        let o = self.other.map_or(Ok(""), text)?;
         let mut first = true;
         let mut words = Vec::new();
         for word in line.split(' ') {
@@ -57,7 +63,7 @@ impl Turns<'_> {
             } else if let Some(path) = installed(word).filter(|_| first) {
                 text(&path)?.to_owned()
             } else {
-                word.replace("{s}", s).replace("{d}", d)
+                word.replace("{s}", s).replace("{d}", d).replace("{o}", o)
             });
             first = matches!(word, "&&" | "--");
         }
@@ -150,7 +156,7 @@ mod tests {
     fn operands_and_programs_are_filled_in() {
         let copies = Copies::below(Path::new("/c"));
         let (src, bcmr) = (Path::new("/src"), Path::new("/bin/ours"));
-        let turns = Turns { src, copies: &copies, bcmr, cold: false, keep: false };
+        let turns = Turns { src, copies: &copies, bcmr, cold: false, keep: false, other: None };
         let argv = |line| turns.argv(line, Path::new("/dst")).unwrap();
         assert_eq!(argv("bcmr copy -r {s} {d}"), ["/bin/ours", "copy", "-r", "/src", "/dst"]);
         assert_eq!(argv("no-such-program -a {s}/ {d}"), ["no-such-program", "-a", "/src/", "/dst"]);

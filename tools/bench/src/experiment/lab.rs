@@ -106,8 +106,14 @@ impl<'a> Lab<'a> {
         let (src, size) = work.set.make(if work.across { &elsewhere } else { dir })?;
         data::warm(&src)?;
         let copies = Copies::below(dir);
-        let turns =
-            Turns { src: &src, copies: &copies, bcmr: &self.bcmr, cold, keep: src.is_dir() && on != "tmpfs" };
+        let turns = Turns {
+            src: &src,
+            copies: &copies,
+            bcmr: &self.bcmr,
+            cold,
+            keep: src.is_dir() && on != "tmpfs",
+            other: None,
+        };
         let rounds = self.options.rounds.unwrap_or(work.rounds);
         for round in 0..rounds {
             progress(&format!("round {} of {rounds}", round + 1));
