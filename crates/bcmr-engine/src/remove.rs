@@ -58,7 +58,7 @@ pub fn remove(request: RemoveRequest, watch: Watch<'_>) -> Result<Summary, Error
     let ask = request.ask && !request.dry_run;
     let pool = Pool::new(if ask { 1 } else { request.jobs });
     for path in request.paths.iter().rev() {
-        pool.push(Task::Operand(path.clone()));
+        pool.push(RemoveTask::Operand(path.clone()));
     }
     let summary = run(&pool, &request, ask, watch, Protected::find()?);
     watch.progress.scanned.store(true, Ordering::Relaxed);
@@ -79,7 +79,7 @@ pub(crate) fn below(dir: &Dir, name: Name<'_>) -> io::Result<()> {
     let base =
         Arc::new(Base { dir: Arc::new(dir.try_clone()?), shown: PathBuf::from(crate::node::os(name)) });
     let pool = Pool::new(1);
-    pool.push(Task::Name(base, name.to_owned()));
+    pool.push(RemoveTask::Name(base, name.to_owned()));
     let request = RemoveRequest {
         paths: Vec::new(),
         recursive: true,
@@ -113,13 +113,13 @@ impl Front for First {
 }
 
 fn run(
-    pool: &Pool<Task>,
+    pool: &Pool<RemoveTask>,
     request: &RemoveRequest,
     ask: bool,
     watch: Watch<'_>,
     protected: Protected,
 ) -> Summary {
-    let run = Run {
+    let run = RemoveRun {
         request,
         ask,
         watch,
@@ -128,38 +128,38 @@ fn run(
         numbers: AtomicU64::new(0),
         narrow: AtomicBool::new(false),
         alone: Mutex::new(()),
-        tally: Tally::default(),
+        tally: RemoveTally::default(),
     };
     pool.run(
-        || Worker { run: &run, buffer: None, counts: Counts::default(), base: None, turn: None },
+        || RemoveWorker { run: &run, buffer: None, counts: Counts::default(), base: None, turn: None },
         |hands, worker, task| worker.step(hands, task),
     );
     run.tally.summary()
 }
 
 /// What a worker takes from the pool.
-enum Task {
+enum RemoveTask {
     /// A path as it was given.
     Operand(PathBuf),
     /// A name in a directory that is open.
     Name(Arc<Base>, NameBuf),
     /// Subdirectories of one directory: the first is done, the rest put back for the other workers.
-    Dirs(Arc<Node>, Names),
+    Dirs(Arc<DirNode>, PendingNames),
     /// Files of one directory.
-    Files(Arc<Node>, Names),
+    Files(Arc<DirNode>, PendingNames),
     /// A directory that was not empty in the end.
-    Again(Arc<Node>),
+    Again(Arc<DirNode>),
 }
 
 /// Names in one allocation, each after a byte that says what it is and before a NUL.
 #[derive(Default)]
-struct Names {
+struct PendingNames {
     bytes: Vec<u8>,
     at: usize,
     left: usize,
 }
 
-impl Names {
+impl PendingNames {
     fn push(&mut self, name: Name<'_>, kind: Kind) {
         self.bytes.push(if kind == Kind::File { b'f' } else { b'o' });
         self.bytes.extend_from_slice(name.c_str().to_bytes_with_nul());
@@ -187,11 +187,11 @@ struct Base {
 #[derive(Clone)]
 enum Up {
     Base(Arc<Base>),
-    Node(Arc<Node>),
+    Node(Arc<DirNode>),
 }
 
 /// A directory below which work is going on.
-struct Node {
+struct DirNode {
     /// `None` only while being dropped.
     up: Option<Up>,
     name: NameBuf,
@@ -199,14 +199,14 @@ struct Node {
     /// The listing, subdirectories and batches of files that are not finished. Who brings it to 0 owns the end.
     pending: AtomicUsize,
     /// Something in it has to stay, so it stays too.
-    stays: AtomicBool,
+    incomplete: AtomicBool,
     /// How often it was listed again.
     rounds: AtomicU32,
     /// Under which its open handle is kept, while it is.
     number: u64,
 }
 
-impl Node {
+impl DirNode {
     fn path(&self) -> PathBuf {
         let mut names = Vec::new();
         let mut here = self;
@@ -233,13 +233,13 @@ impl Node {
         PathBuf::from(std::ffi::OsString::from_vec(bytes))
     }
 
-    fn stay(&self) {
-        self.stays.store(true, Ordering::Release);
+    fn mark_incomplete(&self) {
+        self.incomplete.store(true, Ordering::Release);
     }
 }
 
 /// By hand, as the chain of parents may be longer than any stack.
-impl Drop for Node {
+impl Drop for DirNode {
     fn drop(&mut self) {
         let mut up = self.up.take();
         while let Some(Up::Node(node)) = up {
@@ -265,15 +265,15 @@ impl Up {
     }
 
     /// Something in it has to stay.
-    fn stay(&self) {
+    fn mark_incomplete(&self) {
         if let Up::Node(node) = self {
-            node.stay();
+            node.mark_incomplete();
         }
     }
 }
 
 /// What all workers share.
-struct Run<'r> {
+struct RemoveRun<'r> {
     request: &'r RemoveRequest,
     ask: bool,
     watch: Watch<'r>,
@@ -284,12 +284,12 @@ struct Run<'r> {
     /// The process ran out of descriptors: one task at a time from here on.
     narrow: AtomicBool,
     alone: Mutex<()>,
-    tally: Tally,
+    tally: RemoveTally,
 }
 
 /// What was done, in all.
 #[derive(Default)]
-struct Tally {
+struct RemoveTally {
     files: AtomicU64,
     dirs: AtomicU64,
     others: AtomicU64,
@@ -299,7 +299,7 @@ struct Tally {
     codes: Mutex<Vec<Code>>,
 }
 
-impl Tally {
+impl RemoveTally {
     fn summary(self) -> Summary {
         Summary {
             files: self.files.into_inner(),
@@ -332,7 +332,7 @@ fn is(e: &io::Error, numbers: &[i32]) -> bool {
     e.raw_os_error().is_some_and(|n| numbers.contains(&n))
 }
 
-impl Run<'_> {
+impl RemoveRun<'_> {
     fn fail(&self, error: Error) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
         let mut codes = lock(&self.tally.codes);
@@ -363,7 +363,7 @@ impl Run<'_> {
 
     /// An open handle of `node`: the one that is kept, or else by `below`'s `..`, or else down from the nearest
     /// directory above that has one. However it is found, it is the very directory that was listed, or an error.
-    fn reach(&self, node: &Arc<Node>, below: Option<&Dir>) -> io::Result<Arc<Dir>> {
+    fn reach(&self, node: &Arc<DirNode>, below: Option<&Dir>) -> io::Result<Arc<Dir>> {
         if let Some(dir) = self.handles.get(node.number) {
             return Ok(dir);
         }
@@ -414,8 +414,8 @@ impl Run<'_> {
 }
 
 /// What one thread keeps for itself.
-struct Worker<'r> {
-    run: &'r Run<'r>,
+struct RemoveWorker<'r> {
+    run: &'r RemoveRun<'r>,
     /// Taken while a directory is listed; made for the first.
     buffer: Option<ListBuffer>,
     counts: Counts,
@@ -432,21 +432,21 @@ enum Unlinked {
     IsDirectory,
 }
 
-impl<'r> Worker<'r> {
-    fn step(&mut self, hands: &Hands<'_, Task>, task: Task) {
+impl<'r> RemoveWorker<'r> {
+    fn step(&mut self, hands: &Hands<'_, RemoveTask>, task: RemoveTask) {
         if self.run.narrow.load(Ordering::Relaxed) {
             self.turn = Some(lock(&self.run.alone));
         }
         match task {
-            Task::Operand(path) => {
+            RemoveTask::Operand(path) => {
                 if !self.run.cancelled() {
                     self.operand(hands, path);
                 }
             }
-            Task::Name(base, name) => self.name(hands, base, name, false),
-            Task::Dirs(node, names) => self.subdirectory(hands, node, names),
-            Task::Files(node, names) => self.files(hands, node, names),
-            Task::Again(node) => self.again(hands, node),
+            RemoveTask::Name(base, name) => self.name(hands, base, name, false),
+            RemoveTask::Dirs(node, names) => self.subdirectory(hands, node, names),
+            RemoveTask::Files(node, names) => self.files(hands, node, names),
+            RemoveTask::Again(node) => self.again(hands, node),
         }
         self.tell();
         self.turn = None;
@@ -465,7 +465,7 @@ impl<'r> Worker<'r> {
 
     /// Tries `call` again, with fewer handles kept and finally with no other task running, while the process is out
     /// of descriptors. `call` must hold none of its own between two attempts.
-    fn patiently<T>(&mut self, mut call: impl FnMut(&Run<'r>) -> io::Result<T>) -> io::Result<T> {
+    fn patiently<T>(&mut self, mut call: impl FnMut(&RemoveRun<'r>) -> io::Result<T>) -> io::Result<T> {
         let mut waits = 0;
         loop {
             match call(self.run) {
@@ -487,7 +487,7 @@ impl<'r> Worker<'r> {
 
     // ---- operands
 
-    fn operand(&mut self, hands: &Hands<'_, Task>, path: PathBuf) {
+    fn operand(&mut self, hands: &Hands<'_, RemoveTask>, path: PathBuf) {
         self.counts.found += 1;
         let run = self.run;
         let split = Operand::split(path.as_os_str().as_bytes());
@@ -520,7 +520,7 @@ impl<'r> Worker<'r> {
     }
 
     /// One name in a directory that is open. `slash`: only a directory will do.
-    fn name(&mut self, hands: &Hands<'_, Task>, base: Arc<Base>, name: NameBuf, slash: bool) {
+    fn name(&mut self, hands: &Hands<'_, RemoveTask>, base: Arc<Base>, name: NameBuf, slash: bool) {
         let run = self.run;
         let info = match base.dir.stat(name.as_name()) {
             Ok(info) => info,
@@ -565,7 +565,7 @@ impl<'r> Worker<'r> {
         Ok(dir)
     }
 
-    fn directory_operand(&mut self, hands: &Hands<'_, Task>, base: Arc<Base>, name: NameBuf) {
+    fn directory_operand(&mut self, hands: &Hands<'_, RemoveTask>, base: Arc<Base>, name: NameBuf) {
         let run = self.run;
         let request = run.request;
         let opened = self.patiently(|_| {
@@ -637,22 +637,22 @@ impl<'r> Worker<'r> {
     // ---- directories
 
     /// One of `names`; the others are put back first, for workers that are free.
-    fn subdirectory(&mut self, hands: &Hands<'_, Task>, node: Arc<Node>, mut names: Names) {
+    fn subdirectory(&mut self, hands: &Hands<'_, RemoveTask>, node: Arc<DirNode>, mut names: PendingNames) {
         if self.run.cancelled() {
-            node.stay();
+            node.mark_incomplete();
             // All but one at once, and the last by the usual way.
             node.pending.fetch_sub(names.left.saturating_sub(1), Ordering::AcqRel);
             return self.finish(hands, node, None);
         }
         let Some(name) = names.next().map(|(name, _)| name.to_owned()) else { return };
         if names.left > 0 {
-            hands.push(Task::Dirs(node.clone(), names));
+            hands.push(RemoveTask::Dirs(node.clone(), names));
         }
         self.enter(hands, node, name);
     }
 
     /// Opens one subdirectory, looks whether it may be entered, and works through it.
-    fn enter(&mut self, hands: &Hands<'_, Task>, parent: Arc<Node>, name: NameBuf) {
+    fn enter(&mut self, hands: &Hands<'_, RemoveTask>, parent: Arc<DirNode>, name: NameBuf) {
         let run = self.run;
         let opened = self.patiently(|run| {
             let dir = run.reach(&parent, None)?.open_dir_readable(name.as_name())?;
@@ -679,7 +679,7 @@ impl<'r> Worker<'r> {
         };
         if let Some(error) = error {
             run.fail(error);
-            parent.stay();
+            parent.mark_incomplete();
         }
         self.finish(hands, parent, None);
     }
@@ -697,7 +697,7 @@ impl<'r> Worker<'r> {
             return Some(Error::os(Op::Open, path(), opening));
         }
         if run.ask && !run.asked(Question::Remove(path())) {
-            parent.stay();
+            parent.mark_incomplete();
             return None;
         }
         let removal = self.patiently(|run| {
@@ -714,13 +714,13 @@ impl<'r> Worker<'r> {
     }
 
     /// Works through an open directory that may be removed with what is in it.
-    fn directory(&mut self, hands: &Hands<'_, Task>, up: Up, name: NameBuf, dir: Dir, id: (u64, u64)) {
-        let node = Arc::new(Node {
+    fn directory(&mut self, hands: &Hands<'_, RemoveTask>, up: Up, name: NameBuf, dir: Dir, id: (u64, u64)) {
+        let node = Arc::new(DirNode {
             up: Some(up),
             name,
             id,
             pending: AtomicUsize::new(1),
-            stays: AtomicBool::new(false),
+            incomplete: AtomicBool::new(false),
             rounds: AtomicU32::new(0),
             number: self.run.numbers.fetch_add(1, Ordering::Relaxed),
         });
@@ -728,28 +728,28 @@ impl<'r> Worker<'r> {
     }
 
     /// Removes the files while listing, leaves the subdirectories as a task, and finishes what is finished.
-    fn list(&mut self, hands: &Hands<'_, Task>, node: &Arc<Node>, dir: Arc<Dir>) {
+    fn list(&mut self, hands: &Hands<'_, RemoveTask>, node: &Arc<DirNode>, dir: Arc<Dir>) {
         let run = self.run;
         let mut buffer = self.buffer.take().unwrap_or_default();
-        let mut dirs = Names::default();
-        let mut batch: Option<Names> = None;
+        let mut dirs = PendingNames::default();
+        let mut batch: Option<PendingNames> = None;
         let mut seen = 0u64;
         let listed = dir.list(&mut buffer, |entry| {
             if run.cancelled() {
-                node.stay();
+                node.mark_incomplete();
                 return false;
             }
             if seen == 0 && run.ask && !run.asked(Question::Descend(node.path())) {
-                node.stay();
+                node.mark_incomplete();
                 return false;
             }
             seen += 1;
             if seen.is_multiple_of(NAMES_PER_LOOK) && batch.is_none() && hands.hungry() {
                 run.handles.keep(node.number, &dir);
                 if dirs.left > 0 {
-                    leave(hands, node, Task::Dirs, std::mem::take(&mut dirs));
+                    leave(hands, node, RemoveTask::Dirs, std::mem::take(&mut dirs));
                 } else {
-                    batch = Some(Names::default());
+                    batch = Some(PendingNames::default());
                 }
                 self.tell();
             }
@@ -761,7 +761,7 @@ impl<'r> Worker<'r> {
                     Err(e) if is(&e, &[errno::ENOENT]) => return true,
                     Err(e) => {
                         run.fail(Error::os(Op::Stat, node.child_path(entry.name.bytes()), e));
-                        node.stay();
+                        node.mark_incomplete();
                         return true;
                     }
                 },
@@ -773,7 +773,7 @@ impl<'r> Worker<'r> {
                 if names.left == BATCH_NAMES_MAX
                     && let Some(names) = batch.take()
                 {
-                    leave(hands, node, Task::Files, names);
+                    leave(hands, node, RemoveTask::Files, names);
                 }
             } else if let Unlinked::IsDirectory = self.unlink(node, &dir, entry.name, kind == Kind::File) {
                 dirs.push(entry.name, Kind::Dir);
@@ -787,12 +787,12 @@ impl<'r> Worker<'r> {
             Err(e) if is(&e, &[errno::ENOENT]) => {}
             Err(e) => {
                 run.fail(Error::os(Op::List, node.path(), e));
-                node.stay();
+                node.mark_incomplete();
             }
         }
         if dirs.left > 0 {
             run.handles.keep(node.number, &dir);
-            leave(hands, node, Task::Dirs, dirs);
+            leave(hands, node, RemoveTask::Dirs, dirs);
         }
         match batch {
             Some(names) => {
@@ -804,14 +804,14 @@ impl<'r> Worker<'r> {
     }
 
     /// Once more through a directory that was not empty in the end.
-    fn again(&mut self, hands: &Hands<'_, Task>, node: Arc<Node>) {
+    fn again(&mut self, hands: &Hands<'_, RemoveTask>, node: Arc<DirNode>) {
         match self.patiently(|run| run.reach(&node, None)?.reopen()) {
             Ok(dir) => self.list(hands, &node, Arc::new(dir)),
             Err(e) => {
                 if !is(&e, &[errno::ENOENT]) {
                     self.run.fail(Error::os(Op::Open, node.path(), e));
                 }
-                node.stay();
+                node.mark_incomplete();
                 self.finish(hands, node, None);
             }
         }
@@ -819,23 +819,23 @@ impl<'r> Worker<'r> {
 
     /// Ends one thing in `node`: when it was the last, removes the directory, and so on upward. `dir` is a handle of
     /// `node`, by which its parent can be found.
-    fn finish(&mut self, hands: &Hands<'_, Task>, mut node: Arc<Node>, mut dir: Option<Arc<Dir>>) {
+    fn finish(&mut self, hands: &Hands<'_, RemoveTask>, mut node: Arc<DirNode>, mut dir: Option<Arc<Dir>>) {
         loop {
             if node.pending.fetch_sub(1, Ordering::AcqRel) != 1 {
                 return;
             }
             let own = self.run.handles.take(node.number).or(dir.take());
-            let mut stays = node.stays.load(Ordering::Acquire);
-            if !stays {
+            let mut incomplete = node.incomplete.load(Ordering::Acquire);
+            if !incomplete {
                 match self.remove_directory(hands, &node, own) {
                     Removed::Gone => {}
-                    Removed::Stays => stays = true,
+                    Removed::Stays => incomplete = true,
                     Removed::Later => return,
                 }
             }
             let Some(Up::Node(up)) = node.up.clone() else { return };
-            if stays {
-                up.stay();
+            if incomplete {
+                up.mark_incomplete();
             }
             node = up;
         }
@@ -843,8 +843,8 @@ impl<'r> Worker<'r> {
 
     fn remove_directory(
         &mut self,
-        hands: &Hands<'_, Task>,
-        node: &Arc<Node>,
+        hands: &Hands<'_, RemoveTask>,
+        node: &Arc<DirNode>,
         mut own: Option<Arc<Dir>>,
     ) -> Removed {
         let run = self.run;
@@ -874,7 +874,7 @@ impl<'r> Worker<'r> {
             {
                 // Entries came, or the listing passed some over.
                 node.pending.store(1, Ordering::Release);
-                hands.push(Task::Again(node.clone()));
+                hands.push(RemoveTask::Again(node.clone()));
                 Removed::Later
             }
             Err(e) => {
@@ -887,14 +887,14 @@ impl<'r> Worker<'r> {
     // ---- files
 
     /// A batch that was left by the worker that lists the directory.
-    fn files(&mut self, hands: &Hands<'_, Task>, node: Arc<Node>, mut names: Names) {
+    fn files(&mut self, hands: &Hands<'_, RemoveTask>, node: Arc<DirNode>, mut names: PendingNames) {
         let run = self.run;
-        let mut dirs = Names::default();
+        let mut dirs = PendingNames::default();
         match self.patiently(|run| run.reach(&node, None)) {
             Ok(dir) => {
                 while let Some((name, file)) = names.next() {
                     if run.cancelled() {
-                        node.stay();
+                        node.mark_incomplete();
                         break;
                     }
                     if let Unlinked::IsDirectory = self.unlink(&node, &dir, name, file) {
@@ -904,20 +904,20 @@ impl<'r> Worker<'r> {
             }
             Err(e) => {
                 run.fail(Error::os(Op::Open, node.path(), e));
-                node.stay();
+                node.mark_incomplete();
             }
         }
         if dirs.left > 0 {
-            leave(hands, &node, Task::Dirs, dirs);
+            leave(hands, &node, RemoveTask::Dirs, dirs);
         }
         self.finish(hands, node, None);
     }
 
     /// Removes one name that is no directory, as far as is known.
-    fn unlink(&mut self, node: &Node, dir: &Dir, name: Name<'_>, file: bool) -> Unlinked {
+    fn unlink(&mut self, node: &DirNode, dir: &Dir, name: Name<'_>, file: bool) -> Unlinked {
         let run = self.run;
         if run.ask && !run.asked(Question::Remove(node.child_path(name.bytes()))) {
-            node.stay();
+            node.mark_incomplete();
             return Unlinked::Stays;
         }
         if !run.request.dry_run
@@ -930,7 +930,7 @@ impl<'r> Worker<'r> {
                 return Unlinked::IsDirectory;
             }
             run.fail(Error::os(Op::Remove, node.child_path(name.bytes()), e));
-            node.stay();
+            node.mark_incomplete();
             return Unlinked::Stays;
         }
         self.removed(file, || node.child_path(name.bytes()));
@@ -967,14 +967,14 @@ enum Removed {
 
 /// Leaves work for others in `node`.
 fn leave(
-    hands: &Hands<'_, Task>,
-    node: &Arc<Node>,
-    task: impl FnOnce(Arc<Node>, Names) -> Task,
-    names: Names,
+    hands: &Hands<'_, RemoveTask>,
+    node: &Arc<DirNode>,
+    task: impl FnOnce(Arc<DirNode>, PendingNames) -> RemoveTask,
+    names: PendingNames,
 ) {
     let task = task(node.clone(), names);
     // One for every subdirectory, as each is finished by itself; one for a batch of files.
-    let count = if let Task::Dirs(_, names) = &task { names.left } else { 1 };
+    let count = if let RemoveTask::Dirs(_, names) = &task { names.left } else { 1 };
     node.pending.fetch_add(count, Ordering::AcqRel);
     hands.push(task);
 }

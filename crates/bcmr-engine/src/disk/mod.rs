@@ -14,12 +14,13 @@ pub(crate) mod uncached;
 
 use crate::blocks::{Cv, block_cv, on_blocks};
 use crate::error::Op;
+use crate::event::Engine;
 pub(crate) use crate::fault::{Fault, Side};
 use crate::policy::{Changing, Durability, Preserve, Reflink, Sparse, Strictness, Verify};
 use crate::pulse::Shift;
 use fastcopy::Rung;
 use fastcopy::dir::{Dir, Lock, Name, NameBuf};
-use fastcopy::meta::Info;
+use fastcopy::meta::{Info, Time};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -86,7 +87,7 @@ pub(crate) fn on_blocks_of(
 
 /// Under which name the new thing is made.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Placement {
     /// Its own: the directory has no name yet, so it is not seen.
     Final,
     /// A stage's, renamed in the end.
@@ -105,7 +106,7 @@ pub(crate) struct Append {
 }
 
 /// What a new thing is made from.
-pub(crate) enum Body<'a, D: Disk> {
+pub(crate) enum Body<'a, D: Dirs> {
     /// An open file.
     File(OwnedFd),
     /// A small file, whole, that came along.
@@ -120,7 +121,7 @@ pub(crate) enum Body<'a, D: Disk> {
     HardLink(&'a D::Dir, Name<'a>),
 }
 
-impl<D: Disk> Body<'_, D> {
+impl<D: Dirs> Body<'_, D> {
     /// Whether it has content.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self, Body::File(_) | Body::Bytes(_) | Body::Wire(_))
@@ -139,9 +140,9 @@ pub(crate) enum Attributes<'a> {
 }
 
 /// One thing to land. Phases pass over jobs that have a fault.
-pub(crate) struct Job<'a, D: Disk> {
+pub(crate) struct Job<'a, D: Files> {
     pub(crate) name: Name<'a>,
-    pub(crate) place: Place,
+    pub(crate) place: Placement,
     /// The source's, as of before it was read.
     pub(crate) info: Info,
     /// What is replaced.
@@ -172,11 +173,11 @@ pub(crate) struct Job<'a, D: Disk> {
     pub(crate) lost: Vec<Fault>,
 }
 
-impl<'a, D: Disk> Job<'a, D> {
+impl<'a, D: Files> Job<'a, D> {
     /// One that nothing was done to yet. The source is called like what it becomes, and what is there is replaced.
     pub(crate) fn new(
         name: Name<'a>,
-        place: Place,
+        place: Placement,
         info: Info,
         there: Option<Info>,
         body: Body<'a, D>,
@@ -208,8 +209,8 @@ impl<'a, D: Disk> Job<'a, D> {
     /// Its name as of now.
     pub(crate) fn name_now(&self) -> Name<'_> {
         match &self.place {
-            Place::Stage(stage) => stage.as_name(),
-            Place::Final | Place::There => self.name,
+            Placement::Stage(stage) => stage.as_name(),
+            Placement::Final | Placement::There => self.name,
         }
     }
 }
@@ -256,17 +257,14 @@ impl Keep {
     }
 }
 
-/// What the receiver needs of a disk.
-pub(crate) trait Disk: Sync + Sized {
+/// Directories and the names in them, one at a time: there are few of them.
+pub(crate) trait Dirs: Sync + Sized {
     /// A directory that things land in.
     type Dir: Send + Sync;
-    /// A file being written.
-    type File: Send + Sync;
     /// What each worker keeps for itself: buffers.
     type Hand: Send;
     fn hand(&self) -> Self::Hand;
 
-    // Directories, one at a time: there are few of them.
     fn look(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Info>>;
     /// When the inode came to be, for telling it from another one of its number; 0 where that is not known.
     fn born(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<u64>;
@@ -283,11 +281,15 @@ pub(crate) trait Disk: Sync + Sized {
     fn info(&self, dir: &Self::Dir) -> io::Result<Info>;
     fn open_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Self::Dir>;
     fn make_dir(&self, dir: &Self::Dir, name: Name<'_>, mode: u32) -> io::Result<()>;
-    /// Gives its owner the right to put things into a directory of mode `mode`.
-    fn open_up(&self, dir: &Self::Dir, mode: u32) -> io::Result<()>;
+    fn set_mode(&self, dir: &Self::Dir, mode: u32) -> io::Result<()>;
+    fn set_times(&self, dir: &Self::Dir, accessed: Time, modified: Time) -> io::Result<()>;
     fn lock(&self, dir: &Self::Dir) -> Lock;
     fn has_default_acl(&self, dir: &Self::Dir) -> bool;
+    /// Where a symbolic link leads.
+    fn read_link(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<CString>;
     fn remove_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
+    /// Absence is no error.
+    fn remove_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
     /// The names in a directory that `wanted` picks, from the first `most` that it lists.
     fn find(
         &self,
@@ -297,6 +299,7 @@ pub(crate) trait Disk: Sync + Sized {
     ) -> io::Result<Vec<NameBuf>>;
     /// Gives a directory its name; EEXIST when the name is taken.
     fn publish_dir(&self, dir: &Self::Dir, stage: Name<'_>, name: Name<'_>) -> io::Result<()>;
+    /// Owner, attributes, mode, times, in the one order that works.
     fn seal_dir(
         &self,
         hand: &mut Self::Hand,
@@ -307,11 +310,51 @@ pub(crate) trait Disk: Sync + Sized {
     ) -> Vec<Fault>;
     /// Removes what a dead run left under a name only it could have used.
     fn remove_tree(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
-    /// Moves what is in `from` into `to`, merging directories. Files there are replaced, by what is on the medium (R9);
+    /// Moves what is in `from` into `to`, merging directories. Files there are replaced, by what is on stable storage (R9);
     /// with `only_new` they stay, and it is EEXIST once all else is moved.
     fn merge_into(&self, from: &Self::Dir, to: &Self::Dir, only_new: bool) -> io::Result<()>;
+    /// The names in a directory onto stable storage.
+    fn sync_dir(&self, dir: &Self::Dir) -> io::Result<()>;
+    /// Everything of a file system onto stable storage.
+    fn sync_all(&self, dir: &Self::Dir) -> io::Result<()>;
+}
 
-    // The phases.
+/// One file, piece by piece: what a resumable copy is made of.
+pub(crate) trait Files: Dirs {
+    /// An open file.
+    type File: Send + Sync;
+    /// A new file, for reading and writing.
+    fn create_file(&self, dir: &Self::Dir, name: Name<'_>, mode: u32) -> io::Result<Self::File>;
+    /// An existing file, for reading and writing, through no link; `None` when there is none.
+    fn open_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Self::File>>;
+    /// An existing file, for reading, through no link.
+    fn open_to_read(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Self::File>;
+    fn file_info(&self, file: &Self::File) -> io::Result<Info>;
+    fn lock_file(&self, file: &Self::File) -> Lock;
+    /// Reads until `room` is full or the file ends.
+    fn read_at(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
+    /// The same file past the cache, for [`Files::read_direct`]; its contents are on stable storage.
+    fn direct(&self, file: &Self::File) -> io::Result<Self::File>;
+    /// As [`Files::read_at`] of such a file; room and offset are multiples of a page.
+    fn read_direct(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
+    fn write_at(&self, file: &Self::File, at: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Copies a range without hashing it; how many bytes there were.
+    fn copy_range(&self, from: &OwnedFd, to: &Self::File, at: u64, bytes: u64) -> Result<u64, Fault>;
+    fn set_len(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
+    /// Room for so many bytes without showing them in the length; a file system that cannot says nothing.
+    fn reserve(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
+    /// Contents onto stable storage.
+    fn sync_data(&self, file: &Self::File) -> io::Result<()>;
+    /// Contents and metadata onto stable storage.
+    fn sync_file(&self, file: &Self::File) -> io::Result<()>;
+    /// Starts writing a range out. An error is one of writing, and a later sync need not tell it again (R5).
+    fn write_behind(&self, file: &Self::File, at: u64, bytes: u64) -> io::Result<()>;
+    /// Drops the pages of a range that is on stable storage from the page cache (`bytes` 0: to the end). A hint.
+    fn forget(&self, file: &Self::File, at: u64, bytes: u64);
+}
+
+/// The phases of a batch.
+pub(crate) trait Phases: Files {
     /// Makes every job's file, link or special under the name it has now.
     fn stage(&self, dir: &Self::Dir, jobs: &mut [Job<'_, Self>], keep: &Keep);
     /// Fills files with their content; notices a source that changed meanwhile.
@@ -320,47 +363,24 @@ pub(crate) trait Disk: Sync + Sized {
     fn verify(&self, hand: &mut Self::Hand, jobs: &mut [Job<'_, Self>], how: &Fill<'_>);
     /// Owner, attributes, mode, times, in the one order that works.
     fn seal(&self, hand: &mut Self::Hand, dir: &Self::Dir, jobs: &mut [Job<'_, Self>], keep: &Keep);
-    /// Contents onto the medium, one file at a time.
+    /// Contents onto stable storage, one file at a time.
     fn sync(&self, jobs: &mut [Job<'_, Self>]);
     /// The final names.
     fn commit(&self, dir: &Self::Dir, jobs: &mut [Job<'_, Self>]);
     /// Takes back what a job with a fault has made.
     fn discard(&self, dir: &Self::Dir, job: &mut Job<'_, Self>) -> io::Result<()>;
-    /// Names onto the medium.
-    fn sync_dir(&self, dir: &Self::Dir) -> io::Result<()>;
-    /// Everything of a file system onto the medium.
-    fn sync_all(&self, dir: &Self::Dir) -> io::Result<()>;
-
-    // One large file, piece by piece: what a resumable copy is made of.
-    /// A new file, for reading and writing.
-    fn create_file(&self, dir: &Self::Dir, name: Name<'_>, mode: u32) -> io::Result<Self::File>;
-    /// An existing file, for reading and writing, through no link; `None` when there is none.
-    fn open_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Self::File>>;
-    fn file_info(&self, file: &Self::File) -> io::Result<Info>;
-    fn lock_file(&self, file: &Self::File) -> Lock;
-    /// Reads until `room` is full or the file ends.
-    fn read_at(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
-    /// The same file past the cache, for [`Disk::read_direct`]; its contents are on the medium.
-    fn direct(&self, file: &Self::File) -> io::Result<Self::File>;
-    /// As [`Disk::read_at`] of such a file; room and offset are multiples of a page.
-    fn read_direct(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;
-    fn write_at(&self, file: &Self::File, at: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Copies a range without hashing it; how many bytes there were.
-    fn copy_range(&self, from: &OwnedFd, to: &Self::File, at: u64, bytes: u64) -> Result<u64, Fault>;
-    fn set_len(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
-    /// Room for so many bytes without showing them in the length; a file system that cannot says nothing.
-    fn reserve(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
-    /// Contents onto the medium.
-    fn sync_data(&self, file: &Self::File) -> io::Result<()>;
-    /// Contents and metadata onto the medium.
-    fn sync_file(&self, file: &Self::File) -> io::Result<()>;
-    /// Starts writing a range out. An error is one of writing, and a later sync need not tell it again (R5).
-    fn write_behind(&self, file: &Self::File, at: u64, bytes: u64) -> io::Result<()>;
-    /// Drops the pages of a range that is on the medium from the page cache (`bytes` 0: to the end). A hint.
-    fn forget(&self, file: &Self::File, at: u64, bytes: u64);
-    /// Absence is no error.
-    fn remove_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;
+    /// A file with content has got its name: counted, where the disk has several ways to fill one.
+    fn landed(&self) {}
+    /// Which way files were filled, where there was a choice.
+    fn engine(&self) -> Option<Engine> {
+        None
+    }
 }
 
+/// What the receiver needs of a disk.
+pub(crate) trait Disk: Phases {}
+
+impl<D: Phases> Disk for D {}
+
 /// A disk whose directories and files are the kernel's: what fills and seals by handle works on any of them.
-pub(crate) trait Kernel: Disk<Dir = Dir, File = OwnedFd> {}
+pub(crate) trait Kernel: Phases<Dir = Dir, File = OwnedFd> {}

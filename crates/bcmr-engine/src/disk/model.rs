@@ -1,21 +1,22 @@
-//! A disk in memory that keeps apart what is cached and what is on the medium. For tests alone.
+//! A disk in memory that keeps apart what is cached and what is on stable storage. For tests alone.
 //!
 //! Must not know what is proved on it. It promises no more than the sync calls do: what was not synced may be on the
 //! medium or not, in any order, torn at sectors, a name before its content and a length before its bytes. A rename is
 //! atomic, and an inode is born with its first name; nothing else is.
 
-use super::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Place, Side};
+use super::{Attributes, Body, Bytes, Dirs, Fault, Files, Fill, Job, Keep, Phases, Placement, Side};
 use crate::error::{Code, Op as Tried, Reason};
 use crate::policy::{Changing, Durability, Reflink, Sparse, Verify};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that reach the medium together.
+/// Bytes that reach stable storage together.
 const SECTOR_BYTES: u64 = 512;
 /// Bytes of one write while a batch is filled.
 const WRITE_BYTES: usize = 1 << 10;
@@ -25,6 +26,8 @@ const EXHAUSTIVE_OPS: usize = 4;
 pub(crate) const DEV: u64 = 77;
 /// Who owns everything.
 pub(crate) const ME: u32 = 7;
+/// When names of a directory change: every moment is this one.
+const NOW: Time = Time { sec: 1 << 40, nsec: 0 };
 /// How a test fills files that it wants nothing special of.
 pub(crate) const PLAIN: Fill<'static> = Fill {
     reflink: Reflink::Never,
@@ -118,11 +121,12 @@ impl Image {
             }
             Op::Names(names) => {
                 for (dir, name, id) in names {
-                    let names = &mut self.nodes.get_mut(dir).unwrap().names;
+                    let dir = self.nodes.get_mut(dir).unwrap();
                     match id {
-                        Some(id) => names.insert(name.clone(), *id),
-                        None => names.remove(name),
+                        Some(id) => dir.names.insert(name.clone(), *id),
+                        None => dir.names.remove(name),
                     };
+                    dir.mtime = NOW;
                 }
             }
         }
@@ -489,7 +493,7 @@ impl Model {
             let mut image = add(&mut |_, op| (rng.below(8) < of_eight).then(|| torn(op, rng)));
             let touched: BTreeSet<Id> = ops.iter().filter_map(Op::file).collect();
             for id in touched {
-                // A length is on the medium by itself, before or after the bytes.
+                // A length is on stable storage by itself, before or after the bytes.
                 let lengths = [s.durable.nodes[&id].data.len(), s.cached.nodes[&id].data.len()];
                 if rng.below(4) == 0 {
                     image.data(id).resize(lengths[rng.below(2) as usize], 0);
@@ -543,7 +547,8 @@ impl Model {
         let of_it = |op: &Op| match what {
             Data => op.file() == Some(id) && !matches!(op, Op::Meta { .. }),
             File | Job => op.file() == Some(id),
-            Dir => op.is_in(id),
+            // fsync(2) brings the metadata of a directory as well.
+            Dir => op.is_in(id) || op.file() == Some(id),
             All => true,
         };
         use What::{All, Data, Dir, File, Job};
@@ -629,7 +634,15 @@ impl Model {
     }
 
     fn stage_one(&self, dir: &Handle, job: &mut Job<'_, Model>) -> Result<(), Fault> {
-        if matches!(job.place, Place::There) || !matches!(job.body, Body::File(_)) {
+        if let Body::HardLink(from, name) = &job.body {
+            let mut s = self.step("link").map_err(dest(Tried::Link))?;
+            let id = s.find(from.id, *name).map_err(dest(Tried::Link))?;
+            s.change(Op::Names(vec![(dir.id, job.name_now().bytes().to_vec(), Some(id))]));
+            drop(s);
+            job.staged = true;
+            return Ok(());
+        }
+        if matches!(job.place, Placement::There) || !matches!(job.body, Body::File(_)) {
             return Err(Fault::ours(Side::Dest, Tried::Create, Code::Unsupported, Reason::NotOnThisDisk));
         }
         job.file = Some(self.create_file(dir, job.name_now(), 0o600).map_err(dest(Tried::Create))?);
@@ -693,9 +706,8 @@ fn each(jobs: &mut [Job<'_, Model>], does: impl Fn(&mut Job<'_, Model>) -> Resul
     }
 }
 
-impl Disk for Model {
+impl Dirs for Model {
     type Dir = Handle;
-    type File = Handle;
     type Hand = ();
 
     fn hand(&self) {}
@@ -739,10 +751,17 @@ impl Disk for Model {
         self.step("make directory")?.make(dir.id, name, Kind::Dir, mode).map(|_| ())
     }
 
-    fn open_up(&self, dir: &Handle, mode: u32) -> io::Result<()> {
-        let mut s = self.step("open up directory")?;
+    fn set_mode(&self, dir: &Handle, mode: u32) -> io::Result<()> {
+        let mut s = self.step("set mode")?;
         let mtime = s.info(dir.id).mtime;
-        s.change(Op::Meta { id: dir.id, mode: mode | 0o700, mtime });
+        s.change(Op::Meta { id: dir.id, mode, mtime });
+        Ok(())
+    }
+
+    fn set_times(&self, dir: &Handle, _: Time, modified: Time) -> io::Result<()> {
+        let mut s = self.step("set times")?;
+        let mode = s.info(dir.id).mode;
+        s.change(Op::Meta { id: dir.id, mode, mtime: modified });
         Ok(())
     }
 
@@ -752,6 +771,10 @@ impl Disk for Model {
 
     fn has_default_acl(&self, _: &Handle) -> bool {
         false
+    }
+
+    fn read_link(&self, _: &Handle, _: Name<'_>) -> io::Result<CString> {
+        Err(os(errno::EINVAL)) // it holds no links
     }
 
     fn remove_dir(&self, dir: &Handle, name: Name<'_>) -> io::Result<()> {
@@ -785,56 +808,6 @@ impl Disk for Model {
         self.merge(from.id, to.id, only_new)
     }
 
-    fn stage(&self, dir: &Handle, jobs: &mut [Job<'_, Model>], _: &Keep) {
-        each(jobs, |job| self.stage_one(dir, job));
-    }
-
-    fn fill(&self, (): &mut (), jobs: &mut [Job<'_, Model>], how: &Fill<'_>) {
-        each(jobs, |job| self.fill_one(job, how));
-    }
-
-    fn verify(&self, (): &mut (), jobs: &mut [Job<'_, Model>], how: &Fill<'_>) {
-        if how.verify != Verify::Off {
-            each(jobs, |job| self.verify_one(job));
-        }
-    }
-
-    fn seal(&self, (): &mut (), _: &Handle, jobs: &mut [Job<'_, Model>], _: &Keep) {
-        each(jobs, |job| {
-            let Some(file) = &job.file else { return Ok(()) };
-            let mut s = self.step("seal").map_err(dest(Tried::SetModeOf))?;
-            s.change(Op::Meta { id: file.id, mode: job.info.mode, mtime: job.info.mtime });
-            Ok(())
-        });
-    }
-
-    fn sync(&self, jobs: &mut [Job<'_, Model>]) {
-        each(jobs, |job| match &job.file {
-            Some(file) => Model::sync(self, "sync job", What::Job, file.id).map_err(dest(Tried::Sync)),
-            None => Ok(()),
-        });
-    }
-
-    fn commit(&self, dir: &Handle, jobs: &mut [Job<'_, Model>]) {
-        each(jobs, |job| {
-            job.file = None;
-            let Place::Stage(stage) = &job.place else { return Ok(()) };
-            self.rename(dir.id, stage.as_name(), dir.id, job.name, job.only_new)
-                .map_err(dest(Tried::RenameIntoPlace))?;
-            job.staged = false;
-            Ok(())
-        });
-    }
-
-    fn discard(&self, dir: &Handle, job: &mut Job<'_, Model>) -> io::Result<()> {
-        job.file = None;
-        if job.staged {
-            self.remove_file(dir, job.name_now())?;
-            job.staged = false;
-        }
-        Ok(())
-    }
-
     fn sync_dir(&self, dir: &Handle) -> io::Result<()> {
         Model::sync(self, "sync directory", What::Dir, dir.id)
     }
@@ -842,6 +815,17 @@ impl Disk for Model {
     fn sync_all(&self, dir: &Handle) -> io::Result<()> {
         Model::sync(self, "sync all", What::All, dir.id)
     }
+
+    fn remove_file(&self, dir: &Handle, name: Name<'_>) -> io::Result<()> {
+        match self.unlink(dir.id, name, Kind::File) {
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+impl Files for Model {
+    type File = Handle;
 
     fn create_file(&self, dir: &Handle, name: Name<'_>, mode: u32) -> io::Result<Handle> {
         let id = self.step("create")?.make(dir.id, name, Kind::File, mode)?;
@@ -855,6 +839,10 @@ impl Disk for Model {
             Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    fn open_to_read(&self, dir: &Handle, name: Name<'_>) -> io::Result<Handle> {
+        self.open_file(dir, name)?.ok_or_else(|| os(errno::ENOENT))
     }
 
     fn file_info(&self, file: &Handle) -> io::Result<Info> {
@@ -925,11 +913,56 @@ impl Disk for Model {
     }
 
     fn forget(&self, _: &Handle, _: u64, _: u64) {}
+}
 
-    fn remove_file(&self, dir: &Handle, name: Name<'_>) -> io::Result<()> {
-        match self.unlink(dir.id, name, Kind::File) {
-            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
-            other => other,
+impl Phases for Model {
+    fn stage(&self, dir: &Handle, jobs: &mut [Job<'_, Model>], _: &Keep) {
+        each(jobs, |job| self.stage_one(dir, job));
+    }
+
+    fn fill(&self, (): &mut (), jobs: &mut [Job<'_, Model>], how: &Fill<'_>) {
+        each(jobs, |job| self.fill_one(job, how));
+    }
+
+    fn verify(&self, (): &mut (), jobs: &mut [Job<'_, Model>], how: &Fill<'_>) {
+        if how.verify != Verify::Off {
+            each(jobs, |job| self.verify_one(job));
         }
+    }
+
+    fn seal(&self, (): &mut (), _: &Handle, jobs: &mut [Job<'_, Model>], _: &Keep) {
+        each(jobs, |job| {
+            let Some(file) = &job.file else { return Ok(()) };
+            let mut s = self.step("seal").map_err(dest(Tried::SetModeOf))?;
+            s.change(Op::Meta { id: file.id, mode: job.info.mode, mtime: job.info.mtime });
+            Ok(())
+        });
+    }
+
+    fn sync(&self, jobs: &mut [Job<'_, Model>]) {
+        each(jobs, |job| match &job.file {
+            Some(file) => Model::sync(self, "sync job", What::Job, file.id).map_err(dest(Tried::Sync)),
+            None => Ok(()),
+        });
+    }
+
+    fn commit(&self, dir: &Handle, jobs: &mut [Job<'_, Model>]) {
+        each(jobs, |job| {
+            job.file = None;
+            let Placement::Stage(stage) = &job.place else { return Ok(()) };
+            self.rename(dir.id, stage.as_name(), dir.id, job.name, job.only_new)
+                .map_err(dest(Tried::RenameIntoPlace))?;
+            job.staged = false;
+            Ok(())
+        });
+    }
+
+    fn discard(&self, dir: &Handle, job: &mut Job<'_, Model>) -> io::Result<()> {
+        job.file = None;
+        if job.staged {
+            self.remove_file(dir, job.name_now())?;
+            job.staged = false;
+        }
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! Must not decide what lands: it takes jobs that [`super::sys::Sys`] has staged and leaves those alone that plain calls
 //! do as well or better. When it pays, and what was tried and lost: docs/decisions/0006-ring.md.
 
-use super::{Body, Fault, Fill, Job, Kernel, Place, Side, changed, tee};
+use super::{Body, Fault, Fill, Job, Kernel, Placement, Side, changed, tee};
 use crate::error::{Code, Op, Reason};
 use crate::event::Engine;
 use crate::policy::{Io, Pick, Reflink, Sparse};
@@ -152,7 +152,7 @@ impl Rings {
             if mine.is_empty() || (kind == Kind::Cached && !self.pays(jobs, &mine)) {
                 continue;
             }
-            mine.retain(|at| jobs.get(*at).is_some_and(|job| self.may_fly(job, kind)));
+            mine.retain(|at| jobs.get(*at).is_some_and(|job| self.may_use_ring(job, kind)));
             // Sharing blocks beats any reading.
             mine.retain(|at| {
                 let cloned = jobs.get_mut(*at).is_some_and(|job| clone(rungs, job, how));
@@ -182,7 +182,7 @@ impl Rings {
             }
             let Some(flying) = ring else { continue };
             let filled = done.get_or_insert_with(|| vec![false; jobs.len()]);
-            self.fly(flying, kind, &mine, jobs, filled, how);
+            self.submit_all(flying, (kind, &mine), jobs, filled, how);
             if let Some(errno) = flying.lost() {
                 // What it still owes may come at any time: no other run must take it for its own.
                 *ring = None;
@@ -213,7 +213,7 @@ impl Rings {
             return None;
         };
         let into_special =
-            matches!(job.place, Place::There) && job.there.is_some_and(|t| t.kind.is_special());
+            matches!(job.place, Placement::There) && job.there.is_some_and(|t| t.kind.is_special());
         // Fewer blocks than bytes: holes, or compressed, or no real file at all. The ladder knows each of them.
         let dense = job.info.blocks.saturating_mul(512) >= job.info.size && job.info.size > 0;
         if into_special || !dense || how.sparse == Sparse::Always || how.reflink == Reflink::Always {
@@ -241,7 +241,7 @@ impl Rings {
     /// Not what the ring would read from FUSE, or write to it: where such a file system reads or writes less than it was
     /// asked for, or fails in the middle, the kernel goes on by itself, from the wrong place, and tells of success
     /// (docs/decisions/0006-ring.md).
-    fn may_fly(&self, job: &Job<'_, impl Kernel>, kind: Kind) -> bool {
+    fn may_use_ring(&self, job: &Job<'_, impl Kernel>, kind: Kind) -> bool {
         let (Body::File(src), Some(dst)) = (&job.body, &job.file) else { return false };
         // Who cannot say what it is, is not trusted.
         let is_fuse = |file: &OwnedFd| meta::is_fuse(file).unwrap_or(true);
@@ -253,11 +253,10 @@ impl Rings {
     }
 
     /// Fills `mine` of the jobs and marks in `done` what is filled or has a fault.
-    fn fly(
+    fn submit_all(
         &self,
         ring: &mut Ring,
-        kind: Kind,
-        mine: &[usize],
+        (kind, mine): (Kind, &[usize]),
         jobs: &mut [Job<'_, impl Kernel>],
         done: &mut [bool],
         how: &Fill<'_>,
@@ -332,7 +331,9 @@ impl Rings {
 
     fn reserve(&self, job: &Job<'_, impl Kernel>) -> Result<(), Fault> {
         let Some(dst) = &job.file else { return Ok(()) };
-        if !self.io.preallocate || job.info.size < PREALLOCATE_BYTES_MIN || matches!(job.place, Place::There)
+        if !self.io.preallocate
+            || job.info.size < PREALLOCATE_BYTES_MIN
+            || matches!(job.place, Placement::There)
         {
             return Ok(());
         }

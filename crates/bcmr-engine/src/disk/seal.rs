@@ -135,7 +135,7 @@ fn seal_job(
     };
     // What the new thing shall have. A replaced file keeps owner and mode unless the policy says otherwise.
     let kept = job.there.filter(|t| t.kind == Kind::File && job.info.kind == Kind::File);
-    let in_place = matches!(job.place, super::Place::There);
+    let in_place = matches!(job.place, super::Placement::There);
     let owner = match (p.owner, kept) {
         (true, _) => Some((job.info.uid, job.info.gid)),
         (false, Some(there)) if !in_place => Some((there.uid, there.gid)),
@@ -150,7 +150,8 @@ fn seal_job(
     };
     let told = p.owner || keep.strictness == Strictness::Archive;
     let replaced = kept.filter(|_| !in_place).map(|there| Replaced { dir, name: job.name, there });
-    apply(buffer, thing, of_source, &job.info, owner, mode, told, replaced, keep, lost)?;
+    let wanted = Wanted { owner, mode, owner_told: told, replaced, keep };
+    apply(buffer, thing, of_source, &job.info, wanted, lost)?;
     if p.times {
         let set = match thing {
             Thing::Open(fd) => meta::set_times(fd, job.info.atime, job.info.mtime),
@@ -279,7 +280,8 @@ pub(super) fn dir(
     };
     let thing = Thing::Open(dst.as_fd());
     let source = From::of(src);
-    if let Err(fault) = apply(buffer, thing, source, info, owner, mode, p.owner, None, keep, &mut lost) {
+    let wanted = Wanted { owner, mode, owner_told: p.owner, replaced: None, keep };
+    if let Err(fault) = apply(buffer, thing, source, info, wanted, &mut lost) {
         lost.push(fault);
     }
     if p.times
@@ -294,19 +296,25 @@ fn loss(op: Op, e: io::Error) -> Fault {
     Fault { code: Code::MetadataLost, ..Fault::os(Side::Dest, op, e) }
 }
 
-#[allow(clippy::too_many_arguments)] // one list of steps, used by two
+/// What a new thing is to have.
+struct Wanted<'a> {
+    owner: Option<(u32, u32)>,
+    mode: Option<u32>,
+    /// It is told when the owner cannot be kept.
+    owner_told: bool,
+    replaced: Option<Replaced<'a>>,
+    keep: &'a Keep,
+}
+
 fn apply(
     buffer: &mut XattrBuffer,
     thing: Thing<'_>,
     source: From<'_>,
     info: &Info,
-    owner: Option<(u32, u32)>,
-    mode: Option<u32>,
-    owner_told: bool,
-    replaced: Option<Replaced<'_>>,
-    keep: &Keep,
+    wanted: Wanted<'_>,
     lost: &mut Vec<Fault>,
 ) -> Result<(), Fault> {
+    let Wanted { owner, mode, owner_told, replaced, keep } = wanted;
     let p = &keep.preserve;
     let kind = info.kind;
     // Without anything to keep there is nothing to ask for: the kernel gave it owner and mode at birth.
@@ -319,7 +327,7 @@ fn apply(
     if let Some((uid, gid)) = owner
         && (born.uid, born.gid) != (uid, gid)
     {
-        owned = set_owner(thing, &born, uid, gid, owner_told, keep, lost);
+        owned = set_owner(thing, &born, (uid, gid), owner_told, keep, lost);
     }
     // A hole in the ice: attributes of a link other than these two families cannot exist, ACLs on links neither.
     let acl = p.acl && kind != Kind::Link;
@@ -447,8 +455,7 @@ fn is_own(attr: &[u8]) -> bool {
 fn set_owner(
     thing: Thing<'_>,
     born: &Info,
-    uid: u32,
-    gid: u32,
+    (uid, gid): (u32, u32),
     told: bool,
     keep: &Keep,
     lost: &mut Vec<Fault>,

@@ -4,22 +4,24 @@
 
 use super::ring::{Rings, WorkerRings};
 use super::{
-    Append, Attributes, Body, Bytes, Disk, Fault, Fill, Job, Keep, Kernel, Place, Side, changed, seal, tee,
-    uncached,
+    Append, Attributes, Body, Bytes, Dirs, Fault, Files, Fill, Job, Keep, Kernel, Phases, Placement, Side,
+    changed, seal, tee, uncached,
 };
 use crate::blocks::{BLOCK_BYTES, aligned, in_pieces};
 use crate::error::{Code, Op, Reason};
+use crate::event::Engine;
 use crate::policy::{Durability, Io, Sparse, Verify};
 use crate::remove;
 use crate::stage;
 use fastcopy::copy;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf};
 use fastcopy::errno;
-use fastcopy::meta::{self, Info, Kind};
+use fastcopy::meta::{self, Info, Kind, Time};
 use fastcopy::page_cache::{self, Cache};
 use fastcopy::read_write;
 use fastcopy::xattr::XattrBuffer;
 use fastcopy::{Rung, Rungs, Scratch, sync};
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -54,9 +56,8 @@ fn dest(op: Op) -> impl Fn(io::Error) -> Fault {
 
 impl Kernel for Sys {}
 
-impl Disk for Sys {
+impl Dirs for Sys {
     type Dir = Dir;
-    type File = OwnedFd;
     type Hand = Hand;
 
     fn hand(&self) -> Hand {
@@ -104,8 +105,12 @@ impl Disk for Sys {
         dir.make_dir(name, mode)
     }
 
-    fn open_up(&self, dir: &Dir, mode: u32) -> io::Result<()> {
-        meta::set_mode(dir, mode | 0o700)
+    fn set_mode(&self, dir: &Dir, mode: u32) -> io::Result<()> {
+        meta::set_mode(dir, mode)
+    }
+
+    fn set_times(&self, dir: &Dir, accessed: Time, modified: Time) -> io::Result<()> {
+        meta::set_times(dir, accessed, modified)
     }
 
     fn lock(&self, dir: &Dir) -> Lock {
@@ -114,6 +119,10 @@ impl Disk for Sys {
 
     fn has_default_acl(&self, dir: &Dir) -> bool {
         seal::has_default_acl(dir)
+    }
+
+    fn read_link(&self, dir: &Dir, name: Name<'_>) -> io::Result<CString> {
+        dir.read_link(name)
     }
 
     fn publish_dir(&self, dir: &Dir, stage: Name<'_>, name: Name<'_>) -> io::Result<()> {
@@ -155,105 +164,6 @@ impl Disk for Sys {
         Ok(found)
     }
 
-    fn stage(&self, dir: &Dir, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
-        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            let mode = seal::birth_mode(job, keep);
-            if let Err(fault) = make(dir, job, mode, keep) {
-                job.fault = Some(fault);
-            }
-        }
-    }
-
-    fn fill(&self, hand: &mut Hand, jobs: &mut [Job<'_, Sys>], how: &Fill<'_>) {
-        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            job.leave = self.leave(job, how);
-        }
-        self.rings.advise(jobs);
-        let filled = self.rings.fill(&mut hand.rings, &self.rungs, jobs, how).unwrap_or_default();
-        for (at, job) in jobs.iter_mut().enumerate() {
-            if job.fault.is_some() || (filled.get(at) == Some(&true) && job.leave.is_none()) {
-                continue;
-            }
-            if let Err(fault) = self.fill_leaving(hand, job, how, filled.get(at) == Some(&true)) {
-                job.fault = Some(fault);
-            }
-        }
-    }
-
-    fn verify(&self, hand: &mut Hand, jobs: &mut [Job<'_, Sys>], how: &Fill<'_>) {
-        if how.verify == Verify::Off {
-            return;
-        }
-        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            if let (Some(file), Some(hash)) = (&job.file, &job.hash) {
-                let cache = if job.leave.is_some() { uncached::cache_of(file) } else { Cache::Keep };
-                if let Err(fault) = tee::read_back(file, job.bytes, hash, how, cache, &mut hand.scratch) {
-                    job.fault = Some(fault);
-                }
-                if job.leave.is_some() {
-                    page_cache::forget(file, 0, 0);
-                }
-            }
-        }
-    }
-
-    fn seal(&self, hand: &mut Hand, dir: &Dir, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
-        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            seal::job(&mut hand.xattr, dir, job, keep);
-        }
-    }
-
-    fn sync(&self, jobs: &mut [Job<'_, Sys>]) {
-        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            if let Some(file) = &job.file
-                && let Err(e) = sync::all(file)
-            {
-                job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
-            }
-        }
-    }
-
-    fn commit(&self, dir: &Dir, jobs: &mut [Job<'_, Sys>]) {
-        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-            // Closing tells of no error that matters here: a file system that reports write errors at close (NFS)
-            // does so at fsync too, and that is what `--sync` asks for. So handles are simply dropped.
-            job.file = None;
-            let Place::Stage(stage) = &job.place else { continue };
-            let named = if job.only_new {
-                dir.rename_new(stage.as_name(), dir, job.name)
-            } else {
-                dir.rename(stage.as_name(), dir, job.name)
-            };
-            // Another process may have put a name of the very same inode there; then the stage stays (rename(2)).
-            let named = match job.body {
-                Body::HardLink(..) => named.and_then(|()| absent_is_fine(dir.remove_file(stage.as_name()))),
-                _ => named,
-            };
-            match named {
-                Ok(()) => job.staged = false,
-                Err(e) => job.fault = Some(Fault::os(Side::Dest, Op::RenameIntoPlace, e)),
-            }
-        }
-    }
-
-    fn discard(&self, dir: &Dir, job: &mut Job<'_, Sys>) -> io::Result<()> {
-        job.file = None;
-        if !job.staged || matches!(job.place, Place::There) {
-            return Ok(());
-        }
-        let name = match &job.place {
-            Place::Stage(stage) => stage.as_name(),
-            Place::Final | Place::There => job.name,
-        };
-        match dir.remove_file(name) {
-            Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
-            _ => {
-                job.staged = false;
-                Ok(())
-            }
-        }
-    }
-
     fn sync_dir(&self, dir: &Dir) -> io::Result<()> {
         sync::all(dir)
     }
@@ -261,6 +171,17 @@ impl Disk for Sys {
     fn sync_all(&self, dir: &Dir) -> io::Result<()> {
         sync::filesystem(dir)
     }
+
+    fn remove_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
+        match dir.remove_file(name) {
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+impl Files for Sys {
+    type File = OwnedFd;
 
     fn create_file(&self, dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<OwnedFd> {
         dir.create_file(name, mode)
@@ -272,6 +193,10 @@ impl Disk for Sys {
             Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    fn open_to_read(&self, dir: &Dir, name: Name<'_>) -> io::Result<OwnedFd> {
+        dir.open_file(name)
     }
 
     fn file_info(&self, file: &OwnedFd) -> io::Result<Info> {
@@ -343,12 +268,114 @@ impl Disk for Sys {
     fn forget(&self, file: &OwnedFd, at: u64, bytes: u64) {
         page_cache::forget(file, at, bytes);
     }
+}
 
-    fn remove_file(&self, dir: &Dir, name: Name<'_>) -> io::Result<()> {
-        match dir.remove_file(name) {
-            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
-            other => other,
+impl Phases for Sys {
+    fn stage(&self, dir: &Dir, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            let mode = seal::birth_mode(job, keep);
+            if let Err(fault) = make(dir, job, mode, keep) {
+                job.fault = Some(fault);
+            }
         }
+    }
+
+    fn fill(&self, hand: &mut Hand, jobs: &mut [Job<'_, Sys>], how: &Fill<'_>) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            job.leave = self.leave(job, how);
+        }
+        self.rings.advise(jobs);
+        let filled = self.rings.fill(&mut hand.rings, &self.rungs, jobs, how).unwrap_or_default();
+        for (at, job) in jobs.iter_mut().enumerate() {
+            if job.fault.is_some() || (filled.get(at) == Some(&true) && job.leave.is_none()) {
+                continue;
+            }
+            if let Err(fault) = self.fill_leaving(hand, job, how, filled.get(at) == Some(&true)) {
+                job.fault = Some(fault);
+            }
+        }
+    }
+
+    fn verify(&self, hand: &mut Hand, jobs: &mut [Job<'_, Sys>], how: &Fill<'_>) {
+        if how.verify == Verify::Off {
+            return;
+        }
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            if let (Some(file), Some(hash)) = (&job.file, &job.hash) {
+                let cache = if job.leave.is_some() { uncached::cache_of(file) } else { Cache::Keep };
+                if let Err(fault) = tee::read_back(file, job.bytes, hash, how, cache, &mut hand.scratch) {
+                    job.fault = Some(fault);
+                }
+                if job.leave.is_some() {
+                    page_cache::forget(file, 0, 0);
+                }
+            }
+        }
+    }
+
+    fn seal(&self, hand: &mut Hand, dir: &Dir, jobs: &mut [Job<'_, Sys>], keep: &Keep) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            seal::job(&mut hand.xattr, dir, job, keep);
+        }
+    }
+
+    fn sync(&self, jobs: &mut [Job<'_, Sys>]) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            if let Some(file) = &job.file
+                && let Err(e) = sync::all(file)
+            {
+                job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
+            }
+        }
+    }
+
+    fn commit(&self, dir: &Dir, jobs: &mut [Job<'_, Sys>]) {
+        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+            // Closing tells of no error that matters here: a file system that reports write errors at close (NFS)
+            // does so at fsync too, and that is what `--sync` asks for. So handles are simply dropped.
+            job.file = None;
+            let Placement::Stage(stage) = &job.place else { continue };
+            let named = if job.only_new {
+                dir.rename_new(stage.as_name(), dir, job.name)
+            } else {
+                dir.rename(stage.as_name(), dir, job.name)
+            };
+            // Another process may have put a name of the very same inode there; then the stage stays (rename(2)).
+            let named = match job.body {
+                Body::HardLink(..) => named.and_then(|()| absent_is_fine(dir.remove_file(stage.as_name()))),
+                _ => named,
+            };
+            match named {
+                Ok(()) => job.staged = false,
+                Err(e) => job.fault = Some(Fault::os(Side::Dest, Op::RenameIntoPlace, e)),
+            }
+        }
+    }
+
+    fn discard(&self, dir: &Dir, job: &mut Job<'_, Sys>) -> io::Result<()> {
+        job.file = None;
+        if !job.staged || matches!(job.place, Placement::There) {
+            return Ok(());
+        }
+        let name = match &job.place {
+            Placement::Stage(stage) => stage.as_name(),
+            Placement::Final | Placement::There => job.name,
+        };
+        match dir.remove_file(name) {
+            Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
+            _ => {
+                job.staged = false;
+                Ok(())
+            }
+        }
+    }
+
+    fn landed(&self) {
+        self.rings.landed();
+    }
+
+    fn engine(&self) -> Option<Engine> {
+        self.rings.said()
     }
 }
 
@@ -368,7 +395,7 @@ fn names(dir: &Dir) -> io::Result<Vec<(NameBuf, Option<Kind>)>> {
     Ok(found)
 }
 
-/// `synced`: what is moved is on the medium.
+/// `synced`: what is moved is on stable storage.
 fn merge(from: &Dir, to: &Dir, only_new: bool, synced: &mut bool) -> io::Result<()> {
     let from = from.reopen()?;
     let mut merged = Ok(());
@@ -406,13 +433,13 @@ fn merge(from: &Dir, to: &Dir, only_new: bool, synced: &mut bool) -> io::Result<
 fn make(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32, keep: &Keep) -> Result<(), Fault> {
     let name = job.name_now();
     match &job.body {
-        Body::File(_) | Body::Bytes(_) | Body::Wire(_) if matches!(job.place, Place::There) => {
+        Body::File(_) | Body::Bytes(_) | Body::Wire(_) if matches!(job.place, Placement::There) => {
             let file = match open_there(dir, job) {
                 Err(e) if job.force && Code::of(&e) != Code::NotFound => {
                     // As without `--inplace`: the name has the old file or the new one at any time.
                     let note = Reason::NoNameForStage;
                     let none = || Fault::ours(Side::Dest, Op::NameAStageFor, Code::Io, note);
-                    job.place = Place::Stage(stage::random().ok_or_else(none)?);
+                    job.place = Placement::Stage(stage::random().ok_or_else(none)?);
                     let mode = seal::birth_mode(job, keep);
                     job.file = Some(dir.create_file(job.name_now(), mode).map_err(dest(Op::Create))?);
                     job.staged = true;
@@ -471,7 +498,7 @@ impl Sys {
     /// Whether pages are dropped behind a job: of a new file of ours alone, as one that is written into may be in use.
     fn leave(&self, job: &Job<'_, Sys>, how: &Fill<'_>) -> Option<uncached::Leave> {
         let Body::File(src) = &job.body else { return None };
-        if matches!(job.place, Place::There) || job.append.is_some() {
+        if matches!(job.place, Placement::There) || job.append.is_some() {
             return None;
         }
         let syncs = how.durability == Durability::Medium;
@@ -521,7 +548,7 @@ impl Sys {
     ) -> Result<(), Fault> {
         let Some(dst) = &job.file else { return Ok(()) };
         // Into a device or a FIFO bytes go one after the other, holes have no meaning there.
-        let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Place::There);
+        let stream = job.there.is_some_and(|t| t.kind.is_special()) && matches!(job.place, Placement::There);
         let src = match &job.body {
             Body::File(src) => src,
             Body::Bytes(bytes) => {
@@ -562,7 +589,7 @@ impl Sys {
         let from =
             copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };
         let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
-        let preallocate = self.rings.preallocates() && !matches!(job.place, Place::There);
+        let preallocate = self.rings.preallocates() && !matches!(job.place, Placement::There);
         if let Some(append) = job.append {
             if append.proved {
                 let read = |at: u64, room: &mut [u8]| {
@@ -575,8 +602,8 @@ impl Sys {
             job.rung = Some(Rung::ReadWrite);
         } else if stream || how.hash {
             let sparse = if stream { Sparse::Never } else { how.sparse };
-            let blocks = tee::Blocks { threads: how.threads, preallocate, cache };
-            let done = tee::copy(&from, &to, sparse, stream, blocks, &mut hand.scratch, how.observe)?;
+            let teed = tee::Teeing { sparse, stream, threads: how.threads, preallocate, cache };
+            let done = tee::copy(&from, &to, teed, &mut hand.scratch, how.observe)?;
             job.bytes = done.bytes;
             job.hash = Some(done.hash);
             job.rung = Some(Rung::ReadWrite);

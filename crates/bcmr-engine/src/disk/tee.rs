@@ -4,7 +4,7 @@
 //! so the hash is `b3sum`'s.
 
 use super::on_blocks_of;
-use super::{Bytes, Fault, Fill, Side};
+use super::{Bytes, Fault, Files, Fill, Side};
 use crate::blocks::{
     BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, fill_block,
     hash_zeros, in_pieces, on_blocks, whole_hash,
@@ -56,9 +56,13 @@ fn lengthen(file: impl AsFd, bytes: u64) -> Result<(), Fault> {
     Ok(())
 }
 
-/// How a dense file of several blocks is copied.
+/// How a file is copied.
 #[derive(Clone, Copy)]
-pub(super) struct Blocks {
+pub(super) struct Teeing {
+    pub(super) sparse: Sparse,
+    /// Bytes go one after the other, at no offset (FIFO, device).
+    pub(super) stream: bool,
+    /// So many share a dense file of several blocks.
     pub(super) threads: usize,
     /// Room is reserved first.
     pub(super) preallocate: bool,
@@ -70,7 +74,7 @@ pub(super) struct Blocks {
 fn copy_blocks(
     from: &Source<'_>,
     to: &Dest<'_>,
-    how: Blocks,
+    how: Teeing,
     observe: &(dyn Fn(u64) -> bool + Sync),
 ) -> Result<Teed, Fault> {
     let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(from.size) as usize]);
@@ -123,19 +127,18 @@ fn hash_blocks(
     Ok(whole_hash(&done.into_inner().unwrap_or_else(PoisonError::into_inner), size))
 }
 
-/// Copies all of `from` to `to` and hashes it. `stream`: bytes go one after the other, at no offset (FIFO, device).
+/// Copies all of `from` to `to` and hashes it.
 pub(super) fn copy(
     from: &Source<'_>,
     to: &Dest<'_>,
-    sparse: Sparse,
-    stream: bool,
-    blocks: Blocks,
+    how: Teeing,
     scratch: &mut Scratch,
     observe: &(dyn Fn(u64) -> bool + Sync),
 ) -> Result<Teed, Fault> {
+    let Teeing { sparse, stream, cache, .. } = how;
     let dense = from.blocks.saturating_mul(512) >= from.size && sparse != Sparse::Always;
     if !stream && dense && from.size >= BLOCKS_BYTES_MIN {
-        return copy_blocks(from, to, blocks, observe);
+        return copy_blocks(from, to, how, observe);
     }
     let read = |e| Fault::os(Side::Source, Op::Read, e);
     let write = |e| Fault::os(Side::Dest, Op::Write, e);
@@ -159,14 +162,14 @@ pub(super) fn copy(
         }
         // The last stretch is read to the end of the file, whatever the size said: procfs says 0.
         let end = if extent.end >= from.size { u64::MAX } else { extent.end };
-        let piece = |at, room: &mut [u8]| read_full_as(from.fd, at, room, blocks.cache).map_err(read);
+        let piece = |at, room: &mut [u8]| read_full_as(from.fd, at, room, cache).map_err(read);
         at = in_pieces(at..end, scratch.buffer(), piece, |at, bytes| {
             hasher.update(bytes);
             ends_in_hole = sparse == Sparse::Always && is_zero(bytes);
             if stream {
                 write_stream(to.fd, bytes).map_err(write)?;
             } else if !ends_in_hole {
-                write_full_as(to.fd, at, bytes, blocks.cache).map_err(write)?;
+                write_full_as(to.fd, at, bytes, cache).map_err(write)?;
             }
             if observe(bytes.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
         })?;
@@ -346,13 +349,14 @@ pub(crate) fn is_same(
 
 /// Whether two files of `size` bytes, one of them far away, have the same content; `go_on` is told of bytes compared and
 /// says whether to.
-pub(crate) fn same_blocks(
+pub(crate) fn same_blocks<D: Files>(
+    disk: &D,
     source: &dyn Bytes,
-    there: &OwnedFd,
+    there: &D::File,
     size: u64,
     go_on: &dyn Fn(u64) -> bool,
 ) -> Result<bool, Fault> {
-    same_blocks_among(source, there, 0..blocks_of(size), size, go_on)
+    same_blocks_read(source, |at, room| disk.read_at(there, at, room), 0..blocks_of(size), size, go_on)
 }
 
 /// The same for some of their blocks.
@@ -363,9 +367,19 @@ pub(crate) fn same_blocks_among(
     size: u64,
     go_on: &dyn Fn(u64) -> bool,
 ) -> Result<bool, Fault> {
+    same_blocks_read(source, |at, room| read_full(there, at, room), blocks, size, go_on)
+}
+
+fn same_blocks_read(
+    source: &dyn Bytes,
+    there: impl Fn(u64, &mut [u8]) -> io::Result<usize>,
+    blocks: std::ops::Range<u64>,
+    size: u64,
+    go_on: &dyn Fn(u64) -> bool,
+) -> Result<bool, Fault> {
     let read = |e| Fault::os(Side::Dest, Op::Read, e);
     for block in blocks {
-        let ours = block_cv(block, size, |at, room| read_full(there, at, room).map_err(read))?;
+        let ours = block_cv(block, size, |at, room| there(at, room).map_err(read))?;
         if source.value(block, size)? != ours {
             return Ok(false);
         }
@@ -381,15 +395,31 @@ pub(crate) fn hash(file: &OwnedFd, go_on: &dyn Fn(u64) -> bool) -> Result<blake3
     hash_first(file, u64::MAX, go_on)
 }
 
+/// The same of a file on `disk`.
+pub(crate) fn hash_on<D: Files>(
+    disk: &D,
+    file: &D::File,
+    go_on: &dyn Fn(u64) -> bool,
+) -> Result<blake3::Hash, Fault> {
+    hash_read(|at, room| disk.read_at(file, at, room), u64::MAX, go_on)
+}
+
 /// The same of its first `bytes`, or of all where there are fewer.
 pub(crate) fn hash_first(
     file: &OwnedFd,
     bytes: u64,
     go_on: &dyn Fn(u64) -> bool,
 ) -> Result<blake3::Hash, Fault> {
+    hash_read(|at, room| read_full(file, at, room), bytes, go_on)
+}
+
+fn hash_read(
+    file: impl Fn(u64, &mut [u8]) -> io::Result<usize>,
+    bytes: u64,
+    go_on: &dyn Fn(u64) -> bool,
+) -> Result<blake3::Hash, Fault> {
     let (mut scratch, mut hasher) = (Scratch::new(), blake3::Hasher::new());
-    let read =
-        |at, room: &mut [u8]| read_full(file, at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e));
+    let read = |at, room: &mut [u8]| file(at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e));
     in_pieces(0..bytes, scratch.buffer(), read, |_, piece| {
         hasher.update(piece);
         if go_on(piece.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
@@ -429,7 +459,7 @@ pub(super) fn read_back(
     let read = |e| Fault::os(Side::Dest, Op::ReadBack, e);
     let mismatch = || Fault::ours(Side::Dest, Op::Verify, Code::Mismatch, Reason::NotWhatWasRead);
     if how.verify == Verify::Direct {
-        // S8: what is on the medium, past the cache; so it must be there first.
+        // S8: what is on stable storage, past the cache; so it must be there first.
         fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, Op::Sync, e))?;
         let landed = meta::Info::of(file).map_err(read)?.size;
         let same = landed == bytes && device_hash(file, bytes, how)? == *hash;

@@ -7,7 +7,7 @@
 mod proof {
     use crate::blocks::BLOCK_BYTES;
     use crate::disk::model::{Asked, Image, Lie, ME, Model, PLAIN, ROOT, Rng, Trouble, What};
-    use crate::disk::{Attributes, Body, Bytes, Disk, Fill, Job, Place};
+    use crate::disk::{Attributes, Body, Bytes, Dirs, Files, Fill, Job, Placement};
     use crate::error::Code;
     use crate::node::Node;
     use crate::policy::{CopyPolicy, Durability, Resume, Verify};
@@ -177,7 +177,7 @@ mod proof {
         };
         let here = Dir::open(Path::new("/")).unwrap();
         let attributes = Attributes::At(&here, name);
-        let mut job = Job::new(name, Place::Final, source.info, there, Body::Special, attributes);
+        let mut job = Job::new(name, Placement::Final, source.info, there, Body::Special, attributes);
         land_resumable(model, &mut (), &dest, &mut job, &want, scene.verify);
         job.fault.map_or(Ok(()), |f| Err(format!("{f:?}")))
     }
@@ -240,7 +240,7 @@ mod proof {
                 if n.mode == info.mode && n.mtime == info.mtime {
                     Ok(())
                 } else {
-                    Err("R2: the name leads to a file whose metadata is not on the medium".into())
+                    Err("R2: the name leads to a file whose metadata is not on stable storage".into())
                 }
             }
             (Some(n), Some(old)) if *n.data == *old && n.mode == 0o644 => Ok(()),
@@ -292,7 +292,7 @@ mod proof {
                 if data[..bytes as usize] == source.bytes[..bytes as usize] {
                     return Ok(bytes);
                 }
-                Err("R4: a recorded block is not on the medium".into())
+                Err("R4: a recorded block is not on stable storage".into())
             }
         }
     }
@@ -323,7 +323,7 @@ mod proof {
             }
             whole(&image, scene)?;
             if image.all_names().iter().any(|n| n.starts_with(LITTER)) {
-                // The session's removal was not on the medium yet: the next run takes it away.
+                // The session's removal was not on stable storage yet: the next run takes it away.
                 let again = Model::boot(image);
                 copy_one(&again, scene)?;
                 no_litter(&again.cached())?;
@@ -500,7 +500,7 @@ mod proof {
                     whole(&image, scene).map_err(told)?;
                     seen += finish(&Model::boot(image), scene, None, &mut rng).map_err(told)?;
                 }
-                // Never mind what was not on the medium: the next run goes on from what is cached.
+                // Never mind what was not on stable storage: the next run goes on from what is cached.
                 let next = model.killed();
                 let cut = 1 + rng.below(total);
                 let way = Way {
@@ -695,18 +695,18 @@ mod proof {
         let here = Dir::open(Path::new("/")).unwrap();
         let mut jobs = Vec::new();
         for (name, fd, _) in &batch.sources {
-            let there = if dest.fresh {
+            let there = if dest.is_fresh() {
                 None
             } else {
                 model.look(&dest.dir, name.as_name()).map_err(|e| e.to_string())?
             };
             let fd = fd.try_clone().unwrap();
             let (name, info) = (name.as_name(), Bytes::info(&fd).unwrap());
-            let place = if private { Place::Final } else { Place::Stage(dest.home.stage().unwrap()) };
+            let place = if private { Placement::Final } else { Placement::Stage(dest.home.stage().unwrap()) };
             jobs.push(Job::new(name, place, info, there, Body::File(fd), Attributes::At(&here, name)));
         }
         let how = Fill { verify: Verify::Cached, hash: true, durability: batch.durability, ..PLAIN };
-        let owed = land(model, &mut (), dest, &mut jobs, &how, batch.durability, private);
+        let owed = land(model, &mut (), dest, &mut jobs, &how, private);
         let mut outcome = owed.as_ref().map(|_| ()).map_err(ToString::to_string);
         for job in &jobs {
             if let Some(fault) = job.fault.as_ref().or(job.lost.first()) {

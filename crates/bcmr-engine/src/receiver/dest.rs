@@ -4,7 +4,7 @@
 //! stage of their own, so an atomic landing costs one rename per directory instead of one per file
 //! (docs/decisions/0001-atomic-landing.md).
 
-use crate::disk::{Disk, Keep};
+use crate::disk::{Dirs, Disk, Keep};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
@@ -17,7 +17,6 @@ use fastcopy::meta::{Info, Kind};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The directory a whole operand lands in; stays open as long as anything may be looked up below it.
@@ -25,14 +24,14 @@ pub(crate) struct Root<D: Disk> {
     pub(crate) dir: Arc<D::Dir>,
     pub(crate) node: Arc<Node>,
     /// Names of a list land in it: they may lead through one directory again and again, so each has its name at once.
-    listed: Option<Mutex<Listed>>,
+    listed: Option<Mutex<ListedDirs>>,
     /// What directories are called that do not have their names yet.
     unnamed: Mutex<Unnamed>,
 }
 
 /// What is remembered of the directories that names of a list have led through.
 #[derive(Default)]
-struct Listed {
+struct ListedDirs {
     /// Those that this run has made.
     made: HashSet<(u64, u64)>,
     /// Those that are open, and how often.
@@ -44,7 +43,7 @@ struct Listed {
 /// A list that is in no order comes back to so many directories and knows what is in them; memory has an end.
 const BOOKS_MAX: usize = 64;
 
-impl Listed {
+impl ListedDirs {
     /// One handle more of a directory; what this run has put into it.
     fn opened(&mut self, id: (u64, u64)) -> Arc<Newcomers> {
         *self.open.entry(id).or_default() += 1;
@@ -68,7 +67,7 @@ type Unnamed = HashMap<((u64, u64), NameBuf), NameBuf>;
 pub(crate) const BASE_ENTRIES_MAX: usize = 16_384;
 
 impl<D: Disk> Root<D> {
-    fn new(dir: Arc<D::Dir>, node: Arc<Node>, listed: Option<Mutex<Listed>>) -> Arc<Root<D>> {
+    fn new(dir: Arc<D::Dir>, node: Arc<Node>, listed: Option<Mutex<ListedDirs>>) -> Arc<Root<D>> {
         Arc::new(Root { dir, node, listed, unnamed: Mutex::default() })
     }
 
@@ -81,13 +80,71 @@ impl<D: Disk> Root<D> {
         self.unnamed().get(&(above, name.to_owned())).cloned()
     }
 
-    fn listed(&self) -> Option<MutexGuard<'_, Listed>> {
+    fn listed(&self) -> Option<MutexGuard<'_, ListedDirs>> {
         self.listed.as_ref().map(|listed| listed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Puts something into a directory that has just been made.
-type Mark<'m, D> = &'m dyn Fn(&<D as Disk>::Dir) -> io::Result<()>;
+type Mark<'m, D> = &'m dyn Fn(&<D as Dirs>::Dir) -> io::Result<()>;
+
+/// Who made a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MadeBy {
+    /// Another program, or an earlier run.
+    Others,
+    /// An earlier run of the copy that goes on, below its mark: sealed as if this run had made it.
+    InterruptedCopy,
+    /// This run, for an earlier name of a list: sealed once more.
+    EarlierName,
+    /// This run, maybe with other processes putting things in at the same time.
+    ThisRun,
+    /// This run, and no other process puts anything in: no name in it can be taken.
+    ThisRunAlone,
+}
+
+/// What a directory is called.
+enum Naming {
+    /// Its own name, or it appears with the directory that it is in.
+    Own,
+    /// A stage's name, until it is published.
+    Staged { stage: NameBuf, state: Mutex<StageState> },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StageState {
+    Unnamed,
+    /// It got its name.
+    Named,
+    /// It could not get its name because another process took it meanwhile; merged in the end.
+    Clashed,
+}
+
+impl Naming {
+    fn staged(stage: NameBuf) -> Naming {
+        Naming::Staged { stage, state: Mutex::new(StageState::Unnamed) }
+    }
+
+    fn stage(&self) -> Option<&NameBuf> {
+        match self {
+            Naming::Own => None,
+            Naming::Staged { stage, .. } => Some(stage),
+        }
+    }
+
+    fn state(&self) -> StageState {
+        match self {
+            Naming::Own => StageState::Named,
+            Naming::Staged { state, .. } => *state.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    fn becomes(&self, now: StageState) {
+        if let Naming::Staged { state, .. } = self {
+            *state.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        }
+    }
+}
 
 /// A destination directory, open.
 pub(crate) struct DestDir<D: Disk> {
@@ -95,14 +152,7 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) node: Arc<Node>,
     pub(crate) root: Arc<Root<D>>,
     pub(crate) info: Info,
-    /// Made by this run and no other: no name in it can be taken.
-    pub(crate) fresh: bool,
-    /// Made by this run, maybe with others putting things in at the same time.
-    pub(crate) made: bool,
-    /// Made by this run for an earlier name of a list: sealed once more.
-    pub(crate) again: bool,
-    /// Below the mark of a copy that was cut short: made by an earlier run of it, so sealed as if this one had.
-    pub(crate) goes_on: bool,
+    pub(crate) made_by: MadeBy,
     /// We hold its lock: the stages that it knows as its own are ours or stale.
     pub(crate) sole: bool,
     /// What this run has put into it.
@@ -115,12 +165,7 @@ pub(crate) struct DestDir<D: Disk> {
     lasting: bool,
     /// Sessions that were in it when it was opened.
     unfinished: Arc<HashSet<NameBuf>>,
-    /// What it is called until it is published.
-    stage: Option<NameBuf>,
-    /// It got its name.
-    named: AtomicBool,
-    /// It could not get its name because something took it meanwhile; merged in the end.
-    clash: AtomicBool,
+    naming: Naming,
     /// What it gets its name with, when it was made without one; and its level below the topmost directory of that.
     subtree: Option<(Arc<Subtree>, u32)>,
     pub(crate) keep: Keep,
@@ -173,26 +218,25 @@ impl<D: Disk> DestDir<D> {
         };
         if again && info.mode & 0o700 != 0o700 {
             // It got its mode already. Where it cannot be opened up, what is to land there says why.
-            let _opened = disk.open_up(&dir, info.mode).is_ok();
+            let _opened = disk.set_mode(&dir, info.mode | 0o700).is_ok();
         }
         Ok(DestDir {
             dir,
             node,
             root,
             info,
-            fresh: false,
-            made: false,
-            again,
-            goes_on: above.is_some_and(|above| above.goes_on),
+            made_by: match above {
+                _ if again => MadeBy::EarlierName,
+                Some(above) if above.made_by == MadeBy::InterruptedCopy => MadeBy::InterruptedCopy,
+                _ => MadeBy::Others,
+            },
             sole,
             newcomers,
             home: Home::of(&info, born, lasting),
             born,
             lasting,
             unfinished: Arc::default(),
-            stage: None,
-            named: AtomicBool::new(false),
-            clash: AtomicBool::new(false),
+            naming: Naming::Own,
             subtree: None,
             keep,
         })
@@ -262,7 +306,7 @@ impl<D: Disk> DestDir<D> {
         mark: Option<Mark<'_, D>>,
     ) -> Result<DestDir<D>> {
         self.guard_name(name)?;
-        let there = if self.fresh {
+        let there = if self.is_fresh() {
             None // only this run puts anything in here, and no directory has one name twice
         } else {
             disk.look(&self.dir, name).map_err(fail(Op::Stat, &self.node, Some(name)))?
@@ -312,7 +356,6 @@ impl<D: Disk> DestDir<D> {
     ) -> Result<DestDir<D>> {
         let node = self.node.below(name);
         let stage = if self.stages_dirs(policy) { self.home.stage() } else { None };
-        let fresh = stage.is_some();
         if let Some(stage) = &stage {
             self.announce(name, stage)?;
         }
@@ -348,19 +391,14 @@ impl<D: Disk> DestDir<D> {
             node,
             root: self.root.clone(),
             info,
-            fresh,
-            made: true,
-            again: false,
-            goes_on: false,
+            made_by: if stage.is_some() { MadeBy::ThisRunAlone } else { MadeBy::ThisRun },
             sole,
             newcomers,
             home: Home::of(&info, born, self.lasting),
             born,
             lasting: self.lasting,
             unfinished: Arc::default(),
-            stage,
-            named: AtomicBool::new(false),
-            clash: AtomicBool::new(false),
+            naming: stage.map_or(Naming::Own, Naming::staged),
             subtree,
             keep,
         })
@@ -410,19 +448,14 @@ impl<D: Disk> DestDir<D> {
             node,
             root: self.root.clone(),
             info,
-            fresh: true,
-            made: true,
-            again: false,
-            goes_on: false,
+            made_by: MadeBy::ThisRunAlone,
             sole,
             newcomers: Arc::default(),
             home: Home::of(&info, born, self.lasting),
             born,
             lasting: self.lasting,
             unfinished: Arc::default(),
-            stage: None,
-            named: AtomicBool::new(false),
-            clash: AtomicBool::new(false),
+            naming: Naming::Own,
             subtree: Some((subtree.clone(), level + 1)),
             keep: self.keep,
         })
@@ -506,7 +539,7 @@ impl<D: Disk> DestDir<D> {
             disk.publish_dir(&self.dir, stage, name).map(|()| made)
         });
         match named {
-            Ok(made) => made.map(|made| DestDir { made: true, ..made }),
+            Ok(made) => made.map(|made| DestDir { made_by: MadeBy::ThisRun, ..made }),
             Err(e) => {
                 disk.remove_tree(&self.dir, stage).map_err(failed(Op::RemoveUnfinished))?;
                 self.newcomers.open().forget(&info);
@@ -526,19 +559,14 @@ impl<D: Disk> DestDir<D> {
             node: self.node.clone(),
             root: self.root.clone(),
             info: self.info,
-            fresh: self.fresh,
-            made: self.made,
-            again: self.again,
-            goes_on: self.goes_on,
+            made_by: self.made_by,
             sole: self.sole,
             newcomers: self.newcomers.clone(),
             home: self.home,
             born: self.born,
             lasting: self.lasting,
             unfinished: self.unfinished.clone(),
-            stage: None,
-            named: AtomicBool::new(false),
-            clash: AtomicBool::new(false),
+            naming: Naming::Own,
             subtree: None,
             keep: self.keep,
         }
@@ -557,6 +585,16 @@ impl<D: Disk> DestDir<D> {
         last
     }
 
+    /// Whether only this run puts anything in: no name in it can be taken.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.made_by == MadeBy::ThisRunAlone
+    }
+
+    /// Whether this run has made it just now.
+    pub(crate) fn is_made(&self) -> bool {
+        matches!(self.made_by, MadeBy::ThisRun | MadeBy::ThisRunAlone)
+    }
+
     /// Whether its small files are made under their own names: it does not appear before they are in it.
     pub(crate) fn is_private(&self) -> bool {
         self.subtree.is_some()
@@ -564,12 +602,12 @@ impl<D: Disk> DestDir<D> {
 
     /// Whether it was made under a stage's name.
     pub(crate) fn is_staged(&self) -> bool {
-        self.stage.is_some()
+        self.naming.stage().is_some()
     }
 
     /// Whether it has its final name, in the directory above it.
     pub(crate) fn has_name(&self) -> bool {
-        self.stage.is_none() || self.named.load(Relaxed)
+        self.naming.state() == StageState::Named
     }
 
     /// Never to be published, nor what would appear with it: something half-done in it could not be taken back.
@@ -581,7 +619,7 @@ impl<D: Disk> DestDir<D> {
 
     /// Gives it its name, in the directory `above`.
     pub(crate) fn publish(&self, disk: &D, above: &DestDir<D>) -> Result<()> {
-        let (Some(stage), Node::Below(_, name)) = (&self.stage, &*self.node) else { return Ok(()) };
+        let (Some(stage), Node::Below(_, name)) = (self.naming.stage(), &*self.node) else { return Ok(()) };
         if self.is_poisoned() {
             return Ok(()); // taken back once no worker is in it any more
         }
@@ -597,7 +635,7 @@ impl<D: Disk> DestDir<D> {
         };
         match named {
             Ok(()) => {
-                self.named.store(true, Relaxed);
+                self.naming.becomes(StageState::Named);
                 above.has_its_name(name.as_name());
                 Ok(())
             }
@@ -610,7 +648,7 @@ impl<D: Disk> DestDir<D> {
                     return Err(Error::ours(Code::Refused, Op::MergeInto, self.node.path(), TAKEN));
                 }
                 // Another process made it meanwhile. What is ours goes in there once it is complete.
-                self.clash.store(true, Relaxed);
+                self.naming.becomes(StageState::Clashed);
                 Ok(())
             }
             Err(e) => {
@@ -640,7 +678,7 @@ impl<D: Disk> DestDir<D> {
     /// Removes what never got its name, with all that is in it, when no worker is in it any more: nothing is left that
     /// was not asked for.
     pub(crate) fn take_back(&self, disk: &D, above: &DestDir<D>) -> Result<()> {
-        let Some(stage) = &self.stage else { return Ok(()) };
+        let Some(stage) = self.naming.stage() else { return Ok(()) };
         self.remove_stage(disk, above, stage).map_err(fail(Op::RemoveUnfinished, &self.node, None))?;
         let note = Reason::NothingPublished;
         Err(Error::ours(Code::Io, Op::PublishDirectory, self.node.path(), note))
@@ -655,8 +693,8 @@ impl<D: Disk> DestDir<D> {
     /// directory that has the name now, when it is not this one. `only_new`: what another process has put there meanwhile stays,
     /// and is in the way.
     pub(crate) fn settle(&self, disk: &D, above: &DestDir<D>, only_new: bool) -> Result<Option<D::Dir>> {
-        let (Some(stage), Node::Below(_, name)) = (&self.stage, &*self.node) else { return Ok(None) };
-        if !self.clash.load(Relaxed) {
+        let (Some(stage), Node::Below(_, name)) = (self.naming.stage(), &*self.node) else { return Ok(None) };
+        if self.naming.state() != StageState::Clashed {
             return Ok(None);
         }
         let merged = disk.open_dir(&above.dir, name.as_name()).and_then(|there| {
@@ -667,7 +705,7 @@ impl<D: Disk> DestDir<D> {
         });
         match merged {
             Ok(there) => {
-                self.named.store(true, Relaxed);
+                self.naming.becomes(StageState::Named);
                 above.has_its_name(name.as_name());
                 Ok(Some(there))
             }

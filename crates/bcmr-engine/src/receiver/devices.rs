@@ -40,7 +40,7 @@ impl<'a, D: Disk> Devices<'a, D> {
     }
 
     /// Syncs the file systems of `dirs`. What fails now comes back with its device; what failed before is not tried
-    /// again (R5). [`Devices::is_sure`] tells both from those that are on the medium.
+    /// again (R5). [`Devices::is_sure`] tells both from those that are on stable storage.
     pub(crate) fn sync<'d>(&self, dirs: impl IntoIterator<Item = &'d DestDir<D>>) -> Vec<(u64, Error)>
     where
         D: 'd,

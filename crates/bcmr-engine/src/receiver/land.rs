@@ -2,7 +2,7 @@
 //!
 //! Must not know where contents come from; what is wanted stands in the jobs, how it is done in the disk.
 
-use crate::disk::{Body, Disk, Fault, Fill, Job, Place, Side};
+use crate::disk::{Body, Disk, Fault, Fill, Job, Placement, Side};
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Durability, Verify};
 use crate::receiver::dest::DestDir;
@@ -29,10 +29,9 @@ pub(crate) fn land<D: Disk>(
     dest: &DestDir<D>,
     jobs: &mut [Job<'_, D>],
     how: &Fill<'_>,
-    durability: Durability,
     private: bool,
 ) -> io::Result<bool> {
-    let medium = durability == Durability::Medium && !private;
+    let medium = how.durability == Durability::Medium && !private;
     let dir = &*dest.dir;
     disk.stage(dir, jobs, &dest.keep);
     if private {
@@ -54,7 +53,7 @@ pub(crate) fn land<D: Disk>(
     for job in jobs.iter_mut().filter(|j| j.fault.is_some()) {
         if let Err(e) = disk.discard(dir, job) {
             // A half-done file under its own name must not be seen: the directory stays nameless.
-            if matches!(job.place, Place::Final) {
+            if matches!(job.place, Placement::Final) {
                 dest.poison();
             }
             job.lost.push(Fault::os(Side::Dest, Op::RemoveUnfinished, e));
@@ -72,7 +71,7 @@ pub(crate) struct Went {
 }
 
 /// Lands one large file so that a crash costs at most a checkpoint. The job ends with a fault (and mostly with a
-/// session to go on from) or under its name, on the medium (R2, R3), without a session.
+/// session to go on from) or under its name, on stable storage (R2, R3), without a session.
 pub(crate) fn land_resumable<D: Disk>(
     disk: &D,
     hand: &mut D::Hand,
@@ -93,7 +92,7 @@ pub(crate) fn land_resumable<D: Disk>(
     let proved = match verify {
         Verify::Off => Ok(()),
         Verify::Cached => resumable::read_back(disk, want, &filled, false),
-        // S8: every block is on the medium since its record.
+        // S8: every block is on stable storage since its record.
         Verify::Direct => resumable::read_back(disk, want, &filled, true),
     };
     let (part, session_name) = (filled.part, filled.session_name);
@@ -101,7 +100,7 @@ pub(crate) fn land_resumable<D: Disk>(
     job.hash = filled.hash;
     job.fault = proved.err();
     job.file = Some(filled.file);
-    job.place = Place::Stage(part.clone());
+    job.place = Placement::Stage(part.clone());
     job.staged = true;
     let jobs = std::slice::from_mut(job);
     disk.seal(hand, dir, jobs, &dest.keep);
@@ -130,7 +129,8 @@ pub(crate) fn land_resumable<D: Disk>(
 /// The final names. What this run has just put there from a source of another name is never replaced.
 fn commit<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>]) {
     for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-        let named = if dest.fresh { commit_fresh(disk, dest, job) } else { commit_among(disk, dest, job) };
+        let named =
+            if dest.is_fresh() { commit_fresh(disk, dest, job) } else { commit_among(disk, dest, job) };
         if let Err(fault) = named {
             job.fault = Some(fault);
         }
@@ -175,7 +175,7 @@ fn commit_fresh<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
 /// The final name of one job in a directory where there may be anything.
 fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> Result<(), Fault> {
     let dir = &*dest.dir;
-    let Place::Stage(stage) = &job.place else {
+    let Placement::Stage(stage) = &job.place else {
         disk.commit(dir, std::slice::from_mut(job));
         return Ok(());
     };
@@ -261,19 +261,12 @@ pub(crate) fn new_file(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<std::
     dir.create_file(name, mode)
 }
 
-/// A small file of ours beside what a person named, mode 0600, on the medium; its name is once the directory is synced.
-pub(crate) fn small_private(dir: &Dir, name: Name<'_>, bytes: &[u8]) -> io::Result<()> {
-    let file = dir.create_file(name, 0o600)?;
-    fastcopy::read_write::write_full(&file, 0, bytes)?;
-    fastcopy::sync::data(&file)
-}
-
-/// R9: what takes the place of a file is on the medium before it has the name. New names wait for the kernel, as with
+/// R9: what takes the place of a file is on stable storage before it has the name. New names wait for the kernel, as with
 /// cp; but where there was something, a power cut must not leave nothing.
 fn sync_replacing<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>]) {
     let replaces = |j: &Job<'_, D>| {
         let over_file = j.there.is_some_and(|t| t.kind == Kind::File);
-        j.fault.is_none() && over_file && matches!(j.place, Place::Stage(_)) && j.file.is_some()
+        j.fault.is_none() && over_file && matches!(j.place, Placement::Stage(_)) && j.file.is_some()
     };
     let count = jobs.iter().filter(|j| replaces(j)).count();
     if count >= SYNC_ALL_JOBS_MIN {
@@ -292,7 +285,7 @@ fn sync<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>], many: bool) {
         return;
     }
     if let Err(e) = disk.sync_all(dir) {
-        // What failed to reach the medium once is thrown away, never tried again.
+        // What failed to reach stable storage once is thrown away, never tried again.
         let code = Code::of(&e);
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
             let source = e.raw_os_error().map(io::Error::from_raw_os_error);

@@ -2,16 +2,20 @@
 //! source was found.
 
 pub(crate) mod arriving;
+pub(crate) mod choose;
 pub(crate) mod claims;
 #[cfg(test)]
 mod crash_tests;
-pub(crate) mod desk;
 pub(crate) mod dest;
 pub(crate) mod devices;
+pub(crate) mod dir_task;
+pub(crate) mod directories;
 #[cfg(fuzzing)]
 pub mod fuzz;
 pub(crate) mod land;
+pub(crate) mod lander;
 pub(crate) mod links;
+pub(crate) mod losses;
 #[cfg(test)]
 mod names_tests;
 pub(crate) mod newcomers;
@@ -23,3 +27,5 @@ pub(crate) mod resume;
 pub(crate) mod session;
 pub(crate) mod subtree;
 pub(crate) mod tree;
+#[cfg(test)]
+mod tree_crash_tests;

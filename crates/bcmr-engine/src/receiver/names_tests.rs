@@ -6,10 +6,10 @@
 mod proof {
     use crate::disk::model::{Image, ME, Model, Nature, PLAIN, ROOT, Rng, Trouble};
     use crate::disk::sys::Sys;
-    use crate::disk::{Attributes, Body, Bytes, Job, Place};
+    use crate::disk::{Attributes, Body, Bytes, Job, Placement};
     use crate::error::Code;
     use crate::node::Node;
-    use crate::policy::{CopyPolicy, Durability};
+    use crate::policy::CopyPolicy;
     use crate::receiver::dest::{BASE_ENTRIES_MAX, DestDir};
     use crate::receiver::land::land;
     use crate::receiver::plan::tests::policy;
@@ -126,16 +126,15 @@ mod proof {
             }
             let body = entry.file.try_clone().unwrap();
             let info = Bytes::info(&body).unwrap();
-            let there = match dest.fresh {
+            let there = match dest.is_fresh() {
                 true => None,
-                false => crate::disk::Disk::look(model, &dest.dir, to).map_err(|e| e.to_string())?,
+                false => crate::disk::Dirs::look(model, &dest.dir, to).map_err(|e| e.to_string())?,
             };
             let private = dest.is_private();
-            let place = if private { Place::Final } else { Place::Stage(dest.home.stage().unwrap()) };
+            let place = if private { Placement::Final } else { Placement::Stage(dest.home.stage().unwrap()) };
             jobs.push(Job::new(to, place, info, there, Body::File(body), Attributes::At(&here, to)));
         }
-        land(model, &mut (), dest, &mut jobs, &PLAIN, Durability::Cache, dest.is_private())
-            .map_err(|e| e.to_string())?;
+        land(model, &mut (), dest, &mut jobs, &PLAIN, dest.is_private()).map_err(|e| e.to_string())?;
         match jobs.into_iter().find_map(|j| j.fault) {
             Some(fault) => Err(format!("{fault:?}")),
             None => Ok(refused),

@@ -5,10 +5,10 @@
 #[cfg(test)]
 mod proof {
     use crate::disk::model::{Handle, ME, Model, Nature, PLAIN, Rng};
-    use crate::disk::{Attributes, Body, Bytes, Disk, Fault, Job, Place};
+    use crate::disk::{Attributes, Body, Bytes, Dirs, Fault, Job, Placement};
     use crate::error::Code;
     use crate::node::Node;
-    use crate::policy::{CopyPolicy, Durability};
+    use crate::policy::CopyPolicy;
     use crate::receiver::dest::DestDir;
     use crate::receiver::land::land;
     use crate::receiver::plan::tests::policy;
@@ -52,16 +52,16 @@ mod proof {
         let here = Dir::open(Path::new("/")).unwrap();
         let mut jobs = Vec::new();
         for name in &names {
-            let there = if dest.fresh { None } else { model.look(&dest.dir, name.as_name()).unwrap() };
+            let there = if dest.is_fresh() { None } else { model.look(&dest.dir, name.as_name()).unwrap() };
             let body = file(name.bytes());
             let (name, info) = (name.as_name(), Bytes::info(&body).unwrap());
             let place = match way {
-                Way::Final => Place::Final,
-                Way::Stage => Place::Stage(dest.home.stage().unwrap()),
+                Way::Final => Placement::Final,
+                Way::Stage => Placement::Stage(dest.home.stage().unwrap()),
             };
             jobs.push(Job::new(name, place, info, there, Body::File(body), Attributes::At(&here, name)));
         }
-        land(model, &mut (), dest, &mut jobs, &PLAIN, Durability::Cache, way == Way::Final).unwrap();
+        land(model, &mut (), dest, &mut jobs, &PLAIN, way == Way::Final).unwrap();
         jobs.into_iter().map(|job| job.fault).collect()
     }
 
@@ -220,7 +220,7 @@ mod proof {
     }
 
     /// The directory's name was taken meanwhile: what is there stays where only new names were asked for; else it is
-    /// replaced by what is on the medium (R9).
+    /// replaced by what is on stable storage (R9).
     #[test]
     fn merging_into_what_came_meanwhile_keeps_to_the_policy() {
         let stranger = |model: &Model, above: &Handle| {

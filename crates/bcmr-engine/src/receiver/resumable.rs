@@ -326,7 +326,7 @@ fn options(want: &Want<'_>) -> u32 {
     fast | holes
 }
 
-/// Starts over: a new stage, a new header. R4: both and their names are on the medium before any record.
+/// Starts over: a new stage, a new header. R4: both and their names are on stable storage before any record.
 fn fresh<D: Disk>(
     disk: &D,
     dir: &D::Dir,
@@ -649,7 +649,7 @@ fn fast_segment<D: Disk>(
     (blocks, if go_on { Ok(()) } else { Err(Fault::interrupted()) })
 }
 
-/// R4: stage onto the medium, then the record, then the session onto the medium.
+/// R4: stage onto stable storage, then the record, then the session onto stable storage.
 fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log) -> Result<(), Fault> {
     disk.sync_data(&begun.file).map_err(dest(Op::Sync))?;
     let (record, sum) = session::encode_record(log.sum, blocks);
@@ -660,7 +660,7 @@ fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log)
 }
 
 /// Reads the whole stage back and compares it with what was read from the source (`-V`).
-/// `past_cache`: from the medium (`-V=direct`), or not at all.
+/// `past_cache`: from stable storage (`-V=direct`), or not at all.
 pub(crate) fn read_back<D: Disk>(
     disk: &D,
     want: &Want<'_>,

@@ -14,14 +14,14 @@ pub(crate) const LEVELS_MAX: u32 = 64;
 
 /// Directories that get their names by one rename.
 pub(crate) struct Subtree {
-    state: Mutex<State>,
+    state: Mutex<SubtreeState>,
     /// Something half-done in it could not be taken back: it must never get its name.
     poisoned: AtomicBool,
     /// After that it takes in no directory.
     until: Instant,
 }
 
-struct State {
+struct SubtreeState {
     /// Directories of it that may still get small files.
     filling: usize,
     /// Directories that were listed below those, and are not begun yet.
@@ -41,7 +41,7 @@ pub(crate) struct NewSubdir {
     pub(crate) publish: bool,
 }
 
-impl State {
+impl SubtreeState {
     /// Whether it is time to publish; said once.
     fn is_due(&mut self) -> bool {
         let due = self.filling == 0 && (self.closed || self.expected == 0) && !self.told;
@@ -58,11 +58,11 @@ impl Subtree {
     }
 
     fn until(until: Instant) -> Subtree {
-        let state = State { filling: 1, expected: 0, closed: false, told: false };
+        let state = SubtreeState { filling: 1, expected: 0, closed: false, told: false };
         Subtree { state: Mutex::new(state), poisoned: AtomicBool::new(false), until }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SubtreeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,11 +3,11 @@
 //!
 //! Must not hold anything but which source it was: what is complete is seen from the files themselves.
 
-use crate::receiver::land;
-use fastcopy::dir::{Dir, ListBuffer, NameBuf};
+use crate::disk::Disk;
+use crate::stage::Home;
+use fastcopy::dir::NameBuf;
 use fastcopy::errno;
-use fastcopy::meta::{self, Info, Kind};
-use fastcopy::sync;
+use fastcopy::meta::{Info, Kind};
 use std::io;
 
 const MAGIC: &[u8; 8] = b"bcmrTRE1";
@@ -22,39 +22,35 @@ fn encode(source: &Info) -> [u8; BYTES] {
     out
 }
 
-fn name(dir: &Dir) -> io::Result<NameBuf> {
-    land::home_of(dir)?.tree().ok_or_else(|| io::Error::from_raw_os_error(errno::EINVAL))
+fn name<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<NameBuf> {
+    let (info, born) = disk.identity(dir)?;
+    let home = Home::of(&info, born, disk.keeps_identities(dir)?);
+    home.tree().ok_or_else(|| io::Error::from_raw_os_error(errno::EINVAL))
 }
 
 /// Marks `dir` as what `source` becomes.
-pub(crate) fn mark(dir: &Dir, source: &Info) -> io::Result<()> {
-    let name = name(dir)?;
-    match dir.remove_file(name.as_name()) {
-        Err(e) if e.raw_os_error() != Some(errno::ENOENT) => return Err(e),
-        _ => {}
-    }
-    land::small_private(dir, name.as_name(), &encode(source))?;
+pub(crate) fn mark<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> io::Result<()> {
+    let name = name(disk, dir)?;
+    disk.remove_file(dir, name.as_name())?;
+    let file = disk.create_file(dir, name.as_name(), 0o600)?;
+    disk.write_at(&file, 0, &encode(source))?;
+    disk.sync_data(&file)?;
     // After a power cut a directory without its mark would be taken for any other.
-    sync::all(dir)
+    disk.sync_dir(dir)
 }
 
-/// Whether nothing is in `dir`, which is listed to that end.
-pub(crate) fn is_empty(dir: &Dir) -> io::Result<bool> {
-    let mut empty = true;
-    dir.list(&mut ListBuffer::new(), |_| {
-        empty = false;
-        false
-    })?;
-    Ok(empty)
+/// Whether nothing is in `dir`, of which this is the first look at its entries.
+pub(crate) fn is_empty<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<bool> {
+    Ok(disk.find(dir, 1, &|_| true)?.is_empty())
 }
 
 /// Whether `dir` is marked as what `source` becomes.
-pub(crate) fn is_marked(dir: &Dir, source: &Info) -> bool {
+pub(crate) fn is_marked<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> bool {
     let read = || -> io::Result<bool> {
-        let fd = dir.open_file(name(dir)?.as_name())?;
+        let file = disk.open_to_read(dir, name(disk, dir)?.as_name())?;
         let mut bytes = [0; BYTES + 1];
-        let n = fastcopy::read_write::read_full(&fd, 0, &mut bytes)?;
-        Ok(Info::of(&fd)?.kind == Kind::File && bytes.get(..n) == Some(&encode(source)[..]))
+        let n = disk.read_at(&file, 0, &mut bytes)?;
+        Ok(disk.file_info(&file)?.kind == Kind::File && bytes.get(..n) == Some(&encode(source)[..]))
     };
     // Whatever cannot be read is no mark: then the target means what it always means.
     read().unwrap_or(false)
@@ -62,21 +58,20 @@ pub(crate) fn is_marked(dir: &Dir, source: &Info) -> bool {
 
 /// Takes the mark away, and leaves the directory as it was otherwise: its times, and a mode in which its owner may not
 /// write.
-pub(crate) fn unmark(dir: &Dir) -> io::Result<()> {
-    let name = name(dir)?;
-    let was = dir.info()?;
-    let removed = match dir.remove_file(name.as_name()) {
+pub(crate) fn unmark<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<()> {
+    let name = name(disk, dir)?;
+    let was = disk.info(dir)?;
+    if disk.look(dir, name.as_name())?.is_none() {
+        return Ok(());
+    }
+    match disk.remove_file(dir, name.as_name()) {
         Err(e) if e.raw_os_error() == Some(errno::EACCES) => {
-            meta::set_mode(dir, was.mode | 0o700)?;
-            let removed = dir.remove_file(name.as_name());
-            meta::set_mode(dir, was.mode)?;
+            disk.set_mode(dir, was.mode | 0o700)?;
+            let removed = disk.remove_file(dir, name.as_name());
+            disk.set_mode(dir, was.mode)?;
             removed
         }
         other => other,
-    };
-    match removed {
-        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Ok(()),
-        Err(e) => Err(e),
-        Ok(()) => meta::set_times(dir, was.atime, was.mtime),
-    }
+    }?;
+    disk.set_times(dir, was.atime, was.mtime)
 }

@@ -7,17 +7,19 @@
 //! small files are in it, and sealed (mode, owner, times) once everything below it is done.
 
 use crate::disk::sys::{Hand, Sys};
-use crate::disk::{Attributes, Body, Disk, Fault, Job};
+use crate::disk::{Attributes, Body, Dirs, Fault, Job};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Durability, Follow, Target};
 use crate::pool::{Hands, Pool};
+use crate::receiver::choose::{Candidate, Way};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
-use crate::receiver::desk::{Again, Beside, Desk, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
+use crate::receiver::dir_task::{Origin, Slot};
 use crate::receiver::land::ensure_dir;
+use crate::receiver::lander::{Again, Beside, Lander};
 use crate::receiver::links::Claim;
 use crate::sender::chain::Chain;
 use crate::sender::filter::Filter;
@@ -69,7 +71,7 @@ pub(crate) struct Run<'a> {
     pub(crate) disk: &'a Sys,
     policy: &'a CopyPolicy,
     filter: Filter,
-    pub(crate) desk: Desk<'a, SourceDir, Kept>,
+    pub(crate) desk: Lander<'a, SourceDir, Kept>,
     /// Top directories made by this run: met again as a source, they would be copied into themselves.
     made: Mutex<Vec<(u64, u64)>>,
 }
@@ -243,7 +245,7 @@ impl<'a> Run<'a> {
         watch: Watch<'a>,
         ledger: Option<Ledger>,
     ) -> Result<Run<'a>> {
-        let desk = Desk::new(disk, policy, Tally::new(watch), Kept { ledger, manifest: None });
+        let desk = Lander::new(disk, policy, Tally::new(watch), Kept { ledger, manifest: None });
         Ok(Run { disk, policy, filter: Filter::new(&policy.filter)?, desk, made: Mutex::new(Vec::new()) })
     }
 
@@ -743,7 +745,7 @@ impl<'a> Run<'a> {
             }
         }
         let attributes = Attributes::At(&pair.src.dir, name);
-        let job = self.desk.plan(pair, name, to, body, attributes, info, way);
+        let job = self.desk.plan(pair, Candidate { name, to, info, body, attributes, way });
         if linked && !matches!(job, Ok(Some(_))) {
             self.desk.links.gave_up(&info);
         }
@@ -953,7 +955,7 @@ impl<'a> Run<'a> {
     /// Takes away at the source what is safe at the destination.
     pub(crate) fn settle_ledger(&self) {
         if let Some(ledger) = &self.desk.beside.ledger {
-            ledger.settle(&self.desk.devices, &self.desk.tally);
+            ledger.settle(self.desk.devices(), &self.desk.tally);
         }
     }
 }

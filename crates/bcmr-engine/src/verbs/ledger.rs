@@ -114,7 +114,7 @@ fn take_away(entry: &Entry, tally: &Tally<'_>) {
     tally.item(Action::Removed, 0, || (PathBuf::new(), dir.node.join(name)));
     // R8: the same command has nothing to go on with any more, now and not before.
     let is_top = was.kind == Kind::Dir && entry.pair.above.as_ref().is_some_and(|above| !above.ours);
-    if is_top && let Err(e) = tree::unmark(&entry.pair.dst.dir) {
+    if is_top && let Err(e) = tree::unmark(&Sys::new(), &entry.pair.dst.dir) {
         tally.fail(Error::os(Op::Unmark, entry.pair.dst.node.path(), e));
     }
 }

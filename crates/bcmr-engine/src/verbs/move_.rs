@@ -3,7 +3,7 @@
 //! Must not remove anything itself but names it has just renamed from: what was copied goes through the ledger.
 
 use crate::disk::sys::Sys;
-use crate::disk::{Attributes, Disk, Fault};
+use crate::disk::{Attributes, Dirs, Fault};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};
@@ -527,8 +527,8 @@ fn dev(place: &Place) -> Result<u64> {
 /// Whether a copy of `info` may merge into the directory `name`: nothing is in it, or what a killed run of the same move
 /// has put there.
 fn is_open_to(dir: &Dir, name: Name<'_>, info: &Info) -> std::io::Result<bool> {
-    let there = dir.open_dir_readable(name)?;
-    Ok(tree::is_marked(&there, info) || tree::is_empty(&there)?)
+    let (disk, there) = (Sys::new(), dir.open_dir_readable(name)?);
+    Ok(tree::is_marked(&disk, &there, info) || tree::is_empty(&disk, &there)?)
 }
 
 /// Refuses to give something a name that a later run would take for what a killed one left.

@@ -3,6 +3,7 @@
 //! Must not create or change anything. The paths that a person typed are resolved here, following links as they
 //! expect; all that follows works below the handles opened here.
 
+use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Watch};
 use crate::node::Node;
@@ -160,7 +161,7 @@ impl Resolved {
     /// Where a source of this description goes: with `-C`, DST that is marked as its copy means itself.
     pub(crate) fn of_source(&self, info: &Info) -> &Where {
         match (&self.to, &self.itself) {
-            (Where::Into(place), Some(itself)) if tree::is_marked(&place.dir, info) => itself,
+            (Where::Into(place), Some(itself)) if tree::is_marked(&Sys::new(), &place.dir, info) => itself,
             (to, _) => to,
         }
     }
@@ -459,5 +460,5 @@ pub(crate) fn marked_target(sources: &[PathBuf], target: Target, follow: Follow)
         Ok(Source::Whole(dir)) => dir.info,
         Err(_) => return target,
     };
-    if tree::is_marked(&dir, &info) { Target::Exactly(path.clone()) } else { target }
+    if tree::is_marked(&Sys::new(), &dir, &info) { Target::Exactly(path.clone()) } else { target }
 }

@@ -11,18 +11,21 @@
 use crate::blocks::{BLOCK_BYTES, DEDUP_BYTES_MIN, blocks_of};
 use crate::codec::Unpacker;
 use crate::disk::sys::{Hand, Sys};
-use crate::disk::{Attributes, Body, Disk, Fault, Job};
+use crate::disk::{Attributes, Body, Dirs, Fault, Job};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, Target};
 use crate::pulse::{For, Pulse};
 use crate::receiver::arriving::{Arriving, Ask, AtHand, End, Line, Load};
+use crate::receiver::choose::{Candidate, Offered, Way};
 use crate::receiver::claims::{Claimed, Claims, Spot};
-use crate::receiver::desk::{Beside, Decision, Desk, Marks, Origin, Slot, Way};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
+use crate::receiver::dir_task::{Origin, Slot};
+use crate::receiver::directories::Marks;
 use crate::receiver::land::ensure_dir;
+use crate::receiver::lander::{Beside, Decision, Lander};
 use crate::receiver::links::{Claim, LinkTable};
 use crate::receiver::plan::Proof;
 use crate::store::{Block, Pinned, Store, Taken};
@@ -386,7 +389,7 @@ pub(crate) trait Takes: Sync + Sized {
 
 /// One transfer, at the receiver.
 pub(crate) struct Receive<'a> {
-    pub(crate) desk: Desk<'a, Far, Listing>,
+    pub(crate) desk: Lander<'a, Far, Listing>,
     policy: &'a CopyPolicy,
     what: What,
     reply: &'a Reply,
@@ -438,7 +441,7 @@ impl<'a> Receive<'a> {
             named: Named::default(),
         };
         let listing = Listing { manifest, landed: AtomicU64::new(0) };
-        let mut desk = Desk::new(disk, policy, Tally::new(watch), listing);
+        let mut desk = Lander::new(disk, policy, Tally::new(watch), listing);
         desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, what.meeting());
         desk.links = LinkTable::of_at_most(limits::LINKS_MAX);
         Ok(Receive {
@@ -635,7 +638,7 @@ impl<'a> Receive<'a> {
                 Self::slot(src, dst, Some(above), true, spot)
             }
         };
-        let fresh = slot.dst.fresh;
+        let fresh = slot.dst.is_fresh();
         let mut state = self.state();
         if let Dest::Named { name, .. } = dest {
             let slot = Arc::downgrade(&slot);
@@ -719,7 +722,7 @@ impl<'a> Receive<'a> {
                     attrs: meta.attrs,
                     node: above.src.node().below(meta.name.as_name()),
                 };
-                let fresh = dst.fresh;
+                let fresh = dst.is_fresh();
                 let spot = self.desk.claims.below(&above.spot, meta.name.as_name());
                 self.state().dirs.insert(id, Self::slot(src, dst, Some(above), true, spot));
                 if fresh { DirState::New } else { DirState::There }
@@ -868,7 +871,7 @@ impl<'a> Receive<'a> {
         } else if let Err(e) = self.what.no_device(meta.info.kind, || slot.dst.node.join(to)) {
             Err(e)
         } else {
-            self.desk.choose(slot, name, to, &meta.info, is_file, &prove)
+            self.desk.choose(slot, &Offered { name, to, info: &meta.info, is_file }, &prove)
         };
         let verdict = match chosen {
             Ok(Decision::Skip) => None,
@@ -912,13 +915,12 @@ impl<'a> Receive<'a> {
         way: Way,
     ) -> Result<Option<Job<'n, Sys>>> {
         let (name, to) = (meta.name.as_name(), meta.to.as_name());
-        let attributes = Attributes::Carried(&meta.attrs);
+        let (info, attributes) = (meta.info, Attributes::Carried(&meta.attrs));
+        let entry = Candidate { name, to, info, body, attributes, way };
         match verdict {
-            Verdict::Land(there) => {
-                self.desk.job(slot, name, to, body, attributes, meta.info, there, way).map(Some)
-            }
+            Verdict::Land(there) => self.desk.job(slot, entry, there).map(Some),
             Verdict::Doubt | Verdict::Linked => {
-                let job = self.desk.plan(slot, name, to, body, attributes, meta.info, way);
+                let job = self.desk.plan(slot, entry);
                 if !matches!(job, Ok(Some(_))) {
                     self.gave_up(&meta.info);
                 }

@@ -2,7 +2,7 @@
 //!
 //! Must not touch what a running copy has locked, nor go through a link.
 
-use crate::disk::Disk;
+use crate::disk::Dirs;
 use crate::disk::sys::Sys;
 use crate::error::{Error, Op, Result};
 use crate::event::{Event, Summary, Unfinished, Watch, What};
@@ -116,7 +116,7 @@ fn whole_tree(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Opt
     let running = lock.try_lock() == Lock::Busy;
     let removed = clean && !running;
     if removed {
-        tree::unmark(dir).map_err(failed(Op::Remove, path, name))?;
+        tree::unmark(&Sys::new(), dir).map_err(failed(Op::Remove, path, name))?;
     }
     let path = path.to_owned();
     Ok(Some(Unfinished { what: What::Tree, path, recorded: 0, size: 0, last: info.mtime, running, removed }))

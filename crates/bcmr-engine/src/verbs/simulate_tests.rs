@@ -13,7 +13,7 @@ use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
 use crate::policy::*;
 use crate::receiver::arriving::Load;
-use crate::receiver::desk::Marks;
+use crate::receiver::directories::Marks;
 use crate::receiver::plan::tests::policy as base_policy;
 use crate::remote::Compress;
 use crate::sender::filter::Filter;

@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::policy::{Compare, CopyPolicy, Follow};
 use crate::receiver::arriving::{Arriving, Line, Load};
 use crate::receiver::claims::{self, Claims};
-use crate::receiver::desk::Marks;
+use crate::receiver::directories::Marks;
 use crate::receiver::plan::Proof;
 use crate::sender::filter::{Filter, relative};
 use crate::tally::Tally;

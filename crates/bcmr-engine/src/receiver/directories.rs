@@ -1,0 +1,302 @@
+//! Directories of one run: entered, published once their small files are in them, sealed once everything below them is
+//! done, and their file systems synced.
+//!
+//! Must not know what is put into them. The order is the safety: small files, their sync (`--sync`), the name; then
+//! everything else below, owner, mode and times, the sync of names, and last the marks of unfinished trees
+//! (docs/durability.md).
+
+use crate::disk::sys::Sys;
+use crate::disk::{Disk, Keep};
+use crate::error::{Error, Op, Result};
+use crate::event::Action;
+use crate::node::Node;
+use crate::policy::{CopyPolicy, Durability};
+use crate::receiver::dest::{DestDir, MadeBy};
+use crate::receiver::devices::Devices;
+use crate::receiver::dir_task::{Origin, Slot};
+use crate::receiver::losses::MetadataLosses;
+use crate::receiver::tree;
+use crate::tally::Tally;
+use fastcopy::dir::Name;
+use fastcopy::meta::Info;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Directories that wait for one common sync before they are published (`--sync`).
+const GROUP_DIRS: usize = 64;
+
+/// What a run does when a directory is complete.
+pub(crate) type Done<'f, S, D> = &'f dyn Fn(&Arc<Slot<S, D>>);
+
+/// The directories of one run.
+pub(crate) struct Directories<'a, S, D: Disk> {
+    disk: &'a D,
+    policy: &'a CopyPolicy,
+    tally: Arc<Tally<'a>>,
+    losses: Arc<MetadataLosses<'a>>,
+    /// Directories that wait for a sync before they are published.
+    group: Mutex<Vec<Arc<Slot<S, D>>>>,
+    /// The file systems that things are put on.
+    devices: Devices<'a, D>,
+    /// Directories marked as unfinished (`-C -r`, a move).
+    marked: Mutex<Vec<(Arc<D::Dir>, Arc<Node>)>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
+    pub(crate) fn new(
+        disk: &'a D,
+        policy: &'a CopyPolicy,
+        tally: Arc<Tally<'a>>,
+        losses: Arc<MetadataLosses<'a>>,
+    ) -> Directories<'a, S, D> {
+        let (group, marked) = (Mutex::default(), Mutex::default());
+        Directories { disk, policy, tally, losses, group, devices: Devices::new(disk), marked }
+    }
+
+    /// The file systems that things are put on.
+    pub(crate) fn devices(&self) -> &Devices<'a, D> {
+        &self.devices
+    }
+
+    /// Goes into the directory that an operand becomes. With sessions, and by a move (`takes_away`), it is marked: until
+    /// the run is complete, the same command means this directory.
+    pub(crate) fn enter_top(
+        &self,
+        above: &DestDir<D>,
+        to: Name<'_>,
+        src: &Info,
+        takes_away: bool,
+    ) -> Result<DestDir<D>> {
+        if !self.policy.resume.has_sessions() && !takes_away {
+            return above.enter(self.disk, to, self.policy);
+        }
+        let mark = |dir: &D::Dir| tree::mark(self.disk, dir, src);
+        let mut dst = above.enter_marked(self.disk, to, self.policy, &mark)?;
+        if !dst.is_made() && tree::is_marked(self.disk, &dst.dir, src) {
+            dst.made_by = MadeBy::InterruptedCopy;
+        } else if !dst.is_made() && takes_away {
+            // An empty directory that was there already would not be empty any more when the same command is run again.
+            let fail = |op: Op| {
+                let path = dst.node.path();
+                move |e| Error::os(op, path, e)
+            };
+            if tree::is_empty(self.disk, &dst.dir).map_err(fail(Op::ListDirectory))? {
+                mark(&dst.dir).map_err(fail(Op::Mark))?;
+            }
+        }
+        if dst.is_made() || tree::is_marked(self.disk, &dst.dir, src) {
+            locked(&self.marked).push((dst.dir.clone(), dst.node.clone()));
+        }
+        Ok(dst)
+    }
+
+    /// Goes into the directory `name` of `above`, of which the source has `mode`, making it when it is not there. To be
+    /// called once for each that [`DestDir::expect`] was told of, or else [`Directories::passed_by`].
+    pub(crate) fn enter(
+        &self,
+        hand: &mut D::Hand,
+        above: &Arc<Slot<S, D>>,
+        (name, mode): (Name<'_>, u32),
+        done: Done<'_, S, D>,
+    ) -> Result<DestDir<D>> {
+        let begun = above.dst.begin();
+        if begun.publish {
+            self.publish_top(hand, above, done);
+        }
+        if !begun.inside {
+            return above.dst.enter(self.disk, name, self.policy);
+        }
+        let entered = above.dst.enter_inside(self.disk, name, self.policy, mode);
+        if entered.is_err() {
+            self.filled_with(hand, above, done);
+        }
+        entered
+    }
+
+    /// A directory that was listed in `above` is not entered.
+    pub(crate) fn passed_by(&self, hand: &mut D::Hand, above: &Arc<Slot<S, D>>, done: Done<'_, S, D>) {
+        let begun = above.dst.begin();
+        if begun.publish {
+            self.publish_top(hand, above, done);
+        }
+        if begun.inside {
+            self.filled_with(hand, above, done);
+        }
+    }
+
+    /// One of the things that had to be in `pair` before it gets its name is in it.
+    pub(crate) fn filled(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: Done<'_, S, D>) {
+        if pair.small.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.filled_with(hand, pair, done);
+        }
+    }
+
+    /// One of the directories that appear together with `pair` gets no more small files.
+    fn filled_with(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: Done<'_, S, D>) {
+        if pair.dst.filled() {
+            self.publish_top(hand, pair, done);
+        }
+    }
+
+    /// Publishes the directory that `pair` appears with.
+    fn publish_top(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: Done<'_, S, D>) {
+        let mut top = pair;
+        while let Some(above) = top.above.as_ref().filter(|_| !top.dst.is_staged()) {
+            top = above;
+        }
+        if self.policy.durability != Durability::Medium {
+            return self.publish(top);
+        }
+        // R2: its files must be on stable storage before the name leads to them; one sync serves many directories.
+        top.pending.fetch_add(1, Ordering::Relaxed);
+        let mut group = locked(&self.group);
+        group.push(top.clone());
+        let full = group.len() >= GROUP_DIRS;
+        drop(group);
+        if full {
+            self.publish_group(hand, done);
+        }
+    }
+
+    fn publish(&self, pair: &Slot<S, D>) {
+        let Some(above) = &pair.above else { return };
+        if let Err(e) = pair.dst.publish(self.disk, &above.dst) {
+            pair.keep_some();
+            self.tally.fail(e);
+        }
+    }
+
+    /// Syncs and publishes the directories that wait for it.
+    pub(crate) fn publish_group(&self, hand: &mut D::Hand, done: Done<'_, S, D>) {
+        loop {
+            let group = std::mem::take(&mut *locked(&self.group));
+            if group.is_empty() {
+                return;
+            }
+            // R2: where something is mounted inside the destination they are on several file systems.
+            for (_, e) in self.devices.sync(group.iter().map(|pair| &pair.dst)) {
+                self.tally.fail(e);
+            }
+            for pair in group {
+                if self.devices.is_sure(&pair.dst) {
+                    self.owe(&pair.dst);
+                } else {
+                    // R5: what failed to reach stable storage once is thrown away, never tried again.
+                    pair.dst.poison();
+                }
+                self.publish(&pair);
+                self.release(hand, pair, done);
+            }
+        }
+    }
+
+    /// One of the things that had to be done before `pair` is sealed is done; so may be its parents.
+    pub(crate) fn release(&self, hand: &mut D::Hand, pair: Arc<Slot<S, D>>, done: Done<'_, S, D>) {
+        let mut pair = pair;
+        while pair.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if pair.ours {
+                self.seal(hand, &pair, done);
+            }
+            let Some(above) = pair.above.clone() else { return };
+            if pair.kept_some.load(Ordering::Relaxed) {
+                above.keep_some();
+            }
+            pair = above;
+        }
+    }
+
+    /// Everything in it is done: owner, mode, times.
+    fn seal(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: Done<'_, S, D>) {
+        let dst = &pair.dst;
+        if dst.is_poisoned() {
+            if let Some(Err(e)) = pair.above.as_ref().map(|above| dst.take_back(self.disk, &above.dst)) {
+                self.tally.fail(e);
+            }
+            return;
+        }
+        let settled = match &pair.above {
+            Some(above) => dst.settle(self.disk, &above.dst, self.policy.collide.is_only_new()),
+            None => Ok(None),
+        };
+        let moved = match settled {
+            Ok(moved) => moved,
+            Err(e) => {
+                pair.keep_some();
+                return self.tally.fail(e);
+            }
+        };
+        let preserve = &self.policy.preserve;
+        // A directory that was there keeps what it has, unless it was asked otherwise: as cp does.
+        let ours = dst.made_by != MadeBy::Others;
+        let last = dst.is_done_with();
+        if ours || preserve.mode || preserve.owner || preserve.times || preserve.xattr {
+            // What a list comes back to is still to be written to.
+            if last {
+                let dir = moved.as_ref().unwrap_or(&dst.dir);
+                let keep = Keep { was_there: !ours, ..dst.keep };
+                let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &keep);
+                self.losses.tell(lost, || pair.src.node().path(), || dst.node.path());
+            }
+            // R3: after the last of its names.
+            self.owe(dst);
+        }
+        if dst.is_made() {
+            self.tally.dirs.fetch_add(1, Ordering::Relaxed);
+            self.tally.item(Action::MadeDir, 0, || (pair.src.node().path(), dst.node.path()));
+        }
+        self.tally.done(1);
+        if !pair.kept_some.load(Ordering::Relaxed) {
+            done(pair);
+        }
+    }
+
+    /// Names were made in `dir`, or found, that are not known to be on stable storage.
+    pub(crate) fn owe(&self, dir: &DestDir<D>) {
+        if self.policy.durability == Durability::Medium {
+            self.devices.owe(dir);
+        }
+    }
+
+    /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`.
+    pub(crate) fn sync_names(&self) {
+        for (_, e) in self.devices.sync_owed() {
+            self.tally.fail(e);
+        }
+    }
+
+    /// The marks of what is complete, to be taken away after everything else: from then on the same command means
+    /// something else. What is not complete keeps them.
+    pub(crate) fn marks(&self) -> Marks<D> {
+        let marked = std::mem::take(&mut *locked(&self.marked));
+        Marks(if self.tally.all_well() { marked } else { Vec::new() })
+    }
+}
+
+/// The marks in directories that are complete by now.
+#[must_use]
+pub(crate) struct Marks<D: Disk = Sys>(Vec<(Arc<D::Dir>, Arc<Node>)>);
+
+impl Marks {
+    /// None.
+    pub(crate) const NONE: Marks = Marks(Vec::new());
+
+    /// Takes them away, once the run and its disk are gone.
+    pub(crate) fn clear(self) -> Result<()> {
+        self.clear_on(&Sys::new())
+    }
+}
+
+impl<D: Disk> Marks<D> {
+    /// Takes them away, also from stable storage.
+    pub(crate) fn clear_on(self, disk: &D) -> Result<()> {
+        for (dir, node) in self.0 {
+            let cleared = tree::unmark(disk, &dir).and_then(|()| disk.sync_dir(&dir));
+            cleared.map_err(|e| Error::os(Op::Unmark, node.path(), e))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,633 @@
+//! Where entries are landed and told, whatever way they came: small files in batches, large ones with a session, second
+//! names as links.
+//!
+//! Must not know where entries come from: a verb walks the source here or takes them off the wire, and hands them in.
+
+use crate::disk::sys::Sys;
+use crate::disk::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Placement, Side};
+use crate::disk::{tee, uncached};
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Action, Event, Question, Summary};
+use crate::policy::{CopyPolicy, Follow, Sparse, Verify};
+use crate::receiver::choose::{Candidate, Choice, Chooser, Offered, Way};
+use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
+use crate::receiver::dest::DestDir;
+use crate::receiver::devices::Devices;
+use crate::receiver::dir_task::{Origin, Slot};
+use crate::receiver::directories::{Directories, Marks};
+use crate::receiver::land::{SYNC_ALL, land, land_resumable};
+use crate::receiver::links::{FirstName, LinkTable};
+use crate::receiver::losses::MetadataLosses;
+use crate::receiver::plan::{Proof, same};
+use crate::receiver::resumable::{self, Holes, Want};
+use crate::tally::Tally;
+use fastcopy::dir::{Name, NameBuf};
+use fastcopy::meta::{Info, Kind};
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Files open at a time while a batch lands.
+const BATCH_JOBS: usize = 16;
+/// The same where names must be durable: one flush serves them all.
+const BATCH_JOBS_DURABLE: usize = 256;
+
+/// What a verb does beside landing: a move's ledger, a manifest.
+pub(crate) trait Beside<S, D: Disk = Sys>: Sync {
+    /// `src` of a directory is at the destination, on one of `devices`.
+    fn landed(
+        &self,
+        slot: &Arc<Slot<S, D>>,
+        src: Name<'_>,
+        info: &Info,
+        devices: &Devices<'_, D>,
+        tally: &Tally<'_>,
+    );
+    /// All of a directory is, and nothing of it stays behind.
+    fn dir_done(&self, slot: &Arc<Slot<S, D>>);
+    /// Whether what has landed is taken away at the source.
+    fn takes_away(&self) -> bool {
+        false
+    }
+    /// A file's hash, at its destination.
+    fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()>;
+}
+
+/// What is to be done for one entry, once it was compared with what is there and the user was asked.
+#[allow(clippy::large_enum_variant)] // lives for one call; a box would be an allocation per file
+pub(crate) enum Decision {
+    /// Nothing is to be landed, which was told.
+    Skip,
+    /// It is landed where nothing is.
+    Create,
+    /// It is landed in the place of this, or added to it.
+    Replace(Info),
+}
+
+/// One run at the destination.
+pub(crate) struct Lander<'a, S, B, D: Disk = Sys> {
+    pub(crate) disk: &'a D,
+    pub(crate) policy: &'a CopyPolicy,
+    pub(crate) tally: Arc<Tally<'a>>,
+    pub(crate) links: LinkTable<D>,
+    pub(crate) claims: Claims,
+    pub(crate) beside: B,
+    chooser: Chooser<'a, D>,
+    dirs: Directories<'a, S, D>,
+    losses: Arc<MetadataLosses<'a>>,
+}
+
+/// A source that changed while it was read, or found no descriptor left, and gets a second chance.
+pub(crate) struct Again {
+    pub(crate) src: NameBuf,
+    pub(crate) to: NameBuf,
+    pub(crate) kind: Kind,
+}
+
+impl Again {
+    fn of(job: &Job<'_, impl Disk>) -> Again {
+        Again { src: job.src.to_owned(), to: job.name.to_owned(), kind: job.info.kind }
+    }
+}
+
+impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
+    /// A run with nothing done yet.
+    pub(crate) fn new(
+        disk: &'a D,
+        policy: &'a CopyPolicy,
+        tally: Tally<'a>,
+        beside: B,
+    ) -> Lander<'a, S, B, D> {
+        let tally = Arc::new(tally);
+        let losses = Arc::new(MetadataLosses::new(tally.clone(), policy.strictness));
+        Lander {
+            disk,
+            policy,
+            links: LinkTable::new(),
+            claims: Claims::new(Meeting::Never),
+            beside,
+            chooser: Chooser::new(disk, policy),
+            dirs: Directories::new(disk, policy, tally.clone(), losses.clone()),
+            losses,
+            tally,
+        }
+    }
+
+    /// Claims the name `to`, before anything is read, for `name`, which `source` tells from other sources of that name.
+    /// [`Claimed::Same`]: that very source came before, and nothing more is to be done for it.
+    ///
+    /// # Errors
+    /// The name is another source's.
+    pub(crate) fn claim_name(
+        &self,
+        pair: &Slot<S, D>,
+        spot: &Spot,
+        name: Name<'_>,
+        to: Name<'_>,
+        source: impl std::hash::Hash,
+    ) -> Result<Claimed> {
+        let dst = || pair.dst.node.join(to);
+        let is_there = || {
+            let there = self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os(Op::Stat, dst(), e))?;
+            Ok(there.is_some())
+        };
+        self.claims.take(spot, to, source, is_there, || {
+            let (dst, top) = (dst(), pair.dst.root.node.path());
+            let below = dst.strip_prefix(&top).unwrap_or(&dst).to_owned();
+            (dst, below, pair.src.node().join(name))
+        })
+    }
+
+    /// One source that came before: it stays where it is, and is done.
+    pub(crate) fn came_before(&self, pair: &Slot<S, D>) {
+        pair.keep_some();
+        self.tally.done(1);
+    }
+
+    /// Compares with what is there and makes the job, if there is to be one.
+    pub(crate) fn plan<'n>(
+        &self,
+        pair: &'n Slot<S, D>,
+        entry: Candidate<'n, D>,
+    ) -> Result<Option<Job<'n, D>>> {
+        let Candidate { name, to, ref info, ref body, .. } = entry;
+        let go_on = || !self.tally.cancelled();
+        let prove =
+            |proof: Proof, there: &Info| self.chooser.prove(pair, &entry, proof, there, &go_on).map(Some);
+        let there = match self.choose(pair, &Offered { name, to, info, is_file: body.is_file() }, &prove)? {
+            Decision::Skip => return Ok(None),
+            Decision::Create => None,
+            Decision::Replace(there) => Some(there),
+        };
+        self.job(pair, entry, there).map(Some)
+    }
+
+    /// Compares with what is there, and asks the user where the policy says so. What stays as it is was told. `prove`
+    /// reads both sides; where it cannot yet, it returns `None`, what is there is what is to be replaced for now, and this
+    /// is asked again once it can.
+    pub(crate) fn choose(
+        &self,
+        pair: &Slot<S, D>,
+        entry: &Offered<'_>,
+        prove: &dyn Fn(Proof, &Info) -> Result<Option<bool>>,
+    ) -> Result<Decision> {
+        let &Offered { name, to, info, .. } = entry;
+        let there = match self.chooser.choose(pair, entry, prove)? {
+            Choice::Land(there) => there,
+            Choice::Ask(there) => {
+                if !self.tally.ask(Question::Replace(pair.dst.node.join(to))) {
+                    self.keep(pair, name, to, info);
+                    return Ok(Decision::Skip);
+                }
+                there
+            }
+            Choice::Keep(there) => {
+                self.found(pair, entry, there.as_ref())?;
+                self.keep(pair, name, to, info);
+                return Ok(Decision::Skip);
+            }
+        };
+        Ok(there.map_or(Decision::Create, Decision::Replace))
+    }
+
+    /// What is there stays: a session that a killed run left for it goes, and where it is the source's very file it is as
+    /// good as landed.
+    fn found(&self, pair: &Slot<S, D>, entry: &Offered<'_>, there: Option<&Info>) -> Result<()> {
+        let &Offered { name, to, info, is_file } = entry;
+        let dst = &pair.dst;
+        let is_same = is_file && there.is_some_and(|t| same(info, t));
+        let sessions = self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes;
+        if sessions || is_same && dst.is_unfinished(to) {
+            resumable::sweep(self.disk, &dst.dir, &dst.home, to)
+                .map_err(|f| f.told(|| pair.src.node().join(name), || dst.node.join(to)))?;
+        }
+        if is_same {
+            self.hash_again(pair, name, to);
+        }
+        // Further names of its source become links to it. Else an interrupted copy that goes on would tear names apart.
+        if self.policy.preserve.links && info.nlink > 1 && self.chooser.is_there(info, there) {
+            self.first_landed(info, dst, to);
+        }
+        Ok(())
+    }
+
+    /// What is to be landed where `there` is, once its content is at hand.
+    pub(crate) fn job<'n>(
+        &self,
+        pair: &'n Slot<S, D>,
+        entry: Candidate<'n, D>,
+        there: Option<Info>,
+    ) -> Result<Job<'n, D>> {
+        self.chooser.job(pair, entry, there)
+    }
+
+    /// Whether the symbolic link that is there leads where `target` says.
+    pub(crate) fn leads_to(&self, pair: &Slot<S, D>, to: Name<'_>, target: &CStr) -> Result<bool> {
+        self.chooser.leads_to(pair, to, target)
+    }
+
+    /// Further names of the same source become links to `name` in `dst`.
+    fn first_landed(&self, info: &Info, dst: &DestDir<D>, name: Name<'_>) {
+        // Links that are followed are names too, and they are not counted.
+        let names = if self.policy.follow == Follow::Never { info.nlink } else { u64::MAX };
+        self.links.landed(info, names, dst, name);
+    }
+
+    /// Files that are open at a time while a batch lands in `pair`.
+    pub(crate) fn room(&self, pair: &Slot<S, D>) -> usize {
+        // Where names are replaced, or must be durable, one flush serves a whole batch.
+        if pair.dst.is_private() { BATCH_JOBS } else { BATCH_JOBS_DURABLE }
+    }
+
+    /// Leaves what is there alone. Its bytes count as done: they were found too, and a percentage is of those.
+    fn keep(&self, pair: &Slot<S, D>, name: Name<'_>, to: Name<'_>, info: &Info) {
+        pair.keep_some();
+        if info.kind == Kind::File {
+            self.tally.watch.progress.was_there(info.size);
+        }
+        // R3: a run that was killed may have named it and not have come to its sync; exit 0 speaks for it too.
+        self.dirs.owe(&pair.dst);
+        self.tally.kept.fetch_add(1, Ordering::Relaxed);
+        self.tally.done(1);
+        self.tally.item(Action::Kept, 0, || (pair.src.node().join(name), pair.dst.node.join(to)));
+    }
+
+    /// Lands jobs and tells how it went. With `again`, those that deserve a second chance come back instead.
+    /// `threads` share a large file.
+    pub(crate) fn land(
+        &self,
+        hand: &mut D::Hand,
+        pair: &Arc<Slot<S, D>>,
+        jobs: &mut Vec<Job<'_, D>>,
+        way: Way,
+        threads: usize,
+        again: bool,
+    ) -> Vec<Again> {
+        if jobs.is_empty() {
+            return Vec::new();
+        }
+        let policy = self.policy;
+        let progress = self.tally.watch.progress;
+        let observe = |bytes: u64| {
+            progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+            !self.tally.cancelled()
+        };
+        let how = Fill {
+            reflink: policy.reflink,
+            sparse: policy.sparse,
+            verify: policy.verify,
+            hash: policy.verify != Verify::Off || policy.hashes,
+            durability: policy.durability,
+            threads,
+            changing: policy.io.changing,
+            dev: pair.dst.info.dev,
+            observe: &observe,
+        };
+        if way == Way::Alone && self.is_resumable(jobs) {
+            return self.land_resumable(hand, pair, jobs, threads, again);
+        }
+        let private = way == Way::Small && pair.dst.is_private();
+        let owed = land(self.disk, hand, &pair.dst, jobs, &how, private);
+        // R5: what a sync of all of it loses may be any run's, and one of the directory loses names made before as well.
+        let lost_all = |f: &Fault| f.op == SYNC_ALL;
+        if owed.is_err() || jobs.iter().any(|j| j.fault.as_ref().is_some_and(lost_all)) {
+            self.devices().doubt(&pair.dst);
+        }
+        match owed {
+            Ok(true) => self.dirs.owe(&pair.dst),
+            Ok(false) => {}
+            Err(e) => self.tally.fail(Error::os(Op::SyncDirectory, pair.dst.node.path(), e)),
+        }
+        let mut second_chance = Vec::new();
+        for job in jobs.drain(..) {
+            // By itself a file needs two descriptors, in a batch it may have found none left.
+            let worth_it = |f: &Fault| matches!(f.code, Code::SourceChanged | Code::Limit);
+            let changed = job.fault.as_ref().is_some_and(worth_it);
+            let first_name = policy.preserve.links && job.info.nlink > 1;
+            if changed && again {
+                if first_name {
+                    self.links.gave_up(&job.info);
+                }
+                second_chance.push(Again::of(&job));
+                continue;
+            }
+            self.told(pair, job, first_name);
+        }
+        second_chance
+    }
+
+    /// Whether this one gets a session: a large file that is staged.
+    fn is_resumable(&self, jobs: &[Job<'_, D>]) -> bool {
+        let [job] = jobs else { return false };
+        self.policy.resume.has_sessions()
+            && job.info.size > self.policy.checkpoint_bytes
+            && job.body.is_file()
+            && matches!(job.place, Placement::Stage(_))
+    }
+
+    fn land_resumable(
+        &self,
+        hand: &mut D::Hand,
+        pair: &Arc<Slot<S, D>>,
+        jobs: &mut Vec<Job<'_, D>>,
+        threads: usize,
+        again: bool,
+    ) -> Vec<Again> {
+        let Some(mut job) = jobs.pop() else { return Vec::new() };
+        let progress = self.tally.watch.progress;
+        let observe = |bytes: u64| {
+            progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+            !self.tally.cancelled()
+        };
+        let body = std::mem::replace(&mut job.body, Body::Special);
+        let source: &dyn Bytes = match &body {
+            Body::File(file) => file,
+            Body::Wire(source) => *source,
+            _ => return Vec::new(),
+        };
+        let sparse = self.policy.sparse;
+        let holes = sparse == Sparse::Always
+            || (sparse == Sparse::Auto && job.info.blocks.saturating_mul(512) < job.info.size);
+        // With a session everything is on stable storage before it is counted.
+        let leave = source.file().and_then(|file| {
+            uncached::leave(self.policy.io.cache, job.info.size, true, || {
+                uncached::is_absent(file, job.info.size)
+            })
+        });
+        let want = Want {
+            name: job.name,
+            home: pair.dst.home,
+            info: job.info,
+            source,
+            resume: self.policy.resume,
+            checkpoint_bytes: self.policy.checkpoint_bytes,
+            holes: if holes { Holes::Make } else { Holes::Fill },
+            threads,
+            me: self.policy.me,
+            leave,
+            observe: &observe,
+            met: &|bytes| progress.was_there(bytes),
+        };
+        // Attributes are read from the open source while sealing.
+        match &body {
+            Body::File(file) => match file.try_clone() {
+                Ok(fd) => job.body = Body::File(fd),
+                Err(e) => job.fault = Some(Fault::os(Side::Source, Op::Open, e)),
+            },
+            Body::Wire(source) => job.body = Body::Wire(*source),
+            _ => {}
+        }
+        let went = land_resumable(self.disk, hand, &pair.dst, &mut job, &want, self.policy.verify);
+        if let Some(went) = went.filter(|w| w.resumed > 0 || w.restarted.is_some() || w.repaired > 0) {
+            self.tally.watch.front.event(Event::Resumed {
+                dst: pair.dst.node.join(job.name),
+                bytes: went.resumed,
+                restarted: went.restarted,
+                repaired: went.repaired,
+            });
+        }
+        let first_name = self.policy.preserve.links && job.info.nlink > 1;
+        if again && job.fault.as_ref().is_some_and(|f| f.code == Code::SourceChanged) {
+            if first_name {
+                self.links.gave_up(&job.info);
+            }
+            return vec![Again::of(&job)];
+        }
+        self.told(pair, job, first_name);
+        Vec::new()
+    }
+
+    /// Counts and tells one job's end.
+    fn told(&self, pair: &Arc<Slot<S, D>>, job: Job<'_, D>, first_name: bool) {
+        let (src_name, dst_name) = (job.src, job.name);
+        let src = || pair.src.node().join(src_name);
+        let dst = || pair.dst.node.join(dst_name);
+        let linking = matches!(job.body, Body::HardLink(..));
+        if let Some(fault) = job.fault {
+            pair.keep_some();
+            if first_name && !linking {
+                self.links.gave_up(&job.info);
+            }
+            // A lost connection is told once, by the thread that lost it.
+            if !matches!(fault.code, Code::Interrupted | Code::Lost) {
+                self.tally.fail(fault.told(src, dst));
+            }
+        } else {
+            if first_name && !linking {
+                self.first_landed(&job.info, &pair.dst, dst_name);
+            }
+            let action = match (&job.body, job.info.kind) {
+                (Body::HardLink(..), _) => Action::HardLinked,
+                (_, Kind::File) => Action::Copied,
+                (_, Kind::Link) => Action::MadeLink,
+                _ => Action::MadeSpecial,
+            };
+            if action == Action::Copied {
+                self.disk.landed();
+                self.tally.files.fetch_add(1, Ordering::Relaxed);
+                self.tally.bytes.fetch_add(job.bytes, Ordering::Relaxed);
+            } else {
+                self.tally.others.fetch_add(1, Ordering::Relaxed);
+            }
+            self.tally.done(1);
+            self.tally.item(action, job.bytes, || (src(), dst()));
+            if let Some(hash) = &job.hash {
+                self.hashed(dst, hash);
+            }
+            if job.changed {
+                let note = Reason::GrewWhileRead;
+                self.tally.warn(Error::ours(Code::SourceChanged, Op::CopyAllOf, src(), note));
+            }
+            if linking && job.info.kind == Kind::File {
+                self.hash_again(pair, src_name, dst_name);
+            }
+            self.beside.landed(pair, src_name, &job.info, self.devices(), &self.tally);
+            // It may have been begun with a session, and was finished without one.
+            if pair.dst.is_unfinished(dst_name) {
+                self.finished_otherwise(pair, src_name, dst_name);
+            }
+        }
+        self.losses.tell(job.lost, src, dst);
+    }
+
+    /// Takes away the session that a killed run left for what is complete as `to`.
+    fn finished_otherwise(&self, pair: &Slot<S, D>, name: Name<'_>, to: Name<'_>) {
+        if let Err(fault) = resumable::sweep(self.disk, &pair.dst.dir, &pair.dst.home, to) {
+            self.tally.fail(fault.told(|| pair.src.node().join(name), || pair.dst.node.join(to)));
+        }
+    }
+
+    /// Tells the hash of what is at `dst`, where it is wanted.
+    fn hashed(&self, dst: impl Fn() -> PathBuf, hash: &blake3::Hash) {
+        if !self.policy.hashes {
+            return;
+        }
+        let hash = *hash.as_bytes();
+        if let Err(e) = self.beside.hashed(&dst(), &hash) {
+            self.tally.lost(e);
+        }
+        self.tally.watch.front.event(Event::Hashed { dst: dst(), hash });
+    }
+
+    /// The same for what is there without having been copied: what is the same as before, and further names. The
+    /// source is hashed, so that a copy that only looks the same is found out by a check.
+    fn hash_again(&self, pair: &Slot<S, D>, name: Name<'_>, to: Name<'_>) {
+        if !self.policy.hashes {
+            return;
+        }
+        let dst = || pair.dst.node.join(to);
+        let go_on = || !self.tally.cancelled();
+        let hash = match pair.src.hash(name, &go_on) {
+            // The source is far away: what is here is hashed, which says what is here and nothing about the source.
+            Ok(None) => match self.disk.open_to_read(&pair.dst.dir, to) {
+                Ok(file) => tee::hash_on(self.disk, &file, &|_| go_on()).map(Some),
+                Err(e) => Err(Fault::os(Side::Dest, Op::Open, e)),
+            },
+            other => other,
+        };
+        match hash {
+            Ok(Some(hash)) => self.hashed(dst, &hash),
+            Ok(None) => {}
+            Err(fault) if fault.code == Code::Interrupted => {}
+            Err(fault) => self.tally.fail(fault.told(|| pair.src.node().join(name), dst)),
+        }
+    }
+
+    /// Makes a second name of what `landed`.
+    pub(crate) fn land_second(
+        &self,
+        hand: &mut D::Hand,
+        pair: &Arc<Slot<S, D>>,
+        name: Name<'_>,
+        to: Name<'_>,
+        info: &Info,
+        landed: &FirstName<D>,
+    ) {
+        if self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes {
+            // An earlier run may have begun with this name.
+            self.finished_otherwise(pair, name, to);
+        }
+        match self.second(pair, name, to, info, landed) {
+            Ok(Some((dir, job))) => {
+                let mut jobs = vec![Job { body: Body::HardLink(&*dir, landed.name()), ..job }];
+                self.land(hand, pair, &mut jobs, Way::Alone, 1, false);
+            }
+            Ok(None) => {}
+            Err(e) => {
+                pair.keep_some();
+                self.tally.fail(e);
+            }
+        }
+    }
+
+    /// The job that links, with the directory to link from.
+    fn second<'n>(
+        &self,
+        pair: &'n Arc<Slot<S, D>>,
+        name: Name<'n>,
+        to: Name<'n>,
+        info: &Info,
+        landed: &FirstName<D>,
+    ) -> Result<Option<(Arc<D::Dir>, Job<'n, D>)>> {
+        let fail = |e| Error::os(Op::FindTheFirstNameOf, pair.src.node().join(name), e);
+        let mut dir = landed.open(self.disk).map_err(fail)?;
+        let mut first = self.disk.look(&dir, landed.name()).map_err(fail)?;
+        if first.is_none() {
+            dir = landed.open_by_names(self.disk).map_err(fail)?;
+            first = self.disk.look(&dir, landed.name()).map_err(fail)?;
+        }
+        let there =
+            self.disk.look(&pair.dst.dir, to).map_err(|e| Error::os(Op::Stat, pair.dst.node.join(to), e))?;
+        if let (Some(first), Some(there)) = (first, there)
+            && first.id() == there.id()
+        {
+            // Already the same file; renaming one name of an inode over another does nothing at all (rename(2)).
+            self.tally.others.fetch_add(1, Ordering::Relaxed);
+            self.tally.done(1);
+            if info.kind == Kind::File {
+                self.hash_again(pair, name, to);
+            }
+            self.beside.landed(pair, name, info, self.devices(), &self.tally);
+            return Ok(None);
+        }
+        // A second name shares what the first has.
+        let (body, attributes) = (Body::Special, Attributes::Carried(&[]));
+        let entry = Candidate { name, to, info: *info, body, attributes, way: Way::Alone };
+        if self.chooser.is_there(info, there.as_ref()) {
+            // A file of its own that looks the same was landed by an earlier run, which met this name first: what is
+            // wanted is one file, and the other name's is as good.
+            return Ok(Some((dir, self.job(pair, entry, there)?)));
+        }
+        Ok(self.plan(pair, entry)?.map(|job| (dir, job)))
+    }
+
+    /// Goes into the directory that an operand becomes. With sessions, and by a move, it is marked: until the run is
+    /// complete, the same command means this directory.
+    pub(crate) fn enter_top(&self, above: &DestDir<D>, to: Name<'_>, src: &Info) -> Result<DestDir<D>> {
+        self.dirs.enter_top(above, to, src, self.beside.takes_away())
+    }
+
+    /// Goes into the directory `name` of `above`, of which the source has `mode`, making it when it is not there. To be
+    /// called once for each that [`DestDir::expect`] was told of, or else [`Lander::passed_by`].
+    pub(crate) fn enter(
+        &self,
+        hand: &mut D::Hand,
+        above: &Arc<Slot<S, D>>,
+        name: Name<'_>,
+        mode: u32,
+    ) -> Result<DestDir<D>> {
+        self.dirs.enter(hand, above, (name, mode), &|dir| self.beside.dir_done(dir))
+    }
+
+    /// A directory that was listed in `above` is not entered.
+    pub(crate) fn passed_by(&self, hand: &mut D::Hand, above: &Arc<Slot<S, D>>) {
+        self.dirs.passed_by(hand, above, &|dir| self.beside.dir_done(dir));
+    }
+
+    /// One of the things that had to be in `pair` before it gets its name is in it.
+    pub(crate) fn filled(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>) {
+        self.dirs.filled(hand, pair, &|dir| self.beside.dir_done(dir));
+    }
+
+    /// One of the things that had to be done before `pair` is sealed is done; so may be its parents.
+    pub(crate) fn release(&self, hand: &mut D::Hand, pair: Arc<Slot<S, D>>) {
+        self.dirs.release(hand, pair, &|dir| self.beside.dir_done(dir));
+    }
+
+    /// Syncs and publishes the directories that wait for it.
+    pub(crate) fn publish_group(&self, hand: &mut D::Hand) {
+        self.dirs.publish_group(hand, &|dir| self.beside.dir_done(dir));
+    }
+
+    /// The file systems that things are put on.
+    pub(crate) fn devices(&self) -> &Devices<'a, D> {
+        self.dirs.devices()
+    }
+
+    /// Makes the names durable that were not synced one by one: the last thing before exit 0 with `--sync`.
+    pub(crate) fn sync_names(&self) {
+        self.dirs.sync_names();
+    }
+
+    /// The marks of what is complete, to be taken away after everything else.
+    pub(crate) fn marks(&self) -> Marks<D> {
+        self.dirs.marks()
+    }
+
+    /// Takes them away.
+    pub(crate) fn unmark(&self) {
+        if let Err(e) = self.marks().clear_on(self.disk) {
+            self.tally.fail(e);
+        }
+    }
+
+    /// Says what was done.
+    pub(crate) fn end(self) -> Summary {
+        self.losses.tell_owners();
+        if let Some(engine) = self.disk.engine() {
+            self.tally.watch.front.event(Event::Engine(engine));
+        }
+        self.tally.summary()
+    }
+}

@@ -1,0 +1,56 @@
+//! What of the metadata could not be kept, told: owners once, in the end, and not a thousand times.
+//!
+//! Must not know what is landed, nor why the metadata was wanted.
+
+use crate::disk::Fault;
+use crate::error::{Code, Error, Op, Reason};
+use crate::policy::Strictness;
+use crate::tally::Tally;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Losses of one run.
+pub(crate) struct MetadataLosses<'a> {
+    tally: Arc<Tally<'a>>,
+    strictness: Strictness,
+    /// Entries whose owner could not be kept.
+    owners: AtomicUsize,
+}
+
+impl<'a> MetadataLosses<'a> {
+    pub(crate) fn new(tally: Arc<Tally<'a>>, strictness: Strictness) -> MetadataLosses<'a> {
+        MetadataLosses { tally, strictness, owners: AtomicUsize::new(0) }
+    }
+
+    /// Tells what of one entry could not be kept. Owners that only root could have set come as one sentence in the end.
+    pub(crate) fn tell(&self, lost: Vec<Fault>, src: impl Fn() -> PathBuf, dst: impl Fn() -> PathBuf) {
+        for fault in lost {
+            let denied = fault.source.as_ref().is_some_and(|e| Code::of(e) == Code::Denied);
+            if denied && fault.op == Op::SetOwnerOf {
+                self.owners.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let error = fault.told(&src, &dst);
+            // A file system that has no attributes or owners at all (vfat) loses them for everything: worth a word,
+            // and in an archive a failure.
+            if self.strictness == Strictness::LikeCp && error.code == Code::MetadataLost {
+                let unsupported = error.source.as_ref().is_some_and(|e| Code::of(e) == Code::Unsupported);
+                if unsupported {
+                    self.tally.warn(error);
+                    continue;
+                }
+            }
+            self.tally.lost(error);
+        }
+    }
+
+    /// Tells how many owners were lost, if any were.
+    pub(crate) fn tell_owners(&self) {
+        let owners = self.owners.load(Ordering::Relaxed);
+        if owners > 0 {
+            let note = Reason::OwnersNotKept.about(owners);
+            self.tally.lost(Error::ours(Code::MetadataLost, Op::KeepEveryOwner, "", note));
+        }
+    }
+}
