@@ -4,6 +4,7 @@
 //! Must not hold anything but which source it was: what is complete is seen from the files themselves.
 
 use crate::disk::Disk;
+use crate::receiver::land;
 use crate::stage::Home;
 use fastcopy::dir::NameBuf;
 use fastcopy::errno;
@@ -32,9 +33,7 @@ fn name<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<NameBuf> {
 pub(crate) fn mark<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> io::Result<()> {
     let name = name(disk, dir)?;
     disk.remove_file(dir, name.as_name())?;
-    let file = disk.create_file(dir, name.as_name(), 0o600)?;
-    disk.write_at(&file, 0, &encode(source))?;
-    disk.sync_data(&file)?;
+    land::small_private(disk, dir, name.as_name(), &encode(source))?;
     // After a power cut a directory without its mark would be taken for any other.
     disk.sync_dir(dir)
 }
