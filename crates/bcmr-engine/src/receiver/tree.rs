@@ -32,8 +32,15 @@ fn name<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<NameBuf> {
 /// Marks `dir` as what `source` becomes.
 pub(crate) fn mark<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> io::Result<()> {
     let name = name(disk, dir)?;
-    disk.remove_file(dir, name.as_name())?;
-    land::small_private(disk, dir, name.as_name(), &encode(source))?;
+    let make = || land::small_private(disk, dir, name.as_name(), &encode(source));
+    match make() {
+        // Left by a run of another source.
+        Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
+            disk.remove_file(dir, name.as_name())?;
+            make()?;
+        }
+        made => made?,
+    }
     // After a power cut a directory without its mark would be taken for any other.
     disk.sync_dir(dir)
 }
