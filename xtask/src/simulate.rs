@@ -1,6 +1,6 @@
 //! `cargo xtask simulate`: both ends of a transfer in one process, over wires that misbehave, one seed after the other.
 //!
-//! What is drawn from a seed and what must hold is in `crates/bcmr-engine/src/verbs/simulate_tests.rs`; the ordinary tests
+//! What is drawn from a seed and what must hold is in `crates/bcmr-engine/src/peer/simulate_tests.rs`; the ordinary tests
 //! run the first few hundred.
 
 use sh::Result;

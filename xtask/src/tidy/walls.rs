@@ -214,7 +214,7 @@ impl Look<'_> {
         }
     }
 
-    /// Sender and receiver apart; the transport for the verbs alone.
+    /// Sender and receiver apart; the transport for `peer` alone.
     fn halves(&self, found: &mut Vec<Finding>) {
         if self.place.krate != "bcmr-engine" {
             return;
@@ -240,12 +240,12 @@ impl Look<'_> {
                     "the receiver sees entries and content; let a verb bring them",
                 );
             }
-            if names("transport") && !within("verbs") && !within("transport") && module != "lib.rs" {
+            if names("transport") && !within("peer") && !within("transport") && module != "lib.rs" {
                 self.say(
                     found,
                     path.line,
                     "transport",
-                    "only verbs know the transport; take a Read and a Write",
+                    "only `peer` knows the transport; take a Read and a Write",
                 );
             }
         }
@@ -457,9 +457,12 @@ mod tests {
     }
 
     #[test]
-    fn the_transport_is_for_verbs() {
+    fn the_transport_is_for_peers() {
         assert_eq!(one(RECEIVER, "use crate::transport::conn::Conn;"), [":2 transport"]);
-        assert_eq!(one("crates/bcmr-engine/src/verbs/copy.rs", "use crate::transport::conn::Conn;"), [""; 0]);
+        assert_eq!(
+            one("crates/bcmr-engine/src/peer/client.rs", "use crate::transport::conn::Conn;"),
+            [""; 0]
+        );
     }
 
     #[test]

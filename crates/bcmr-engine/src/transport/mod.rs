@@ -1,6 +1,6 @@
 //! Carrying frames between two processes: streams, how one gets to the other machine, and the greeting.
 //!
-//! Must not know what is copied, nor what any message means but those of the greeting. Only verbs know it.
+//! Must not know what is copied, nor what any message means but those of the greeting. Only `peer` knows it.
 
 pub(crate) mod conn;
 #[cfg(test)]
@@ -57,7 +57,7 @@ pub(crate) struct Peer {
     /// Who it is, for people.
     pub(crate) name: String,
     /// The ssh connection, while the data goes another way: it carries nothing but the end.
-    pub(crate) lifeline: Option<Stream>,
+    pub(crate) control_stream: Option<Stream>,
     /// The processes of ours that carry them; none where this is the server.
     pub(crate) carriers: Vec<Carrier>,
 }
@@ -97,11 +97,11 @@ impl Peer {
     pub(crate) fn finish(self) -> Result<Vec<Note>, Error> {
         let mut first = None;
         // The other side lets go of its streams only once it has seen the end of stream 0.
-        for stream in self.streams.iter().chain(&self.lifeline) {
+        for stream in self.streams.iter().chain(&self.control_stream) {
             stream.close();
         }
         // Extra streams first: their processes at the other side belong to that of stream 0.
-        for stream in self.streams.into_iter().chain(self.lifeline).rev() {
+        for stream in self.streams.into_iter().chain(self.control_stream).rev() {
             if let Err(e) = stream.finish() {
                 first.get_or_insert(e);
             }
@@ -155,7 +155,7 @@ pub(crate) fn connect(
         agreed,
         name: address.host.clone(),
         carriers: vec![carrier],
-        lifeline: None,
+        control_stream: None,
     })
 }
 
@@ -377,7 +377,7 @@ pub(crate) fn answer(
         agreed,
         name: NAME.to_owned(),
         carriers: Vec::new(),
-        lifeline: None,
+        control_stream: None,
     }))
 }
 

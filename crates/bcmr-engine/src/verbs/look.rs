@@ -10,11 +10,11 @@ use crate::policy::{FilterSpec, Follow};
 use crate::sender::below::{self, Which};
 use crate::sender::filter::Filter;
 use crate::verbs::operands::{self, Reach, Source};
-use crate::verbs::remote::{Listing, Usage};
 pub use fastcopy::clock::{Local, local};
 use fastcopy::dir::{Dir, ListBuffer, Name};
 use fastcopy::errno;
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::Info;
+pub use fastcopy::meta::{Kind, Time};
 pub use fastcopy::people::{group_name, user_name};
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +23,40 @@ use std::time::{Duration, Instant};
 
 /// Things below a path that cannot be looked at and are told of.
 const UNREADABLE_MAX: usize = 1000;
+
+/// One name on some machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The type.
+    pub kind: Kind,
+    /// One name, as bytes.
+    pub name: Vec<u8>,
+    /// Permission bits with setuid, setgid and sticky (07777).
+    pub mode: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Last written.
+    pub mtime: Time,
+    /// What a symbolic link leads to; empty for everything else.
+    pub link: Vec<u8>,
+}
+
+/// What is at a path and below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Everything that is no directory.
+    pub files: u64,
+    /// Directories, itself included when it is one.
+    pub dirs: u64,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Bytes allocated, directories included.
+    pub allocated: u64,
+}
 
 impl Listing {
     /// A name, and what `dir` holds under it.

@@ -1,8 +1,8 @@
-//! The verbs. Only these see both halves.
+//! The verbs, on this machine. Only these and `peer`, above them, see both halves.
 
-mod asked;
+pub(crate) mod asked;
 mod check;
-mod copy;
+pub(crate) mod copy;
 mod incoming;
 mod ledger;
 pub mod look;
@@ -10,18 +10,14 @@ pub(crate) mod manifest;
 mod measure;
 mod move_;
 mod named;
-mod operands;
-mod policy_wire;
-mod receive;
-pub mod remote;
+pub(crate) mod operands;
+pub(crate) mod receive;
 mod rivals;
-mod serve;
 mod sessions;
-mod simulate_tests;
 mod stream;
 mod survey;
-mod survey_wire;
-mod wire;
+pub(crate) mod survey_wire;
+pub mod written_through;
 
 pub use crate::remove::remove;
 pub use check::check;

@@ -12,7 +12,7 @@ use bcmr_engine::error::{Code, Error, Op, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
 use bcmr_engine::policy::{CopyPolicy, Target};
 use bcmr_engine::remote::{Address, Way};
-use bcmr_engine::verbs::remote::link_in_the_way;
+use bcmr_engine::verbs::written_through::link_in_the_way;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! this program put there, if that is allowed; else, for a copy that loses nothing asked for, with scp. Which of them
 //! it is, is said before anything is changed.
 //!
-//! Must not know how anything travels: that is the engine's, behind `bcmr_engine::verbs::remote`.
+//! Must not know how anything travels: that is the engine's, behind `bcmr_engine::peer`.
 
 use super::{deploy, fallback, verb::open};
 use crate::address;
@@ -21,9 +21,9 @@ use crate::usage::Usage;
 use crate::voice::BCMR;
 use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
+use bcmr_engine::peer;
 use bcmr_engine::policy::NameList;
 use bcmr_engine::remote::{Address, GetRequest, PutRequest, Way};
-use bcmr_engine::verbs::remote as peer;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

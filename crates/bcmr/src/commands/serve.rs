@@ -10,7 +10,7 @@ use crate::show::Verb;
 use crate::ui::writer;
 use crate::voice::BCMR;
 use bcmr_engine::error::{Error, Op};
-use bcmr_engine::verbs::remote as peer;
+use bcmr_engine::peer;
 use std::io;
 use std::os::fd::OwnedFd;
 

@@ -10,7 +10,7 @@ use crate::say::{self, Finding, Typed};
 use crate::show::Verb;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Action, Change, Event, Summary, Unavailable, Unfinished, What};
-use bcmr_engine::verbs::remote::{Kind, Listing, Usage};
+use bcmr_engine::verbs::look::{Kind, Listing, Usage};
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::ffi::OsStr;

@@ -2,11 +2,21 @@
 //!
 //! Must not print anything, and must not know who started it.
 
+use super::ending::{end_refused, unanswered};
+use super::events::{NoObserver, ReportingFront};
+use super::features::{OURS, agreed_compress};
+use super::machine::machine_number;
+use super::policy_wire::policy_in;
+use super::questions::RemoteQuestions;
+use super::receiving::{ReceivingEnd, receive_all, reply_on};
+use super::sending::send_all;
+use super::talk::answer;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Cancel, Event, Front, Progress, Watch};
 use crate::policy::{Collide, CopyPolicy, Follow, FollowDestination, Target};
 use crate::remote::ServeRequest;
+use crate::sender::item;
 use crate::sender::offer::What;
 use crate::sender::push::{How, Links};
 use crate::sender::walk::SourceDir;
@@ -21,15 +31,10 @@ use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
 use crate::verbs::asked::Asked;
 use crate::verbs::copy::resuming;
-use crate::verbs::look;
+use crate::verbs::look::{self, Listing};
 use crate::verbs::operands::{self, DestLink, Reach, Resolved, Source};
-use crate::verbs::policy_wire::policy_in;
 use crate::verbs::receive::{self, Receive, Reply};
-use crate::verbs::remote::{Listing, OURS, agreed_compress, answer, entry_of, send_all};
 use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
-use crate::verbs::wire::{
-    Asking, At, Reporting, Silent, end_refused, machine_number, receive_all, reply_on, unanswered,
-};
 use bcmr_wire::handshake::{Features, caps, wide};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
@@ -60,24 +65,33 @@ struct Serving {
     /// What both sides can.
     ours: Features,
     /// The ssh connection while the data goes another way: its end is the end of everything.
-    lifeline: Option<Stream>,
+    control_stream: Option<Stream>,
     /// Which machine this is.
     origin: u64,
     /// What the next `Get` is to begin with.
-    list: Listed,
+    list: CollectedNames,
     /// Why there is no store of blocks, where there should be one.
     no_store: Option<String>,
 }
 
 /// Names that came before the request that they belong to, each with a 0 behind it.
 #[derive(Default)]
-struct Listed {
+struct CollectedNames {
     names: usize,
     bytes: Vec<u8>,
 }
 
-impl Listed {
-    fn and(mut self, names: &[&[u8]]) -> Result<Listed> {
+/// What a client wants to have sent.
+struct Wanted {
+    paths: Vec<PathBuf>,
+    /// Names below the one path, instead of all of it.
+    list: Option<CollectedNames>,
+    /// Which links the client asked to be followed.
+    follow: Follow,
+}
+
+impl CollectedNames {
+    fn and(mut self, names: &[&[u8]]) -> Result<CollectedNames> {
         self.add(names)?;
         Ok(self)
     }
@@ -129,8 +143,9 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     }
     let answered = transport::answer(input, output, ours, &request.meeting, Patience::WIRE)?;
     let Some(mut peer) = answered else { return Ok(()) };
-    let list = Listed::default();
-    let mut serving = Serving { request, reach, door: None, ours, lifeline: None, origin, list, no_store };
+    let list = CollectedNames::default();
+    let mut serving =
+        Serving { request, reach, door: None, ours, control_stream: None, origin, list, no_store };
     let served = serving.all(&mut peer);
     if let Err(e) = &served
         && let Some(stream) = peer.streams.first()
@@ -139,13 +154,13 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
         // The client is told why, if it still listens.
         let _told = answer(stream, &Message::Error(TroubleBuf::of(e).trouble())).is_ok();
     }
-    if let Some(lifeline) = &serving.lifeline {
-        lifeline.close();
+    if let Some(control_stream) = &serving.control_stream {
+        control_stream.close();
     }
     let ended = peer.finish().map(drop);
-    if let Some(lifeline) = serving.lifeline {
+    if let Some(control_stream) = serving.control_stream {
         // Whatever became of it: the client is done.
-        let _ended = lifeline.finish().is_ok();
+        let _ended = control_stream.finish().is_ok();
     }
     if let Some(door) = serving.door {
         door.close()?;
@@ -309,7 +324,7 @@ impl Serving {
         peer.streams.extend(joined.into_iter().map(|one| one.stream));
     }
 
-    fn transfer(&self, peer: &Peer, message: Message<'_>, list: Listed) -> Result<()> {
+    fn transfer(&self, peer: &Peer, message: Message<'_>, list: CollectedNames) -> Result<()> {
         let request = &self.request;
         match message {
             Message::Put { .. } | Message::Get { names: None, .. } if list.names > 0 => {
@@ -359,7 +374,7 @@ impl Serving {
                     dedup,
                 };
                 if let Some(survey) = survey {
-                    return self.survey(peer, &policy, what, target.path(), survey, items);
+                    return self.survey(peer, &policy, what, (survey, target.path()), items);
                 }
                 let store = if wants_dedup { self.store(dedup) } else { Ok(None) };
                 self.put(peer, &policy, what, items, store)
@@ -379,7 +394,7 @@ impl Serving {
                 let how = How { origin: self.origin, fast, compress, dedup: false, links, compares };
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
                 let list = names.map(|names| list.and(&names)).transpose()?;
-                self.get(peer, &policy, how, &paths, list, asked)
+                self.get(peer, &policy, how, Wanted { paths, list, follow: asked })
             }
             _ => Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NoTransfer)),
         }
@@ -417,13 +432,13 @@ impl Serving {
             streams.push(stream.map_err(told)?);
         }
         if let Some(first) = streams.first()
-            && !spoken_to(&first.inbox, &stream.inbox)
+            && !client_moved_to(&first.inbox, &stream.inbox)
         {
             return Ok(());
         }
-        let lifeline = peer.streams.swap_remove(0);
-        lifeline.settle(State::Quiet);
-        self.lifeline = Some(lifeline);
+        let control_stream = peer.streams.swap_remove(0);
+        control_stream.settle(State::Quiet);
+        self.control_stream = Some(control_stream);
         peer.streams = streams;
         Ok(())
     }
@@ -460,11 +475,10 @@ impl Serving {
         peer: &Peer,
         policy: &CopyPolicy,
         what: receive::What,
-        root: &Path,
-        survey: Survey,
+        (survey, root): (Survey, &Path),
         items: bool,
     ) -> Result<()> {
-        telling(peer, items, |watch, reply, asking| {
+        with_reports(peer, items, |watch, reply, questions| {
             let tally = Tally::new(watch);
             // What the target itself is called, the client knows better.
             let visit = visitor(survey, policy, root, Path::new(""), &tally);
@@ -472,8 +486,8 @@ impl Serving {
             let compares = matches!(survey, Survey::Check { .. });
             let tells_how = compares && peer.agreed.features.has_wide(wide::COMPARED);
             let surveying = surveying.telling(tells_how);
-            let asking = (policy.collide == Collide::Ask).then_some(asking);
-            Ok(receive_all(surveying, &peer.streams, reply, asking, At::Server).1)
+            let questions = (policy.collide == Collide::Ask).then_some(questions);
+            Ok(receive_all(surveying, &peer.streams, reply, questions, ReceivingEnd::Server).1)
         })
     }
 
@@ -485,7 +499,7 @@ impl Serving {
         items: bool,
         store: std::result::Result<Option<Store>, String>,
     ) -> Result<()> {
-        telling(peer, items, |watch, reply, asking| {
+        with_reports(peer, items, |watch, reply, questions| {
             let disk = Sys::new();
             let store = store.unwrap_or_else(|why| {
                 let note = Reason::StoreUnusable.about(why.to_string());
@@ -500,44 +514,36 @@ impl Serving {
                 let at = base.as_os_str().as_bytes();
                 let _told = reply.send(&Message::Report(message::Event::Base(at))).is_ok();
             }
-            let asking = (policy.collide == Collide::Ask).then_some(asking);
-            Ok(receive_all(receive, &peer.streams, reply, asking, At::Server).1)
+            let questions = (policy.collide == Collide::Ask).then_some(questions);
+            Ok(receive_all(receive, &peer.streams, reply, questions, ReceivingEnd::Server).1)
         })
     }
 
-    fn get(
-        &self,
-        peer: &Peer,
-        policy: &CopyPolicy,
-        how: How,
-        paths: &[PathBuf],
-        list: Option<Listed>,
-        asked: Follow,
-    ) -> Result<()> {
+    fn get(&self, peer: &Peer, policy: &CopyPolicy, how: How, wanted: Wanted) -> Result<()> {
         let cancel = Cancel::new();
         let open = |path: &Path| {
             let source = operands::source(&self.reach, path, policy.follow)?;
             match &source {
-                Source::Named { info, .. } if info.kind == Kind::Link && asked != policy.follow => {
+                Source::Named { info, .. } if info.kind == Kind::Link && wanted.follow != policy.follow => {
                     Err(Error::ours(Code::Refused, Op::Follow, path, Links::NOTE))
                 }
                 _ => Ok(source),
             }
         };
-        let sent = match list {
+        let sent = match wanted.list {
             None => {
-                let what = What::Operands { paths, open: &open };
-                send_all(peer, policy, how, &Silent, &cancel, what)
+                let what = What::Operands { paths: &wanted.paths, open: &open };
+                send_all(peer, policy, how, &NoObserver, &cancel, what)
             }
             Some(list) => {
-                let [base] = paths else {
+                let [base] = wanted.paths.as_slice() else {
                     return Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::ListNeedsOneDirectory));
                 };
                 let dir: Arc<SourceDir> =
                     SourceDir::root(self.reach.open(base)?, crate::node::Node::root(base))?;
                 let mut reader = std::io::Cursor::new(list.bytes);
                 let what = What::Names { base, dir, reader: &mut reader, separator: 0 };
-                send_all(peer, policy, how, &Silent, &cancel, what)
+                send_all(peer, policy, how, &NoObserver, &cancel, what)
             }
         };
         sent.map(drop).map_err(ended_by)
@@ -545,9 +551,9 @@ impl Serving {
 }
 
 /// Whether the client goes on over the sealed stream, and not over ssh: where our proof was lost on the way it has not
-/// seen what we have. A stream that has ended says nothing about that, for whoever knocks again lets go of it first;
-/// one that is spoilt was spoken to.
-fn spoken_to(sealed: &Inbox, ssh: &Inbox) -> bool {
+/// seen what we have. A stream that has ended says nothing about that, for a client that dials again closes it first;
+/// one with corrupt input was used.
+fn client_moved_to(sealed: &Inbox, ssh: &Inbox) -> bool {
     let mut ended = None;
     while !sealed.waits(LOOK) && !sealed.is_spoilt() {
         if ssh.stirs() {
@@ -563,19 +569,19 @@ fn spoken_to(sealed: &Inbox, ssh: &Inbox) -> bool {
 
 /// Takes what the client sends, and tells the client what comes of it and asks its user. `take` says what broke the
 /// connection, if something did: the client has been told then, and nothing more is to be said.
-pub(crate) fn telling(
+pub(super) fn with_reports(
     peer: &Peer,
     items: bool,
-    take: impl FnOnce(Watch<'_>, &Reply, &Asking) -> Result<Option<Error>>,
+    take: impl FnOnce(Watch<'_>, &Reply, &RemoteQuestions) -> Result<Option<Error>>,
 ) -> Result<()> {
     let Some(stream) = peer.streams.first() else { return Ok(()) };
     let reply = reply_on(stream);
-    let asking = Asking::default();
+    let questions = RemoteQuestions::default();
     let newer = peer.agreed.features.has_wide(wide::COMPARED);
-    let front = Reporting { reply: &reply, asking: &asking, newer };
+    let front = ReportingFront { reply: &reply, questions: &questions, newer };
     let (progress, cancel) = (Progress::default(), Cancel::new());
     let watch = Watch { front: &front as &dyn Front, progress: &progress, cancel: &cancel, items };
-    match take(watch, &reply, &asking)? {
+    match take(watch, &reply, &questions)? {
         Some(e) => Err(ended_by(e)),
         None => Ok(()),
     }
@@ -588,7 +594,7 @@ fn ended_by(e: Error) -> Error {
 
 /// A listing as it travels.
 fn entry<'a>(name: &'a [u8], l: &'a Listing) -> message::Entry<'a> {
-    let zero = Info {
+    let info = Info {
         kind: l.kind,
         mode: l.mode,
         uid: l.uid,
@@ -603,5 +609,5 @@ fn entry<'a>(name: &'a [u8], l: &'a Listing) -> message::Entry<'a> {
         mtime: l.mtime,
         ctime: l.mtime,
     };
-    message::Entry { link: &l.link, ..entry_of(name, &zero) }
+    item::entry(name, &info, l.size, &l.link, &[])
 }

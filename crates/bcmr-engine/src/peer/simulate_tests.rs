@@ -7,6 +7,9 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "tests look from outside")]
 
+use super::receiving::{ReceivingEnd, receive_all, reply_on};
+use super::sending::send_all;
+use super::server::with_reports;
 use crate::blocks::{BLOCK_BYTES, DEDUP_BYTES_MIN, LARGE_BYTES_MIN, block_cv, blocks_of};
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
@@ -29,9 +32,6 @@ use crate::transport::{Agreed, Peer};
 use crate::verbs::asked::Asked;
 use crate::verbs::operands::{self, DestLink, Reach, Resolved};
 use crate::verbs::receive::{self, Crew, Head, Receive, Takes};
-use crate::verbs::remote::send_all;
-use crate::verbs::serve::telling;
-use crate::verbs::wire::{At, receive_all, reply_on};
 use bcmr_wire::handshake::Features;
 use bcmr_wire::message;
 use bcmr_wire::state::State;
@@ -335,7 +335,7 @@ struct Ended {
 fn peer(streams: Vec<Stream>) -> Peer {
     let agreed =
         Agreed { features: Features::NONE, hello: Vec::new(), welcome: Vec::new(), agent: String::new() };
-    Peer { streams, agreed, name: "the other".into(), lifeline: None, carriers: Vec::new() }
+    Peer { streams, agreed, name: "the other".into(), control_stream: None, carriers: Vec::new() }
 }
 
 fn what(scene: &Scene, streams: usize, dedup: bool, client: bool) -> receive::What {
@@ -473,10 +473,10 @@ fn play(seed: u64) -> std::result::Result<(), String> {
             let disk = Sys::new();
             let landing = crate::verbs::copy::resuming(scene.policy.clone());
             let ended = if puts {
-                telling(&receiving, true, |watch, reply, asking| {
+                with_reports(&receiving, true, |watch, reply, questions| {
                     let receive = Receive::begin(&disk, &landing, what, watch, None, reply, store)?;
-                    let asking = (landing.collide == Collide::Ask).then_some(asking);
-                    Ok(receive_all(receive, &receiving.streams, reply, asking, At::Server).1)
+                    let questions = (landing.collide == Collide::Ask).then_some(questions);
+                    Ok(receive_all(receive, &receiving.streams, reply, questions, ReceivingEnd::Server).1)
                 })
                 .map(|()| None)
             } else {
@@ -485,7 +485,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
                 let cancel = &*receiver_stops;
                 let watch = Watch { front: person as &dyn Front, progress: &progress, cancel, items: false };
                 let receive = Receive::begin(&disk, &landing, what, watch, None, &reply, None).unwrap();
-                match receive_all(receive, &receiving.streams, &reply, None, At::Client) {
+                match receive_all(receive, &receiving.streams, &reply, None, ReceivingEnd::Client) {
                     (_, Some(e)) => Err(e),
                     (summary, None) => Ok(Some(summary)),
                 }
@@ -614,7 +614,7 @@ fn a_panic_of_a_worker_ends_the_transfer() {
             let bursts = Bursts { watch, what, disk: Sys::new(), at_once, came: false.into() };
             let reply = reply_on(&here);
             let streams = [here];
-            let run = || receive_all(bursts, &streams, &reply, None, At::Server).1.is_some();
+            let run = || receive_all(bursts, &streams, &reply, None, ReceivingEnd::Server).1.is_some();
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             // With an error, or by going on panicking.
             tell.send(ended.unwrap_or(true)).unwrap();
@@ -663,7 +663,7 @@ fn every_transfer_to_a_disk_that_becomes_full_ends() {
         return;
     }
     let this = std::env::current_exe().unwrap();
-    let test = OsStr::new("verbs::simulate_tests::every_transfer_ends");
+    let test = OsStr::new("peer::simulate_tests::every_transfer_ends");
     let mut again = unshare(&[this.as_os_str(), test, OsStr::new("--exact"), OsStr::new("--nocapture")]);
     let seeds = std::env::var("BCMR_SEEDS").unwrap_or_else(|_| "0..60".into());
     let out = again.env(SMALL, "1").env("BCMR_SEEDS", seeds).output().unwrap();

@@ -1,0 +1,418 @@
+//! A client that copies to or from another machine, once and again while the connection gets lost.
+//!
+//! Must not know how addresses are typed or what is told to a person.
+
+use super::connections::open_further;
+use super::events::{ClientObserver, summary_of};
+use super::features::{agreed_compress, needed_of_sender, offered};
+use super::machine::machine_number;
+use super::names::{RequestNames, send_all_but_last};
+use super::policy_wire::{Lists, policy_out};
+use super::receiving::{ReceivingEnd, receive_all, reply_on};
+use super::sending::send_all;
+use super::talk::{await_answer, no_stream, prefix, send, send_frames, split_by_greeting};
+use crate::disk::sys::Sys;
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Cancel, Event, Summary, Watch};
+use crate::node::Node;
+use crate::policy::{Collide, Compare, CopyPolicy, Preserve, Target};
+use crate::remote::{Address, GetRequest, Purpose, PutRequest, Way};
+use crate::sender::filter::Filter;
+use crate::sender::offer::What;
+use crate::sender::push::{How, Links};
+use crate::sender::walk::SourceDir;
+use crate::tally::Tally;
+use crate::transport::ssh::Load;
+use crate::transport::{self, Peer};
+use crate::trouble::error_of;
+use crate::verbs::asked::{Asked, Kinds};
+use crate::verbs::copy::resuming;
+use crate::verbs::look::{Ahead, ahead};
+use crate::verbs::manifest::Manifest;
+use crate::verbs::operands::{self, DestLink, Reach, Resolved};
+use crate::verbs::receive::{self, Receive};
+use crate::verbs::survey_wire::{Surveying, survey_of, visitor};
+use bcmr_wire::handshake::{Features, caps, guarantees};
+use bcmr_wire::message::{self, Message};
+use fastcopy::dir::Dir;
+use std::io::{BufRead, Cursor};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// From this much to move on (bytes) a better cipher is worth asking ssh which ones it has.
+const HEAVY_BYTES: u64 = 32 << 20;
+
+/// Names that are looked at before there is a connection, to learn how much there is, and how long a slow disk may take
+/// for it.
+const AHEAD_NAMES: usize = 2000;
+
+const AHEAD_PATIENCE: Duration = Duration::from_millis(100);
+
+/// The pause before a lost connection is made again, and the longest of those that follow.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+const LAST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Copies to another machine.
+///
+/// # Errors
+/// [`Code::NoPeer`] when no bcmr answers there; then nothing was changed. Else as `copy`, [`Code::Protocol`] and
+/// [`Code::Lost`].
+pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
+    let PutRequest { sources, names, to, target, purpose, manifest, way, policy } = request;
+    let policy = for_purpose(policy, purpose);
+    let mut target = target(to.path.clone());
+    let mut names = match names {
+        Some(list) if way.retries > 0 => RequestNames::kept(list),
+        Some(list) => RequestNames::Once(list),
+        None => RequestNames::None,
+    };
+    let transfer = Transfer { purpose, manifest: manifest.as_deref(), way: &way, policy: &policy, watch };
+    let done =
+        with_retries(&way, &policy, watch, || transfer.put_once(&sources, &mut names, &to, &mut target));
+    done.map(|summary| names.add_refused_to(summary))
+}
+
+/// Copies from another machine.
+///
+/// # Errors
+/// As [`put`].
+pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
+    let GetRequest { from, names, target, purpose, manifest, way, policy } = request;
+    let policy = for_purpose(policy, purpose);
+    // A source without a path is the home directory as a whole: what is in it is copied, as of `host:.`.
+    let from: Vec<Address> = from.into_iter().map(whole_home).collect();
+    if from.is_empty() {
+        return Err(Error::ours(Code::Usage, Op::Copy, "", Reason::NoSource));
+    }
+    let mut names = names.map_or(RequestNames::None, RequestNames::kept);
+    let count = if matches!(names, RequestNames::None) { from.len() } else { 1 };
+    // V12: once for all attempts. What an earlier one was sent decides nothing about where the next one goes.
+    let links = DestLink::received(&policy);
+    let mut to = GetTarget {
+        path: target.path(),
+        to: Resolved::of(&Reach::Anywhere, &target, count, links, &policy)?,
+        kinds: Arc::default(),
+    };
+    let transfer = Transfer { purpose, manifest: manifest.as_deref(), way: &way, policy: &policy, watch };
+    let done = with_retries(&way, &policy, watch, || transfer.get_once(&from, &mut names, &mut to));
+    done.map(|summary| names.add_refused_to(summary))
+}
+
+/// A comparison is a copy that is not done; contents are compared by hashes.
+fn for_purpose(policy: CopyPolicy, purpose: Purpose) -> CopyPolicy {
+    match purpose {
+        // A list of hashes is of what landed.
+        Purpose::Copy if policy.dry_run => {
+            // No attribute decides what is copied, and reading them needs files opened that need not be.
+            let preserve = Preserve { xattr: false, acl: false, ..policy.preserve };
+            CopyPolicy { hashes: false, preserve, ..policy }
+        }
+        Purpose::Copy => policy,
+        Purpose::Check { compare, .. } => {
+            CopyPolicy { dry_run: true, hashes: compare == Compare::Hash, ..policy }
+        }
+    }
+}
+
+fn whole_home(address: Address) -> Address {
+    let path = if address.path.as_os_str().is_empty() { PathBuf::from(".") } else { address.path };
+    Address { path, ..address }
+}
+
+/// Does it again while the connection gets lost, as often as was asked for, each time after a longer pause.
+fn with_retries(
+    way: &Way,
+    policy: &CopyPolicy,
+    watch: Watch<'_>,
+    mut once: impl FnMut() -> Result<Summary>,
+) -> Result<Summary> {
+    let mut pause = FIRST_PAUSE;
+    // What was asked or shown once would be asked and shown again.
+    let once_only = policy.collide == Collide::Ask || policy.dry_run;
+    let mut left = if once_only { 0 } else { way.retries };
+    loop {
+        let lost = match once() {
+            Err(e) if is_worth_another(&e) && left > 0 && !watch.cancel.is_set() => e,
+            other => return other,
+        };
+        left -= 1;
+        let seconds = pause.as_secs();
+        watch.front.event(Event::Warning(lost));
+        watch.front.event(Event::Note(Reason::ConnectingAgain.about(seconds).about(u64::from(left))));
+        let until = Instant::now() + pause;
+        while Instant::now() < until && !watch.cancel.is_set() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        pause = (pause * 2).min(LAST_PAUSE);
+        // What is there already is met again, and counts again.
+        watch.progress.items_done.store(0, Ordering::Relaxed);
+        watch.progress.bytes_done.store(0, Ordering::Relaxed);
+        watch.progress.bytes_there.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A connection that the same command may have the next time.
+fn is_worth_another(e: &Error) -> bool {
+    e.code.is_of_connection() && e.code.is_retryable()
+}
+
+/// Where a copy from another machine goes, for all its attempts.
+struct GetTarget<'t> {
+    /// The target as it was typed.
+    path: &'t Path,
+    to: Resolved,
+    /// What kind each operand was said to be.
+    kinds: Arc<Kinds>,
+}
+
+/// What is the same for every attempt of one transfer.
+struct Transfer<'a> {
+    purpose: Purpose,
+    manifest: Option<&'a Path>,
+    way: &'a Way,
+    policy: &'a CopyPolicy,
+    watch: Watch<'a>,
+}
+
+impl Transfer<'_> {
+    fn policy_out<'l>(&self, lists: &Lists<'l>) -> message::Policy<'l> {
+        let way = self.way;
+        policy_out(self.policy, lists, way.fast, way.dedup, way.compress, self.purpose)
+    }
+
+    /// Connects, with the terminal lent to ssh meanwhile. `behind` goes behind the greeting.
+    fn connect(&self, address: &Address, load: Load, required: Features, behind: &[u8]) -> Result<Peer> {
+        let (way, watch) = (self.way, self.watch);
+        watch.front.lend_terminal(true);
+        let peer = transport::connect(address, way, load, offered(way), required, behind, watch.cancel)?;
+        watch.front.lend_terminal(false);
+        Ok(peer)
+    }
+
+    fn put_once(
+        &self,
+        sources: &[PathBuf],
+        names: &mut RequestNames,
+        to: &Address,
+        target: &mut Target,
+    ) -> Result<Summary> {
+        let (policy, watch) = (self.policy, self.watch);
+        let lists = Lists::of(policy)?;
+        let how = self.policy_out(&lists);
+        // Nothing is moved where nothing is copied.
+        let found = if policy.dry_run {
+            Ahead::default()
+        } else {
+            ahead(sources, policy.recursive, AHEAD_NAMES, AHEAD_PATIENCE)
+        };
+        let much = found.more || found.bytes >= HEAVY_BYTES;
+        let load = if much { Load::Heavy } else { Load::Light };
+        let mut peer = self.connect(to, load, guarantees(&how), &[])?;
+        names.read(watch)?;
+        open_further(&mut peer, to, self.way, found.large, watch)?;
+        // None: the directory of a list of names is not copied itself.
+        let operands = if matches!(names, RequestNames::None) { sources.len() as u64 } else { 0 };
+        let kind = match target {
+            Target::Guess(_) => message::Target::Guess,
+            Target::Into(_) => message::Target::Into,
+            Target::Exactly(_) => message::Target::Exactly,
+        };
+        let path = target.path().clone();
+        // What this attempt makes of DST must not decide what DST means in the next one.
+        if self.way.retries > 0
+            && kind == message::Target::Guess
+            && operands == 1
+            && is_absent(&peer, &path, watch.cancel)?
+        {
+            *target = Target::Exactly(path.clone());
+        }
+        let path = path.as_os_str().as_bytes();
+        let manifest = self.manifest.filter(|_| !policy.dry_run);
+        let manifest = manifest.map(|file| Manifest::begin(file, None)).transpose()?;
+        send(&peer, &Message::Put { policy: how, target: kind, path, operands, items: watch.items })?;
+        let observer = ClientObserver {
+            watch,
+            prefix: prefix(to),
+            target: to.path.clone(),
+            manifest,
+            unwritten: AtomicU64::new(0),
+            compares: matches!(self.purpose, Purpose::Check { .. }),
+            compared: Mutex::default(),
+        };
+        let result = self.send(&peer, sources, names, &observer);
+        let result = observer.finish_manifest(result);
+        end(peer, result, watch)
+    }
+
+    /// Sends sources, or the names of a list below the one source.
+    fn send(
+        &self,
+        peer: &Peer,
+        sources: &[PathBuf],
+        names: &mut RequestNames,
+        observer: &ClientObserver<'_>,
+    ) -> Result<Summary> {
+        let (way, policy, cancel) = (self.way, self.policy, self.watch.cancel);
+        let features = peer.agreed.features;
+        let how = How {
+            origin: machine_number(),
+            fast: way.fast,
+            compress: agreed_compress(way.compress, features),
+            dedup: way.dedup && !way.fast && features.has_cap(caps::DEDUP),
+            links: Links::Sent,
+            compares: observer.compares,
+        };
+        let open = |path: &Path| operands::source(&Reach::Anywhere, path, policy.follow);
+        let mut kept;
+        let (reader, separator): (&mut (dyn BufRead + Send), u8) = match names {
+            RequestNames::None => {
+                let what = What::Operands { paths: sources, open: &open };
+                return send_all(peer, policy, how, observer, cancel, what).map(|c| summary_of(&c));
+            }
+            RequestNames::Once(list) => (&mut *list.reader, list.separator),
+            RequestNames::Kept { names, .. } => {
+                kept = Cursor::new(names.join(&0));
+                (&mut kept, 0)
+            }
+        };
+        let base = sources.first().map(PathBuf::as_path).unwrap_or(Path::new("."));
+        let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
+        let dir = SourceDir::root(dir, Node::root(base))?;
+        let what = What::Names { base, dir, reader, separator };
+        send_all(peer, policy, how, observer, cancel, what).map(|counted| summary_of(&counted))
+    }
+
+    fn get_once(
+        &self,
+        from: &[Address],
+        names: &mut RequestNames,
+        to: &mut GetTarget<'_>,
+    ) -> Result<Summary> {
+        let (way, watch) = (self.way, self.watch);
+        let address = from.first().ok_or_else(|| Error::ours(Code::Usage, Op::Copy, "", Reason::NoSource))?;
+        let lists = Lists::of(self.policy)?;
+        let how = self.policy_out(&lists);
+        let survey = survey_of(&how);
+        let required = guarantees(&how);
+        let asks = way.parallel.is_none() && matches!(names, RequestNames::None) && survey.is_none();
+        let (behind, later) =
+            if asks { split_by_greeting(from, size_questions(from)?) } else { Default::default() };
+        let mut peer = self.connect(address, Load::Heavy, needed_of_sender(required), &behind)?;
+        let list = names.read(watch)?;
+        send_frames(&peer, later)?;
+        let size = if asks { await_sizes(&peer, from.len(), watch.cancel)? } else { 0 };
+        open_further(&mut peer, address, way, size, watch)?;
+        let names = list.map(|names| send_all_but_last(&peer, names)).transpose()?;
+        // The target is there before anything is asked for.
+        if list.is_some() && survey.is_none() {
+            to.to.make()?;
+        }
+        let disk = Sys::new();
+        let landing = resuming(self.policy.clone());
+        let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;
+        let what = self.expected(from, list, to, peer.streams.len())?;
+        let tally = Tally::new(watch);
+        let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
+        let get = Message::Get { policy: how, paths, names };
+        let (summary, broken) = match survey {
+            Some(survey) => {
+                let visit = visitor(survey, &landing, to.path, to.path, &tally);
+                let surveying = Surveying::begin(&landing, what, &reply, &tally, visit)?;
+                send(&peer, &get)?;
+                receive_all(surveying, &peer.streams, &reply, None, ReceivingEnd::Client)
+            }
+            None => {
+                let receive = Receive::begin(&disk, &landing, what, watch, self.manifest, &reply, None)?;
+                send(&peer, &get)?;
+                receive_all(receive, &peer.streams, &reply, None, ReceivingEnd::Client)
+            }
+        };
+        let result = match broken {
+            Some(e) if !watch.cancel.is_set() => Err(e),
+            _ => Ok(summary),
+        };
+        end(peer, result, watch)
+    }
+
+    /// What the server is to send, and where it goes.
+    fn expected(
+        &self,
+        from: &[Address],
+        list: Option<&[Vec<u8>]>,
+        to: &GetTarget<'_>,
+        streams: usize,
+    ) -> Result<receive::What> {
+        let first = from.first().ok_or_else(|| Error::ours(Code::Usage, Op::Copy, "", Reason::NoSource))?;
+        let filter = Filter::new(&self.policy.filter)?;
+        Ok(receive::What {
+            to: to.to.clone(),
+            kinds: to.kinds.clone(),
+            operands: if list.is_some() { 1 } else { from.len() as u64 },
+            asked: match list {
+                Some(names) => Asked::listed(&first.path, names, filter),
+                None => Asked::operands(from.iter().map(|a| a.path.as_path()), filter)?,
+            },
+            source_prefix: prefix(first),
+            origin: machine_number(),
+            hashes: !self.way.fast,
+            echo: true,
+            streams,
+            listed: list.is_some(),
+            reach: Reach::Anywhere,
+            dedup: false,
+        })
+    }
+}
+
+/// Ends the connection, and shows what ssh had to say.
+fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary> {
+    let notes = peer.notes();
+    let ended = if result.is_ok() {
+        peer.finish()
+    } else {
+        peer.abort();
+        Ok(Vec::new())
+    };
+    for note in notes.into_iter().chain(ended.iter().flatten().cloned()) {
+        watch.front.event(Event::Note(note));
+    }
+    // What is done is done: a connection that ends badly after its last word changes nothing.
+    result
+}
+
+/// Asks for the size of every operand over there.
+fn size_questions(from: &[Address]) -> Result<Vec<u8>> {
+    let mut frames = Vec::new();
+    for address in from {
+        let path = address.path.as_os_str().as_bytes();
+        frames.append(&mut transport::frames_of(&Message::Stat { path, follow: true })?);
+    }
+    Ok(frames)
+}
+
+/// How much regular files among `operands`, asked for by [`how_large`], hold; one that cannot be looked at counts
+/// nothing, its copy will say why.
+fn await_sizes(peer: &Peer, operands: usize, cancel: &Cancel) -> Result<u64> {
+    let mut sum = 0u64;
+    for _ in 0..operands {
+        let frame = await_answer(peer, cancel)?;
+        if let Message::Info(entry) = frame.message()?
+            && entry.kind == message::Kind::File
+        {
+            sum = sum.saturating_add(entry.size);
+        }
+    }
+    Ok(sum)
+}
+
+/// Whether nothing has this name over there.
+fn is_absent(peer: &Peer, path: &Path, cancel: &Cancel) -> Result<bool> {
+    send(peer, &Message::Stat { path: path.as_os_str().as_bytes(), follow: true })?;
+    let frame = await_answer(peer, cancel)?;
+    // What else may be wrong with it is told when it is the target.
+    Ok(matches!(frame.message()?, Message::Error(trouble) if error_of(&trouble).code == Code::NotFound))
+}

@@ -1,0 +1,146 @@
+//! The connections of a client beside the first: further ones over ssh, or sealed ones past it.
+//!
+//! Must not know what is sent over them.
+
+use super::features::offered;
+use super::talk::{await_answer, send, shown_path};
+use crate::error::{Code, Error, Note, Op, Reason, Result};
+use crate::event::{Event, Watch};
+use crate::remote::{Address, Plane, Way};
+use crate::transport::conn::Patience;
+use crate::transport::direct::{DIAL_PATIENCE, Keys, NotDirect, dial, where_to};
+use crate::transport::seal::{KeyLimits, Secret, Transcript};
+use crate::transport::{self, Peer, Token};
+use crate::trouble::error_of;
+use bcmr_wire::handshake::{caps, wide};
+use bcmr_wire::message::Message;
+use bcmr_wire::state::State;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// From this much in large files on (bytes) a second connection is worth its 0.2 s of connecting. Small ones are bound by
+/// their number: 10,000 x 64 KiB took 1.3 times as long over two on the two cores this was measured on.
+const SECOND_STREAM_BYTES: u64 = 256 << 20;
+
+/// Opens the connections beside the first: as many as were asked for, or one where `bytes` make it worth while.
+pub(super) fn open_further(
+    peer: &mut Peer,
+    address: &Address,
+    way: &Way,
+    bytes: u64,
+    watch: Watch<'_>,
+) -> Result<()> {
+    let by_default = if bytes >= SECOND_STREAM_BYTES { 2 } else { 1 };
+    let wanted = way.parallel.unwrap_or(by_default).min(bcmr_wire::limits::STREAMS_MAX as usize);
+    if way.plane == Plane::Direct {
+        match switch_to_direct(peer, address, way, way.parallel.unwrap_or(1).max(1), watch) {
+            Ok(()) => return Ok(()),
+            Err(e) if matches!(e.code, Code::Interrupted | Code::Lost | Code::Protocol) => return Err(e),
+            // Said, and then over ssh.
+            Err(e) => watch.front.event(Event::Warning(e)),
+        }
+    }
+    if wanted < 2 || !peer.agreed.features.has_wide(wide::JOIN) {
+        return Ok(());
+    }
+    send(peer, &Message::Streams { count: wanted as u64 - 1 })?;
+    let frame = await_answer(peer, watch.cancel)?;
+    let token = match frame.message()? {
+        Message::Token { secret, path } => Token { secret, path: PathBuf::from(OsStr::from_bytes(path)) },
+        // Without them it works as well, only slower.
+        Message::Error(trouble) => {
+            let e = error_of(&trouble);
+            watch.front.event(Event::Warning(Error { path: shown_path(address, &e.path), ..e }));
+            return Ok(());
+        }
+        _ => return Err(Error::ours(Code::Protocol, Op::TalkTo, &address.host, Reason::NoToken)),
+    };
+    drop(frame);
+    let features = offered(way);
+    watch.front.lend_terminal(true);
+    let opened: Vec<Result<_>> = std::thread::scope(|scope| {
+        let one = |index: usize| {
+            let token = &token;
+            std::thread::Builder::new().spawn_scoped(scope, move || {
+                transport::connect_further(address, way, features, token, index as u64, watch.cancel)
+            })
+        };
+        let threads: Vec<_> = (1..wanted).map(one).collect();
+        let join = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, Result<_>>>| {
+            let failed = |e| Error::os(Op::StartAThreadToConnectTo, &address.host, e);
+            let gone = || Error::ours(Code::Io, Op::ConnectTo, &address.host, Reason::ThreadStopped);
+            thread.map_err(failed)?.join().unwrap_or_else(|_| Err(gone()))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    watch.front.lend_terminal(false);
+    let mut failed = Vec::new();
+    for one in opened {
+        match one {
+            Ok((stream, carrier)) => {
+                peer.streams.push(stream);
+                peer.carriers.push(carrier);
+            }
+            Err(e) if e.code == Code::Interrupted => return Err(e),
+            Err(e) => failed.push(e),
+        }
+    }
+    // They ask for no password, so it may be that there is but one connection: all works as well, only slower.
+    if let Some(first) = failed.first() {
+        let note = Reason::FewerConnections.about(failed.len()).about(wanted - 1).about(first.why());
+        if way.parallel.is_some() {
+            let warning = Error::ours(first.code, Op::OpenAllConnectionsTo, &address.host, note);
+            watch.front.event(Event::Warning(warning));
+        } else {
+            watch.front.event(Event::Note(note));
+        }
+    }
+    Ok(())
+}
+
+/// Takes the data off ssh: sealed TCP connections instead, `count` of them.
+///
+/// # Errors
+/// [`Code::Unsupported`] and the like when that cannot be: the streams over ssh are as they were.
+fn switch_to_direct(
+    peer: &mut Peer,
+    address: &Address,
+    way: &Way,
+    count: usize,
+    watch: Watch<'_>,
+) -> Result<()> {
+    let not = |note: Note| Error::ours(Code::Unsupported, Op::SendPastSshTo, &address.host, note);
+    if !peer.agreed.features.has_cap(caps::DIRECT) || !peer.agreed.features.has_cap(caps::AEAD) {
+        return Err(not(Reason::DirectNotOffered.into()));
+    }
+    let count = u8::try_from(count.min(bcmr_wire::limits::STREAMS_MAX as usize)).unwrap_or(1);
+    // D6: keys must not end in a core dump.
+    fastcopy::process::never_dump().map_err(|e| not(Reason::OverSsh.about(e.to_string())))?;
+    send(peer, &Message::Direct { count: count.into() })?;
+    let frame = await_answer(peer, watch.cancel)?;
+    let (named, port, secret) = match frame.message()? {
+        Message::Rendezvous { address, port, secret } => (address.to_vec(), port, Secret::new(secret)),
+        Message::Error(trouble) => {
+            return Err(not(Reason::OverSsh.about(error_of(&trouble).why())));
+        }
+        _ => return Err(Error::ours(Code::Protocol, Op::TalkTo, &address.host, Reason::NoRendezvous)),
+    };
+    let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, frame.payload());
+    drop(frame);
+    let keys = Keys { secret, transcript, limits: KeyLimits::WIRE };
+    let failed = |e: NotDirect| not(Reason::OverSsh.about(e.why()));
+    let to = where_to(&named, port, &transport::ssh::leads_to(address, way)).map_err(failed)?;
+    let proved = dial(to, count, &keys, DIAL_PATIENCE).map_err(failed)?;
+    let mut streams = Vec::new();
+    for one in proved {
+        let stream = one.stream(peer.name.clone(), Patience::WIRE, State::ClientIdle);
+        streams.push(stream.map_err(|e| Error::os(Op::TalkTo, &address.host, e))?);
+    }
+    let control_stream = peer.streams.swap_remove(0);
+    control_stream.settle(State::Quiet);
+    peer.control_stream = Some(control_stream);
+    peer.streams = streams;
+    watch.front.event(Event::Note(Reason::PastSsh.about(to.to_string())));
+    Ok(())
+}

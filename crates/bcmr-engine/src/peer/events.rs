@@ -1,0 +1,308 @@
+//! Events on a wire: what a receiving server reports to its client, and what the client makes of it.
+//!
+//! Must not know who shows them, nor how they are worded.
+
+use super::questions::RemoteQuestions;
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Action, Change, Compared, Event, Front, Question, Summary, Watch};
+use crate::sender::out::{Counted, Told};
+use crate::trouble::{NoteBuf, TroubleBuf, error_of, note_of};
+use crate::verbs::manifest::Manifest;
+use crate::verbs::receive::Reply;
+use bcmr_wire::limits::PATH_BYTES_MAX;
+use bcmr_wire::message::{Event as WireEvent, Message, Trouble};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// More than can be counted.
+const COUNT_MAX: u64 = 1 << 60;
+
+/// Reports to the user of a client that sends.
+pub(crate) struct ClientObserver<'a> {
+    pub(crate) watch: Watch<'a>,
+    /// What goes before a path of the other side when it is shown.
+    pub(crate) prefix: String,
+    /// The target as it was typed.
+    pub(crate) target: PathBuf,
+    /// Where hashes go.
+    pub(crate) manifest: Option<Manifest>,
+    /// Hashes that it lacks, because their paths could not be sent or written.
+    pub(crate) unwritten: AtomicU64,
+    /// Differences were asked for; where they were not, none is reported.
+    pub(crate) compares: bool,
+    /// How the other side compared.
+    pub(crate) compared: Mutex<Compared>,
+}
+
+impl ClientObserver<'_> {
+    /// Ends the manifest: it gets its name when everything that it speaks of landed.
+    pub(crate) fn finish_manifest(self, result: Result<Summary>) -> Result<Summary> {
+        let compared = self.compared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let result = result.map(|summary| Summary { compared, ..summary });
+        let Some(manifest) = self.manifest else { return result };
+        let mut summary = match result {
+            Ok(summary) => summary,
+            Err(e) => {
+                // What went wrong first is what is told.
+                let _taken_away = manifest.end(false).is_ok();
+                return Err(e);
+            }
+        };
+        let unwritten = self.unwritten.into_inner();
+        let note = |summary: &mut Summary, code| {
+            if !summary.codes.contains(&code) {
+                summary.codes.push(code);
+            }
+        };
+        // What was lost of metadata is there all the same.
+        let there = summary.codes.iter().all(|code| *code == Code::MetadataLost);
+        let complete = there && !summary.cancelled;
+        if unwritten > 0 {
+            summary.failed += unwritten;
+            note(&mut summary, Code::Unsupported);
+        }
+        let path = manifest.path().to_owned();
+        match manifest.end(complete) {
+            Err(e) => {
+                summary.failed += 1;
+                note(&mut summary, e.code);
+                self.watch.front.event(Event::Failed(e));
+            }
+            Ok(()) if complete => {}
+            Ok(()) => {
+                let why = Reason::OnlyCompleteCopy;
+                self.watch.front.event(Event::Warning(Error::ours(
+                    Code::Refused,
+                    Op::WriteManifest,
+                    path,
+                    why,
+                )));
+            }
+        }
+        Ok(summary)
+    }
+
+    fn there(&self, path: &[u8]) -> PathBuf {
+        let mut text = std::ffi::OsString::from(&self.prefix);
+        text.push(OsStr::from_bytes(path));
+        text.into()
+    }
+
+    fn trouble(&self, trouble: &Trouble<'_>) -> Error {
+        let e = error_of(trouble);
+        Error { path: self.there(trouble.path), ..e }
+    }
+}
+
+fn copy_of(e: &Error) -> Error {
+    Error {
+        code: e.code,
+        op: e.op,
+        path: e.path.clone(),
+        other: e.other.clone(),
+        note: e.note.clone(),
+        source: e.source.as_ref().map(|s| match s.raw_os_error() {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => io::Error::other(s.to_string()),
+        }),
+    }
+}
+
+impl Told for ClientObserver<'_> {
+    fn failed(&self, error: &Error) {
+        self.watch.front.event(Event::Failed(copy_of(error)));
+    }
+    fn excluded(&self, path: &dyn Fn() -> PathBuf) {
+        if self.watch.items {
+            let (src, dst) = (path(), PathBuf::new());
+            self.watch.front.event(Event::Item { action: Action::Excluded, src, dst, bytes: 0 });
+        }
+    }
+    fn found(&self, _: u64, _: u64, _: bool) {
+        // The user interface has measured the sources already.
+    }
+    fn theirs(&self, trouble: &Trouble<'_>) -> Error {
+        self.trouble(trouble)
+    }
+    fn landed(&self, items: u64, bytes: u64) {
+        self.watch.progress.items_done.fetch_add(items, Ordering::Relaxed);
+        self.watch.progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+    }
+    fn report(&self, event: &WireEvent<'_>) {
+        self.watch.front.event(match event {
+            WireEvent::Item { action, src, dst, bytes } => Event::Item {
+                action: ACTIONS.get(usize::from(*action)).copied().unwrap_or(Action::Copied),
+                src: PathBuf::from(OsStr::from_bytes(src)),
+                dst: self.there(dst),
+                bytes: *bytes,
+            },
+            WireEvent::Failed(trouble) => Event::Failed(self.trouble(trouble)),
+            WireEvent::Warning(trouble) => Event::Warning(self.trouble(trouble)),
+            // [event.nameless]
+            WireEvent::Hashed { dst: b"", .. } => {
+                self.unwritten.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            WireEvent::Hashed { dst, hash } => {
+                if let Some(manifest) = &self.manifest
+                    && let Err(e) = manifest.add_told(Path::new(OsStr::from_bytes(dst)), hash)
+                {
+                    self.unwritten.fetch_add(1, Ordering::Relaxed);
+                    self.failed(&Error { path: self.there(dst), ..e });
+                }
+                Event::Hashed { dst: self.there(dst), hash: *hash }
+            }
+            WireEvent::Base(path) => {
+                if let Some(manifest) = &self.manifest {
+                    manifest.below(PathBuf::from(OsStr::from_bytes(path)));
+                }
+                return;
+            }
+            WireEvent::Compared { by_time, by_content } => {
+                let (by_time, by_content) = ((*by_time).min(COUNT_MAX), (*by_content).min(COUNT_MAX));
+                *self.compared.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Compared { by_time, by_content };
+                return;
+            }
+            WireEvent::NewTarget => Event::NewTarget,
+            WireEvent::Difference { .. } if !self.compares => return,
+            WireEvent::Difference { change, path, directory, files, bytes, why } => Event::Difference {
+                change: CHANGES.get(usize::from(*change)).copied().unwrap_or(Change::Differ),
+                path: match path {
+                    [] => self.there(self.target.as_os_str().as_bytes()),
+                    path => PathBuf::from(OsStr::from_bytes(path)),
+                },
+                directory: *directory,
+                files: *files,
+                bytes: *bytes,
+                why: Reason::of_number(*why),
+            },
+            WireEvent::Resumed { dst, bytes, restarted: 0, repaired } => {
+                // They were counted as done when the other side told of them.
+                self.watch.progress.bytes_there.fetch_add(*bytes, Ordering::Relaxed);
+                Event::Resumed { dst: self.there(dst), bytes: *bytes, restarted: None, repaired: *repaired }
+            }
+            WireEvent::Resumed { dst, restarted, .. } => {
+                let dst = self.there(dst);
+                Event::Note(Reason::StartsOver.about(dst.as_path()).about(Reason::of_number(*restarted)))
+            }
+            WireEvent::Note(note) => match note_of(note) {
+                Some(note) => Event::Note(note),
+                None => return,
+            },
+        });
+    }
+    fn ask(&self, path: &Path) -> bool {
+        self.watch.front.ask(Question::Replace(self.there(path.as_os_str().as_bytes())))
+    }
+}
+
+const ACTIONS: [Action; 9] = [
+    Action::Copied,
+    Action::MadeDir,
+    Action::MadeLink,
+    Action::HardLinked,
+    Action::MadeSpecial,
+    Action::Renamed,
+    Action::Removed,
+    Action::Kept,
+    Action::Excluded,
+];
+
+const CHANGES: [Change; bcmr_wire::policy::CHANGES as usize] = [Change::Add, Change::Extra, Change::Differ];
+
+/// A server that sends reports to its client alone, and the sender does that itself.
+pub(crate) struct NoObserver;
+
+impl Told for NoObserver {
+    fn failed(&self, _: &Error) {}
+    fn excluded(&self, _: &dyn Fn() -> PathBuf) {}
+    fn found(&self, _: u64, _: u64, _: bool) {}
+    fn landed(&self, _: u64, _: u64) {}
+    fn report(&self, _: &WireEvent<'_>) {}
+    fn ask(&self, _: &Path) -> bool {
+        false
+    }
+}
+
+/// What the other side counted.
+pub(crate) fn summary_of(counted: &Counted) -> Summary {
+    // Their word, and sums are made of it: no count of real things comes near to this.
+    let [files, dirs, others, bytes, kept, failed, differences] = counted.counts.map(|n| n.min(COUNT_MAX));
+    let mut codes: Vec<Code> = Vec::new();
+    for number in &counted.codes {
+        let code = Code::of_number(u16::try_from(*number).unwrap_or(0));
+        if !codes.contains(&code) {
+            codes.push(code);
+        }
+    }
+    let (cancelled, compared) = (counted.cancelled, Compared::default());
+    Summary { files, dirs, others, bytes, kept, failed, differences, compared, codes, cancelled }
+}
+
+/// A server that receives reports everything to its client.
+pub(crate) struct ReportingFront<'a> {
+    pub(crate) reply: &'a Reply,
+    pub(crate) questions: &'a RemoteQuestions,
+    /// The client has Compared.
+    pub(crate) newer: bool,
+}
+
+impl Front for ReportingFront<'_> {
+    fn event(&self, event: Event) {
+        // What cannot be said any more is no news to a client that is gone.
+        let _told = match &event {
+            Event::Item { action, src, dst, bytes } => {
+                let action = ACTIONS.iter().position(|a| a == action).unwrap_or(0) as u8;
+                let (src, dst) = (src.as_os_str().as_bytes(), dst.as_os_str().as_bytes());
+                self.report(WireEvent::Item { action, src, dst, bytes: *bytes })
+            }
+            Event::Failed(e) => self.report(WireEvent::Failed(TroubleBuf::of(e).trouble())),
+            Event::Warning(e) => self.report(WireEvent::Warning(TroubleBuf::of(e).trouble())),
+            Event::Hashed { dst, hash } => {
+                let path = dst.as_os_str().as_bytes();
+                let fits = path.len() <= PATH_BYTES_MAX;
+                if !fits {
+                    let note = Reason::PathTooLongForHashes;
+                    let e = Error::ours(Code::NameTooLong, Op::WriteManifest, dst, note);
+                    self.report(WireEvent::Failed(TroubleBuf::of(&e).trouble()));
+                }
+                // [event.nameless]
+                self.report(WireEvent::Hashed { dst: if fits { path } else { b"" }, hash: *hash })
+            }
+            Event::Resumed { dst, bytes, restarted, repaired } => self.report(WireEvent::Resumed {
+                dst: dst.as_os_str().as_bytes(),
+                bytes: *bytes,
+                restarted: restarted.map_or(0, Reason::number),
+                repaired: *repaired,
+            }),
+            Event::Note(note) => self.report(WireEvent::Note(NoteBuf::of(note).note())),
+            Event::NewTarget => !self.newer || self.report(WireEvent::NewTarget),
+            Event::Difference { change, path, directory, files, bytes, why } => {
+                let change = CHANGES.iter().position(|c| c == change).unwrap_or(0) as u8;
+                let (path, why) = (path.as_os_str().as_bytes(), why.number());
+                let (directory, files, bytes) = (*directory, *files, *bytes);
+                self.report(WireEvent::Difference { change, path, directory, files, bytes, why })
+            }
+            // What lands here comes off the wire and goes by plain calls: there is nothing to tell.
+            Event::Unfinished(_) | Event::Engine(_) => true,
+        };
+    }
+    fn ask(&self, question: Question) -> bool {
+        match question {
+            Question::Replace(path) | Question::Remove(path) | Question::Descend(path) => {
+                self.questions.ask(self.reply, &path)
+            }
+        }
+    }
+}
+
+impl ReportingFront<'_> {
+    fn report(&self, event: WireEvent<'_>) -> bool {
+        self.reply.send(&Message::Report(event)).is_ok()
+    }
+}

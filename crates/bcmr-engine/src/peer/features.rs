@@ -1,0 +1,54 @@
+//! What this program can do over a wire, and what of it a transfer offers and needs.
+//!
+//! Must not know how a feature is carried out.
+
+use crate::remote::{Compress, Plane, Way};
+use bcmr_wire::handshake::{Features, caps, wide};
+
+/// Everything this program can do over a wire.
+pub(crate) const OURS: Features = Features {
+    caps: caps::LZ4 | caps::ZSTD | caps::FAST | caps::SYNC | caps::DIRECT | caps::AEAD,
+    wide: wide::TREES
+        | wide::JOIN
+        | wide::ATTRIBUTES
+        | wide::RESUME
+        | wide::VERIFY
+        | wide::HOLES
+        | wide::SURVEY
+        | wide::HASHED
+        | wide::LISTS
+        | wide::COMPARED,
+};
+
+/// What a client with these options offers.
+pub(super) fn offered(way: &Way) -> Features {
+    let mut features = OURS;
+    if way.dedup && !way.fast {
+        features.caps |= caps::DEDUP;
+    }
+    if way.plane != Plane::Direct {
+        features.caps &= !(caps::DIRECT | caps::AEAD);
+    }
+    if way.compress == Compress::None {
+        features.caps &= !(caps::LZ4 | caps::ZSTD);
+    }
+    if way.compress == Compress::Lz4 {
+        features.caps &= !caps::ZSTD;
+    }
+    features
+}
+
+/// Of what a copy needs, what a sender must know; the rest is the receiver's, which is here.
+pub(super) fn needed_of_sender(required: Features) -> Features {
+    required.and(Features { caps: 0, wide: wide::TREES | wide::ATTRIBUTES | wide::HOLES | wide::SURVEY })
+}
+
+/// What is packed with: what is wanted and both know.
+pub(crate) fn agreed_compress(wanted: Compress, agreed: Features) -> Compress {
+    match wanted {
+        Compress::Auto if agreed.has_cap(caps::ZSTD) => Compress::Auto,
+        Compress::Zstd if agreed.has_cap(caps::ZSTD) => Compress::Zstd,
+        Compress::Auto | Compress::Zstd | Compress::Lz4 if agreed.has_cap(caps::LZ4) => Compress::Lz4,
+        _ => Compress::None,
+    }
+}

@@ -1,0 +1,216 @@
+//! What a client asks without copying: one path, a directory's names, a hash, a size, and whether a copy would work.
+//!
+//! Must not know how any answer is shown.
+
+use super::features::{OURS, offered};
+use super::talk::{no_stream, send_frames, shown_path, split_by_greeting};
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::Cancel;
+use crate::remote::{Address, Way};
+use crate::transport;
+use crate::transport::ssh::Load;
+use crate::trouble::error_of;
+use crate::verbs::look::{Listing, Usage};
+use crate::verbs::receive::kind_of;
+use bcmr_wire::handshake::{Features, wide};
+use bcmr_wire::message::{self, Message};
+use fastcopy::meta::Time;
+use std::os::unix::ffi::OsStrExt;
+
+/// One thing that was looked at on the way to another machine.
+#[derive(Debug)]
+pub struct Finding {
+    /// What a copy needs of it is there.
+    pub ok: bool,
+    /// What was looked at, in a word or two.
+    pub what: &'static str,
+    /// What was found.
+    pub found: OnTheWay,
+}
+
+/// What was found on the way to another machine; may hold text of that machine.
+#[derive(Debug)]
+pub enum OnTheWay {
+    /// There is a way to this host.
+    Reaches(String),
+    /// What answers there calls itself so.
+    Agent(String),
+    /// What both sides can.
+    Can(Vec<&'static str>),
+    /// It did not work.
+    Failed(Error),
+}
+
+/// Asks one thing of a bcmr over there and hands every answer to `each` until it says that it was the last.
+fn ask(
+    address: &Address,
+    way: &Way,
+    question: impl FnOnce(&[u8]) -> Message<'_>,
+    mut each: impl FnMut(Message<'_>) -> Result<bool>,
+) -> Result<()> {
+    let needed = Features { caps: 0, wide: wide::TREES };
+    let question = transport::frames_of(&question(address.path.as_os_str().as_bytes()))?;
+    let (behind, later) = split_by_greeting(std::slice::from_ref(address), question);
+    let peer = transport::connect(address, way, Load::Light, OURS, needed, &behind, &Cancel::new())?;
+    send_frames(&peer, later)?;
+    let result = loop {
+        let frame = match peer.streams.first().map(|s| s.inbox.recv()).transpose().map(Option::flatten) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break Err(no_stream(address)),
+            Err(e) => break Err(e),
+        };
+        match frame.message() {
+            Ok(Message::Error(trouble)) => {
+                let e = error_of(&trouble);
+                break Err(Error { path: shown_path(address, &e.path), ..e });
+            }
+            Ok(message) => match each(message) {
+                Ok(true) => break Ok(()),
+                Ok(false) => {}
+                Err(e) => break Err(e),
+            },
+            Err(e) => break Err(e),
+        }
+    };
+    match result {
+        Ok(()) => peer.finish().map(drop),
+        Err(e) => {
+            peer.abort();
+            Err(e)
+        }
+    }
+}
+
+fn unexpected(address: &Address) -> Error {
+    Error::ours(Code::Protocol, Op::TalkTo, &address.host, Reason::AnswerToAnother)
+}
+
+/// What an entry says, for people.
+fn listing(entry: &message::Entry<'_>) -> Listing {
+    Listing {
+        kind: kind_of(entry.kind),
+        name: entry.name.to_vec(),
+        mode: entry.mode,
+        uid: entry.uid,
+        gid: entry.gid,
+        size: entry.size,
+        mtime: Time { sec: entry.mtime.sec, nsec: entry.mtime.nsec },
+        link: entry.link.to_vec(),
+    }
+}
+
+/// What an address names; through a symbolic link with `follow`.
+///
+/// # Errors
+/// As [`put`](super::put), or the path cannot be looked at.
+pub fn stat(address: &Address, way: &Way, follow: bool) -> Result<Listing> {
+    let mut found = None;
+    ask(
+        address,
+        way,
+        |path| Message::Stat { path, follow },
+        |message| match message {
+            Message::Info(entry) => {
+                found = Some(listing(&entry));
+                Ok(true)
+            }
+            _ => Err(unexpected(address)),
+        },
+    )?;
+    found.ok_or_else(|| unexpected(address))
+}
+
+/// The names in a directory, in no order, until `each` says no.
+///
+/// # Errors
+/// As [`stat`]; [`Code::NotDirectory`] when it is none.
+pub fn list(address: &Address, way: &Way, each: &mut dyn FnMut(Listing) -> bool) -> Result<()> {
+    let mut wanted = true;
+    ask(
+        address,
+        way,
+        |path| Message::List { path },
+        |message| match message {
+            Message::Page { entries } => {
+                for entry in &entries {
+                    wanted = wanted && each(listing(entry));
+                }
+                Ok(!wanted)
+            }
+            Message::Done => Ok(true),
+            _ => Err(unexpected(address)),
+        },
+    )
+}
+
+/// The BLAKE3 of a regular file, computed there.
+///
+/// # Errors
+/// As [`stat`].
+pub fn hash(address: &Address, way: &Way) -> Result<[u8; 32]> {
+    let mut found = None;
+    ask(
+        address,
+        way,
+        |path| Message::Hash { path },
+        |message| match message {
+            Message::Ok { hash: Some(hash) } => {
+                found = Some(hash);
+                Ok(true)
+            }
+            _ => Err(unexpected(address)),
+        },
+    )?;
+    found.ok_or_else(|| unexpected(address))
+}
+
+/// What is at an address and below it.
+///
+/// # Errors
+/// As [`stat`].
+pub fn usage(address: &Address, way: &Way) -> Result<Usage> {
+    let mut found = None;
+    ask(
+        address,
+        way,
+        |path| Message::Usage { path },
+        |message| match message {
+            Message::Used { files, dirs, bytes, allocated } => {
+                found = Some(Usage { files, dirs, bytes, allocated });
+                Ok(true)
+            }
+            _ => Err(unexpected(address)),
+        },
+    )?;
+    found.ok_or_else(|| unexpected(address))
+}
+
+/// What stands on the way to a machine. When every finding is `ok`, a copy goes from bcmr to bcmr.
+#[must_use]
+pub fn doctor(address: &Address, way: &Way) -> Vec<Finding> {
+    let ok = |what, found| Finding { ok: true, what, found };
+    // What a copy offers, so that what both can is what a copy will have.
+    let features = offered(way);
+    match transport::connect(address, way, Load::Light, features, Features::NONE, &[], &Cancel::new()) {
+        Ok(peer) => {
+            let agreed = peer.agreed.features;
+            let mut findings = vec![
+                ok("ssh", OnTheWay::Reaches(address.host.clone())),
+                ok("bcmr", OnTheWay::Agent(peer.agreed.agent.clone())),
+                Finding {
+                    ok: agreed.has_wide(wide::TREES),
+                    what: "protocol",
+                    found: OnTheWay::Can(agreed.names().collect()),
+                },
+            ];
+            if let Err(e) = peer.finish() {
+                findings.push(Finding { ok: false, what: "end", found: OnTheWay::Failed(e) });
+            }
+            findings
+        }
+        Err(e) => {
+            let what = if e.code == Code::NoPeer { "bcmr" } else { "ssh" };
+            vec![Finding { ok: false, what, found: OnTheWay::Failed(e) }]
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Everything that knows messages: copies to and from another machine, questions to it, and the server that answers.
+//!
+//! Must not know how addresses are typed or what is told to a person.
+
+mod client;
+mod connections;
+mod deferred;
+mod ending;
+mod events;
+mod features;
+mod inspect;
+mod machine;
+mod names;
+mod policy_wire;
+mod questions;
+mod receiving;
+mod sending;
+mod server;
+mod simulate_tests;
+mod ssh;
+mod talk;
+
+pub use client::{get, put};
+pub use inspect::{Finding, OnTheWay, doctor, hash, list, stat, usage};
+pub use server::serve;
+pub use ssh::{ssh_said, ssh_words};

@@ -1,0 +1,339 @@
+//! Takes the frames of all streams to a [`Takes`] until the sender has sent all, one side cancels or the connection
+//! breaks; then sends the summary and waits until the sender has acknowledged it. The same at a server and at a client.
+//!
+//! Must not know what becomes of what arrives.
+
+use super::deferred::{DeferredFrames, forward_answers};
+use super::ending::drain_until_done;
+use super::questions::RemoteQuestions;
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Summary, Watch};
+use crate::pulse::Pulse;
+use crate::receiver::arriving::Load;
+use crate::transport::conn::{FrameBuf, Heard, Packet};
+use crate::transport::stream::{Inbox, Stream};
+use crate::trouble::{TroubleBuf, error_of};
+use crate::verbs::receive::{Crew, Reply, Takes, unload};
+use bcmr_wire::message::Message;
+use bcmr_wire::state::State;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Builder, Scope};
+use std::time::{Duration, Instant};
+
+/// How often flags are looked at while nothing comes.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Answers on stream 0.
+pub(super) fn reply_on(stream: &Stream) -> Reply {
+    let out = stream.out.clone();
+    Reply {
+        pulse: stream.pulse(),
+        out: Box::new(move |message| {
+            let mut frame = out.room();
+            message.encode(&mut frame).map_err(|e| io::Error::other(e.to_string()))?;
+            out.send(Packet::Frames(frame)).map_err(|gone| io::Error::other(Error::from(gone)))
+        }),
+    }
+}
+
+/// At which end of the connection a transfer arrives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReceivingEnd {
+    /// At the client, which asked for it: the streams are of no use afterwards.
+    Client,
+    /// At the server, which tells how far things have come, and may be asked for more afterwards.
+    Server,
+}
+
+/// Receives one transfer to its end. What broke the connection, if something did, comes back beside the summary.
+pub(super) fn receive_all(
+    handler: impl Takes,
+    streams: &[Stream],
+    reply: &Reply,
+    questions: Option<&RemoteQuestions>,
+    end: ReceivingEnd,
+) -> (Summary, Option<Error>) {
+    let receiving = Receiving {
+        handler: &handler,
+        streams,
+        reply,
+        questions,
+        end,
+        over: AtomicBool::new(false),
+        broken: Mutex::new(None),
+        deferred: DeferredFrames::default(),
+    };
+    receiving.take_all();
+    let mut broken = receiving.broken.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (summary, marks) = handler.end(broken.is_some());
+    let ended = end_with(&summary, broken.as_ref(), streams, reply);
+    if end == ReceivingEnd::Client
+        && let Some(first) = streams.first()
+    {
+        // The server ends with its last message: a round trip less than telling it afterwards. Only the first stream: the
+        // end of another could arrive before what was sent here, and would look like a loss.
+        first.close();
+    }
+    // What the sender has no acknowledgement of it takes for unfinished, and will ask for again by the same name.
+    if ended == Ended::Told {
+        let cleared = match drain_until_done(streams) {
+            Ok(done) if done.first() == Some(&true) => marks.clear(),
+            // What a client was sent is there and counted, whatever came behind it.
+            Err(e) if end == ReceivingEnd::Server => Err(e),
+            _ => Ok(()),
+        };
+        if let Err(e) = cleared {
+            broken.get_or_insert(e);
+        }
+    }
+    (summary, broken)
+}
+
+/// How the last message of the receiver went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The sender has been told and will acknowledge it.
+    Told,
+    /// The sender had ended the transfer itself, or cannot be told any more.
+    NothingFollows,
+}
+
+/// Sends the summary or the error; where the sender has ended the transfer, the acknowledgement of that.
+fn end_with(summary: &Summary, broken: Option<&Error>, streams: &[Stream], reply: &Reply) -> Ended {
+    if streams.first().is_some_and(|first| first.state() == State::PeerEnded) {
+        // Nothing depends on whether the sender reads it.
+        let _sent = streams.iter().try_for_each(|stream| (reply_on(stream).out)(&Message::Done)).is_ok();
+        return Ended::NothingFollows;
+    }
+    let sent = match broken {
+        None => {
+            let s = summary;
+            let counts = [s.files, s.dirs, s.others, s.bytes, s.kept, s.failed, s.differences];
+            let codes = s.codes.iter().map(|c| u64::from(*c as u8)).collect();
+            reply.send(&Message::Summary { counts, codes, cancelled: s.cancelled })
+        }
+        Some(e) => reply.send(&Message::Error(TroubleBuf::of(e).trouble())),
+    };
+    if sent.is_ok() { Ended::Told } else { Ended::NothingFollows }
+}
+
+/// One transfer while it arrives: what its threads share.
+struct Receiving<'a, R: Takes> {
+    handler: &'a R,
+    streams: &'a [Stream],
+    reply: &'a Reply,
+    /// Where the user of the client is asked.
+    questions: Option<&'a RemoteQuestions>,
+    end: ReceivingEnd,
+    /// Every thread returns.
+    over: AtomicBool,
+    /// What went wrong first.
+    broken: Mutex<Option<Error>>,
+    /// Frames of stream 0 that wait while the user is asked.
+    deferred: DeferredFrames,
+}
+
+impl<R: Takes> Receiving<'_, R> {
+    fn pulse(&self) -> &Pulse {
+        &self.reply.pulse
+    }
+
+    fn watch(&self) -> Watch<'_> {
+        self.handler.watch()
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Ends the transfer for all threads.
+    fn fail(&self, e: Error) {
+        // Once this side has stopped, what was under way fits nowhere any more: that is no breach.
+        if !(self.watch().cancel.is_set() && e.code == Code::Protocol) {
+            self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        }
+        self.over.store(true, Ordering::Relaxed);
+        self.handler.lose();
+    }
+
+    /// Receives on all streams: the first in this thread, each other one in a thread of its own, beside the thread that
+    /// lands large files.
+    fn take_all(&self) {
+        for stream in self.streams {
+            stream.belongs_to(&self.reply.pulse);
+        }
+        for stream in self.streams.iter().skip(1) {
+            stream.enter(State::ReceivesBeside);
+        }
+        std::thread::scope(|scope| {
+            self.start(scope, || {
+                if let Err(e) = self.handler.land_large() {
+                    self.fail(e);
+                }
+            });
+            for (index, stream) in self.streams.iter().enumerate().skip(1) {
+                self.start(scope, move || self.take_beside(index, &stream.inbox));
+            }
+            match self.streams.first() {
+                Some(first) => self.take_first(&self.first_frames(scope, &first.inbox)),
+                None => self.fail(Error::ours(Code::Io, Op::Receive, "", Reason::NoStream)),
+            }
+        });
+    }
+
+    fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) {
+        let work = move || {
+            let _all = FailOnPanic(self);
+            let _works = self.pulse().works();
+            work();
+        };
+        if let Err(e) = Builder::new().spawn_scoped(scope, work) {
+            self.fail(Error::os(Op::StartAThreadToReceive, "", e));
+        }
+    }
+
+    /// Another stream than the first.
+    fn take_beside(&self, index: usize, inbox: &Inbox) {
+        let mut crew = self.handler.crew();
+        while !self.is_over() {
+            match inbox.recv_timeout(LOOK) {
+                Ok(Heard::Nothing) => {}
+                Ok(Heard::Frame(frame)) => {
+                    if let Err(e) = self.deliver(&mut crew, index, frame) {
+                        return self.fail(e);
+                    }
+                }
+                Ok(Heard::Ended) => return,
+                Err(e) => return self.fail(e),
+            }
+        }
+    }
+
+    /// Where the frames of stream 0 come from: where the user may be asked, through a thread that receives the answers
+    /// while this one waits for them.
+    fn first_frames<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        inbox: &'scope Inbox,
+    ) -> FirstFrames<'scope> {
+        let Some(questions) = self.questions else { return FirstFrames::Direct(inbox) };
+        self.start(scope, move || forward_answers(inbox, &self.deferred, questions, &self.over));
+        FirstFrames::Deferred(&self.deferred, self.pulse())
+    }
+
+    /// The first stream, until the transfer is complete, cancelled or broken.
+    fn take_first(&self, frames: &FirstFrames<'_>) {
+        let cancelled = || self.watch().cancel.is_set();
+        let mut crew = self.handler.crew();
+        let mut ticker = ProgressTicker::new(self.end == ReceivingEnd::Server);
+        while !self.is_over() && !self.handler.is_complete() && !cancelled() {
+            match frames.next() {
+                Ok(Heard::Nothing) => {}
+                Ok(Heard::Frame(frame)) => {
+                    if let Err(e) = self.deliver(&mut crew, 0, frame) {
+                        self.fail(e);
+                    }
+                }
+                Ok(Heard::Ended) => {
+                    let note = Reason::PeerLeft;
+                    self.fail(Error::ours(Code::Lost, Op::ReceiveFrom, "the other side", note));
+                }
+                Err(e) => self.fail(e),
+            }
+            ticker.tick(self.watch(), self.reply, false);
+        }
+        if cancelled() {
+            // A sender that receives it stops; one that is gone needs no message.
+            let _sent = self.reply.send(&Message::Cancel).is_ok();
+        }
+        self.handler.leave(&mut crew);
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(questions) = self.questions {
+            questions.end();
+        }
+        ticker.tick(self.watch(), self.reply, true);
+    }
+
+    /// Hands one frame to the handler.
+    fn deliver(&self, crew: &mut Crew, stream: usize, frame: FrameBuf) -> Result<()> {
+        let (head, load) = match frame.message()? {
+            Message::Data(piece) => unload(&mut crew.unpacker, &piece, frame.payload())?,
+            Message::Error(trouble) => {
+                let e = error_of(&trouble);
+                return Err(Error { path: self.handler.what().shown(&e.path), ..e });
+            }
+            other => return self.handler.handle(crew, other),
+        };
+        let load = match load {
+            Ok(load) => load,
+            Err(start) => Load::Bytes { buffer: Box::new(Payload(frame)), start },
+        };
+        self.handler.piece(stream, &head, load)
+    }
+}
+
+/// Ends the transfer for all threads if the thread that it stands in panics: what that one was to do is not waited for.
+struct FailOnPanic<'r, 'a, R: Takes>(&'r Receiving<'a, R>);
+
+impl<R: Takes> Drop for FailOnPanic<'_, '_, R> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(Error::ours(Code::Io, Op::Receive, "", Reason::ThreadStopped));
+        }
+    }
+}
+
+/// A frame's payload, for a piece that stays in it.
+struct Payload(FrameBuf);
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        self.0.payload()
+    }
+}
+
+/// Frames of stream 0, in their order: straight from the stream, or through a thread that receives answers meanwhile.
+enum FirstFrames<'s> {
+    Direct(&'s Inbox),
+    Deferred(&'s DeferredFrames, &'s Pulse),
+}
+
+impl FirstFrames<'_> {
+    fn next(&self) -> Result<Heard> {
+        match self {
+            FirstFrames::Direct(inbox) => inbox.recv_timeout(LOOK),
+            FirstFrames::Deferred(frames, pulse) => frames.take(pulse),
+        }
+    }
+}
+
+/// Tells the sender how far things have come.
+struct ProgressTicker {
+    wanted: bool,
+    last: Instant,
+    items: u64,
+    bytes: u64,
+}
+
+impl ProgressTicker {
+    fn new(wanted: bool) -> ProgressTicker {
+        ProgressTicker { wanted, last: Instant::now(), items: 0, bytes: 0 }
+    }
+
+    fn tick(&mut self, watch: Watch<'_>, reply: &Reply, now: bool) {
+        if !self.wanted || (!now && self.last.elapsed() < LOOK) {
+            return;
+        }
+        self.last = Instant::now();
+        let items = watch.progress.items_done.load(Ordering::Relaxed);
+        let bytes = watch.progress.bytes_done.load(Ordering::Relaxed);
+        if (items, bytes) != (self.items, self.bytes) {
+            let (di, db) = (items.saturating_sub(self.items), bytes.saturating_sub(self.bytes));
+            (self.items, self.bytes) = (items, bytes);
+            // That a client is gone is noticed where its frames are received.
+            let _sent = reply.send(&Message::Landed { items: di, bytes: db }).is_ok();
+        }
+    }
+}

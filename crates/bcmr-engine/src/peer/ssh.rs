@@ -1,0 +1,24 @@
+//! What the way over scp and the installation of a far bcmr need to know of ssh.
+//!
+//! Must not know messages.
+
+use crate::error::{Code, Note, Reason, Result};
+use crate::remote::{Address, Way};
+use crate::transport;
+
+/// ssh's own words for running `command` there, which a shell reads: it must be the caller's from beginning to end.
+///
+/// # Errors
+/// A host or user that is refused.
+pub fn ssh_words(address: &Address, way: &Way, command: &str) -> Result<Vec<std::ffi::OsString>> {
+    transport::ssh::words(address, way, command)
+}
+
+/// What ssh's standard error means where it could not connect: the code, and the words in short.
+#[must_use]
+pub fn ssh_said(said: &str) -> (Code, Note) {
+    let lines: Vec<String> =
+        said.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
+    let code = transport::ssh::judge_words(&lines).unwrap_or(Code::Lost);
+    (code, transport::ssh::in_short(code, &lines).unwrap_or(Reason::SshCouldNotConnect.into()))
+}
