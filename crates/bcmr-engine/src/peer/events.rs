@@ -5,7 +5,7 @@
 use super::questions::RemoteQuestions;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Change, Compared, Event, Front, Question, Summary, Watch};
-use crate::sender::out::{Counted, Told};
+use crate::sender::out::{Counted, SendObserver};
 use crate::trouble::{NoteBuf, TroubleBuf, error_of, note_of};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::receive::Reply;
@@ -112,7 +112,7 @@ fn copy_of(e: &Error) -> Error {
     }
 }
 
-impl Told for ClientObserver<'_> {
+impl SendObserver for ClientObserver<'_> {
     fn failed(&self, error: &Error) {
         self.watch.front.event(Event::Failed(copy_of(error)));
     }
@@ -125,7 +125,7 @@ impl Told for ClientObserver<'_> {
     fn found(&self, _: u64, _: u64, _: bool) {
         // The user interface has measured the sources already.
     }
-    fn theirs(&self, trouble: &Trouble<'_>) -> Error {
+    fn peer_error(&self, trouble: &Trouble<'_>) -> Error {
         self.trouble(trouble)
     }
     fn landed(&self, items: u64, bytes: u64) {
@@ -218,7 +218,7 @@ const CHANGES: [Change; bcmr_wire::policy::CHANGES as usize] = [Change::Add, Cha
 /// A server that sends reports to its client alone, and the sender does that itself.
 pub(crate) struct NoObserver;
 
-impl Told for NoObserver {
+impl SendObserver for NoObserver {
     fn failed(&self, _: &Error) {}
     fn excluded(&self, _: &dyn Fn() -> PathBuf) {}
     fn found(&self, _: u64, _: u64, _: bool) {}

@@ -77,7 +77,7 @@ pub(super) fn receive_all(
         first.close();
     }
     // What the sender has no acknowledgement of it takes for unfinished, and will ask for again by the same name.
-    if ended == Ended::Told {
+    if ended == Ended::SendObserver {
         let cleared = match drain_until_done(streams) {
             Ok(done) if done.first() == Some(&true) => marks.clear(),
             // What a client was sent is there and counted, whatever came behind it.
@@ -95,7 +95,7 @@ pub(super) fn receive_all(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ended {
     /// The sender has been told and will acknowledge it.
-    Told,
+    SendObserver,
     /// The sender had ended the transfer itself, or cannot be told any more.
     NothingFollows,
 }
@@ -116,7 +116,7 @@ fn end_with(summary: &Summary, broken: Option<&Error>, streams: &[Stream], reply
         }
         Some(e) => reply.send(&Message::Error(TroubleBuf::of(e).trouble())),
     };
-    if sent.is_ok() { Ended::Told } else { Ended::NothingFollows }
+    if sent.is_ok() { Ended::SendObserver } else { Ended::NothingFollows }
 }
 
 /// One transfer while it arrives: what its threads share.

@@ -5,9 +5,10 @@
 use crate::error::{Error, Op, Result};
 use crate::event::Cancel;
 use crate::policy::CopyPolicy;
-use crate::sender::offer::What;
-use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
-use crate::sender::push::{How, Push, push};
+use crate::sender::announce::What;
+use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, SendObserver};
+use crate::sender::push::push;
+use crate::sender::sending::{How, Push};
 use crate::transport::Peer;
 use crate::transport::conn::{FrameBuf, Heard, Packet};
 use crate::transport::stream::{Inbox, Outbox, Stream};
@@ -131,7 +132,7 @@ pub(crate) fn send_all(
     peer: &Peer,
     policy: &CopyPolicy,
     how: How,
-    told: &dyn Told,
+    observer: &dyn SendObserver,
     cancel: &Cancel,
     what: What<'_>,
 ) -> Result<Counted> {
@@ -139,6 +140,6 @@ pub(crate) fn send_all(
     let outs: Vec<StreamOut<'_>> = boxes.iter().map(StreamOut).collect();
     let outs: Vec<&dyn Out> = outs.iter().map(|o| o as &dyn Out).collect();
     let pulse = peer.streams.first().map(Stream::pulse).unwrap_or_default();
-    let sender = Push { policy, how, told, cancel, pulse: &pulse, outs: &outs };
+    let sender = Push { policy, how, observer, cancel, pulse: &pulse, outs: &outs };
     with_merged_frames(&peer.streams, |feed| push(&sender, what, feed))
 }

@@ -19,10 +19,10 @@ use crate::receiver::arriving::Load;
 use crate::receiver::directories::Marks;
 use crate::receiver::plan::tests::policy as base_policy;
 use crate::remote::Compress;
+use crate::sender::announce::What;
 use crate::sender::filter::Filter;
-use crate::sender::offer::What;
-use crate::sender::out::{Counted, Told};
-use crate::sender::push::{How, Links};
+use crate::sender::out::{Counted, SendObserver};
+use crate::sender::sending::{How, Links};
 use crate::store::{Block, Store};
 use crate::transport::conn::{Packet, Patience};
 use crate::transport::frames_of;
@@ -306,7 +306,7 @@ impl Front for Person {
     }
 }
 
-impl Told for Person {
+impl SendObserver for Person {
     fn failed(&self, error: &Error) {
         self.failed.lock().unwrap().push(error.to_string());
     }

@@ -12,7 +12,7 @@ use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of, XattrBuffer};
 use std::io;
 
 /// Attributes, names and values.
-pub(crate) type Attrs = Vec<(Vec<u8>, Vec<u8>)>;
+pub(crate) type EntryAttrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What is kept of an entry until the receiver has settled it: no descriptor, and no path.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Item {
     pub(crate) size: u64,
     /// Target of a symbolic link.
     pub(crate) link: Vec<u8>,
-    pub(crate) attrs: Attrs,
+    pub(crate) attrs: EntryAttrs,
 }
 
 impl Item {
@@ -81,8 +81,8 @@ pub(crate) fn entry<'a>(
     }
 }
 
-/// Why an entry cannot be told over the wire at all, if so.
-pub(crate) fn unspeakable(name: &[u8], info: &Info, size: u64) -> Option<Reason> {
+/// Why an entry cannot be encoded at all, if so.
+pub(crate) fn not_encodable(name: &[u8], info: &Info, size: u64) -> Option<Reason> {
     if name.len() > NAME_BYTES_MAX {
         return Some(Reason::NameOver255);
     }
@@ -98,9 +98,9 @@ pub(crate) fn attributes(
     kind: Kind,
     preserve: &Preserve,
     buffer: &mut XattrBuffer,
-) -> io::Result<Option<Attrs>> {
+) -> io::Result<Option<EntryAttrs>> {
     let acl = preserve.acl && kind != Kind::Link;
-    let mut attrs = Attrs::new();
+    let mut attrs = EntryAttrs::new();
     if !preserve.xattr && !acl {
         return Ok(Some(attrs));
     }

@@ -1,21 +1,26 @@
 //! The half that has the files: finds them, filters them, opens them, and sends them where they have to cross. Never
 //! knows a destination.
 
+pub(crate) mod announce;
 pub(crate) mod below;
+mod blocks;
 pub(crate) mod chain;
-pub(crate) mod contents;
+mod contents;
+mod entries;
 pub(crate) mod filter;
 pub(crate) mod item;
-pub(crate) mod large;
+mod large;
 pub(crate) mod level;
+mod listen;
 pub(crate) mod names;
-pub(crate) mod offer;
 pub(crate) mod operand;
 pub(crate) mod out;
-pub(crate) mod pace;
-pub(crate) mod place;
+mod pace;
+mod place;
 pub(crate) mod push;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)] // trees are made, and swapped, by path
 mod push_tests;
+mod schedule;
+pub(crate) mod sending;
 pub(crate) mod walk;

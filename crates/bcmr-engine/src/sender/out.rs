@@ -26,7 +26,7 @@ pub(crate) trait Out: Sync {
     /// Nothing more can be sent.
     fn send_first(&self, frames: Vec<u8>) -> Result<()>;
 
-    /// Nothing more is sent, and who waits for room does not any more.
+    /// Nothing more is sent, and threads that wait for room return.
     fn give_up(&self);
 
     /// Queues the beginning of a frame and, behind it, a part of a file that is read only when its turn comes.
@@ -76,8 +76,9 @@ pub(crate) trait Feed: Send {
     fn next(&mut self, wait: Duration, take: &mut dyn FnMut(u8, &[u8])) -> Result<Fed>;
 }
 
-/// Who is told. What the other side reports too (a file whose content could not be read) does not come here as well.
-pub(crate) trait Told: Sync {
+/// Observes a transfer for the user. What the other side reports too (a file whose content could not be read) does not come
+/// here as well.
+pub(crate) trait SendObserver: Sync {
     /// An item could not be sent; the others go on. The other side counts it.
     fn failed(&self, error: &Error);
     /// A filter left something out.
@@ -87,7 +88,7 @@ pub(crate) trait Told: Sync {
     /// Done at the other side since the last call.
     fn landed(&self, items: u64, bytes: u64);
     /// What the other side says of a whole request, its path as it is shown here.
-    fn theirs(&self, trouble: &Trouble<'_>) -> Error {
+    fn peer_error(&self, trouble: &Trouble<'_>) -> Error {
         error_of(trouble)
     }
     /// Something worth telling, in the other side's words.

@@ -21,7 +21,7 @@ const PATH_BYTES: usize = 4000;
 /// What the receiver says of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Fate {
+pub(crate) enum DirReply {
     /// Nothing yet.
     Unknown = 0,
     /// It was there.
@@ -33,7 +33,7 @@ pub(crate) enum Fate {
 }
 
 /// A source directory under the number it has on the wire.
-pub(crate) struct Place {
+pub(crate) struct AnnouncedDir {
     pub(crate) id: u64,
     /// The operand's directory, or the one that an operand is in.
     root: Arc<Dir>,
@@ -44,51 +44,51 @@ pub(crate) struct Place {
     pub(crate) ignores: Option<Arc<Ignores>>,
     /// Links below it are followed.
     pub(crate) follow: bool,
-    /// Its files lie about their size.
-    pub(crate) pseudo: bool,
+    /// The sizes that its file system tells of files say nothing (procfs, sysfs).
+    pub(crate) size_unreliable: bool,
     /// It stands for one operand that is no directory: nothing ends it.
     pub(crate) single: bool,
-    /// Everything above it was new when it was announced.
-    heir: bool,
-    fate: AtomicU8,
+    /// It is inside a directory that was new when this one was announced.
+    inside_new: bool,
+    reply: AtomicU8,
     /// Batches, names and directories of it that are still to be sent before its end can be told.
     pending: AtomicUsize,
-    partial: AtomicBool,
+    incomplete: AtomicBool,
     /// The device of the operand, for `-x`.
     pub(crate) dev: u64,
     /// The directories above and itself, where links may lead in a circle.
     pub(crate) line: Vec<(u64, u64)>,
 }
 
-/// What is fixed about a place from the beginning.
-pub(crate) struct Born {
+/// What is fixed about an announced directory from the beginning.
+pub(crate) struct AnnouncedInit {
     pub(crate) id: u64,
     pub(crate) follow: bool,
     pub(crate) single: bool,
-    pub(crate) heir: bool,
+    pub(crate) inside_new: bool,
     pub(crate) dev: u64,
     pub(crate) line: Vec<(u64, u64)>,
 }
 
-impl Place {
+impl AnnouncedDir {
     /// Of a directory that is open; with one thing pending, which is the walk through it.
-    pub(crate) fn new(root: Arc<Dir>, src: &SourceDir, born: Born) -> Arc<Place> {
-        Arc::new(Place {
-            id: born.id,
+    pub(crate) fn new(root: Arc<Dir>, src: &SourceDir, init: AnnouncedInit) -> Arc<AnnouncedDir> {
+        Arc::new(AnnouncedDir {
+            id: init.id,
             root,
             node: src.node.clone(),
             object: src.info.id(),
             ignores: src.ignores.clone(),
-            follow: born.follow,
+            follow: init.follow,
             // Only a hint: when it cannot be had, sizes are believed, and a file that is longer counts as changed.
-            pseudo: fastcopy::meta::is_pseudo(&src.dir).unwrap_or(false),
-            single: born.single,
-            heir: born.heir,
-            fate: AtomicU8::new(Fate::Unknown as u8),
+            size_unreliable: fastcopy::meta::is_pseudo(&src.dir).unwrap_or(false),
+            single: init.single,
+            inside_new: init.inside_new,
+            reply: AtomicU8::new(DirReply::Unknown as u8),
             pending: AtomicUsize::new(1),
-            partial: AtomicBool::new(false),
-            dev: born.dev,
-            line: born.line,
+            incomplete: AtomicBool::new(false),
+            dev: init.dev,
+            line: init.line,
         })
     }
 
@@ -96,25 +96,25 @@ impl Place {
         &self.root
     }
 
-    pub(crate) fn fate(&self) -> Fate {
-        match self.fate.load(Ordering::Acquire) {
-            1 => Fate::There,
-            2 => Fate::New,
-            3 => Fate::Refused,
-            _ => Fate::Unknown,
+    pub(crate) fn reply(&self) -> DirReply {
+        match self.reply.load(Ordering::Acquire) {
+            1 => DirReply::There,
+            2 => DirReply::New,
+            3 => DirReply::Refused,
+            _ => DirReply::Unknown,
         }
     }
 
-    pub(crate) fn set_fate(&self, fate: Fate) {
-        self.fate.store(fate as u8, Ordering::Release);
+    pub(crate) fn set_reply(&self, reply: DirReply) {
+        self.reply.store(reply as u8, Ordering::Release);
     }
 
     /// Whether everything in it is wanted: it is new, or below something new.
     pub(crate) fn is_new(&self) -> bool {
-        match self.fate() {
-            Fate::New => true,
-            Fate::Unknown => self.heir,
-            Fate::There | Fate::Refused => false,
+        match self.reply() {
+            DirReply::New => true,
+            DirReply::Unknown => self.inside_new,
+            DirReply::There | DirReply::Refused => false,
         }
     }
 
@@ -128,13 +128,13 @@ impl Place {
         self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Something in it stays behind.
-    pub(crate) fn leave_some(&self) {
-        self.partial.store(true, Ordering::Relaxed);
+    /// Something in it is not sent.
+    pub(crate) fn mark_incomplete(&self) {
+        self.incomplete.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_partial(&self) -> bool {
-        self.partial.load(Ordering::Relaxed)
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.incomplete.load(Ordering::Relaxed)
     }
 }
 
@@ -147,7 +147,7 @@ impl Handles {
     }
 
     /// Keeps a directory that was just opened.
-    pub(crate) fn keep(&self, place: &Place, dir: &Arc<SourceDir>) {
+    pub(crate) fn keep(&self, place: &AnnouncedDir, dir: &Arc<SourceDir>) {
         self.0.keep(place.id, dir);
     }
 
@@ -157,7 +157,7 @@ impl Handles {
     }
 
     /// The directory, open.
-    pub(crate) fn get(&self, place: &Place) -> Result<Arc<SourceDir>> {
+    pub(crate) fn get(&self, place: &AnnouncedDir) -> Result<Arc<SourceDir>> {
         if let Some(dir) = self.0.get(place.id) {
             return Ok(dir);
         }
@@ -175,7 +175,7 @@ impl Handles {
 
 /// Walks from the root to a place. A link or another directory may have been put there meanwhile: the first is not
 /// followed, the second is told apart by device and inode.
-fn reopen(place: &Place) -> Result<Arc<SourceDir>> {
+fn reopen(place: &AnnouncedDir) -> Result<Arc<SourceDir>> {
     let fail = |e| Error::os(Op::OpenDirectory, place.node.path(), e);
     let names = place.node.names();
     let mut dir = place.root.try_clone().map_err(fail)?;
@@ -224,7 +224,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    fn place(at: &Path, names: &[&str]) -> Arc<Place> {
+    fn place(at: &Path, names: &[&str]) -> Arc<AnnouncedDir> {
         let root = Arc::new(Dir::open(at).unwrap());
         let mut src = SourceDir::root(
             Dir::open(&names.iter().fold(at.to_owned(), |p, n| p.join(n))).unwrap(),
@@ -236,8 +236,15 @@ mod tests {
             node = node.below(NameBuf::new(name.as_bytes()).unwrap().as_name());
         }
         Arc::get_mut(&mut src).unwrap().node = node;
-        let born = Born { id: 1, follow: false, single: false, heir: false, dev: 0, line: Vec::new() };
-        Place::new(root, &src, born)
+        let init = AnnouncedInit {
+            id: 1,
+            follow: false,
+            single: false,
+            inside_new: false,
+            dev: 0,
+            line: Vec::new(),
+        };
+        AnnouncedDir::new(root, &src, init)
     }
 
     #[test]
@@ -283,8 +290,15 @@ mod tests {
         }
         let mut src = SourceDir::root(dir, node.clone()).unwrap();
         Arc::get_mut(&mut src).unwrap().node = node;
-        let born = Born { id: 1, follow: false, single: false, heir: false, dev: 0, line: Vec::new() };
-        let place = Place::new(Arc::new(Dir::open(t.path()).unwrap()), &src, born);
+        let init = AnnouncedInit {
+            id: 1,
+            follow: false,
+            single: false,
+            inside_new: false,
+            dev: 0,
+            line: Vec::new(),
+        };
+        let place = AnnouncedDir::new(Arc::new(Dir::open(t.path()).unwrap()), &src, init);
         assert_eq!(Handles::new().get(&place).unwrap().info.id(), src.info.id());
         let names: Vec<NameBuf> = (0..100).map(|_| name.clone()).collect();
         let names: Vec<&NameBuf> = names.iter().collect();

@@ -10,10 +10,11 @@ use crate::event::Cancel;
 use crate::policy::*;
 use crate::pulse::Pulse;
 use crate::remote::Compress;
-use crate::sender::offer::What;
+use crate::sender::announce::What;
 use crate::sender::operand::{Reach, Source, source};
-use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, Told};
-use crate::sender::push::{How, Links, Push, Sending, push};
+use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, SendObserver};
+use crate::sender::push::push;
+use crate::sender::sending::{How, Links, Push, Sending};
 use crate::sender::walk::SourceDir;
 use bcmr_wire::contents::{self, Item};
 use bcmr_wire::limits::{BATCHES_OUT_MAX, DIRS_OUT_MAX, OFFERS_OUT_MAX};
@@ -120,7 +121,7 @@ struct Ears {
     asked: Mutex<Vec<PathBuf>>,
 }
 
-impl Told for Ears {
+impl SendObserver for Ears {
     fn failed(&self, error: &Error) {
         self.failed.lock().unwrap().push((error.code, error.path.clone()));
     }
@@ -758,7 +759,7 @@ fn send_paths(
         links: Links::Sent,
         compares: false,
     };
-    let sending = Push { policy, how, told: &ears, cancel, pulse: &Pulse::new(), outs: &outs };
+    let sending = Push { policy, how, observer: &ears, cancel, pulse: &Pulse::new(), outs: &outs };
     let also = script.also.take();
     let mut peer = Peer {
         also,
@@ -1043,13 +1044,19 @@ fn room_for_a_batch_is_given_so_often_and_no_more() {
         links: Links::Sent,
         compares: false,
     };
-    let push =
-        Push { policy: &policy, how, told: &ears, cancel: &Cancel::new(), pulse: &Pulse::new(), outs: &outs };
+    let push = Push {
+        policy: &policy,
+        how,
+        observer: &ears,
+        cancel: &Cancel::new(),
+        pulse: &Pulse::new(),
+        outs: &outs,
+    };
     let sending = Sending::new(&push).unwrap();
-    assert!((0..BATCHES_OUT_MAX).all(|_| sending.reserve_batch()));
-    assert!(!sending.reserve_batch());
-    sending.free_batch();
-    assert!(sending.reserve_batch() && !sending.reserve_batch());
+    assert!((0..BATCHES_OUT_MAX).all(|_| sending.schedule.reserve_batch()));
+    assert!(!sending.schedule.reserve_batch());
+    sending.schedule.free_batch();
+    assert!(sending.schedule.reserve_batch() && !sending.schedule.reserve_batch());
 }
 
 #[test]
@@ -1624,7 +1631,7 @@ fn attributes_travel_when_they_are_kept() {
     if let Err(e) = fastcopy::xattr::set(of, c"user.colour", b"blue") {
         panic!("the scratch directory's file system has no attributes: {e}");
     }
-    let seen: Arc<Mutex<crate::sender::item::Attrs>> = Arc::default();
+    let seen: Arc<Mutex<crate::sender::item::EntryAttrs>> = Arc::default();
     for there in [false, true] {
         let heard = seen.clone();
         let also: Option<Also> = Some(Box::new(move |message, _| {

@@ -1,0 +1,539 @@
+//! The walk: announces operands and directories depth first, and hands the names in them to the other threads.
+//!
+//! Must not know what is wanted.
+
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::node::Node;
+use crate::policy::Follow;
+use crate::sender::chain::Chain;
+use crate::sender::entries::{Entries, EntryLook, Examined, attributes_too_large};
+use crate::sender::item::{self, EntryAttrs};
+use crate::sender::level::{self, Met};
+use crate::sender::names::{ListedNames, Names};
+use crate::sender::operand::Source;
+use crate::sender::place::{AnnouncedDir, AnnouncedInit, DirReply};
+use crate::sender::schedule::{BATCH_ENTRIES, NamesTask, StopReason};
+use crate::sender::sending::{Sending, WorkerBuffers};
+use crate::sender::walk::SourceDir;
+use bcmr_wire::message::Message;
+use fastcopy::dir::{ListBuffer, Name, NameBuf};
+use fastcopy::meta::Kind;
+use fastcopy::xattr::Of;
+use std::collections::HashSet;
+use std::io::BufRead;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the other side is told what was found.
+const FOUND_EVERY: Duration = Duration::from_millis(200);
+
+/// What is to be sent.
+pub(crate) enum What<'a> {
+    /// Operands, each opened when its turn comes.
+    Operands {
+        /// As typed.
+        paths: &'a [PathBuf],
+        /// Opens one: below a root that a server is confined to, or as the shell would.
+        open: &'a dyn Fn(&Path) -> Result<Source>,
+    },
+    /// Names read from a list, each below one directory.
+    Names {
+        /// The directory as typed.
+        base: &'a Path,
+        /// Opened.
+        dir: Arc<SourceDir>,
+        /// Where the names are read from.
+        reader: &'a mut (dyn BufRead + Send),
+        /// What ends a name: `\n` or NUL.
+        separator: u8,
+    },
+}
+
+/// A directory on the way down.
+struct OpenLevel {
+    place: Arc<AnnouncedDir>,
+    /// Directories in it that are still to be entered, last first.
+    dirs: Vec<NameBuf>,
+}
+
+/// The walk of one transfer.
+pub(super) struct Announcer<'s, 'a> {
+    sending: &'s Sending<'a>,
+    buffers: WorkerBuffers,
+    list: ListBuffer,
+    /// When the other side was last told what was found.
+    last_found: Instant,
+    /// What operands are called.
+    operand_names: HashSet<NameBuf>,
+    /// One of them was the contents of a directory, which may have any name in them.
+    has_whole: bool,
+}
+
+impl<'s, 'a> Announcer<'s, 'a> {
+    pub(super) fn new(sending: &'s Sending<'a>) -> Announcer<'s, 'a> {
+        Announcer {
+            sending,
+            buffers: WorkerBuffers::default(),
+            list: ListBuffer::new(),
+            last_found: Instant::now(),
+            operand_names: HashSet::new(),
+            has_whole: false,
+        }
+    }
+
+    /// Walks everything. What is wrong with one item is reported; what ends the walk is in the schedule.
+    pub(super) fn walk(&mut self, what: What<'_>) {
+        let walked = match what {
+            What::Operands { paths, open } => paths.iter().try_for_each(|path| {
+                if self.sending.stopped() {
+                    return Ok(());
+                }
+                match open(path) {
+                    Ok(source) => self.operand(path, source),
+                    Err(e) => self.sending.fail(None, e),
+                }
+            }),
+            What::Names { base, dir, reader, separator } => {
+                self.listed(base, &dir, ListedNames { reader, separator, base })
+            }
+        };
+        if let Err(e) = walked {
+            self.sending.schedule.stop(StopReason::Lost(e));
+        }
+    }
+
+    /// Tells the other side what was met so far, from time to time.
+    fn report_found(&mut self) -> Result<()> {
+        if self.last_found.elapsed() < FOUND_EVERY {
+            return Ok(());
+        }
+        self.last_found = Instant::now();
+        self.sending.send_found(false)
+    }
+
+    // ---- operands ----
+
+    fn operand(&mut self, path: &Path, source: Source) -> Result<()> {
+        // What two operands may both fill is merged: the second begins where the first is done.
+        let meets = match &source {
+            Source::Named { name, info, .. } => {
+                let met = !self.operand_names.insert(name.clone());
+                met && info.kind == Kind::Dir || self.has_whole
+            }
+            Source::Whole(_) => {
+                std::mem::replace(&mut self.has_whole, true) || !self.operand_names.is_empty()
+            }
+        };
+        if meets {
+            self.sending.schedule.await_settled();
+        }
+        let opened = match source {
+            Source::Named { dir, name, info, follow } if info.kind != Kind::Dir => {
+                return self.single(path, &dir, &name, info.kind, follow);
+            }
+            _ if !self.sending.push.policy.recursive => {
+                let e = Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory);
+                return self.sending.fail(None, e);
+            }
+            Source::Whole(src) => src.with_ignores(&self.sending.filter).map(|src| (src, None)),
+            Source::Named { dir, name, follow, .. } => {
+                enter(self.sending, &dir, name.as_name(), Node::root(path), follow)
+                    .map(|src| (src, Some(name)))
+            }
+        };
+        match opened {
+            Ok((src, name)) => match self.top(path, &src, name.as_ref())? {
+                Some(place) => self.tree(place, src),
+                None => Ok(()),
+            },
+            Err(e) => self.sending.fail(None, e),
+        }
+    }
+
+    /// Announces a directory that is an operand; `None` when that came to nothing.
+    fn top(
+        &mut self,
+        path: &Path,
+        src: &Arc<SourceDir>,
+        name: Option<&NameBuf>,
+    ) -> Result<Option<Arc<AnnouncedDir>>> {
+        let node = &src.node;
+        let ready = dir_attributes(self.sending, &mut self.buffers, src).and_then(|attrs| {
+            let root = src.dir.try_clone().map_err(|e| Error::os(Op::Open, node.path(), e))?;
+            Ok((attrs, Arc::new(root)))
+        });
+        let (attrs, root) = match ready {
+            Ok(ready) => ready,
+            Err(e) => return self.sending.fail(None, e).map(|()| None),
+        };
+        let follow = self.sending.push.policy.follow == Follow::Always;
+        let line = if follow { vec![src.info.id()] } else { Vec::new() };
+        let init = AnnouncedInit {
+            id: self.sending.schedule.dir_id(),
+            follow,
+            single: false,
+            inside_new: false,
+            dev: src.info.dev,
+            line,
+        };
+        let place = AnnouncedDir::new(root, src, init);
+        if !self.sending.schedule.announce(&place) {
+            return Ok(None);
+        }
+        self.sending.handles.keep(&place, src);
+        self.sending.count_found(0);
+        self.sending.send(&Message::Operand {
+            path: path.as_os_str().as_bytes(),
+            whole: name.is_none(),
+            origin: self.sending.push.how.origin,
+            dir: place.id,
+            entry: item::entry(name.map_or(b"-", |n| n.bytes()), &src.info, src.info.size, b"", &attrs),
+        })?;
+        Ok(Some(place))
+    }
+
+    /// An operand that is no directory.
+    fn single(
+        &mut self,
+        path: &Path,
+        dir: &Arc<SourceDir>,
+        name: &NameBuf,
+        kind: Kind,
+        follow: bool,
+    ) -> Result<()> {
+        if leaves_out(self.sending, None, dir, name.as_name(), false) {
+            return Ok(());
+        }
+        let root = match dir.dir.try_clone() {
+            Ok(root) => Arc::new(root),
+            Err(e) => return self.sending.fail(None, Error::os(Op::Open, path, e)),
+        };
+        let init = |id| AnnouncedInit {
+            id,
+            follow,
+            single: true,
+            inside_new: false,
+            dev: dir.info.dev,
+            line: Vec::new(),
+        };
+        let nameless = AnnouncedDir::new(root.clone(), dir, init(0));
+        let mut raw = Vec::new();
+        let inline = Entries(self.sending).only_at_once(&nameless);
+        let how = EntryLook { place: &nameless, dir, inline };
+        let (item, large) =
+            match Entries(self.sending).look(&mut self.buffers, &how, name.as_name(), kind, &mut raw) {
+                Ok(Examined::Item(item)) => (item, false),
+                Ok(Examined::Large(item)) => (item, true),
+                Ok(Examined::Linked | Examined::Nothing) => return Ok(()),
+                Err(e) => return self.sending.fail(None, e),
+            };
+        // Numbers are given without a gap, so only to what is announced.
+        let place = AnnouncedDir::new(root, dir, init(self.sending.schedule.dir_id()));
+        if !self.sending.schedule.announce(&place) || !large && !self.sending.schedule.await_batch() {
+            return Ok(());
+        }
+        self.sending.handles.keep(&place, dir);
+        self.sending.send(&Message::Operand {
+            path: path.as_os_str().as_bytes(),
+            whole: false,
+            origin: self.sending.push.how.origin,
+            dir: place.id,
+            entry: item.entry(),
+        })?;
+        if large {
+            self.sending.schedule.hand_large(&place, item);
+        } else {
+            Entries(self.sending).send_batch(&mut self.buffers, &place, vec![item], inline, &raw)?;
+        }
+        self.sending.schedule.release(&place);
+        Ok(())
+    }
+
+    // ---- down the tree ----
+
+    /// Walks a directory that was announced, and all below it.
+    fn tree(&mut self, place: Arc<AnnouncedDir>, src: Arc<SourceDir>) -> Result<()> {
+        let mut levels: Vec<OpenLevel> = Vec::new();
+        self.level(place, &src, &mut levels)?;
+        drop(src);
+        while let Some(level) = levels.last_mut() {
+            if self.sending.stopped() {
+                return Ok(());
+            }
+            self.report_found()?;
+            if level.place.reply() == DirReply::Refused {
+                level.dirs.clear();
+            }
+            let name = level.dirs.pop();
+            let above = level.place.clone();
+            // After its last directory was named nothing new comes in this one: only what is named is open then.
+            let last = level.dirs.is_empty();
+            let child = match name {
+                Some(name) => self.child(&above, name.as_name())?,
+                None => None,
+            };
+            if last {
+                levels.pop();
+                self.sending.schedule.release(&above);
+            }
+            if let Some((place, src)) = child {
+                if self.sending.push.policy.one_file_system && src.info.dev != place.dev {
+                    place.mark_incomplete(); // made, not entered
+                    self.sending.schedule.release(&place);
+                } else {
+                    self.level(place, &src, &mut levels)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a directory in one that was announced, and announces it. `None`: it cannot be, which was told, or the walk
+    /// is stopped.
+    fn child(
+        &mut self,
+        above: &Arc<AnnouncedDir>,
+        name: Name<'_>,
+    ) -> Result<Option<(Arc<AnnouncedDir>, Arc<SourceDir>)>> {
+        let buffers = &mut self.buffers;
+        let opened = self.sending.handles.get(above).and_then(|dir| {
+            let src = enter(self.sending, &dir, name, above.node.below(name), above.follow)?;
+            if above.line.contains(&src.info.id()) {
+                let note = Reason::LinkLoop;
+                return Err(Error::ours(Code::Link, Op::Enter, src.node.path(), note));
+            }
+            if let Some(note) = item::not_encodable(name.bytes(), &src.info, 0) {
+                return Err(Error::ours(Code::Unsupported, Op::Send, src.node.path(), note));
+            }
+            let attrs = dir_attributes(self.sending, buffers, &src)?;
+            Ok((src, attrs))
+        });
+        let (src, attrs) = match opened {
+            Ok(opened) => opened,
+            Err(e) => return self.sending.fail(Some(above), e).map(|()| None),
+        };
+        let mut line = above.line.clone();
+        if above.follow {
+            line.push(src.info.id());
+        }
+        let init = AnnouncedInit {
+            id: self.sending.schedule.dir_id(),
+            follow: above.follow,
+            single: false,
+            inside_new: above.is_new(),
+            dev: above.dev,
+            line,
+        };
+        let place = AnnouncedDir::new(above.root().clone(), &src, init);
+        if !self.sending.schedule.announce(&place) {
+            return Ok(None);
+        }
+        self.sending.handles.keep(&place, &src);
+        self.sending.count_found(0);
+        let entry = item::entry(name.bytes(), &src.info, src.info.size, b"", &attrs);
+        self.sending.send(&Message::Dir { id: place.id, parent: above.id, entry })?;
+        Ok(Some((place, src)))
+    }
+
+    /// Lists a directory: other directories are kept for later, everything else goes to the others in parts.
+    fn level(
+        &mut self,
+        place: Arc<AnnouncedDir>,
+        src: &Arc<SourceDir>,
+        levels: &mut Vec<OpenLevel>,
+    ) -> Result<()> {
+        let sending = self.sending;
+        let mut found = level::Entries::default();
+        let mut lost = None;
+        let listed = src.list(&mut self.list, sending.push.policy.follow, &sending.filter, |met| {
+            if place.reply() == DirReply::Refused {
+                return false;
+            }
+            match met {
+                Met::Entry { name, kind, ino } => {
+                    let full = found.add(name, kind, ino);
+                    return !full || spread(sending, &place, std::mem::take(&mut found.names));
+                }
+                Met::Excluded(name) => left_out(sending, Some(&place), src, name),
+                Met::Failed(e) => lost = sending.fail(Some(&place), e).err(),
+            }
+            lost.is_none()
+        });
+        if let Some(e) = lost {
+            return Err(e);
+        }
+        if let Err(e) = listed {
+            sending.fail(Some(&place), e)?;
+        }
+        let level::Entries { mut dirs, names } = found;
+        spread(sending, &place, names);
+        if dirs.is_empty() {
+            sending.schedule.release(&place);
+        } else {
+            dirs.reverse();
+            levels.push(OpenLevel { place, dirs });
+        }
+        Ok(())
+    }
+
+    // ---- a list of names ----
+
+    /// Sends names of a list, each with the directories that lead to it.
+    fn listed(&mut self, base: &Path, dir: &Arc<SourceDir>, names: ListedNames<'_>) -> Result<()> {
+        let src = match dir.with_ignores(&self.sending.filter) {
+            Ok(src) => src,
+            Err(e) => return self.sending.fail(None, e),
+        };
+        let Some(top) = self.top(base, &src, None)? else { return Ok(()) };
+        // What is listed is never all there is.
+        top.mark_incomplete();
+        let mut chain = Chain::new((top, Names::default()));
+        let sending = self.sending;
+        let mut leave = |(place, names): (Arc<AnnouncedDir>, Names)| {
+            spread(sending, &place, names);
+            sending.schedule.release(&place);
+        };
+        for parts in names {
+            if self.sending.stopped() {
+                return Ok(());
+            }
+            self.report_found()?;
+            let parts = match parts {
+                Ok(parts) => parts,
+                Err(e) => {
+                    self.sending.fail(None, e)?;
+                    continue;
+                }
+            };
+            let Some((last, dirs)) = parts.split_last() else { continue };
+            let last = last.as_name();
+            if !chain.go(dirs, &mut leave, |(above, _), name| self.down(above, name))? {
+                continue;
+            }
+            let (place, names) = chain.last();
+            let looked = self.sending.handles.get(place).and_then(|src| {
+                let info = src.stat(last, place.follow)?;
+                Ok((src, info))
+            });
+            let (src, info) = match looked {
+                Ok(looked) => looked,
+                Err(e) => {
+                    self.sending.fail(Some(place), e)?;
+                    continue;
+                }
+            };
+            let is_dir = info.kind == Kind::Dir;
+            if leaves_out(self.sending, Some(place), &src, last, is_dir) {
+                continue;
+            }
+            if !is_dir {
+                names.push(last, info.kind, info.ino);
+                if names.len() >= BATCH_ENTRIES {
+                    spread(self.sending, place, std::mem::take(names));
+                }
+            } else if !self.sending.push.policy.recursive {
+                let path = src.node.join(last);
+                self.sending
+                    .fail(Some(place), Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory))?;
+            } else if let Some((child, src)) = self.child(place, last)? {
+                self.tree(child, src)?;
+            }
+        }
+        let top = chain.end(&mut leave);
+        leave(top);
+        Ok(())
+    }
+
+    /// Goes down to a directory that names of a list lead through. `None`: it is left out or cannot be entered, which was
+    /// told.
+    fn down(
+        &mut self,
+        above: &Arc<AnnouncedDir>,
+        name: Name<'_>,
+    ) -> Result<Option<(Arc<AnnouncedDir>, Names)>> {
+        let src = match self.sending.handles.get(above) {
+            Ok(src) => src,
+            Err(e) => return self.sending.fail(Some(above), e).map(|()| None),
+        };
+        if leaves_out(self.sending, Some(above), &src, name, true) {
+            return Ok(None);
+        }
+        let Some((place, _)) = self.child(above, name)? else { return Ok(None) };
+        place.mark_incomplete();
+        Ok(Some((place, Names::default())))
+    }
+}
+
+/// Hands names to workers that have time. `false`: stopped.
+fn spread(sending: &Sending<'_>, place: &Arc<AnnouncedDir>, mut names: Names) -> bool {
+    names.sort();
+    let mut start = 0;
+    while start < names.len() {
+        let end = (start + BATCH_ENTRIES).min(names.len());
+        place.hold();
+        let task = NamesTask { place: place.clone(), names: names.part(start..end), plain: false };
+        if !sending.schedule.hand_over(task) {
+            place.mark_incomplete();
+            return false;
+        }
+        start = end;
+    }
+    true
+}
+
+/// Whether the filter leaves a name out; it is told.
+fn leaves_out(
+    sending: &Sending<'_>,
+    place: Option<&AnnouncedDir>,
+    src: &SourceDir,
+    name: Name<'_>,
+    is_dir: bool,
+) -> bool {
+    let out = src.excludes(name, is_dir, &sending.filter);
+    if out {
+        left_out(sending, place, src, name);
+    }
+    out
+}
+
+fn left_out(sending: &Sending<'_>, place: Option<&AnnouncedDir>, src: &SourceDir, name: Name<'_>) {
+    // A dry run and a comparison leave out the same on the other side.
+    if let (Some(place), false) = (place, sending.push.policy.dry_run) {
+        place.mark_incomplete();
+    }
+    sending.push.observer.excluded(&|| src.node.join(name));
+}
+
+/// Opens a directory without keeping those above it open.
+fn enter(
+    sending: &Sending<'_>,
+    dir: &Arc<SourceDir>,
+    name: Name<'_>,
+    node: Arc<Node>,
+    follow: bool,
+) -> Result<Arc<SourceDir>> {
+    let entered = match dir.enter(name, node.clone(), follow, &sending.filter) {
+        Err(e) if e.code == Code::Limit => {
+            sending.handles.clear();
+            dir.enter(name, node, follow, &sending.filter)
+        }
+        other => other,
+    };
+    entered.map(|mut src| {
+        // No other thread has it yet.
+        if let Some(src) = Arc::get_mut(&mut src) {
+            src.above = None;
+        }
+        src
+    })
+}
+
+fn dir_attributes(sending: &Sending<'_>, buffers: &mut WorkerBuffers, src: &SourceDir) -> Result<EntryAttrs> {
+    let fail = |e| Error::os(Op::ReadAttributesOf, src.node.path(), e);
+    let preserve = &sending.push.policy.preserve;
+    let attrs = item::attributes(Of::Handle(src.dir.as_fd()), Kind::Dir, preserve, &mut buffers.attrs);
+    attrs.map_err(fail)?.ok_or_else(|| attributes_too_large(src.node.path()))
+}

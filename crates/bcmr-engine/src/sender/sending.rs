@@ -1,0 +1,230 @@
+//! One transfer at its sender: what was agreed on, the schedule, the streams, and the directories that are open.
+//!
+//! Must not know how the tree is walked, nor how a file is read.
+
+use crate::codec::Effort;
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::Cancel;
+use crate::policy::{Collide, CopyPolicy};
+use crate::pulse::Pulse;
+use crate::remote::Compress;
+use crate::sender::filter::Filter;
+use crate::sender::out::{FilePart, Out, SendObserver};
+use crate::sender::pace::{Pace, Sent};
+use crate::sender::place::{AnnouncedDir, Handles};
+use crate::sender::schedule::{Agreed, Schedule, StopReason};
+use crate::trouble::TroubleBuf;
+use bcmr_wire::message::{Codec, Message};
+use fastcopy::xattr::XattrBuffer;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// How it is sent.
+pub(crate) struct How {
+    /// Tells this machine apart from others.
+    pub(crate) origin: u64,
+    /// Without hashes.
+    pub(crate) fast: bool,
+    /// Packing; only what both sides have.
+    pub(crate) compress: Compress,
+    /// The receiver's store may be asked; only when both sides have it.
+    pub(crate) dedup: bool,
+    /// The two sides are compared: the side that compares says itself what a copy would not make.
+    pub(crate) compares: bool,
+    /// Whether symbolic links that are not followed are sent.
+    pub(crate) links: Links,
+}
+
+/// What becomes of symbolic links that are not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// They are sent as what they are.
+    Sent,
+    /// Each is refused by name: they were to be followed, and nothing is followed here.
+    Refused,
+}
+
+impl Links {
+    /// Why a link is refused.
+    pub(crate) const NOTE: Reason = Reason::LinkAtConfinedServer;
+}
+
+/// Everything that sending needs.
+pub(crate) struct Push<'a> {
+    pub(crate) policy: &'a CopyPolicy,
+    pub(crate) how: How,
+    pub(crate) observer: &'a dyn SendObserver,
+    pub(crate) cancel: &'a Cancel,
+    pub(crate) pulse: &'a Pulse,
+    /// Stream 0 first, and at least that one.
+    pub(crate) outs: &'a [&'a dyn Out],
+}
+
+/// What a thread keeps for itself.
+#[derive(Default)]
+pub(super) struct WorkerBuffers {
+    pub(super) attrs: XattrBuffer,
+    pub(super) packer: crate::codec::Packer,
+    /// Content before it is packed.
+    pub(super) raw: Vec<u8>,
+    /// The stream it sends on, where it may choose.
+    pub(super) stream: usize,
+}
+
+/// Something on its way to a stream.
+pub(super) enum Prepared {
+    Frame { frame: Vec<u8>, raw: usize, pack_ns: u64 },
+    Part(FilePart),
+}
+
+/// One transfer, shared by all its threads.
+pub(super) struct Sending<'a> {
+    pub(super) push: &'a Push<'a>,
+    pub(super) filter: Filter,
+    pub(super) schedule: Schedule<'a>,
+    pub(super) handles: Handles,
+    pace: Option<Mutex<Pace>>,
+    /// Offers go out in the order of their numbers.
+    pub(super) offers: Mutex<()>,
+    began: Instant,
+    found_items: AtomicU64,
+    found_bytes: AtomicU64,
+}
+
+impl<'a> Sending<'a> {
+    pub(super) fn new(push: &'a Push<'a>) -> Result<Sending<'a>> {
+        let streams = push.outs.len();
+        let auto = push.how.compress == Compress::Auto;
+        let asks = push.policy.collide == Collide::Ask;
+        let agreed = Agreed { asks, hashed: !push.how.fast, dedup: push.how.dedup };
+        Ok(Sending {
+            push,
+            filter: Filter::new(&push.policy.filter)?,
+            schedule: Schedule::new(streams, push.pulse, agreed),
+            handles: Handles::new(),
+            pace: auto.then(|| Mutex::new(Pace::new(streams * 2, streams, 0))),
+            offers: Mutex::new(()),
+            began: Instant::now(),
+            found_items: AtomicU64::new(0),
+            found_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether no new work is to be taken up.
+    pub(super) fn stopped(&self) -> bool {
+        if self.push.cancel.is_set() {
+            self.schedule.stop(StopReason::Cancelled);
+            return true;
+        }
+        !self.schedule.is_running()
+    }
+
+    /// An item failed here; the others go on.
+    pub(super) fn fail(&self, place: Option<&AnnouncedDir>, error: Error) -> Result<()> {
+        if let Some(place) = place {
+            place.mark_incomplete();
+        }
+        self.push.observer.failed(&error);
+        self.send(&Message::Trouble(TroubleBuf::of(&error).trouble()))
+    }
+
+    /// One thing more was met, with so many bytes of content.
+    pub(super) fn count_found(&self, bytes: u64) {
+        self.found_items.fetch_add(1, Relaxed);
+        self.found_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Sends what was met so far.
+    pub(super) fn send_found(&self, last: bool) -> Result<()> {
+        let (items, bytes) = (self.found_items.load(Relaxed), self.found_bytes.load(Relaxed));
+        self.push.observer.found(items, bytes, last);
+        self.send(&Message::Found { items, bytes, last })
+    }
+
+    // ---- streams ----
+
+    /// One message on a stream. That it cannot be encoded is a fault of this program, and the end.
+    pub(super) fn send_on(&self, stream: usize, message: &Message<'_>) -> Result<()> {
+        let mut frame = self.room(stream);
+        message.encode(&mut frame).map_err(|e| not_encoded(&e))?;
+        self.send_frames(stream, frame)
+    }
+
+    /// On stream 0, where order matters.
+    pub(super) fn send(&self, message: &Message<'_>) -> Result<()> {
+        self.send_on(0, message)
+    }
+
+    pub(super) fn out(&self, stream: usize) -> Result<&'a dyn Out> {
+        let out = self.push.outs.get(stream).or(self.push.outs.first()).copied();
+        out.ok_or_else(|| Error::ours(Code::Io, Op::Send, "", Reason::NoStream))
+    }
+
+    pub(super) fn room(&self, stream: usize) -> Vec<u8> {
+        self.out(stream).map(|out| out.room()).unwrap_or_default()
+    }
+
+    fn send_frames(&self, stream: usize, frames: Vec<u8>) -> Result<()> {
+        self.out(stream)?.send(frames)
+    }
+
+    /// Sends what was prepared, and takes notice of what it cost.
+    pub(super) fn send_prepared(&self, stream: usize, prepared: Prepared) -> Result<()> {
+        match prepared {
+            Prepared::Frame { frame, raw, pack_ns } => {
+                let (raw, wire) = (raw as u64, frame.len() as u64);
+                let sample = Sent { raw, wire, pack_ns, wait_ns: 0 };
+                self.paced(sample, || self.send_frames(stream, frame))
+            }
+            Prepared::Part(part) => {
+                let sample = Sent { raw: part.bytes, wire: part.bytes, pack_ns: 0, wait_ns: 0 };
+                self.paced(sample, || self.out(stream)?.send_file(part))
+            }
+        }
+    }
+
+    fn paced(&self, sample: Sent, send: impl FnOnce() -> Result<()>) -> Result<()> {
+        let Some(pace) = &self.pace else { return send() };
+        let before = self.now_ns();
+        let sent = send();
+        let now = self.now_ns();
+        let sample = Sent { wait_ns: now.saturating_sub(before), ..sample };
+        pace.lock().unwrap_or_else(PoisonError::into_inner).sent(sample, now);
+        sent
+    }
+
+    /// Waits for a turn, sends what was kept back, and lets the next one begin.
+    pub(super) fn end_turn(&self, stream: usize, turn: u64, held: Vec<Prepared>) -> Result<()> {
+        if !self.schedule.await_turn(stream, turn) {
+            return Ok(());
+        }
+        let sent = held.into_iter().try_for_each(|prepared| self.send_prepared(stream, prepared));
+        self.schedule.end_turn(stream);
+        sent
+    }
+
+    pub(super) fn now_ns(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// How content is packed right now.
+    pub(super) fn codec(&self) -> (Codec, Effort) {
+        let now = |pace: &Mutex<Pace>| pace.lock().unwrap_or_else(PoisonError::into_inner).packs();
+        match self.push.how.compress {
+            Compress::Lz4 => (Codec::Lz4, Effort::Quick),
+            Compress::Zstd => (Codec::Zstd, Effort::Quick),
+            Compress::None => (Codec::Raw, Effort::Quick),
+            Compress::Auto => match self.pace.as_ref().and_then(now) {
+                Some(effort) => (Codec::Zstd, effort),
+                None => (Codec::Raw, Effort::Quick),
+            },
+        }
+    }
+}
+
+/// A message that its own rules do not allow: a fault of this program.
+pub(super) fn not_encoded(e: &dyn std::fmt::Display) -> Error {
+    Error::ours(Code::Io, Op::Send, "", e.to_string())
+}
