@@ -28,7 +28,7 @@ const TRIES: usize = 8;
 const FDS_MAX: usize = 2;
 
 /// A listening socket in a fresh directory of mode 0700, which is locked as long as its process lives.
-pub struct Meeting {
+pub struct RendezvousSocket {
     base: Dir,
     dir: Dir,
     name: NameBuf,
@@ -36,20 +36,20 @@ pub struct Meeting {
     listener: UnixListener,
 }
 
-impl Meeting {
+impl RendezvousSocket {
     /// Makes it below the first of `bases` that lets us, and removes from all of them what processes of this user that were
     /// killed have left.
     ///
     /// # Errors
     /// Of the last base tried.
-    pub fn open(bases: &[PathBuf]) -> io::Result<Meeting> {
+    pub fn open(bases: &[PathBuf]) -> io::Result<RendezvousSocket> {
         for base in bases {
             // What cannot be looked at or removed does no harm.
             drop(Dir::open(base).and_then(|base| sweep(&base)));
         }
         let mut last = io::Error::from(Errno::NOENT);
         for base in bases {
-            match Meeting::open_below(base) {
+            match RendezvousSocket::open_below(base) {
                 Ok(meeting) => return Ok(meeting),
                 Err(e) => last = e,
             }
@@ -57,7 +57,7 @@ impl Meeting {
         Err(last)
     }
 
-    fn open_below(path: &Path) -> io::Result<Meeting> {
+    fn open_below(path: &Path) -> io::Result<RendezvousSocket> {
         let base = Dir::open(path)?;
         for _ in 0..TRIES {
             let digits: String = secret()?.iter().take(16).map(|b| format!("{b:02x}")).collect();
@@ -79,7 +79,7 @@ impl Meeting {
             return match UnixListener::bind(through(dir)) {
                 Ok(listener) => {
                     let path = path.join(text).join(SOCKET);
-                    Ok(Meeting { base, dir: made?, name, path, listener })
+                    Ok(RendezvousSocket { base, dir: made?, name, path, listener })
                 }
                 Err(e) => {
                     base.remove_dir(name.as_name())?;
@@ -96,7 +96,7 @@ impl Meeting {
         &self.path
     }
 
-    /// Waits for the next guest of the same user; others are sent away without a word. `None` after [`Meeting::stop`].
+    /// Waits for the next guest of the same user; others are sent away without a word. `None` after [`RendezvousSocket::stop`].
     ///
     /// # Errors
     /// EMFILE and its like.
@@ -115,7 +115,7 @@ impl Meeting {
         }
     }
 
-    /// No more connections are accepted; an [`Meeting::accept`] that waits comes back.
+    /// No more connections are accepted; an [`RendezvousSocket::accept`] that waits comes back.
     pub fn stop(&self) {
         crate::flow::shutdown_both(&self.listener);
     }
@@ -136,7 +136,7 @@ impl Meeting {
     }
 }
 
-/// Connects to another process's [`Meeting`], which must lie directly below one of `bases`: a path that came over a
+/// Connects to another process's [`RendezvousSocket`], which must lie directly below one of `bases`: a path that came over a
 /// wire leads nowhere else, and to no other user's socket.
 ///
 /// # Errors
@@ -184,7 +184,7 @@ fn sweep(base: &Dir) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a directory is called as [`Meeting::open`] calls it.
+/// Whether a directory is called as [`RendezvousSocket::open`] calls it.
 fn is_ours(name: &[u8]) -> bool {
     let digits = name.strip_prefix(PREFIX.as_bytes());
     digits.is_some_and(|digits| {
@@ -192,7 +192,7 @@ fn is_ours(name: &[u8]) -> bool {
     })
 }
 
-/// The name of the directory when `path` is what [`Meeting::open`] makes below `base`, byte for byte.
+/// The name of the directory when `path` is what [`RendezvousSocket::open`] makes below `base`, byte for byte.
 fn named<'a>(path: &'a Path, base: &Path) -> Option<&'a [u8]> {
     let below = path.as_os_str().as_bytes().strip_prefix(base.as_os_str().as_bytes())?.strip_prefix(b"/")?;
     let (name, socket) = below.split_at_checked(PREFIX.len() + 32)?;
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn descriptors_cross_and_work_and_nothing_is_left() {
         let (tmp, bases) = base();
-        let meeting = Meeting::open(&bases).unwrap();
+        let meeting = RendezvousSocket::open(&bases).unwrap();
         let (read, write) = rustix::pipe::pipe().unwrap();
         let guest = connect(meeting.path(), &bases).unwrap();
         send(&guest, b"a secret", [read.as_fd(), write.as_fd()]).unwrap();
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_path_from_a_wire_leads_to_meetings_only() {
         let (tmp, bases) = base();
-        let meeting = Meeting::open(&bases).unwrap();
+        let meeting = RendezvousSocket::open(&bases).unwrap();
         let honest = meeting.path().to_str().unwrap().to_owned();
         assert!(connect(Path::new(&honest), &bases).is_ok());
         // A socket of an attacker's choice, and each way of spelling past the check.
@@ -363,7 +363,7 @@ mod tests {
         // As a kill leaves them: with a socket, and before there was one.
         drop(UnixListener::bind(make(&name("0"), 0o700).join(SOCKET)).unwrap());
         make(&name("1"), 0o700);
-        let live = Meeting::open(&bases).unwrap();
+        let live = RendezvousSocket::open(&bases).unwrap();
         let kept = [
             make(&name("2"), 0o755),
             make(&format!("{PREFIX}2"), 0o700),
@@ -374,7 +374,7 @@ mod tests {
         std::fs::write(kept[4].join("work of somebody"), "x").unwrap();
         let link = tmp.path().join(name("4"));
         std::os::unix::fs::symlink(&kept[1], &link).unwrap();
-        let second = Meeting::open(&bases).unwrap();
+        let second = RendezvousSocket::open(&bases).unwrap();
         assert!(!tmp.path().join(name("0")).exists() && !tmp.path().join(name("1")).exists());
         assert!(kept.iter().all(|dir| dir.exists()) && link.symlink_metadata().is_ok());
         assert!(kept[4].join("work of somebody").exists());
@@ -385,7 +385,7 @@ mod tests {
         let path = live.path().parent().unwrap().to_owned();
         drop(live);
         assert!(path.exists());
-        drop(Meeting::open(&bases).unwrap());
+        drop(RendezvousSocket::open(&bases).unwrap());
         assert!(!path.exists(), "swept by the next");
         assert!(second.path().exists());
     }
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn stopping_brings_back_who_waits() {
         let (_tmp, bases) = base();
-        let meeting = Meeting::open(&bases).unwrap();
+        let meeting = RendezvousSocket::open(&bases).unwrap();
         std::thread::scope(|s| {
             let waits = s.spawn(|| meeting.accept().unwrap().is_none());
             meeting.stop();

@@ -33,7 +33,7 @@ mod imp;
 #[path = "ring/absent.rs"]
 mod imp;
 
-pub use imp::{Block, Flight, Ring};
+pub use imp::{Block, Ring, Submission};
 
 /// How large a ring is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,22 +146,22 @@ mod tests {
     /// Copies with reads and writes of the ring, as many under way as there are blocks.
     fn copy(ring: &mut Ring, from: &OwnedFd, to: &OwnedFd, bytes: u64) -> io::Result<u64> {
         let step = ring.block_bytes() as u64;
-        ring.scope(|flight| {
+        ring.scope(|submission| {
             let (mut at, mut done) = (0, 0);
             loop {
                 while at < bytes
-                    && let Some(block) = flight.take()
+                    && let Some(block) = submission.take()
                 {
-                    flight.read(from.as_fd(), at, step.min(bytes - at) as usize, block, at << 1);
+                    submission.read(from.as_fd(), at, step.min(bytes - at) as usize, block, at << 1);
                     at += step;
                 }
-                match flight.wait(FOR_EVER)? {
+                match submission.wait(FOR_EVER)? {
                     Waited::Done(Done { token, result, block }) if token & 1 == 0 => {
-                        flight.write(to.as_fd(), token >> 1, result?, block, token | 1);
+                        submission.write(to.as_fd(), token >> 1, result?, block, token | 1);
                     }
                     Waited::Done(Done { result, block, .. }) => {
                         done += result? as u64;
-                        flight.give(block);
+                        submission.give(block);
                     }
                     Waited::NotYet => {}
                     Waited::Idle => return Ok(done),
@@ -194,25 +194,25 @@ mod tests {
         let data = noise(10_000);
         let from = file(&data);
         let write_only = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
-        ring.scope(|flight| {
+        ring.scope(|submission| {
             for (token, at) in [(1, 0), (2, 8192), (3, 10_000), (4, 99_999)] {
-                let block = flight.take().unwrap();
-                flight.read(from.as_fd(), at, 8192, block, token);
+                let block = submission.take().unwrap();
+                submission.read(from.as_fd(), at, 8192, block, token);
             }
-            assert!(flight.take().is_none(), "all four are lent");
+            assert!(submission.take().is_none(), "all four are lent");
             let mut got = Vec::new();
-            while let Waited::Done(done) = flight.wait(FOR_EVER).unwrap() {
+            while let Waited::Done(done) = submission.wait(FOR_EVER).unwrap() {
                 let n = done.result.unwrap();
                 let want = data.get([0, 8192, 10_000, 99_999][done.token as usize - 1]..).unwrap_or_default();
-                assert!(flight.bytes(&done.block)[..n] == want[..n]);
+                assert!(submission.bytes(&done.block)[..n] == want[..n]);
                 got.push((done.token, n));
-                flight.give(done.block);
+                submission.give(done.block);
             }
             got.sort_unstable();
             assert_eq!(got, [(1, 8192), (2, 1808), (3, 0), (4, 0)]);
-            let block = flight.take().unwrap();
-            flight.read(write_only.as_fd(), 0, 10, block, 5);
-            let Waited::Done(done) = flight.wait(FOR_EVER).unwrap() else { panic!() };
+            let block = submission.take().unwrap();
+            submission.read(write_only.as_fd(), 0, 10, block, 5);
+            let Waited::Done(done) = submission.wait(FOR_EVER).unwrap() else { panic!() };
             assert_eq!(done.result.unwrap_err().raw_os_error(), Some(libc::EBADF));
         });
     }
@@ -222,10 +222,10 @@ mod tests {
     fn what_is_under_way_is_called_back_before_the_scope_ends() {
         let Some(mut ring) = ring(2, 4096, false) else { return };
         let (read, write) = rustix::pipe::pipe().unwrap();
-        ring.scope(|flight| {
-            let block = flight.take().unwrap();
-            flight.read(read.as_fd(), 0, 4096, block, 7);
-            assert!(matches!(flight.wait(Duration::from_millis(1)).unwrap(), Waited::NotYet));
+        ring.scope(|submission| {
+            let block = submission.take().unwrap();
+            submission.read(read.as_fd(), 0, 4096, block, 7);
+            assert!(matches!(submission.wait(Duration::from_millis(1)).unwrap(), Waited::NotYet));
         });
         // Had the read outlived the scope, it would take these bytes and put them into a block.
         rustix::io::write(&write, b"late").unwrap();
@@ -233,17 +233,19 @@ mod tests {
         assert_eq!(rustix::io::read(&read, &mut room).unwrap(), 4);
         // And the ring is whole again, also after a panic.
         let panicked = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            ring.scope(|flight| {
-                let block = flight.take().unwrap();
-                flight.read(read.as_fd(), 0, 4096, block, 8);
-                assert!(matches!(flight.wait(Duration::ZERO).unwrap(), Waited::NotYet));
+            ring.scope(|submission| {
+                let block = submission.take().unwrap();
+                submission.read(read.as_fd(), 0, 4096, block, 8);
+                assert!(matches!(submission.wait(Duration::ZERO).unwrap(), Waited::NotYet));
                 panic!("on purpose");
             })
         }));
         assert!(panicked.is_err());
-        ring.scope(|flight| {
-            assert!(flight.take().is_some() && flight.take().is_some() && flight.take().is_none());
-            assert!(matches!(flight.wait(FOR_EVER).unwrap(), Waited::Idle));
+        ring.scope(|submission| {
+            assert!(
+                submission.take().is_some() && submission.take().is_some() && submission.take().is_none()
+            );
+            assert!(matches!(submission.wait(FOR_EVER).unwrap(), Waited::Idle));
         });
         let (from, to) = (file(b"abc"), file(b""));
         assert_eq!(copy(&mut ring, &from, &to, 3).unwrap(), 3);

@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// What is left to a process behind the wall.
-pub struct Grounds<'a> {
+pub struct ConfineSpec<'a> {
     /// The directory that all is about.
     pub root: &'a Dir,
     /// Nothing may be changed there.
@@ -25,13 +25,13 @@ pub struct Grounds<'a> {
     pub meeting: &'a [PathBuf],
 }
 
-/// Shuts this thread, and every thread that it starts from now on, into `grounds`, for good. `false`: this system has no
+/// Shuts this thread, and every thread that it starts from now on, into `spec`, for good. `false`: this system has no
 /// such walls, or has them switched off.
 ///
 /// # Errors
 /// It has them and did not raise this one; nothing is shut then.
 #[cfg(target_os = "linux")]
-pub fn raise(grounds: &Grounds<'_>) -> io::Result<bool> {
+pub fn raise(spec: &ConfineSpec<'_>) -> io::Result<bool> {
     use landlock::{
         ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
         RulesetCreatedAttr, RulesetStatus, Scope,
@@ -59,16 +59,16 @@ pub fn raise(grounds: &Grounds<'_>) -> io::Result<bool> {
         .and_then(|rules| rules.scope(Scope::AbstractUnixSocket | Scope::Signal))
         .and_then(Ruleset::create)
         .and_then(|rules| {
-            let all = if grounds.read_only { read } else { change };
-            rules.add_rule(PathBeneath::new(grounds.root.as_fd(), all))
+            let all = if spec.read_only { read } else { change };
+            rules.add_rule(PathBeneath::new(spec.root.as_fd(), all))
         })
         .map_err(refused)?;
     let others = [
-        (grounds.store, change),
+        (spec.store, change),
         // How large a pipe may be made.
         (Some(Path::new("/proc/sys/fs/pipe-max-size")), AccessFs::ReadFile.into()),
     ];
-    let meetings = grounds.meeting.iter().map(|dir| (Some(dir.as_path()), meet));
+    let meetings = spec.meeting.iter().map(|dir| (Some(dir.as_path()), meet));
     for (path, access) in others.into_iter().chain(meetings) {
         // What is not there needs no way to it.
         if let Some(Ok(fd)) = path.map(PathFd::new) {
@@ -81,7 +81,7 @@ pub fn raise(grounds: &Grounds<'_>) -> io::Result<bool> {
 
 /// No such walls here.
 #[cfg(not(target_os = "linux"))]
-pub fn raise(_: &Grounds<'_>) -> io::Result<bool> {
+pub fn raise(_: &ConfineSpec<'_>) -> io::Result<bool> {
     Ok(false)
 }
 
@@ -96,9 +96,9 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     /// Does something behind a wall of its own; `None` where there are none.
-    fn behind<T: Send>(grounds: &Grounds<'_>, work: impl FnOnce() -> T + Send) -> Option<T> {
+    fn behind<T: Send>(spec: &ConfineSpec<'_>, work: impl FnOnce() -> T + Send) -> Option<T> {
         // A thread that is shut in stays so: it must not be one that tests share.
-        std::thread::scope(|scope| scope.spawn(|| raise(grounds).unwrap().then(work)).join().unwrap())
+        std::thread::scope(|scope| scope.spawn(|| raise(spec).unwrap().then(work)).join().unwrap())
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
         symlink(at("out"), at("root/leads out")).unwrap();
         let root = Dir::open(&at("root")).unwrap();
         let (store, meeting) = (at("cache/cas"), [at("meet"), at("is not there")]);
-        let all = Grounds { root: &root, read_only: false, store: Some(&store), meeting: &meeting };
+        let all = ConfineSpec { root: &root, read_only: false, store: Some(&store), meeting: &meeting };
         let ran = behind(&all, || {
             let denied = |done: io::Result<()>| {
                 assert_eq!(done.unwrap_err().raw_os_error(), Some(crate::errno::EACCES))
@@ -175,7 +175,7 @@ mod tests {
             }
             _ => eprintln!("SKIPPED: this kernel lets everybody connect"),
         }
-        let reads = Grounds { root: &root, read_only: true, store: None, meeting: &[] };
+        let reads = ConfineSpec { root: &root, read_only: true, store: None, meeting: &[] };
         behind(&reads, || {
             assert_eq!(fs::read(at("root/in")).unwrap(), b"in");
             assert!(fs::write(at("root/in"), "x").is_err() && fs::write(at("root/new"), "x").is_err());

@@ -12,7 +12,7 @@ use fastcopy::meta;
 use fastcopy::read_write::{
     fallocate_keep_size, is_cached, reopen_direct, reopen_direct_write, will_need, write_full,
 };
-use fastcopy::ring::{Block, Done, Flight, Ring, Shape, Unavailable, Waited};
+use fastcopy::ring::{Block, Done, Ring, Shape, Submission, Unavailable, Waited};
 use fastcopy::{Rung, Rungs, errno};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -298,7 +298,7 @@ impl Rings {
         for (at, ended) in ended {
             let Some(job) = jobs.get_mut(at) else { continue };
             match ended {
-                Ended::Refused | Ended::Stranded => {
+                Ended::Refused | Ended::Aborted => {
                     if kind == Kind::Direct {
                         self.not_direct_files.fetch_add(1, Ordering::Relaxed);
                     }
@@ -347,7 +347,7 @@ impl Rings {
     /// The flight itself: keeps as many reads under way as there are blocks, and writes what has come.
     fn run<'b, 'f>(
         &self,
-        flight: &mut Flight<'b, 'f>,
+        flight: &mut Submission<'b, 'f>,
         kind: Kind,
         files: &[(usize, BorrowedFd<'f>, BorrowedFd<'f>, u64)],
         how: &Fill<'_>,
@@ -418,7 +418,7 @@ impl Rings {
                 let ended = match (file.fault, file.refused, failed) {
                     (_, true, _) => Ended::Refused,
                     (Some(fault), ..) => Ended::Fault(fault),
-                    (None, false, None) if stranded && !whole => Ended::Stranded,
+                    (None, false, None) if stranded && !whole => Ended::Aborted,
                     (None, false, Some((code, op, note, errno))) if !whole => Ended::Fault(Fault {
                         side: Side::Source,
                         op,
@@ -436,7 +436,7 @@ impl Rings {
     /// Takes in what is done. Returns how many bytes have landed by it.
     fn came<'b, 'f>(
         &self,
-        flight: &mut Flight<'b, 'f>,
+        flight: &mut Submission<'b, 'f>,
         kind: Kind,
         files: &mut [Filling<'f, 'b>],
         done: Done<'b>,
@@ -537,7 +537,7 @@ enum Ended {
     /// The file system will not have it direct.
     Refused,
     /// The ring failed under it.
-    Stranded,
+    Aborted,
 }
 
 impl Filling<'_, '_> {

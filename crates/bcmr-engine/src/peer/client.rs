@@ -49,7 +49,7 @@ const HEAVY_BYTES: u64 = 32 << 20;
 /// for it.
 const AHEAD_NAMES: usize = 2000;
 
-const AHEAD_PATIENCE: Duration = Duration::from_millis(100);
+const AHEAD_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The pause before a lost connection is made again, and the longest of those that follow.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -207,7 +207,7 @@ impl Transfer<'_> {
         let found = if policy.dry_run {
             Ahead::default()
         } else {
-            ahead(sources, policy.recursive, AHEAD_NAMES, AHEAD_PATIENCE)
+            ahead(sources, policy.recursive, AHEAD_NAMES, AHEAD_TIMEOUT)
         };
         let much = found.more || found.bytes >= HEAVY_BYTES;
         let load = if much { Load::Heavy } else { Load::Light };

@@ -7,8 +7,8 @@ use super::talk::{await_answer, send, shown_path};
 use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::{Event, Watch};
 use crate::remote::{Address, Plane, Way};
-use crate::transport::conn::Patience;
-use crate::transport::direct::{DIAL_PATIENCE, Keys, NotDirect, dial, where_to};
+use crate::transport::conn::Timeouts;
+use crate::transport::direct::{DIAL_TIMEOUT, Keys, NotDirect, dial, where_to};
 use crate::transport::seal::{KeyLimits, Secret, Transcript};
 use crate::transport::{self, Peer, Token};
 use crate::trouble::error_of;
@@ -131,10 +131,10 @@ fn switch_to_direct(
     let keys = Keys { secret, transcript, limits: KeyLimits::WIRE };
     let failed = |e: NotDirect| not(Reason::OverSsh.about(e.why()));
     let to = where_to(&named, port, &transport::ssh::leads_to(address, way)).map_err(failed)?;
-    let proved = dial(to, count, &keys, DIAL_PATIENCE).map_err(failed)?;
+    let proved = dial(to, count, &keys, DIAL_TIMEOUT).map_err(failed)?;
     let mut streams = Vec::new();
     for one in proved {
-        let stream = one.stream(peer.name.clone(), Patience::WIRE, State::ClientIdle);
+        let stream = one.stream(peer.name.clone(), Timeouts::WIRE, State::ClientIdle);
         streams.push(stream.map_err(|e| Error::os(Op::TalkTo, &address.host, e))?);
     }
     let control_stream = peer.streams.swap_remove(0);

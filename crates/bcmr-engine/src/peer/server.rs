@@ -22,9 +22,9 @@ use crate::sender::sending::{How, Links};
 use crate::sender::walk::SourceDir;
 use crate::store::Store;
 use crate::tally::Tally;
-use crate::transport::conn::{Packet, Patience};
+use crate::transport::conn::{Packet, Timeouts};
 use crate::transport::direct::{Keys, Listener};
-use crate::transport::join::Door;
+use crate::transport::join::JoinListener;
 use crate::transport::seal::{KeyLimits, Secret, Transcript};
 use crate::transport::stream::{Inbox, Stream};
 use crate::transport::{self, Peer};
@@ -42,7 +42,7 @@ use bcmr_wire::policy::flags;
 use bcmr_wire::state::State;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::{Info, Kind};
-use fastcopy::wall::{self, Grounds};
+use fastcopy::wall::{self, ConfineSpec};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -51,7 +51,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long sealed streams are waited for: a little longer than a client tries.
-const ACCEPT_PATIENCE: Duration = Duration::from_secs(6);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How often the ssh connection is looked at while the first word is waited for on them.
 const LOOK: Duration = Duration::from_millis(100);
@@ -61,7 +61,7 @@ struct Serving {
     request: ServeRequest,
     reach: Reach,
     /// Where further connections come in, once the client asked.
-    door: Option<Door>,
+    door: Option<JoinListener>,
     /// What both sides can.
     ours: Features,
     /// The ssh connection while the data goes another way: its end is the end of everything.
@@ -141,7 +141,7 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     if request.arrived_at.is_none() {
         ours.caps &= !(caps::DIRECT | caps::AEAD);
     }
-    let answered = transport::answer(input, output, ours, &request.meeting, Patience::WIRE)?;
+    let answered = transport::answer(input, output, ours, &request.meeting, Timeouts::WIRE)?;
     let Some(mut peer) = answered else { return Ok(()) };
     let list = CollectedNames::default();
     let mut serving =
@@ -190,7 +190,7 @@ fn shut_in(request: ServeRequest, root: &Dir, no_store: &mut Option<String>) -> 
     let meeting: Vec<PathBuf> = below.filter(|dir| ours(dir)).collect();
     let request = ServeRequest { store, meeting, ..request };
     let store = request.store.as_ref().map(|(dir, ..)| dir.as_path());
-    let grounds = Grounds { root, read_only: request.read_only, store, meeting: &request.meeting };
+    let grounds = ConfineSpec { root, read_only: request.read_only, store, meeting: &request.meeting };
     let shown = request.root.as_deref().unwrap_or(Path::new(""));
     // Where the kernel has no such wall, the first one stands alone.
     wall::raise(&grounds).map_err(|e| Error::os(Op::ConfineTo, shown, e))?;
@@ -297,7 +297,7 @@ impl Serving {
             }
             Message::Streams { count } => {
                 let count = (*count).min(limits::STREAMS_MAX);
-                let door = Door::open(&self.request.meeting, count, &peer.name, Patience::WIRE)?;
+                let door = JoinListener::open(&self.request.meeting, count, &peer.name, Timeouts::WIRE)?;
                 let path = door.path().as_os_str().as_bytes().to_vec();
                 let token = Message::Token { secret: *door.secret(), path: &path };
                 let answered = answer(stream, &token);
@@ -421,14 +421,14 @@ impl Serving {
         let transcript = Transcript::of(&peer.agreed.hello, &peer.agreed.welcome, payload);
         let keys = Keys { secret, transcript, limits: KeyLimits::WIRE };
         stream.out.send(Packet::Frames(frame)).map_err(Error::from)?;
-        let proved = match listener.accept(&keys, ACCEPT_PATIENCE, &|| stream.inbox.stirs()) {
+        let proved = match listener.accept(&keys, ACCEPT_TIMEOUT, &|| stream.inbox.has_input()) {
             Ok(proved) => proved,
             // The client has given up too, and asks over ssh; or it is gone.
             Err(_) => return Ok(()),
         };
         let mut streams = Vec::new();
         for one in proved {
-            let stream = one.stream(peer.name.clone(), Patience::WIRE, State::ServerIdle);
+            let stream = one.stream(peer.name.clone(), Timeouts::WIRE, State::ServerIdle);
             streams.push(stream.map_err(told)?);
         }
         if let Some(first) = streams.first()
@@ -555,12 +555,12 @@ impl Serving {
 /// one with corrupt input was used.
 fn client_moved_to(sealed: &Inbox, ssh: &Inbox) -> bool {
     let mut ended = None;
-    while !sealed.waits(LOOK) && !sealed.is_spoilt() {
-        if ssh.stirs() {
+    while !sealed.waits(LOOK) && !sealed.is_corrupt() {
+        if ssh.has_input() {
             return false;
         }
-        let since = sealed.stirs().then(|| *ended.get_or_insert_with(Instant::now));
-        if since.is_some_and(|since| since.elapsed() > ACCEPT_PATIENCE) {
+        let since = sealed.has_input().then(|| *ended.get_or_insert_with(Instant::now));
+        if since.is_some_and(|since| since.elapsed() > ACCEPT_TIMEOUT) {
             break;
         }
     }

@@ -24,7 +24,7 @@ use crate::sender::filter::Filter;
 use crate::sender::out::{Counted, SendObserver};
 use crate::sender::sending::{How, Links};
 use crate::store::{Block, Store};
-use crate::transport::conn::{Packet, Patience};
+use crate::transport::conn::{Packet, Timeouts};
 use crate::transport::frames_of;
 use crate::transport::memory::{self, Fault, Happening, Weather, draw};
 use crate::transport::stream::Stream;
@@ -419,11 +419,11 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     let (sender_stops, receiver_stops) = (Arc::new(Cancel::new()), Arc::new(Cancel::new()));
     let mut faults = vec![[Fault::None; 2]; streams];
     // Nothing that is fair takes as long as this where nothing moves.
-    let mut patience = Patience {
+    let mut timeouts = Timeouts {
         ping: Duration::from_millis(500),
         stall: Duration::from_secs(4),
         works: Duration::from_secs(20),
-        ..Patience::WIRE
+        ..Timeouts::WIRE
     };
     match scene.lots.below(10) {
         _ if small.is_some() => {}
@@ -437,8 +437,8 @@ fn play(seed: u64) -> std::result::Result<(), String> {
                 1 => Fault::Flip(at),
                 _ => Fault::StallAfter(at),
             };
-            patience =
-                Patience { ping: Duration::from_millis(200), dead: Duration::from_millis(1000), ..patience };
+            timeouts =
+                Timeouts { ping: Duration::from_millis(200), dead: Duration::from_millis(1000), ..timeouts };
         }
         2 => {
             scene.luck = Luck::Cancelled;
@@ -454,7 +454,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     let weather = Weather::new(seed ^ 0x5eed, calm, std::mem::take(&mut scene.happenings));
     // What a `Put` or `Get` has brought them to.
     let begun = |n| if n == 0 { [State::Sends, State::Receives] } else { [State::Quiet; 2] };
-    let one = |(n, faults)| memory::streams_in(&weather, faults, patience, begun(n));
+    let one = |(n, faults)| memory::streams_in(&weather, faults, timeouts, begun(n));
     let (senders, receivers): (Vec<_>, Vec<_>) = faults.into_iter().enumerate().map(one).unzip();
     let how = How {
         origin: 1,

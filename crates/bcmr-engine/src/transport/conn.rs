@@ -46,9 +46,9 @@ const SPARE_COUNT_MAX: usize = 16;
 /// A frame shorter than this does not take a buffer that is much larger: it might wait long, and hold it.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// How long silence is borne.
+/// Keep-alive and idle timeouts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Timeouts {
     /// After so long without a byte from the other side it is asked whether it lives.
     pub(crate) ping: Duration,
     /// After so long it is given up.
@@ -59,16 +59,16 @@ pub(crate) struct Patience {
     pub(crate) works: Duration,
 }
 
-impl Patience {
+impl Timeouts {
     /// `[ping.dead]`
-    pub(crate) const WIRE: Patience = Patience {
+    pub(crate) const WIRE: Timeouts = Timeouts {
         ping: Duration::from_millis(PING_MS),
         dead: Duration::from_millis(DEAD_MS),
         stall: Duration::from_millis(STALL_MS),
         works: Duration::from_millis(WORKS_MS),
     };
     /// No Ping is sent, and the peer is not given up, for a year: while a person types a password.
-    pub(crate) const ENDLESS: Patience = Patience {
+    pub(crate) const ENDLESS: Timeouts = Timeouts {
         ping: Duration::from_secs(366 * 86_400),
         dead: Duration::from_secs(365 * 86_400),
         stall: Duration::from_secs(365 * 86_400),
@@ -142,8 +142,8 @@ pub(crate) trait WriteHalf: Write + Send + 'static {
 pub(crate) struct Setup {
     /// Who is at the other end, for error messages.
     pub(crate) name: String,
-    /// How long silence is borne, until [`RawStream::patience`] says otherwise.
-    pub(crate) patience: Patience,
+    /// Keep-alive and idle timeouts. until [`RawStream::timeouts`] says otherwise.
+    pub(crate) timeouts: Timeouts,
     /// Breaks the wire in both directions, so that threads stuck in a read or a write come back where that is
     /// possible. May be called more than once, from any thread.
     pub(crate) cut: Box<dyn Fn() + Send + Sync>,
@@ -156,7 +156,7 @@ enum Why {
     Ended,
     /// Between the bytes of a frame.
     CutShort,
-    /// Nothing was heard for longer than patience lasts.
+    /// Nothing was received for longer than the timeout.
     Silent(Duration),
     /// Nothing has moved for too long, and what each side waits for.
     Stalled(Note),
@@ -229,7 +229,7 @@ pub(crate) enum Heard {
 struct Shared {
     setup: Setup,
     began: Instant,
-    /// The patience that holds now, in nanoseconds.
+    /// The timeouts that hold now, in nanoseconds.
     ping_ns: AtomicU64,
     dead_ns: AtomicU64,
     stall_ns: AtomicU64,
@@ -276,7 +276,7 @@ struct ConnState {
     inbox: VecDeque<Filled>,
     in_bytes: usize,
     /// Frames are not taken any more: they are read and dropped.
-    deaf: bool,
+    discard_input: bool,
     /// Why no more frames come.
     in_end: Option<Why>,
     spare_in: Spare,
@@ -370,9 +370,9 @@ impl Shared {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(NOT_READING - 1)
     }
 
-    fn patience(&self) -> Patience {
+    fn timeouts(&self) -> Timeouts {
         let load = |ns: &AtomicU64| Duration::from_nanos(ns.load(Relaxed));
-        Patience {
+        Timeouts {
             ping: load(&self.ping_ns),
             dead: load(&self.dead_ns),
             stall: load(&self.stall_ns),
@@ -386,7 +386,7 @@ impl Shared {
 
     /// Gives the connection up when nothing has moved for too long.
     fn expire_if_stalled(&self) -> bool {
-        let stalled = self.pulse().judge(Instant::now(), self.patience().limits());
+        let stalled = self.pulse().judge(Instant::now(), self.timeouts().limits());
         let is_stalled = stalled.is_some();
         if let Some(why) = stalled {
             self.kill(Why::Stalled(why));
@@ -394,12 +394,12 @@ impl Shared {
         is_stalled
     }
 
-    fn bear(&self, patience: Patience) {
+    fn set_timeouts(&self, timeouts: Timeouts) {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.ping_ns.store(ns(patience.ping), Relaxed);
-        self.dead_ns.store(ns(patience.dead), Relaxed);
-        self.stall_ns.store(ns(patience.stall), Relaxed);
-        self.works_ns.store(ns(patience.works), Relaxed);
+        self.ping_ns.store(ns(timeouts.ping), Relaxed);
+        self.dead_ns.store(ns(timeouts.dead), Relaxed);
+        self.stall_ns.store(ns(timeouts.stall), Relaxed);
+        self.works_ns.store(ns(timeouts.works), Relaxed);
     }
 
     fn gone(&self, why: &Why) -> Gone {
@@ -436,7 +436,7 @@ impl Shared {
     }
 
     fn life_left_since(&self, since: u64) -> Duration {
-        let dead = self.patience().dead;
+        let dead = self.timeouts().dead;
         if since == NOT_READING {
             return dead;
         }
@@ -444,10 +444,10 @@ impl Shared {
     }
 
     /// Gives the other side up when it has been silent for too long.
-    fn bury_the_dead(&self) -> bool {
+    fn expire_if_idle(&self) -> bool {
         let dead = self.life_left().is_zero();
         if dead {
-            self.kill(Why::Silent(self.patience().dead));
+            self.kill(Why::Silent(self.timeouts().dead));
         }
         dead
     }
@@ -490,12 +490,12 @@ impl RawOutbox {
             let left = shared.life_left_to_send();
             if left.is_zero() {
                 drop(state);
-                shared.kill(Why::Silent(shared.patience().dead));
+                shared.kill(Why::Silent(shared.timeouts().dead));
                 state = shared.state();
                 continue;
             }
             waits.get_or_insert_with(|| pulse.waits_for(For::Room));
-            let look = left.min(shared.patience().ping);
+            let look = left.min(shared.timeouts().ping);
             let (guard, late) = shared.room.wait_timeout(state, look).unwrap_or_else(PoisonError::into_inner);
             state = guard;
             // The writer may be stuck in the wire and the reader for want of room: then only this thread looks.
@@ -600,7 +600,7 @@ impl RawInbox {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 drop(state);
-                shared.bury_the_dead();
+                shared.expire_if_idle();
                 return false;
             }
             state = shared.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -609,7 +609,7 @@ impl RawInbox {
     }
 
     /// Whether what came, and broke it, was no end but something wrong.
-    pub(crate) fn is_spoilt(&self) -> bool {
+    pub(crate) fn is_corrupt(&self) -> bool {
         let state = self.shared.state();
         matches!(state.in_end, Some(Why::Io(_, io::ErrorKind::InvalidData, _) | Why::NoFrame(_)))
     }
@@ -621,11 +621,11 @@ impl RawInbox {
 
     /// Whether nothing more will come: the other side has ended, or was given up.
     pub(crate) fn has_ended(&self) -> bool {
-        self.shared.bury_the_dead() || self.shared.state().in_end.is_some()
+        self.shared.expire_if_idle() || self.shared.state().in_end.is_some()
     }
 
     /// Whether a frame or the end waits to be taken.
-    pub(crate) fn stirs(&self) -> bool {
+    pub(crate) fn has_input(&self) -> bool {
         let state = self.shared.state();
         !state.inbox.is_empty() || state.in_end.is_some()
     }
@@ -650,7 +650,7 @@ impl RawInbox {
             let mut wait = shared.life_left();
             if wait.is_zero() {
                 drop(state);
-                shared.bury_the_dead();
+                shared.expire_if_idle();
                 state = shared.state();
                 continue;
             }
@@ -761,7 +761,7 @@ impl RawStream {
             ended: Condvar::new(),
             setup,
         });
-        shared.bear(shared.setup.patience);
+        shared.set_timeouts(shared.setup.timeouts);
         let mut handles = Vec::with_capacity(2);
         let reads = Arc::clone(&shared);
         let writes = Arc::clone(&shared);
@@ -799,10 +799,10 @@ impl RawStream {
         *self.threads.shared.pulse.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(pulse);
     }
 
-    /// How long silence is borne from now on.
-    pub(crate) fn patience(&self, patience: Patience) {
+    /// Keep-alive and idle timeouts.from now on.
+    pub(crate) fn set_timeouts(&self, timeouts: Timeouts) {
         let shared = &*self.threads.shared;
-        shared.bear(patience);
+        shared.set_timeouts(timeouts);
         // A thread that waits has counted with the old one.
         drop(shared.state());
         shared.wake_all();
@@ -832,10 +832,10 @@ impl RawStream {
     /// Something was not written, or the other side did not end in an orderly way.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         let shared = &*self.threads.shared;
-        let mut end = Instant::now() + shared.patience().dead;
+        let mut end = Instant::now() + shared.timeouts().dead;
         let mut state = shared.state();
         state.closing = true;
-        state.deaf = true;
+        state.discard_input = true;
         state.inbox.clear();
         state.in_bytes = 0;
         shared.work.notify_all();
@@ -861,7 +861,7 @@ impl RawStream {
         };
         drop(state);
         if late {
-            let why = Why::Silent(shared.patience().dead);
+            let why = Why::Silent(shared.timeouts().dead);
             shared.kill(why.clone());
             self.threads.handles.clear();
             return Err(why.error(&self.threads.shared.setup.name));
@@ -1017,7 +1017,7 @@ fn deliver(shared: &Shared, filled: Filled) -> bool {
         if state.in_end.is_some() {
             return false;
         }
-        if state.deaf {
+        if state.discard_input {
             state.spare_in.put_received(filled);
             return true;
         }
@@ -1236,7 +1236,7 @@ fn next_job(shared: &Shared, sent_ns: u64, flushed: bool) -> WriterJob {
             return WriterJob::Control(PONG, token);
         }
         let now = shared.now_ns();
-        let due = shared.patience().due(now, shared.heard_ns.load(Relaxed), sent_ns, asked_ns);
+        let due = shared.timeouts().due(now, shared.heard_ns.load(Relaxed), sent_ns, asked_ns);
         // After the other side's end there is no peer to ask. A Ping goes before what is queued: while much is sent,
         // silence from the other side must still find out whether it lives.
         if due.is_zero() && state.in_end.is_none() {
@@ -1255,7 +1255,7 @@ fn next_job(shared: &Shared, sent_ns: u64, flushed: bool) -> WriterJob {
         let life = shared.life_left();
         if life.is_zero() {
             drop(state);
-            shared.bury_the_dead();
+            shared.expire_if_idle();
             state = shared.state();
             continue;
         }

@@ -3,7 +3,7 @@
 //! Must not know any message but Ping and Pong.
 
 use super::conn::{
-    FrameBuf, Heard, Packet, Patience, RawInbox, RawStream, Setup, WriteHalf, read_exactly, two_read_ahead,
+    FrameBuf, Heard, Packet, RawInbox, RawStream, Setup, Timeouts, WriteHalf, read_exactly, two_read_ahead,
 };
 use super::memory::{self, Fault, pair, pair_with};
 use crate::error::{Code, Error, Reason};
@@ -46,7 +46,7 @@ fn pipes() -> (RawStream, RawStream) {
     let (a_read, b_write) = io::pipe().unwrap();
     let (b_read, a_write) = io::pipe().unwrap();
     let over = |read: io::PipeReader, write: io::PipeWriter| {
-        RawStream::over_fds(OwnedFd::from(read), OwnedFd::from(write), "pipe".into(), Patience::WIRE, || {})
+        RawStream::over_fds(OwnedFd::from(read), OwnedFd::from(write), "pipe".into(), Timeouts::WIRE, || {})
     };
     (over(a_read, a_write), over(b_read, b_write))
 }
@@ -55,7 +55,7 @@ fn sockets() -> (RawStream, RawStream) {
     let (a, b) = UnixStream::pair().unwrap();
     let over = |s: UnixStream| {
         let (read, write) = (s.try_clone().unwrap(), s);
-        RawStream::over_fds(OwnedFd::from(read), OwnedFd::from(write), "socket".into(), Patience::WIRE, || {})
+        RawStream::over_fds(OwnedFd::from(read), OwnedFd::from(write), "socket".into(), Timeouts::WIRE, || {})
     };
     (over(a), over(b))
 }
@@ -198,7 +198,7 @@ fn a_wire_cut_at_any_byte_gives_whole_frames_and_then_the_truth() {
         .collect();
     let total = *bounds.last().unwrap();
     for cut in 0..total {
-        let (a, b) = pair_with(Fault::CutAfter(cut), Patience::WIRE);
+        let (a, b) = pair_with(Fault::CutAfter(cut), Timeouts::WIRE);
         for frame in &frames {
             // Once the cut was noticed, sending fails; before, it cannot be known.
             if a.out.send(Packet::Frames(frame.clone())).is_err() {
@@ -241,7 +241,7 @@ fn what_is_no_frame_ends_the_stream_from_its_header_alone() {
     for (bytes, code) in cases {
         let (read, mut write) = memory::raw(Fault::None);
         let (_unread, out) = memory::raw(Fault::None);
-        let setup = Setup { name: "x".into(), patience: Patience::WIRE, cut: Box::new(|| {}) };
+        let setup = Setup { name: "x".into(), timeouts: Timeouts::WIRE, cut: Box::new(|| {}) };
         let stream = RawStream::over(read, out, setup);
         write.write_all(bytes).unwrap();
         if code == Code::Lost {
@@ -378,16 +378,16 @@ fn what_is_read_ahead_holds_no_secret_behind_it() {
 
 // ---- silence ----
 
-const SOON: Patience =
-    Patience { ping: Duration::from_millis(1), dead: Duration::from_millis(200), ..Patience::WIRE };
+const SOON: Timeouts =
+    Timeouts { ping: Duration::from_millis(1), dead: Duration::from_millis(200), ..Timeouts::WIRE };
 
-fn lonely(patience: Patience) -> (RawStream, memory::End, memory::End, Arc<AtomicBool>) {
+fn lonely(timeouts: Timeouts) -> (RawStream, memory::End, memory::End, Arc<AtomicBool>) {
     let (read, to_it) = memory::raw(Fault::None);
     let (from_it, write) = memory::raw(Fault::None);
     let cut = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&cut);
     let setup =
-        Setup { name: "x".into(), patience, cut: Box::new(move || told.store(true, Ordering::Relaxed)) };
+        Setup { name: "x".into(), timeouts, cut: Box::new(move || told.store(true, Ordering::Relaxed)) };
     (RawStream::over(read, write, setup), to_it, from_it, cut)
 }
 
@@ -437,7 +437,7 @@ fn a_sender_that_is_stuck_behind_the_end_notices_too() {
 
 #[test]
 fn who_answers_is_alive_and_pings_are_not_handed_up() {
-    let patient = Patience { ping: Duration::from_millis(1), dead: HUNG, ..Patience::WIRE };
+    let patient = Timeouts { ping: Duration::from_millis(1), dead: HUNG, ..Timeouts::WIRE };
     let (stream, mut to_it, mut from_it, _cut) = lonely(patient);
     for _ in 0..3 {
         let asked = read_exactly(&mut from_it, "x").unwrap().unwrap();
@@ -450,7 +450,7 @@ fn who_answers_is_alive_and_pings_are_not_handed_up() {
 
 #[test]
 fn a_ping_is_answered_and_a_flood_of_them_once() {
-    let (stream, mut to_it, mut from_it, _cut) = lonely(Patience::WIRE);
+    let (stream, mut to_it, mut from_it, _cut) = lonely(Timeouts::WIRE);
     to_it.write_all(&frame(0x06, &7u64.to_le_bytes())).unwrap();
     assert_eq!(
         read_exactly(&mut from_it, "x").unwrap().unwrap(),
@@ -482,10 +482,10 @@ fn who_is_not_listened_to_is_not_given_up() {
         while stream.held().0 < 2 * MIB {
             std::thread::yield_now();
         }
-        // Much longer than patience lasts, were it counted.
+        // Much longer than the timeout, were it counted.
         std::thread::sleep(3 * SOON.dead);
         let filled = stream.life_left();
-        stream.patience(Patience::WIRE);
+        stream.set_timeouts(Timeouts::WIRE);
         for _ in 0..64 {
             next(&stream.inbox);
         }
@@ -496,7 +496,7 @@ fn who_is_not_listened_to_is_not_given_up() {
 
 #[test]
 fn a_ping_is_due_after_silence_either_way() {
-    let ten = Patience { ping: Duration::from_secs(10), dead: Duration::from_secs(30), ..Patience::WIRE };
+    let ten = Timeouts { ping: Duration::from_secs(10), dead: Duration::from_secs(30), ..Timeouts::WIRE };
     let s = |n: u64| n * 1_000_000_000;
     // now, heard, sent, asked; seconds until due.
     let table = [
@@ -550,13 +550,13 @@ fn finishing_sends_what_is_queued_and_waits_for_the_other_side() {
 
 #[test]
 fn finishing_says_when_something_was_not_written_or_the_other_side_broke_off() {
-    let (a, b) = pair_with(Fault::CutAfter(20), Patience::WIRE);
+    let (a, b) = pair_with(Fault::CutAfter(20), Timeouts::WIRE);
     a.out.send(Packet::Frames(frame(0x35, &[7; 50_000]))).unwrap();
     a.out.send(Packet::Frames(frame(0x35, &[7; 50_000]))).unwrap();
     assert_eq!(a.finish().unwrap_err().code, Code::Lost);
     drop(b);
     // The other side stops in the middle of a frame.
-    let (stream, mut to_it, mut from_it, _cut) = lonely(Patience::WIRE);
+    let (stream, mut to_it, mut from_it, _cut) = lonely(Timeouts::WIRE);
     to_it.write_all(&frame(0x30, b"half")[..6]).unwrap();
     to_it.close().unwrap();
     assert_eq!(stream.finish().unwrap_err().code, Code::Lost);
@@ -567,8 +567,8 @@ fn finishing_says_when_something_was_not_written_or_the_other_side_broke_off() {
 
 #[test]
 fn finishing_does_not_wait_for_ever() {
-    let patience = Patience { ping: HUNG, dead: Duration::from_millis(20), ..Patience::WIRE };
-    let (stream, _to_it, _from_it, cut) = lonely(patience);
+    let timeouts = Timeouts { ping: HUNG, dead: Duration::from_millis(20), ..Timeouts::WIRE };
+    let (stream, _to_it, _from_it, cut) = lonely(timeouts);
     assert_eq!(stream.finish().unwrap_err().code, Code::Lost);
     assert!(cut.load(Ordering::Relaxed));
 }
@@ -687,7 +687,7 @@ proptest! {
             end_at += f.len();
             whole += 1;
         }
-        let setup = Setup { name: "x".into(), patience: Patience::WIRE, cut: Box::new(|| {}) };
+        let setup = Setup { name: "x".into(), timeouts: Timeouts::WIRE, cut: Box::new(|| {}) };
         let stream = RawStream::over(Sips(bytes[..stop].to_vec(), sips), Null, setup);
         for f in &frames[..whole] {
             prop_assert!(next(&stream.inbox).payload() == &f[5..]);
@@ -698,7 +698,7 @@ proptest! {
     /// A flipped bit changes content, or ends the stream with an error; it never hangs or takes memory.
     #[test]
     fn a_flipped_bit_never_hangs(at in 0..200u64) {
-        let (a, b) = pair_with(Fault::Flip(at), Patience::WIRE);
+        let (a, b) = pair_with(Fault::Flip(at), Timeouts::WIRE);
         for _ in 0..20 {
             a.out.send(Packet::Frames(frame(0x30, b"hello"))).unwrap();
         }
@@ -724,7 +724,7 @@ fn the_descriptor_halves_close_what_they_write_to() {
     let (read, write) = io::pipe().unwrap();
     let (nothing, _keep) = io::pipe().unwrap();
     let stream =
-        RawStream::over_fds(OwnedFd::from(nothing), OwnedFd::from(write), "p".into(), Patience::WIRE, || {});
+        RawStream::over_fds(OwnedFd::from(nothing), OwnedFd::from(write), "p".into(), Timeouts::WIRE, || {});
     stream.out.send(Packet::Frames(frame(0x30, b"x"))).unwrap();
     stream.close();
     let mut all = Vec::new();

@@ -6,7 +6,7 @@
 
 mod tests;
 
-use super::conn::{self, Patience, Setup, WriteHalf};
+use super::conn::{self, Setup, Timeouts, WriteHalf};
 use super::seal::{
     KeyLimits, LENGTH_BYTES, SealedReader, SealedWriter, Secret, TAG_BYTES, Transcript, direction_key,
 };
@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// What the client waits for all streams, before it goes on over ssh.
-pub(crate) const DIAL_PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Before the client knocks again where it was not answered; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// What a connection has to prove itself.
@@ -64,10 +64,10 @@ impl Proved {
     ///
     /// # Errors
     /// No descriptor is left.
-    pub(crate) fn stream(self, name: String, patience: Patience, idle: State) -> io::Result<Stream> {
+    pub(crate) fn stream(self, name: String, timeouts: Timeouts, idle: State) -> io::Result<Stream> {
         let rest = if self.index == 0 { idle } else { State::Quiet };
         let cut = Box::new(self.cutter()?);
-        let stream = conn::RawStream::over(self.read, self.write, Setup { name, patience, cut });
+        let stream = conn::RawStream::over(self.read, self.write, Setup { name, timeouts, cut });
         Ok(Stream::over(stream, Dialogue::resting(rest)))
     }
 
@@ -173,16 +173,16 @@ impl Listener {
     /// Waits until every stream is there, then closes the port. In the order of their indices.
     ///
     /// # Errors
-    /// `TimedOut` when they did not come in `patience`, `Interrupted` when they were `given_up`: the ssh connection
+    /// `TimedOut` when they did not come within `time`, `Interrupted` when they were `given_up`: the ssh connection
     /// is gone, or the client goes on over it.
     /// The port is closed then too.
     pub(crate) fn accept(
         self,
         keys: &Keys,
-        patience: Duration,
+        time: Duration,
         given_up: &dyn Fn() -> bool,
     ) -> io::Result<Vec<Proved>> {
-        let end = Instant::now() + patience;
+        let end = Instant::now() + time;
         let mut pending: VecDeque<Pending> = VecDeque::with_capacity(PENDING_MAX);
         let mut proved: Vec<Proved> = Vec::new();
         while proved.len() < usize::from(self.count) {
@@ -320,13 +320,13 @@ impl Pending {
         is_proof(&mut read, record).ok()?;
         ready(&self.socket).ok()?;
         let mut write = keys.write(index, Direction::Down, self.socket.try_clone().ok()?).ok()?;
-        say_proof(&mut write).ok()?;
+        send_proof(&mut write).ok()?;
         Some(Proved { index, read, write })
     }
 }
 
 // [direct.proof]
-fn say_proof(write: &mut impl Write) -> io::Result<()> {
+fn send_proof(write: &mut impl Write) -> io::Result<()> {
     write.write_all(PROOF)?;
     write.flush()
 }
@@ -380,7 +380,7 @@ pub(crate) fn where_to(named: &[u8], port: u16, known: &[IpAddr]) -> Result<Sock
     Ok(SocketAddr::new(to, port))
 }
 
-/// Connects `count` times and proves both sides to each other, all within `patience`; [`DIAL_PATIENCE`] in earnest.
+/// Connects `count` times and proves both sides to each other, all withwithin `time`; [`DIAL_TIMEOUT`] in earnest.
 ///
 /// # Errors
 /// [`NotDirect::NoAnswer`], [`NotDirect::NotProved`]; connections that were made are closed again.
@@ -388,17 +388,17 @@ pub(crate) fn dial(
     address: SocketAddr,
     count: u8,
     keys: &Keys,
-    patience: Duration,
+    time: Duration,
 ) -> Result<Vec<Proved>, NotDirect> {
-    let end = Instant::now() + patience;
-    // All knock before the first is waited for: one round trip, and not one for each.
-    let mut knocked = Vec::with_capacity(usize::from(count));
+    let end = Instant::now() + time;
+    // All are dialed before the first is waited for: one round trip, and not one for each.
+    let mut dialed = Vec::with_capacity(usize::from(count));
     for index in 0..count {
-        let knock = knock(address, index, keys, end);
-        knocked.push(knock.map_err(|_| NotDirect::NoAnswer { address })?);
+        let one = dial_one(address, index, keys, end);
+        dialed.push(one.map_err(|_| NotDirect::NoAnswer { address })?);
     }
-    let mut proved = Vec::with_capacity(knocked.len());
-    for mut one in knocked {
+    let mut proved = Vec::with_capacity(dialed.len());
+    for mut one in dialed {
         let not_proved = || NotDirect::NotProved { address };
         let mut pause = FIRST_PAUSE;
         loop {
@@ -413,7 +413,7 @@ pub(crate) fn dial(
                 },
             }
             pause *= 2;
-            one = knock(address, one.index, keys, end).map_err(|_| not_proved())?;
+            one = dial_one(address, one.index, keys, end).map_err(|_| not_proved())?;
         }
         proved.push(one);
     }
@@ -426,7 +426,7 @@ fn left(end: Instant) -> io::Result<Duration> {
 }
 
 /// Connects and sends preamble and proof.
-fn knock(address: SocketAddr, index: u8, keys: &Keys, end: Instant) -> io::Result<Proved> {
+fn dial_one(address: SocketAddr, index: u8, keys: &Keys, end: Instant) -> io::Result<Proved> {
     let mut socket = TcpStream::connect_timeout(&address, left(end)?)?;
     socket.set_nodelay(true)?;
     socket.set_write_timeout(Some(left(end)?))?;
@@ -435,7 +435,7 @@ fn knock(address: SocketAddr, index: u8, keys: &Keys, end: Instant) -> io::Resul
     socket.write_all(&preamble)?;
     let read = keys.read(index, Direction::Down, &socket)?;
     let mut write = keys.write(index, Direction::Up, socket)?;
-    say_proof(&mut write)?;
+    send_proof(&mut write)?;
     Ok(Proved { index, read, write })
 }
 

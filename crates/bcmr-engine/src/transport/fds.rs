@@ -2,7 +2,7 @@
 //!
 //! Must not know where the descriptors came from.
 
-use super::conn::{Patience, RawStream, Setup, WriteHalf};
+use super::conn::{RawStream, Setup, Timeouts, WriteHalf};
 use super::login::{Login, PastLogin};
 use fastcopy::{errno, flow, splice};
 use std::fs::File;
@@ -87,10 +87,10 @@ impl RawStream {
         read: OwnedFd,
         write: OwnedFd,
         name: String,
-        patience: Patience,
+        timeouts: Timeouts,
         cut: impl Fn() + Send + Sync + 'static,
     ) -> RawStream {
-        let stream = RawStream::over_fds(read, write, name, patience, cut);
+        let stream = RawStream::over_fds(read, write, name, timeouts, cut);
         stream.put_back(first);
         stream
     }
@@ -101,10 +101,10 @@ impl RawStream {
         read: OwnedFd,
         write: OwnedFd,
         name: String,
-        patience: Patience,
+        timeouts: Timeouts,
         cut: impl Fn() + Send + Sync + 'static,
     ) -> RawStream {
-        let (read, write, setup) = halves(read, write, name, patience, cut);
+        let (read, write, setup) = halves(read, write, name, timeouts, cut);
         RawStream::over(read, write, setup)
     }
 
@@ -116,7 +116,7 @@ impl RawStream {
         login: Arc<Login>,
         cut: impl Fn() + Send + Sync + 'static,
     ) -> RawStream {
-        let (read, write, setup) = halves(read, write, name, Patience::ENDLESS, cut);
+        let (read, write, setup) = halves(read, write, name, Timeouts::ENDLESS, cut);
         RawStream::over(PastLogin::new(read, login), write, setup)
     }
 }
@@ -125,7 +125,7 @@ fn halves(
     read: OwnedFd,
     write: OwnedFd,
     name: String,
-    patience: Patience,
+    timeouts: Timeouts,
     cut: impl Fn() + Send + Sync + 'static,
 ) -> (FdIn, FdOut, Setup) {
     flow::grow_pipe(read.as_fd());
@@ -139,5 +139,5 @@ fn halves(
         }
     });
     let write = FdOut { file: Some(File::from(write)), sends_files: true };
-    (FdIn { file: File::from(read) }, write, Setup { name, patience, cut })
+    (FdIn { file: File::from(read) }, write, Setup { name, timeouts, cut })
 }

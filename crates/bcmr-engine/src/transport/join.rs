@@ -3,7 +3,7 @@
 //!
 //! Must not know ssh, nor what the streams carry but the `Ok` that greets one.
 
-use super::conn::{self, Packet, Patience};
+use super::conn::{self, Packet, Timeouts};
 use super::frame::frames_of;
 use super::stream::Stream;
 use crate::error::{Code, Error, Op, Reason};
@@ -11,7 +11,7 @@ use bcmr_wire::dialogue::Dialogue;
 use bcmr_wire::limits::STREAMS_MAX;
 use bcmr_wire::message::{Hash, Message};
 use bcmr_wire::state::State;
-use fastcopy::pass::{self, Meeting};
+use fastcopy::pass::{self, RendezvousSocket};
 use std::io::{Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -37,23 +37,28 @@ pub(crate) struct Joined {
 }
 
 /// Where the first process waits for the others.
-pub(crate) struct Door {
-    meeting: Arc<Meeting>,
+pub(crate) struct JoinListener {
+    meeting: Arc<RendezvousSocket>,
     secret: Hash,
     joined: Receiver<Joined>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Door {
+impl JoinListener {
     /// Waits, in a thread of its own, for the streams 1 to `count` of the peer called `name`. The socket is made in a
     /// fresh directory below the first of `bases` that lets us.
     ///
     /// # Errors
     /// Nowhere a socket, no randomness, no thread.
-    pub(crate) fn open(bases: &[PathBuf], count: u64, name: &str, patience: Patience) -> Result<Door, Error> {
+    pub(crate) fn open(
+        bases: &[PathBuf],
+        count: u64,
+        name: &str,
+        timeouts: Timeouts,
+    ) -> Result<JoinListener, Error> {
         let told = |e| Error::os(Op::WaitForFurtherConnectionsOf, name, e);
         let secret = fastcopy::process::secret().map_err(told)?;
-        let meeting = Arc::new(Meeting::open(bases).map_err(told)?);
+        let meeting = Arc::new(RendezvousSocket::open(bases).map_err(told)?);
         // Room for all of them: the thread never waits for the taker.
         let count = count.min(STREAMS_MAX);
         let (give, joined) = sync_channel(count as usize);
@@ -61,9 +66,9 @@ impl Door {
         let peer = name.to_owned();
         let started = std::thread::Builder::new()
             .name("join".to_owned())
-            .spawn(move || let_in(&inside, &secret, count, &peer, patience, &give));
+            .spawn(move || let_in(&inside, &secret, count, &peer, timeouts, &give));
         match started {
-            Ok(thread) => Ok(Door { meeting, secret, joined, thread: Some(thread) }),
+            Ok(thread) => Ok(JoinListener { meeting, secret, joined, thread: Some(thread) }),
             Err(e) => {
                 meeting.remove().map_err(told)?;
                 Err(told(e))
@@ -105,7 +110,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for JoinListener {
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.stop();
@@ -116,11 +121,11 @@ impl Drop for Door {
 }
 
 fn let_in(
-    meeting: &Meeting,
+    meeting: &RendezvousSocket,
     secret: &Hash,
     count: u64,
     name: &str,
-    patience: Patience,
+    timeouts: Timeouts,
     give: &SyncSender<Joined>,
 ) {
     let mut taken = Vec::new();
@@ -143,7 +148,7 @@ fn let_in(
         // The process that passed these on lives as long as `guest` is open, and with it sshd's channel; the stream
         // holds it, and shutting it down is how a stuck one is cut.
         let cut = move || fastcopy::flow::shutdown_both(&guest);
-        let stream = conn::RawStream::over_fds(read, write, format!("{name} ({index})"), patience, cut);
+        let stream = conn::RawStream::over_fds(read, write, format!("{name} ({index})"), timeouts, cut);
         let stream = Stream::over(stream, Dialogue::resting(State::Quiet));
         let Ok(greeting) = frames_of(&Message::Ok { hash: None }) else { continue };
         let out = stream.out.clone();
@@ -170,7 +175,7 @@ pub(crate) struct Passed {
 ///
 /// # Errors
 /// The path is no meeting's, no server listens there, or the token is wrong: nothing was taken.
-pub(crate) fn introduce(
+pub(crate) fn present_token(
     read: BorrowedFd<'_>,
     write: BorrowedFd<'_>,
     secret: &Hash,
@@ -205,7 +210,7 @@ impl Passed {
 /// The whole of it for a process that has nothing else to do: hands over, lets go, and stays.
 ///
 /// # Errors
-/// As [`introduce`]; the descriptors come back, so that the client can be told.
+/// As [`present_token`]; the descriptors come back, so that the client can be told.
 pub(crate) fn pass_on(
     read: OwnedFd,
     write: OwnedFd,
@@ -215,7 +220,7 @@ pub(crate) fn pass_on(
     bases: &[PathBuf],
 ) -> Result<(), (Error, OwnedFd, OwnedFd)> {
     use std::os::fd::AsFd;
-    match introduce(read.as_fd(), write.as_fd(), secret, index, path, bases) {
+    match present_token(read.as_fd(), write.as_fd(), secret, index, path, bases) {
         Ok(passed) => {
             drop((read, write));
             passed.stay();
@@ -249,15 +254,15 @@ mod tests {
             OwnedFd::from(read),
             OwnedFd::from(write),
             "server".into(),
-            Patience::WIRE,
+            Timeouts::WIRE,
             || {},
         )
     }
 
-    fn door(count: u64) -> (tempfile::TempDir, Vec<PathBuf>, Door) {
+    fn door(count: u64) -> (tempfile::TempDir, Vec<PathBuf>, JoinListener) {
         let tmp = tempfile::tempdir().unwrap();
         let bases = vec![tmp.path().to_owned()];
-        let door = Door::open(&bases, count, "the client", Patience::WIRE).unwrap();
+        let door = JoinListener::open(&bases, count, "the client", Timeouts::WIRE).unwrap();
         (tmp, bases, door)
     }
 
@@ -309,7 +314,7 @@ mod tests {
         bad[31] ^= 1;
         let join = |secret: &Hash, index| {
             let ((stdin, stdout), far) = connection();
-            let passed = introduce(stdin.as_fd(), stdout.as_fd(), secret, index, &path, &bases);
+            let passed = present_token(stdin.as_fd(), stdout.as_fd(), secret, index, &path, &bases);
             (passed, stdin, stdout, far)
         };
         for (secret, index) in [(&bad, 1), (&[0; 32], 1), (&good, 0), (&good, 3), (&good, u64::MAX)] {
@@ -343,7 +348,8 @@ mod tests {
     fn a_dropped_stream_lets_the_process_behind_it_go() {
         let (_tmp, bases, door) = door(1);
         let ((stdin, stdout), far) = connection();
-        let passed = introduce(stdin.as_fd(), stdout.as_fd(), door.secret(), 1, door.path(), &bases).unwrap();
+        let passed =
+            present_token(stdin.as_fd(), stdout.as_fd(), door.secret(), 1, door.path(), &bases).unwrap();
         drop((stdin, stdout));
         let (tell, told) = std::sync::mpsc::channel();
         let stays = std::thread::spawn(move || {
@@ -366,6 +372,6 @@ mod tests {
         drop(door);
         assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 0);
         let ((stdin, stdout), _far) = connection();
-        assert!(introduce(stdin.as_fd(), stdout.as_fd(), &secret, 1, &path, &bases).is_err());
+        assert!(present_token(stdin.as_fd(), stdout.as_fd(), &secret, 1, &path, &bases).is_err());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Must not know what is carried.
 
-use super::conn::{Patience, RawStream, Setup, WriteHalf};
+use super::conn::{RawStream, Setup, Timeouts, WriteHalf};
 use super::stream;
 use bcmr_wire::dialogue::Dialogue;
 use bcmr_wire::state::State;
@@ -93,10 +93,10 @@ pub(crate) fn draw(seed: &mut u64) -> u64 {
 pub(crate) fn streams_in(
     weather: &Arc<Weather>,
     faults: [Fault; 2],
-    patience: Patience,
+    timeouts: Timeouts,
     states: [State; 2],
 ) -> (stream::Stream, stream::Stream) {
-    let (first, second) = pair_in(weather, faults, patience);
+    let (first, second) = pair_in(weather, faults, timeouts);
     let over = |raw, state| {
         let stream = stream::Stream::over(raw, Dialogue::resting(State::Quiet));
         stream.enter(state);
@@ -107,24 +107,24 @@ pub(crate) fn streams_in(
 
 /// The same over a wire that does nothing odd.
 pub(crate) fn streams(states: [State; 2]) -> (stream::Stream, stream::Stream) {
-    streams_in(&Weather::new(0, true, Vec::new()), [Fault::None; 2], Patience::WIRE, states)
+    streams_in(&Weather::new(0, true, Vec::new()), [Fault::None; 2], Timeouts::WIRE, states)
 }
 
 /// Two raw streams that hear each other.
 pub(super) fn pair() -> (RawStream, RawStream) {
-    pair_with(Fault::None, Patience::WIRE)
+    pair_with(Fault::None, Timeouts::WIRE)
 }
 
 /// The same with a fault from the first to the second.
-pub(super) fn pair_with(fault: Fault, patience: Patience) -> (RawStream, RawStream) {
-    pair_in(&Weather::new(0, true, Vec::new()), [fault, Fault::None], patience)
+pub(super) fn pair_with(fault: Fault, timeouts: Timeouts) -> (RawStream, RawStream) {
+    pair_in(&Weather::new(0, true, Vec::new()), [fault, Fault::None], timeouts)
 }
 
 /// The same with a fault in each direction, in a weather.
 pub(super) fn pair_in(
     weather: &Arc<Weather>,
     [there, back]: [Fault; 2],
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> (RawStream, RawStream) {
     let (there, back) = (Arc::new(Wire::new(there)), Arc::new(Wire::new(back)));
     let stream = |read: &Arc<Wire>, write: &Arc<Wire>, name: &str| {
@@ -135,7 +135,7 @@ pub(super) fn pair_in(
                 write.end();
             })
         };
-        let setup = Setup { name: name.to_owned(), patience, cut };
+        let setup = Setup { name: name.to_owned(), timeouts, cut };
         RawStream::over(
             End { wire: Arc::clone(read), other: None, weather: Some(Arc::clone(weather)) },
             End { wire: Arc::clone(write), other: Some(Arc::clone(read)), weather: None },

@@ -25,7 +25,7 @@ use bcmr_wire::dialogue::Dialogue;
 use bcmr_wire::handshake::{self, Features};
 use bcmr_wire::message::{Hash, Hello, Message, Trouble, kind};
 use bcmr_wire::state::State;
-use conn::{FrameBuf, Heard, Packet, Patience};
+use conn::{FrameBuf, Heard, Packet, Timeouts};
 pub(crate) use frame::frames_of;
 use frame::payload_of;
 use ssh::{Carrier, Load, Nth};
@@ -204,7 +204,7 @@ fn greet(
     let broken = loop {
         match stream.inbox.recv_timeout(LOOK) {
             Ok(Heard::Frame(frame)) => {
-                stream.patience(Patience::WIRE);
+                stream.set_timeouts(Timeouts::WIRE);
                 carrier.note_login();
                 return Ok((stream, carrier, frame));
             }
@@ -226,13 +226,13 @@ fn greet(
                 break Error::ours(Code::Lost, Op::ConnectTo, carrier.name(), note);
             }
             // The password was typed.
-            Ok(Heard::Nothing) if stream.inbox.has_heard() => stream.patience(Patience::WIRE),
+            Ok(Heard::Nothing) if stream.inbox.has_heard() => stream.set_timeouts(Timeouts::WIRE),
             Ok(Heard::Nothing) => {}
             Ok(Heard::Ended) => {
                 break Error::ours(Code::Lost, Op::ConnectTo, carrier.name(), Reason::ClosedAtOnce);
             }
             // A message of the protocol in the wrong place does not come from a shell.
-            Err(e) if e.code == Code::Protocol && !stream.inbox.is_spoilt() => return Err(e),
+            Err(e) if e.code == Code::Protocol && !stream.inbox.is_corrupt() => return Err(e),
             Err(e) => break e,
         }
     };
@@ -328,10 +328,10 @@ pub(crate) fn answer(
     write: OwnedFd,
     ours: Features,
     bases: &[PathBuf],
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> Result<Option<Peer>, Error> {
     const NAME: &str = "the client";
-    let mut read = Bounded { file: File::from(read), patience };
+    let mut read = Bounded { file: File::from(read), timeouts };
     let mut write = File::from(write);
     let lost = |e| Error { code: Code::Lost, ..Error::os(Op::Answer, NAME, e) };
     let Some(hello) = conn::read_exactly(&mut read, NAME)? else { return Ok(None) };
@@ -370,7 +370,7 @@ pub(crate) fn answer(
         };
     }
     // Nothing is known here that a cut could break: a pipe ends when the other side lets go.
-    let stream = conn::RawStream::over_fds_from(first, read, write, NAME.to_owned(), patience, || {});
+    let stream = conn::RawStream::over_fds_from(first, read, write, NAME.to_owned(), timeouts, || {});
     let stream = Stream::over(stream, dialogue);
     Ok(Some(Peer {
         streams: vec![stream],
@@ -384,12 +384,12 @@ pub(crate) fn answer(
 /// A descriptor before it becomes a stream's: silence is borne no longer here than there.
 struct Bounded {
     file: File,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
 impl Read for Bounded {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let until = Instant::now() + self.patience.dead;
+        let until = Instant::now() + self.timeouts.dead;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if fastcopy::poll::readable(&[self.file.as_fd()], left)?.contains(&true) {
@@ -471,7 +471,7 @@ mod tests {
         (&here).write_all(bytes).unwrap();
         here.shutdown(std::net::Shutdown::Write).unwrap();
         let read = OwnedFd::from(there.try_clone().unwrap());
-        let answered = answer(read, OwnedFd::from(there), OURS, &[], Patience::WIRE);
+        let answered = answer(read, OwnedFd::from(there), OURS, &[], Timeouts::WIRE);
         let mut said = Vec::new();
         match &answered {
             // A peer holds the connection open; what it has said so far is one frame.
@@ -630,12 +630,12 @@ mod tests {
     #[test]
     fn a_client_that_says_nothing_more_is_left() {
         let hello = hello(OURS);
-        let patience = Patience { dead: Duration::from_millis(50), ..Patience::WIRE };
+        let timeouts = Timeouts { dead: Duration::from_millis(50), ..Timeouts::WIRE };
         for said in [&b""[..], &hello[..3], &hello[..hello.len() - 1], &hello] {
             let (here, there) = UnixStream::pair().unwrap();
             (&here).write_all(said).unwrap();
             let read = OwnedFd::from(there.try_clone().unwrap());
-            let answered = answer(read, OwnedFd::from(there), OURS, &[], patience);
+            let answered = answer(read, OwnedFd::from(there), OURS, &[], timeouts);
             assert_eq!(answered.err().unwrap().code, Code::Lost, "{} bytes", said.len());
             drop(here);
         }
@@ -646,9 +646,9 @@ mod tests {
     fn a_stream_that_was_given_up_is_not_waited_for() {
         let (read, held_in) = std::io::pipe().unwrap();
         let (held_out, write) = std::io::pipe().unwrap();
-        let patience = Patience { dead: Duration::from_millis(50), ..Patience::WIRE };
+        let timeouts = Timeouts { dead: Duration::from_millis(50), ..Timeouts::WIRE };
         let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
-        let stream = conn::RawStream::over_fds(read, write, "the client".into(), patience, || {});
+        let stream = conn::RawStream::over_fds(read, write, "the client".into(), timeouts, || {});
         // More than a pipe takes.
         let sent = (0..64).try_for_each(|_| stream.out.send(Packet::Frames(vec![0; 1 << 20])));
         assert!(sent.is_err() && stream.inbox.recv().is_err());

@@ -312,7 +312,7 @@ pub(crate) struct Carrier {
 }
 
 /// Starts ssh, and a stream over its standard input and output that is patient without end: a person may be typing a
-/// password. [`Stream::patience`] is set once the other side has greeted.
+/// password. [`Stream::set_timeouts`] is set once the other side has greeted.
 ///
 /// # Errors
 /// A host, user or program that is refused; no ssh here.

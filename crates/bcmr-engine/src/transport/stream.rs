@@ -3,7 +3,7 @@
 //!
 //! Must not know what a message holds, nor what carries it.
 
-use super::conn::{self, FrameBuf, Gone, Heard, Packet, Patience};
+use super::conn::{self, FrameBuf, Gone, Heard, Packet, Timeouts};
 use crate::error::{Code, Error, Note, Op, Reason};
 use crate::pulse::Pulse;
 use bcmr_wire::dialogue::{Breach, Dialogue};
@@ -59,9 +59,9 @@ impl Stream {
         self.raw.belongs_to(pulse);
     }
 
-    /// As [`conn::RawStream::patience`].
-    pub(crate) fn patience(&self, patience: Patience) {
-        self.raw.patience(patience);
+    /// As [`conn::RawStream::set_timeouts`].
+    pub(crate) fn set_timeouts(&self, timeouts: Timeouts) {
+        self.raw.set_timeouts(timeouts);
     }
 
     /// As [`conn::RawStream::close`].
@@ -173,9 +173,9 @@ impl Inbox {
         self.raw.waits(time)
     }
 
-    /// As [`conn::RawInbox::is_spoilt`].
-    pub(crate) fn is_spoilt(&self) -> bool {
-        self.raw.is_spoilt()
+    /// As [`conn::RawInbox::is_corrupt`].
+    pub(crate) fn is_corrupt(&self) -> bool {
+        self.raw.is_corrupt()
     }
 
     /// As [`conn::RawInbox::has_heard`].
@@ -188,9 +188,9 @@ impl Inbox {
         self.raw.has_ended()
     }
 
-    /// As [`conn::RawInbox::stirs`].
-    pub(crate) fn stirs(&self) -> bool {
-        self.raw.stirs()
+    /// As [`conn::RawInbox::has_input`].
+    pub(crate) fn has_input(&self) -> bool {
+        self.raw.has_input()
     }
 }
 

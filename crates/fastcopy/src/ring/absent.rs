@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Ring(Infallible);
 
 /// Never made here.
-pub struct Flight<'scope, 'env>(Infallible, PhantomData<(&'scope (), &'env ())>);
+pub struct Submission<'scope, 'env>(Infallible, PhantomData<(&'scope (), &'env ())>);
 
 /// Never made here.
 #[derive(Debug)]
@@ -41,12 +41,12 @@ impl Ring {
         match self.0 {}
     }
     /// Runs `work`.
-    pub fn scope<'env, T>(&mut self, _: impl for<'scope> FnOnce(&mut Flight<'scope, 'env>) -> T) -> T {
+    pub fn scope<'env, T>(&mut self, _: impl for<'scope> FnOnce(&mut Submission<'scope, 'env>) -> T) -> T {
         match self.0 {}
     }
 }
 
-impl<'scope, 'env> Flight<'scope, 'env> {
+impl<'scope, 'env> Submission<'scope, 'env> {
     /// Bytes of one block.
     #[must_use]
     pub fn block_bytes(&self) -> usize {

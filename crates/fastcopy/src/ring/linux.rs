@@ -178,7 +178,7 @@ impl Ring {
 
     /// Runs `work`, which hands operations in and waits for them. Whatever is still under way when it returns, or
     /// panics, is cancelled and waited for: the descriptors of `'env` and the blocks outlive every operation.
-    pub fn scope<'env, T>(&mut self, work: impl for<'scope> FnOnce(&mut Flight<'scope, 'env>) -> T) -> T {
+    pub fn scope<'env, T>(&mut self, work: impl for<'scope> FnOnce(&mut Submission<'scope, 'env>) -> T) -> T {
         /// Drains in `Drop`, because `work` may panic, and memory that the kernel is writing into must not be freed
         /// by the unwinding. Nothing is lost by it: a caller that wanted to know an operation's end has waited for it.
         struct Drained<'r>(&'r mut Ring);
@@ -188,8 +188,8 @@ impl Ring {
             }
         }
         let drained = Drained(self);
-        let mut flight = Flight { ring: &mut *drained.0, scope: PhantomData, env: PhantomData };
-        work(&mut flight)
+        let mut submission = Submission { ring: &mut *drained.0, scope: PhantomData, env: PhantomData };
+        work(&mut submission)
     }
 
     /// Cancels and waits until nothing is under way, and takes every block back. Where waiting is impossible, the memory
@@ -291,14 +291,14 @@ impl Ring {
 }
 
 /// Operations under way, inside [`Ring::scope`].
-pub struct Flight<'scope, 'env> {
+pub struct Submission<'scope, 'env> {
     ring: &'scope mut Ring,
     scope: PhantomData<fn(&'scope ()) -> &'scope ()>,
     /// Invariant: a descriptor that is borrowed for less than the whole scope does not fit.
     env: PhantomData<&'env mut &'env ()>,
 }
 
-impl<'scope, 'env> Flight<'scope, 'env> {
+impl<'scope, 'env> Submission<'scope, 'env> {
     /// Bytes of one block.
     #[must_use]
     pub fn block_bytes(&self) -> usize {
@@ -332,13 +332,13 @@ impl<'scope, 'env> Flight<'scope, 'env> {
         }
     }
 
-    /// `pread(fd, block, len, at)`, handed in with the next [`Flight::wait`]. It goes on until `len` bytes (at most a
+    /// `pread(fd, block, len, at)`, handed in with the next [`Submission::wait`]. It goes on until `len` bytes (at most a
     /// block's) are there or the file ends; `token` comes back with it.
     pub fn read(&mut self, fd: BorrowedFd<'env>, at: u64, len: usize, block: Block<'scope>, token: u64) {
         self.begin(Way::Read, fd, at, len, block, token);
     }
 
-    /// `pwrite(fd, block, len, at)`, as [`Flight::read`].
+    /// `pwrite(fd, block, len, at)`, as [`Submission::read`].
     pub fn write(&mut self, fd: BorrowedFd<'env>, at: u64, len: usize, block: Block<'scope>, token: u64) {
         self.begin(Way::Write, fd, at, len, block, token);
     }

@@ -55,7 +55,7 @@ fn opening(index: u8, keys: &Keys) -> Vec<u8> {
     out.push(index);
     let mut sealed = Vec::new();
     let key = direction_key(&keys.secret, index, Direction::Up, &keys.transcript);
-    say_proof(&mut SealedWriter::new(&mut sealed, key, keys.limits).unwrap()).unwrap();
+    send_proof(&mut SealedWriter::new(&mut sealed, key, keys.limits).unwrap()).unwrap();
     out.extend_from_slice(&sealed);
     assert_eq!(out.len(), HELLO_BYTES);
     out
@@ -113,7 +113,7 @@ fn streams() -> (Stream, Stream) {
     let (server, client) = meet_well(1, |at| dial(at, 1, &keys(1, b"hello"), LONG).unwrap());
     let stream = |side: Vec<Proved>| {
         let one = side.into_iter().next().unwrap();
-        let stream = one.stream("other side".into(), Patience::WIRE, State::ServerIdle).unwrap();
+        let stream = one.stream("other side".into(), Timeouts::WIRE, State::ServerIdle).unwrap();
         stream.enter(State::Receives);
         stream
     };
@@ -235,7 +235,7 @@ fn a_server_that_proves_nothing_is_left_with_nothing() {
                 got
             });
             let told = dial(at, 1, &keys(1, b"hello"), Duration::from_millis(400));
-            // Ten times its patience is what this server would like to have of it.
+            // Ten times its timeout is what this server would like to have of it.
             assert!(begun.elapsed() < Duration::from_secs(4), "{n}");
             assert!(
                 matches!(told, Err(NotDirect::NotProved { .. } | NotDirect::NoAnswer { .. })),
