@@ -77,7 +77,7 @@ pub(super) fn receive_all(
         first.close();
     }
     // What the sender has no acknowledgement of it takes for unfinished, and will ask for again by the same name.
-    if ended == Ended::SendObserver {
+    if ended == LastMessage::SendObserver {
         let cleared = match drain_until_done(streams) {
             Ok(done) if done.first() == Some(&true) => marks.clear(),
             // What a client was sent is there and counted, whatever came behind it.
@@ -93,19 +93,19 @@ pub(super) fn receive_all(
 
 /// How the last message of the receiver went.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum LastMessage {
     /// The sender has been told and will acknowledge it.
     SendObserver,
     /// The sender had ended the transfer itself, or cannot be told any more.
-    NothingFollows,
+    NoneFollows,
 }
 
 /// Sends the summary or the error; where the sender has ended the transfer, the acknowledgement of that.
-fn end_with(summary: &Summary, broken: Option<&Error>, streams: &[Stream], reply: &Reply) -> Ended {
+fn end_with(summary: &Summary, broken: Option<&Error>, streams: &[Stream], reply: &Reply) -> LastMessage {
     if streams.first().is_some_and(|first| first.state() == State::PeerEnded) {
         // Nothing depends on whether the sender reads it.
         let _sent = streams.iter().try_for_each(|stream| (reply_on(stream).out)(&Message::Done)).is_ok();
-        return Ended::NothingFollows;
+        return LastMessage::NoneFollows;
     }
     let sent = match broken {
         None => {
@@ -116,7 +116,7 @@ fn end_with(summary: &Summary, broken: Option<&Error>, streams: &[Stream], reply
         }
         Some(e) => reply.send(&Message::Error(TroubleBuf::of(e).trouble())),
     };
-    if sent.is_ok() { Ended::SendObserver } else { Ended::NothingFollows }
+    if sent.is_ok() { LastMessage::SendObserver } else { LastMessage::NoneFollows }
 }
 
 /// One transfer while it arrives: what its threads share.

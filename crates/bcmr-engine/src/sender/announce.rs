@@ -6,7 +6,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::Follow;
 use crate::sender::chain::Chain;
-use crate::sender::entries::{Entries, EntryLook, Examined, attributes_too_large};
+use crate::sender::entries::{EntryLook, EntrySender, Examined, attributes_too_large};
 use crate::sender::item::{self, EntryAttrs};
 use crate::sender::level::{self, Met};
 use crate::sender::names::{ListedNames, Names};
@@ -221,10 +221,10 @@ impl<'s, 'a> Announcer<'s, 'a> {
         };
         let nameless = AnnouncedDir::new(root.clone(), dir, init(0));
         let mut raw = Vec::new();
-        let inline = Entries(self.sending).only_at_once(&nameless);
+        let inline = EntrySender(self.sending).only_at_once(&nameless);
         let how = EntryLook { place: &nameless, dir, inline };
         let (item, large) =
-            match Entries(self.sending).look(&mut self.buffers, &how, name.as_name(), kind, &mut raw) {
+            match EntrySender(self.sending).look(&mut self.buffers, &how, name.as_name(), kind, &mut raw) {
                 Ok(Examined::Item(item)) => (item, false),
                 Ok(Examined::Large(item)) => (item, true),
                 Ok(Examined::Linked | Examined::Nothing) => return Ok(()),
@@ -246,7 +246,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
         if large {
             self.sending.schedule.hand_large(&place, item);
         } else {
-            Entries(self.sending).send_batch(&mut self.buffers, &place, vec![item], inline, &raw)?;
+            EntrySender(self.sending).send_batch(&mut self.buffers, &place, vec![item], inline, &raw)?;
         }
         self.sending.schedule.release(&place);
         Ok(())

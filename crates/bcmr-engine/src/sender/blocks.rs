@@ -7,12 +7,12 @@
 use crate::blocks::{BLOCK_BYTES, Cv, PIECE_BYTES, WIRE_PIECE_BYTES, aligned, hash_zeros, in_pieces};
 use crate::error::{Error, Op, Result};
 use crate::pulse::For;
-use crate::sender::contents::Contents;
+use crate::sender::contents::ContentSender;
 use crate::sender::item::Item;
 use crate::sender::large::{BlockPart, FileFailed, LargeJob, OpenLarge, StoreAnswer, block_end};
 use crate::sender::out::FilePart;
 use crate::sender::place::AnnouncedDir;
-use crate::sender::sending::{Prepared, Sending, WorkerBuffers, not_encoded};
+use crate::sender::sending::{PreparedFrame, Sending, WorkerBuffers, not_encoded};
 use crate::trouble::TroubleBuf;
 use bcmr_wire::message::{Codec, FileState, Message, Piece, data};
 use bcmr_wire::{codec, frame};
@@ -45,7 +45,7 @@ impl Drop for Tick {
 }
 
 /// Sends large files of one transfer.
-pub(super) struct Blocks<'s, 'a>(pub(super) &'s Sending<'a>);
+pub(super) struct BlockSender<'s, 'a>(pub(super) &'s Sending<'a>);
 
 /// What is sent of a block: a range of it as one piece.
 struct PieceRange {
@@ -56,7 +56,7 @@ struct PieceRange {
     ends: bool,
 }
 
-impl Blocks<'_, '_> {
+impl BlockSender<'_, '_> {
     /// One step of one file.
     pub(super) fn step(&self, buffers: &mut WorkerBuffers, job: LargeJob, turn: u64) -> Result<()> {
         match job {
@@ -83,7 +83,7 @@ impl Blocks<'_, '_> {
     fn open(&self, file: u64) -> Result<()> {
         let schedule = &self.0.schedule;
         let Some((item, place)) = schedule.large(file, |large| large.offered()) else { return Ok(()) };
-        let contents = Contents(self.0);
+        let contents = ContentSender(self.0);
         let opened = self.0.handles.get(&place).and_then(|dir| contents.open(&dir, &item.name, place.follow));
         let (fd, failed) = match opened {
             Ok((fd, info)) if info.kind == Kind::File && item.info.same_content(&info) => (Some(fd), None),
@@ -234,7 +234,7 @@ impl Blocks<'_, '_> {
         buffers: &mut WorkerBuffers,
         part: &BlockPart,
         turn: u64,
-        held: &mut Vec<Prepared>,
+        held: &mut Vec<PreparedFrame>,
     ) -> Result<Option<FileFailed>> {
         let start = part.range.start - part.range.start % BLOCK_BYTES;
         let ends = part.range.end == block_end(part.range.start, part.size);
@@ -279,7 +279,7 @@ impl Blocks<'_, '_> {
         part: &BlockPart,
         of: &PieceRange,
         mut hasher: Option<&mut blake3::Hasher>,
-    ) -> Result<io::Result<Prepared>> {
+    ) -> Result<io::Result<PreparedFrame>> {
         let PieceRange { range, ends, .. } = of;
         let ends = *ends;
         let bytes = (range.end - range.start) as usize;
@@ -327,7 +327,7 @@ impl Blocks<'_, '_> {
                 }
             }
             frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
-            return Ok(Ok(Prepared::Frame { frame, raw: bytes, pack_ns: 0 }));
+            return Ok(Ok(PreparedFrame::Frame { frame, raw: bytes, pack_ns: 0 }));
         }
         let mut raw = std::mem::take(&mut buffers.raw);
         raw.clear();
@@ -348,12 +348,17 @@ impl Blocks<'_, '_> {
     }
 
     /// A piece that the kernel reads when its turn comes.
-    fn from_file(&self, buffers: &WorkerBuffers, part: &BlockPart, piece: &Piece<'_>) -> Result<Prepared> {
+    fn from_file(
+        &self,
+        buffers: &WorkerBuffers,
+        part: &BlockPart,
+        piece: &Piece<'_>,
+    ) -> Result<PreparedFrame> {
         let mut head = self.0.room(buffers.stream);
         let mark = codec::encode_data_header(piece, &mut head).map_err(|e| not_encoded(&e))?;
         frame::finish_with(&mut head, mark, piece.length).map_err(|e| not_encoded(&e))?;
         let (file, fault) = (part.fd.clone(), part.fault.clone());
-        Ok(Prepared::Part(FilePart { head, file, at: piece.at, bytes: piece.length, fault }))
+        Ok(PreparedFrame::Part(FilePart { head, file, at: piece.at, bytes: piece.length, fault }))
     }
 
     /// A piece that is packed with its codec, where that is worth it.
@@ -363,7 +368,7 @@ impl Blocks<'_, '_> {
         mut piece: Piece<'_>,
         effort: crate::codec::Effort,
         raw: &[u8],
-    ) -> Result<Prepared> {
+    ) -> Result<PreparedFrame> {
         let mut frame = self.0.room(buffers.stream);
         let before = self.0.now_ns();
         let mut mark = codec::encode_data_header(&piece, &mut frame).map_err(|e| not_encoded(&e))?;
@@ -376,21 +381,27 @@ impl Blocks<'_, '_> {
             frame.extend_from_slice(raw);
         }
         frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
-        Ok(Prepared::Frame { frame, raw: raw.len(), pack_ns })
+        Ok(PreparedFrame::Frame { frame, raw: raw.len(), pack_ns })
     }
 
     /// A piece of which only the length travels.
-    fn zeros(&self, buffers: &WorkerBuffers, mut piece: Piece<'_>) -> Result<Prepared> {
+    fn zeros(&self, buffers: &WorkerBuffers, mut piece: Piece<'_>) -> Result<PreparedFrame> {
         piece.flags |= data::ZEROS;
         piece.codec = Codec::Raw;
         let mut frame = self.0.room(buffers.stream);
         Message::Data(piece).encode(&mut frame).map_err(|e| not_encoded(&e))?;
         // It says nothing about what packing is worth.
-        Ok(Prepared::Frame { frame, raw: 0, pack_ns: 0 })
+        Ok(PreparedFrame::Frame { frame, raw: 0, pack_ns: 0 })
     }
 
     /// Sends what was prepared, or keeps it back until its turn.
-    fn pass(&self, stream: usize, turn: u64, held: &mut Vec<Prepared>, prepared: Prepared) -> Result<()> {
+    fn pass(
+        &self,
+        stream: usize,
+        turn: u64,
+        held: &mut Vec<PreparedFrame>,
+        prepared: PreparedFrame,
+    ) -> Result<()> {
         if !self.0.schedule.is_turn(stream, turn) {
             held.push(prepared);
             return Ok(());

@@ -8,7 +8,7 @@ use crate::error::{Code, Error, Op, Result};
 use crate::sender::item::Item;
 use crate::sender::place::{AnnouncedDir, DirReply};
 use crate::sender::schedule::SentBatch;
-use crate::sender::sending::{Prepared, Sending, WorkerBuffers, not_encoded};
+use crate::sender::sending::{PreparedFrame, Sending, WorkerBuffers, not_encoded};
 use crate::sender::walk::SourceDir;
 use crate::trouble::TroubleBuf;
 use bcmr_wire::limits::CONTENTS_BYTES_MAX;
@@ -32,9 +32,9 @@ pub(super) enum ReadOutcome {
 }
 
 /// Reads small files of one transfer and sends what is wanted of them.
-pub(super) struct Contents<'s, 'a>(pub(super) &'s Sending<'a>);
+pub(super) struct ContentSender<'s, 'a>(pub(super) &'s Sending<'a>);
 
-impl Contents<'_, '_> {
+impl ContentSender<'_, '_> {
     /// Sends what is wanted of a batch.
     pub(super) fn send(
         &self,
@@ -103,7 +103,7 @@ impl Contents<'_, '_> {
             frame.extend_from_slice(raw);
         }
         frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
-        self.0.send_prepared(stream, Prepared::Frame { frame, raw: raw.len(), pack_ns })
+        self.0.send_prepared(stream, PreparedFrame::Frame { frame, raw: raw.len(), pack_ns })
     }
 
     /// Reads one that was wanted, and appends it.

@@ -1,16 +1,16 @@
-//! Entries in batches: names are looked at, and sent with their contents where these go along unasked.
+//! EntrySender in batches: names are looked at, and sent with their contents where these go along unasked.
 //!
 //! Must not know what is wanted; only that what is in a new directory is.
 
 use crate::blocks::LARGE_BYTES_MIN;
 use crate::codec::Effort;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::sender::contents::{Contents, ReadOutcome, pack, push_unreadable, stream_for};
+use crate::sender::contents::{ContentSender, ReadOutcome, pack, push_unreadable, stream_for};
 use crate::sender::item::{self, EntryAttrs, Item};
 use crate::sender::names::Names;
 use crate::sender::place::{AnnouncedDir, DirReply};
 use crate::sender::schedule::{BATCH_ENTRIES, NamesTask, SentBatch};
-use crate::sender::sending::{Links, Prepared, Sending, WorkerBuffers, not_encoded};
+use crate::sender::sending::{Links, PreparedFrame, Sending, WorkerBuffers, not_encoded};
 use crate::sender::walk::SourceDir;
 use bcmr_wire::limits::ENTRIES_MAX;
 use bcmr_wire::message::{Codec, Message};
@@ -43,9 +43,9 @@ pub(super) enum Examined {
 }
 
 /// Looks at names of one transfer and sends what they are.
-pub(super) struct Entries<'s, 'a>(pub(super) &'s Sending<'a>);
+pub(super) struct EntrySender<'s, 'a>(pub(super) &'s Sending<'a>);
 
-impl Entries<'_, '_> {
+impl EntrySender<'_, '_> {
     /// Looks at names and sends what they are in batches. Room for the first batch was reserved.
     pub(super) fn names(&self, buffers: &mut WorkerBuffers, task: NamesTask) -> Result<()> {
         let NamesTask { place, names, plain } = task;
@@ -197,7 +197,7 @@ impl Entries<'_, '_> {
             return Ok(Item { name: owned, info, size: info.size, link: Vec::new(), attrs: Vec::new() });
         }
         // Attributes are those of the very file that the rest describes.
-        let (fd, info) = Contents(self.0).open(dir, &owned, place.follow)?;
+        let (fd, info) = ContentSender(self.0).open(dir, &owned, place.follow)?;
         let info = same_kind(dir, name, Kind::File, info)?;
         let attrs = self.attributes(buffers, dir, name, Kind::File, Some(&fd))?;
         let size = if place.size_unreliable { self.learn(dir, name, &fd)? } else { info.size };
@@ -216,7 +216,7 @@ impl Entries<'_, '_> {
         let owned = name.to_owned();
         let mut again = true;
         loop {
-            let (fd, info) = Contents(self.0).open(dir, &owned, place.follow)?;
+            let (fd, info) = ContentSender(self.0).open(dir, &owned, place.follow)?;
             let info = same_kind(dir, name, Kind::File, info)?;
             if self.0.push.policy.preserve.links && info.nlink > 1 {
                 return Ok(Examined::Linked);
@@ -231,7 +231,7 @@ impl Entries<'_, '_> {
                 return Ok(Examined::Large(item));
             }
             let mark = raw.len();
-            match Contents(self.0).read(dir, &owned, (&fd, &info), place.size_unreliable, raw) {
+            match ContentSender(self.0).read(dir, &owned, (&fd, &info), place.size_unreliable, raw) {
                 Ok(ReadOutcome::Whole(size)) => item.size = size,
                 Ok(ReadOutcome::Changed) if place.size_unreliable => {
                     raw.truncate(mark);
@@ -322,14 +322,14 @@ impl Entries<'_, '_> {
         batch: &SentBatch,
         inline: bool,
         raw: &[u8],
-    ) -> Result<Prepared> {
+    ) -> Result<PreparedFrame> {
         let entries: Vec<_> = batch.items.iter().map(Item::entry).collect();
         let mut frame = self.0.room(stream);
         if !inline {
             let (batch, dir, contents, codec) = (batch.id, batch.place.id, &[], Codec::Raw);
             let message = Message::Files { batch, dir, inline, codec, entries, contents };
             message.encode(&mut frame).map_err(|e| not_encoded(&e))?;
-            return Ok(Prepared::Frame { frame, raw: 0, pack_ns: 0 });
+            return Ok(PreparedFrame::Frame { frame, raw: 0, pack_ns: 0 });
         }
         let dir = batch.place.id;
         let (codec, effort) = if raw.is_empty() { (Codec::Raw, Effort::Quick) } else { self.0.codec() };
@@ -351,7 +351,7 @@ impl Entries<'_, '_> {
             frame.extend_from_slice(raw);
         }
         frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
-        Ok(Prepared::Frame { frame, raw: raw.len(), pack_ns })
+        Ok(PreparedFrame::Frame { frame, raw: raw.len(), pack_ns })
     }
 
     /// Offers a large file. The receiver says where it wants it from.

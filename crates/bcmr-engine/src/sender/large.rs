@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 const REREADS_WAITING: usize = 4096;
 /// Requests for chaining values of one file that may wait.
 const COMPUTES_WAITING: usize = 64;
-/// Blocks whose values are sent in one message: some time's work, so that others get their turn.
+/// BlockSender whose values are sent in one message: some time's work, so that others get their turn.
 const VALUES_AT_ONCE: u64 = 64;
 /// Questions to the store that are under way for one file.
 const GROUPS_OUT: usize = 2;
@@ -52,7 +52,7 @@ pub(super) struct LargeFiles {
 pub(super) struct Large {
     place: Arc<AnnouncedDir>,
     item: Arc<Item>,
-    step: Step,
+    step: LargeStep,
     handle: Handle,
     /// The receiver has said whether it wants it.
     answered: bool,
@@ -74,7 +74,7 @@ pub(super) struct Large {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum LargeStep {
     Offered,
     Sending,
     /// All pieces were sent, and that.
@@ -94,7 +94,7 @@ pub(super) enum FileFailed {
     Error(Arc<Error>),
 }
 
-/// Blocks that the receiver may have already. It reads them in rising order, and what comes over one stream waits for
+/// BlockSender that the receiver may have already. It reads them in rising order, and what comes over one stream waits for
 /// what came before: so groups are asked about one after the other, and proofs go before the blocks of their group.
 struct Dedup {
     /// The next block to ask about.
@@ -162,7 +162,7 @@ pub(super) struct Finishing {
 }
 
 /// The receiver's answer to an offer.
-pub(super) struct Resume {
+pub(super) struct OfferAnswer {
     pub(super) file: u64,
     pub(super) wanted: bool,
     pub(super) from: u64,
@@ -212,7 +212,7 @@ impl LargeFiles {
     }
 
     /// The receiver says whether it wants a file, and from where.
-    pub(super) fn resume(&mut self, resume: &Resume) -> Obeyed {
+    pub(super) fn resume(&mut self, resume: &OfferAnswer) -> Obeyed {
         let file = resume.file;
         let large = self.known(file)?;
         if large.answered {
@@ -224,7 +224,7 @@ impl LargeFiles {
         large.answered = true;
         if !resume.wanted {
             // Nothing may be asked about it any more; it stays in the window until it is closed.
-            large.step = Step::Ended;
+            large.step = LargeStep::Ended;
             large.handle = Handle::Closed;
             return Ok(());
         }
@@ -242,8 +242,8 @@ impl LargeFiles {
             });
         }
         // It may have been found changed while values were computed; then it has ended already.
-        if large.step == Step::Offered && large.failed.is_none() {
-            large.step = Step::Sending;
+        if large.step == LargeStep::Offered && large.failed.is_none() {
+            large.step = LargeStep::Sending;
             self.wanted.push_back(file);
         }
         Ok(())
@@ -262,7 +262,9 @@ impl LargeFiles {
         }
         while let Some(file) = self.wanted.front().copied() {
             match self.files.get_mut(&file) {
-                Some(large) if large.step != Step::Ended || large.at_work > 0 => return large.pick(file),
+                Some(large) if large.step != LargeStep::Ended || large.at_work > 0 => {
+                    return large.pick(file);
+                }
                 _ => {
                     self.wanted.pop_front();
                 }
@@ -277,7 +279,7 @@ impl Large {
         Large {
             place,
             item,
-            step: Step::Offered,
+            step: LargeStep::Offered,
             handle: Handle::Closed,
             answered: false,
             hashed: true,
@@ -306,7 +308,8 @@ impl Large {
     pub(super) fn reread(&mut self, at: u64, bytes: u64) -> Obeyed {
         let end = at.checked_add(bytes).filter(|end| bytes > 0 && *end <= self.size());
         let Some(end) = end else { return Err(breach(Reason::RangeBeyondEnd)) };
-        let wanted = self.answered && (self.step != Step::Ended || !matches!(self.handle, Handle::Closed));
+        let wanted =
+            self.answered && (self.step != LargeStep::Ended || !matches!(self.handle, Handle::Closed));
         if !wanted && self.failed.is_none() || self.rereads.len() >= REREADS_WAITING {
             return Err(breach(Reason::RangeNotSent));
         }
@@ -353,7 +356,7 @@ impl Large {
         if let Some((_, sent)) = &mut self.failed {
             if !*sent && self.at_work == 0 {
                 *sent = true;
-                self.step = Step::Ended;
+                self.step = LargeStep::Ended;
                 self.at_work += 1;
                 return Some(LargeJob::Finish { file });
             }
@@ -361,7 +364,7 @@ impl Large {
         }
         let fd = match &self.handle {
             Handle::Open(fd) => fd.clone(),
-            Handle::Closed if self.step == Step::Sending || !self.computes.is_empty() => {
+            Handle::Closed if self.step == LargeStep::Sending || !self.computes.is_empty() => {
                 self.handle = Handle::Opening;
                 self.at_work += 1;
                 return Some(LargeJob::Open { file });
@@ -401,7 +404,7 @@ impl Large {
 
     /// The next thing to do for the file whose turn it is.
     fn pick(&mut self, file: u64) -> Option<LargeJob> {
-        if self.step != Step::Sending || self.failed.is_some() {
+        if self.step != LargeStep::Sending || self.failed.is_some() {
             return None;
         }
         let Handle::Open(fd) = &self.handle else { return None };
@@ -437,7 +440,7 @@ impl Large {
         if !all || self.at_work > 0 {
             return None;
         }
-        self.step = Step::Ended;
+        self.step = LargeStep::Ended;
         self.at_work += 1;
         Some(LargeJob::Finish { file })
     }

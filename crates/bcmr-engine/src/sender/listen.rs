@@ -15,7 +15,7 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Receives for one transfer.
-pub(super) struct Listener<'s, 'a>(pub(super) &'s Sending<'a>);
+pub(super) struct AnswerListener<'s, 'a>(pub(super) &'s Sending<'a>);
 
 /// Whether more is to come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl From<Breach> for StopReason {
     }
 }
 
-impl Listener<'_, '_> {
+impl AnswerListener<'_, '_> {
     /// Handles messages until the last, or until the transfer is over.
     pub(super) fn listen(&self, feed: &mut dyn Feed) {
         let schedule = &self.0.schedule;

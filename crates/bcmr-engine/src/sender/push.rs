@@ -12,10 +12,10 @@
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::Collide;
 use crate::sender::announce::{Announcer, What};
-use crate::sender::blocks::Blocks;
-use crate::sender::contents::Contents;
-use crate::sender::entries::Entries;
-use crate::sender::listen::Listener;
+use crate::sender::blocks::BlockSender;
+use crate::sender::contents::ContentSender;
+use crate::sender::entries::EntrySender;
+use crate::sender::listen::AnswerListener;
 use crate::sender::out::{Counted, Feed};
 use crate::sender::schedule::{Outcome, SendJob, Standing, StopReason};
 use crate::sender::sending::{Push, Sending, WorkerBuffers};
@@ -43,7 +43,7 @@ pub(crate) fn push(push: &Push<'_>, what: What<'_>, feed: &mut dyn Feed) -> Resu
         let sending = &sending;
         // Dropping this guard early stops every worker.
         let _all = FinishOnDrop(sending);
-        start(scope, sending, || Listener(sending).listen(feed))?;
+        start(scope, sending, || AnswerListener(sending).listen(feed))?;
         if push.policy.collide == Collide::Ask {
             start(scope, sending, || answer(sending))?;
         }
@@ -122,21 +122,21 @@ fn step(sending: &Sending<'_>, buffers: &mut WorkerBuffers, job: SendJob) -> Res
             sending.send(&Message::DirEnd { dir: place.id, partial })
         }
         SendJob::Contents(batch, wanted) => {
-            let sent = Contents(sending).send(buffers, &batch, &wanted);
+            let sent = ContentSender(sending).send(buffers, &batch, &wanted);
             schedule.contents_sent(&batch);
             sent
         }
         SendJob::Names(task) => {
-            let sent = Entries(sending).names(buffers, task);
+            let sent = EntrySender(sending).names(buffers, task);
             schedule.names_done();
             sent
         }
         SendJob::Offer(place, item) => {
-            let offered = Entries(sending).offer(&place, item);
+            let offered = EntrySender(sending).offer(&place, item);
             schedule.release(&place);
             offered
         }
-        SendJob::Large(job, turn) => Blocks(sending).step(buffers, job, turn),
+        SendJob::Large(job, turn) => BlockSender(sending).step(buffers, job, turn),
     }
 }
 

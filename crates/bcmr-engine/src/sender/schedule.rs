@@ -6,7 +6,7 @@
 use crate::error::{Error, Reason};
 use crate::pulse::{For, Pulse};
 use crate::sender::item::Item;
-use crate::sender::large::{Large, LargeFiles, LargeJob, Obeyed, Resume, breach};
+use crate::sender::large::{Large, LargeFiles, LargeJob, Obeyed, OfferAnswer, breach};
 use crate::sender::names::Names;
 use crate::sender::out::Counted;
 use crate::sender::place::{AnnouncedDir, DirReply};
@@ -79,7 +79,7 @@ pub(super) enum Outcome {
 
 /// What was agreed on that the receiver's messages must keep to.
 #[derive(Clone, Copy)]
-pub(super) struct Agreed {
+pub(super) struct MessageRules {
     /// It may ask the user.
     pub(super) asks: bool,
     /// Content goes with chaining values, unless it does not want them.
@@ -176,11 +176,11 @@ pub(super) struct Schedule<'p> {
     queues: Mutex<Queues>,
     wake: Condvar,
     pulse: &'p Pulse,
-    agreed: Agreed,
+    agreed: MessageRules,
 }
 
 impl<'p> Schedule<'p> {
-    pub(super) fn new(streams: usize, pulse: &'p Pulse, agreed: Agreed) -> Schedule<'p> {
+    pub(super) fn new(streams: usize, pulse: &'p Pulse, agreed: MessageRules) -> Schedule<'p> {
         let queues = Queues { turns: vec![Turns::default(); streams], ..Queues::default() };
         Schedule { queues: Mutex::new(queues), wake: Condvar::new(), pulse, agreed }
     }
@@ -557,7 +557,7 @@ impl Queues {
             && self.files.is_empty()
     }
 
-    fn apply(&mut self, message: &Message<'_>, agreed: Agreed) -> Obeyed {
+    fn apply(&mut self, message: &Message<'_>, agreed: MessageRules) -> Obeyed {
         match message {
             Message::DirIs { dir, state } => {
                 let place = self.dirs.remove(dir);
@@ -572,7 +572,7 @@ impl Queues {
             Message::Wants { batch, entries } => self.wants(*batch, entries),
             Message::Resume { file, wanted, from, flags } => {
                 let (hashed, dedup) = (agreed.hashed && flags & 1 == 0, agreed.dedup);
-                self.files.resume(&Resume { file: *file, wanted: *wanted, from: *from, hashed, dedup })
+                self.files.resume(&OfferAnswer { file: *file, wanted: *wanted, from: *from, hashed, dedup })
             }
             Message::Reread { file, at, bytes } => self.files.known(*file)?.reread(*at, *bytes),
             Message::Compute { file, first, count } => self.files.known(*file)?.compute(*first, *count),

@@ -12,7 +12,7 @@ use crate::sender::filter::Filter;
 use crate::sender::out::{FilePart, Out, SendObserver};
 use crate::sender::pace::{Pace, Sent};
 use crate::sender::place::{AnnouncedDir, Handles};
-use crate::sender::schedule::{Agreed, Schedule, StopReason};
+use crate::sender::schedule::{MessageRules, Schedule, StopReason};
 use crate::trouble::TroubleBuf;
 use bcmr_wire::message::{Codec, Message};
 use fastcopy::xattr::XattrBuffer;
@@ -74,7 +74,7 @@ pub(super) struct WorkerBuffers {
 }
 
 /// Something on its way to a stream.
-pub(super) enum Prepared {
+pub(super) enum PreparedFrame {
     Frame { frame: Vec<u8>, raw: usize, pack_ns: u64 },
     Part(FilePart),
 }
@@ -98,7 +98,7 @@ impl<'a> Sending<'a> {
         let streams = push.outs.len();
         let auto = push.how.compress == Compress::Auto;
         let asks = push.policy.collide == Collide::Ask;
-        let agreed = Agreed { asks, hashed: !push.how.fast, dedup: push.how.dedup };
+        let agreed = MessageRules { asks, hashed: !push.how.fast, dedup: push.how.dedup };
         Ok(Sending {
             push,
             filter: Filter::new(&push.policy.filter)?,
@@ -171,14 +171,14 @@ impl<'a> Sending<'a> {
     }
 
     /// Sends what was prepared, and takes notice of what it cost.
-    pub(super) fn send_prepared(&self, stream: usize, prepared: Prepared) -> Result<()> {
+    pub(super) fn send_prepared(&self, stream: usize, prepared: PreparedFrame) -> Result<()> {
         match prepared {
-            Prepared::Frame { frame, raw, pack_ns } => {
+            PreparedFrame::Frame { frame, raw, pack_ns } => {
                 let (raw, wire) = (raw as u64, frame.len() as u64);
                 let sample = Sent { raw, wire, pack_ns, wait_ns: 0 };
                 self.paced(sample, || self.send_frames(stream, frame))
             }
-            Prepared::Part(part) => {
+            PreparedFrame::Part(part) => {
                 let sample = Sent { raw: part.bytes, wire: part.bytes, pack_ns: 0, wait_ns: 0 };
                 self.paced(sample, || self.out(stream)?.send_file(part))
             }
@@ -196,7 +196,7 @@ impl<'a> Sending<'a> {
     }
 
     /// Waits for a turn, sends what was kept back, and lets the next one begin.
-    pub(super) fn end_turn(&self, stream: usize, turn: u64, held: Vec<Prepared>) -> Result<()> {
+    pub(super) fn end_turn(&self, stream: usize, turn: u64, held: Vec<PreparedFrame>) -> Result<()> {
         if !self.schedule.await_turn(stream, turn) {
             return Ok(());
         }
