@@ -398,6 +398,17 @@ impl CopyPolicy {
             ..CopyPolicy::cp(jobs, me, umask)
         }
     }
+
+    /// The same with what going on where a run stopped needs of the rest: what is there and complete must be known again
+    /// (size and mtime, so times are kept), and a name must mean that its content is on stable storage (R2).
+    pub(crate) fn resuming(self) -> CopyPolicy {
+        if !self.resume.has_sessions() {
+            return self;
+        }
+        let collide = if self.collide == Collide::Replace { Collide::IfDifferent } else { self.collide };
+        let preserve = Preserve { times: true, ..self.preserve };
+        CopyPolicy { collide, preserve, durability: Durability::Medium, ..self }
+    }
 }
 
 /// `copy`.

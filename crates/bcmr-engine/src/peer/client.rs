@@ -26,7 +26,6 @@ use crate::transport::ssh::Load;
 use crate::transport::{self, Peer};
 use crate::trouble::error_of;
 use crate::verbs::asked::{Asked, Kinds};
-use crate::verbs::copy::resuming;
 use crate::verbs::look::{Ahead, ahead};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Reach, Resolved};
@@ -312,7 +311,7 @@ impl Transfer<'_> {
             to.to.make()?;
         }
         let disk = Sys::new();
-        let landing = resuming(self.policy.clone());
+        let landing = self.policy.clone().resuming();
         let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;
         let what = self.expected(from, list, to, peer.streams.len())?;
         let tally = Tally::new(watch);

@@ -30,7 +30,6 @@ use crate::transport::stream::{Inbox, Stream};
 use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
 use crate::verbs::asked::Asked;
-use crate::verbs::copy::resuming;
 use crate::verbs::look::{self, Listing};
 use crate::verbs::operands::{self, DestLink, Reach, Resolved, Source};
 use crate::verbs::receive::{self, Receive, Reply};
@@ -340,7 +339,7 @@ impl Serving {
                 let wants_dedup = policy.has(flags::DEDUP) && hashes;
                 let dedup = wants_dedup && agreed;
                 let (policy, _) = policy_in(&policy, request.jobs, request.me, request.umask)?;
-                let policy = resuming(policy);
+                let policy = policy.resuming();
                 let path = self.path(path);
                 let target = match target {
                     message::Target::Guess => Target::Guess(path),

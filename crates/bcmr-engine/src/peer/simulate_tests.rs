@@ -471,7 +471,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         let what = what(scene, streams, dedup, !puts);
         let receives = scope.spawn(move || {
             let disk = Sys::new();
-            let landing = crate::verbs::copy::resuming(scene.policy.clone());
+            let landing = scene.policy.clone().resuming();
             let ended = if puts {
                 with_reports(&receiving, true, |watch, reply, questions| {
                     let receive = Receive::begin(&disk, &landing, what, watch, None, reply, store)?;

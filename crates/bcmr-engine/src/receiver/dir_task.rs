@@ -21,11 +21,11 @@ pub(crate) trait Origin: Send + Sync {
     fn hash(&self, name: Name<'_>, go_on: &dyn Fn() -> bool) -> Result<Option<blake3::Hash>, Fault>;
 }
 
-/// A source directory and the directory it becomes.
-pub(crate) struct Slot<S, D: Disk = Sys> {
+/// A source directory and what it becomes.
+pub(crate) struct DirTask<S, T> {
     pub(crate) src: Arc<S>,
-    pub(crate) dst: DestDir<D>,
-    pub(crate) above: Option<Arc<Slot<S, D>>>,
+    pub(crate) dst: T,
+    pub(crate) above: Option<Arc<DirTask<S, T>>>,
     /// What is still to be put in before it gets its name.
     pub(crate) small: AtomicUsize,
     /// What is still to be done before it is sealed.
@@ -40,7 +40,10 @@ pub(crate) struct Slot<S, D: Disk = Sys> {
     pub(crate) spot: Spot,
 }
 
-impl<S, D: Disk> Slot<S, D> {
+/// A source directory that is landed, and the directory it becomes.
+pub(crate) type Slot<S, D = Sys> = DirTask<S, DestDir<D>>;
+
+impl<S, D: Disk> DirTask<S, DestDir<D>> {
     /// Whether it and everything above it that this run made have their names.
     pub(crate) fn has_name(&self) -> bool {
         let mut at = Some(self);
@@ -51,6 +54,21 @@ impl<S, D: Disk> Slot<S, D> {
             at = pair.above.as_deref();
         }
         true
+    }
+}
+
+impl<S, T> DirTask<S, T> {
+    /// One of the things that had to be done in it is done. The last one `completes` it, and may complete those above.
+    pub(crate) fn release(self: Arc<Self>, mut completes: impl FnMut(&Arc<Self>)) {
+        let mut pair = self;
+        while pair.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            completes(&pair);
+            let Some(above) = pair.above.clone() else { return };
+            if pair.kept_some.load(Ordering::Relaxed) {
+                above.keep_some();
+            }
+            pair = above;
+        }
     }
 
     pub(crate) fn keep_some(&self) {

@@ -196,17 +196,11 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
 
     /// One of the things that had to be done before `pair` is sealed is done; so may be its parents.
     pub(crate) fn release(&self, hand: &mut D::Hand, pair: Arc<Slot<S, D>>, done: Done<'_, S, D>) {
-        let mut pair = pair;
-        while pair.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+        pair.release(|pair| {
             if pair.ours {
-                self.seal(hand, &pair, done);
+                self.seal(hand, pair, done);
             }
-            let Some(above) = pair.above.clone() else { return };
-            if pair.kept_some.load(Ordering::Relaxed) {
-                above.keep_some();
-            }
-            pair = above;
-        }
+        });
     }
 
     /// Everything in it is done: owner, mode, times.

@@ -42,6 +42,12 @@ impl Names {
     pub(crate) fn sort(&mut self) {
         self.items.sort_unstable_by_key(|item| item.ino);
     }
+    /// In the order of the names themselves.
+    pub(crate) fn sort_by_name(&mut self) {
+        let Names { bytes, items } = self;
+        let name = |at: usize| CStr::from_bytes_until_nul(bytes.get(at..).unwrap_or_default()).ok();
+        items.sort_unstable_by_key(|item| name(item.at));
+    }
     pub(crate) fn get(&self, index: usize) -> Option<(Name<'_>, Kind)> {
         let item = self.items.get(index)?;
         let name = CStr::from_bytes_until_nul(self.bytes.get(item.at..)?).ok()?;

@@ -94,6 +94,11 @@ impl SourceDir {
         !filter.is_empty() && filter.excludes(&self.relative(name), is_dir, self.ignores.as_ref())
     }
 
+    /// What tells `name` in it from other sources.
+    pub(crate) fn source<'n>(&self, name: Name<'n>) -> ((u64, u64), &'n [u8]) {
+        (self.info.id(), name.bytes())
+    }
+
     /// Opens a file to read and says what was got; one open, one fstat. Opening blocks on nothing, and what is not
     /// a regular file after all comes back as what it is.
     pub(crate) fn open_file(&self, name: Name<'_>, follow: bool) -> Result<(OwnedFd, Info)> {

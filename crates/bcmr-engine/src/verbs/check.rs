@@ -11,7 +11,6 @@ use crate::event::{Change, Event, Summary, Watch};
 use crate::policy::{CheckRequest, Compare, CopyPolicy};
 use crate::receiver::plan::{Proof, Verdict, decide, same};
 use crate::tally::Tally;
-use crate::verbs::copy::resuming;
 use crate::verbs::operands;
 use crate::verbs::survey::{At, Lack, Survey, Visit};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
@@ -25,12 +24,11 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Only when nothing could be begun.
 pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
-    let policy = resuming(request.policy);
+    let policy = request.policy.resuming();
     let target = operands::same_target(&request.sources, request.target.clone(), &policy);
     let links = operands::DestLink::Through;
     let to = operands::target(&operands::Reach::Anywhere, &target, request.sources.len(), links)?;
-    let mut survey = Survey::new(&policy, &tally)?;
-    let mut visit = Check {
+    let visit = Check {
         policy: &policy,
         compare: request.compare,
         extra: request.extra,
@@ -38,7 +36,7 @@ pub fn check(request: CheckRequest, watch: Watch<'_>) -> Result<Summary> {
         own_name: request.target.path(),
         tally: &tally,
     };
-    survey.operands(&request.sources, &to, &mut visit);
+    Survey::new(&policy, &tally, Box::new(visit))?.operands(&request.sources, &to);
     Ok(tally.summary())
 }
 

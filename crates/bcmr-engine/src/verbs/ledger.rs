@@ -8,10 +8,10 @@ use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason};
 use crate::event::Action;
 use crate::receiver::devices::Devices;
+use crate::receiver::dir_task::Slot;
 use crate::receiver::tree;
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
-use crate::verbs::copy::DirPair;
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ struct Entry {
     src: Arc<SourceDir>,
     name: NameBuf,
     info: Info,
-    pair: Arc<DirPair>,
+    pair: Arc<Slot<SourceDir>>,
 }
 
 /// The entries waiting, in the order in which they may go: what is in a directory before the directory.
@@ -45,7 +45,7 @@ impl Ledger {
     }
 
     /// `name` of `pair`'s source has landed. Returns whether it is time to [`Ledger::settle`].
-    pub(crate) fn landed(&self, pair: &Arc<DirPair>, name: Name<'_>, info: &Info) -> bool {
+    pub(crate) fn landed(&self, pair: &Arc<Slot<SourceDir>>, name: Name<'_>, info: &Info) -> bool {
         let entry = Entry { src: pair.src.clone(), name: name.to_owned(), info: *info, pair: pair.clone() };
         let mut entries = self.entries();
         entries.push(entry);
@@ -53,7 +53,7 @@ impl Ledger {
     }
 
     /// All that was in the directory has landed.
-    pub(crate) fn dir_done(&self, pair: &Arc<DirPair>) {
+    pub(crate) fn dir_done(&self, pair: &Arc<Slot<SourceDir>>) {
         let (Some(above), Some(name)) = (&pair.src.above, &pair.src.name) else { return };
         let entry = Entry { src: above.clone(), name: name.clone(), info: pair.src.info, pair: pair.clone() };
         self.entries().push(entry);

@@ -5,6 +5,7 @@ mod check;
 pub(crate) mod copy;
 mod incoming;
 mod ledger;
+mod local;
 pub mod look;
 pub(crate) mod manifest;
 mod measure;

@@ -17,7 +17,7 @@ use crate::sender::level::Met;
 use crate::sender::walk::SourceDir;
 use crate::stage::RESERVED;
 use crate::tally::Tally;
-use crate::verbs::copy::{Run, resolve};
+use crate::verbs::copy::Run;
 use crate::verbs::ledger::Ledger;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Source};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
@@ -47,7 +47,8 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     operands::tell_new(&watch, &target, &to);
     let mut run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
     let filter = Filter::new(&policy.filter)?;
-    let mut operands = resolve(&request.sources, &to, &policy, Op::Move, DestLink::Itself, &run.desk.tally);
+    let mut operands =
+        operands::resolve(&request.sources, &to, &policy, Op::Move, DestLink::Itself, &run.desk.tally);
     run.desk.claims = operands::claims(&mut operands);
     let (tally, claims) = (&run.desk.tally, &run.desk.claims);
     let mover = Mover { policy: &policy, merge: request.merge, filter, tally, claims };

@@ -16,6 +16,7 @@ pub(crate) use crate::sender::operand::Reach;
 pub(crate) use crate::sender::operand::{Source, source};
 use crate::sender::operand::{Typed, open_parent, typed};
 use crate::sender::walk::SourceDir;
+use crate::tally::Tally;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
@@ -297,6 +298,46 @@ pub(crate) fn tell_new(watch: &Watch<'_>, target: &Target, to: &Where) {
     }
 }
 
+/// The operands of a request, resolved and guarded; what is wrong with one is told and the others remain.
+pub(crate) fn resolve(
+    sources: &[PathBuf],
+    to: &Where,
+    policy: &CopyPolicy,
+    verb: Op,
+    links: DestLink,
+    tally: &Tally<'_>,
+) -> Vec<Operand> {
+    let mut operands: Vec<Operand> = Vec::new();
+    for path in sources {
+        let resolved = source(&Reach::Anywhere, path, policy.follow).and_then(|source| {
+            let operand = pair(path, source, to, links)?;
+            if operand.info().kind == Kind::Dir && !policy.recursive {
+                return Err(Error::ours(Code::IsDirectory, verb, path, Reason::IsDirectory));
+            }
+            if let Some(earlier) = clash(&operands, &operand) {
+                if operand.is_same_source(earlier) {
+                    return Ok(None);
+                }
+                if operand.info().kind != Kind::Dir {
+                    let why = Reason::EarlierSource
+                        .about(earlier.path.as_path())
+                        .about(dest_path(&operand).as_path());
+                    return Err(Error::ours(Code::Refused, verb, path, why));
+                }
+            }
+            guard_nesting(&operand, policy, verb)?;
+            Ok(Some(operand))
+        });
+        match resolved {
+            Ok(Some(operand)) => operands.push(operand),
+            // The very same source once more: it is copied once.
+            Ok(None) => {}
+            Err(e) => tally.fail(e),
+        }
+    }
+    operands
+}
+
 /// Pairs one source with its destination: exactly the pair that copy, move and check share.
 pub(crate) fn pair(path: &Path, source: Source, to: &Where, links: DestLink) -> Result<Operand> {
     let mut source = source;
@@ -340,7 +381,7 @@ pub(crate) fn dest(name: Option<NameBuf>, info: &Info, to: &Where, links: DestLi
 
 /// Refuses what would copy a directory into itself: the destination's directory or one of its ancestors is the
 /// source, by device and inode, whatever the paths look like.
-pub(crate) fn guard_nesting(operand: &Operand, policy: &CopyPolicy, verb: Op) -> Result<()> {
+fn guard_nesting(operand: &Operand, policy: &CopyPolicy, verb: Op) -> Result<()> {
     let whole = matches!(operand.source, Source::Whole(_));
     nesting(&Reach::Anywhere, &operand.info(), whole, &operand.dest, policy, &operand.path, verb)
 }

@@ -130,11 +130,4 @@ impl Rivals {
         }
         earlier
     }
-
-    /// A directory that is made on the way to something, or as a whole; `false`: an earlier source makes it.
-    pub(crate) fn makes_dir(&self, spot: &Spot, name: Name<'_>) -> bool {
-        let Some(place) = self.claims.place_of(spot, name) else { return true };
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.insert(place, true).is_none()
-    }
 }

@@ -1,7 +1,7 @@
-//! Walks a source and its destination side by side without changing anything: what `check` and `--dry-run` share.
+//! A destination that is only looked at: what `check` and `--dry-run` share.
 //!
 //! Must not create, write or remove; it opens directories only to list them, and files only when asked to hash them.
-//! The pairs are those a copy of the same arguments would make: operands, filter and plan are the copy's own.
+//! The pairs are those a copy of the same arguments would make: operands, walk, filter and plan are the copy's own.
 
 use crate::disk::seal::{self, AttributeList};
 use crate::disk::{Fault, Side, tee};
@@ -9,26 +9,26 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::node::{Node, os};
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Follow, Target};
-use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
+use crate::receiver::claims::{Claimed, Claims, Meeting};
+use crate::receiver::dir_task::DirTask;
 use crate::receiver::plan::{NOT_ITS_BEGINNING, Proof, Verdict, decide};
-use crate::sender::chain::Chain;
 use crate::sender::filter::Filter;
-use crate::sender::level::Met;
-use crate::sender::names::ListedNames;
+use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
-use crate::verbs::copy::resolve;
-use crate::verbs::operands::{self, Dest, DestLink, Operand, Source, Where};
-use crate::verbs::rivals::{self, Rivals, Turn};
+use crate::verbs::local::{Destination, Entering, Walk, WalkEntry, WalkWorker};
+use crate::verbs::operands::{self, DestLink, Place, Reach, Where};
+use crate::verbs::rivals::{RivalName, Rivals, Turn};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use fastcopy::xattr::Of;
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One entry of the source and what has its name at the destination.
 pub(crate) struct At<'s> {
@@ -140,18 +140,45 @@ pub(crate) trait Visit {
     fn wants_extra(&self) -> bool;
 }
 
-struct Frame {
-    src: Arc<SourceDir>,
-    dst: Option<Dir>,
-    dst_path: PathBuf,
-    /// Still to do, last first, and whether the filter leaves one out.
-    names: Vec<(NameBuf, bool)>,
-    dev: u64,
-    /// The directory at or above it that the destination lacks, and whether it is this one.
-    lack: Option<(Arc<Lack>, bool)>,
-    spot: Spot,
+/// What has the place of a source directory at the destination.
+pub(crate) struct There {
+    /// Absent when it is.
+    dir: Option<Arc<Dir>>,
+    path: PathBuf,
     /// What the target is called.
     top: Arc<Node>,
+    /// The directory at or above it that the destination lacks, and whether it is this one.
+    lack: Option<(Arc<Lack>, bool)>,
+    /// Names that the source has, where those that only the destination has are told.
+    met: Mutex<HashSet<NameBuf>>,
+}
+
+impl There {
+    fn new(dir: Option<Arc<Dir>>, path: PathBuf, top: Arc<Node>) -> There {
+        There { dir, path, top, lack: None, met: Mutex::default() }
+    }
+
+    fn met(&self) -> MutexGuard<'_, HashSet<NameBuf>> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has a name in it.
+    fn look(&self, name: Name<'_>) -> Result<Option<Info>> {
+        let looked = self.dir.as_ref().map_or(Ok(None), |dir| dir.look(name));
+        looked.map_err(|e| Error::os(Op::Stat, self.path.join(os(name)), e))
+    }
+}
+
+type SurveyDir = DirTask<SourceDir, There>;
+
+/// An entry of a directory, as it is at the source and at the destination.
+struct BothSides<'s> {
+    above: &'s SurveyDir,
+    entry: WalkEntry<'s>,
+    info: Info,
+    there: Option<Info>,
+    src_path: &'s Path,
+    dst_path: &'s Path,
 }
 
 /// Both sides of an entry, here.
@@ -215,23 +242,6 @@ impl Both for Here<'_> {
     }
 }
 
-/// What tells `name` of a source directory from others.
-fn source<'n>(dir: &SourceDir, name: Name<'n>) -> ((u64, u64), &'n [u8]) {
-    (dir.info.id(), name.bytes())
-}
-
-/// Where an operand, or a name of a list, is.
-struct WhereItIs {
-    spot: Spot,
-    /// What the target is called.
-    top: Arc<Node>,
-    /// What it is itself called at the source.
-    node: Arc<Node>,
-    dev: u64,
-    /// Its name was claimed already.
-    is_claimed: bool,
-}
-
 /// BLAKE3 of a whole file; `observe` is told of bytes read and says whether to go on.
 pub(crate) fn hash(fd: &OwnedFd, path: &Path, observe: &dyn Fn(u64) -> bool) -> Result<blake3::Hash> {
     // A FIFO put in the file's place would give nothing for ever.
@@ -241,12 +251,14 @@ pub(crate) fn hash(fd: &OwnedFd, path: &Path, observe: &dyn Fn(u64) -> bool) -> 
     tee::hash(fd, observe).map_err(|fault| fault.told(|| path.to_owned(), || path.to_owned()))
 }
 
-/// The walk.
+/// A destination that nothing is done to: what the walk finds is shown beside what is there.
 pub(crate) struct Survey<'a> {
-    pub(crate) policy: &'a CopyPolicy,
+    policy: &'a CopyPolicy,
     filter: Filter,
     tally: &'a Tally<'a>,
     rivals: Rivals,
+    wants_extra: bool,
+    visit: Mutex<Box<dyn Visit + Send + 'a>>,
 }
 
 impl<'a> Survey<'a> {
@@ -254,395 +266,303 @@ impl<'a> Survey<'a> {
     ///
     /// # Errors
     /// A pattern that is none.
-    pub(crate) fn new(policy: &'a CopyPolicy, tally: &'a Tally<'a>) -> Result<Survey<'a>> {
-        let rivals = Rivals::new(Claims::new(Meeting::Never), usize::MAX);
-        Ok(Survey { policy, filter: Filter::new(&policy.filter)?, tally, rivals })
+    pub(crate) fn new(
+        policy: &'a CopyPolicy,
+        tally: &'a Tally<'a>,
+        visit: Box<dyn Visit + Send + 'a>,
+    ) -> Result<Survey<'a>> {
+        Ok(Survey {
+            policy,
+            filter: Filter::new(&policy.filter)?,
+            tally,
+            rivals: Rivals::new(Claims::new(Meeting::Never), usize::MAX),
+            wants_extra: visit.wants_extra(),
+            visit: Mutex::new(visit),
+        })
+    }
+
+    /// One worker: what is found is shown in the order of names, so that two runs say the same.
+    fn walk(&self) -> Walk<'_, Self> {
+        Walk { to: self, policy: self.policy, filter: &self.filter, jobs: 1 }
     }
 
     /// Walks all operands.
-    pub(crate) fn operands(&mut self, sources: &[PathBuf], to: &Where, visit: &mut dyn Visit) {
-        let mut operands = resolve(sources, to, self.policy, Op::Copy, DestLink::Through, self.tally);
+    pub(crate) fn operands(&mut self, sources: &[PathBuf], to: &Where) {
+        let mut operands =
+            operands::resolve(sources, to, self.policy, Op::Copy, DestLink::Through, self.tally);
         self.rivals = Rivals::new(operands::claims(&mut operands), usize::MAX);
-        for operand in operands {
-            if let Err(e) = self.operand(&operand, visit) {
-                self.tally.fail(e);
-            }
+        self.walk().operands(operands);
+    }
+
+    /// Walks names from a list.
+    fn list(&mut self, names: &mut ListedNames<'_>, target: &Target) -> Result<()> {
+        self.rivals = Rivals::new(Claims::new(Meeting::Listed), usize::MAX);
+        let spot = self.rivals.claims.operand(names.base, true);
+        self.walk().list(names, target, spot)
+    }
+
+    fn visit(&self) -> MutexGuard<'_, Box<dyn Visit + Send + 'a>> {
+        self.visit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An entry among the names that sources become.
+    fn rival<'s>(&self, sides: &BothSides<'s>) -> RivalName<'s> {
+        let BothSides { above, entry, info, there, src_path, dst_path } = *sides;
+        RivalName {
+            spot: &above.spot,
+            dir: above.dst.dir.as_deref(),
+            to: entry.to,
+            kind: info.kind,
+            is_there: there.is_some(),
+            is_left_out: info.kind.is_special() && !self.policy.specials,
+            src_path,
+            dst_path,
+            top: &above.dst.top,
         }
     }
 
-    fn operand(&self, operand: &Operand, visit: &mut dyn Visit) -> Result<()> {
-        match (&operand.source, &operand.dest) {
-            (Source::Named { dir, name, info, follow }, Dest::Named { dir: place, name: to }) => {
-                if info.kind != Kind::Dir && dir.excludes(name.as_name(), false, &self.filter) {
-                    visit.excluded(operand.path.clone());
-                    return Ok(());
-                }
-                let (dst_path, src_path) = (place.node.join(to.as_name()), operand.path.clone());
-                let dst = Some((&place.dir, to.as_name()));
-                let at = WhereItIs {
-                    spot: operand.spot,
-                    top: place.node.clone(),
-                    node: Node::root(&operand.path),
-                    dev: info.dev,
-                    is_claimed: false,
-                };
-                self.entry(visit, dir, name.as_name(), *info, dst, src_path, dst_path, *follow, at)
-            }
-            (Source::Whole(src), Dest::Whole(place)) => {
-                let dst =
-                    place.dir.reopen().map_err(|e| Error::os(Op::OpenDirectory, place.node.path(), e))?;
-                self.top(src, &dst, &place.node.path(), visit)?;
-                let mut stack = vec![self.frame(
-                    src.with_ignores(&self.filter)?,
-                    Some(dst),
-                    place.node.path(),
-                    src.info.dev,
-                    None,
-                    (operand.spot, place.node.clone()),
-                    visit,
-                )?];
-                self.run(&mut stack, visit);
-                Ok(())
-            }
-            (Source::Whole(src), Dest::Named { dir, name }) => {
-                let dst_path = dir.node.join(name.as_name());
-                let dst = match dir.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, &dst_path, e))? {
-                    None => None,
-                    Some(_) => Some(
-                        dir.dir
-                            .open_dir_readable(name.as_name())
-                            .map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?,
-                    ),
-                };
-                match &dst {
-                    Some(dst) => self.top(src, dst, &dst_path, visit)?,
-                    None if self.rivals.makes_dir(&operand.spot, name.as_name()) => {
-                        visit.absent(src.node.path(), dst_path.clone());
-                    }
-                    None => {}
-                }
-                let lack = dst.is_none().then(|| (Lack::new(&dst_path), true));
-                let src = src.with_ignores(&self.filter)?;
-                let below = (self.rivals.claims.below(&operand.spot, name.as_name()), dir.node.clone());
-                let dev = src.info.dev;
-                let mut stack = vec![self.frame(src.clone(), dst, dst_path, dev, lack, below, visit)?];
-                self.run(&mut stack, visit);
-                Ok(())
-            }
-            (Source::Named { .. }, Dest::Whole(place)) => {
-                Err(Error::ours(Code::InTheWay, Op::CopyTo, place.node.path(), Reason::IsDirectory))
-            }
-        }
+    /// Shows an entry. For a directory: whether to go in.
+    fn show(&self, sides: &BothSides<'_>, merges: bool) -> bool {
+        let BothSides { above, entry, info, there, src_path, dst_path } = *sides;
+        let WalkEntry { name, to, follow, .. } = entry;
+        let dst = above.dst.dir.as_ref().map(|dir| (&**dir, to));
+        let both = Here { src: &above.src, name, dst, src_path, dst_path, follow, tally: self.tally };
+        let lack = above.dst.lack.as_ref().map(|(lack, _)| &**lack);
+        self.visit().entry(&At { info, there, src_path, dst_path, lack, merges, both: &both })
     }
 
-    /// Both sides of an operand that is the contents of a directory.
-    fn top(&self, src: &SourceDir, dst: &Dir, shown: &Path, visit: &mut dyn Visit) -> Result<()> {
+    /// An entry that is no directory.
+    fn entry(&self, pair: &SurveyDir, entry: WalkEntry<'_>) -> Result<()> {
+        let WalkEntry { name, to, kind, follow, is_claimed } = entry;
+        let (src_path, dst_path) = (&*pair.src.node.join(name), &*pair.dst.path.join(os(to)));
+        let info = pair.src.stat(name, follow)?;
+        if info.kind != kind {
+            let note = Reason::KindBecame.about(info.kind.word());
+            return Err(Error::ours(Code::SourceChanged, Op::Copy, src_path, note));
+        }
+        let sides = BothSides { above: pair, entry, info, there: pair.dst.look(to)?, src_path, dst_path };
+        let rival = self.rival(&sides);
+        let turn = match is_claimed {
+            true => self.rivals.goes(&rival)?,
+            false => self.rivals.turn(&rival, pair.src.source(name))?,
+        };
+        if turn != Turn::Came {
+            self.show(&sides, turn == Turn::Merges);
+        }
+        Ok(())
+    }
+
+    /// Shows a directory whose contents are an operand beside the one that they go into.
+    fn top(&self, src: &SourceDir, dst: &Dir, shown: &Path) -> Result<()> {
         let src_path = &*src.node.path();
         let there = Some(dst.info().map_err(|e| Error::os(Op::Stat, shown, e))?);
         let attrs = attributes(Of::Handle(src.dir.as_fd()), src_path, Kind::Dir, self.policy)?;
         let (both, info) = (Tops { attrs, dst, shown }, src.info);
         let at = At { info, there, src_path, dst_path: shown, lack: None, merges: false, both: &both };
-        visit.top(&at);
+        self.visit().top(&at);
         Ok(())
     }
 
-    /// One entry, and all below it.
-    #[allow(clippy::too_many_arguments)] // the two sides of one entry
-    fn entry(
-        &self,
-        visit: &mut dyn Visit,
-        src: &Arc<SourceDir>,
-        name: Name<'_>,
-        info: Info,
-        dst: Option<(&Dir, Name<'_>)>,
-        src_path: PathBuf,
-        dst_path: PathBuf,
-        follow: bool,
-        place: WhereItIs,
-    ) -> Result<()> {
-        let WhereItIs { spot, top, node, dev, is_claimed } = place;
-        let there = match dst {
-            Some((dir, to)) => dir.look(to).map_err(|e| Error::os(Op::Stat, &dst_path, e))?,
-            None => None,
-        };
-        let (s, d) = (&*src_path, &*dst_path);
-        let to = dst.map_or(name, |(_, to)| to);
-        let entry = self.rival((&spot, &top), dst.map(|(dir, _)| dir), to, &info, there.as_ref(), (s, d));
-        let turn = if is_claimed {
-            self.rivals.goes(&entry)?
-        } else {
-            self.rivals.turn(&entry, source(src, name))?
-        };
-        if turn == Turn::Came {
-            return Ok(());
-        }
-        let both = Here { src, name, dst, src_path: s, dst_path: d, follow, tally: self.tally };
-        let (src_path, dst_path_ref) = (&*src_path, &*dst_path);
-        let merges = turn == Turn::Merges;
-        let at = At { info, there, src_path, dst_path: dst_path_ref, lack: None, merges, both: &both };
-        if !visit.entry(&at) {
-            return Ok(());
-        }
-        let below = self.rivals.claims.below(&spot, to);
-        let below = if is_claimed { self.rivals.claims.another(&below) } else { below };
-        let lack = there.is_none().then(|| (Lack::new(&dst_path), true));
-        let inner = src.enter(name, node, follow, &self.filter)?;
-        if self.policy.follow == Follow::Always && inner.is_own_ancestor() {
-            let note = Reason::LinkLoop;
-            return Err(Error::ours(Code::Link, Op::Enter, inner.node.path(), note));
-        }
-        let dst = match (dst, there) {
-            (Some((dir, to)), Some(t)) if t.kind == Kind::Dir => {
-                Some(dir.open_dir_readable(to).map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?)
-            }
-            _ => None,
-        };
-        let mut stack = vec![self.frame(inner, dst, dst_path, dev, lack, (below, top), visit)?];
-        self.run(&mut stack, visit);
-        Ok(())
-    }
-
-    /// An entry among the names that sources become.
-    fn rival<'s>(
-        &self,
-        (spot, top): (&'s Spot, &'s Node),
-        dir: Option<&'s Dir>,
-        to: Name<'s>,
-        info: &Info,
-        there: Option<&Info>,
-        (src_path, dst_path): (&'s Path, &'s Path),
-    ) -> rivals::RivalName<'s> {
-        let is_left_out = info.kind.is_special() && !self.policy.specials;
-        let (kind, is_there) = (info.kind, there.is_some());
-        rivals::RivalName { spot, dir, to, kind, is_there, is_left_out, src_path, dst_path, top }
-    }
-
-    /// Lists both sides of a directory. What only the destination has is told here.
-    #[allow(clippy::too_many_arguments)] // the two sides of one directory
-    fn frame(
-        &self,
-        src: Arc<SourceDir>,
-        dst: Option<Dir>,
-        dst_path: PathBuf,
-        dev: u64,
-        lack: Option<(Arc<Lack>, bool)>,
-        (spot, top): (Spot, Arc<Node>),
-        visit: &mut dyn Visit,
-    ) -> Result<Frame> {
-        let mut names = Vec::new();
-        let mut all = HashSet::new();
-        let mut buffer = ListBuffer::new();
-        let inside = !self.policy.one_file_system || src.info.dev == dev;
-        if inside {
-            src.list(&mut buffer, self.policy.follow, &self.filter, |met| {
-                match met {
-                    Met::Entry { name, .. } => names.push((name.to_owned(), false)),
-                    Met::Excluded(name) => names.push((name.to_owned(), true)),
-                    Met::Failed(e) => self.tally.fail(e),
-                }
-                true
-            })?;
-        }
-        // Last first, as they are popped; sorted, so that two runs say the same.
-        names.sort_by(|a, b| b.0.cmp(&a.0));
-        if let (Some(dst), true, true) = (&dst, visit.wants_extra(), inside) {
-            all.extend(names.iter().map(|(n, _)| n.clone()));
-            let mut extra = Vec::new();
-            dst.list(&mut buffer, |entry| {
-                if !all.contains(&entry.name.to_owned())
-                    && !src.excludes(entry.name, entry.kind == Some(Kind::Dir), &self.filter)
-                {
-                    extra.push(entry.name.to_owned());
+    /// Tells what only the destination has in a directory.
+    fn extras(&self, pair: &SurveyDir, dir: &Dir) -> Result<()> {
+        let met = std::mem::take(&mut *pair.dst.met());
+        let mut extra = Vec::new();
+        // A handle is listed once: it stays at its end.
+        let listed = dir.reopen().and_then(|dir| {
+            dir.list(&mut ListBuffer::new(), |entry| {
+                let name = entry.name.to_owned();
+                let is_dir = entry.kind == Some(Kind::Dir);
+                if !met.contains(&name) && !pair.src.excludes(entry.name, is_dir, &self.filter) {
+                    extra.push(name);
                 }
                 true
             })
-            .map_err(|e| Error::os(Op::ListDirectory, &dst_path, e))?;
-            extra.sort();
-            for name in extra {
-                visit.extra(dst, name.as_name(), dst_path.join(os(name.as_name())));
-            }
-        }
-        Ok(Frame { src, dst, dst_path, names, dev, lack, spot, top })
-    }
-
-    fn run(&self, stack: &mut Vec<Frame>, visit: &mut dyn Visit) {
-        while let Some(frame) = stack.last_mut() {
-            let Some((name, out)) = frame.names.pop().filter(|_| !self.tally.cancelled()) else {
-                if let Some((lack, true)) = stack.pop().and_then(|frame| frame.lack) {
-                    visit.lacks(&lack);
-                }
-                continue;
-            };
-            let name = name.as_name();
-            let src = frame.src.clone();
-            if out {
-                visit.excluded(src.node.join(name));
-                continue;
-            }
-            let always = self.policy.follow == Follow::Always;
-            let step = src.stat(name, always).and_then(|info| {
-                let dst_path = frame.dst_path.join(os(name));
-                let dst = frame.dst.as_ref().map(|d| (d, name));
-                let there = match dst {
-                    Some((dir, to)) => dir.look(to).map_err(|e| Error::os(Op::Stat, &dst_path, e))?,
-                    None => None,
-                };
-                let src_path = src.node.join(name);
-                let (s, d) = (&*src_path, &*dst_path);
-                let (spot, top) = (frame.spot, frame.top.clone());
-                let entry =
-                    self.rival((&spot, &top), frame.dst.as_ref(), name, &info, there.as_ref(), (s, d));
-                let turn = self.rivals.turn(&entry, source(&src, name))?;
-                if turn == Turn::Came {
-                    return Ok(None);
-                }
-                let both = Here {
-                    src: &src,
-                    name,
-                    dst,
-                    src_path: s,
-                    dst_path: d,
-                    follow: always,
-                    tally: self.tally,
-                };
-                let lack = frame.lack.as_ref().map(|(lack, _)| &**lack);
-                let merges = turn == Turn::Merges;
-                let at = At { info, there, src_path: s, dst_path: d, lack, merges, both: &both };
-                if !visit.entry(&at) {
-                    return Ok(None);
-                }
-                let lack = match (&frame.lack, there) {
-                    (Some((lack, _)), _) => Some((lack.clone(), false)),
-                    (None, None) => Some((Lack::new(&dst_path), true)),
-                    (None, Some(_)) => None,
-                };
-                let inner = src.enter(name, src.node.below(name), always, &self.filter)?;
-                if always && inner.is_own_ancestor() {
-                    let note = Reason::LinkLoop;
-                    return Err(Error::ours(Code::Link, Op::Enter, inner.node.path(), note));
-                }
-                let inner_dst = match (dst, there) {
-                    (Some((dir, to)), Some(t)) if t.kind == Kind::Dir => Some(
-                        dir.open_dir_readable(to).map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?,
-                    ),
-                    _ => None,
-                };
-                let below = (self.rivals.claims.below(&spot, name), top);
-                self.frame(inner, inner_dst, dst_path, frame.dev, lack, below, visit).map(Some)
-            });
-            match step {
-                Ok(Some(inner)) => stack.push(inner),
-                Ok(None) => {}
-                Err(e) => self.tally.fail(e),
-            }
-        }
-    }
-
-    /// Walks names from a list.
-    pub(crate) fn list(
-        &mut self,
-        base: &Path,
-        target: &Target,
-        names: ListedNames<'_>,
-        visit: &mut dyn Visit,
-    ) -> Result<()> {
-        let to = operands::target(&operands::Reach::Anywhere, target, 1, DestLink::Through)?;
-        let (place, below) = match &to {
-            Where::Into(place) | Where::Whole(place) => (place, None),
-            Where::Name { dir, name, .. } => (dir, Some(name)),
-        };
-        let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
-        let src = SourceDir::root(dir, Node::root(base))?.with_ignores(&self.filter)?;
-        let dst = match below {
-            None => Some(place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?),
-            Some(name) => place.dir.open_dir(name.as_name()).ok(),
-        };
-        self.rivals = Rivals::new(Claims::new(Meeting::Listed), usize::MAX);
-        let spot = self.rivals.claims.operand(base, true);
-        let mut chain = Chain::new(ListedDir { src, dst, dst_path: target.path().clone(), spot });
-        for parts in names {
-            let one = parts.and_then(|parts| {
-                let Some((last, dirs)) = parts.split_last() else { return Ok(()) };
-                let reached: Result<bool> = chain.go(dirs, &mut drop, |above: &mut ListedDir, part| {
-                    if above.src.excludes(part, true, &self.filter) {
-                        visit.excluded(above.src.node.join(part));
-                        return Ok(None);
-                    }
-                    let src = above.src.enter(part, above.src.node.below(part), false, &self.filter)?;
-                    let dst = above.dst.as_ref().and_then(|dst| dst.open_dir(part).ok());
-                    let dst_path = above.dst_path.join(os(part));
-                    // The next name may lead through it again.
-                    if dst.is_none() && self.rivals.makes_dir(&above.spot, part) {
-                        visit.absent(src.node.path(), dst_path.clone());
-                    }
-                    let spot = self.rivals.claims.below(&above.spot, part);
-                    Ok(Some(ListedDir { src, dst, dst_path, spot }))
-                });
-                if !reached? {
-                    return Ok(());
-                }
-                let ListedDir { src, dst, dst_path, spot } = &*chain.last();
-                let spot = *spot;
-                let last = last.as_name();
-                let always = self.policy.follow == Follow::Always;
-                let info = src.stat(last, always)?;
-                if src.excludes(last, info.kind == Kind::Dir, &self.filter) {
-                    visit.excluded(src.node.join(last));
-                    return Ok(());
-                }
-                let (src_path, node) = (src.node.join(last), src.node.below(last));
-                if info.kind == Kind::Dir && !self.policy.recursive {
-                    return Err(Error::ours(Code::IsDirectory, Op::Copy, src_path, Reason::IsDirectory));
-                }
-                let dst_path = dst_path.join(os(last));
-                // Listed again, maybe spelled otherwise: it is copied once.
-                let paths = (&*src_path, &*dst_path);
-                let entry = self.rival((&spot, &place.node), dst.as_ref(), last, &info, None, paths);
-                if self.rivals.claim(&entry, source(src, last))? != Claimed::First {
-                    return Ok(());
-                }
-                let to = dst.as_ref().map(|d| (d, last));
-                let at = WhereItIs { spot, top: place.node.clone(), node, dev: info.dev, is_claimed: true };
-                self.entry(visit, src, last, info, to, src_path, dst_path, always, at)
-            });
-            if let Err(e) = one {
-                self.tally.fail(e);
-            }
+        });
+        listed.map_err(|e| Error::os(Op::ListDirectory, &pair.dst.path, e))?;
+        extra.sort();
+        for name in extra {
+            self.visit().extra(dir, name.as_name(), pair.dst.path.join(os(name.as_name())));
         }
         Ok(())
     }
 }
 
-/// A directory that names of a list lead through, on both sides.
-struct ListedDir {
-    src: Arc<SourceDir>,
-    /// Absent when it is.
-    dst: Option<Dir>,
-    dst_path: PathBuf,
-    spot: Spot,
+impl Destination for Survey<'_> {
+    type Buffers = ();
+    type Dir = There;
+
+    fn tally(&self) -> &Tally<'_> {
+        self.tally
+    }
+
+    fn claims(&self) -> &Claims {
+        &self.rivals.claims
+    }
+
+    fn claim(&self, pair: &SurveyDir, entry: WalkEntry<'_>, info: &Info) -> Result<Claimed> {
+        let WalkEntry { name, to, .. } = entry;
+        let (src_path, dst_path) = (&*pair.src.node.join(name), &*pair.dst.path.join(os(to)));
+        let sides = BothSides { above: pair, entry, info: *info, there: None, src_path, dst_path };
+        self.rivals.claim(&self.rival(&sides), pair.src.source(name))
+    }
+
+    fn buffers(&self) {}
+
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn base(&self, place: &Place) -> Result<There> {
+        let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
+        Ok(There::new(Some(Arc::new(dir)), place.node.path(), place.node.clone()))
+    }
+
+    fn list_base(&self, target: &Target) -> Result<There> {
+        let (dir, top) = match operands::target(&Reach::Anywhere, target, 1, DestLink::Through)? {
+            Where::Into(place) | Where::Whole(place) => {
+                let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
+                (Some(dir), place.node.clone())
+            }
+            Where::Name { dir, name, .. } => (dir.dir.open_dir(name.as_name()).ok(), dir.node.clone()),
+        };
+        Ok(There::new(dir.map(Arc::new), target.path().clone(), top))
+    }
+
+    fn share(&self, base: &There) -> There {
+        There::new(base.dir.clone(), base.path.clone(), base.top.clone())
+    }
+
+    fn enter(
+        &self,
+        (): &mut (),
+        above: &Arc<SurveyDir>,
+        src: &Arc<SourceDir>,
+        entry: WalkEntry<'_>,
+        by: Entering,
+    ) -> Result<Option<There>> {
+        let to = entry.to;
+        let (src_path, dst_path) = (&*src.node.path(), &*above.dst.path.join(os(to)));
+        let there = above.dst.look(to)?;
+        let sides = BothSides { above, entry, info: src.info, there, src_path, dst_path };
+        let merges = self.rivals.goes(&self.rival(&sides))? == Turn::Merges;
+        let opened = |dir: &Arc<Dir>| {
+            // A list leads through directories that need not be listed.
+            let opened = if by == Entering::List { dir.open_dir(to) } else { dir.open_dir_readable(to) };
+            opened.map(Arc::new).map_err(|e| Error::os(Op::OpenDirectory, dst_path, e))
+        };
+        let dir = above.dst.dir.as_ref().filter(|_| there.is_some_and(|there| there.kind == Kind::Dir));
+        let dir = match (by, dir) {
+            (Entering::Operand | Entering::Walk, dir) => {
+                if !self.show(&sides, merges) {
+                    return Ok(None);
+                }
+                dir.map(opened).transpose()?
+            }
+            (Entering::Whole | Entering::List, Some(dir)) => {
+                let dir = opened(dir)?;
+                if by == Entering::Whole {
+                    self.top(src, &dir, dst_path)?;
+                }
+                Some(dir)
+            }
+            (Entering::Whole | Entering::List, None) if there.is_some() => {
+                let note = Reason::DirectoryOverFile;
+                return Err(Error::ours(Code::InTheWay, Op::MakeDirectory, dst_path, note));
+            }
+            (Entering::Whole | Entering::List, None) => {
+                // The next name may lead through it again.
+                if !merges {
+                    self.visit().absent(src_path.to_owned(), dst_path.to_owned());
+                }
+                None
+            }
+        };
+        let lack = match &above.dst.lack {
+            Some((lack, _)) => Some((lack.clone(), false)),
+            None => there.is_none().then(|| (Lack::new(dst_path), true)),
+        };
+        Ok(Some(There { lack, ..There::new(dir, dst_path.to_owned(), above.dst.top.clone()) }))
+    }
+
+    fn fills(&self, src: &SourceDir, base: &Place) -> Result<()> {
+        self.top(src, &base.dir, &base.node.path())
+    }
+
+    fn room(&self, _: &SurveyDir) -> usize {
+        0
+    }
+
+    fn entries(
+        &self,
+        worker: &mut WalkWorker<'_, '_, Self>,
+        pair: &Arc<SurveyDir>,
+        names: &Names,
+        range: Range<usize>,
+    ) {
+        let follow = self.policy.follow == Follow::Always;
+        for (name, kind) in range.filter_map(|index| names.get(index)) {
+            if self.tally.cancelled() {
+                return;
+            }
+            self.one(worker, pair, WalkEntry::met(name, name, kind, follow));
+        }
+    }
+
+    fn one(&self, _: &mut WalkWorker<'_, '_, Self>, pair: &Arc<SurveyDir>, entry: WalkEntry<'_>) {
+        if let Err(e) = self.entry(pair, entry) {
+            self.tally.fail(e);
+        }
+    }
+
+    fn excluded(&self, path: &dyn Fn() -> PathBuf) {
+        self.visit().excluded(path());
+    }
+
+    fn met(&self, pair: &SurveyDir, name: Name<'_>) {
+        if self.wants_extra && pair.dst.dir.is_some() {
+            pair.dst.met().insert(name.to_owned());
+        }
+    }
+
+    fn listed(&self, pair: &SurveyDir) {
+        if let (true, Some(dir)) = (self.wants_extra, &pair.dst.dir)
+            && let Err(e) = self.extras(pair, dir)
+        {
+            self.tally.fail(e);
+        }
+    }
+
+    fn release(&self, (): &mut (), pair: Arc<SurveyDir>) {
+        pair.release(|pair| {
+            if let Some((lack, true)) = &pair.dst.lack {
+                self.visit().lacks(lack);
+            }
+        });
+    }
 }
 
 /// `copy --dry-run`: says what would be done.
 pub(crate) fn dry_run(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
-    let mut survey = Survey::new(&request.policy, &tally)?;
-    let mut visit = DryRun::new(&request.policy, &tally);
+    let policy = &request.policy;
+    let mut survey = Survey::new(policy, &tally, Box::new(DryRun::new(policy, &tally)))?;
     match request.names {
         None => {
-            let target = operands::same_target(&request.sources, request.target, &request.policy);
+            let target = operands::same_target(&request.sources, request.target, policy);
             let count = request.sources.len();
             let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Through)?;
-            survey.operands(&request.sources, &to, &mut visit);
+            survey.operands(&request.sources, &to);
         }
         Some(mut list) => {
             let [base] = request.sources.as_slice() else {
                 let note = Reason::OneSourceDirectory;
                 return Err(Error::ours(Code::Usage, Op::Copy, request.target.path(), note));
             };
-            let names = ListedNames { reader: &mut *list.reader, separator: list.separator, base };
-            survey.list(base, &request.target, names, &mut visit)?;
+            let mut names = ListedNames { reader: &mut *list.reader, separator: list.separator, base };
+            survey.list(&mut names, &request.target)?;
         }
     }
+    drop(survey);
     Ok(tally.summary())
 }
 

@@ -1,0 +1,641 @@
+//! The one walk over sources on this machine, parallel, into any [`Destination`]: a copy lands what it finds, a dry run
+//! and `check` tell of it.
+//!
+//! Must not know what becomes of an entry.
+//!
+//! Order and bounds: workers take whole directories, newest first, so that few are open at a time; the worker that lists
+//! a directory deals with its small entries in batches on the way, with its own buffers, and leaves batches to workers
+//! that have nothing to do. Directories are tasks of their own.
+
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::node::Node;
+use crate::policy::{CopyPolicy, Follow, Target};
+use crate::pool::{Hands, Pool};
+use crate::receiver::claims::{Claimed, Claims, Spot};
+use crate::receiver::dir_task::DirTask;
+use crate::sender::chain::Chain;
+use crate::sender::filter::Filter;
+use crate::sender::level::{Entries, Met};
+use crate::sender::names::{ListedNames, Names};
+use crate::sender::walk::SourceDir;
+use crate::tally::Tally;
+use crate::verbs::operands::{self, Dest, Operand, Place, Source};
+use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
+use fastcopy::meta::{Info, Kind};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Names handed to another worker at once.
+const BATCH_NAMES: usize = 64;
+/// Names of a list that are under way at a time.
+const LIST_CHUNK: usize = 4096;
+
+/// A source directory and what it becomes.
+pub(crate) type WalkTask<D> = DirTask<SourceDir, <D as Destination>::Dir>;
+
+/// One entry of a directory and the name that it gets.
+#[derive(Clone, Copy)]
+pub(crate) struct WalkEntry<'n> {
+    pub(crate) name: Name<'n>,
+    /// The same, but for an operand.
+    pub(crate) to: Name<'n>,
+    pub(crate) kind: Kind,
+    /// A link is followed.
+    pub(crate) follow: bool,
+    /// The walk claimed its name, because a list says it.
+    pub(crate) is_claimed: bool,
+}
+
+impl<'n> WalkEntry<'n> {
+    /// An entry that was listed, or is an operand.
+    pub(crate) fn met(name: Name<'n>, to: Name<'n>, kind: Kind, follow: bool) -> WalkEntry<'n> {
+        WalkEntry { name, to, kind, follow, is_claimed: false }
+    }
+}
+
+/// How the walk came to a directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entering {
+    /// It is an operand.
+    Operand,
+    /// It is the contents of an operand that has no name of its own.
+    Whole,
+    /// It was listed.
+    Walk,
+    /// A name of a list leads through it.
+    List,
+}
+
+/// What becomes of entries. Called by several workers at once, each with its own buffers.
+pub(crate) trait Destination: Sync + Sized {
+    /// What a worker keeps for itself.
+    type Buffers;
+    /// What a source directory becomes.
+    type Dir: Send + Sync;
+
+    fn tally(&self) -> &Tally<'_>;
+    /// Which source each final name belongs to.
+    fn claims(&self) -> &Claims;
+    /// Claims the name of an entry that a list says.
+    ///
+    /// # Errors
+    /// The name is another source's.
+    fn claim(&self, pair: &WalkTask<Self>, entry: WalkEntry<'_>, info: &Info) -> Result<Claimed>;
+    fn buffers(&self) -> Self::Buffers;
+    /// Entries are dealt with in the order of their names, where one worker walks.
+    fn is_ordered(&self) -> bool {
+        false
+    }
+
+    /// Opens the directory that operands go into.
+    ///
+    /// # Errors
+    /// Nothing can go into it.
+    fn base(&self, place: &Place) -> Result<Self::Dir>;
+    /// Opens the directory that names of a list go into.
+    ///
+    /// # Errors
+    /// As [`Destination::base`].
+    fn list_base(&self, target: &Target) -> Result<Self::Dir>;
+    /// The directory of [`Destination::base`] once more, for sources from elsewhere.
+    fn share(&self, base: &Self::Dir) -> Self::Dir;
+    /// Takes `src`, which is the directory `entry` of `above`. `None`: it is not to be entered, which was told.
+    ///
+    /// # Errors
+    /// It cannot be; it stays behind.
+    fn enter(
+        &self,
+        buffers: &mut Self::Buffers,
+        above: &Arc<WalkTask<Self>>,
+        src: &Arc<SourceDir>,
+        entry: WalkEntry<'_>,
+        by: Entering,
+    ) -> Result<Option<Self::Dir>>;
+    /// So many directories were listed in `pair`, and each is entered or passed by.
+    fn expect(&self, _: &WalkTask<Self>, _dirs: usize) {}
+    /// A directory that was listed in `pair`, or an operand that goes there, is not entered.
+    fn passed_by(&self, _: &mut Self::Buffers, _: &Arc<WalkTask<Self>>) {}
+    /// The contents of `src` become those of `base` itself.
+    ///
+    /// # Errors
+    /// What `base` is could not be found out.
+    fn fills(&self, src: &SourceDir, base: &Place) -> Result<()>;
+
+    /// Files of a directory that are dealt with at a time.
+    fn room(&self, pair: &WalkTask<Self>) -> usize;
+    /// Deals with some of the entries of one directory that are no directories.
+    fn entries(
+        &self,
+        worker: &mut WalkWorker<'_, '_, Self>,
+        pair: &Arc<WalkTask<Self>>,
+        names: &Names,
+        range: Range<usize>,
+    );
+    /// Deals with one entry by itself: it is large, or an operand.
+    fn one(&self, worker: &mut WalkWorker<'_, '_, Self>, pair: &Arc<WalkTask<Self>>, entry: WalkEntry<'_>);
+    /// Deals with a further name of what another worker is at ([`WalkWorker::second`]).
+    fn second(&self, _: &mut WalkWorker<'_, '_, Self>, _: &Arc<WalkTask<Self>>, _: WalkEntry<'_>, _: &Info) {}
+    /// The filter leaves `name` out.
+    fn excluded(&self, path: &dyn Fn() -> PathBuf);
+    /// The source has `name`, left out or not.
+    fn met(&self, _: &WalkTask<Self>, _: Name<'_>) {}
+    /// Everything in the source was met.
+    fn listed(&self, _: &WalkTask<Self>) {}
+
+    /// One of the things that had to be in `pair` before it gets its name is in it.
+    fn filled(&self, _: &mut Self::Buffers, _: &Arc<WalkTask<Self>>) {}
+    /// One of the things that had to be done in `pair` is done; so may be those above.
+    fn release(&self, buffers: &mut Self::Buffers, pair: Arc<WalkTask<Self>>);
+    /// No task is left.
+    fn worked(&self, _: &mut Self::Buffers) {}
+}
+
+/// What a worker has at hand.
+pub(crate) struct WalkWorker<'p, 'w, D: Destination> {
+    hands: &'w Hands<'p, Task<D>>,
+    pub(crate) buffers: &'w mut D::Buffers,
+}
+
+impl<D: Destination> WalkWorker<'_, '_, D> {
+    /// Whether another worker has nothing to do.
+    pub(crate) fn hungry(&self) -> bool {
+        self.hands.hungry()
+    }
+
+    /// Leaves an entry as a task of its own.
+    pub(crate) fn leave(&self, pair: &Arc<WalkTask<D>>, entry: WalkEntry<'_>) {
+        pair.pending.fetch_add(1, Ordering::Relaxed);
+        self.hands.push(Task::One { pair: pair.clone(), entry: OwnedEntry::of(entry) });
+    }
+
+    /// Leaves an entry until everything else is done that another worker may be at.
+    pub(crate) fn second(&self, pair: &Arc<WalkTask<D>>, entry: WalkEntry<'_>, info: Info) {
+        pair.pending.fetch_add(1, Ordering::Relaxed);
+        self.hands.push_later(Task::Second { pair: pair.clone(), entry: OwnedEntry::of(entry), info });
+    }
+}
+
+/// An entry that waits.
+struct OwnedEntry {
+    name: NameBuf,
+    to: NameBuf,
+    kind: Kind,
+    follow: bool,
+    is_claimed: bool,
+}
+
+impl OwnedEntry {
+    fn of(entry: WalkEntry<'_>) -> OwnedEntry {
+        let WalkEntry { name, to, kind, follow, is_claimed } = entry;
+        OwnedEntry { name: name.to_owned(), to: to.to_owned(), kind, follow, is_claimed }
+    }
+    fn entry(&self) -> WalkEntry<'_> {
+        let OwnedEntry { name, to, kind, follow, is_claimed } = self;
+        let (name, to) = (name.as_name(), to.as_name());
+        WalkEntry { name, to, kind: *kind, follow: *follow, is_claimed: *is_claimed }
+    }
+}
+
+enum Task<D: Destination> {
+    /// Go into a directory, which is an operand under this path.
+    Dir { pair: Arc<WalkTask<D>>, entry: OwnedEntry, operand: Option<PathBuf>, spot: Spot },
+    /// A pair of directories that are both open.
+    Open { pair: Arc<WalkTask<D>> },
+    /// Small entries of one directory.
+    Files { pair: Arc<WalkTask<D>>, names: Names },
+    /// One entry by itself: large, or an operand.
+    One { pair: Arc<WalkTask<D>>, entry: OwnedEntry },
+    /// A second name of something another worker is at.
+    Second { pair: Arc<WalkTask<D>>, entry: OwnedEntry, info: Info },
+}
+
+/// Directories that are open for operands.
+type Bases<D> = Vec<(Arc<Place>, Arc<WalkTask<D>>)>;
+
+/// One walk.
+pub(crate) struct Walk<'w, D> {
+    pub(crate) to: &'w D,
+    pub(crate) policy: &'w CopyPolicy,
+    pub(crate) filter: &'w Filter,
+    /// Workers.
+    pub(crate) jobs: usize,
+}
+
+impl<D: Destination> Walk<'_, D> {
+    /// Walks resolved operands. Two that become the same directory are merged one after the other.
+    pub(crate) fn operands(&self, operands: Vec<Operand>) {
+        let mut rest = operands;
+        while !rest.is_empty() {
+            let mut round: Vec<Operand> = Vec::new();
+            let mut next = Vec::new();
+            for operand in rest {
+                if operands::meets(&round, &operand) {
+                    next.push(operand);
+                } else {
+                    round.push(operand);
+                }
+            }
+            self.round(round);
+            rest = next;
+        }
+    }
+
+    /// Walks operands that have nothing to do with each other.
+    pub(crate) fn round(&self, operands: Vec<Operand>) {
+        let mut bases = Vec::new();
+        let mut tasks = Vec::new();
+        for operand in operands {
+            match self.task(&operand, &mut bases) {
+                Ok(Some(task)) => tasks.push(task),
+                Ok(None) => {}
+                Err(e) => self.to.tally().fail(e),
+            }
+        }
+        self.work(tasks);
+    }
+
+    fn work(&self, tasks: Vec<Task<D>>) {
+        let pool = Pool::new(self.jobs);
+        // The first operand first.
+        for task in tasks.into_iter().rev() {
+            pool.push(task);
+        }
+        let worker = || (self.to.buffers(), ListBuffer::new());
+        pool.run(worker, |hands, (buffers, list), task| {
+            self.step(&mut WalkWorker { hands, buffers }, list, task)
+        });
+        self.to.worked(&mut self.to.buffers());
+    }
+
+    /// What is to be done for one operand. `bases` keeps one open destination for operands that share it.
+    fn task(&self, operand: &Operand, bases: &mut Bases<D>) -> Result<Option<Task<D>>> {
+        let (dev, spot) = (operand.info().dev, operand.spot);
+        let surroundings =
+            |src: &Arc<SourceDir>, dst| Arc::new(WalkTask::<D> { ours: false, ..pair(src, dst, dev, spot) });
+        match (&operand.source, &operand.dest) {
+            (Source::Whole(src), Dest::Whole(place)) => {
+                self.to.fills(src, place)?;
+                let src = src.with_ignores(self.filter)?;
+                Ok(Some(Task::Open { pair: Arc::new(pair(&src, self.to.base(place)?, dev, spot)) }))
+            }
+            (Source::Whole(src), Dest::Named { dir, name }) => {
+                let src = &src.with_ignores(self.filter)?;
+                let above = surroundings(src, self.to.base(dir)?);
+                let entry = WalkEntry::met(name.as_name(), name.as_name(), Kind::Dir, false);
+                let Some(dst) = self.to.enter(&mut self.to.buffers(), &above, src, entry, Entering::Whole)?
+                else {
+                    return Ok(None);
+                };
+                let spot = self.to.claims().below(&spot, name.as_name());
+                Ok(Some(Task::Open {
+                    pair: Arc::new(WalkTask::<D> { above: Some(above), ..pair(src, dst, dev, spot) }),
+                }))
+            }
+            (Source::Named { dir, name, info, follow }, Dest::Named { dir: place, name: to }) => {
+                let is_dir = info.kind == Kind::Dir;
+                if !is_dir && dir.excludes(name.as_name(), false, self.filter) {
+                    self.to.excluded(&|| operand.path.clone());
+                    return Ok(None);
+                }
+                let known = bases.iter().find(|(p, pair)| {
+                    Arc::ptr_eq(p, place) && Arc::ptr_eq(&pair.src, dir) && pair.spot.owner == spot.owner
+                });
+                let above = match known {
+                    Some((_, pair)) => pair.clone(),
+                    None => {
+                        // Operands of one command mostly go to one place: its lock is held once, so it is opened once.
+                        let shared = bases.iter().find(|(p, _)| Arc::ptr_eq(p, place));
+                        let dst = match shared {
+                            Some((_, pair)) => self.to.share(&pair.dst),
+                            None => self.to.base(place)?,
+                        };
+                        let made = surroundings(dir, dst);
+                        bases.push((place.clone(), made.clone()));
+                        made
+                    }
+                };
+                above.pending.fetch_add(1, Ordering::Relaxed);
+                let entry = OwnedEntry::of(WalkEntry::met(name.as_name(), to.as_name(), info.kind, *follow));
+                let operand = Some(operand.path.clone());
+                Ok(Some(if is_dir {
+                    let spot = self.to.claims().below(&spot, to.as_name());
+                    Task::Dir { pair: above, entry, operand, spot }
+                } else {
+                    Task::One { pair: above, entry }
+                }))
+            }
+            (Source::Named { .. }, Dest::Whole(place)) => {
+                Err(Error::ours(Code::InTheWay, Op::CopyTo, place.node.path(), Reason::IsDirectory))
+            }
+        }
+    }
+
+    fn step(&self, worker: &mut WalkWorker<'_, '_, D>, list: &mut ListBuffer, task: Task<D>) {
+        let stop = self.to.tally().cancelled();
+        let pair = match task {
+            Task::Open { pair } => {
+                if !stop {
+                    self.list_dir(worker, list, &pair);
+                }
+                self.to.filled(worker.buffers, &pair);
+                pair
+            }
+            Task::Files { pair, names } => {
+                if !stop {
+                    self.to.entries(worker, &pair, &names, 0..names.len());
+                }
+                self.to.filled(worker.buffers, &pair);
+                pair
+            }
+            Task::Dir { pair, entry, operand, spot } => {
+                if stop {
+                    self.to.passed_by(worker.buffers, &pair);
+                } else {
+                    self.enter(worker, list, &pair, entry.entry(), operand, spot);
+                }
+                pair
+            }
+            Task::One { pair, entry } => {
+                if !stop {
+                    self.to.one(worker, &pair, entry.entry());
+                }
+                pair
+            }
+            Task::Second { pair, entry, info } => {
+                if !stop {
+                    self.to.second(worker, &pair, entry.entry(), &info);
+                }
+                pair
+            }
+        };
+        if stop {
+            pair.keep_some();
+        }
+        self.to.release(worker.buffers, pair);
+    }
+
+    /// Goes into a directory.
+    fn enter(
+        &self,
+        worker: &mut WalkWorker<'_, '_, D>,
+        list: &mut ListBuffer,
+        above: &Arc<WalkTask<D>>,
+        entry: WalkEntry<'_>,
+        operand: Option<PathBuf>,
+        spot: Spot,
+    ) {
+        let by = if operand.is_some() { Entering::Operand } else { Entering::Walk };
+        let node = operand.map_or_else(|| above.src.node.below(entry.name), |path| Node::root(&path));
+        let entered = above.src.enter(entry.name, node, entry.follow, self.filter).and_then(|src| {
+            if self.policy.follow == Follow::Always && src.is_own_ancestor() {
+                let note = Reason::LinkLoop;
+                return Err(Error::ours(Code::Link, Op::Enter, src.node.path(), note));
+            }
+            Ok(src)
+        });
+        if entered.is_err() {
+            self.to.passed_by(worker.buffers, above);
+        }
+        let entered = entered.and_then(|src| {
+            let dst = self.to.enter(worker.buffers, above, &src, entry, by)?;
+            Ok(dst.map(|dst| (src, dst)))
+        });
+        let (src, dst) = match entered {
+            Ok(Some(both)) => both,
+            Ok(None) => return above.keep_some(),
+            Err(e) => {
+                above.keep_some();
+                return self.to.tally().fail(e);
+            }
+        };
+        above.pending.fetch_add(1, Ordering::Relaxed);
+        let dev = if by == Entering::Operand { src.info.dev } else { above.dev };
+        let child = Arc::new(WalkTask::<D> { above: Some(above.clone()), ..pair(&src, dst, dev, spot) });
+        if self.policy.one_file_system && src.info.dev != dev {
+            child.keep_some(); // made, not entered
+        } else {
+            self.list_dir(worker, list, &child);
+        }
+        self.to.filled(worker.buffers, &child);
+        self.to.release(worker.buffers, child);
+    }
+
+    /// Lists a source directory: directories become tasks, everything else is dealt with in batches on the way.
+    fn list_dir(&self, worker: &mut WalkWorker<'_, '_, D>, list: &mut ListBuffer, pair: &Arc<WalkTask<D>>) {
+        let tally = self.to.tally();
+        let mut found = Entries::default();
+        let listed = pair.src.list(list, self.policy.follow, self.filter, |met| {
+            if tally.cancelled() {
+                pair.keep_some();
+                return false;
+            }
+            match met {
+                Met::Entry { name, kind, ino } => {
+                    self.to.met(pair, name);
+                    if found.add(name, kind, ino) && !self.to.is_ordered() {
+                        self.spread(worker, pair, &mut found.names);
+                    }
+                }
+                Met::Excluded(name) => {
+                    pair.keep_some();
+                    self.to.met(pair, name);
+                    self.to.excluded(&|| pair.src.node.join(name));
+                }
+                Met::Failed(e) => {
+                    pair.keep_some();
+                    tally.fail(e);
+                }
+            }
+            true
+        });
+        match listed {
+            Err(e) => {
+                pair.keep_some();
+                tally.fail(e);
+            }
+            Ok(()) if tally.cancelled() => {}
+            Ok(()) => self.to.listed(pair),
+        }
+        if self.to.is_ordered() {
+            return self.leave_in_order(worker, pair, found);
+        }
+        let Entries { dirs, mut names } = found;
+        pair.pending.fetch_add(dirs.len(), Ordering::Relaxed);
+        self.to.expect(pair, dirs.len());
+        worker.hands.push_all(dirs.into_iter().rev().map(|name| self.dir(pair, name)));
+        self.spread(worker, pair, &mut names);
+    }
+
+    /// What is to be done for a directory that was listed in `pair`.
+    fn dir(&self, pair: &Arc<WalkTask<D>>, name: NameBuf) -> Task<D> {
+        let spot = self.to.claims().below(&pair.spot, name.as_name());
+        let follow = self.policy.follow == Follow::Always;
+        let entry = OwnedEntry { to: name.clone(), name, kind: Kind::Dir, follow, is_claimed: false };
+        Task::Dir { pair: pair.clone(), entry, operand: None, spot }
+    }
+
+    /// Leaves what was listed as tasks, in the order of names.
+    fn leave_in_order(&self, worker: &WalkWorker<'_, '_, D>, pair: &Arc<WalkTask<D>>, found: Entries) {
+        let Entries { mut dirs, mut names } = found;
+        dirs.sort();
+        names.sort_by_name();
+        pair.pending.fetch_add(dirs.len(), Ordering::Relaxed);
+        self.to.expect(pair, dirs.len());
+        let mut tasks = Vec::new();
+        let mut start = 0;
+        let mut leave = |tasks: &mut Vec<Task<D>>, before: Option<Name<'_>>| {
+            let is_before = |name: Name<'_>| before.is_none_or(|dir| name.bytes() < dir.bytes());
+            let mut end = start;
+            while names.get(end).is_some_and(|(name, _)| is_before(name)) {
+                end += 1;
+            }
+            if start < end {
+                tasks.push(self.files(pair, names.part(start..end)));
+            }
+            start = end;
+        };
+        for name in dirs {
+            leave(&mut tasks, Some(name.as_name()));
+            tasks.push(self.dir(pair, name));
+        }
+        leave(&mut tasks, None);
+        worker.hands.push_all(tasks.into_iter().rev());
+    }
+
+    /// What is to be done for some of what was listed in `pair`, which waits for it.
+    fn files(&self, pair: &Arc<WalkTask<D>>, names: Names) -> Task<D> {
+        pair.small.fetch_add(1, Ordering::Relaxed);
+        pair.pending.fetch_add(1, Ordering::Relaxed);
+        Task::Files { pair: pair.clone(), names }
+    }
+
+    /// Deals with what was listed, batch by batch, and leaves batches to workers that have nothing to do. Leaves `names`
+    /// empty.
+    fn spread(&self, worker: &mut WalkWorker<'_, '_, D>, pair: &Arc<WalkTask<D>>, names: &mut Names) {
+        names.sort();
+        let step = BATCH_NAMES.max(self.to.room(pair));
+        let mut start = 0;
+        while start < names.len() {
+            let end = (start + step).min(names.len());
+            if end < names.len() && worker.hungry() {
+                worker.hands.push(self.files(pair, names.part(start..end)));
+            } else {
+                self.to.entries(worker, pair, names, start..end);
+            }
+            start = end;
+        }
+        names.clear();
+    }
+
+    /// Walks names read from a list, each with the directories that lead to it.
+    pub(crate) fn list(&self, names: &mut ListedNames<'_>, target: &Target, spot: Spot) -> Result<()> {
+        let base = names.base;
+        let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
+        let src = SourceDir::root(dir, Node::root(base))?.with_ignores(self.filter)?;
+        let dst = self.to.list_base(target)?;
+        let root = Arc::new(WalkTask::<D> { ours: false, ..pair(&src, dst, src.info.dev, spot) });
+        let mut buffers = self.to.buffers();
+        // A directory of the chain is left: it gets its name, and is complete when its tasks are done.
+        let mut leave = |pair: Arc<WalkTask<D>>| {
+            self.to.filled(&mut buffers, &pair);
+            self.to.release(&mut buffers, pair);
+        };
+        loop {
+            let mut tasks = Vec::new();
+            let mut chain = Chain::new(root.clone());
+            let mut ended = true;
+            for _ in 0..LIST_CHUNK {
+                let Some(parts) = names.next() else { break };
+                match parts.and_then(|parts| self.listed(&mut leave, &mut chain, &parts)) {
+                    Ok(task) => tasks.extend(task),
+                    Err(e) => self.to.tally().fail(e),
+                }
+                ended = false;
+            }
+            chain.end(&mut leave);
+            self.work(tasks);
+            if ended || self.to.tally().cancelled() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Walks `chain` to the directory of one listed name and says what is to be done there.
+    /// Nothing, when the filter leaves it out.
+    fn listed(
+        &self,
+        leave: &mut impl FnMut(Arc<WalkTask<D>>),
+        chain: &mut Chain<Arc<WalkTask<D>>>,
+        parts: &[NameBuf],
+    ) -> Result<Option<Task<D>>> {
+        let Some((last, dirs)) = parts.split_last() else { return Ok(None) };
+        let reached: Result<bool> = chain.go(dirs, leave, |above, name| {
+            if self.leaves_out(&above.src, name, true) {
+                return Ok(None);
+            }
+            let src = above.src.enter(name, above.src.node.below(name), false, self.filter)?;
+            let entry = WalkEntry::met(name, name, Kind::Dir, false);
+            let Some(dst) = self.to.enter(&mut self.to.buffers(), above, &src, entry, Entering::List)? else {
+                return Ok(None);
+            };
+            above.pending.fetch_add(1, Ordering::Relaxed);
+            let spot = self.to.claims().below(&above.spot, name);
+            let inner = pair(&src, dst, above.dev, spot);
+            Ok(Some(Arc::new(WalkTask::<D> { above: Some(above.clone()), ..inner })))
+        });
+        if !reached? {
+            return Ok(None);
+        }
+        let (pair, name) = (&*chain.last(), last.as_name());
+        let follow = self.policy.follow == Follow::Always;
+        let info = pair.src.stat(name, follow)?;
+        let is_dir = info.kind == Kind::Dir;
+        if self.leaves_out(&pair.src, name, is_dir) {
+            return Ok(None);
+        }
+        if is_dir && !self.policy.recursive {
+            let path = pair.src.node.join(name);
+            return Err(Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory));
+        }
+        // Listed again, maybe spelled otherwise: it is taken once.
+        let entry = WalkEntry { is_claimed: true, ..WalkEntry::met(name, name, info.kind, follow) };
+        if self.to.claim(pair, entry, &info)? != Claimed::First {
+            return Ok(None);
+        }
+        pair.pending.fetch_add(1, Ordering::Relaxed);
+        let (pair, entry) = (pair.clone(), OwnedEntry::of(entry));
+        Ok(Some(if is_dir {
+            let claims = self.to.claims();
+            let spot = claims.another(&claims.below(&pair.spot, name));
+            Task::Dir { pair, entry, operand: None, spot }
+        } else {
+            Task::One { pair, entry }
+        }))
+    }
+
+    /// Whether the filter leaves `name` out; it is told.
+    fn leaves_out(&self, src: &SourceDir, name: Name<'_>, is_dir: bool) -> bool {
+        let out = src.excludes(name, is_dir, self.filter);
+        if out {
+            self.to.excluded(&|| src.node.join(name));
+        }
+        out
+    }
+}
+
+/// A pair with nothing done yet.
+fn pair<T>(src: &Arc<SourceDir>, dst: T, dev: u64, spot: Spot) -> DirTask<SourceDir, T> {
+    DirTask {
+        src: src.clone(),
+        dst,
+        above: None,
+        small: AtomicUsize::new(1),
+        pending: AtomicUsize::new(1),
+        ours: true,
+        kept_some: AtomicBool::new(false),
+        dev,
+        spot,
+    }
+}
