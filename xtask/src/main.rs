@@ -8,6 +8,7 @@ mod crash;
 mod deny;
 mod dist;
 mod fuzz;
+mod gnu;
 mod man;
 mod simulate;
 mod sshd;
@@ -23,6 +24,7 @@ cargo xtask bench checkpoint [OPTION] verifying, checkpoints and going on after 
 cargo xtask bench memory [OPTION] peak memory at a million files
 cargo xtask experiment LIST|all   the published experiments, repeated, with pages and plots (--help)
 cargo xtask torture [NAME...]     the fault judges: inject race perm space kill tree (--help)
+cargo xtask gnu [OPTION]          cp, mv, rm and install beside Debian's, on twin trees, lines drawn by a seed (--help)
 cargo xtask crash [OPTION]        power cuts on ext4, xfs and btrfs, every state judged (--help)
 cargo xtask simulate [--seeds N]  both ends of transfers over wires that misbehave; every one must end
 cargo xtask sshd                  a private ssh server with bcmr in its PATH, until Ctrl-C
@@ -39,6 +41,7 @@ fn main() {
         Some((&"tidy", rest)) => tidy::run(rest),
         Some((&("bench" | "experiment"), _)) => bench::run(&words),
         Some((&"torture", rest)) => torture::run(rest),
+        Some((&"gnu", rest)) => gnu::run(rest),
         Some((&"crash", rest)) => crash::run(rest),
         Some((&"simulate", rest)) => simulate::run(rest),
         Some((&"sshd", rest)) => sshd::run(rest),

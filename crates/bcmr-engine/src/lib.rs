@@ -22,6 +22,7 @@ pub mod remote;
 mod remove;
 mod sender;
 mod stage;
+pub mod stepwise;
 mod store;
 #[cfg(fuzzing)]
 pub use codec::fuzz as codec_fuzz;

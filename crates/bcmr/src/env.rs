@@ -87,6 +87,36 @@ impl Env {
     }
 }
 
+/// What only the programs with GNU's names look at.
+#[derive(Clone, Debug)]
+pub struct Gnu {
+    /// `POSIXLY_CORRECT` is set.
+    pub posixly: bool,
+    /// `VERSION_CONTROL`.
+    pub version_control: Option<OsString>,
+    /// `SIMPLE_BACKUP_SUFFIX`, unless it is empty.
+    pub backup_suffix: Option<OsString>,
+    /// Names are read as UTF-8, by the name of the locale.
+    pub utf8: bool,
+}
+
+impl Gnu {
+    /// Reads it.
+    pub fn read() -> Gnu {
+        let locale = said("LC_ALL").or_else(|| said("LC_CTYPE")).or_else(|| said("LANG"));
+        let utf8 = locale.is_some_and(|name| {
+            let name = name.to_string_lossy().to_ascii_lowercase();
+            name.ends_with("utf-8") || name.ends_with("utf8")
+        });
+        Gnu {
+            posixly: std::env::var_os("POSIXLY_CORRECT").is_some(),
+            version_control: std::env::var_os("VERSION_CONTROL"),
+            backup_suffix: said("SIMPLE_BACKUP_SUFFIX"),
+            utf8,
+        }
+    }
+}
+
 /// A variable that is set and not empty.
 fn said(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|v| !v.is_empty())

@@ -283,6 +283,11 @@ impl Dir {
         self.open_leaf(name, OFlags::WRONLY | OFlags::NOFOLLOW)
     }
 
+    /// As [`Dir::open_existing`], through a link.
+    pub fn open_existing_following(&self, name: Name<'_>) -> io::Result<OwnedFd> {
+        self.open_leaf(name, OFlags::WRONLY)
+    }
+
     /// `openat(O_RDWR | O_NOFOLLOW | O_NONBLOCK)` of what is there.
     pub fn open_read_write(&self, name: Name<'_>) -> io::Result<OwnedFd> {
         self.open_leaf(name, OFlags::RDWR | OFlags::NOFOLLOW)
@@ -500,6 +505,20 @@ impl Dir {
         }
         #[cfg(not(target_os = "linux"))]
         Ok(false)
+    }
+
+    /// `faccessat(W_OK, AT_EACCESS)`: whether what is there may be written, through a link.
+    #[must_use]
+    pub fn may_write(&self, name: Name<'_>) -> bool {
+        let (access, flags) = (rustix::fs::Access::WRITE_OK, AtFlags::EACCESS);
+        retry(|| rustix::fs::accessat(&self.fd, name.0, access, flags)).is_ok()
+    }
+
+    /// The same of the directory itself, with the right to pass.
+    #[must_use]
+    pub fn may_write_here(&self) -> bool {
+        let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        retry(|| rustix::fs::accessat(&self.fd, c".", access, AtFlags::EACCESS)).is_ok()
     }
 
     /// `fstat` of the directory itself.

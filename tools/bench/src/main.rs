@@ -17,7 +17,6 @@ mod programs;
 mod record;
 mod remote;
 mod rows;
-mod scale;
 mod svg;
 mod turns;
 mod verdict;
@@ -61,9 +60,6 @@ fn bench(args: &[&str]) -> Result {
         }
         ["memory", rest @ ..] if !rest.contains(&"--help") => {
             on(parse(rest)?, |options| memory::run(options, rest))
-        }
-        ["scale", rest @ ..] if !rest.contains(&"--help") => {
-            on(parse(rest)?, |options| scale::run(options, rest))
         }
         ["guests"] => programs::guests(),
         ["report", dir] => documents::write(&sh::root().join(dir)),

@@ -20,8 +20,13 @@ pub const CRATES: [&str; 7] = [
 const ENGINE: &str = CRATES[2];
 /// From the bottom up. A file imports from its own folder and from those of the rows below it; the files directly below
 /// `src/` (an empty name) are the vocabulary that all others speak.
-const ORDER: [&[&str]; 5] =
-    [&["", "remove"], &["disk", "store"], &["receiver", "sender", "transport"], &["verbs"], &["peer"]];
+const ORDER: [&[&str]; 5] = [
+    &["", "remove"],
+    &["disk", "store"],
+    &["receiver", "sender", "transport"],
+    &["verbs"],
+    &["peer", "stepwise"],
+];
 
 /// One file of a crate imports from another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -57,8 +57,9 @@ const STD_CREATORS: [&str; 9] = [
 /// Where names may be made, below `crates/bcmr-engine/src/`.
 // Directories are made and published by `receiver/dest`, stages that outlive a crash are made by `receiver/resumable`,
 // everything else by `receiver/land`. The store keeps three files of its own, none of which a person named.
-const CREATING_PLACES: [&str; 5] =
-    ["receiver/land", "receiver/dest", "receiver/resumable", "disk/", "store/shelf"];
+// `receiver/single` lands one thing after the other, for the programs that are seen to work in order (decision 0012).
+const CREATING_PLACES: [&str; 6] =
+    ["receiver/land", "receiver/dest", "receiver/resumable", "receiver/single", "disk/", "store/shelf"];
 /// A same-filesystem move is one rename, and no landing: this file may say `disk.rename...`.
 const MOVING_PLACE: &str = "verbs/move_";
 

@@ -233,7 +233,7 @@ fn outlives_writing(attr: &[u8]) -> bool {
 
 /// The mode that something would have got by being made with `mode` in `dir`: under the umask or, where there is one, the
 /// directory's default ACL. A directory hands its own down, so of a new one it is the same as of the one above.
-fn mode_at_birth(dir: &Dir, mode: u32, keep: &Keep) -> u32 {
+pub(crate) fn mode_at_birth(dir: &Dir, mode: u32, keep: &Keep) -> u32 {
     let mut value = Vec::new();
     match xattr::get(Of::Handle(dir.as_fd()), ACL_DEFAULT, &mut value) {
         Ok(Some(acl)) => mode & 0o777 & acl_mode(acl),
@@ -472,7 +472,7 @@ fn set_owner(
 }
 
 /// Whether a directory hands an ACL down to what is made in it.
-pub(super) fn has_default_acl(dir: &Dir) -> bool {
+pub(crate) fn has_default_acl(dir: &Dir) -> bool {
     let mut value = Vec::new();
     // Cannot be told: assume that it does, which costs a system call per file and loses nothing.
     xattr::get(Of::Handle(dir.as_fd()), ACL_DEFAULT, &mut value).map_or(true, |v| v.is_some())

@@ -25,6 +25,7 @@ pub(crate) mod plan;
 pub(crate) mod resumable;
 pub(crate) mod resume;
 pub(crate) mod session;
+pub(crate) mod single;
 pub(crate) mod subtree;
 pub(crate) mod tree;
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(crate) mod operands;
 pub(crate) mod receive;
 mod rivals;
 mod sessions;
-mod stream;
+pub(crate) mod stream;
 mod survey;
 pub(crate) mod survey_wire;
 pub mod written_through;

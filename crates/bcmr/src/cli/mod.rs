@@ -1,14 +1,23 @@
 //! Which program was called: this one, or another whose name it goes by. Must not know any option.
 
 pub mod bcmr;
+mod gnu;
+pub mod init;
 
 use crate::env::{self, Env};
 use crate::voice::BCMR;
 use crate::{commands, say, ui};
 
-/// Runs what was typed and returns the exit code. A further personality is one more arm here, chosen by the name that
-/// the program was called by or by the first word.
+/// Runs what was typed and returns the exit code. Another program is chosen by the name that this one was called by, or by
+/// the first word.
 pub fn run(env: &Env) -> u8 {
+    if let Some((personality, words)) = gnu::Personality::of_line(&env.line) {
+        env::raise_limits();
+        return gnu::run(personality, env.line.get(words..).unwrap_or_default(), env);
+    }
+    if init::asks_for_letters(&env.line) {
+        return commands::print(init::LETTERS);
+    }
     match bcmr::parse(&env.line) {
         Ok(cli) => {
             env::raise_limits();

@@ -36,6 +36,7 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Doctor(a) => look::doctor(&a, env),
         Command::Deploy(a) => look::deploy(&a, env),
         Command::Serve(a) => serve::run(&a, env),
+        Command::Init(a) => print(&crate::cli::init::aliases(&a)),
         Command::Completions { shell } => completions::run(shell),
         Command::Man { dir } => man::run(dir.as_deref()),
     }

@@ -45,6 +45,12 @@ impl Sink {
         }
     }
 
+    /// Bytes as they are, at once.
+    pub fn part(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+        self.flush();
+    }
+
     /// Text as it is, at once.
     pub fn raw(&mut self, text: &str) {
         self.buffer.extend_from_slice(text.as_bytes());
@@ -99,4 +105,9 @@ pub fn out(text: &str) -> Result<(), io::Error> {
 /// Writes text to standard error, as far as that can be.
 pub fn err(text: &str) {
     Sink::stderr().raw(text);
+}
+
+/// Writes bytes, whole lines, to standard error, as far as that can be.
+pub fn err_bytes(bytes: &[u8]) {
+    Sink::stderr().part(bytes);
 }

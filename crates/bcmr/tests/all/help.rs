@@ -5,10 +5,10 @@
 use super::common::*;
 
 /// Every command, its other name, and its sentence.
-const COMMANDS: [(&str, Option<&str>, &str); 13] = [
-    ("copy", Some("cp"), "Copy files and directories"),
-    ("move", Some("mv"), "Move files and directories"),
-    ("remove", Some("rm"), "Remove files and directories"),
+const COMMANDS: [(&str, Option<&str>, &str); 14] = [
+    ("copy", None, "Copy files and directories"),
+    ("move", None, "Move files and directories"),
+    ("remove", None, "Remove files and directories"),
     ("check", None, "Say what a copy would change"),
     ("sessions", None, "List what interrupted copies left, or remove it"),
     ("ls", None, "List a directory, here or on another machine"),
@@ -18,6 +18,7 @@ const COMMANDS: [(&str, Option<&str>, &str); 13] = [
     ("doctor", None, "Say which way a copy to or from a host would go, and why"),
     ("deploy", None, "Put this program into the cache of a host that lacks it"),
     ("serve", None, "Speak to a bcmr on another machine, over standard input and output"),
+    ("init", None, "Print aliases that put cp, mv, rm and install in the place of the system's"),
     ("completions", None, "Print completions for a shell"),
 ];
 

@@ -14,6 +14,7 @@ mod cli;
 mod connection;
 mod engine;
 mod foretold;
+mod gnu;
 mod help;
 mod hints;
 mod hostile;

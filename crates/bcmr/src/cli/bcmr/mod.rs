@@ -105,7 +105,6 @@ pub enum Command {
     /// A name the destination already has is replaced atomically: whoever reads it sees the old content or the new,
     /// never half of it.
     #[command(
-        visible_alias = "cp",
         override_usage = "bcmr copy [OPTIONS] SRC DST\n       bcmr copy [OPTIONS] SRC... DIR\n       \
                           bcmr copy [OPTIONS] -t DIR SRC...\n       bcmr copy [OPTIONS] --files-from FILE BASE DIR",
         after_long_help = format!("{EXAMPLES}\n\n{EXIT_STATUS}")
@@ -116,7 +115,6 @@ pub enum Command {
     /// Renames where that is possible. Elsewhere it copies everything there is to keep, reads back what landed, and
     /// only then removes what was copied.
     #[command(
-        visible_alias = "mv",
         override_usage = "bcmr move [OPTIONS] SRC DST\n       bcmr move [OPTIONS] SRC... DIR\n       \
                           bcmr move [OPTIONS] -t DIR SRC...",
         after_long_help = EXIT_STATUS
@@ -124,7 +122,6 @@ pub enum Command {
     Move(MoveArgs),
     /// Remove files and directories
     #[command(
-        visible_alias = "rm",
         override_usage = "bcmr remove [OPTIONS] PATH...",
         after_long_help = EXIT_STATUS
     )]
@@ -173,6 +170,12 @@ pub enum Command {
     /// command="bcmr serve --root DIR",restrict before it in authorized_keys.
     #[command(override_usage = "bcmr serve [OPTIONS]")]
     Serve(ServeArgs),
+    /// Print aliases that put cp, mv, rm and install in the place of the system's
+    ///
+    /// For a shell's start file: eval "$(bcmr init bash)", the same with zsh, and bcmr init fish | source. The aliases take
+    /// GNU's options with GNU's meanings; \cp and command cp still run the system's.
+    #[command(override_usage = "bcmr init [OPTIONS] SHELL")]
+    Init(crate::cli::init::InitArgs),
     /// Print completions for a shell
     Completions {
         /// Which shell
@@ -216,6 +219,7 @@ where
             | Command::Sessions(_)
             | Command::Serve(_)
             | Command::Completions { .. }
+            | Command::Init(_)
             | Command::Man { .. } => {}
         }
     }

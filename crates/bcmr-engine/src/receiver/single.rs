@@ -1,0 +1,163 @@
+//! Landing of one thing after the other, for programs that are seen to work in order: the phases of the disk for one job,
+//! and the names that are made without content.
+//!
+//! Must not know what was asked for. What is replaced is replaced by one rename of a whole file (R9), and if anything
+//! that the old file had cannot be given to the new one, nothing is replaced: the caller then writes into the old one.
+
+use crate::disk::sys::{Hand, Sys};
+use crate::disk::{Attributes, Dirs, Fault, Files, Fill, Job, Keep, Phases, Placement, Side};
+use crate::error::{Code, Op, Reason};
+use crate::policy::Io;
+use crate::receiver::land::home_of;
+use crate::stage::{self, Home};
+use fastcopy::dir::{Dir, Lock, Name};
+use fastcopy::meta::{self, Info, Kind};
+use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+
+/// A directory that things land in one by one.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    pub(crate) dir: Dir,
+    /// What stages in it are known by, for the holder of its lock.
+    home: OnceLock<Option<Home>>,
+    default_acl: OnceLock<bool>,
+}
+
+impl Folder {
+    pub(crate) fn new(dir: Dir) -> Folder {
+        Folder { dir, home: OnceLock::new(), default_acl: OnceLock::new() }
+    }
+
+    /// A name for a stage: with the directory's lock one that a later run knows as stale, without it any.
+    pub(crate) fn stage(&self) -> Result<Placement, Fault> {
+        let home = self.home.get_or_init(|| match self.dir.try_lock() {
+            Lock::Held => home_of(&self.dir).ok(),
+            Lock::Busy | Lock::Unsupported => None,
+        });
+        let name = home.as_ref().and_then(Home::stage).or_else(stage::random);
+        let none = || Fault::ours(Side::Dest, Op::NameAStageFor, Code::Io, Reason::NoNameForStage);
+        name.map(Placement::Stage).ok_or_else(none)
+    }
+
+    /// Whether new things inherit an ACL here.
+    pub(crate) fn has_default_acl(&self) -> bool {
+        *self.default_acl.get_or_init(|| crate::disk::seal::has_default_acl(&self.dir))
+    }
+}
+
+/// What became of one job.
+pub(crate) struct Landed {
+    /// Why it did not land, and nothing was changed.
+    pub(crate) fault: Option<Fault>,
+    /// Metadata that was asked for and could not be kept.
+    pub(crate) lost: Vec<Fault>,
+}
+
+/// The disk, with buffers for one thread.
+pub(crate) struct Single {
+    disk: Sys,
+    hand: Hand,
+}
+
+impl Single {
+    pub(crate) fn new(io: Io) -> Single {
+        let disk = Sys::with(io);
+        let hand = disk.hand();
+        Single { disk, hand }
+    }
+
+    /// Lands one job. `how` is absent where no content is wanted. `bare`: the mode that it has in the end is the only thing
+    /// that says who may do what.
+    pub(crate) fn land(
+        &mut self,
+        to: &Folder,
+        mut job: Job<'_, Sys>,
+        keep: &Keep,
+        how: Option<&Fill<'_>>,
+        bare: Option<u32>,
+    ) -> Landed {
+        let dir = &to.dir;
+        let replaces =
+            matches!(job.place, Placement::Stage(_)) && job.there.is_some_and(|t| t.kind == Kind::File);
+        let jobs = std::slice::from_mut(&mut job);
+        if jobs.iter().all(|job| job.file.is_none()) {
+            self.disk.stage(dir, jobs, keep);
+        }
+        if let Some(how) = how {
+            self.disk.fill(&mut self.hand, jobs, how);
+        }
+        self.disk.seal(&mut self.hand, dir, jobs, keep);
+        if let (Some(mode), Some(file), None) = (bare, &job.file, &job.fault)
+            && let Err(e) = without_acl(file, mode)
+        {
+            job.lost.push(Fault::os(Side::Dest, Op::SetModeOf, e));
+        }
+        if replaces && job.fault.is_none() {
+            if let Some(lost) = job.lost.pop() {
+                job.fault = Some(lost);
+            } else if let Some(Err(e)) = job.file.as_ref().map(|file| self.disk.sync_data(file)) {
+                // R9: the old content goes only when the new one is on stable storage.
+                job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
+            }
+        }
+        self.disk.commit(dir, std::slice::from_mut(&mut job));
+        if job.fault.is_some()
+            && let Err(e) = self.disk.discard(dir, &mut job)
+        {
+            job.lost.push(Fault::os(Side::Dest, Op::RemoveUnfinished, e));
+        }
+        Landed { fault: job.fault, lost: job.lost }
+    }
+
+    /// Makes a directory, which is sealed later.
+    pub(crate) fn make_dir(&self, to: &Folder, name: Name<'_>, mode: u32) -> io::Result<()> {
+        self.disk.make_dir(&to.dir, name, mode)
+    }
+
+    /// Owner, attributes, mode and times of a directory. `bare`: as in [`Single::land`].
+    pub(crate) fn seal_dir(
+        &mut self,
+        dir: &Dir,
+        src: &Dir,
+        info: &Info,
+        keep: &Keep,
+        bare: Option<u32>,
+    ) -> Vec<Fault> {
+        if let Some(mode) = bare
+            && let Err(e) = without_acl(dir, mode)
+        {
+            return vec![Fault::os(Side::Dest, Op::SetModeOf, e)];
+        }
+        let keep = Keep { default_acl: keep.default_acl && bare.is_none(), ..*keep };
+        self.disk.seal_dir(&mut self.hand, dir, Attributes::Dir(src), info, &keep)
+    }
+
+    /// Another name for what is there. `only_new`: EEXIST when that name is taken.
+    pub(crate) fn rename(
+        &self,
+        from: (&Folder, Name<'_>),
+        to: (&Folder, Name<'_>),
+        only_new: bool,
+    ) -> io::Result<()> {
+        if only_new {
+            return from.0.dir.rename_new(from.1, &to.0.dir, to.1);
+        }
+        from.0.dir.rename(from.1, &to.0.dir, to.1)
+    }
+
+    /// Each gets the other's name.
+    pub(crate) fn exchange(&self, one: (&Folder, Name<'_>), other: (&Folder, Name<'_>)) -> io::Result<()> {
+        one.0.dir.exchange(one.1, &other.0.dir, other.1)
+    }
+}
+
+/// Takes away what was inherited, and sets the mode.
+fn without_acl(thing: impl AsFd, mode: u32) -> io::Result<()> {
+    for acl in [ACL_ACCESS, ACL_DEFAULT] {
+        xattr::remove(Of::Handle(thing.as_fd()), acl)?;
+    }
+    meta::set_mode(thing, mode)
+}

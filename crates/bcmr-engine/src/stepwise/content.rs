@@ -1,0 +1,417 @@
+//! The content of one file, with its attributes: under a new name, in place of an old file by one rename, or written into
+//! what is there where the difference could be told.
+//!
+//! Must not know which files are copied.
+
+use super::copy::{Copier, fault_error};
+use super::spot::Spot;
+use super::{Content, Did, What};
+use crate::disk::{Attributes, Body, Fault, Fill, Job, Keep, Placement, Side};
+use crate::error::{Code, Op};
+use crate::event::{Cancel, Event, Front, Progress, Question, Watch};
+use crate::policy::{Changing, Durability, Verify};
+use crate::receiver::single::Folder;
+use crate::verbs::stream;
+use fastcopy::dir::{Name, open_to_write};
+use fastcopy::errno;
+use fastcopy::meta::{self, Info, Kind};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// One file to copy.
+pub(super) struct File<'f> {
+    pub(super) src: &'f Spot,
+    pub(super) dst: &'f Spot,
+    /// The source, as it was looked at.
+    pub(super) info: Info,
+    /// What is at the destination, links followed.
+    pub(super) there: Option<Info>,
+    /// The source's link is followed.
+    pub(super) follow: bool,
+    /// What is there goes when the new file comes.
+    pub(super) replace: bool,
+}
+
+/// Nothing is told: the caller does that.
+struct Silent;
+
+impl Front for Silent {
+    fn event(&self, _: Event) {}
+    fn ask(&self, _: Question) -> bool {
+        false
+    }
+}
+
+/// Copies it. Whether all was done.
+pub(super) fn copy(copier: &mut Copier<'_>, file: &File<'_>) -> bool {
+    let source = match file.src.open_file(file.follow) {
+        Ok(source) => source,
+        Err(e) => return copier.fail(What::OpenForReading, &file.src.shown, e),
+    };
+    let info = match Info::of(&source) {
+        Ok(info) if info.id() == file.info.id() => info,
+        Ok(_) => {
+            let e = None;
+            copier.teller.trouble(super::Trouble {
+                what: What::Replaced,
+                path: file.src.shown.clone(),
+                other: None,
+                why: e,
+            });
+            return false;
+        }
+        Err(e) => return copier.fail(What::OpenForReading, &file.src.shown, e),
+    };
+    if let Some(there) = file.there {
+        match existing(copier, file, &source, &info, &there) {
+            Existing::Done(fine) => return fine,
+            Existing::Gone => {}
+        }
+    }
+    new(copier, file, &source, &info)
+}
+
+/// What became of a file that was there.
+enum Existing {
+    Done(bool),
+    /// It was taken away (`-f`).
+    Gone,
+}
+
+fn existing(
+    copier: &mut Copier<'_>,
+    file: &File<'_>,
+    source: &OwnedFd,
+    info: &Info,
+    there: &Info,
+) -> Existing {
+    if there.kind.is_special() {
+        return Existing::Done(into_special(copier, file, source));
+    }
+    // Whether it may be written is asked of the kernel in any case: where a program that writes into it would fail, this
+    // one does.
+    let opened = file.dst.open_to_write();
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(_) if copier.options.force => {
+            let removed =
+                file.dst.place(errno::EBUSY).and_then(|(folder, name)| folder.dir.remove_file(name));
+            if let Err(e) = removed
+                && e.raw_os_error() != Some(errno::ENOENT)
+            {
+                return Existing::Done(copier.fail(What::Remove, &file.dst.shown, e));
+            }
+            if copier.options.verbose {
+                copier.teller.did(Did::Removed(&file.dst.shown));
+            }
+            return Existing::Gone;
+        }
+        Err(e) => return Existing::Done(copier.fail(What::Create, &file.dst.shown, e)),
+    };
+    let by_link = file.dst.look(false).is_ok_and(|own| own.kind == Kind::Link);
+    let plain = there.nlink == 1 && there.mode & 0o7000 == 0 && !by_link && info.kind == Kind::File;
+    if plain
+        && copier.options.content == Content::Copied
+        && let Ok(place) = file.dst.place(errno::EISDIR)
+    {
+        match replace(copier, file, place, source, info, there) {
+            Replaced::Done(fine) => return Existing::Done(fine),
+            Replaced::No => {}
+        }
+    }
+    Existing::Done(write_into(copier, file, source, info, there, opened))
+}
+
+/// Whether the old file was replaced.
+enum Replaced {
+    Done(bool),
+    /// Nothing was changed: the file is written into.
+    No,
+}
+
+fn replace(
+    copier: &mut Copier<'_>,
+    file: &File<'_>,
+    (folder, name): (&Folder, Name<'_>),
+    source: &OwnedFd,
+    info: &Info,
+    there: &Info,
+) -> Replaced {
+    let (Ok(body), Ok(place)) = (source.try_clone(), folder.stage()) else { return Replaced::No };
+    let attributes = Attributes::At(&folder.dir, name);
+    let (wanted, keep) = sealing(copier, folder, info, true);
+    let mut job = Job::new(name, place, wanted, Some(*there), Body::File(body), attributes);
+    job.only_new = false;
+    let landed = land(copier, folder, job, &keep, Some(info.dev));
+    match landed.fault {
+        None => Replaced::Done(copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost)),
+        Some(fault) if is_of_content(&fault) => Replaced::Done(content_failed(copier, file, fault)),
+        Some(_) => Replaced::No,
+    }
+}
+
+/// Info and policy for sealing: the mode that is given, or the source's.
+fn sealing(copier: &Copier<'_>, folder: &Folder, info: &Info, there: bool) -> (Info, Keep) {
+    let keep = copier.keep_for(folder);
+    let (mut info, mut preserve) =
+        if there { (*info, keep.preserve) } else { copier.final_mode(&folder.dir, info, &keep) };
+    if let Some(given) = &copier.options.given {
+        info.mode = given.mode;
+        info.uid = given.uid.unwrap_or(copier.options.me);
+        // A directory hands its group down where it has setgid.
+        let above = folder.dir.info().ok().filter(|above| above.mode & 0o2000 != 0);
+        info.gid = given.gid.unwrap_or(above.map_or(copier.options.group, |above| above.gid));
+        preserve.mode = true;
+    }
+    (info, Keep { preserve, ..keep })
+}
+
+fn land(
+    copier: &mut Copier<'_>,
+    folder: &Folder,
+    job: Job<'_, crate::disk::sys::Sys>,
+    keep: &Keep,
+    dev: Option<u64>,
+) -> crate::receiver::single::Landed {
+    let cancel = copier.options.cancel.clone();
+    let observe = move |_| !cancel.is_set();
+    let dev = folder.dir.info().map_or(dev.unwrap_or(0), |info| info.dev);
+    let how = Fill {
+        reflink: copier.options.reflink,
+        sparse: copier.options.sparse,
+        verify: Verify::Off,
+        hash: false,
+        durability: Durability::Cache,
+        threads: copier.options.threads,
+        changing: Changing::Allowed,
+        dev,
+        observe: &observe,
+    };
+    let fill = copier.options.content == Content::Copied;
+    let new = job.there.is_none();
+    let plain = copier.options.plain_mode.then_some(0o666 & !keep.umask);
+    let bare = copier.options.given.map(|given| given.mode).or(plain).filter(|_| new && keep.default_acl);
+    copier.single.land(folder, job, keep, fill.then_some(&how), bare)
+}
+
+/// Whether it is the content that could not be copied, so that writing it elsewhere would do no better. Only where nothing
+/// could be made beside the file, or what was made could not be given what the file has, is the file itself written into.
+fn is_of_content(fault: &Fault) -> bool {
+    let beside = matches!(
+        fault.op,
+        Op::Create
+            | Op::NameAStageFor
+            | Op::RenameIntoPlace
+            | Op::SetOwnerOf
+            | Op::SetModeOf
+            | Op::SetTimesOf
+            | Op::SetAttributesOf
+            | Op::ReadAttributesOf
+            | Op::RemoveAttributesOf
+    );
+    !beside || fault.code == Code::NoSpace || fault.side == Side::Source
+}
+
+fn content_failed(copier: &mut Copier<'_>, file: &File<'_>, fault: Fault) -> bool {
+    let (src, dst) = (&file.src.shown, &file.dst.shown);
+    let op = fault.op;
+    let from_source = fault.side == Side::Source;
+    let e = fault_error(fault);
+    match op {
+        Op::CloneTo => copier.fail_two(What::Clone, dst, src, Some(e)),
+        Op::Read => copier.fail(What::Read, src, e),
+        _ if from_source => copier.fail(What::Read, src, e),
+        Op::Create | Op::NameAStageFor | Op::RenameIntoPlace => copier.fail(What::Create, dst, e),
+        Op::Copy => copier.fail_two(What::Copy, src, dst, Some(e)),
+        _ => copier.fail(What::Write, dst, e),
+    }
+}
+
+/// Written into: it has other names, or is another user's, or nothing can be made beside it.
+fn write_into(
+    copier: &mut Copier<'_>,
+    file: &File<'_>,
+    source: &OwnedFd,
+    info: &Info,
+    there: &Info,
+    opened: OwnedFd,
+) -> bool {
+    let Ok((folder, name)) = file.dst.place(errno::EISDIR) else {
+        return copier.fail(What::Create, &file.dst.shown, io::Error::from_raw_os_error(errno::EISDIR));
+    };
+    let attributes_only = copier.options.content == Content::AttributesOnly;
+    if !attributes_only && let Err(e) = meta::set_length(&opened, 0) {
+        return copier.fail(What::Create, &file.dst.shown, e);
+    }
+    let attributes = Attributes::At(&folder.dir, name);
+    let (wanted, keep) = sealing(copier, folder, info, true);
+    if info.kind.is_special() && !attributes_only {
+        return stream_into(copier, file, source, opened);
+    }
+    let body = match source.try_clone() {
+        Ok(body) => Body::File(body),
+        Err(e) => return copier.fail(What::OpenForReading, &file.src.shown, e),
+    };
+    let mut job = Job::new(name, Placement::There, wanted, Some(*there), body, attributes);
+    job.file = Some(opened);
+    let landed = land(copier, folder, job, &keep, None);
+    match landed.fault {
+        None => copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost),
+        Some(fault) => content_failed(copier, file, fault),
+    }
+}
+
+fn pour(copier: &mut Copier<'_>, file: &File<'_>, source: OwnedFd, to: OwnedFd) -> bool {
+    let progress = Progress::default();
+    let cancel: Arc<Cancel> = copier.options.cancel.clone();
+    let watch = Watch { front: &Silent, progress: &progress, cancel: &cancel, items: false };
+    let (mut from, mut to) = (std::fs::File::from(source), std::fs::File::from(to));
+    match stream::pour(&mut from, &mut to, &file.src.shown, &file.dst.shown, watch) {
+        Ok(_) => !cancel.is_set(),
+        Err(e) => {
+            let what = if e.op == Op::Read { What::Read } else { What::Write };
+            let path = if e.op == Op::Read { &file.src.shown } else { &file.dst.shown };
+            let e = e.source.unwrap_or_else(|| io::Error::from_raw_os_error(errno::EIO));
+            copier.fail(what, path, e)
+        }
+    }
+}
+
+fn stream_into(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd, opened: OwnedFd) -> bool {
+    match source.try_clone() {
+        Ok(source) => pour(copier, file, source, opened),
+        Err(e) => copier.fail(What::OpenForReading, &file.src.shown, e),
+    }
+}
+
+/// Into a FIFO or a device: bytes, in order.
+fn into_special(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd) -> bool {
+    // Waits for a reader, as the user of a FIFO expects.
+    let opened = open_to_write(&file.dst.shown);
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(e) => return copier.fail(What::Create, &file.dst.shown, e),
+    };
+    if copier.options.content == Content::AttributesOnly {
+        return true;
+    }
+    // What it is belongs to the system: it keeps mode, owner and times.
+    stream_into(copier, file, source, opened)
+}
+
+/// Under a name that is free, or whose file goes with it.
+fn new(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd, info: &Info) -> bool {
+    let place = file.dst.new_place(errno::ENOTDIR);
+    let (folder, name) = match place {
+        Ok(place) => place,
+        Err(e) => return copier.fail(What::Create, &file.dst.shown, e),
+    };
+    if !file.replace && folder.dir.look(name).is_ok_and(|own| own.is_some_and(|own| own.kind == Kind::Link)) {
+        if !copier.options.through_dangling {
+            copier.teller.trouble(super::Trouble {
+                what: What::Dangling,
+                path: file.dst.shown.clone(),
+                other: None,
+                why: None,
+            });
+            return false;
+        }
+        return match file.dst.target() {
+            Ok(mut target) if target.look(false).is_err() => {
+                target.shown.clone_from(&file.dst.shown);
+                new(copier, &File { dst: &target, ..*file }, source, info)
+            }
+            _ => copier.fail(What::Create, &file.dst.shown, io::Error::from_raw_os_error(errno::EEXIST)),
+        };
+    }
+    let is_stream = info.kind.is_special() && copier.options.content == Content::Copied;
+    let (body, wanted_from) = if is_stream {
+        match held(copier, file, folder, source) {
+            Ok(held) => held,
+            Err(fine) => return fine,
+        }
+    } else {
+        match source.try_clone() {
+            Ok(body) => (body, *info),
+            Err(e) => return copier.fail(What::OpenForReading, &file.src.shown, e),
+        }
+    };
+    let (mut wanted, keep) = sealing(copier, folder, info, false);
+    // What is a stream lands as the file that it was read into.
+    (wanted.kind, wanted.size, wanted.blocks) = (Kind::File, wanted_from.size, wanted_from.blocks);
+    (wanted.dev, wanted.ino) = wanted_from.id();
+    (wanted.mtime, wanted.ctime) = (info.mtime, wanted_from.ctime);
+    let stage = match folder.stage() {
+        Ok(stage) => stage,
+        Err(fault) => return copier.fail(What::Create, &file.dst.shown, fault_error(fault)),
+    };
+    let attributes = Attributes::At(&folder.dir, name);
+    let mut job = Job::new(name, stage, wanted, None, Body::File(body), attributes);
+    job.only_new = !file.replace;
+    let landed = land(copier, folder, job, &keep, Some(info.dev));
+    match landed.fault {
+        None => copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost),
+        Some(fault) if is_of_content(&fault) => content_failed(copier, file, fault),
+        Some(fault) => copier.fail(What::Create, &file.dst.shown, fault_error(fault)),
+    }
+}
+
+/// What a FIFO or device gives, in a file without a name.
+fn held(
+    copier: &mut Copier<'_>,
+    file: &File<'_>,
+    folder: &Folder,
+    source: &OwnedFd,
+) -> Result<(OwnedFd, Info), bool> {
+    let create = |copier: &mut Copier<'_>, e| Err(copier.fail(What::Create, &file.dst.shown, e));
+    let held = match folder.dir.unnamed(0o600) {
+        Ok(held) => held,
+        Err(e) => return create(copier, e),
+    };
+    let (from, to) = match (source.try_clone(), held.try_clone()) {
+        (Ok(from), Ok(to)) => (from, to),
+        (Err(e), _) | (_, Err(e)) => return create(copier, e),
+    };
+    if !pour(copier, file, from, to) {
+        return Err(false);
+    }
+    match Info::of(held.as_fd()) {
+        Ok(info) => Ok((held, info)),
+        Err(e) => create(copier, e),
+    }
+}
+
+/// Whether two files have the same content.
+pub(super) fn is_alike(one: &OwnedFd, other: &OwnedFd) -> io::Result<bool> {
+    let (mut left, mut right) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    let mut at = 0;
+    loop {
+        let n = fastcopy::read_write::read_full(one, at, &mut left)?;
+        let m = fastcopy::read_write::read_full(other, at, &mut right)?;
+        if left.get(..n) != right.get(..m) {
+            return Ok(false);
+        }
+        if n < left.len() {
+            return Ok(true);
+        }
+        at += n as u64;
+    }
+}
+
+/// What `install -C` looks at: whether the destination is already all that it would become.
+pub(super) fn is_installed(copier: &Copier<'_>, file: &File<'_>, there: &Info) -> bool {
+    let Some(given) = copier.options.given.filter(|given| given.compare) else { return false };
+    let (uid, gid) = (given.uid.unwrap_or(copier.options.me), given.gid);
+    let same_kind = file.info.kind == Kind::File && there.kind == Kind::File;
+    if !same_kind
+        || file.info.size != there.size
+        || there.mode != given.mode
+        || there.uid != uid
+        || gid.is_some_and(|gid| gid != there.gid)
+    {
+        return false;
+    }
+    let files = file.src.open_file(true).and_then(|src| Ok((src, file.dst.open_file(false)?)));
+    files.and_then(|(src, dst)| is_alike(&src, &dst)).unwrap_or(false)
+}

@@ -1,0 +1,298 @@
+//! `install`: its options, and what they mean.
+//!
+//! Must not know how anything is copied.
+
+use super::options::{Table, Takes, Words, Wrong};
+use super::{BackupTyped, Here, Placed, mode};
+use bcmr_engine::policy::Preserve;
+use bcmr_engine::stepwise::{self, Given, Options, Purpose, Teller, Where};
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opt {
+    Backup,
+    Ignored,
+    Compare,
+    Context,
+    Debug,
+    Directories,
+    Leading,
+    Group,
+    Mode,
+    Owner,
+    Times,
+    Strip,
+    StripProgram,
+    Suffix,
+    Target,
+    NoTarget,
+    Verbose,
+    PreserveContext,
+    Z,
+    Help,
+    Version,
+}
+
+const TABLE: Table<Opt> = {
+    use Takes::{Maybe, Nothing, Value};
+    Table {
+        program: "install",
+        shorts: &[
+            (b'b', Nothing, Opt::Backup),
+            (b'c', Nothing, Opt::Ignored),
+            (b'C', Nothing, Opt::Compare),
+            (b's', Nothing, Opt::Strip),
+            (b'D', Nothing, Opt::Leading),
+            (b'd', Nothing, Opt::Directories),
+            (b'g', Value, Opt::Group),
+            (b'm', Value, Opt::Mode),
+            (b'o', Value, Opt::Owner),
+            (b'p', Nothing, Opt::Times),
+            (b'S', Value, Opt::Suffix),
+            (b't', Value, Opt::Target),
+            (b'T', Nothing, Opt::NoTarget),
+            (b'v', Nothing, Opt::Verbose),
+            (b'Z', Nothing, Opt::Z),
+        ],
+        longs: &[
+            ("backup", Maybe, Opt::Backup),
+            ("compare", Nothing, Opt::Compare),
+            ("context", Maybe, Opt::Context),
+            ("debug", Nothing, Opt::Debug),
+            ("directory", Nothing, Opt::Directories),
+            ("group", Value, Opt::Group),
+            ("mode", Value, Opt::Mode),
+            ("no-target-directory", Nothing, Opt::NoTarget),
+            ("owner", Value, Opt::Owner),
+            ("preserve-timestamps", Nothing, Opt::Times),
+            ("preserve-context", Nothing, Opt::PreserveContext),
+            ("strip", Nothing, Opt::Strip),
+            ("strip-program", Value, Opt::StripProgram),
+            ("suffix", Value, Opt::Suffix),
+            ("target-directory", Value, Opt::Target),
+            ("verbose", Nothing, Opt::Verbose),
+            ("help", Nothing, Opt::Help),
+            ("version", Nothing, Opt::Version),
+        ],
+    }
+};
+
+const HELP: &str = "Usage: install [OPTION]... [-T] SOURCE DEST
+  or:  install [OPTION]... SOURCE... DIRECTORY
+  or:  install [OPTION]... -t DIRECTORY SOURCE...
+  or:  install [OPTION]... -d DIRECTORY...
+Copies files and gives them mode and owner, with the options of GNU install.
+
+      --backup[=CONTROL], -b  keep what is replaced: none, simple, existing, numbered
+  -c                          no effect
+  -C, --compare               leave alone what is the same already
+  -d, --directory             make directories, with all that lead to them
+  -D                          make the directories that lead to DEST, or DIRECTORY of -t
+  -g, --group=GROUP           group of what is made
+  -m, --mode=MODE             its mode, instead of rwxr-xr-x
+  -o, --owner=OWNER           its owner
+  -p, --preserve-timestamps   the times of SOURCE
+  -s, --strip                 run strip on it
+      --strip-program=PROGRAM  run this instead
+  -S, --suffix=SUFFIX         what simple backups end with, instead of ~
+  -t, --target-directory=DIRECTORY  copy all into DIRECTORY
+  -T, --no-target-directory   take DEST for the very name
+  -v, --verbose               tell each directory and file
+      --preserve-context, -Z, --context[=CTX]  no effect: this build knows no SELinux
+      --help, --version
+";
+
+#[derive(Default)]
+struct Typed {
+    placed: Placed,
+    backup: BackupTyped,
+    compare: bool,
+    directories: bool,
+    group: Option<OsString>,
+    mode: Option<OsString>,
+    owner: Option<OsString>,
+    times: bool,
+    strip: bool,
+    program: Option<OsString>,
+    verbose: bool,
+    preserve_context: bool,
+}
+
+/// Runs it.
+pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8, Wrong> {
+    let mut words = Words::new(TABLE, words, here.posixly);
+    let mut typed = Typed::default();
+    while let Some((option, value)) = words.next()? {
+        match option {
+            Opt::Help => return Ok(super::print(HELP)),
+            Opt::Version => return Ok(super::print(&super::version("install"))),
+            Opt::Backup => typed.backup.asks(value),
+            Opt::Ignored | Opt::Z | Opt::Debug => {}
+            Opt::Compare => typed.compare = true,
+            Opt::Context => {
+                if value.is_some() {
+                    super::warn(here, "warning: ignoring --context; it requires an SELinux-enabled kernel");
+                }
+            }
+            Opt::Directories => typed.directories = true,
+            Opt::Leading => typed.placed.makes = true,
+            Opt::Group => typed.group = value,
+            Opt::Mode => typed.mode = value,
+            Opt::Owner => typed.owner = value,
+            Opt::Times => typed.times = true,
+            Opt::Strip => typed.strip = true,
+            Opt::StripProgram => typed.program = value,
+            Opt::Suffix => typed.backup.suffix(value),
+            Opt::Target => typed.placed.target(here, value)?,
+            Opt::NoTarget => typed.placed.exactly = true,
+            Opt::Verbose => typed.verbose = true,
+            Opt::PreserveContext => {
+                let line = "WARNING: ignoring --preserve-context; this kernel is not SELinux-enabled";
+                super::warn(here, line);
+                typed.preserve_context = true;
+            }
+        }
+    }
+    typed.placed.operands = words.operands;
+    for_directories(&typed)?;
+    let mut o = here.plain(Purpose::Install);
+    (o.backup, o.suffix) = here.backup(&typed.backup)?;
+    o.verbose = typed.verbose;
+    o.unlink_first = true;
+    if typed.directories {
+        let paths = typed.placed.sources(false);
+        if paths.is_empty() {
+            return Err(here.usage("missing file operand"));
+        }
+        if let Some(third) = typed.placed.operands.get(2).filter(|_| typed.placed.exactly) {
+            return Err(here.usage([b"extra operand ", &here.quoted(third)[..]].concat()));
+        }
+        let given = check(&mut typed, here)?;
+        return Ok(here.told(|teller| stepwise::install_dirs(&paths, true, Some(&given), &o, teller)));
+    }
+    let into = typed.placed.into.clone();
+    let target = here.place(&mut typed.placed)?;
+    let given = check(&mut typed, here)?;
+    o.given = Some(given);
+    o.preserve =
+        Preserve { times: typed.times, owner: given.uid.is_some() || given.gid.is_some(), ..Preserve::NONE };
+    let sources = typed.placed.sources(false);
+    let leading = match (&target, into) {
+        _ if !typed.placed.makes => None,
+        (_, Some(dir)) => Some((PathBuf::from(dir), true)),
+        (Where::Name(name), None) => Some((name.clone(), false)),
+        _ => None,
+    };
+    Ok(here.told(|teller| {
+        if let Some((path, last_too)) = leading
+            && !stepwise::install_dirs(&[path], last_too, None, &Options { given: None, ..o.clone() }, teller)
+        {
+            return false;
+        }
+        if !typed.strip {
+            return stepwise::copy(&sources, &target, &o, teller);
+        }
+        sources.iter().fold(true, |fine, source| stripped(source, &target, &typed, &o, teller, here) && fine)
+    }))
+}
+
+/// What does not go with `-d`.
+fn for_directories(typed: &Typed) -> Result<(), Wrong> {
+    if typed.directories {
+        if typed.strip {
+            return Err(Wrong::line(
+                "install",
+                "the strip option may not be used when installing a directory",
+            ));
+        }
+        if typed.placed.into.is_some() {
+            let line = "target directory not allowed when installing a directory";
+            return Err(Wrong::line("install", line));
+        }
+    }
+    Ok(())
+}
+
+/// Who gets it and what it may do.
+fn check(typed: &mut Typed, here: &Here<'_>) -> Result<Given, Wrong> {
+    let mut mode = 0o755;
+    if let Some(text) = &typed.mode {
+        let parsed = text.to_str().and_then(|text| mode::parse(text, typed.directories));
+        let Some(parsed) = parsed else { return Err(invalid("mode", text, here)) };
+        mode = parsed;
+    }
+    if typed.compare && typed.times {
+        let line = "options --compare (-C) and --preserve-timestamps are mutually exclusive";
+        return Err(here.usage(line));
+    }
+    if typed.compare && typed.strip {
+        return Err(here.usage("options --compare (-C) and --strip are mutually exclusive"));
+    }
+    if typed.program.is_some() && !typed.strip {
+        super::warn(here, "WARNING: ignoring --strip-program option as -s option was not specified");
+    }
+    let number = |what: &str, named: &Option<OsString>, of: fn(&std::ffi::CStr) -> Option<u32>| {
+        let Some(word) = named else { return Ok(None) };
+        let known = CString::new(word.as_bytes()).ok().and_then(|word| of(&word));
+        let digits = || word.to_str().and_then(|word| word.parse::<u32>().ok());
+        known.or_else(digits).map(Some).ok_or_else(|| invalid(what, word, here))
+    };
+    let uid = number("user", &typed.owner, bcmr_engine::stepwise::user_number)?;
+    let gid = number("group", &typed.group, bcmr_engine::stepwise::group_number)?;
+    if typed.compare && mode & 0o7000 != 0 {
+        let line = "the --compare (-C) option is ignored when you specify a mode with non-permission bits";
+        super::warn(here, line);
+        typed.compare = false;
+    }
+    Ok(Given { mode, uid, gid, compare: typed.compare })
+}
+
+fn invalid(what: &str, word: &OsStr, here: &Here<'_>) -> Wrong {
+    let word = super::messages::locale_quoted(here.locale, word.as_bytes());
+    Wrong::line("install", [b"invalid ", what.as_bytes(), b" ", &word[..]].concat())
+}
+
+/// One file with `-s`: copied for its owner alone, stripped, and then given what it is to have.
+fn stripped(
+    source: &Path,
+    target: &Where,
+    typed: &Typed,
+    o: &Options,
+    teller: &mut dyn Teller,
+    here: &Here<'_>,
+) -> bool {
+    if !stepwise::copy(&[source.to_owned()], target, o, teller) {
+        return false;
+    }
+    let path = match target {
+        Where::Name(name) => name.clone(),
+        Where::Into(dir) | Where::Below(dir) => dir.join(source.file_name().unwrap_or_default()),
+    };
+    let program = typed.program.clone().unwrap_or_else(|| "strip".into());
+    // A name with a dash in front must not be taken for an option.
+    let shown =
+        if path.as_os_str().as_bytes().starts_with(b"-") { Path::new(".").join(&path) } else { path.clone() };
+    let ran = std::process::Command::new(&program).arg(&shown).status();
+    let fine = match ran {
+        Ok(status) if status.success() => {
+            o.given.is_none_or(|given| stepwise::give(&path, &given, typed.times.then_some(source), teller))
+        }
+        Ok(_) => {
+            super::warn(here, "strip process terminated abnormally");
+            false
+        }
+        Err(e) => {
+            let reason = super::messages::reason(&e);
+            let line = [b"cannot run ", &here.quoted(&program)[..], b": ", reason.as_bytes()].concat();
+            crate::ui::writer::err_bytes(&Wrong::line("install", line).text);
+            super::warn(here, "strip process terminated abnormally");
+            false
+        }
+    };
+    if !fine {
+        stepwise::take_back(&path);
+    }
+    fine
+}

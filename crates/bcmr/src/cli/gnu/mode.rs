@@ -1,0 +1,96 @@
+//! Modes as `chmod` takes them, in digits or in letters, from nothing.
+//!
+//! Must not know what gets the mode.
+
+/// The mode that `text` makes of nothing, for a directory or not; `None` when it is none.
+pub fn parse(text: &str, is_dir: bool) -> Option<u32> {
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777);
+    }
+    text.split(',').try_fold(0, |mode, clause| apply(mode, clause, is_dir))
+}
+
+fn apply(mut mode: u32, clause: &str, is_dir: bool) -> Option<u32> {
+    let start = clause.find(['+', '-', '='])?;
+    let (who, mut rest) = clause.split_at(start);
+    let mut whom = 0;
+    for letter in who.chars() {
+        whom |= match letter {
+            'u' => 0o4700,
+            'g' => 0o2070,
+            'o' => 0o1007,
+            'a' => 0o7777,
+            _ => return None,
+        };
+    }
+    let whom = if who.is_empty() { 0o7777 } else { whom };
+    while let Some(op) = rest.chars().next() {
+        rest = rest.get(1..)?;
+        let end = rest.find(['+', '-', '=']).unwrap_or(rest.len());
+        let (letters, next) = rest.split_at(end);
+        rest = next;
+        let bits = match letters {
+            "u" => spread(mode >> 6),
+            "g" => spread(mode >> 3),
+            "o" => spread(mode),
+            digits if !digits.is_empty() && digits.bytes().all(|b| (b'0'..=b'7').contains(&b)) => {
+                u32::from_str_radix(digits, 8).ok()?
+            }
+            letters => {
+                let mut bits = 0;
+                for letter in letters.chars() {
+                    bits |= match letter {
+                        'r' => 0o444,
+                        'w' => 0o222,
+                        'x' => 0o111,
+                        'X' if is_dir || mode & 0o111 != 0 => 0o111,
+                        'X' => 0,
+                        's' => 0o6000,
+                        't' => 0o1000,
+                        _ => return None,
+                    };
+                }
+                bits
+            }
+        };
+        // `t` belongs to all, and `s` to user and group.
+        let bits = bits & whom;
+        match op {
+            '+' => mode |= bits,
+            '-' => mode &= !bits,
+            _ => mode = (mode & !whom) | bits,
+        }
+    }
+    Some(mode)
+}
+
+/// Three bits for all.
+fn spread(bits: u32) -> u32 {
+    (bits & 7) * 0o111
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn modes() {
+        for (text, file, dir) in [
+            ("755", Some(0o755), Some(0o755)),
+            ("04755", Some(0o4755), Some(0o4755)),
+            ("999", None, None),
+            ("77777", None, None),
+            ("u=rwx,g=rx,o=", Some(0o750), Some(0o750)),
+            ("u+s", Some(0o4000), Some(0o4000)),
+            ("=rw", Some(0o666), Some(0o666)),
+            ("u=rwx,go=rX", Some(0o755), Some(0o755)),
+            ("a=rX", Some(0o444), Some(0o555)),
+            ("u=rw,g=u,o=g-w", Some(0o664), Some(0o664)),
+            ("u=rwx,g=q", None, None),
+            ("", None, None),
+            ("u", None, None),
+        ] {
+            assert_eq!((parse(text, false), parse(text, true)), (file, dir), "{text}");
+        }
+    }
+}
