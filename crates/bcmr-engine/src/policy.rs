@@ -209,6 +209,45 @@ pub struct FilterSpec {
     pub regexes: Vec<String>,
     /// Honour `.gitignore` files found in the source tree.
     pub gitignore: bool,
+    /// Regular files of more bytes are left out (`--max-size`).
+    pub max_bytes: Option<u64>,
+    /// Regular files of fewer bytes are left out (`--min-size`).
+    pub min_bytes: Option<u64>,
+}
+
+/// A number of a filter: what it is called between machines, and its place.
+type Number = (u8, for<'f> fn(&'f mut FilterSpec) -> &'f mut Option<u64>);
+
+impl FilterSpec {
+    /// The numbers that travel, in rising order. One that is added here goes over the wire.
+    const NUMBERS: [Number; 2] = [(0, |f| &mut f.max_bytes), (1, |f| &mut f.min_bytes)];
+
+    /// Everything takes part.
+    #[must_use]
+    pub fn everything() -> FilterSpec {
+        let (rules, regexes) = (Vec::new(), Vec::new());
+        FilterSpec { rules, regexes, gitignore: false, max_bytes: None, min_bytes: None }
+    }
+
+    /// Whether a file's size decides on it.
+    #[must_use]
+    pub fn asks_size(&self) -> bool {
+        self.max_bytes.is_some() || self.min_bytes.is_some()
+    }
+
+    /// The numbers that are set, for another machine.
+    pub(crate) fn numbers(&self) -> Vec<(u8, u64)> {
+        let mut copy = self.clone();
+        Self::NUMBERS.iter().filter_map(|(which, of)| Some((*which, (*of(&mut copy))?))).collect()
+    }
+
+    /// Sets what another machine said. `false`: a number of it is not known here, and may be a guarantee.
+    pub(crate) fn set_numbers(&mut self, numbers: &[(u8, u64)]) -> bool {
+        numbers.iter().all(|(which, value)| {
+            let known = Self::NUMBERS.iter().find(|(number, _)| number == which);
+            known.map(|(_, of)| *of(self) = Some(*value)).is_some()
+        })
+    }
 }
 
 /// One glob.
@@ -377,7 +416,7 @@ impl CopyPolicy {
             checkpoint_bytes: CopyPolicy::CHECKPOINT_BYTES,
             hashes: false,
             one_file_system: false,
-            filter: FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: false },
+            filter: FilterSpec::everything(),
             dry_run: false,
             io: Io::PLAIN,
             jobs,

@@ -378,6 +378,7 @@ Reason {
     PatternNotText = 365,
     CheckpointNotBlocks = 366,
     TooMuchDuringQuestion = 367,
+    NumberUnknown = 368,
     // What a side waits for.
     WaitsForMessage = 401,
     WaitsForRoom = 402,

@@ -7,7 +7,7 @@ use crate::field::{Reader, Refused, Why, must, put_bytes, put_i, put_v, refuse};
 use crate::frame;
 use crate::limits::{
     ABOUT_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, HAVE_BLOCKS_MAX,
-    NAMES_MAX, OPERANDS_MAX, PAGE_BYTES, RULES_MAX, VALUES_MAX,
+    NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PAGE_BYTES, RULES_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Compress, DirState, Entry, Event, FileState, Hello, Kind, Message, Note, Piece, Policy, Target,
@@ -166,7 +166,9 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
         kind::LIST => Message::List { path: r.bytes("list.path")? },
         kind::HASH => Message::Hash { path: r.bytes("hash.path")? },
         kind::MKDIR => Message::Mkdir { path: r.bytes("mkdir.path")?, mode: r.u32("mkdir.mode")? },
-        kind::USAGE => Message::Usage { path: r.bytes("usage.path")? },
+        kind::USAGE => {
+            Message::Usage { path: r.bytes("usage.path")?, numbers: read_settings(r, "usage.numbers")? }
+        }
         kind::STREAMS => Message::Streams { count: r.v("streams.count")? },
         kind::JOIN => Message::Join {
             secret: r.hash("join.secret")?,
@@ -378,7 +380,12 @@ fn read_policy<'a>(r: &mut Reader<'a>) -> Result<Policy<'a>, Refused> {
         })?,
         regexes: r.list("policy.regexes", 1, RULES_MAX, |r| r.bytes("policy.regexes"))?,
         compress: r.choice("policy.compress", &COMPRESS)?,
+        numbers: read_settings(r, "policy.numbers")?,
     })
+}
+
+fn read_settings(r: &mut Reader<'_>, tag: crate::field::Tag) -> Result<Vec<(u8, u64)>, Refused> {
+    r.list(tag, 2, NUMBERS_MAX, |r| Ok((r.u8(tag)?, r.v(tag)?)))
 }
 
 fn read_time(r: &mut Reader<'_>, tag: crate::field::Tag) -> Result<Time, Refused> {
@@ -488,7 +495,10 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
             put_bytes(path, out); // [mkdir.path]
             out.extend_from_slice(&mode.to_le_bytes()); // [mkdir.mode]
         }
-        Message::Usage { path } => put_bytes(path, out), // [usage.path]
+        Message::Usage { path, numbers } => {
+            put_bytes(path, out); // [usage.path]
+            write_settings(numbers, out); // [usage.numbers]
+        }
         Message::Streams { count } => put_v(*count, out), // [streams.count]
         Message::Join { secret, path, index } => {
             out.extend_from_slice(secret); // [join.secret]
@@ -690,6 +700,15 @@ fn write_policy(policy: &Policy<'_>, out: &mut Vec<u8>) {
     }
     write_byte_strings(&policy.regexes, out); // [policy.regexes]
     out.push(policy.compress as u8); // [policy.compress]
+    write_settings(&policy.numbers, out); // [policy.numbers]
+}
+
+fn write_settings(numbers: &[(u8, u64)], out: &mut Vec<u8>) {
+    put_v(numbers.len() as u64, out);
+    for (which, value) in numbers {
+        out.push(*which);
+        put_v(*value, out);
+    }
 }
 
 fn write_time(time: Time, out: &mut Vec<u8>) {

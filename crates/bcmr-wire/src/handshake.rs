@@ -344,6 +344,7 @@ mod tests {
             rules: Vec::new(),
             regexes: Vec::new(),
             compress: crate::message::Compress::Auto,
+            numbers: Vec::new(),
         };
         let trees = set(0, wide::TREES);
         assert_eq!(guarantees(&plain), trees);

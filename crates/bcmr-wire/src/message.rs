@@ -171,6 +171,8 @@ pub struct Policy<'a> {
     pub regexes: Vec<&'a [u8]>,
     /// `[policy.compress]`
     pub compress: Compress,
+    /// `[policy.numbers]` Which number, in rising order, and its value; what each means is a table of the engine's.
+    pub numbers: Vec<(u8, u64)>,
 }
 
 /// Something worth telling.
@@ -280,7 +282,7 @@ pub enum Message<'a> {
     /// 0x13
     Mkdir { path: &'a [u8], mode: u32 },
     /// 0x14
-    Usage { path: &'a [u8] },
+    Usage { path: &'a [u8], numbers: Vec<(u8, u64)> },
     /// 0x15
     Streams { count: u64 },
     /// 0x16

@@ -6,8 +6,9 @@ use crate::field::{Refused, Tag, Why, must};
 use crate::limits::{
     ABOUT_MAX, ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BLOCK_BYTES, CODES_MAX,
     CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX, HAVE_BLOCKS_MAX, NAME_BYTES_MAX,
-    NAMES_MAX, OPERANDS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, PUT_OPERANDS_MAX, REGEXES_BYTES_MAX,
-    RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, SMALL_FILE_BYTES, STREAMS_MAX, TEXT_BYTES_MAX, VALUES_MAX,
+    NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, PUT_OPERANDS_MAX,
+    REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, SMALL_FILE_BYTES, STREAMS_MAX,
+    TEXT_BYTES_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Entry, Event, FileState, Hello, Kind, Message, Note, Piece, Policy, Time, Trouble, Wide, data,
@@ -27,7 +28,10 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             path("mkdir.path", one)?;
             limit("mkdir.mode", u64::from(*mode), MODE_MAX)
         }
-        Message::Usage { path: one } => path("usage.path", one),
+        Message::Usage { path: one, numbers: some } => {
+            path("usage.path", one)?;
+            numbers("usage.numbers", some)
+        }
         Message::Streams { count } => counted("streams.count", *count, STREAMS_MAX),
         Message::Join { path: one, index, .. } => {
             path("join.path", one)?;
@@ -234,7 +238,14 @@ fn copy_policy(how: &Policy<'_>) -> Result<(), Refused> {
     limit("policy.regexes", how.regexes.len() as u64, RULES_MAX as u64)?;
     how.regexes.iter().try_for_each(|regex| rule("policy.regexes", regex))?;
     let bytes: usize = how.regexes.iter().map(|regex| regex.len()).sum();
-    limit("policy.regexes", bytes as u64, REGEXES_BYTES_MAX as u64)
+    limit("policy.regexes", bytes as u64, REGEXES_BYTES_MAX as u64)?;
+    numbers("policy.numbers", &how.numbers)
+}
+
+/// Each at most once, in rising order.
+fn numbers(tag: Tag, numbers: &[(u8, u64)]) -> Result<(), Refused> {
+    limit(tag, numbers.len() as u64, NUMBERS_MAX as u64)?;
+    must(numbers.is_sorted_by(|a, b| a.0 < b.0), tag, Why::Contradiction)
 }
 
 /// One pattern.

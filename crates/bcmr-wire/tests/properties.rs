@@ -127,7 +127,11 @@ impl<'a> Dice<'a> {
             rules: self.list(3, |d| (d.yes(), d.path())),
             regexes: self.list(3, |d| d.path()),
             compress: self.of(&[Compress::None, Compress::Lz4, Compress::Zstd, Compress::Auto]),
+            numbers: self.numbers(),
         }
+    }
+    fn numbers(&mut self) -> Vec<(u8, u64)> {
+        (0..self.below(4)).map(|which| (which, self.u64())).collect()
     }
     /// Zeros, as they are, or packed.
     fn piece(&mut self) -> Piece<'a> {
@@ -195,7 +199,7 @@ impl<'a> Dice<'a> {
             kind::LIST => Message::List { path: self.path() },
             kind::HASH => Message::Hash { path: self.path() },
             kind::MKDIR => Message::Mkdir { path: self.path(), mode: self.u64() as u32 & 0o7777 },
-            kind::USAGE => Message::Usage { path: self.path() },
+            kind::USAGE => Message::Usage { path: self.path(), numbers: self.numbers() },
             kind::STREAMS => Message::Streams { count: u64::from(self.below(32)) + 1 },
             kind::JOIN => {
                 Message::Join { secret: self.hash(), path: self.path(), index: u64::from(self.below(32)) + 1 }

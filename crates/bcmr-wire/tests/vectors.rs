@@ -65,9 +65,10 @@ fn policy() -> Policy<'static> {
         rules: vec![(false, b"*.o"), (true, b"a.o")],
         regexes: vec![b"^x"],
         compress: Compress::Auto,
+        numbers: vec![(0, 1 << 20), (3, 7)],
     }
 }
-const POLICY: &str = "0180000000000000 0204010202020104 80808020 02 00 03 2a2e6f 01 03 612e6f 01 02 5e78 03";
+const POLICY: &str = "0180000000000000 0204010202020104 80808020 02 00 03 2a2e6f 01 03 612e6f 01 02 5e78 03 02 00 808040 03 07";
 
 /// Name, type, payload, meaning.
 fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
@@ -110,7 +111,7 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
         ("list, home", 0x11, "00".into(), Message::List { path: b"" }),
         ("hash", 0x12, "02 2f61".into(), Message::Hash { path: b"/a" }),
         ("mkdir", 0x13, "01 61 ed010000".into(), Message::Mkdir { path: b"a", mode: 0o755 }),
-        ("usage", 0x14, "01 ff".into(), Message::Usage { path: b"\xff" }),
+        ("usage", 0x14, "01 ff 01 00 05".into(), Message::Usage { path: b"\xff", numbers: vec![(0, 5)] }),
         ("streams", 0x15, "20".into(), Message::Streams { count: 32 }),
         ("join", 0x16, format!("{h} 01 73 01"), Message::Join { secret: HASH, path: b"s", index: 1 }),
         ("direct", 0x17, "04".into(), Message::Direct { count: 4 }),
@@ -495,6 +496,14 @@ fn what_is_refused_says_which_field_and_why() {
             "policy.checkpoint",
             Why::Limit,
         ),
+        (
+            "a number twice",
+            0x20,
+            format!("{} 00 00 01 00 00", POLICY.replacen("03 07", "00 07", 1)),
+            "policy.numbers",
+            Why::Contradiction,
+        ),
+        ("a number twice", 0x14, "01 61 02 01 05 01 05".into(), "usage.numbers", Why::Contradiction),
         ("a target nobody knows", 0x20, format!("{POLICY} 03 00 01 00 00"), "put.target", Why::Unknown),
         ("what is unused is 0", 0x20, format!("{POLICY} 00 00 01 00 01"), "put.root", Why::Unknown),
         (
@@ -773,6 +782,11 @@ fn what_just_fits_fits_and_one_more_does_not() {
             with(&|p| p.regexes = vec![b""; (4 << 10) + 1]),
             "policy.regexes",
         ),
+        (
+            with(&|p| p.numbers = (0..16).map(|which| (which, 0)).collect()),
+            with(&|p| p.numbers = (0..17).map(|which| (which, 0)).collect()),
+            "policy.numbers",
+        ),
         (with(&|p| p.checkpoint = (top >> 22) << 22), with(&|p| p.checkpoint = top + 1), "policy.checkpoint"),
         (
             Message::Get { policy: policy(), paths: vec![b""; 64 << 10], names: None },
@@ -960,7 +974,7 @@ fn every_path_is_one() {
         (Message::List { path: bad }, "list.path"),
         (Message::Hash { path: bad }, "hash.path"),
         (Message::Mkdir { path: bad, mode: 0 }, "mkdir.path"),
-        (Message::Usage { path: bad }, "usage.path"),
+        (Message::Usage { path: bad, numbers: vec![] }, "usage.path"),
         (Message::Join { secret: HASH, path: bad, index: 1 }, "join.path"),
         (Message::Token { secret: HASH, path: bad }, "token.path"),
         (

@@ -156,3 +156,25 @@ pub fn raise_limits() {
 
 /// As many as a copy into a directory that exists has open at a time, with some workers.
 const DESCRIPTORS: u64 = 4096;
+
+/// What this program was built from and for.
+pub struct Build {
+    pub version: &'static str,
+    /// Set by the build of a release.
+    pub commit: Option<&'static str>,
+    pub arch: &'static str,
+    pub os: &'static str,
+    /// What this build has.
+    pub features: Vec<&'static str>,
+}
+
+impl Build {
+    /// This program's.
+    pub fn this() -> Build {
+        let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
+        let of_linux = ["io_uring", "landlock"].into_iter().filter(|_| os == "linux");
+        let linked = cfg!(target_feature = "crt-static").then_some("static");
+        let features = of_linux.chain(["direct", "zstd", "lz4"]).chain(linked).collect();
+        Build { version: env!("CARGO_PKG_VERSION"), commit: option_env!("BCMR_COMMIT"), arch, os, features }
+    }
+}

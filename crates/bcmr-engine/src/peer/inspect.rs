@@ -6,6 +6,7 @@ use super::features::{OURS, offered};
 use super::talk::{no_stream, send_frames, shown_path, split_by_greeting};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
+use crate::policy::FilterSpec;
 use crate::remote::{Address, Way};
 use crate::transport;
 use crate::transport::ssh::Load;
@@ -164,16 +165,16 @@ pub fn hash(address: &Address, way: &Way) -> Result<[u8; 32]> {
     found.ok_or_else(|| unexpected(address))
 }
 
-/// What is at an address and below it.
+/// What is at an address and below it, as far as the filter takes it: by size, which is all of it that travels.
 ///
 /// # Errors
 /// As [`stat`].
-pub fn usage(address: &Address, way: &Way) -> Result<Usage> {
+pub fn usage(address: &Address, way: &Way, filter: &FilterSpec) -> Result<Usage> {
     let mut found = None;
     ask(
         address,
         way,
-        |path| Message::Usage { path },
+        |path| Message::Usage { path, numbers: filter.numbers() },
         |message| match message {
             Message::Used { files, dirs, bytes, allocated } => {
                 found = Some(Usage { files, dirs, bytes, allocated });

@@ -143,7 +143,8 @@ pub(crate) fn policy_out<'a>(
     };
     let checkpoint = policy.checkpoint_bytes;
     let (rules, regexes) = (lists.rules.clone(), lists.regexes.clone());
-    message::Policy { flags, choices: table, checkpoint, rules, regexes, compress }
+    let numbers = policy.filter.numbers();
+    message::Policy { flags, choices: table, checkpoint, rules, regexes, compress, numbers }
 }
 
 /// What arrived, with what belongs to this machine.
@@ -168,7 +169,11 @@ pub(crate) fn policy_in(
     if checkpoint_bytes == 0 || !checkpoint_bytes.is_multiple_of(crate::blocks::FORMAT_BLOCK_BYTES) {
         return Err(bad(Reason::CheckpointNotBlocks));
     }
-    let filter = FilterSpec { rules, regexes, gitignore: false };
+    let mut filter = FilterSpec { rules, regexes, ..FilterSpec::everything() };
+    // [policy.strict]
+    if !filter.set_numbers(&from.numbers) {
+        return Err(bad(Reason::NumberUnknown));
+    }
     let mut policy = CopyPolicy { filter, checkpoint_bytes, ..CopyPolicy::cp(jobs, me, umask) };
     for (bit, _, set) in FLAGS {
         if from.has(bit) {
@@ -191,7 +196,8 @@ mod tests {
 
     fn there_and_back(flags: u64, choices: [u8; 8]) -> (u64, [u8; 8]) {
         let (checkpoint, compress) = (64 << 20, message::Compress::None);
-        let from = message::Policy { flags, choices, checkpoint, rules: vec![], regexes: vec![], compress };
+        let (rules, regexes, numbers) = (vec![], vec![], vec![]);
+        let from = message::Policy { flags, choices, checkpoint, rules, regexes, compress, numbers };
         let (policy, compress) = policy_in(&from, 1, 0, 0).unwrap();
         let lists = Lists::of(&policy).unwrap();
         let out = policy_out(&policy, &lists, false, false, compress, Purpose::Copy);
@@ -207,6 +213,31 @@ mod tests {
             assert_eq!(there_and_back(bit, [0; 8]), (bit, [0; 8]), "{bit:#x}");
         }
         assert_eq!(FLAGS.iter().fold(0, |all, (bit, ..)| all | bit), flags::ALL & !of_transfer);
+    }
+
+    #[test]
+    fn every_number_travels_there_and_back_and_no_other_is_taken() {
+        let mut from = policy_out(
+            &CopyPolicy::cp(1, 0, 0),
+            &Lists { rules: vec![], regexes: vec![] },
+            false,
+            false,
+            Compress::None,
+            Purpose::Copy,
+        );
+        assert_eq!(from.numbers, []);
+        let (mut known, mut last) = (0, None);
+        for which in 0..=u8::MAX {
+            from.numbers = vec![(which, 7)];
+            let Ok((policy, _)) = policy_in(&from, 1, 0, 0) else { continue };
+            assert_eq!(policy.filter.numbers(), from.numbers);
+            assert!(last < Some(which), "in rising order");
+            (known, last) = (known + 1, Some(which));
+        }
+        assert_eq!(known, 2);
+        from.numbers = vec![(0, 9), (1, 3)];
+        let filter = policy_in(&from, 1, 0, 0).unwrap().0.filter;
+        assert_eq!((filter.max_bytes, filter.min_bytes), (Some(9), Some(3)));
     }
 
     #[test]

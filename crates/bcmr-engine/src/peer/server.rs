@@ -14,7 +14,7 @@ use super::talk::answer;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Cancel, Event, Front, Progress, Watch};
-use crate::policy::{Collide, CopyPolicy, Follow, FollowDestination, Target};
+use crate::policy::{Collide, CopyPolicy, FilterSpec, Follow, FollowDestination, Target};
 use crate::remote::ServeRequest;
 use crate::sender::announce::What;
 use crate::sender::item;
@@ -284,8 +284,13 @@ impl Serving {
                 let hash = look::hash_in(&self.reach, &self.path(path), &go_on)?;
                 answer(stream, &Message::Ok { hash: Some(hash) })
             }
-            Message::Usage { path } => {
-                let u = look::usage_in(&self.reach, &self.path(path), &go_on)?;
+            Message::Usage { path, numbers } => {
+                let mut filter = FilterSpec::everything();
+                // [policy.strict]
+                if !filter.set_numbers(numbers) {
+                    return Err(Error::ours(Code::Protocol, Op::ReadPolicy, "", Reason::NumberUnknown));
+                }
+                let u = look::usage_in(&self.reach, &self.path(path), &filter, &go_on)?;
                 let (files, dirs, bytes, allocated) = (u.files, u.dirs, u.bytes, u.allocated);
                 answer(stream, &Message::Used { files, dirs, bytes, allocated })
             }

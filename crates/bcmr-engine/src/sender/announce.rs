@@ -357,7 +357,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
                     let full = found.add(name, kind, ino);
                     return !full || spread(sending, &place, std::mem::take(&mut found.names));
                 }
-                Met::Excluded(name) => left_out(sending, Some(&place), src, name),
+                Met::Excluded(name) => sending.left_out(Some(&place), src, name),
                 Met::Failed(e) => lost = sending.fail(Some(&place), e).err(),
             }
             lost.is_none()
@@ -494,17 +494,9 @@ fn leaves_out(
 ) -> bool {
     let out = src.excludes(name, is_dir, &sending.filter);
     if out {
-        left_out(sending, place, src, name);
+        sending.left_out(place, src, name);
     }
     out
-}
-
-fn left_out(sending: &Sending<'_>, place: Option<&AnnouncedDir>, src: &SourceDir, name: Name<'_>) {
-    // A dry run and a comparison leave out the same on the other side.
-    if let (Some(place), false) = (place, sending.push.policy.dry_run) {
-        place.mark_incomplete();
-    }
-    sending.push.observer.excluded(&|| src.node.join(name));
 }
 
 /// Opens a directory without keeping those above it open.

@@ -39,7 +39,7 @@ pub(crate) fn each_below(
     let mut stack: Vec<(Arc<SourceDir>, NameBuf)> = Vec::new();
     let mut next = match source {
         Source::Named { dir, name, info, .. }
-            if info.kind != Kind::Dir && dir.excludes(name.as_name(), false, filter) =>
+            if info.kind != Kind::Dir && dir.excludes(name.as_name(), &info, filter) =>
         {
             return Ok(());
         }

@@ -165,6 +165,9 @@ impl EntrySender<'_, '_> {
         if let Some(note) = item::not_encodable(name.bytes(), &item.info, item.size) {
             return Err(Error::ours(Code::Unsupported, Op::Send, dir.node.join(name), note));
         }
+        if self.is_out_by_size(place, dir, &item) {
+            return Ok(Examined::Nothing);
+        }
         self.count(&item);
         Ok(if item.is_file() && item.size >= LARGE_BYTES_MIN {
             Examined::Large(item)
@@ -176,6 +179,16 @@ impl EntrySender<'_, '_> {
     /// Whether files are to be sent with what one reading of them gave: whose size says nothing has another one each time.
     pub(super) fn only_at_once(&self, place: &AnnouncedDir) -> bool {
         place.size_unreliable && !self.0.push.policy.dry_run && !self.0.push.policy.preserve.links
+    }
+
+    /// Whether the filter leaves a file out by the size that the receiver would be told, which may be another one than the
+    /// listing saw.
+    fn is_out_by_size(&self, place: &AnnouncedDir, src: &SourceDir, item: &Item) -> bool {
+        let out = item.is_file() && self.0.filter.excludes_size(item.size);
+        if out {
+            self.0.left_out(Some(place), src, item.name.as_name());
+        }
+        out
     }
 
     fn count(&self, item: &Item) {
@@ -226,6 +239,9 @@ impl EntrySender<'_, '_> {
             if let Some(note) = item::not_encodable(name.bytes(), &item.info, item.size) {
                 return Err(Error::ours(Code::Unsupported, Op::Send, dir.node.join(name), note));
             }
+            if !place.size_unreliable && self.is_out_by_size(place, dir, &item) {
+                return Ok(Examined::Nothing);
+            }
             if info.size >= LARGE_BYTES_MIN && !place.size_unreliable {
                 self.count(&item);
                 return Ok(Examined::Large(item));
@@ -236,6 +252,9 @@ impl EntrySender<'_, '_> {
                 Ok(ReadOutcome::Changed) if place.size_unreliable => {
                     raw.truncate(mark);
                     item.size = self.learn(dir, name, &fd)?;
+                    if self.is_out_by_size(place, dir, &item) {
+                        return Ok(Examined::Nothing);
+                    }
                     self.count(&item);
                     return Ok(Examined::Large(item));
                 }
@@ -253,6 +272,11 @@ impl EntrySender<'_, '_> {
                     raw.truncate(mark);
                     push_unreadable(&e, raw);
                 }
+            }
+            // What is in a file whose size says nothing is known now.
+            if place.size_unreliable && self.is_out_by_size(place, dir, &item) {
+                raw.truncate(mark);
+                return Ok(Examined::Nothing);
             }
             self.count(&item);
             return Ok(Examined::Item(item));

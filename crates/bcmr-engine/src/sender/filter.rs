@@ -4,7 +4,9 @@
 
 use crate::error::{Code, Error, Op, Result};
 use crate::policy::{FilterSpec, Rule};
+use bcmr_wire::message::{Entry, Kind as WireKind};
 use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::meta::{Info, Kind};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use regex::bytes::{RegexSet, RegexSetBuilder};
@@ -29,6 +31,47 @@ pub(crate) struct Filter {
     globs: Option<Gitignore>,
     regexes: Option<RegexSet>,
     gitignore: bool,
+    max_bytes: Option<u64>,
+    min_bytes: Option<u64>,
+}
+
+/// What is known of an entry when the filter is asked.
+#[derive(Clone, Copy)]
+pub(crate) enum Seen {
+    /// Its name alone, and whether it is a directory: its size decides nothing.
+    Name { is_dir: bool },
+    /// A regular file with its size.
+    File { bytes: u64 },
+}
+
+impl Seen {
+    pub(crate) fn is_dir(self) -> bool {
+        matches!(self, Seen::Name { is_dir: true })
+    }
+}
+
+impl From<bool> for Seen {
+    fn from(is_dir: bool) -> Seen {
+        Seen::Name { is_dir }
+    }
+}
+
+impl From<&Entry<'_>> for Seen {
+    fn from(entry: &Entry<'_>) -> Seen {
+        match entry.kind {
+            WireKind::File => Seen::File { bytes: entry.size },
+            kind => Seen::Name { is_dir: kind == WireKind::Dir },
+        }
+    }
+}
+
+impl From<&Info> for Seen {
+    fn from(info: &Info) -> Seen {
+        match info.kind {
+            Kind::File => Seen::File { bytes: info.size },
+            kind => Seen::Name { is_dir: kind == Kind::Dir },
+        }
+    }
 }
 
 /// The `.gitignore` files that reign in a directory, innermost first.
@@ -102,17 +145,29 @@ impl Filter {
             [] => None,
             some => Some(regexes_of(some).map_err(|e| bad(&some.join(" "), e.to_string()))?),
         };
-        Ok(Filter { globs: (!globs.is_empty()).then_some(globs), regexes, gitignore: spec.gitignore })
+        let globs = (!globs.is_empty()).then_some(globs);
+        let FilterSpec { gitignore, max_bytes, min_bytes, .. } = *spec;
+        Ok(Filter { globs, regexes, gitignore, max_bytes, min_bytes })
     }
 
     /// Everything takes part.
     pub(crate) fn all() -> Filter {
-        Filter { globs: None, regexes: None, gitignore: false }
+        Filter { globs: None, regexes: None, gitignore: false, max_bytes: None, min_bytes: None }
     }
 
     /// Whether everything takes part: then no path need be made.
     pub(crate) fn is_empty(&self) -> bool {
-        self.globs.is_none() && self.regexes.is_none() && !self.gitignore
+        self.globs.is_none() && self.regexes.is_none() && !self.gitignore && !self.asks_size()
+    }
+
+    /// Whether a file's size decides on it: then a walk has to know the size of each file.
+    pub(crate) fn asks_size(&self) -> bool {
+        self.max_bytes.is_some() || self.min_bytes.is_some()
+    }
+
+    /// Whether a regular file of this size is left out.
+    pub(crate) fn excludes_size(&self, bytes: u64) -> bool {
+        self.max_bytes.is_some_and(|max| bytes > max) || self.min_bytes.is_some_and(|min| bytes < min)
     }
 
     /// Whether `.gitignore` files are to be read.
@@ -121,7 +176,17 @@ impl Filter {
     }
 
     /// Whether the entry is left out. `path` is relative to the operand.
-    pub(crate) fn excludes(&self, path: &Path, is_dir: bool, ignores: Option<&Arc<Ignores>>) -> bool {
+    pub(crate) fn excludes(
+        &self,
+        path: &Path,
+        seen: impl Into<Seen>,
+        ignores: Option<&Arc<Ignores>>,
+    ) -> bool {
+        let seen = seen.into();
+        let is_dir = seen.is_dir();
+        if matches!(seen, Seen::File { bytes } if self.excludes_size(bytes)) {
+            return true;
+        }
         if self.regexes.as_ref().is_some_and(|r| r.is_match(path.as_os_str().as_bytes())) {
             return true;
         }
@@ -220,7 +285,7 @@ pub fn fuzz(data: &[u8]) {
             _ => rules.push(Rule::Exclude(text.to_owned())),
         }
     }
-    if let Ok(filter) = Filter::new(&FilterSpec { rules, regexes, gitignore: false }) {
+    if let Ok(filter) = Filter::new(&FilterSpec { rules, regexes, ..FilterSpec::everything() }) {
         let _either = filter.excludes(&path, data.len() % 2 == 0, None);
     }
 }
@@ -238,7 +303,7 @@ mod tests {
             })
             .collect();
         let regexes = regexes.iter().map(|r| (*r).to_owned()).collect();
-        Filter::new(&FilterSpec { rules, regexes, gitignore: false }).unwrap()
+        Filter::new(&FilterSpec { rules, regexes, ..FilterSpec::everything() }).unwrap()
     }
 
     #[test]
@@ -261,9 +326,21 @@ mod tests {
         }
     }
 
+    /// As rsync's: a size is about regular files, and both bounds are within.
+    #[test]
+    fn sizes_leave_out_files_and_nothing_else() {
+        let spec = FilterSpec { max_bytes: Some(9), min_bytes: Some(3), ..FilterSpec::everything() };
+        let f = Filter::new(&spec).unwrap();
+        for (bytes, out) in [(2, true), (3, false), (9, false), (10, true)] {
+            assert_eq!(f.excludes(Path::new("a"), Seen::File { bytes }, None), out, "{bytes}");
+        }
+        assert!(!f.excludes(Path::new("a"), false, None) && !f.excludes(Path::new("a"), true, None));
+        assert!(!f.is_empty() && f.asks_size() && !Filter::all().asks_size());
+    }
+
     #[test]
     fn a_pattern_that_does_not_parse_is_named() {
-        let spec = FilterSpec { rules: vec![], regexes: vec!["(".into()], gitignore: false };
+        let spec = FilterSpec { regexes: vec!["(".into()], ..FilterSpec::everything() };
         let e = Filter::new(&spec).err().unwrap();
         assert_eq!(e.code, Code::Usage);
     }
@@ -304,7 +381,7 @@ mod tests {
             for (depth, text) in chosen.iter().enumerate() {
                 chain = compiled(text, depth, chain.as_ref()).or(chain);
             }
-            let filter = Filter { globs: None, regexes: None, gitignore: true };
+            let filter = Filter { gitignore: true, ..Filter::all() };
             let whole = chosen.iter().enumerate().rev().find_map(|(depth, text)| {
                 let mut builder = GitignoreBuilder::new("");
                 text.lines().for_each(|line| drop(builder.add_line(None, line)));

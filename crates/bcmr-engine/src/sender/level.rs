@@ -4,7 +4,7 @@
 
 use crate::error::{Error, Op, Result};
 use crate::policy::Follow;
-use crate::sender::filter::Filter;
+use crate::sender::filter::{Filter, Seen};
 use crate::sender::names::Names;
 use crate::sender::walk::SourceDir;
 use fastcopy::dir::{ListBuffer, Name, NameBuf};
@@ -25,7 +25,7 @@ pub(crate) enum Met<'n> {
 
 impl SourceDir {
     /// Lists it, as far as `each` returns `true`. One more system call only for an entry whose kind the listing does not
-    /// say, or for a link that is followed.
+    /// say, for a link that is followed, and for a file where its size decides.
     ///
     /// # Errors
     /// It cannot be listed, or not to its end.
@@ -37,16 +37,19 @@ impl SourceDir {
         mut each: impl FnMut(Met<'_>) -> bool,
     ) -> Result<()> {
         let always = follow == Follow::Always;
+        let looked =
+            |name: Name<'_>, follow| self.stat(name, follow).map(|info| (info.kind, Seen::from(&info)));
         let listed = self.dir.list(buffer, |entry| {
-            let kind = match entry.kind {
-                Some(Kind::Link) | None if always => self.stat(entry.name, true).map(|info| info.kind),
-                Some(kind) => Ok(kind),
-                None => self.stat(entry.name, false).map(|info| info.kind),
+            let seen = match entry.kind {
+                Some(Kind::Link) | None if always => looked(entry.name, true),
+                Some(Kind::File) if filter.asks_size() => looked(entry.name, always),
+                Some(kind) => Ok((kind, Seen::from(kind == Kind::Dir))),
+                None => looked(entry.name, false),
             };
-            each(match kind {
+            each(match seen {
                 Err(e) => Met::Failed(e),
-                Ok(kind) if self.excludes(entry.name, kind == Kind::Dir, filter) => Met::Excluded(entry.name),
-                Ok(kind) => Met::Entry { name: entry.name, kind, ino: entry.ino },
+                Ok((_, seen)) if self.excludes(entry.name, seen, filter) => Met::Excluded(entry.name),
+                Ok((kind, _)) => Met::Entry { name: entry.name, kind, ino: entry.ino },
             })
         });
         listed.map_err(|e| Error::os(Op::ListDirectory, self.node.path(), e))

@@ -1089,7 +1089,7 @@ fn what_is_filtered_is_told_and_leaves_its_directory_partial() {
     }
     std::fs::write(src.join("sub/.gitignore"), "ignored\n").unwrap();
     let rules = vec![Rule::Exclude("*.o".into()), Rule::Exclude("skip/".into())];
-    let filter = FilterSpec { rules, regexes: Vec::new(), gitignore: true };
+    let filter = FilterSpec { rules, gitignore: true, ..FilterSpec::everything() };
     let done = send(t.path(), &CopyPolicy { filter, ..policy() }, plain());
     done.result.unwrap();
     let mut want = expect(t.path());

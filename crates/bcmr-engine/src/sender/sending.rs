@@ -13,8 +13,10 @@ use crate::sender::out::{FilePart, Out, SendObserver};
 use crate::sender::pace::{Pace, Sent};
 use crate::sender::place::{AnnouncedDir, Handles};
 use crate::sender::schedule::{MessageRules, Schedule, StopReason};
+use crate::sender::walk::SourceDir;
 use crate::trouble::TroubleBuf;
 use bcmr_wire::message::{Codec, Message};
+use fastcopy::dir::Name;
 use fastcopy::xattr::XattrBuffer;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -128,6 +130,15 @@ impl<'a> Sending<'a> {
         }
         self.push.observer.failed(&error);
         self.send(&Message::Trouble(TroubleBuf::of(&error).trouble()))
+    }
+
+    /// Tells that the filter leaves a name out.
+    pub(super) fn left_out(&self, place: Option<&AnnouncedDir>, src: &SourceDir, name: Name<'_>) {
+        // A dry run and a comparison leave out the same on the other side.
+        if let (Some(place), false) = (place, self.push.policy.dry_run) {
+            place.mark_incomplete();
+        }
+        self.push.observer.excluded(&|| src.node.join(name));
     }
 
     /// One thing more was met, with so many bytes of content.

@@ -4,7 +4,7 @@
 
 use crate::error::{Error, Op, Result};
 use crate::node::Node;
-use crate::sender::filter::{self, Filter, Ignores};
+use crate::sender::filter::{self, Filter, Ignores, Seen};
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::Info;
 use std::os::fd::OwnedFd;
@@ -89,9 +89,10 @@ impl SourceDir {
         filter::relative(self.node.names().iter().map(|n| n.bytes()).chain([name.bytes()]))
     }
 
-    /// Whether the filter leaves `name` out.
-    pub(crate) fn excludes(&self, name: Name<'_>, is_dir: bool, filter: &Filter) -> bool {
-        !filter.is_empty() && filter.excludes(&self.relative(name), is_dir, self.ignores.as_ref())
+    /// Whether the filter leaves `name` out, by what was seen of it: its [`Info`], or whether it is a directory, where its
+    /// size is to decide nothing.
+    pub(crate) fn excludes(&self, name: Name<'_>, seen: impl Into<Seen>, filter: &Filter) -> bool {
+        !filter.is_empty() && filter.excludes(&self.relative(name), seen, self.ignores.as_ref())
     }
 
     /// What tells `name` in it from other sources.

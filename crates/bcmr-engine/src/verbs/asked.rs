@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use crate::node::Node;
-use crate::sender::filter::{Filter, relative};
+use crate::sender::filter::{Filter, Seen, relative};
 use crate::sender::operand::typed;
 use bcmr_wire::message::Kind;
 use fastcopy::dir::NameBuf;
@@ -131,7 +131,13 @@ impl Asked {
     }
 
     /// Where the operand of this name and kind stands, looked for from `next` on; `None` when it was not asked for.
-    pub(crate) fn operand(&self, next: usize, name: Option<&NameBuf>, is_dir: bool) -> Option<usize> {
+    pub(crate) fn operand(
+        &self,
+        next: usize,
+        name: Option<&NameBuf>,
+        seen: impl Into<Seen>,
+    ) -> Option<usize> {
+        let seen = seen.into();
         let found = match &self.of {
             Of::Anything => return Some(next),
             Of::Operands(operands) => {
@@ -142,8 +148,8 @@ impl Asked {
         };
         let (index, operand) = found?;
         // A directory is what it was asked for as, whatever it is called.
-        if let Some(name) = name.filter(|_| !is_dir)
-            && self.leaves_out(&Node::root(Path::new("")), name, false)
+        if let Some(name) = name.filter(|_| !seen.is_dir())
+            && self.leaves_out(&Node::root(Path::new("")), name, seen)
         {
             return None;
         }
@@ -152,24 +158,25 @@ impl Asked {
     }
 
     /// Whether `name` in the directory `node`, whose root is the operand, is within what was asked for.
-    pub(crate) fn takes(&self, node: &Node, name: &NameBuf, is_dir: bool) -> bool {
-        if self.leaves_out(node, name, is_dir) {
+    pub(crate) fn takes(&self, node: &Node, name: &NameBuf, seen: impl Into<Seen>) -> bool {
+        let seen = seen.into();
+        if self.leaves_out(node, name, seen) {
             return false;
         }
         let Of::Listed(list) = &self.of else { return true };
         let names = node.names();
         let parts: Vec<&[u8]> = names.iter().map(|n| n.bytes()).chain([name.bytes()]).collect();
-        list.takes(&parts.join(&b'/'), is_dir)
+        list.takes(&parts.join(&b'/'), seen.is_dir())
     }
 
     /// Whether a name is one that the other side was told to leave out.
-    fn leaves_out(&self, node: &Node, name: &NameBuf, is_dir: bool) -> bool {
+    fn leaves_out(&self, node: &Node, name: &NameBuf, seen: Seen) -> bool {
         if self.filter.is_empty() {
             return false;
         }
         let names = node.names();
         let path = relative(names.iter().map(|n| n.bytes()).chain([name.bytes()]));
-        self.filter.excludes(&path, is_dir, None)
+        self.filter.excludes(&path, seen, None)
     }
 
     /// The other side says that something of this path does not come.
@@ -193,18 +200,21 @@ impl Asked {
         let mut missing = Missing::default();
         match &self.of {
             Of::Anything => {}
+            // How large a file is that did not come only the source knows.
+            Of::Operands(_) if self.filter.asks_size() => {}
             Of::Operands(operands) => {
                 for operand in operands.iter().filter(|o| !o.settled.load(Relaxed)) {
                     let root = Node::root(Path::new(""));
-                    let out = operand.name.as_ref().is_some_and(|name| self.leaves_out(&root, name, false));
+                    let out =
+                        operand.name.as_ref().is_some_and(|name| self.leaves_out(&root, name, false.into()));
                     if !out {
                         missing.add(|| operand.path.clone());
                     }
                 }
             }
             Of::Listed(list) if !list.base.settled.load(Relaxed) => missing.add(|| list.base.path.clone()),
-            // What its own `.gitignore` leaves out only the source knows.
-            Of::Listed(_) if self.filter.wants_gitignore() => {}
+            // What its own `.gitignore` or a size leaves out only the source knows.
+            Of::Listed(_) if self.filter.wants_gitignore() || self.filter.asks_size() => {}
             Of::Listed(list) => {
                 for (name, _) in list.names.iter().filter(|(_, settled)| !settled.load(Relaxed)) {
                     if !list.is_below_refused(name) && !self.leaves_out_listed(name) {

@@ -14,7 +14,7 @@ use crate::pool::{Hands, Pool};
 use crate::receiver::claims::{Claimed, Claims, Spot};
 use crate::receiver::dir_task::DirTask;
 use crate::sender::chain::Chain;
-use crate::sender::filter::Filter;
+use crate::sender::filter::{Filter, Seen};
 use crate::sender::level::{Entries, Met};
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
@@ -295,7 +295,7 @@ impl<D: Destination> Walk<'_, D> {
             }
             (Source::Named { dir, name, info, follow }, Dest::Named { dir: place, name: to }) => {
                 let is_dir = info.kind == Kind::Dir;
-                if !is_dir && dir.excludes(name.as_name(), false, self.filter) {
+                if !is_dir && dir.excludes(name.as_name(), info, self.filter) {
                     self.to.excluded(&|| operand.path.clone());
                     return Ok(None);
                 }
@@ -592,7 +592,7 @@ impl<D: Destination> Walk<'_, D> {
         let follow = self.policy.follow == Follow::Always;
         let info = pair.src.stat(name, follow)?;
         let is_dir = info.kind == Kind::Dir;
-        if self.leaves_out(&pair.src, name, is_dir) {
+        if self.leaves_out(&pair.src, name, &info) {
             return Ok(None);
         }
         if is_dir && !self.policy.recursive {
@@ -616,8 +616,8 @@ impl<D: Destination> Walk<'_, D> {
     }
 
     /// Whether the filter leaves `name` out; it is told.
-    fn leaves_out(&self, src: &SourceDir, name: Name<'_>, is_dir: bool) -> bool {
-        let out = src.excludes(name, is_dir, self.filter);
+    fn leaves_out(&self, src: &SourceDir, name: Name<'_>, seen: impl Into<Seen>) -> bool {
+        let out = src.excludes(name, seen, self.filter);
         if out {
             self.to.excluded(&|| src.node.join(name));
         }

@@ -98,15 +98,15 @@ pub fn hash(path: &Path) -> Result<[u8; 32]> {
     hash_in(&Reach::Anywhere, path, &|| true)
 }
 
-/// What is at a path and below it. A file with several names counts once. What cannot be looked at is told to `failed`
-/// and is not in the sum.
+/// What is at a path and below it, as far as the filter takes it. A file with several names counts once. What cannot be
+/// looked at is told to `failed` and is not in the sum.
 ///
 /// # Errors
 /// The path itself cannot be looked at.
-pub fn usage(path: &Path, failed: &mut dyn FnMut(Error)) -> Result<Usage> {
+pub fn usage(path: &Path, filter: &FilterSpec, failed: &mut dyn FnMut(Error)) -> Result<Usage> {
     let (mut sum, mut met) = (Usage::default(), HashSet::new());
     let mut missing = Vec::new();
-    each_below(&Reach::Anywhere, path, &mut Unreadable::Told(&mut missing), &mut |info| {
+    each_below(&Reach::Anywhere, path, filter, &mut Unreadable::Told(&mut missing), &mut |info| {
         add(&mut sum, &mut met, info);
         true
     })?;
@@ -211,10 +211,15 @@ pub(crate) fn hash_in(reach: &Reach, path: &Path, go_on: &dyn Fn() -> bool) -> R
 ///
 /// # Errors
 /// Something below cannot be looked at: a sum that lacks something is no sum.
-pub(crate) fn usage_in(reach: &Reach, path: &Path, go_on: &dyn Fn() -> bool) -> Result<Usage> {
+pub(crate) fn usage_in(
+    reach: &Reach,
+    path: &Path,
+    filter: &FilterSpec,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Usage> {
     let (mut sum, mut met) = (Usage::default(), HashSet::new());
     let mut stopped = false;
-    each_below(reach, path, &mut Unreadable::Ends, &mut |info| {
+    each_below(reach, path, filter, &mut Unreadable::Ends, &mut |info| {
         add(&mut sum, &mut met, info);
         stopped = !go_on();
         !stopped
@@ -241,7 +246,8 @@ pub(crate) fn ahead(paths: &[PathBuf], deep: bool, names: usize, patience: Durat
     let began = Instant::now();
     let mut left = names;
     for path in paths {
-        let looked = each_below(&Reach::Anywhere, path, &mut Unreadable::Ends, &mut |info| {
+        let everything = FilterSpec::everything();
+        let looked = each_below(&Reach::Anywhere, path, &everything, &mut Unreadable::Ends, &mut |info| {
             if left == 0 {
                 found.more = true;
                 return false;
@@ -284,15 +290,15 @@ impl Unreadable<'_> {
     }
 }
 
-/// Shows everything at a path and below it, directories before what is in them, until `each` says no.
+/// Shows what the filter takes at a path and below it, directories before what is in them, until `each` says no.
 fn each_below(
     reach: &Reach,
     path: &Path,
+    filter: &FilterSpec,
     unreadable: &mut Unreadable<'_>,
     each: &mut dyn FnMut(&Info) -> bool,
 ) -> Result<()> {
-    let nothing = FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: false };
-    let which = Which { follow: Follow::Operands, filter: &Filter::new(&nothing)?, one_file_system: false };
+    let which = Which { follow: Follow::Operands, filter: &Filter::new(filter)?, one_file_system: false };
     let source = operands::source(reach, path, which.follow)?;
     below::each_below(source, path, &which, &mut |e| unreadable.take(e), each)
 }
@@ -372,7 +378,7 @@ mod tests {
         fs::write(dir.join("a/b/f"), vec![1; 5000]).unwrap();
         fs::hard_link(dir.join("a/b/f"), dir.join("again")).unwrap();
         symlink("..", dir.join("a/up")).unwrap();
-        let whole = |path: &Path| usage(path, &mut |e| panic!("{e}")).unwrap();
+        let whole = |path: &Path| usage(path, &FilterSpec::everything(), &mut |e| panic!("{e}")).unwrap();
         let sum = whole(&dir);
         assert_eq!((sum.files, sum.dirs), (2, 3));
         assert_eq!(sum.bytes, 5000 + 2);

@@ -59,7 +59,7 @@ mod tests {
         {
             std::fs::write(dir.join(name), text).unwrap();
         }
-        let filter = FilterSpec { rules: Vec::new(), regexes: Vec::new(), gitignore: true };
+        let filter = FilterSpec { gitignore: true, ..FilterSpec::everything() };
         let policy = CopyPolicy { filter, ..policy() };
         for (operand, recursive, counted) in [
             ("d", true, (5, 11)),

@@ -132,7 +132,7 @@ impl Mover<'_> {
                 Reason::IsDirectory,
             ));
         };
-        if real.kind != Kind::Dir && dir.excludes(name.as_name(), false, &self.filter) {
+        if real.kind != Kind::Dir && dir.excludes(name.as_name(), &real, &self.filter) {
             self.tally.item(Action::Excluded, 0, || (operand.path.clone(), PathBuf::new()));
             return Ok(Moved::Here);
         }

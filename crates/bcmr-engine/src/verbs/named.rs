@@ -6,7 +6,7 @@
 use crate::error::{Error, Reason, Result};
 use crate::verbs::incoming::{What, refused};
 use bcmr_wire::limits;
-use bcmr_wire::message::Kind;
+use bcmr_wire::message::Entry;
 use bcmr_wire::window::{Stray, Taker};
 use fastcopy::dir::NameBuf;
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ impl Named {
         id: u64,
         origin: u64,
         name: Option<&NameBuf>,
-        kind: Kind,
+        entry: &Entry<'_>,
     ) -> Result<()> {
         self.operands += 1;
         if self.operands > what.operands || id != self.dir_id + 1 {
@@ -62,10 +62,10 @@ impl Named {
         }
         self.dir_id = id;
         // V1: what has no name in common with what was asked for is not even looked at.
-        let asked = what.asked.operand(self.next_asked, name, kind == Kind::Dir);
+        let asked = what.asked.operand(self.next_asked, name, entry);
         let asked = asked.ok_or_else(|| refused(Reason::OperandNotAsked))?;
         self.next_asked = asked + 1;
-        if !what.kinds.hold(asked, kind) {
+        if !what.kinds.hold(asked, entry.kind) {
             return Err(refused(Reason::OperandOfOtherKind));
         }
         Ok(())

@@ -545,7 +545,7 @@ impl<'a> Receive<'a> {
 
     fn operand(&self, path: &[u8], whole: bool, origin: u64, id: u64, entry: &Entry<'_>) -> Result<()> {
         let name = if whole { None } else { NameBuf::new(entry.name) };
-        self.state().named.operand(&self.what, id, origin, name.as_ref(), entry.kind)?;
+        self.state().named.operand(&self.what, id, origin, name.as_ref(), entry)?;
         self.what.no_link(self.policy.follow != Follow::Never, entry.kind)?;
         self.sender_origin.store(origin, Ordering::Relaxed);
         let shown = self.shown(&path_of(path));
@@ -738,7 +738,7 @@ impl<'a> Receive<'a> {
 
     /// V1, for names of a list.
     fn is_asked(&self, slot: &Slot<Far>, meta: &Meta) -> Result<()> {
-        if self.what.asked.takes(slot.src.node(), &meta.name, meta.info.kind == Kind::Dir) {
+        if self.what.asked.takes(slot.src.node(), &meta.name, &meta.info) {
             return Ok(());
         }
         Err(refused(Reason::NameNotAsked))

@@ -298,7 +298,7 @@ impl<'a> Surveying<'a> {
         let name = if whole { None } else { NameBuf::new(entry.name) };
         {
             let mut state = self.state();
-            state.named.operand(&self.what, id, origin, name.as_ref(), entry.kind)?;
+            state.named.operand(&self.what, id, origin, name.as_ref(), entry)?;
             self.what.no_link(self.policy.follow != Follow::Never, entry.kind)?;
             state.origin = origin;
         }
@@ -549,7 +549,7 @@ impl<'a> Surveying<'a> {
     fn name_in(&self, above: &Pair, entry: &Entry<'_>) -> Result<NameBuf> {
         let name = NameBuf::new(entry.name).ok_or_else(|| refused(Reason::BadName))?;
         // V1, for names of a list.
-        if !self.what.asked.takes(&above.src, &name, entry.kind == WireKind::Dir) {
+        if !self.what.asked.takes(&above.src, &name, entry) {
             return Err(refused(Reason::NameNotAsked));
         }
         if let (true, Some(dst)) = (self.extra, &above.dst) {

@@ -195,7 +195,7 @@ fn put_script(own: &Own) -> String {
         None => String::new(),
     };
     format!(
-        r#"umask 077; {DIR}; f="$d/{name}"; t="$d/.{name}.$$"; no() {{ echo "bcmr-bad $1"; exit 1; }}; mkdir -p "$d" || no "cannot make $d"; [ -O "$d" ] || no "$d belongs to somebody else"; {SAFE}safe || no "others may write into $b (chmod go-w forbids it)"; trap r EXIT; r() {{ rm -f "$t"; }}; trap "exit 1" HUP INT TERM; set -C; cat > "$t" || no "cannot write into $d"; set +C; chmod 700 "$t" || no "cannot make it executable"; [ "$(wc -c < "$t")" -eq {size} ] || no "it did not arrive whole"; {hash}v="$("$t" --version 2>&1)"; [ "$v" = "{VERSION}" ] || no "it does not run there: $v"; mv -f "$t" "$f" || no "cannot rename it"; echo "bcmr-put $f""#
+        r#"umask 077; {DIR}; f="$d/{name}"; t="$d/.{name}.$$"; no() {{ echo "bcmr-bad $1"; exit 1; }}; mkdir -p "$d" || no "cannot make $d"; [ -O "$d" ] || no "$d belongs to another user"; {SAFE}safe || no "others may write into $b (chmod go-w forbids it)"; trap r EXIT; r() {{ rm -f "$t"; }}; trap "exit 1" HUP INT TERM; set -C; cat > "$t" || no "cannot write into $d"; set +C; chmod 700 "$t" || no "cannot make it executable"; [ "$(wc -c < "$t")" -eq {size} ] || no "it did not arrive whole"; {hash}v="$("$t" --version 2>&1)"; [ "$v" = "{VERSION}" ] || no "it does not run there: $v"; mv -f "$t" "$f" || no "cannot rename it"; echo "bcmr-put $f""#
     )
 }
 

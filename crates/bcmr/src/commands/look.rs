@@ -6,7 +6,7 @@
 use super::remote::{self, with_peer};
 use crate::address::{self, Operand};
 use crate::cli::bcmr::connection::{self, ConnectArgs, Reach};
-use crate::cli::bcmr::look::{HostArgs, LookArgs, LsArgs, StatArgs};
+use crate::cli::bcmr::look::{DuArgs, HostArgs, LookArgs, LsArgs, StatArgs};
 use crate::cli::bcmr::operands;
 use crate::config::Config;
 use crate::env::Env;
@@ -325,10 +325,12 @@ pub fn stat(a: &StatArgs, env: &Env) -> u8 {
 }
 
 /// `du`.
-pub fn du(a: &LookArgs, env: &Env) -> u8 {
-    each(Verb::Du, a, env, |told, path, place| {
+pub fn du(a: &DuArgs, env: &Env) -> u8 {
+    let filter = a.sizes.filter();
+    each(Verb::Du, &a.look, env, |told, path, place| {
         let mut failed = Vec::new();
-        let sum = place.ask(&note, |path| look::usage(path, &mut |e| failed.push(e)), peer::usage)?;
+        let here = |path: &Path| look::usage(path, &filter, &mut |e| failed.push(e));
+        let sum = place.ask(&note, here, |address, way| peer::usage(address, way, &filter))?;
         for e in failed {
             told.failed(e);
         }

@@ -5,6 +5,7 @@
 pub mod words;
 
 use crate::address::{self, Operand};
+use crate::env::Build;
 use crate::names::{bare, quoted, shell_word, text};
 use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
@@ -133,8 +134,8 @@ pub fn exit_code_of(exits: &Exits, verb: Verb, error: &Error) -> u8 {
     }
 }
 
-/// What becomes of an exit code when standard output could not be written: what was asked for was done, but whoever
-/// wanted to read of it has not got it.
+/// What becomes of an exit code when standard output could not be written: what was asked for was done, but what was to be
+/// told of it is lost.
 pub fn exit_without_output(exits: &Exits, verb: Verb, exit: u8) -> u8 {
     match verb {
         Verb::Check if exit == exits.done || exit == exits.some_failed => exits.usage,
@@ -253,9 +254,11 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
             with("to copy special files as what they are, run", Flags(&["--archive"]))
         }
         (Verb::Copy | Verb::Move, Code::SourceChanged) => {
-            with("it did not appear at the destination; when nobody writes to it, run", GoOn)
+            with("it did not appear at the destination; when no program writes to it, run", GoOn)
         }
-        (_, Code::SourceChanged) => only("it changed while it was read; look again when nobody writes to it"),
+        (_, Code::SourceChanged) => {
+            only("it changed while it was read; look again when no program writes to it")
+        }
         (_, Code::Mismatch) => {
             only("it did not appear at the destination; suspect the disk, the memory or a cable")
         }
@@ -293,7 +296,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
             only("ssh HOST shows the fingerprint of its key and asks whether it is right")
         }
         (_, Code::ChangedKey) => only(
-            "somebody else may be answering; once you know why it changed, ssh-keygen -R HOST forgets the old key",
+            "another machine may be answering; once you know why it changed, ssh-keygen -R HOST forgets the old key",
         ),
         // Where no connection came to be there is nothing to go on with.
         (_, Code::Lost) if e.op == Op::ConnectTo => only("bcmr doctor HOST tells where it stops"),
@@ -411,7 +414,7 @@ pub fn finished(show: &Show) -> String {
 /// Arguments that make no sense together.
 pub fn usage(voice: &Voice, verb: Verb, u: &Usage) -> String {
     match &u.hint {
-        Some(hint) => voice.line(&format!("{}\nhint: {hint}\n", u.said)),
+        Some(_) => usage_of(voice, u),
         None => voice.line(&format!(
             "{}\nhint: {} {} --help shows how it is used\n",
             u.said,
@@ -419,6 +422,19 @@ pub fn usage(voice: &Voice, verb: Verb, u: &Usage) -> String {
             verb.name()
         )),
     }
+}
+
+/// The same, where no verb is known that a hint could send to.
+pub fn usage_of(voice: &Voice, u: &Usage) -> String {
+    let hint = u.hint.as_ref().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+    voice.line(&format!("{}\n{hint}", u.said))
+}
+
+/// What `--version --verbose` tells.
+pub fn version(build: &Build) -> String {
+    let Build { version, commit, arch, os, features } = build;
+    let (commit, features) = (commit.unwrap_or("unknown"), features.join(" "));
+    format!("bcmr {version}\ncommit: {commit}\ntarget: {arch}-{os}\nfeatures: {features}\n")
 }
 
 /// What clap has to say, in our manner: it quotes what was typed, and that may hold anything.
@@ -674,7 +690,7 @@ pub fn stat(operand: &Path, l: &Listing) -> String {
 pub fn usage_below(operand: &Path, u: &Used) -> String {
     let count = |n: u64, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
     format!(
-        "{}  {}, {} in {}, {} on the medium\n",
+        "{}  {}, {} in {}, {} on disk\n",
         quoted(operand),
         count(u.files, "file", "files"),
         size(u.bytes),

@@ -73,3 +73,39 @@ fn each_command_introduces_itself_everywhere() {
         assert!(line.is_some_and(|l| l.contains(sentence)), "{command}: {line:?}");
     }
 }
+
+/// `-h` has what most people use, and three examples; `--help` has everything.
+#[test]
+fn short_help_is_short() {
+    let options = |text: &str| -> Vec<String> {
+        let is_option = |line: &&str| line.trim_start().starts_with('-') && line.starts_with("  ");
+        let name = |line: &str| line.split("  ").find(|part| !part.is_empty()).unwrap_or_default().to_owned();
+        text.lines().filter(is_option).map(name).collect()
+    };
+    for verb in ["copy", "move", "remove", "check"] {
+        let (short, long) = (said([verb, "-h"]), said([verb, "--help"]));
+        let count = options(&short).len();
+        // `-h` itself is one more.
+        assert!((6..=21).contains(&count), "{verb} -h has {count} options");
+        let examples = short.lines().filter(|l| l.starts_with(&format!("  bcmr {verb} "))).count();
+        assert_eq!(examples, 3, "{short}");
+        for option in options(&short) {
+            let name = option.split(['[', '<', '=']).next().unwrap_or_default().trim();
+            assert!(long.contains(name), "{verb}: {option} is in -h and not in --help");
+        }
+    }
+    let long = said(["copy", "--help"]);
+    let at = |text: &str| long.find(text).unwrap_or_else(|| panic!("{text} is not in copy --help"));
+    assert!(at("What takes part:") < at("Output:") && at("Output:") < at("--queue-depth"), "knobs come last");
+}
+
+#[test]
+fn the_version_says_what_was_built() {
+    let (plain, all) = (said(["--version"]), said(["--version", "--verbose"]));
+    assert!(plain.starts_with("bcmr ") && plain.lines().count() == 1, "{plain}");
+    assert!(all.starts_with(&plain), "{all}");
+    for line in ["commit: ", "target: ", "features: "] {
+        assert_eq!(all.lines().filter(|l| l.starts_with(line) && l.len() > line.len()).count(), 1, "{all}");
+    }
+    assert_eq!(said(["--verbose", "--version"]), all);
+}

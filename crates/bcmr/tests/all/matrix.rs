@@ -380,13 +380,15 @@ fn filters() {
         ("--exclude-regex ^sub/", &["sub/skip.o", "sub/g", "sub/h.log"]),
         ("--gitignore", &["f.log", "sub/h.log"]),
         ("-e f", &["f"]),
+        ("--max-size 5", &["f", "skip.o"]),
+        ("--min-size 3", &["sub/g", "sub/skip.o"]),
     ] {
         for w in all() {
             let about = w.about(flags);
             w.run(flags).exits(0);
             if w.operand() {
                 let replaced = w.has("f") && fs::read(w.dst.join("f")).unwrap() == w.content;
-                assert_eq!(replaced, flags != "-e f", "{about}");
+                assert_eq!(replaced, !out.contains(&"f"), "{about}");
                 continue;
             }
             for name in ["f", "skip.o", "f.log", "l", "sub/g", "sub/skip.o", "sub/h.log", ".gitignore"] {
@@ -530,6 +532,8 @@ fn every_option_has_a_test_of_what_it_does() {
         ("include", Some(("matrix.rs", "filters"))),
         ("exclude-regex", Some(("matrix.rs", "filters"))),
         ("gitignore", Some(("matrix.rs", "filters"))),
+        ("max-size", Some(("matrix.rs", "filters"))),
+        ("min-size", Some(("matrix.rs", "filters"))),
         ("preserve", Some(("matrix.rs", "preserve"))),
         ("no-preserve", Some(("operands.rs", "copies_of_other_kinds"))),
         ("archive", Some(("matrix.rs", "preserve"))),

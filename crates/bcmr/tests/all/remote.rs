@@ -629,6 +629,9 @@ fn what_takes_part_is_as_at_home() {
         ("--exclude-regex ^sub/ --exclude-regex f$", ""),
         ("--gitignore -v", ""),
         ("-e f", ""),
+        ("--max-size 5 -v", ""),
+        ("--min-size=3 --json", ""),
+        ("-L --max-size=9 --min-size 2", ""),
         ("-L", ""),
         ("-P", ""),
         ("-H", ""),
@@ -659,6 +662,7 @@ fn what_would_be_done_is_as_at_home() {
         ("-n -i -v", "n\nn\nn\nn\nn\n"),
         ("-n -C --json", ""),
         ("-n -v -e *.o", ""),
+        ("-n -v --max-size=5", ""),
         ("-n -v -L", ""),
     ]);
 }
@@ -673,9 +677,32 @@ fn comparing_is_as_at_home() {
         ("check --json --hash --archive", ""),
         ("check --no-extra", ""),
         ("check -e *.o", ""),
+        ("check --max-size=5 --no-extra", ""),
         ("check --gitignore --no-extra", ""),
         ("check -L -p --hash", ""),
     ]);
+}
+
+/// `du` counts what a copy with the same sizes would take, here and there; directories and links always.
+#[test]
+fn du_takes_sizes() {
+    let far = Far::pipe();
+    let tmp = Tmp::new();
+    for (name, bytes) in [("s/a", 1), ("s/b", 10), ("s/sub/c", 100), ("s/sub/d", 900)] {
+        tmp.file(name, noise(1, bytes));
+    }
+    std::os::unix::fs::symlink("a", tmp.p("s/link")).unwrap();
+    for (flags, counted) in [
+        ("", "5 files, 1012 B in 2 directories"),
+        ("--max-size=100", "4 files, 112 B in 2 directories"),
+        ("--min-size 10", "4 files, 1011 B in 2 directories"),
+        ("--min-size 11 --max-size 99", "1 file, 1 B in 2 directories"),
+    ] {
+        let words: Vec<&str> = flags.split_whitespace().collect();
+        let here = bcmr(["du"]).args(&words).args([tmp.p("s")]).run().ok().out;
+        let there = far.bcmr("du").args(&words).args([far.at(tmp.p("s"))]).run().ok().out;
+        assert!(here.contains(counted) && there.contains(counted), "{flags}: {here}{there}");
+    }
 }
 
 /// The list of hashes is the same wherever the destination is, and there is one only of what is complete.

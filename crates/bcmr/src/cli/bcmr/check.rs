@@ -21,6 +21,11 @@ use bcmr_engine::remote::Purpose;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
+pub(super) const EXAMPLES: &str = "Examples:
+  bcmr check photos /mnt/disk            what `copy -r photos /mnt/disk` would change
+  bcmr check --hash -T src backup        contents of all files are compared
+  bcmr check --manifest sums backup      whether what a manifest says still holds";
+
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     #[command(flatten)]
@@ -38,7 +43,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub manifest: Option<PathBuf>,
     /// Tell what only the destination has (the default)
-    #[arg(long, overrides_with = "no_extra")]
+    #[arg(hide_short_help = true, long, overrides_with = "no_extra")]
     pub extra: bool,
     /// Do not tell what only the destination has
     #[arg(long, overrides_with = "extra")]
@@ -47,7 +52,7 @@ pub struct CheckArgs {
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
     /// Follow DST where it is a symbolic link also when SRC is on another machine, which may have put the link there
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub follow_destination: bool,
     #[command(flatten)]
     pub links: LinkArgs,
@@ -74,16 +79,17 @@ pub struct AsCopyArgs {
     #[command(flatten)]
     pub update: UpdateArg,
     /// Write into the file that is there instead of replacing it
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub inplace: bool,
     /// Go on where the same command stopped
     #[arg(short = 'C', long, conflicts_with_all = ["strict", "append"])]
     pub resume: bool,
     /// The same, and what looks the same is read
-    #[arg(short = 's', long, conflicts_with = "append")]
+    #[arg(hide_short_help = true, short = 's', long, conflicts_with = "append")]
     pub strict: bool,
     /// Add what is missing at the end of the file that is there; size goes by its length
     #[arg(
+        hide_short_help = true,
         short = 'a',
         long,
         value_name = "PROOF",
@@ -113,9 +119,17 @@ pub fn request(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> 
 /// What `check` arguments mean when one side is on another machine.
 pub fn remote(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Result<RemoteJob, Usage> {
     let (policy, purpose, show) = check_policy(a, env)?;
-    if let (true, Purpose::Check { extra: true, .. }) = (policy.filter.gitignore, purpose) {
-        let said = "--gitignore with another machine needs --no-extra: \
-             what the ignore files say of names that only the destination has is not known over there";
+    let by_the_source = match &policy.filter {
+        filter if filter.gitignore => Some("--gitignore"),
+        filter if filter.max_bytes.is_some() => Some("--max-size"),
+        filter if filter.min_bytes.is_some() => Some("--min-size"),
+        _ => None,
+    };
+    if let (Some(flag), Purpose::Check { extra: true, .. }) = (by_the_source, purpose) {
+        let said = format!(
+            "{flag} with another machine needs --no-extra: \
+             which names it leaves out at the source is not known at the destination"
+        );
         return Err(Usage::new(said));
     }
     let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
@@ -128,7 +142,7 @@ pub fn remote(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Resu
 fn check_policy(a: &CheckArgs, env: &Env) -> Result<(CopyPolicy, Purpose, Show), Usage> {
     let c = &a.as_copy;
     let policy = CopyPolicy {
-        // Nobody who compares two directories wants to hear that they are directories.
+        // A comparison of two directories is about what is in them.
         recursive: true,
         follow: follow(&a.links, &a.keep, a.recursive || a.keep.archive),
         follow_destination: follow_destination(a.follow_destination),

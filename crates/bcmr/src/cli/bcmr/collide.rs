@@ -1,5 +1,6 @@
 //! What happens to names that are already there. Must not know what an entry is.
 
+use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
 use crate::usage::Usage;
 use bcmr_engine::policy::Collide;
 use clap::{Args, ValueEnum};
@@ -8,7 +9,7 @@ use clap::{Args, ValueEnum};
 #[command(next_help_heading = "Names that are already there")]
 pub struct CopyCollideArgs {
     /// Replace a destination that --inplace cannot open; without --inplace every one is replaced without being opened
-    #[arg(short, long)]
+    #[arg(hide_short_help = true, short, long)]
     pub force: bool,
     /// Ask before replacing
     #[arg(short, long, overrides_with = "no_clobber")]
@@ -21,6 +22,16 @@ pub struct CopyCollideArgs {
     /// Only say what would be done
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+}
+
+impl Columns for CopyCollideArgs {
+    const ROWS: &'static [Row<CopyCollideArgs>] = &[
+        Row("-f", Everywhere, Loses, |a| a.force),
+        Row("-i", Everywhere, Loses, |a| a.interactive),
+        Row("--no-clobber", Everywhere, Loses, |a| a.no_clobber),
+        Row("--update", Everywhere, Loses, |a| a.update.update.is_some()),
+        Row("-n", Everywhere, Loses, |a| a.dry_run),
+    ];
 }
 
 // As in mv, and unlike cp, the last of -f, -i and --no-clobber counts.

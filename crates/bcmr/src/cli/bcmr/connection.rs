@@ -1,6 +1,12 @@
 //! How another machine is reached and how a copy travels there: what was typed, then what the configuration says, then the
 //! defaults. Must not know what is copied.
 
+use super::columns::{
+    Columns,
+    Holds::There,
+    Row,
+    Scp::{Keeps, LosesIf},
+};
 use super::order::values;
 use crate::address;
 use crate::config::{CompressWord, Config, PlaneWord, Words};
@@ -16,31 +22,31 @@ use std::path::Path;
 #[command(next_help_heading = "Connecting to another machine")]
 pub struct ConnectArgs {
     /// Connect with CMD instead of ssh; it is split into words as a shell would, but no shell runs
-    #[arg(long, value_name = "CMD")]
+    #[arg(hide_short_help = true, long, value_name = "CMD")]
     pub ssh: Option<String>,
     /// Pass OPTION to ssh, as in ssh_config
-    #[arg(short = 'o', long = "ssh-option", value_name = "OPTION")]
+    #[arg(hide_short_help = true, short = 'o', long = "ssh-option", value_name = "OPTION")]
     pub option: Vec<OsString>,
     /// Jump over the host DEST
-    #[arg(short = 'J', long, value_name = "DEST")]
+    #[arg(hide_short_help = true, short = 'J', long, value_name = "DEST")]
     pub jump: Option<OsString>,
     /// Log in with the private key in FILE; what ssh calls -i, which asks before replacing here
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(hide_short_help = true, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub identity: Vec<OsString>,
     /// Read FILE instead of ~/.ssh/config
-    #[arg(short = 'F', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(hide_short_help = true, short = 'F', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub ssh_config: Option<OsString>,
     /// Connect to port N, where the address names none
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
     /// What bcmr is called on the other machine: a word or a path, without spaces
-    #[arg(long, value_name = "PATH", conflicts_with = "bootstrap")]
+    #[arg(hide_short_help = true, long, value_name = "PATH", conflicts_with = "bootstrap")]
     pub remote_program: Option<String>,
     /// Put this program into the other machine's cache if it has none, and run it from there
-    #[arg(long, overrides_with = "no_bootstrap")]
+    #[arg(hide_short_help = true, long, overrides_with = "no_bootstrap")]
     pub bootstrap: bool,
     /// Do not, whatever the configuration says
-    #[arg(long, overrides_with = "bootstrap")]
+    #[arg(hide_short_help = true, long, overrides_with = "bootstrap")]
     pub no_bootstrap: bool,
     /// `-o`, `-J`, `--identity` and `-F` as ssh wants them, in the order they were typed.
     #[arg(skip)]
@@ -52,19 +58,20 @@ pub struct ConnectArgs {
 #[command(next_help_heading = "Copies to and from another machine")]
 pub struct RemoteArgs {
     /// Use N connections [default: by what there is to move]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub parallel: Option<u16>,
     /// Compress what is sent; auto does while the link is slower than that [default: auto]
-    #[arg(long, value_name = "HOW", value_enum)]
+    #[arg(hide_short_help = true, long, value_name = "HOW", value_enum)]
     pub compress: Option<CompressArg>,
     /// Do not use the store of blocks on the other machine
-    #[arg(long, overrides_with = "dedup")]
+    #[arg(hide_short_help = true, long, overrides_with = "dedup")]
     pub no_dedup: bool,
     /// Use it, whatever the configuration says
-    #[arg(long, overrides_with = "no_dedup")]
+    #[arg(hide_short_help = true, long, overrides_with = "no_dedup")]
     pub dedup: bool,
     /// Send the data through ssh, or beside it through encrypted TCP connections (what --direct alone means)
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "PLANE",
         value_enum,
@@ -74,7 +81,7 @@ pub struct RemoteArgs {
     )]
     pub direct: Option<PlaneArg>,
     /// Connect again by itself, at most N times, when the connection is lost
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub retries: Option<u32>,
 }
 
@@ -104,42 +111,36 @@ impl ConnectArgs {
         passed.sort_by_key(|p| p.0);
         self.passed = passed.into_iter().flat_map(|(_, flag, value)| [flag.into(), value]).collect();
     }
-
-    /// The first of these that was typed, as its name.
-    pub fn first_typed(&self) -> Option<&'static str> {
-        let typed = [
-            (self.ssh.is_some(), "--ssh"),
-            (!self.option.is_empty(), "-o"),
-            (self.jump.is_some(), "-J"),
-            (!self.identity.is_empty(), "--identity"),
-            (self.ssh_config.is_some(), "-F"),
-            (self.port.is_some(), "--port"),
-            (self.remote_program.is_some(), "--remote-program"),
-            (self.bootstrap, "--bootstrap"),
-            (self.no_bootstrap, "--no-bootstrap"),
-        ];
-        typed.into_iter().find(|t| t.0).map(|t| t.1)
-    }
 }
 
-impl RemoteArgs {
-    /// The first of these that was typed, as its name.
-    pub fn first_typed(&self) -> Option<&'static str> {
-        let typed = [
-            (self.parallel.is_some(), "--parallel"),
-            (self.compress.is_some(), "--compress"),
-            (self.no_dedup, "--no-dedup"),
-            (self.dedup, "--dedup"),
-            (self.direct.is_some(), "--direct"),
-            (self.retries.is_some(), "--retries"),
-        ];
-        typed.into_iter().find(|t| t.0).map(|t| t.1)
-    }
+impl Columns for ConnectArgs {
+    const ROWS: &'static [Row<ConnectArgs>] = &[
+        Row("--ssh", There, Keeps, |a| a.ssh.is_some()),
+        Row("-o", There, Keeps, |a| !a.option.is_empty()),
+        Row("-J", There, Keeps, |a| a.jump.is_some()),
+        Row("--identity", There, Keeps, |a| !a.identity.is_empty()),
+        Row("-F", There, Keeps, |a| a.ssh_config.is_some()),
+        Row("--port", There, Keeps, |a| a.port.is_some()),
+        Row("--remote-program", There, Keeps, |a| a.remote_program.is_some()),
+        Row("--bootstrap", There, Keeps, |a| a.bootstrap),
+        Row("--no-bootstrap", There, Keeps, |a| a.no_bootstrap),
+    ];
+}
+
+impl Columns for RemoteArgs {
+    const ROWS: &'static [Row<RemoteArgs>] = &[
+        Row("--parallel", There, Keeps, |a| a.parallel.is_some()),
+        Row("--compress", There, Keeps, |a| a.compress.is_some()),
+        Row("--no-dedup", There, Keeps, |a| a.no_dedup),
+        Row("--dedup", There, Keeps, |a| a.dedup),
+        Row("--direct", There, LosesIf(|a| a.direct == Some(PlaneArg::Direct)), |a| a.direct.is_some()),
+        Row("--retries", There, LosesIf(|a| a.retries.is_some_and(|n| n > 0)), |a| a.retries.is_some()),
+    ];
 }
 
 /// Flags of a connection, where there is none.
 pub fn no_connection(connect: &ConnectArgs, remote: Option<&RemoteArgs>) -> Result<(), Usage> {
-    match connect.first_typed().or_else(|| remote?.first_typed()) {
+    match connect.only_there().or_else(|| remote?.only_there()) {
         Some(flag) => Err(Usage::new(format!("{flag} has a meaning only with another machine"))
             .or("an operand on another machine is written host:path")),
         None => Ok(()),

@@ -3,10 +3,16 @@
 //! Must not know how a request is carried out.
 
 use super::collide::{CopyCollideArgs, collide};
-use super::connection::{ConnectArgs, PlaneArg, RemoteArgs, no_connection, reach};
+use super::columns::{
+    Columns,
+    Holds::{Everywhere, Here},
+    Row,
+    Scp::{Keeps, Loses, LosesIf},
+};
+use super::connection::{ConnectArgs, RemoteArgs, no_connection, reach};
 use super::filters::{FilterArgs, filter};
 use super::how::{HowArgs, durability, verify};
-use super::io::{io, io_guard};
+use super::io::{IoArgs, io, io_guard};
 use super::jobs::jobs_for;
 use super::links::{LinkArgs, follow, follow_destination};
 use super::metadata::{KeepArgs, preserve, strictness};
@@ -18,12 +24,16 @@ use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::policy::{
-    Collide, CopyPolicy, CopyRequest, Landing, Reflink, Resume, Sparse, Target, Verify,
-};
+use bcmr_engine::policy::{Collide, CopyPolicy, CopyRequest, Landing, Reflink, Resume, Sparse};
 use bcmr_engine::remote::Purpose;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
+
+/// What most copies are.
+pub(super) const SHORT_EXAMPLES: &str = "Examples:
+  bcmr copy -r photos /mnt/disk       photos becomes /mnt/disk/photos
+  bcmr copy --archive -T src backup   backup becomes what src is, with all attributes
+  bcmr copy -rC photos me@host:       to another machine; the same command goes on after a break";
 
 pub(super) const EXAMPLES: &str = "Examples:
   bcmr copy -r photos /mnt/disk          photos becomes /mnt/disk/photos
@@ -44,13 +54,13 @@ pub struct CopyArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "files_from0")]
     pub files_from: Option<PathBuf>,
     /// The same, each name ended by a NUL
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(hide_short_help = true, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files_from0: Option<PathBuf>,
     /// Stay on the file system of each SRC
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
     /// Follow DST where it is a symbolic link also when SRC is on another machine, which may have put the link there
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub follow_destination: bool,
     #[command(flatten)]
     pub links: LinkArgs,
@@ -64,6 +74,7 @@ pub struct CopyArgs {
     pub how: HowArgs,
     /// Share blocks with the source where the file system can, from 8 KiB on; alone it means always, at any length
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "WHEN",
         value_enum,
@@ -76,6 +87,7 @@ pub struct CopyArgs {
     pub reflink: SharingArg,
     /// Keep holes (auto), make more of them from zeros (always), or write everything out (disable)
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "WHEN",
         value_enum,
@@ -87,13 +99,13 @@ pub struct CopyArgs {
     )]
     pub sparse: SharingArg,
     /// Write into the file that is there instead of replacing it: keeps its inode, gives up atomicity
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub inplace: bool,
     /// Write the BLAKE3 of every file into FILE, as b3sum does, with names relative to the destination
     ///
     /// Files that are left alone because they are the same are in it too. It appears when all was copied; `b3sum -c`
     /// in the destination and `bcmr check --manifest FILE DIR` prove it.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["fast", "dry_run", "append"])]
+    #[arg(hide_short_help = true, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["fast", "dry_run", "append"])]
     pub manifest: Option<PathBuf>,
     #[command(flatten)]
     pub resume: ResumeArgs,
@@ -103,6 +115,8 @@ pub struct CopyArgs {
     pub connect: ConnectArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+    #[command(flatten)]
+    pub io: IoArgs,
 }
 
 /// `--reflink` and `--sparse`.
@@ -144,63 +158,54 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
     };
     let names = names_of(a, count)?;
     // What has no meaning here is refused: a flag that is silently left out promises something that is not kept.
-    if a.reflink == SharingArg::Always {
-        return Err(Usage::new("--reflink=always cannot hold: two machines share no blocks"));
-    }
-    if let Some(flag) = a.how.io.first_typed() {
-        return Err(Usage::new(format!("{flag} is about copies on one machine"))
-            .or("what goes over a wire is read and written by plain calls, as fast as the wire is"));
+    if let Some((flag, hint)) = a.only_here().or_else(|| a.io.only_here()) {
+        return Err(Usage::new(format!("{flag} is about copies on one machine")).or(hint));
     }
     let (policy, show) = copy_policy(a, env)?;
     let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
     let reach = reach(&a.connect, Some(&a.remote), a.resume.fast, &host, config)?;
-    let unkept = unkept_without_peer(a, &policy, &places);
+    let unkept = lost_over_scp(a);
     let (purpose, manifest) = (Purpose::Copy, a.manifest.clone());
     Ok(RemoteJob { places, names, policy, purpose, manifest, reach, unkept, show })
 }
 
-/// What a copy by scp could not keep of what was asked for (D7). Whoever asked for it gets an error and not less.
-fn unkept_without_peer(a: &CopyArgs, policy: &CopyPolicy, places: &Places) -> Vec<&'static str> {
-    let into_name = match places {
-        Places::Get { target, .. } => matches!(target, Target::Exactly(_)),
-        _ => a.operands.no_target_directory,
-    };
-    let kept = a.keep.plain || !a.keep.preserve.is_empty() || !a.keep.no_preserve.is_empty();
-    [
-        (policy.verify != Verify::Off, "-V"),
-        (a.resume.resume, "-C"),
-        (a.resume.strict, "-s"),
-        (a.resume.append.is_some(), "-a"),
-        (a.how.sync, "--sync"),
-        (a.keep.archive, "--archive"),
-        (kept && !a.keep.archive, "--preserve"),
-        (policy.force, "-f"),
-        (a.collide.interactive, "-i"),
-        (a.collide.no_clobber, "--no-clobber"),
-        (a.collide.update.update.is_some(), "--update"),
-        (policy.dry_run, "-n"),
-        (!policy.filter.rules.is_empty(), "--exclude"),
-        (!policy.filter.regexes.is_empty(), "--exclude-regex"),
-        (policy.filter.gitignore, "--gitignore"),
-        (a.files_from.is_some() || a.files_from0.is_some(), "--files-from"),
-        (a.one_file_system, "-x"),
-        (a.links.no_dereference, "-P"),
-        (a.links.follow_operands && policy.recursive, "-H"),
-        (a.sparse == SharingArg::Always, "--sparse"),
-        (a.manifest.is_some(), "--manifest"),
-        (a.remote.direct == Some(PlaneArg::Direct), "--direct"),
-        (a.remote.retries.is_some_and(|n| n > 0), "--retries"),
-        (into_name, "-T"),
-    ]
-    .into_iter()
-    .filter_map(|(asked, flag)| asked.then_some(flag))
-    .collect()
+impl Columns for CopyArgs {
+    const ROWS: &'static [Row<CopyArgs>] = &[
+        Row("--recursive", Everywhere, Keeps, |a| a.recursive),
+        Row("--files-from", Everywhere, Loses, |a| a.files_from.is_some()),
+        Row("--files-from0", Everywhere, Loses, |a| a.files_from0.is_some()),
+        Row("-x", Everywhere, Loses, |a| a.one_file_system),
+        Row("-H", Everywhere, LosesIf(|a| a.links.follow_operands && is_recursive(a)), |a| {
+            a.links.follow_operands
+        }),
+        Row("--sparse", Everywhere, LosesIf(|a| a.sparse == SharingArg::Always), |a| {
+            a.sparse != SharingArg::Auto
+        }),
+        Row("--manifest", Everywhere, Loses, |a| a.manifest.is_some()),
+        Row("--inplace", Everywhere, Keeps, |a| a.inplace),
+        Row("--follow-destination", Everywhere, Keeps, |a| a.follow_destination),
+        Row("--reflink=always", Here("two machines share no blocks"), Keeps, |a| {
+            a.reflink == SharingArg::Always
+        }),
+    ];
+}
+
+/// What a copy by scp could not keep of what was asked for (D7). A user who asked for it gets an error and not less.
+fn lost_over_scp(a: &CopyArgs) -> Vec<&'static str> {
+    let how = a.how.lost().chain(a.resume.lost()).chain(a.keep.lost()).chain(a.collide.lost());
+    let which = a.filters.lost().chain(a.lost()).chain(a.links.lost());
+    let there = a.remote.lost().chain(a.connect.lost()).chain(a.operands.lost());
+    how.chain(which).chain(there).chain(a.output.lost()).chain(a.io.lost()).collect()
+}
+
+fn is_recursive(a: &CopyArgs) -> bool {
+    a.recursive || a.keep.archive
 }
 
 /// What decides how a copy is carried out, wherever its ends are.
 fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let collide = collide(a.collide.no_clobber, a.collide.interactive, &a.collide.update)?;
-    let recursive = a.recursive || a.keep.archive;
+    let recursive = is_recursive(a);
     if a.collide.force && a.resume.append.is_some() {
         return Err(Usage::new("-f and -a (--append) cannot be combined: what is added to is proved first")
             .or("what cp means by -a is --archive"));
@@ -225,7 +230,7 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
-        io: io(&a.how.io),
+        io: io(&a.io),
         jobs: jobs_for(collide, &a.how.jobs, env),
         me: env.me,
         umask: env.umask,

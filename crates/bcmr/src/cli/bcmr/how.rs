@@ -1,6 +1,11 @@
 //! Threads, verification and durability of a copy or a move.
 
-use super::io::IoArgs;
+use super::columns::{
+    Columns,
+    Holds::Everywhere,
+    Row,
+    Scp::{Keeps, Loses},
+};
 use super::jobs::JobsArg;
 use bcmr_engine::policy::{Durability, Verify};
 use clap::{Args, ValueEnum};
@@ -21,11 +26,17 @@ pub struct HowArgs {
         default_missing_value = "cached"
     )]
     pub verify: Option<VerifyArg>,
-    /// Exit only when everything is on the medium
+    /// Exit only when everything is on stable storage
     #[arg(long)]
     pub sync: bool,
-    #[command(flatten)]
-    pub io: IoArgs,
+}
+
+impl Columns for HowArgs {
+    const ROWS: &'static [Row<HowArgs>] = &[
+        Row("-V", Everywhere, Loses, |a| a.verify.is_some()),
+        Row("--sync", Everywhere, Loses, |a| a.sync),
+        Row("--jobs", Everywhere, Keeps, |a| a.jobs.jobs.is_some()),
+    ];
 }
 
 /// `--verify`.

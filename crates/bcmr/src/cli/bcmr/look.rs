@@ -1,6 +1,7 @@
 //! `ls`, `stat`, `du`, `hash`, `doctor` and `deploy`: what may be typed. What it means needs no more than the operands.
 
 use super::connection::ConnectArgs;
+use super::filters::SizeArgs;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,6 +35,14 @@ pub struct StatArgs {
     /// Tell what a symbolic link leads to
     #[arg(short = 'L', long)]
     pub dereference: bool,
+    #[command(flatten)]
+    pub look: LookArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct DuArgs {
+    #[command(flatten)]
+    pub sizes: SizeArgs,
     #[command(flatten)]
     pub look: LookArgs,
 }

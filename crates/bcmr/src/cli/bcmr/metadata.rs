@@ -1,5 +1,6 @@
 //! What of the metadata is kept. Must not know how it is kept.
 
+use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
 use super::order::{flag, values};
 use bcmr_engine::policy::{Preserve, Strictness};
 use clap::{ArgMatches, Args, ValueEnum};
@@ -12,6 +13,7 @@ pub struct KeepArgs {
     pub plain: bool,
     /// Keep what LIST names; alone, the same as -p
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "LIST",
         value_enum,
@@ -22,7 +24,14 @@ pub struct KeepArgs {
     )]
     pub preserve: Vec<Attr>,
     /// Do not keep what LIST names
-    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', require_equals = true)]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "LIST",
+        value_enum,
+        value_delimiter = ',',
+        require_equals = true
+    )]
     pub no_preserve: Vec<Attr>,
     /// Recursive, with everything kept, links as links, special files made anew; what cannot be kept is an error
     #[arg(long)]
@@ -30,6 +39,15 @@ pub struct KeepArgs {
     /// All of the above in the order typed, because the last word counts.
     #[arg(skip)]
     pub steps: Vec<KeepStep>,
+}
+
+impl Columns for KeepArgs {
+    const ROWS: &'static [Row<KeepArgs>] = &[
+        Row("--archive", Everywhere, Loses, |a| a.archive),
+        Row("-p", Everywhere, Loses, |a| a.plain),
+        Row("--preserve", Everywhere, Loses, |a| !a.preserve.is_empty()),
+        Row("--no-preserve", Everywhere, Loses, |a| !a.no_preserve.is_empty()),
+    ];
 }
 
 /// One step in saying what is kept.

@@ -5,9 +5,11 @@
 
 pub mod check;
 mod collide;
+mod columns;
 pub mod connection;
 pub mod copy;
 mod filters;
+pub mod foreign;
 mod how;
 mod io;
 mod jobs;
@@ -29,8 +31,8 @@ mod tests;
 
 use check::CheckArgs;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
-use copy::{CopyArgs, EXAMPLES};
-use look::{HostArgs, LookArgs, LsArgs, StatArgs};
+use copy::{CopyArgs, EXAMPLES, SHORT_EXAMPLES};
+use look::{DuArgs, HostArgs, LookArgs, LsArgs, StatArgs};
 use move_::MoveArgs;
 use remove::RemoveArgs;
 use serve::ServeArgs;
@@ -91,6 +93,9 @@ pub struct Cli {
     /// Print the version
     #[arg(long, action = ArgAction::Version)]
     version: Option<bool>,
+    /// With --version: its commit, target and features too
+    #[arg(short, long, requires = "version")]
+    verbose: bool,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -102,11 +107,12 @@ pub struct Cli {
 pub enum Command {
     /// Copy files and directories
     ///
-    /// A name the destination already has is replaced atomically: whoever reads it sees the old content or the new,
+    /// A name that the destination already has is replaced atomically: a reader sees the old content or the new,
     /// never half of it.
     #[command(
         override_usage = "bcmr copy [OPTIONS] SRC DST\n       bcmr copy [OPTIONS] SRC... DIR\n       \
                           bcmr copy [OPTIONS] -t DIR SRC...\n       bcmr copy [OPTIONS] --files-from FILE BASE DIR",
+        after_help = SHORT_EXAMPLES,
         after_long_help = format!("{EXAMPLES}\n\n{EXIT_STATUS}")
     )]
     Copy(Box<CopyArgs>),
@@ -117,13 +123,15 @@ pub enum Command {
     #[command(
         override_usage = "bcmr move [OPTIONS] SRC DST\n       bcmr move [OPTIONS] SRC... DIR\n       \
                           bcmr move [OPTIONS] -t DIR SRC...",
-        after_long_help = EXIT_STATUS
+        after_help = move_::EXAMPLES,
+        after_long_help = format!("{}\n\n{EXIT_STATUS}", move_::EXAMPLES)
     )]
     Move(MoveArgs),
     /// Remove files and directories
     #[command(
         override_usage = "bcmr remove [OPTIONS] PATH...",
-        after_long_help = EXIT_STATUS
+        after_help = remove::EXAMPLES,
+        after_long_help = format!("{}\n\n{EXIT_STATUS}", remove::EXAMPLES)
     )]
     Remove(RemoveArgs),
     /// Say what a copy would change
@@ -133,7 +141,8 @@ pub enum Command {
     #[command(
         override_usage = "bcmr check [OPTIONS] SRC DST\n       bcmr check [OPTIONS] SRC... DIR\n       \
                           bcmr check [OPTIONS] -t DIR SRC...\n       bcmr check --manifest FILE DIR",
-        after_long_help = CHECK_STATUS
+        after_help = check::EXAMPLES,
+        after_long_help = format!("{}\n\n{CHECK_STATUS}", check::EXAMPLES)
     )]
     Check(CheckArgs),
     /// List what interrupted copies left, or remove it
@@ -150,7 +159,7 @@ pub enum Command {
     Stat(StatArgs),
     /// Say how much is below a path, here or on another machine
     #[command(override_usage = "bcmr du [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
-    Du(LookArgs),
+    Du(DuArgs),
     /// Print the BLAKE3 of files as b3sum does, here or on another machine
     #[command(override_usage = "bcmr hash [OPTIONS] FILE...", after_long_help = LOOK_STATUS)]
     Hash(LookArgs),
@@ -166,7 +175,7 @@ pub enum Command {
     Deploy(HostArgs),
     /// Speak to a bcmr on another machine, over standard input and output
     ///
-    /// The other one starts this by ssh; nobody types it. For a key that may only copy below a directory, put
+    /// The other bcmr starts this by ssh; it is not meant to be typed. For a key that may only copy below a directory, put
     /// command="bcmr serve --root DIR",restrict before it in authorized_keys.
     #[command(override_usage = "bcmr serve [OPTIONS]")]
     Serve(ServeArgs),
@@ -213,7 +222,8 @@ where
             Command::Move(a) => a.filters.order(m),
             Command::Ls(a) => a.look.connect.order(m),
             Command::Stat(a) => a.look.connect.order(m),
-            Command::Du(a) | Command::Hash(a) => a.connect.order(m),
+            Command::Du(a) => a.look.connect.order(m),
+            Command::Hash(a) => a.connect.order(m),
             Command::Doctor(a) | Command::Deploy(a) => a.connect.order(m),
             Command::Remove(_)
             | Command::Sessions(_)

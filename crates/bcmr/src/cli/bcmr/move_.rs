@@ -3,7 +3,7 @@
 use super::collide::{MoveCollideArgs, collide};
 use super::filters::{FilterArgs, filter};
 use super::how::{HowArgs, durability, verify};
-use super::io::{io, io_guard};
+use super::io::{IoArgs, io, io_guard};
 use super::jobs::jobs_for;
 use super::operands::{Operands, operands};
 use super::output::{OutputArgs, show};
@@ -12,6 +12,11 @@ use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::policy::{CopyPolicy, MoveRequest, Verify};
 use clap::Args;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  bcmr move draft.txt final.txt          a rename
+  bcmr move photos /mnt/disk             copied, verified, made durable, and only then removed here
+  bcmr move --merge inbox/ archive       what is in inbox goes into archive, beside what is there";
 
 #[derive(Debug, Args)]
 pub struct MoveArgs {
@@ -28,6 +33,8 @@ pub struct MoveArgs {
     pub how: HowArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+    #[command(flatten)]
+    pub io: IoArgs,
 }
 
 /// What `move` arguments mean.
@@ -45,7 +52,7 @@ pub fn request(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
         durability: durability(&a.how),
         filter: filter(&a.filters),
         dry_run: a.collide.dry_run,
-        io: io(&a.how.io),
+        io: io(&a.io),
         ..CopyPolicy::archive(jobs_for(collide, &a.how.jobs, env), env.me, env.umask)
     };
     io_guard(&policy.io, policy.resume)?;

@@ -1,5 +1,11 @@
 //! Sources and destination, and which machine each is on. Must not know what is done with them.
 
+use super::columns::{
+    Columns,
+    Holds::Everywhere,
+    Row,
+    Scp::{Keeps, Loses},
+};
 use super::connection::{ConnectArgs, with_port};
 use crate::address::{self, Operand};
 use crate::names;
@@ -11,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub struct Operands {
-    /// Sources, then the destination: into it when it is a directory, else to that very name
+    /// Sources, then the destination (a directory or the new name)
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// Every PATH is a source and goes into DIR
@@ -20,6 +26,13 @@ pub struct Operands {
     /// DST is that very name, also when it is a directory
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
     pub no_target_directory: bool,
+}
+
+impl Columns for Operands {
+    const ROWS: &'static [Row<Operands>] = &[
+        Row("-T", Everywhere, Loses, |a| a.no_target_directory),
+        Row("-t", Everywhere, Keeps, |a| a.target_directory.is_some()),
+    ];
 }
 
 pub(super) fn operands(o: &Operands) -> Result<(Vec<PathBuf>, Target), Usage> {
@@ -78,7 +91,7 @@ impl Places {
 
 /// Tells which machine is which. Every operand is looked at before anything else is done.
 pub fn places(o: &Operands, connect: &ConnectArgs, is_here: IsHere<'_>) -> Result<Places, Usage> {
-    // Nothing to take apart: whoever resolves the copy says what is missing.
+    // What is missing is told when the request is made.
     let Ok((sources, target)) = operands(o) else {
         for path in all_operands(o) {
             parse(path, is_here)?;

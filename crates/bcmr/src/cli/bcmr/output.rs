@@ -1,5 +1,6 @@
 //! How much is told, and how progress is shown. Must not know any wording.
 
+use super::columns::{Columns, Holds::Everywhere, Row, Scp::Keeps};
 use crate::env::Env;
 use crate::show::{Again, Meter, Show, Verb};
 use crate::voice;
@@ -16,6 +17,7 @@ pub struct OutputArgs {
     pub quiet: bool,
     /// Show how far it is; auto is on a terminal, after a second
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "WHEN",
         value_enum,
@@ -29,6 +31,15 @@ pub struct OutputArgs {
     /// Print one JSON object a line for each event (docs/json.md)
     #[arg(long)]
     pub json: bool,
+}
+
+impl Columns for OutputArgs {
+    const ROWS: &'static [Row<OutputArgs>] = &[
+        Row("--verbose", Everywhere, Keeps, |a| a.verbose),
+        Row("--quiet", Everywhere, Keeps, |a| a.quiet),
+        Row("--progress", Everywhere, Keeps, |a| a.progress != When::Auto),
+        Row("--json", Everywhere, Keeps, |a| a.json),
+    ];
 }
 
 /// `--progress`.

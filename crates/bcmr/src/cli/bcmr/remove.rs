@@ -9,6 +9,11 @@ use bcmr_engine::policy::RemoveRequest;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
+pub(super) const EXAMPLES: &str = "Examples:
+  bcmr remove -r build                   a directory with what is in it
+  bcmr remove -rn build                  only say what would be removed
+  bcmr remove -f old.log                 no error if it is not there";
+
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
     /// What to remove

@@ -1,5 +1,11 @@
 //! Going on with an interrupted copy.
 
+use super::columns::{
+    Columns,
+    Holds::Everywhere,
+    Row,
+    Scp::{Keeps, Loses},
+};
 use super::size::checkpoint_size;
 use bcmr_engine::policy::Resume;
 use clap::{Args, ValueEnum};
@@ -11,11 +17,12 @@ pub struct ResumeArgs {
     #[arg(short = 'C', long, conflicts_with_all = ["strict", "append"])]
     pub resume: bool,
     /// The same, but hash source and unfinished file again before anything is added
-    #[arg(short = 's', long, conflicts_with = "append")]
+    #[arg(hide_short_help = true, short = 's', long, conflicts_with = "append")]
     pub strict: bool,
     /// Add what is missing at the end of the file that is there, once what it has is proved to be how the source begins;
     /// size believes that by its length
     #[arg(
+        hide_short_help = true,
         short = 'a',
         long,
         value_name = "PROOF",
@@ -25,13 +32,23 @@ pub struct ResumeArgs {
         default_missing_value = "hash"
     )]
     pub append: Option<AppendArg>,
-    /// With -C: only the last recorded block is checked, nothing is hashed; trusts that nobody touched the rest. To or
+    /// With -C: only the last recorded block is checked, nothing is hashed; trusts that the rest was not touched. To or
     /// from another machine, with and without -C: what is sent is not hashed
-    #[arg(long, conflicts_with_all = ["verify", "strict", "append"])]
+    #[arg(hide_short_help = true, long, conflicts_with_all = ["verify", "strict", "append"])]
     pub fast: bool,
     /// Bytes between two checkpoints, a multiple of 4 MiB (64M is 64 MiB); smaller files have none
-    #[arg(long, value_name = "SIZE", value_parser = checkpoint_size, default_value = "64M")]
+    #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = checkpoint_size, default_value = "64M")]
     pub checkpoint_size: u64,
+}
+
+impl Columns for ResumeArgs {
+    const ROWS: &'static [Row<ResumeArgs>] = &[
+        Row("-C", Everywhere, Loses, |a| a.resume),
+        Row("-s", Everywhere, Loses, |a| a.strict),
+        Row("-a", Everywhere, Loses, |a| a.append.is_some()),
+        Row("--fast", Everywhere, Keeps, |a| a.fast),
+        Row("--checkpoint-size", Everywhere, Keeps, |_| false),
+    ];
 }
 
 /// `--append`.

@@ -52,7 +52,7 @@ pub fn request(a: &ServeArgs, kept: Option<u64>, env: &Env) -> Result<ServeReque
             return Err(Usage::new(format!("BCMR_CAS_DIR is no absolute path: {}", names::quoted(dir))));
         }
         Some(dir) => Some(dir.clone()),
-        // Nobody's home: no store, and that costs time only.
+        // A user without a home directory has no store, which costs time only.
         None => env.cache_dir.as_ref().map(|cache| cache.join("cas")),
     };
     Ok(ServeRequest {

@@ -1,15 +1,20 @@
 //! Command lines and what they mean, as tables.
 
 use super::check;
-use super::collide::Update;
-use super::connection::{ConnectArgs, Reach};
+use super::collide::{CopyCollideArgs, Update};
+use super::columns::Columns;
+use super::connection::{ConnectArgs, Reach, RemoteArgs};
 use super::copy::{CopyJob, SharingArg};
-use super::filters::RuleArg;
-use super::how::VerifyArg;
+use super::filters::{FilterArgs, RuleArg};
+use super::how::{HowArgs, VerifyArg};
+use super::io::IoArgs;
+use super::links::LinkArgs;
 use super::look::LookArgs;
-use super::metadata::Attr;
+use super::metadata::{Attr, KeepArgs};
 use super::operands::{IsHere, NamesFrom, Operands, Places, mistakable, operand, places};
+use super::output::OutputArgs;
 use super::remote::RemoteJob;
+use super::resume::ResumeArgs;
 use super::*;
 use crate::address::Operand;
 use crate::env::Env;
@@ -81,15 +86,95 @@ fn flags_of_a_connection_are_told() {
     ] {
         let cli = parse(["bcmr", "copy", flag, "s", "d"]).unwrap();
         let Command::Copy(copy) = cli.command else { panic!("{cli:?}") };
-        let typed = copy.connect.first_typed().or(copy.remote.first_typed());
+        let typed = copy.connect.only_there().or(copy.remote.only_there());
         assert_eq!(typed, Some(name), "{flag}");
     }
-    // Every flag of the two groups stands in the table above.
+}
+
+/// An answer is for an option that the verb does not have, and what it names is there.
+#[test]
+fn options_of_other_programs_are_answered() {
+    assert!(foreign::answer("copy", "-z").unwrap().contains("--compress"));
+    assert!(foreign::answer("copy", "--delete").unwrap().contains("bcmr check"));
+    assert!(foreign::answer("copy", "--bwlimit=1m").is_some() && foreign::answer("ls", "-z").is_none());
+    let mut all = Cli::command();
+    all.build();
+    for (options, verbs, answer) in foreign::ANSWERS {
+        for verb in *verbs {
+            let verb = all.find_subcommand(verb).unwrap();
+            let has = |name: &str| {
+                verb.get_arguments().any(|arg| {
+                    let shorts = arg.get_short_and_visible_aliases().unwrap_or_default();
+                    let longs = arg.get_long_and_visible_aliases().unwrap_or_default();
+                    match name.strip_prefix("--") {
+                        Some(long) => longs.contains(&long),
+                        None => shorts.iter().any(|c| name == format!("-{c}")),
+                    }
+                })
+            };
+            let known: Vec<_> = options.iter().filter(|option| has(option)).collect();
+            assert!(known.is_empty(), "{} has {known:?}", verb.get_name());
+            // Of `copy`, which has every option that the answers send to.
+            let copy = verb.get_name() == "copy";
+            let named = answer.split([' ', ';', ',', '=']).filter(|w| copy && w.starts_with("--"));
+            let gone: Vec<_> = named.filter(|w| !has(w) && !options.contains(w) && *w != "--hash").collect();
+            assert!(gone.is_empty(), "{answer}: {gone:?}");
+        }
+    }
+}
+
+/// What the help shows as an example is a command line.
+#[test]
+fn examples_can_be_typed() {
+    for text in [copy::EXAMPLES, copy::SHORT_EXAMPLES, move_::EXAMPLES, remove::EXAMPLES, check::EXAMPLES] {
+        for line in text.lines().skip(1) {
+            let command = line.trim().split("  ").next().unwrap_or_default();
+            let words = shlex::split(command).unwrap();
+            parse(words).unwrap_or_else(|e| panic!("{command}: {e}"));
+        }
+    }
+}
+
+/// Every option of `copy` has one row in the tables that say where it holds and whether scp loses it.
+#[test]
+fn every_option_has_its_columns() {
+    fn of<A: Columns>() -> impl Iterator<Item = &'static str> {
+        A::ROWS.iter().map(|row| row.0.split('=').next().unwrap_or_default())
+    }
+    let rows: Vec<&str> = of::<CopyArgs>()
+        .chain(of::<Operands>())
+        .chain(of::<LinkArgs>())
+        .chain(of::<FilterArgs>())
+        .chain(of::<KeepArgs>())
+        .chain(of::<CopyCollideArgs>())
+        .chain(of::<HowArgs>())
+        .chain(of::<IoArgs>())
+        .chain(of::<ResumeArgs>())
+        .chain(of::<RemoteArgs>())
+        .chain(of::<ConnectArgs>())
+        .chain(of::<OutputArgs>())
+        .collect();
     let mut all = Cli::command();
     all.build();
     let copy = all.find_subcommand("copy").unwrap();
-    let of = |heading: &str| copy.get_arguments().filter(|a| a.get_help_heading() == Some(heading)).count();
-    assert_eq!(of("Connecting to another machine") + of("Copies to and from another machine"), 15);
+    let mut wrong = Vec::new();
+    let mut met = 0;
+    for arg in copy.get_arguments().filter(|a| !a.is_positional() && a.get_id() != "help") {
+        let names: Vec<String> = arg
+            .get_short_and_visible_aliases()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|c| format!("-{c}"))
+            .chain(arg.get_long().map(|long| format!("--{long}")))
+            .collect();
+        let count = rows.iter().filter(|row| names.iter().any(|name| name == *row)).count();
+        met += count;
+        if count != 1 {
+            wrong.push(format!("{} has {count} rows", arg.get_id()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert_eq!(met, rows.len(), "a row without an option: {rows:?}");
 }
 
 #[test]
@@ -409,8 +494,8 @@ fn the_way_there() {
 #[test]
 fn what_a_remote_copy_refuses() {
     for (line, config, say) in [
-        ("copy --reflink=always a h:b", "", "--reflink=always cannot hold"),
-        ("copy --reflink h:a b", "", "--reflink=always cannot hold"),
+        ("copy --reflink=always a h:b", "", "--reflink=always is about copies on one machine"),
+        ("copy --reflink h:a b", "", "--reflink=always is about copies on one machine"),
         ("copy --files-from l h:a h:b c", "", "with --files-from there is exactly one source"),
         ("copy --ssh= a h:b", "", "--ssh names no command"),
         ("copy --ssh=\" a h:b", "", "--ssh has a quote that is not closed"),
@@ -461,7 +546,8 @@ fn what_is_lost_without_a_peer() {
         ("-a", &["-a"]),
         ("--sync", &["--sync"]),
         ("--archive", &["--archive"]),
-        ("-p", &["--preserve"]),
+        ("-p", &["-p"]),
+        ("--archive --no-preserve=xattr", &["--archive", "--no-preserve"]),
         ("--preserve=links", &["--preserve"]),
         ("-f", &["-f"]),
         ("-i", &["-i"]),
@@ -480,7 +566,9 @@ fn what_is_lost_without_a_peer() {
         ("--direct", &["--direct"]),
         ("--retries=2", &["--retries"]),
         ("-T", &["-T"]),
-        ("-CV --sync", &["-V", "-C", "--sync"]),
+        ("-CV --sync", &["-V", "--sync", "-C"]),
+        ("--include x", &["--include"]),
+        ("--max-size 1M --min-size=1", &["--max-size", "--min-size"]),
     ] {
         let job = try_remote(&format!("copy {flags} a h:b"), "").unwrap_or_else(|u| panic!("{flags}: {u:?}"));
         assert_eq!(job.unkept, want, "{flags}");
@@ -524,7 +612,8 @@ fn names_with_colons() {
             Command::Sessions(a) => fine(sessions::shown(&a, &env()).is_ok()),
             Command::Ls(a) => looked(&a.look),
             Command::Stat(a) => looked(&a.look),
-            Command::Du(a) | Command::Hash(a) => looked(&a),
+            Command::Du(a) => looked(&a.look),
+            Command::Hash(a) => looked(&a),
             other => panic!("{other:?}"),
         }
     };

@@ -96,7 +96,7 @@ fn questions_about_what_is_outside() {
                 Message::Stat { path: &path, follow: false },
                 Message::List { path: &path },
                 Message::Hash { path: &path },
-                Message::Usage { path: &path },
+                Message::Usage { path: &path, numbers: vec![] },
                 Message::Mkdir { path: &path, mode: 0o777 },
             ];
             for question in questions {
@@ -276,7 +276,7 @@ fn races_at_the_root() {
                 if let Message::Ok { hash: Some(hash) } = said.message() {
                     assert_ne!(hash, *blake3::hash(SECRET).as_bytes(), "hashed outside");
                 }
-                w.say(&Message::Usage { path: b"pub" });
+                w.say(&Message::Usage { path: b"pub", numbers: vec![] });
                 let said = w.hear().unwrap();
                 if let Message::Used { bytes, .. } = said.message() {
                     assert!(bytes < 50_000, "measured outside: {bytes}");
@@ -718,7 +718,7 @@ fn clients_that_go_away() {
         }),
         ("counting", |w| {
             w.hello();
-            w.say(&Message::Usage { path: b"pub" });
+            w.say(&Message::Usage { path: b"pub", numbers: vec![] });
         }),
     ];
     for (what, script) in states {

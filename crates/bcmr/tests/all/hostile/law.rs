@@ -30,7 +30,7 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         Message::List { path: b"pub" },
         Message::Hash { path: b"pub/f" },
         Message::Mkdir { path: b"pub/made", mode: 0o755 },
-        Message::Usage { path: b"pub" },
+        Message::Usage { path: b"pub", numbers: vec![] },
         Message::Streams { count: 1 },
         Message::Join { secret: [7; 32], path: b"/nowhere/bcmr", index: 1 },
         Message::Direct { count: 1 },

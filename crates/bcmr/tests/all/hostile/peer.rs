@@ -119,6 +119,7 @@ pub fn policy(flags: u64) -> Policy<'static> {
         rules: Vec::new(),
         regexes: Vec::new(),
         compress: Compress::None,
+        numbers: Vec::new(),
     }
 }
 

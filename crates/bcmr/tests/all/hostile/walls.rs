@@ -175,7 +175,7 @@ fn ask_all(place: &Place, w: &mut Wire) -> Answers {
             Message::Stat { path: &path, follow: false },
             Message::List { path: &path },
             Message::Hash { path: &path },
-            Message::Usage { path: &path },
+            Message::Usage { path: &path, numbers: vec![] },
         ];
         for question in questions {
             w.say(&question);

@@ -1,0 +1,90 @@
+//! Options that fingers know from other programs and that this one lacks: what to type instead.
+//!
+//! Must not know what any option does.
+
+/// Which verbs an answer is for.
+const COPIES: &[&str] = &["copy"];
+const TREES: &[&str] = &["copy", "move"];
+const REMOVES: &[&str] = &["remove"];
+
+/// The option, the verbs, and what to type instead. Each answer names what there is; where there is nothing, it says so.
+pub(super) const ANSWERS: &[(&[&str], &[&str], &str)] = &[
+    // rsync
+    (&["-z", "--zip"], COPIES, "-z is --compress here; without it, compression goes by what the link takes"),
+    (
+        &["--delete", "--del", "--delete-after", "--delete-before", "--delete-during", "--delete-excluded"],
+        COPIES,
+        "copy removes nothing; bcmr check tells what only the destination has",
+    ),
+    (
+        &["-c", "--checksum"],
+        COPIES,
+        "bcmr check --hash compares contents; copy -C -V reads what looks the same",
+    ),
+    (&["--partial", "--append-verify", "--partial-dir"], COPIES, "-C goes on with an interrupted copy"),
+    (&["--ignore-existing"], TREES, "--ignore-existing is --no-clobber here"),
+    (&["--size-only"], COPIES, "--update=different leaves files alone that have the same size and time"),
+    (&["--perms", "--chmod"], COPIES, "--preserve=mode keeps permissions"),
+    (&["--times"], COPIES, "--preserve=timestamps keeps times"),
+    (&["--owner", "--group", "-g"], COPIES, "--preserve=ownership keeps user and group"),
+    (&["-A", "--acls"], COPIES, "-A is --preserve=acl here"),
+    (&["-X", "--xattrs"], COPIES, "-X is --preserve=xattr here"),
+    (&["--hard-links"], COPIES, "--preserve=links keeps hard links"),
+    (&["-D", "--devices", "--specials"], COPIES, "--archive makes special files anew"),
+    (&["-S"], COPIES, "--sparse=always makes holes of zeros"),
+    (
+        &["-W", "--whole-file"],
+        COPIES,
+        "files are sent whole here, but for blocks that the other side has; --no-dedup sends them all",
+    ),
+    (&["--rsh"], COPIES, "--rsh is --ssh here"),
+    (&["--rsync-path"], COPIES, "--remote-program says what bcmr is called there"),
+    (&["-0", "--from0"], COPIES, "--files-from0 FILE reads names that end with NUL"),
+    (
+        &["--exclude-from", "--include-from"],
+        COPIES,
+        "give each pattern with -e or --include; --gitignore reads ignore files",
+    ),
+    (&["--filter"], COPIES, "-e and --include take patterns; the last that matches decides"),
+    (&["--itemize-changes"], COPIES, "bcmr check tells what a copy would change"),
+    (&["--stats"], TREES, "-v ends with what was done; --json has it for programs"),
+    (&["--human-readable"], TREES, "sizes are always shown in units here"),
+    (&["--fsync"], COPIES, "--fsync is --sync here"),
+    (&["--remove-source-files"], COPIES, "bcmr move removes what it has copied and verified"),
+    (&["--mkpath"], COPIES, "make the directory first"),
+    (
+        &["--link-dest", "--copy-dest", "--compare-dest"],
+        COPIES,
+        "there is no such thing here; a file system with clones shares blocks by --reflink",
+    ),
+    (&["--bwlimit", "-l"], COPIES, "the rate cannot be limited here"),
+    // cp and mv
+    (&["-d"], COPIES, "-d is -P --preserve=links here"),
+    (&["-b", "--backup", "--suffix"], TREES, "there are no backups here; --no-clobber keeps what is there"),
+    (
+        &["--link", "--symbolic-link", "--parents", "--attributes-only", "--copy-contents"],
+        COPIES,
+        "this is an option of cp; command cp has it",
+    ),
+    (
+        &["--remove-destination"],
+        COPIES,
+        "a destination is replaced, not written into, unless --inplace is given",
+    ),
+    (&["--strip-trailing-slashes"], TREES, "leave the slash out"),
+    (&["-Z", "--context"], TREES, "this build has no SELinux"),
+    // scp
+    (&["-3", "-O", "-B"], COPIES, "there is no such thing here; ssh options go behind -o"),
+    (&["-4", "-6"], COPIES, "-o AddressFamily=inet (or inet6) says it to ssh"),
+    // rm
+    (&["-I"], REMOVES, "-i asks before every removal; -n only tells what would be removed"),
+    (&["--preserve-root"], REMOVES, "/ is never removed here"),
+    (&["--no-preserve-root"], REMOVES, "/ is never removed here, with no option"),
+];
+
+/// What to type instead of an option that a verb does not have. `typed` is as clap names it: `-z`, or `--delete`.
+pub fn answer(verb: &str, typed: &str) -> Option<&'static str> {
+    let name = typed.split('=').next().unwrap_or(typed);
+    let of_verb = ANSWERS.iter().filter(|(_, verbs, _)| verbs.contains(&verb));
+    of_verb.filter(|(options, ..)| options.contains(&name)).map(|(.., answer)| *answer).next()
+}
