@@ -87,7 +87,7 @@ fn breaches(packages: &[Value], rules: &Rules) -> Vec<String> {
                 found.push(format!("{about} takes any version of {}; name one", word(&dependency["name"])));
             }
         }
-        // What is never published is under nobody's licence but ours.
+        // What is never published is under this project's own licence.
         let private = package["publish"].as_array().is_some_and(Vec::is_empty);
         let licence = word(&package["license"]);
         if private {

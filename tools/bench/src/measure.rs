@@ -20,7 +20,7 @@ pub struct Sample {
     pub user_s: f64,
     pub sys_s: f64,
     pub peak_kib: u64,
-    /// CPU seconds that somebody else used meanwhile, the kernel's own threads among them.
+    /// CPU seconds that other processes used meanwhile, the kernel's own threads among them.
     pub foreign_s: f64,
 }
 

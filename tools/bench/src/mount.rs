@@ -68,7 +68,7 @@ pub fn forget(path: &Path) -> Result {
 }
 
 /// Gives the blocks of removed files back to whatever the image lies on: it would else grow with every copy until its
-/// host is full. Where there is nothing to give back (tmpfs) or nobody may, nothing happens.
+/// host is full. Where there is nothing to give back (tmpfs) or this user may not, nothing happens.
 pub fn give_back(dir: &Path) -> Result {
     let dir = dir.to_string_lossy();
     sh::quiet("sync", &["-f", &dir])?;

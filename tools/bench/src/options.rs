@@ -107,7 +107,7 @@ impl Options {
     }
 }
 
-/// What repeats it; where the data lies and where results go is left to whoever repeats it.
+/// What repeats it; where the data lies and where results go is for the user to choose.
 pub fn command(what: &str, typed: &[&str]) -> String {
     let mut words = vec!["cargo xtask bench", what];
     let mut rest = typed.iter();

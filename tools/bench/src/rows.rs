@@ -127,7 +127,7 @@ fn ring() -> Vec<Tool> {
     ]
 }
 
-/// Every row. `quick` is a tenth of the data, to see that the machinery turns; its figures are for nobody.
+/// Every row. `quick` is a tenth of the data, to see that the machinery turns; its figures are not to be published.
 pub fn all(quick: bool) -> Vec<Row> {
     let part = if quick { 10 } else { 1 };
     let big = Set::One { bytes: if quick { 128 << 20 } else { 1 << 30 } };

@@ -78,8 +78,8 @@ const TREE_BYTES: u64 = 1 << 30;
 const FETCHED_BYTES_MAX: u64 = 6 << 30;
 
 /// Has so much free memory really there. A virtual machine gives memory back to its host some seconds after it was
-/// freed, and whoever needs it next waits for each page: here the same copy of 4 GiB took 1.3 s just after another one,
-/// and 5 to 11 s when nothing had happened for eight seconds, `cp` no less. That is nobody's merit.
+/// freed, and the next program that needs it waits for each page: here the same copy of 4 GiB took 1.3 s just after another one,
+/// and 5 to 11 s when nothing had happened for eight seconds, `cp` no less. That says nothing of either program.
 fn fetch_memory(bytes: u64) {
     const PAGE: usize = 4096;
     let mut memory = vec![0u8; bytes.min(FETCHED_BYTES_MAX) as usize];

@@ -16,15 +16,15 @@ pub enum Kind {
     OldTorn,
     NewEmpty,
     NewTorn,
-    /// A file that nobody touched is not what it was.
+    /// A file that the workload did not touch is not what it was.
     Bystander,
-    /// Exit 0 said that it is on the medium.
+    /// Exit 0 said that it is on stable storage.
     NotDurable,
     /// Moved, and whole neither here nor there.
     Lost,
     /// Moved durably, and back at the source.
     Returned,
-    /// A name that nobody gave.
+    /// A name that the workload did not give.
     Stranger,
     /// A stage or session is left although exit 0 said that all is done.
     Litter,
@@ -223,7 +223,7 @@ fn strangers(
                 continue;
             }
             if !known.contains(&path) {
-                say(Kind::Stranger, &path, "nobody gave this name".to_owned());
+                say(Kind::Stranger, &path, "the workload did not give this name".to_owned());
             } else if item.file_type().is_ok_and(|t| t.is_dir()) {
                 stack.push(path);
             }

@@ -113,6 +113,6 @@ pub mod tests {
         }
         put(&mut bytes, DISCARD, 0, 0, b"1234567");
         assert!(Log::parse(bytes).is_err(), "a discard without its length");
-        assert!(Log::parse(vec![9; HEADER]).is_err(), "a kind that nobody defined");
+        assert!(Log::parse(vec![9; HEADER]).is_err(), "a kind that is not defined");
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// A child that takes longer hangs.
 const CHILD_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Whether somebody wants us to stop.
+/// Whether a signal asked this process to stop.
 #[derive(Clone)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -83,7 +83,7 @@ impl Loop {
 
     /// The device itself, for new content. By this way, and not past it into its file, nothing stale can be left in
     /// the kernel's cache of the device; and alone, so that no file system is still on it: an unmounted one may stay a
-    /// moment, as long as somebody else looks at its mount.
+    /// moment, as long as another process looks at its mount.
     pub fn open_alone(&self) -> Result<File> {
         use rustix::fs::OFlags;
         use std::os::unix::fs::OpenOptionsExt;
@@ -115,7 +115,7 @@ pub struct Mount {
 impl Mount {
     pub fn new(device: &Path, dir: &Path, kind: &str, options: &str) -> std::io::Result<Mount> {
         let options = CString::new(options)?;
-        // What has closed the device may have left it to a child that is just being started, or somebody looks at it.
+        // What has closed the device may have left it to a child that is just being started, or another process looks at it.
         let until = Instant::now() + Duration::from_secs(10);
         loop {
             match mount(device, dir, kind, MountFlags::NOATIME, options.as_c_str()) {

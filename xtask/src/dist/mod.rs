@@ -157,6 +157,10 @@ fn build_for(arch: Arch) -> Result<PathBuf> {
             .env(format!("CARGO_TARGET_{upper}_LINKER"), &cc)
             .env(format!("CC_{}", target.replace('-', "_")), cc);
     }
+    // For `bcmr --version --verbose`; a tree without git has none.
+    if let Ok(commit) = sh::output("git", &["rev-parse", "HEAD"]) {
+        build.env("BCMR_COMMIT", commit.trim());
+    }
     sh::run(&mut build)?;
     let dir = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     Ok(dir.join(target).join("dist/bcmr"))

@@ -1,4 +1,4 @@
-//! What a copy costs somebody who has nothing to do with it: how long a file that was in the page cache takes to be read
+//! What a copy costs another program: how long a file that was in the page cache takes to be read
 //! again afterwards. Must not know what is copied, nor by what.
 
 use sh::Result;

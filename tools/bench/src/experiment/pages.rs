@@ -60,7 +60,7 @@ pub fn write(dir: &Path) -> Result {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stem = [".md", ".svg"].iter().find_map(|end| name.strip_suffix(end));
-        // Whatever else lies there is somebody's.
+        // Other files there belong to the user.
         let (group, number, _) = place(stem.unwrap_or_default());
         if group < GROUPS.len() && number < u32::MAX && !files.contains_key(&name) {
             std::fs::remove_file(&path)?;
@@ -452,7 +452,7 @@ mod tests {
         }
         write(dir.path()).unwrap();
         assert!(!dir.path().join("local-8.md").exists(), "its record is no more");
-        assert!(dir.path().join("README.md").exists(), "somebody else's");
+        assert!(dir.path().join("README.md").exists(), "the user's own");
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
 
         let index = read("index.md");

@@ -134,7 +134,7 @@ struct Link {
 impl Link {
     fn new() -> Result<Link> {
         let way = sh::output("ip", &["route", "get", FAR]).unwrap_or_default();
-        // A default route goes by a gateway; anything else is somebody's own use of the range.
+        // A default route goes by a gateway; anything else is another use of the range on this machine.
         if !way.is_empty() && !way.contains(" via ") {
             return Err(format!("{FAR} is in use here: {way}").into());
         }

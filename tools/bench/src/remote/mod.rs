@@ -1,6 +1,6 @@
 //! `cargo xtask bench remote`: copies to and from another machine beside scp, rsync and tar, all through the same
 //! private sshd, by turns in one run. What is measured is the programs, ssh and the line: data lies on tmpfs where a
-//! row is not about a disk, since ext4 would write back in the middle of somebody else's turn.
+//! row is not about a disk, since ext4 would write back in the middle of another program's turn.
 
 pub mod far;
 pub mod pages;
@@ -85,7 +85,7 @@ fn is_way(end: &str) -> bool {
     matches!(end, "-put" | "-get")
 }
 
-/// What repeats it; where data and results lie is left to whoever repeats it.
+/// What repeats it; where data and results lie is for the user to choose.
 fn command(typed: &[&str]) -> String {
     options::command("remote", typed)
 }

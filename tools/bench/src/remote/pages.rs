@@ -167,7 +167,7 @@ pub fn section(record: &Remote, out: &mut String) -> Result {
         out,
         "\n## remote\n\n{}; {}. Every command goes through the same private sshd; the others with ssh's stock\n\
          cipher, bcmr with the one it prefers by itself. Data lies on tmpfs, so that the line and the programs are\n\
-         measured and no disk writes back in somebody else's turn; where a row is about the disk, on a fresh ext4 in\n\
+         measured and no disk writes back in another program's turn; where a row is about the disk, on a fresh ext4 in\n\
          an image. 80 Mbit/s is a veth pair with a token bucket at both ends, 50 ms a relay that holds back every\n\
          byte. Each command's first copy was compared with the source. CPU of the client has its ssh in it, that of\n\
          the server everything below sshd. What a paper claims of the same is repeated by\n\

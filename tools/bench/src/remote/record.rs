@@ -58,7 +58,7 @@ pub struct Run {
     pub client_cpu_s: f64,
     /// Everything below sshd.
     pub server_cpu_s: f64,
-    /// CPU seconds that somebody else used meanwhile, the kernel's own threads among them.
+    /// CPU seconds that other processes used meanwhile, the kernel's own threads among them.
     pub foreign_s: f64,
     /// It was stopped, and would have taken longer.
     pub stopped: bool,

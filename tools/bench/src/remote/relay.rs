@@ -70,7 +70,7 @@ fn write_later(mut to: TcpStream, receiver: &Receiver<(Instant, Vec<u8>)>, delay
     while let Ok((arrived, bytes)) = receiver.recv() {
         sleep((arrived + delay).saturating_duration_since(Instant::now()));
         if to.write_all(&bytes).is_err() {
-            // Whoever reads for us shall notice too.
+            // The thread that reads the other way is to notice too.
             drop(to.shutdown(Shutdown::Both));
             return;
         }

@@ -117,7 +117,7 @@ fn goal(lane: &'static str, against: &'static str, most: f64) -> LaneGoal {
     LaneGoal { lane, against, most }
 }
 
-/// Every timed row. `quick` is a tenth of the data, to see that the machinery turns; its figures are for nobody.
+/// Every timed row. `quick` is a tenth of the data, to see that the machinery turns; its figures are not to be published.
 pub fn all(quick: bool) -> Vec<RemoteRow> {
     let part = if quick { 10 } else { 1 };
     let big = Set::One { bytes: (1 << 30) / part };
