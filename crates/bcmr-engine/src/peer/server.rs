@@ -81,7 +81,7 @@ struct CollectedNames {
 }
 
 /// What a client wants to have sent.
-struct Wanted {
+struct Requested {
     paths: Vec<PathBuf>,
     /// Names below the one path, instead of all of it.
     list: Option<CollectedNames>,
@@ -398,7 +398,7 @@ impl Serving {
                 let how = How { origin: self.origin, fast, compress, dedup: false, links, compares };
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
                 let list = names.map(|names| list.and(&names)).transpose()?;
-                self.get(peer, &policy, how, Wanted { paths, list, follow: asked })
+                self.get(peer, &policy, how, Requested { paths, list, follow: asked })
             }
             _ => Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NoTransfer)),
         }
@@ -523,7 +523,7 @@ impl Serving {
         })
     }
 
-    fn get(&self, peer: &Peer, policy: &CopyPolicy, how: How, wanted: Wanted) -> Result<()> {
+    fn get(&self, peer: &Peer, policy: &CopyPolicy, how: How, wanted: Requested) -> Result<()> {
         let cancel = Cancel::new();
         let open = |path: &Path| {
             let source = operands::source(&self.reach, path, policy.follow)?;
