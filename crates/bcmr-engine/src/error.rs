@@ -6,66 +6,89 @@ pub use crate::words::{About, Note, Op, Reason};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What kind of trouble it is. Stable: the same codes travel in JSON and, later, on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Code {
+/// Defines [`Code`] from its one list: what it is, its number, and its name in JSON.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $code:ident = $number:literal $name:literal;)*) => {
+        /// What kind of trouble it is. Numbers and names are stable: the same codes travel in JSON and on the wire.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Code {
+            $($(#[$doc])* $code = $number,)*
+        }
+
+        impl Code {
+            /// Every code, by number.
+            pub const ALL: &[Code] = &[$(Code::$code,)*];
+
+            /// The name used in JSON, in kebab-case.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Code::$code => $name,)*
+                }
+            }
+        }
+    };
+}
+
+// docs/json.md has the same list for people, with the exit status of each; a test of `say` compares the two.
+codes! {
     /// ENOENT: something named is not there.
-    NotFound = 1,
+    NotFound = 1 "not-found";
     /// EACCES, EPERM.
-    Denied = 2,
+    Denied = 2 "denied";
     /// Something is in the way (EEXIST, ENOTEMPTY, a directory where a file should go or the reverse).
-    InTheWay = 3,
+    InTheWay = 3 "in-the-way";
     /// A directory was named where only `-r` may go.
-    IsDirectory = 4,
+    IsDirectory = 4 "is-directory";
     /// A path component is not a directory (ENOTDIR).
-    NotDirectory = 5,
+    NotDirectory = 5 "not-directory";
     /// A symbolic link stands where none may be followed (ELOOP), or links lead in a circle.
-    Link = 6,
+    Link = 6 "link";
     /// ENOSPC, EDQUOT, EFBIG.
-    NoSpace = 7,
+    NoSpace = 7 "no-space";
     /// EROFS.
-    ReadOnly = 8,
+    ReadOnly = 8 "read-only";
     /// The source changed while it was read; nothing was published.
-    SourceChanged = 9,
+    SourceChanged = 9 "source-changed";
     /// What landed differs from what was read; nothing was published.
-    Mismatch = 10,
+    Mismatch = 10 "mismatch";
     /// A guard refused: copying into itself, removing `/`, source and destination the same object.
-    Refused = 11,
+    Refused = 11 "refused";
     /// The file system or this platform cannot do what was asked for.
-    Unsupported = 12,
+    Unsupported = 12 "unsupported";
     /// ENAMETOOLONG.
-    NameTooLong = 13,
+    NameTooLong = 13 "name-too-long";
     /// A limit of the process or machine was reached (EMFILE, ENFILE, ENOMEM).
-    Limit = 14,
+    Limit = 14 "limit";
     /// A special file was skipped because nothing asked for it to be copied.
-    Special = 15,
+    Special = 15 "special";
     /// Contents landed, but something of the metadata that was asked for did not.
-    MetadataLost = 16,
+    MetadataLost = 16 "metadata-lost";
     /// The request makes no sense (bad pattern, empty list).
-    Usage = 17,
+    Usage = 17 "usage";
     /// Any other errno.
-    Io = 18,
+    Io = 18 "io";
     /// The user, or the peer, asked to stop before this was done.
-    Interrupted = 19,
+    Interrupted = 19 "interrupted";
     /// The other side said something that makes no sense, or nothing that we understand.
-    Protocol = 20,
+    Protocol = 20 "protocol";
     /// The connection to the other side was lost, or never came to be.
-    Lost = 21,
+    Lost = 21 "lost";
     /// No bcmr answers at the other side, or none of a version we can speak to; nothing was changed.
-    NoPeer = 22,
+    NoPeer = 22 "no-peer";
     /// Nothing listens at that port there.
-    ConnectionRefused = 23,
+    ConnectionRefused = 23 "connection-refused";
     /// No machine has that name.
-    UnknownHost = 24,
+    UnknownHost = 24 "unknown-host";
     /// There is no way to that machine now.
-    Unreachable = 25,
+    Unreachable = 25 "unreachable";
     /// Neither a key nor a password was accepted there.
-    NoKey = 26,
+    NoKey = 26 "no-key";
     /// The other machine's key is not known here.
-    UnknownKey = 27,
+    UnknownKey = 27 "unknown-key";
     /// The other machine's key is not the one that is known here.
-    ChangedKey = 28,
+    ChangedKey = 28 "changed-key";
 }
 
 impl Code {
@@ -90,40 +113,17 @@ impl Code {
         }
     }
 
+    /// The number on the wire.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        u16::from(self as u8)
+    }
+
     /// The code with this number on the wire; one of a newer version is any other error.
     #[must_use]
     pub fn of_number(number: u16) -> Code {
-        const ALL: [Code; 28] = [
-            Code::NotFound,
-            Code::Denied,
-            Code::InTheWay,
-            Code::IsDirectory,
-            Code::NotDirectory,
-            Code::Link,
-            Code::NoSpace,
-            Code::ReadOnly,
-            Code::SourceChanged,
-            Code::Mismatch,
-            Code::Refused,
-            Code::Unsupported,
-            Code::NameTooLong,
-            Code::Limit,
-            Code::Special,
-            Code::MetadataLost,
-            Code::Usage,
-            Code::Io,
-            Code::Interrupted,
-            Code::Protocol,
-            Code::Lost,
-            Code::NoPeer,
-            Code::ConnectionRefused,
-            Code::UnknownHost,
-            Code::Unreachable,
-            Code::NoKey,
-            Code::UnknownKey,
-            Code::ChangedKey,
-        ];
-        ALL.into_iter().find(|c| u16::from(*c as u8) == number).unwrap_or(Code::Io)
+        let number = bcmr_wire::code::renumbered(number);
+        Code::ALL.iter().copied().find(|code| code.number() == number).unwrap_or(Code::Io)
     }
 
     /// There is no connection: it never came to be, or it was lost.
@@ -143,41 +143,6 @@ impl Code {
                 | Code::SourceChanged
                 | Code::Interrupted
         )
-    }
-
-    /// The name used in JSON, in kebab-case.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Code::NotFound => "not-found",
-            Code::Denied => "denied",
-            Code::InTheWay => "in-the-way",
-            Code::IsDirectory => "is-directory",
-            Code::NotDirectory => "not-directory",
-            Code::Link => "link",
-            Code::NoSpace => "no-space",
-            Code::ReadOnly => "read-only",
-            Code::SourceChanged => "source-changed",
-            Code::Mismatch => "mismatch",
-            Code::Refused => "refused",
-            Code::Unsupported => "unsupported",
-            Code::NameTooLong => "name-too-long",
-            Code::Limit => "limit",
-            Code::Special => "special",
-            Code::MetadataLost => "metadata-lost",
-            Code::Usage => "usage",
-            Code::Io => "io",
-            Code::Interrupted => "interrupted",
-            Code::Protocol => "protocol",
-            Code::Lost => "lost",
-            Code::NoPeer => "no-peer",
-            Code::ConnectionRefused => "connection-refused",
-            Code::UnknownHost => "unknown-host",
-            Code::Unreachable => "unreachable",
-            Code::NoKey => "no-key",
-            Code::UnknownKey => "unknown-key",
-            Code::ChangedKey => "changed-key",
-        }
     }
 }
 
@@ -246,6 +211,22 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_stay_and_names_are_plain() {
+        let numbers: Vec<u16> = Code::ALL.iter().map(|code| code.number()).collect();
+        assert_eq!(numbers, (1..=28).collect::<Vec<_>>());
+        for code in Code::ALL {
+            assert_eq!(Code::of_number(code.number()), *code);
+            assert!(code.name().bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{}", code.name());
+        }
+        for stranger in [0, 29, 99, 107, u16::MAX] {
+            assert_eq!(Code::of_number(stranger), Code::Io, "{stranger}");
+        }
+        let earlier = [101, 102, 103, 104, 105, 106].map(Code::of_number);
+        let now = [Code::Protocol, Code::Lost, Code::Limit, Code::Unsupported, Code::Unreachable, Code::Io];
+        assert_eq!(earlier, now, "as the greeting of earlier builds numbered them");
+    }
 
     #[test]
     fn only_what_waits_for_the_other_side_loses_it() {

@@ -70,7 +70,7 @@ impl TroubleBuf {
             _ => NoteBuf::default(),
         };
         let path = error.path.as_os_str().as_bytes().iter().copied().take(PATH_BYTES).collect();
-        TroubleBuf { code: u16::from(error.code as u8), op: error.op.number(), path, note, errno }
+        TroubleBuf { code: error.code.number(), op: error.op.number(), path, note, errno }
     }
 
     /// Where the other side knows what it is about.

@@ -2,7 +2,7 @@
 //!
 //! Must not know how a greeting travels, nor who asked for what; a guarantee that was asked for arrives as a bit.
 
-use crate::code::Code;
+use crate::code::NO_COMMON_VERSION;
 use crate::message::{Hash, Hello, Policy, Wide};
 use crate::policy::{self, Choice};
 use std::fmt;
@@ -248,7 +248,7 @@ pub fn settle(ours: Features, required: Features, welcome: &Hello<'_>) -> Result
 // [hello.version]
 #[must_use]
 pub fn refuses_version(error: &[u8]) -> bool {
-    error.starts_with(&Code::Version.number().to_le_bytes())
+    error.starts_with(&NO_COMMON_VERSION.to_le_bytes())
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ pub struct Wide<'a> {
 /// What went wrong at the other side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trouble<'a> {
-    /// `[error.code]` A [`crate::code::Code`] or one of a newer version.
+    /// `[error.code]` A code of the engine, [`crate::code::NO_COMMON_VERSION`], or one of a newer version.
     pub code: u16,
     /// `[error.op]` What was tried, as the engine's `Op` numbers it; 0 when it is not told.
     pub op: u16,

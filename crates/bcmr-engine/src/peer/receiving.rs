@@ -111,7 +111,7 @@ fn end_with(summary: &Summary, broken: Option<&Error>, streams: &[Stream], reply
         None => {
             let s = summary;
             let counts = [s.files, s.dirs, s.others, s.bytes, s.kept, s.failed, s.differences];
-            let codes = s.codes.iter().map(|c| u64::from(*c as u8)).collect();
+            let codes = s.codes.iter().map(|code| u64::from(code.number())).collect();
             reply.send(&Message::Summary { counts, codes, cancelled: s.cancelled })
         }
         Some(e) => reply.send(&Message::Error(TroubleBuf::of(e).trouble())),

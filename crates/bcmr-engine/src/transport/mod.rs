@@ -282,7 +282,7 @@ fn unsettled(e: handshake::Unsettled, host: &str) -> Error {
 /// What an answer means that is not the one hoped for.
 fn unexpected(answer: &FrameBuf, host: &str) -> Error {
     match answer.message() {
-        Ok(Message::Error(trouble)) => told(&trouble, host),
+        Ok(Message::Error(trouble)) => peer_error(&trouble, host),
         Ok(_) => {
             let note = Reason::NoPlaceHere.about(format!("{:#04x}", answer.kind()));
             Error::ours(Code::Protocol, Op::TalkTo, host, note)
@@ -296,15 +296,14 @@ fn unexpected(answer: &FrameBuf, host: &str) -> Error {
 }
 
 /// The other side's error as one of ours, as far as it concerns the connection.
-fn told(trouble: &Trouble<'_>, host: &str) -> Error {
-    let code = match code::Code::of(trouble.code) {
-        Some(code::Code::Version) => Code::NoPeer,
-        Some(code::Code::Refused) => Code::Refused,
-        Some(code::Code::Limit | code::Code::Busy) => Code::Limit,
-        Some(code::Code::Lacking | code::Code::Unsupported) => Code::Unsupported,
-        Some(code::Code::Lost | code::Code::Unreachable) => Code::Lost,
-        Some(code::Code::Denied) => Code::Denied,
-        _ => Code::Protocol,
+fn peer_error(trouble: &Trouble<'_>, host: &str) -> Error {
+    let code = match trouble.code {
+        code::NO_COMMON_VERSION => Code::NoPeer,
+        number => match Code::of_number(number) {
+            same @ (Code::Refused | Code::Limit | Code::Unsupported | Code::Denied) => same,
+            Code::Lost | Code::Unreachable => Code::Lost,
+            _ => Code::Protocol,
+        },
     };
     let note = match code {
         Code::NoPeer => Reason::OtherVersion.into(),
@@ -413,16 +412,11 @@ fn answer_hello(
     match welcome_for(first, dialogue, ours, name) {
         Ok((frame, agreed)) => (frame, Ok(agreed)),
         Err(e) => {
-            let code = match e.code {
-                Code::NoPeer => code::Code::Version,
-                Code::Protocol => code::Code::Protocol,
-                _ => code::Code::Internal,
-            };
-            let told = TroubleBuf::of(&Error::ours(e.code, Op::Greet, "", e.why()));
-            // [hello.version] Its code alone: that reads the same in every version.
-            let trouble = match code {
-                code::Code::Version => Trouble { code: code.number(), ..Trouble::default() },
-                _ => Trouble { code: code.number(), ..told.trouble() },
+            let buf = TroubleBuf::of(&Error::ours(e.code, Op::Greet, "", e.why()));
+            let trouble = match e.code {
+                // [hello.version] Its code alone: that reads the same in every version.
+                Code::NoPeer => Trouble { code: code::NO_COMMON_VERSION, ..Trouble::default() },
+                _ => buf.trouble(),
             };
             (frames_of(&Message::Error(trouble)).unwrap_or_default(), Err(e))
         }
@@ -529,7 +523,7 @@ mod tests {
         let done = frames_of(&Message::Done).unwrap();
         let (e, said) = client_says(&done);
         assert_eq!(e.err().unwrap().code, Code::Protocol);
-        assert!(matches!(one(&said), Message::Error(t) if t.code == code::Code::Protocol.number()));
+        assert!(matches!(one(&said), Message::Error(t) if t.code == Code::Protocol.number()));
         let (e, said) = client_says(&hello(OURS)[..9]);
         assert_eq!((e.err().unwrap().code, said), (Code::Lost, Vec::new()));
         let (e, said) = client_says(b"GET / HTTP/1.1\r\n\r\n");
@@ -539,7 +533,7 @@ mod tests {
         let (e, said) = client_says(&[hello(OURS), frames_of(&join).unwrap()].concat());
         assert!(e.is_err());
         let welcome = said.len() - one_after(&said).len();
-        assert!(matches!(one(&said[welcome..]), Message::Error(t) if t.code == code::Code::Refused.number()));
+        assert!(matches!(one(&said[welcome..]), Message::Error(t) if t.code == Code::Refused.number()));
     }
 
     fn one_after(bytes: &[u8]) -> &[u8] {
@@ -609,11 +603,11 @@ mod tests {
         let mut other = welcome(good);
         other[5] = 1;
         assert_eq!(answers(&other, good).err().unwrap().code, Code::NoPeer);
-        let trouble = |code: code::Code| {
-            let t = Trouble { code: code.number(), ..Trouble::default() };
+        let trouble = |code: u16| {
+            let t = Trouble { code, ..Trouble::default() };
             frames_of(&Message::Error(t)).unwrap()
         };
-        let e = answers(&trouble(code::Code::Version), good).err().unwrap();
+        let e = answers(&trouble(code::NO_COMMON_VERSION), good).err().unwrap();
         assert!(e.code == Code::NoPeer && e.why() == Reason::OtherVersion.into(), "{e}");
         // As version 1 says it: code, and then texts.
         let old = b"\x14\0\0\0\x03\x64\0\x05greet\0\x09I speak 1\0";

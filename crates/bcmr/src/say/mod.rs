@@ -999,6 +999,31 @@ mod tests {
         assert_eq!(exit_code(&BCMR.exits, Verb::Copy, &uncounted, None), 1);
     }
 
+    /// docs/json.md lists every code as the program has it, and docs/exit-status.md every status.
+    #[test]
+    fn codes_are_as_documented() {
+        let json = include_str!("../../../../docs/json.md");
+        let listed: Vec<&str> = json
+            .lines()
+            .skip_while(|line| !line.starts_with("| code | status |"))
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| line.rsplitn(2, " | ").last().unwrap())
+            .collect();
+        let is = |code: &Code| {
+            let error = Error::ours(*code, Op::Copy, "", Reason::NoSource);
+            let status = exit_code_of(&BCMR.exits, Verb::Copy, &error);
+            let retryable = if code.is_retryable() { "yes" } else { "no" };
+            format!("| `{}` | {status} | {retryable}", code.name())
+        };
+        assert_eq!(listed, Code::ALL.iter().map(is).collect::<Vec<_>>());
+        let statuses = include_str!("../../../../docs/exit-status.md");
+        for line in listed {
+            let status = line.split(" | ").nth(1).unwrap();
+            assert!(statuses.contains(&format!("\n| {status} | ")), "{status}");
+        }
+    }
+
     #[test]
     fn exit_codes_of_check() {
         let differ = Summary { differences: 3, ..Summary::default() };
