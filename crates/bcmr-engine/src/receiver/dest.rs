@@ -698,6 +698,10 @@ impl<D: Disk> DestDir<D> {
             return Ok(None);
         }
         let merged = disk.open_dir(&above.dir, name.as_name()).and_then(|there| {
+            // R8: its mark is known in this directory and nowhere else; there it would be a file that no run knows.
+            if let Some(mark) = self.home.tree() {
+                disk.remove_file(&self.dir, mark.as_name())?;
+            }
             disk.merge_into(&self.dir, &there, only_new)?;
             disk.remove_dir(&above.dir, stage.as_name())?;
             above.newcomers.open().forget(&self.info);

@@ -20,6 +20,7 @@ mod proof {
     use crate::receiver::devices::Devices;
     use crate::receiver::dir_task::{Origin, Slot};
     use crate::receiver::lander::{Beside, Lander};
+    use crate::receiver::links::Claim;
     use crate::receiver::plan::tests::policy;
     use crate::receiver::tree;
     use crate::stage::Home;
@@ -53,6 +54,8 @@ mod proof {
         fd: OwnedFd,
         info: Info,
         bytes: Vec<u8>,
+        /// Another name of a file that is listed before it.
+        is_second: bool,
     }
 
     struct SourceDir {
@@ -68,7 +71,14 @@ mod proof {
         file.write_all(&bytes).unwrap();
         let fd: OwnedFd = file.into();
         let info = Bytes::info(&fd).unwrap();
-        SourceFile { name: NameBuf::new(name.as_bytes()).unwrap(), fd, info, bytes }
+        SourceFile { name: NameBuf::new(name.as_bytes()).unwrap(), fd, info, bytes, is_second: false }
+    }
+
+    fn second_name(name: &str, first: &mut SourceFile) -> SourceFile {
+        first.info.nlink = 2;
+        let (fd, bytes) = (first.fd.try_clone().unwrap(), first.bytes.clone());
+        let name = NameBuf::new(name.as_bytes()).unwrap();
+        SourceFile { name, fd, info: first.info, bytes, is_second: true }
     }
 
     fn dir(name: &str, seed: u32, files: Vec<SourceFile>, dirs: Vec<SourceDir>) -> SourceDir {
@@ -130,6 +140,8 @@ mod proof {
         Nothing,
         /// A directory of that name, with an older file in it.
         Directory,
+        /// Another process makes that directory while the first files land.
+        Meanwhile,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,10 +167,11 @@ mod proof {
             let small = |name: &str, seed| file(name, SMALL_BYTES, seed);
             let inner = dir("inner", 4, vec![small("e", 5)], vec![dir("empty", 5, vec![], vec![])]);
             let mut files = vec![small("a", 1), small("b", 2), small("c", 3)];
+            let mut others = vec![small("d", 6)];
+            others.push(second_name("second", &mut files[1]));
             if verb == Verb::Resumable {
                 files.push(file("large", LARGE_BYTES, 4));
             }
-            let others = vec![small("d", 6)];
             let source = dir(
                 "tree",
                 1,
@@ -178,7 +191,7 @@ mod proof {
                 collide,
                 durability: self.durability,
                 checkpoint_bytes: CHECKPOINT_BYTES,
-                preserve: Preserve { mode: true, times: true, ..Preserve::NONE },
+                preserve: Preserve { mode: true, times: true, links: true, ..Preserve::NONE },
                 me: ME,
                 ..policy()
             }
@@ -191,12 +204,19 @@ mod proof {
         fn disk(&self) -> Model {
             let model = Model::new();
             if self.before == Before::Directory {
-                let (root, name) = (model.root(), self.source.name.as_name());
-                model.make_dir(&root, name, 0o700).unwrap();
-                let there = model.open_dir(&root, name).unwrap();
-                model.old_file(&there, b"a", &self.old());
+                self.make_directory(&model);
             }
             model
+        }
+
+        /// What another process does, if it comes to it: the machine may stop before.
+        fn make_directory(&self, model: &Model) {
+            let (root, name) = (model.root(), self.source.name.as_name());
+            if model.make_dir(&root, name, 0o700).is_ok()
+                && let Ok(there) = model.open_dir(&root, name)
+            {
+                model.old_file(&there, b"a", &self.old());
+            }
         }
 
         /// Directories of it appear with everything in them, or not at all.
@@ -228,6 +248,7 @@ mod proof {
 
     /// What a move does beside: what has landed waits for a sync, and is taken away at the source.
     struct MiniLedger<'s> {
+        model: &'s Model,
         scene: &'s Scene,
         landed: Mutex<Vec<(Arc<Pair>, Vec<Vec<u8>>)>>,
         /// Paths below the destination of what is gone at the source.
@@ -255,6 +276,9 @@ mod proof {
 
     impl Beside<Src, Model> for MiniLedger<'_> {
         fn landed(&self, slot: &Arc<Pair>, src: Name<'_>, _: &Info, _: &Devices<'_, Model>, _: &Tally<'_>) {
+            if self.scene.before == Before::Meanwhile {
+                self.scene.make_directory(self.model);
+            }
             if self.scene.verb == Verb::Move {
                 let mut path = path_of(&slot.dst.node);
                 path.push(src.bytes().to_vec());
@@ -276,6 +300,7 @@ mod proof {
         Dir(Arc<Pair>, &'s SourceDir),
         Files(Arc<Pair>, &'s SourceDir, Range<usize>),
         Alone(Arc<Pair>, &'s SourceFile),
+        Second(Arc<Pair>, &'s SourceFile),
     }
 
     struct Walk<'s, 'l, 'm> {
@@ -317,6 +342,19 @@ mod proof {
                     self.lander.filled(&mut (), &slot);
                     self.lander.release(&mut (), slot);
                 }
+                Task::Second(slot, file) => {
+                    let name = file.name.as_name();
+                    match self.lander.links.claim_waiting(&file.info) {
+                        Claim::Second(landed) => {
+                            self.lander.land_second(&mut (), &slot, name, name, &file.info, &landed);
+                        }
+                        Claim::First => {
+                            self.lander.links.gave_up(&file.info);
+                            self.land(&slot, std::slice::from_ref(file), Way::Alone);
+                        }
+                    }
+                    self.lander.release(&mut (), slot);
+                }
                 Task::Alone(slot, file) => {
                     self.land(&slot, std::slice::from_ref(file), Way::Alone);
                     self.lander.release(&mut (), slot);
@@ -345,14 +383,24 @@ mod proof {
             self.lander.release(&mut (), child);
         }
 
-        fn land(&self, slot: &Arc<Pair>, files: &[SourceFile], way: Way) {
+        fn land(&mut self, slot: &Arc<Pair>, files: &'s [SourceFile], way: Way) {
             let mut jobs = Vec::new();
             for file in files {
                 let name = file.name.as_name();
+                let linked = file.info.nlink > 1;
+                if linked && !self.lander.links.claim_first(&file.info) {
+                    slot.pending.fetch_add(1, Ordering::Relaxed);
+                    self.tasks.push(Task::Second(slot.clone(), file));
+                    continue;
+                }
                 let body = Body::File(file.fd.try_clone().unwrap());
                 let attributes = Attributes::Carried(&[]);
                 let entry = Candidate { name, to: name, info: file.info, body, attributes, way };
-                match self.lander.plan(slot, entry) {
+                let planned = self.lander.plan(slot, entry);
+                if linked && !matches!(planned, Ok(Some(_))) {
+                    self.lander.links.gave_up(&file.info);
+                }
+                match planned {
                     Ok(job) => jobs.extend(job),
                     Err(e) => {
                         slot.keep_some();
@@ -376,7 +424,7 @@ mod proof {
         let policy = scene.policy();
         let (notes, progress, cancel) = (Notes::default(), Progress::default(), Cancel::new());
         let watch = Watch { front: &notes as &dyn Front, progress: &progress, cancel: &cancel, items: false };
-        let ledger = MiniLedger { scene, landed: Mutex::default(), taken: Mutex::default() };
+        let ledger = MiniLedger { model, scene, landed: Mutex::default(), taken: Mutex::default() };
         let lander = Lander::new(model, &policy, Tally::new(watch), ledger);
         if let Err(e) = walk(&lander, scene) {
             lander.tally.fail(e);
@@ -434,19 +482,19 @@ mod proof {
 
     fn holds_in(image: &Image, id: Id, source: &SourceDir, scene: &Scene, missing: Missing) -> Found {
         let names = &image.nodes[&id].names;
-        let was_there = std::ptr::eq(source, &scene.source) && scene.before == Before::Directory;
-        let whole = scene.appears_whole() && !was_there && missing == Missing::Nothing;
+        let is_merged = std::ptr::eq(source, &scene.source) && scene.before != Before::Nothing;
+        let whole = scene.appears_whole() && !is_merged && missing == Missing::Nothing;
         for file in &source.files {
             let Some(node) = names.get(file.name.bytes()).map(|id| &image.nodes[id]) else {
-                let is_replaced = was_there && file.name.bytes() == b"a";
-                if whole || is_replaced {
+                let was_there = is_merged && scene.before == Before::Directory;
+                if whole && !file.is_second || was_there && file.name.bytes() == b"a" {
                     return Err(format!("R1: a directory is there without {:?}", file.name));
                 }
                 continue;
             };
             let is_new = *node.data == file.bytes
                 && (!scene.is_durable() || node.mtime == file.info.mtime && node.mode == file.info.mode);
-            let is_old = was_there && file.name.bytes() == b"a" && *node.data == scene.old();
+            let is_old = is_merged && file.name.bytes() == b"a" && *node.data == scene.old();
             if !is_new && !is_old {
                 return Err(format!("R1: {:?} is {} bytes of something", file.name, node.data.len()));
             }
@@ -463,7 +511,11 @@ mod proof {
     fn is_complete(image: &Image, scene: &Scene) -> Found {
         let top = image.id_at(&[TOP]).ok_or("the top is not there")?;
         names_hold(image, scene, Missing::Nothing)?;
-        complete_in(image, top, &scene.source, true)
+        complete_in(image, top, &scene.source, true)?;
+        match (image.id_at(&[TOP, b"b"]), image.id_at(&[TOP, b"one", b"second"])) {
+            (first, second) if first == second => Ok(()),
+            _ => Err("two names of one file are two files".into()),
+        }
     }
 
     fn complete_in(image: &Image, id: Id, source: &SourceDir, sealed: bool) -> Found {
@@ -538,7 +590,7 @@ mod proof {
 
     /// R9 alone, where nothing was asked to be durable: what was replaced is old or new.
     fn replaced_holds(image: &Image, scene: &Scene) -> Found {
-        if scene.before == Before::Nothing {
+        if scene.before != Before::Directory {
             return Ok(());
         }
         let new = &scene.source.files[0].bytes;
@@ -617,13 +669,16 @@ mod proof {
             (Verb::Copy, Durability::Cache, Before::Directory),
             (Verb::Copy, Durability::Medium, Before::Nothing),
             (Verb::Copy, Durability::Medium, Before::Directory),
+            (Verb::Copy, Durability::Cache, Before::Meanwhile),
+            (Verb::Copy, Durability::Medium, Before::Meanwhile),
             (Verb::Resumable, Durability::Medium, Before::Nothing),
             (Verb::Resumable, Durability::Medium, Before::Directory),
             (Verb::Move, Durability::Cache, Before::Nothing),
             (Verb::Move, Durability::Cache, Before::Directory),
+            (Verb::Move, Durability::Cache, Before::Meanwhile),
         ];
         all.into_iter().flat_map(|(verb, durability, before)| {
-            (0..3).map(move |order| Scene::new(verb, durability, before, order))
+            (0..2).map(move |order| Scene::new(verb, durability, before, order))
         })
     }
 
