@@ -17,6 +17,7 @@ mod programs;
 mod record;
 mod remote;
 mod rows;
+mod scale;
 mod svg;
 mod turns;
 mod verdict;
@@ -60,6 +61,9 @@ fn bench(args: &[&str]) -> Result {
         }
         ["memory", rest @ ..] if !rest.contains(&"--help") => {
             on(parse(rest)?, |options| memory::run(options, rest))
+        }
+        ["scale", rest @ ..] if !rest.contains(&"--help") => {
+            on(parse(rest)?, |options| scale::run(options, rest))
         }
         ["guests"] => programs::guests(),
         ["report", dir] => documents::write(&sh::root().join(dir)),
