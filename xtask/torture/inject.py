@@ -247,10 +247,7 @@ def rerun(lab, work, line, bcmr):
     elif dst != goal:
         found.add("rerun-litter")
         words += str([k for k in dst if k not in goal][:3])
-    # What a move that has taken something away already can no longer read at the source (durability.md, R8).
-    elif lost := [
-        x for x in work.attributes_lost() if verb == "copy" or verb == "move" and x[0] not in ("mtime", "hard links")
-    ]:
+    elif lost := work.attributes_lost() if verb != "remove" else []:
         found.add("rerun-attributes")
         words += str(lost[:2])
     return found, words

@@ -158,8 +158,6 @@ def main():
                     verdict.add("rerun-litter", (n, [k for k in again if k not in work.new]))
                 elif line.attributes:
                     differ = list(treecmp.compare(work.pristine, work.dst + ("/n" if line.tree else "")))
-                    # What a move that has taken something away already can no longer read at the source (durability.md, R8).
-                    differ = [d for d in differ if not line.moves or d[0] not in ("mtime", "hard links")]
                     if differ and command or any(what != "extra" for what, _, _ in differ):
                         verdict.add("rerun-attributes", (n, differ[:3]))
             verdict.say(line=name, runs=runs, killed=killed, left=left, one_run_ms=round(whole * 1000))

@@ -310,6 +310,7 @@ Reason {
     PathTooLongForHashes = 136,
     PeerLeft = 137,
     NotOnThisDisk = 138,
+    NotItsCopy = 139,
     // What a message is, against the protocol.
     PieceWhileAllWait = 301,
     PieceNotAskedAgain = 302,

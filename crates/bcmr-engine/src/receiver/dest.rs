@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::policy::CopyPolicy;
 use crate::receiver::newcomers::{Newcomers, TAKEN};
 use crate::receiver::subtree::{NewSubdir, Subtree};
+use crate::receiver::tree::Stand;
 use crate::stage::{self, Home, RESERVED, Role};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
@@ -153,6 +154,8 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) root: Arc<Root<D>>,
     pub(crate) info: Info,
     pub(crate) made_by: MadeBy,
+    /// Below the mark of a move: how far that has come (R8).
+    pub(crate) stand: Option<Stand>,
     /// We hold its lock: the stages that it knows as its own are ours or stale.
     pub(crate) sole: bool,
     /// What this run has put into it.
@@ -230,6 +233,7 @@ impl<D: Disk> DestDir<D> {
                 Some(above) if above.made_by == MadeBy::InterruptedCopy => MadeBy::InterruptedCopy,
                 _ => MadeBy::Others,
             },
+            stand: above.and_then(|above| above.stand),
             sole,
             newcomers,
             home: Home::of(&info, born, lasting),
@@ -392,6 +396,7 @@ impl<D: Disk> DestDir<D> {
             root: self.root.clone(),
             info,
             made_by: if stage.is_some() { MadeBy::ThisRunAlone } else { MadeBy::ThisRun },
+            stand: self.stand,
             sole,
             newcomers,
             home: Home::of(&info, born, self.lasting),
@@ -449,6 +454,7 @@ impl<D: Disk> DestDir<D> {
             root: self.root.clone(),
             info,
             made_by: MadeBy::ThisRunAlone,
+            stand: self.stand,
             sole,
             newcomers: Arc::default(),
             home: Home::of(&info, born, self.lasting),
@@ -560,6 +566,7 @@ impl<D: Disk> DestDir<D> {
             root: self.root.clone(),
             info: self.info,
             made_by: self.made_by,
+            stand: self.stand,
             sole: self.sole,
             newcomers: self.newcomers.clone(),
             home: self.home,

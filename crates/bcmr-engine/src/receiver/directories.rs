@@ -15,11 +15,11 @@ use crate::receiver::dest::{DestDir, MadeBy};
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Origin, Slot};
 use crate::receiver::losses::MetadataLosses;
-use crate::receiver::tree;
+use crate::receiver::tree::{self, Stand};
 use crate::tally::Tally;
 use fastcopy::dir::Name;
-use fastcopy::meta::Info;
-use std::sync::atomic::Ordering;
+use fastcopy::meta::{Info, Time};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Directories that wait for one common sync before they are published (`--sync`).
@@ -39,7 +39,15 @@ pub(crate) struct Directories<'a, S, D: Disk> {
     /// The file systems that things are put on.
     devices: Devices<'a, D>,
     /// Directories marked as unfinished (`-C -r`, a move).
-    marked: Mutex<Vec<(Arc<D::Dir>, Arc<Node>)>>,
+    marked: Mutex<Vec<Marked<D>>>,
+    /// R8: all has landed, and is gone through once more to be taken away; it was counted.
+    pub(crate) once_more: AtomicBool,
+}
+
+/// A directory that is marked, and what it becomes a copy of.
+struct Marked<D: Disk> {
+    dst: DestDir<D>,
+    source: Info,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -54,7 +62,8 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         losses: Arc<MetadataLosses<'a>>,
     ) -> Directories<'a, S, D> {
         let (group, marked) = (Mutex::default(), Mutex::default());
-        Directories { disk, policy, tally, losses, group, devices: Devices::new(disk), marked }
+        let (devices, once_more) = (Devices::new(disk), AtomicBool::new(false));
+        Directories { disk, policy, tally, losses, group, devices, marked, once_more }
     }
 
     /// The file systems that things are put on.
@@ -76,7 +85,10 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         }
         let mark = |dir: &D::Dir| tree::mark(self.disk, dir, src);
         let mut dst = above.enter_marked(self.disk, to, self.policy, &mark)?;
-        if !dst.is_made() && tree::is_marked(self.disk, &dst.dir, src) {
+        let met = if dst.is_made() { None } else { tree::stand(self.disk, &dst.dir, src) };
+        if takes_away && matches!(met, Some(Stand::Landed { .. })) {
+            // R8: an earlier run has sealed it.
+        } else if met.is_some() {
             dst.made_by = MadeBy::InterruptedCopy;
         } else if !dst.is_made() && takes_away {
             // An empty directory that was there already would not be empty any more when the same command is run again.
@@ -88,10 +100,46 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
                 mark(&dst.dir).map_err(fail(Op::Mark))?;
             }
         }
-        if dst.is_made() || tree::is_marked(self.disk, &dst.dir, src) {
-            locked(&self.marked).push((dst.dir.clone(), dst.node.clone()));
+        let stand = tree::stand(self.disk, &dst.dir, src);
+        if takes_away {
+            dst.stand = stand;
+        }
+        if dst.is_made() || stand.is_some() {
+            locked(&self.marked).push(Marked { dst: dst.share(), source: *src });
         }
         Ok(dst)
+    }
+
+    /// R8: all that can land of the marked directories has, in a run that began at `since`. Brings it onto stable storage
+    /// and says so in the marks. Returns the sources of which that could be said, and what went wrong, by device.
+    pub(crate) fn all_landed(&self, since: Time) -> (Vec<(u64, u64)>, Vec<(u64, Error)>) {
+        let mut marked = locked(&self.marked);
+        let is_filling = |dst: &DestDir<D>| dst.stand == Some(Stand::Filling);
+        let mut failed = self.devices.sync(marked.iter().map(|m| &m.dst).filter(|dst| is_filling(dst)));
+        let mut landed = Vec::new();
+        for Marked { dst, source } in marked.iter_mut() {
+            if !is_filling(dst) || !self.devices.is_sure(dst) {
+                continue;
+            }
+            match tree::landed(self.disk, &dst.dir, source, since) {
+                Ok(()) => {
+                    dst.stand = Some(Stand::Landed { since });
+                    landed.push(source.id());
+                }
+                Err(e) => {
+                    self.devices.doubt(dst);
+                    failed.push((dst.info.dev, Error::os(Op::Mark, dst.node.path(), e)));
+                }
+            }
+        }
+        (landed, failed)
+    }
+
+    /// One entry is done.
+    pub(crate) fn done_one(&self) {
+        if !self.once_more.load(Ordering::Relaxed) {
+            self.tally.done(1);
+        }
     }
 
     /// Goes into the directory `name` of `above`, of which the source has `mode`, making it when it is not there. To be
@@ -227,7 +275,15 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         // A directory that was there keeps what it has, unless it was asked otherwise: as cp does.
         let ours = dst.made_by != MadeBy::Others;
         let last = dst.is_done_with();
-        if ours || preserve.mode || preserve.owner || preserve.times || preserve.xattr {
+        if matches!(dst.stand, Some(Stand::Landed { .. })) && !ours {
+            // R8: it was sealed when the source still said all of it. What landed in it only now gave it a new time.
+            if self.disk.info(&dst.dir).is_ok_and(|now| now.mtime != dst.info.mtime)
+                && let Err(e) = self.disk.set_times(&dst.dir, dst.info.atime, dst.info.mtime)
+            {
+                self.tally.lost(Error::os(Op::SetTimesOf, dst.node.path(), e));
+            }
+            self.owe(dst);
+        } else if ours || preserve.mode || preserve.owner || preserve.times || preserve.xattr {
             // What a list comes back to is still to be written to.
             if last {
                 let dir = moved.as_ref().unwrap_or(&dst.dir);
@@ -242,7 +298,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
             self.tally.dirs.fetch_add(1, Ordering::Relaxed);
             self.tally.item(Action::MadeDir, 0, || (pair.src.node().path(), dst.node.path()));
         }
-        self.tally.done(1);
+        self.done_one();
         if !pair.kept_some.load(Ordering::Relaxed) {
             done(pair);
         }
@@ -266,7 +322,8 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
     /// something else. What is not complete keeps them.
     pub(crate) fn marks(&self) -> Marks<D> {
         let marked = std::mem::take(&mut *locked(&self.marked));
-        Marks(if self.tally.all_well() { marked } else { Vec::new() })
+        let of = |m: Marked<D>| (m.dst.dir.clone(), m.dst.node.clone());
+        Marks(if self.tally.all_well() { marked.into_iter().map(of).collect() } else { Vec::new() })
     }
 }
 

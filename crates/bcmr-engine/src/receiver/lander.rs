@@ -20,13 +20,14 @@ use crate::receiver::links::{FirstName, LinkTable};
 use crate::receiver::losses::MetadataLosses;
 use crate::receiver::plan::{Proof, same};
 use crate::receiver::resumable::{self, Holes, Want};
+use crate::receiver::tree::Stand;
 use crate::tally::Tally;
 use fastcopy::dir::{Name, NameBuf};
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::{Info, Kind, Time};
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Files open at a time while a batch lands.
 const BATCH_JOBS: usize = 16;
@@ -48,6 +49,10 @@ pub(crate) trait Beside<S, D: Disk = Sys>: Sync {
     fn dir_done(&self, slot: &Arc<Slot<S, D>>);
     /// Whether what has landed is taken away at the source.
     fn takes_away(&self) -> bool {
+        false
+    }
+    /// Whether it reads both sides of every file before it takes away what an earlier run has copied.
+    fn proves(&self) -> bool {
         false
     }
     /// A file's hash, at its destination.
@@ -148,9 +153,14 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
     /// Compares with what is there and makes the job, if there is to be one.
     pub(crate) fn plan<'n>(
         &self,
-        pair: &'n Slot<S, D>,
+        pair: &'n Arc<Slot<S, D>>,
         entry: Candidate<'n, D>,
     ) -> Result<Option<Job<'n, D>>> {
+        if let Some(Stand::Landed { since }) = pair.dst.stand
+            && self.came_before_stop(pair, &entry, since)?
+        {
+            return Ok(None);
+        }
         let Candidate { name, to, ref info, ref body, .. } = entry;
         let go_on = || !self.tally.cancelled();
         let prove =
@@ -161,6 +171,65 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             Decision::Replace(there) => Some(there),
         };
         self.job(pair, entry, there).map(Some)
+    }
+
+    /// R8: what an earlier run had landed before it began to take sources away is not landed again: where it is what the
+    /// source is, the source may go. Else the source stays. `false`: it is not there.
+    fn came_before_stop(
+        &self,
+        pair: &Arc<Slot<S, D>>,
+        entry: &Candidate<'_, D>,
+        since: Time,
+    ) -> Result<bool> {
+        let &Candidate { name, to, ref info, ref body, .. } = entry;
+        let dst = &pair.dst;
+        dst.guard_name(to).map_err(|e| e.and(&pair.src.node().join(name)))?;
+        let there = self.disk.look(&dst.dir, to).map_err(|e| Error::os(Op::Stat, dst.node.join(to), e))?;
+        let Some(there) = &there else { return Ok(false) };
+        let go_on = || !self.tally.cancelled();
+        let prove = |proof| self.chooser.prove(pair, entry, proof, there, &go_on);
+        let is_copy = match info.kind {
+            Kind::Link if there.kind == Kind::Link => prove(Proof::Target)?,
+            Kind::File if there.kind == Kind::File && there.size == info.size => {
+                // Sizes and times are believed of what was not touched since the run that copied it began. Where times are
+                // kept more coarsely, or a name of it was taken away, only its content tells.
+                let is_untouched = same(info, there) && info.ctime < since;
+                is_untouched && !self.beside.proves() || body.is_file() && prove(Proof::Content)?
+            }
+            Kind::File | Kind::Link => false,
+            _ => same(info, there),
+        };
+        if !is_copy {
+            return Err(Self::stays(pair, name, to));
+        }
+        if self.policy.preserve.links && info.nlink > 1 {
+            self.first_landed(info, dst, to);
+        }
+        if info.kind == Kind::File && !self.once_more().load(Ordering::Relaxed) {
+            self.tally.watch.progress.was_there(info.size);
+        }
+        self.dirs.owe(dst);
+        self.dirs.done_one();
+        self.beside.landed(pair, name, info, self.devices(), &self.tally);
+        Ok(true)
+    }
+
+    /// What a move does not take away, as what is at the destination is something else.
+    fn stays(pair: &Slot<S, D>, name: Name<'_>, to: Name<'_>) -> Error {
+        let src = pair.src.node().join(name);
+        Error::ours(Code::SourceChanged, Op::RemoveSource, src, Reason::NotItsCopy)
+            .and(&pair.dst.node.join(to))
+    }
+
+    /// Set while all is gone through once more, to be taken away.
+    pub(crate) fn once_more(&self) -> &AtomicBool {
+        &self.dirs.once_more
+    }
+
+    /// R8: all that can land of the marked directories has, in a run that began at `since`. Returns the sources of which
+    /// their marks say so now, and what went wrong, by device.
+    pub(crate) fn all_landed(&self, since: Time) -> (Vec<(u64, u64)>, Vec<(u64, Error)>) {
+        self.dirs.all_landed(since)
     }
 
     /// Compares with what is there, and asks the user where the policy says so. What stays as it is was told. `prove`
@@ -543,8 +612,10 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             && first.id() == there.id()
         {
             // Already the same file; renaming one name of an inode over another does nothing at all (rename(2)).
-            self.tally.others.fetch_add(1, Ordering::Relaxed);
-            self.tally.done(1);
+            if !self.once_more().load(Ordering::Relaxed) {
+                self.tally.others.fetch_add(1, Ordering::Relaxed);
+            }
+            self.dirs.done_one();
             if info.kind == Kind::File {
                 self.hash_again(pair, name, to);
             }
@@ -554,7 +625,11 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         // A second name shares what the first has.
         let (body, attributes) = (Body::Special, Attributes::Carried(&[]));
         let entry = Candidate { name, to, info: *info, body, attributes, way: Way::Alone };
-        if self.chooser.is_there(info, there.as_ref()) {
+        let came_before = matches!(pair.dst.stand, Some(Stand::Landed { .. }));
+        if came_before && there.is_some_and(|there| !same(info, &there)) {
+            return Err(Self::stays(pair, name, to));
+        }
+        if came_before && there.is_some() || self.chooser.is_there(info, there.as_ref()) {
             // A file of its own that looks the same was landed by an earlier run, which met this name first: what is
             // wanted is one file, and the other name's is as good.
             return Ok(Some((dir, self.job(pair, entry, there)?)));

@@ -1,18 +1,34 @@
 //! The mark in a directory that an interrupted `copy -C -r SRC DST`, or a move to another file system, made: the same
 //! command again means the same DST, and not DST/SRC, although DST is there now.
 //!
-//! Must not hold anything but which source it was: what is complete is seen from the files themselves.
+//! Must not hold anything but which source it was, and whether a move has begun to take it away (R8): what is complete is
+//! seen from the files themselves.
 
 use crate::disk::Disk;
 use crate::receiver::land;
 use crate::stage::Home;
 use fastcopy::dir::NameBuf;
 use fastcopy::errno;
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::{Info, Kind, Time};
 use std::io;
+use std::time::{Duration, SystemTime};
 
 const MAGIC: &[u8; 8] = b"bcmrTRE1";
 const BYTES: usize = 24;
+/// What a move adds: when it began, and a checksum of all before it.
+const LANDED_BYTES: usize = BYTES + 12 + 8;
+/// A file that is touched gets the time of the kernel's last tick, or of a server's clock.
+const CLOCK_SLACK: Duration = Duration::from_secs(2);
+
+/// How far what is marked has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// It is being filled.
+    Filling,
+    /// What can land of the source is there, on stable storage and with its metadata, and some of it may have been taken
+    /// away at the source by now. What was touched there since that time may be something else.
+    Landed { since: Time },
+}
 
 fn encode(source: &Info) -> [u8; BYTES] {
     let mut out = [0; BYTES];
@@ -52,14 +68,74 @@ pub(crate) fn is_empty<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<bool> {
 
 /// Whether `dir` is marked as what `source` becomes.
 pub(crate) fn is_marked<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> bool {
-    let read = || -> io::Result<bool> {
+    stand(disk, dir, source).is_some()
+}
+
+/// How far `dir` has come, if it is marked as what `source` becomes.
+pub(crate) fn stand<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> Option<Stand> {
+    let read = || -> io::Result<Option<Stand>> {
         let file = disk.open_to_read(dir, name(disk, dir)?.as_name())?;
-        let mut bytes = [0; BYTES + 1];
+        let mut bytes = [0; LANDED_BYTES];
         let n = disk.read_at(&file, 0, &mut bytes)?;
-        Ok(disk.file_info(&file)?.kind == Kind::File && bytes.get(..n) == Some(&encode(source)[..]))
+        let is_file = disk.file_info(&file)?.kind == Kind::File;
+        Ok(decode(bytes.get(..n).unwrap_or_default(), source).filter(|_| is_file))
     };
     // Whatever cannot be read is no mark: then the target means what it always means.
-    read().unwrap_or(false)
+    read().unwrap_or(None)
+}
+
+/// A power cut may leave a part of what a move adds: then nothing was taken away yet.
+fn decode(bytes: &[u8], source: &Info) -> Option<Stand> {
+    let added = bytes.strip_prefix(&encode(source)[..])?;
+    let Some((sec, rest)) = added.split_first_chunk() else { return Some(Stand::Filling) };
+    let Some((nsec, sum)) = rest.split_first_chunk() else { return Some(Stand::Filling) };
+    let since = Time { sec: i64::from_le_bytes(*sec), nsec: u32::from_le_bytes(*nsec) };
+    Some(if sum == checksum(source, since) { Stand::Landed { since } } else { Stand::Filling })
+}
+
+fn checksum(source: &Info, since: Time) -> [u8; 8] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&encode(source)).update(&since.sec.to_le_bytes()).update(&since.nsec.to_le_bytes());
+    let mut sum = [0; 8];
+    hasher.finalize_xof().fill(&mut sum);
+    sum
+}
+
+/// The time that a run which begins now enters as its own.
+pub(crate) fn begins() -> Time {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = since.saturating_sub(CLOCK_SLACK);
+    Time { sec: since.as_secs().try_into().unwrap_or(i64::MAX), nsec: since.subsec_nanos() }
+}
+
+/// R8: says in the mark of `dir`, durably, that all that can land of `source` has, for a run that began at `since`. Only
+/// then something of it is taken away.
+pub(crate) fn landed<D: Disk>(disk: &D, dir: &D::Dir, source: &Info, since: Time) -> io::Result<()> {
+    let name = name(disk, dir)?;
+    // Its owner may not enter it by now.
+    let file = with_access(disk, dir, || disk.open_file(dir, name.as_name()))?;
+    let file = file.ok_or_else(|| io::Error::from_raw_os_error(errno::ENOENT))?;
+    let mut added = [0; LANDED_BYTES - BYTES];
+    let time = since.sec.to_le_bytes().into_iter().chain(since.nsec.to_le_bytes());
+    for (slot, byte) in added.iter_mut().zip(time.chain(checksum(source, since))) {
+        *slot = byte;
+    }
+    disk.write_at(&file, BYTES as u64, &added)?;
+    disk.sync_file(&file)
+}
+
+/// Does something in `dir`, where need be with a mode that lets its owner do it.
+fn with_access<D: Disk, T>(disk: &D, dir: &D::Dir, act: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match act() {
+        Err(e) if e.raw_os_error() == Some(errno::EACCES) => {
+            let was = disk.info(dir)?;
+            disk.set_mode(dir, was.mode | 0o700)?;
+            let done = act();
+            disk.set_mode(dir, was.mode)?;
+            done
+        }
+        other => other,
+    }
 }
 
 /// Takes the mark away, and leaves the directory as it was otherwise: its times, and a mode in which its owner may not
@@ -70,14 +146,42 @@ pub(crate) fn unmark<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<()> {
     if disk.look(dir, name.as_name())?.is_none() {
         return Ok(());
     }
-    match disk.remove_file(dir, name.as_name()) {
-        Err(e) if e.raw_os_error() == Some(errno::EACCES) => {
-            disk.set_mode(dir, was.mode | 0o700)?;
-            let removed = disk.remove_file(dir, name.as_name());
-            disk.set_mode(dir, was.mode)?;
-            removed
-        }
-        other => other,
-    }?;
+    with_access(disk, dir, || disk.remove_file(dir, name.as_name()))?;
     disk.set_times(dir, was.atime, was.mtime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::sys::Sys;
+    use fastcopy::dir::Dir;
+
+    /// A mark says that taking away has begun only when all of that is there; any part of it, as a power cut leaves it,
+    /// says that it has not, and a mark of another source says nothing.
+    #[test]
+    fn only_a_whole_mark_says_that_all_has_landed() {
+        let (tmp, disk) = (tempfile::tempdir().unwrap(), Sys::new());
+        let dir = Dir::open(tmp.path()).unwrap();
+        let source = Info { ino: 77, ..dir.info().unwrap() };
+        let other = Info { ino: 78, ..source };
+        let stands = || (stand(&disk, &dir, &source), stand(&disk, &dir, &other));
+        assert_eq!(stands(), (None, None));
+        mark(&disk, &dir, &source).unwrap();
+        assert_eq!(stands(), (Some(Stand::Filling), None));
+        let since = begins();
+        landed(&disk, &dir, &source, since).unwrap();
+        assert_eq!(stands(), (Some(Stand::Landed { since }), None));
+        let path = tmp.path().join(std::str::from_utf8(name(&disk, &dir).unwrap().bytes()).unwrap());
+        let whole = std::fs::read(&path).unwrap();
+        for len in BYTES..whole.len() {
+            let mut torn = whole[..len].to_vec();
+            assert_eq!(decode(&torn, &source), Some(Stand::Filling), "{len} bytes");
+            torn.resize(whole.len(), 0);
+            let is_torn = torn != whole;
+            assert!(!is_torn || decode(&torn, &source) == Some(Stand::Filling), "{len} bytes, then zeros");
+        }
+        assert_eq!(decode(&whole[..BYTES - 1], &source), None);
+        unmark(&disk, &dir).unwrap();
+        assert_eq!(stands(), (None, None));
+    }
 }

@@ -30,6 +30,7 @@ use crate::verbs::stream::{self, Streamed};
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// From this size (bytes) on a file is a task of its own, staged by itself: a killed run loses at most what small
@@ -70,7 +71,7 @@ impl Beside<SourceDir> for Kept {
         tally: &Tally<'_>,
     ) {
         if let Some(ledger) = &self.ledger
-            && ledger.landed(slot, src, info)
+            && ledger.landed(slot, src, info, tally)
         {
             ledger.settle(devices, tally);
         }
@@ -82,6 +83,9 @@ impl Beside<SourceDir> for Kept {
     }
     fn takes_away(&self) -> bool {
         self.ledger.is_some()
+    }
+    fn proves(&self) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| ledger.proves)
     }
     fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
         self.manifest.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
@@ -106,6 +110,15 @@ impl Origin for SourceDir {
         let fd = self.dir.open_file(name).map_err(|e| Fault::os(crate::disk::Side::Source, Op::Open, e))?;
         crate::disk::tee::hash(&fd, &|_| go_on()).map(Some)
     }
+}
+
+/// What tells a source from others that become the same name.
+#[derive(Hash)]
+enum SourceId<'n> {
+    /// Its content: names of one file are one source.
+    Inode((u64, u64)),
+    /// Its name in a directory: a move takes each name away by itself.
+    Name(((u64, u64), &'n [u8])),
 }
 
 /// What became of one entry that was looked at.
@@ -188,7 +201,7 @@ impl<'a> Run<'a> {
     }
 
     /// Copies operands that have nothing to do with each other.
-    pub(crate) fn round(&self, operands: Vec<Operand>) {
+    pub(crate) fn round(&self, operands: &[Operand]) {
         self.walk().round(operands);
     }
 
@@ -238,8 +251,13 @@ impl<'a> Run<'a> {
     }
 
     fn claim_name(&self, pair: &DirPair, entry: WalkEntry<'_>) -> Result<Claimed> {
-        let WalkEntry { name, to, .. } = entry;
-        self.desk.claim_name(pair, &pair.spot, name, to, pair.src.source(name))
+        let WalkEntry { name, to, follow, .. } = entry;
+        let is_single = self.desk.claims.place_of(&pair.spot, to).is_none();
+        let source = match is_single || self.desk.beside.ledger.is_some() {
+            true => SourceId::Name(pair.src.source(name)),
+            false => SourceId::Inode(pair.src.stat(name, follow)?.id()),
+        };
+        self.desk.claim_name(pair, &pair.spot, name, to, source)
     }
 
     fn failed(&self, pair: &DirPair, e: Error) {
@@ -278,6 +296,10 @@ impl<'a> Run<'a> {
         if kind == Kind::Dir {
             return Ok(None);
         }
+        if kind.is_special() && !self.policy.specials {
+            let note = Reason::KindIs.about(kind.word());
+            return Err(Error::ours(Code::Special, Op::Copy, src.node.join(name), note));
+        }
         if !is_claimed && self.claim_name(pair, entry)? == Claimed::Same {
             self.desk.came_before(pair);
             return Ok(None);
@@ -301,13 +323,7 @@ impl<'a> Run<'a> {
                 let target = src.dir.read_link(name);
                 (Body::Link(target.map_err(|e| Error::os(Op::ReadLink, src.node.join(name), e))?), info)
             }
-            _ => {
-                if !self.policy.specials {
-                    let note = Reason::KindIs.about(kind.word());
-                    return Err(Error::ours(Code::Special, Op::Copy, src.node.join(name), note));
-                }
-                (Body::Special, src.stat(name, follow)?)
-            }
+            _ => (Body::Special, src.stat(name, follow)?),
         };
         if info.kind != kind {
             let note = Reason::KindBecame.about(info.kind.word());
@@ -348,13 +364,6 @@ impl<'a> Run<'a> {
         }
         self.desk.unmark();
         self.desk.end()
-    }
-
-    /// Takes away at the source what is safe at the destination.
-    pub(crate) fn settle_ledger(&self) {
-        if let Some(ledger) = &self.desk.beside.ledger {
-            ledger.settle(self.desk.devices(), &self.desk.tally);
-        }
     }
 }
 
@@ -515,7 +524,9 @@ impl<'a> Destination for Run<'a> {
     }
 
     fn excluded(&self, path: &dyn Fn() -> PathBuf) {
-        self.desk.tally.item(Action::Excluded, 0, || (path(), PathBuf::new()));
+        if !self.desk.once_more().load(Ordering::Relaxed) {
+            self.desk.tally.item(Action::Excluded, 0, || (path(), PathBuf::new()));
+        }
     }
 
     fn filled(&self, hand: &mut Hand, pair: &Arc<DirPair>) {

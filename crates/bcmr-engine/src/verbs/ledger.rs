@@ -2,19 +2,22 @@
 //!
 //! Must not copy anything. The order is the point: an entry leaves its source only after its copy is verified, has its
 //! final name under directories that all have theirs, and a sync of the destination's file system returned 0. Until
-//! then a power cut would find the only copy on its way.
+//! then a power cut would find the only copy on its way. Of a directory that is marked nothing goes before all of it has
+//! landed and its mark says so: what the source tells of times and hard links is needed until then (R8).
 
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason};
 use crate::event::Action;
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::Slot;
-use crate::receiver::tree;
+use crate::receiver::tree::{self, Stand};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use fastcopy::dir::{Name, NameBuf};
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::{Info, Kind, Time};
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Said once of a device where a sync failed.
@@ -30,33 +33,125 @@ struct Entry {
     pair: Arc<Slot<SourceDir>>,
 }
 
-/// The entries waiting, in the order in which they may go: what is in a directory before the directory.
+/// Entries of directories of which not all has landed yet.
 #[derive(Default)]
+struct Held {
+    entries: Vec<Entry>,
+    /// There were more of them than are remembered.
+    is_over: bool,
+    /// Operands of which all has landed.
+    whole: HashSet<(u64, u64)>,
+    /// All of them is gone through once more.
+    once_more: bool,
+}
+
+/// The entries waiting, in the order in which they may go: what is in a directory before the directory.
 pub(crate) struct Ledger {
     entries: Mutex<Vec<Entry>>,
+    held: Mutex<Held>,
+    /// When the run began.
+    pub(crate) since: Time,
+    /// What an earlier run has copied is read on both sides before it goes.
+    pub(crate) proves: bool,
     /// Devices of which it was told that what was copied there stays. Held by who settles: a directory may go only after
     /// another worker has taken away what was in it.
     settling: Mutex<Vec<u64>>,
 }
 
 impl Ledger {
+    /// Nothing has landed.
+    pub(crate) fn new(proves: bool) -> Ledger {
+        let (entries, held, settling) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ledger { entries, held, since: tree::begins(), proves, settling }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `name` of `pair`'s source has landed. Returns whether it is time to [`Ledger::settle`].
-    pub(crate) fn landed(&self, pair: &Arc<Slot<SourceDir>>, name: Name<'_>, info: &Info) -> bool {
-        let entry = Entry { src: pair.src.clone(), name: name.to_owned(), info: *info, pair: pair.clone() };
-        let mut entries = self.entries();
-        entries.push(entry);
-        entries.len().is_multiple_of(ENTRIES_MAX)
+    pub(crate) fn landed(
+        &self,
+        pair: &Arc<Slot<SourceDir>>,
+        name: Name<'_>,
+        info: &Info,
+        tally: &Tally<'_>,
+    ) -> bool {
+        if matches!(pair.dst.stand, Some(Stand::Landed { .. })) {
+            let held = self.held();
+            if held.once_more && held.is_torn(pair, info, tally) {
+                stays(pair);
+                return false;
+            }
+        }
+        self.add(Entry { src: pair.src.clone(), name: name.to_owned(), info: *info, pair: pair.clone() })
+    }
+
+    fn add(&self, entry: Entry) -> bool {
+        if entry.pair.dst.stand != Some(Stand::Filling) {
+            let mut entries = self.entries();
+            entries.push(entry);
+            return entries.len().is_multiple_of(ENTRIES_MAX);
+        }
+        let mut held = self.held();
+        if entry.is_top() {
+            held.whole.insert(entry.pair.src.info.id());
+        }
+        if held.entries.len() >= ENTRIES_MAX {
+            held.is_over = true;
+            held.entries = Vec::new();
+        }
+        if !held.is_over {
+            held.entries.push(entry);
+        }
+        false
+    }
+
+    /// Nothing goes of what is not all there.
+    pub(crate) fn forget_held(&self) {
+        *self.held() = Held::default();
+    }
+
+    /// All has landed that can: what was held may go. Returns whether there was more of it than is remembered, so that
+    /// the directories are to be gone through once more.
+    pub(crate) fn release_held(&self, tally: &Tally<'_>) -> bool {
+        let mut held = self.held();
+        let (mut entries, is_over) = (std::mem::take(&mut held.entries), std::mem::take(&mut held.is_over));
+        held.once_more = is_over;
+        let mut names: HashMap<(u64, u64), u64> = HashMap::new();
+        for entry in entries.iter().filter(|entry| entry.info.nlink > 1) {
+            *names.entry(entry.info.id()).or_default() += 1;
+        }
+        entries.retain(|Entry { pair, info, .. }| {
+            let is_torn = names.get(&info.id()) < Some(&info.nlink) && held.is_torn(pair, info, tally);
+            if is_torn {
+                stays(pair);
+            }
+            !is_torn
+        });
+        // Directories in which something stays now.
+        entries.retain(|entry| entry.info.kind != Kind::Dir || !entry.pair.kept_some.load(Relaxed));
+        self.entries().extend(entries);
+        is_over
+    }
+
+    /// Tells of devices where nothing goes.
+    pub(crate) fn doubted(&self, failed: Vec<(u64, Error)>, tally: &Tally<'_>) {
+        let mut told = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        for (dev, error) in failed {
+            told.push(dev);
+            tally.fail(Error { note: Some(STAYS.into()), ..error });
+        }
     }
 
     /// All that was in the directory has landed.
     pub(crate) fn dir_done(&self, pair: &Arc<Slot<SourceDir>>) {
         let (Some(above), Some(name)) = (&pair.src.above, &pair.src.name) else { return };
-        let entry = Entry { src: above.clone(), name: name.clone(), info: pair.src.info, pair: pair.clone() };
-        self.entries().push(entry);
+        self.add(Entry { src: above.clone(), name: name.clone(), info: pair.src.info, pair: pair.clone() });
     }
 
     /// Syncs the destination and takes away what is safe there. Entries whose copy has no name yet stay.
@@ -90,6 +185,37 @@ impl Ledger {
     }
 }
 
+impl Held {
+    /// Whether `info` is to stay because something of its operand has failed, which may be another name of it: only as
+    /// long as both are at the source it says that they are one file.
+    fn is_torn(&self, pair: &Arc<Slot<SourceDir>>, info: &Info, tally: &Tally<'_>) -> bool {
+        if info.kind == Kind::Dir || info.nlink < 2 || tally.failed.load(Relaxed) == 0 {
+            return false;
+        }
+        let mut top = pair;
+        while let Some(above) = top.above.as_ref().filter(|above| above.ours) {
+            top = above;
+        }
+        !self.whole.contains(&top.src.info.id())
+    }
+}
+
+impl Entry {
+    /// The directory that an operand is.
+    fn is_top(&self) -> bool {
+        self.info.kind == Kind::Dir && self.pair.above.as_ref().is_some_and(|above| !above.ours)
+    }
+}
+
+/// Something in `pair` stays, and so do the directories above it.
+fn stays(pair: &Arc<Slot<SourceDir>>) {
+    let mut at = Some(pair);
+    while let Some(pair) = at {
+        pair.keep_some();
+        at = pair.above.as_ref();
+    }
+}
+
 /// Removes one entry at the source, if it still is what was copied.
 fn take_away(entry: &Entry, tally: &Tally<'_>) {
     let (dir, name) = (&entry.src, entry.name.as_name());
@@ -113,8 +239,9 @@ fn take_away(entry: &Entry, tally: &Tally<'_>) {
     }
     tally.item(Action::Removed, 0, || (PathBuf::new(), dir.node.join(name)));
     // R8: the same command has nothing to go on with any more, now and not before.
-    let is_top = was.kind == Kind::Dir && entry.pair.above.as_ref().is_some_and(|above| !above.ours);
-    if is_top && let Err(e) = tree::unmark(&Sys::new(), &entry.pair.dst.dir) {
+    if entry.is_top()
+        && let Err(e) = tree::unmark(&Sys::new(), &entry.pair.dst.dir)
+    {
         tally.fail(Error::os(Op::Unmark, entry.pair.dst.node.path(), e));
     }
 }

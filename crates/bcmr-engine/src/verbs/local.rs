@@ -237,17 +237,17 @@ impl<D: Destination> Walk<'_, D> {
                     round.push(operand);
                 }
             }
-            self.round(round);
+            self.round(&round);
             rest = next;
         }
     }
 
     /// Walks operands that have nothing to do with each other.
-    pub(crate) fn round(&self, operands: Vec<Operand>) {
+    pub(crate) fn round(&self, operands: &[Operand]) {
         let mut bases = Vec::new();
         let mut tasks = Vec::new();
         for operand in operands {
-            match self.task(&operand, &mut bases) {
+            match self.task(operand, &mut bases) {
                 Ok(Some(task)) => tasks.push(task),
                 Ok(None) => {}
                 Err(e) => self.to.tally().fail(e),

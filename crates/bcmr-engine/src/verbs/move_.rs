@@ -23,14 +23,17 @@ use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Source};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Moves.
 ///
 /// # Errors
 /// Only when nothing could be begun; what happens to single items is told through `watch`.
 pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
+    let proves = request.policy.verify != Verify::Off;
     let policy = CopyPolicy {
         recursive: true,
         follow: Follow::Never,
@@ -45,13 +48,14 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     let count = request.sources.len();
     let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Itself)?;
     operands::tell_new(&watch, &target, &to);
-    let mut run = Run::new(&disk, &policy, watch, Some(Ledger::default()))?;
+    let mut run = Run::new(&disk, &policy, watch, Some(Ledger::new(proves)))?;
     let filter = Filter::new(&policy.filter)?;
     let mut operands =
         operands::resolve(&request.sources, &to, &policy, Op::Move, DestLink::Itself, &run.desk.tally);
     run.desk.claims = operands::claims(&mut operands);
     let (tally, claims) = (&run.desk.tally, &run.desk.claims);
-    let mover = Mover { policy: &policy, merge: request.merge, filter, tally, claims };
+    let foreseen = Mutex::default();
+    let mover = Mover { policy: &policy, merge: request.merge, filter, tally, claims, foreseen };
     let mut far = Vec::new();
     for operand in operands {
         if watch.cancel.is_set() {
@@ -60,7 +64,8 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         if operands::clash(&far, &operand).is_some() && !policy.dry_run {
             // What an earlier one becomes has its name before this one meets it there: two that are copied at once into
             // one name would take each other for what a killed run left.
-            run.round(std::mem::take(&mut far));
+            run.round(&far);
+            take_away(&run, std::mem::take(&mut far));
         }
         match mover.operand(&operand) {
             Ok(Moved::Here) => {}
@@ -70,12 +75,33 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     }
     if !policy.dry_run {
         if !far.is_empty() {
-            run.round(far);
+            run.round(&far);
         }
-        run.settle_ledger();
+        take_away(&run, far);
     }
     run.desk.sync_names();
     Ok(run.end())
+}
+
+/// Takes away at the source what is safe at the destination, after `operands` have been copied. Of a directory that the
+/// run was stopped in nothing goes: the same command copies it once more, and needs all that the source says (R8).
+fn take_away(run: &Run<'_>, operands: Vec<Operand>) {
+    let (desk, Some(ledger)) = (&run.desk, &run.desk.beside.ledger) else { return };
+    if desk.tally.cancelled() {
+        ledger.forget_held();
+    } else {
+        let (landed, failed) = desk.all_landed(ledger.since);
+        ledger.doubted(failed, &desk.tally);
+        if ledger.release_held(&desk.tally) {
+            // What was not remembered is found again, as by the same command after a kill.
+            let has_landed = |operand: &Operand| landed.contains(&operand.info().id());
+            let operands: Vec<Operand> = operands.into_iter().filter(has_landed).collect();
+            desk.once_more().store(true, Relaxed);
+            run.round(&operands);
+            desk.once_more().store(false, Relaxed);
+        }
+    }
+    ledger.settle(desk.devices(), &desk.tally);
 }
 
 /// How far an operand got by renaming alone.
@@ -92,12 +118,39 @@ struct Mover<'a> {
     filter: Filter,
     tally: &'a Tally<'a>,
     claims: &'a Claims,
+    /// What operands become in a dry run, by place, where another may meet it.
+    foreseen: Mutex<HashMap<u64, Foreseen>>,
+}
+
+/// What a name stands for once an earlier operand was moved.
+#[derive(Clone)]
+struct Foreseen {
+    src: Arc<SourceDir>,
+    name: NameBuf,
+    /// With all that is in it; else only what else is foreseen.
+    is_whole: bool,
+}
+
+/// What has a name at the destination.
+struct There {
+    info: Info,
+    /// Only in a dry run: an earlier operand becomes it.
+    foreseen: Option<Foreseen>,
+}
+
+impl There {
+    /// What is in the directory, where that is known.
+    fn dir(&self) -> Result<Option<Dir>> {
+        let Some(Foreseen { src, name, is_whole: true }) = &self.foreseen else { return Ok(None) };
+        let opened = src.dir.open_dir_readable(name.as_name());
+        opened.map(Some).map_err(|e| Error::os(Op::OpenDirectory, src.node.join(name.as_name()), e))
+    }
 }
 
 /// A pair of directories being merged by renames.
 struct Frame {
     src: Arc<SourceDir>,
-    /// Absent where a dry run would have made it.
+    /// Absent where a dry run would have made it; where it would have brought it as a whole, what was brought.
     dst: Option<Dir>,
     dst_path: PathBuf,
     /// The destination was made for it.
@@ -107,6 +160,8 @@ struct Frame {
     /// Where it is among the names that operands claim, and as a path.
     spot: Spot,
     below: PathBuf,
+    /// A dry run of what would be copied.
+    is_far: bool,
     /// Still to do, last first.
     names: Vec<(NameBuf, Kind)>,
     /// Something stays, so the source directory stays.
@@ -150,7 +205,8 @@ impl Mover<'_> {
     ) -> Result<Moved> {
         let shown = place.node.join(to);
         guard_name(&place.dir, to, &shown, &operand.path)?;
-        let there = place.dir.look(to).map_err(|e| Error::os(Op::Stat, &shown, e))?;
+        let met = self.there(Some(&place.dir), &operand.spot, to, &shown)?;
+        let there = met.as_ref().map(|met| met.info);
         let below = Path::new(crate::node::os(to));
         if info.kind != Kind::Dir
             && !self.claim(&operand.spot, dir, name, to, below, there.is_some(), &shown)?
@@ -165,7 +221,7 @@ impl Mover<'_> {
             Verdict::Make => self.policy.collide != Collide::Replace,
             Verdict::Replace | Verdict::KeepIf(..) | Verdict::Append { .. } => false,
             Verdict::Merge if self.merge => {
-                return self.merge(dir, name, info, place, to, operand);
+                return self.merge(dir, name, info, place, to, operand, met);
             }
             // rename(2) replaces an empty directory and refuses any other.
             Verdict::Merge => matches!(self.policy.collide, Collide::Keep),
@@ -180,9 +236,16 @@ impl Mover<'_> {
         };
         if info.kind == Kind::Dir && !self.filter.is_empty() {
             // Something in it may have to stay, so it cannot go as a whole.
-            return self.merge(dir, name, info, place, to, operand);
+            return self.merge(dir, name, info, place, to, operand, met);
         }
         if self.policy.dry_run {
+            if let Some(met) = met.filter(|met| verdict == Verdict::Merge && met.info.kind == Kind::Dir) {
+                self.guard_rename_over(info, place, to, &met, only_new, &shown, &operand.path)?;
+            }
+            self.foresee(&operand.spot, to, dir, name, true);
+            if info.kind == Kind::Dir {
+                self.claims.brought(&operand.spot, to);
+            }
             self.renamed(info, operand.path.clone(), shown);
             return Ok(Moved::Here);
         }
@@ -202,19 +265,65 @@ impl Mover<'_> {
                         .map_err(|e| Error::os(Op::ListDirectory, &shown, e))?
                 {
                     // The copy would merge, which was not asked for.
-                    let e = std::io::Error::from_raw_os_error(errno::ENOTEMPTY);
-                    return Err(Error {
-                        note: Some(Reason::NotEmpty.into()),
-                        ..Error::os(Op::MoveTo, &shown, e)
-                    });
+                    return Err(not_empty(&shown));
                 }
                 Ok(Moved::Far)
             }
-            Err(e) if e.raw_os_error() == Some(errno::ENOTEMPTY) => {
-                Err(Error { note: Some(Reason::NotEmpty.into()), ..Error::os(Op::MoveTo, &shown, e) })
-            }
+            Err(e) if e.raw_os_error() == Some(errno::ENOTEMPTY) => Err(not_empty(&shown)),
             Err(e) => Err(Error::os(Op::RenameTo, &shown, e).and(&operand.path)),
         }
+    }
+
+    /// What has the name `to`, really or after what a dry run has told.
+    fn there(&self, dst: Option<&Dir>, spot: &Spot, to: Name<'_>, shown: &Path) -> Result<Option<There>> {
+        let look = dst.map(|dst| dst.look(to)).transpose().map_err(|e| Error::os(Op::Stat, shown, e))?;
+        if let Some(info) = look.flatten() {
+            return Ok(Some(There { info, foreseen: None }));
+        }
+        let foreseen = self.foreseen.lock().unwrap_or_else(PoisonError::into_inner);
+        let foreseen = self.claims.place_of(spot, to).and_then(|place| foreseen.get(&place).cloned());
+        let Some(foreseen) = foreseen else { return Ok(None) };
+        let info = foreseen.src.stat(foreseen.name.as_name(), false)?;
+        Ok(Some(There { info, foreseen: Some(foreseen) }))
+    }
+
+    /// In a dry run `name` of `src` has become `to`.
+    fn foresee(&self, spot: &Spot, to: Name<'_>, src: &Arc<SourceDir>, name: Name<'_>, is_whole: bool) {
+        if let (true, Some(place)) = (self.policy.dry_run, self.claims.place_of(spot, to)) {
+            let foreseen = Foreseen { src: src.clone(), name: name.to_owned(), is_whole };
+            self.foreseen.lock().unwrap_or_else(PoisonError::into_inner).entry(place).or_insert(foreseen);
+        }
+    }
+
+    /// Refuses in a dry run what the move of a directory into the place of the directory `met` would fail with.
+    #[allow(clippy::too_many_arguments)] // both ends, each as what it is and as it is shown
+    fn guard_rename_over(
+        &self,
+        info: &Info,
+        place: &Place,
+        to: Name<'_>,
+        met: &There,
+        only_new: bool,
+        shown: &Path,
+        src: &Path,
+    ) -> Result<()> {
+        let fail = |e| Error::os(Op::ListDirectory, shown, e);
+        let is_near = info.dev == dev(place)?;
+        if is_near && only_new {
+            let e = std::io::Error::from_raw_os_error(errno::EEXIST);
+            return Err(Error::os(Op::RenameTo, shown, e).and(src));
+        }
+        let is_free = match (&met.foreseen, met.dir()?) {
+            (_, Some(dir)) => tree::is_empty(&Sys::new(), &dir).map_err(fail)?,
+            (Some(_), None) => false,
+            (None, None) if is_near => place
+                .dir
+                .open_dir_readable(to)
+                .and_then(|dir| tree::is_empty(&Sys::new(), &dir))
+                .map_err(fail)?,
+            (None, None) => is_open_to(&place.dir, to, info).map_err(fail)?,
+        };
+        if is_free { Ok(()) } else { Err(not_empty(shown)) }
     }
 
     /// Claims the name `to` for `name` of `dir`. `false`: that very source came before.
@@ -262,6 +371,7 @@ impl Mover<'_> {
 
     /// Merges a directory into another by renaming what is in it, one entry at a time. Goes to another file system
     /// only as a whole.
+    #[allow(clippy::too_many_arguments)] // both ends, each as what it is and as it is shown
     fn merge(
         &self,
         dir: &Arc<SourceDir>,
@@ -270,8 +380,10 @@ impl Mover<'_> {
         place: &Place,
         to: Name<'_>,
         operand: &Operand,
+        met: Option<There>,
     ) -> Result<Moved> {
-        if info.dev != dev(place)? {
+        let is_far = info.dev != dev(place)?;
+        if is_far && !self.policy.dry_run {
             return Ok(Moved::Far);
         }
         let node = crate::node::Node::root(&operand.path);
@@ -280,7 +392,12 @@ impl Mover<'_> {
         let spot = self.claims.below(&operand.spot, to);
         let below = PathBuf::from(crate::node::os(to));
         let dst_path = place.node.join(to);
-        self.push(&mut stack, src, Some(&place.dir), &place.newcomers, to, dst_path, (spot, below))?;
+        let foreseen = met.as_ref().map_or(Ok(None), There::dir)?;
+        if met.is_none() {
+            self.foresee(&operand.spot, to, dir, name, false);
+        }
+        let at = (spot, below, foreseen, is_far);
+        self.push(&mut stack, src, Some(&place.dir), &place.newcomers, to, dst_path, at)?;
         while let Some(frame) = stack.last_mut() {
             if let Some((name, kind)) = frame.names.pop() {
                 if self.tally.cancelled() {
@@ -293,13 +410,14 @@ impl Mover<'_> {
                 match self.merge_one(&src, name.as_name(), kind, frame, &dst_path) {
                     Ok(Step::Done) => {}
                     Ok(Step::Stays) => frame.kept = true,
-                    Ok(Step::Into) => {
+                    Ok(Step::Into(foreseen)) => {
                         let entered =
                             src.enter(name.as_name(), src.node.below(name.as_name()), false, &self.filter);
                         let dst = frame.dst.as_ref().map(Dir::try_clone).transpose();
                         let dst = dst.map_err(|e| Error::os(Op::Open, &dst_path, e));
                         let below = frame.below.join(crate::node::os(name.as_name()));
-                        let at = (self.claims.below(&frame.spot, name.as_name()), below);
+                        let spot = self.claims.below(&frame.spot, name.as_name());
+                        let at = (spot, below, foreseen, frame.is_far);
                         let pushed = entered.and_then(|inner| {
                             let dst = dst?;
                             self.push(
@@ -377,7 +495,7 @@ impl Mover<'_> {
         beside: &Newcomers,
         to: Name<'_>,
         dst_path: PathBuf,
-        (spot, below): (Spot, PathBuf),
+        (spot, below, foreseen, is_far): (Spot, PathBuf, Option<Dir>, bool),
     ) -> Result<()> {
         let fail = |op: Op| {
             let path = dst_path.clone();
@@ -403,10 +521,10 @@ impl Mover<'_> {
             }
             Some(dst_dir) => match dst_dir.open_dir(to) {
                 Ok(dst) => Some(dst),
-                Err(e) if Code::of(&e) == Code::NotFound => None,
+                Err(e) if Code::of(&e) == Code::NotFound => foreseen,
                 Err(e) => return Err(fail(Op::OpenDirectory)(e)),
             },
-            None => None,
+            None => foreseen,
         };
         let (mut names, mut kept) = (Vec::new(), false);
         src.list(&mut ListBuffer::new(), Follow::Never, &self.filter, |met| {
@@ -424,7 +542,7 @@ impl Mover<'_> {
             true
         })?;
         let newcomers = Arc::default();
-        stack.push(Frame { src, dst, dst_path, made, newcomers, spot, below, names, kept });
+        stack.push(Frame { src, dst, dst_path, made, newcomers, spot, below, is_far, names, kept });
         Ok(())
     }
 
@@ -453,14 +571,20 @@ impl Mover<'_> {
         let src_path = || src.node.join(name);
         let info = src.stat(name, false)?;
         if let Some(dst) = dst {
-            guard_name(dst, name, dst_path, &src_path())?;
+            guard_name(dst, name, dst_path, &src_path()).map_err(|e| match (frame.is_far, kind) {
+                // The words of the copy, which makes directories and then what is in them.
+                (true, Kind::Dir) => Error::ours(e.code, Op::CopyTo, dst_path, RESERVED),
+                (true, _) => Error { op: Op::CopyTo, ..e },
+                (false, _) => e,
+            })?;
         }
-        let there = match dst {
-            Some(dst) => dst.look(name).map_err(|e| Error::os(Op::Stat, dst_path, e))?,
-            None => None,
-        };
+        let met = self.there(dst, &frame.spot, name, dst_path)?;
+        let there = met.as_ref().map(|met| met.info);
         let below = frame.below.join(crate::node::os(name));
+        // A copy meets a directory there before it asks for whom it is.
+        let is_over_dir = frame.is_far && there.is_some_and(|there| there.kind == Kind::Dir);
         if kind != Kind::Dir
+            && !is_over_dir
             && !self.claim(&frame.spot, src, name, name, &below, there.is_some(), dst_path)?
         {
             return Ok(Step::Stays);
@@ -470,8 +594,11 @@ impl Mover<'_> {
         let verdict = settled(verdict, (&src.dir, name), dst.map(|dst| (dst, name)), dst_path)?;
         guard_newcomers(newcomers, verdict, there.as_ref(), dst, name, dst_path)?;
         let only_new = match verdict {
-            Verdict::Merge => return Ok(Step::Into),
-            Verdict::Make if kind == Kind::Dir && !self.filter.is_empty() => return Ok(Step::Into),
+            Verdict::Merge => return Ok(Step::Into(met.as_ref().map_or(Ok(None), There::dir)?)),
+            Verdict::Make if kind == Kind::Dir && !self.filter.is_empty() => {
+                self.foresee(&frame.spot, name, src, name, false);
+                return Ok(Step::Into(None));
+            }
             Verdict::Make => self.policy.collide != Collide::Replace,
             Verdict::Replace | Verdict::KeepIf(..) | Verdict::Append { .. } => false,
             Verdict::Ask if self.tally.ask(Question::Replace(dst_path.to_owned())) => false,
@@ -479,11 +606,18 @@ impl Mover<'_> {
                 self.kept(src_path(), dst_path.to_owned());
                 return Ok(Step::Stays);
             }
+            Verdict::Refuse(code, why) if frame.is_far && kind == Kind::Dir => {
+                return Err(Error::ours(code, Op::MakeDirectory, dst_path, why));
+            }
             Verdict::Refuse(code, why) => {
                 return Err(Error::ours(code, Op::Replace, dst_path, why).and(&src_path()));
             }
         };
         let (Some(dst), false) = (dst, self.policy.dry_run) else {
+            self.foresee(&frame.spot, name, src, name, true);
+            if kind == Kind::Dir {
+                self.claims.brought(&frame.spot, name);
+            }
             self.renamed(&info, src_path(), dst_path.to_owned());
             return Ok(Step::Done);
         };
@@ -501,7 +635,8 @@ impl Mover<'_> {
 enum Step {
     Done,
     Stays,
-    Into,
+    /// Into a directory on both sides, or one that a dry run has made of this.
+    Into(Option<Dir>),
 }
 
 /// What a verdict comes to that is to be proved. A move compares nothing but where symbolic links lead; what it would have
@@ -530,6 +665,12 @@ fn dev(place: &Place) -> Result<u64> {
 fn is_open_to(dir: &Dir, name: Name<'_>, info: &Info) -> std::io::Result<bool> {
     let (disk, there) = (Sys::new(), dir.open_dir_readable(name)?);
     Ok(tree::is_marked(&disk, &there, info) || tree::is_empty(&disk, &there)?)
+}
+
+/// A directory is not moved into the place of one that holds something.
+fn not_empty(shown: &Path) -> Error {
+    let e = std::io::Error::from_raw_os_error(errno::ENOTEMPTY);
+    Error { note: Some(Reason::NotEmpty.into()), ..Error::os(Op::MoveTo, shown, e) }
 }
 
 /// Refuses to give something a name that a later run would take for what a killed one left.

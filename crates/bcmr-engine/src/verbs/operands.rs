@@ -315,7 +315,10 @@ pub(crate) fn resolve(
                 return Err(Error::ours(Code::IsDirectory, verb, path, Reason::IsDirectory));
             }
             if let Some(earlier) = clash(&operands, &operand) {
-                if operand.is_same_source(earlier) {
+                let is_file = operand.info().kind != Kind::Dir;
+                let is_same_file = is_file && operand.info().id() == earlier.info().id();
+                // A second name is moved by itself, or stays; copied it would be the same once more.
+                if operand.is_same_source(earlier) || is_same_file && verb == Op::Copy {
                     return Ok(None);
                 }
                 if operand.info().kind != Kind::Dir {

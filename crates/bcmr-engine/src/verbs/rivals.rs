@@ -62,6 +62,9 @@ impl Rivals {
     /// # Errors
     /// What a copy says when it refuses the name.
     pub(crate) fn turn(&self, entry: &RivalName<'_>, source: impl std::hash::Hash) -> Result<Turn> {
+        if entry.is_left_out {
+            return Ok(Turn::Goes);
+        }
         if entry.kind != Kind::Dir {
             match self.claim(entry, source)? {
                 Claimed::Same => return Ok(Turn::Came),

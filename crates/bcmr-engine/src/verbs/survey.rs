@@ -344,7 +344,7 @@ impl<'a> Survey<'a> {
         let rival = self.rival(&sides);
         let turn = match is_claimed {
             true => self.rivals.goes(&rival)?,
-            false => self.rivals.turn(&rival, pair.src.source(name))?,
+            false => self.rivals.turn(&rival, info.id())?,
         };
         if turn != Turn::Came {
             self.show(&sides, turn == Turn::Merges);
@@ -403,7 +403,7 @@ impl Destination for Survey<'_> {
         let WalkEntry { name, to, .. } = entry;
         let (src_path, dst_path) = (&*pair.src.node.join(name), &*pair.dst.path.join(os(to)));
         let sides = BothSides { above: pair, entry, info: *info, there: None, src_path, dst_path };
-        self.rivals.claim(&self.rival(&sides), pair.src.source(name))
+        self.rivals.claim(&self.rival(&sides), info.id())
     }
 
     fn buffers(&self) {}

@@ -253,6 +253,9 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Copy, Code::Special) => {
             with("to copy special files as what they are, run", Flags(&["--archive"]))
         }
+        (Verb::Move, Code::SourceChanged) if e.op == Op::RemoveSource => {
+            only("look at both; once one of the two is gone, the same command does the rest")
+        }
         (Verb::Copy | Verb::Move, Code::SourceChanged) => {
             with("it did not appear at the destination; when no program writes to it, run", GoOn)
         }

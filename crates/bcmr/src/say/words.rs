@@ -268,6 +268,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::ChangedAfterCopy => {
             "it changed after it was copied, so it stays; the copy is of what it was before"
         }
+        Reason::NotItsCopy => {
+            "what is at the destination is no copy of it (any more), so it stays; an earlier run had copied all of the directory"
+        }
         Reason::NoDirectory => "it is no directory",
         Reason::ChangedWhileRead => "it changed while it was read",
         Reason::NoFileInTheWay => "something that is no file is in the way",

@@ -42,7 +42,9 @@ struct Told {
 
 fn told(line: Line) -> Told {
     let ran = line.run();
-    let events: Vec<Value> = ran.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let mut events: Vec<Value> = ran.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    // A hint is the command as it was typed, which says whether it was for show.
+    events.iter_mut().filter_map(Value::as_object_mut).for_each(|event| drop(event.remove("hint")));
     let of = |kind: &str| {
         let mut all: Vec<String> =
             events.iter().filter(|e| e["event"] == kind).map(|e| e.to_string()).collect();
@@ -91,6 +93,13 @@ const ROWS: &[(&str, Also, &str, &str, usize)] = &[
     ("f c1/img 1\nd d", nothing, "", "c1/img c1/img", 0),
     ("f c1/D/img 1\nd d", nothing, "-r", "c1/D c1/D", 0),
     ("f c1/D/img 1\nd d", nothing, "-r", "c1/. c1/D", 0),
+    // Names of one file are one source.
+    ("f c1/D/img 1\nh c2/D/img = c1/D/img\nd d", nothing, "-r", "c1/D c2/D", 0),
+    ("f c1/img 1\nh c2/img = c1/img\nd d", nothing, "", "c1/img c2/img", 0),
+    ("f c1/img 1\nh c2/img = c1/img\nd d", nothing, "-r", "c1/. c2/img", 0),
+    // What is not copied takes no name.
+    ("p c1/D/x\nf c2/D/x 2\nd d", nothing, "-r", "c1/D c2/D", 1),
+    ("p c1/D/x\nh c1/D/y = c1/D/x\np c2/D/x\nd d", nothing, "-r", "c1/D c2/D", 3),
     // What an earlier source makes stands in the way of another.
     ("f c1/D/x/f 1\nf c2/D/x 2\nd d", nothing, "-r", "c1/D c2/D", 1),
     ("f c1/D/x 1\nf c2/D/x/f 2\nd d", nothing, "-r", "c1/D c2/D", 1),
@@ -144,8 +153,89 @@ fn what_a_copy_refuses() {
         if differs && checked.code == 1 && checked.failed.is_empty() {
             return Ok(());
         }
+        // What a copy does not make, `check` does not look for.
+        if tree.starts_with('p') {
+            return Ok(());
+        }
         if checked.failed != done.failed || (*refused > 0 && checked.code != 2) {
             return Err(format!("{about}: checked {} {:#?}", checked.code, checked.failed));
+        }
+        Ok(())
+    });
+}
+
+/// A tree, what is done to it beside, flags, sources, and how many a move refuses.
+const MOVED: &[(&str, Also, &str, &str, usize)] = &[
+    ("f c1/D/img 1\nf c2/D/img 2\nf c2/D/own 3\nd d", nothing, "--merge", "c1/D c2/D", 1),
+    ("f c1/D/a/img 1\nf c2/D/a/img 2\nd d/D", nothing, "--merge", "c1/D c2/D", 1),
+    ("f c1/D/img 1\nf c2/D/img 2\nf d/D/img 0", nothing, "--merge", "c1/D c2/D", 1),
+    (
+        "f c1/D/a/img 1\nf c2/D/b/img 2\nf c3/D/a/img 3\nf c3/D/b/img 4\nf d/D/x 0",
+        nothing,
+        "--merge",
+        "c1/D c2/D c3/D",
+        2,
+    ),
+    ("f c1/D/img 1\nf c2/D/img 2\nf c2/D/x.o 3\nd d", nothing, "--merge -e *.o", "c1/D c2/D", 1),
+    ("f c1/D/one 1\nf c2/D/own 2\nd d", nothing, "--merge", "c1/D c2/D", 0),
+    ("f c1/D/img 1\nd d", nothing, "--merge", "c1/D c1/D", 0),
+    // What an earlier source becomes stands in the way of another.
+    ("f c1/D/x/f 1\nf c2/D/x 2\nd d", nothing, "--merge", "c1/D c2/D", 1),
+    ("f c1/D/x 1\nf c2/D/x/f 2\nf d/D/y 0", nothing, "--merge", "c1/D c2/D", 1),
+    // Directories that are not merged.
+    ("f c1/D/img 1\nf c2/D/own 2\nd d", nothing, "", "c1/D c2/D", 1),
+    ("d c1/D\nf c2/D/own 2\nd d", nothing, "", "c1/D c2/D", 0),
+    ("f s/f 1\nf d/s/g 0", nothing, "", "s", 1),
+    ("f s/f 1\nd d/s", nothing, "", "s", 0),
+    // Names that are kept for what a killed run leaves.
+    ("f s/f 1\nd d", reserved_operand, "", "OPERANDS", 1),
+    ("f s/sub/f 1\nd d/sub", reserved_dir, "--merge -T", "s", 1),
+];
+
+/// The failures of a move's dry run are the move's, word by word, and so is its exit code, near and across file systems.
+#[test]
+fn what_a_move_refuses() {
+    let rows: Vec<_> = MOVED.iter().flat_map(|row| [false, true].map(|far| (row, far))).collect();
+    each(&rows, |((tree, also, flags, sources, refused), far)| {
+        let elsewhere = if *far { crate::table::elsewhere() } else { None };
+        if *far && elsewhere.is_none() {
+            return Ok(());
+        }
+        let dir = scratch();
+        plant(dir.path(), tree);
+        if let Some(elsewhere) = &elsewhere {
+            // The destination is a link to where it is; names in it are kept for leftovers of the directory itself.
+            tool(dir.path(), &format!("cp -a d {}", elsewhere.path().display()));
+            fs::remove_dir_all(at(&dir, "d")).unwrap();
+            std::os::unix::fs::symlink(elsewhere.path().join("d"), at(&dir, "d")).unwrap();
+        }
+        also(dir.path());
+        let operands = fs::read_to_string(at(&dir, "operands")).unwrap_or_default();
+        let sources = sources.replace("OPERANDS", &operands);
+        let about = format!("far {far}: {flags} {sources} of {tree:?}");
+        let d = at(&dir, "d").canonicalize().unwrap();
+        let run = |more: &str| {
+            let sources = sources.split_whitespace().map(|s| dir.path().join(s));
+            let flags = format!("--json {flags} {more}");
+            told(bcmr(["move"]).args(flags.split_whitespace()).args(sources).args([&d]).cwd(dir.path()))
+        };
+        let before = (look(dir.path()), look(&d));
+        let said = run("-n");
+        if (look(dir.path()), look(&d)) != before {
+            return Err(format!("{about}: something was changed"));
+        }
+        let done = run("");
+        if done.failed.len() != *refused {
+            return Err(format!("{about}: {refused} are to be refused: {:#?}", done.failed));
+        }
+        if (&said.failed, said.code) != (&done.failed, done.code) {
+            return Err(format!(
+                "{about}: said {} {:#?}\ndone {} {:#?}",
+                said.code, said.failed, done.code, done.failed
+            ));
+        }
+        if !far && said.items != done.items {
+            return Err(format!("{about}: said {:#?}\ndone {:#?}", said.items, done.items));
         }
         Ok(())
     });

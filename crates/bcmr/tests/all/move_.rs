@@ -228,6 +228,20 @@ fn whole_somewhere(
     }
 }
 
+/// What is at `top` and below it, with modes and times; the mark of a move is none of it.
+fn everything(top: &Path) -> Tree {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::MetadataExt;
+    let mut all = look(top);
+    all.retain(|name, _| !name.ends_with(b".tree"));
+    all.insert(Vec::new(), "dir".to_owned());
+    for (name, said) in &mut all {
+        let meta = fs::symlink_metadata(top.join(std::ffi::OsStr::from_bytes(name))).unwrap();
+        said.push_str(&format!(" {:o} {}.{:09}", meta.mode() & 0o7777, meta.mtime(), meta.mtime_nsec()));
+    }
+    all
+}
+
 /// Killed or stopped at each call that changes anything: every file is whole on one side, and the same command ends it. At
 /// each call into a new directory; of the other ways at every third, the first one another for each, unless all are tried.
 #[test]
@@ -237,8 +251,12 @@ fn interrupted_across() {
         return;
     }
     let here = scratch();
-    plant(here.path(), "z t/big 5000000\nz t/d/f 9000\nz t/d/e/g 1\nf t/h H\nd t/void");
-    let before = files(&at(&here, "t"));
+    plant(
+        here.path(),
+        "d t@1000\nd t/d@2000\nd t/d/e@3000\nd t/void@4000\nz t/big 5000000\nz t/d/f 9000\nh t/d/e/f = t/d/f\nz t/d/e/g 1
+        f t/h H\nh t/d/too = t/h\nl t/d/l -> f",
+    );
+    let (before, whole) = (files(&at(&here, "t")), everything(&at(&here, "t")));
     let d = |name| at(&far, name).display().to_string();
     let (mut moments, mut first) = (0, 0);
     for (line, is_there) in [
@@ -287,6 +305,13 @@ fn interrupted_across() {
                 }
                 assert!(!at(&here, "s").exists(), "{about}: the rerun left something at the source");
                 assert!(there_now() == before, "{about}: the rerun did not end it: {:?}", files(&dst).keys());
+                let (mut whole, mut all) = (whole.clone(), everything(&dst));
+                if !left {
+                    // The time of the topmost directory is set back when its mark is gone, and nothing is at the source then.
+                    let top = [whole.remove(&Vec::new()), all.remove(&Vec::new())];
+                    assert!(top.iter().all(Option::is_some));
+                }
+                assert_same(&whole, &all, &about);
                 let litter = |name: &Vec<u8>| name.windows(6).any(|w| w == b".bcmr-");
                 let litter: Vec<_> = look(far.path()).into_keys().filter(litter).collect();
                 // Killed after the last of the source went, only the mark may be left.
@@ -300,6 +325,132 @@ fn interrupted_across() {
         }
     }
     assert!(moments > 40, "{moments} moments");
+}
+
+/// Moves `s` to `dst` and is killed when it is about to remove the `nth` name, or not at all. Whether it was killed.
+fn killed_at_removal(here: &Path, dst: &Path, nth: usize) -> bool {
+    let inject = format!("inject=unlinkat:signal=KILL:when={nth}");
+    let dst = dst.display().to_string();
+    let args = ["-f", "-qq", "-o", "/dev/null", "-e", "trace=unlinkat", "-e", &inject, BCMR];
+    let args: Vec<&str> = args.into_iter().chain(["move", "-j1", "s", &dst]).collect();
+    let status = command("strace", &args, here).stderr(Stdio::null()).status().unwrap();
+    status.code() != Some(0)
+}
+
+/// What changed at the source, or at the destination, after a move was killed that had begun to take sources away, stays
+/// where it is and is told; all else goes, and what is new arrives.
+#[test]
+fn what_changed_after_the_kill_stays() {
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    let here = scratch();
+    let tree = "d s@1000\nd s/d@2000\nf s/d/a A\nf s/d/b B\nf s/d/c C\nf s/d/e E\nl s/d/l -> a\nl s/d/m -> a\nl s/d/n -> a";
+    let mut dst = at(&far, "d");
+    // Killed when one name of the source is gone, whatever else was removed before.
+    for nth in 1.. {
+        plant(here.path(), tree);
+        // Without what an earlier one has left.
+        dst = at(&far, &format!("{nth}/d"));
+        fs::create_dir(at(&far, &nth.to_string())).unwrap();
+        assert!(killed_at_removal(here.path(), &dst, nth), "never between two removals of the source");
+        if look(&at(&here, "s/d")).len() == 6 {
+            break;
+        }
+        fs::remove_dir_all(at(&here, "s")).unwrap();
+    }
+    let names = |is_link: bool| -> Vec<String> {
+        let left =
+            look(&at(&here, "s/d")).into_iter().filter(|(_, said)| said.starts_with("link") == is_link);
+        left.map(|(name, _)| String::from_utf8(name).unwrap()).collect()
+    };
+    let (files, links) = (names(false), names(true));
+    let (mut want_here, mut want_there) = (Tree::new(), look(&dst));
+    want_there.retain(|name, _| !name.ends_with(b".tree"));
+    // At the source, its time set back; at the destination; a link; and a new name.
+    let (ours, theirs, link) =
+        (format!("d/{}", files[0]), format!("d/{}", files[1]), format!("d/{}", links[0]));
+    let path = at(&here, &format!("s/{ours}"));
+    let was = fs::metadata(&path).unwrap().modified().unwrap();
+    fs::write(&path, "X").unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_modified(was).unwrap();
+    fs::write(dst.join(&theirs), "Y").unwrap();
+    fs::remove_file(at(&here, &format!("s/{link}"))).unwrap();
+    plant(here.path(), &format!("l s/{link} -> b\nf s/d/new NEW"));
+    for name in ["d", &ours, &theirs, &link] {
+        want_here.insert(name.into(), look(&at(&here, "s"))[name.as_bytes()].clone());
+    }
+    want_there.insert(theirs.clone().into(), "file \"Y\"".into());
+    want_there.insert("d/new".into(), "file \"NEW\"".into());
+    let done = bcmr(&format!("move s {}", dst.display()), here.path()).exits(5);
+    for name in [&ours, &theirs, &link] {
+        assert!(done.stderr.contains(&format!("'s/{name}'")), "{name}: {}", done.stderr);
+    }
+    assert_same(&want_here, &look(&at(&here, "s")), &done.stderr);
+    let mut there = look(&dst);
+    there.retain(|name, _| !name.ends_with(b".tree"));
+    assert_same(&want_there, &there, &done.stderr);
+    use std::os::unix::fs::MetadataExt;
+    let of = |name: &str| fs::metadata(dst.join(name)).unwrap().mtime();
+    assert_eq!((of(""), of("d")), (1000, 2000), "times of directories");
+}
+
+/// More than is remembered of what has landed: it is gone through once more, with the same care, stopped or not.
+#[test]
+fn a_large_directory_is_taken_away_as_a_small_one() {
+    let Some(far) = elsewhere() else { return };
+    if !have("strace") {
+        return;
+    }
+    let here = scratch();
+    let mut tree = String::from("d t@1000\nd t/d@2000\nd t/e@3000\nf t/d/first F\nl t/l -> d\np t/p\n");
+    for n in 0..4200 {
+        tree.push_str(&format!("f t/{}/{n} {n}\n", ["d", "e"][n % 2]));
+    }
+    tree.push_str("h t/e/last = t/d/first\nh t/top = t/d/first");
+    plant(here.path(), &tree);
+    let whole = everything(&at(&here, "t"));
+    // Removals fail from some moment on, which leaves what a kill at that moment leaves, and is traced faster.
+    for (n, nth) in [4150, 9000].into_iter().enumerate() {
+        let cp = command("cp", &["-a", "-T", "t", "s"], here.path()).status().unwrap();
+        assert!(cp.success());
+        let dst = at(&far, &n.to_string());
+        let inject = format!("inject=unlinkat:error=EIO:when={nth}+");
+        let trace = ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=unlinkat", "-e", &inject];
+        let to = dst.display().to_string();
+        let args = [&trace[..], &[BCMR, "move", "-qj1", "s", &to]].concat();
+        let status = command("strace", &args, here.path()).stderr(Stdio::null()).status().unwrap();
+        let stopped = nth < 4200;
+        assert_eq!(status.code(), Some(i32::from(stopped)), "{nth}");
+        if stopped {
+            bcmr(&format!("move s {}", dst.display()), here.path()).exits(0);
+        }
+        assert!(!at(&here, "s").exists(), "{nth}: something is left");
+        assert_same(&whole, &everything(&dst), &format!("stopped at removal {nth}"));
+        assert!(look(&dst).keys().all(|name| !name.ends_with(b".tree")), "{nth}: the mark is left");
+        fs::remove_dir_all(&dst).unwrap();
+    }
+}
+
+/// A large directory of which something fails, or is left out: all else goes.
+#[test]
+fn what_a_large_directory_leaves_behind() {
+    let Some(far) = elsewhere() else { return };
+    let here = scratch();
+    let mut tree = String::from("f s/d/x.o O\nf s/e/y.o Y\n");
+    for n in 0..4200 {
+        tree.push_str(&format!("f s/d/{n} {n}\n"));
+    }
+    plant(here.path(), &tree);
+    let dst = at(&far, "d");
+    let done = bcmr(&format!("move -v -e *.o s {}", dst.display()), here.path()).exits(0);
+    let left: Vec<_> =
+        look(&at(&here, "s")).into_keys().map(|name| String::from_utf8(name).unwrap()).collect();
+    assert_eq!(left, ["d", "d/x.o", "e", "e/y.o"], "{}", done.stderr);
+    assert_eq!(look(&dst).len(), 4202, "{}", done.stderr);
+    let said = format!("{}{}", done.stdout, done.stderr);
+    assert_eq!(said.matches("x.o").count(), 1, "told twice: {said}");
 }
 
 /// A source that is written to while it is moved is not taken away.
@@ -366,10 +517,13 @@ fn a_second_name_written_to_after_the_first_was_done_is_not_lost() {
         plant(here.path(), "f a OLD\nh late/b = a\nh late/c = a\nd many");
         let dst = at(&far, &verb.replace(' ', ""));
         fs::create_dir(&dst).unwrap();
-        let args = format!("{verb} -j1 a many late {}", dst.display());
+        let merge = if verb == "move" { "--merge" } else { "" };
+        let args = format!("{verb} {merge} -j1 a many late {}", dst.display());
         let written = at(&here, "late/b");
         let done = if verb == "move" {
-            // More than waits for one sync: the first name is gone before the others are looked at.
+            // More than waits for one sync, in a directory that is merged into one that is there: the first name is gone
+            // before the others are looked at.
+            plant(&dst, "f many/own OWN");
             for n in 0..4100 {
                 fs::write(at(&here, &format!("many/{n}")), "").unwrap();
             }
@@ -405,7 +559,9 @@ fn the_last_name_of_a_file_is_still_a_name_of_it() {
     }
     tree.push_str("h more/b = a\nh most/c = a\n");
     plant(here.path(), &tree);
-    bcmr(&format!("move -j1 a alone many more most {}", far.path().display()), here.path()).exits(0);
+    // Merged into a directory that is there, sources go from time to time.
+    plant(far.path(), "f many/own OWN\nf two/many/own OWN");
+    bcmr(&format!("move --merge -j1 a alone many more most {}", far.path().display()), here.path()).exits(0);
     let ino = |name: &str| fs::metadata(at(&far, name)).unwrap().ino();
     assert_eq!((ino("a"), ino("a")), (ino("more/b"), ino("most/c")));
     assert_eq!(fs::metadata(at(&far, "a")).unwrap().nlink(), 3);
@@ -415,8 +571,7 @@ fn the_last_name_of_a_file_is_still_a_name_of_it() {
     let tree = tree.replace("h more/b = a", "d more");
     plant(here.path(), &tree);
     let dst = at(&far, "two");
-    fs::create_dir(&dst).unwrap();
-    bcmr(&format!("move -j1 a alone many more most {}", dst.display()), here.path()).exits(0);
+    bcmr(&format!("move --merge -j1 a alone many more most {}", dst.display()), here.path()).exits(0);
     let ino = |name: &str| fs::metadata(dst.join(name)).unwrap().ino();
     assert_eq!(ino("a"), ino("most/c"));
 }
@@ -438,7 +593,15 @@ fn after_a_failed_sync_every_source_stays() {
     let replaced: String = (0..6).map(|n| format!("f s/{n} new\n")).collect();
     let few = "f s/a A\nf s/b B\n";
     for (n, (what, tree, there, args, fault)) in [
-        ("the ledger's own sync", many.as_str(), "d s", "s", "syncfs:error=EIO:when=1"),
+        ("the ledger's own sync", many.as_str(), "f s/own OWN", "s", "syncfs:error=EIO:when=1"),
+        (
+            "the sync before a mark says that all has landed",
+            many.as_str(),
+            "d s",
+            "s",
+            "syncfs:error=EIO:when=1",
+        ),
+        ("the sync of that mark", few, "d s", "s", "fsync:error=EIO:when=2"),
         (
             "the sync of replaced files",
             &format!("f first F\n{replaced}"),
