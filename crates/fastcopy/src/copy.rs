@@ -224,6 +224,21 @@ pub fn clone_file(
     Job::new(src, dst, rungs, opts, observe).clone(src.size)
 }
 
+/// Which range of a file goes where.
+#[derive(Clone, Copy)]
+pub struct RangeOf<'a> {
+    /// The file that is read.
+    pub src: &'a Source<'a>,
+    /// Where the range begins in it.
+    pub src_off: u64,
+    /// The file that is written.
+    pub dst: &'a Dest<'a>,
+    /// Where the range goes in it.
+    pub dst_off: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
 /// Copies `len` bytes at `src_off` to `dst_off`: for a copy that is taken up again, or spread over several workers.
 ///
 /// Writes every byte (never clones, makes no holes, preallocates nothing, does not touch the target's length beyond
@@ -232,18 +247,14 @@ pub fn clone_file(
 ///
 /// # Errors
 /// As [`copy_file`].
-#[allow(clippy::too_many_arguments)]
 pub fn copy_range(
-    src: &Source<'_>,
-    src_off: u64,
-    dst: &Dest<'_>,
-    dst_off: u64,
-    len: u64,
+    of: &RangeOf<'_>,
     rungs: &Rungs,
     opts: &Options,
     scratch: &mut Scratch,
     observe: Observe<'_>,
 ) -> Result<Copied, Failure> {
+    let RangeOf { src, src_off, dst, dst_off, len } = *of;
     let job = Job::new(src, dst, rungs, opts, observe);
     let (bytes, rung) = job.range(Range { src_off, dst_off, len }, false, scratch)?;
     Ok(Copied { bytes, holes: 0, rung })

@@ -32,7 +32,7 @@ pub mod wall;
 pub mod xattr;
 
 pub use copy::{
-    Copied, Dest, Failure, Observe, Options, Reflink, Side, Source, Sparse, copy_file, copy_range,
+    Copied, Dest, Failure, Observe, Options, RangeOf, Reflink, Side, Source, Sparse, copy_file, copy_range,
 };
 pub use path::{PathError, copy, copy_with};
 pub use rungs::{Rung, Rungs};

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use common::*;
 use fastcopy::page_cache::Cache;
 use fastcopy::{
-    Copied, Options, Reflink, Rung, Rungs, Scratch, Side, Source, Sparse, copy_file, copy_range, errno,
+    Copied, Options, RangeOf, Reflink, Rung, Rungs, Scratch, Side, Source, Sparse, copy_file, copy_range,
+    errno,
 };
 
 /// One file, by all rungs and options.
@@ -382,8 +383,14 @@ fn ranges() {
             let observe = |n| seen.fetch_add(n, Relaxed) < u64::MAX;
             let piece = |off, n| -> Copied {
                 let (src, dst) = (source(&src), dest(&dst));
-                copy_range(&src, off, &dst, off + shift, n, &rungs, &opts, &mut Scratch::new(), &observe)
-                    .unwrap()
+                copy_range(
+                    &RangeOf { src: &src, src_off: off, dst: &dst, dst_off: off + shift, len: n },
+                    &rungs,
+                    &opts,
+                    &mut Scratch::new(),
+                    &observe,
+                )
+                .unwrap()
             };
             // Asked for more than there is.
             assert_eq!(piece(10 * MIB, 5 * MIB).bytes, MIB + 17);

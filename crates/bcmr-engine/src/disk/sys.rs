@@ -234,9 +234,15 @@ impl Files for Sys {
         };
         let dst = copy::Dest { fd: to.as_fd(), dev: to_info.dev };
         let options = copy::Options { threads: 1, preallocate: false, ..copy::Options::AUTO };
-        copy::copy_range(&src, at, &dst, at, bytes, &self.rungs, &options, &mut Scratch::new(), &|_| true)
-            .map(|copied| copied.bytes)
-            .map_err(tee::fault)
+        copy::copy_range(
+            &copy::RangeOf { src: &src, src_off: at, dst: &dst, dst_off: at, len: bytes },
+            &self.rungs,
+            &options,
+            &mut Scratch::new(),
+            &|_| true,
+        )
+        .map(|copied| copied.bytes)
+        .map_err(tee::fault)
     }
 
     fn set_len(&self, file: &OwnedFd, bytes: u64) -> io::Result<()> {

@@ -17,13 +17,13 @@ use crate::event::{Cancel, Event, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Collide, Compare, CopyPolicy, Preserve, Target};
 use crate::remote::{Address, GetRequest, Purpose, PutRequest, Way};
-use crate::sender::announce::What;
+use crate::sender::announce::ToSend;
 use crate::sender::filter::Filter;
 use crate::sender::sending::{How, Links};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
-use crate::transport::ssh::Load;
-use crate::transport::{self, Peer};
+use crate::transport::ssh::LinkLoad;
+use crate::transport::{self, Peer, Terms};
 use crate::trouble::error_of;
 use crate::verbs::asked::{Asked, Kinds};
 use crate::verbs::look::{Ahead, ahead};
@@ -89,7 +89,7 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     }
     let mut names = names.map_or(RequestNames::None, RequestNames::kept);
     let count = if matches!(names, RequestNames::None) { from.len() } else { 1 };
-    // V12: once for all attempts. What an earlier one was sent decides nothing about where the next one goes.
+    // V12: once for all attempts. ToSend an earlier one was sent decides nothing about where the next one goes.
     let links = DestLink::received(&policy);
     let mut to = GetTarget {
         path: target.path(),
@@ -130,7 +130,7 @@ fn with_retries(
     mut once: impl FnMut() -> Result<Summary>,
 ) -> Result<Summary> {
     let mut pause = FIRST_PAUSE;
-    // What was asked or shown once would be asked and shown again.
+    // ToSend was asked or shown once would be asked and shown again.
     let once_only = policy.collide == Collide::Ask || policy.dry_run;
     let mut left = if once_only { 0 } else { way.retries };
     loop {
@@ -147,7 +147,7 @@ fn with_retries(
             std::thread::sleep(Duration::from_millis(100));
         }
         pause = (pause * 2).min(LAST_PAUSE);
-        // What is there already is met again, and counts again.
+        // ToSend is there already is met again, and counts again.
         watch.progress.items_done.store(0, Ordering::Relaxed);
         watch.progress.bytes_done.store(0, Ordering::Relaxed);
         watch.progress.bytes_there.store(0, Ordering::Relaxed);
@@ -164,11 +164,11 @@ struct GetTarget<'t> {
     /// The target as it was typed.
     path: &'t Path,
     to: Resolved,
-    /// What kind each operand was said to be.
+    /// ToSend kind each operand was said to be.
     kinds: Arc<Kinds>,
 }
 
-/// What is the same for every attempt of one transfer.
+/// ToSend is the same for every attempt of one transfer.
 struct Transfer<'a> {
     purpose: Purpose,
     manifest: Option<&'a Path>,
@@ -184,10 +184,11 @@ impl Transfer<'_> {
     }
 
     /// Connects, with the terminal lent to ssh meanwhile. `behind` goes behind the greeting.
-    fn connect(&self, address: &Address, load: Load, required: Features, behind: &[u8]) -> Result<Peer> {
+    fn connect(&self, address: &Address, load: LinkLoad, required: Features, behind: &[u8]) -> Result<Peer> {
         let (way, watch) = (self.way, self.watch);
         watch.front.lend_terminal(true);
-        let peer = transport::connect(address, way, load, offered(way), required, behind, watch.cancel)?;
+        let terms = Terms { offered: offered(way), required };
+        let peer = transport::connect(address, way, load, terms, behind, watch.cancel)?;
         watch.front.lend_terminal(false);
         Ok(peer)
     }
@@ -209,7 +210,7 @@ impl Transfer<'_> {
             ahead(sources, policy.recursive, AHEAD_NAMES, AHEAD_TIMEOUT)
         };
         let much = found.more || found.bytes >= HEAVY_BYTES;
-        let load = if much { Load::Heavy } else { Load::Light };
+        let load = if much { LinkLoad::Heavy } else { LinkLoad::Light };
         let mut peer = self.connect(to, load, guarantees(&how), &[])?;
         names.read(watch)?;
         open_further(&mut peer, to, self.way, found.large, watch)?;
@@ -221,7 +222,7 @@ impl Transfer<'_> {
             Target::Exactly(_) => message::Target::Exactly,
         };
         let path = target.path().clone();
-        // What this attempt makes of DST must not decide what DST means in the next one.
+        // ToSend this attempt makes of DST must not decide what DST means in the next one.
         if self.way.retries > 0
             && kind == message::Target::Guess
             && operands == 1
@@ -269,7 +270,7 @@ impl Transfer<'_> {
         let mut kept;
         let (reader, separator): (&mut (dyn BufRead + Send), u8) = match names {
             RequestNames::None => {
-                let what = What::Operands { paths: sources, open: &open };
+                let what = ToSend::Operands { paths: sources, open: &open };
                 return send_all(peer, policy, how, observer, cancel, what).map(|c| summary_of(&c));
             }
             RequestNames::Once(list) => (&mut *list.reader, list.separator),
@@ -281,7 +282,7 @@ impl Transfer<'_> {
         let base = sources.first().map(PathBuf::as_path).unwrap_or(Path::new("."));
         let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
         let dir = SourceDir::root(dir, Node::root(base))?;
-        let what = What::Names { base, dir, reader, separator };
+        let what = ToSend::Names { base, dir, reader, separator };
         send_all(peer, policy, how, observer, cancel, what).map(|counted| summary_of(&counted))
     }
 
@@ -300,7 +301,7 @@ impl Transfer<'_> {
         let asks = way.parallel.is_none() && matches!(names, RequestNames::None) && survey.is_none();
         let (behind, later) =
             if asks { split_by_greeting(from, size_questions(from)?) } else { Default::default() };
-        let mut peer = self.connect(address, Load::Heavy, needed_of_sender(required), &behind)?;
+        let mut peer = self.connect(address, LinkLoad::Heavy, needed_of_sender(required), &behind)?;
         let list = names.read(watch)?;
         send_frames(&peer, later)?;
         let size = if asks { await_sizes(&peer, from.len(), watch.cancel)? } else { 0 };
@@ -337,7 +338,7 @@ impl Transfer<'_> {
         end(peer, result, watch)
     }
 
-    /// What the server is to send, and where it goes.
+    /// ToSend the server is to send, and where it goes.
     fn expected(
         &self,
         from: &[Address],
@@ -379,7 +380,7 @@ fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary>
     for note in notes.into_iter().chain(ended.iter().flatten().cloned()) {
         watch.front.event(Event::Note(note));
     }
-    // What is done is done: a connection that ends badly after its last word changes nothing.
+    // ToSend is done is done: a connection that ends badly after its last word changes nothing.
     result
 }
 
@@ -412,6 +413,6 @@ fn await_sizes(peer: &Peer, operands: usize, cancel: &Cancel) -> Result<u64> {
 fn is_absent(peer: &Peer, path: &Path, cancel: &Cancel) -> Result<bool> {
     send(peer, &Message::Stat { path: path.as_os_str().as_bytes(), follow: true })?;
     let frame = await_answer(peer, cancel)?;
-    // What else may be wrong with it is told when it is the target.
+    // ToSend else may be wrong with it is told when it is the target.
     Ok(matches!(frame.message()?, Message::Error(trouble) if error_of(&trouble).code == Code::NotFound))
 }

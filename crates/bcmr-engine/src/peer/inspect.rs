@@ -8,8 +8,8 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::policy::FilterSpec;
 use crate::remote::{Address, Way};
-use crate::transport;
-use crate::transport::ssh::Load;
+use crate::transport::ssh::LinkLoad;
+use crate::transport::{self, Terms};
 use crate::trouble::error_of;
 use crate::verbs::look::{Listing, Usage};
 use crate::verbs::receive::kind_of;
@@ -49,10 +49,10 @@ fn ask(
     question: impl FnOnce(&[u8]) -> Message<'_>,
     mut each: impl FnMut(Message<'_>) -> Result<bool>,
 ) -> Result<()> {
-    let needed = Features { caps: 0, wide: wide::TREES };
+    let terms = Terms { offered: OURS, required: Features { caps: 0, wide: wide::TREES } };
     let question = transport::frames_of(&question(address.path.as_os_str().as_bytes()))?;
     let (behind, later) = split_by_greeting(std::slice::from_ref(address), question);
-    let peer = transport::connect(address, way, Load::Light, OURS, needed, &behind, &Cancel::new())?;
+    let peer = transport::connect(address, way, LinkLoad::Light, terms, &behind, &Cancel::new())?;
     send_frames(&peer, later)?;
     let result = loop {
         let frame = match peer.streams.first().map(|s| s.inbox.recv()).transpose().map(Option::flatten) {
@@ -191,8 +191,8 @@ pub fn usage(address: &Address, way: &Way, filter: &FilterSpec) -> Result<Usage>
 pub fn doctor(address: &Address, way: &Way) -> Vec<Finding> {
     let ok = |what, found| Finding { ok: true, what, found };
     // What a copy offers, so that what both can is what a copy will have.
-    let features = offered(way);
-    match transport::connect(address, way, Load::Light, features, Features::NONE, &[], &Cancel::new()) {
+    let terms = Terms { offered: offered(way), required: Features::NONE };
+    match transport::connect(address, way, LinkLoad::Light, terms, &[], &Cancel::new()) {
         Ok(peer) => {
             let agreed = peer.agreed.features;
             let mut findings = vec![

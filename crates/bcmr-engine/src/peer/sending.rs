@@ -5,7 +5,7 @@
 use crate::error::{Error, Op, Result};
 use crate::event::Cancel;
 use crate::policy::CopyPolicy;
-use crate::sender::announce::What;
+use crate::sender::announce::ToSend;
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, SendObserver};
 use crate::sender::push::push;
 use crate::sender::sending::{How, Push};
@@ -100,7 +100,7 @@ fn forward_frames(inbox: &Inbox, give: &SyncSender<Result<Option<FrameBuf>>>, ov
             Ok(Heard::Ended) => Ok(None),
             Err(e) => Err(e),
         };
-        // What follows the last message of a transfer is a request, and not for us.
+        // ToSend follows the last message of a transfer is a request, and not for us.
         let over = |frame: &FrameBuf| matches!(frame.kind(), kind::SUMMARY | kind::ERROR | kind::DONE);
         let last = !matches!(&said, Ok(Some(frame)) if !over(frame));
         if give.send(said).is_err() || last {
@@ -134,7 +134,7 @@ pub(crate) fn send_all(
     how: How,
     observer: &dyn SendObserver,
     cancel: &Cancel,
-    what: What<'_>,
+    what: ToSend<'_>,
 ) -> Result<Counted> {
     let boxes: Vec<Outbox> = peer.streams.iter().map(|s| s.out.clone()).collect();
     let outs: Vec<StreamOut<'_>> = boxes.iter().map(StreamOut).collect();

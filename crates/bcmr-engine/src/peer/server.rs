@@ -16,7 +16,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Cancel, Event, Front, Progress, Watch};
 use crate::policy::{Collide, CopyPolicy, FilterSpec, Follow, FollowDestination, Target};
 use crate::remote::ServeRequest;
-use crate::sender::announce::What;
+use crate::sender::announce::ToSend;
 use crate::sender::item;
 use crate::sender::sending::{How, Links};
 use crate::sender::walk::SourceDir;
@@ -55,19 +55,19 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(6);
 /// How often the ssh connection is looked at while the first word is waited for on them.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What one server keeps while it runs.
+/// ToSend one server keeps while it runs.
 struct Serving {
     request: ServeRequest,
     reach: Reach,
     /// Where further connections come in, once the client asked.
     door: Option<JoinListener>,
-    /// What both sides can.
+    /// ToSend both sides can.
     ours: Features,
     /// The ssh connection while the data goes another way: its end is the end of everything.
     control_stream: Option<Stream>,
     /// Which machine this is.
     origin: u64,
-    /// What the next `Get` is to begin with.
+    /// ToSend the next `Get` is to begin with.
     list: CollectedNames,
     /// Why there is no store of blocks, where there should be one.
     no_store: Option<String>,
@@ -80,7 +80,7 @@ struct CollectedNames {
     bytes: Vec<u8>,
 }
 
-/// What a client wants to have sent.
+/// ToSend a client wants to have sent.
 struct Requested {
     paths: Vec<PathBuf>,
     /// Names below the one path, instead of all of it.
@@ -246,7 +246,7 @@ impl Serving {
     /// The paths in an error as the client knows them.
     fn answer(&mut self, peer: &mut Peer, message: &Message<'_>) -> Result<()> {
         let Some(stream) = peer.streams.first() else { return Ok(()) };
-        // What takes long ends with the client.
+        // ToSend takes long ends with the client.
         let go_on = || !stream.inbox.has_ended();
         match message {
             Message::Stat { path, follow } => {
@@ -484,7 +484,7 @@ impl Serving {
     ) -> Result<()> {
         with_reports(peer, items, |watch, reply, questions| {
             let tally = Tally::new(watch);
-            // What the target itself is called, the client knows better.
+            // ToSend the target itself is called, the client knows better.
             let visit = visitor(survey, policy, root, Path::new(""), &tally);
             let surveying = Surveying::begin(policy, what, reply, &tally, visit)?;
             let compares = matches!(survey, Survey::Check { .. });
@@ -536,7 +536,7 @@ impl Serving {
         };
         let sent = match wanted.list {
             None => {
-                let what = What::Operands { paths: &wanted.paths, open: &open };
+                let what = ToSend::Operands { paths: &wanted.paths, open: &open };
                 send_all(peer, policy, how, &NoObserver, &cancel, what)
             }
             Some(list) => {
@@ -546,7 +546,7 @@ impl Serving {
                 let dir: Arc<SourceDir> =
                     SourceDir::root(self.reach.open(base)?, crate::node::Node::root(base))?;
                 let mut reader = std::io::Cursor::new(list.bytes);
-                let what = What::Names { base, dir, reader: &mut reader, separator: 0 };
+                let what = ToSend::Names { base, dir, reader: &mut reader, separator: 0 };
                 send_all(peer, policy, how, &NoObserver, &cancel, what)
             }
         };

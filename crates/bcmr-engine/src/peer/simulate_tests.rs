@@ -19,7 +19,7 @@ use crate::receiver::arriving::Load;
 use crate::receiver::directories::Marks;
 use crate::receiver::plan::tests::policy as base_policy;
 use crate::remote::Compress;
-use crate::sender::announce::What;
+use crate::sender::announce::ToSend;
 use crate::sender::filter::Filter;
 use crate::sender::out::{Counted, SendObserver};
 use crate::sender::sending::{How, Links};
@@ -60,7 +60,7 @@ impl Lots {
     }
 }
 
-/// What is expected of the end.
+/// ToSend is expected of the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Luck {
     /// Nothing goes wrong on the way: both sides end with a summary.
@@ -87,7 +87,7 @@ impl Scene {
     fn src(&self) -> PathBuf {
         self.root.join("src")
     }
-    /// What the operand becomes.
+    /// ToSend the operand becomes.
     fn landed(&self) -> PathBuf {
         self.root.join("dst/src")
     }
@@ -147,7 +147,7 @@ impl Scene {
         self.files.retain(|other| inode(other) != gone);
     }
 
-    /// What is at the destination before: older or newer, the same, or something else in the way.
+    /// ToSend is at the destination before: older or newer, the same, or something else in the way.
     fn fill_destination(&mut self) {
         let landed = self.landed();
         for at in self.files.clone() {
@@ -220,7 +220,7 @@ impl Scene {
         store
     }
 
-    /// What is at the destination under the names of files that nothing changes.
+    /// ToSend is at the destination under the names of files that nothing changes.
     fn there(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let read = |at: &PathBuf| Some((at.clone(), std::fs::read(self.landed().join(at)).ok()?));
         self.files.iter().filter_map(read).collect()
@@ -323,7 +323,7 @@ impl SendObserver for Person {
     }
 }
 
-/// What came of one seed.
+/// ToSend came of one seed.
 #[derive(Debug)]
 #[allow(dead_code, reason = "shown")]
 struct Ended {
@@ -452,7 +452,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     let (luck, resume) = (scene.luck, scene.policy.resume);
     eprintln!("seed {seed}: {luck:?} {faults:?}, puts {puts}, dedup {dedup}, {resume:?}, calm {calm}");
     let weather = Weather::new(seed ^ 0x5eed, calm, std::mem::take(&mut scene.happenings));
-    // What a `Put` or `Get` has brought them to.
+    // ToSend a `Put` or `Get` has brought them to.
     let begun = |n| if n == 0 { [State::Sends, State::Receives] } else { [State::Quiet; 2] };
     let one = |(n, faults)| memory::streams_in(&weather, faults, timeouts, begun(n));
     let (senders, receivers): (Vec<_>, Vec<_>) = faults.into_iter().enumerate().map(one).unzip();
@@ -496,7 +496,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         });
         let paths = [scene.src()];
         let open = |path: &Path| operands::source(&Reach::Anywhere, path, Follow::Never);
-        let operands = What::Operands { paths: &paths, open: &open };
+        let operands = ToSend::Operands { paths: &paths, open: &open };
         let sent = send_all(&sending, &scene.policy, how, person, &sender_stops, operands);
         drop(sending.finish());
         let received = receives.join().unwrap();
@@ -511,7 +511,7 @@ fn judge(
     ended: &Ended,
 ) -> std::result::Result<(), String> {
     if scene.luck == Luck::Full {
-        // What is under a name is the source, or what was there.
+        // ToSend is under a name is the source, or what was there.
         for (at, there) in scene.there() {
             let here = std::fs::read(scene.src().join(&at)).unwrap_or_default();
             if here != there && before.get(&at) != Some(&there) {

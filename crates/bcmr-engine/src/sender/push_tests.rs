@@ -10,7 +10,7 @@ use crate::event::Cancel;
 use crate::policy::*;
 use crate::pulse::Pulse;
 use crate::remote::Compress;
-use crate::sender::announce::What;
+use crate::sender::announce::ToSend;
 use crate::sender::operand::{Reach, Source, source};
 use crate::sender::out::{Counted, Fed, Feed, FilePart, Out, SendObserver};
 use crate::sender::push::push;
@@ -141,14 +141,14 @@ impl SendObserver for Ears {
 
 // ---- the receiver ----
 
-/// What the receiver says unasked after a message of the sender.
+/// ToSend the receiver says unasked after a message of the sender.
 type Also = Box<dyn FnMut(&Message<'_>, &mut Peer<'_>) -> Vec<Vec<u8>> + Send>;
 
 struct Script {
     streams: usize,
     /// Directories were there before.
     there: bool,
-    /// What the sender was told about compression and hashes.
+    /// ToSend the sender was told about compression and hashes.
     compress: Compress,
     fast: bool,
     dedup: bool,
@@ -195,7 +195,7 @@ fn plain() -> Script {
     }
 }
 
-/// What arrived under a name.
+/// ToSend arrived under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Got {
     File(Vec<u8>),
@@ -474,7 +474,7 @@ impl Peer<'_> {
                 self.batches.insert(*batch, known);
                 self.most_batches = self.most_batches.max(self.batches_out.open());
                 if self.script.hold {
-                    // What came over another stream may come after the walk's end was told.
+                    // ToSend came over another stream may come after the walk's end was told.
                     self.let_go(self.walked);
                 } else if self.batches[batch].wanted.is_empty() {
                     self.settle(*batch);
@@ -705,7 +705,7 @@ impl FileKnown {
     }
 }
 
-/// What a test looks at in the end.
+/// ToSend a test looks at in the end.
 struct Done {
     result: Result<Counted>,
     tree: BTreeMap<PathBuf, Got>,
@@ -817,12 +817,12 @@ fn send_paths(
             }
         });
         let what = match names {
-            None => What::Operands { paths, open: &open },
+            None => ToSend::Operands { paths, open: &open },
             Some(_) => {
                 let dir = fastcopy::dir::Dir::open(&paths[0]).unwrap();
                 let dir = SourceDir::root(dir, crate::node::Node::root(&paths[0])).unwrap();
                 let reader = Box::leak(Box::new(std::io::Cursor::new(names.unwrap().to_vec())));
-                What::Names { base: &paths[0], dir, reader, separator: b'\n' }
+                ToSend::Names { base: &paths[0], dir, reader, separator: b'\n' }
             }
         };
         let pushed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -906,7 +906,7 @@ fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     out
 }
 
-/// What is below a directory, as it should arrive.
+/// ToSend is below a directory, as it should arrive.
 fn expected(at: &Path, as_path: &Path, into: &mut BTreeMap<PathBuf, Got>) {
     into.insert(as_path.to_owned(), Got::Dir);
     for entry in std::fs::read_dir(at).unwrap() {
@@ -1428,7 +1428,7 @@ fn nothing_more_is_sent_of_a_refused_directory() {
     want.retain(|path, _| !path.starts_with(src.join("bad")));
     let done = send(t.path(), &policy(), Script { refuse: &["bad"], ..plain() });
     done.result.unwrap();
-    // What was under way when it was refused does not count; an honest receiver drops it.
+    // ToSend was under way when it was refused does not count; an honest receiver drops it.
     let got = done.tree.into_iter().filter(|(p, _)| !p.starts_with(src.join("bad"))).collect();
     same(&got, &want, "refused");
     // An operand that is refused as a whole.

@@ -28,7 +28,7 @@ use bcmr_wire::state::State;
 use conn::{FrameBuf, Heard, Packet, Timeouts};
 pub(crate) use frame::frames_of;
 use frame::payload_of;
-use ssh::{Carrier, Load, Nth};
+use ssh::{Carrier, LinkLoad, Nth};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -129,26 +129,34 @@ impl Peer {
 
 // ---- the client's side ----
 
+/// What a client brings to the greeting.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    /// What it can do.
+    pub(crate) offered: Features,
+    /// What the server must be able to do.
+    pub(crate) required: Features,
+}
+
 /// Connects, greets, and comes back with one stream. `behind`: requests that need nothing agreed and go with the greeting,
 /// a round trip less; their answers are the first that the stream hears.
 ///
 /// # Errors
 /// [`Code::Refused`] for a host, user or program name that no shell must see; [`Code::NoPeer`] when no bcmr answers
-/// there, or none of our version, or something else; [`Code::Unsupported`] when it does not give what is `required`;
+/// there, or none of our version, or something else; [`Code::Unsupported`] when it does not give what is required;
 /// [`Code::Protocol`] when it breaks the protocol; [`Code::Lost`] when the machine could not be reached; [`Code::Interrupted`].
 pub(crate) fn connect(
     address: &Address,
     way: &Way,
-    load: Load,
-    ours: Features,
-    required: Features,
+    load: LinkLoad,
+    terms: Terms,
     behind: &[u8],
     cancel: &Cancel,
 ) -> Result<Peer, Error> {
     let (stream, carrier) = ssh::start(address, way, Nth::First, load)?;
-    let hello = greeting(ours, &address.host)?;
+    let hello = greeting(terms.offered, &address.host)?;
     let (stream, carrier, welcome) = greet(stream, carrier, hello.clone(), behind, cancel)?;
-    let agreed = settle(ours, required, hello, &welcome, &address.host)?;
+    let agreed = settle(terms.offered, terms.required, hello, &welcome, &address.host)?;
     drop(welcome);
     Ok(Peer {
         streams: vec![stream],
@@ -172,7 +180,7 @@ pub(crate) fn connect_further(
     index: u64,
     cancel: &Cancel,
 ) -> Result<(Stream, Carrier), Error> {
-    let (stream, carrier) = ssh::start(address, way, Nth::Further, Load::Heavy)?;
+    let (stream, carrier) = ssh::start(address, way, Nth::Further, LinkLoad::Heavy)?;
     let hello = greeting(ours, &address.host)?;
     let join = Message::Join { secret: token.secret, path: token.path.as_os_str().as_bytes(), index };
     // Both in one go: a round trip less.
@@ -559,7 +567,14 @@ mod tests {
 
     fn try_connect(script: &str) -> Result<Peer, Error> {
         let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
-        connect(&address, &way(script), Load::Light, OURS, Features::NONE, &[], &Cancel::new())
+        connect(
+            &address,
+            &way(script),
+            LinkLoad::Light,
+            Terms { offered: OURS, required: Features::NONE },
+            &[],
+            &Cancel::new(),
+        )
     }
 
     #[test]
@@ -589,7 +604,14 @@ mod tests {
             std::fs::write(&file, frame).unwrap();
             let script = format!("cat {}; cat >/dev/null", file.display());
             let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
-            connect(&address, &way(&script), Load::Light, OURS, required, &[], &Cancel::new())
+            connect(
+                &address,
+                &way(&script),
+                LinkLoad::Light,
+                Terms { offered: OURS, required },
+                &[],
+                &Cancel::new(),
+            )
         };
         let welcome =
             |features| frames_of(&Message::Welcome(handshake::hello(features, [1; 32], b"bcmr 9"))).unwrap();
@@ -655,7 +677,14 @@ mod tests {
         let address = Address { user: None, host: "there".into(), port: None, path: PathBuf::new() };
         let cancel = Cancel::new();
         cancel.set();
-        let e = connect(&address, &way("exec sleep 600"), Load::Light, OURS, Features::NONE, &[], &cancel);
+        let e = connect(
+            &address,
+            &way("exec sleep 600"),
+            LinkLoad::Light,
+            Terms { offered: OURS, required: Features::NONE },
+            &[],
+            &cancel,
+        );
         assert_eq!(e.err().unwrap().code, Code::Interrupted);
     }
 }

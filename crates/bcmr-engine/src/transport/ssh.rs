@@ -31,7 +31,7 @@ pub(crate) enum Nth {
 
 /// How much there is to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Load {
+pub(crate) enum LinkLoad {
     /// Little: asking ssh for its configuration would take longer than a better cipher saves.
     Light,
     /// Enough.
@@ -247,10 +247,11 @@ fn end_of(exit: Option<i32>, broken: &Error, program: &str, said: &[String]) -> 
 // ---- asking and starting ----
 
 /// Asks ssh for its configuration, where that pays.
-fn ciphers(address: &Address, way: &Way, load: Load) -> Ciphers {
+fn ciphers(address: &Address, way: &Way, load: LinkLoad) -> Ciphers {
     let Some(program) = way.ssh.first() else { return Ciphers::AsTheyAre };
     // Another program than OpenSSH's may take `-G` for something else.
-    if load == Load::Light || !cpu_has_aes() || Path::new(program).file_name() != Some(OsStr::new("ssh")) {
+    if load == LinkLoad::Light || !cpu_has_aes() || Path::new(program).file_name() != Some(OsStr::new("ssh"))
+    {
         return Ciphers::AsTheyAre;
     }
     let Ok(args) = arguments(address, way, Nth::First, Ciphers::AsTheyAre) else { return Ciphers::AsTheyAre };
@@ -316,7 +317,12 @@ pub(crate) struct Carrier {
 ///
 /// # Errors
 /// A host, user or program that is refused; no ssh here.
-pub(crate) fn start(address: &Address, way: &Way, nth: Nth, load: Load) -> Result<(Stream, Carrier), Error> {
+pub(crate) fn start(
+    address: &Address,
+    way: &Way,
+    nth: Nth,
+    load: LinkLoad,
+) -> Result<(Stream, Carrier), Error> {
     // First of all, before anything is run.
     arguments(address, way, nth, Ciphers::AsTheyAre)?;
     let args = arguments(address, way, nth, ciphers(address, way, load))?;
@@ -580,7 +586,7 @@ mod tests {
                 let refused = arguments(&address, &way(&["ssh"], &[]), Nth::First, Ciphers::AsTheyAre);
                 assert_eq!(refused.unwrap_err().code, Code::Refused, "{word:?}");
                 // And nothing was run to find that out: this program does not exist.
-                let started = start(&address, &way(&["/not/there/ssh"], &[]), Nth::First, Load::Heavy);
+                let started = start(&address, &way(&["/not/there/ssh"], &[]), Nth::First, LinkLoad::Heavy);
                 assert_eq!(started.err().unwrap().code, Code::Refused, "{word:?}");
             }
         }

@@ -45,13 +45,13 @@ enum Of {
     /// Whatever is sent: a server is told, and does not ask.
     Anything,
     /// These operands, in this order, some of which may be refused.
-    Operands(Vec<Operand>),
+    Operands(Vec<AskedOperand>),
     /// One directory as a whole, and in it these names and what is below them.
-    Listed(Listed),
+    Listed(AskedList),
 }
 
 /// One operand.
-struct Operand {
+struct AskedOperand {
     path: PathBuf,
     /// `None`: a directory without a name of its own.
     name: Option<NameBuf>,
@@ -61,8 +61,8 @@ struct Operand {
 
 /// Names of a list, their components joined by single slashes, and whether each came or was refused. And directories on
 /// the way to some of them that were refused.
-pub(crate) struct Listed {
-    base: Operand,
+pub(crate) struct AskedList {
+    base: AskedOperand,
     names: BTreeMap<Vec<u8>, AtomicBool>,
     refused: Mutex<BTreeSet<Vec<u8>>>,
 }
@@ -86,9 +86,9 @@ impl Missing {
     }
 }
 
-impl Operand {
-    fn new(path: &Path, name: Option<NameBuf>) -> Operand {
-        Operand { path: path.to_owned(), name, settled: AtomicBool::new(false) }
+impl AskedOperand {
+    fn new(path: &Path, name: Option<NameBuf>) -> AskedOperand {
+        AskedOperand { path: path.to_owned(), name, settled: AtomicBool::new(false) }
     }
 }
 
@@ -113,7 +113,8 @@ impl Asked {
     /// # Errors
     /// A path that is none.
     pub(crate) fn operands<'p>(paths: impl Iterator<Item = &'p Path>, filter: Filter) -> Result<Asked> {
-        let operands = paths.map(|path| Ok(Operand::new(path, typed(path)?.name))).collect::<Result<_>>()?;
+        let operands =
+            paths.map(|path| Ok(AskedOperand::new(path, typed(path)?.name))).collect::<Result<_>>()?;
         Ok(Asked { of: Of::Operands(operands), filter })
     }
 
@@ -126,8 +127,8 @@ impl Asked {
             good.then(|| (parts.join(&b'/'), AtomicBool::new(false)))
         };
         let names = names.iter().filter_map(clean).collect();
-        let base = Operand::new(base, None);
-        Asked { of: Of::Listed(Listed { base, names, refused: Mutex::default() }), filter }
+        let base = AskedOperand::new(base, None);
+        Asked { of: Of::Listed(AskedList { base, names, refused: Mutex::default() }), filter }
     }
 
     /// Where the operand of this name and kind stands, looked for from `next` on; `None` when it was not asked for.
@@ -182,7 +183,7 @@ impl Asked {
     /// The other side says that something of this path does not come.
     pub(crate) fn refused(&self, path: &Path) {
         let said = names_in(path);
-        let is = |operand: &Operand| said.ends_with(&names_in(&operand.path));
+        let is = |operand: &AskedOperand| said.ends_with(&names_in(&operand.path));
         match &self.of {
             Of::Anything => {}
             Of::Operands(operands) => {
@@ -241,7 +242,7 @@ fn ends(path: &[u8]) -> impl Iterator<Item = usize> {
     path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at).chain([path.len()])
 }
 
-impl Listed {
+impl AskedList {
     /// It is listed, or below what is, or a directory on the way there.
     fn takes(&self, path: &[u8], is_dir: bool) -> bool {
         if let Some(settled) = self.names.get(path) {

@@ -335,25 +335,23 @@ impl<'scope, 'env> Submission<'scope, 'env> {
     /// `pread(fd, block, len, at)`, handed in with the next [`Submission::wait`]. It goes on until `len` bytes (at most a
     /// block's) are there or the file ends; `token` comes back with it.
     pub fn read(&mut self, fd: BorrowedFd<'env>, at: u64, len: usize, block: Block<'scope>, token: u64) {
-        self.begin(Way::Read, fd, at, len, block, token);
+        self.begin(
+            Operation { way: Way::Read, fd: fd.as_raw_fd(), at, len, done: 0, retries: 0, token },
+            block,
+        );
     }
 
     /// `pwrite(fd, block, len, at)`, as [`Submission::read`].
     pub fn write(&mut self, fd: BorrowedFd<'env>, at: u64, len: usize, block: Block<'scope>, token: u64) {
-        self.begin(Way::Write, fd, at, len, block, token);
+        self.begin(
+            Operation { way: Way::Write, fd: fd.as_raw_fd(), at, len, done: 0, retries: 0, token },
+            block,
+        );
     }
 
-    fn begin(
-        &mut self,
-        way: Way,
-        fd: BorrowedFd<'env>,
-        at: u64,
-        len: usize,
-        block: Block<'scope>,
-        token: u64,
-    ) {
-        let len = len.min(self.ring.memory.block_bytes);
-        let operation = Operation { way, fd: fd.as_raw_fd(), at, len, done: 0, retries: 0, token };
+    fn begin(&mut self, operation: Operation, block: Block<'scope>) {
+        let len = operation.len.min(self.ring.memory.block_bytes);
+        let operation = Operation { len, ..operation };
         if let Some(slot) = self.ring.slots.get_mut(usize::from(block.index)) {
             *slot = Some(operation);
             self.ring.under_way += 1;
