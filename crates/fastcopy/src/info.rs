@@ -129,7 +129,9 @@ impl Info {
             gid: s.st_gid,
             dev: s.st_dev,
             ino: s.st_ino,
-            nlink: s.st_nlink,
+            // u32 on arm64.
+            #[allow(clippy::useless_conversion)]
+            nlink: u64::from(s.st_nlink),
             size: s.st_size as u64,
             blocks: s.st_blocks as u64,
             rdev: s.st_rdev,
