@@ -44,6 +44,7 @@ mod proof {
     const SMALL_BYTES: usize = 700;
     const CHECKPOINT_BYTES: u64 = 2 * BLOCK_BYTES;
     const LARGE_BYTES: usize = 3 * BLOCK_BYTES as usize + 100;
+    const DIRS_FIRST: u64 = 0;
     /// Files of a directory that land in one batch.
     const BATCH: usize = 2;
 
@@ -158,7 +159,7 @@ mod proof {
         verb: Verb,
         durability: Durability,
         before: Before,
-        /// Of the order in which workers take tasks.
+        /// The order in which workers take tasks: directories before anything else, or drawn.
         order: u64,
     }
 
@@ -451,7 +452,12 @@ mod proof {
         walk.entered(Src { info, node: above.src.node.below(name) }, dst, &above, &scene.source);
         let mut rng = Rng(scene.order);
         while !walk.tasks.is_empty() {
-            let task = walk.tasks.swap_remove(rng.below(walk.tasks.len() as u64) as usize);
+            let dir = walk.tasks.iter().position(|task| matches!(task, Task::Dir(..)));
+            let at = match scene.order {
+                DIRS_FIRST => dir.unwrap_or(0),
+                _ => rng.below(walk.tasks.len() as u64) as usize,
+            };
+            let task = walk.tasks.swap_remove(at);
             walk.step(task);
         }
         lander.publish_group(&mut ());
