@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::policy::{CopyPolicy, Durability};
 use crate::receiver::dest::{DestDir, MadeBy};
 use crate::receiver::devices::Devices;
-use crate::receiver::dir_task::{Origin, Slot};
+use crate::receiver::dir_task::{Dropped, Hold, Origin, PairedDirs, Slot};
 use crate::receiver::losses::MetadataLosses;
 use crate::receiver::tree::{self, Stand};
 use crate::tally::Tally;
@@ -25,6 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Directories that wait for one common sync before they are published (`--sync`).
 const GROUP_DIRS: usize = 64;
 
+/// Something to be done in a directory that is landed.
+pub(crate) type SlotHold<S, D = Sys> = Hold<S, DestDir<D>>;
+
 /// What a run does when a directory is complete.
 pub(crate) type Done<'f, S, D> = &'f dyn Fn(&Arc<Slot<S, D>>);
 
@@ -35,7 +38,9 @@ pub(crate) struct Directories<'a, S, D: Disk> {
     tally: Arc<Tally<'a>>,
     losses: Arc<MetadataLosses<'a>>,
     /// Directories that wait for a sync before they are published.
-    group: Mutex<Vec<Arc<Slot<S, D>>>>,
+    group: Mutex<Vec<SlotHold<S, D>>>,
+    /// Holds that nothing released.
+    dropped: Arc<Dropped<S, DestDir<D>>>,
     /// The file systems that things are put on.
     devices: Devices<'a, D>,
     /// Directories marked as unfinished (`-C -r`, a move).
@@ -61,9 +66,9 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         tally: Arc<Tally<'a>>,
         losses: Arc<MetadataLosses<'a>>,
     ) -> Directories<'a, S, D> {
-        let (group, marked) = (Mutex::default(), Mutex::default());
+        let (group, dropped, marked) = (Mutex::default(), Arc::default(), Mutex::default());
         let (devices, once_more) = (Devices::new(disk), AtomicBool::new(false));
-        Directories { disk, policy, tally, losses, group, devices, marked, once_more }
+        Directories { disk, policy, tally, losses, group, dropped, devices, marked, once_more }
     }
 
     /// The file systems that things are put on.
@@ -176,13 +181,6 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         }
     }
 
-    /// One of the things that had to be in `pair` before it gets its name is in it.
-    pub(crate) fn filled(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: Done<'_, S, D>) {
-        if pair.small.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.filled_with(hand, pair, done);
-        }
-    }
-
     /// One of the directories that appear together with `pair` gets no more small files.
     fn filled_with(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: Done<'_, S, D>) {
         if pair.dst.filled() {
@@ -200,9 +198,8 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
             return self.publish(top);
         }
         // R2: its files must be on stable storage before the name leads to them; one sync serves many directories.
-        top.pending.fetch_add(1, Ordering::Relaxed);
         let mut group = locked(&self.group);
-        group.push(top.clone());
+        group.push(top.hold());
         let full = group.len() >= GROUP_DIRS;
         drop(group);
         if full {
@@ -213,13 +210,16 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
     fn publish(&self, pair: &Slot<S, D>) {
         let Some(above) = &pair.above else { return };
         if let Err(e) = pair.dst.publish(self.disk, &above.dst) {
-            pair.keep_some();
+            pair.mark_incomplete();
             self.tally.fail(e);
         }
     }
 
     /// Syncs and publishes the directories that wait for it.
     pub(crate) fn publish_group(&self, hand: &mut D::Hand, done: Done<'_, S, D>) {
+        while let Some(hold) = self.dropped.take() {
+            self.release(hand, hold, done);
+        }
         loop {
             let group = std::mem::take(&mut *locked(&self.group));
             if group.is_empty() {
@@ -237,18 +237,23 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
                     pair.dst.poison();
                 }
                 self.publish(&pair);
-                self.release(hand, pair, done);
+                pair.release(|pair| self.seal(hand, pair, done));
             }
         }
     }
 
-    /// One of the things that had to be done before `pair` is sealed is done; so may be its parents.
-    pub(crate) fn release(&self, hand: &mut D::Hand, pair: Arc<Slot<S, D>>, done: Done<'_, S, D>) {
-        pair.release(|pair| {
-            if pair.ours {
-                self.seal(hand, pair, done);
-            }
-        });
+    /// The directory of an operand, held until it is listed.
+    pub(crate) fn top(&self, pair: PairedDirs<S, DestDir<D>>) -> SlotHold<S, D> {
+        Slot::top(pair, &self.dropped)
+    }
+
+    /// One of the things that had to be done in a directory is done: it may get its name by that, or be complete, and so
+    /// may be its parents.
+    pub(crate) fn release(&self, hand: &mut D::Hand, mut hold: SlotHold<S, D>, done: Done<'_, S, D>) {
+        if hold.is_filled() {
+            self.filled_with(hand, &hold, done);
+        }
+        hold.release(|pair| self.seal(hand, pair, done));
     }
 
     /// Everything in it is done: owner, mode, times.
@@ -267,7 +272,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         let moved = match settled {
             Ok(moved) => moved,
             Err(e) => {
-                pair.keep_some();
+                pair.mark_incomplete();
                 return self.tally.fail(e);
             }
         };
@@ -299,7 +304,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
             self.tally.item(Action::MadeDir, 0, || (pair.src.node().path(), dst.node.path()));
         }
         self.done_one();
-        if !pair.kept_some.load(Ordering::Relaxed) {
+        if !pair.is_incomplete() {
             done(pair);
         }
     }

@@ -13,8 +13,8 @@ use crate::receiver::choose::{Candidate, Choice, Chooser, Offered, Way};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
-use crate::receiver::dir_task::{Origin, Slot};
-use crate::receiver::directories::{Directories, Marks};
+use crate::receiver::dir_task::{Origin, PairedDirs, Slot};
+use crate::receiver::directories::{Directories, Marks, SlotHold};
 use crate::receiver::land::{SYNC_ALL, land, land_resumable};
 use crate::receiver::links::{FirstName, LinkTable};
 use crate::receiver::losses::MetadataLosses;
@@ -146,7 +146,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
 
     /// One source that came before: it stays where it is, and is done.
     pub(crate) fn came_before(&self, pair: &Slot<S, D>) {
-        pair.keep_some();
+        pair.mark_incomplete();
         self.tally.done(1);
     }
 
@@ -311,7 +311,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
 
     /// Leaves what is there alone. Its bytes count as done: they were found too, and a percentage is of those.
     fn keep(&self, pair: &Slot<S, D>, name: Name<'_>, to: Name<'_>, info: &Info) {
-        pair.keep_some();
+        pair.mark_incomplete();
         if info.kind == Kind::File {
             self.tally.watch.progress.was_there(info.size);
         }
@@ -474,7 +474,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         let dst = || pair.dst.node.join(dst_name);
         let linking = matches!(job.body, Body::HardLink(..));
         if let Some(fault) = job.fault {
-            pair.keep_some();
+            pair.mark_incomplete();
             if first_name && !linking {
                 self.links.gave_up(&job.info);
             }
@@ -584,7 +584,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             }
             Ok(None) => {}
             Err(e) => {
-                pair.keep_some();
+                pair.mark_incomplete();
                 self.tally.fail(e);
             }
         }
@@ -660,14 +660,15 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         self.dirs.passed_by(hand, above, &|dir| self.beside.dir_done(dir));
     }
 
-    /// One of the things that had to be in `pair` before it gets its name is in it.
-    pub(crate) fn filled(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>) {
-        self.dirs.filled(hand, pair, &|dir| self.beside.dir_done(dir));
+    /// The directory of an operand, held until it is listed.
+    pub(crate) fn top(&self, pair: PairedDirs<S, DestDir<D>>) -> SlotHold<S, D> {
+        self.dirs.top(pair)
     }
 
-    /// One of the things that had to be done before `pair` is sealed is done; so may be its parents.
-    pub(crate) fn release(&self, hand: &mut D::Hand, pair: Arc<Slot<S, D>>) {
-        self.dirs.release(hand, pair, &|dir| self.beside.dir_done(dir));
+    /// One of the things that had to be done in a directory is done: it may get its name by that, or be complete, and so
+    /// may be its parents.
+    pub(crate) fn release(&self, hand: &mut D::Hand, hold: SlotHold<S, D>) {
+        self.dirs.release(hand, hold, &|dir| self.beside.dir_done(dir));
     }
 
     /// Syncs and publishes the directories that wait for it.

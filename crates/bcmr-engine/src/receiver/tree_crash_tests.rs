@@ -18,7 +18,8 @@ mod proof {
     use crate::receiver::claims::Spot;
     use crate::receiver::dest::DestDir;
     use crate::receiver::devices::Devices;
-    use crate::receiver::dir_task::{Origin, Slot};
+    use crate::receiver::dir_task::{Origin, PairedDirs, Slot};
+    use crate::receiver::directories::SlotHold;
     use crate::receiver::lander::{Beside, Lander};
     use crate::receiver::links::Claim;
     use crate::receiver::plan::tests::policy;
@@ -32,7 +33,6 @@ mod proof {
     use std::ops::Range;
     use std::os::fd::OwnedFd;
     use std::path::Path;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 
     /// How many states were looked at, or what was found.
@@ -246,6 +246,7 @@ mod proof {
     }
 
     type Pair = Slot<Src, Model>;
+    type PairHold = SlotHold<Src, Model>;
 
     /// What a move does beside: what has landed waits for a sync, and is taken away at the source.
     struct MiniLedger<'s> {
@@ -298,10 +299,10 @@ mod proof {
     // ---- The walk ----
 
     enum Task<'s> {
-        Dir(Arc<Pair>, &'s SourceDir),
-        Files(Arc<Pair>, &'s SourceDir, Range<usize>),
-        Alone(Arc<Pair>, &'s SourceFile),
-        Second(Arc<Pair>, &'s SourceFile),
+        Dir(PairHold, &'s SourceDir),
+        Files(PairHold, &'s SourceDir, Range<usize>),
+        Alone(PairHold, &'s SourceFile),
+        Second(PairHold, &'s SourceFile),
     }
 
     struct Walk<'s, 'l, 'm> {
@@ -309,18 +310,8 @@ mod proof {
         tasks: Vec<Task<'s>>,
     }
 
-    fn slot(src: Src, dst: DestDir<Model>, above: Option<Arc<Pair>>, ours: bool) -> Arc<Pair> {
-        Arc::new(Slot {
-            src: Arc::new(src),
-            dst,
-            above,
-            small: AtomicUsize::new(1),
-            pending: AtomicUsize::new(1),
-            ours,
-            kept_some: AtomicBool::new(false),
-            dev: 5,
-            spot: Spot::default(),
-        })
+    fn pair(src: Src, dst: DestDir<Model>, ours: bool) -> PairedDirs<Src, DestDir<Model>> {
+        PairedDirs { src: Arc::new(src), dst, ours, dev: 5, spot: Spot::default() }
     }
 
     impl<'s> Walk<'s, '_, '_> {
@@ -332,7 +323,7 @@ mod proof {
                     match self.lander.enter(&mut (), &above, name, source.info.mode) {
                         Ok(dst) => self.entered(src, dst, &above, source),
                         Err(e) => {
-                            above.keep_some();
+                            above.mark_incomplete();
                             self.lander.tally.fail(e);
                         }
                     }
@@ -340,7 +331,6 @@ mod proof {
                 }
                 Task::Files(slot, source, range) => {
                     self.land(&slot, source.files.get(range).unwrap(), Way::Small);
-                    self.lander.filled(&mut (), &slot);
                     self.lander.release(&mut (), slot);
                 }
                 Task::Second(slot, file) => {
@@ -364,23 +354,17 @@ mod proof {
         }
 
         fn entered(&mut self, src: Src, dst: DestDir<Model>, above: &Arc<Pair>, source: &'s SourceDir) {
-            above.pending.fetch_add(1, Ordering::Relaxed);
-            let child = slot(src, dst, Some(above.clone()), true);
-            child.pending.fetch_add(source.dirs.len(), Ordering::Relaxed);
+            let child = Slot::below(above.hold(), pair(src, dst, true));
             child.dst.expect(source.dirs.len());
-            self.tasks.extend(source.dirs.iter().map(|dir| Task::Dir(child.clone(), dir)));
+            self.tasks.extend(source.dirs.iter().map(|dir| Task::Dir(child.hold(), dir)));
             let small = source.files.iter().take_while(|f| f.bytes.len() == SMALL_BYTES).count();
             for file in source.files.get(small..).unwrap() {
-                child.pending.fetch_add(1, Ordering::Relaxed);
-                self.tasks.push(Task::Alone(child.clone(), file));
+                self.tasks.push(Task::Alone(child.hold(), file));
             }
             for start in (BATCH..small).step_by(BATCH) {
-                child.small.fetch_add(1, Ordering::Relaxed);
-                child.pending.fetch_add(1, Ordering::Relaxed);
-                self.tasks.push(Task::Files(child.clone(), source, start..(start + BATCH).min(small)));
+                self.tasks.push(Task::Files(child.hold_name(), source, start..(start + BATCH).min(small)));
             }
             self.land(&child, source.files.get(..small.min(BATCH)).unwrap(), Way::Small);
-            self.lander.filled(&mut (), &child);
             self.lander.release(&mut (), child);
         }
 
@@ -390,8 +374,7 @@ mod proof {
                 let name = file.name.as_name();
                 let linked = file.info.nlink > 1;
                 if linked && !self.lander.links.claim_first(&file.info) {
-                    slot.pending.fetch_add(1, Ordering::Relaxed);
-                    self.tasks.push(Task::Second(slot.clone(), file));
+                    self.tasks.push(Task::Second(slot.hold(), file));
                     continue;
                 }
                 let body = Body::File(file.fd.try_clone().unwrap());
@@ -404,7 +387,7 @@ mod proof {
                 match planned {
                     Ok(job) => jobs.extend(job),
                     Err(e) => {
-                        slot.keep_some();
+                        slot.mark_incomplete();
                         self.lander.tally.fail(e);
                     }
                 }
@@ -445,7 +428,7 @@ mod proof {
     fn walk<'s>(lander: &Lander<'_, Src, MiniLedger<'s>, Model>, scene: &'s Scene) -> Result<()> {
         let (root, info) = (Node::root(Path::new("dst")), scene.source.info);
         let base = DestDir::existing(lander.disk, lander.disk.root(), root, None, lander.policy)?;
-        let above = slot(Src { info, node: Node::root(Path::new("src")) }, base, None, false);
+        let above = lander.top(pair(Src { info, node: Node::root(Path::new("src")) }, base, false));
         let name = scene.source.name.as_name();
         let dst = lander.enter_top(&above.dst, name, &info)?;
         let mut walk = Walk { lander, tasks: Vec::new() };
@@ -460,6 +443,7 @@ mod proof {
             let task = walk.tasks.swap_remove(at);
             walk.step(task);
         }
+        lander.release(&mut (), above);
         lander.publish_group(&mut ());
         Ok(())
     }

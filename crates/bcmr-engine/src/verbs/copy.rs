@@ -23,7 +23,7 @@ use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use crate::verbs::ledger::Ledger;
-use crate::verbs::local::{Destination, Entering, Walk, WalkEntry, WalkWorker};
+use crate::verbs::local::{Destination, Entering, Walk, WalkEntry, WalkHold, WalkWorker};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Operand, Place, Reach, Resolved, Where};
 use crate::verbs::stream::{self, Streamed};
@@ -189,7 +189,13 @@ impl<'a> Run<'a> {
     }
 
     fn walk(&self) -> Walk<'_, Self> {
-        Walk { to: self, policy: self.policy, filter: &self.filter, jobs: self.policy.jobs }
+        Walk {
+            to: self,
+            policy: self.policy,
+            filter: &self.filter,
+            jobs: self.policy.jobs,
+            dropped: Arc::default(),
+        }
     }
 
     /// Copies resolved operands. Two that become the same directory are merged one after the other.
@@ -261,7 +267,7 @@ impl<'a> Run<'a> {
     }
 
     fn failed(&self, pair: &DirPair, e: Error) {
-        pair.keep_some();
+        pair.mark_incomplete();
         self.desk.tally.fail(e);
     }
 
@@ -463,7 +469,7 @@ impl<'a> Destination for Run<'a> {
         let mut jobs = Vec::with_capacity(room.min(range.len()));
         for (name, kind) in range.filter_map(|index| names.get(index)) {
             if self.desk.tally.cancelled() {
-                pair.keep_some();
+                pair.mark_incomplete();
                 break;
             }
             let entry = WalkEntry::met(name, name, kind, follow);
@@ -529,12 +535,8 @@ impl<'a> Destination for Run<'a> {
         }
     }
 
-    fn filled(&self, hand: &mut Hand, pair: &Arc<DirPair>) {
-        self.desk.filled(hand, pair);
-    }
-
-    fn release(&self, hand: &mut Hand, pair: Arc<DirPair>) {
-        self.desk.release(hand, pair);
+    fn release(&self, hand: &mut Hand, hold: WalkHold<Self>) {
+        self.desk.release(hand, hold);
     }
 
     fn worked(&self, hand: &mut Hand) {

@@ -134,7 +134,7 @@ impl Ledger {
             !is_torn
         });
         // Directories in which something stays now.
-        entries.retain(|entry| entry.info.kind != Kind::Dir || !entry.pair.kept_some.load(Relaxed));
+        entries.retain(|entry| entry.info.kind != Kind::Dir || !entry.pair.is_incomplete());
         self.entries().extend(entries);
         is_over
     }
@@ -211,7 +211,7 @@ impl Entry {
 fn stays(pair: &Arc<Slot<SourceDir>>) {
     let mut at = Some(pair);
     while let Some(pair) = at {
-        pair.keep_some();
+        pair.mark_incomplete();
         at = pair.above.as_ref();
     }
 }

@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, Target};
 use crate::pool::{Hands, Pool};
 use crate::receiver::claims::{Claimed, Claims, Spot};
-use crate::receiver::dir_task::DirTask;
+use crate::receiver::dir_task::{DirTask, Dropped, Hold, PairedDirs};
 use crate::sender::chain::Chain;
 use crate::sender::filter::{Filter, Seen};
 use crate::sender::level::{Entries, Met};
@@ -25,7 +25,6 @@ use fastcopy::meta::{Info, Kind};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Names handed to another worker at once.
 const BATCH_NAMES: usize = 64;
@@ -34,6 +33,10 @@ const LIST_CHUNK: usize = 4096;
 
 /// A source directory and what it becomes.
 pub(crate) type WalkTask<D> = DirTask<SourceDir, <D as Destination>::Dir>;
+/// Something to be done in it.
+pub(crate) type WalkHold<D> = Hold<SourceDir, <D as Destination>::Dir>;
+/// Things that were to be done, and an error led past them.
+pub(crate) type WalkDropped<D> = Arc<Dropped<SourceDir, <D as Destination>::Dir>>;
 
 /// One entry of a directory and the name that it gets.
 #[derive(Clone, Copy)]
@@ -144,10 +147,9 @@ pub(crate) trait Destination: Sync + Sized {
     /// Everything in the source was met.
     fn listed(&self, _: &WalkTask<Self>) {}
 
-    /// One of the things that had to be in `pair` before it gets its name is in it.
-    fn filled(&self, _: &mut Self::Buffers, _: &Arc<WalkTask<Self>>) {}
-    /// One of the things that had to be done in `pair` is done; so may be those above.
-    fn release(&self, buffers: &mut Self::Buffers, pair: Arc<WalkTask<Self>>);
+    /// One of the things that had to be done in a directory is done: it may get its name by that, or be complete, and so
+    /// may be those above.
+    fn release(&self, buffers: &mut Self::Buffers, hold: WalkHold<Self>);
     /// No task is left.
     fn worked(&self, _: &mut Self::Buffers) {}
 }
@@ -166,14 +168,12 @@ impl<D: Destination> WalkWorker<'_, '_, D> {
 
     /// Leaves an entry as a task of its own.
     pub(crate) fn leave(&self, pair: &Arc<WalkTask<D>>, entry: WalkEntry<'_>) {
-        pair.pending.fetch_add(1, Ordering::Relaxed);
-        self.hands.push(Task::One { pair: pair.clone(), entry: OwnedEntry::of(entry) });
+        self.hands.push(Task::One { pair: pair.hold(), entry: OwnedEntry::of(entry) });
     }
 
     /// Leaves an entry until everything else is done that another worker may be at.
     pub(crate) fn second(&self, pair: &Arc<WalkTask<D>>, entry: WalkEntry<'_>, info: Info) {
-        pair.pending.fetch_add(1, Ordering::Relaxed);
-        self.hands.push_later(Task::Second { pair: pair.clone(), entry: OwnedEntry::of(entry), info });
+        self.hands.push_later(Task::Second { pair: pair.hold(), entry: OwnedEntry::of(entry), info });
     }
 }
 
@@ -200,27 +200,28 @@ impl OwnedEntry {
 
 enum Task<D: Destination> {
     /// Go into a directory, which is an operand under this path.
-    Dir { pair: Arc<WalkTask<D>>, entry: OwnedEntry, operand: Option<PathBuf>, spot: Spot },
+    Dir { pair: WalkHold<D>, entry: OwnedEntry, operand: Option<PathBuf>, spot: Spot },
     /// A pair of directories that are both open.
-    Open { pair: Arc<WalkTask<D>> },
+    Open { pair: WalkHold<D> },
     /// Small entries of one directory.
-    Files { pair: Arc<WalkTask<D>>, names: Names },
+    Files { pair: WalkHold<D>, names: Names },
     /// One entry by itself: large, or an operand.
-    One { pair: Arc<WalkTask<D>>, entry: OwnedEntry },
+    One { pair: WalkHold<D>, entry: OwnedEntry },
     /// A second name of something another worker is at.
-    Second { pair: Arc<WalkTask<D>>, entry: OwnedEntry, info: Info },
+    Second { pair: WalkHold<D>, entry: OwnedEntry, info: Info },
 }
 
 /// Directories that are open for operands.
-type Bases<D> = Vec<(Arc<Place>, Arc<WalkTask<D>>)>;
+type Bases<D> = Vec<(Arc<Place>, WalkHold<D>)>;
 
 /// One walk.
-pub(crate) struct Walk<'w, D> {
+pub(crate) struct Walk<'w, D: Destination> {
     pub(crate) to: &'w D,
     pub(crate) policy: &'w CopyPolicy,
     pub(crate) filter: &'w Filter,
     /// Workers.
     pub(crate) jobs: usize,
+    pub(crate) dropped: WalkDropped<D>,
 }
 
 impl<D: Destination> Walk<'_, D> {
@@ -254,6 +255,13 @@ impl<D: Destination> Walk<'_, D> {
             }
         }
         self.work(tasks);
+        for (_, base) in bases {
+            self.to.release(&mut self.to.buffers(), base);
+        }
+    }
+
+    fn top(&self, pair: PairedDirs<SourceDir, D::Dir>) -> WalkHold<D> {
+        DirTask::top(pair, &self.dropped)
     }
 
     fn work(&self, tasks: Vec<Task<D>>) {
@@ -266,6 +274,9 @@ impl<D: Destination> Walk<'_, D> {
         pool.run(worker, |hands, (buffers, list), task| {
             self.step(&mut WalkWorker { hands, buffers }, list, task)
         });
+        while let Some(hold) = self.dropped.take() {
+            self.to.release(&mut self.to.buffers(), hold);
+        }
         self.to.worked(&mut self.to.buffers());
     }
 
@@ -273,12 +284,12 @@ impl<D: Destination> Walk<'_, D> {
     fn task(&self, operand: &Operand, bases: &mut Bases<D>) -> Result<Option<Task<D>>> {
         let (dev, spot) = (operand.info().dev, operand.spot);
         let surroundings =
-            |src: &Arc<SourceDir>, dst| Arc::new(WalkTask::<D> { ours: false, ..pair(src, dst, dev, spot) });
+            |src: &Arc<SourceDir>, dst| self.top(PairedDirs { ours: false, ..pair(src, dst, dev, spot) });
         match (&operand.source, &operand.dest) {
             (Source::Whole(src), Dest::Whole(place)) => {
                 self.to.fills(src, place)?;
                 let src = src.with_ignores(self.filter)?;
-                Ok(Some(Task::Open { pair: Arc::new(pair(&src, self.to.base(place)?, dev, spot)) }))
+                Ok(Some(Task::Open { pair: self.top(pair(&src, self.to.base(place)?, dev, spot)) }))
             }
             (Source::Whole(src), Dest::Named { dir, name }) => {
                 let src = &src.with_ignores(self.filter)?;
@@ -289,9 +300,7 @@ impl<D: Destination> Walk<'_, D> {
                     return Ok(None);
                 };
                 let spot = self.to.claims().below(&spot, name.as_name());
-                Ok(Some(Task::Open {
-                    pair: Arc::new(WalkTask::<D> { above: Some(above), ..pair(src, dst, dev, spot) }),
-                }))
+                Ok(Some(Task::Open { pair: DirTask::below(above, pair(src, dst, dev, spot)) }))
             }
             (Source::Named { dir, name, info, follow }, Dest::Named { dir: place, name: to }) => {
                 let is_dir = info.kind == Kind::Dir;
@@ -303,7 +312,7 @@ impl<D: Destination> Walk<'_, D> {
                     Arc::ptr_eq(p, place) && Arc::ptr_eq(&pair.src, dir) && pair.spot.owner == spot.owner
                 });
                 let above = match known {
-                    Some((_, pair)) => pair.clone(),
+                    Some((_, pair)) => pair.hold(),
                     None => {
                         // Operands of one command mostly go to one place: its lock is held once, so it is opened once.
                         let shared = bases.iter().find(|(p, _)| Arc::ptr_eq(p, place));
@@ -312,11 +321,11 @@ impl<D: Destination> Walk<'_, D> {
                             None => self.to.base(place)?,
                         };
                         let made = surroundings(dir, dst);
-                        bases.push((place.clone(), made.clone()));
-                        made
+                        let hold = made.hold();
+                        bases.push((place.clone(), made));
+                        hold
                     }
                 };
-                above.pending.fetch_add(1, Ordering::Relaxed);
                 let entry = OwnedEntry::of(WalkEntry::met(name.as_name(), to.as_name(), info.kind, *follow));
                 let operand = Some(operand.path.clone());
                 Ok(Some(if is_dir {
@@ -339,14 +348,12 @@ impl<D: Destination> Walk<'_, D> {
                 if !stop {
                     self.list_dir(worker, list, &pair);
                 }
-                self.to.filled(worker.buffers, &pair);
                 pair
             }
             Task::Files { pair, names } => {
                 if !stop {
                     self.to.entries(worker, &pair, &names, 0..names.len());
                 }
-                self.to.filled(worker.buffers, &pair);
                 pair
             }
             Task::Dir { pair, entry, operand, spot } => {
@@ -371,7 +378,7 @@ impl<D: Destination> Walk<'_, D> {
             }
         };
         if stop {
-            pair.keep_some();
+            pair.mark_incomplete();
         }
         self.to.release(worker.buffers, pair);
     }
@@ -404,21 +411,19 @@ impl<D: Destination> Walk<'_, D> {
         });
         let (src, dst) = match entered {
             Ok(Some(both)) => both,
-            Ok(None) => return above.keep_some(),
+            Ok(None) => return above.mark_incomplete(),
             Err(e) => {
-                above.keep_some();
+                above.mark_incomplete();
                 return self.to.tally().fail(e);
             }
         };
-        above.pending.fetch_add(1, Ordering::Relaxed);
         let dev = if by == Entering::Operand { src.info.dev } else { above.dev };
-        let child = Arc::new(WalkTask::<D> { above: Some(above.clone()), ..pair(&src, dst, dev, spot) });
+        let child = DirTask::below(above.hold(), pair(&src, dst, dev, spot));
         if self.policy.one_file_system && src.info.dev != dev {
-            child.keep_some(); // made, not entered
+            child.mark_incomplete(); // made, not entered
         } else {
             self.list_dir(worker, list, &child);
         }
-        self.to.filled(worker.buffers, &child);
         self.to.release(worker.buffers, child);
     }
 
@@ -428,7 +433,7 @@ impl<D: Destination> Walk<'_, D> {
         let mut found = Entries::default();
         let listed = pair.src.list(list, self.policy.follow, self.filter, |met| {
             if tally.cancelled() {
-                pair.keep_some();
+                pair.mark_incomplete();
                 return false;
             }
             match met {
@@ -439,12 +444,12 @@ impl<D: Destination> Walk<'_, D> {
                     }
                 }
                 Met::Excluded(name) => {
-                    pair.keep_some();
+                    pair.mark_incomplete();
                     self.to.met(pair, name);
                     self.to.excluded(&|| pair.src.node.join(name));
                 }
                 Met::Failed(e) => {
-                    pair.keep_some();
+                    pair.mark_incomplete();
                     tally.fail(e);
                 }
             }
@@ -452,7 +457,7 @@ impl<D: Destination> Walk<'_, D> {
         });
         match listed {
             Err(e) => {
-                pair.keep_some();
+                pair.mark_incomplete();
                 tally.fail(e);
             }
             Ok(()) if tally.cancelled() => {}
@@ -462,7 +467,6 @@ impl<D: Destination> Walk<'_, D> {
             return self.leave_in_order(worker, pair, found);
         }
         let Entries { dirs, mut names } = found;
-        pair.pending.fetch_add(dirs.len(), Ordering::Relaxed);
         self.to.expect(pair, dirs.len());
         worker.hands.push_all(dirs.into_iter().rev().map(|name| self.dir(pair, name)));
         self.spread(worker, pair, &mut names);
@@ -473,7 +477,7 @@ impl<D: Destination> Walk<'_, D> {
         let spot = self.to.claims().below(&pair.spot, name.as_name());
         let follow = self.policy.follow == Follow::Always;
         let entry = OwnedEntry { to: name.clone(), name, kind: Kind::Dir, follow, is_claimed: false };
-        Task::Dir { pair: pair.clone(), entry, operand: None, spot }
+        Task::Dir { pair: pair.hold(), entry, operand: None, spot }
     }
 
     /// Leaves what was listed as tasks, in the order of names.
@@ -481,7 +485,6 @@ impl<D: Destination> Walk<'_, D> {
         let Entries { mut dirs, mut names } = found;
         dirs.sort();
         names.sort_by_name();
-        pair.pending.fetch_add(dirs.len(), Ordering::Relaxed);
         self.to.expect(pair, dirs.len());
         let mut tasks = Vec::new();
         let mut start = 0;
@@ -506,9 +509,7 @@ impl<D: Destination> Walk<'_, D> {
 
     /// What is to be done for some of what was listed in `pair`, which waits for it.
     fn files(&self, pair: &Arc<WalkTask<D>>, names: Names) -> Task<D> {
-        pair.small.fetch_add(1, Ordering::Relaxed);
-        pair.pending.fetch_add(1, Ordering::Relaxed);
-        Task::Files { pair: pair.clone(), names }
+        Task::Files { pair: pair.hold_name(), names }
     }
 
     /// Deals with what was listed, batch by batch, and leaves batches to workers that have nothing to do. Leaves `names`
@@ -535,16 +536,13 @@ impl<D: Destination> Walk<'_, D> {
         let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
         let src = SourceDir::root(dir, Node::root(base))?.with_ignores(self.filter)?;
         let dst = self.to.list_base(target)?;
-        let root = Arc::new(WalkTask::<D> { ours: false, ..pair(&src, dst, src.info.dev, spot) });
+        let root = self.top(PairedDirs { ours: false, ..pair(&src, dst, src.info.dev, spot) });
         let mut buffers = self.to.buffers();
         // A directory of the chain is left: it gets its name, and is complete when its tasks are done.
-        let mut leave = |pair: Arc<WalkTask<D>>| {
-            self.to.filled(&mut buffers, &pair);
-            self.to.release(&mut buffers, pair);
-        };
+        let mut leave = |pair: WalkHold<D>| self.to.release(&mut buffers, pair);
         loop {
             let mut tasks = Vec::new();
-            let mut chain = Chain::new(root.clone());
+            let mut chain = Chain::new(root.hold());
             let mut ended = true;
             for _ in 0..LIST_CHUNK {
                 let Some(parts) = names.next() else { break };
@@ -554,9 +552,11 @@ impl<D: Destination> Walk<'_, D> {
                 }
                 ended = false;
             }
-            chain.end(&mut leave);
+            let top = chain.end(&mut leave);
+            leave(top);
             self.work(tasks);
             if ended || self.to.tally().cancelled() {
+                leave(root);
                 return Ok(());
             }
         }
@@ -566,8 +566,8 @@ impl<D: Destination> Walk<'_, D> {
     /// Nothing, when the filter leaves it out.
     fn listed(
         &self,
-        leave: &mut impl FnMut(Arc<WalkTask<D>>),
-        chain: &mut Chain<Arc<WalkTask<D>>>,
+        leave: &mut impl FnMut(WalkHold<D>),
+        chain: &mut Chain<WalkHold<D>>,
         parts: &[NameBuf],
     ) -> Result<Option<Task<D>>> {
         let Some((last, dirs)) = parts.split_last() else { return Ok(None) };
@@ -580,10 +580,8 @@ impl<D: Destination> Walk<'_, D> {
             let Some(dst) = self.to.enter(&mut self.to.buffers(), above, &src, entry, Entering::List)? else {
                 return Ok(None);
             };
-            above.pending.fetch_add(1, Ordering::Relaxed);
             let spot = self.to.claims().below(&above.spot, name);
-            let inner = pair(&src, dst, above.dev, spot);
-            Ok(Some(Arc::new(WalkTask::<D> { above: Some(above.clone()), ..inner })))
+            Ok(Some(DirTask::below(above.hold(), pair(&src, dst, above.dev, spot))))
         });
         if !reached? {
             return Ok(None);
@@ -604,8 +602,7 @@ impl<D: Destination> Walk<'_, D> {
         if self.to.claim(pair, entry, &info)? != Claimed::First {
             return Ok(None);
         }
-        pair.pending.fetch_add(1, Ordering::Relaxed);
-        let (pair, entry) = (pair.clone(), OwnedEntry::of(entry));
+        let (pair, entry) = (pair.hold(), OwnedEntry::of(entry));
         Ok(Some(if is_dir {
             let claims = self.to.claims();
             let spot = claims.another(&claims.below(&pair.spot, name));
@@ -626,16 +623,6 @@ impl<D: Destination> Walk<'_, D> {
 }
 
 /// A pair with nothing done yet.
-fn pair<T>(src: &Arc<SourceDir>, dst: T, dev: u64, spot: Spot) -> DirTask<SourceDir, T> {
-    DirTask {
-        src: src.clone(),
-        dst,
-        above: None,
-        small: AtomicUsize::new(1),
-        pending: AtomicUsize::new(1),
-        ours: true,
-        kept_some: AtomicBool::new(false),
-        dev,
-        spot,
-    }
+fn pair<T>(src: &Arc<SourceDir>, dst: T, dev: u64, spot: Spot) -> PairedDirs<SourceDir, T> {
+    PairedDirs { src: src.clone(), dst, ours: true, dev, spot }
 }

@@ -22,8 +22,8 @@ use crate::receiver::choose::{Candidate, Offered, Way};
 use crate::receiver::claims::{Claimed, Claims, Spot};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
-use crate::receiver::dir_task::{Origin, Slot};
-use crate::receiver::directories::Marks;
+use crate::receiver::dir_task::{Origin, PairedDirs, Slot};
+use crate::receiver::directories::{Marks, SlotHold};
 use crate::receiver::land::ensure_dir;
 use crate::receiver::lander::{Beside, Decision, Lander};
 use crate::receiver::links::{Claim, LinkTable};
@@ -48,7 +48,7 @@ use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -150,6 +150,8 @@ enum Verdict {
 struct Batch {
     id: u64,
     slot: Arc<Slot<Far>>,
+    /// Until nothing more is to be done.
+    hold: Option<SlotHold<Far>>,
     metas: Vec<Meta>,
     /// Asked for, and not here yet. Contents say not whose they are: one answer at a time, or two could arrive over
     /// two streams in the wrong order.
@@ -164,7 +166,7 @@ struct Batch {
 
 /// Where entries go.
 struct Goal {
-    slot: Arc<Slot<Far>>,
+    slot: SlotHold<Far>,
     /// Where it is among the names that sources claim.
     spot: Spot,
     to: Option<NameBuf>,
@@ -174,7 +176,7 @@ struct Goal {
 /// A large file on offer.
 struct Offer<'a> {
     arriving: Arc<Arriving<'a>>,
-    slot: Arc<Slot<Far>>,
+    slot: SlotHold<Far>,
     meta: Meta,
     verdict: Verdict,
     /// The sender was told to begin.
@@ -253,19 +255,19 @@ impl<T> Became<T> {
 
 /// Where an operand that is no directory goes.
 struct Single {
-    slot: Arc<Slot<Far>>,
+    slot: SlotHold<Far>,
     spot: Spot,
     to: NameBuf,
     kind: WireKind,
 }
 
 struct State<'a> {
-    dirs: HashMap<u64, Arc<Slot<Far>>>,
+    dirs: HashMap<u64, SlotHold<Far>>,
     singles: HashMap<u64, Single>,
     /// Each behind a lock of its own: several streams bring what concerns one.
     batches: HashMap<u64, Arc<Mutex<Batch>>>,
     files: HashMap<u64, Arc<Arriving<'a>>>,
-    places: Vec<(Arc<Place>, Arc<Slot<Far>>)>,
+    places: Vec<(Arc<Place>, SlotHold<Far>)>,
     /// What operands become: two directories of one name are merged, the second once the first is done.
     names: HashMap<NameBuf, Became<Weak<Slot<Far>>>>,
     /// Blocks at hand for files on their way.
@@ -523,24 +525,8 @@ impl<'a> Receive<'a> {
         self.sender_origin.load(Ordering::Relaxed)
     }
 
-    fn slot(
-        src: Far,
-        dst: DestDir<Sys>,
-        above: Option<Arc<Slot<Far>>>,
-        ours: bool,
-        spot: Spot,
-    ) -> Arc<Slot<Far>> {
-        Arc::new(Slot {
-            dev: src.info.dev,
-            src: Arc::new(src),
-            dst,
-            above,
-            small: AtomicUsize::new(1),
-            pending: AtomicUsize::new(1),
-            ours,
-            spot,
-            kept_some: AtomicBool::new(false),
-        })
+    fn pair(src: Far, dst: DestDir<Sys>, ours: bool, spot: Spot) -> PairedDirs<Far, DestDir<Sys>> {
+        PairedDirs { dev: src.info.dev, src: Arc::new(src), dst, ours, spot }
     }
 
     fn operand(&self, path: &[u8], whole: bool, origin: u64, id: u64, entry: &Entry<'_>) -> Result<()> {
@@ -604,22 +590,28 @@ impl<'a> Receive<'a> {
                 let src = Far { info, attrs, node: Node::root(shown) };
                 let dst = open(place)?;
                 let dst = if self.what.listed { dst.for_a_list() } else { dst };
-                Self::slot(src, dst, None, !self.what.listed, spot)
+                self.desk.top(Self::pair(src, dst, !self.what.listed, spot))
             }
             (Dest::Named { dir: place, name }, kind) => {
-                let known = self.state().places.iter().rev().find(|(p, _)| Arc::ptr_eq(p, place)).cloned();
-                let parent = parent_of(shown);
+                let known = {
+                    let state = self.state();
+                    let known = state.places.iter().rev().find(|(p, _)| Arc::ptr_eq(p, place));
+                    known.map(|(_, slot)| slot.hold())
+                };
                 let above = match known {
-                    Some((_, slot)) if slot.src.node.path() == parent => slot,
+                    Some(slot) if slot.src.node.path() == parent_of(shown) => slot,
                     known => {
                         // Operands of one command mostly go to one place: its lock is held once, so it is opened once.
-                        let dst = known.map_or_else(|| open(place), |(_, slot)| Ok(slot.dst.share()))?;
-                        let slot = Self::slot(surroundings(), dst, None, false, Spot::default());
-                        self.state().places.push((place.clone(), slot.clone()));
-                        slot
+                        let dst = known.as_ref().map_or_else(|| open(place), |slot| Ok(slot.dst.share()))?;
+                        if let Some(known) = known {
+                            self.desk.release(&mut disk.hand(), known);
+                        }
+                        let slot = self.desk.top(Self::pair(surroundings(), dst, false, Spot::default()));
+                        let above = slot.hold();
+                        self.state().places.push((place.clone(), slot));
+                        above
                     }
                 };
-                above.pending.fetch_add(1, Ordering::Relaxed);
                 if kind != Kind::Dir {
                     let single = Single { slot: above, spot, to: name.clone(), kind: entry.kind };
                     self.state().singles.insert(id, single);
@@ -628,14 +620,14 @@ impl<'a> Receive<'a> {
                 let dst = match self.desk.enter_top(&above.dst, name.as_name(), &info) {
                     Ok(dst) => dst,
                     Err(e) => {
-                        above.keep_some();
+                        above.mark_incomplete();
                         self.desk.release(&mut disk.hand(), above);
                         return Err(e);
                     }
                 };
                 let src = Far { info, attrs, node: Node::root(shown) };
                 let spot = self.desk.claims.below(&spot, name.as_name());
-                Self::slot(src, dst, Some(above), true, spot)
+                Slot::below(above, Self::pair(src, dst, true, spot))
             }
         };
         let fresh = slot.dst.is_fresh();
@@ -669,7 +661,7 @@ impl<'a> Receive<'a> {
         // It may wait for others, so as to be synced with them.
         self.desk.publish_group(&mut self.desk.disk.hand());
         // Until it has its name, a second one would be made beside it.
-        if earlier.upgrade().is_some_and(|slot| slot.pending.load(Ordering::Acquire) > 0) {
+        if earlier.upgrade().is_some_and(|slot| !slot.is_done()) {
             return Err(refused(Reason::DirectoryTwice));
         }
         Ok(Claimed::Other(first))
@@ -685,7 +677,7 @@ impl<'a> Receive<'a> {
             Ok(Claimed::Same) => self.desk.came_before(slot),
             Ok(_) => return true,
             Err(e) => {
-                slot.keep_some();
+                slot.mark_incomplete();
                 self.desk.tally.fail(e);
             }
         }
@@ -697,8 +689,8 @@ impl<'a> Receive<'a> {
             let mut state = self.state();
             let open = state.dirs.len();
             state.named.dir(id, open)?;
-            match state.dirs.get(&parent).cloned() {
-                Some(above) => above,
+            match state.dirs.get(&parent) {
+                Some(above) => above.hold(),
                 None => {
                     state.named.was_refused(parent, Reason::DirectoryInNone)?;
                     drop(state);
@@ -716,7 +708,6 @@ impl<'a> Receive<'a> {
             self.desk.enter(&mut self.desk.disk.hand(), &above, meta.name.as_name(), meta.info.mode);
         let state = match entered {
             Ok(dst) => {
-                above.pending.fetch_add(1, Ordering::Relaxed);
                 let src = Far {
                     info: meta.info,
                     attrs: meta.attrs,
@@ -724,11 +715,12 @@ impl<'a> Receive<'a> {
                 };
                 let fresh = dst.is_fresh();
                 let spot = self.desk.claims.below(&above.spot, meta.name.as_name());
-                self.state().dirs.insert(id, Self::slot(src, dst, Some(above), true, spot));
+                let slot = Slot::below(above, Self::pair(src, dst, true, spot));
+                self.state().dirs.insert(id, slot);
                 if fresh { DirState::New } else { DirState::There }
             }
             Err(e) => {
-                above.keep_some();
+                above.mark_incomplete();
                 self.desk.tally.fail(e);
                 return self.refuse(id);
             }
@@ -748,9 +740,8 @@ impl<'a> Receive<'a> {
     /// them, to be sealed and, if they are `small`, to get its name.
     fn goes_to(&self, dir: u64, entries: &[Entry<'_>], small: bool) -> Result<Option<Goal>> {
         let mut state = self.state();
-        if let Some(slot) = state.dirs.get(&dir).cloned() {
-            slot.small.fetch_add(usize::from(small), Ordering::Relaxed);
-            slot.pending.fetch_add(1, Ordering::Relaxed);
+        if let Some(slot) = state.dirs.get(&dir) {
+            let slot = if small { slot.hold_name() } else { slot.hold() };
             return Ok(Some(Goal { spot: slot.spot, slot, to: None, way: Way::Small }));
         }
         let fits = |single: &Single| matches!(entries, [one] if one.kind == single.kind);
@@ -765,12 +756,11 @@ impl<'a> Receive<'a> {
         }
     }
 
-    /// One of the things that `slot` waits for is done, or never will be.
-    fn done_with(&self, hand: &mut Hand, slot: Arc<Slot<Far>>, way: Way) {
-        if way == Way::Small {
-            self.desk.filled(hand, &slot);
+    /// Nothing more is to be done for a batch.
+    fn done_with(&self, crew: &mut Crew, batch: &mut Batch) {
+        if let Some(hold) = batch.hold.take() {
+            self.desk.release(&mut crew.hand, hold);
         }
-        self.desk.release(hand, slot);
     }
 
     #[allow(clippy::too_many_arguments)] // the fields of one message
@@ -793,11 +783,12 @@ impl<'a> Receive<'a> {
             return self.send(&Message::Wants { batch: id, entries: Vec::new() });
         };
         let (wanted, later, seconds) = (Vec::new(), Vec::new(), Vec::new());
-        let mut batch = Batch { id, slot, metas: Vec::new(), wanted, later, seconds, way, settled: false };
+        let (slot, hold, metas) = (slot.clone(), Some(slot), Vec::new());
+        let mut batch = Batch { id, slot, hold, metas, wanted, later, seconds, way, settled: false };
         if let Err(e) = self.fill(crew, &mut batch, &spot, to.as_ref(), (inline, codec), entries, packed) {
             // The sender has broken the protocol in the middle of a batch: its directory must not wait for it.
-            batch.slot.keep_some();
-            self.done_with(&mut crew.hand, batch.slot, way);
+            batch.slot.mark_incomplete();
+            self.done_with(crew, &mut batch);
             return Err(e);
         }
         // Known before anything is asked: an answer may come over another stream at once.
@@ -879,7 +870,7 @@ impl<'a> Receive<'a> {
             Ok(Decision::Create) => return Some(Verdict::Land(None)),
             Ok(Decision::Replace(there)) => return Some(Verdict::Land(Some(there))),
             Err(e) => {
-                slot.keep_some();
+                slot.mark_incomplete();
                 self.desk.tally.fail(e);
                 None
             }
@@ -895,7 +886,7 @@ impl<'a> Receive<'a> {
         }
         let note = Reason::TooManyLinks;
         let shown = slot.src.node().join(meta.name.as_name());
-        slot.keep_some();
+        slot.mark_incomplete();
         self.desk.tally.fail(Error::ours(Code::Refused, Op::KeepTheLinksOf, shown, note));
         false
     }
@@ -940,7 +931,7 @@ impl<'a> Receive<'a> {
                 Ok(Some(job)) => jobs.push(job),
                 Ok(None) => {}
                 Err(e) => {
-                    batch.slot.keep_some();
+                    batch.slot.mark_incomplete();
                     self.desk.tally.fail(e);
                 }
             }
@@ -977,7 +968,7 @@ impl<'a> Receive<'a> {
             let Some((_, verdict)) = wanted.iter().find(|(i, _)| i == index) else { continue };
             let shown = || batch.slot.src.node().join(meta.name.as_name());
             let failed = |e: Error| {
-                batch.slot.keep_some();
+                batch.slot.mark_incomplete();
                 self.gave_up(&meta.info);
                 self.desk.tally.fail(e);
             };
@@ -999,7 +990,7 @@ impl<'a> Receive<'a> {
                         Ok(Some(job)) => jobs.push(Job { hash, ..job }),
                         Ok(None) => {}
                         Err(e) => {
-                            batch.slot.keep_some();
+                            batch.slot.mark_incomplete();
                             self.desk.tally.fail(e);
                         }
                     }
@@ -1099,7 +1090,7 @@ impl<'a> Receive<'a> {
             state.batches.remove(&batch.id);
             state.named.settle_batch(batch.id)?;
         }
-        self.done_with(&mut crew.hand, batch.slot.clone(), batch.way);
+        self.done_with(crew, batch);
         self.send(&Message::Wants { batch: batch.id, entries: Vec::new() })
     }
 
@@ -1124,47 +1115,33 @@ impl<'a> Receive<'a> {
         if entry.kind != WireKind::File {
             return Err(refused(Reason::LargeThatIsNone));
         }
-        let Some(Goal { slot, spot, to, .. }) = self.goes_to(dir, std::slice::from_ref(entry), false)? else {
+        let Some(goal) = self.goes_to(dir, std::slice::from_ref(entry), false)? else {
             self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
             return self.close(file);
         };
-        match self.offer(crew, file, &slot, &spot, to.as_ref(), entry) {
-            Ok(said) => said?,
-            Err(e) => {
-                slot.keep_some();
-                self.desk.release(&mut crew.hand, slot);
-                return Err(e);
-            }
-        }
+        self.offer(crew, file, goal, entry)?;
         self.look_again(crew)
     }
 
-    /// Takes an offer up, or not. `Err`: neither, and the slot still waits for it; inside, what came of answering.
-    fn offer(
-        &self,
-        crew: &mut Crew,
-        file: u64,
-        slot: &Arc<Slot<Far>>,
-        spot: &Spot,
-        to: Option<&NameBuf>,
-        entry: &Entry<'_>,
-    ) -> Result<Result<()>> {
-        let meta = self.meta_of(entry, to)?;
-        self.is_asked(slot, &meta)?;
+    /// Takes an offer up, or not.
+    fn offer(&self, crew: &mut Crew, file: u64, goal: Goal, entry: &Entry<'_>) -> Result<()> {
+        let Goal { slot, spot, to, .. } = goal;
+        let meta = self.meta_of(entry, to.as_ref())?;
+        self.is_asked(&slot, &meta)?;
         let linked = self.policy.preserve.links && meta.info.nlink > 1;
         let verdict =
-            if !self.gets_its_name(slot, spot, &meta) || linked && !self.has_room_for_link(slot, &meta) {
+            if !self.gets_its_name(&slot, &spot, &meta) || linked && !self.has_room_for_link(&slot, &meta) {
                 None
             } else if linked && !self.desk.links.claim_first(&meta.info) {
                 // What becomes of it is known once its first name, which was offered before, is settled.
                 Some(Verdict::Linked)
             } else {
-                self.verdict(slot, &meta)
+                self.verdict(&slot, &meta)
             };
         let Some(verdict) = verdict else {
-            self.desk.release(&mut crew.hand, slot.clone());
-            let said = self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 });
-            return Ok(said.and_then(|()| self.close(file)));
+            self.desk.release(&mut crew.hand, slot);
+            self.send(&Message::Resume { file, wanted: false, from: 0, flags: 0 })?;
+            return self.close(file);
         };
         let mut arriving = Arriving::new(file, meta.info, self.what.hashes, self.reply, self.line.clone());
         // What the sender does not hash it does not name either. Of more blocks than the store remembers at most, none is
@@ -1188,10 +1165,10 @@ impl<'a> Receive<'a> {
             offers.undecided += 1;
         }
         let asked = if begun { crate::disk::Bytes::start(&*arriving, 0).map_err(told) } else { Ok(()) };
-        offers.queue.push_back(Offer { arriving, slot: slot.clone(), meta, verdict, begun });
+        offers.queue.push_back(Offer { arriving, slot, meta, verdict, begun });
         drop(offers);
         self.offered.notify_all();
-        Ok(asked)
+        asked
     }
 
     /// Says which of the blocks that the sender has are at hand.
@@ -1291,7 +1268,7 @@ impl<'a> Receive<'a> {
         let file = arriving.file;
         let landed_before = self.desk.beside.landed.load(Ordering::Relaxed);
         let verdict = if self.is_over() {
-            slot.keep_some();
+            slot.mark_incomplete();
             None
         } else if matches!(verdict, Verdict::Linked) {
             match self.desk.links.claim(&meta.info) {
@@ -1304,7 +1281,7 @@ impl<'a> Receive<'a> {
                 None => {
                     let note = Reason::FirstNameUnsettled;
                     let shown = slot.src.node().join(meta.name.as_name());
-                    slot.keep_some();
+                    slot.mark_incomplete();
                     self.desk.tally.fail(Error::ours(Code::Io, Op::Link, shown, note));
                     None
                 }
@@ -1326,7 +1303,7 @@ impl<'a> Receive<'a> {
                 }
                 Ok(None) => {}
                 Err(e) => {
-                    slot.keep_some();
+                    slot.mark_incomplete();
                     self.desk.tally.fail(e);
                 }
             }
@@ -1473,9 +1450,8 @@ impl Takes for Receive<'_> {
                 };
                 drop(state);
                 if partial {
-                    slot.keep_some();
+                    slot.mark_incomplete();
                 }
-                self.desk.filled(&mut crew.hand, &slot);
                 self.desk.release(&mut crew.hand, slot);
                 Ok(())
             }
@@ -1560,19 +1536,15 @@ impl Takes for Receive<'_> {
             }
             // A worker that still holds an answer to it finds that nothing is wanted.
             batch.wanted.clear();
-            batch.slot.keep_some();
-            if batch.way == Way::Small {
-                self.desk.filled(&mut crew.hand, &batch.slot);
-            }
-            self.desk.release(&mut crew.hand, batch.slot.clone());
+            batch.slot.mark_incomplete();
+            self.done_with(crew, &mut batch);
         }
         for slot in dirs {
-            slot.keep_some();
-            self.desk.filled(&mut crew.hand, &slot);
+            slot.mark_incomplete();
             self.desk.release(&mut crew.hand, slot);
         }
         for single in singles {
-            single.slot.keep_some();
+            single.slot.mark_incomplete();
             self.desk.release(&mut crew.hand, single.slot);
         }
     }
@@ -1584,6 +1556,12 @@ impl Takes for Receive<'_> {
             self.desk.tally.cut_short();
         }
         let mut hand = self.desk.disk.hand();
+        let places = std::mem::take(&mut self.state().places);
+        for (_, place) in places {
+            self.desk.release(&mut hand, place);
+        }
+        // Those that a lost connection left: what is in their directories is complete or was taken back.
+        self.offers().queue.clear();
         self.desk.publish_group(&mut hand);
         self.desk.sync_names();
         self.tell_store();

@@ -16,7 +16,7 @@ use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
-use crate::verbs::local::{Destination, Entering, Walk, WalkEntry, WalkWorker};
+use crate::verbs::local::{Destination, Entering, Walk, WalkEntry, WalkHold, WalkWorker};
 use crate::verbs::operands::{self, DestLink, Place, Reach, Where};
 use crate::verbs::rivals::{RivalName, Rivals, Turn};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
@@ -283,7 +283,7 @@ impl<'a> Survey<'a> {
 
     /// One worker: what is found is shown in the order of names, so that two runs say the same.
     fn walk(&self) -> Walk<'_, Self> {
-        Walk { to: self, policy: self.policy, filter: &self.filter, jobs: 1 }
+        Walk { to: self, policy: self.policy, filter: &self.filter, jobs: 1, dropped: Arc::default() }
     }
 
     /// Walks all operands.
@@ -532,8 +532,8 @@ impl Destination for Survey<'_> {
         }
     }
 
-    fn release(&self, (): &mut (), pair: Arc<SurveyDir>) {
-        pair.release(|pair| {
+    fn release(&self, (): &mut (), hold: WalkHold<Self>) {
+        hold.release(|pair| {
             if let Some((lack, true)) = &pair.dst.lack {
                 self.visit().lacks(lack);
             }
