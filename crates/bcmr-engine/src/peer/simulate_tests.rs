@@ -55,6 +55,11 @@ impl Lots {
     fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
+    /// A size up to `most`: of small ones as many as of each greater magnitude, so that most cost little.
+    fn size(&mut self, most: u64) -> u64 {
+        let magnitude = self.below(u64::from(most.ilog2()) + 2);
+        self.below(1 << magnitude).min(most)
+    }
     fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }
@@ -115,7 +120,7 @@ impl Scene {
         }
         for n in 0..self.lots.below(30) {
             let at = Path::new(self.lots.of(&dirs)).join(format!("s{n}"));
-            let bytes = vec![n as u8; self.lots.below(LARGE_BYTES_MIN) as usize];
+            let bytes = vec![n as u8; self.lots.size(LARGE_BYTES_MIN - 1) as usize];
             self.put(&at, &bytes);
             if self.lots.one_in(6) {
                 let other = Path::new(self.lots.of(&dirs)).join(format!("h{n}"));
@@ -129,7 +134,7 @@ impl Scene {
         }
         for n in 0..self.lots.below(4) {
             let at = Path::new(self.lots.of(&dirs)).join(format!("m{n}"));
-            let size = LARGE_BYTES_MIN + self.lots.below(3 * BLOCK_BYTES);
+            let size = LARGE_BYTES_MIN + self.lots.size(3 * BLOCK_BYTES);
             self.put_large(&at, size);
             if self.lots.one_in(4) {
                 let other = Path::new(self.lots.of(&dirs)).join(format!("n{n}"));
@@ -194,7 +199,7 @@ impl Scene {
     fn fill_store(&mut self) -> Store {
         let old = self.root.join("dst/old");
         let at = Path::new("a/d0");
-        let size = DEDUP_BYTES_MIN + self.lots.below(18 * BLOCK_BYTES);
+        let size = DEDUP_BYTES_MIN + self.lots.size(18 * BLOCK_BYTES);
         self.put_large(at, size);
         std::fs::copy(self.src().join(at), &old).unwrap();
         let file = std::fs::File::options().read(true).write(true).open(&old).unwrap();
@@ -490,7 +495,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
                     (summary, None) => Ok(Some(summary)),
                 }
             };
-            // How it ends after the last word is nobody's business.
+            // How the stream ends after the last message does not matter.
             drop(receiving.finish());
             ended
         });
