@@ -260,6 +260,8 @@ pub struct Summary {
     pub others: u64,
     /// Bytes of content landed.
     pub bytes: u64,
+    /// Of those, bytes of streams, which cannot be read back.
+    pub streamed: u64,
     /// Items left alone by policy.
     pub kept: u64,
     /// Items that failed.

@@ -13,6 +13,7 @@ pub(crate) struct Tally<'a> {
     pub(crate) dirs: AtomicU64,
     pub(crate) others: AtomicU64,
     pub(crate) bytes: AtomicU64,
+    pub(crate) streamed: AtomicU64,
     pub(crate) kept: AtomicU64,
     pub(crate) failed: AtomicU64,
     /// Of those, what is not at the destination.
@@ -35,6 +36,7 @@ impl<'a> Tally<'a> {
             dirs: zero(),
             others: zero(),
             bytes: zero(),
+            streamed: zero(),
             kept: zero(),
             failed: zero(),
             absent: zero(),
@@ -128,6 +130,7 @@ impl<'a> Tally<'a> {
             dirs: self.dirs.load(Relaxed),
             others: self.others.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
+            streamed: self.streamed.load(Relaxed),
             kept: self.kept.load(Relaxed),
             failed: self.failed.load(Relaxed),
             differences: self.differences.load(Relaxed),

@@ -3,6 +3,7 @@
 //! Must not know how any of it was typed, nor how it is drawn.
 
 use crate::voice::Voice;
+use bcmr_engine::policy::Verify;
 use std::ffi::OsString;
 
 /// Which verb is meant; words and exit codes differ by it.
@@ -50,6 +51,8 @@ pub struct Show {
     pub line: Vec<OsString>,
     /// What was there was trusted unread (`--fast`).
     pub fast: bool,
+    /// How what landed was read back before it got its name.
+    pub verify: Verify,
     /// Differences are from a manifest, not from a source.
     pub manifest: bool,
     pub ignored_signals: u64,

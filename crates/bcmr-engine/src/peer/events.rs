@@ -241,7 +241,7 @@ pub(crate) fn summary_of(counted: &Counted) -> Summary {
         }
     }
     let (cancelled, compared) = (counted.cancelled, Compared::default());
-    Summary { files, dirs, others, bytes, kept, failed, differences, compared, codes, cancelled }
+    Summary { files, dirs, others, bytes, streamed: 0, kept, failed, differences, compared, codes, cancelled }
 }
 
 /// A server that receives reports everything to its client.

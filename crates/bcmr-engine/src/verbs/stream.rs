@@ -81,6 +81,7 @@ pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
         if !watch.cancel.is_set() {
             tally.files.fetch_add(1, Ordering::Relaxed);
             tally.bytes.fetch_add(bytes, Ordering::Relaxed);
+            tally.streamed.fetch_add(bytes, Ordering::Relaxed);
             tally.done(1);
             tally.item(Action::Copied, bytes, || (path, shown));
         }

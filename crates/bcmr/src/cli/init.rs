@@ -14,7 +14,7 @@ pub enum Shell {
     Fish,
 }
 
-/// `bcmr init`.
+// `bcmr init`. A `///` here would become the command's own sentence.
 #[derive(Debug, Args)]
 pub struct InitArgs {
     /// Which shell

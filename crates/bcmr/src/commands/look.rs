@@ -17,7 +17,7 @@ use crate::ui::json;
 use crate::ui::writer::{self, Sink};
 use crate::usage::Usage;
 use crate::voice::BCMR;
-use bcmr_engine::error::{Code, Error, Result};
+use bcmr_engine::error::{Code, Error, Op, Result};
 use bcmr_engine::event::{Cancel, Event, Summary};
 use bcmr_engine::peer;
 use bcmr_engine::remote::Address;
@@ -343,10 +343,20 @@ pub fn du(a: &DuArgs, env: &Env) -> u8 {
     })
 }
 
+/// `-` is standard input, as with b3sum.
+fn hash_of_input() -> Result<[u8; 32]> {
+    let mut hasher = blake3::Hasher::new();
+    match hasher.update_reader(std::io::stdin().lock()) {
+        Ok(hasher) => Ok(*hasher.finalize().as_bytes()),
+        Err(e) => Err(Error::os(Op::Hash, "-", e)),
+    }
+}
+
 /// `hash`.
 pub fn hash(a: &LookArgs, env: &Env) -> u8 {
     each(Verb::Hash, a, env, |told, path, place| {
-        let hash = place.ask(&note, look::hash, peer::hash)?;
+        let here = |path: &Path| if path.as_os_str() == "-" { hash_of_input() } else { look::hash(path) };
+        let hash = place.ask(&note, here, peer::hash)?;
         if told.json {
             let hashed = Event::Hashed { dst: path.to_owned(), hash };
             told.out.line(&json::event(&told.typed(), &hashed));

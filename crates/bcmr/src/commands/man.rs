@@ -1,22 +1,90 @@
-//! `man`: pages made from the definitions in `args`.
+//! `man`: pages made from the definitions in `cli`, with what they cannot know behind them: files, environment, other pages.
 
 use crate::cli::bcmr;
 use crate::voice::BCMR;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::path::Path;
+
+/// Of bcmr(1).
+const FILES: &str = "\
+.SH FILES
+.TP
+.I ${XDG_CONFIG_HOME:\\-~/.config}/bcmr/config.toml
+What holds for every copy to and from another machine, and for single hosts.
+.TP
+.I ${XDG_CACHE_HOME:\\-~/.cache}/bcmr
+The store of blocks of
+.BR bcmr\\-serve (1),
+and programs that
+.BR bcmr\\-deploy (1)
+has put there.
+.TP
+.IR .bcmr\\-* .part ,\\  .bcmr\\-* .session ,\\  .bcmr\\-* .stage
+What a running or interrupted copy keeps beside its destination;
+.BR bcmr\\-sessions (1)
+lists and removes it.
+.SH ENVIRONMENT
+.TP
+.B NO_COLOR
+If it is set and not empty, nothing is coloured.
+.TP
+.B TERM
+If it is not set, or \\(lqdumb\\(rq, no progress line is drawn.
+.TP
+.BR XDG_CONFIG_HOME ,\\  XDG_CACHE_HOME ,\\  XDG_RUNTIME_DIR ,\\  TMPDIR ,\\  HOME
+Where files are looked for and sockets are made.
+.TP
+.BR BCMR_CAS_DIR ,\\  BCMR_CAS_CAP_MB ,\\  BCMR_CAS_KEEP
+Where the store of blocks is, how much it remembers in MiB, and how much of blocks it keeps.
+";
 
 /// Writes bcmr(1) and one page for each command into `dir`, or prints bcmr(1).
 pub fn run(dir: Option<&Path>) -> u8 {
     match dir {
-        Some(dir) => match clap_mangen::generate_to(bcmr::command(), dir) {
+        Some(dir) => match clap_mangen::generate_to(bcmr::command(), dir).and_then(|()| extend(dir)) {
             Ok(()) => BCMR.exits.done,
             Err(e) => super::verb::file_failed("write man pages into", dir, &e),
         },
         None => {
             let mut page = Vec::new();
             match clap_mangen::Man::new(bcmr::command()).render(&mut page) {
-                Ok(()) => super::verb::print(&String::from_utf8_lossy(&page)),
+                Ok(()) => super::verb::print(&format!("{}{FILES}", String::from_utf8_lossy(&page))),
                 Err(e) => super::verb::file_failed("write", Path::new("bcmr.1"), &e),
             }
         }
     }
+}
+
+/// Appends to the pages in `dir` what the definitions do not know.
+fn extend(dir: &Path) -> io::Result<()> {
+    let command = bcmr::command();
+    let verbs: Vec<&str> =
+        command.get_subcommands().filter(|c| !c.is_hide_set()).map(clap::Command::get_name).collect();
+    let append = |page: &str, text: &str| {
+        let file = OpenOptions::new().append(true).open(dir.join(format!("{page}.1")));
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+    };
+    append("bcmr", &format!("{FILES}{}", see_also(verbs.iter().map(|verb| format!("bcmr-{verb}")))))?;
+    for verb in &verbs {
+        let others = match *verb {
+            "copy" => &["bcmr-check", "bcmr-sessions", "cp"][..],
+            "move" => &["bcmr-copy", "mv"],
+            "remove" => &["rm"],
+            "check" => &["bcmr-copy", "b3sum"],
+            "sessions" => &["bcmr-copy"],
+            "doctor" | "deploy" | "serve" => &["bcmr-copy", "ssh", "ssh_config"],
+            _ => &["bcmr-copy", "ssh"],
+        };
+        let all = ["bcmr"].into_iter().chain(others.iter().copied());
+        append(&format!("bcmr-{verb}"), &see_also(all.map(str::to_owned)))?;
+    }
+    Ok(())
+}
+
+fn see_also(pages: impl Iterator<Item = String>) -> String {
+    let section = |page: &str| if page == "ssh_config" { 5 } else { 1 };
+    let lines: Vec<String> =
+        pages.map(|page| format!(".BR {} ({})", page.replace('-', "\\-"), section(&page))).collect();
+    format!(".SH \"SEE ALSO\"\n{}\n", lines.join(",\n"))
 }

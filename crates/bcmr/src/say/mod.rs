@@ -8,11 +8,13 @@ use crate::address::{self, Operand};
 use crate::env::Build;
 use crate::names::{bare, quoted, shell_word, text};
 use crate::show::{Again, Show, Verb};
+use crate::ui::receipt::Loss;
 use crate::usage::Usage;
 use crate::voice::{Exits, Style, Voice};
 use bcmr_engine::error::{Code, Error, Op, Reason};
 use bcmr_engine::event::{Action, Engine, Question, Summary, Time, Unfinished, What};
 use bcmr_engine::peer::OnTheWay;
+use bcmr_engine::policy::Verify;
 use bcmr_engine::verbs::look::{Kind, Listing, Usage as Used, local};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -853,9 +855,9 @@ fn tally(verb: Verb, dry_run: bool, s: &Summary, resumed: u64, took: Duration) -
     }
     if !dry_run {
         line.push_str(&format!(" in {}", seconds(took)));
-        let copied = s.bytes.saturating_sub(resumed);
-        if copied > 0 && took.as_secs_f64() > 0.0 {
-            line.push_str(&format!(" ({}/s)", size((copied as f64 / took.as_secs_f64()) as u64)));
+        let rate = rate(s.bytes.saturating_sub(resumed), took);
+        if rate > 0 {
+            line.push_str(&format!(" ({}/s)", size(rate)));
         }
     }
     if s.kept > 0 {
@@ -865,6 +867,35 @@ fn tally(verb: Verb, dry_run: bool, s: &Summary, resumed: u64, took: Duration) -
         line.push_str(&format!("; {} failed", s.failed));
     }
     line
+}
+
+/// Bytes a second; 0 where there is no telling.
+pub fn rate(bytes: u64, took: Duration) -> u64 {
+    let seconds = took.as_secs_f64();
+    if seconds > 0.0 { (bytes as f64 / seconds) as u64 } else { 0 }
+}
+
+/// What a receipt has beyond the summary, line by line: what was proved, what was there already, what could not be kept.
+pub fn receipt(show: &Show, s: &Summary, reused: u64, lost: &[Loss]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let from = match show.verify {
+        Verify::Off => None,
+        Verify::Cached => Some("the page cache"),
+        Verify::Direct => Some("the device"),
+    };
+    // What a move renamed has no bytes that landed, and streams are not read back.
+    let proved = s.bytes.saturating_sub(s.streamed);
+    if let Some(from) = from.filter(|_| proved > 0) {
+        lines.push(format!("verified: {} read back from {from}, equal to the source", size(proved)));
+    }
+    if reused > 0 {
+        lines.push(format!("reused: {} that an earlier run had copied", size(reused)));
+    }
+    for loss in lost {
+        let more = if loss.count == 1 { String::new() } else { format!(", and of {} more", loss.count - 1) };
+        lines.push(format!("not kept: could not {} {}{more}", words::op(loss.op), quoted(&loss.example)));
+    }
+    lines.into_iter().map(|line| show.voice.line(&line)).collect()
 }
 
 /// What a stopped run leaves, and the command that goes on.

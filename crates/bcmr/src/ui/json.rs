@@ -7,9 +7,11 @@ use super::inline::Sample;
 use crate::names;
 use crate::say::words;
 use crate::say::{self, Finding, Typed};
-use crate::show::Verb;
+use crate::show::{Show, Verb};
+use crate::ui::receipt::Loss;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Action, Change, Event, Summary, Unavailable, Unfinished, What};
+use bcmr_engine::policy::Verify;
 use bcmr_engine::verbs::look::{Kind, Listing, Usage};
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
@@ -115,6 +117,19 @@ enum Body<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         carrier: Option<&'static str>,
     },
+    Receipt {
+        verb: &'static str,
+        files: u64,
+        bytes: u64,
+        seconds: f64,
+        /// Bytes a second.
+        rate: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        verified: Option<&'static str>,
+        reused: u64,
+        kept: u64,
+        lost: Vec<LostKind<'a>>,
+    },
     Entry {
         operand: Name<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,6 +155,13 @@ enum Body<'a> {
         what: &'a str,
         detail: &'a str,
     },
+}
+
+#[derive(Serialize)]
+struct LostKind<'a> {
+    op: String,
+    count: u64,
+    example: Name<'a>,
 }
 
 #[derive(Serialize)]
@@ -282,6 +304,31 @@ pub fn progress(s: Sample, at: Duration) -> String {
         bytes_found: s.bytes_found,
         scanned: s.scanned,
         seconds: millis(at),
+    })
+}
+
+/// What a copy or a move did, for a person who keeps it.
+pub fn receipt(show: &Show, s: &Summary, reused: u64, lost: &[Loss], took: Duration) -> String {
+    let lost = lost.iter().map(|loss| LostKind {
+        op: words::op(loss.op),
+        count: loss.count,
+        example: Name(&loss.example),
+    });
+    line(Body::Receipt {
+        verb: show.verb.name(),
+        files: s.files,
+        bytes: s.bytes,
+        seconds: millis(took),
+        rate: say::rate(s.bytes.saturating_sub(reused), took),
+        verified: match show.verify {
+            _ if s.bytes <= s.streamed => None,
+            Verify::Off => None,
+            Verify::Cached => Some("cache"),
+            Verify::Direct => Some("device"),
+        },
+        reused,
+        kept: s.kept,
+        lost: lost.collect(),
     })
 }
 

@@ -6,6 +6,7 @@
 mod inline;
 pub mod json;
 mod plain;
+pub mod receipt;
 mod signals;
 mod tree;
 pub mod writer;
@@ -15,8 +16,10 @@ use crate::say;
 use crate::show::{Again, Meter, Show, Verb};
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
+use bcmr_engine::policy::Verify;
 use inline::Sample;
 use plain::Plain;
+use receipt::Losses;
 use signals::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -115,6 +118,8 @@ struct Screen {
     err: Sink,
     plain: Plain,
     line: inline::ProgressLine,
+    /// Attributes that could not be kept so far.
+    losses: Losses,
     /// The progress line stands on the terminal.
     drawn: bool,
     /// A question stands on the terminal, so nothing may be drawn.
@@ -142,6 +147,9 @@ impl Front for Ui<'_> {
             return;
         }
         screen.clear();
+        if let Event::Failed(e) | Event::Warning(e) = &event {
+            screen.losses.add(e);
+        }
         if self.show.json {
             let is_item = matches!(event, Event::Item { .. });
             if !is_item || self.show.items {
@@ -207,6 +215,7 @@ impl<'a> Ui<'a> {
                 err: Sink::stderr(),
                 plain: Plain::default(),
                 line: inline::ProgressLine::new(show.verb),
+                losses: Losses::default(),
                 drawn: false,
                 asking: false,
                 lent: false,
@@ -326,6 +335,9 @@ impl<'a> Ui<'a> {
                 let exit = say::exit_code(&show.voice.exits, show.verb, &summary, self.signals.stop());
                 if !show.json {
                     self.last_words(screen, &summary, took);
+                } else if self.has_receipt(&summary) {
+                    let (resumed, losses) = (self.resumed.load(Ordering::Relaxed), screen.losses.kinds());
+                    screen.out.line(&json::receipt(show, &summary, resumed, losses, took));
                 }
                 (summary, exit)
             }
@@ -349,6 +361,12 @@ impl<'a> Ui<'a> {
             exit = say::exit_without_output(&show.voice.exits, show.verb, exit);
         }
         exit
+    }
+
+    /// Whether something was copied that a receipt can speak of.
+    fn has_receipt(&self, s: &Summary) -> bool {
+        let copies = matches!(self.show.verb, Verb::Copy | Verb::Move) && !self.show.dry_run;
+        copies && !s.cancelled && !self.is_by_scp() && s.files + s.dirs + s.others > 0
     }
 
     fn is_by_scp(&self) -> bool {
@@ -386,8 +404,14 @@ impl<'a> Ui<'a> {
         }
         // With `check` the last line of its tree says it all, with `sessions` its table does.
         let tells_all = matches!(show.verb, Verb::Check | Verb::Sessions);
-        if !tells_all && (show.verbose || show.dry_run || long || (s.failed > 0 && done > 0)) {
+        let proved = show.watched && show.verify != Verify::Off && done > 0;
+        if !tells_all && (show.verbose || show.dry_run || long || proved || (s.failed > 0 && done > 0)) {
             screen.err.line(&say::summary(show.voice, show.verb, show.dry_run, s, resumed, took));
+        }
+        if self.has_receipt(s) && (show.verbose || long || proved) {
+            for line in say::receipt(show, s, resumed, screen.losses.kinds()) {
+                screen.err.line(&line);
+            }
         }
         // Asked for once more, the same words would mean a place inside.
         let made = screen.plain.new_target && s.dirs > 0 && s.failed == 0 && !show.dry_run;
@@ -425,6 +449,7 @@ mod tests {
             again: Again::Same,
             line: Vec::new(),
             fast: false,
+            verify: bcmr_engine::policy::Verify::Off,
             manifest: false,
             ignored_signals: 0,
             now: 0,

@@ -18,7 +18,7 @@ const COMMANDS: [(&str, Option<&str>, &str); 14] = [
     ("doctor", None, "Say which way a copy to or from a host would go, and why"),
     ("deploy", None, "Put this program into the cache of a host that lacks it"),
     ("serve", None, "Speak to a bcmr on another machine, over standard input and output"),
-    ("init", None, "Print aliases that put cp, mv, rm and install in the place of the system's"),
+    ("init", None, "Print shell aliases for cp, mv, rm and install"),
     ("completions", None, "Print completions for a shell"),
 ];
 
@@ -108,4 +108,34 @@ fn the_version_says_what_was_built() {
         assert_eq!(all.lines().filter(|l| l.starts_with(line) && l.len() > line.len()).count(), 1, "{all}");
     }
     assert_eq!(said(["--verbose", "--version"]), all);
+}
+
+#[test]
+fn man_pages_lead_on() {
+    let tmp = Tmp::new();
+    let pages = tmp.dir("man");
+    bcmr(["man", pages.to_str().unwrap()]).run().ok();
+    let page = |name: &str| std::fs::read_to_string(pages.join(name)).unwrap();
+    let first = page("bcmr.1");
+    for section in [".SH FILES", ".SH ENVIRONMENT", ".SH \"SEE ALSO\"", ".BR bcmr\\-copy (1)", "BCMR_CAS_DIR"]
+    {
+        assert!(first.contains(section), "{section}");
+    }
+    for (command, ..) in COMMANDS {
+        let page = page(&format!("bcmr-{command}.1"));
+        assert_eq!(page.matches(".SH \"SEE ALSO\"").count(), 1, "{command}");
+        assert!(page.contains(".BR bcmr (1)"), "{command}");
+    }
+    if has_tool("groff") {
+        for name in names(&pages) {
+            let name = name.to_str().unwrap().to_owned();
+            let mut groff = std::process::Command::new("groff");
+            let out = groff.args(["-man", "-Tutf8", "-ww", "-z"]).arg(pages.join(&name)).output().unwrap();
+            assert!(
+                out.status.success() && out.stderr.is_empty(),
+                "{name}: {}",
+                String::from_utf8_lossy(&out.stderr)
+            );
+        }
+    }
 }

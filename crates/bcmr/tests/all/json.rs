@@ -117,6 +117,17 @@ fn events(done: &Done, verb: &str) -> Vec<Value> {
                 }
                 assert!(e.get("missing").is_none_or(Value::is_string), "{e}");
             }
+            "receipt" => {
+                for key in ["files", "bytes", "rate", "reused", "kept"] {
+                    assert!(e[key].is_u64(), "{key}: {e}");
+                }
+                assert!(e["seconds"].is_number() && e["verb"] == verb, "{e}");
+                assert!(e.get("verified").is_none_or(|v| v == "cache" || v == "device"), "{e}");
+                for loss in e["lost"].as_array().unwrap() {
+                    assert!(loss["op"].is_string() && loss["count"].as_u64() > Some(0), "{e}");
+                    assert!(!name(&loss["example"]).is_empty(), "{e}");
+                }
+            }
             "start" | "summary" | "progress" | "note" => {}
             other => panic!("{other} is not in docs/json.md"),
         }
@@ -187,7 +198,7 @@ fn copies() {
     assert_eq!(count(&all, "item", "action", "copied"), 1);
 
     let all = events(&bcmr("copy -q --json one d", dir.path()).exits(0), "copy");
-    assert_eq!(all.len(), 3, "-q leaves the items out; which engine it was is told");
+    assert_eq!(all.len(), 4, "-q leaves the items out; the engine and the receipt are told");
 }
 
 #[test]

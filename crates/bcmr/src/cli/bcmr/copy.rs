@@ -242,7 +242,8 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         _ => Again::Same,
     };
     let fast = policy.resume == Resume::Fast;
-    let show = Show { fast, ..show(Verb::Copy, &a.output, policy.dry_run, again, env) };
+    let verify = policy.verify;
+    let show = Show { fast, verify, ..show(Verb::Copy, &a.output, policy.dry_run, again, env) };
     Ok((policy, show))
 }
 

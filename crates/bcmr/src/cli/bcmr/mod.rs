@@ -179,7 +179,7 @@ pub enum Command {
     /// command="bcmr serve --root DIR",restrict before it in authorized_keys.
     #[command(override_usage = "bcmr serve [OPTIONS]")]
     Serve(ServeArgs),
-    /// Print aliases that put cp, mv, rm and install in the place of the system's
+    /// Print shell aliases for cp, mv, rm and install
     ///
     /// For a shell's start file: eval "$(bcmr init bash)", the same with zsh, and bcmr init fish | source. The aliases take
     /// GNU's options with GNU's meanings; \cp and command cp still run the system's.

@@ -4,6 +4,7 @@ use super::columns::{Columns, Holds::Everywhere, Row, Scp::Keeps};
 use crate::env::Env;
 use crate::show::{Again, Meter, Show, Verb};
 use crate::voice;
+use bcmr_engine::policy::Verify;
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
@@ -77,6 +78,7 @@ pub(super) fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, en
         again,
         line: env.line.clone(),
         fast: false,
+        verify: Verify::Off,
         manifest: false,
         ignored_signals: env.ignored_signals,
         now: env.now,
