@@ -51,7 +51,7 @@ pub fn make(tree: &Tree, out: &Path, release: &Release, arch: Arch) -> Result<Pa
             arch.debian(),
             release.maintainer,
             release.homepage,
-            lower_first(&release.summary),
+            release.synopsis,
         ),
     )?;
     for dir in dirs(&root)? {
@@ -62,13 +62,6 @@ pub fn make(tree: &Tree, out: &Path, release: &Release, arch: Arch) -> Result<Pa
     build.args(["--root-owner-group", "-Zxz", "--build"]).arg(&root).arg(&made);
     sh::run(build.env("SOURCE_DATE_EPOCH", &release.epoch))?;
     Ok(made)
-}
-
-/// A synopsis is no sentence: no capital, no full stop.
-fn lower_first(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|c| c.to_lowercase().to_string()).unwrap_or_default();
-    format!("{first}{}", chars.as_str().trim_end_matches('.'))
 }
 
 fn dirs(root: &Path) -> Result<Vec<PathBuf>> {
@@ -89,16 +82,17 @@ fn dirs(root: &Path) -> Result<Vec<PathBuf>> {
 fn copyright(release: &Release) -> String {
     format!(
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: bcmr\n\
-         Source: {}\n\nFiles: *\nCopyright: the bcmr authors\nLicense: {}\n On Debian systems the text of the licence is in\n \
+         Source: {}\n\nFiles: *\nCopyright: {}\nLicense: {}\n On Debian systems the text of the licence is in\n \
          /usr/share/common-licenses/Apache-2.0.\nComment:\n The program is linked with libraries of others;\n \
          /usr/share/doc/bcmr/THIRD-PARTY.txt.gz has their notices.\n",
-        release.homepage, release.licence
+        release.homepage, release.copyright, release.licence
     )
 }
 
 const OVERRIDES: &str = "\
 # One file for every machine: it is also what `bcmr --bootstrap` puts on the other side.
 bcmr: statically-linked-binary [usr/bin/bcmr]
+bcmr: shared-library-lacks-prerequisites [usr/bin/bcmr]
 # The compression libraries are linked in for the same reason.
 bcmr: embedded-library *
 # This package is not from Debian's archive.

@@ -54,6 +54,10 @@ pub struct Release {
     pub homepage: String,
     pub licence: String,
     pub summary: String,
+    /// The summary in a few words, as package lists show it.
+    pub synopsis: String,
+    /// Years and holders.
+    pub copyright: String,
     pub description: String,
 }
 
@@ -75,6 +79,8 @@ impl Release {
             homepage: word(&dist["homepage"], "workspace.metadata.dist.homepage")?,
             licence: word(&ours["license"], "license")?,
             summary: word(&ours["description"], "description")?,
+            synopsis: word(&dist["synopsis"], "workspace.metadata.dist.synopsis")?,
+            copyright: word(&dist["copyright"], "workspace.metadata.dist.copyright")?,
             description: word(&dist["description"], "workspace.metadata.dist.description")?,
         })
     }
