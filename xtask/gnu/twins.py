@@ -85,6 +85,8 @@ def draw(rng):
             operands[-1] = rng.choice(NEW)
         if program != "install" and rng.random() < 0.1:
             words += rng.choice([["-t", rng.choice(DIRS + NEW)], ["--target-directory=" + rng.choice(DIRS)], ["--target", rng.choice(DIRS)]])
+    # What lands beside the tree would be met by the next line.
+    operands = ["ed" if o.rstrip("/") == ".." else o for o in operands]
     words += operands
     if rng.random() < 0.3:
         rng.shuffle(words)
@@ -259,10 +261,12 @@ def differences(theirs, ours):
     return found
 
 
-def listed(rules, line, difference):
+def listed(rules, line, difference, codes):
     part, theirs, ours = difference
     text = " ".join([line["program"], *line["words"]])
     for rule in rules:
+        if rule.get("both_fail") and (codes[0] == 0 or codes[0] != codes[1]):
+            continue
         if part not in rule["part"] or not re.search(rule.get("line", ""), text):
             continue
         if re.search(rule.get("theirs", ""), theirs) and re.search(rule.get("ours", ""), ours):
@@ -323,7 +327,7 @@ def main():
                 if args.only is not None and side == "ours":
                     print("theirs:", results[0][0], "\nours:  ", results[1][0])
             ran += 1
-            left = [d for d in differences(*results) if not listed(rules, line, d)]
+            left = [d for d in differences(*results) if not listed(rules, line, d, [r[0]["code"] for r in results])]
             if left:
                 findings += 1
                 who = "root" if line["root"] else "user"

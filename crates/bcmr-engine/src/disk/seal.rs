@@ -233,7 +233,7 @@ fn outlives_writing(attr: &[u8]) -> bool {
 
 /// The mode that something would have got by being made with `mode` in `dir`: under the umask or, where there is one, the
 /// directory's default ACL. A directory hands its own down, so of a new one it is the same as of the one above.
-pub(crate) fn mode_at_birth(dir: &Dir, mode: u32, keep: &Keep) -> u32 {
+fn mode_at_birth(dir: &Dir, mode: u32, keep: &Keep) -> u32 {
     let mut value = Vec::new();
     match xattr::get(Of::Handle(dir.as_fd()), ACL_DEFAULT, &mut value) {
         Ok(Some(acl)) => mode & 0o777 & acl_mode(acl),

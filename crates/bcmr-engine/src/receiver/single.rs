@@ -7,7 +7,7 @@
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Dirs, Fault, Files, Fill, Job, Keep, Phases, Placement, Side};
 use crate::error::{Code, Op, Reason};
-use crate::policy::Io;
+use crate::policy::{Io, Strictness};
 use crate::receiver::land::home_of;
 use crate::stage::{self, Home};
 use fastcopy::dir::{Dir, Lock, Name};
@@ -95,6 +95,13 @@ impl Single {
         {
             job.lost.push(Fault::os(Side::Dest, Op::SetModeOf, e));
         }
+        // Without the owner that it was to have, no other user may read it.
+        if keep.strictness == Strictness::Archive
+            && job.lost.iter().any(|fault| fault.op == Op::SetOwnerOf)
+            && let Some(Err(e)) = job.file.as_ref().map(|file| meta::set_mode(file, 0o600))
+        {
+            job.lost.push(Fault::os(Side::Dest, Op::SetModeOf, e));
+        }
         if replaces && job.fault.is_none() {
             if let Some(lost) = job.lost.pop() {
                 job.fault = Some(lost);
@@ -121,7 +128,7 @@ impl Single {
     pub(crate) fn seal_dir(
         &mut self,
         dir: &Dir,
-        src: &Dir,
+        src: Attributes<'_>,
         info: &Info,
         keep: &Keep,
         bare: Option<u32>,
@@ -132,7 +139,7 @@ impl Single {
             return vec![Fault::os(Side::Dest, Op::SetModeOf, e)];
         }
         let keep = Keep { default_acl: keep.default_acl && bare.is_none(), ..*keep };
-        self.disk.seal_dir(&mut self.hand, dir, Attributes::Dir(src), info, &keep)
+        self.disk.seal_dir(&mut self.hand, dir, src, info, &keep)
     }
 
     /// Another name for what is there. `only_new`: EEXIST when that name is taken.

@@ -155,7 +155,7 @@ fn replace(
 fn sealing(copier: &Copier<'_>, folder: &Folder, info: &Info, there: bool) -> (Info, Keep) {
     let keep = copier.keep_for(folder);
     let (mut info, mut preserve) =
-        if there { (*info, keep.preserve) } else { copier.final_mode(&folder.dir, info, &keep) };
+        if there { (*info, keep.preserve) } else { copier.final_mode(info, &keep) };
     if let Some(given) = &copier.options.given {
         info.mode = given.mode;
         info.uid = given.uid.unwrap_or(copier.options.me);

@@ -244,9 +244,9 @@ impl<'a> Copier<'a> {
             let install = self.options.purpose == Purpose::Install;
             return self.refuse(if install { What::InstallOmitted } else { What::Omitted }, &src.shown);
         }
-        if operand && (!is_dir || self.options.backup == Backup::None) {
+        if operand && !is_dir && self.options.backup == Backup::None {
             let seen = (src.key(), info.id());
-            if !is_dir && self.sources.as_mut().is_some_and(|sources| !sources.insert(seen)) {
+            if self.sources.as_mut().is_some_and(|sources| !sources.insert(seen)) {
                 self.refuse(What::FileTwice, &src.shown);
                 return Done::Fine;
             }
@@ -322,6 +322,11 @@ impl<'a> Copier<'a> {
             Ok(there) => there,
             Err(e) => match e.raw_os_error() {
                 Some(errno::ENOENT) => return Ok(()),
+                Some(errno::ENOTDIR)
+                    if self.options.purpose == Purpose::Move && self.options.over == Over::Never =>
+                {
+                    return Err(Done::InPlace);
+                }
                 Some(errno::ELOOP) if self.options.force && !as_link => match dst.look(false) {
                     Ok(there) => there,
                     Err(e) => return Err(Done::of(self.fail(What::Stat, &dst.shown, e))),
@@ -745,7 +750,7 @@ impl<'a> Copier<'a> {
         if self.options.content == Content::SymbolicLink {
             keep.preserve = crate::policy::Preserve::NONE;
         } else if info.kind != Kind::Link {
-            (job.info, keep.preserve) = self.final_mode(&folder.dir, &info, &keep);
+            (job.info, keep.preserve) = self.final_mode(&info, &keep);
         }
         let mut landed = self.single.land(folder, job, &keep, None, None);
         match landed.fault.take() {
@@ -755,14 +760,14 @@ impl<'a> Copier<'a> {
     }
 
     /// The mode that a new thing is to have, as one that is given: sealing sets it after its owner.
-    pub(super) fn final_mode(&self, dir: &Dir, info: &Info, keep: &Keep) -> (Info, crate::policy::Preserve) {
+    pub(super) fn final_mode(&self, info: &Info, keep: &Keep) -> (Info, crate::policy::Preserve) {
         let mut preserve = keep.preserve;
         let mut info = *info;
         if self.options.plain_mode {
             info.mode = if info.kind == Kind::Dir { 0o777 } else { 0o666 };
         }
         if !preserve.mode && preserve.owner {
-            info.mode = crate::disk::seal::mode_at_birth(dir, info.mode, keep);
+            info.mode &= 0o777 & !keep.umask;
             preserve.mode = true;
         }
         (info, preserve)
@@ -885,7 +890,7 @@ impl<'a> Copier<'a> {
 
     fn make_one(&mut self, pair: &Pair<'_>, keep: &dyn Fn(&Folder, &Self) -> Keep) -> io::Result<()> {
         let (folder, name) = pair.dst.place(errno::EEXIST)?;
-        let (info, preserve) = self.final_mode(&folder.dir, &pair.info, &keep(folder, self));
+        let (info, preserve) = self.final_mode(&pair.info, &keep(folder, self));
         let keep = Keep { preserve, ..keep(folder, self) };
         self.single.make_dir(folder, name, keep.born_as(info.mode))
     }
@@ -897,25 +902,21 @@ impl<'a> Copier<'a> {
         into: &Arc<Folder>,
         keep: &dyn Fn(&Folder, &Self) -> Keep,
     ) -> bool {
-        let own;
-        let from = match from {
-            Some(from) => from,
-            None => match pair.src.open_dir(pair.follow) {
-                Ok(dir) => {
-                    own = Arc::new(Folder::new(dir));
-                    &own
-                }
-                Err(_) => into,
-            },
+        // What cannot be read still has attributes, by its name.
+        let place = pair.src.place(errno::EINVAL);
+        let attributes = match (from, &place) {
+            (Some(from), _) => Attributes::Dir(&from.dir),
+            (None, Ok((folder, name))) => Attributes::At(&folder.dir, *name),
+            (None, Err(_)) => Attributes::Dir(&into.dir),
         };
         let keep = keep(into, self);
-        let (info, preserve) = self.final_mode(&into.dir, &pair.info, &keep);
+        let (info, preserve) = self.final_mode(&pair.info, &keep);
         let keep = Keep { preserve: if keep.was_there { keep.preserve } else { preserve }, ..keep };
         if keep.was_there && keep.preserve == crate::policy::Preserve::NONE {
             return true;
         }
         let bare = (self.options.plain_mode && !keep.was_there).then_some(info.mode & !keep.umask);
-        let lost = self.single.seal_dir(&into.dir, &from.dir, &info, &keep, bare);
+        let lost = self.single.seal_dir(&into.dir, attributes, &info, &keep, bare);
         self.tell_lost_of(&pair.src.shown, &pair.dst.shown, lost)
     }
 
@@ -1010,9 +1011,9 @@ impl<'a> Copier<'a> {
 
     fn make_dirs(&mut self, path: &Path, last_too: bool, given: Option<&super::Given>) -> bool {
         let bytes = path.as_os_str().as_bytes();
+        let make = if given.is_some() { What::InstallMakeDir } else { What::MakeDir };
         if bytes.is_empty() {
-            return !last_too
-                || self.fail(What::InstallMakeDir, path, io::Error::from_raw_os_error(errno::ENOENT));
+            return !last_too || self.fail(make, path, io::Error::from_raw_os_error(errno::ENOENT));
         }
         let all = trimmed(path);
         let end = if last_too { all.len() } else { all.len() - last(path).len() };
@@ -1030,20 +1031,20 @@ impl<'a> Copier<'a> {
             match spot.look(true) {
                 Ok(info) if info.kind == Kind::Dir => {
                     if is_last && let Some(given) = given {
-                        return self.give_dir(&spot, given);
+                        return self.give_dir(&spot, path, given);
                     }
                     continue;
                 }
                 Ok(_) => {
                     let number = if is_last { errno::EEXIST } else { errno::ENOTDIR };
                     let shown = if is_last { path } else { shown };
-                    return self.fail(What::InstallMakeDir, shown, io::Error::from_raw_os_error(number));
+                    return self.fail(make, shown, io::Error::from_raw_os_error(number));
                 }
                 Err(_) => {}
             }
             let made = spot.place(errno::EEXIST).and_then(|(folder, name)| {
                 // Others reach it once it is what it is to be.
-                let mode = if is_last && given.is_some() { 0o700 } else { 0o755 };
+                let mode = given.filter(|_| is_last).map_or(0o755, |given| given.mode & 0o700);
                 self.single.make_dir(folder, name, mode)
             });
             match made {
@@ -1057,12 +1058,12 @@ impl<'a> Copier<'a> {
                         Err(l) if is_last && !missing && given.is_some() => {
                             self.fail(What::InstallMode, shown, l)
                         }
-                        _ => self.fail(What::InstallMakeDir, shown, e),
+                        _ => self.fail(make, shown, e),
                     };
                 }
             }
             match given.filter(|_| is_last) {
-                Some(given) => return self.give_dir(&spot, given),
+                Some(given) => return self.give_dir(&spot, path, given),
                 // Whatever the umask, others may pass.
                 None => {
                     if let Ok(dir) = spot.open_dir(true)
@@ -1076,29 +1077,32 @@ impl<'a> Copier<'a> {
         true
     }
 
-    fn give_dir(&mut self, spot: &Spot, given: &super::Given) -> bool {
+    fn give_dir(&mut self, spot: &Spot, path: &Path, given: &super::Given) -> bool {
+        use fastcopy::meta;
+        // One that may not be read has no handle for these, but a name.
+        let by_name = |e: &io::Error| e.raw_os_error() == Some(errno::EBADF);
         let set = || -> Result<(), (What, io::Error)> {
             let dir = spot.open_dir(true).map_err(|e| (What::InstallMode, e))?;
-            let owned = if given.uid.is_some() || given.gid.is_some() {
-                fastcopy::meta::set_owner(&dir, given.uid, given.gid).map_err(|e| (What::InstallOwner, e))
-            } else {
-                Ok(())
-            };
-            // Bits that lend an owner's rights are not set for another one.
-            let mode = if owned.is_ok() { given.mode } else { given.mode & 0o1777 };
-            let moded = match fastcopy::meta::set_mode(&dir, mode) {
-                // It may not be read, so there is no ordinary handle of it.
-                Err(e) if e.raw_os_error() == Some(errno::EBADF) => spot
+            if given.uid.is_some() || given.gid.is_some() {
+                let owned = match meta::set_owner(&dir, given.uid, given.gid) {
+                    Err(e) if by_name(&e) => spot.place(errno::EBADF).and_then(|(folder, name)| {
+                        meta::set_owner_at(&folder.dir, name, given.uid, given.gid)
+                    }),
+                    other => other,
+                };
+                owned.map_err(|e| (What::InstallOwner, e))?;
+            }
+            let moded = match meta::set_mode(&dir, given.mode) {
+                Err(e) if by_name(&e) => spot
                     .place(errno::EBADF)
-                    .and_then(|(folder, name)| fastcopy::meta::set_mode_at(&folder.dir, name, mode))
-                    .map_err(|e| (What::InstallMode, e)),
-                other => other.map_err(|e| (What::InstallMode, e)),
+                    .and_then(|(folder, name)| meta::set_mode_at(&folder.dir, name, given.mode)),
+                other => other,
             };
-            owned.and(moded)
+            moded.map_err(|e| (What::InstallMode, e))
         };
         match set() {
             Ok(()) => true,
-            Err((what, e)) => self.fail(what, &spot.shown, e),
+            Err((what, e)) => self.fail(what, path, e),
         }
     }
 }

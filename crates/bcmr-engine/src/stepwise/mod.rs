@@ -306,7 +306,6 @@ pub enum Ask<'a> {
         path: &'a Path,
         protected: bool,
     },
-    RemoveInaccessible(&'a Path),
 }
 
 /// The user's side: called in the order in which things happen.

@@ -221,12 +221,8 @@ impl Remover<'_> {
 
     /// A directory that cannot be read may still be empty.
     fn unreadable(&mut self, spot: &Spot, info: &Info, e: io::Error) -> Gone {
-        let o = self.options;
-        if o.prompt == Prompt::Always || (o.prompt == Prompt::Protected && self.is_protected(spot, info)) {
-            let yes = self.teller.ask(Ask::RemoveInaccessible(&spot.shown));
-            if !yes {
-                return Gone::Declined;
-            }
+        if !self.descends(spot, info) || !self.asked(spot, info, false) {
+            return Gone::Declined;
         }
         self.rmdir(spot, Some(e))
     }

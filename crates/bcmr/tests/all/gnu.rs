@@ -18,7 +18,7 @@ fn read(path: &Path) -> String {
 #[test]
 fn lines_do_what_they_do_with_the_systems_programs() {
     let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/gnu/twins.py");
-    let lines = if all_cases() { "5000" } else { "250" };
+    let lines = if all_cases() { "5000" } else { "150" };
     let ran = Command::new("python3")
         .arg(judge)
         .args(["--bcmr", BCMR, "--seed", "kept", "--lines", lines])

@@ -286,7 +286,6 @@ pub fn question(locale: Locale, ask: Ask<'_>) -> Vec<u8> {
         }
         Ask::Descend { path, protected: true } => with("descend into write-protected directory ", path, ""),
         Ask::Descend { path, .. } => with("descend into directory ", path, ""),
-        Ask::RemoveInaccessible(path) => with("attempt removal of inaccessible directory ", path, ""),
     }
 }
 
