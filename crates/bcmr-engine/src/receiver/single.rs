@@ -120,7 +120,7 @@ impl Single {
     }
 
     /// Makes a directory, which is sealed later.
-    pub(crate) fn make_dir(&self, to: &Folder, name: Name<'_>, mode: u32) -> io::Result<()> {
+    pub(crate) fn new_dir(&self, to: &Folder, name: Name<'_>, mode: u32) -> io::Result<()> {
         self.disk.make_dir(&to.dir, name, mode)
     }
 
@@ -143,7 +143,7 @@ impl Single {
     }
 
     /// Another name for what is there. `only_new`: EEXIST when that name is taken.
-    pub(crate) fn rename(
+    pub(crate) fn give_name(
         &self,
         from: (&Folder, Name<'_>),
         to: (&Folder, Name<'_>),
@@ -156,7 +156,7 @@ impl Single {
     }
 
     /// Each gets the other's name.
-    pub(crate) fn exchange(&self, one: (&Folder, Name<'_>), other: (&Folder, Name<'_>)) -> io::Result<()> {
+    pub(crate) fn swap_names(&self, one: (&Folder, Name<'_>), other: (&Folder, Name<'_>)) -> io::Result<()> {
         one.0.dir.exchange(one.1, &other.0.dir, other.1)
     }
 }

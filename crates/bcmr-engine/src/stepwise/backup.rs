@@ -2,8 +2,8 @@
 //!
 //! Must not make it.
 
+use super::options::{Backup, Options};
 use super::spot::{Spot, join, last};
-use super::{Backup, Options};
 use fastcopy::dir::{Dir, ListBuffer, NameBuf};
 use fastcopy::errno;
 use std::io;

@@ -3,9 +3,10 @@
 //!
 //! Must not know which files are copied.
 
-use super::copy::{Copier, fault_error};
+use super::copier::{Copier, fault_error};
+use super::options::Content;
 use super::spot::Spot;
-use super::{Content, Did, What};
+use super::told::{Did, Trouble, What};
 use crate::disk::{Attributes, Body, Fault, Fill, Job, Keep, Placement, Side};
 use crate::error::{Code, Op};
 use crate::event::{Cancel, Event, Front, Progress, Question, Watch};
@@ -53,7 +54,7 @@ pub(super) fn copy(copier: &mut Copier<'_>, file: &File<'_>) -> bool {
         Ok(info) if info.id() == file.info.id() => info,
         Ok(_) => {
             let e = None;
-            copier.teller.trouble(super::Trouble {
+            copier.teller.trouble(Trouble {
                 what: What::Replaced,
                 path: file.src.shown.clone(),
                 other: None,
@@ -116,15 +117,15 @@ fn existing(
         && let Ok(place) = file.dst.place(errno::EISDIR)
     {
         match replace(copier, file, place, source, info, there) {
-            Replaced::Done(fine) => return Existing::Done(fine),
-            Replaced::No => {}
+            Replacement::Done(fine) => return Existing::Done(fine),
+            Replacement::No => {}
         }
     }
     Existing::Done(write_into(copier, file, source, info, there, opened))
 }
 
 /// Whether the old file was replaced.
-enum Replaced {
+enum Replacement {
     Done(bool),
     /// Nothing was changed: the file is written into.
     No,
@@ -137,17 +138,17 @@ fn replace(
     source: &OwnedFd,
     info: &Info,
     there: &Info,
-) -> Replaced {
-    let (Ok(body), Ok(place)) = (source.try_clone(), folder.stage()) else { return Replaced::No };
+) -> Replacement {
+    let (Ok(body), Ok(place)) = (source.try_clone(), folder.stage()) else { return Replacement::No };
     let attributes = Attributes::At(&folder.dir, name);
     let (wanted, keep) = sealing(copier, folder, info, true);
     let mut job = Job::new(name, place, wanted, Some(*there), Body::File(body), attributes);
     job.only_new = false;
     let landed = land(copier, folder, job, &keep, Some(info.dev));
     match landed.fault {
-        None => Replaced::Done(copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost)),
-        Some(fault) if is_of_content(&fault) => Replaced::Done(content_failed(copier, file, fault)),
-        Some(_) => Replaced::No,
+        None => Replacement::Done(copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost)),
+        Some(fault) if is_of_content(&fault) => Replacement::Done(content_failed(copier, file, fault)),
+        Some(_) => Replacement::No,
     }
 }
 
@@ -309,7 +310,7 @@ fn new(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd, info: &Info) 
     };
     if !file.replace && folder.dir.look(name).is_ok_and(|own| own.is_some_and(|own| own.kind == Kind::Link)) {
         if !copier.options.through_dangling {
-            copier.teller.trouble(super::Trouble {
+            copier.teller.trouble(Trouble {
                 what: What::Dangling,
                 path: file.dst.shown.clone(),
                 other: None,

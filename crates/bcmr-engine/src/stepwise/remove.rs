@@ -3,16 +3,15 @@
 //! Must not know how anything is worded. Everything below an operand goes by handle and single name, through no link.
 
 use super::spot::{Spot, join, last};
-use super::{Ask, Did, Options, Teller, Trouble, What};
-use crate::event::{Action, Cancel, Event, Front, Progress, Question, Watch};
-use crate::policy::{CopyPolicy, MoveRequest, Target};
+use super::told::{Did, StepQuestion, Teller, Trouble, What};
+use crate::event::Cancel;
 use crate::receiver::single::Folder;
 use fastcopy::dir::{Dir, ListBuffer, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// When it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +59,7 @@ struct Remover<'a> {
 
 /// What became of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gone {
+enum Removal {
     Yes,
     /// The user said no to a directory.
     Declined,
@@ -78,27 +77,27 @@ pub fn remove(paths: &[PathBuf], options: &RemoveOptions, teller: &mut dyn Telle
         if options.cancel.is_set() {
             return false;
         }
-        fine &= remover.operand(path) != Gone::Failed;
+        fine &= remover.operand(path) != Removal::Failed;
     }
     fine
 }
 
 impl Remover<'_> {
-    fn fail(&mut self, what: What, path: &Path, why: Option<io::Error>) -> Gone {
+    fn fail(&mut self, what: What, path: &Path, why: Option<io::Error>) -> Removal {
         self.teller.trouble(Trouble { what, path: path.to_owned(), other: None, why });
-        Gone::Failed
+        Removal::Failed
     }
 
-    fn not_removed(&mut self, path: &Path, e: io::Error) -> Gone {
+    fn not_removed(&mut self, path: &Path, e: io::Error) -> Removal {
         let missing = matches!(e.raw_os_error(), Some(errno::ENOENT | errno::ENOTDIR));
         if self.options.ignore_missing && missing {
-            Gone::Yes
+            Removal::Yes
         } else {
             self.fail(What::Remove, path, Some(e))
         }
     }
 
-    fn operand(&mut self, path: &Path) -> Gone {
+    fn operand(&mut self, path: &Path) -> Removal {
         let spot = Spot::of(path);
         let info = match spot.look(false) {
             Ok(info) => info,
@@ -145,12 +144,12 @@ impl Remover<'_> {
             && !spot.place(errno::EBUSY).is_ok_and(|(folder, name)| folder.dir.may_write(name))
     }
 
-    fn entry(&mut self, spot: &Spot, info: &Info, device: Option<u64>) -> Gone {
+    fn entry(&mut self, spot: &Spot, info: &Info, device: Option<u64>) -> Removal {
         let o = self.options;
         if info.kind != Kind::Dir {
             return match self.asked(spot, info, false) {
                 true => self.unlink(spot, info),
-                false => Gone::DeclinedFile,
+                false => Removal::DeclinedFile,
             };
         }
         if o.one_file_system && device.is_some_and(|device| device != info.dev) {
@@ -162,35 +161,35 @@ impl Remover<'_> {
             Err(e) => return self.unreadable(spot, info, e),
         };
         if !names.is_empty() && !self.descends(spot, info) {
-            return Gone::Declined;
+            return Removal::Declined;
         }
         let folder = Arc::new(Folder::new(dir));
-        let mut gone = Gone::Yes;
+        let mut gone = Removal::Yes;
         let empty = names.is_empty();
         for (name, _) in names {
             if o.cancel.is_set() {
-                return Gone::Failed;
+                return Removal::Failed;
             }
             let below = Spot::child(&folder, name.as_name(), join(&spot.shown, name.bytes()));
             let outcome = match below.look(false) {
                 Ok(info) => self.entry(&below, &info, device),
-                Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Gone::Yes,
+                Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Removal::Yes,
                 Err(e) => self.not_removed(&below.shown, e),
             };
             gone = match (gone, outcome) {
-                (Gone::Failed, _) | (_, Gone::Failed) => Gone::Failed,
-                (Gone::Declined, _) | (_, Gone::Declined) => Gone::Declined,
+                (Removal::Failed, _) | (_, Removal::Failed) => Removal::Failed,
+                (Removal::Declined, _) | (_, Removal::Declined) => Removal::Declined,
                 // Its directory is asked about all the same.
-                (Gone::Yes, Gone::DeclinedFile | Gone::Yes) => Gone::Yes,
-                (other, Gone::DeclinedFile | Gone::Yes) => other,
+                (Removal::Yes, Removal::DeclinedFile | Removal::Yes) => Removal::Yes,
+                (other, Removal::DeclinedFile | Removal::Yes) => other,
             };
         }
         drop(folder);
-        if gone != Gone::Yes {
+        if gone != Removal::Yes {
             return gone;
         }
         if !self.asked(spot, info, empty) {
-            return Gone::Declined;
+            return Removal::Declined;
         }
         self.rmdir(spot, None)
     }
@@ -205,7 +204,7 @@ impl Remover<'_> {
             return true;
         }
         let empty = empty || (info.kind == Kind::File && info.size == 0);
-        self.teller.ask(Ask::Remove { path: &spot.shown, kind: info.kind, empty, protected })
+        self.teller.ask(StepQuestion::Remove { path: &spot.shown, kind: info.kind, empty, protected })
     }
 
     fn descends(&mut self, spot: &Spot, info: &Info) -> bool {
@@ -216,37 +215,37 @@ impl Remover<'_> {
         if !protected && self.options.prompt != Prompt::Always {
             return true;
         }
-        self.teller.ask(Ask::Descend { path: &spot.shown, protected })
+        self.teller.ask(StepQuestion::Descend { path: &spot.shown, protected })
     }
 
     /// A directory that cannot be read may still be empty.
-    fn unreadable(&mut self, spot: &Spot, info: &Info, e: io::Error) -> Gone {
+    fn unreadable(&mut self, spot: &Spot, info: &Info, e: io::Error) -> Removal {
         if !self.descends(spot, info) || !self.asked(spot, info, false) {
-            return Gone::Declined;
+            return Removal::Declined;
         }
         self.rmdir(spot, Some(e))
     }
 
-    fn unlink(&mut self, spot: &Spot, _: &Info) -> Gone {
+    fn unlink(&mut self, spot: &Spot, _: &Info) -> Removal {
         match spot.place(errno::EISDIR).and_then(|(folder, name)| folder.dir.remove_file(name)) {
             Ok(()) => {
                 if self.options.verbose {
                     self.teller.did(Did::Removed(&spot.shown));
                 }
-                Gone::Yes
+                Removal::Yes
             }
             Err(e) => self.not_removed(&spot.shown, e),
         }
     }
 
     /// `why`: the directory could not be read.
-    fn rmdir(&mut self, spot: &Spot, why: Option<io::Error>) -> Gone {
+    fn rmdir(&mut self, spot: &Spot, why: Option<io::Error>) -> Removal {
         match spot.place(errno::EBUSY).and_then(|(folder, name)| folder.dir.remove_dir(name)) {
             Ok(()) => {
                 if self.options.verbose {
                     self.teller.did(Did::RemovedDir(&spot.shown));
                 }
-                Gone::Yes
+                Removal::Yes
             }
             Err(e) => {
                 let full = matches!(e.raw_os_error(), Some(errno::ENOTEMPTY | errno::EEXIST));
@@ -274,86 +273,4 @@ fn list(dir: &Dir) -> io::Result<Vec<(NameBuf, u64)>> {
         true
     })?;
     Ok(names)
-}
-
-/// Keeps what went wrong and, in its order, what was done.
-#[derive(Default)]
-struct Kept(Mutex<(Vec<crate::error::Error>, Vec<(Action, PathBuf, PathBuf)>)>);
-
-impl Front for Kept {
-    fn event(&self, event: Event) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            Event::Failed(e) => kept.0.push(e),
-            Event::Item { action, src, dst, .. } => kept.1.push((action, src, dst)),
-            _ => {}
-        }
-    }
-    fn ask(&self, _: Question) -> bool {
-        true
-    }
-}
-
-/// Moves to another file system, by the verb that takes a source away only when what landed was proved to be it.
-pub(super) fn far(src: &Spot, dst: &Spot, is_dir: bool, options: &Options, teller: &mut dyn Teller) -> bool {
-    let (front, progress) = (Kept::default(), Progress::default());
-    let watch = Watch { front: &front, progress: &progress, cancel: &options.cancel, items: options.verbose };
-    // What is told comes in one order.
-    let threads = if options.verbose { 1 } else { options.threads };
-    let policy = CopyPolicy::cp(threads, options.me, options.umask);
-    let request = MoveRequest {
-        sources: vec![src.shown.clone()],
-        target: Target::Exactly(dst.shown.clone()),
-        policy,
-        merge: false,
-    };
-    let outcome = crate::verbs::move_(request, watch);
-    let (mut errors, done) = front.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-    tell_far(&done, is_dir, teller);
-    let fine = match outcome {
-        Ok(summary) => summary.failed == 0 && !summary.cancelled,
-        Err(e) => {
-            errors.push(e);
-            false
-        }
-    };
-    for e in errors {
-        let path = if e.path == dst.shown { src.shown.clone() } else { e.path };
-        let why = e.source.unwrap_or_else(|| io::Error::from_raw_os_error(errno::EIO));
-        let other = Some(dst.shown.clone());
-        teller.trouble(Trouble { what: What::Move, path, other, why: Some(why) });
-    }
-    fine
-}
-
-/// Tells what was done: directories before what is in them, although they get their names after it.
-fn tell_far(done: &[(Action, PathBuf, PathBuf)], is_dir: bool, teller: &mut dyn Teller) {
-    let made: Vec<&(Action, PathBuf, PathBuf)> =
-        done.iter().filter(|(action, ..)| *action == Action::MadeDir).collect();
-    let mut told = vec![false; made.len()];
-    let mut above = |path: Option<&Path>, teller: &mut dyn Teller| {
-        let mut wanted: Vec<usize> = (0..made.len())
-            .filter(|at| !told[*at] && path.is_none_or(|path| path.starts_with(&made[*at].2)))
-            .collect();
-        wanted.sort_by_key(|at| made[*at].2.as_os_str().len());
-        for at in wanted {
-            told[at] = true;
-            teller.did(Did::MadeDir(&made[at].2));
-        }
-    };
-    for (action, from, to) in done {
-        match action {
-            Action::Copied | Action::MadeLink | Action::MadeSpecial | Action::HardLinked if is_dir => {
-                above(Some(to), teller);
-                teller.did(Did::MovedByCopying { src: from, dst: to, backup: None });
-            }
-            Action::Removed => {
-                above(None, teller);
-                let was_dir = made.iter().any(|(_, dir, _)| dir == to);
-                teller.did(if was_dir { Did::RemovedDir(to) } else { Did::Removed(to) });
-            }
-            _ => {}
-        }
-    }
-    above(None, teller);
 }

@@ -2,8 +2,8 @@
 //!
 //! Must not change anything.
 
+use super::options::{Backup, Content, Options, Program};
 use super::spot::Spot;
-use super::{Backup, Content, Options, Purpose};
 use crate::policy::Follow;
 use fastcopy::meta::{Info, Kind};
 
@@ -21,7 +21,7 @@ pub(super) enum Same {
 /// Compares. `info` and `there` are what was looked at.
 pub(super) fn check(src: &Spot, dst: &Spot, info: &Info, there: &Info, options: &Options) -> Same {
     let same = info.id() == there.id();
-    let is_move = options.purpose == Purpose::Move;
+    let is_move = options.purpose == Program::Move;
     let hard_link = options.content == Content::HardLink;
     let backup = options.backup != Backup::None;
     if same && hard_link {

@@ -39,6 +39,13 @@ pub(super) fn last(path: &Path) -> &[u8] {
     trimmed.get(start..).unwrap_or_default()
 }
 
+/// A path without slashes behind it.
+pub(super) fn trimmed(path: &Path) -> &[u8] {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|b| *b != b'/').map_or(usize::from(!bytes.is_empty()), |at| at + 1);
+    bytes.get(..end).unwrap_or_default()
+}
+
 /// A name below a path.
 pub(super) fn join(path: &Path, name: &[u8]) -> PathBuf {
     let mut bytes = path.as_os_str().as_bytes().to_vec();

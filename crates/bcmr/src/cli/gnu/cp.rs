@@ -2,16 +2,16 @@
 //!
 //! Must not know how anything is copied.
 
-use super::options::{Table, Takes, Words, Wrong};
-use super::{BackupTyped, Here, Placed};
+use super::here::{BackupTyped, Here, Placed, print, version, warn};
+use super::options::{GetOpt, Table, Takes, Wrong};
 use bcmr_engine::policy::{Follow, Preserve, Reflink, Sparse};
-use bcmr_engine::stepwise::{self, Content, Options, Over, Purpose, Update, Where};
+use bcmr_engine::stepwise::{self, Content, Onto, Options, Over, Program, Update};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Opt {
+enum CpOption {
     Archive,
     AttributesOnly,
     Backup,
@@ -48,64 +48,64 @@ enum Opt {
     Version,
 }
 
-const TABLE: Table<Opt> = {
+const TABLE: Table<CpOption> = {
     use Takes::{Maybe, Nothing, Value};
     Table {
         program: "cp",
         shorts: &[
-            (b'a', Nothing, Opt::Archive),
-            (b'b', Nothing, Opt::Backup),
-            (b'd', Nothing, Opt::NoLinks),
-            (b'f', Nothing, Opt::Force),
-            (b'H', Nothing, Opt::FollowOperands),
-            (b'i', Nothing, Opt::Interactive),
-            (b'l', Nothing, Opt::Link),
-            (b'L', Nothing, Opt::Follow),
-            (b'n', Nothing, Opt::NoClobber),
-            (b'p', Nothing, Opt::Plain),
-            (b'P', Nothing, Opt::NoFollow),
-            (b'r', Nothing, Opt::Recursive),
-            (b'R', Nothing, Opt::Recursive),
-            (b's', Nothing, Opt::SymbolicLink),
-            (b'S', Value, Opt::Suffix),
-            (b't', Value, Opt::Target),
-            (b'T', Nothing, Opt::NoTarget),
-            (b'u', Nothing, Opt::Update),
-            (b'v', Nothing, Opt::Verbose),
-            (b'x', Nothing, Opt::OneFileSystem),
-            (b'Z', Nothing, Opt::Z),
+            (b'a', Nothing, CpOption::Archive),
+            (b'b', Nothing, CpOption::Backup),
+            (b'd', Nothing, CpOption::NoLinks),
+            (b'f', Nothing, CpOption::Force),
+            (b'H', Nothing, CpOption::FollowOperands),
+            (b'i', Nothing, CpOption::Interactive),
+            (b'l', Nothing, CpOption::Link),
+            (b'L', Nothing, CpOption::Follow),
+            (b'n', Nothing, CpOption::NoClobber),
+            (b'p', Nothing, CpOption::Plain),
+            (b'P', Nothing, CpOption::NoFollow),
+            (b'r', Nothing, CpOption::Recursive),
+            (b'R', Nothing, CpOption::Recursive),
+            (b's', Nothing, CpOption::SymbolicLink),
+            (b'S', Value, CpOption::Suffix),
+            (b't', Value, CpOption::Target),
+            (b'T', Nothing, CpOption::NoTarget),
+            (b'u', Nothing, CpOption::Update),
+            (b'v', Nothing, CpOption::Verbose),
+            (b'x', Nothing, CpOption::OneFileSystem),
+            (b'Z', Nothing, CpOption::Z),
         ],
         longs: &[
-            ("archive", Nothing, Opt::Archive),
-            ("attributes-only", Nothing, Opt::AttributesOnly),
-            ("backup", Maybe, Opt::Backup),
-            ("copy-contents", Nothing, Opt::CopyContents),
-            ("debug", Nothing, Opt::Debug),
-            ("dereference", Nothing, Opt::Follow),
-            ("force", Nothing, Opt::Force),
-            ("interactive", Nothing, Opt::Interactive),
-            ("keep-directory-symlink", Nothing, Opt::KeepDirLinks),
-            ("link", Nothing, Opt::Link),
-            ("no-clobber", Nothing, Opt::NoClobber),
-            ("no-dereference", Nothing, Opt::NoFollow),
-            ("no-preserve", Value, Opt::NoPreserve),
-            ("no-target-directory", Nothing, Opt::NoTarget),
-            ("one-file-system", Nothing, Opt::OneFileSystem),
-            ("parents", Nothing, Opt::Parents),
-            ("preserve", Maybe, Opt::Preserve),
-            ("recursive", Nothing, Opt::Recursive),
-            ("remove-destination", Nothing, Opt::RemoveDestination),
-            ("sparse", Value, Opt::Sparse),
-            ("reflink", Maybe, Opt::Reflink),
-            ("strip-trailing-slashes", Nothing, Opt::StripSlashes),
-            ("suffix", Value, Opt::Suffix),
-            ("symbolic-link", Nothing, Opt::SymbolicLink),
-            ("target-directory", Value, Opt::Target),
-            ("update", Maybe, Opt::Update),
-            ("verbose", Nothing, Opt::Verbose),
-            ("context", Maybe, Opt::Context),
-            ("help", Nothing, Opt::Help),
-            ("version", Nothing, Opt::Version),
+            ("archive", Nothing, CpOption::Archive),
+            ("attributes-only", Nothing, CpOption::AttributesOnly),
+            ("backup", Maybe, CpOption::Backup),
+            ("copy-contents", Nothing, CpOption::CopyContents),
+            ("debug", Nothing, CpOption::Debug),
+            ("dereference", Nothing, CpOption::Follow),
+            ("force", Nothing, CpOption::Force),
+            ("interactive", Nothing, CpOption::Interactive),
+            ("keep-directory-symlink", Nothing, CpOption::KeepDirLinks),
+            ("link", Nothing, CpOption::Link),
+            ("no-clobber", Nothing, CpOption::NoClobber),
+            ("no-dereference", Nothing, CpOption::NoFollow),
+            ("no-preserve", Value, CpOption::NoPreserve),
+            ("no-target-directory", Nothing, CpOption::NoTarget),
+            ("one-file-system", Nothing, CpOption::OneFileSystem),
+            ("parents", Nothing, CpOption::Parents),
+            ("preserve", Maybe, CpOption::Preserve),
+            ("recursive", Nothing, CpOption::Recursive),
+            ("remove-destination", Nothing, CpOption::RemoveDestination),
+            ("sparse", Value, CpOption::Sparse),
+            ("reflink", Maybe, CpOption::Reflink),
+            ("strip-trailing-slashes", Nothing, CpOption::StripSlashes),
+            ("suffix", Value, CpOption::Suffix),
+            ("symbolic-link", Nothing, CpOption::SymbolicLink),
+            ("target-directory", Value, CpOption::Target),
+            ("update", Maybe, CpOption::Update),
+            ("verbose", Nothing, CpOption::Verbose),
+            ("context", Maybe, CpOption::Context),
+            ("help", Nothing, CpOption::Help),
+            ("version", Nothing, CpOption::Version),
         ],
     }
 };
@@ -155,11 +155,11 @@ Copies files and directories, with the options of GNU cp.
   -Z, --context[=CTX]         no effect: this build knows no SELinux
       --help, --version
 
-A file is replaced by one rename, so that it is the old one or the new one at any time. Where that could be told (it
+A file is replaced by one rename, so that it is the old one or the new one at any time. Onto that could be told (it
 has other names, or is no regular file, or nothing can be made beside it), it is written into.
 ";
 
-struct Typed {
+struct CpLine {
     options: Options,
     placed: Placed,
     backup: BackupTyped,
@@ -172,9 +172,9 @@ struct Typed {
 
 /// Runs it.
 pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8, Wrong> {
-    let mut words = Words::new(TABLE, words, here.posixly);
-    let mut typed = Typed {
-        options: here.plain(Purpose::Copy),
+    let mut words = GetOpt::new(TABLE, words, here.posixly);
+    let mut typed = CpLine {
+        options: here.plain(Program::Copy),
         placed: Placed::default(),
         backup: BackupTyped::default(),
         follow: None,
@@ -184,8 +184,8 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
     };
     while let Some((option, value)) = words.next()? {
         match option {
-            Opt::Help => return Ok(super::print(HELP)),
-            Opt::Version => return Ok(super::print(&super::version("cp"))),
+            CpOption::Help => return Ok(print(HELP)),
+            CpOption::Version => return Ok(print(&version("cp"))),
             _ => take(&mut typed, option, value, here)?,
         }
     }
@@ -193,54 +193,54 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
     let mut options = settle(&mut typed, here)?;
     let target = here.place(&mut typed.placed)?;
     // Where one name is copied to another, slashes stay.
-    let strip = typed.strip && !matches!(target, Where::Name(_));
+    let strip = typed.strip && !matches!(target, Onto::Name(_));
     let mut sources = typed.placed.sources(strip);
     let target = onto_itself(&mut sources, target, &mut options);
     Ok(here.told(|teller| stepwise::copy(&sources, &target, &options, teller)))
 }
 
-fn take(typed: &mut Typed, option: Opt, value: Option<OsString>, here: &Here<'_>) -> Result<(), Wrong> {
+fn take(typed: &mut CpLine, option: CpOption, value: Option<OsString>, here: &Here<'_>) -> Result<(), Wrong> {
     let o = &mut typed.options;
     match option {
-        Opt::Archive => {
+        CpOption::Archive => {
             typed.follow = Some(Follow::Never);
             o.recursive = true;
             o.preserve = Preserve::ALL;
             o.plain_mode = false;
         }
-        Opt::AttributesOnly => o.content = Content::AttributesOnly,
-        Opt::Backup => typed.backup.asks(value),
-        Opt::Context => {
+        CpOption::AttributesOnly => o.content = Content::AttributesOnly,
+        CpOption::Backup => typed.backup.asks(value),
+        CpOption::Context => {
             if value.is_some() {
                 let line = "warning: ignoring --context; it requires an SELinux-enabled kernel";
-                super::warn(here, line);
+                warn(here, line);
             }
             typed.context = value;
         }
-        Opt::Z => {}
-        Opt::CopyContents => o.copy_contents = true,
-        Opt::NoLinks => {
+        CpOption::Z => {}
+        CpOption::CopyContents => o.copy_contents = true,
+        CpOption::NoLinks => {
             typed.follow = Some(Follow::Never);
             o.preserve.links = true;
         }
-        Opt::Force => o.force = true,
-        Opt::FollowOperands => typed.follow = Some(Follow::Operands),
-        Opt::Follow => typed.follow = Some(Follow::Always),
-        Opt::NoFollow => typed.follow = Some(Follow::Never),
-        Opt::Interactive => o.over = Over::Ask,
-        Opt::NoClobber => o.over = Over::Never,
-        Opt::KeepDirLinks => o.keep_dir_links = true,
-        Opt::Link => typed.links.0 = true,
-        Opt::SymbolicLink => typed.links.1 = true,
-        Opt::Plain => keep(o, PLAIN, true),
-        Opt::Preserve => match value {
+        CpOption::Force => o.force = true,
+        CpOption::FollowOperands => typed.follow = Some(Follow::Operands),
+        CpOption::Follow => typed.follow = Some(Follow::Always),
+        CpOption::NoFollow => typed.follow = Some(Follow::Never),
+        CpOption::Interactive => o.over = Over::Ask,
+        CpOption::NoClobber => o.over = Over::Never,
+        CpOption::KeepDirLinks => o.keep_dir_links = true,
+        CpOption::Link => typed.links.0 = true,
+        CpOption::SymbolicLink => typed.links.1 = true,
+        CpOption::Plain => keep(o, PLAIN, true),
+        CpOption::Preserve => match value {
             None => keep(o, PLAIN, true),
             Some(list) => attributes(o, &list, "--preserve", true, here)?,
         },
-        Opt::NoPreserve => attributes(o, &value.unwrap_or_default(), "--no-preserve", false, here)?,
-        Opt::Parents => typed.placed.parents = true,
-        Opt::Recursive => o.recursive = true,
-        Opt::Reflink => {
+        CpOption::NoPreserve => attributes(o, &value.unwrap_or_default(), "--no-preserve", false, here)?,
+        CpOption::Parents => typed.placed.parents = true,
+        CpOption::Recursive => o.recursive = true,
+        CpOption::Reflink => {
             const WHEN: [(&[&str], Reflink); 3] =
                 [(&["auto"], Reflink::Auto), (&["always"], Reflink::Always), (&["never"], Reflink::Never)];
             o.reflink = match value {
@@ -248,25 +248,25 @@ fn take(typed: &mut Typed, option: Opt, value: Option<OsString>, here: &Here<'_>
                 Some(word) => here.choose("--reflink", &word, &WHEN)?,
             };
         }
-        Opt::Sparse => {
+        CpOption::Sparse => {
             const WHEN: [(&[&str], Sparse); 3] =
                 [(&["never"], Sparse::Never), (&["auto"], Sparse::Auto), (&["always"], Sparse::Always)];
             o.sparse = here.choose("--sparse", &value.unwrap_or_default(), &WHEN)?;
         }
-        Opt::RemoveDestination => o.unlink_first = true,
-        Opt::StripSlashes => typed.strip = true,
-        Opt::Suffix => typed.backup.suffix(value),
-        Opt::Target => typed.placed.target(here, value)?,
-        Opt::NoTarget => typed.placed.exactly = true,
-        Opt::Update => {
+        CpOption::RemoveDestination => o.unlink_first = true,
+        CpOption::StripSlashes => typed.strip = true,
+        CpOption::Suffix => typed.backup.suffix(value),
+        CpOption::Target => typed.placed.target(here, value)?,
+        CpOption::NoTarget => typed.placed.exactly = true,
+        CpOption::Update => {
             o.update = match value {
                 None => Update::Older,
                 Some(word) => here.choose("--update", &word, &UPDATES)?,
             };
         }
-        Opt::Verbose | Opt::Debug => o.verbose = true,
-        Opt::OneFileSystem => o.one_file_system = true,
-        Opt::Help | Opt::Version => {}
+        CpOption::Verbose | CpOption::Debug => o.verbose = true,
+        CpOption::OneFileSystem => o.one_file_system = true,
+        CpOption::Help | CpOption::Version => {}
     }
     Ok(())
 }
@@ -330,7 +330,7 @@ fn attributes(o: &mut Options, list: &OsStr, context: &str, on: bool, here: &Her
 }
 
 /// What the options amount to together.
-fn settle(typed: &mut Typed, here: &Here<'_>) -> Result<Options, Wrong> {
+fn settle(typed: &mut CpLine, here: &Here<'_>) -> Result<Options, Wrong> {
     let mut o = typed.options.clone();
     match typed.links {
         (true, true) => return Err(here.usage("cannot make both hard and symbolic links")),
@@ -354,15 +354,15 @@ fn settle(typed: &mut Typed, here: &Here<'_>) -> Result<Options, Wrong> {
 }
 
 /// `cp --force --backup x x` keeps a copy of a file under the name of its backup.
-fn onto_itself(sources: &mut [PathBuf], target: Where, o: &mut Options) -> Where {
-    let Where::Name(name) = &target else { return target };
+fn onto_itself(sources: &mut [PathBuf], target: Onto, o: &mut Options) -> Onto {
+    let Onto::Name(name) = &target else { return target };
     if o.force
         && o.backup != stepwise::Backup::None
         && sources == [name.clone()]
         && let Some(kept) = stepwise::backup_of(name, o)
     {
         o.backup = stepwise::Backup::None;
-        return Where::Name(PathBuf::from(OsString::from_vec(kept)));
+        return Onto::Name(PathBuf::from(OsString::from_vec(kept)));
     }
     target
 }

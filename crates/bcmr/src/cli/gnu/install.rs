@@ -2,16 +2,17 @@
 //!
 //! Must not know how anything is copied.
 
-use super::options::{Table, Takes, Words, Wrong};
-use super::{BackupTyped, Here, Placed, mode};
+use super::here::{BackupTyped, Here, Placed, print, version, warn};
+use super::mode;
+use super::options::{GetOpt, Table, Takes, Wrong};
 use bcmr_engine::policy::Preserve;
-use bcmr_engine::stepwise::{self, Given, Options, Purpose, Teller, Where};
+use bcmr_engine::stepwise::{self, Given, Onto, Options, Program, Teller};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Opt {
+enum InstallOption {
     Backup,
     Ignored,
     Compare,
@@ -35,46 +36,46 @@ enum Opt {
     Version,
 }
 
-const TABLE: Table<Opt> = {
+const TABLE: Table<InstallOption> = {
     use Takes::{Maybe, Nothing, Value};
     Table {
         program: "install",
         shorts: &[
-            (b'b', Nothing, Opt::Backup),
-            (b'c', Nothing, Opt::Ignored),
-            (b'C', Nothing, Opt::Compare),
-            (b's', Nothing, Opt::Strip),
-            (b'D', Nothing, Opt::Leading),
-            (b'd', Nothing, Opt::Directories),
-            (b'g', Value, Opt::Group),
-            (b'm', Value, Opt::Mode),
-            (b'o', Value, Opt::Owner),
-            (b'p', Nothing, Opt::Times),
-            (b'S', Value, Opt::Suffix),
-            (b't', Value, Opt::Target),
-            (b'T', Nothing, Opt::NoTarget),
-            (b'v', Nothing, Opt::Verbose),
-            (b'Z', Nothing, Opt::Z),
+            (b'b', Nothing, InstallOption::Backup),
+            (b'c', Nothing, InstallOption::Ignored),
+            (b'C', Nothing, InstallOption::Compare),
+            (b's', Nothing, InstallOption::Strip),
+            (b'D', Nothing, InstallOption::Leading),
+            (b'd', Nothing, InstallOption::Directories),
+            (b'g', Value, InstallOption::Group),
+            (b'm', Value, InstallOption::Mode),
+            (b'o', Value, InstallOption::Owner),
+            (b'p', Nothing, InstallOption::Times),
+            (b'S', Value, InstallOption::Suffix),
+            (b't', Value, InstallOption::Target),
+            (b'T', Nothing, InstallOption::NoTarget),
+            (b'v', Nothing, InstallOption::Verbose),
+            (b'Z', Nothing, InstallOption::Z),
         ],
         longs: &[
-            ("backup", Maybe, Opt::Backup),
-            ("compare", Nothing, Opt::Compare),
-            ("context", Maybe, Opt::Context),
-            ("debug", Nothing, Opt::Debug),
-            ("directory", Nothing, Opt::Directories),
-            ("group", Value, Opt::Group),
-            ("mode", Value, Opt::Mode),
-            ("no-target-directory", Nothing, Opt::NoTarget),
-            ("owner", Value, Opt::Owner),
-            ("preserve-timestamps", Nothing, Opt::Times),
-            ("preserve-context", Nothing, Opt::PreserveContext),
-            ("strip", Nothing, Opt::Strip),
-            ("strip-program", Value, Opt::StripProgram),
-            ("suffix", Value, Opt::Suffix),
-            ("target-directory", Value, Opt::Target),
-            ("verbose", Nothing, Opt::Verbose),
-            ("help", Nothing, Opt::Help),
-            ("version", Nothing, Opt::Version),
+            ("backup", Maybe, InstallOption::Backup),
+            ("compare", Nothing, InstallOption::Compare),
+            ("context", Maybe, InstallOption::Context),
+            ("debug", Nothing, InstallOption::Debug),
+            ("directory", Nothing, InstallOption::Directories),
+            ("group", Value, InstallOption::Group),
+            ("mode", Value, InstallOption::Mode),
+            ("no-target-directory", Nothing, InstallOption::NoTarget),
+            ("owner", Value, InstallOption::Owner),
+            ("preserve-timestamps", Nothing, InstallOption::Times),
+            ("preserve-context", Nothing, InstallOption::PreserveContext),
+            ("strip", Nothing, InstallOption::Strip),
+            ("strip-program", Value, InstallOption::StripProgram),
+            ("suffix", Value, InstallOption::Suffix),
+            ("target-directory", Value, InstallOption::Target),
+            ("verbose", Nothing, InstallOption::Verbose),
+            ("help", Nothing, InstallOption::Help),
+            ("version", Nothing, InstallOption::Version),
         ],
     }
 };
@@ -105,7 +106,7 @@ Copies files and gives them mode and owner, with the options of GNU install.
 ";
 
 #[derive(Default)]
-struct Typed {
+struct InstallLine {
     placed: Placed,
     backup: BackupTyped,
     compare: bool,
@@ -122,42 +123,42 @@ struct Typed {
 
 /// Runs it.
 pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8, Wrong> {
-    let mut words = Words::new(TABLE, words, here.posixly);
-    let mut typed = Typed::default();
+    let mut words = GetOpt::new(TABLE, words, here.posixly);
+    let mut typed = InstallLine::default();
     while let Some((option, value)) = words.next()? {
         match option {
-            Opt::Help => return Ok(super::print(HELP)),
-            Opt::Version => return Ok(super::print(&super::version("install"))),
-            Opt::Backup => typed.backup.asks(value),
-            Opt::Ignored | Opt::Z | Opt::Debug => {}
-            Opt::Compare => typed.compare = true,
-            Opt::Context => {
+            InstallOption::Help => return Ok(print(HELP)),
+            InstallOption::Version => return Ok(print(&version("install"))),
+            InstallOption::Backup => typed.backup.asks(value),
+            InstallOption::Ignored | InstallOption::Z | InstallOption::Debug => {}
+            InstallOption::Compare => typed.compare = true,
+            InstallOption::Context => {
                 if value.is_some() {
-                    super::warn(here, "warning: ignoring --context; it requires an SELinux-enabled kernel");
+                    warn(here, "warning: ignoring --context; it requires an SELinux-enabled kernel");
                 }
             }
-            Opt::Directories => typed.directories = true,
-            Opt::Leading => typed.placed.makes = true,
-            Opt::Group => typed.group = value,
-            Opt::Mode => typed.mode = value,
-            Opt::Owner => typed.owner = value,
-            Opt::Times => typed.times = true,
-            Opt::Strip => typed.strip = true,
-            Opt::StripProgram => typed.program = value,
-            Opt::Suffix => typed.backup.suffix(value),
-            Opt::Target => typed.placed.target(here, value)?,
-            Opt::NoTarget => typed.placed.exactly = true,
-            Opt::Verbose => typed.verbose = true,
-            Opt::PreserveContext => {
+            InstallOption::Directories => typed.directories = true,
+            InstallOption::Leading => typed.placed.makes = true,
+            InstallOption::Group => typed.group = value,
+            InstallOption::Mode => typed.mode = value,
+            InstallOption::Owner => typed.owner = value,
+            InstallOption::Times => typed.times = true,
+            InstallOption::Strip => typed.strip = true,
+            InstallOption::StripProgram => typed.program = value,
+            InstallOption::Suffix => typed.backup.suffix(value),
+            InstallOption::Target => typed.placed.target(here, value)?,
+            InstallOption::NoTarget => typed.placed.exactly = true,
+            InstallOption::Verbose => typed.verbose = true,
+            InstallOption::PreserveContext => {
                 let line = "WARNING: ignoring --preserve-context; this kernel is not SELinux-enabled";
-                super::warn(here, line);
+                warn(here, line);
                 typed.preserve_context = true;
             }
         }
     }
     typed.placed.operands = words.operands;
     for_directories(&typed)?;
-    let mut o = here.plain(Purpose::Install);
+    let mut o = here.plain(Program::Install);
     (o.backup, o.suffix) = here.backup(&typed.backup)?;
     o.verbose = typed.verbose;
     o.unlink_first = true;
@@ -182,7 +183,7 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
     let leading = match (&target, into) {
         _ if !typed.placed.makes => None,
         (_, Some(dir)) => Some((PathBuf::from(dir), true)),
-        (Where::Name(name), None) => Some((name.clone(), false)),
+        (Onto::Name(name), None) => Some((name.clone(), false)),
         _ => None,
     };
     Ok(here.told(|teller| {
@@ -199,7 +200,7 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
 }
 
 /// What does not go with `-d`.
-fn for_directories(typed: &Typed) -> Result<(), Wrong> {
+fn for_directories(typed: &InstallLine) -> Result<(), Wrong> {
     if typed.directories {
         if typed.strip {
             return Err(Wrong::line(
@@ -216,7 +217,7 @@ fn for_directories(typed: &Typed) -> Result<(), Wrong> {
 }
 
 /// Who gets it and what it may do.
-fn check(typed: &mut Typed, here: &Here<'_>) -> Result<Given, Wrong> {
+fn check(typed: &mut InstallLine, here: &Here<'_>) -> Result<Given, Wrong> {
     let mut mode = 0o755;
     if let Some(text) = &typed.mode {
         let parsed = text.to_str().and_then(|text| mode::parse(text, typed.directories));
@@ -231,7 +232,7 @@ fn check(typed: &mut Typed, here: &Here<'_>) -> Result<Given, Wrong> {
         return Err(here.usage("options --compare (-C) and --strip are mutually exclusive"));
     }
     if typed.program.is_some() && !typed.strip {
-        super::warn(here, "WARNING: ignoring --strip-program option as -s option was not specified");
+        warn(here, "WARNING: ignoring --strip-program option as -s option was not specified");
     }
     let number = |what: &str, named: &Option<OsString>, of: fn(&std::ffi::CStr) -> Option<u32>| {
         let Some(word) = named else { return Ok(None) };
@@ -243,7 +244,7 @@ fn check(typed: &mut Typed, here: &Here<'_>) -> Result<Given, Wrong> {
     let gid = number("group", &typed.group, bcmr_engine::stepwise::group_number)?;
     if typed.compare && mode & 0o7000 != 0 {
         let line = "the --compare (-C) option is ignored when you specify a mode with non-permission bits";
-        super::warn(here, line);
+        warn(here, line);
         typed.compare = false;
     }
     Ok(Given { mode, uid, gid, compare: typed.compare })
@@ -257,8 +258,8 @@ fn invalid(what: &str, word: &OsStr, here: &Here<'_>) -> Wrong {
 /// One file with `-s`: copied for its owner alone, stripped, and then given what it is to have.
 fn stripped(
     source: &Path,
-    target: &Where,
-    typed: &Typed,
+    target: &Onto,
+    typed: &InstallLine,
     o: &Options,
     teller: &mut dyn Teller,
     here: &Here<'_>,
@@ -267,8 +268,8 @@ fn stripped(
         return false;
     }
     let path = match target {
-        Where::Name(name) => name.clone(),
-        Where::Into(dir) | Where::Below(dir) => dir.join(source.file_name().unwrap_or_default()),
+        Onto::Name(name) => name.clone(),
+        Onto::Into(dir) | Onto::Below(dir) => dir.join(source.file_name().unwrap_or_default()),
     };
     let program = typed.program.clone().unwrap_or_else(|| "strip".into());
     // A name with a dash in front must not be taken for an option.
@@ -280,14 +281,14 @@ fn stripped(
             o.given.is_none_or(|given| stepwise::give(&path, &given, typed.times.then_some(source), teller))
         }
         Ok(_) => {
-            super::warn(here, "strip process terminated abnormally");
+            warn(here, "strip process terminated abnormally");
             false
         }
         Err(e) => {
             let reason = super::messages::reason(&e);
             let line = [b"cannot run ", &here.quoted(&program)[..], b": ", reason.as_bytes()].concat();
             crate::ui::writer::err_bytes(&Wrong::line("install", line).text);
-            super::warn(here, "strip process terminated abnormally");
+            warn(here, "strip process terminated abnormally");
             false
         }
     };

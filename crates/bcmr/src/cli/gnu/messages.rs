@@ -3,7 +3,7 @@
 //! Must not know options, nor decide anything.
 
 use crate::names;
-use bcmr_engine::stepwise::{Ask, Did, Kind, Trouble, What};
+use bcmr_engine::stepwise::{Did, Kind, StepQuestion, Trouble, What};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -257,13 +257,13 @@ pub fn done(locale: Locale, program: &str, did: Did<'_>) -> Vec<u8> {
 }
 
 /// A question, without the program's name in front and the mark behind.
-pub fn question(locale: Locale, ask: Ask<'_>) -> Vec<u8> {
+pub fn question(locale: Locale, ask: StepQuestion<'_>) -> Vec<u8> {
     let with = |head: &str, path: &Path, tail: &str| {
         [head.as_bytes(), &quoted(locale, path.as_os_str()), tail.as_bytes()].concat()
     };
     match ask {
-        Ask::Overwrite(path) => with("overwrite ", path, ""),
-        Ask::OverwriteUnwritable { path, kind, mode, replace } => {
+        StepQuestion::Overwrite(path) => with("overwrite ", path, ""),
+        StepQuestion::OverwriteUnwritable { path, kind, mode, replace } => {
             let letters = letters(kind, mode);
             if replace {
                 with("replace ", path, &format!(", overriding mode {mode:04o} ({letters})"))
@@ -271,7 +271,7 @@ pub fn question(locale: Locale, ask: Ask<'_>) -> Vec<u8> {
                 with("unwritable ", path, &format!(" (mode {mode:04o}, {letters}); try anyway"))
             }
         }
-        Ask::Remove { path, kind, empty, protected } => {
+        StepQuestion::Remove { path, kind, empty, protected } => {
             let word = match kind {
                 Kind::File if empty => "regular empty file",
                 Kind::File => "regular file",
@@ -284,8 +284,10 @@ pub fn question(locale: Locale, ask: Ask<'_>) -> Vec<u8> {
             };
             with(&format!("remove {}{word} ", if protected { "write-protected " } else { "" }), path, "")
         }
-        Ask::Descend { path, protected: true } => with("descend into write-protected directory ", path, ""),
-        Ask::Descend { path, .. } => with("descend into directory ", path, ""),
+        StepQuestion::Descend { path, protected: true } => {
+            with("descend into write-protected directory ", path, "")
+        }
+        StepQuestion::Descend { path, .. } => with("descend into directory ", path, ""),
     }
 }
 

@@ -3,14 +3,14 @@
 //! Must not know how anything is moved.
 
 use super::cp::UPDATES;
-use super::options::{Table, Takes, Words, Wrong};
-use super::{BackupTyped, Here, Placed};
+use super::here::{BackupTyped, Here, Placed, print, version};
+use super::options::{GetOpt, Table, Takes, Wrong};
 use bcmr_engine::policy::{Follow, Preserve};
-use bcmr_engine::stepwise::{self, Over, Purpose, Update};
+use bcmr_engine::stepwise::{self, Over, Program, Update};
 use std::ffi::OsString;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Opt {
+enum MvOption {
     Backup,
     Context,
     Debug,
@@ -29,39 +29,39 @@ enum Opt {
     Version,
 }
 
-const TABLE: Table<Opt> = {
+const TABLE: Table<MvOption> = {
     use Takes::{Maybe, Nothing, Value};
     Table {
         program: "mv",
         shorts: &[
-            (b'b', Nothing, Opt::Backup),
-            (b'f', Nothing, Opt::Force),
-            (b'i', Nothing, Opt::Interactive),
-            (b'n', Nothing, Opt::NoClobber),
-            (b'S', Value, Opt::Suffix),
-            (b't', Value, Opt::Target),
-            (b'T', Nothing, Opt::NoTarget),
-            (b'u', Nothing, Opt::Update),
-            (b'v', Nothing, Opt::Verbose),
-            (b'Z', Nothing, Opt::Context),
+            (b'b', Nothing, MvOption::Backup),
+            (b'f', Nothing, MvOption::Force),
+            (b'i', Nothing, MvOption::Interactive),
+            (b'n', Nothing, MvOption::NoClobber),
+            (b'S', Value, MvOption::Suffix),
+            (b't', Value, MvOption::Target),
+            (b'T', Nothing, MvOption::NoTarget),
+            (b'u', Nothing, MvOption::Update),
+            (b'v', Nothing, MvOption::Verbose),
+            (b'Z', Nothing, MvOption::Context),
         ],
         longs: &[
-            ("backup", Maybe, Opt::Backup),
-            ("context", Nothing, Opt::Context),
-            ("debug", Nothing, Opt::Debug),
-            ("exchange", Nothing, Opt::Exchange),
-            ("force", Nothing, Opt::Force),
-            ("interactive", Nothing, Opt::Interactive),
-            ("no-clobber", Nothing, Opt::NoClobber),
-            ("no-copy", Nothing, Opt::NoCopy),
-            ("no-target-directory", Nothing, Opt::NoTarget),
-            ("strip-trailing-slashes", Nothing, Opt::StripSlashes),
-            ("suffix", Value, Opt::Suffix),
-            ("target-directory", Value, Opt::Target),
-            ("update", Maybe, Opt::Update),
-            ("verbose", Nothing, Opt::Verbose),
-            ("help", Nothing, Opt::Help),
-            ("version", Nothing, Opt::Version),
+            ("backup", Maybe, MvOption::Backup),
+            ("context", Nothing, MvOption::Context),
+            ("debug", Nothing, MvOption::Debug),
+            ("exchange", Nothing, MvOption::Exchange),
+            ("force", Nothing, MvOption::Force),
+            ("interactive", Nothing, MvOption::Interactive),
+            ("no-clobber", Nothing, MvOption::NoClobber),
+            ("no-copy", Nothing, MvOption::NoCopy),
+            ("no-target-directory", Nothing, MvOption::NoTarget),
+            ("strip-trailing-slashes", Nothing, MvOption::StripSlashes),
+            ("suffix", Value, MvOption::Suffix),
+            ("target-directory", Value, MvOption::Target),
+            ("update", Maybe, MvOption::Update),
+            ("verbose", Nothing, MvOption::Verbose),
+            ("help", Nothing, MvOption::Help),
+            ("version", Nothing, MvOption::Version),
         ],
     }
 };
@@ -91,34 +91,34 @@ To another file system it copies, reads back what landed, and removes a source o
 
 /// Runs it.
 pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8, Wrong> {
-    let mut words = Words::new(TABLE, words, here.posixly);
-    let mut o = here.plain(Purpose::Move);
+    let mut words = GetOpt::new(TABLE, words, here.posixly);
+    let mut o = here.plain(Program::Move);
     o.follow = Follow::Never;
     o.recursive = true;
     o.preserve = Preserve::ALL;
     let (mut placed, mut backup, mut strip) = (Placed::default(), BackupTyped::default(), false);
     while let Some((option, value)) = words.next()? {
         match option {
-            Opt::Help => return Ok(super::print(HELP)),
-            Opt::Version => return Ok(super::print(&super::version("mv"))),
-            Opt::Backup => backup.asks(value),
-            Opt::Context => {}
-            Opt::Exchange => o.exchange = true,
-            Opt::Force => o.over = Over::Always,
-            Opt::Interactive => o.over = Over::Ask,
-            Opt::NoClobber => o.over = Over::Never,
-            Opt::NoCopy => o.no_copy = true,
-            Opt::StripSlashes => strip = true,
-            Opt::Suffix => backup.suffix(value),
-            Opt::Target => placed.target(here, value)?,
-            Opt::NoTarget => placed.exactly = true,
-            Opt::Update => {
+            MvOption::Help => return Ok(print(HELP)),
+            MvOption::Version => return Ok(print(&version("mv"))),
+            MvOption::Backup => backup.asks(value),
+            MvOption::Context => {}
+            MvOption::Exchange => o.exchange = true,
+            MvOption::Force => o.over = Over::Always,
+            MvOption::Interactive => o.over = Over::Ask,
+            MvOption::NoClobber => o.over = Over::Never,
+            MvOption::NoCopy => o.no_copy = true,
+            MvOption::StripSlashes => strip = true,
+            MvOption::Suffix => backup.suffix(value),
+            MvOption::Target => placed.target(here, value)?,
+            MvOption::NoTarget => placed.exactly = true,
+            MvOption::Update => {
                 o.update = match value {
                     None => Update::Older,
                     Some(word) => here.choose("--update", &word, &UPDATES)?,
                 };
             }
-            Opt::Verbose | Opt::Debug => o.verbose = true,
+            MvOption::Verbose | MvOption::Debug => o.verbose = true,
         }
     }
     placed.operands = words.operands;

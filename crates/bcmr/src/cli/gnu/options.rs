@@ -60,7 +60,7 @@ impl Wrong {
 }
 
 /// The words of a command line, taken one option after the other.
-pub struct Words<O: 'static> {
+pub struct GetOpt<O: 'static> {
     table: Table<O>,
     rest: VecDeque<OsString>,
     /// Letters of a cluster that are still to be taken.
@@ -71,11 +71,11 @@ pub struct Words<O: 'static> {
     posixly: bool,
 }
 
-impl<O: Copy + PartialEq> Words<O> {
+impl<O: Copy + PartialEq> GetOpt<O> {
     /// The words behind the program's name.
-    pub fn new(table: Table<O>, words: impl IntoIterator<Item = OsString>, posixly: bool) -> Words<O> {
+    pub fn new(table: Table<O>, words: impl IntoIterator<Item = OsString>, posixly: bool) -> GetOpt<O> {
         let rest = words.into_iter().collect();
-        Words { table, rest, cluster: Vec::new(), operands: Vec::new(), posixly }
+        GetOpt { table, rest, cluster: Vec::new(), operands: Vec::new(), posixly }
     }
 
     /// The next option with its value; `None` once only operands are left.
@@ -215,7 +215,7 @@ mod tests {
     };
 
     fn of(line: &str, posixly: bool) -> (String, Vec<String>) {
-        let mut words = Words::new(TABLE, line.split(' ').map(OsString::from), posixly);
+        let mut words = GetOpt::new(TABLE, line.split(' ').map(OsString::from), posixly);
         let mut said = String::new();
         loop {
             match words.next() {

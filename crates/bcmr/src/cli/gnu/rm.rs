@@ -2,15 +2,15 @@
 //!
 //! Must not know how anything is removed.
 
-use super::Here;
-use super::options::{Table, Takes, Words, Wrong};
+use super::here::{Here, asks, print, version};
+use super::options::{GetOpt, Table, Takes, Wrong};
 use bcmr_engine::stepwise::{self, Prompt, RemoveOptions};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Opt {
+enum RmOption {
     Force,
     Always,
     Once,
@@ -25,30 +25,30 @@ enum Opt {
     Version,
 }
 
-const TABLE: Table<Opt> = {
+const TABLE: Table<RmOption> = {
     use Takes::{Maybe, Nothing};
     Table {
         program: "rm",
         shorts: &[
-            (b'd', Nothing, Opt::Dir),
-            (b'f', Nothing, Opt::Force),
-            (b'i', Nothing, Opt::Always),
-            (b'I', Nothing, Opt::Once),
-            (b'r', Nothing, Opt::Recursive),
-            (b'R', Nothing, Opt::Recursive),
-            (b'v', Nothing, Opt::Verbose),
+            (b'd', Nothing, RmOption::Dir),
+            (b'f', Nothing, RmOption::Force),
+            (b'i', Nothing, RmOption::Always),
+            (b'I', Nothing, RmOption::Once),
+            (b'r', Nothing, RmOption::Recursive),
+            (b'R', Nothing, RmOption::Recursive),
+            (b'v', Nothing, RmOption::Verbose),
         ],
         longs: &[
-            ("force", Nothing, Opt::Force),
-            ("interactive", Maybe, Opt::Interactive),
-            ("one-file-system", Nothing, Opt::OneFileSystem),
-            ("no-preserve-root", Nothing, Opt::NoPreserveRoot),
-            ("preserve-root", Maybe, Opt::PreserveRoot),
-            ("recursive", Nothing, Opt::Recursive),
-            ("dir", Nothing, Opt::Dir),
-            ("verbose", Nothing, Opt::Verbose),
-            ("help", Nothing, Opt::Help),
-            ("version", Nothing, Opt::Version),
+            ("force", Nothing, RmOption::Force),
+            ("interactive", Maybe, RmOption::Interactive),
+            ("one-file-system", Nothing, RmOption::OneFileSystem),
+            ("no-preserve-root", Nothing, RmOption::NoPreserveRoot),
+            ("preserve-root", Maybe, RmOption::PreserveRoot),
+            ("recursive", Nothing, RmOption::Recursive),
+            ("dir", Nothing, RmOption::Dir),
+            ("verbose", Nothing, RmOption::Verbose),
+            ("help", Nothing, RmOption::Help),
+            ("version", Nothing, RmOption::Version),
         ],
     }
 };
@@ -72,7 +72,7 @@ A name that begins with - is removed by 'rm -- -name' or 'rm ./-name'.
 ";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
+enum PromptWhen {
     Never,
     Once,
     Always,
@@ -81,7 +81,7 @@ enum When {
 /// Runs it.
 pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8, Wrong> {
     let all: Vec<OsString> = words.collect();
-    let mut words = Words::new(TABLE, all.iter().cloned(), here.posixly);
+    let mut words = GetOpt::new(TABLE, all.iter().cloned(), here.posixly);
     let mut o = RemoveOptions {
         recursive: false,
         empty_dirs: false,
@@ -103,38 +103,38 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
             Err(wrong) => return Err(named_with_dash(&all, wrong, here)),
         };
         match option {
-            Opt::Help => return Ok(super::print(HELP)),
-            Opt::Version => return Ok(super::print(&super::version("rm"))),
-            Opt::Force => {
+            RmOption::Help => return Ok(print(HELP)),
+            RmOption::Version => return Ok(print(&version("rm"))),
+            RmOption::Force => {
                 (o.prompt, o.ignore_missing, once) = (Prompt::Never, true, false);
             }
-            Opt::Always => (o.prompt, o.ignore_missing, once) = (Prompt::Always, false, false),
-            Opt::Once => (o.prompt, o.ignore_missing, once) = (Prompt::Protected, false, true),
-            Opt::Interactive => {
-                const WHEN: [(&[&str], When); 3] = [
-                    (&["never", "no", "none"], When::Never),
-                    (&["once"], When::Once),
-                    (&["always", "yes"], When::Always),
+            RmOption::Always => (o.prompt, o.ignore_missing, once) = (Prompt::Always, false, false),
+            RmOption::Once => (o.prompt, o.ignore_missing, once) = (Prompt::Protected, false, true),
+            RmOption::Interactive => {
+                const WHEN: [(&[&str], PromptWhen); 3] = [
+                    (&["never", "no", "none"], PromptWhen::Never),
+                    (&["once"], PromptWhen::Once),
+                    (&["always", "yes"], PromptWhen::Always),
                 ];
                 let when = match value {
-                    None => When::Always,
+                    None => PromptWhen::Always,
                     Some(word) => here.choose("--interactive", &word, &WHEN)?,
                 };
                 match when {
-                    When::Never => (o.prompt, once) = (Prompt::Never, false),
-                    When::Once => (o.prompt, o.ignore_missing, once) = (Prompt::Protected, false, true),
-                    When::Always => (o.prompt, o.ignore_missing, once) = (Prompt::Always, false, false),
+                    PromptWhen::Never => (o.prompt, once) = (Prompt::Never, false),
+                    PromptWhen::Once => (o.prompt, o.ignore_missing, once) = (Prompt::Protected, false, true),
+                    PromptWhen::Always => (o.prompt, o.ignore_missing, once) = (Prompt::Always, false, false),
                 }
             }
-            Opt::OneFileSystem => o.one_file_system = true,
-            Opt::NoPreserveRoot => {
+            RmOption::OneFileSystem => o.one_file_system = true,
+            RmOption::NoPreserveRoot => {
                 if !all.iter().any(|word| word == "--no-preserve-root") {
                     let line = "you may not abbreviate the --no-preserve-root option";
                     return Err(Wrong::line("rm", line));
                 }
                 o.preserve_root = false;
             }
-            Opt::PreserveRoot => match value {
+            RmOption::PreserveRoot => match value {
                 None => o.preserve_root = true,
                 Some(word) if word == "all" => (o.preserve_root, o.preserve_all) = (true, true),
                 Some(word) => {
@@ -143,9 +143,9 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
                     return Err(Wrong::line("rm", line));
                 }
             },
-            Opt::Recursive => o.recursive = true,
-            Opt::Dir => o.empty_dirs = true,
-            Opt::Verbose => o.verbose = true,
+            RmOption::Recursive => o.recursive = true,
+            RmOption::Dir => o.empty_dirs = true,
+            RmOption::Verbose => o.verbose = true,
         }
     }
     let paths: Vec<PathBuf> = words.operands.iter().map(PathBuf::from).collect();
@@ -156,7 +156,7 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
         let count = paths.len();
         let many = if count == 1 { "argument" } else { "arguments" };
         let how = if o.recursive { " recursively" } else { "" };
-        if !super::asks(here, &format!("remove {count} {many}{how}")) {
+        if !asks(here, &format!("remove {count} {many}{how}")) {
             return Ok(0);
         }
     }

@@ -1,0 +1,174 @@
+//! One run of copying, moving or installing: what it remembers, and how it tells.
+//!
+//! Must not know in which order things are done.
+
+use super::options::{Options, Program};
+use super::told::{Teller, Trouble, What};
+use crate::disk::{Fault, Keep, Side};
+use crate::error::{Op, Reason};
+use crate::policy::{Changing, Follow, Io, Preserve, Strictness};
+use crate::receiver::single::{Folder, Single};
+use fastcopy::dir::NameBuf;
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Which object it is.
+pub(super) type Id = (u64, u64);
+/// A name in a directory, and what had it.
+pub(super) type Seen = (Option<(Id, Option<NameBuf>)>, Id);
+
+/// A run: what is asked of it, the user who is told, and what it remembers.
+pub(super) struct Copier<'a> {
+    pub(super) options: &'a Options,
+    pub(super) teller: &'a mut dyn Teller,
+    pub(super) single: Single,
+    /// What landed where, of what may come again.
+    pub(super) copied: HashMap<Id, PathBuf>,
+    /// Sources and destinations of this command line, where there are several.
+    pub(super) sources: Option<HashSet<Seen>>,
+    pub(super) created: Option<HashSet<Seen>>,
+    /// The operand that is being copied, as it was typed, and where it goes.
+    pub(super) top: (PathBuf, PathBuf),
+    /// The first directory that was made for it.
+    pub(super) first_dir: bool,
+}
+
+/// What became of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepEnd {
+    /// All of it was done.
+    Fine,
+    /// By a rename, or it stays: nothing is left to be removed.
+    InPlace,
+    /// Something failed.
+    Failed,
+    /// It would have been copied into itself: what is above goes no further.
+    IntoItself,
+}
+
+impl StepEnd {
+    pub(super) fn is_failed(self) -> bool {
+        matches!(self, StepEnd::Failed | StepEnd::IntoItself)
+    }
+
+    pub(super) fn of(fine: bool) -> StepEnd {
+        if fine { StepEnd::Fine } else { StepEnd::Failed }
+    }
+}
+
+impl<'a> Copier<'a> {
+    pub(super) fn new(options: &'a Options, teller: &'a mut dyn Teller, count: usize) -> Copier<'a> {
+        let io = Io { changing: Changing::Allowed, ..Io::PLAIN };
+        Copier {
+            options,
+            teller,
+            single: Single::new(io),
+            copied: HashMap::new(),
+            sources: (count > 1 && options.purpose != Program::Install).then(HashSet::new),
+            created: (count > 1).then(HashSet::new),
+            top: (PathBuf::new(), PathBuf::new()),
+            first_dir: false,
+        }
+    }
+
+    pub(super) fn fail(&mut self, what: What, path: &Path, why: io::Error) -> bool {
+        let path = path.to_owned();
+        self.teller.trouble(Trouble { what, path, other: None, why: Some(why) });
+        false
+    }
+
+    pub(super) fn fail_two(&mut self, what: What, path: &Path, other: &Path, why: Option<io::Error>) -> bool {
+        let (path, other) = (path.to_owned(), Some(other.to_owned()));
+        self.teller.trouble(Trouble { what, path, other, why });
+        false
+    }
+
+    pub(super) fn refuse(&mut self, what: What, path: &Path) -> StepEnd {
+        self.teller.trouble(Trouble { what, path: path.to_owned(), other: None, why: None });
+        StepEnd::Failed
+    }
+
+    pub(super) fn follows(&self, operand: bool) -> bool {
+        match self.options.follow {
+            Follow::Never => false,
+            Follow::Operands => operand,
+            Follow::Always => true,
+        }
+    }
+
+    /// Whether what is no file, directory or link is read as if it were a file.
+    pub(super) fn as_regular(&self) -> bool {
+        !self.options.recursive || self.options.copy_contents
+    }
+
+    /// What is kept, for sealing.
+    pub(super) fn keep_for(&self, folder: &Folder) -> Keep {
+        let o = self.options;
+        let strictness = if o.given.is_some() { Strictness::Archive } else { Strictness::LikeCp };
+        Keep {
+            preserve: o.preserve,
+            strictness,
+            umask: o.umask,
+            default_acl: folder.has_default_acl(),
+            was_there: false,
+        }
+    }
+
+    /// The mode that a new thing is to have, as one that is given: sealing sets it after its owner.
+    pub(super) fn final_mode(&self, info: &Info, keep: &Keep) -> (Info, Preserve) {
+        let mut preserve = keep.preserve;
+        let mut info = *info;
+        if self.options.plain_mode {
+            info.mode = if info.kind == Kind::Dir { 0o777 } else { 0o666 };
+        }
+        if !preserve.mode && preserve.owner {
+            info.mode &= 0o777 & !keep.umask;
+            preserve.mode = true;
+        }
+        (info, preserve)
+    }
+
+    /// Tells what was not kept; whether that is no failure.
+    pub(super) fn tell_lost_of(&mut self, src: &Path, dst: &Path, lost: Vec<Fault>) -> bool {
+        let install = self.options.purpose == Program::Install;
+        let mut fine = true;
+        for fault in lost {
+            if fault.note == Some(Reason::SetidLeftOut) {
+                // Where the owner was to be kept and could not be, GNU says nothing either.
+                if !self.options.preserve.owner {
+                    self.refuse(What::SetidLeftOut, dst);
+                }
+                continue;
+            }
+            let attributes =
+                matches!(fault.op, Op::SetAttributesOf | Op::ReadAttributesOf | Op::RemoveAttributesOf);
+            let unsupported = fault
+                .source
+                .as_ref()
+                .is_some_and(|e| matches!(e.raw_os_error(), Some(errno::EOPNOTSUPP | errno::EPERM)));
+            if attributes && unsupported && !self.options.require_xattr {
+                continue;
+            }
+            let what = match fault.op {
+                Op::SetTimesOf => What::Times,
+                Op::SetModeOf if install => What::SetMode,
+                Op::SetModeOf => What::Mode,
+                Op::SetOwnerOf if install => What::SetOwner,
+                Op::SetOwnerOf => What::Owner,
+                Op::RemoveUnfinished => What::Remove,
+                _ => What::Attributes,
+            };
+            let path = if fault.side == Side::Source { src } else { dst };
+            fine = self.fail(what, path, fault_error(fault));
+        }
+        fine
+    }
+}
+
+/// Why a job did not land, as the system says it.
+pub(super) fn fault_error(fault: Fault) -> io::Error {
+    fault.source.unwrap_or_else(|| io::Error::from_raw_os_error(errno::EIO))
+}

@@ -1,0 +1,157 @@
+//! What `install` does beside copying: directories with all that lead to them, and a file that was stripped.
+//!
+//! Must not know how content is copied.
+
+use super::copier::Copier;
+use super::options::{Given, Options};
+use super::spot::{Spot, last, trimmed};
+use super::told::{Did, Teller, Trouble, What};
+use fastcopy::errno;
+use fastcopy::meta::Kind;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Makes directories with all that lead to them, and gives the last of each what was asked for (`install -d`, `-D`).
+/// `last_too`: the last name is a directory as well; else those in front of it.
+pub fn install_dirs(
+    paths: &[PathBuf],
+    last_too: bool,
+    given: Option<&Given>,
+    options: &Options,
+    teller: &mut dyn Teller,
+) -> bool {
+    let mut copier = Copier::new(options, teller, paths.len());
+    paths.iter().fold(true, |fine, path| copier.make_dirs(path, last_too, given) && fine)
+}
+
+/// Gives a file what `install` was asked for, once it was stripped.
+pub fn give(path: &Path, given: &Given, times_of: Option<&Path>, teller: &mut dyn Teller) -> bool {
+    let spot = Spot::of(path);
+    let set = || -> io::Result<()> {
+        let file = spot.open_file(false)?;
+        if given.uid.is_some() || given.gid.is_some() {
+            fastcopy::meta::set_owner(&file, given.uid, given.gid)?;
+        }
+        fastcopy::meta::set_mode(&file, given.mode)?;
+        if let Some(source) = times_of {
+            let info = Spot::of(source).look(true)?;
+            fastcopy::meta::set_times(&file, info.atime, info.mtime)?;
+        }
+        Ok(())
+    };
+    match set() {
+        Ok(()) => true,
+        Err(e) => {
+            let path = path.to_owned();
+            teller.trouble(Trouble { what: What::SetMode, path, other: None, why: Some(e) });
+            false
+        }
+    }
+}
+
+/// Takes a file away again that could not be finished.
+pub fn take_back(path: &Path) {
+    if let Ok((folder, name)) = Spot::of(path).place(errno::EISDIR) {
+        folder.dir.remove_file(name).ok();
+    }
+}
+
+impl Copier<'_> {
+    fn make_dirs(&mut self, path: &Path, last_too: bool, given: Option<&Given>) -> bool {
+        let bytes = path.as_os_str().as_bytes();
+        let make = if given.is_some() { What::InstallMakeDir } else { What::MakeDir };
+        if bytes.is_empty() {
+            return !last_too || self.fail(make, path, io::Error::from_raw_os_error(errno::ENOENT));
+        }
+        let all = trimmed(path);
+        let end = if last_too { all.len() } else { all.len() - last(path).len() };
+        let ends = (0..=end).filter(|at| *at == end || all.get(*at) == Some(&b'/'));
+        for at in ends.collect::<Vec<_>>() {
+            let part = all.get(..at).unwrap_or_default();
+            let shown = Path::new(std::ffi::OsStr::from_bytes(part));
+            let name = last(shown);
+            let is_last = last_too && at == end;
+            let dots = matches!(name, b"." | b"..");
+            if name.is_empty() || (dots && !is_last) || part.last() == Some(&b'/') {
+                continue;
+            }
+            let spot = Spot::of(shown);
+            match spot.look(true) {
+                Ok(info) if info.kind == Kind::Dir => {
+                    if is_last && let Some(given) = given {
+                        return self.give_dir(&spot, path, given);
+                    }
+                    continue;
+                }
+                Ok(_) => {
+                    let number = if is_last { errno::EEXIST } else { errno::ENOTDIR };
+                    let shown = if is_last { path } else { shown };
+                    return self.fail(make, shown, io::Error::from_raw_os_error(number));
+                }
+                Err(_) => {}
+            }
+            let made = spot.place(errno::EEXIST).and_then(|(folder, name)| {
+                // Others reach it once it is what it is to be.
+                let mode = given.filter(|_| is_last).map_or(0o755, |given| given.mode & 0o700);
+                self.single.new_dir(folder, name, mode)
+            });
+            match made {
+                Ok(()) if self.options.verbose => self.teller.did(Did::Installing(shown)),
+                Ok(()) => {}
+                Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {}
+                Err(e) => {
+                    // What cannot be made may have been there, and then it is its mode that could not be set.
+                    let missing = e.raw_os_error() == Some(errno::ENOENT);
+                    return match spot.look(true) {
+                        Err(l) if is_last && !missing && given.is_some() => {
+                            self.fail(What::InstallMode, shown, l)
+                        }
+                        _ => self.fail(make, shown, e),
+                    };
+                }
+            }
+            match given.filter(|_| is_last) {
+                Some(given) => return self.give_dir(&spot, path, given),
+                // Whatever the umask, others may pass.
+                None => {
+                    if let Ok(dir) = spot.open_dir(true)
+                        && let Err(e) = fastcopy::meta::set_mode(&dir, 0o755)
+                    {
+                        return self.fail(What::InstallMode, shown, e);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn give_dir(&mut self, spot: &Spot, path: &Path, given: &Given) -> bool {
+        use fastcopy::meta;
+        // One that may not be read has no handle for these, but a name.
+        let by_name = |e: &io::Error| e.raw_os_error() == Some(errno::EBADF);
+        let set = || -> Result<(), (What, io::Error)> {
+            let dir = spot.open_dir(true).map_err(|e| (What::InstallMode, e))?;
+            if given.uid.is_some() || given.gid.is_some() {
+                let owned = match meta::set_owner(&dir, given.uid, given.gid) {
+                    Err(e) if by_name(&e) => spot.place(errno::EBADF).and_then(|(folder, name)| {
+                        meta::set_owner_at(&folder.dir, name, given.uid, given.gid)
+                    }),
+                    other => other,
+                };
+                owned.map_err(|e| (What::InstallOwner, e))?;
+            }
+            let moded = match meta::set_mode(&dir, given.mode) {
+                Err(e) if by_name(&e) => spot
+                    .place(errno::EBADF)
+                    .and_then(|(folder, name)| meta::set_mode_at(&folder.dir, name, given.mode)),
+                other => other,
+            };
+            moded.map_err(|e| (What::InstallMode, e))
+        };
+        match set() {
+            Ok(()) => true,
+            Err((what, e)) => self.fail(what, path, e),
+        }
+    }
+}

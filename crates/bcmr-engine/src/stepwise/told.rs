@@ -1,0 +1,153 @@
+//! What is told and asked while a run goes on, as data.
+//!
+//! Must not know how any of it is worded.
+
+use fastcopy::meta::Kind;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What was to be done and was not, or what is worth a warning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it, and the words for them stand in `crates/bcmr`")]
+pub enum What {
+    Stat,
+    Access,
+    Omitted,
+    InstallOmitted,
+    FileTwice,
+    DirTwice,
+    SameFile,
+    DirOverFile,
+    FileOverDir,
+    JustCreated,
+    ThroughJustCreated,
+    BackupDestroysNotCopied,
+    BackupDestroysNotMoved,
+    Backup,
+    Remove,
+    IntoItself,
+    LinkToDir,
+    HardLink,
+    Move,
+    Overwrite,
+    Exchange,
+    MoveIntoItself,
+    InterDevice,
+    Cycle,
+    MakeDir,
+    LinkOnlyHere,
+    SymbolicLink,
+    BareSymbolicLink,
+    Fifo,
+    Special,
+    ReadLink,
+    UnknownKind,
+    Times,
+    Mode,
+    SetMode,
+    InstallMode,
+    InstallOwner,
+    InstallMakeDir,
+    Parents,
+    Owner,
+    SetOwner,
+    Attributes,
+    OpenForReading,
+    Create,
+    Dangling,
+    Replaced,
+    Read,
+    Write,
+    Copy,
+    Clone,
+    SetidLeftOut,
+    NotReplacing,
+    RmDots,
+    RmIsRoot,
+    RmSameAsRoot,
+    RmOtherDevice,
+    RmGuarded,
+}
+
+/// Something that went wrong, with the names that it is about.
+#[derive(Debug)]
+pub struct Trouble {
+    /// What.
+    pub what: What,
+    /// The name.
+    pub path: PathBuf,
+    /// The other name, where it takes two.
+    pub other: Option<PathBuf>,
+    /// What the system said.
+    pub why: Option<io::Error>,
+}
+
+/// Something that was done.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Did<'a> {
+    Copied {
+        src: &'a Path,
+        dst: &'a Path,
+        backup: Option<&'a Path>,
+    },
+    MovedByCopying {
+        src: &'a Path,
+        dst: &'a Path,
+        backup: Option<&'a Path>,
+    },
+    Renamed {
+        src: &'a Path,
+        dst: &'a Path,
+        backup: Option<&'a Path>,
+    },
+    Exchanged {
+        src: &'a Path,
+        dst: &'a Path,
+    },
+    Removed(&'a Path),
+    RemovedDir(&'a Path),
+    MadeDir(&'a Path),
+    /// A directory that `install` makes.
+    Installing(&'a Path),
+    Skipped(&'a Path),
+    /// A directory that `--parents` makes on the way.
+    Parent {
+        src: &'a Path,
+        dst: &'a Path,
+    },
+}
+
+/// A question to the user.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum StepQuestion<'a> {
+    Overwrite(&'a Path),
+    /// A file that may not be written; `replace`: it would be taken away.
+    OverwriteUnwritable {
+        path: &'a Path,
+        kind: Kind,
+        mode: u32,
+        replace: bool,
+    },
+    Remove {
+        path: &'a Path,
+        kind: Kind,
+        empty: bool,
+        protected: bool,
+    },
+    Descend {
+        path: &'a Path,
+        protected: bool,
+    },
+}
+
+/// The user's side: called in the order in which things happen.
+pub trait Teller {
+    /// Something went wrong.
+    fn trouble(&mut self, trouble: Trouble);
+    /// Something was done.
+    fn did(&mut self, did: Did<'_>);
+    /// `false` is no.
+    fn ask(&mut self, ask: StepQuestion<'_>) -> bool;
+}
