@@ -706,7 +706,7 @@ fn serving() {
 
 #[test]
 fn a_move_loses_nothing() {
-    let (request, show) = try_move("mv a b");
+    let (request, show) = try_move("move a b");
     let p = request.policy;
     assert!(p.recursive && p.specials && !request.merge);
     assert_eq!((p.preserve, p.follow, p.verify), (Preserve::ALL, Follow::Never, Verify::Cached));
@@ -726,7 +726,7 @@ fn a_move_loses_nothing() {
 
 #[test]
 fn removing() {
-    let r = remove_of("rm a");
+    let r = remove_of("remove a");
     assert!(!r.recursive && !r.force && !r.ask && r.one_file_system && !r.empty_dirs);
     let r = remove_of("remove -fi a");
     assert!(r.ask && !r.force);
