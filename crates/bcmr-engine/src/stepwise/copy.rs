@@ -221,6 +221,9 @@ impl Copier<'_> {
             },
         };
         pair.there = Some(there);
+        if self.options.purpose == Program::Move && self.options.over == Over::Never {
+            return Err(StepEnd::InPlace);
+        }
         match same::check(src, dst, &pair.info, &there, self.options) {
             Same::Fine => {}
             Same::Nothing => return Err(StepEnd::InPlace),
@@ -349,6 +352,10 @@ impl Copier<'_> {
 
     fn undo_backup(&mut self, pair: &CopyStep<'_>) {
         let Some(kept) = &pair.backup else { return };
+        // What landed stays, also where something of it could not be kept.
+        if pair.dst.look(false).is_ok() {
+            return;
+        }
         let (Ok(from), Ok(to)) = (kept.place(errno::EBUSY), pair.dst.place(errno::EBUSY)) else { return };
         if let Err(e) = self.single.give_name(from, to, true) {
             let dst = pair.dst.shown.clone();
@@ -781,6 +788,11 @@ impl Copier<'_> {
                 Path::new(std::ffi::OsStr::from_bytes(source_bytes.get(..offset + end).unwrap_or_default()));
             let dst_path = join(target, below);
             let (src, dst) = (Spot::of(src_path), Spot::of(&dst_path));
+            let there = dst.look(true);
+            if there.as_ref().is_ok_and(|there| there.kind != Kind::Dir) {
+                self.refuse(What::ParentNoDir, &dst_path);
+                return false;
+            }
             let info = match src.look(true) {
                 Ok(info) => info,
                 Err(e) => {
@@ -793,13 +805,8 @@ impl Copier<'_> {
                 self.fail(What::Parents, src_path, e);
                 return false;
             }
-            match dst.look(true) {
-                Ok(there) if there.kind == Kind::Dir => {}
-                Ok(_) => {
-                    let e = io::Error::from_raw_os_error(errno::ENOTDIR);
-                    self.fail(What::MakeDir, &dst_path, e);
-                    return false;
-                }
+            match there {
+                Ok(_) => {}
                 Err(_) => {
                     let pair = CopyStep {
                         src: &src,

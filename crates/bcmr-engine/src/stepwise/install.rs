@@ -97,7 +97,9 @@ impl Copier<'_> {
                 self.single.new_dir(folder, name, mode)
             });
             match made {
-                Ok(()) if self.options.verbose => self.teller.did(Did::Installing(shown)),
+                Ok(()) if self.options.verbose => {
+                    self.teller.did(Did::Installing(if is_last { path } else { shown }))
+                }
                 Ok(()) => {}
                 Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {}
                 Err(e) => {

@@ -49,6 +49,7 @@ pub enum What {
     InstallOwner,
     InstallMakeDir,
     Parents,
+    ParentNoDir,
     Owner,
     SetOwner,
     Attributes,

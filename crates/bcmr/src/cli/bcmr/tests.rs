@@ -257,7 +257,7 @@ fn targets() {
         ("copy -t d a b", 2, "Into(\"d\")"),
         ("copy a -td", 1, "Into(\"d\")"),
         ("copy -T a b", 1, "Exactly(\"b\")"),
-        ("cp a b/", 1, "Guess(\"b/\")"),
+        ("copy a b/", 1, "Guess(\"b/\")"),
         ("copy -- -a -b", 1, "Guess(\"-b\")"),
     ] {
         let job = try_copy(line).unwrap_or_else(|u| panic!("{line}: {u:?}"));
