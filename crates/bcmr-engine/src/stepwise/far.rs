@@ -14,14 +14,23 @@ use std::sync::{Mutex, PoisonError};
 
 /// Keeps what went wrong and, in its order, what was done.
 #[derive(Default)]
-struct FarEvents(Mutex<(Vec<crate::error::Error>, Vec<(Action, PathBuf, PathBuf)>)>);
+struct FarEvents {
+    errors: Mutex<Vec<crate::error::Error>>,
+    done: Mutex<Vec<FarStep>>,
+}
+
+/// What was done, with what, and where.
+type FarStep = (Action, PathBuf, PathBuf);
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Front for FarEvents {
     fn event(&self, event: Event) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::Failed(e) => kept.0.push(e),
-            Event::Item { action, src, dst, .. } => kept.1.push((action, src, dst)),
+            Event::Failed(e) => lock(&self.errors).push(e),
+            Event::Item { action, src, dst, .. } => lock(&self.done).push((action, src, dst)),
             _ => {}
         }
     }
@@ -44,7 +53,8 @@ pub(super) fn far(src: &Spot, dst: &Spot, is_dir: bool, options: &Options, telle
         merge: false,
     };
     let outcome = crate::verbs::move_(request, watch);
-    let (mut errors, done) = front.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (mut errors, done) =
+        (std::mem::take(&mut *lock(&front.errors)), std::mem::take(&mut *lock(&front.done)));
     tell_far(&done, is_dir, teller);
     let fine = match outcome {
         Ok(summary) => summary.failed == 0 && !summary.cancelled,
@@ -63,9 +73,8 @@ pub(super) fn far(src: &Spot, dst: &Spot, is_dir: bool, options: &Options, telle
 }
 
 /// Tells what was done: directories before what is in them, although they get their names after it.
-fn tell_far(done: &[(Action, PathBuf, PathBuf)], is_dir: bool, teller: &mut dyn Teller) {
-    let made: Vec<&(Action, PathBuf, PathBuf)> =
-        done.iter().filter(|(action, ..)| *action == Action::MadeDir).collect();
+fn tell_far(done: &[FarStep], is_dir: bool, teller: &mut dyn Teller) {
+    let made: Vec<&FarStep> = done.iter().filter(|(action, ..)| *action == Action::MadeDir).collect();
     let mut told = vec![false; made.len()];
     let mut above = |path: Option<&Path>, teller: &mut dyn Teller| {
         let mut wanted: Vec<usize> = (0..made.len())

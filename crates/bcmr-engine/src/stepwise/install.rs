@@ -22,7 +22,11 @@ pub fn install_dirs(
     teller: &mut dyn Teller,
 ) -> bool {
     let mut copier = Copier::new(options, teller, paths.len());
-    paths.iter().fold(true, |fine, path| copier.make_dirs(path, last_too, given) && fine)
+    let mut fine = true;
+    for path in paths {
+        fine &= copier.make_dirs(path, last_too, given);
+    }
+    fine
 }
 
 /// Gives a file what `install` was asked for, once it was stripped.

@@ -107,7 +107,8 @@ impl Remover<'_> {
             return self.entry(&spot, &info, None);
         }
         let o = self.options;
-        if !o.recursive && !(o.empty_dirs && is_empty(&spot).unwrap_or(false)) {
+        let goes = o.recursive || (o.empty_dirs && is_empty(&spot).unwrap_or(false));
+        if !goes {
             let number = if o.empty_dirs { errno::ENOTEMPTY } else { errno::EISDIR };
             return self.fail(What::Remove, path, Some(io::Error::from_raw_os_error(number)));
         }

@@ -45,9 +45,7 @@ pub(super) fn check(src: &Spot, dst: &Spot, info: &Info, there: &Info, options: 
             if options.unlink_first {
                 return Same::Fine;
             }
-        } else if !same_entry {
-            return Same::Fine;
-        } else if !src.is_same_name(dst) && (backup || options.unlink_first) {
+        } else if !same_entry || (!src.is_same_name(dst) && (backup || options.unlink_first)) {
             return Same::Fine;
         } else {
             return Same::Refused;

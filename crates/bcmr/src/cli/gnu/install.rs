@@ -195,7 +195,11 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
         if !typed.strip {
             return stepwise::copy(&sources, &target, &o, teller);
         }
-        sources.iter().fold(true, |fine, source| stripped(source, &target, &typed, &o, teller, here) && fine)
+        let mut fine = true;
+        for source in &sources {
+            fine &= stripped(source, &target, &typed, &o, teller, here);
+        }
+        fine
     }))
 }
 
