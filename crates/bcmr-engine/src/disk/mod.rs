@@ -325,6 +325,12 @@ pub(crate) trait Files: Dirs {
     type File: Send + Sync;
     /// A new file, for reading and writing.
     fn create_file(&self, dir: &Self::Dir, name: Name<'_>, mode: u32) -> io::Result<Self::File>;
+    /// A new file, mode 0600, with this content on stable storage; its name is there once the directory is synced.
+    fn small_private(&self, dir: &Self::Dir, name: Name<'_>, bytes: &[u8]) -> io::Result<()> {
+        let file = self.create_file(dir, name, 0o600)?;
+        self.write_at(&file, 0, bytes)?;
+        self.sync_data(&file)
+    }
     /// An existing file, for reading and writing, through no link; `None` when there is none.
     fn open_file(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Self::File>>;
     /// An existing file, for reading, through no link.

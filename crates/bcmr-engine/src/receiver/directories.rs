@@ -29,7 +29,7 @@ const GROUP_DIRS: usize = 64;
 pub(crate) type SlotHold<S, D = Sys> = Hold<S, DestDir<D>>;
 
 /// What a run does when a directory is complete.
-pub(crate) type Done<'f, S, D> = &'f dyn Fn(&Arc<Slot<S, D>>);
+pub(crate) type WhenComplete<'f, S, D> = &'f dyn Fn(&Arc<Slot<S, D>>);
 
 /// The directories of one run.
 pub(crate) struct Directories<'a, S, D: Disk> {
@@ -154,7 +154,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         hand: &mut D::Hand,
         above: &Arc<Slot<S, D>>,
         (name, mode): (Name<'_>, u32),
-        done: Done<'_, S, D>,
+        done: WhenComplete<'_, S, D>,
     ) -> Result<DestDir<D>> {
         let begun = above.dst.begin();
         if begun.publish {
@@ -171,7 +171,12 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
     }
 
     /// A directory that was listed in `above` is not entered.
-    pub(crate) fn passed_by(&self, hand: &mut D::Hand, above: &Arc<Slot<S, D>>, done: Done<'_, S, D>) {
+    pub(crate) fn passed_by(
+        &self,
+        hand: &mut D::Hand,
+        above: &Arc<Slot<S, D>>,
+        done: WhenComplete<'_, S, D>,
+    ) {
         let begun = above.dst.begin();
         if begun.publish {
             self.publish_top(hand, above, done);
@@ -182,14 +187,14 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
     }
 
     /// One of the directories that appear together with `pair` gets no more small files.
-    fn filled_with(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: Done<'_, S, D>) {
+    fn filled_with(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: WhenComplete<'_, S, D>) {
         if pair.dst.filled() {
             self.publish_top(hand, pair, done);
         }
     }
 
     /// Publishes the directory that `pair` appears with.
-    fn publish_top(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: Done<'_, S, D>) {
+    fn publish_top(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: WhenComplete<'_, S, D>) {
         let mut top = pair;
         while let Some(above) = top.above.as_ref().filter(|_| !top.dst.is_staged()) {
             top = above;
@@ -216,7 +221,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
     }
 
     /// Syncs and publishes the directories that wait for it.
-    pub(crate) fn publish_group(&self, hand: &mut D::Hand, done: Done<'_, S, D>) {
+    pub(crate) fn publish_group(&self, hand: &mut D::Hand, done: WhenComplete<'_, S, D>) {
         while let Some(hold) = self.dropped.take() {
             self.release(hand, hold, done);
         }
@@ -249,7 +254,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
 
     /// One of the things that had to be done in a directory is done: it may get its name by that, or be complete, and so
     /// may be its parents.
-    pub(crate) fn release(&self, hand: &mut D::Hand, mut hold: SlotHold<S, D>, done: Done<'_, S, D>) {
+    pub(crate) fn release(&self, hand: &mut D::Hand, mut hold: SlotHold<S, D>, done: WhenComplete<'_, S, D>) {
         if hold.is_filled() {
             self.filled_with(hand, &hold, done);
         }
@@ -257,7 +262,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
     }
 
     /// Everything in it is done: owner, mode, times.
-    fn seal(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: Done<'_, S, D>) {
+    fn seal(&self, hand: &mut D::Hand, pair: &Arc<Slot<S, D>>, done: WhenComplete<'_, S, D>) {
         let dst = &pair.dst;
         if dst.is_poisoned() {
             if let Some(Err(e)) = pair.above.as_ref().map(|above| dst.take_back(self.disk, &above.dst)) {

@@ -261,13 +261,6 @@ pub(crate) fn new_file(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<std::
     dir.create_file(name, mode)
 }
 
-/// A small file of ours, mode 0600, its content on stable storage; its name is once the directory is synced.
-pub(crate) fn small_private<D: Disk>(disk: &D, dir: &D::Dir, name: Name<'_>, bytes: &[u8]) -> io::Result<()> {
-    let file = disk.create_file(dir, name, 0o600)?;
-    disk.write_at(&file, 0, bytes)?;
-    disk.sync_data(&file)
-}
-
 /// R9: what takes the place of a file is on stable storage before it has the name. New names wait for the kernel, as with
 /// cp; but where there was something, a power cut must not leave nothing.
 fn sync_replacing<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>]) {

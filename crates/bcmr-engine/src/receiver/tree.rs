@@ -5,7 +5,6 @@
 //! seen from the files themselves.
 
 use crate::disk::Disk;
-use crate::receiver::land;
 use crate::stage::Home;
 use fastcopy::dir::NameBuf;
 use fastcopy::errno;
@@ -48,7 +47,7 @@ fn name<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<NameBuf> {
 /// Marks `dir` as what `source` becomes.
 pub(crate) fn mark<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> io::Result<()> {
     let name = name(disk, dir)?;
-    let make = || land::small_private(disk, dir, name.as_name(), &encode(source));
+    let make = || disk.small_private(dir, name.as_name(), &encode(source));
     match make() {
         // Left by a run of another source.
         Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
