@@ -283,6 +283,22 @@ impl AskedList {
 mod tests {
     use super::*;
 
+    /// V1: a file of a size that was to be left out is not what was asked for; how large one is that did not come only the
+    /// source knows.
+    #[test]
+    fn sizes_that_were_to_be_left_out_are_refused() {
+        let spec =
+            crate::policy::FilterSpec { max_bytes: Some(5), ..crate::policy::FilterSpec::everything() };
+        let asked = || Asked::operands([Path::new("a")].into_iter(), Filter::new(&spec).unwrap()).unwrap();
+        let name = NameBuf::new(b"a").unwrap();
+        let (file, top) = (|bytes| Seen::File { bytes }, Node::root(Path::new("d")));
+        assert_eq!(asked().operand(0, Some(&name), file(6)), None);
+        assert_eq!(asked().operand(0, Some(&name), file(5)), Some(0));
+        assert_eq!(asked().operand(0, Some(&name), true), Some(0), "a directory has no size");
+        assert!(!asked().takes(&top, &name, file(6)) && asked().takes(&top, &name, file(5)));
+        assert!(asked().missing().named.is_empty());
+    }
+
     #[test]
     fn what_is_listed_and_what_leads_there() {
         let names = ["a/b/c", "./d//e/", "x", "../up", "/abs", "b-c"].map(|n| n.as_bytes().to_vec());
