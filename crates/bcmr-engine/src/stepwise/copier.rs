@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// Which object it is.
 pub(super) type Id = (u64, u64);
 /// A name in a directory, and what had it.
-pub(super) type Seen = (Option<(Id, Option<NameBuf>)>, Id);
+pub(super) type NamedThing = (Option<(Id, Option<NameBuf>)>, Id);
 
 /// A run: what is asked of it, the user who is told, and what it remembers.
 pub(super) struct Copier<'a> {
@@ -28,8 +28,8 @@ pub(super) struct Copier<'a> {
     /// What landed where, of what may come again.
     pub(super) copied: HashMap<Id, PathBuf>,
     /// Sources and destinations of this command line, where there are several.
-    pub(super) sources: Option<HashSet<Seen>>,
-    pub(super) created: Option<HashSet<Seen>>,
+    pub(super) sources: Option<HashSet<NamedThing>>,
+    pub(super) created: Option<HashSet<NamedThing>>,
     /// The operand that is being copied, as it was typed, and where it goes.
     pub(super) top: (PathBuf, PathBuf),
     /// The first directory that was made for it.
