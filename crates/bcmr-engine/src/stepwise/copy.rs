@@ -65,6 +65,11 @@ pub fn move_(sources: &[PathBuf], target: &Onto, options: &Options, teller: &mut
 
 impl Copier<'_> {
     fn run(&mut self, sources: &[PathBuf], target: &Onto) -> bool {
+        // It is opened once: what becomes of its name meanwhile leads nowhere else.
+        let into = match target {
+            Onto::Into(dir) => Dir::open(dir).ok().map(|dir| Arc::new(Folder::new(dir))),
+            Onto::Name(_) | Onto::Below(_) => None,
+        };
         let mut fine = true;
         for source in sources {
             if self.options.cancel.is_set() {
@@ -81,7 +86,13 @@ impl Copier<'_> {
             };
             fine &= match target {
                 Onto::Below(dir) => self.below(source, dir, &to),
-                _ => self.operand(source, &to),
+                _ => {
+                    let dst = match (&into, NameBuf::new(last(source))) {
+                        (Some(into), Some(name)) => Spot::child(into, name.as_name(), to),
+                        _ => Spot::of(&to),
+                    };
+                    self.operand_at(&Spot::of(source), &dst)
+                }
             };
         }
         fine
@@ -523,6 +534,13 @@ impl Copier<'_> {
             let e = io::Error::from_raw_os_error(errno::EACCES);
             return StepEnd::of(self.fail_two(What::InterDevice, &src.shown, &dst.shown, Some(e)));
         }
+        if pair.there.is_none()
+            && let Ok((folder, _)) = dst.place(errno::EBUSY)
+            && !folder.dir.may_write_here()
+        {
+            let what = if is_dir { What::MakeDir } else { What::Create };
+            return StepEnd::of(self.fail(what, &dst.shown, io::Error::from_raw_os_error(errno::EACCES)));
+        }
         // A directory does not merge with what is there: that must be an empty one, and goes.
         if is_dir && pair.there.is_some() {
             let removed = dst.place(errno::EBUSY).and_then(|(folder, name)| folder.dir.remove_dir(name));
@@ -822,7 +840,7 @@ impl Copier<'_> {
                     };
                     let keep = |folder: &Folder, copier: &Self| copier.keep_for(folder);
                     if let Err(e) = self.make_one(&pair, &keep) {
-                        self.fail(What::MakeDir, &dst_path, e);
+                        self.fail(What::ParentMakeDir, &dst_path, e);
                         return false;
                     }
                     if self.options.verbose {

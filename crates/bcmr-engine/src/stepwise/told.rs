@@ -50,6 +50,7 @@ pub enum What {
     InstallMakeDir,
     Parents,
     ParentNoDir,
+    ParentMakeDir,
     Owner,
     SetOwner,
     Attributes,

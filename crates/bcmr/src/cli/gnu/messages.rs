@@ -174,6 +174,7 @@ fn sentence(what: What) -> &'static str {
         What::InstallMode => "cannot change permissions of %4",
         What::InstallOwner => "cannot change owner and permissions of %4",
         What::InstallMakeDir => "cannot create directory %4",
+        What::ParentMakeDir => "cannot make directory %1",
         What::ParentNoDir => "%1 exists but is not a directory",
         What::Parents => "failed to get attributes of %1",
         What::Owner => "failed to preserve ownership for %1",
