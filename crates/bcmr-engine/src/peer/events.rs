@@ -132,6 +132,9 @@ impl SendObserver for ClientObserver<'_> {
         self.watch.progress.items_done.fetch_add(items, Ordering::Relaxed);
         self.watch.progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
     }
+    fn there(&self, bytes: u64) {
+        self.watch.progress.bytes_there.fetch_add(bytes, Ordering::Relaxed);
+    }
     fn report(&self, event: &WireEvent<'_>) {
         self.watch.front.event(match event {
             WireEvent::Item { action, src, dst, bytes } => Event::Item {
@@ -182,8 +185,6 @@ impl SendObserver for ClientObserver<'_> {
                 why: Reason::of_number(*why),
             },
             WireEvent::Resumed { dst, bytes, restarted: 0, repaired } => {
-                // They were counted as done when the other side told of them.
-                self.watch.progress.bytes_there.fetch_add(*bytes, Ordering::Relaxed);
                 Event::Resumed { dst: self.there(dst), bytes: *bytes, restarted: None, repaired: *repaired }
             }
             WireEvent::Resumed { dst, restarted, .. } => {

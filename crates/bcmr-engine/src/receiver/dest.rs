@@ -10,11 +10,10 @@ use crate::node::Node;
 use crate::policy::CopyPolicy;
 use crate::receiver::newcomers::{Newcomers, TAKEN};
 use crate::receiver::subtree::{NewSubdir, Subtree};
-use crate::receiver::tree::Stand;
 use crate::stage::{self, Home, RESERVED, Role};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::{Info, Kind, Time};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -104,6 +103,16 @@ pub(crate) enum MadeBy {
     ThisRunAlone,
 }
 
+/// How far a move has come with a directory that is marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MoveState {
+    /// It is being filled.
+    Filling,
+    /// What can land of the source is there, on stable storage and with its metadata, and some of it may have been taken
+    /// away at the source by now. What was touched there since that time may be something else.
+    Landed { since: Time },
+}
+
 /// What a directory is called.
 enum Naming {
     /// Its own name, or it appears with the directory that it is in.
@@ -155,7 +164,7 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) info: Info,
     pub(crate) made_by: MadeBy,
     /// Below the mark of a move: how far that has come (R8).
-    pub(crate) stand: Option<Stand>,
+    pub(crate) stand: Option<MoveState>,
     /// We hold its lock: the stages that it knows as its own are ours or stale.
     pub(crate) sole: bool,
     /// What this run has put into it.

@@ -7,15 +7,15 @@
 
 use crate::disk::sys::Sys;
 use crate::disk::{Disk, Keep};
-use crate::error::{Error, Op, Result};
+use crate::error::{Code, Error, Op, Result};
 use crate::event::Action;
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Durability};
-use crate::receiver::dest::{DestDir, MadeBy};
+use crate::receiver::dest::{DestDir, MadeBy, MoveState};
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Dropped, Hold, Origin, PairedDirs, Slot};
 use crate::receiver::losses::MetadataLosses;
-use crate::receiver::tree::{self, Stand};
+use crate::receiver::tree;
 use crate::tally::Tally;
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Time};
@@ -30,6 +30,9 @@ pub(crate) type SlotHold<S, D = Sys> = Hold<S, DestDir<D>>;
 
 /// What a run does when a directory is complete.
 pub(crate) type WhenComplete<'f, S, D> = &'f dyn Fn(&Arc<Slot<S, D>>);
+
+/// Sources of which all has landed, and what went wrong, by device.
+pub(crate) type Landed = (Vec<(u64, u64)>, Vec<(u64, Error)>);
 
 /// The directories of one run.
 pub(crate) struct Directories<'a, S, D: Disk> {
@@ -47,6 +50,8 @@ pub(crate) struct Directories<'a, S, D: Disk> {
     marked: Mutex<Vec<Marked<D>>>,
     /// R8: all has landed, and is gone through once more to be taken away; it was counted.
     pub(crate) once_more: AtomicBool,
+    /// A directory lacks metadata that another attempt could give it.
+    is_unsealed: AtomicBool,
 }
 
 /// A directory that is marked, and what it becomes a copy of.
@@ -67,8 +72,9 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         losses: Arc<MetadataLosses<'a>>,
     ) -> Directories<'a, S, D> {
         let (group, dropped, marked) = (Mutex::default(), Arc::default(), Mutex::default());
-        let (devices, once_more) = (Devices::new(disk), AtomicBool::new(false));
-        Directories { disk, policy, tally, losses, group, dropped, devices, marked, once_more }
+        let (devices, no) = (Devices::new(disk), || AtomicBool::new(false));
+        let (once_more, is_unsealed) = (no(), no());
+        Directories { disk, policy, tally, losses, group, dropped, devices, marked, once_more, is_unsealed }
     }
 
     /// The file systems that things are put on.
@@ -91,7 +97,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         let mark = |dir: &D::Dir| tree::mark(self.disk, dir, src);
         let mut dst = above.enter_marked(self.disk, to, self.policy, &mark)?;
         let met = if dst.is_made() { None } else { tree::stand(self.disk, &dst.dir, src) };
-        if takes_away && matches!(met, Some(Stand::Landed { .. })) {
+        if takes_away && matches!(met, Some(MoveState::Landed { .. })) {
             // R8: an earlier run has sealed it.
         } else if met.is_some() {
             dst.made_by = MadeBy::InterruptedCopy;
@@ -116,10 +122,14 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
     }
 
     /// R8: all that can land of the marked directories has, in a run that began at `since`. Brings it onto stable storage
-    /// and says so in the marks. Returns the sources of which that could be said, and what went wrong, by device.
-    pub(crate) fn all_landed(&self, since: Time) -> (Vec<(u64, u64)>, Vec<(u64, Error)>) {
+    /// and says so in the marks. Returns the sources of which that could be said, and what went wrong, by device. `None`: a
+    /// directory is to be sealed again, from what the source says.
+    pub(crate) fn all_landed(&self, since: Time) -> Option<Landed> {
+        if self.is_unsealed.load(Ordering::Relaxed) {
+            return None;
+        }
         let mut marked = locked(&self.marked);
-        let is_filling = |dst: &DestDir<D>| dst.stand == Some(Stand::Filling);
+        let is_filling = |dst: &DestDir<D>| dst.stand == Some(MoveState::Filling);
         let mut failed = self.devices.sync(marked.iter().map(|m| &m.dst).filter(|dst| is_filling(dst)));
         let mut landed = Vec::new();
         for Marked { dst, source } in marked.iter_mut() {
@@ -128,7 +138,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
             }
             match tree::landed(self.disk, &dst.dir, source, since) {
                 Ok(()) => {
-                    dst.stand = Some(Stand::Landed { since });
+                    dst.stand = Some(MoveState::Landed { since });
                     landed.push(source.id());
                 }
                 Err(e) => {
@@ -137,7 +147,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
                 }
             }
         }
-        (landed, failed)
+        Some((landed, failed))
     }
 
     /// One entry is done.
@@ -277,6 +287,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         let moved = match settled {
             Ok(moved) => moved,
             Err(e) => {
+                self.is_unsealed.store(true, Ordering::Relaxed);
                 pair.mark_incomplete();
                 return self.tally.fail(e);
             }
@@ -285,7 +296,7 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
         // A directory that was there keeps what it has, unless it was asked otherwise: as cp does.
         let ours = dst.made_by != MadeBy::Others;
         let last = dst.is_done_with();
-        if matches!(dst.stand, Some(Stand::Landed { .. })) && !ours {
+        if matches!(dst.stand, Some(MoveState::Landed { .. })) && !ours {
             // R8: it was sealed when the source still said all of it. What landed in it only now gave it a new time.
             if self.disk.info(&dst.dir).is_ok_and(|now| now.mtime != dst.info.mtime)
                 && let Err(e) = self.disk.set_times(&dst.dir, dst.info.atime, dst.info.mtime)
@@ -299,6 +310,11 @@ impl<'a, S: Origin, D: Disk> Directories<'a, S, D> {
                 let dir = moved.as_ref().unwrap_or(&dst.dir);
                 let keep = Keep { was_there: !ours, ..dst.keep };
                 let lost = self.disk.seal_dir(hand, dir, pair.src.attributes(), pair.src.info(), &keep);
+                // What is not allowed, or not possible there, will not be the next time either.
+                let lasts = |code| matches!(code, Code::Denied | Code::Unsupported);
+                if lost.iter().any(|fault| fault.source.as_ref().is_some_and(|e| !lasts(Code::of(e)))) {
+                    self.is_unsealed.store(true, Ordering::Relaxed);
+                }
                 self.losses.tell(lost, || pair.src.node().path(), || dst.node.path());
             }
             // R3: after the last of its names.

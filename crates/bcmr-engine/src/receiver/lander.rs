@@ -11,16 +11,15 @@ use crate::event::{Action, Event, Question, Summary};
 use crate::policy::{CopyPolicy, Follow, Sparse, Verify};
 use crate::receiver::choose::{Candidate, Choice, Chooser, Offered, Way};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
-use crate::receiver::dest::DestDir;
+use crate::receiver::dest::{DestDir, MoveState};
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Origin, PairedDirs, Slot};
-use crate::receiver::directories::{Directories, Marks, SlotHold};
+use crate::receiver::directories::{Directories, Landed, Marks, SlotHold};
 use crate::receiver::land::{SYNC_ALL, land, land_resumable};
 use crate::receiver::links::{FirstName, LinkTable};
 use crate::receiver::losses::MetadataLosses;
 use crate::receiver::plan::{Proof, same};
 use crate::receiver::resumable::{self, Holes, Want};
-use crate::receiver::tree::Stand;
 use crate::tally::Tally;
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
@@ -156,7 +155,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         pair: &'n Arc<Slot<S, D>>,
         entry: Candidate<'n, D>,
     ) -> Result<Option<Job<'n, D>>> {
-        if let Some(Stand::Landed { since }) = pair.dst.stand
+        if let Some(MoveState::Landed { since }) = pair.dst.stand
             && self.came_before_stop(pair, &entry, since)?
         {
             return Ok(None);
@@ -227,8 +226,8 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
     }
 
     /// R8: all that can land of the marked directories has, in a run that began at `since`. Returns the sources of which
-    /// their marks say so now, and what went wrong, by device.
-    pub(crate) fn all_landed(&self, since: Time) -> (Vec<(u64, u64)>, Vec<(u64, Error)>) {
+    /// their marks say so now, and what went wrong, by device. `None`: a directory is to be sealed again.
+    pub(crate) fn all_landed(&self, since: Time) -> Option<Landed> {
         self.dirs.all_landed(since)
     }
 
@@ -625,7 +624,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         // A second name shares what the first has.
         let (body, attributes) = (Body::Special, Attributes::Carried(&[]));
         let entry = Candidate { name, to, info: *info, body, attributes, way: Way::Alone };
-        let came_before = matches!(pair.dst.stand, Some(Stand::Landed { .. }));
+        let came_before = matches!(pair.dst.stand, Some(MoveState::Landed { .. }));
         if came_before && there.is_some_and(|there| !same(info, &there)) {
             return Err(Self::stays(pair, name, to));
         }

@@ -5,6 +5,7 @@
 //! seen from the files themselves.
 
 use crate::disk::Disk;
+use crate::receiver::dest::MoveState;
 use crate::stage::Home;
 use fastcopy::dir::NameBuf;
 use fastcopy::errno;
@@ -18,16 +19,6 @@ const BYTES: usize = 24;
 const LANDED_BYTES: usize = BYTES + 12 + 8;
 /// A file that is touched gets the time of the kernel's last tick, or of a server's clock.
 const CLOCK_SLACK: Duration = Duration::from_secs(2);
-
-/// How far what is marked has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
-    /// It is being filled.
-    Filling,
-    /// What can land of the source is there, on stable storage and with its metadata, and some of it may have been taken
-    /// away at the source by now. What was touched there since that time may be something else.
-    Landed { since: Time },
-}
 
 fn encode(source: &Info) -> [u8; BYTES] {
     let mut out = [0; BYTES];
@@ -71,8 +62,8 @@ pub(crate) fn is_marked<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> bool 
 }
 
 /// How far `dir` has come, if it is marked as what `source` becomes.
-pub(crate) fn stand<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> Option<Stand> {
-    let read = || -> io::Result<Option<Stand>> {
+pub(crate) fn stand<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> Option<MoveState> {
+    let read = || -> io::Result<Option<MoveState>> {
         let file = disk.open_to_read(dir, name(disk, dir)?.as_name())?;
         let mut bytes = [0; LANDED_BYTES];
         let n = disk.read_at(&file, 0, &mut bytes)?;
@@ -84,12 +75,12 @@ pub(crate) fn stand<D: Disk>(disk: &D, dir: &D::Dir, source: &Info) -> Option<St
 }
 
 /// A power cut may leave a part of what a move adds: then nothing was taken away yet.
-fn decode(bytes: &[u8], source: &Info) -> Option<Stand> {
+fn decode(bytes: &[u8], source: &Info) -> Option<MoveState> {
     let added = bytes.strip_prefix(&encode(source)[..])?;
-    let Some((sec, rest)) = added.split_first_chunk() else { return Some(Stand::Filling) };
-    let Some((nsec, sum)) = rest.split_first_chunk() else { return Some(Stand::Filling) };
+    let Some((sec, rest)) = added.split_first_chunk() else { return Some(MoveState::Filling) };
+    let Some((nsec, sum)) = rest.split_first_chunk() else { return Some(MoveState::Filling) };
     let since = Time { sec: i64::from_le_bytes(*sec), nsec: u32::from_le_bytes(*nsec) };
-    Some(if sum == checksum(source, since) { Stand::Landed { since } } else { Stand::Filling })
+    Some(if sum == checksum(source, since) { MoveState::Landed { since } } else { MoveState::Filling })
 }
 
 fn checksum(source: &Info, since: Time) -> [u8; 8] {
@@ -166,18 +157,21 @@ mod tests {
         let stands = || (stand(&disk, &dir, &source), stand(&disk, &dir, &other));
         assert_eq!(stands(), (None, None));
         mark(&disk, &dir, &source).unwrap();
-        assert_eq!(stands(), (Some(Stand::Filling), None));
+        assert_eq!(stands(), (Some(MoveState::Filling), None));
         let since = begins();
         landed(&disk, &dir, &source, since).unwrap();
-        assert_eq!(stands(), (Some(Stand::Landed { since }), None));
+        assert_eq!(stands(), (Some(MoveState::Landed { since }), None));
         let path = tmp.path().join(std::str::from_utf8(name(&disk, &dir).unwrap().bytes()).unwrap());
         let whole = std::fs::read(&path).unwrap();
         for len in BYTES..whole.len() {
             let mut torn = whole[..len].to_vec();
-            assert_eq!(decode(&torn, &source), Some(Stand::Filling), "{len} bytes");
+            assert_eq!(decode(&torn, &source), Some(MoveState::Filling), "{len} bytes");
             torn.resize(whole.len(), 0);
             let is_torn = torn != whole;
-            assert!(!is_torn || decode(&torn, &source) == Some(Stand::Filling), "{len} bytes, then zeros");
+            assert!(
+                !is_torn || decode(&torn, &source) == Some(MoveState::Filling),
+                "{len} bytes, then zeros"
+            );
         }
         assert_eq!(decode(&whole[..BYTES - 1], &source), None);
         unmark(&disk, &dir).unwrap();

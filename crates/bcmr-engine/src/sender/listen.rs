@@ -91,7 +91,14 @@ impl AnswerListener<'_, '_> {
                 schedule.summary(counted)?;
                 return Ok(More::No);
             }
-            other => schedule.apply(other)?,
+            other => {
+                schedule.apply(other)?;
+                if let Message::Resume { wanted: true, from, .. } = other
+                    && self.0.push.policy.resume.has_sessions()
+                {
+                    observer.there(*from);
+                }
+            }
         }
         Ok(More::Yes)
     }

@@ -87,6 +87,8 @@ pub(crate) trait SendObserver: Sync {
     fn found(&self, items: u64, bytes: u64, last: bool);
     /// Done at the other side since the last call.
     fn landed(&self, items: u64, bytes: u64);
+    /// So many of the bytes that are done, or will be told as done, were there before: sending them took no time.
+    fn there(&self, _bytes: u64) {}
     /// What the other side says of a whole request, its path as it is shown here.
     fn peer_error(&self, trouble: &Trouble<'_>) -> Error {
         error_of(trouble)

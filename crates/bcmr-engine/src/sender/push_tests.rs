@@ -119,6 +119,7 @@ struct Ears {
     excluded: Mutex<BTreeSet<PathBuf>>,
     found: Mutex<Vec<(u64, u64, bool)>>,
     asked: Mutex<Vec<PathBuf>>,
+    there: Mutex<Vec<u64>>,
 }
 
 impl SendObserver for Ears {
@@ -132,6 +133,9 @@ impl SendObserver for Ears {
         self.found.lock().unwrap().push((items, bytes, last));
     }
     fn landed(&self, _: u64, _: u64) {}
+    fn there(&self, bytes: u64) {
+        self.there.lock().unwrap().push(bytes);
+    }
     fn report(&self, _: &Event<'_>) {}
     fn ask(&self, path: &Path) -> bool {
         self.asked.lock().unwrap().push(path.to_owned());
@@ -1539,6 +1543,24 @@ fn an_error_of_the_receiver_ends_it_in_its_own_words() {
     let done = send(t.path(), &policy(), Script { hold: true, also, ..plain() });
     let e = done.result.unwrap_err();
     assert_eq!((e.code, e.op, e.source.unwrap().raw_os_error()), (Code::NoSpace, Op::Write, Some(28)));
+}
+
+/// What an earlier run has brought is told when the receiver says where it goes on, before any of the rest is sent: a rate
+/// that is shown meanwhile is of the rest.
+#[test]
+fn what_is_there_already_is_told_at_once() {
+    let tmp = tempfile::tempdir().unwrap();
+    std::fs::write(tmp.path().join("src"), noise(3 * BLOCK_BYTES as usize, 1)).unwrap();
+    for (resume, there) in [
+        (Resume::Proved, vec![BLOCK_BYTES]),
+        (Resume::Strict, vec![BLOCK_BYTES]),
+        (Resume::AppendSize, vec![]),
+    ] {
+        let policy = CopyPolicy { resume, ..policy() };
+        let done = send(tmp.path(), &policy, Script { from: |_| BLOCK_BYTES, ..plain() });
+        assert!(done.result.is_ok(), "{resume:?}: {:?}", done.result.err());
+        assert_eq!(*done.ears.there.lock().unwrap(), there, "{resume:?}");
+    }
 }
 
 #[test]

@@ -8,9 +8,10 @@
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason};
 use crate::event::Action;
+use crate::receiver::dest::MoveState;
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::Slot;
-use crate::receiver::tree::{self, Stand};
+use crate::receiver::tree;
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use fastcopy::dir::{Name, NameBuf};
@@ -35,7 +36,7 @@ struct Entry {
 
 /// Entries of directories of which not all has landed yet.
 #[derive(Default)]
-struct Held {
+struct HeldBack {
     entries: Vec<Entry>,
     /// There were more of them than are remembered.
     is_over: bool,
@@ -48,12 +49,12 @@ struct Held {
 /// The entries waiting, in the order in which they may go: what is in a directory before the directory.
 pub(crate) struct Ledger {
     entries: Mutex<Vec<Entry>>,
-    held: Mutex<Held>,
+    held: Mutex<HeldBack>,
     /// When the run began.
     pub(crate) since: Time,
     /// What an earlier run has copied is read on both sides before it goes.
     pub(crate) proves: bool,
-    /// Devices of which it was told that what was copied there stays. Held by who settles: a directory may go only after
+    /// Devices of which it was told that what was copied there stays. HeldBack by who settles: a directory may go only after
     /// another worker has taken away what was in it.
     settling: Mutex<Vec<u64>>,
 }
@@ -65,7 +66,7 @@ impl Ledger {
         Ledger { entries, held, since: tree::begins(), proves, settling }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, HeldBack> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,7 +82,7 @@ impl Ledger {
         info: &Info,
         tally: &Tally<'_>,
     ) -> bool {
-        if matches!(pair.dst.stand, Some(Stand::Landed { .. })) {
+        if matches!(pair.dst.stand, Some(MoveState::Landed { .. })) {
             let held = self.held();
             if held.once_more && held.is_torn(pair, info, tally) {
                 stays(pair);
@@ -92,7 +93,7 @@ impl Ledger {
     }
 
     fn add(&self, entry: Entry) -> bool {
-        if entry.pair.dst.stand != Some(Stand::Filling) {
+        if entry.pair.dst.stand != Some(MoveState::Filling) {
             let mut entries = self.entries();
             entries.push(entry);
             return entries.len().is_multiple_of(ENTRIES_MAX);
@@ -113,7 +114,7 @@ impl Ledger {
 
     /// Nothing goes of what is not all there.
     pub(crate) fn forget_held(&self) {
-        *self.held() = Held::default();
+        *self.held() = HeldBack::default();
     }
 
     /// All has landed that can: what was held may go. Returns whether there was more of it than is remembered, so that
@@ -185,7 +186,7 @@ impl Ledger {
     }
 }
 
-impl Held {
+impl HeldBack {
     /// Whether `info` is to stay because something of its operand has failed, which may be another name of it: only as
     /// long as both are at the source it says that they are one file.
     fn is_torn(&self, pair: &Arc<Slot<SourceDir>>, info: &Info, tally: &Tally<'_>) -> bool {

@@ -84,13 +84,12 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
 }
 
 /// Takes away at the source what is safe at the destination, after `operands` have been copied. Of a directory that the
-/// run was stopped in nothing goes: the same command copies it once more, and needs all that the source says (R8).
+/// run was stopped in, or could not seal, nothing goes: the same command copies it once more, and needs all that the source
+/// says (R8).
 fn take_away(run: &Run<'_>, operands: Vec<Operand>) {
     let (desk, Some(ledger)) = (&run.desk, &run.desk.beside.ledger) else { return };
-    if desk.tally.cancelled() {
-        ledger.forget_held();
-    } else {
-        let (landed, failed) = desk.all_landed(ledger.since);
+    let landed = if desk.tally.cancelled() { None } else { desk.all_landed(ledger.since) };
+    if let Some((landed, failed)) = landed {
         ledger.doubted(failed, &desk.tally);
         if ledger.release_held(&desk.tally) {
             // What was not remembered is found again, as by the same command after a kill.
@@ -100,6 +99,8 @@ fn take_away(run: &Run<'_>, operands: Vec<Operand>) {
             run.round(&operands);
             desk.once_more().store(false, Relaxed);
         }
+    } else {
+        ledger.forget_held();
     }
     ledger.settle(desk.devices(), &desk.tally);
 }
@@ -132,13 +133,13 @@ struct Foreseen {
 }
 
 /// What has a name at the destination.
-struct There {
+struct Occupant {
     info: Info,
     /// Only in a dry run: an earlier operand becomes it.
     foreseen: Option<Foreseen>,
 }
 
-impl There {
+impl Occupant {
     /// What is in the directory, where that is known.
     fn dir(&self) -> Result<Option<Dir>> {
         let Some(Foreseen { src, name, is_whole: true }) = &self.foreseen else { return Ok(None) };
@@ -275,16 +276,16 @@ impl Mover<'_> {
     }
 
     /// What has the name `to`, really or after what a dry run has told.
-    fn there(&self, dst: Option<&Dir>, spot: &Spot, to: Name<'_>, shown: &Path) -> Result<Option<There>> {
+    fn there(&self, dst: Option<&Dir>, spot: &Spot, to: Name<'_>, shown: &Path) -> Result<Option<Occupant>> {
         let look = dst.map(|dst| dst.look(to)).transpose().map_err(|e| Error::os(Op::Stat, shown, e))?;
         if let Some(info) = look.flatten() {
-            return Ok(Some(There { info, foreseen: None }));
+            return Ok(Some(Occupant { info, foreseen: None }));
         }
         let foreseen = self.foreseen.lock().unwrap_or_else(PoisonError::into_inner);
         let foreseen = self.claims.place_of(spot, to).and_then(|place| foreseen.get(&place).cloned());
         let Some(foreseen) = foreseen else { return Ok(None) };
         let info = foreseen.src.stat(foreseen.name.as_name(), false)?;
-        Ok(Some(There { info, foreseen: Some(foreseen) }))
+        Ok(Some(Occupant { info, foreseen: Some(foreseen) }))
     }
 
     /// In a dry run `name` of `src` has become `to`.
@@ -302,7 +303,7 @@ impl Mover<'_> {
         info: &Info,
         place: &Place,
         to: Name<'_>,
-        met: &There,
+        met: &Occupant,
         only_new: bool,
         shown: &Path,
         src: &Path,
@@ -380,7 +381,7 @@ impl Mover<'_> {
         place: &Place,
         to: Name<'_>,
         operand: &Operand,
-        met: Option<There>,
+        met: Option<Occupant>,
     ) -> Result<Moved> {
         let is_far = info.dev != dev(place)?;
         if is_far && !self.policy.dry_run {
@@ -392,7 +393,7 @@ impl Mover<'_> {
         let spot = self.claims.below(&operand.spot, to);
         let below = PathBuf::from(crate::node::os(to));
         let dst_path = place.node.join(to);
-        let foreseen = met.as_ref().map_or(Ok(None), There::dir)?;
+        let foreseen = met.as_ref().map_or(Ok(None), Occupant::dir)?;
         if met.is_none() {
             self.foresee(&operand.spot, to, dir, name, false);
         }
@@ -594,7 +595,7 @@ impl Mover<'_> {
         let verdict = settled(verdict, (&src.dir, name), dst.map(|dst| (dst, name)), dst_path)?;
         guard_newcomers(newcomers, verdict, there.as_ref(), dst, name, dst_path)?;
         let only_new = match verdict {
-            Verdict::Merge => return Ok(Step::Into(met.as_ref().map_or(Ok(None), There::dir)?)),
+            Verdict::Merge => return Ok(Step::Into(met.as_ref().map_or(Ok(None), Occupant::dir)?)),
             Verdict::Make if kind == Kind::Dir && !self.filter.is_empty() => {
                 self.foresee(&frame.spot, name, src, name, false);
                 return Ok(Step::Into(None));

@@ -20,6 +20,34 @@ fn an_upload_ends_whose_block_is_no_longer_in_the_store() {
     assert!(std::fs::read(far.home().join("second")).unwrap() == std::fs::read(&src).unwrap());
 }
 
+/// Hashing a file that takes hours can be stopped, here and on another machine, whose server ends as well.
+#[test]
+fn a_hash_can_be_stopped() {
+    let tmp = Tmp::new();
+    let endless = tmp.file("endless", "");
+    std::fs::File::options().write(true).open(&endless).unwrap().set_len(8 << 40).unwrap();
+    let far = Far::pipe();
+    let reads = |pid: u32| {
+        let fds = std::fs::read_dir(format!("/proc/{pid}/fd"));
+        fds.into_iter()
+            .flatten()
+            .flatten()
+            .any(|fd| std::fs::read_link(fd.path()).is_ok_and(|at| at == endless))
+    };
+    let here = bcmr([std::ffi::OsStr::new("hash"), endless.as_os_str()]);
+    let there = far.bcmr("hash").args([far.at(&endless)]);
+    for (line, is_far) in [(here, false), (there, true)] {
+        let mut running = line.start();
+        let begun = || if is_far { servers(&far).into_iter().any(reads) } else { reads(running.pid()) };
+        assert!(within(60, begun), "far {is_far}: it does not begin");
+        running.interrupt();
+        assert!(within(60, || running.is_over()), "far {is_far}: it does not stop");
+        // By the signal itself, where nothing is to be left in order.
+        assert!([130, 1002].contains(&running.wait().code), "far {is_far}");
+        assert!(within(60, || servers(&far).is_empty()), "the server stays");
+    }
+}
+
 /// A file system on which every change waits.
 struct Frozen(std::path::PathBuf);
 
