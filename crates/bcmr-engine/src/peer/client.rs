@@ -15,6 +15,10 @@ use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Cancel, Event, Summary, Watch};
 use crate::node::Node;
+use crate::peer::comparing::{comparing, survey_of, visitor};
+use crate::peer::from_wire::IncomingTransfer;
+use crate::peer::incoming::Incoming;
+use crate::peer::landing::{LocalSide, landing};
 use crate::policy::{Collide, Compare, CopyPolicy, Preserve, Target};
 use crate::remote::{Address, GetRequest, Purpose, PutRequest, Way};
 use crate::sender::announce::ToSend;
@@ -29,8 +33,6 @@ use crate::verbs::asked::{Asked, Kinds};
 use crate::verbs::look::{Ahead, ahead};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Reach, Resolved};
-use crate::verbs::receive::{self, Receive};
-use crate::verbs::survey_wire::{Surveying, survey_of, visitor};
 use bcmr_wire::handshake::{Features, caps, guarantees};
 use bcmr_wire::message::{self, Message};
 use fastcopy::dir::Dir;
@@ -312,23 +314,25 @@ impl Transfer<'_> {
             to.to.make()?;
         }
         let disk = Sys::new();
-        let landing = self.policy.clone().resuming();
+        let policy = self.policy.clone().resuming();
         let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;
         let what = self.expected(from, list, to, peer.streams.len())?;
         let tally = Tally::new(watch);
         let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
         let get = Message::Get { policy: how, paths, names };
+        let transfer = IncomingTransfer { policy: &policy, what: Arc::new(what), reply: &reply };
         let (summary, broken) = match survey {
             Some(survey) => {
-                let visit = visitor(survey, &landing, to.path, to.path, &tally);
-                let surveying = Surveying::begin(&landing, what, &reply, &tally, visit)?;
+                let visit = visitor(survey, &policy, to.path, to.path, &tally);
+                let comparing = comparing(transfer, &tally, visit)?;
                 send(&peer, &get)?;
-                receive_all(surveying, &peer.streams, &reply, None, ReceivingEnd::Client)
+                receive_all(comparing, &peer.streams, &reply, None, ReceivingEnd::Client)
             }
             None => {
-                let receive = Receive::begin(&disk, &landing, what, watch, self.manifest, &reply, None)?;
+                let here = LocalSide { disk: &disk, manifest: self.manifest, store: None };
+                let landing = landing(transfer, watch, here)?;
                 send(&peer, &get)?;
-                receive_all(receive, &peer.streams, &reply, None, ReceivingEnd::Client)
+                receive_all(landing, &peer.streams, &reply, None, ReceivingEnd::Client)
             }
         };
         let result = match broken {
@@ -345,10 +349,10 @@ impl Transfer<'_> {
         list: Option<&[Vec<u8>]>,
         to: &GetTarget<'_>,
         streams: usize,
-    ) -> Result<receive::What> {
+    ) -> Result<Incoming> {
         let first = from.first().ok_or_else(|| Error::ours(Code::Usage, Op::Copy, "", Reason::NoSource))?;
         let filter = Filter::new(&self.policy.filter)?;
-        Ok(receive::What {
+        Ok(Incoming {
             to: to.to.clone(),
             kinds: to.kinds.clone(),
             operands: if list.is_some() { 1 } else { from.len() as u64 },

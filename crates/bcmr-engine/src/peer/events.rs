@@ -5,10 +5,10 @@
 use super::questions::RemoteQuestions;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Change, Compared, Event, Front, Question, Summary, Watch};
+use crate::peer::from_wire::Reply;
 use crate::sender::out::{Counted, SendObserver};
 use crate::trouble::{NoteBuf, TroubleBuf, error_of, note_of};
 use crate::verbs::manifest::Manifest;
-use crate::verbs::receive::Reply;
 use bcmr_wire::limits::PATH_BYTES_MAX;
 use bcmr_wire::message::{Event as WireEvent, Message, Trouble};
 use std::ffi::OsStr;

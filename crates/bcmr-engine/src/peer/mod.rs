@@ -3,13 +3,19 @@
 //! Must not know how addresses are typed or what is told to a person.
 
 mod client;
+mod comparing;
 mod connections;
+mod dedup;
 mod deferred;
 mod ending;
 mod events;
 mod features;
+mod from_wire;
+mod incoming;
 mod inspect;
+mod landing;
 mod machine;
+mod named;
 mod names;
 mod policy_wire;
 mod questions;

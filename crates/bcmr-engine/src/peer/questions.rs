@@ -2,8 +2,8 @@
 //!
 //! Must not know how the user is asked.
 
+use crate::peer::from_wire::Reply;
 use crate::pulse::For;
-use crate::verbs::receive::Reply;
 use bcmr_wire::message::Message;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;

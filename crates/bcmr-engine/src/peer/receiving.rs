@@ -1,4 +1,4 @@
-//! Takes the frames of all streams to a [`Takes`] until the sender has sent all, one side cancels or the connection
+//! Takes the frames of all streams to a [`MessageHandler`] until the sender has sent all, one side cancels or the connection
 //! breaks; then sends the summary and waits until the sender has acknowledged it. The same at a server and at a client.
 //!
 //! Must not know what becomes of what arrives.
@@ -8,12 +8,12 @@ use super::ending::drain_until_done;
 use super::questions::RemoteQuestions;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Summary, Watch};
+use crate::peer::from_wire::{MessageHandler, ReceiverBuffers, Reply, unload};
 use crate::pulse::Pulse;
 use crate::receiver::arriving::Load;
 use crate::transport::conn::{FrameBuf, Heard, Packet};
 use crate::transport::stream::{Inbox, Stream};
 use crate::trouble::{TroubleBuf, error_of};
-use crate::verbs::receive::{Crew, Reply, Takes, unload};
 use bcmr_wire::message::Message;
 use bcmr_wire::state::State;
 use std::io;
@@ -49,7 +49,7 @@ pub(super) enum ReceivingEnd {
 
 /// Receives one transfer to its end. What broke the connection, if something did, comes back beside the summary.
 pub(super) fn receive_all(
-    handler: impl Takes,
+    handler: impl MessageHandler,
     streams: &[Stream],
     reply: &Reply,
     questions: Option<&RemoteQuestions>,
@@ -120,7 +120,7 @@ fn end_with(summary: &Summary, broken: Option<&Error>, streams: &[Stream], reply
 }
 
 /// One transfer while it arrives: what its threads share.
-struct Receiving<'a, R: Takes> {
+struct Receiving<'a, R: MessageHandler> {
     handler: &'a R,
     streams: &'a [Stream],
     reply: &'a Reply,
@@ -135,7 +135,7 @@ struct Receiving<'a, R: Takes> {
     deferred: DeferredFrames,
 }
 
-impl<R: Takes> Receiving<'_, R> {
+impl<R: MessageHandler> Receiving<'_, R> {
     fn pulse(&self) -> &Pulse {
         &self.reply.pulse
     }
@@ -196,12 +196,12 @@ impl<R: Takes> Receiving<'_, R> {
 
     /// Another stream than the first.
     fn take_beside(&self, index: usize, inbox: &Inbox) {
-        let mut crew = self.handler.crew();
+        let mut worker = self.handler.buffers();
         while !self.is_over() {
             match inbox.recv_timeout(LOOK) {
                 Ok(Heard::Nothing) => {}
                 Ok(Heard::Frame(frame)) => {
-                    if let Err(e) = self.deliver(&mut crew, index, frame) {
+                    if let Err(e) = self.deliver(&mut worker, index, frame) {
                         return self.fail(e);
                     }
                 }
@@ -226,13 +226,13 @@ impl<R: Takes> Receiving<'_, R> {
     /// The first stream, until the transfer is complete, cancelled or broken.
     fn take_first(&self, frames: &FirstFrames<'_>) {
         let cancelled = || self.watch().cancel.is_set();
-        let mut crew = self.handler.crew();
+        let mut worker = self.handler.buffers();
         let mut ticker = ProgressTicker::new(self.end == ReceivingEnd::Server);
         while !self.is_over() && !self.handler.is_complete() && !cancelled() {
             match frames.next() {
                 Ok(Heard::Nothing) => {}
                 Ok(Heard::Frame(frame)) => {
-                    if let Err(e) = self.deliver(&mut crew, 0, frame) {
+                    if let Err(e) = self.deliver(&mut worker, 0, frame) {
                         self.fail(e);
                     }
                 }
@@ -248,7 +248,7 @@ impl<R: Takes> Receiving<'_, R> {
             // A sender that receives it stops; one that is gone needs no message.
             let _sent = self.reply.send(&Message::Cancel).is_ok();
         }
-        self.handler.leave(&mut crew);
+        self.handler.leave(&mut worker);
         self.over.store(true, Ordering::Relaxed);
         if let Some(questions) = self.questions {
             questions.end();
@@ -257,14 +257,19 @@ impl<R: Takes> Receiving<'_, R> {
     }
 
     /// Hands one frame to the handler.
-    fn deliver(&self, crew: &mut Crew, stream: usize, frame: FrameBuf) -> Result<()> {
+    fn deliver(
+        &self,
+        worker: &mut ReceiverBuffers<R::Buffers>,
+        stream: usize,
+        frame: FrameBuf,
+    ) -> Result<()> {
         let (head, load) = match frame.message()? {
-            Message::Data(piece) => unload(&mut crew.unpacker, &piece, frame.payload())?,
+            Message::Data(piece) => unload(&mut worker.unpacker, &piece, frame.payload())?,
             Message::Error(trouble) => {
                 let e = error_of(&trouble);
                 return Err(Error { path: self.handler.what().shown(&e.path), ..e });
             }
-            other => return self.handler.handle(crew, other),
+            other => return self.handler.handle(worker, other),
         };
         let load = match load {
             Ok(load) => load,
@@ -275,9 +280,9 @@ impl<R: Takes> Receiving<'_, R> {
 }
 
 /// Ends the transfer for all threads if the thread that it stands in panics: what that one was to do is not waited for.
-struct FailOnPanic<'r, 'a, R: Takes>(&'r Receiving<'a, R>);
+struct FailOnPanic<'r, 'a, R: MessageHandler>(&'r Receiving<'a, R>);
 
-impl<R: Takes> Drop for FailOnPanic<'_, '_, R> {
+impl<R: MessageHandler> Drop for FailOnPanic<'_, '_, R> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.fail(Error::ours(Code::Io, Op::Receive, "", Reason::ThreadStopped));

@@ -14,6 +14,10 @@ use super::talk::answer;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Cancel, Event, Front, Progress, Watch};
+use crate::peer::comparing::{SurveyKind, comparing, survey_of, visitor};
+use crate::peer::from_wire::{IncomingTransfer, Reply};
+use crate::peer::incoming::Incoming;
+use crate::peer::landing::{LocalSide, directory, landing};
 use crate::policy::{Collide, CopyPolicy, FilterSpec, Follow, FollowDestination, Target};
 use crate::remote::ServeRequest;
 use crate::sender::announce::ToSend;
@@ -32,8 +36,6 @@ use crate::trouble::TroubleBuf;
 use crate::verbs::asked::Asked;
 use crate::verbs::look::{self, Listing};
 use crate::verbs::operands::{self, DestLink, Reach, Resolved, Source};
-use crate::verbs::receive::{self, Receive, Reply};
-use crate::verbs::survey_wire::{Survey, Surveying, survey_of, visitor};
 use bcmr_wire::handshake::{Features, caps, wide};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
@@ -296,7 +298,7 @@ impl Serving {
             }
             Message::Mkdir { path, mode } => {
                 self.writable(path)?;
-                receive::directory(&self.reach, &self.path(path), *mode)?;
+                directory(&self.reach, &self.path(path), *mode)?;
                 answer(stream, &Message::Ok { hash: None })
             }
             Message::Streams { count } => {
@@ -363,7 +365,7 @@ impl Serving {
                 if listed && survey.is_none() {
                     to.make()?;
                 }
-                let what = receive::What {
+                let what = Incoming {
                     to,
                     kinds: Arc::default(),
                     operands: operands.max(1),
@@ -478,20 +480,21 @@ impl Serving {
         &self,
         peer: &Peer,
         policy: &CopyPolicy,
-        what: receive::What,
-        (survey, root): (Survey, &Path),
+        what: Incoming,
+        (survey, root): (SurveyKind, &Path),
         items: bool,
     ) -> Result<()> {
         with_reports(peer, items, |watch, reply, questions| {
             let tally = Tally::new(watch);
             // ToSend the target itself is called, the client knows better.
             let visit = visitor(survey, policy, root, Path::new(""), &tally);
-            let surveying = Surveying::begin(policy, what, reply, &tally, visit)?;
-            let compares = matches!(survey, Survey::Check { .. });
+            let transfer = IncomingTransfer { policy, what: Arc::new(what), reply };
+            let comparing = comparing(transfer, &tally, visit)?;
+            let compares = matches!(survey, SurveyKind::Check { .. });
             let tells_how = compares && peer.agreed.features.has_wide(wide::COMPARED);
-            let surveying = surveying.telling(tells_how);
+            let comparing = comparing.telling(tells_how);
             let questions = (policy.collide == Collide::Ask).then_some(questions);
-            Ok(receive_all(surveying, &peer.streams, reply, questions, ReceivingEnd::Server).1)
+            Ok(receive_all(comparing, &peer.streams, reply, questions, ReceivingEnd::Server).1)
         })
     }
 
@@ -499,7 +502,7 @@ impl Serving {
         &self,
         peer: &Peer,
         policy: &CopyPolicy,
-        what: receive::What,
+        what: Incoming,
         items: bool,
         store: std::result::Result<Option<Store>, String>,
     ) -> Result<()> {
@@ -510,16 +513,18 @@ impl Serving {
                 watch.front.event(Event::Note(note));
                 None
             });
-            let receive = Receive::begin(&disk, policy, what, watch, None, reply, store.as_ref())?;
+            let transfer = IncomingTransfer { policy, what: Arc::new(what), reply };
+            let here = LocalSide { disk: &disk, manifest: None, store: store.as_ref() };
+            let landing = landing(transfer, watch, here)?;
             if policy.hashes
-                && let Ok(base) = receive.base()
+                && let Ok(base) = landing.base()
             {
                 // A client that is gone is noticed by the reader.
                 let at = base.as_os_str().as_bytes();
                 let _told = reply.send(&Message::Report(message::Event::Base(at))).is_ok();
             }
             let questions = (policy.collide == Collide::Ask).then_some(questions);
-            Ok(receive_all(receive, &peer.streams, reply, questions, ReceivingEnd::Server).1)
+            Ok(receive_all(landing, &peer.streams, reply, questions, ReceivingEnd::Server).1)
         })
     }
 

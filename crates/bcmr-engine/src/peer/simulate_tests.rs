@@ -11,9 +11,13 @@ use super::receiving::{ReceivingEnd, receive_all, reply_on};
 use super::sending::send_all;
 use super::server::with_reports;
 use crate::blocks::{BLOCK_BYTES, DEDUP_BYTES_MIN, LARGE_BYTES_MIN, block_cv, blocks_of};
+use crate::codec::Unpacker;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Result};
 use crate::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
+use crate::peer::from_wire::{Head, IncomingTransfer, MessageHandler, ReceiverBuffers};
+use crate::peer::incoming::Incoming;
+use crate::peer::landing::{self, LocalSide};
 use crate::policy::*;
 use crate::receiver::arriving::Load;
 use crate::receiver::directories::Marks;
@@ -31,7 +35,6 @@ use crate::transport::stream::Stream;
 use crate::transport::{Agreed, Peer};
 use crate::verbs::asked::Asked;
 use crate::verbs::operands::{self, DestLink, Reach, Resolved};
-use crate::verbs::receive::{self, Crew, Head, Receive, Takes};
 use bcmr_wire::handshake::Features;
 use bcmr_wire::message;
 use bcmr_wire::state::State;
@@ -346,20 +349,20 @@ fn peer(streams: Vec<Stream>) -> Peer {
     Peer { streams, agreed, name: "the other".into(), control_stream: None, carriers: Vec::new() }
 }
 
-fn what(scene: &Scene, streams: usize, dedup: bool, client: bool) -> receive::What {
+fn what(scene: &Scene, streams: usize, dedup: bool, client: bool) -> Incoming {
     let asked = if client {
         Asked::operands([scene.src().as_path()].into_iter(), Filter::all()).unwrap()
     } else {
         Asked::anything()
     };
-    receive::What { asked, dedup, echo: client, ..everything(scene.root.join("dst"), streams) }
+    Incoming { asked, dedup, echo: client, ..everything(scene.root.join("dst"), streams) }
 }
 
 /// Whatever comes is taken.
-fn everything(target: PathBuf, streams: usize) -> receive::What {
+fn everything(target: PathBuf, streams: usize) -> Incoming {
     let (target, policy) = (Target::Into(target), base_policy());
     let links = DestLink::received(&policy);
-    receive::What {
+    Incoming {
         to: Resolved::of(&Reach::Anywhere, &target, 1, links, &policy).unwrap(),
         kinds: Arc::default(),
         operands: 1,
@@ -484,7 +487,9 @@ fn play(seed: u64) -> std::result::Result<(), String> {
             let landing = scene.policy.clone().resuming();
             let ended = if puts {
                 with_reports(&receiving, true, |watch, reply, questions| {
-                    let receive = Receive::begin(&disk, &landing, what, watch, None, reply, store)?;
+                    let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply };
+                    let here = LocalSide { disk: &disk, manifest: None, store };
+                    let receive = landing::landing(transfer, watch, here)?;
                     let questions = (landing.collide == Collide::Ask).then_some(questions);
                     Ok(receive_all(receive, &receiving.streams, reply, questions, ReceivingEnd::Server).1)
                 })
@@ -494,7 +499,9 @@ fn play(seed: u64) -> std::result::Result<(), String> {
                 let progress = Progress::default();
                 let cancel = &*receiver_stops;
                 let watch = Watch { front: person as &dyn Front, progress: &progress, cancel, items: false };
-                let receive = Receive::begin(&disk, &landing, what, watch, None, &reply, None).unwrap();
+                let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply: &reply };
+                let here = LocalSide { disk: &disk, manifest: None, store: None };
+                let receive = landing::landing(transfer, watch, here).unwrap();
                 match receive_all(receive, &receiving.streams, &reply, None, ReceivingEnd::Client) {
                     (_, Some(e)) => Err(e),
                     (summary, None) => Ok(Some(summary)),
@@ -578,23 +585,24 @@ fn judge(
 /// A receiver whose thread for large files panics, before or after the first message.
 struct Bursts<'a> {
     watch: Watch<'a>,
-    disk: Sys,
     at_once: bool,
-    what: receive::What,
+    what: Incoming,
     came: std::sync::atomic::AtomicBool,
 }
 
-impl Takes for Bursts<'_> {
+impl MessageHandler for Bursts<'_> {
+    type Buffers = ();
+
     fn watch(&self) -> Watch<'_> {
         self.watch
     }
-    fn what(&self) -> &receive::What {
+    fn what(&self) -> &Incoming {
         &self.what
     }
-    fn crew(&self) -> Crew {
-        Crew::new(&self.disk)
+    fn buffers(&self) -> ReceiverBuffers<()> {
+        ReceiverBuffers { of_destination: (), unpacker: Unpacker::new() }
     }
-    fn handle(&self, _: &mut Crew, _: message::Message<'_>) -> Result<()> {
+    fn handle(&self, _: &mut ReceiverBuffers<()>, _: message::Message<'_>) -> Result<()> {
         self.came.store(true, Relaxed);
         Ok(())
     }
@@ -610,7 +618,7 @@ impl Takes for Bursts<'_> {
     fn is_complete(&self) -> bool {
         false
     }
-    fn leave(&self, _: &mut Crew) {}
+    fn leave(&self, _: &mut ReceiverBuffers<()>) {}
     fn end(self, _: bool) -> (Summary, Marks) {
         (Summary::default(), Marks::NONE)
     }
@@ -630,7 +638,7 @@ fn a_panic_of_a_worker_ends_the_transfer() {
             let watch =
                 Watch { front: &person as &dyn Front, progress: &progress, cancel: &cancel, items: false };
             let what = everything(PathBuf::from("."), 1);
-            let bursts = Bursts { watch, what, disk: Sys::new(), at_once, came: false.into() };
+            let bursts = Bursts { watch, what, at_once, came: false.into() };
             let reply = reply_on(&here);
             let streams = [here];
             let run = || receive_all(bursts, &streams, &reply, None, ReceivingEnd::Server).1.is_some();

@@ -12,7 +12,7 @@ use crate::policy::{CheckRequest, Compare, CopyPolicy};
 use crate::receiver::plan::{Proof, Verdict, decide, same};
 use crate::tally::Tally;
 use crate::verbs::operands;
-use crate::verbs::survey::{At, Lack, Survey, Visit};
+use crate::verbs::survey::{EntryPair, Lack, Survey, Visit};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Check<'_> {
     }
 
     /// What differs between the two, if anything.
-    fn difference(&self, at: &At<'_>, there: &Info) -> Result<Option<Reason>> {
+    fn difference(&self, at: &EntryPair<'_>, there: &Info) -> Result<Option<Reason>> {
         let (src, p) = (&at.info, &self.policy.preserve);
         let not_replaced = match decide(src, Some(there), self.policy) {
             // Left alone: because it looks the same, or whatever it is.
@@ -130,7 +130,7 @@ impl Check<'_> {
     }
 
     /// Whether the contents of two files of one size that a copy would replace are to be compared.
-    fn reads(&self, at: &At<'_>) -> bool {
+    fn reads(&self, at: &EntryPair<'_>) -> bool {
         let Some(there) = at.there else { return false };
         match self.compare {
             Compare::SizeAndTime => false,
@@ -153,7 +153,7 @@ impl Check<'_> {
     }
 
     /// Compares an entry with what is there and tells what differs.
-    fn beside(&self, at: &At<'_>, there: &Info, directory: bool, bytes: u64) {
+    fn beside(&self, at: &EntryPair<'_>, there: &Info, directory: bool, bytes: u64) {
         match self.difference(at, there) {
             Ok(None) => {}
             Ok(Some(why)) => {
@@ -166,7 +166,7 @@ impl Check<'_> {
     }
 
     /// Compares one entry and tells what differs. For a directory: whether to go in.
-    fn compare(&self, at: &At<'_>, directory: bool, bytes: u64) -> bool {
+    fn compare(&self, at: &EntryPair<'_>, directory: bool, bytes: u64) -> bool {
         if let Some(lack) = at.lack {
             if directory {
                 return self.policy.recursive;
@@ -188,7 +188,7 @@ impl Check<'_> {
 }
 
 impl Visit for Check<'_> {
-    fn entry(&mut self, at: &At<'_>) -> bool {
+    fn entry(&mut self, at: &EntryPair<'_>) -> bool {
         let directory = at.info.kind == Kind::Dir;
         if at.info.kind.is_special() && !self.policy.specials {
             return false; // a copy would not make it either
@@ -203,7 +203,7 @@ impl Visit for Check<'_> {
         go_in
     }
 
-    fn wants_content(&self, at: &At<'_>) -> Option<Proof> {
+    fn wants_content(&self, at: &EntryPair<'_>) -> Option<Proof> {
         let there = at.there.filter(|t| at.info.kind == Kind::File && t.kind == Kind::File)?;
         match decide(&at.info, Some(&there), self.policy) {
             Verdict::KeepIf(Proof::Content, _) => Some(Proof::Content),
@@ -214,7 +214,7 @@ impl Visit for Check<'_> {
         }
     }
 
-    fn top(&mut self, at: &At<'_>) {
+    fn top(&mut self, at: &EntryPair<'_>) {
         if let Some(there) = &at.there {
             self.beside(at, there, true, 0);
         }

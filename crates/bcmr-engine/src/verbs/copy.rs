@@ -22,8 +22,9 @@ use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
+use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::ledger::Ledger;
-use crate::verbs::local::{Destination, Entering, Walk, WalkEntry, WalkHold, WalkWorker};
+use crate::verbs::local::{Walk, WalkDestination, WalkHold, WalkWorker};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Operand, Place, Reach, Resolved, Where};
 use crate::verbs::stream::{self, Streamed};
@@ -48,20 +49,20 @@ pub(crate) struct Run<'a> {
     pub(crate) disk: &'a Sys,
     policy: &'a CopyPolicy,
     filter: Filter,
-    pub(crate) desk: Lander<'a, SourceDir, Kept>,
+    pub(crate) desk: Lander<'a, SourceDir, CopyHooks>,
     /// Top directories made by this run: met again as a source, they would be copied into themselves.
     made: Mutex<Vec<(u64, u64)>>,
 }
 
 /// What is kept of what landed.
-pub(crate) struct Kept {
+pub(crate) struct CopyHooks {
     /// A move removes it at the source.
     pub(crate) ledger: Option<Ledger>,
     /// Where hashes go.
     pub(crate) manifest: Option<Manifest>,
 }
 
-impl Beside<SourceDir> for Kept {
+impl Beside<SourceDir> for CopyHooks {
     fn landed(
         &self,
         slot: &Arc<DirPair>,
@@ -184,7 +185,7 @@ impl<'a> Run<'a> {
         watch: Watch<'a>,
         ledger: Option<Ledger>,
     ) -> Result<Run<'a>> {
-        let desk = Lander::new(disk, policy, Tally::new(watch), Kept { ledger, manifest: None });
+        let desk = Lander::new(disk, policy, Tally::new(watch), CopyHooks { ledger, manifest: None });
         Ok(Run { disk, policy, filter: Filter::new(&policy.filter)?, desk, made: Mutex::new(Vec::new()) })
     }
 
@@ -245,7 +246,7 @@ impl<'a> Run<'a> {
         let again = self.desk.land(worker.buffers, pair, jobs, way, threads, true);
         let follow = self.follows(pair);
         for Again { src, to, kind } in again {
-            let entry = WalkEntry::met(src.as_name(), to.as_name(), kind, follow);
+            let entry = DirEntry::met(src.as_name(), to.as_name(), kind, follow);
             match self.prepare(worker, pair, entry, way) {
                 Prepared::Job(job) => {
                     self.desk.land(worker.buffers, pair, &mut vec![job], way, threads, false);
@@ -256,8 +257,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn claim_name(&self, pair: &DirPair, entry: WalkEntry<'_>) -> Result<Claimed> {
-        let WalkEntry { name, to, follow, .. } = entry;
+    fn claim_name(&self, pair: &DirPair, entry: DirEntry<'_>) -> Result<Claimed> {
+        let DirEntry { name, to, follow, .. } = entry;
         let is_single = self.desk.claims.place_of(&pair.spot, to).is_none();
         let source = match is_single || self.desk.beside.ledger.is_some() {
             true => SourceId::Name(pair.src.source(name)),
@@ -276,7 +277,7 @@ impl<'a> Run<'a> {
         &self,
         worker: &CopyWorker<'_, '_, 'a>,
         pair: &'n Arc<DirPair>,
-        entry: WalkEntry<'n>,
+        entry: DirEntry<'n>,
         way: Way,
     ) -> Prepared<'n> {
         match self.try_prepare(worker, pair, entry, way) {
@@ -294,10 +295,10 @@ impl<'a> Run<'a> {
         &self,
         worker: &CopyWorker<'_, '_, 'a>,
         pair: &'n Arc<DirPair>,
-        entry: WalkEntry<'n>,
+        entry: DirEntry<'n>,
         way: Way,
     ) -> Result<Option<Job<'n, Sys>>> {
-        let WalkEntry { name, to, kind, follow, is_claimed } = entry;
+        let DirEntry { name, to, kind, follow, is_claimed } = entry;
         let src = &pair.src;
         if kind == Kind::Dir {
             return Ok(None);
@@ -373,7 +374,7 @@ impl<'a> Run<'a> {
     }
 }
 
-impl<'a> Destination for Run<'a> {
+impl Destination<SourceDir> for Run<'_> {
     type Buffers = Hand;
     type Dir = DestDir<Sys>;
 
@@ -383,10 +384,6 @@ impl<'a> Destination for Run<'a> {
 
     fn claims(&self) -> &Claims {
         &self.desk.claims
-    }
-
-    fn claim(&self, pair: &DirPair, entry: WalkEntry<'_>, _: &Info) -> Result<Claimed> {
-        self.claim_name(pair, entry)
     }
 
     fn buffers(&self) -> Hand {
@@ -399,17 +396,6 @@ impl<'a> Destination for Run<'a> {
         Ok(dst)
     }
 
-    fn list_base(&self, target: &Target) -> Result<DestDir<Sys>> {
-        let mut to = Resolved::of(&Reach::Anywhere, target, 1, DestLink::Through, self.policy)?;
-        to.make()?;
-        let (Where::Into(place) | Where::Whole(place)) = &to.to else {
-            return Err(Error::ours(Code::Io, Op::Open, target.path(), Reason::DirectoryWentAway));
-        };
-        let dst = self.opened(place)?.for_a_list();
-        self.remember(dst.info.id());
-        Ok(dst)
-    }
-
     fn share(&self, base: &DestDir<Sys>) -> DestDir<Sys> {
         base.share()
     }
@@ -419,7 +405,7 @@ impl<'a> Destination for Run<'a> {
         hand: &mut Hand,
         above: &Arc<DirPair>,
         src: &Arc<SourceDir>,
-        entry: WalkEntry<'_>,
+        entry: DirEntry<'_>,
         by: Entering,
     ) -> Result<Option<DestDir<Sys>>> {
         let to = entry.to;
@@ -431,7 +417,9 @@ impl<'a> Destination for Run<'a> {
         let dst = match by {
             Entering::Operand => self.desk.enter_top(&above.dst, to, &src.info)?,
             Entering::Walk => self.desk.enter(hand, above, to, src.info.mode)?,
-            Entering::Whole | Entering::List => above.dst.enter(self.disk, to, self.policy)?,
+            Entering::Whole | Entering::ListBase | Entering::List => {
+                above.dst.enter(self.disk, to, self.policy)?
+            }
         };
         if matches!(by, Entering::Operand | Entering::Whole) {
             self.remember(dst.info.id());
@@ -450,6 +438,31 @@ impl<'a> Destination for Run<'a> {
     fn fills(&self, _: &SourceDir, base: &Place) -> Result<()> {
         self.remember(base.dir.info().map_err(|e| Error::os(Op::Stat, base.node.path(), e))?.id());
         Ok(())
+    }
+
+    fn release(&self, hand: &mut Hand, hold: WalkHold<Self>) {
+        self.desk.release(hand, hold);
+    }
+
+    fn worked(&self, hand: &mut Hand) {
+        self.desk.publish_group(hand);
+    }
+}
+
+impl<'a> WalkDestination for Run<'a> {
+    fn claim(&self, pair: &DirPair, entry: DirEntry<'_>, _: &Info) -> Result<Claimed> {
+        self.claim_name(pair, entry)
+    }
+
+    fn list_base(&self, target: &Target) -> Result<DestDir<Sys>> {
+        let mut to = Resolved::of(&Reach::Anywhere, target, 1, DestLink::Through, self.policy)?;
+        to.make()?;
+        let (Where::Into(place) | Where::Whole(place)) = &to.to else {
+            return Err(Error::ours(Code::Io, Op::Open, target.path(), Reason::DirectoryWentAway));
+        };
+        let dst = self.opened(place)?.for_a_list();
+        self.remember(dst.info.id());
+        Ok(dst)
     }
 
     fn room(&self, pair: &DirPair) -> usize {
@@ -472,7 +485,7 @@ impl<'a> Destination for Run<'a> {
                 pair.mark_incomplete();
                 break;
             }
-            let entry = WalkEntry::met(name, name, kind, follow);
+            let entry = DirEntry::met(name, name, kind, follow);
             let mut prepared = self.prepare(worker, pair, entry, Way::Small);
             if let (Prepared::Later(_), false) = (&prepared, jobs.is_empty()) {
                 self.land(worker, pair, &mut jobs, Way::Small);
@@ -491,7 +504,7 @@ impl<'a> Destination for Run<'a> {
     }
 
     /// Lands one entry by itself.
-    fn one(&self, worker: &mut CopyWorker<'_, '_, 'a>, pair: &Arc<DirPair>, entry: WalkEntry<'_>) {
+    fn one(&self, worker: &mut CopyWorker<'_, '_, 'a>, pair: &Arc<DirPair>, entry: DirEntry<'_>) {
         match self.prepare(worker, pair, entry, Way::Alone) {
             Prepared::Job(job) => self.land(worker, pair, &mut vec![job], Way::Alone),
             Prepared::Nothing => {}
@@ -504,12 +517,12 @@ impl<'a> Destination for Run<'a> {
         &self,
         worker: &mut CopyWorker<'_, '_, 'a>,
         pair: &Arc<DirPair>,
-        entry: WalkEntry<'_>,
+        entry: DirEntry<'_>,
         info: &Info,
     ) {
-        let WalkEntry { name, to, .. } = entry;
+        let DirEntry { name, to, .. } = entry;
         let follow = self.follows(pair);
-        let entry = WalkEntry { follow, kind: info.kind, ..entry };
+        let entry = DirEntry { follow, kind: info.kind, ..entry };
         // It was looked at before the first name was done, maybe long ago. What it is now says whether the first's copy
         // is of the same content, and what a move may take away. Where it is something else it is landed as such.
         let now = match pair.src.stat(name, follow) {
@@ -533,13 +546,5 @@ impl<'a> Destination for Run<'a> {
         if !self.desk.once_more().load(Ordering::Relaxed) {
             self.desk.tally.item(Action::Excluded, 0, || (path(), PathBuf::new()));
         }
-    }
-
-    fn release(&self, hand: &mut Hand, hold: WalkHold<Self>) {
-        self.desk.release(hand, hold);
-    }
-
-    fn worked(&self, hand: &mut Hand) {
-        self.desk.publish_group(hand);
     }
 }

@@ -1,4 +1,4 @@
-//! The one walk over sources on this machine, parallel, into any [`Destination`]: a copy lands what it finds, a dry run
+//! The one walk over sources on this machine, parallel, into any destination: a copy lands what it finds, a dry run
 //! and `check` tell of it.
 //!
 //! Must not know what becomes of an entry.
@@ -11,14 +11,14 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, Target};
 use crate::pool::{Hands, Pool};
-use crate::receiver::claims::{Claimed, Claims, Spot};
+use crate::receiver::claims::{Claimed, Spot};
 use crate::receiver::dir_task::{DirTask, Dropped, Hold, PairedDirs};
 use crate::sender::chain::Chain;
 use crate::sender::filter::{Filter, Seen};
 use crate::sender::level::{Entries, Met};
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
-use crate::tally::Tally;
+use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::operands::{self, Dest, Operand, Place, Source};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
@@ -31,101 +31,22 @@ const BATCH_NAMES: usize = 64;
 /// Names of a list that are under way at a time.
 const LIST_CHUNK: usize = 4096;
 
-/// A source directory and what it becomes.
-pub(crate) type WalkTask<D> = DirTask<SourceDir, <D as Destination>::Dir>;
-/// Something to be done in it.
-pub(crate) type WalkHold<D> = Hold<SourceDir, <D as Destination>::Dir>;
-/// Things that were to be done, and an error led past them.
-pub(crate) type WalkDropped<D> = Arc<Dropped<SourceDir, <D as Destination>::Dir>>;
-
-/// One entry of a directory and the name that it gets.
-#[derive(Clone, Copy)]
-pub(crate) struct WalkEntry<'n> {
-    pub(crate) name: Name<'n>,
-    /// The same, but for an operand.
-    pub(crate) to: Name<'n>,
-    pub(crate) kind: Kind,
-    /// A link is followed.
-    pub(crate) follow: bool,
-    /// The walk claimed its name, because a list says it.
-    pub(crate) is_claimed: bool,
-}
-
-impl<'n> WalkEntry<'n> {
-    /// An entry that was listed, or is an operand.
-    pub(crate) fn met(name: Name<'n>, to: Name<'n>, kind: Kind, follow: bool) -> WalkEntry<'n> {
-        WalkEntry { name, to, kind, follow, is_claimed: false }
-    }
-}
-
-/// How the walk came to a directory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Entering {
-    /// It is an operand.
-    Operand,
-    /// It is the contents of an operand that has no name of its own.
-    Whole,
-    /// It was listed.
-    Walk,
-    /// A name of a list leads through it.
-    List,
-}
-
-/// What becomes of entries. Called by several workers at once, each with its own buffers.
-pub(crate) trait Destination: Sync + Sized {
-    /// What a worker keeps for itself.
-    type Buffers;
-    /// What a source directory becomes.
-    type Dir: Send + Sync;
-
-    fn tally(&self) -> &Tally<'_>;
-    /// Which source each final name belongs to.
-    fn claims(&self) -> &Claims;
-    /// Claims the name of an entry that a list says.
-    ///
-    /// # Errors
-    /// The name is another source's.
-    fn claim(&self, pair: &WalkTask<Self>, entry: WalkEntry<'_>, info: &Info) -> Result<Claimed>;
-    fn buffers(&self) -> Self::Buffers;
+/// A destination of the walk.
+pub(crate) trait WalkDestination: Destination<SourceDir> {
     /// Entries are dealt with in the order of their names, where one worker walks.
     fn is_ordered(&self) -> bool {
         false
     }
-
-    /// Opens the directory that operands go into.
-    ///
-    /// # Errors
-    /// Nothing can go into it.
-    fn base(&self, place: &Place) -> Result<Self::Dir>;
     /// Opens the directory that names of a list go into.
     ///
     /// # Errors
     /// As [`Destination::base`].
     fn list_base(&self, target: &Target) -> Result<Self::Dir>;
-    /// The directory of [`Destination::base`] once more, for sources from elsewhere.
-    fn share(&self, base: &Self::Dir) -> Self::Dir;
-    /// Takes `src`, which is the directory `entry` of `above`. `None`: it is not to be entered, which was told.
+    /// Claims the name of an entry that a list says.
     ///
     /// # Errors
-    /// It cannot be; it stays behind.
-    fn enter(
-        &self,
-        buffers: &mut Self::Buffers,
-        above: &Arc<WalkTask<Self>>,
-        src: &Arc<SourceDir>,
-        entry: WalkEntry<'_>,
-        by: Entering,
-    ) -> Result<Option<Self::Dir>>;
-    /// So many directories were listed in `pair`, and each is entered or passed by.
-    fn expect(&self, _: &WalkTask<Self>, _dirs: usize) {}
-    /// A directory that was listed in `pair`, or an operand that goes there, is not entered.
-    fn passed_by(&self, _: &mut Self::Buffers, _: &Arc<WalkTask<Self>>) {}
-    /// The contents of `src` become those of `base` itself.
-    ///
-    /// # Errors
-    /// What `base` is could not be found out.
-    fn fills(&self, src: &SourceDir, base: &Place) -> Result<()>;
-
+    /// The name is another source's.
+    fn claim(&self, pair: &WalkTask<Self>, entry: DirEntry<'_>, info: &Info) -> Result<Claimed>;
     /// Files of a directory that are dealt with at a time.
     fn room(&self, pair: &WalkTask<Self>) -> usize;
     /// Deals with some of the entries of one directory that are no directories.
@@ -137,42 +58,39 @@ pub(crate) trait Destination: Sync + Sized {
         range: Range<usize>,
     );
     /// Deals with one entry by itself: it is large, or an operand.
-    fn one(&self, worker: &mut WalkWorker<'_, '_, Self>, pair: &Arc<WalkTask<Self>>, entry: WalkEntry<'_>);
+    fn one(&self, worker: &mut WalkWorker<'_, '_, Self>, pair: &Arc<WalkTask<Self>>, entry: DirEntry<'_>);
     /// Deals with a further name of what another worker is at ([`WalkWorker::second`]).
-    fn second(&self, _: &mut WalkWorker<'_, '_, Self>, _: &Arc<WalkTask<Self>>, _: WalkEntry<'_>, _: &Info) {}
+    fn second(&self, _: &mut WalkWorker<'_, '_, Self>, _: &Arc<WalkTask<Self>>, _: DirEntry<'_>, _: &Info) {}
     /// The filter leaves `name` out.
     fn excluded(&self, path: &dyn Fn() -> PathBuf);
-    /// The source has `name`, left out or not.
-    fn met(&self, _: &WalkTask<Self>, _: Name<'_>) {}
-    /// Everything in the source was met.
-    fn listed(&self, _: &WalkTask<Self>) {}
-
-    /// One of the things that had to be done in a directory is done: it may get its name by that, or be complete, and so
-    /// may be those above.
-    fn release(&self, buffers: &mut Self::Buffers, hold: WalkHold<Self>);
-    /// No task is left.
-    fn worked(&self, _: &mut Self::Buffers) {}
 }
 
+/// A source directory and what it becomes.
+pub(crate) type WalkTask<D> = DirTask<SourceDir, <D as Destination<SourceDir>>::Dir>;
+/// Something to be done in it.
+pub(crate) type WalkHold<D> = Hold<SourceDir, <D as Destination<SourceDir>>::Dir>;
+/// Things that were to be done, and an error led past them.
+pub(crate) type WalkDropped<D> = Arc<Dropped<SourceDir, <D as Destination<SourceDir>>::Dir>>;
+
 /// What a worker has at hand.
-pub(crate) struct WalkWorker<'p, 'w, D: Destination> {
+pub(crate) struct WalkWorker<'p, 'w, D: WalkDestination> {
     hands: &'w Hands<'p, Task<D>>,
     pub(crate) buffers: &'w mut D::Buffers,
 }
 
-impl<D: Destination> WalkWorker<'_, '_, D> {
+impl<D: WalkDestination> WalkWorker<'_, '_, D> {
     /// Whether another worker has nothing to do.
     pub(crate) fn hungry(&self) -> bool {
         self.hands.hungry()
     }
 
     /// Leaves an entry as a task of its own.
-    pub(crate) fn leave(&self, pair: &Arc<WalkTask<D>>, entry: WalkEntry<'_>) {
+    pub(crate) fn leave(&self, pair: &Arc<WalkTask<D>>, entry: DirEntry<'_>) {
         self.hands.push(Task::One { pair: pair.hold(), entry: OwnedEntry::of(entry) });
     }
 
     /// Leaves an entry until everything else is done that another worker may be at.
-    pub(crate) fn second(&self, pair: &Arc<WalkTask<D>>, entry: WalkEntry<'_>, info: Info) {
+    pub(crate) fn second(&self, pair: &Arc<WalkTask<D>>, entry: DirEntry<'_>, info: Info) {
         self.hands.push_later(Task::Second { pair: pair.hold(), entry: OwnedEntry::of(entry), info });
     }
 }
@@ -187,18 +105,18 @@ struct OwnedEntry {
 }
 
 impl OwnedEntry {
-    fn of(entry: WalkEntry<'_>) -> OwnedEntry {
-        let WalkEntry { name, to, kind, follow, is_claimed } = entry;
+    fn of(entry: DirEntry<'_>) -> OwnedEntry {
+        let DirEntry { name, to, kind, follow, is_claimed } = entry;
         OwnedEntry { name: name.to_owned(), to: to.to_owned(), kind, follow, is_claimed }
     }
-    fn entry(&self) -> WalkEntry<'_> {
+    fn entry(&self) -> DirEntry<'_> {
         let OwnedEntry { name, to, kind, follow, is_claimed } = self;
         let (name, to) = (name.as_name(), to.as_name());
-        WalkEntry { name, to, kind: *kind, follow: *follow, is_claimed: *is_claimed }
+        DirEntry { name, to, kind: *kind, follow: *follow, is_claimed: *is_claimed }
     }
 }
 
-enum Task<D: Destination> {
+enum Task<D: WalkDestination> {
     /// Go into a directory, which is an operand under this path.
     Dir { pair: WalkHold<D>, entry: OwnedEntry, operand: Option<PathBuf>, spot: Spot },
     /// A pair of directories that are both open.
@@ -215,7 +133,7 @@ enum Task<D: Destination> {
 type Bases<D> = Vec<(Arc<Place>, WalkHold<D>)>;
 
 /// One walk.
-pub(crate) struct Walk<'w, D: Destination> {
+pub(crate) struct Walk<'w, D: WalkDestination> {
     pub(crate) to: &'w D,
     pub(crate) policy: &'w CopyPolicy,
     pub(crate) filter: &'w Filter,
@@ -224,7 +142,7 @@ pub(crate) struct Walk<'w, D: Destination> {
     pub(crate) dropped: WalkDropped<D>,
 }
 
-impl<D: Destination> Walk<'_, D> {
+impl<D: WalkDestination> Walk<'_, D> {
     /// Walks resolved operands. Two that become the same directory are merged one after the other.
     pub(crate) fn operands(&self, operands: Vec<Operand>) {
         let mut rest = operands;
@@ -294,7 +212,7 @@ impl<D: Destination> Walk<'_, D> {
             (Source::Whole(src), Dest::Named { dir, name }) => {
                 let src = &src.with_ignores(self.filter)?;
                 let above = surroundings(src, self.to.base(dir)?);
-                let entry = WalkEntry::met(name.as_name(), name.as_name(), Kind::Dir, false);
+                let entry = DirEntry::met(name.as_name(), name.as_name(), Kind::Dir, false);
                 let Some(dst) = self.to.enter(&mut self.to.buffers(), &above, src, entry, Entering::Whole)?
                 else {
                     return Ok(None);
@@ -326,7 +244,7 @@ impl<D: Destination> Walk<'_, D> {
                         hold
                     }
                 };
-                let entry = OwnedEntry::of(WalkEntry::met(name.as_name(), to.as_name(), info.kind, *follow));
+                let entry = OwnedEntry::of(DirEntry::met(name.as_name(), to.as_name(), info.kind, *follow));
                 let operand = Some(operand.path.clone());
                 Ok(Some(if is_dir {
                     let spot = self.to.claims().below(&spot, to.as_name());
@@ -389,7 +307,7 @@ impl<D: Destination> Walk<'_, D> {
         worker: &mut WalkWorker<'_, '_, D>,
         list: &mut ListBuffer,
         above: &Arc<WalkTask<D>>,
-        entry: WalkEntry<'_>,
+        entry: DirEntry<'_>,
         operand: Option<PathBuf>,
         spot: Spot,
     ) {
@@ -576,7 +494,7 @@ impl<D: Destination> Walk<'_, D> {
                 return Ok(None);
             }
             let src = above.src.enter(name, above.src.node.below(name), false, self.filter)?;
-            let entry = WalkEntry::met(name, name, Kind::Dir, false);
+            let entry = DirEntry::met(name, name, Kind::Dir, false);
             let Some(dst) = self.to.enter(&mut self.to.buffers(), above, &src, entry, Entering::List)? else {
                 return Ok(None);
             };
@@ -598,7 +516,7 @@ impl<D: Destination> Walk<'_, D> {
             return Err(Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory));
         }
         // Listed again, maybe spelled otherwise: it is taken once.
-        let entry = WalkEntry { is_claimed: true, ..WalkEntry::met(name, name, info.kind, follow) };
+        let entry = DirEntry { is_claimed: true, ..DirEntry::met(name, name, info.kind, follow) };
         if self.to.claim(pair, entry, &info)? != Claimed::First {
             return Ok(None);
         }

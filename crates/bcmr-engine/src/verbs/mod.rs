@@ -1,23 +1,20 @@
 //! The verbs, on this machine. Only these and `peer`, above them, see both halves.
 
 pub(crate) mod asked;
-mod check;
-pub(crate) mod copy;
-mod incoming;
+pub(crate) mod check;
+mod copy;
+pub(crate) mod destination;
 mod ledger;
 mod local;
 pub mod look;
 pub(crate) mod manifest;
 mod measure;
 mod move_;
-mod named;
 pub(crate) mod operands;
-pub(crate) mod receive;
-mod rivals;
+pub(crate) mod rivals;
 mod sessions;
 pub(crate) mod stream;
-mod survey;
-pub(crate) mod survey_wire;
+pub(crate) mod survey;
 pub mod written_through;
 
 pub use crate::remove::remove;

@@ -4,26 +4,29 @@
 //! The pairs are those a copy of the same arguments would make: operands, walk, filter and plan are the copy's own.
 
 use crate::disk::seal::{self, AttributeList};
-use crate::disk::{Fault, Side, tee};
+use crate::disk::{Attributes, Fault, Side, tee};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::node::{Node, os};
 use crate::policy::{Collide, CopyPolicy, CopyRequest, Follow, Target};
-use crate::receiver::claims::{Claimed, Claims, Meeting};
-use crate::receiver::dir_task::DirTask;
+use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
+use crate::receiver::dir_task::{DirTask, Hold, Origin};
 use crate::receiver::plan::{NOT_ITS_BEGINNING, Proof, Verdict, decide};
 use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
-use crate::verbs::local::{Destination, Entering, Walk, WalkEntry, WalkHold, WalkWorker};
+use crate::verbs::destination::{Destination, DirEntry, Entering};
+use crate::verbs::local::{Walk, WalkDestination, WalkWorker};
 use crate::verbs::operands::{self, DestLink, Place, Reach, Where};
 use crate::verbs::rivals::{RivalName, Rivals, Turn};
-use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
+use fastcopy::dir::{Dir, ListBuffer, Name};
 use fastcopy::meta::{Info, Kind};
 use fastcopy::xattr::Of;
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::ffi::CString;
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -31,7 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One entry of the source and what has its name at the destination.
-pub(crate) struct At<'s> {
+pub(crate) struct EntryPair<'s> {
     pub(crate) info: Info,
     pub(crate) there: Option<Info>,
     pub(crate) src_path: &'s Path,
@@ -40,11 +43,11 @@ pub(crate) struct At<'s> {
     pub(crate) lack: Option<&'s Lack>,
     /// An earlier source makes a directory of this name, and this one is merged into it.
     pub(crate) merges: bool,
-    pub(crate) both: &'s dyn Both,
+    pub(crate) both: &'s dyn ContentCompare,
 }
 
 /// What is in the two sides of one entry, read only when a visitor asks.
-pub(crate) trait Both {
+pub(crate) trait ContentCompare {
     /// Whether two regular files have the same content.
     fn same_content(&self) -> Result<bool>;
     /// Whether two symbolic links lead to the same.
@@ -55,7 +58,7 @@ pub(crate) trait Both {
     fn attributes(&self, kind: Kind, policy: &CopyPolicy) -> Result<Option<Reason>>;
 }
 
-impl dyn Both + '_ {
+impl dyn ContentCompare + '_ {
     /// Whether a proof holds.
     pub(crate) fn holds(&self, proof: Proof) -> Result<bool> {
         match proof {
@@ -80,15 +83,16 @@ impl Lack {
     }
 }
 
-/// A directory whose contents are an operand, and the directory that they go into.
-pub(crate) struct Tops<'s> {
-    /// The attributes of the source.
-    pub(crate) attrs: AttributeList,
-    pub(crate) dst: &'s Dir,
-    pub(crate) shown: &'s Path,
+/// Two directories, of which attributes alone are compared.
+struct TwoDirs<'s> {
+    source: Attributes<'s>,
+    src_path: &'s Path,
+    /// Absent where the destination lacks the directory above it.
+    there: Option<Of<'s>>,
+    dst_path: &'s Path,
 }
 
-impl Both for Tops<'_> {
+impl ContentCompare for TwoDirs<'_> {
     fn same_content(&self) -> Result<bool> {
         Ok(true)
     }
@@ -99,8 +103,19 @@ impl Both for Tops<'_> {
         Ok(true)
     }
     fn attributes(&self, kind: Kind, policy: &CopyPolicy) -> Result<Option<Reason>> {
-        change(Of::Handle(self.dst.as_fd()), self.shown, kind, policy, &self.attrs)
+        let Some(there) = self.there else { return Ok(None) };
+        let source = match &self.source {
+            Attributes::Dir(dir) => attributes(Of::Handle(dir.as_fd()), self.src_path, kind, policy)?,
+            Attributes::At(dir, name) => attributes(Of::At(dir, *name), self.src_path, kind, policy)?,
+            Attributes::Carried(attrs) => carried(attrs),
+        };
+        change(there, self.dst_path, kind, policy, &source)
     }
+}
+
+/// Attributes that came along with an entry.
+pub(crate) fn carried(attrs: &[(CString, Vec<u8>)]) -> AttributeList {
+    attrs.iter().map(|(name, value)| (name.to_bytes().to_vec(), value.clone())).collect()
 }
 
 /// What a copy would change of the attributes of `there`, where the source has these.
@@ -122,16 +137,16 @@ fn attributes(of: Of<'_>, shown: &Path, kind: Kind, policy: &CopyPolicy) -> Resu
 /// What is done with what the walk finds.
 pub(crate) trait Visit {
     /// An entry of the source. For a directory: whether to go in.
-    fn entry(&mut self, at: &At<'_>) -> bool;
+    fn entry(&mut self, at: &EntryPair<'_>) -> bool;
     /// What of its content will be asked about, if anything.
-    fn wants_content(&self, at: &At<'_>) -> Option<Proof>;
+    fn wants_content(&self, at: &EntryPair<'_>) -> Option<Proof>;
     /// An entry that the filter leaves out.
     fn excluded(&mut self, src_path: PathBuf);
     /// A directory that has no entry of its own (an operand as a whole, one on the way to a listed name) has no name at
     /// the destination yet.
     fn absent(&mut self, src_path: PathBuf, dst_path: PathBuf);
     /// A directory whose contents are an operand, beside the one that they go into.
-    fn top(&mut self, _at: &At<'_>) {}
+    fn top(&mut self, _at: &EntryPair<'_>) {}
     /// All below a directory that the destination lacks was gone through.
     fn lacks(&mut self, _lack: &Lack) {}
     /// An entry that only the destination has.
@@ -141,44 +156,100 @@ pub(crate) trait Visit {
 }
 
 /// What has the place of a source directory at the destination.
-pub(crate) struct There {
+pub(crate) struct SurveyedDir {
     /// Absent when it is.
-    dir: Option<Arc<Dir>>,
-    path: PathBuf,
+    pub(crate) dir: Option<Arc<Dir>>,
+    pub(crate) path: PathBuf,
     /// What the target is called.
     top: Arc<Node>,
     /// The directory at or above it that the destination lacks, and whether it is this one.
     lack: Option<(Arc<Lack>, bool)>,
-    /// Names that the source has, where those that only the destination has are told.
-    met: Mutex<HashSet<NameBuf>>,
+    /// What only the destination has, where that is told.
+    extra: Mutex<Extra>,
 }
 
-impl There {
-    fn new(dir: Option<Arc<Dir>>, path: PathBuf, top: Arc<Node>) -> There {
-        There { dir, path, top, lack: None, met: Mutex::default() }
+/// Names of a destination's directory that the source has not named, as hashes: many are held, and they are short.
+enum Extra {
+    /// The source has named nothing yet.
+    All,
+    Some(HashSet<[u8; 16]>),
+    /// The directory cannot be listed.
+    Unknown(io::Error),
+}
+
+impl SurveyedDir {
+    fn new(dir: Option<Arc<Dir>>, path: PathBuf, top: Arc<Node>) -> SurveyedDir {
+        SurveyedDir { dir, path, top, lack: None, extra: Mutex::new(Extra::All) }
     }
 
-    fn met(&self) -> MutexGuard<'_, HashSet<NameBuf>> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The source has `name`.
+    fn met(&self, name: Name<'_>) {
+        let Some(dir) = &self.dir else { return };
+        let mut extra = self.extra.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*extra, Extra::All) {
+            *extra = names_in(dir).map_or_else(Extra::Unknown, Extra::Some);
+        }
+        if let Extra::Some(names) = &mut *extra {
+            names.remove(&short(name));
+        }
     }
 
     /// What has a name in it.
-    fn look(&self, name: Name<'_>) -> Result<Option<Info>> {
+    pub(crate) fn look(&self, name: Name<'_>) -> Result<Option<Info>> {
         let looked = self.dir.as_ref().map_or(Ok(None), |dir| dir.look(name));
         looked.map_err(|e| Error::os(Op::Stat, self.path.join(os(name)), e))
     }
 }
 
-type SurveyDir = DirTask<SourceDir, There>;
+/// Enough of a name to know it again.
+fn short(name: Name<'_>) -> [u8; 16] {
+    blake3::hash(name.bytes()).as_bytes().first_chunk().copied().unwrap_or_default()
+}
 
-/// An entry of a directory, as it is at the source and at the destination.
-struct BothSides<'s> {
-    above: &'s SurveyDir,
-    entry: WalkEntry<'s>,
-    info: Info,
-    there: Option<Info>,
-    src_path: &'s Path,
-    dst_path: &'s Path,
+/// The names in a directory, as hashes.
+fn names_in(dir: &Dir) -> io::Result<HashSet<[u8; 16]>> {
+    let mut names = HashSet::new();
+    // A handle is listed once: it stays at its end.
+    dir.reopen()?.list(&mut ListBuffer::new(), |entry| {
+        names.insert(short(entry.name));
+        true
+    })?;
+    Ok(names)
+}
+
+/// A source directory, here or on another machine, as far as what only the destination has depends on it.
+pub(crate) trait Excludes: Origin {
+    /// Whether the filter leaves `name` out.
+    fn leaves_out(&self, name: Name<'_>, is_dir: bool, filter: &Filter) -> bool;
+}
+
+impl Excludes for SourceDir {
+    fn leaves_out(&self, name: Name<'_>, is_dir: bool, filter: &Filter) -> bool {
+        self.excludes(name, is_dir, filter)
+    }
+}
+
+type SurveyDir<S> = DirTask<S, SurveyedDir>;
+
+/// An entry, as it is at the source and at the destination.
+#[derive(Clone, Copy)]
+pub(crate) struct BothSides<'s> {
+    /// What the directory that it is in would become.
+    pub(crate) above: &'s SurveyedDir,
+    pub(crate) spot: &'s Spot,
+    pub(crate) to: Name<'s>,
+    pub(crate) info: Info,
+    pub(crate) there: Option<Info>,
+    pub(crate) src_path: &'s Path,
+    pub(crate) dst_path: &'s Path,
+}
+
+impl<'s> BothSides<'s> {
+    pub(crate) fn pair(&self, merges: bool, both: &'s dyn ContentCompare) -> EntryPair<'s> {
+        let BothSides { above, info, there, src_path, dst_path, .. } = *self;
+        let lack = above.lack.as_ref().map(|(lack, _)| &**lack);
+        EntryPair { info, there, src_path, dst_path, lack, merges, both }
+    }
 }
 
 /// Both sides of an entry, here.
@@ -193,7 +264,7 @@ struct Here<'s> {
     tally: &'s Tally<'s>,
 }
 
-impl Both for Here<'_> {
+impl ContentCompare for Here<'_> {
     fn same_content(&self) -> Result<bool> {
         let Some((dir, to)) = self.dst else { return Ok(true) };
         let (ours, _) = self.src.open_file(self.name, self.follow)?;
@@ -253,10 +324,10 @@ pub(crate) fn hash(fd: &OwnedFd, path: &Path, observe: &dyn Fn(u64) -> bool) -> 
 
 /// A destination that nothing is done to: what the walk finds is shown beside what is there.
 pub(crate) struct Survey<'a> {
-    policy: &'a CopyPolicy,
+    pub(crate) policy: &'a CopyPolicy,
     filter: Filter,
-    tally: &'a Tally<'a>,
-    rivals: Rivals,
+    pub(crate) tally: &'a Tally<'a>,
+    pub(crate) rivals: Rivals,
     wants_extra: bool,
     visit: Mutex<Box<dyn Visit + Send + 'a>>,
 }
@@ -301,95 +372,100 @@ impl<'a> Survey<'a> {
         self.walk().list(names, target, spot)
     }
 
-    fn visit(&self) -> MutexGuard<'_, Box<dyn Visit + Send + 'a>> {
+    pub(crate) fn visit(&self) -> MutexGuard<'_, Box<dyn Visit + Send + 'a>> {
         self.visit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An entry among the names that sources become.
-    fn rival<'s>(&self, sides: &BothSides<'s>) -> RivalName<'s> {
-        let BothSides { above, entry, info, there, src_path, dst_path } = *sides;
+    pub(crate) fn rival<'s>(&self, sides: &BothSides<'s>) -> RivalName<'s> {
+        let BothSides { above, spot, to, info, there, src_path, dst_path } = *sides;
         RivalName {
-            spot: &above.spot,
-            dir: above.dst.dir.as_deref(),
-            to: entry.to,
+            spot,
+            dir: above.dir.as_deref(),
+            to,
             kind: info.kind,
             is_there: there.is_some(),
             is_left_out: info.kind.is_special() && !self.policy.specials,
             src_path,
             dst_path,
-            top: &above.dst.top,
+            top: &above.top,
         }
     }
 
-    /// Shows an entry. For a directory: whether to go in.
-    fn show(&self, sides: &BothSides<'_>, merges: bool) -> bool {
-        let BothSides { above, entry, info, there, src_path, dst_path } = *sides;
-        let WalkEntry { name, to, follow, .. } = entry;
-        let dst = above.dst.dir.as_ref().map(|dir| (&**dir, to));
-        let both = Here { src: &above.src, name, dst, src_path, dst_path, follow, tally: self.tally };
-        let lack = above.dst.lack.as_ref().map(|(lack, _)| &**lack);
-        self.visit().entry(&At { info, there, src_path, dst_path, lack, merges, both: &both })
-    }
-
     /// An entry that is no directory.
-    fn entry(&self, pair: &SurveyDir, entry: WalkEntry<'_>) -> Result<()> {
-        let WalkEntry { name, to, kind, follow, is_claimed } = entry;
+    fn entry(&self, pair: &SurveyDir<SourceDir>, entry: DirEntry<'_>) -> Result<()> {
+        let DirEntry { name, to, kind, follow, is_claimed } = entry;
         let (src_path, dst_path) = (&*pair.src.node.join(name), &*pair.dst.path.join(os(to)));
         let info = pair.src.stat(name, follow)?;
         if info.kind != kind {
             let note = Reason::KindBecame.about(info.kind.word());
             return Err(Error::ours(Code::SourceChanged, Op::Copy, src_path, note));
         }
-        let sides = BothSides { above: pair, entry, info, there: pair.dst.look(to)?, src_path, dst_path };
+        let there = pair.dst.look(to)?;
+        let sides = BothSides { above: &pair.dst, spot: &pair.spot, to, info, there, src_path, dst_path };
         let rival = self.rival(&sides);
         let turn = match is_claimed {
             true => self.rivals.goes(&rival)?,
             false => self.rivals.turn(&rival, info.id())?,
         };
         if turn != Turn::Came {
-            self.show(&sides, turn == Turn::Merges);
+            let dst = pair.dst.dir.as_ref().map(|dir| (&**dir, to));
+            let both = Here { src: &pair.src, name, dst, src_path, dst_path, follow, tally: self.tally };
+            self.visit().entry(&sides.pair(turn == Turn::Merges, &both));
         }
         Ok(())
     }
 
     /// Shows a directory whose contents are an operand beside the one that they go into.
-    fn top(&self, src: &SourceDir, dst: &Dir, shown: &Path) -> Result<()> {
-        let src_path = &*src.node.path();
-        let there = Some(dst.info().map_err(|e| Error::os(Op::Stat, shown, e))?);
-        let attrs = attributes(Of::Handle(src.dir.as_fd()), src_path, Kind::Dir, self.policy)?;
-        let (both, info) = (Tops { attrs, dst, shown }, src.info);
-        let at = At { info, there, src_path, dst_path: shown, lack: None, merges: false, both: &both };
-        self.visit().top(&at);
+    fn top(&self, src: &impl Origin, dst: &Dir, dst_path: &Path) -> Result<()> {
+        let (info, src_path) = (*src.info(), &*src.node().path());
+        let there = Some(dst.info().map_err(|e| Error::os(Op::Stat, dst_path, e))?);
+        let both =
+            TwoDirs { source: src.attributes(), src_path, there: Some(Of::Handle(dst.as_fd())), dst_path };
+        let pair = EntryPair { info, there, src_path, dst_path, lack: None, merges: false, both: &both };
+        self.visit().top(&pair);
         Ok(())
     }
 
     /// Tells what only the destination has in a directory.
-    fn extras(&self, pair: &SurveyDir, dir: &Dir) -> Result<()> {
-        let met = std::mem::take(&mut *pair.dst.met());
+    fn extras<S: Excludes>(&self, pair: &SurveyDir<S>, dir: &Dir) -> Result<()> {
+        let failed = |e| Error::os(Op::ListDirectory, &pair.dst.path, e);
+        let mut left = pair.dst.extra.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = match std::mem::replace(&mut *left, Extra::All) {
+            Extra::All => None,
+            Extra::Some(names) if names.is_empty() => return Ok(()),
+            Extra::Some(names) => Some(names),
+            Extra::Unknown(e) => return Err(failed(e)),
+        };
+        let is_left = |name: Name<'_>| left.as_ref().is_none_or(|names| names.contains(&short(name)));
         let mut extra = Vec::new();
-        // A handle is listed once: it stays at its end.
         let listed = dir.reopen().and_then(|dir| {
             dir.list(&mut ListBuffer::new(), |entry| {
-                let name = entry.name.to_owned();
                 let is_dir = entry.kind == Some(Kind::Dir);
-                if !met.contains(&name) && !pair.src.excludes(entry.name, is_dir, &self.filter) {
-                    extra.push(name);
+                if is_left(entry.name) && !pair.src.leaves_out(entry.name, is_dir, &self.filter) {
+                    extra.push(entry.name.to_owned());
                 }
-                true
+                !self.tally.cancelled()
             })
         });
-        listed.map_err(|e| Error::os(Op::ListDirectory, &pair.dst.path, e))?;
+        listed.map_err(failed)?;
         extra.sort();
         for name in extra {
             self.visit().extra(dir, name.as_name(), pair.dst.path.join(os(name.as_name())));
         }
         Ok(())
     }
+
+    /// A directory that things go into.
+    pub(crate) fn opened(&self, place: &Place) -> Result<SurveyedDir> {
+        let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
+        Ok(SurveyedDir::new(Some(Arc::new(dir)), place.node.path(), place.node.clone()))
+    }
 }
 
-impl Destination for Survey<'_> {
+impl<S: Excludes> Destination<S> for Survey<'_> {
     type Buffers = ();
-    type Dir = There;
+    type Dir = SurveyedDir;
 
     fn tally(&self) -> &Tally<'_> {
         self.tally
@@ -399,103 +475,128 @@ impl Destination for Survey<'_> {
         &self.rivals.claims
     }
 
-    fn claim(&self, pair: &SurveyDir, entry: WalkEntry<'_>, info: &Info) -> Result<Claimed> {
-        let WalkEntry { name, to, .. } = entry;
-        let (src_path, dst_path) = (&*pair.src.node.join(name), &*pair.dst.path.join(os(to)));
-        let sides = BothSides { above: pair, entry, info: *info, there: None, src_path, dst_path };
-        self.rivals.claim(&self.rival(&sides), info.id())
-    }
-
     fn buffers(&self) {}
 
-    fn is_ordered(&self) -> bool {
-        true
+    fn base(&self, place: &Place) -> Result<SurveyedDir> {
+        self.opened(place)
     }
 
-    fn base(&self, place: &Place) -> Result<There> {
-        let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
-        Ok(There::new(Some(Arc::new(dir)), place.node.path(), place.node.clone()))
+    fn share(&self, base: &SurveyedDir) -> SurveyedDir {
+        SurveyedDir::new(base.dir.clone(), base.path.clone(), base.top.clone())
     }
 
-    fn list_base(&self, target: &Target) -> Result<There> {
-        let (dir, top) = match operands::target(&Reach::Anywhere, target, 1, DestLink::Through)? {
-            Where::Into(place) | Where::Whole(place) => {
-                let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
-                (Some(dir), place.node.clone())
-            }
-            Where::Name { dir, name, .. } => (dir.dir.open_dir(name.as_name()).ok(), dir.node.clone()),
-        };
-        Ok(There::new(dir.map(Arc::new), target.path().clone(), top))
-    }
-
-    fn share(&self, base: &There) -> There {
-        There::new(base.dir.clone(), base.path.clone(), base.top.clone())
+    fn fills(&self, src: &S, base: &Place) -> Result<()> {
+        self.top(src, &base.dir, &base.node.path())
     }
 
     fn enter(
         &self,
         (): &mut (),
-        above: &Arc<SurveyDir>,
-        src: &Arc<SourceDir>,
-        entry: WalkEntry<'_>,
+        above: &Arc<SurveyDir<S>>,
+        src: &Arc<S>,
+        entry: DirEntry<'_>,
         by: Entering,
-    ) -> Result<Option<There>> {
-        let to = entry.to;
-        let (src_path, dst_path) = (&*src.node.path(), &*above.dst.path.join(os(to)));
+    ) -> Result<Option<SurveyedDir>> {
+        let (to, info) = (entry.to, *src.info());
+        let (src_path, dst_path) = (&*src.node().path(), &*above.dst.path.join(os(to)));
         let there = above.dst.look(to)?;
-        let sides = BothSides { above, entry, info: src.info, there, src_path, dst_path };
+        let sides = BothSides { above: &above.dst, spot: &above.spot, to, info, there, src_path, dst_path };
         let merges = self.rivals.goes(&self.rival(&sides))? == Turn::Merges;
-        let opened = |dir: &Arc<Dir>| {
-            // A list leads through directories that need not be listed.
-            let opened = if by == Entering::List { dir.open_dir(to) } else { dir.open_dir_readable(to) };
-            opened.map(Arc::new).map_err(|e| Error::os(Op::OpenDirectory, dst_path, e))
-        };
-        let dir = above.dst.dir.as_ref().filter(|_| there.is_some_and(|there| there.kind == Kind::Dir));
-        let dir = match (by, dir) {
-            (Entering::Operand | Entering::Walk, dir) => {
-                if !self.show(&sides, merges) {
-                    return Ok(None);
-                }
-                dir.map(opened).transpose()?
+        let is_walked = matches!(by, Entering::Operand | Entering::Walk);
+        if is_walked {
+            let there = above.dst.dir.as_ref().map(|dir| Of::At(dir, to));
+            let both = TwoDirs { source: src.attributes(), src_path, there, dst_path };
+            if !self.visit().entry(&sides.pair(merges, &both)) {
+                return Ok(None);
             }
-            (Entering::Whole | Entering::List, Some(dir)) => {
-                let dir = opened(dir)?;
+        }
+        let dir = match (&above.dst.dir, there) {
+            (Some(dir), Some(there)) if there.kind == Kind::Dir => {
+                // A list leads through directories that need not be listed.
+                let opened = match by {
+                    Entering::List | Entering::ListBase => dir.open_dir(to),
+                    Entering::Operand | Entering::Whole | Entering::Walk => dir.open_dir_readable(to),
+                };
+                let dir = opened.map_err(|e| Error::os(Op::OpenDirectory, dst_path, e))?;
                 if by == Entering::Whole {
-                    self.top(src, &dir, dst_path)?;
+                    self.top(&**src, &dir, dst_path)?;
                 }
-                Some(dir)
+                Some(Arc::new(dir))
             }
-            (Entering::Whole | Entering::List, None) if there.is_some() => {
+            (_, Some(_)) if !is_walked => {
                 let note = Reason::DirectoryOverFile;
                 return Err(Error::ours(Code::InTheWay, Op::MakeDirectory, dst_path, note));
             }
-            (Entering::Whole | Entering::List, None) => {
-                // The next name may lead through it again.
-                if !merges {
-                    self.visit().absent(src_path.to_owned(), dst_path.to_owned());
-                }
+            // The next name of a list may lead through it again.
+            (_, None) if matches!(by, Entering::Whole | Entering::List) && !merges => {
+                self.visit().absent(src_path.to_owned(), dst_path.to_owned());
                 None
             }
+            _ => None,
         };
         let lack = match &above.dst.lack {
             Some((lack, _)) => Some((lack.clone(), false)),
             None => there.is_none().then(|| (Lack::new(dst_path), true)),
         };
-        Ok(Some(There { lack, ..There::new(dir, dst_path.to_owned(), above.dst.top.clone()) }))
+        Ok(Some(SurveyedDir { lack, ..SurveyedDir::new(dir, dst_path.to_owned(), above.dst.top.clone()) }))
     }
 
-    fn fills(&self, src: &SourceDir, base: &Place) -> Result<()> {
-        self.top(src, &base.dir, &base.node.path())
+    fn met(&self, pair: &SurveyDir<S>, name: Name<'_>) {
+        if self.wants_extra {
+            pair.dst.met(name);
+        }
     }
 
-    fn room(&self, _: &SurveyDir) -> usize {
+    fn listed(&self, pair: &SurveyDir<S>) {
+        if let (true, Some(dir)) = (self.wants_extra, &pair.dst.dir)
+            && let Err(e) = self.extras(pair, dir)
+        {
+            self.tally.fail(e);
+        }
+    }
+
+    fn release(&self, (): &mut (), hold: Hold<S, SurveyedDir>) {
+        hold.release(|pair| {
+            if let Some((lack, true)) = &pair.dst.lack {
+                self.visit().lacks(lack);
+            }
+        });
+    }
+}
+
+impl WalkDestination for Survey<'_> {
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn list_base(&self, target: &Target) -> Result<SurveyedDir> {
+        let to = operands::target(&Reach::Anywhere, target, 1, DestLink::Through)?;
+        let there = match to {
+            Where::Into(place) | Where::Whole(place) => self.opened(&place)?,
+            Where::Name { dir, name, .. } => {
+                let there = dir.dir.open_dir(name.as_name()).ok();
+                SurveyedDir::new(there.map(Arc::new), PathBuf::new(), dir.node.clone())
+            }
+        };
+        Ok(SurveyedDir { path: target.path().clone(), ..there })
+    }
+
+    fn claim(&self, pair: &SurveyDir<SourceDir>, entry: DirEntry<'_>, info: &Info) -> Result<Claimed> {
+        let DirEntry { name, to, .. } = entry;
+        let (src_path, dst_path) = (&*pair.src.node.join(name), &*pair.dst.path.join(os(to)));
+        let (above, spot, info) = (&pair.dst, &pair.spot, *info);
+        let sides = BothSides { above, spot, to, info, there: None, src_path, dst_path };
+        self.rivals.claim(&self.rival(&sides), info.id())
+    }
+
+    fn room(&self, _: &SurveyDir<SourceDir>) -> usize {
         0
     }
 
     fn entries(
         &self,
         worker: &mut WalkWorker<'_, '_, Self>,
-        pair: &Arc<SurveyDir>,
+        pair: &Arc<SurveyDir<SourceDir>>,
         names: &Names,
         range: Range<usize>,
     ) {
@@ -504,11 +605,11 @@ impl Destination for Survey<'_> {
             if self.tally.cancelled() {
                 return;
             }
-            self.one(worker, pair, WalkEntry::met(name, name, kind, follow));
+            self.one(worker, pair, DirEntry::met(name, name, kind, follow));
         }
     }
 
-    fn one(&self, _: &mut WalkWorker<'_, '_, Self>, pair: &Arc<SurveyDir>, entry: WalkEntry<'_>) {
+    fn one(&self, _: &mut WalkWorker<'_, '_, Self>, pair: &Arc<SurveyDir<SourceDir>>, entry: DirEntry<'_>) {
         if let Err(e) = self.entry(pair, entry) {
             self.tally.fail(e);
         }
@@ -516,28 +617,6 @@ impl Destination for Survey<'_> {
 
     fn excluded(&self, path: &dyn Fn() -> PathBuf) {
         self.visit().excluded(path());
-    }
-
-    fn met(&self, pair: &SurveyDir, name: Name<'_>) {
-        if self.wants_extra && pair.dst.dir.is_some() {
-            pair.dst.met().insert(name.to_owned());
-        }
-    }
-
-    fn listed(&self, pair: &SurveyDir) {
-        if let (true, Some(dir)) = (self.wants_extra, &pair.dst.dir)
-            && let Err(e) = self.extras(pair, dir)
-        {
-            self.tally.fail(e);
-        }
-    }
-
-    fn release(&self, (): &mut (), hold: WalkHold<Self>) {
-        hold.release(|pair| {
-            if let Some((lack, true)) = &pair.dst.lack {
-                self.visit().lacks(lack);
-            }
-        });
     }
 }
 
@@ -581,7 +660,7 @@ impl<'a> DryRun<'a> {
 }
 
 impl Visit for DryRun<'_> {
-    fn entry(&mut self, at: &At<'_>) -> bool {
+    fn entry(&mut self, at: &EntryPair<'_>) -> bool {
         use std::sync::atomic::Ordering::Relaxed;
         let paths = || (at.src_path.to_owned(), at.dst_path.to_owned());
         if at.info.kind.is_special() && !self.policy.specials {
@@ -662,7 +741,7 @@ impl Visit for DryRun<'_> {
         }
         false
     }
-    fn wants_content(&self, at: &At<'_>) -> Option<Proof> {
+    fn wants_content(&self, at: &EntryPair<'_>) -> Option<Proof> {
         match decide(&at.info, at.there.as_ref(), self.policy) {
             Verdict::KeepIf(Proof::Content, _) => Some(Proof::Content),
             Verdict::Append { proved: true } => Some(Proof::Beginning),

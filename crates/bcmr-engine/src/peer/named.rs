@@ -4,7 +4,7 @@
 //! Must not know what becomes of any of it, nor keep what a sender could make grow without end.
 
 use crate::error::{Error, Reason, Result};
-use crate::verbs::incoming::{What, refused};
+use crate::peer::incoming::{Incoming, refused};
 use bcmr_wire::limits;
 use bcmr_wire::message::Entry;
 use bcmr_wire::window::{Stray, Taker};
@@ -47,7 +47,7 @@ impl Named {
     /// An operand that has this name, or none of its own.
     pub(crate) fn operand(
         &mut self,
-        what: &What,
+        what: &Incoming,
         id: u64,
         origin: u64,
         name: Option<&NameBuf>,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_forgotten_once_everybody_has_heard_of_it() {
+    fn what_was_refused_is_forgotten_once_the_sender_has_heard_of_it() {
         let mut named = Named::default();
         for id in 1..=50_000 {
             named.dir(id, 0).unwrap();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What is received.
-pub(crate) struct What {
+pub(crate) struct Incoming {
     /// Where to.
     pub(crate) to: Resolved,
     /// What kind each operand was said to be, in this attempt and in those before.
@@ -38,7 +38,7 @@ pub(crate) struct What {
     pub(crate) dedup: bool,
 }
 
-impl What {
+impl Incoming {
     /// A source's path as it is shown.
     pub(crate) fn shown(&self, path: &Path) -> PathBuf {
         let mut text = std::ffi::OsString::from(&self.source_prefix);

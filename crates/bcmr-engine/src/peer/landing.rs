@@ -1,0 +1,480 @@
+//! A destination that lands what comes off the wire.
+//!
+//! The same code in `bcmr serve` (PUT) and in the client (GET). Must not know the protocol: entries are handed in by
+//! [`FromWire`], which asks the sender for what is wanted of them.
+
+use crate::disk::sys::{Hand, Sys};
+use crate::disk::{Attributes, Body, Dirs, Job};
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Summary, Watch};
+use crate::peer::dedup::StoredBlocks;
+use crate::peer::from_wire::{
+    Arrived, Chosen, Far, FromWire, IncomingTransfer, Meta, WireDestination, other_size,
+};
+use crate::peer::incoming::{Incoming, refused};
+use crate::policy::{CopyPolicy, Target};
+use crate::receiver::arriving::Arriving;
+use crate::receiver::choose::{Candidate, Offered, Way};
+use crate::receiver::claims::{Claimed, Claims, Spot};
+use crate::receiver::dest::DestDir;
+use crate::receiver::devices::Devices;
+use crate::receiver::dir_task::{Dropped, Hold, PairedDirs, Slot};
+use crate::receiver::directories::Marks;
+use crate::receiver::land::ensure_dir;
+use crate::receiver::lander::{Beside, Decision, Lander};
+use crate::receiver::links::{Claim, LinkTable};
+use crate::receiver::plan::Proof;
+use crate::store::Store;
+use crate::tally::Tally;
+use crate::trouble::error_of;
+use crate::verbs::destination::{Destination, DirEntry, Entering};
+use crate::verbs::manifest::Manifest;
+use crate::verbs::operands::{self, DestLink, Place, Reach, Where};
+use bcmr_wire::contents::Item;
+use bcmr_wire::limits;
+use fastcopy::dir::Name;
+use fastcopy::meta::{Info, Kind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Beside landing, a manifest is written (GET), and what landed by the thread of large files is counted.
+struct FarHooks {
+    manifest: Option<Manifest>,
+    landed: AtomicU64,
+}
+
+impl Beside<Far> for FarHooks {
+    fn landed(&self, _: &Arc<Slot<Far>>, _: Name<'_>, info: &Info, _: &Devices<'_, Sys>, _: &Tally<'_>) {
+        if StoredBlocks::is_worth(info.size) {
+            self.landed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    fn dir_done(&self, _: &Arc<Slot<Far>>) {}
+    fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
+        self.manifest.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
+    }
+}
+
+/// What is to be done with an entry that is wanted.
+#[derive(Clone, Copy)]
+pub(crate) enum LandVerdict {
+    /// Landed over this.
+    Land(Option<Info>),
+    /// Compared with what is there first.
+    Doubt,
+}
+
+/// Lands what comes off the wire.
+pub(crate) struct WireLanding<'a> {
+    desk: Lander<'a, Far, FarHooks>,
+    policy: &'a CopyPolicy,
+    what: Arc<Incoming>,
+    dedup: StoredBlocks<'a>,
+}
+
+/// What a copy from the other side needs of this one.
+pub(crate) struct LocalSide<'a> {
+    pub(crate) disk: &'a Sys,
+    /// Where hashes are written.
+    pub(crate) manifest: Option<&'a Path>,
+    /// Blocks that landed before.
+    pub(crate) store: Option<&'a Store>,
+}
+
+/// A receiver that lands what comes. Nothing is changed yet.
+///
+/// # Errors
+/// The manifest cannot be written.
+pub(crate) fn landing<'a>(
+    transfer: IncomingTransfer<'a>,
+    watch: Watch<'a>,
+    here: LocalSide<'a>,
+) -> Result<FromWire<'a, WireLanding<'a>>> {
+    let LocalSide { disk, manifest, store } = here;
+    let what = transfer.what.clone();
+    let manifest = match manifest {
+        Some(file) => Some(Manifest::begin(file, Some(what.to.base()?))?),
+        None => None,
+    };
+    if !what.listed {
+        what.to.tell_new(&watch);
+    }
+    let policy = transfer.policy;
+    let hooks = FarHooks { manifest, landed: AtomicU64::new(0) };
+    let mut desk = Lander::new(disk, policy, Tally::new(watch), hooks);
+    desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, what.meeting());
+    desk.links = LinkTable::of_at_most(limits::LINKS_MAX);
+    let dedup = StoredBlocks::new(store, what.dedup, what.hashes, transfer.reply);
+    Ok(FromWire::new(transfer, watch, WireLanding { desk, policy, what, dedup }))
+}
+
+impl WireLanding<'_> {
+    fn failed(&self, slot: &Slot<Far>, e: Error) {
+        slot.mark_incomplete();
+        self.desk.tally.fail(e);
+    }
+
+    /// Whether an entry may have the name that it would get. It may not when that is another source's, and need not when it
+    /// came before.
+    fn gets_its_name(&self, slot: &Arc<Slot<Far>>, spot: &Spot, meta: &Meta) -> bool {
+        let (name, to) = (meta.name.as_name(), meta.to.as_name());
+        match self.desk.claim_name(slot, spot, name, to, meta.info.id()) {
+            // One name of a list is one source's, and all of a list is one operand.
+            Ok(Claimed::Again) if self.what.listed => self.desk.came_before(slot),
+            Ok(Claimed::Same) => self.desk.came_before(slot),
+            Ok(_) => return true,
+            Err(e) => self.failed(slot, e),
+        }
+        false
+    }
+
+    /// Whether it has further names which are to stay one file.
+    fn is_linked(&self, info: &Info) -> bool {
+        self.policy.preserve.links && info.nlink > 1
+    }
+
+    /// Says what becomes of an entry that no other name of the same file came before.
+    fn decide(&self, slot: &Arc<Slot<Far>>, meta: &Meta) -> Chosen<LandVerdict> {
+        let is_file = meta.info.kind == Kind::File;
+        let (name, to) = (meta.name.as_name(), meta.to.as_name());
+        let doubt = std::cell::Cell::new(false);
+        let prove = |proof: Proof, _: &Info| {
+            if proof == Proof::Target {
+                return self.desk.leads_to(slot, to, &meta.link).map(Some);
+            }
+            doubt.set(true);
+            Ok(None)
+        };
+        let chosen = if meta.info.kind.is_special() && !self.policy.specials {
+            let note = Reason::KindIs.about(meta.info.kind.word());
+            Err(Error::ours(Code::Special, Op::Copy, meta.path(&slot.src.node), note))
+        } else {
+            self.desk.choose(slot, &Offered { name, to, info: &meta.info, is_file }, &prove)
+        };
+        match chosen {
+            Ok(Decision::Skip) => {}
+            Ok(_) if doubt.get() => return Chosen::Want(LandVerdict::Doubt),
+            Ok(Decision::Create) => return Chosen::Want(LandVerdict::Land(None)),
+            Ok(Decision::Replace(there)) => return Chosen::Want(LandVerdict::Land(Some(there))),
+            Err(e) => self.failed(slot, e),
+        }
+        self.gave_up(&meta.info);
+        Chosen::Nothing
+    }
+
+    /// Whether one more inode with several names can be remembered; told when not.
+    fn has_room_for_link(&self, slot: &Slot<Far>, meta: &Meta) -> bool {
+        if self.desk.links.has_room(&meta.info) {
+            return true;
+        }
+        let note = Reason::TooManyLinks;
+        let shown = meta.path(&slot.src.node);
+        self.failed(slot, Error::ours(Code::Refused, Op::KeepTheLinksOf, shown, note));
+        false
+    }
+
+    fn gave_up(&self, info: &Info) {
+        if self.is_linked(info) {
+            self.desk.links.gave_up(info);
+        }
+    }
+
+    fn job<'n>(
+        &self,
+        slot: &'n Arc<Slot<Far>>,
+        way: Way,
+        (meta, wanted): (&'n Meta, LandVerdict),
+        body: Body<'n, Sys>,
+    ) -> Result<Option<Job<'n, Sys>>> {
+        let (name, to) = (meta.name.as_name(), meta.to.as_name());
+        let (info, attributes) = (meta.info, Attributes::Carried(&meta.attrs));
+        let entry = Candidate { name, to, info, body, attributes, way };
+        match wanted {
+            LandVerdict::Land(there) => self.desk.job(slot, entry, there).map(Some),
+            LandVerdict::Doubt => {
+                let job = self.desk.plan(slot, entry);
+                if !matches!(job, Ok(Some(_))) {
+                    self.gave_up(&meta.info);
+                }
+                job
+            }
+        }
+    }
+
+    /// What an entry that came is landed as.
+    ///
+    /// # Errors
+    /// Outside, the sender broke the protocol; inside, it could not send what was wanted.
+    fn body<'n>(&self, slot: &Slot<Far>, came: &Arrived<'n, LandVerdict>) -> Result<Result<Body<'n, Sys>>> {
+        let Arrived { meta, item, .. } = came;
+        let shown = || meta.path(&slot.src.node);
+        Ok(match item {
+            None if meta.info.kind == Kind::Link => Ok(Body::Link(meta.link.clone())),
+            None => Ok(Body::Special),
+            Some(Item::Content { bytes, .. }) if bytes.len() as u64 != meta.info.size => {
+                Err(other_size(shown(), meta.info.size, bytes.len() as u64))
+            }
+            Some(Item::Content { bytes, hash: Some(said) }) if blake3::hash(bytes).as_bytes() != said => {
+                Err(Error::ours(Code::Mismatch, Op::Receive, shown(), Reason::NotWhatWasSent))
+            }
+            Some(Item::Content { bytes, .. }) => Ok(Body::Bytes(bytes)),
+            Some(Item::Hashed { .. }) => return Err(refused(Reason::HashNotContent)),
+            Some(Item::Changed) => {
+                let note = Reason::SourceChangedWhileRead;
+                Err(Error::ours(Code::SourceChanged, Op::Copy, shown(), note))
+            }
+            Some(Item::Unreadable(trouble)) => Err(Error { path: shown(), ..error_of(trouble) }),
+        })
+    }
+}
+
+impl Destination<Far> for WireLanding<'_> {
+    type Buffers = Hand;
+    type Dir = DestDir<Sys>;
+
+    fn tally(&self) -> &Tally<'_> {
+        &self.desk.tally
+    }
+
+    fn claims(&self) -> &Claims {
+        &self.desk.claims
+    }
+
+    fn buffers(&self) -> Hand {
+        self.desk.disk.hand()
+    }
+
+    fn base(&self, place: &Place) -> Result<DestDir<Sys>> {
+        let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
+        DestDir::existing(self.desk.disk, dir, place.node.clone(), None, self.policy)
+    }
+
+    fn share(&self, base: &DestDir<Sys>) -> DestDir<Sys> {
+        base.share()
+    }
+
+    fn fills(&self, _: &Far, _: &Place) -> Result<()> {
+        Ok(())
+    }
+
+    fn enter(
+        &self,
+        hand: &mut Hand,
+        above: &Arc<Slot<Far>>,
+        src: &Arc<Far>,
+        entry: DirEntry<'_>,
+        by: Entering,
+    ) -> Result<Option<DestDir<Sys>>> {
+        match by {
+            Entering::Operand | Entering::Whole | Entering::ListBase => {
+                self.desk.enter_top(&above.dst, entry.to, &src.info).map(Some)
+            }
+            Entering::Walk | Entering::List => {
+                self.desk.enter(hand, above, entry.to, src.info.mode).map(Some)
+            }
+        }
+    }
+
+    fn expect(&self, pair: &Slot<Far>, dirs: usize) {
+        pair.dst.expect(dirs);
+    }
+
+    fn passed_by(&self, hand: &mut Hand, pair: &Arc<Slot<Far>>) {
+        self.desk.passed_by(hand, pair);
+    }
+
+    fn release(&self, hand: &mut Hand, hold: Hold<Far, DestDir<Sys>>) {
+        self.desk.release(hand, hold);
+    }
+
+    fn worked(&self, hand: &mut Hand) {
+        self.desk.publish_group(hand);
+    }
+}
+
+impl<'a> WireDestination<'a> for WireLanding<'a> {
+    type Verdict = LandVerdict;
+
+    const TAKES_BYTES: bool = true;
+
+    fn list_base(&self, place: &Place) -> Result<DestDir<Sys>> {
+        self.base(place).map(DestDir::for_a_list)
+    }
+
+    fn top(
+        &self,
+        pair: PairedDirs<Far, DestDir<Sys>>,
+        _: &Arc<Dropped<Far, DestDir<Sys>>>,
+    ) -> Hold<Far, DestDir<Sys>> {
+        self.desk.top(pair)
+    }
+
+    fn is_new(&self, dir: &DestDir<Sys>) -> bool {
+        dir.is_fresh()
+    }
+
+    fn shown(&self, dir: &DestDir<Sys>, to: Name<'_>) -> PathBuf {
+        dir.node.join(to)
+    }
+
+    fn merges(&self, hand: &mut Hand, earlier: Option<&Slot<Far>>) -> Result<()> {
+        // It may wait for others, so as to be synced with them.
+        self.desk.publish_group(hand);
+        // Until it has its name, a second one would be made beside it.
+        if earlier.is_some_and(|slot| !slot.is_done()) {
+            return Err(refused(Reason::DirectoryTwice));
+        }
+        Ok(())
+    }
+
+    fn choose(&self, slot: &Arc<Slot<Far>>, spot: &Spot, meta: &Meta) -> Chosen<LandVerdict> {
+        let linked = self.is_linked(&meta.info);
+        if !self.gets_its_name(slot, spot, meta) || linked && !self.has_room_for_link(slot, meta) {
+            Chosen::Nothing
+        } else if linked && !self.desk.links.claim_first(&meta.info) {
+            Chosen::Further
+        } else {
+            self.decide(slot, meta)
+        }
+    }
+
+    fn choose_further(
+        &self,
+        hand: &mut Hand,
+        slot: &Arc<Slot<Far>>,
+        meta: &Meta,
+    ) -> Option<Chosen<LandVerdict>> {
+        Some(match self.desk.links.claim(&meta.info)? {
+            Claim::Second(landed) => {
+                let (name, to) = (meta.name.as_name(), meta.to.as_name());
+                self.desk.land_second(hand, slot, name, to, &meta.info, &landed);
+                Chosen::Nothing
+            }
+            Claim::First => self.decide(slot, meta),
+        })
+    }
+
+    fn room(&self, slot: &Slot<Far>) -> usize {
+        self.desk.room(slot)
+    }
+
+    fn land(
+        &self,
+        hand: &mut Hand,
+        slot: &Arc<Slot<Far>>,
+        way: Way,
+        came: &mut Vec<Arrived<'_, LandVerdict>>,
+    ) -> Result<()> {
+        let mut jobs: Vec<Job<'_, Sys>> = Vec::new();
+        let mut broken = Ok(());
+        for came in came.drain(..) {
+            let Arrived { meta, verdict, .. } = came;
+            let body = match self.body(slot, &came) {
+                Ok(Ok(body)) => body,
+                Ok(Err(e)) => {
+                    self.gave_up(&meta.info);
+                    self.failed(slot, e);
+                    continue;
+                }
+                Err(e) => {
+                    broken = Err(e);
+                    break;
+                }
+            };
+            let hash = match came.item {
+                Some(Item::Content { hash: Some(hash), .. }) => Some(blake3::Hash::from_bytes(hash)),
+                _ => None,
+            };
+            match self.job(slot, way, (meta, verdict), body) {
+                Ok(Some(job)) => jobs.push(Job { hash, ..job }),
+                Ok(None) => {}
+                Err(e) => self.failed(slot, e),
+            }
+        }
+        self.desk.land(hand, slot, &mut jobs, way, 1, false);
+        broken
+    }
+
+    fn prepare(&self, arriving: Arriving<'a>) -> Result<Arriving<'a>> {
+        self.dedup.prepare(arriving)
+    }
+
+    fn wants_values(&self) -> bool {
+        self.what.hashes
+    }
+
+    fn is_late(&self, meta: &Meta, wanted: LandVerdict) -> bool {
+        let sessions = self.policy.resume.has_sessions() && meta.info.size > self.policy.checkpoint_bytes;
+        sessions || !matches!(wanted, LandVerdict::Land(_)) || self.policy.resume.appends()
+    }
+
+    fn land_large(
+        &self,
+        hand: &mut Hand,
+        slot: &Arc<Slot<Far>>,
+        (meta, wanted): (&Meta, LandVerdict),
+        arriving: &Arc<Arriving<'a>>,
+    ) {
+        let landed_before = self.desk.beside.landed.load(Ordering::Relaxed);
+        match self.job(slot, Way::Alone, (meta, wanted), Body::Wire(&**arriving)) {
+            Ok(Some(job)) => {
+                self.desk.land(hand, slot, &mut vec![job], Way::Alone, self.what.streams, false);
+            }
+            Ok(None) => {}
+            Err(e) => self.failed(slot, e),
+        }
+        if self.desk.beside.landed.load(Ordering::Relaxed) > landed_before {
+            self.dedup.landed(slot, &meta.to, arriving);
+        }
+    }
+
+    fn settled(&self, file: u64) {
+        self.dedup.settled(file);
+    }
+
+    fn have_blocks(&self, arriving: &Arriving<'a>, first: u64, values: &[[u8; 32]]) -> Result<()> {
+        self.dedup.have_blocks(arriving, first, values)
+    }
+
+    fn proof(&self, arriving: &Arriving<'a>, first: u64, tags: &[[u8; 32]]) -> Result<()> {
+        self.dedup.proof(arriving, first, tags)
+    }
+
+    /// Publishes and syncs what waits for it first. Marks of complete trees stay where the user is on the other side: a
+    /// summary that is lost must not make the same command mean something else. They are to be cleared once it was heard.
+    fn end(self) -> (Summary, Marks) {
+        let mut desk = self.desk;
+        desk.publish_group(&mut desk.disk.hand());
+        desk.sync_names();
+        self.dedup.tell_store(&desk.tally);
+        if let Some(manifest) = desk.beside.manifest.take() {
+            manifest.finish(&desk.tally);
+        }
+        let marks = if self.what.echo {
+            desk.unmark();
+            Marks::NONE
+        } else {
+            desk.marks()
+        };
+        (desk.end(), marks)
+    }
+}
+
+/// Makes one directory that was named.
+pub(crate) fn directory(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
+    match operands::target(reach, &Target::Exactly(path.to_owned()), 1, DestLink::Itself)? {
+        Where::Name { dir, name, .. } => {
+            let made = ensure_dir(&dir.dir, name.as_name(), mode & 0o777)
+                .map_err(|e| Error::os(Op::MakeDirectory, path, e))?;
+            if made {
+                Ok(())
+            } else {
+                Err(Error::ours(Code::InTheWay, Op::MakeDirectory, path, Reason::AlreadyThere))
+            }
+        }
+        Where::Into(_) | Where::Whole(_) => {
+            Err(Error::ours(Code::InTheWay, Op::MakeDirectory, path, Reason::AlreadyThere))
+        }
+    }
+}
