@@ -60,11 +60,15 @@ pub(super) const ANSWERS: &[(&[&str], &[&str], &str)] = &[
     (&["--bwlimit", "-l"], COPIES, "the rate cannot be limited here"),
     // cp and mv
     (&["-d"], COPIES, "-d is -P --preserve=links here"),
-    (&["-b", "--backup", "--suffix"], TREES, "there are no backups here; --no-clobber keeps what is there"),
+    (
+        &["-b", "--backup", "--suffix"],
+        TREES,
+        "bcmr cp and bcmr mv make backups; --no-clobber keeps what is there",
+    ),
     (
         &["--link", "--symbolic-link", "--parents", "--attributes-only", "--copy-contents"],
         COPIES,
-        "this is an option of cp; command cp has it",
+        "bcmr cp has it, as cp does",
     ),
     (
         &["--remove-destination"],
