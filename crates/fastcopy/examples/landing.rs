@@ -477,7 +477,7 @@ fn copy_one(src: &str, dst: &str, o: &Opts) -> Any<()> {
 }
 
 fn copy(src: &str, dst: &str, o: &Opts) -> Any<()> {
-    if std::path::Path::new(src).is_file() {
+    if fs::FileType::from_raw_mode(fs::stat(src)?.st_mode) == fs::FileType::RegularFile {
         return copy_one(src, dst, o);
     }
     let limit = getrlimit(Resource::Nofile);

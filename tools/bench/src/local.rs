@@ -4,7 +4,7 @@ use crate::measure::{self, Sample};
 use crate::options::{On, Options, command};
 use crate::programs::{binary, ceiling, installed, version};
 use crate::record::{self, LocalRecord, RowRecord, ToolRecord};
-use crate::rows::{self, Before, Cache, Place, Row, Tool, Verb};
+use crate::rows::{self, Beforehand, Cache, Place, Row, Tool, Verb};
 use crate::turns::{Copies, Turns};
 use crate::{data, mount};
 use sh::{Result, text};
@@ -152,9 +152,9 @@ impl RowBench<'_> {
     fn prepare(&self, tool: &Tool) -> Result<PathBuf> {
         let src = self.turns.src;
         self.turns.prepare(|dst| match tool.before {
-            Before::Nothing => Ok(()),
-            Before::Dirs => data::directories(src, dst),
-            Before::Copy => sh::quiet("cp", &["-a", text(src)?, text(dst)?]),
+            Beforehand::Nothing => Ok(()),
+            Beforehand::Dirs => data::directories(src, dst),
+            Beforehand::Copy => sh::quiet("cp", &["-a", text(src)?, text(dst)?]),
         })
     }
 

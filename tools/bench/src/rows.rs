@@ -27,7 +27,7 @@ pub enum Verb {
 
 /// What is made at the destination before a run, outside its timing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Before {
+pub enum Beforehand {
     Nothing,
     /// The directories of the source, empty.
     Dirs,
@@ -58,7 +58,7 @@ pub struct Tool {
     /// `{s}` is the source, `{d}` the destination, `{o}` a new name on the file system of the scratch directory, where
     /// source and destination lie in an image.
     pub line: &'static str,
-    pub before: Before,
+    pub before: Beforehand,
     /// Measured only where it is installed, and in fewer rounds.
     pub guest: bool,
 }
@@ -82,13 +82,13 @@ pub enum Goal {
 pub const OURS: &str = "bcmr";
 
 const fn tool(name: &'static str, line: &'static str) -> Tool {
-    Tool { name, line, before: Before::Nothing, guest: false }
+    Tool { name, line, before: Beforehand::Nothing, guest: false }
 }
 const fn guest(name: &'static str, line: &'static str) -> Tool {
     Tool { guest: true, ..tool(name, line) }
 }
 /// A tool that finds something at the destination.
-const fn onto(before: Before, name: &'static str, line: &'static str) -> Tool {
+const fn onto(before: Beforehand, name: &'static str, line: &'static str) -> Tool {
     Tool { before, ..tool(name, line) }
 }
 const CP: Tool = tool("cp", "cp {s} {d}");
@@ -275,8 +275,8 @@ pub fn all(quick: bool) -> Vec<Row> {
             source,
             vec![
                 tool("new", "bcmr copy -r {s} {d}"),
-                onto(Before::Dirs, OURS, "bcmr copy -r {s}/. {d}"),
-                onto(Before::Dirs, "cp", "cp -r {s}/. {d}"),
+                onto(Beforehand::Dirs, OURS, "bcmr copy -r {s}/. {d}"),
+                onto(Beforehand::Dirs, "cp", "cp -r {s}/. {d}"),
             ],
             vec![Goal::Wall { against: "new", most: 1.15 }],
         ),
@@ -301,8 +301,8 @@ pub fn all(quick: bool) -> Vec<Row> {
                 "check of the source tree by size and time, against rsync -an",
                 source,
                 vec![
-                    onto(Before::Copy, "rsync", "rsync -an {s}/ {d}/"),
-                    onto(Before::Copy, OURS, "bcmr check -T {s} {d}"),
+                    onto(Beforehand::Copy, "rsync", "rsync -an {s}/ {d}/"),
+                    onto(Beforehand::Copy, OURS, "bcmr check -T {s} {d}"),
                 ],
                 vec![Goal::Wall { against: "rsync", most: 0.30 }],
             )
@@ -314,8 +314,8 @@ pub fn all(quick: bool) -> Vec<Row> {
                 "check --hash of the source tree, against diff -r",
                 source,
                 vec![
-                    onto(Before::Copy, "diff", "diff -r --no-dereference {s} {d}"),
-                    onto(Before::Copy, OURS, "bcmr check --hash -T {s} {d}"),
+                    onto(Beforehand::Copy, "diff", "diff -r --no-dereference {s} {d}"),
+                    onto(Beforehand::Copy, OURS, "bcmr check --hash -T {s} {d}"),
                 ],
                 vec![Goal::Wall { against: "diff", most: 0.50 }],
             )
@@ -329,8 +329,8 @@ pub fn all(quick: bool) -> Vec<Row> {
                 source,
                 vec![
                     tool("copy", "bcmr copy --archive {s} {o}"),
-                    onto(Before::Copy, OURS, "bcmr move {d} {o}"),
-                    onto(Before::Copy, "mv", "mv {d} {o}"),
+                    onto(Beforehand::Copy, OURS, "bcmr move {d} {o}"),
+                    onto(Beforehand::Copy, "mv", "mv {d} {o}"),
                 ],
                 vec![Goal::Wall { against: "copy", most: 1.2 }],
             )
@@ -409,8 +409,8 @@ pub fn all(quick: bool) -> Vec<Row> {
                 "remove of the source tree, against rm -rf",
                 source,
                 vec![
-                    onto(Before::Copy, "rm", "rm -rf {d}"),
-                    onto(Before::Copy, OURS, "bcmr remove -r -f {d}"),
+                    onto(Beforehand::Copy, "rm", "rm -rf {d}"),
+                    onto(Beforehand::Copy, OURS, "bcmr remove -r -f {d}"),
                 ],
                 vec![Goal::Wall { against: "rm", most: 0.50 }],
             )

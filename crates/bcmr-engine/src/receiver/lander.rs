@@ -4,7 +4,7 @@
 //! Must not know where entries come from: a verb walks the source here or takes them off the wire, and hands them in.
 
 use crate::disk::sys::Sys;
-use crate::disk::{Attributes, Body, Bytes, Disk, Fault, Fill, Job, Placement, Side};
+use crate::disk::{Attributes, Body, Bytes, Dirs, Disk, Fault, Fill, Job, Placement, Side};
 use crate::disk::{tee, uncached};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Event, Question, Summary};
@@ -94,6 +94,9 @@ impl Again {
         Again { src: job.src.to_owned(), to: job.name.to_owned(), kind: job.info.kind }
     }
 }
+
+/// A job that links, and the directory of the first name.
+type LinkJob<'n, D> = (Arc<<D as Dirs>::Dir>, Job<'n, D>);
 
 impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
     /// A run with nothing done yet.
@@ -597,7 +600,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         to: Name<'n>,
         info: &Info,
         landed: &FirstName<D>,
-    ) -> Result<Option<(Arc<D::Dir>, Job<'n, D>)>> {
+    ) -> Result<Option<LinkJob<'n, D>>> {
         let fail = |e| Error::os(Op::FindTheFirstNameOf, pair.src.node().join(name), e);
         let mut dir = landed.open(self.disk).map_err(fail)?;
         let mut first = self.disk.look(&dir, landed.name()).map_err(fail)?;

@@ -49,7 +49,7 @@ impl Folder {
 }
 
 /// What became of one job.
-pub(crate) struct Landed {
+pub(crate) struct LandedOne {
     /// Why it did not land, and nothing was changed.
     pub(crate) fault: Option<Fault>,
     /// Metadata that was asked for and could not be kept.
@@ -78,7 +78,7 @@ impl Single {
         keep: &Keep,
         how: Option<&Fill<'_>>,
         bare: Option<u32>,
-    ) -> Landed {
+    ) -> LandedOne {
         let dir = &to.dir;
         let replaces =
             matches!(job.place, Placement::Stage(_)) && job.there.is_some_and(|t| t.kind == Kind::File);
@@ -116,7 +116,7 @@ impl Single {
         {
             job.lost.push(Fault::os(Side::Dest, Op::RemoveUnfinished, e));
         }
-        Landed { fault: job.fault, lost: job.lost }
+        LandedOne { fault: job.fault, lost: job.lost }
     }
 
     /// Makes a directory, which is sealed later.

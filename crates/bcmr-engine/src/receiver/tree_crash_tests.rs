@@ -248,11 +248,14 @@ mod proof {
     type Pair = Slot<Src, Model>;
     type PairHold = SlotHold<Src, Model>;
 
+    /// The directory that something landed in, and its path below the destination.
+    type LandedAt = (Arc<Pair>, Vec<Vec<u8>>);
+
     /// What a move does beside: what has landed waits for a sync, and is taken away at the source.
     struct MiniLedger<'s> {
         model: &'s Model,
         scene: &'s Scene,
-        landed: Mutex<Vec<(Arc<Pair>, Vec<Vec<u8>>)>>,
+        landed: Mutex<Vec<LandedAt>>,
         /// Paths below the destination of what is gone at the source.
         taken: Mutex<Vec<Vec<Vec<u8>>>>,
     }

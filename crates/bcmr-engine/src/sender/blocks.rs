@@ -305,7 +305,7 @@ impl BlockSender<'_, '_> {
         }
         let (codec, effort) = self.0.codec();
         if codec == Codec::Raw && !part.hashed {
-            return self.from_file(buffers, part, &piece).map(Ok);
+            return self.unread(buffers, part, &piece).map(Ok);
         }
         if codec == Codec::Raw {
             // Straight behind the header, which is as long whatever the value in it.
@@ -348,12 +348,7 @@ impl BlockSender<'_, '_> {
     }
 
     /// A piece that the kernel reads when its turn comes.
-    fn from_file(
-        &self,
-        buffers: &WorkerBuffers,
-        part: &BlockPart,
-        piece: &Piece<'_>,
-    ) -> Result<PreparedFrame> {
+    fn unread(&self, buffers: &WorkerBuffers, part: &BlockPart, piece: &Piece<'_>) -> Result<PreparedFrame> {
         let mut head = self.0.room(buffers.stream);
         let mark = codec::encode_data_header(piece, &mut head).map_err(|e| not_encoded(&e))?;
         frame::finish_with(&mut head, mark, piece.length).map_err(|e| not_encoded(&e))?;

@@ -174,7 +174,7 @@ fn land(
     job: Job<'_, crate::disk::sys::Sys>,
     keep: &Keep,
     dev: Option<u64>,
-) -> crate::receiver::single::Landed {
+) -> crate::receiver::single::LandedOne {
     let cancel = copier.options.cancel.clone();
     let observe = move |_| !cancel.is_set();
     let dev = folder.dir.info().map_or(dev.unwrap_or(0), |info| info.dev);

@@ -12,7 +12,7 @@ use super::spot::{Spot, join, last, trimmed};
 use super::told::{Did, StepQuestion, Teller, What};
 use crate::disk::{Attributes, Body, Job, Keep};
 use crate::policy::Follow;
-use crate::receiver::single::{Folder, Landed};
+use crate::receiver::single::{Folder, LandedOne};
 use fastcopy::dir::{Dir, ListBuffer, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
@@ -640,7 +640,7 @@ impl Copier<'_> {
         }
     }
 
-    fn place_link(&mut self, pair: &CopyStep<'_>, target: CString, replace: bool) -> io::Result<Landed> {
+    fn place_link(&mut self, pair: &CopyStep<'_>, target: CString, replace: bool) -> io::Result<LandedOne> {
         let info = Info { kind: Kind::Link, ..pair.info };
         self.place_small(pair, Body::Link(target), info, replace)
     }
@@ -652,7 +652,7 @@ impl Copier<'_> {
         body: Body<'_, crate::disk::sys::Sys>,
         info: Info,
         replace: bool,
-    ) -> io::Result<Landed> {
+    ) -> io::Result<LandedOne> {
         let (folder, name) = pair.dst.new_place(errno::ENOENT)?;
         if !replace && folder.dir.look(name)?.is_some() {
             return Err(io::Error::from_raw_os_error(errno::EEXIST));
@@ -682,7 +682,7 @@ impl Copier<'_> {
         }
     }
 
-    fn tell_lost(&mut self, pair: &CopyStep<'_>, landed: Landed) -> bool {
+    fn tell_lost(&mut self, pair: &CopyStep<'_>, landed: LandedOne) -> bool {
         self.tell_lost_of(&pair.src.shown, &pair.dst.shown, landed.lost)
     }
 
