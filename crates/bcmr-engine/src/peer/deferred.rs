@@ -100,8 +100,12 @@ pub(super) fn forward_answers(
                     _ => None,
                 };
                 if let Some((id, yes)) = answer {
-                    questions.answer(id, yes);
-                    continue;
+                    if questions.answer(id, yes) {
+                        continue;
+                    }
+                    let note = Reason::NotSendersMessage.about("Answer");
+                    deferred.put(Err(Error::ours(Code::Protocol, Op::Receive, "", note)));
+                    return;
                 }
                 // What follows belongs to the next request.
                 let last = matches!(frame.kind(), kind::ALL_SENT | kind::CANCEL);

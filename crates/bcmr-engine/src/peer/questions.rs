@@ -19,17 +19,23 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(crate) struct RemoteQuestions {
     next: AtomicU64,
-    answers: Mutex<HashMap<u64, bool>>,
+    /// Questions that wait, with what was answered: no more than the threads that ask.
+    waiting: Mutex<HashMap<u64, Option<bool>>>,
     /// No answer comes any more.
     over: AtomicBool,
     change: Condvar,
 }
 
 impl RemoteQuestions {
-    /// The answer to the question `id` has come.
-    pub(super) fn answer(&self, id: u64, yes: bool) {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(id, yes);
+    /// The answer to the question `id` has come. `false`: no question waits for it, and the one that does would wait for
+    /// ever.
+    pub(super) fn answer(&self, id: u64, yes: bool) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(slot @ None) = waiting.get_mut(&id) else { return false };
+        *slot = Some(yes);
+        drop(waiting);
         self.change.notify_all();
+        true
     }
 
     /// No answer comes any more.
@@ -41,21 +47,33 @@ impl RemoteQuestions {
     /// Asks whether `path` is to be replaced and waits for the answer; no answer is a no.
     pub(super) fn ask(&self, reply: &Reply, path: &Path) -> bool {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        if reply.send(&Message::Ask { id, path: path.as_os_str().as_bytes() }).is_err() {
-            return false;
-        }
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, None);
+        let sent = reply.send(&Message::Ask { id, path: path.as_os_str().as_bytes() }).is_ok();
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(yes) = answers.remove(&id) {
-                return yes;
-            }
-            if self.over.load(Ordering::Relaxed) {
-                return false;
+            let answer = waiting.get(&id).copied().flatten();
+            if answer.is_some() || !sent || self.over.load(Ordering::Relaxed) {
+                waiting.remove(&id);
+                return answer.unwrap_or(false);
             }
             let waits = reply.pulse.waits_for(For::Answer);
-            let waited = self.change.wait_timeout(answers, LOOK);
+            let waited = self.change.wait_timeout(waiting, LOOK);
             drop(waits);
-            answers = waited.unwrap_or_else(PoisonError::into_inner).0;
+            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_belongs_to_a_question_that_waits() {
+        let questions = RemoteQuestions::default();
+        assert!(!questions.answer(1, true), "nothing was asked");
+        questions.waiting.lock().unwrap().insert(1, None);
+        assert!(!questions.answer(2, true), "another was asked");
+        assert!(questions.answer(1, true) && !questions.answer(1, false), "once");
     }
 }
