@@ -91,7 +91,7 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     }
     let mut names = names.map_or(RequestNames::None, RequestNames::kept);
     let count = if matches!(names, RequestNames::None) { from.len() } else { 1 };
-    // V12: once for all attempts. ToSend an earlier one was sent decides nothing about where the next one goes.
+    // V12: once for all attempts. What an earlier one was sent decides nothing about where the next one goes.
     let links = DestLink::received(&policy);
     let mut to = GetTarget {
         path: target.path(),
@@ -132,7 +132,7 @@ fn with_retries(
     mut once: impl FnMut() -> Result<Summary>,
 ) -> Result<Summary> {
     let mut pause = FIRST_PAUSE;
-    // ToSend was asked or shown once would be asked and shown again.
+    // What was asked or shown once would be asked and shown again.
     let once_only = policy.collide == Collide::Ask || policy.dry_run;
     let mut left = if once_only { 0 } else { way.retries };
     loop {
@@ -149,7 +149,7 @@ fn with_retries(
             std::thread::sleep(Duration::from_millis(100));
         }
         pause = (pause * 2).min(LAST_PAUSE);
-        // ToSend is there already is met again, and counts again.
+        // What is there already is met again, and counts again.
         watch.progress.items_done.store(0, Ordering::Relaxed);
         watch.progress.bytes_done.store(0, Ordering::Relaxed);
         watch.progress.bytes_there.store(0, Ordering::Relaxed);
@@ -166,11 +166,11 @@ struct GetTarget<'t> {
     /// The target as it was typed.
     path: &'t Path,
     to: Resolved,
-    /// ToSend kind each operand was said to be.
+    /// What kind each operand was said to be.
     kinds: Arc<Kinds>,
 }
 
-/// ToSend is the same for every attempt of one transfer.
+/// What is the same for every attempt of one transfer.
 struct Transfer<'a> {
     purpose: Purpose,
     manifest: Option<&'a Path>,
@@ -224,7 +224,7 @@ impl Transfer<'_> {
             Target::Exactly(_) => message::Target::Exactly,
         };
         let path = target.path().clone();
-        // ToSend this attempt makes of DST must not decide what DST means in the next one.
+        // What this attempt makes of DST must not decide what DST means in the next one.
         if self.way.retries > 0
             && kind == message::Target::Guess
             && operands == 1
@@ -342,7 +342,7 @@ impl Transfer<'_> {
         end(peer, result, watch)
     }
 
-    /// ToSend the server is to send, and where it goes.
+    /// What the server is to send, and where it goes.
     fn expected(
         &self,
         from: &[Address],
@@ -384,7 +384,7 @@ fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary>
     for note in notes.into_iter().chain(ended.iter().flatten().cloned()) {
         watch.front.event(Event::Note(note));
     }
-    // ToSend is done is done: a connection that ends badly after its last word changes nothing.
+    // The transfer is complete: a connection that ends badly after its last word changes nothing.
     result
 }
 
@@ -398,7 +398,7 @@ fn size_questions(from: &[Address]) -> Result<Vec<u8>> {
     Ok(frames)
 }
 
-/// How much regular files among `operands`, asked for by [`how_large`], hold; one that cannot be looked at counts
+/// How much regular files among `operands`, asked for by [`size_questions`], hold; one that cannot be looked at counts
 /// nothing, its copy will say why.
 fn await_sizes(peer: &Peer, operands: usize, cancel: &Cancel) -> Result<u64> {
     let mut sum = 0u64;
@@ -417,6 +417,6 @@ fn await_sizes(peer: &Peer, operands: usize, cancel: &Cancel) -> Result<u64> {
 fn is_absent(peer: &Peer, path: &Path, cancel: &Cancel) -> Result<bool> {
     send(peer, &Message::Stat { path: path.as_os_str().as_bytes(), follow: true })?;
     let frame = await_answer(peer, cancel)?;
-    // ToSend else may be wrong with it is told when it is the target.
+    // What else may be wrong with it is told when it is the target.
     Ok(matches!(frame.message()?, Message::Error(trouble) if error_of(&trouble).code == Code::NotFound))
 }

@@ -206,7 +206,7 @@ pub(crate) trait WireDestination<'a>: Destination<Far> {
     ) -> Option<Chosen<Self::Verdict>> {
         Some(Chosen::Nothing)
     }
-    /// FilesMessage that are given to [`WireDestination::land`] at a time.
+    /// Files that are given to [`WireDestination::land`] at a time.
     fn room(&self, pair: &FarTask<Self>) -> usize;
     /// Takes entries that came.
     ///
@@ -343,7 +343,7 @@ struct EntriesGoal<T> {
     way: Way,
 }
 
-/// FilesMessage of one message.
+/// Files of one message.
 struct FilesMessage<'m> {
     entries: &'m [Entry<'m>],
     inline: bool,
@@ -690,7 +690,7 @@ impl<'a, D: WireDestination<'a>> FromWire<'a, D> {
         Ok(hold)
     }
 
-    /// FilesMessage may come for a directory from now on.
+    /// Files may come for a directory from now on.
     fn opened(&self, id: u64, slot: FarHold<D>) -> DirState {
         let is_new = self.to.is_new(&slot.dst);
         self.open().dirs.insert(id, slot);

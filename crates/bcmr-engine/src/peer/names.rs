@@ -18,7 +18,7 @@ use std::path::Path;
 /// Bytes of a list of names that go in one message.
 const NAMES_BYTES: usize = 8 << 20;
 
-/// RequestNames of a list.
+/// Names of a list.
 pub(super) enum RequestNames {
     /// There is no list.
     None,

@@ -100,7 +100,7 @@ fn forward_frames(inbox: &Inbox, give: &SyncSender<Result<Option<FrameBuf>>>, ov
             Ok(Heard::Ended) => Ok(None),
             Err(e) => Err(e),
         };
-        // ToSend follows the last message of a transfer is a request, and not for us.
+        // What follows the last message of a transfer is a request, and not for us.
         let over = |frame: &FrameBuf| matches!(frame.kind(), kind::SUMMARY | kind::ERROR | kind::DONE);
         let last = !matches!(&said, Ok(Some(frame)) if !over(frame));
         if give.send(said).is_err() || last {

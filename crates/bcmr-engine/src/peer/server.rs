@@ -57,19 +57,19 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(6);
 /// How often the ssh connection is looked at while the first word is waited for on them.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// ToSend one server keeps while it runs.
+/// What one server keeps while it runs.
 struct Serving {
     request: ServeRequest,
     reach: Reach,
     /// Where further connections come in, once the client asked.
     door: Option<JoinListener>,
-    /// ToSend both sides can.
+    /// What both sides can.
     ours: Features,
     /// The ssh connection while the data goes another way: its end is the end of everything.
     control_stream: Option<Stream>,
     /// Which machine this is.
     origin: u64,
-    /// ToSend the next `Get` is to begin with.
+    /// What the next `Get` is to begin with.
     list: CollectedNames,
     /// Why there is no store of blocks, where there should be one.
     no_store: Option<String>,
@@ -82,7 +82,7 @@ struct CollectedNames {
     bytes: Vec<u8>,
 }
 
-/// ToSend a client wants to have sent.
+/// What a client wants to have sent.
 struct Requested {
     paths: Vec<PathBuf>,
     /// Names below the one path, instead of all of it.
@@ -248,7 +248,7 @@ impl Serving {
     /// The paths in an error as the client knows them.
     fn answer(&mut self, peer: &mut Peer, message: &Message<'_>) -> Result<()> {
         let Some(stream) = peer.streams.first() else { return Ok(()) };
-        // ToSend takes long ends with the client.
+        // What takes long ends with the client.
         let go_on = || !stream.inbox.has_ended();
         match message {
             Message::Stat { path, follow } => {
@@ -486,7 +486,7 @@ impl Serving {
     ) -> Result<()> {
         with_reports(peer, items, |watch, reply, questions| {
             let tally = Tally::new(watch);
-            // ToSend the target itself is called, the client knows better.
+            // What the target itself is called, the client knows better.
             let visit = visitor(survey, policy, root, Path::new(""), &tally);
             let transfer = IncomingTransfer { policy, what: Arc::new(what), reply };
             let comparing = comparing(transfer, &tally, visit)?;

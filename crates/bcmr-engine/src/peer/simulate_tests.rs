@@ -68,7 +68,7 @@ impl Lots {
     }
 }
 
-/// ToSend is expected of the end.
+/// What is expected of the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Luck {
     /// Nothing goes wrong on the way: both sides end with a summary.
@@ -98,7 +98,7 @@ impl Scene {
     fn src(&self) -> PathBuf {
         self.root.join("src")
     }
-    /// ToSend the operand becomes.
+    /// What the operand becomes.
     fn landed(&self) -> PathBuf {
         self.root.join("dst/src")
     }
@@ -158,7 +158,7 @@ impl Scene {
         self.files.retain(|other| inode(other) != gone);
     }
 
-    /// ToSend is at the destination before: older or newer, the same, or something else in the way.
+    /// What is at the destination before: older or newer, the same, or something else in the way.
     fn fill_destination(&mut self) {
         let landed = self.landed();
         for at in self.files.clone() {
@@ -231,7 +231,7 @@ impl Scene {
         store
     }
 
-    /// ToSend is at the destination under the names of files that nothing changes.
+    /// What is at the destination under the names of files that nothing changes.
     fn there(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let read = |at: &PathBuf| Some((at.clone(), std::fs::read(self.landed().join(at)).ok()?));
         self.files.iter().filter_map(read).collect()
@@ -334,7 +334,7 @@ impl SendObserver for Person {
     }
 }
 
-/// ToSend came of one seed.
+/// What came of one seed.
 #[derive(Debug)]
 #[allow(dead_code, reason = "shown")]
 struct Ended {
@@ -465,7 +465,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     let (luck, resume) = (scene.luck, scene.policy.resume);
     eprintln!("seed {seed}: {luck:?} {faults:?}, puts {puts}, dedup {dedup}, {resume:?}, calm {calm}");
     let weather = Weather::new(seed ^ 0x5eed, calm, std::mem::take(&mut scene.happenings));
-    // ToSend a `Put` or `Get` has brought them to.
+    // What a `Put` or `Get` has brought them to.
     let begun = |n| if n == 0 { [State::Sends, State::Receives] } else { [State::Quiet; 2] };
     let one = |(n, faults)| memory::streams_in(&weather, faults, timeouts, begun(n));
     let (senders, receivers): (Vec<_>, Vec<_>) = faults.into_iter().enumerate().map(one).unzip();
@@ -528,7 +528,7 @@ fn judge(
     ended: &Ended,
 ) -> std::result::Result<(), String> {
     if scene.luck == Luck::Full {
-        // ToSend is under a name is the source, or what was there.
+        // What is under a name is the source, or what was there.
         for (at, there) in scene.there() {
             let here = std::fs::read(scene.src().join(&at)).unwrap_or_default();
             if here != there && before.get(&at) != Some(&there) {

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// How often the other side is told what was found.
 const FOUND_EVERY: Duration = Duration::from_millis(200);
 
-/// ToSend is to be sent.
+/// What is to be sent.
 pub(crate) enum ToSend<'a> {
     /// Operands, each opened when its turn comes.
     Operands {
@@ -47,7 +47,7 @@ pub(crate) enum ToSend<'a> {
         dir: Arc<SourceDir>,
         /// Where the names are read from.
         reader: &'a mut (dyn BufRead + Send),
-        /// ToSend ends a name: `\n` or NUL.
+        /// What ends a name: `\n` or NUL.
         separator: u8,
     },
 }
@@ -66,7 +66,7 @@ pub(super) struct Announcer<'s, 'a> {
     list: ListBuffer,
     /// When the other side was last told what was found.
     last_found: Instant,
-    /// ToSend operands are called.
+    /// What operands are called.
     operand_names: HashSet<NameBuf>,
     /// One of them was the contents of a directory, which may have any name in them.
     has_whole: bool,
@@ -84,7 +84,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
         }
     }
 
-    /// Walks everything. ToSend is wrong with one item is reported; what ends the walk is in the schedule.
+    /// Walks everything. What is wrong with one item is reported; what ends the walk is in the schedule.
     pub(super) fn walk(&mut self, what: ToSend<'_>) {
         let walked = match what {
             ToSend::Operands { paths, open } => paths.iter().try_for_each(|path| {
@@ -117,7 +117,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
     // ---- operands ----
 
     fn operand(&mut self, path: &Path, source: Source) -> Result<()> {
-        // ToSend two operands may both fill is merged: the second begins where the first is done.
+        // What two operands may both fill is merged: the second begins where the first is done.
         let meets = match &source {
             Source::Named { name, info, .. } => {
                 let met = !self.operand_names.insert(name.clone());
@@ -388,7 +388,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
             Err(e) => return self.sending.fail(None, e),
         };
         let Some(top) = self.top(base, &src, None)? else { return Ok(()) };
-        // ToSend is listed is never all there is.
+        // What is listed is never all there is.
         top.mark_incomplete();
         let mut chain = Chain::new((top, Names::default()));
         let sending = self.sending;

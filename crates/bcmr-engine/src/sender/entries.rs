@@ -1,4 +1,4 @@
-//! EntrySender in batches: names are looked at, and sent with their contents where these go along unasked.
+//! Entries in batches: names are looked at, and sent with their contents where these go along unasked.
 //!
 //! Must not know what is wanted; only that what is in a new directory is.
 

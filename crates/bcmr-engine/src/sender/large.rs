@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 const REREADS_WAITING: usize = 4096;
 /// Requests for chaining values of one file that may wait.
 const COMPUTES_WAITING: usize = 64;
-/// BlockSender whose values are sent in one message: some time's work, so that others get their turn.
+/// Blocks whose values are sent in one message: some time's work, so that others get their turn.
 const VALUES_AT_ONCE: u64 = 64;
 /// Questions to the store that are under way for one file.
 const GROUPS_OUT: usize = 2;
@@ -94,7 +94,7 @@ pub(super) enum FileFailed {
     Error(Arc<Error>),
 }
 
-/// BlockSender that the receiver may have already. It reads them in rising order, and what comes over one stream waits for
+/// Blocks that the receiver may have already. It reads them in rising order, and what comes over one stream waits for
 /// what came before: so groups are asked about one after the other, and proofs go before the blocks of their group.
 struct Dedup {
     /// The next block to ask about.

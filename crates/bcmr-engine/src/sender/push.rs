@@ -6,7 +6,7 @@
 //!
 //! Memory is bounded whatever the tree and whatever the receiver does: 64 batches of at most 256 names and 512 KiB of
 //! attributes, 16 large files, 4096 directories that the receiver has not answered, the names of the directories
-//! on the way down; per thread two buffers of a block (4 MiB) and one of contents. ToSend the streams have queued comes
+//! on the way down; per thread two buffers of a block (4 MiB) and one of contents. What the streams have queued comes
 //! on top.
 
 use crate::error::{Code, Error, Op, Reason, Result};
@@ -35,7 +35,7 @@ const CANCEL_WAIT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The transfer as a whole failed: a pattern that does not parse, a lost connection, a receiver that breaks the rules or
-/// gives up. ToSend happens to single items is reported, and counted by the receiver.
+/// gives up. What happens to single items is reported, and counted by the receiver.
 pub(crate) fn push(push: &Push<'_>, what: ToSend<'_>, feed: &mut dyn Feed) -> Result<Counted> {
     let sending = Sending::new(push)?;
     let threads = push.outs.len() * 2;

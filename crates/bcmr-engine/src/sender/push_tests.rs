@@ -145,14 +145,14 @@ impl SendObserver for Ears {
 
 // ---- the receiver ----
 
-/// ToSend the receiver says unasked after a message of the sender.
+/// What the receiver says unasked after a message of the sender.
 type Also = Box<dyn FnMut(&Message<'_>, &mut Peer<'_>) -> Vec<Vec<u8>> + Send>;
 
 struct Script {
     streams: usize,
     /// Directories were there before.
     there: bool,
-    /// ToSend the sender was told about compression and hashes.
+    /// What the sender was told about compression and hashes.
     compress: Compress,
     fast: bool,
     dedup: bool,
@@ -199,7 +199,7 @@ fn plain() -> Script {
     }
 }
 
-/// ToSend arrived under a name.
+/// What arrived under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Got {
     File(Vec<u8>),
@@ -478,7 +478,7 @@ impl Peer<'_> {
                 self.batches.insert(*batch, known);
                 self.most_batches = self.most_batches.max(self.batches_out.open());
                 if self.script.hold {
-                    // ToSend came over another stream may come after the walk's end was told.
+                    // What came over another stream may come after the walk's end was told.
                     self.let_go(self.walked);
                 } else if self.batches[batch].wanted.is_empty() {
                     self.settle(*batch);
@@ -709,7 +709,7 @@ impl FileKnown {
     }
 }
 
-/// ToSend a test looks at in the end.
+/// What a test looks at in the end.
 struct Done {
     result: Result<Counted>,
     tree: BTreeMap<PathBuf, Got>,
@@ -910,7 +910,7 @@ fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     out
 }
 
-/// ToSend is below a directory, as it should arrive.
+/// What is below a directory, as it should arrive.
 fn expected(at: &Path, as_path: &Path, into: &mut BTreeMap<PathBuf, Got>) {
     into.insert(as_path.to_owned(), Got::Dir);
     for entry in std::fs::read_dir(at).unwrap() {
@@ -1432,7 +1432,7 @@ fn nothing_more_is_sent_of_a_refused_directory() {
     want.retain(|path, _| !path.starts_with(src.join("bad")));
     let done = send(t.path(), &policy(), Script { refuse: &["bad"], ..plain() });
     done.result.unwrap();
-    // ToSend was under way when it was refused does not count; an honest receiver drops it.
+    // What was under way when it was refused does not count; an honest receiver drops it.
     let got = done.tree.into_iter().filter(|(p, _)| !p.starts_with(src.join("bad"))).collect();
     same(&got, &want, "refused");
     // An operand that is refused as a whole.

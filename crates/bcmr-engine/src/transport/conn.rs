@@ -142,7 +142,7 @@ pub(crate) trait WriteHalf: Write + Send + 'static {
 pub(crate) struct Setup {
     /// Who is at the other end, for error messages.
     pub(crate) name: String,
-    /// Keep-alive and idle timeouts. until [`RawStream::timeouts`] says otherwise.
+    /// Keep-alive and idle timeouts, until [`RawStream::set_timeouts`] gives others.
     pub(crate) timeouts: Timeouts,
     /// Breaks the wire in both directions, so that threads stuck in a read or a write come back where that is
     /// possible. May be called more than once, from any thread.
@@ -799,7 +799,7 @@ impl RawStream {
         *self.threads.shared.pulse.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(pulse);
     }
 
-    /// Keep-alive and idle timeouts.from now on.
+    /// Sets the keep-alive and idle timeouts from now on.
     pub(crate) fn set_timeouts(&self, timeouts: Timeouts) {
         let shared = &*self.threads.shared;
         shared.set_timeouts(timeouts);

@@ -54,8 +54,8 @@ pub(crate) struct Ledger {
     pub(crate) since: Time,
     /// What an earlier run has copied is read on both sides before it goes.
     pub(crate) proves: bool,
-    /// Devices of which it was told that what was copied there stays. HeldBack by who settles: a directory may go only after
-    /// another worker has taken away what was in it.
+    /// Devices whose copies are known to be on stable storage. The settling thread holds this lock, because a directory
+    /// may go only after another worker has taken away what was in it.
     settling: Mutex<Vec<u64>>,
 }
 
