@@ -4,6 +4,15 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
+/// What `main` and all that it calls take of the stack at most, and as much again.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Touches every page of that much of the stack.
+#[inline(never)]
+fn grow_stack() {
+    std::hint::black_box(&[0u8; STACK_BYTES]);
+}
+
 /// The system's allocator; where it has nothing left, the process writes `said` to standard error and ends with `code`.
 #[derive(Debug)]
 pub struct OrExit {
@@ -29,6 +38,13 @@ impl OrExit {
             }
             otherwise(panic);
         }));
+    }
+
+    /// Makes the calling thread's stack as large as a run needs. A stack that finds no room when it grows ends the process
+    /// by a signal, so it grows here, once it is known that there is room. To be called once, first thing in `main`.
+    pub fn reserve_stack(&self) {
+        drop(std::hint::black_box(Vec::<u8>::with_capacity(STACK_BYTES)));
+        grow_stack();
     }
 
     fn or_exit(&self, got: *mut u8) -> *mut u8 {
