@@ -167,7 +167,7 @@ impl<T: Send> Drop for Busy<'_, T> {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.busy -= 1;
-        if state.busy == 0 {
+        if state.busy == 0 && state.idle > 0 {
             self.pool.wake.notify_all();
         }
     }
