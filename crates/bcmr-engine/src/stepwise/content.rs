@@ -7,6 +7,7 @@ use super::copier::{Copier, fault_error};
 use super::options::Content;
 use super::spot::Spot;
 use super::told::{Did, Trouble, What};
+use crate::disk::tee;
 use crate::disk::{Attributes, Body, Fault, Fill, Job, Keep, Placement, Side};
 use crate::error::{Code, Op};
 use crate::event::{Cancel, Event, Front, Progress, Question, Watch};
@@ -383,23 +384,6 @@ fn held(
     }
 }
 
-/// Whether two files have the same content.
-pub(super) fn is_alike(one: &OwnedFd, other: &OwnedFd) -> io::Result<bool> {
-    let (mut left, mut right) = (vec![0; 64 << 10], vec![0; 64 << 10]);
-    let mut at = 0;
-    loop {
-        let n = fastcopy::read_write::read_full(one, at, &mut left)?;
-        let m = fastcopy::read_write::read_full(other, at, &mut right)?;
-        if left.get(..n) != right.get(..m) {
-            return Ok(false);
-        }
-        if n < left.len() {
-            return Ok(true);
-        }
-        at += n as u64;
-    }
-}
-
 /// What `install -C` looks at: whether the destination is already all that it would become.
 pub(super) fn is_installed(copier: &Copier<'_>, file: &File<'_>, there: &Info) -> bool {
     let Some(given) = copier.options.given.filter(|given| given.compare) else { return false };
@@ -414,5 +398,9 @@ pub(super) fn is_installed(copier: &Copier<'_>, file: &File<'_>, there: &Info) -
         return false;
     }
     let files = file.src.open_file(true).and_then(|src| Ok((src, file.dst.open_file(false)?)));
-    files.and_then(|(src, dst)| is_alike(&src, &dst)).unwrap_or(false)
+    let Ok((src, dst)) = files else { return false };
+    let read = |at: u64, room: &mut [u8]| {
+        fastcopy::read_write::read_full(&src, at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e))
+    };
+    tee::is_same(&dst, 0, there.size, &read, &|| !copier.options.cancel.is_set()).unwrap_or(false)
 }

@@ -8,12 +8,12 @@ use super::copier::{Copier, Id, StepEnd, fault_error};
 use super::far;
 use super::options::{Backup, Content, Onto, Options, Over, Program, Update};
 use super::same::{self, Same};
-use super::spot::{Spot, join, last, trimmed};
+use super::spot::{Spot, join, last, names_in, trimmed};
 use super::told::{Did, StepQuestion, Teller, What};
 use crate::disk::{Attributes, Body, Job, Keep};
 use crate::policy::Follow;
 use crate::receiver::single::{Folder, LandedOne};
-use fastcopy::dir::{Dir, ListBuffer, NameBuf};
+use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use std::ffi::CString;
@@ -826,18 +826,7 @@ impl Copier<'_> {
             match there {
                 Ok(_) => {}
                 Err(_) => {
-                    let pair = CopyStep {
-                        src: &src,
-                        dst: &dst,
-                        info,
-                        there: None,
-                        follow: true,
-                        operand: false,
-                        up: None,
-                        device: 0,
-                        replace: false,
-                        backup: None,
-                    };
+                    let pair = CopyStep::parent(&src, &dst, info);
                     let keep = |folder: &Folder, copier: &Self| copier.keep_for(folder);
                     if let Err(e) = self.make_one(&pair, &keep) {
                         self.fail(What::ParentMakeDir, &dst_path, e);
@@ -854,22 +843,29 @@ impl Copier<'_> {
         for (src, dst, info) in made {
             let Ok(dir) = dst.open_dir(false) else { continue };
             let into = Arc::new(Folder::new(dir));
-            let pair = CopyStep {
-                src: &src,
-                dst: &dst,
-                info,
-                there: None,
-                follow: true,
-                operand: false,
-                up: None,
-                device: 0,
-                replace: false,
-                backup: None,
-            };
+            let pair = CopyStep::parent(&src, &dst, info);
             let keep = |folder: &Folder, copier: &Self| copier.keep_for(folder);
             fine &= self.seal_dir(&pair, None, &into, &keep);
         }
         fine
+    }
+}
+
+impl<'p> CopyStep<'p> {
+    /// A directory that `--parents` makes on the way to an operand.
+    fn parent(src: &'p Spot, dst: &'p Spot, info: Info) -> CopyStep<'p> {
+        CopyStep {
+            src,
+            dst,
+            info,
+            there: None,
+            follow: true,
+            operand: false,
+            up: None,
+            device: 0,
+            replace: false,
+            backup: None,
+        }
     }
 }
 
@@ -880,11 +876,7 @@ fn file_of<'p>(pair: &CopyStep<'p>) -> content::File<'p> {
 
 /// The names in a directory, in the order of their inodes.
 fn list(dir: &Dir) -> io::Result<Vec<NameBuf>> {
-    let mut names = Vec::new();
-    dir.list(&mut ListBuffer::new(), |entry| {
-        names.push((entry.ino, entry.name.to_owned()));
-        true
-    })?;
-    names.sort_by_key(|(ino, _)| *ino);
-    Ok(names.into_iter().map(|(_, name)| name).collect())
+    let mut names = names_in(dir)?;
+    names.sort_by_key(|(_, ino)| *ino);
+    Ok(names.into_iter().map(|(name, _)| name).collect())
 }

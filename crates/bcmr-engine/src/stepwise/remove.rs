@@ -2,11 +2,11 @@
 //!
 //! Must not know how anything is worded. Everything below an operand goes by handle and single name, through no link.
 
-use super::spot::{Spot, join, last};
+use super::spot::{Spot, join, last, names_in};
 use super::told::{Did, StepQuestion, Teller, Trouble, What};
 use crate::event::Cancel;
 use crate::receiver::single::Folder;
-use fastcopy::dir::{Dir, ListBuffer, NameBuf};
+use fastcopy::dir::{Dir, ListBuffer};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use std::io;
@@ -156,7 +156,7 @@ impl Remover<'_> {
         if o.one_file_system && device.is_some_and(|device| device != info.dev) {
             return self.fail(What::RmOtherDevice, &spot.shown, None);
         }
-        let opened = spot.open_dir(false).and_then(|dir| Ok((list(&dir)?, dir)));
+        let opened = spot.open_dir(false).and_then(|dir| Ok((names_in(&dir)?, dir)));
         let (names, dir) = match opened {
             Ok(opened) => opened,
             Err(e) => return self.unreadable(spot, info, e),
@@ -264,14 +264,4 @@ fn is_empty(spot: &Spot) -> io::Result<bool> {
         false
     })?;
     Ok(empty)
-}
-
-/// The names in a directory, in its own order.
-fn list(dir: &Dir) -> io::Result<Vec<(NameBuf, u64)>> {
-    let mut names = Vec::new();
-    dir.list(&mut ListBuffer::new(), |entry| {
-        names.push((entry.name.to_owned(), entry.ino));
-        true
-    })?;
-    Ok(names)
 }

@@ -3,7 +3,7 @@
 //! Must not know what is done with it.
 
 use crate::receiver::single::Folder;
-use fastcopy::dir::{Dir, Name, NameBuf};
+use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use std::ffi::OsStr;
@@ -172,4 +172,14 @@ impl Spot {
         let folder = self.folder().ok()?;
         Some((folder.dir.info().ok()?.id(), self.name.clone()))
     }
+}
+
+/// The names in a directory with their inodes, in its own order.
+pub(super) fn names_in(dir: &Dir) -> io::Result<Vec<(NameBuf, u64)>> {
+    let mut names = Vec::new();
+    dir.list(&mut ListBuffer::new(), |entry| {
+        names.push((entry.name.to_owned(), entry.ino));
+        true
+    })?;
+    Ok(names)
 }
