@@ -201,9 +201,21 @@ impl SurveyedDir {
     }
 }
 
-/// Enough of a name to know it again.
+/// Enough of a name to know it again: the name itself behind its length, or, where it does not fit, its hash behind a
+/// byte that is no such length.
 fn short(name: Name<'_>) -> [u8; 16] {
-    blake3::hash(name.bytes()).as_bytes().first_chunk().copied().unwrap_or_default()
+    let bytes = name.bytes();
+    let mut short = [0; 16];
+    let (first, rest) = short.split_at_mut(1);
+    if let Some(room) = rest.get_mut(..bytes.len()) {
+        first.fill(bytes.len() as u8);
+        room.copy_from_slice(bytes);
+    } else {
+        first.fill(u8::MAX);
+        let hash = blake3::hash(bytes);
+        rest.iter_mut().zip(hash.as_bytes()).for_each(|(to, from)| *to = *from);
+    }
+    short
 }
 
 /// The names in a directory, as hashes.
