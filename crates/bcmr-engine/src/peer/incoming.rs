@@ -1,10 +1,10 @@
 //! What a transfer is to bring, as it was agreed on before it began. Must not know what came of it.
 
 use crate::error::{Code, Error, Note, Op, Reason, Result};
+use crate::peer::asked::{Asked, Kinds};
 use crate::receiver::claims::Meeting;
 use crate::tally::Tally;
 use crate::trouble::error_of;
-use crate::verbs::asked::{Asked, Kinds};
 use crate::verbs::operands::{Reach, Resolved};
 use bcmr_wire::message::{Entry, Kind as WireKind, Trouble};
 use fastcopy::meta::{Info, Kind, Time};

@@ -2,6 +2,7 @@
 //!
 //! Must not know how addresses are typed or what is told to a person.
 
+mod asked;
 mod client;
 mod comparing;
 mod connections;

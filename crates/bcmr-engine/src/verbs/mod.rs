@@ -1,6 +1,5 @@
 //! The verbs, on this machine. Only these and `peer`, above them, see both halves.
 
-pub(crate) mod asked;
 pub(crate) mod check;
 mod copy;
 pub(crate) mod destination;
