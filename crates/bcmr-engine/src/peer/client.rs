@@ -17,7 +17,7 @@ use crate::event::{Cancel, Event, Summary, Watch};
 use crate::node::Node;
 use crate::peer::asked::{Asked, Kinds};
 use crate::peer::comparing::{comparing, survey_of, visitor};
-use crate::peer::from_wire::IncomingTransfer;
+use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
 use crate::policy::{Collide, Compare, CopyPolicy, Preserve, Target};

@@ -9,9 +9,9 @@ use crate::disk::tee;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Summary;
 use crate::node::os;
-use crate::peer::from_wire::{
-    Arrived, Chosen, Far, FromWire, IncomingTransfer, Meta, WireDestination, other_size,
-};
+use crate::peer::from_wire::FromWire;
+use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
+use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::refused;
 use crate::policy::{Compare, CopyPolicy};
 use crate::receiver::arriving::Arriving;

@@ -6,8 +6,9 @@
 use crate::blocks::{BLOCK_BYTES, DEDUP_BYTES_MIN, blocks_of};
 use crate::error::{Error, Op, Reason, Result};
 use crate::event::Event;
-use crate::peer::from_wire::{Far, Reply};
+use crate::peer::from_wire::destination::Far;
 use crate::peer::incoming::refused;
+use crate::peer::reply::Reply;
 use crate::receiver::arriving::{Arriving, AtHand};
 use crate::receiver::dir_task::Slot;
 use crate::store::{Block, Pinned, Store, Taken};

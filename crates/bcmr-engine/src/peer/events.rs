@@ -5,7 +5,7 @@
 use super::questions::RemoteQuestions;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Change, Compared, Event, Front, Question, Summary, Watch};
-use crate::peer::from_wire::Reply;
+use crate::peer::reply::Reply;
 use crate::sender::out::{Counted, SendObserver};
 use crate::trouble::{NoteBuf, TroubleBuf, error_of, note_of};
 use crate::verbs::manifest::Manifest;

@@ -8,9 +8,9 @@ use crate::disk::{Attributes, Body, Dirs, Job};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Summary, Watch};
 use crate::peer::dedup::StoredBlocks;
-use crate::peer::from_wire::{
-    Arrived, Chosen, Far, FromWire, IncomingTransfer, Meta, WireDestination, other_size,
-};
+use crate::peer::from_wire::FromWire;
+use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
+use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::{Incoming, refused};
 use crate::policy::{CopyPolicy, Target};
 use crate::receiver::arriving::Arriving;

@@ -21,6 +21,7 @@ mod names;
 mod policy_wire;
 mod questions;
 mod receiving;
+mod reply;
 mod sending;
 mod server;
 mod simulate_tests;

@@ -1,5 +1,5 @@
-//! What a sender has named so far, held against what it may name: operands, directories, batches and large files, each
-//! number once and in its order.
+//! What a sender has named so far, held against what it may name: operands and directories, each number once and in its
+//! order; batches and large files, each number once and no more than a window holds.
 //!
 //! Must not know what becomes of any of it, nor keep what a sender could make grow without end.
 
@@ -11,7 +11,8 @@ use bcmr_wire::window::{Stray, Taker};
 use fastcopy::dir::NameBuf;
 use std::collections::BTreeSet;
 
-/// Numbers that were given out.
+/// Operands and directories that were named; both have numbers of one sequence.
+#[derive(Default)]
 pub(crate) struct Named {
     operands: u64,
     /// The first of the operands asked for that may still come.
@@ -23,24 +24,6 @@ pub(crate) struct Named {
     /// Directories that were refused, as far back as the sender may not have heard of it: what it has sent of them
     /// meanwhile is not wanted.
     refused: BTreeSet<u64>,
-    /// Batches that have come, and those whose last `Wants` is still owed.
-    batches: Taker,
-    /// Large files that have come, and those whose `Close` is still owed.
-    files: Taker,
-}
-
-impl Default for Named {
-    fn default() -> Named {
-        Named {
-            operands: 0,
-            next_asked: 0,
-            origin: None,
-            dir_id: 0,
-            refused: BTreeSet::new(),
-            batches: Taker::new(limits::BATCHES_OUT_MAX),
-            files: Taker::new(limits::OFFERS_OUT_MAX),
-        }
-    }
 }
 
 impl Named {
@@ -100,44 +83,54 @@ impl Named {
     pub(crate) fn was_refused(&self, id: u64, note: Reason) -> Result<()> {
         if self.refused.contains(&id) { Ok(()) } else { Err(refused(note)) }
     }
+}
 
-    /// A batch has come.
+/// Batches, or large files, that have come, and those whose end the sender has not been told of yet.
+pub(crate) struct NamedInWindow {
+    taker: Taker,
+    twice: Reason,
+    too_many: Reason,
+}
+
+impl NamedInWindow {
+    /// Until the last `Wants` of each.
+    pub(crate) fn batches() -> NamedInWindow {
+        let taker = Taker::new(limits::BATCHES_OUT_MAX);
+        NamedInWindow { taker, twice: Reason::BatchTwice, too_many: Reason::TooManyBatches }
+    }
+
+    /// Until the `Close` of each.
+    pub(crate) fn files() -> NamedInWindow {
+        let taker = Taker::new(limits::OFFERS_OUT_MAX);
+        NamedInWindow { taker, twice: Reason::FileTwice, too_many: Reason::TooManyOffers }
+    }
+
+    /// One has come.
     ///
     /// # Errors
     /// It came before, or more are under way than may be.
-    pub(crate) fn batch(&mut self, id: u64) -> Result<()> {
-        self.batches.take(id).map_err(|stray| strays(stray, Reason::BatchTwice, Reason::TooManyBatches))
+    pub(crate) fn take(&mut self, id: u64) -> Result<()> {
+        self.taker.take(id).map_err(|stray| self.refused(stray))
     }
 
-    /// Its last `Wants` is about to be sent.
-    pub(crate) fn settle_batch(&mut self, id: u64) -> Result<()> {
-        self.batches.settle(id).map_err(|stray| strays(stray, Reason::BatchTwice, Reason::TooManyBatches))
-    }
-
-    /// A large file is on offer.
+    /// The sender is about to be told its end.
     ///
     /// # Errors
-    /// As [`Named::batch`].
-    pub(crate) fn file(&mut self, id: u64) -> Result<()> {
-        self.files.take(id).map_err(|stray| strays(stray, Reason::FileTwice, Reason::TooManyOffers))
+    /// It was told before.
+    pub(crate) fn settle(&mut self, id: u64) -> Result<()> {
+        self.taker.settle(id).map_err(|stray| self.refused(stray))
     }
 
-    /// Its `Close` is about to be sent.
-    pub(crate) fn close_file(&mut self, id: u64) -> Result<()> {
-        self.files.settle(id).map_err(|stray| strays(stray, Reason::FileTwice, Reason::TooManyOffers))
+    /// Whether it has come, settled or not.
+    pub(crate) fn has_come(&self, id: u64) -> bool {
+        self.taker.has_come(id)
     }
 
-    /// What comes for a large file that is not on its way: dropped when it was settled before the sender heard of it.
-    pub(crate) fn was_offered(&self, id: u64) -> Result<()> {
-        if self.files.has_come(id) { Ok(()) } else { Err(refused(Reason::FileNotOffered)) }
-    }
-}
-
-/// An id that may not be, as an error.
-fn strays(stray: Stray, twice: Reason, too_many: Reason) -> Error {
-    match stray {
-        Stray::Unknown(_) | Stray::Twice(_) => refused(twice),
-        Stray::Full(_) => refused(too_many),
+    fn refused(&self, stray: Stray) -> Error {
+        match stray {
+            Stray::Unknown(_) | Stray::Twice(_) => refused(self.twice),
+            Stray::Full(_) => refused(self.too_many),
+        }
     }
 }
 
@@ -147,15 +140,15 @@ mod tests {
 
     #[test]
     fn no_more_is_under_way_than_the_windows_hold() {
-        let mut named = Named::default();
-        let batches = limits::BATCHES_OUT_MAX as u64;
-        assert!((1..=batches).all(|id| named.batch(id).is_ok()) && named.batch(batches + 1).is_err());
-        assert!(named.settle_batch(7).is_ok() && named.settle_batch(7).is_err());
-        assert!(named.batch(batches + 1).is_ok() && named.batch(7).is_err());
-        let files = limits::OFFERS_OUT_MAX as u64;
-        assert!((1..=files).all(|id| named.file(id).is_ok()) && named.file(files + 1).is_err());
-        assert!(named.was_offered(files).is_ok() && named.was_offered(files + 1).is_err());
-        assert!(named.close_file(1).is_ok() && named.was_offered(1).is_ok() && named.file(files + 1).is_ok());
+        for (mut named, most) in [
+            (NamedInWindow::batches(), limits::BATCHES_OUT_MAX as u64),
+            (NamedInWindow::files(), limits::OFFERS_OUT_MAX as u64),
+        ] {
+            assert!((1..=most).all(|id| named.take(id).is_ok()) && named.take(most + 1).is_err());
+            assert!(named.has_come(most) && !named.has_come(most + 1));
+            assert!(named.settle(7).is_ok() && named.settle(7).is_err() && named.has_come(7));
+            assert!(named.take(most + 1).is_ok() && named.take(7).is_err());
+        }
     }
 
     #[test]

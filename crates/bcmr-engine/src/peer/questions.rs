@@ -2,7 +2,7 @@
 //!
 //! Must not know how the user is asked.
 
-use crate::peer::from_wire::Reply;
+use crate::peer::reply::Reply;
 use crate::pulse::For;
 use bcmr_wire::message::Message;
 use std::collections::HashMap;

@@ -1,0 +1,91 @@
+//! What handles messages of a transfer, as the threads that take them off the streams see it.
+//!
+//! Must not know which messages there are, nor what becomes of them.
+
+use crate::codec::Unpacker;
+use crate::error::{Reason, Result};
+use crate::event::{Summary, Watch};
+use crate::peer::incoming::{Incoming, refused};
+use crate::receiver::arriving::Load;
+use crate::receiver::directories::Marks;
+use bcmr_wire::limits;
+use bcmr_wire::message::{Codec, Message, Piece, data};
+
+/// What a piece says of itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Head {
+    pub(crate) file: u64,
+    pub(crate) at: u64,
+    pub(crate) flags: u8,
+    pub(crate) cv: Option<[u8; 32]>,
+    pub(crate) length: u64,
+}
+
+/// Takes a piece out of its frame: what it says of itself, and its bytes unpacked. `Err(start)`: they are in the
+/// frame as they are, from `start` of its payload on.
+pub(crate) fn unload(
+    unpacker: &mut Unpacker,
+    piece: &Piece<'_>,
+    payload: &[u8],
+) -> Result<(Head, std::result::Result<Load, usize>)> {
+    let Piece { file, at, flags, cv, length, .. } = *piece;
+    let head = Head { file, at, flags, cv, length };
+    if flags & data::ZEROS != 0 {
+        return Ok((head, Ok(Load::Zeros)));
+    }
+    if piece.codec == Codec::Raw {
+        if piece.bytes.len() as u64 != length {
+            return Err(refused(Reason::PieceOfOtherLength));
+        }
+        return Ok((head, Err(payload.len() - piece.bytes.len())));
+    }
+    let mut bytes = Vec::new();
+    unpacker
+        .unpack(piece.codec, piece.bytes, length, limits::PIECE_BYTES_MAX as usize, &mut bytes)
+        .map_err(|e| refused(Reason::BadPiece.about(e.to_string())))?;
+    Ok((head, Ok(Load::Bytes { buffer: Box::new(bytes), start: 0 })))
+}
+
+/// What each thread that receives keeps for itself.
+pub(crate) struct ReceiverBuffers<B> {
+    pub(crate) of_destination: B,
+    pub(crate) unpacker: Unpacker,
+}
+
+/// Handles what comes off the streams.
+pub(crate) trait MessageHandler: Sync + Sized {
+    /// What the destination keeps for each thread.
+    type Buffers;
+    /// Where it is told, and what may stop it.
+    fn watch(&self) -> Watch<'_>;
+    /// What was asked for.
+    fn what(&self) -> &Incoming;
+    /// What a thread that handles messages needs.
+    fn buffers(&self) -> ReceiverBuffers<Self::Buffers>;
+    /// One message, but no [`Message::Data`].
+    ///
+    /// # Errors
+    /// When the sender broke the protocol, or cannot be answered: the transfer is over. What happens to single items is
+    /// told to the watch.
+    fn handle(&self, worker: &mut ReceiverBuffers<Self::Buffers>, message: Message<'_>) -> Result<()>;
+    /// A piece of a large file.
+    ///
+    /// # Errors
+    /// As [`MessageHandler::handle`].
+    fn piece(&self, stream: usize, head: &Head, load: Load) -> Result<()>;
+    /// Settles large files, one after the other, until the sender has sent everything. Runs in a thread of its own.
+    ///
+    /// # Errors
+    /// As [`MessageHandler::handle`].
+    fn land_large(&self) -> Result<()>;
+    /// Whether the sender has said that it is done.
+    fn is_complete(&self) -> bool;
+    /// The transfer has failed: called at once, from any thread, so that none goes on waiting for what does not come.
+    fn lose(&self) {}
+    /// Nothing more comes, for whatever reason.
+    fn leave(&self, worker: &mut ReceiverBuffers<Self::Buffers>);
+    /// After [`MessageHandler::leave`] and the end of [`MessageHandler::land_large`]: says what was done, and gives the
+    /// marks that are to be cleared once that was heard. `cut_short` when the connection was lost: not all that was to be
+    /// done was.
+    fn end(self, cut_short: bool) -> (Summary, Marks);
+}
