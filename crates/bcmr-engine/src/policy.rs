@@ -25,6 +25,12 @@ impl Target {
             Target::Guess(p) | Target::Into(p) | Target::Exactly(p) => p,
         }
     }
+
+    /// Whether so many sources can go there: one name is one source's.
+    #[must_use]
+    pub fn takes(&self, sources: usize) -> bool {
+        sources == 1 || !matches!(self, Target::Exactly(_))
+    }
 }
 
 /// Names read from a file, below one base directory (`--files-from`).

@@ -10,7 +10,7 @@ use crate::sender::entries::{EntryLook, EntrySender, Examined, attributes_too_la
 use crate::sender::item::{self, EntryAttrs};
 use crate::sender::level::{self, Met};
 use crate::sender::names::{ListedNames, Names};
-use crate::sender::operand::Source;
+use crate::sender::operand::{Source, takes_kind};
 use crate::sender::place::{AnnouncedDir, AnnouncedInit, DirReply};
 use crate::sender::schedule::{BATCH_ENTRIES, NamesTask, StopReason};
 use crate::sender::sending::{Sending, WorkerBuffers};
@@ -130,13 +130,13 @@ impl<'s, 'a> Announcer<'s, 'a> {
         if meets {
             self.sending.schedule.await_settled();
         }
+        let recursive = self.sending.push.policy.recursive;
+        if let Err(e) = takes_kind(recursive, source.info().kind, Op::Copy, || path.to_owned()) {
+            return self.sending.fail(None, e);
+        }
         let opened = match source {
             Source::Named { dir, name, info, follow } if info.kind != Kind::Dir => {
                 return self.single(path, &dir, &name, info.kind, follow);
-            }
-            _ if !self.sending.push.policy.recursive => {
-                let e = Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory);
-                return self.sending.fail(None, e);
             }
             Source::Whole(src) => src.with_ignores(&self.sending.filter).map(|src| (src, None)),
             Source::Named { dir, name, follow, .. } => {
@@ -391,7 +391,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
         // What is listed is never all there is.
         top.mark_incomplete();
         let mut chain = Chain::new((top, Names::default()));
-        let sending = self.sending;
+        let (sending, recursive) = (self.sending, self.sending.push.policy.recursive);
         let mut leave = |(place, names): (Arc<AnnouncedDir>, Names)| {
             spread(sending, &place, names);
             sending.schedule.release(&place);
@@ -434,10 +434,8 @@ impl<'s, 'a> Announcer<'s, 'a> {
                 if names.len() >= BATCH_ENTRIES {
                     spread(self.sending, place, std::mem::take(names));
                 }
-            } else if !self.sending.push.policy.recursive {
-                let path = src.node.join(last);
-                self.sending
-                    .fail(Some(place), Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory))?;
+            } else if let Err(e) = takes_kind(recursive, info.kind, Op::Copy, || src.node.join(last)) {
+                self.sending.fail(Some(place), e)?;
             } else if let Some((child, src)) = self.child(place, last)? {
                 self.tree(child, src)?;
             }

@@ -34,6 +34,18 @@ impl Source {
     }
 }
 
+/// A directory is copied with what is in it, or not at all: only a `recursive` copy takes one, be it an operand or a name of
+/// a list.
+///
+/// # Errors
+/// It is a directory, and the copy is not recursive.
+pub(crate) fn takes_kind(recursive: bool, kind: Kind, op: Op, path: impl FnOnce() -> PathBuf) -> Result<()> {
+    if kind == Kind::Dir && !recursive {
+        return Err(Error::ours(Code::IsDirectory, op, path(), Reason::IsDirectory));
+    }
+    Ok(())
+}
+
 /// How a typed path ends.
 pub(crate) struct Typed<'p> {
     pub(crate) parent: PathBuf,

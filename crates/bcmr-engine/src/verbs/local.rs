@@ -511,10 +511,7 @@ impl<D: WalkDestination> Walk<'_, D> {
         if self.leaves_out(&pair.src, name, &info) {
             return Ok(None);
         }
-        if is_dir && !self.policy.recursive {
-            let path = pair.src.node.join(name);
-            return Err(Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory));
-        }
+        operands::takes_kind(self.policy.recursive, info.kind, Op::Copy, || pair.src.node.join(name))?;
         // Listed again, maybe spelled otherwise: it is taken once.
         let entry = DirEntry { is_claimed: true, ..DirEntry::met(name, name, info.kind, follow) };
         if self.to.claim(pair, entry, &info)? != Claimed::First {

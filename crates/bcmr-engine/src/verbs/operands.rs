@@ -12,8 +12,7 @@ use crate::receiver::claims::{Claims, Meeting, Spot};
 use crate::receiver::land::ensure_dir;
 use crate::receiver::newcomers::Newcomers;
 use crate::receiver::tree;
-pub(crate) use crate::sender::operand::Reach;
-pub(crate) use crate::sender::operand::{Source, source};
+pub(crate) use crate::sender::operand::{Reach, Source, source, takes_kind};
 use crate::sender::operand::{Typed, open_parent, typed};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
@@ -56,8 +55,8 @@ pub(crate) struct Operand {
 }
 
 impl Operand {
-    /// Whether it is the very same source as another one, which goes to the same place.
-    pub(crate) fn is_same_source(&self, other: &Operand) -> bool {
+    /// Whether it is the very same name as another one, which goes to the same place.
+    fn is_same_entry(&self, other: &Operand) -> bool {
         match (&self.source, &other.source) {
             (Source::Named { dir: a, name: n, .. }, Source::Named { dir: b, name: m, .. }) => {
                 n == m && a.info.id() == b.info.id()
@@ -183,6 +182,9 @@ pub(crate) fn target(reach: &Reach, target: &Target, count: usize, links: DestLi
     let path = target.path();
     let typed = typed(path)?;
     let as_dir = |why: Reason| Error::ours(Code::NotDirectory, Op::CopyInto, path, why);
+    if !target.takes(count) {
+        return Err(Error::ours(Code::Usage, Op::CopyTo, path, Reason::OneSourceOneName));
+    }
     match target {
         Target::Into(_) => match reach.dir(path) {
             Ok(dir) => Ok(Where::Into(place(dir, path))),
@@ -202,9 +204,6 @@ pub(crate) fn target(reach: &Reach, target: &Target, count: usize, links: DestLi
                 return Err(as_dir(Reason::TargetOfSeveralNoDirectory));
             }
             name_of(reach, typed)
-        }
-        Target::Exactly(_) if count != 1 => {
-            Err(Error::ours(Code::Usage, Op::CopyTo, path, Reason::OneSourceOneName))
         }
         Target::Exactly(_) => match typed.name {
             None => Ok(Where::Whole(place(reach.open(path)?, path))),
@@ -311,21 +310,15 @@ pub(crate) fn resolve(
     for path in sources {
         let resolved = source(&Reach::Anywhere, path, policy.follow).and_then(|source| {
             let operand = pair(path, source, to, links)?;
-            if operand.info().kind == Kind::Dir && !policy.recursive {
-                return Err(Error::ours(Code::IsDirectory, verb, path, Reason::IsDirectory));
-            }
+            takes_kind(policy.recursive, operand.info().kind, verb, || path.clone())?;
             if let Some(earlier) = clash(&operands, &operand) {
-                let is_file = operand.info().kind != Kind::Dir;
-                let is_same_file = is_file && operand.info().id() == earlier.info().id();
-                // A second name is moved by itself, or stays; copied it would be the same once more.
-                if operand.is_same_source(earlier) || is_same_file && verb == Op::Copy {
+                let sources = SameDest {
+                    earlier: (earlier.info().id(), &earlier.path),
+                    later: (&operand.info(), path),
+                    is_same_entry: operand.is_same_entry(earlier),
+                };
+                if sources.meet(verb, &operand.dest)? == SecondSource::Once {
                     return Ok(None);
-                }
-                if operand.info().kind != Kind::Dir {
-                    let why = Reason::EarlierSource
-                        .about(earlier.path.as_path())
-                        .about(dest_path(&operand).as_path());
-                    return Err(Error::ours(Code::Refused, verb, path, why));
                 }
             }
             guard_nesting(&operand, policy, verb)?;
@@ -339,6 +332,43 @@ pub(crate) fn resolve(
         }
     }
     operands
+}
+
+/// Two operands that become the same, wherever they come from.
+pub(crate) struct SameDest<'o> {
+    /// Which the first one is at the source, and as it is shown.
+    pub(crate) earlier: ((u64, u64), &'o Path),
+    pub(crate) later: (&'o Info, &'o Path),
+    /// They are one name of one directory.
+    pub(crate) is_same_entry: bool,
+}
+
+/// What becomes of the later of two operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SecondSource {
+    /// Nothing: it is the very same source, which is taken once.
+    Once,
+    /// It is a directory, and merged into what the earlier one becomes.
+    Merges,
+}
+
+impl SameDest<'_> {
+    /// What becomes of the later one at `dest`.
+    ///
+    /// # Errors
+    /// It is another source, and no directory.
+    pub(crate) fn meet(&self, verb: Op, dest: &Dest) -> Result<SecondSource> {
+        let ((earlier_id, earlier), (info, path)) = (self.earlier, self.later);
+        // A second name is moved by itself, or stays; copied it would be the same once more.
+        if self.is_same_entry || info.id() == earlier_id && verb == Op::Copy {
+            return Ok(SecondSource::Once);
+        }
+        if info.kind == Kind::Dir {
+            return Ok(SecondSource::Merges);
+        }
+        let why = Reason::EarlierSource.about(earlier).about(shown(dest).as_path());
+        Err(Error::ours(Code::Refused, verb, path, why))
+    }
 }
 
 /// Pairs one source with its destination: exactly the pair that copy, move and check share.
@@ -505,4 +535,78 @@ pub(crate) fn marked_target(sources: &[PathBuf], target: Target, follow: Follow)
         Err(_) => return target,
     };
     if tree::is_marked(&Sys::new(), &dir, &info) { Target::Exactly(path.clone()) } else { target }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fastcopy::meta::Time;
+
+    fn info(kind: Kind, ino: u64) -> Info {
+        let (time, mode) = (Time { sec: 0, nsec: 0 }, 0o644);
+        let (atime, mtime, ctime) = (time, time, time);
+        let (uid, gid, dev, nlink, size, blocks, rdev) = (0, 0, 1, 1, 0, 0, 0);
+        Info { kind, mode, uid, gid, dev, ino, nlink, size, blocks, rdev, atime, mtime, ctime }
+    }
+
+    /// What this machine's operands and those that come off a wire have in common; only this machine knows whether two are
+    /// one name of one directory.
+    #[test]
+    fn two_sources_of_one_name() {
+        use Kind::{Dir, File, Link};
+        let (once, merges, refused) = (Some(SecondSource::Once), Some(SecondSource::Merges), None);
+        let rows = [
+            // An operand once more.
+            (Op::Copy, File, true, true, once),
+            (Op::Copy, Dir, true, true, once),
+            (Op::Move, File, true, true, once),
+            (Op::Move, Dir, true, true, once),
+            // Another name of the very same file or directory: a move has to do with names.
+            (Op::Copy, File, true, false, once),
+            (Op::Copy, Dir, true, false, once),
+            (Op::Move, File, true, false, refused),
+            (Op::Move, Dir, true, false, merges),
+            // Another source.
+            (Op::Copy, File, false, false, refused),
+            (Op::Copy, Link, false, false, refused),
+            (Op::Copy, Dir, false, false, merges),
+            (Op::Move, File, false, false, refused),
+            (Op::Move, Dir, false, false, merges),
+        ];
+        let tmp = tempfile::tempdir().unwrap();
+        let dest = Dest::Whole(place(Reach::Anywhere.open(tmp.path()).unwrap(), tmp.path()));
+        for (verb, kind, is_same_inode, is_same_entry, want) in rows {
+            let later = info(kind, 7);
+            let earlier = (if is_same_inode { later.id() } else { (1, 8) }, Path::new("one"));
+            let sources = SameDest { earlier, later: (&later, Path::new("two")), is_same_entry };
+            let met = sources.meet(verb, &dest);
+            assert!(met.as_ref().err().is_none_or(|e| e.op == verb && e.code == Code::Refused));
+            assert_eq!(met.ok(), want, "{verb:?} {kind:?} {is_same_inode} {is_same_entry}");
+        }
+    }
+
+    #[test]
+    fn one_name_takes_one_source_and_only_a_recursive_copy_a_directory() {
+        let path = || PathBuf::from("d");
+        let rows: [(fn(PathBuf) -> Target, [bool; 3]); 3] = [
+            (Target::Guess, [true, true, true]),
+            (Target::Into, [true, true, true]),
+            (Target::Exactly, [false, true, false]),
+        ];
+        for (target, want) in rows {
+            assert_eq!([0, 1, 2].map(|count| target(path()).takes(count)), want, "{:?}", target(path()));
+        }
+        for (recursive, kind, want) in [
+            (true, Kind::Dir, true),
+            (false, Kind::Dir, false),
+            (true, Kind::File, true),
+            (false, Kind::File, true),
+            (false, Kind::Link, true),
+            (false, Kind::Fifo, true),
+        ] {
+            let took = takes_kind(recursive, kind, Op::Copy, path);
+            assert!(took.as_ref().err().is_none_or(|e| e.code == Code::IsDirectory && e.path == path()));
+            assert_eq!(took.is_ok(), want, "{recursive} {kind:?}");
+        }
+    }
 }

@@ -934,7 +934,8 @@ fn sources_of_one_name() {
     crate::table::plant(
         tmp.path(),
         "f one/a/x 1\nf one/a/s/x 1\nz one/a/large 8000000\nf two/a/x 2\nf two/a/s/y 2\nz two/a/large 5000000\n\
-         f three/a 3\nd three/b\nf four/b 4\nd four/a",
+         f three/a 3\nd three/b\nf four/b 4\nd four/a\nf five/h 5\nh six/h = five/h\nl five/l -> ../two/a\n\
+         l six/l -> ../two/a\nf seven/h 5",
     );
     for n in 0..300 {
         fs::write(tmp.p(format!("one/a/s/{n}")), noise(n, 3000)).unwrap();
@@ -949,6 +950,15 @@ fn sources_of_one_name() {
         (&["one/a", "three/a"], "-r"),
         (&["three/a", "one/a"], "-r"),
         (&["three/b", "four/b", "four/a", "two/a"], "-r -u"),
+        // The very same source under another name is taken once, be it a file or a directory.
+        (&["five/h", "six/h", "five/h"], "-r"),
+        (&["five/h", "seven/h"], "-r"),
+        (&["five/l", "six/l"], "-rH"),
+        // What is no directory, or is one, where the other is meant.
+        (&["two/a", "three/a"], "-H"),
+        (&["three/a"], "-T"),
+        (&["two/a"], "-rT"),
+        (&["three/a", "four/b"], "-T"),
     ];
     for (n, (sources, flags)) in rows.iter().enumerate() {
         let run = |name: &str, way: Option<Dir>, flags: &str| {

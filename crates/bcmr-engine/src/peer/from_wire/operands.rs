@@ -13,7 +13,7 @@ use crate::receiver::choose::Way;
 use crate::receiver::claims::{Claimed, Spot};
 use crate::receiver::dir_task::{DirTask, Hold};
 use crate::verbs::destination::{Destination, DirEntry, Entering};
-use crate::verbs::operands::{self, Dest, Place};
+use crate::verbs::operands::{self, Dest, Place, SameDest, SecondSource};
 use bcmr_wire::limits;
 use bcmr_wire::message::{DirState, Entry, Kind as WireKind, Message};
 use fastcopy::dir::NameBuf;
@@ -48,21 +48,6 @@ struct Became<T> {
     shown: PathBuf,
     /// Which of the operands.
     owner: u32,
-}
-
-impl<T> Became<T> {
-    /// Whether another operand of this name is the very same one. Directories are merged.
-    ///
-    /// # Errors
-    /// It is another one, and no directory.
-    fn is_same(&self, info: &Info, dest: &Dest, shown: &Path) -> Result<bool> {
-        if self.id != info.id() && info.kind != Kind::Dir {
-            let why =
-                Reason::EarlierSource.about(self.shown.as_path()).about(operands::shown(dest).as_path());
-            return Err(Error::ours(Code::Refused, Op::Copy, shown, why));
-        }
-        Ok(self.id == info.id())
-    }
 }
 
 /// Where an operand that is no directory goes.
@@ -158,9 +143,7 @@ impl<'a, D: WireDestination<'a>> WireOperands<D> {
         let info = t.info_of(entry);
         // The directory of a list of names is only where they are.
         let listed = whole && t.what.listed;
-        if info.kind == Kind::Dir && !t.policy.recursive && !listed {
-            return Err(Error::ours(Code::IsDirectory, Op::Copy, shown, Reason::IsDirectory));
-        }
+        operands::takes_kind(t.policy.recursive || listed, info.kind, Op::Copy, || shown.to_owned())?;
         let dest = t.what.to.dest(meta.map(|meta| meta.name), &info)?;
         let Some(spot) = self.spot(t, worker, (&dest, shown), &info)? else { return Ok(None) };
         let fills = matches!(dest, Dest::Whole(_));
@@ -246,8 +229,15 @@ impl<'a, D: WireDestination<'a>> WireOperands<D> {
                 slot.insert(Became { dir: Weak::new(), id: info.id(), shown: shown.to_owned(), owner });
                 return Ok(Claimed::First);
             }
-            Slotted::Occupied(slot) if slot.get().is_same(info, dest, shown)? => return Ok(Claimed::Same),
-            Slotted::Occupied(slot) => (slot.get().dir.clone(), slot.get().owner),
+            Slotted::Occupied(slot) => {
+                let Became { dir, id, shown: earlier, owner } = slot.get();
+                let sources =
+                    SameDest { earlier: (*id, earlier), later: (info, shown), is_same_entry: false };
+                if sources.meet(Op::Copy, dest)? == SecondSource::Once {
+                    return Ok(Claimed::Same);
+                }
+                (dir.clone(), *owner)
+            }
         };
         t.to.merges(&mut worker.of_destination, earlier.upgrade().as_deref())?;
         Ok(Claimed::Other(first))

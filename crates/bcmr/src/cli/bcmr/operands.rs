@@ -46,11 +46,11 @@ pub(super) fn operands(o: &Operands) -> Result<(Vec<PathBuf>, Target), Usage> {
     let Some(last) = sources.pop().filter(|_| !sources.is_empty()) else {
         return Err(Usage::new(format!("no destination given after {first}")));
     };
-    match (o.no_target_directory, sources.len()) {
-        (false, _) => Ok((sources, Target::Guess(last))),
-        (true, 1) => Ok((sources, Target::Exactly(last))),
-        (true, _) => Err(Usage::new(format!("with -T there is one source; there are more after {first}"))),
+    let target = if o.no_target_directory { Target::Exactly(last) } else { Target::Guess(last) };
+    if !target.takes(sources.len()) {
+        return Err(Usage::new(format!("with -T there is one source; there are more after {first}")));
     }
+    Ok((sources, target))
 }
 
 /// What was typed as operands, the directory of `-t` included.
