@@ -7,7 +7,7 @@ use crate::field::{Reader, Refused, Why, must, put_bytes, put_i, put_v, refuse};
 use crate::frame;
 use crate::limits::{
     ABOUT_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, HAVE_BLOCKS_MAX,
-    NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PAGE_BYTES, RULES_MAX, VALUES_MAX,
+    NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PAGE_BYTES, RULES_MAX, UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Compress, DirState, Entry, Event, FileState, Hello, Kind, Message, Note, Piece, Policy, Target,
@@ -17,6 +17,8 @@ use crate::rules;
 
 /// Bytes of the shortest entry: what a count of entries is compared with.
 const ENTRY_BYTES_MIN: usize = 20;
+/// The same of the shortest error.
+const TROUBLE_BYTES_MIN: usize = 6;
 
 const KINDS: [Kind; 7] =
     [Kind::File, Kind::Dir, Kind::Link, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
@@ -186,6 +188,7 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
             dirs: r.v("used.dirs")?,
             bytes: r.v("used.bytes")?,
             allocated: r.v("used.allocated")?,
+            unreadable: read_unreadable(r)?,
         },
         kind::TOKEN => Message::Token { secret: r.hash("token.secret")?, path: r.bytes("token.path")? },
         kind::RENDEZVOUS => Message::Rendezvous {
@@ -339,6 +342,16 @@ pub(crate) fn read_trouble<'a>(r: &mut Reader<'a>) -> Result<Trouble<'a>, Refuse
         note: read_note(r)?,
         errno: r.v32("error.errno")?,
     })
+}
+
+/// Absent where there is none.
+fn read_unreadable<'a>(r: &mut Reader<'a>) -> Result<Vec<Trouble<'a>>, Refused> {
+    if r.left() == 0 {
+        return Ok(Vec::new());
+    }
+    let all = r.list("used.unreadable", TROUBLE_BYTES_MIN, UNREADABLE_MAX, read_trouble)?;
+    must(!all.is_empty(), "used.unreadable", Why::Limit)?;
+    Ok(all)
 }
 
 fn read_note<'a>(r: &mut Reader<'a>) -> Result<Note<'a>, Refused> {
@@ -512,11 +525,15 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
             write_entries(entries, out); // [page.entries]
             must(out.len() - before < PAGE_BYTES, "page.entries", Why::Limit)?;
         }
-        Message::Used { files, dirs, bytes, allocated } => {
+        Message::Used { files, dirs, bytes, allocated, unreadable } => {
             put_v(*files, out); // [used.files]
             put_v(*dirs, out); // [used.dirs]
             put_v(*bytes, out); // [used.bytes]
             put_v(*allocated, out); // [used.allocated]
+            if !unreadable.is_empty() {
+                put_v(unreadable.len() as u64, out); // [used.unreadable]
+                unreadable.iter().for_each(|one| write_trouble(one, out));
+            }
         }
         Message::Token { secret, path } => {
             out.extend_from_slice(secret); // [token.secret]

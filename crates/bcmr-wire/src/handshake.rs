@@ -53,10 +53,12 @@ pub mod wide {
     pub const LISTS: u64 = 0x100;
     /// A comparison reads what has another time, and says how it compared.
     pub const COMPARED: u64 = 0x200;
+    /// A sum that lacks something is told beside what it lacks.
+    pub const PARTIAL: u64 = 0x400;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 17] = [
+const NAMES: [(Features, &str); 18] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -74,6 +76,7 @@ const NAMES: [(Features, &str); 17] = [
     (Features { caps: 0, wide: wide::HASHED }, "hashed"),
     (Features { caps: 0, wide: wide::LISTS }, "lists"),
     (Features { caps: 0, wide: wide::COMPARED }, "compared"),
+    (Features { caps: 0, wide: wide::PARTIAL }, "partial"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.

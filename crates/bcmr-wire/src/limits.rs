@@ -87,6 +87,8 @@ pub const NUMBERS_MAX: usize = 16;
 pub const LINKS_MAX: usize = 1 << 20;
 /// Names that a receiver keeps apart by their sources, where several meet: some 20 bytes each.
 pub const CLAIMS_MAX: usize = 1_835_008;
+/// What could not be looked at that a `Used` names: enough to know that its sums lack much.
+pub const UNREADABLE_MAX: usize = 256;
 /// Error codes in a `Summary`, each once.
 pub const CODES_MAX: usize = 256;
 /// Streams of a peer besides stream 0.

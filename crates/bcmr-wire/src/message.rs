@@ -293,8 +293,8 @@ pub enum Message<'a> {
     Info(Entry<'a>),
     /// 0x19
     Page { entries: Vec<Entry<'a>> },
-    /// 0x1A
-    Used { files: u64, dirs: u64, bytes: u64, allocated: u64 },
+    /// 0x1A. `unreadable`: what the counts lack.
+    Used { files: u64, dirs: u64, bytes: u64, allocated: u64, unreadable: Vec<Trouble<'a>> },
     /// 0x1B
     Token { secret: Hash, path: &'a [u8] },
     /// 0x1C

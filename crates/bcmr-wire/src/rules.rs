@@ -8,7 +8,7 @@ use crate::limits::{
     CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX, HAVE_BLOCKS_MAX, NAME_BYTES_MAX,
     NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, PUT_OPERANDS_MAX,
     REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, SMALL_FILE_BYTES, STREAMS_MAX,
-    TEXT_BYTES_MAX, VALUES_MAX,
+    TEXT_BYTES_MAX, UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Entry, Event, FileState, Hello, Kind, Message, Note, Piece, Policy, Time, Trouble, Wide, data,
@@ -41,7 +41,10 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
         Message::Info(one) => entry(one),
         // How long a page is, is seen where it is written.
         Message::Page { entries } => entries.iter().try_for_each(entry),
-        Message::Used { .. } => Ok(()),
+        Message::Used { unreadable, .. } => {
+            limit("used.unreadable", unreadable.len() as u64, UNREADABLE_MAX as u64)?;
+            unreadable.iter().try_for_each(trouble)
+        }
         Message::Token { path: one, .. } => path("token.path", one),
         Message::Rendezvous { address, .. } => {
             must(address.len() <= ADDRESS_BYTES_MAX, "rendezvous.address", Why::Limit)?;

@@ -212,6 +212,7 @@ impl<'a> Dice<'a> {
                 dirs: self.u64(),
                 bytes: self.u64(),
                 allocated: self.u64(),
+                unreadable: self.list(4, Dice::trouble),
             },
             kind::TOKEN => Message::Token { secret: self.hash(), path: self.path() },
             kind::RENDEZVOUS => {

@@ -121,7 +121,13 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
             "used",
             0x1A,
             "01 02 8001 ffffffffffffffffff01".into(),
-            Message::Used { files: 1, dirs: 2, bytes: 128, allocated: u64::MAX },
+            Message::Used { files: 1, dirs: 2, bytes: 128, allocated: u64::MAX, unreadable: vec![] },
+        ),
+        (
+            "used, of what could be looked at",
+            0x1A,
+            format!("01 02 8001 00 02 {TROUBLE} {TROUBLE}"),
+            Message::Used { files: 1, dirs: 2, bytes: 128, allocated: 0, unreadable: vec![trouble(); 2] },
         ),
         ("token", 0x1B, format!("{h} 01 73"), Message::Token { secret: HASH, path: b"s" }),
         (

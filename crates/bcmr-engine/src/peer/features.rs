@@ -17,7 +17,8 @@ pub(crate) const OURS: Features = Features {
         | wide::SURVEY
         | wide::HASHED
         | wide::LISTS
-        | wide::COMPARED,
+        | wide::COMPARED
+        | wide::PARTIAL,
 };
 
 /// What a client with these options offers.

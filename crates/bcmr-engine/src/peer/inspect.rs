@@ -165,18 +165,27 @@ pub fn hash(address: &Address, way: &Way) -> Result<[u8; 32]> {
     found.ok_or_else(|| unexpected(address))
 }
 
-/// What is at an address and below it, as far as the filter takes it: by size, which is all of it that travels.
+/// What is at an address and below it, as far as the filter takes it: by size, which is all of it that travels. What could
+/// not be looked at there goes to `failed`.
 ///
 /// # Errors
 /// As [`stat`].
-pub fn usage(address: &Address, way: &Way, filter: &FilterSpec) -> Result<Usage> {
+pub fn usage(
+    address: &Address,
+    way: &Way,
+    filter: &FilterSpec,
+    failed: &mut dyn FnMut(Error),
+) -> Result<Usage> {
     let mut found = None;
     ask(
         address,
         way,
         |path| Message::Usage { path, numbers: filter.numbers() },
         |message| match message {
-            Message::Used { files, dirs, bytes, allocated } => {
+            Message::Used { files, dirs, bytes, allocated, unreadable } => {
+                for e in unreadable.iter().map(error_of) {
+                    failed(Error { path: shown_path(address, &e.path), ..e });
+                }
                 found = Some(Usage { files, dirs, bytes, allocated });
                 Ok(true)
             }

@@ -35,7 +35,7 @@ use crate::transport::seal::{KeyLimits, Secret, Transcript};
 use crate::transport::stream::{Inbox, Stream};
 use crate::transport::{self, Peer};
 use crate::trouble::TroubleBuf;
-use crate::verbs::look::{self, Listing};
+use crate::verbs::look::{self, Listing, Unreadable};
 use crate::verbs::operands::{self, DestLink, Reach, Resolved, Source};
 use bcmr_wire::handshake::{Features, caps, wide};
 use bcmr_wire::limits;
@@ -248,6 +248,7 @@ impl Serving {
 
     /// The paths in an error as the client knows them.
     fn answer(&mut self, peer: &mut Peer, message: &Message<'_>) -> Result<()> {
+        let partial = peer.agreed.features.has_wide(wide::PARTIAL);
         let Some(stream) = peer.streams.first() else { return Ok(()) };
         // What takes long ends with the client.
         let go_on = || !stream.inbox.has_ended();
@@ -293,9 +294,12 @@ impl Serving {
                 if !filter.set_numbers(numbers) {
                     return Err(Error::ours(Code::Protocol, Op::ReadPolicy, "", Reason::NumberUnknown));
                 }
-                let u = look::usage_in(&self.reach, &self.path(path), &filter, &go_on)?;
+                let mut unreadable = if partial { Unreadable::Kept(Vec::new()) } else { Unreadable::Ends };
+                let u = look::usage_in(&self.reach, &self.path(path), &filter, &mut unreadable, &go_on)?;
                 let (files, dirs, bytes, allocated) = (u.files, u.dirs, u.bytes, u.allocated);
-                answer(stream, &Message::Used { files, dirs, bytes, allocated })
+                let unreadable: Vec<_> = unreadable.kept().iter().map(TroubleBuf::of).collect();
+                let unreadable = unreadable.iter().map(TroubleBuf::trouble).collect();
+                answer(stream, &Message::Used { files, dirs, bytes, allocated, unreadable })
             }
             Message::Mkdir { path, mode } => {
                 self.writable(path)?;

@@ -10,6 +10,7 @@ use crate::policy::{FilterSpec, Follow};
 use crate::sender::below::{self, Which};
 use crate::sender::filter::Filter;
 use crate::verbs::operands::{self, Reach, Source};
+use bcmr_wire::limits::UNREADABLE_MAX;
 pub use fastcopy::clock::{Local, local};
 use fastcopy::dir::{Dir, ListBuffer, Name};
 use fastcopy::errno;
@@ -20,9 +21,6 @@ use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Things below a path that cannot be looked at and are told of.
-const UNREADABLE_MAX: usize = 1000;
 
 /// One name on some machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,13 +102,9 @@ pub fn hash(path: &Path) -> Result<[u8; 32]> {
 /// # Errors
 /// The path itself cannot be looked at.
 pub fn usage(path: &Path, filter: &FilterSpec, failed: &mut dyn FnMut(Error)) -> Result<Usage> {
-    let (mut sum, mut met) = (Usage::default(), HashSet::new());
-    let mut missing = Vec::new();
-    each_below(&Reach::Anywhere, path, filter, &mut Unreadable::Told(&mut missing), &mut |info| {
-        add(&mut sum, &mut met, info);
-        true
-    })?;
-    missing.into_iter().for_each(failed);
+    let mut unreadable = Unreadable::Kept(Vec::new());
+    let sum = usage_in(&Reach::Anywhere, path, filter, &mut unreadable, &|| true)?;
+    unreadable.kept().into_iter().for_each(failed);
     Ok(sum)
 }
 
@@ -207,19 +201,20 @@ pub(crate) fn hash_in(reach: &Reach, path: &Path, go_on: &dyn Fn() -> bool) -> R
     Ok(*hash.as_bytes())
 }
 
-/// The same as one answer, as long as `go_on` says so: all of it, or why not.
+/// [`usage`] of what is in reach, as long as `go_on` says so.
 ///
 /// # Errors
-/// Something below cannot be looked at: a sum that lacks something is no sum.
+/// The path cannot be looked at, or something below it that is not to be kept as `unreadable`.
 pub(crate) fn usage_in(
     reach: &Reach,
     path: &Path,
     filter: &FilterSpec,
+    unreadable: &mut Unreadable,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Usage> {
     let (mut sum, mut met) = (Usage::default(), HashSet::new());
     let mut stopped = false;
-    each_below(reach, path, filter, &mut Unreadable::Ends, &mut |info| {
+    each_below(reach, path, filter, unreadable, &mut |info| {
         add(&mut sum, &mut met, info);
         stopped = !go_on();
         !stopped
@@ -269,23 +264,31 @@ pub(crate) fn ahead(paths: &[PathBuf], deep: bool, names: usize, patience: Durat
 }
 
 /// What becomes of something below a path that cannot be looked at.
-enum Unreadable<'a> {
+pub(crate) enum Unreadable {
     /// It is the end.
     Ends,
     /// It is kept, and the rest is looked at.
-    Told(&'a mut Vec<Error>),
+    Kept(Vec<Error>),
 }
 
-impl Unreadable<'_> {
+impl Unreadable {
     fn take(&mut self, e: Error) -> Result<()> {
         match self {
             Unreadable::Ends => Err(e),
             // So many are enough to know that the sum lacks much.
-            Unreadable::Told(kept) if kept.len() >= UNREADABLE_MAX => Ok(()),
-            Unreadable::Told(kept) => {
+            Unreadable::Kept(kept) if kept.len() >= UNREADABLE_MAX => Ok(()),
+            Unreadable::Kept(kept) => {
                 kept.push(e);
                 Ok(())
             }
+        }
+    }
+
+    /// Why each of what was kept could not be looked at.
+    pub(crate) fn kept(self) -> Vec<Error> {
+        match self {
+            Unreadable::Ends => Vec::new(),
+            Unreadable::Kept(kept) => kept,
         }
     }
 }
@@ -295,7 +298,7 @@ fn each_below(
     reach: &Reach,
     path: &Path,
     filter: &FilterSpec,
-    unreadable: &mut Unreadable<'_>,
+    unreadable: &mut Unreadable,
     each: &mut dyn FnMut(&Info) -> bool,
 ) -> Result<()> {
     let which = Which { follow: Follow::Operands, filter: &Filter::new(filter)?, one_file_system: false };

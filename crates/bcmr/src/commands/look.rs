@@ -20,8 +20,9 @@ use crate::voice::BCMR;
 use bcmr_engine::error::{Code, Error, Op, Result};
 use bcmr_engine::event::{Cancel, Event, Summary};
 use bcmr_engine::peer;
-use bcmr_engine::remote::Address;
+use bcmr_engine::remote::{Address, Way};
 use bcmr_engine::verbs::look::{self, Listing};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -44,7 +45,7 @@ impl Place {
         &self,
         note: &dyn Fn(String),
         here: impl FnOnce(&Path) -> Result<T>,
-        mut there: impl FnMut(&Address, &bcmr_engine::remote::Way) -> Result<T>,
+        mut there: impl FnMut(&Address, &Way) -> Result<T>,
     ) -> Result<T> {
         match self {
             Place::Here(path) => here(path),
@@ -328,10 +329,12 @@ pub fn stat(a: &StatArgs, env: &Env) -> u8 {
 pub fn du(a: &DuArgs, env: &Env) -> u8 {
     let filter = a.sizes.filter();
     each(Verb::Du, &a.look, env, |told, path, place| {
-        let mut failed = Vec::new();
-        let here = |path: &Path| look::usage(path, &filter, &mut |e| failed.push(e));
-        let sum = place.ask(&note, here, |address, way| peer::usage(address, way, &filter))?;
-        for e in failed {
+        let failed = RefCell::new(Vec::new());
+        let keep = |e| failed.borrow_mut().push(e);
+        let here = |path: &Path| look::usage(path, &filter, &mut { keep });
+        let there = |address: &Address, way: &Way| peer::usage(address, way, &filter, &mut { keep });
+        let sum = place.ask(&note, here, there)?;
+        for e in failed.take() {
             told.failed(e);
         }
         if told.json {

@@ -43,9 +43,14 @@ fn du_and_ls_beside_what_may_not_be_read() {
     chmod(&tmp.p("d"), 0o755);
     for mode in [0o700, 0o711] {
         chmod(&tmp.p("d/shut"), mode);
-        let du = bcmr_as(NOBODY, &tmp, ["du".as_ref(), tmp.p("d").as_os_str()]).run().code(1);
-        let du = du.says("shut': Permission denied");
-        assert!(du.out.contains("2 files"), "{du:?}");
+        let far = Far::pipe();
+        chmod(&far.home(), 0o777);
+        let here = bcmr_as(NOBODY, &tmp, ["du".as_ref(), tmp.p("d").as_os_str()]);
+        let there = far.lead(bcmr_as(NOBODY, &tmp, ["du"])).args([far.at(tmp.p("d"))]);
+        for du in [here, there] {
+            let du = du.run().code(1).says("shut': Permission denied");
+            assert!(du.out.contains("2 files"), "{du:?}");
+        }
         let ls = bcmr_as(NOBODY, &tmp, ["ls".as_ref(), tmp.p("d/shut").as_os_str()]).run().code(1);
         ls.says("Permission denied");
     }

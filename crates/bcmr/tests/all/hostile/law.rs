@@ -36,7 +36,7 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         Message::Direct { count: 1 },
         Message::Info(file(b"x", 1)),
         Message::Page { entries: vec![file(b"x", 1)] },
-        Message::Used { files: 1, dirs: 1, bytes: 1, allocated: 1 },
+        Message::Used { files: 1, dirs: 1, bytes: 1, allocated: 1, unreadable: vec![] },
         Message::Token { secret: [7; 32], path: b"/nowhere/bcmr" },
         Message::Rendezvous { address: b"127.0.0.1", port: 9, secret: [7; 32] },
         put(b"pub/made"),

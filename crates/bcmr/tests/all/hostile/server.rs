@@ -1204,7 +1204,8 @@ fn answers_to_questions() {
     let scripts: [(&str, &[&str], Send); 9] = [
         ("du", &["du", "host:x"], |w| {
             let all = u64::MAX;
-            w.say(&Message::Used { files: all, dirs: all, bytes: all, allocated: all })
+            let unreadable = vec![];
+            w.say(&Message::Used { files: all, dirs: all, bytes: all, allocated: all, unreadable })
         }),
         ("stat", &["stat", "host:x"], |w| {
             let time = bcmr_wire::message::Time { sec: i64::MIN, nsec: 0 };
