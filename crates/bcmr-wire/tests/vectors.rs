@@ -374,6 +374,10 @@ fn every_cut_and_every_addition_is_noticed() {
             if cut == 2 && matches!(meaning, Message::Hello(_) | Message::Welcome(_)) {
                 continue;
             }
+            // Sums may come without what they lack.
+            if cut == 5 && matches!(&meaning, Message::Used { unreadable, .. } if !unreadable.is_empty()) {
+                continue;
+            }
             let refused = Message::decode(kind, &payload[..cut]);
             assert!(refused.is_err(), "{name} cut at {cut}: {refused:?}");
         }
@@ -384,6 +388,9 @@ fn every_cut_and_every_addition_is_noticed() {
             Message::Files { inline: true, .. } | Message::Contents { .. } => {}
             Message::Data(Piece { bytes: [_, ..], .. }) => {}
             Message::Files { .. } => assert!(read.is_err(), "{name}"),
+            Message::Used { unreadable, .. } if unreadable.is_empty() => {
+                assert_eq!(read, Err(Refused { field: "used.unreadable", why: Why::Limit }), "{name}");
+            }
             _ => assert_eq!(read, Err(Refused { field: "frame.rest", why: Why::Rest }), "{name}"),
         }
     }

@@ -131,11 +131,12 @@ impl Asked {
         Asked { of: Of::Listed(AskedList { base, names, refused: Mutex::default() }), filter }
     }
 
-    /// Where the operand of this name and kind stands, looked for from `next` on; `None` when it was not asked for.
+    /// Where the operand of this name and kind stands, looked for from `next` on; `None` when it was not asked for. `path` is
+    /// what the other side says it is: it tells operands of one name from one another, and nothing else.
     pub(crate) fn operand(
         &self,
         next: usize,
-        name: Option<&NameBuf>,
+        (path, name): (&Path, Option<&NameBuf>),
         seen: impl Into<Seen>,
     ) -> Option<usize> {
         let seen = seen.into();
@@ -143,7 +144,21 @@ impl Asked {
             Of::Anything => return Some(next),
             Of::Operands(operands) => {
                 let mut rest = operands.iter().enumerate().skip(next);
-                rest.find(|(_, asked)| asked.name.as_ref() == name)
+                let mut named = || rest.find(|(_, asked)| asked.name.as_ref() == name);
+                let said = names_in(path);
+                let (first, mut meant) = (named(), None);
+                let mut one = first;
+                while let Some((index, asked)) = one {
+                    let is_meant = said.ends_with(&names_in(&asked.path));
+                    if is_meant && !asked.settled.load(Relaxed) {
+                        meant = Some((index, asked));
+                        break;
+                    }
+                    // One that was refused does not come, unless it was another one that was.
+                    meant = meant.or(one.filter(|_| is_meant));
+                    one = named();
+                }
+                meant.or(first)
             }
             Of::Listed(list) => (next == 0 && name.is_none()).then_some((0, &list.base)),
         };
@@ -292,9 +307,13 @@ mod tests {
         let asked = || Asked::operands([Path::new("a")].into_iter(), Filter::new(&spec).unwrap()).unwrap();
         let name = NameBuf::new(b"a").unwrap();
         let (file, top) = (|bytes| Seen::File { bytes }, Node::root(Path::new("d")));
-        assert_eq!(asked().operand(0, Some(&name), file(6)), None);
-        assert_eq!(asked().operand(0, Some(&name), file(5)), Some(0));
-        assert_eq!(asked().operand(0, Some(&name), true), Some(0), "a directory has no size");
+        assert_eq!(asked().operand(0, (Path::new("a"), Some(&name)), file(6)), None);
+        assert_eq!(asked().operand(0, (Path::new("a"), Some(&name)), file(5)), Some(0));
+        assert_eq!(
+            asked().operand(0, (Path::new("a"), Some(&name)), true),
+            Some(0),
+            "a directory has no size"
+        );
         assert!(!asked().takes(&top, &name, file(6)) && asked().takes(&top, &name, file(5)));
         assert!(asked().missing().named.is_empty());
     }
@@ -331,12 +350,37 @@ mod tests {
     fn operands_come_in_their_order_and_once() {
         let paths = ["dir/x", "y/", ".", "x"];
         let asked = Asked::operands(paths.iter().map(Path::new), Filter::all()).unwrap();
-        let name = |n: &str| NameBuf::new(n.as_bytes()).unwrap();
-        assert_eq!(asked.operand(0, Some(&name("x")), false), Some(0));
-        assert_eq!(asked.operand(1, Some(&name("x")), false), Some(3));
-        assert_eq!(asked.operand(1, Some(&name("y")), false), Some(1));
-        assert_eq!(asked.operand(2, Some(&name("y")), false), None);
-        assert_eq!((asked.operand(0, None, true), asked.operand(3, None, true)), (Some(2), None));
-        assert_eq!(asked.operand(4, Some(&name("x")), false), None);
+        let operand = |asked: &Asked, next, path: &str, name: &str| {
+            let name = NameBuf::new(name.as_bytes());
+            asked.operand(next, (Path::new(path), name.as_ref()), false)
+        };
+        assert_eq!(operand(&asked, 0, "/h/dir/x", "x"), Some(0));
+        assert_eq!(operand(&asked, 1, "/h/x", "x"), Some(3));
+        assert_eq!(operand(&asked, 1, "/h/y", "y"), Some(1));
+        assert_eq!(operand(&asked, 2, "/h/y", "y"), None);
+        assert_eq!((operand(&asked, 0, "/h", ""), operand(&asked, 3, "/h", "")), (Some(2), None));
+        assert_eq!(operand(&asked, 4, "/h/x", "x"), None);
+        // Another path than was asked for changes nothing: the first of the name is meant.
+        assert_eq!(operand(&asked, 0, "/elsewhere", "x"), Some(0));
+    }
+
+    /// Of two operands of one name, the second is not taken for the first, which does not come.
+    #[test]
+    fn an_operand_that_was_refused_is_not_taken_for_another_of_its_name() {
+        let name = NameBuf::new(b"a").unwrap();
+        for (paths, refused, came) in [
+            (["one/a", "two/a"], "/h/one/a", ("/h/two/a", 1)),
+            // What was refused is below the first operand, or is one whose path ends as another's.
+            (["one", "a"], "/h/one/a", ("/h/a", 1)),
+            (["a", "two/a"], "/h/a", ("/h/two/a", 1)),
+            (["two/a", "a"], "/h/two/a", ("/h/a", 1)),
+        ] {
+            let asked = Asked::operands(paths.iter().map(Path::new), Filter::all()).unwrap();
+            asked.refused(Path::new(refused));
+            assert_eq!(asked.operand(0, (Path::new(came.0), Some(&name)), false), Some(came.1), "{paths:?}");
+            let missing: Vec<_> = asked.missing().named;
+            let want: &[&str] = if paths[0] == "one" { &["one"] } else { &[] };
+            assert!(missing.iter().eq(want.iter().map(Path::new)), "{paths:?}: {missing:?}");
+        }
     }
 }

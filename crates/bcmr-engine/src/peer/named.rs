@@ -10,6 +10,7 @@ use bcmr_wire::message::Entry;
 use bcmr_wire::window::{Stray, Taker};
 use fastcopy::dir::NameBuf;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Operands and directories that were named; both have numbers of one sequence.
 #[derive(Default)]
@@ -27,13 +28,13 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// An operand that has this name, or none of its own.
+    /// An operand that has this path there, and this name, or none of its own.
     pub(crate) fn operand(
         &mut self,
         what: &Incoming,
         id: u64,
         origin: u64,
-        name: Option<&NameBuf>,
+        name: (&Path, Option<&NameBuf>),
         entry: &Entry<'_>,
     ) -> Result<()> {
         self.operands += 1;

@@ -1,6 +1,8 @@
-//! Everything at a source and below it, shown one by one on one thread: for what only counts.
+//! Directories below one another, opened one after the other on one thread; and everything at a source and below it, shown
+//! one by one, for what only counts.
 //!
-//! Must not know what is counted, nor change anything.
+//! Must not know what is counted, nor change anything. However wide or deep a tree is, it takes few descriptors: a
+//! directory is open from its turn on until the turn of the last one in it.
 
 use crate::error::{Code, Error, Result};
 use crate::node::Node;
@@ -9,7 +11,7 @@ use crate::sender::filter::Filter;
 use crate::sender::level::Met;
 use crate::sender::operand::Source;
 use crate::sender::walk::SourceDir;
-use fastcopy::dir::{ListBuffer, NameBuf};
+use fastcopy::dir::{ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +21,39 @@ pub(crate) struct Which<'w> {
     pub(crate) follow: Follow,
     pub(crate) filter: &'w Filter,
     pub(crate) one_file_system: bool,
+}
+
+/// Directories that are to be opened, each when its turn comes: the newest first.
+pub(crate) struct Descent<'w> {
+    follow: bool,
+    filter: &'w Filter,
+    left: Vec<(Arc<SourceDir>, NameBuf)>,
+}
+
+impl<'w> Descent<'w> {
+    /// Nothing is left to do. With `follow` links are followed.
+    pub(crate) fn new(follow: bool, filter: &'w Filter) -> Descent<'w> {
+        Descent { follow, filter, left: Vec::new() }
+    }
+
+    /// Leaves the directory `name` of `above` for later.
+    pub(crate) fn leave(&mut self, above: &Arc<SourceDir>, name: Name<'_>) {
+        self.left.push((above.clone(), name.to_owned()));
+    }
+
+    /// Opens the next one; `None`: none is left.
+    pub(crate) fn next(&mut self) -> Option<Result<Arc<SourceDir>>> {
+        let (above, name) = self.left.pop()?;
+        let name = name.as_name();
+        let mut next = above.enter(name, above.node.below(name), self.follow, self.filter);
+        // Only where links are followed is it asked what is above, which would stay open for that.
+        if !self.follow
+            && let Some(own) = next.as_mut().ok().and_then(Arc::get_mut)
+        {
+            own.above = None;
+        }
+        Some(next)
+    }
 }
 
 /// Shows a source that was typed as `path` and what is below it, directories before what is in them, until `each` says no.
@@ -35,8 +70,7 @@ pub(crate) fn each_below(
 ) -> Result<()> {
     let Which { follow, filter, one_file_system } = *which;
     let always = follow == Follow::Always;
-    // A directory is opened when its turn comes, so that a wide one does not hold a descriptor for each below it.
-    let mut stack: Vec<(Arc<SourceDir>, NameBuf)> = Vec::new();
+    let mut descent = Descent::new(always, filter);
     let mut next = match source {
         Source::Named { dir, name, info, .. }
             if info.kind != Kind::Dir && dir.excludes(name.as_name(), &info, filter) =>
@@ -67,7 +101,7 @@ pub(crate) fn each_below(
                         Ok((name, info)) => {
                             enough = !each(&info);
                             if info.kind == Kind::Dir && (!one_file_system || info.dev == here.info.dev) {
-                                stack.push((here.clone(), name.to_owned()));
+                                descent.leave(&here, name);
                             }
                         }
                         Err(e) if e.code == Code::NotFound => {}
@@ -83,8 +117,7 @@ pub(crate) fn each_below(
             }
             Err(e) => failed(e)?,
         }
-        let Some((above, name)) = stack.pop() else { return Ok(()) };
-        let name = name.as_name();
-        next = above.enter(name, above.node.below(name), always, filter);
+        let Some(opened) = descent.next() else { return Ok(()) };
+        next = opened;
     }
 }

@@ -8,12 +8,16 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Event, Summary, Watch};
-use crate::policy::{CheckRequest, Compare, CopyPolicy};
+use crate::node::Node;
+use crate::policy::{CheckRequest, Compare, CopyPolicy, Follow};
 use crate::receiver::plan::{Proof, Verdict, decide, same};
+use crate::sender::below::{Which, each_below};
+use crate::sender::filter::Filter;
+use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
-use crate::verbs::operands;
+use crate::verbs::operands::{self, Source};
 use crate::verbs::survey::{EntryPair, Lack, Survey, Visit};
-use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
+use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::{Info, Kind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -230,11 +234,11 @@ impl Visit for Check<'_> {
     fn excluded(&mut self, _src_path: PathBuf) {}
 
     fn extra(&mut self, dir: &Dir, name: Name<'_>, dst_path: PathBuf) {
-        match count(dir, name) {
+        match count(dir, name, &dst_path) {
             Ok((directory, files, bytes)) => {
                 self.tell(Change::Extra, &dst_path, directory, files, bytes, Reason::OnlyThere);
             }
-            Err(e) => self.tally.fail(Error::os(Op::Count, dst_path, e)),
+            Err(e) => self.tally.fail(Error { op: Op::Count, path: dst_path, ..e }),
         }
     }
 
@@ -243,32 +247,20 @@ impl Visit for Check<'_> {
     }
 }
 
-/// Files and bytes of an entry with all below it.
-fn count(dir: &Dir, name: Name<'_>) -> std::io::Result<(bool, u64, u64)> {
-    let info = dir.stat(name)?;
-    if info.kind != Kind::Dir {
-        return Ok((false, 1, if info.kind == Kind::File { info.size } else { 0 }));
-    }
+/// Files and bytes of an entry with all below it; whether it is a directory.
+fn count(dir: &Dir, name: Name<'_>, path: &Path) -> Result<(bool, u64, u64)> {
+    let fail = |e| Error::os(Op::Count, path, e);
+    let info = dir.stat(name).map_err(fail)?;
+    let above = SourceDir::root(dir.try_clone().map_err(fail)?, Node::root(path))?;
+    let source = Source::Named { dir: above, name: name.to_owned(), info, follow: false };
+    let which = Which { follow: Follow::Never, filter: &Filter::all(), one_file_system: false };
     let (mut files, mut bytes) = (0, 0);
-    let mut stack = vec![dir.open_dir_readable(name)?];
-    let mut buffer = ListBuffer::new();
-    while let Some(here) = stack.pop() {
-        let mut names: Vec<NameBuf> = Vec::new();
-        here.list(&mut buffer, |entry| {
-            names.push(entry.name.to_owned());
-            true
-        })?;
-        for name in names {
-            let info = here.stat(name.as_name())?;
-            if info.kind == Kind::Dir {
-                stack.push(here.open_dir_readable(name.as_name())?);
-            } else {
-                files += 1;
-                bytes += if info.kind == Kind::File { info.size } else { 0 };
-            }
-        }
-    }
-    Ok((true, files, bytes))
+    each_below(source, path, &which, &mut Err, &mut |info| {
+        files += u64::from(info.kind != Kind::Dir);
+        bytes += if info.kind == Kind::File { info.size } else { 0 };
+        true
+    })?;
+    Ok((info.kind == Kind::Dir, files, bytes))
 }
 
 #[cfg(test)]

@@ -1,22 +1,29 @@
 //! `sessions`: what is unfinished below a directory, and taking it away.
 //!
-//! Must not touch what a running copy has locked, nor go through a link.
+//! Must not touch what a running copy has locked, nor go through a link. Not the parallel walk of copies: that one brings
+//! entries to a destination, and here there is none; directories are looked at one after the other, as `du` does.
 
 use crate::disk::Dirs;
 use crate::disk::sys::Sys;
-use crate::error::{Error, Op, Result};
+use crate::error::{Code, Error, Op, Result};
 use crate::event::{Event, Summary, Unfinished, Watch, What};
-use crate::node::os;
+use crate::node::{Node, os};
+use crate::policy::Follow;
 use crate::receiver::land;
 use crate::receiver::resumable;
 use crate::receiver::session;
 use crate::receiver::tree;
+use crate::sender::below::Descent;
+use crate::sender::filter::Filter;
+use crate::sender::level::Met;
+use crate::sender::walk::SourceDir;
 use crate::stage::{Home, Role};
 use crate::tally::Tally;
 use fastcopy::dir::{Dir, ListBuffer, Lock, NameBuf, try_lock};
 use fastcopy::meta::{Info, Kind};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// More than the session of any file: what is longer is not read to its end.
@@ -31,55 +38,67 @@ const SESSION_BYTES_MAX: u64 = 1 << 30;
 pub fn sessions(dir: &Path, clean: bool, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
     let root = Dir::open(dir).map_err(|e| Error::os(Op::OpenDirectory, dir, e))?;
-    let mut stack = vec![(root, dir.to_owned())];
+    let filter = Filter::all();
+    let mut descent = Descent::new(false, &filter);
     let mut buffer = ListBuffer::new();
-    while let Some((here, path)) = stack.pop() {
+    let mut next = Some(SourceDir::root(root, Node::root(dir)));
+    while let Some(opened) = next {
         if tally.cancelled() {
             break;
         }
-        let home = match land::home_of(&here) {
-            Ok(home) => home,
-            Err(e) => {
-                tally.fail(Error::os(Op::Stat, &path, e));
-                continue;
-            }
-        };
-        let mut names: Vec<(NameBuf, Role)> = Vec::new();
-        let mut inner: Vec<NameBuf> = Vec::new();
-        // A handle is listed once, and the lock below must not be lost with a second one.
-        let listed = here.list(&mut buffer, |entry| {
-            if let Some(role) = home.role(entry.name) {
-                names.push((entry.name.to_owned(), role));
-            } else if matches!(entry.kind, Some(Kind::Dir) | None) {
-                inner.push(entry.name.to_owned());
-            }
-            !tally.cancelled()
-        });
-        if let Err(e) = listed {
-            tally.fail(Error::os(Op::ListDirectory, &path, e));
+        match opened {
+            Ok(here) => directory(&here, &mut descent, &mut buffer, clean, &tally),
+            // Gone meanwhile, or no directory any more.
+            Err(e) if matches!(e.code, Code::NotFound | Code::NotDirectory | Code::Link) => {}
+            Err(e) => tally.fail(e),
         }
-        for (name, role) in &names {
-            match one(&here, &home, name, *role, &path, clean) {
-                Ok(Some(unfinished)) => {
-                    if unfinished.removed {
-                        tally.others.fetch_add(1, Relaxed);
-                    }
-                    watch.front.event(Event::Unfinished(unfinished));
-                }
-                Ok(None) => {}
-                Err(e) => tally.fail(e),
-            }
-        }
-        for name in inner {
-            match here.open_dir_readable(name.as_name()) {
-                Ok(dir) => stack.push((dir, path.join(os(name.as_name())))),
-                // Gone meanwhile, or no directory after all.
-                Err(_) if !matches!(here.stat(name.as_name()), Ok(i) if i.kind == Kind::Dir) => {}
-                Err(e) => tally.fail(Error::os(Op::OpenDirectory, path.join(os(name.as_name())), e)),
-            }
-        }
+        next = descent.next();
     }
     Ok(tally.summary())
+}
+
+/// Tells what is unfinished in one directory, and leaves those in it for later.
+fn directory(
+    here: &Arc<SourceDir>,
+    descent: &mut Descent<'_>,
+    buffer: &mut ListBuffer,
+    clean: bool,
+    tally: &Tally<'_>,
+) {
+    let path = here.node.path();
+    let home = match land::home_of(&here.dir) {
+        Ok(home) => home,
+        Err(e) => return tally.fail(Error::os(Op::Stat, path, e)),
+    };
+    let mut names: Vec<(NameBuf, Role)> = Vec::new();
+    // A handle is listed once, and the lock below must not be lost with a second one.
+    let listed = here.list(buffer, Follow::Never, &Filter::all(), |met| {
+        match met {
+            Met::Entry { name, kind, .. } => match home.role(name) {
+                Some(role) => names.push((name.to_owned(), role)),
+                None if kind == Kind::Dir => descent.leave(here, name),
+                None => {}
+            },
+            Met::Failed(e) if e.code != Code::NotFound => tally.fail(e),
+            Met::Failed(_) | Met::Excluded(_) => {}
+        }
+        !tally.cancelled()
+    });
+    if let Err(e) = listed {
+        tally.fail(e);
+    }
+    for (name, role) in &names {
+        match one(&here.dir, &home, name, *role, &path, clean) {
+            Ok(Some(unfinished)) => {
+                if unfinished.removed {
+                    tally.others.fetch_add(1, Relaxed);
+                }
+                tally.watch.front.event(Event::Unfinished(unfinished));
+            }
+            Ok(None) => {}
+            Err(e) => tally.fail(e),
+        }
+    }
 }
 
 fn one(

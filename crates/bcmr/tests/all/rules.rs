@@ -203,6 +203,24 @@ fn l11_few_descriptors_or_processes_end_in_a_clean_error_or_a_right_copy() {
     within(&["ulimit -u 1", "ulimit -s 512"].map(String::from));
 }
 
+/// However wide or deep a tree is: what only looks at it holds few directories open at a time.
+#[test]
+fn l11_what_only_looks_needs_few_descriptors() {
+    let tmp = Tmp::new();
+    for n in 0..100 {
+        tmp.file(format!("d/wide/{n}/f"), "x");
+    }
+    tmp.file(format!("d/{}f", "deep/".repeat(100)), "x");
+    tmp.dir("s");
+    let few = |verb: &[&str]| bcmr_after("ulimit -n 24", verb);
+    let ran = few(&["sessions"]).args([tmp.p("d")]).run().ok();
+    assert!(ran.err.is_empty(), "{ran:?}");
+    let ran = few(&["du"]).args([tmp.p("d")]).run().ok();
+    assert!(ran.out.contains("101 files") && ran.err.is_empty(), "{ran:?}");
+    let ran = few(&["check", "-r"]).args([tmp.p("s/."), tmp.p("d")]).run();
+    assert!(ran.out.contains("wide") && ran.out.contains("100 files") && ran.err.is_empty(), "{ran:?}");
+}
+
 /// From the least in which the program starts at all.
 #[test]
 fn l11_little_memory_ends_in_a_clean_error_or_a_right_copy() {

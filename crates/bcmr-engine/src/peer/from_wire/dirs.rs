@@ -15,7 +15,7 @@ use bcmr_wire::message::{DirState, Entry, Kind as WireKind, Message};
 use fastcopy::dir::NameBuf;
 use fastcopy::meta::Kind;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where entries go.
@@ -49,7 +49,7 @@ impl<D: Destination<Far>> WireDirs<D> {
         self.open().by_id.is_empty()
     }
 
-    /// An operand has come, which has this name or none of its own.
+    /// An operand has come, which has this path there, and this name or none of its own.
     ///
     /// # Errors
     /// It was not asked for.
@@ -57,7 +57,7 @@ impl<D: Destination<Far>> WireDirs<D> {
         &self,
         what: &Incoming,
         (id, origin): (u64, u64),
-        name: Option<&NameBuf>,
+        name: (&Path, Option<&NameBuf>),
         entry: &Entry<'_>,
     ) -> Result<()> {
         self.open().named.operand(what, id, origin, name, entry)

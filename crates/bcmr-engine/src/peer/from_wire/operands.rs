@@ -113,10 +113,11 @@ impl<'a, D: WireDestination<'a>> WireOperands<D> {
     ) -> Result<()> {
         let OperandMessage { id, path, whole, origin, entry } = *message;
         let name = if whole { None } else { NameBuf::new(entry.name) };
-        dirs.name_operand(&t.what, (id, origin), name.as_ref(), entry)?;
+        let path = Path::new(OsStr::from_bytes(path));
+        dirs.name_operand(&t.what, (id, origin), (path, name.as_ref()), entry)?;
         t.what.no_link(t.policy.follow != Follow::Never, entry.kind)?;
         t.set_sender_origin(origin);
-        let shown = t.what.shown(Path::new(OsStr::from_bytes(path)));
+        let shown = t.what.shown(path);
         match self.place(t, dirs, worker, message, &shown) {
             Ok(Some(state)) => t.reply.answer(&Message::DirIs { dir: id, state }),
             // Nothing of it is wanted, or it is the very same source once more: it is taken once.
