@@ -40,6 +40,11 @@ pub(crate) fn blocks_of(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES)
 }
 
+/// Bytes of one block of a file of `size` bytes.
+pub(crate) fn block_bytes(block: u64, size: u64) -> u64 {
+    size.saturating_sub(block.saturating_mul(BLOCK_BYTES)).min(BLOCK_BYTES)
+}
+
 /// The chaining value of what `feed` feeds, at its place in the file; zeros when that is nothing.
 pub(crate) fn cv_at(
     at: u64,

@@ -6,6 +6,8 @@ use crate::error::{Code, Error, Note, Reason};
 pub use fastcopy::meta::Time;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What was done with one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,6 +219,239 @@ pub struct Progress {
     pub bytes_found: AtomicU64,
     /// The totals above are final.
     pub scanned: AtomicBool,
+    /// What workers are at, and how long they were.
+    pub work: Work,
+    /// How long threads waited for the other machine.
+    pub waits: Waits,
+    /// Which file is under way.
+    pub under_way: UnderWay,
+    /// Files whose blocks are shared with the source's, and their bytes.
+    pub cloned_files: AtomicU64,
+    /// See above.
+    pub cloned_bytes: AtomicU64,
+    /// Names that a filter left out; a directory counts once.
+    pub excluded: AtomicU64,
+    /// The files that took longest.
+    pub slowest: Slowest,
+    /// The hashes of what was verified.
+    pub hashes: HashList,
+}
+
+/// What landing consists of, each part with its own counts.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// Files are made, filled, given their attributes and named.
+    pub copying: WorkPart,
+    /// What landed is read back.
+    pub verifying: WorkPart,
+    /// What landed is brought onto stable storage.
+    pub syncing: WorkPart,
+}
+
+/// One part of the work: how many workers are at it, what it came to, and how long it took all of them together.
+#[derive(Debug, Default)]
+pub struct WorkPart {
+    workers: AtomicU64,
+    nanos: AtomicU64,
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl WorkPart {
+    /// A worker is at it until this is dropped.
+    pub(crate) fn begin(&self) -> AtWork<'_> {
+        self.workers.fetch_add(1, Ordering::Relaxed);
+        AtWork { part: self, since: Instant::now() }
+    }
+
+    pub(crate) fn did(&self, files: u64, bytes: u64) {
+        self.files.fetch_add(files, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Workers that are at it now.
+    #[must_use]
+    pub fn workers(&self) -> u64 {
+        self.workers.load(Ordering::Relaxed)
+    }
+
+    /// Files that it is done for.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        self.files.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that it is done for.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How long it took, all workers together.
+    #[must_use]
+    pub fn took(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+}
+
+/// A worker at one part of the work; dropped, its time is added.
+pub(crate) struct AtWork<'w> {
+    part: &'w WorkPart,
+    since: Instant,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.part.workers.fetch_sub(1, Ordering::Relaxed);
+        self.part.nanos.fetch_add(nanos(self.since.elapsed()), Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long the threads of this side waited for the other side, all together; told when a connection ends.
+#[derive(Debug, Default)]
+pub struct Waits {
+    /// Threads that send or land.
+    pub threads: AtomicU64,
+    /// For room in what carries the bytes.
+    pub room_ns: AtomicU64,
+    /// For the other side to settle what it was sent.
+    pub settled_ns: AtomicU64,
+    /// For the next message.
+    pub frames_ns: AtomicU64,
+    /// For content of a large file, while that lands.
+    pub pieces_ns: AtomicU64,
+}
+
+/// The file under way, kept only once it is shown: a name for each file costs an allocation.
+#[derive(Debug, Default)]
+pub struct UnderWay {
+    shown: AtomicBool,
+    name: Mutex<PathBuf>,
+}
+
+impl UnderWay {
+    /// From now on names are kept.
+    pub fn show(&self) {
+        self.shown.store(true, Ordering::Relaxed);
+    }
+
+    /// A worker has begun with this file.
+    pub(crate) fn is(&self, name: impl FnOnce() -> PathBuf) {
+        // A worker that has to wait for the lock need not be the one that is shown.
+        if self.shown.load(Ordering::Relaxed)
+            && let Ok(mut held) = self.name.try_lock()
+        {
+            *held = name();
+        }
+    }
+
+    /// The file that was begun last; empty before the first.
+    pub fn name(&self) -> PathBuf {
+        self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// So many of the slowest files are kept.
+const SLOWEST_MAX: usize = 20;
+
+/// A file and how long it took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowFile {
+    /// Where it went.
+    pub path: PathBuf,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Of files that land together, each one's share.
+    pub took: Duration,
+}
+
+/// The files that took longest; kept only where they are wanted, and no more than a few.
+#[derive(Debug, Default)]
+pub struct Slowest {
+    wanted: AtomicBool,
+    held: Mutex<Vec<SlowFile>>,
+}
+
+impl Slowest {
+    /// From now on they are kept.
+    pub fn want(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// The time now, where they are kept.
+    pub(crate) fn begin(&self) -> Option<Instant> {
+        self.wanted.load(Ordering::Relaxed).then(Instant::now)
+    }
+
+    pub(crate) fn add(&self, took: Duration, bytes: u64, path: impl FnOnce() -> PathBuf) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = held.partition_point(|slow| slow.took >= took);
+        if at < SLOWEST_MAX {
+            held.truncate(SLOWEST_MAX - 1);
+            held.insert(at, SlowFile { path: path(), bytes, took });
+        }
+    }
+
+    /// The slowest first.
+    pub fn files(&self) -> Vec<SlowFile> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Names of so many bytes at most are kept with their hashes.
+const HASHED_BYTES_MAX: usize = 64 << 20;
+
+/// The hashes of files that were verified, by name; kept only where they are wanted.
+#[derive(Debug, Default)]
+pub struct HashList {
+    wanted: AtomicBool,
+    held: Mutex<HeldHashes>,
+}
+
+#[derive(Debug, Default)]
+struct HeldHashes {
+    base: Option<PathBuf>,
+    files: Vec<(PathBuf, [u8; 32])>,
+    bytes: usize,
+}
+
+impl HashList {
+    /// From now on they are kept.
+    pub fn want(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Names are relative to this.
+    pub(crate) fn below(&self, base: &std::path::Path) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).base = Some(base.to_owned());
+    }
+
+    pub(crate) fn add(&self, path: impl FnOnce() -> PathBuf, hash: &[u8; 32]) {
+        if !self.wanted.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = path();
+        held.bytes += path.as_os_str().len() + hash.len();
+        if held.bytes > HASHED_BYTES_MAX {
+            held.files = Vec::new();
+        } else {
+            let below = held.base.as_ref().and_then(|base| path.strip_prefix(base).ok());
+            let below = below.filter(|below| !below.as_os_str().is_empty());
+            let name = below.map(std::path::Path::to_owned).or_else(|| path.file_name().map(PathBuf::from));
+            held.files.push((name.unwrap_or(path), *hash));
+        }
+    }
+
+    /// All of them, relative to the destination; empty where the destination is not known or they are too many.
+    pub fn take(&self) -> Vec<(PathBuf, [u8; 32])> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.base.is_some() { std::mem::take(&mut held.files) } else { Vec::new() }
+    }
 }
 
 impl Progress {

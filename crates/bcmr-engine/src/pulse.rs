@@ -4,6 +4,7 @@
 //! Must not know what carries the bytes, nor what any message means.
 
 use crate::error::{Note, Reason};
+use crate::event::nanos;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -76,6 +77,8 @@ pub(crate) struct Pulse {
     at_work: AtomicI64,
     asking: AtomicI64,
     waiting: [AtomicI64; For::ALL.len()],
+    /// For how long threads have waited, all together, in nanoseconds.
+    waited: [AtomicU64; For::ALL.len()],
     /// The file and block that was waited for last.
     piece: [AtomicU64; 2],
     calm: Mutex<Calm>,
@@ -97,7 +100,7 @@ struct Calm {
 pub(crate) struct Shift<'p> {
     pulse: Option<&'p Pulse>,
     back: i64,
-    what: Option<For>,
+    what: Option<(For, Instant)>,
 }
 
 impl Shift<'_> {
@@ -109,8 +112,10 @@ impl Drop for Shift<'_> {
     fn drop(&mut self) {
         let Some(pulse) = self.pulse else { return };
         pulse.at_work.fetch_add(self.back, Relaxed);
-        if let Some(waits) = self.what.and_then(|what| pulse.waits(what)) {
+        let Some((what, since)) = self.what else { return };
+        if let (Some(waits), Some(waited)) = (pulse.waits(what), pulse.waited.get(what as usize - 1)) {
             waits.fetch_sub(1, Relaxed);
+            waited.fetch_add(nanos(since.elapsed()), Relaxed);
         }
     }
 }
@@ -131,6 +136,7 @@ impl Pulse {
             at_work: AtomicI64::new(1),
             asking: none(),
             waiting: std::array::from_fn(|_| none()),
+            waited: [const { AtomicU64::new(0) }; For::ALL.len()],
             piece: [const { AtomicU64::new(0) }; 2],
             calm: Mutex::default(),
         }
@@ -145,7 +151,12 @@ impl Pulse {
         if let Some(waits) = what.and_then(|what| self.waits(what)) {
             waits.fetch_add(1, Relaxed);
         }
-        Shift { pulse: Some(self), back: -by, what }
+        Shift { pulse: Some(self), back: -by, what: what.map(|what| (what, Instant::now())) }
+    }
+
+    /// For how long threads have waited for this, all together, in nanoseconds.
+    pub(crate) fn waited_ns(&self, what: For) -> u64 {
+        self.waited.get(what as usize - 1).map_or(0, |waited| waited.load(Relaxed))
     }
 
     /// One thread more is at work.

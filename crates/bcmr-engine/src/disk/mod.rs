@@ -14,7 +14,7 @@ pub(crate) mod uncached;
 
 use crate::blocks::{Cv, block_cv, on_blocks};
 use crate::error::Op;
-use crate::event::Engine;
+use crate::event::{Engine, Work};
 pub(crate) use crate::fault::{Fault, Side};
 use crate::policy::{Changing, Durability, Preserve, Reflink, Sparse, Strictness, Verify};
 use crate::pulse::Shift;
@@ -232,6 +232,8 @@ pub(crate) struct Fill<'a> {
     pub(crate) dev: u64,
     /// Told of every stretch of bytes; `false` means stop.
     pub(crate) observe: &'a (dyn Fn(u64) -> bool + Sync),
+    /// Where it is counted how long each phase takes.
+    pub(crate) work: Option<&'a Work>,
 }
 
 /// What is kept of the metadata, and where it lands.

@@ -39,6 +39,7 @@ pub(crate) const PLAIN: Fill<'static> = Fill {
     changing: Changing::Refused,
     dev: DEV,
     observe: &|_| true,
+    work: None,
 };
 
 /// An inode for good; its number may be given to another once it is gone.

@@ -6,8 +6,8 @@
 use super::on_blocks_of;
 use super::{Bytes, Fault, Files, Fill, Side};
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_cv, blocks_of, fill_block,
-    hash_zeros, in_pieces, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_bytes, block_cv, blocks_of,
+    fill_block, hash_zeros, in_pieces, on_blocks, whole_hash,
 };
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Sparse, Verify};
@@ -122,7 +122,7 @@ fn hash_blocks(
         if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
             *slot = cv;
         }
-        if (how.observe)(0) { Ok(true) } else { Err(Fault::interrupted()) }
+        if (how.observe)(block_bytes(block, size)) { Ok(true) } else { Err(Fault::interrupted()) }
     })?;
     Ok(whole_hash(&done.into_inner().unwrap_or_else(PoisonError::into_inner), size))
 }
@@ -441,13 +441,13 @@ fn device_hash(file: &OwnedFd, size: u64, how: &Fill<'_>) -> Result<blake3::Hash
         if let Some(hash) = alone {
             *whole.lock().unwrap_or_else(PoisonError::into_inner) = hash;
         }
-        if (how.observe)(0) { Ok(true) } else { Err(Fault::interrupted()) }
+        if (how.observe)(block_bytes(block, size)) { Ok(true) } else { Err(Fault::interrupted()) }
     })?;
     let whole = whole.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(whole_hash(&done.into_inner().unwrap_or_else(PoisonError::into_inner), size).unwrap_or(whole))
 }
 
-/// Reads `bytes` of `file` back and compares with what was read from the source.
+/// Reads `bytes` of `file` back and compares with what was read from the source; `how.observe` is told of what was read.
 pub(super) fn read_back(
     file: &OwnedFd,
     bytes: u64,
@@ -474,7 +474,7 @@ pub(super) fn read_back(
     let landed = |at, room: &mut [u8]| read_full(file, at, room).map_err(read);
     let end = in_pieces(0..u64::MAX, scratch.buffer(), landed, |_, piece| {
         hasher.update(piece);
-        if (how.observe)(0) { Ok(()) } else { Err(Fault::interrupted()) }
+        if (how.observe)(piece.len() as u64) { Ok(()) } else { Err(Fault::interrupted()) }
     })?;
     if end == bytes && hasher.finalize() == *hash { Ok(()) } else { Err(mismatch()) }
 }
@@ -536,6 +536,7 @@ mod tests {
                 changing: crate::policy::Changing::Refused,
                 dev: 0,
                 observe: &|_| true,
+                work: None,
             };
             let got = receive(&Wire(data.clone(), info), &info, &OwnedFd::from(landed), &how, false);
             let (length, value) = got.unwrap_or_else(|e| panic!("{bytes} bytes: {e:?}"));

@@ -21,6 +21,7 @@ use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
 use crate::policy::{Collide, Compare, CopyPolicy, Preserve, Target};
+use crate::pulse::For;
 use crate::remote::{Address, GetRequest, Purpose, PutRequest, Way};
 use crate::sender::announce::ToSend;
 use crate::sender::filter::Filter;
@@ -28,6 +29,7 @@ use crate::sender::sending::{How, Links};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use crate::transport::ssh::LinkLoad;
+use crate::transport::stream::Stream;
 use crate::transport::{self, Peer, Terms};
 use crate::trouble::error_of;
 use crate::verbs::look::{Ahead, ahead};
@@ -374,6 +376,14 @@ impl Transfer<'_> {
 
 /// Ends the connection, and shows what ssh had to say.
 fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary> {
+    let waits = &watch.progress.waits;
+    waits.threads.store(peer.streams.len() as u64 * 2, Ordering::Relaxed);
+    if let Some(pulse) = peer.streams.first().map(Stream::pulse) {
+        waits.room_ns.fetch_add(pulse.waited_ns(For::Room), Ordering::Relaxed);
+        waits.settled_ns.fetch_add(pulse.waited_ns(For::Settled), Ordering::Relaxed);
+        waits.frames_ns.fetch_add(pulse.waited_ns(For::Frame), Ordering::Relaxed);
+        waits.pieces_ns.fetch_add(pulse.waited_ns(For::Piece), Ordering::Relaxed);
+    }
     let notes = peer.notes();
     let ended = if result.is_ok() {
         peer.finish()

@@ -117,10 +117,14 @@ impl SendObserver for ClientObserver<'_> {
         self.watch.front.event(Event::Failed(copy_of(error)));
     }
     fn excluded(&self, path: &dyn Fn() -> PathBuf) {
+        self.watch.progress.excluded.fetch_add(1, Ordering::Relaxed);
         if self.watch.items {
             let (src, dst) = (path(), PathBuf::new());
             self.watch.front.event(Event::Item { action: Action::Excluded, src, dst, bytes: 0 });
         }
+    }
+    fn sends(&self, path: &dyn Fn() -> PathBuf) {
+        self.watch.progress.under_way.is(path);
     }
     fn found(&self, _: u64, _: u64, _: bool) {
         // The user interface has measured the sources already.

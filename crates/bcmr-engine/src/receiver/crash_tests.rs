@@ -174,6 +174,7 @@ mod proof {
             leave: None,
             observe: &|_| true,
             met: &|_| (),
+            work: None,
         };
         let here = Dir::open(Path::new("/")).unwrap();
         let attributes = Attributes::At(&here, name);
@@ -220,6 +221,7 @@ mod proof {
                 leave: None,
                 observe: &observe,
                 met: &|_| (),
+                work: None,
             };
             resumable::fill(&model, &dest.dir, &want).map(drop).map_err(|fault| fault.code)
         };

@@ -4,6 +4,7 @@
 
 use crate::disk::{Body, Disk, Fault, Fill, Job, Placement, Side};
 use crate::error::{Code, Op, Reason};
+use crate::event::{Work, WorkPart};
 use crate::policy::{Durability, Verify};
 use crate::receiver::dest::DestDir;
 use crate::receiver::newcomers::TAKEN;
@@ -33,21 +34,29 @@ pub(crate) fn land<D: Disk>(
 ) -> io::Result<bool> {
     let medium = how.durability == Durability::Medium && !private;
     let dir = &*dest.dir;
+    let at = |part: fn(&Work) -> &WorkPart| how.work.map(|work| part(work).begin());
+    let copies = at(|work| &work.copying);
     disk.stage(dir, jobs, &dest.keep);
     if private {
         told_taken(jobs);
     }
     disk.fill(hand, jobs, how);
-    disk.verify(hand, jobs, how);
+    drop(copies);
+    prove(disk, hand, jobs, how);
+    let copies = at(|work| &work.copying);
     disk.seal(hand, dir, jobs, &dest.keep);
+    drop(copies);
     // In a directory without a name nothing is promised yet: it is synced as a whole before it is published.
     let many = jobs.len() >= SYNC_ALL_JOBS_MIN;
-    if medium {
-        sync(disk, dir, jobs, many);
-    } else {
-        sync_replacing(disk, dir, jobs);
+    let syncs = at(|work| &work.syncing);
+    let synced = if medium { sync(disk, dir, jobs, many) } else { sync_replacing(disk, dir, jobs) };
+    if let Some(work) = how.work {
+        work.syncing.did(synced, 0);
     }
+    drop(syncs);
+    let copies = at(|work| &work.copying);
     commit(disk, dest, jobs);
+    drop(copies);
     // The names of a few are made durable here; those of many wait for the one sync at the end.
     let named = if medium && !many { disk.sync_dir(dir) } else { Ok(()) };
     for job in jobs.iter_mut().filter(|j| j.fault.is_some()) {
@@ -60,6 +69,22 @@ pub(crate) fn land<D: Disk>(
         }
     }
     named.map(|()| medium && many)
+}
+
+/// Reads back what landed, where that is wanted.
+fn prove<D: Disk>(disk: &D, hand: &mut D::Hand, jobs: &mut [Job<'_, D>], how: &Fill<'_>) {
+    let _proves = how.work.filter(|_| how.verify != Verify::Off).map(|work| work.verifying.begin());
+    let observe = |bytes: u64| {
+        if let Some(work) = how.work {
+            work.verifying.did(0, bytes);
+        }
+        (how.observe)(0)
+    };
+    disk.verify(hand, jobs, &Fill { observe: &observe, ..*how });
+    if let Some(work) = how.work.filter(|_| how.verify != Verify::Off) {
+        let is_proved = |job: &&Job<'_, D>| job.fault.is_none() && job.hash.is_some();
+        work.verifying.did(jobs.iter().filter(is_proved).count() as u64, 0);
+    }
 }
 
 /// What became of a session.
@@ -81,7 +106,11 @@ pub(crate) fn land_resumable<D: Disk>(
     verify: Verify,
 ) -> Option<Went> {
     let dir = &*dest.dir;
-    let filled = match resumable::fill(disk, dir, want) {
+    let at = |part: fn(&Work) -> &WorkPart| want.work.map(|work| part(work).begin());
+    let copies = at(|work| &work.copying);
+    let filled = resumable::fill(disk, dir, want);
+    drop(copies);
+    let filled = match filled {
         Ok(filled) => filled,
         Err(fault) => {
             job.fault = Some(fault);
@@ -89,12 +118,17 @@ pub(crate) fn land_resumable<D: Disk>(
         }
     };
     let went = Went { resumed: filled.resumed, restarted: filled.restarted, repaired: filled.repaired };
+    let proves = if verify == Verify::Off { None } else { at(|work| &work.verifying) };
     let proved = match verify {
         Verify::Off => Ok(()),
         Verify::Cached => resumable::read_back(disk, want, &filled, false),
         // S8: every block is on stable storage since its record.
         Verify::Direct => resumable::read_back(disk, want, &filled, true),
     };
+    drop(proves);
+    if let Some(work) = want.work.filter(|_| verify != Verify::Off && proved.is_ok()) {
+        work.verifying.did(1, 0);
+    }
     let (part, session_name) = (filled.part, filled.session_name);
     job.bytes = want.info.size;
     job.hash = filled.hash;
@@ -104,7 +138,12 @@ pub(crate) fn land_resumable<D: Disk>(
     job.staged = true;
     let jobs = std::slice::from_mut(job);
     disk.seal(hand, dir, jobs, &dest.keep);
+    let syncs = at(|work| &work.syncing);
     disk.sync(jobs);
+    drop(syncs);
+    if let Some(work) = want.work {
+        work.syncing.did(1, 0);
+    }
     if let (Some(_), Some(file)) = (want.leave, jobs.first().and_then(|job| job.file.as_ref())) {
         // What was written after the last checkpoint, or read since.
         disk.forget(file, 0, 0);
@@ -263,7 +302,9 @@ pub(crate) fn new_file(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<std::
 
 /// R9: what takes the place of a file is on stable storage before it has the name. New names wait for the kernel, as with
 /// cp; but where there was something, a power cut must not leave nothing.
-fn sync_replacing<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>]) {
+///
+/// Returns for how many files that was done.
+fn sync_replacing<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>]) -> u64 {
     let replaces = |j: &Job<'_, D>| {
         let over_file = j.there.is_some_and(|t| t.kind == Kind::File);
         j.fault.is_none() && over_file && matches!(j.place, Placement::Stage(_)) && j.file.is_some()
@@ -277,12 +318,15 @@ fn sync_replacing<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>]) {
             job.fault = Some(Fault::os(Side::Dest, Op::Sync, e));
         }
     }
+    count as u64
 }
 
-fn sync<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>], many: bool) {
+/// Returns for how many files it was done.
+fn sync<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>], many: bool) -> u64 {
+    let count = jobs.iter().filter(|job| job.fault.is_none() && job.file.is_some()).count() as u64;
     if !many {
         disk.sync(jobs);
-        return;
+        return count;
     }
     if let Err(e) = disk.sync_all(dir) {
         // What failed to reach stable storage once is thrown away, never tried again.
@@ -292,4 +336,5 @@ fn sync<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>], many: bool) {
             job.fault = Some(Fault { side: Side::Dest, op: SYNC_ALL, code, note: None, source });
         }
     }
+    count
 }

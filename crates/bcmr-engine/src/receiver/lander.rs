@@ -21,12 +21,14 @@ use crate::receiver::losses::MetadataLosses;
 use crate::receiver::plan::{Proof, same};
 use crate::receiver::resumable::{self, Holes, Want};
 use crate::tally::Tally;
+use fastcopy::Rung;
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// Files open at a time while a batch lands.
 const BATCH_JOBS: usize = 16;
@@ -340,6 +342,9 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         }
         let policy = self.policy;
         let progress = self.tally.watch.progress;
+        if let Some(job) = jobs.iter().find(|job| job.body.is_file()) {
+            progress.under_way.is(|| pair.dst.node.join(job.name));
+        }
         let observe = |bytes: u64| {
             progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
             !self.tally.cancelled()
@@ -354,12 +359,15 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             changing: policy.io.changing,
             dev: pair.dst.info.dev,
             observe: &observe,
+            work: Some(&progress.work),
         };
         if way == Way::Alone && self.is_resumable(jobs) {
             return self.land_resumable(hand, pair, jobs, threads, again);
         }
         let private = way == Way::Small && pair.dst.is_private();
+        let began = progress.slowest.begin();
         let owed = land(self.disk, hand, &pair.dst, jobs, &how, private);
+        self.timed(began, pair, jobs);
         // R5: what a sync of all of it loses may be any run's, and one of the directory loses names made before as well.
         let lost_all = |f: &Fault| f.op == SYNC_ALL;
         if owed.is_err() || jobs.iter().any(|j| j.fault.as_ref().is_some_and(lost_all)) {
@@ -386,6 +394,15 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             self.told(pair, job, first_name);
         }
         second_chance
+    }
+
+    /// Tells how long files took that began to land at the same time.
+    fn timed(&self, began: Option<Instant>, pair: &Slot<S, D>, jobs: &[Job<'_, D>]) {
+        let Some(began) = began else { return };
+        let each = began.elapsed() / u32::try_from(jobs.len()).unwrap_or(u32::MAX).max(1);
+        for job in jobs.iter().filter(|job| job.fault.is_none() && job.body.is_file()) {
+            self.tally.watch.progress.slowest.add(each, job.bytes, || pair.dst.node.join(job.name));
+        }
     }
 
     /// Whether this one gets a session: a large file that is staged.
@@ -439,6 +456,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             leave,
             observe: &observe,
             met: &|bytes| progress.was_there(bytes),
+            work: Some(&progress.work),
         };
         // Attributes are read from the open source while sealing.
         match &body {
@@ -449,7 +467,9 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             Body::Wire(source) => job.body = Body::Wire(*source),
             _ => {}
         }
+        let began = progress.slowest.begin();
         let went = land_resumable(self.disk, hand, &pair.dst, &mut job, &want, self.policy.verify);
+        self.timed(began, pair, std::slice::from_ref(&job));
         if let Some(went) = went.filter(|w| w.resumed > 0 || w.restarted.is_some() || w.repaired > 0) {
             self.tally.watch.front.event(Event::Resumed {
                 dst: pair.dst.node.join(job.name),
@@ -502,6 +522,14 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
                 self.tally.others.fetch_add(1, Ordering::Relaxed);
             }
             self.tally.done(1);
+            let progress = self.tally.watch.progress;
+            if job.rung == Some(Rung::Clone) {
+                progress.cloned_files.fetch_add(1, Ordering::Relaxed);
+                progress.cloned_bytes.fetch_add(job.bytes, Ordering::Relaxed);
+            }
+            if let Some(hash) = job.hash.as_ref().filter(|_| action == Action::Copied) {
+                progress.hashes.add(dst, hash.as_bytes());
+            }
             self.tally.item(action, job.bytes, || (src(), dst()));
             if let Some(hash) = &job.hash {
                 self.hashed(dst, hash);

@@ -4,12 +4,14 @@
 //! order of the steps is the safety; `docs/durability.md` has it as a table, cited here as R4 to R6.
 
 use crate::blocks::{
-    BLOCK_BYTES, Cv, aligned_cv, around_zeros, block_cv, blocks_of, fill_block, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, aligned_cv, around_zeros, block_bytes, block_cv, blocks_of, fill_block, on_blocks,
+    whole_hash,
 };
 use crate::disk::tee::no_direct;
 use crate::disk::uncached::Leave;
 use crate::disk::{Bytes, Disk, Fault, Side, on_blocks_of};
 use crate::error::{Code, Op, Reason};
+use crate::event::Work;
 use crate::policy::Resume;
 use crate::receiver::resume::{Start, decide};
 use crate::receiver::session::{self, Header, Identity, Session};
@@ -55,6 +57,8 @@ pub(crate) struct Want<'a> {
     pub(crate) observe: &'a (dyn Fn(u64) -> bool + Sync),
     /// Told of bytes that were there already.
     pub(crate) met: &'a (dyn Fn(u64) + Sync),
+    /// Where it is counted how long each phase takes.
+    pub(crate) work: Option<&'a Work>,
 }
 
 /// What becomes of blocks of zeros.
@@ -683,6 +687,9 @@ pub(crate) fn read_back<D: Disk>(
         };
         if Some(&cv) != filled.blocks.get(block as usize) {
             return Err(mismatch());
+        }
+        if let Some(work) = want.work {
+            work.verifying.did(0, block_bytes(block, want.info.size));
         }
         if (want.observe)(0) { Ok(true) } else { Err(Fault::interrupted()) }
     })

@@ -145,6 +145,7 @@ impl ContentSender<'_, '_> {
 
     /// Opens a file; once more with fewer directories open, when descriptors have run out.
     pub(super) fn open(&self, dir: &SourceDir, name: &NameBuf, follow: bool) -> Result<(OwnedFd, Info)> {
+        self.0.push.observer.sends(&|| dir.node.join(name.as_name()));
         match dir.open_file(name.as_name(), follow) {
             Err(e) if e.code == Code::Limit => {
                 self.0.handles.clear();

@@ -83,6 +83,8 @@ pub(crate) trait SendObserver: Sync {
     fn failed(&self, error: &Error);
     /// A filter left something out.
     fn excluded(&self, path: &dyn Fn() -> std::path::PathBuf);
+    /// A file is read to be sent.
+    fn sends(&self, _path: &dyn Fn() -> std::path::PathBuf) {}
     /// Met so far in all: a lower bound until `last`.
     fn found(&self, items: u64, bytes: u64, last: bool);
     /// Done at the other side since the last call.

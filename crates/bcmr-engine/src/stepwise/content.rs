@@ -189,6 +189,7 @@ fn land(
         changing: Changing::Allowed,
         dev,
         observe: &observe,
+        work: None,
     };
     let fill = copier.options.content == Content::Copied;
     let new = job.there.is_none();

@@ -160,6 +160,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Through)?;
             operands::tell_new(&watch, &target, &to);
             let base = operands::base(&to, DestLink::Through)?;
+            watch.progress.hashes.below(&base);
             run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(base))).transpose()?;
             run.operands(&request.sources, &to);
             run.desk.sync_names();
@@ -544,6 +545,7 @@ impl<'a> WalkDestination for Run<'a> {
 
     fn excluded(&self, path: &dyn Fn() -> PathBuf) {
         if !self.desk.once_more().load(Ordering::Relaxed) {
+            self.desk.tally.watch.progress.excluded.fetch_add(1, Ordering::Relaxed);
             self.desk.tally.item(Action::Excluded, 0, || (path(), PathBuf::new()));
         }
     }

@@ -167,6 +167,39 @@ impl Manifest {
     }
 }
 
+/// A file that a person named, and that is written in the end: its name appears then, whole, or not at all.
+pub struct WholeFile(Manifest);
+
+impl WholeFile {
+    /// Makes sure that it can be written.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn begin(path: &Path) -> Result<WholeFile> {
+        Manifest::begin(path, None).map(WholeFile).map_err(|e| Error { op: Op::Write, ..e })
+    }
+
+    /// Writes it and gives it its name.
+    ///
+    /// # Errors
+    /// The system's; nothing is left of it then.
+    pub fn end(self, text: &[u8]) -> Result<()> {
+        let written = self.0.out.lock().unwrap_or_else(PoisonError::into_inner).write_all(text);
+        if let Err(e) = written {
+            self.0.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        }
+        self.0.end(true).map_err(|e| Error { op: Op::Write, ..e })
+    }
+
+    /// Takes back what was begun.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn give_up(self) -> Result<()> {
+        self.0.end(false).map_err(|e| Error { op: Op::Write, ..e })
+    }
+}
+
 /// A line with its newline; `None` for a name that cannot be said.
 fn line(path: &[u8], hash: &[u8; 32]) -> Option<String> {
     let path = std::str::from_utf8(path).ok().filter(|p| !p.contains('\u{fffd}'))?;

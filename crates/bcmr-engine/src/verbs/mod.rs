@@ -19,7 +19,7 @@ pub mod written_through;
 pub use crate::remove::remove;
 pub use check::check;
 pub use copy::copy;
-pub use manifest::check_manifest;
+pub use manifest::{WholeFile, check_manifest};
 pub use measure::measure;
 pub use move_::move_;
 pub use sessions::sessions;
