@@ -28,6 +28,10 @@ pub struct Env {
     pub dumb: bool,
     /// `NO_COLOR` is set and not empty.
     pub no_color: bool,
+    /// The terminal is known to show progress that it is told of (OSC 9;4).
+    pub taskbar: bool,
+    /// The terminal breaks lines anew when it becomes narrower, as most do.
+    pub reflows: bool,
     /// Signals that were ignored when we were started (bit n-1 is signal n), as `nohup` and shells do.
     pub ignored_signals: u64,
     /// Seconds since 1970.
@@ -69,6 +73,13 @@ impl Env {
             stderr_tty: std::io::stderr().is_terminal(),
             dumb: std::env::var_os("TERM").is_none_or(|t| t.is_empty() || t == "dumb"),
             no_color: std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()),
+            taskbar: said("WT_SESSION").is_some()
+                || said("ConEmuANSI").is_some_and(|on| on == "ON")
+                || said("TERM_PROGRAM").is_some_and(|it| it == "WezTerm" || it == "ghostty")
+                || said("VTE_VERSION")
+                    .and_then(|it| it.to_str()?.parse().ok())
+                    .is_some_and(|it: u32| it >= 8000),
+            reflows: said("XTERM_VERSION").is_none() && said("TERM").is_none_or(|it| it != "linux"),
             ignored_signals: ignored_signals(),
             now: now(),
             home: home.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| "/".into()),
@@ -152,6 +163,24 @@ pub fn raise_limits() {
     if let Ok(last) = i32::try_from(most.saturating_sub(1)) {
         rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), last).ok();
     }
+}
+
+/// What this process has used so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// Time of processors.
+    pub processor: std::time::Duration,
+    /// Bytes that came from disks and not from the page cache; 0 where the system does not say.
+    pub from_disk: u64,
+}
+
+/// Reads it.
+pub fn spent() -> Spent {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let processor = std::time::Duration::try_from(now).unwrap_or_default();
+    let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let from_disk = io.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.trim().parse().ok());
+    Spent { processor, from_disk: from_disk.unwrap_or(0) }
 }
 
 /// As many as a copy into a directory that exists has open at a time, with some workers.

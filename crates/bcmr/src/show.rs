@@ -3,8 +3,10 @@
 //! Must not know how any of it was typed, nor how it is drawn.
 
 use crate::voice::Voice;
-use bcmr_engine::policy::Verify;
+use bcmr_engine::policy::{Collide, Verify};
+use bcmr_engine::remote::Plane;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Which verb is meant; words and exit codes differ by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,10 @@ pub struct Show {
     pub meter: Meter,
     /// Signs of `check` are coloured.
     pub color: bool,
+    /// The bar of progress is coloured.
+    pub bar_color: bool,
+    /// What else shows progress.
+    pub signs: Signs,
     /// A person watches standard output: every line goes out at once.
     pub eager: bool,
     /// Answers are typed where the question stands, their Enter included.
@@ -53,11 +59,53 @@ pub struct Show {
     pub fast: bool,
     /// How what landed was read back before it got its name.
     pub verify: Verify,
+    /// What becomes of names that are already there, for telling why some were left alone.
+    pub collide: Collide,
+    /// Where the other machine is, if there is one.
+    pub far: Far,
+    /// The command that proves what the typed one did, where there is one.
+    pub proof: fn(&[OsString]) -> Option<Vec<OsString>>,
+    /// A page on the run is written into this file.
+    pub report: Option<PathBuf>,
     /// Differences are from a manifest, not from a source.
     pub manifest: bool,
     pub ignored_signals: u64,
     /// Seconds since 1970 when the run began, for ages.
     pub now: i64,
+}
+
+/// What the run is at, as far as one word can say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// What the verb itself does.
+    #[default]
+    Working,
+    /// Nothing is copied just now, and what landed is read back.
+    Verifying,
+    /// Nothing is copied just now, and what landed is brought onto stable storage.
+    Syncing,
+}
+
+/// Where the other machine is in a copy, and what carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Far {
+    /// There is none.
+    Nowhere,
+    /// The copy goes there.
+    To(Plane),
+    /// The copy comes from there.
+    From(Plane),
+}
+
+/// What a terminal can show of progress beside a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signs {
+    /// In the taskbar or on the tab.
+    pub taskbar: bool,
+    /// In the title of the window.
+    pub title: bool,
+    /// Whether lines are broken anew when the terminal becomes narrower.
+    pub reflows: bool,
 }
 
 /// How progress is shown.

@@ -11,7 +11,6 @@ use crate::sender::below::{self, Which};
 use crate::sender::filter::Filter;
 use crate::verbs::operands::{self, Reach, Source};
 use bcmr_wire::limits::UNREADABLE_MAX;
-pub use fastcopy::clock::{Local, local};
 use fastcopy::dir::{Dir, ListBuffer, Name};
 use fastcopy::errno;
 use fastcopy::meta::Info;

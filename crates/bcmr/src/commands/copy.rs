@@ -3,8 +3,9 @@
 use super::verb::open;
 use crate::cli::bcmr::copy::{self, CopyArgs};
 use crate::cli::bcmr::operands::{self, Places};
+use crate::cli::bcmr::proof;
 use crate::env::Env;
-use crate::show::Verb;
+use crate::show::{Show, Verb};
 use crate::ui::{self, Start};
 use std::path::Path;
 
@@ -35,7 +36,8 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
     let counted = job.request.names.is_none() && !job.request.policy.dry_run;
     let measure = counted.then(|| super::verb::measure(&sources, &job.request.policy));
     let start = Start { sources: &sources, destination: Some(&destination), jobs, measure, by_scp: None };
-    ui::run(&job.show, start, |watch| {
+    let show = Show { proof: proof::command, ..job.show };
+    ui::run(&show, start, |watch| {
         super::verb::tell_mistakable(operands::all_operands(&args.operands), watch);
         bcmr_engine::copy(job.request, watch)
     })

@@ -37,6 +37,7 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Deploy(a) => look::deploy(&a, env),
         Command::Serve(a) => serve::run(&a, env),
         Command::Init(a) => print(&crate::cli::init::aliases(&a)),
+        Command::Schema => print(&crate::ui::json::schema()),
         Command::Completions { shell } => completions::run(shell),
         Command::Man { dir } => man::run(dir.as_deref()),
     }

@@ -10,12 +10,13 @@ use crate::cli::bcmr::check::{self, CheckArgs};
 use crate::cli::bcmr::connection::Reach;
 use crate::cli::bcmr::copy::{self, CopyArgs};
 use crate::cli::bcmr::operands::{Operands, Places, all_operands};
+use crate::cli::bcmr::proof;
 use crate::cli::bcmr::remote::RemoteJob;
 use crate::config::{self, Config};
 use crate::env::Env;
 use crate::names;
 use crate::say::{self, Finding};
-use crate::show::Verb;
+use crate::show::{Show, Verb};
 use crate::ui::{self, Measure, Start};
 use crate::usage::Usage;
 use crate::voice::BCMR;
@@ -101,7 +102,8 @@ fn run(job: &RemoteJob, typed: &Operands) -> u8 {
         measure,
         by_scp: Some(&by_scp),
     };
-    ui::run(&job.show, start, |watch| {
+    let show = Show { proof: proof::command, ..job.show.clone() };
+    ui::run(&show, start, |watch| {
         super::verb::tell_mistakable(all_operands(typed), watch);
         match carry(job, watch, &by_scp) {
             // Stopped while nothing but the way was looked at.

@@ -7,15 +7,18 @@ pub mod words;
 use crate::address::{self, Operand};
 use crate::env::Build;
 use crate::names::{bare, quoted, shell_word, text};
-use crate::show::{Again, Show, Verb};
-use crate::ui::receipt::Loss;
+use crate::show::{Again, Phase, Show, Verb};
+use crate::ui::limit::Limit;
+use crate::ui::receipt::Receipt;
 use crate::usage::Usage;
 use crate::voice::{Exits, Style, Voice};
 use bcmr_engine::error::{Code, Error, Op, Reason};
 use bcmr_engine::event::{Action, Engine, Question, Summary, Time, Unfinished, What};
 use bcmr_engine::peer::OnTheWay;
-use bcmr_engine::policy::Verify;
-use bcmr_engine::verbs::look::{Kind, Listing, Usage as Used, local};
+use bcmr_engine::policy::{Collide, Verify};
+use bcmr_engine::verbs::look::{Kind, Listing, Usage as Used};
+use data_encoding::HEXLOWER;
+use jiff::{Timestamp, tz::TimeZone};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
@@ -73,6 +76,15 @@ impl Verb {
             Verb::Serve => "served",
             Verb::Ls | Verb::Stat | Verb::Du | Verb::Doctor => "looked at",
         }
+    }
+}
+
+/// What is going on just now.
+pub fn phase(verb: Verb, phase: Phase) -> &'static str {
+    match phase {
+        Phase::Working => verb.doing(),
+        Phase::Verifying => "verifying",
+        Phase::Syncing => "syncing",
     }
 }
 
@@ -707,7 +719,7 @@ pub fn usage_below(operand: &Path, u: &Used) -> String {
 /// One line of `hash`, without its newline, as `b3sum` writes it: a name with a newline or a backslash has them escaped
 /// and the line begins with one. On a terminal the name is escaped as everywhere.
 pub fn hash_line(hash: &[u8; 32], name: &[u8], tty: bool) -> Vec<u8> {
-    let hex: String = hash.iter().map(|b| format!("{b:02x}")).collect();
+    let hex = hex(hash);
     if tty {
         return format!("{hex}  {}", bare(name)).into_bytes();
     }
@@ -783,30 +795,30 @@ fn mode(l: &Listing) -> String {
     out
 }
 
-/// `2026-11-21 09:39:46`, as clocks here show it; what no clock shows is told in UTC.
+/// `2026-11-21 09:39:46`, as clocks here show it.
 fn moment_here(t: Time) -> String {
-    match local(t.sec) {
-        Some(l) => {
-            format!("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", l.year, l.month, l.day, l.hour, l.minute, l.second)
-        }
-        None => moment(t),
+    shown_in(t.sec, TimeZone::system())
+}
+
+/// `2026-11-21 09:39:46 +01:00`, as clocks here show it.
+pub fn moment_of(seconds: i64) -> String {
+    match Timestamp::from_second(seconds) {
+        Ok(at) => at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string(),
+        Err(_) => shown_in(seconds, TimeZone::UTC),
     }
 }
 
 /// `2026-11-21 08:39:46`, in UTC: what another machine's clock showed says nothing in our time zone.
 fn moment(t: Time) -> String {
-    let (days, second) = (t.sec.div_euclid(86_400), t.sec.rem_euclid(86_400));
-    // Years that begin in March have their odd day last (Gregorian calendar, eras of 400 years).
-    let z = i128::from(days) + 719_468;
-    let era = z.div_euclid(146_097);
-    let day = z.rem_euclid(146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year + era * 400 + later;
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+    shown_in(t.sec, TimeZone::UTC)
+}
+
+/// What another machine claims may be any number: one that no calendar has is told as it is.
+fn shown_in(seconds: i64, zone: TimeZone) -> String {
+    match Timestamp::from_second(seconds) {
+        Ok(at) => at.to_zoned(zone).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Err(_) => format!("@{seconds}"),
+    }
 }
 
 // ---- ends ----
@@ -876,26 +888,82 @@ pub fn rate(bytes: u64, took: Duration) -> u64 {
 }
 
 /// What a receipt has beyond the summary, line by line: what was proved, what was there already, what could not be kept.
-pub fn receipt(show: &Show, s: &Summary, reused: u64, lost: &[Loss]) -> Vec<String> {
+pub fn receipt(show: &Show, r: &Receipt) -> Vec<String> {
     let mut lines = Vec::new();
-    let from = match show.verify {
+    let files = |n: u64| if n == 1 { "1 file".to_owned() } else { format!("{n} files") };
+    let from = match r.verify {
         Verify::Off => None,
         Verify::Cached => Some("the page cache"),
         Verify::Direct => Some("the device"),
     };
     // What a move renamed has no bytes that landed, and streams are not read back.
-    let proved = s.bytes.saturating_sub(s.streamed);
-    if let Some(from) = from.filter(|_| proved > 0) {
-        lines.push(format!("verified: {} read back from {from}, equal to the source", size(proved)));
+    if let Some(from) = from.filter(|_| r.verified > 0) {
+        lines.push(format!("verified: {} read back from {from}, equal to the source", size(r.verified)));
+        lines.extend(r.root.map(|root| format!("root hash: {}", hex(&root))));
     }
-    if reused > 0 {
-        lines.push(format!("reused: {} that an earlier run had copied", size(reused)));
+    if r.reused > 0 {
+        lines.push(format!("reused: {} that an earlier run had copied", size(r.reused)));
     }
-    for loss in lost {
+    if r.cloned.0 > 0 {
+        let (count, bytes) = (files(r.cloned.0), size(r.cloned.1));
+        lines.push(format!(
+            "cloned: {count}, {bytes}: blocks are shared with the source until one of the two changes"
+        ));
+    }
+    if r.kept > 0 {
+        lines.push(format!("skipped: {} left alone, {}", r.kept, why_kept(r.collide)));
+    }
+    if r.excluded > 0 {
+        let names = if r.excluded == 1 { "name" } else { "names" };
+        lines.push(format!("skipped: {} {names} left out by filters", r.excluded));
+    }
+    if let Some((count, example)) = &r.specials {
+        let more = if *count == 1 { String::new() } else { format!(" and {} more", count - 1) };
+        let what = if *count == 1 { "a special file" } else { "special files" };
+        lines.push(format!("skipped: {}{more}, {what}", quoted(example)));
+    }
+    for loss in &r.lost {
         let more = if loss.count == 1 { String::new() } else { format!(", and of {} more", loss.count - 1) };
         lines.push(format!("not kept: could not {} {}{more}", words::op(loss.op), quoted(&loss.example)));
     }
+    lines.extend(r.limit.map(|limit| format!("limited by: {}", limited_by(limit))));
+    lines.extend(r.proof.as_ref().map(|proof| format!("proof: {proof}")));
     lines.into_iter().map(|line| show.voice.line(&line)).collect()
+}
+
+/// Why names were left alone that are already there.
+fn why_kept(collide: Collide) -> &'static str {
+    match collide {
+        Collide::Keep => "as they were there (--no-clobber)",
+        Collide::IfOlder => "as they were there and not older (-u)",
+        Collide::IfDifferent => "as they were there with the same size and time (--update=different)",
+        Collide::Ask => "as you said",
+        Collide::Replace => "as they were there and the same",
+    }
+}
+
+/// What a run waited for most.
+fn limited_by(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Reading => "reading",
+        Limit::Writing => "writing",
+        Limit::Processor => "the processor and memory; no disk was waited for",
+        Limit::Verifying => "reading back what landed (-V)",
+        Limit::Syncing => "bringing it onto stable storage",
+        Limit::SshOrNetwork => "ssh or the network",
+        Limit::Network => "the network",
+        Limit::OtherSide => "the other side's disk",
+        Limit::OtherSideOrNetwork => "the network or the other side's disk",
+    }
+}
+
+/// The command that proves a copy, for a shell; `new_target`: the destination was no directory before it.
+pub fn proof(words: &[OsString], new_target: bool) -> String {
+    command(words, &[], new_target)
+}
+
+fn hex(hash: &[u8; 32]) -> String {
+    HEXLOWER.encode(hash)
 }
 
 /// What a stopped run leaves, and the command that goes on.

@@ -4,15 +4,19 @@
 //! Pure: values in, lines out. Must not know where lines go.
 
 use super::inline::Sample;
+use super::limit::Limit;
+use super::receipt::Receipt;
 use crate::names;
 use crate::say::words;
 use crate::say::{self, Finding, Typed};
 use crate::show::{Show, Verb};
-use crate::ui::receipt::Loss;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Action, Change, Event, Summary, Unavailable, Unfinished, What};
 use bcmr_engine::policy::Verify;
 use bcmr_engine::verbs::look::{Kind, Listing, Usage};
+use data_encoding::{BASE64, HEXLOWER};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -24,24 +28,35 @@ use std::time::Duration;
 /// Raised when a field changes its meaning or goes away; not when one is added.
 const SCHEMA: u32 = 1;
 
-#[derive(Serialize)]
+/// One line of what `--json` prints: an event. A reader passes over fields and events that it does not know.
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "Events of bcmr --json")]
 struct Line<'a> {
+    /// Raised when a field changes its meaning or goes away; not when one is added.
+    #[schemars(extend("const" = 1))]
     schema: u32,
     #[serde(flatten)]
     body: Body<'a>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Body<'a> {
+    /// The first line.
     Start {
         verb: &'static str,
+        /// Of the program.
         version: &'static str,
+        /// Nothing is changed; items say what would be done.
         dry_run: bool,
+        /// As they were given; what is on another machine as `[user@]host:path`.
         sources: Vec<Name<'a>>,
+        /// The same; null where there is none.
         destination: Option<Name<'a>>,
+        /// Worker threads.
         jobs: usize,
     },
+    /// One item was finished.
     Item {
         action: &'static str,
         #[serde(skip_serializing_if = "Name::is_empty")]
@@ -50,18 +65,11 @@ enum Body<'a> {
         dst: Name<'a>,
         bytes: u64,
     },
-    Difference {
-        change: &'static str,
-        path: Name<'a>,
-        directory: bool,
-        files: u64,
-        bytes: u64,
-        why: String,
-    },
-    Hashed {
-        dst: Name<'a>,
-        blake3: String,
-    },
+    /// What `check` found.
+    Difference { change: &'static str, path: Name<'a>, directory: bool, files: u64, bytes: u64, why: String },
+    /// A file landed, and this is its hash.
+    Hashed { dst: Name<'a>, blake3: String },
+    /// A large file went on where an interrupted run stopped, or could not.
     Resumed {
         dst: Name<'a>,
         bytes: u64,
@@ -69,6 +77,7 @@ enum Body<'a> {
         restarted: Option<String>,
         repaired: u64,
     },
+    /// What `sessions` found.
     Unfinished {
         what: &'static str,
         path: Name<'a>,
@@ -78,8 +87,11 @@ enum Body<'a> {
         running: bool,
         removed: bool,
     },
+    /// An item was not done; the others go on.
     Failed(Trouble<'a>),
+    /// An item was done, or rightly left out, and something about it is worth knowing.
     Warning(Trouble<'a>),
+    /// Which way the contents of local files went.
     Engine {
         ring_files: u64,
         sys_files: u64,
@@ -88,17 +100,25 @@ enum Body<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         missing: Option<&'static str>,
     },
-    Note {
-        text: Cow<'a, str>,
-    },
+    /// Something about the whole run, for people.
+    Note { text: Cow<'a, str> },
+    /// How far it is. No number is ever smaller than in an earlier line.
     Progress {
         items_done: u64,
         bytes_done: u64,
         items_found: u64,
         bytes_found: u64,
+        /// The totals are final; until then they are lower bounds.
         scanned: bool,
+        /// What is going on: a verb, for people.
+        phase: &'static str,
+        /// Read back of what landed.
+        bytes_verified: u64,
+        /// Brought onto stable storage.
+        files_synced: u64,
         seconds: f64,
     },
+    /// The last line.
     Summary {
         verb: &'static str,
         files: u64,
@@ -117,19 +137,40 @@ enum Body<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         carrier: Option<&'static str>,
     },
+    /// What a copy or a move did, before the summary.
     Receipt {
         verb: &'static str,
         files: u64,
         bytes: u64,
         seconds: f64,
-        /// Bytes a second.
+        /// Bytes a second, of those that this run copied.
         rate: u64,
+        /// Where the bytes that landed were read back from.
         #[serde(skip_serializing_if = "Option::is_none")]
         verified: Option<&'static str>,
+        /// Of what was verified: the BLAKE3 of the sorted lines that `b3sum` prints of it in the destination.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        root: Option<String>,
+        /// Bytes that an earlier run had copied.
         reused: u64,
+        /// Files whose blocks are shared with the source.
+        cloned: Cloned,
+        /// Left alone because they were there.
         kept: u64,
+        /// Names that filters left out; a directory counts once.
+        excluded: u64,
+        /// Special files that nothing asked to be copied.
+        specials: u64,
+        /// Attributes that could not be kept, by kind.
         lost: Vec<LostKind<'a>>,
+        /// What the run waited for most.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        limited_by: Option<&'static str>,
+        /// The command that proves it, for a shell.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        proof: Option<&'a str>,
     },
+    /// What `ls` found in a directory, or `ls` or `stat` at the operand itself.
     Entry {
         operand: Name<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,28 +184,30 @@ enum Body<'a> {
         #[serde(skip_serializing_if = "Name::is_empty")]
         link: Name<'a>,
     },
-    Usage {
-        operand: Name<'a>,
-        files: u64,
-        dirs: u64,
-        bytes: u64,
-        allocated: u64,
-    },
-    Finding {
-        ok: bool,
-        what: &'a str,
-        detail: &'a str,
-    },
+    /// What `du` found.
+    Usage { operand: Name<'a>, files: u64, dirs: u64, bytes: u64, allocated: u64 },
+    /// What `doctor` found.
+    Finding { ok: bool, what: &'a str, detail: &'a str },
 }
 
-#[derive(Serialize)]
+/// Files whose blocks are shared.
+#[derive(Serialize, JsonSchema)]
+struct Cloned {
+    files: u64,
+    bytes: u64,
+}
+
+/// One kind of attribute.
+#[derive(Serialize, JsonSchema)]
 struct LostKind<'a> {
+    /// What was tried.
     op: String,
     count: u64,
     example: Name<'a>,
 }
 
-#[derive(Serialize)]
+/// What went wrong.
+#[derive(Serialize, JsonSchema)]
 struct Trouble<'a> {
     code: &'static str,
     op: String,
@@ -180,7 +223,7 @@ struct Trouble<'a> {
 }
 
 /// How `check` compared files that both sides have.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Compared {
     size_and_time: u64,
     content: u64,
@@ -203,9 +246,38 @@ impl Serialize for Name<'_> {
         }
         match self.0.to_str() {
             Some(text) => serializer.serialize_str(text),
-            None => Bytes { b64: base64(self.0.as_os_str().as_bytes()) }.serialize(serializer),
+            None => Bytes { b64: BASE64.encode(self.0.as_os_str().as_bytes()) }.serialize(serializer),
         }
     }
+}
+
+impl JsonSchema for Name<'_> {
+    fn schema_name() -> Cow<'static, str> {
+        "Name".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A name, byte for byte: a string when it is UTF-8, else its bytes in base64.",
+            "oneOf": [
+                { "type": "string" },
+                {
+                    "type": "object",
+                    "properties": { "b64": { "type": "string", "contentEncoding": "base64" } },
+                    "required": ["b64"],
+                    "additionalProperties": false
+                }
+            ]
+        })
+    }
+}
+
+/// The JSON Schema of every line, as text.
+pub fn schema() -> String {
+    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let schema = generator.into_root_schema_for::<Line<'static>>();
+    // What was made from types has no way to fail here.
+    serde_json::to_string_pretty(&schema).unwrap_or_default() + "\n"
 }
 
 /// The first line.
@@ -232,14 +304,7 @@ pub fn event(typed: &Typed<'_>, event: &Event) -> String {
         Event::Item { action, src, dst, bytes } => {
             Body::Item { action: action_name(*action), src: Name(src), dst: Name(dst), bytes: *bytes }
         }
-        Event::Hashed { dst, hash } => Body::Hashed {
-            dst: Name(dst),
-            blake3: hash.iter().fold(String::new(), |mut hex, byte| {
-                // Writing to a string does not fail.
-                write!(hex, "{byte:02x}").ok();
-                hex
-            }),
-        },
+        Event::Hashed { dst, hash } => Body::Hashed { dst: Name(dst), blake3: HEXLOWER.encode(hash) },
         Event::Resumed { dst, bytes, restarted, repaired } => Body::Resumed {
             dst: Name(dst),
             bytes: *bytes,
@@ -296,40 +361,62 @@ fn unfinished(u: &Unfinished) -> Body<'_> {
 }
 
 /// How far it is.
-pub fn progress(s: Sample, at: Duration) -> String {
+pub fn progress(s: Sample, phase: &'static str, at: Duration) -> String {
     line(Body::Progress {
         items_done: s.items_done,
         bytes_done: s.bytes_done,
         items_found: s.items_found,
         bytes_found: s.bytes_found,
         scanned: s.scanned,
+        phase,
+        bytes_verified: s.bytes_verified,
+        files_synced: s.files_synced,
         seconds: millis(at),
     })
 }
 
 /// What a copy or a move did, for a person who keeps it.
-pub fn receipt(show: &Show, s: &Summary, reused: u64, lost: &[Loss], took: Duration) -> String {
-    let lost = lost.iter().map(|loss| LostKind {
+pub fn receipt(show: &Show, r: &Receipt) -> String {
+    let lost = r.lost.iter().map(|loss| LostKind {
         op: words::op(loss.op),
         count: loss.count,
         example: Name(&loss.example),
     });
     line(Body::Receipt {
         verb: show.verb.name(),
-        files: s.files,
-        bytes: s.bytes,
-        seconds: millis(took),
-        rate: say::rate(s.bytes.saturating_sub(reused), took),
-        verified: match show.verify {
-            _ if s.bytes <= s.streamed => None,
+        files: r.files,
+        bytes: r.bytes,
+        seconds: millis(r.took),
+        rate: say::rate(r.bytes.saturating_sub(r.reused), r.took),
+        verified: match r.verify {
             Verify::Off => None,
             Verify::Cached => Some("cache"),
             Verify::Direct => Some("device"),
         },
-        reused,
-        kept: s.kept,
+        root: r.root.map(|root| HEXLOWER.encode(&root)),
+        reused: r.reused,
+        cloned: Cloned { files: r.cloned.0, bytes: r.cloned.1 },
+        kept: r.kept,
+        excluded: r.excluded,
+        specials: r.specials.as_ref().map_or(0, |specials| specials.0),
         lost: lost.collect(),
+        limited_by: r.limit.map(limit_name),
+        proof: r.proof.as_deref(),
     })
+}
+
+fn limit_name(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Reading => "reading",
+        Limit::Writing => "writing",
+        Limit::Processor => "processor",
+        Limit::Verifying => "verifying",
+        Limit::Syncing => "syncing",
+        Limit::SshOrNetwork => "ssh-or-network",
+        Limit::Network => "network",
+        Limit::OtherSide => "other-side",
+        Limit::OtherSideOrNetwork => "other-side-or-network",
+    }
 }
 
 /// The last line.
@@ -436,24 +523,6 @@ fn line(body: Body<'_>) -> String {
             write!(out, "\\u{:04x}", u32::from(c)).unwrap_or_default();
         } else {
             out.push(c);
-        }
-    }
-    out
-}
-
-/// RFC 4648, with padding.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: [u8; 64] = *b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            if digit <= chunk.len() {
-                out.push(char::from(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize]));
-            } else {
-                out.push('=');
-            }
         }
     }
     out
@@ -571,14 +640,17 @@ mod tests {
                     Sample {
                         items_done: 1,
                         bytes_done: 2,
-                        bytes_there: 0,
                         items_found: 3,
                         bytes_found: 4,
                         scanned: true,
+                        bytes_verified: 5,
+                        files_synced: 6,
+                        ..Sample::default()
                     },
+                    "copying",
                     took,
                 ),
-                r#"{"schema":1,"event":"progress","items_done":1,"bytes_done":2,"items_found":3,"bytes_found":4,"scanned":true,"seconds":1.5}"#,
+                r#"{"schema":1,"event":"progress","items_done":1,"bytes_done":2,"items_found":3,"bytes_found":4,"scanned":true,"phase":"copying","bytes_verified":5,"files_synced":6,"seconds":1.5}"#,
             ),
             (
                 summary(
@@ -634,20 +706,6 @@ mod tests {
         assert!(by.ends_with(r#""exit":0,"carrier":"scp"}"#), "{by}");
     }
 
-    #[test]
-    fn base64_vectors() {
-        for (bytes, want) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), want);
-        }
-    }
-
     proptest! {
         #[test]
         fn any_name_is_one_line_and_comes_back(bytes in proptest::collection::vec(1..=255_u8, 1..40)) {
@@ -659,7 +717,7 @@ mod tests {
             match path.to_str() {
                 Some(text) => prop_assert_eq!(value["src"].as_str(), Some(text)),
                 None => {
-                    let want = base64(&bytes);
+                    let want = BASE64.encode(&bytes);
                     prop_assert_eq!(value["src"]["b64"].as_str(), Some(want.as_str()));
                 }
             }

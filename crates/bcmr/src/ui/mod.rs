@@ -3,24 +3,34 @@
 //! One thread beside the engine's: it looks for signals and draws progress, and sleeps otherwise. Everything shown
 //! goes through one [`Screen`] behind one lock. Must not know what verbs do.
 
+mod bar;
 mod inline;
 pub mod json;
+pub mod limit;
 mod plain;
 pub mod receipt;
+mod report;
+mod root;
 mod signals;
 mod tree;
 pub mod writer;
 
 use crate::ask::Answers;
+use crate::env;
+use crate::names;
 use crate::say;
 use crate::show::{Again, Meter, Show, Verb};
+use bar::Bar;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
 use bcmr_engine::policy::Verify;
+use bcmr_engine::verbs::WholeFile;
 use inline::Sample;
 use plain::Plain;
-use receipt::Losses;
+use receipt::{Losses, Receipt};
+use report::Gathered;
 use signals::Signals;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,8 +40,6 @@ use writer::Sink;
 
 /// How long a signal may wait to be seen. Also bounds how often a run that shows nothing wakes up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Back to the first column, and everything after it away.
-const CLEAR: &str = "\r\x1b[K";
 /// The drawing thread needs little; what it does not touch costs nothing, but may count against a limit.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -60,7 +68,18 @@ where
         ui.screen().out.line(&line);
     }
     let measure = start.measure;
-    let watch = Watch { front: &ui, progress: &ui.progress, cancel: &ui.cancel, items: show.items };
+    let items = show.items || show.report.is_some();
+    if show.report.is_some() {
+        ui.progress.slowest.want();
+    }
+    if show.verify != Verify::Off {
+        ui.progress.hashes.want();
+    }
+    let watch = Watch { front: &ui, progress: &ui.progress, cancel: &ui.cancel, items };
+    let page = match show.report.as_deref().map(WholeFile::begin).transpose() {
+        Ok(page) => page,
+        Err(e) => return ui.finish(Err(e), None),
+    };
     let ended = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("ui".into()).stack_size(STACK_BYTES);
@@ -74,7 +93,7 @@ where
         let _ends = EndsDrawing { ended: &ended, counted: &ui.counted, thread };
         verb(watch)
     });
-    ui.finish(result)
+    ui.finish(result, page)
 }
 
 /// Ends the drawing thread when the verb ends, also by a panic: the scope would wait for that thread for ever.
@@ -118,6 +137,9 @@ struct Screen {
     err: Sink,
     plain: Plain,
     line: inline::ProgressLine,
+    bar: Bar,
+    /// What a report has beside the receipt.
+    gathered: Option<Gathered>,
     /// Attributes that could not be kept so far.
     losses: Losses,
     /// The progress line stands on the terminal.
@@ -131,7 +153,16 @@ struct Screen {
 impl Screen {
     fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
-            self.err.raw(CLEAR);
+            self.err.raw(&self.bar.clear(stderr_columns()));
+        }
+    }
+
+    /// Takes away the line and what else shows progress.
+    fn end_progress(&mut self) {
+        self.clear();
+        let end = self.bar.end();
+        if !end.is_empty() {
+            self.err.raw(&end);
         }
     }
 }
@@ -149,6 +180,9 @@ impl Front for Ui<'_> {
         screen.clear();
         if let Event::Failed(e) | Event::Warning(e) = &event {
             screen.losses.add(e);
+        }
+        if let Some(gathered) = &mut screen.gathered {
+            gathered.event(self.show.voice, &event);
         }
         if self.show.json {
             let is_item = matches!(event, Event::Item { .. });
@@ -215,6 +249,8 @@ impl<'a> Ui<'a> {
                 err: Sink::stderr(),
                 plain: Plain::default(),
                 line: inline::ProgressLine::new(show.verb),
+                bar: Bar::new(show.bar_color, show.signs),
+                gathered: show.report.is_some().then(Gathered::default),
                 losses: Losses::default(),
                 drawn: false,
                 asking: false,
@@ -248,6 +284,12 @@ impl<'a> Ui<'a> {
                 return;
             }
             let now = self.began.elapsed();
+            if self.show.report.is_some() {
+                let sample = Sample::of(&self.progress);
+                if let Some(gathered) = &mut self.screen().gathered {
+                    gathered.rate(now, sample.bytes_done.saturating_sub(sample.bytes_there));
+                }
+            }
             let status = self.signals.status();
             let drawn = every.filter(|_| now >= due);
             if (status || drawn.is_some())
@@ -279,7 +321,7 @@ impl<'a> Ui<'a> {
         let words = say::stopping(self.show.again);
         match self.screen.try_lock() {
             Ok(mut screen) => {
-                screen.clear();
+                screen.end_progress();
                 let newline = if screen.asking { "\n" } else { "" };
                 screen.err.raw(&format!("{newline}{words}\n"));
             }
@@ -295,10 +337,15 @@ impl<'a> Ui<'a> {
             Meter::Inline if screen.asking => {}
             Meter::Inline | Meter::Lines if screen.lent => {}
             Meter::Inline => {
+                self.progress.under_way.show();
+                let columns = stderr_columns();
+                let name = self.progress.under_way.name();
+                let name = names::bare(name.as_os_str().as_bytes());
                 // One column stays free: a terminal that is full to the edge may wrap.
-                let width = stderr_columns().saturating_sub(1);
-                let line = screen.line.at(sample, now, width);
-                screen.err.raw(&format!("{CLEAR}{line}"));
+                let layout = screen.line.at(sample, now, &name, columns.saturating_sub(1));
+                let doing = say::phase(self.show.verb, screen.line.phase());
+                let text = screen.bar.draw(doing, &layout, columns);
+                screen.err.raw(&text);
                 screen.drawn = true;
             }
             Meter::Lines => {
@@ -307,7 +354,8 @@ impl<'a> Ui<'a> {
             }
             Meter::Events => {
                 let shown = screen.line.shown(sample, now);
-                screen.out.line(&json::progress(shown, now));
+                let doing = say::phase(self.show.verb, screen.line.phase());
+                screen.out.line(&json::progress(shown, doing, now));
                 screen.out.flush();
             }
         }
@@ -325,23 +373,30 @@ impl<'a> Ui<'a> {
     }
 
     /// The last words and the exit code.
-    fn finish(&self, result: Result<Summary, Error>) -> u8 {
+    fn finish(&self, result: Result<Summary, Error>, page: Option<WholeFile>) -> u8 {
         let (show, took) = (self.show, self.began.elapsed());
         let screen = &mut *self.screen();
-        screen.clear();
+        screen.end_progress();
         let (summary, mut exit) = match result {
             Ok(mut summary) => {
                 summary.cancelled |= self.unanswered.load(Ordering::Relaxed);
-                let exit = say::exit_code(&show.voice.exits, show.verb, &summary, self.signals.stop());
+                let mut exit = say::exit_code(&show.voice.exits, show.verb, &summary, self.signals.stop());
+                let receipt = self.has_receipt(&summary).then(|| self.receipt(screen, &summary, took));
                 if !show.json {
-                    self.last_words(screen, &summary, took);
-                } else if self.has_receipt(&summary) {
-                    let (resumed, losses) = (self.resumed.load(Ordering::Relaxed), screen.losses.kinds());
-                    screen.out.line(&json::receipt(show, &summary, resumed, losses, took));
+                    self.last_words(screen, &summary, receipt.as_ref(), took);
+                } else if let Some(receipt) = &receipt {
+                    screen.out.line(&json::receipt(show, receipt));
+                }
+                if let Some(page) = page {
+                    exit = self.write_report(page, screen, &summary, receipt.as_ref(), exit, took);
                 }
                 (summary, exit)
             }
             Err(e) => {
+                // Nothing was begun that a page could tell of.
+                if let Some(Err(e)) = page.map(WholeFile::give_up) {
+                    screen.err.line(&say::error(show.voice, &e));
+                }
                 let exit = say::exit_code_of(&show.voice.exits, show.verb, &e);
                 let summary = Summary { failed: 1, codes: vec![e.code], ..Summary::default() };
                 if show.json {
@@ -369,11 +424,64 @@ impl<'a> Ui<'a> {
         copies && !s.cancelled && !self.is_by_scp() && s.files + s.dirs + s.others > 0
     }
 
+    /// What closes the run beside its counts.
+    fn receipt(&self, screen: &mut Screen, s: &Summary, took: Duration) -> Receipt {
+        let (show, progress) = (self.show, &*self.progress);
+        let resumed = self.resumed.load(Ordering::Relaxed);
+        let times = limit::Times::of(progress, show.far, took, s.bytes.saturating_sub(resumed), env::spent());
+        let proof = if s.failed == 0 { (show.proof)(&show.line) } else { None };
+        Receipt {
+            files: s.files,
+            bytes: s.bytes,
+            took,
+            verify: if s.bytes > s.streamed { show.verify } else { Verify::Off },
+            verified: s.bytes.saturating_sub(s.streamed),
+            root: root::of(&progress.hashes.take()),
+            reused: resumed,
+            cloned: (
+                progress.cloned_files.load(Ordering::Relaxed),
+                progress.cloned_bytes.load(Ordering::Relaxed),
+            ),
+            kept: s.kept,
+            collide: show.collide,
+            excluded: progress.excluded.load(Ordering::Relaxed),
+            specials: screen.losses.specials(),
+            lost: screen.losses.take(),
+            limit: limit::of(&times),
+            proof: proof.map(|words| say::proof(&words, screen.plain.new_target)),
+        }
+    }
+
+    /// Writes the page that was asked for; returns the exit code, which says where that failed.
+    fn write_report(
+        &self,
+        page: WholeFile,
+        screen: &mut Screen,
+        s: &Summary,
+        receipt: Option<&Receipt>,
+        exit: u8,
+        took: Duration,
+    ) -> u8 {
+        let (show, gathered) = (self.show, screen.gathered.take().unwrap_or_default());
+        let text = report::page(&report::Page {
+            show,
+            summary: s,
+            receipt,
+            gathered: &gathered,
+            slowest: &self.progress.slowest.files(),
+            exit,
+            took,
+        });
+        let Err(e) = page.end(text.as_bytes()) else { return exit };
+        screen.err.line(&say::error(show.voice, &e));
+        if exit == show.voice.exits.done { show.voice.exits.some_failed } else { exit }
+    }
+
     fn is_by_scp(&self) -> bool {
         self.by_scp.is_some_and(|by| by.load(Ordering::Acquire))
     }
 
-    fn last_words(&self, screen: &mut Screen, s: &Summary, took: Duration) {
+    fn last_words(&self, screen: &mut Screen, s: &Summary, receipt: Option<&Receipt>, took: Duration) {
         let show = self.show;
         // Where not everything was compared, it is not known that there are no differences.
         let found = s.differences > 0 || (s.failed == 0 && !s.cancelled);
@@ -408,8 +516,8 @@ impl<'a> Ui<'a> {
         if !tells_all && (show.verbose || show.dry_run || long || proved || (s.failed > 0 && done > 0)) {
             screen.err.line(&say::summary(show.voice, show.verb, show.dry_run, s, resumed, took));
         }
-        if self.has_receipt(s) && (show.verbose || long || proved) {
-            for line in say::receipt(show, s, resumed, screen.losses.kinds()) {
+        if let Some(receipt) = receipt.filter(|_| show.verbose || long || proved) {
+            for line in say::receipt(show, receipt) {
                 screen.err.line(&line);
             }
         }
@@ -428,11 +536,11 @@ fn stderr_columns() -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::show::Again;
 
-    fn show(verb: Verb) -> Show {
+    pub fn show(verb: Verb) -> Show {
         Show {
             voice: &crate::voice::BCMR,
             verb,
@@ -450,6 +558,12 @@ mod tests {
             line: Vec::new(),
             fast: false,
             verify: bcmr_engine::policy::Verify::Off,
+            bar_color: false,
+            signs: crate::show::Signs { taskbar: false, title: false, reflows: true },
+            collide: bcmr_engine::policy::Collide::Replace,
+            far: crate::show::Far::Nowhere,
+            proof: |_| None,
+            report: None,
             manifest: false,
             ignored_signals: 0,
             now: 0,

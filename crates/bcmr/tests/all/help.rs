@@ -5,7 +5,7 @@
 use super::common::*;
 
 /// Every command, its other name, and its sentence.
-const COMMANDS: [(&str, Option<&str>, &str); 14] = [
+const COMMANDS: [(&str, Option<&str>, &str); 15] = [
     ("copy", None, "Copy files and directories"),
     ("move", None, "Move files and directories"),
     ("remove", None, "Remove files and directories"),
@@ -19,6 +19,7 @@ const COMMANDS: [(&str, Option<&str>, &str); 14] = [
     ("deploy", None, "Put this program into the cache of a host that lacks it"),
     ("serve", None, "Speak to a bcmr on another machine, over standard input and output"),
     ("init", None, "Print shell aliases for cp, mv, rm and install"),
+    ("schema", None, "Print the JSON Schema of events"),
     ("completions", None, "Print completions for a shell"),
 ];
 

@@ -13,6 +13,7 @@ mod check;
 mod cli;
 mod connection;
 mod engine;
+mod face;
 mod foretold;
 mod gnu;
 mod help;

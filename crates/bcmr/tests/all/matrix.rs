@@ -582,6 +582,8 @@ fn every_option_has_a_test_of_what_it_does() {
         ("verbose", Some(("matrix.rs", "everything_is_named"))),
         ("quiet", Some(("../../src/cli/bcmr/tests.rs", "showing"))),
         ("progress", Some(("../../src/cli/bcmr/tests.rs", "showing"))),
+        ("progress-in", Some(("terminal.rs", "a_line_fits_its_terminal"))),
+        ("report", Some(("face.rs", "a_page_on_the_run"))),
         ("json", Some(("matrix.rs", "everything_is_named"))),
         ("help", Some(("help.rs", "each_command_introduces_itself_everywhere"))),
     ];

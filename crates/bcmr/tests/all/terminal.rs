@@ -4,6 +4,7 @@
 use super::common::remote::*;
 use super::common::*;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -22,11 +23,21 @@ struct Terminal {
 
 impl Terminal {
     fn start(line: Line) -> Terminal {
+        Terminal::start_on(line, 80)
+    }
+
+    fn set_columns(&self, columns: u16) {
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&self.keys, size).unwrap();
+    }
+
+    fn start_on(line: Line, columns: u16) -> Terminal {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
         let name = ptsname(&ours, Vec::new()).unwrap();
         let theirs = std::fs::File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        tcsetwinsize(&ours, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
         // A session of its own, whose terminal is its standard input.
         let mut command = Command::new("setsid");
         command.args(["--ctty", "--wait"]).arg(line.0.get_program()).args(line.0.get_args());
@@ -195,5 +206,62 @@ fn a_passphrase_is_typed_once_and_never_shown() {
         assert_eq!(code, 0, "{shown}");
         assert!(!shown.contains("Enter passphrase") && !shown.contains("sesame"), "{shown}");
         assert_eq!(std::fs::read(tmp.p("dst")).unwrap(), noise(1, 9 << 20));
+    }
+}
+
+/// What is drawn is never wider than the terminal, also when that becomes narrower, and all of it is taken back. The copy
+/// stands still in its middle, as its source is a FIFO that has a writer and no end.
+#[test]
+fn a_line_fits_its_terminal() {
+    needs!(has_tool("setsid"), "it needs setsid");
+    for columns in [40, 80, 200, 300] {
+        let tmp = Tmp::new();
+        mkfifo(&tmp.p("a long name of a pipe that nothing but wide terminals have room for"));
+        let fifo = tmp.p("a long name of a pipe that nothing but wide terminals have room for");
+        let line = bcmr(["copy", "--progress-in=taskbar,title"]).args([&fifo, &tmp.p("dst")]);
+        let mut terminal = Terminal::start_on(line, columns);
+        let mut feed = std::fs::File::options().write(true).open(&fifo).unwrap();
+        feed.write_all(&noise(1, 50_000)).unwrap();
+        terminal.until("\x1b]9;4;3;0\x07\x1b[22;0t\x1b]0;bcmr copying\x07");
+        for _ in 0..3 {
+            let drawn = terminal.until("\r\x1b[K");
+            let drawn = drawn.split('\x1b').next().unwrap_or_default();
+            assert!(drawn.chars().count() < usize::from(columns), "{columns}: {drawn:?}");
+        }
+        // Now it is two lines there, and both go.
+        terminal.set_columns(20);
+        terminal.until("\r\x1b[K\x1b[A\x1b[K");
+        terminal.until("\r\x1b[K");
+        let drawn = terminal.until("\r\x1b[K");
+        assert!(drawn.starts_with("copying") && drawn.len() < 20, "{columns}: {drawn:?}");
+        drop(feed);
+        let (rest, code) = terminal.end();
+        assert_eq!(code, 0, "{columns}: {rest}");
+        assert!(rest.contains("\x1b]9;4;0;0\x07\x1b[23;0t"), "{columns}: {rest:?}");
+        assert_eq!(std::fs::read(tmp.p("dst")).unwrap(), noise(1, 50_000));
+    }
+}
+
+/// A terminal that cannot move its cursor gets no line, one without colours none of them.
+#[test]
+fn what_a_terminal_cannot_do_is_not_tried() {
+    needs!(has_tool("setsid"), "it needs setsid");
+    for (name, value, drawn) in [("TERM", "dumb", false), ("NO_COLOR", "1", true)] {
+        let tmp = Tmp::new();
+        mkfifo(&tmp.p("pipe"));
+        let set = format!("env {name}={value}");
+        let mut line = Line::new(std::path::Path::new("env"));
+        line = line.args([&set.replacen("env ", "", 1), BCMR, "copy"]).args([tmp.p("pipe"), tmp.p("dst")]);
+        let mut terminal = Terminal::start(line);
+        let mut feed = std::fs::File::options().write(true).open(tmp.p("pipe")).unwrap();
+        feed.write_all(b"some").unwrap();
+        if drawn {
+            let shown = terminal.until("copying  ");
+            assert!(!shown.contains("\x1b[3"), "{shown:?}");
+        }
+        drop(feed);
+        let (rest, code) = terminal.end();
+        assert_eq!(code, 0, "{rest}");
+        assert!(drawn || !rest.contains('\x1b'), "{rest:?}");
     }
 }

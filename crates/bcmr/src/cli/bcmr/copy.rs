@@ -22,7 +22,7 @@ use super::remote::RemoteJob;
 use super::resume::{ResumeArgs, resume};
 use crate::config::Config;
 use crate::env::Env;
-use crate::show::{Again, Show, Verb};
+use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::policy::{Collide, CopyPolicy, CopyRequest, Landing, Reflink, Resume, Sparse};
 use bcmr_engine::remote::Purpose;
@@ -164,6 +164,8 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
     let (policy, show) = copy_policy(a, env)?;
     let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
     let reach = reach(&a.connect, Some(&a.remote), a.resume.fast, &host, config)?;
+    let far = if places.is_put() { Far::To(reach.way.plane) } else { Far::From(reach.way.plane) };
+    let show = Show { far, ..show };
     let unkept = lost_over_scp(a);
     let (purpose, manifest) = (Purpose::Copy, a.manifest.clone());
     Ok(RemoteJob { places, names, policy, purpose, manifest, reach, unkept, show })
@@ -243,7 +245,9 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     };
     let fast = policy.resume == Resume::Fast;
     let verify = policy.verify;
-    let show = Show { fast, verify, ..show(Verb::Copy, &a.output, policy.dry_run, again, env) };
+    let report = a.how.report.clone();
+    let show = show(Verb::Copy, &a.output, policy.dry_run, again, env);
+    let show = Show { fast, verify, collide, report, ..show };
     Ok((policy, show))
 }
 

@@ -8,7 +8,8 @@ use super::columns::{
 };
 use super::jobs::JobsArg;
 use bcmr_engine::policy::{Durability, Verify};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
+use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "How")]
@@ -29,12 +30,22 @@ pub struct HowArgs {
     /// Exit only when everything is on stable storage
     #[arg(long)]
     pub sync: bool,
+    /// Write a page on the run into FILE: what was done, the rate over time, sizes and types, slowest files, errors
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "dry_run"
+    )]
+    pub report: Option<PathBuf>,
 }
 
 impl Columns for HowArgs {
     const ROWS: &'static [Row<HowArgs>] = &[
         Row("-V", Everywhere, Loses, |a| a.verify.is_some()),
         Row("--sync", Everywhere, Loses, |a| a.sync),
+        Row("--report", Everywhere, Loses, |a| a.report.is_some()),
         Row("--jobs", Everywhere, Keeps, |a| a.jobs.jobs.is_some()),
     ];
 }

@@ -20,6 +20,7 @@ pub mod move_;
 pub mod operands;
 mod order;
 mod output;
+pub mod proof;
 pub mod remote;
 pub mod remove;
 mod resume;
@@ -185,6 +186,9 @@ pub enum Command {
     /// GNU's options with GNU's meanings; \cp and command cp still run the system's.
     #[command(override_usage = "bcmr init [OPTIONS] SHELL")]
     Init(crate::cli::init::InitArgs),
+    /// Print the JSON Schema of events
+    #[command(override_usage = "bcmr schema")]
+    Schema,
     /// Print completions for a shell
     Completions {
         /// Which shell
@@ -228,6 +232,7 @@ where
             Command::Remove(_)
             | Command::Sessions(_)
             | Command::Serve(_)
+            | Command::Schema
             | Command::Completions { .. }
             | Command::Init(_)
             | Command::Man { .. } => {}

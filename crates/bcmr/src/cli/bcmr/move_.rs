@@ -58,6 +58,7 @@ pub fn request(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
     io_guard(&policy.io, policy.resume)?;
     let again = if a.merge { Again::Same } else { Again::WithMerge };
     let verify = policy.verify;
-    let show = Show { verify, ..show(Verb::Move, &a.output, policy.dry_run, again, env) };
+    let (collide, report) = (policy.collide, a.how.report.clone());
+    let show = Show { verify, collide, report, ..show(Verb::Move, &a.output, policy.dry_run, again, env) };
     Ok((MoveRequest { sources, target, merge: a.merge, policy }, show))
 }

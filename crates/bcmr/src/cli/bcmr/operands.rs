@@ -79,6 +79,11 @@ pub enum Places {
 }
 
 impl Places {
+    /// Whether what is copied goes to another machine.
+    pub fn is_put(&self) -> bool {
+        matches!(self, Places::Put { .. })
+    }
+
     /// The other machine.
     pub fn address(&self) -> Option<&Address> {
         match self {

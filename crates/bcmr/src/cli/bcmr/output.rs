@@ -2,9 +2,9 @@
 
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Keeps};
 use crate::env::Env;
-use crate::show::{Again, Meter, Show, Verb};
+use crate::show::{Again, Far, Meter, Show, Signs, Verb};
 use crate::voice;
-use bcmr_engine::policy::Verify;
+use bcmr_engine::policy::{Collide, Verify};
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
@@ -29,6 +29,17 @@ pub struct OutputArgs {
         hide_default_value = true
     )]
     pub progress: When,
+    /// Where a terminal shows progress beside the line: taskbar (or tab), title, none; auto is the taskbar, on terminals that
+    /// are known to
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "LIST",
+        value_enum,
+        value_delimiter = ',',
+        require_equals = true
+    )]
+    pub progress_in: Vec<ProgressIn>,
     /// Print one JSON object a line for each event (docs/json.md)
     #[arg(long)]
     pub json: bool,
@@ -39,6 +50,7 @@ impl Columns for OutputArgs {
         Row("--verbose", Everywhere, Keeps, |a| a.verbose),
         Row("--quiet", Everywhere, Keeps, |a| a.quiet),
         Row("--progress", Everywhere, Keeps, |a| a.progress != When::Auto),
+        Row("--progress-in", Everywhere, Keeps, |a| !a.progress_in.is_empty()),
         Row("--json", Everywhere, Keeps, |a| a.json),
     ];
 }
@@ -49,6 +61,24 @@ pub enum When {
     Auto,
     Always,
     Never,
+}
+
+/// `--progress-in`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProgressIn {
+    Auto,
+    Taskbar,
+    Title,
+    None,
+}
+
+/// What else shows progress; of several lists the last counts.
+fn signs(list: &[ProgressIn], env: &Env) -> Signs {
+    let has = |what| list.contains(&what);
+    let auto = env.taskbar && (list.is_empty() || has(ProgressIn::Auto));
+    let taskbar = !has(ProgressIn::None) && (has(ProgressIn::Taskbar) || auto);
+    let title = !has(ProgressIn::None) && has(ProgressIn::Title);
+    Signs { taskbar, title, reflows: env.reflows }
 }
 
 pub(super) fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, env: &Env) -> Show {
@@ -73,12 +103,18 @@ pub(super) fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, en
         meter,
         color: env.stdout_tty && !env.dumb && !env.no_color,
         eager: env.stdout_tty,
+        bar_color: env.stderr_tty && !env.dumb && !env.no_color,
+        signs: signs(&out.progress_in, env),
         echoes: env.stdin_tty && env.stderr_tty,
         watched: env.stderr_tty,
         again,
         line: env.line.clone(),
         fast: false,
         verify: Verify::Off,
+        collide: Collide::Replace,
+        far: Far::Nowhere,
+        proof: |_| None,
+        report: None,
         manifest: false,
         ignored_signals: env.ignored_signals,
         now: env.now,

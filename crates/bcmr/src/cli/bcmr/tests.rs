@@ -197,6 +197,8 @@ fn env() -> Env {
         stderr_tty: true,
         dumb: false,
         no_color: false,
+        taskbar: false,
+        reflows: true,
         ignored_signals: 0,
         now: 0,
         home: "/home/me".into(),
@@ -778,6 +780,18 @@ fn showing() {
     }
     for (flags, items) in [("", false), ("-v", true), ("-n", true), ("-nq", false), ("--json", true)] {
         assert_eq!(of(flags, &pipe).items, items, "{flags}");
+    }
+    let known = Env { taskbar: true, ..env() };
+    for (flags, env, taskbar, title) in [
+        ("", &tty, false, false),
+        ("", &known, true, false),
+        ("--progress-in=none", &known, false, false),
+        ("--progress-in=title", &known, false, true),
+        ("--progress-in=auto,title", &known, true, true),
+        ("--progress-in=taskbar", &tty, true, false),
+    ] {
+        let signs = of(flags, env).signs;
+        assert_eq!((signs.taskbar, signs.title), (taskbar, title), "{flags}");
     }
     let last = of("-v -q", &pipe);
     assert!(last.quiet && !last.verbose);

@@ -408,8 +408,38 @@ impl Running {
         let (out, err) = (text(out.join().unwrap()), text([self.told, err.join().unwrap()].concat()));
         let ran = Ran { code, out, err, core: status.core_dumped(), line: self.line };
         assert!(!ran.err.contains("panicked at"), "panic in {}: {}", ran.line, ran.err);
+        if ran.line.contains("--json") {
+            judge_events(&ran);
+        }
         assert_ne!(ran.code, 101, "panic in {}: {}", ran.line, ran.err);
         ran
+    }
+}
+
+// ---- events ----
+
+/// What the program prints as the schema of its events; here no event may have a field that the schema has not.
+pub fn event_schema() -> &'static jsonschema::Validator {
+    static SCHEMA: OnceLock<jsonschema::Validator> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        let out = Command::new(BCMR).arg("schema").output().unwrap();
+        let mut schema: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        schema["unevaluatedProperties"] = false.into();
+        jsonschema::validator_for(&schema).unwrap()
+    })
+}
+
+/// Every whole line that looks like an event is one.
+#[track_caller]
+fn judge_events(ran: &Ran) {
+    for line in
+        ran.out.split_inclusive('\n').filter(|line| line.starts_with("{\"schema\"") && line.ends_with('\n'))
+    {
+        let event: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line} of {}", ran.line));
+        if let Err(e) = event_schema().validate(&event) {
+            panic!("{e}: {line} of {}", ran.line);
+        }
     }
 }
 

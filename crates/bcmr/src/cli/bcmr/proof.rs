@@ -1,0 +1,133 @@
+//! The command that proves a copy: a check of the same operands with everything of the typed command that decides what is
+//! copied, and without what does not.
+//!
+//! Pure: words in, words out. Must not know what any option does; that an option of `copy` is one of `check` too is looked
+//! up in their definitions.
+
+use clap::{Arg, Command};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// Options of both that say how the copy was to be told, or how it goes on, and nothing of what it comes to.
+const OF_THE_RUN: &[&str] = &[
+    "verbose",
+    "quiet",
+    "progress",
+    "progress_in",
+    "json",
+    "jobs",
+    "resume",
+    "strict",
+    "append",
+    "verify",
+    "bootstrap",
+    "no_bootstrap",
+    "manifest",
+];
+/// Options of `copy` without which the operands mean something else.
+const OF_THE_OPERANDS: &[&str] = &["files_from", "files_from0", "dry_run", "append"];
+
+/// The words of the check that proves the copy of `line`; `None` where there is none.
+pub fn command(line: &[OsString]) -> Option<Vec<OsString>> {
+    let mut all = super::command();
+    all.build();
+    let (copy, check) = (all.find_subcommand("copy")?, all.find_subcommand("check")?);
+    let mut words = line.iter();
+    let mut out = vec![words.next()?.clone()];
+    if words.next()? != "copy" {
+        return None;
+    }
+    out.extend(["check".into(), "--hash".into()]);
+    let mut operands_only = false;
+    while let Some(word) = words.next() {
+        let bytes = word.as_bytes();
+        if operands_only || !bytes.starts_with(b"-") || bytes == b"-" {
+            out.push(word.clone());
+        } else if bytes == b"--" {
+            operands_only = true;
+            out.push(word.clone());
+        } else if let Some(long) = bytes.strip_prefix(b"--") {
+            let end = long.iter().position(|b| *b == b'=').unwrap_or(long.len());
+            let name = std::str::from_utf8(long.get(..end)?).ok()?;
+            let arg = copy.get_arguments().find(|arg| is_long(arg, name))?;
+            let value = if end == long.len() && takes_next(arg) { words.next() } else { None };
+            if keeps(arg, check)? {
+                out.push(word.clone());
+                out.extend(value.cloned());
+            }
+        } else {
+            let letters = std::str::from_utf8(bytes.get(1..)?).ok()?;
+            for (at, letter) in letters.char_indices() {
+                let arg = copy.get_arguments().find(|arg| is_short(arg, letter))?;
+                let rest = letters.get(at + letter.len_utf8()..)?;
+                let has_value = arg.get_action().takes_values() && (takes_next(arg) || rest.starts_with('='));
+                let value = match (has_value, rest) {
+                    (false, _) => None,
+                    (true, "") => Some(words.next()?.clone()),
+                    (true, rest) => Some(OsString::from(rest)),
+                };
+                if keeps(arg, check)? {
+                    let mut option = OsString::from(format!("-{letter}"));
+                    option.push(value.as_deref().unwrap_or(OsStr::new("")));
+                    out.push(option);
+                }
+                if has_value {
+                    break;
+                }
+            }
+        }
+    }
+    super::parse(&out).ok().map(|_| out)
+}
+
+fn is_long(arg: &Arg, name: &str) -> bool {
+    arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|all| all.contains(&name))
+}
+
+fn is_short(arg: &Arg, letter: char) -> bool {
+    arg.get_short() == Some(letter) || arg.get_all_short_aliases().is_some_and(|all| all.contains(&letter))
+}
+
+/// Whether its value is the next word, where it does not stand in the same one.
+fn takes_next(arg: &Arg) -> bool {
+    arg.get_action().takes_values() && !arg.is_require_equals_set()
+}
+
+/// Whether the check wants it too; `None`: without it there is no check of the same.
+fn keeps(arg: &Arg, check: &Command) -> Option<bool> {
+    let id = arg.get_id().as_str();
+    if OF_THE_OPERANDS.contains(&id) {
+        return None;
+    }
+    let known = check.get_arguments().any(|other| other.get_id() == arg.get_id());
+    Some(known && !OF_THE_RUN.contains(&id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_decides_what_is_copied_stays() {
+        for (typed, want) in [
+            ("bcmr copy -r s d", Some("bcmr check --hash -r s d")),
+            ("bcmr copy -rVvj4 s d", Some("bcmr check --hash -r s d")),
+            ("bcmr copy -rCe *.o s d", Some("bcmr check --hash -r -e*.o s d")),
+            (
+                "bcmr copy --archive --exclude=x --sync s -t d",
+                Some("bcmr check --hash --archive --exclude=x s -td"),
+            ),
+            ("bcmr copy --exclude x --jobs 3 -u s d", Some("bcmr check --hash --exclude x -u s d")),
+            ("bcmr copy --report r.html --manifest m s d", Some("bcmr check --hash s d")),
+            ("bcmr copy -V=direct s host:d -J jump", Some("bcmr check --hash s host:d -Jjump")),
+            ("bcmr copy -- -r d", Some("bcmr check --hash -- -r d")),
+            ("bcmr copy --files-from l s d", None),
+            ("bcmr copy -rn s d", None),
+            ("bcmr move s d", None),
+        ] {
+            let line: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
+            let got = command(&line).map(|words| words.join(OsStr::new(" ")));
+            assert_eq!(got.as_deref(), want.map(OsStr::new), "{typed}");
+        }
+    }
+}
