@@ -480,7 +480,7 @@ pub struct Watch<'a> {
 pub struct Compared {
     /// By size and modification time; nothing of them was read.
     pub by_time: u64,
-    /// By the hashes of their contents.
+    /// By their contents.
     pub by_content: u64,
 }
 

@@ -12,6 +12,7 @@ pub mod error;
 pub mod event;
 mod fault;
 mod node;
+mod ordered;
 pub mod peer;
 pub mod policy;
 mod pool;

@@ -1,47 +1,100 @@
-//! Workers over a stack of tasks, where a task may leave more tasks behind.
+//! Workers over tasks, where a task may leave more tasks behind.
 //!
 //! Must not know what a task is. The calling thread is the first worker; others are started only once there is
 //! something for them to do, so that copying one small file starts no thread. The newest task goes first: depth
-//! before breadth keeps few directories open and the stack short.
+//! before breadth keeps few directories open and the stack short. Or tasks have an order, and what they found is passed
+//! on in it, whichever worker is done first.
 
+use crate::ordered::{Seat, TaskOrder};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
-struct PoolState<T> {
-    /// Ordinary tasks, newest last.
-    stack: Vec<T>,
-    /// Tasks that wait until no ordinary one is left or running elsewhere could produce one.
-    later: Vec<T>,
+/// Tasks that nobody does yet.
+enum Tasks<T, F> {
+    /// The newest last, and those that wait until no other is left or running elsewhere could produce one.
+    Newest { stack: Vec<T>, later: Vec<T> },
+    /// In their order, with those that are being done.
+    InOrder(TaskOrder<T, F>),
+}
+
+impl<T, F> Tasks<T, F> {
+    fn push(&mut self, behind: Option<Seat>, task: T) {
+        match self {
+            Tasks::Newest { stack, .. } => stack.push(task),
+            Tasks::InOrder(order) => order.push(behind, task),
+        }
+    }
+
+    fn take(&mut self) -> Option<(Option<Seat>, T)> {
+        match self {
+            Tasks::Newest { stack, later } => Some((None, stack.pop().or_else(|| later.pop())?)),
+            Tasks::InOrder(order) => order.take().map(|(seat, task)| (Some(seat), task)),
+        }
+    }
+
+    /// Whether an ordinary task waits.
+    fn is_waiting(&self) -> bool {
+        match self {
+            Tasks::Newest { stack, .. } => !stack.is_empty(),
+            Tasks::InOrder(order) => order.is_waiting(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Tasks::Newest { stack, later } => stack.is_empty() && later.is_empty(),
+            Tasks::InOrder(order) => !order.is_waiting(),
+        }
+    }
+}
+
+struct PoolState<T, F> {
+    tasks: Tasks<T, F>,
     /// Workers that are in the middle of a task.
     busy: usize,
     /// Workers asleep for want of a task.
     idle: usize,
     /// Threads started, the calling one included.
     started: usize,
+    /// A worker is passing findings on.
+    telling: bool,
+    /// Workers that wait until nothing is before their task.
+    in_line: usize,
 }
 
-/// A stack of tasks and those who work on it.
-pub(crate) struct Pool<T> {
-    state: Mutex<PoolState<T>>,
+/// Tasks and those who work on them; an `F` is what tasks of a pool with an order find.
+pub(crate) struct Pool<T, F = ()> {
+    state: Mutex<PoolState<T, F>>,
     wake: Condvar,
+    /// Something was passed on.
+    told: Condvar,
     jobs: usize,
 }
 
-impl<T: Send> Pool<T> {
-    /// For up to `jobs` workers, at least one.
-    pub(crate) fn new(jobs: usize) -> Pool<T> {
-        let state = PoolState { stack: Vec::new(), later: Vec::new(), busy: 0, idle: 0, started: 0 };
-        Pool { state: Mutex::new(state), wake: Condvar::new(), jobs: jobs.max(1) }
+impl<T: Send, F: Send> Pool<T, F> {
+    /// For up to `jobs` workers, at least one; the newest task first.
+    pub(crate) fn new(jobs: usize) -> Pool<T, F> {
+        Pool::of(jobs, Tasks::Newest { stack: Vec::new(), later: Vec::new() })
     }
 
-    fn state(&self) -> MutexGuard<'_, PoolState<T>> {
+    /// The same with an order: tasks that a task leaves follow it, before those that followed it already.
+    pub(crate) fn in_order(jobs: usize) -> Pool<T, F> {
+        Pool::of(jobs, Tasks::InOrder(TaskOrder::new()))
+    }
+
+    fn of(jobs: usize, tasks: Tasks<T, F>) -> Pool<T, F> {
+        let state = PoolState { tasks, busy: 0, idle: 0, started: 0, telling: false, in_line: 0 };
+        Pool { state: Mutex::new(state), wake: Condvar::new(), told: Condvar::new(), jobs: jobs.max(1) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, PoolState<T, F>> {
         // A worker that panicked left the counters whole: they change only in this file, around no foreign code.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a task before the work begins.
+    /// Adds a task before the work begins; it is taken before those that were added before it.
     pub(crate) fn push(&self, task: T) {
-        self.state().stack.push(task);
+        self.state().tasks.push(None, task);
     }
 
     /// Works until no task is left. `worker` makes what each thread keeps for itself; `step` does one task and may
@@ -49,32 +102,50 @@ impl<T: Send> Pool<T> {
     pub(crate) fn run<W>(
         &self,
         worker: impl Fn() -> W + Sync,
-        step: impl Fn(&Hands<'_, T>, &mut W, T) + Sync,
+        step: impl Fn(&Hands<'_, T, F>, &mut W, T) + Sync,
+    ) {
+        let step = |hands: &Hands<'_, T, F>, own: &mut W, task| {
+            step(hands, own, task);
+            Vec::new()
+        };
+        self.run_telling(worker, step, |_| {});
+    }
+
+    /// The same, where `step` returns what a task found and `tell` passes it on: in the order of tasks, one call at a time.
+    pub(crate) fn run_telling<W>(
+        &self,
+        worker: impl Fn() -> W + Sync,
+        step: impl Fn(&Hands<'_, T, F>, &mut W, T) -> Vec<F> + Sync,
+        tell: impl Fn(F) + Sync,
     ) {
         std::thread::scope(|scope| {
             self.state().started = 1;
-            self.work(&mut worker(), &step, &|| start(scope, self, &worker, &step));
+            self.work(&mut worker(), &step, &tell, &|| start(scope, self, &worker, &step, &tell));
         });
     }
 
     fn work<W>(
         &self,
         own: &mut W,
-        step: &(impl Fn(&Hands<'_, T>, &mut W, T) + Sync),
+        step: &(impl Fn(&Hands<'_, T, F>, &mut W, T) -> Vec<F> + Sync),
+        tell: &(impl Fn(F) + Sync),
         start: &dyn Fn() -> bool,
     ) {
-        let hands = Hands { pool: self, start };
         let mut state = self.state();
         loop {
-            if let Some(task) = state.stack.pop().or_else(|| state.later.pop()) {
+            if let Some((seat, task)) = state.tasks.take() {
                 state.busy += 1;
-                let more = !state.stack.is_empty();
+                let more = state.tasks.is_waiting();
                 drop(state);
+                let hands = Hands { pool: self, start, seat };
                 if more {
                     hands.call_for_help();
                 }
-                let guard = Busy { pool: self };
-                step(&hands, own, task);
+                let mut guard = Busy { pool: self, seat };
+                let found = step(&hands, own, task);
+                if guard.seat.take().is_some() {
+                    self.done(seat, found, tell);
+                }
                 drop(guard);
                 state = self.state();
             } else if state.busy == 0 {
@@ -88,57 +159,111 @@ impl<T: Send> Pool<T> {
             }
         }
     }
+
+    /// A task of an order is done: what it found is passed on as soon as nothing is before it.
+    fn done(&self, seat: Option<Seat>, found: Vec<F>, tell: &impl Fn(F)) {
+        let mut state = self.state();
+        let (Tasks::InOrder(order), Some(seat)) = (&mut state.tasks, seat) else { return };
+        order.done(seat, found);
+        // The worker that is at it passes on what has become ready meanwhile.
+        while !state.telling {
+            let Tasks::InOrder(order) = &mut state.tasks else { return };
+            let ready = order.ready();
+            if ready.is_empty() {
+                break;
+            }
+            state.telling = true;
+            drop(state);
+            let guard = Telling { pool: self };
+            ready.into_iter().for_each(tell);
+            drop(guard);
+            state = self.state();
+        }
+        let (sleeps, in_line) = (state.idle > 0 && state.tasks.is_waiting(), state.in_line > 0);
+        drop(state);
+        if in_line {
+            self.told.notify_all();
+        }
+        // A task that might not be taken before may be now.
+        if sleeps {
+            self.wake.notify_all();
+        }
+    }
 }
 
 /// Starts one more worker on `scope`; it may start others in its turn.
-fn start<'scope, 'env, T: Send, W>(
+fn start<'scope, 'env, T: Send, F: Send, W>(
     scope: &'scope Scope<'scope, 'env>,
-    pool: &'env Pool<T>,
+    pool: &'env Pool<T, F>,
     worker: &'env (impl Fn() -> W + Sync),
-    step: &'env (impl Fn(&Hands<'_, T>, &mut W, T) + Sync),
+    step: &'env (impl Fn(&Hands<'_, T, F>, &mut W, T) -> Vec<F> + Sync),
+    tell: &'env (impl Fn(F) + Sync),
 ) -> bool {
     std::thread::Builder::new()
         .spawn_scoped(scope, move || {
-            pool.work(&mut worker(), step, &|| start(scope, pool, worker, step));
+            pool.work(&mut worker(), step, tell, &|| start(scope, pool, worker, step, tell));
         })
         .is_ok()
 }
 
 /// How a running task reaches the others.
-pub(crate) struct Hands<'p, T: Send> {
-    pool: &'p Pool<T>,
+pub(crate) struct Hands<'p, T: Send, F: Send = ()> {
+    pool: &'p Pool<T, F>,
     start: &'p dyn Fn() -> bool,
+    /// Where the task is, if tasks have an order.
+    seat: Option<Seat>,
 }
 
-impl<T: Send> Hands<'_, T> {
+impl<T: Send, F: Send> Hands<'_, T, F> {
     /// Adds a task.
     pub(crate) fn push(&self, task: T) {
-        self.pool.state().stack.push(task);
+        self.pool.state().tasks.push(self.seat, task);
         self.call_for_help();
     }
 
     /// Adds tasks, the last of them to be taken first.
     pub(crate) fn push_all(&self, tasks: impl IntoIterator<Item = T>) {
         let mut state = self.pool.state();
-        let before = state.stack.len();
-        state.stack.extend(tasks);
-        let added = state.stack.len() - before;
+        let mut added = 0;
+        for task in tasks {
+            state.tasks.push(self.seat, task);
+            added += 1;
+        }
         drop(state);
         for _ in 0..added.min(self.pool.jobs) {
             self.call_for_help();
         }
     }
 
-    /// Adds a task that is taken only when no ordinary one is waiting.
+    /// Adds a task that is taken only when no ordinary one is waiting; where tasks have an order, in it.
     pub(crate) fn push_later(&self, task: T) {
-        self.pool.state().later.push(task);
+        match &mut self.pool.state().tasks {
+            Tasks::Newest { later, .. } => later.push(task),
+            Tasks::InOrder(order) => order.push(self.seat, task),
+        }
         self.call_for_help();
     }
 
     /// Whether a worker would take a task at once: time to split what one holds.
     pub(crate) fn hungry(&self) -> bool {
         let state = self.pool.state();
-        state.stack.is_empty() && (state.idle > 0 || state.started < self.pool.jobs)
+        !state.tasks.is_waiting() && (state.idle > 0 || state.started < self.pool.jobs)
+    }
+
+    /// Waits until all that tasks before this one found is passed on: then this one may pass on what it found so far.
+    /// Some task before it is always being done: the first of all is taken by each worker that looks for one.
+    pub(crate) fn wait_for_turn(&self) {
+        let Some(seat) = self.seat else { return };
+        let mut state = self.pool.state();
+        let is_before = |state: &PoolState<T, F>| match &state.tasks {
+            Tasks::InOrder(order) => state.telling || !order.is_first(seat),
+            Tasks::Newest { .. } => false,
+        };
+        while is_before(&state) {
+            state.in_line += 1;
+            state = self.pool.told.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.in_line -= 1;
+        }
     }
 
     /// Wakes a sleeper, or starts one more worker where the limit allows and something is waiting.
@@ -147,7 +272,7 @@ impl<T: Send> Hands<'_, T> {
         if state.idle > 0 {
             drop(state);
             self.pool.wake.notify_one();
-        } else if state.started < self.pool.jobs && !(state.stack.is_empty() && state.later.is_empty()) {
+        } else if state.started < self.pool.jobs && !state.tasks.is_empty() {
             state.started += 1;
             drop(state);
             // A thread that cannot be had (a limit on processes) is no error: those who are there do the work.
@@ -159,17 +284,34 @@ impl<T: Send> Hands<'_, T> {
 }
 
 /// Counts a worker as busy for as long as it lives, also when its task panics: the others must not wait for ever.
-struct Busy<'p, T: Send> {
-    pool: &'p Pool<T>,
+struct Busy<'p, T: Send, F: Send> {
+    pool: &'p Pool<T, F>,
+    /// Of a task that is not done.
+    seat: Option<Seat>,
 }
 
-impl<T: Send> Drop for Busy<'_, T> {
+impl<T: Send, F: Send> Drop for Busy<'_, T, F> {
     fn drop(&mut self) {
+        if let Some(seat) = self.seat.take() {
+            self.pool.done(Some(seat), Vec::new(), &|_| {});
+        }
         let mut state = self.pool.state();
         state.busy -= 1;
         if state.busy == 0 && state.idle > 0 {
             self.pool.wake.notify_all();
         }
+    }
+}
+
+/// Findings are being passed on for as long as it lives, also when that panics.
+struct Telling<'p, T: Send, F: Send> {
+    pool: &'p Pool<T, F>,
+}
+
+impl<T: Send, F: Send> Drop for Telling<'_, T, F> {
+    fn drop(&mut self) {
+        self.pool.state().telling = false;
+        self.pool.told.notify_all();
     }
 }
 
@@ -181,9 +323,9 @@ mod tests {
     #[test]
     fn every_task_and_every_child_is_done_once() {
         for jobs in [1, 2, 5] {
-            let pool = Pool::new(jobs);
+            let pool: Pool<u32> = Pool::new(jobs);
             let done = AtomicUsize::new(0);
-            pool.push(6u32);
+            pool.push(6);
             pool.run(
                 || (),
                 |hands, (), depth| {
@@ -199,7 +341,7 @@ mod tests {
 
     #[test]
     fn later_tasks_come_after_all_ordinary_ones() {
-        let pool = Pool::new(1);
+        let pool: Pool<u32> = Pool::new(1);
         let order = Mutex::new(Vec::new());
         pool.push(9);
         pool.run(
@@ -213,5 +355,33 @@ mod tests {
             },
         );
         assert_eq!(*order.lock().unwrap(), [9, 8, 0]);
+    }
+    /// Tasks that are a tree: what was found comes in its order with many workers as with one, also from a task that
+    /// passes on what it found before it is done.
+    #[test]
+    fn what_was_found_is_told_in_the_order_of_tasks() {
+        let mut first = None;
+        for jobs in [1, 2, 7] {
+            let pool: Pool<String, String> = Pool::in_order(jobs);
+            let told = Mutex::new(Vec::new());
+            let tell = |found: String| told.lock().unwrap().push(found);
+            pool.push("b".to_owned());
+            pool.push("a".to_owned());
+            let step = |hands: &Hands<'_, String, String>, (): &mut (), task: String| {
+                if task.len() < 7 {
+                    hands.push_all((0..3).rev().map(|n| format!("{task}{n}")));
+                }
+                if !task.len().is_multiple_of(3) {
+                    return vec![task];
+                }
+                hands.wait_for_turn();
+                tell(task.clone());
+                vec![format!("{task}-")]
+            };
+            pool.run_telling(|| (), step, tell);
+            let told = told.into_inner().unwrap();
+            assert!(told.len() > 1000 && told.is_sorted(), "{jobs} jobs");
+            assert_eq!(*first.get_or_insert_with(|| told.clone()), told, "{jobs} jobs");
+        }
     }
 }

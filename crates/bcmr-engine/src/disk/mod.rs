@@ -4,6 +4,7 @@
 //! the reference, with [`ring`] for what several reads under way do better. Loops run here, decisions are made above.
 
 pub(crate) mod changed;
+pub(crate) mod compare;
 #[cfg(test)]
 pub(crate) mod model;
 pub(crate) mod ring;

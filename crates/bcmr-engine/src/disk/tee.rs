@@ -3,11 +3,12 @@
 //! Must not know why the hash is wanted. The bytes are read once; holes are hashed as the zeros they stand for,
 //! so the hash is `b3sum`'s.
 
+use super::compare::{ReadAt, is_same};
 use super::on_blocks_of;
 use super::{Bytes, Fault, Files, Fill, Side};
 use crate::blocks::{
-    BLOCK_BYTES, Cv, PIECE_BYTES, aligned, aligned_cv, around_zeros, block_bytes, block_cv, blocks_of,
-    fill_block, hash_zeros, in_pieces, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, aligned_cv, around_zeros, block_bytes, block_cv, blocks_of, fill_block, hash_zeros,
+    in_pieces, on_blocks, whole_hash,
 };
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Sparse, Verify};
@@ -298,9 +299,6 @@ pub(super) fn not_its_beginning() -> Fault {
     Fault::ours(Side::Dest, Op::AppendTo, Code::Refused, Reason::NotItsBeginning)
 }
 
-/// Reads at an offset until the room is full or the source ends.
-type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<usize, Fault> + 'a;
-
 /// Proves that the first `bytes` of `there` are how the source begins, whose bytes `source` reads.
 pub(super) fn begins_with(
     there: &OwnedFd,
@@ -320,31 +318,6 @@ pub(super) fn begins_with_from(
     go_on: &dyn Fn() -> bool,
 ) -> Result<(), Fault> {
     if is_same(there, at, end, source, go_on)? { Ok(()) } else { Err(not_its_beginning()) }
-}
-
-/// Whether the source has from `at` to `end` what is there.
-pub(crate) fn is_same(
-    there: &OwnedFd,
-    at: u64,
-    end: u64,
-    source: &ReadAt<'_>,
-    go_on: &dyn Fn() -> bool,
-) -> Result<bool, Fault> {
-    let (mut ours, mut theirs) = (aligned(), aligned());
-    let mut at = at;
-    while at < end {
-        let bytes = (end - at).min(PIECE_BYTES as u64 - at % PIECE_BYTES as u64) as usize;
-        let (one, other) = (ours.piece(bytes), theirs.piece(bytes));
-        let n = read_full(there, at, one).map_err(|e| Fault::os(Side::Dest, Op::Read, e))?;
-        if n < bytes || source(at, other)? < bytes || one != other {
-            return Ok(false);
-        }
-        at += bytes as u64;
-        if !go_on() {
-            return Err(Fault::interrupted());
-        }
-    }
-    Ok(true)
 }
 
 /// Whether two files of `size` bytes, one of them far away, have the same content; `go_on` is told of bytes compared and

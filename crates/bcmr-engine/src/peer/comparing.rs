@@ -24,11 +24,11 @@ use crate::sender::filter::{Filter, relative};
 use crate::tally::Tally;
 use crate::trouble::error_of;
 use crate::verbs::check::Check;
+use crate::verbs::dry_run::DryRun;
+use crate::verbs::entry_pair::{ContentCompare, Visit, carried, change};
 use crate::verbs::operands::Place;
-use crate::verbs::rivals::{Rivals, Turn};
-use crate::verbs::survey::{
-    BothSides, ContentCompare, DryRun, Excludes, Survey, SurveyedDir, Visit, carried, change, hash,
-};
+use crate::verbs::rivals::{EntryPaths, Rivals, Turn};
+use crate::verbs::survey::{BothSides, Excludes, Survey, SurveyBuffers, SurveyedDir, hash};
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
 use bcmr_wire::message;
@@ -37,7 +37,7 @@ use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::xattr::Of;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -114,18 +114,25 @@ pub(crate) struct Doubt {
 /// What is known of the two sides of one entry.
 struct Known<'s> {
     meta: &'s Meta,
+    src: &'s Far,
     dst: &'s SurveyedDir,
-    sides: &'s BothSides<'s>,
     /// The answer to what was asked about its content.
     content: Mutex<Option<Result<bool>>>,
+}
+
+impl EntryPaths for Known<'_> {
+    fn src_path(&self) -> PathBuf {
+        self.meta.path(&self.src.node)
+    }
+    fn dst_path(&self) -> PathBuf {
+        self.dst.path.join(os(self.meta.to.as_name()))
+    }
 }
 
 impl ContentCompare for Known<'_> {
     fn same_content(&self) -> Result<bool> {
         let said = self.content.lock().unwrap_or_else(PoisonError::into_inner).take();
-        said.unwrap_or_else(|| {
-            Err(Error::ours(Code::Io, Op::Compare, self.sides.src_path, Reason::NothingCame))
-        })
+        said.unwrap_or_else(|| Err(Error::ours(Code::Io, Op::Compare, self.src_path(), Reason::NothingCame)))
     }
     fn same_beginning(&self) -> Result<bool> {
         self.same_content()
@@ -133,12 +140,12 @@ impl ContentCompare for Known<'_> {
     fn attributes(&self, kind: Kind, policy: &CopyPolicy) -> Result<Option<Reason>> {
         let Some(dir) = &self.dst.dir else { return Ok(None) };
         let there = Of::At(dir, self.meta.to.as_name());
-        change(there, self.sides.dst_path, kind, policy, &carried(&self.meta.attrs))
+        change(there, || self.dst_path(), kind, policy, &carried(&self.meta.attrs))
     }
     fn same_target(&self) -> Result<bool> {
         let Some(dir) = &self.dst.dir else { return Ok(true) };
         let theirs = dir.read_link(self.meta.to.as_name());
-        let theirs = theirs.map_err(|e| Error::os(Op::ReadLink, self.sides.dst_path, e))?;
+        let theirs = theirs.map_err(|e| Error::os(Op::ReadLink, self.dst_path(), e))?;
         Ok(*self.meta.link == *theirs)
     }
 }
@@ -147,19 +154,18 @@ impl Survey<'_> {
     /// Looks at what has the name of an entry, and shows the two unless its content is to be compared first.
     fn doubt(&self, pair: &DirTask<Far, SurveyedDir>, spot: &Spot, meta: &Meta) -> Result<Option<Doubt>> {
         let (above, to, info) = (&pair.dst, meta.to.as_name(), meta.info);
-        let (src_path, dst_path) = (&*meta.path(&pair.src.node), &*above.path.join(os(to)));
         let there = above.look(to)?;
-        let sides = BothSides { above, spot, to, info, there, src_path, dst_path };
+        let known = Known { meta, src: &pair.src, dst: above, content: Mutex::default() };
+        let sides = BothSides { above, spot, to, info, there, paths: &known };
         let turn = self.rivals.turn(&self.rival(&sides), info.id())?;
         if turn == Turn::Came {
             return Ok(None);
         }
         let merges = turn == Turn::Merges;
-        let known = Known { meta, dst: above, sides: &sides, content: Mutex::default() };
         let shown = sides.pair(merges, &known);
-        let proof = self.visit().wants_content(&shown);
+        let proof = self.visit.wants_content(&shown);
         if proof.is_none() {
-            self.visit().entry(&shown);
+            self.show(&shown);
         }
         Ok(proof.map(|proof| Doubt { there, merges, proof }))
     }
@@ -167,10 +173,10 @@ impl Survey<'_> {
     /// Shows an entry whose content was compared.
     fn compared(&self, pair: &DirTask<Far, SurveyedDir>, meta: &Meta, doubt: Doubt, same: Result<bool>) {
         let (above, to, info) = (&pair.dst, meta.to.as_name(), meta.info);
-        let (src_path, dst_path) = (&*meta.path(&pair.src.node), &*above.path.join(os(to)));
-        let sides = BothSides { above, spot: &pair.spot, to, info, there: doubt.there, src_path, dst_path };
-        let known = Known { meta, dst: above, sides: &sides, content: Mutex::new(Some(same)) };
-        self.visit().entry(&sides.pair(doubt.merges, &known));
+        let known = Known { meta, src: &pair.src, dst: above, content: Mutex::new(Some(same)) };
+        let there = doubt.there;
+        let sides = BothSides { above, spot: &pair.spot, to, info, there, paths: &known };
+        self.show(&sides.pair(doubt.merges, &known));
     }
 
     /// So many bytes were compared; whether to go on.
@@ -245,7 +251,7 @@ impl<'a> WireDestination<'a> for Survey<'a> {
         false
     }
 
-    fn shown(&self, dir: &SurveyedDir, to: Name<'_>) -> std::path::PathBuf {
+    fn shown(&self, dir: &SurveyedDir, to: Name<'_>) -> PathBuf {
         dir.path.join(os(to))
     }
 
@@ -266,7 +272,7 @@ impl<'a> WireDestination<'a> for Survey<'a> {
 
     fn land(
         &self,
-        (): &mut (),
+        _: &mut SurveyBuffers,
         pair: &Arc<DirTask<Far, SurveyedDir>>,
         _: Way,
         came: &mut Vec<Arrived<'_, Doubt>>,
@@ -288,7 +294,7 @@ impl<'a> WireDestination<'a> for Survey<'a> {
 
     fn land_large(
         &self,
-        (): &mut (),
+        _: &mut SurveyBuffers,
         pair: &Arc<DirTask<Far, SurveyedDir>>,
         (meta, doubt): (&Meta, Doubt),
         arriving: &Arc<Arriving<'a>>,

@@ -80,7 +80,7 @@ impl EntrySender<'_, '_> {
 
     /// Files with several names go without contents, in batches of their own.
     fn hand_linked(&self, place: &Arc<AnnouncedDir>, linked: Names) -> Result<()> {
-        if linked.len() > 0 {
+        if !linked.is_empty() {
             place.hold();
             self.0.schedule.hand_back(NamesTask { place: place.clone(), names: linked, plain: true });
         }

@@ -17,17 +17,34 @@ pub(crate) struct Names {
     items: Vec<Listed>,
 }
 
-/// Where a name begins in the buffer, and what the listing said of it.
+/// Where a name is in the buffer, and what the listing said of it. A directory may have millions: 16 bytes.
 #[derive(Clone, Copy)]
 struct Listed {
-    at: usize,
-    kind: Kind,
     ino: u64,
+    /// The low and the high bits of the offset.
+    at_low: u32,
+    at_high: u8,
+    kind: Kind,
+    /// Without the final NUL.
+    len: u16,
+}
+
+const _: () = assert!(size_of::<Listed>() == 16);
+
+impl Listed {
+    fn at(&self) -> usize {
+        self.at_low as usize | usize::from(self.at_high) << 32
+    }
+    fn name<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        bytes.get(self.at()..self.at() + usize::from(self.len)).unwrap_or_default()
+    }
 }
 
 impl Names {
     pub(crate) fn push(&mut self, name: Name<'_>, kind: Kind, ino: u64) {
-        self.items.push(Listed { at: self.bytes.len(), kind, ino });
+        let at = self.bytes.len() as u64;
+        let (at_low, at_high, len) = (at as u32, (at >> 32) as u8, name.bytes().len() as u16);
+        self.items.push(Listed { ino, at_low, at_high, kind, len });
         self.bytes.extend_from_slice(name.c_str().to_bytes_with_nul());
     }
     pub(crate) fn len(&self) -> usize {
@@ -45,12 +62,19 @@ impl Names {
     /// In the order of the names themselves.
     pub(crate) fn sort_by_name(&mut self) {
         let Names { bytes, items } = self;
-        let name = |at: usize| CStr::from_bytes_until_nul(bytes.get(at..).unwrap_or_default()).ok();
-        items.sort_unstable_by_key(|item| name(item.at));
+        items.sort_unstable_by(|a, b| a.name(bytes).cmp(b.name(bytes)));
+    }
+    /// Where `name` is, in names that are in their order.
+    pub(crate) fn position(&self, name: Name<'_>) -> Option<usize> {
+        self.items.binary_search_by(|item| item.name(&self.bytes).cmp(name.bytes())).ok()
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
     }
     pub(crate) fn get(&self, index: usize) -> Option<(Name<'_>, Kind)> {
         let item = self.items.get(index)?;
-        let name = CStr::from_bytes_until_nul(self.bytes.get(item.at..)?).ok()?;
+        let with_nul = item.at()..=item.at() + usize::from(item.len);
+        let name = CStr::from_bytes_with_nul(self.bytes.get(with_nul)?).ok()?;
         Some((Name::new(name)?, item.kind))
     }
     /// Some of them, for another worker.

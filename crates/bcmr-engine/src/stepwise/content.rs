@@ -7,7 +7,7 @@ use super::copier::{Copier, fault_error};
 use super::options::Content;
 use super::spot::Spot;
 use super::told::{Did, Trouble, What};
-use crate::disk::tee;
+use crate::disk::compare;
 use crate::disk::{Attributes, Body, Fault, Fill, Job, Keep, Placement, Side};
 use crate::error::{Code, Op};
 use crate::event::{Cancel, Event, Front, Progress, Question, Watch};
@@ -403,5 +403,5 @@ pub(super) fn is_installed(copier: &Copier<'_>, file: &File<'_>, there: &Info) -
     let read = |at: u64, room: &mut [u8]| {
         fastcopy::read_write::read_full(&src, at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e))
     };
-    tee::is_same(&dst, 0, there.size, &read, &|| !copier.options.cancel.is_set()).unwrap_or(false)
+    compare::is_same(&dst, 0, there.size, &read, &|| !copier.options.cancel.is_set()).unwrap_or(false)
 }

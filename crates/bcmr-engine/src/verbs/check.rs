@@ -15,8 +15,10 @@ use crate::sender::below::{Which, each_below};
 use crate::sender::filter::Filter;
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
+use crate::verbs::entry_pair::{EntryPair, Findings, Found, Lack, Visit};
 use crate::verbs::operands::{self, Source};
-use crate::verbs::survey::{EntryPair, Lack, Survey, Visit};
+use crate::verbs::rivals::EntryPaths;
+use crate::verbs::survey::Survey;
 use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::{Info, Kind};
 use std::path::{Path, PathBuf};
@@ -63,12 +65,18 @@ pub(crate) struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn tell(&self, change: Change, path: &Path, directory: bool, files: u64, bytes: u64, why: Reason) {
+    fn found(
+        &self,
+        change: Change,
+        path: &Path,
+        (directory, files, bytes): (bool, u64, u64),
+        why: Reason,
+    ) -> Event {
         self.tally.differences.fetch_add(1, Relaxed);
         let path = path.strip_prefix(self.root).unwrap_or(path);
         // The target itself differs: it is told under its own name.
         let path = if path.as_os_str().is_empty() { self.own_name } else { path }.to_owned();
-        self.tally.watch.front.event(Event::Difference { change, path, directory, files, bytes, why });
+        Event::Difference { change, path, directory, files, bytes, why }
     }
 
     /// What differs between the two, if anything.
@@ -157,20 +165,21 @@ impl Check<'_> {
     }
 
     /// Compares an entry with what is there and tells what differs.
-    fn beside(&self, at: &EntryPair<'_>, there: &Info, directory: bool, bytes: u64) {
-        match self.difference(at, there) {
-            Ok(None) => {}
+    fn beside(&self, at: &EntryPair<'_>, there: &Info, directory: bool, bytes: u64, found: &mut Findings) {
+        found.extend(match self.difference(at, there) {
+            Ok(None) => None,
             Ok(Some(why)) => {
-                self.tell(Change::Differ, at.dst_path, directory, 1, bytes, why);
+                let differs = self.found(Change::Differ, &at.dst_path(), (directory, 1, bytes), why);
+                Some(Found::Told(differs))
             }
             // Ctrl-C, while it was read: it is not known whether it differs.
-            Err(e) if e.code == Code::Interrupted => {}
-            Err(e) => self.tally.fail(e),
-        }
+            Err(e) if e.code == Code::Interrupted => None,
+            Err(e) => Some(Found::Failed(e)),
+        });
     }
 
     /// Compares one entry and tells what differs. For a directory: whether to go in.
-    fn compare(&self, at: &EntryPair<'_>, directory: bool, bytes: u64) -> bool {
+    fn compare(&self, at: &EntryPair<'_>, directory: bool, bytes: u64, found: &mut Findings) -> bool {
         if let Some(lack) = at.lack {
             if directory {
                 return self.policy.recursive;
@@ -183,16 +192,17 @@ impl Check<'_> {
             if directory && self.policy.recursive {
                 return true; // told with what is in it
             }
-            self.tell(Change::Add, at.dst_path, directory, 1, bytes, Reason::Missing);
+            let missing = self.found(Change::Add, &at.dst_path(), (directory, 1, bytes), Reason::Missing);
+            found.push(Found::Told(missing));
             return false;
         };
-        self.beside(at, there, directory, bytes);
+        self.beside(at, there, directory, bytes, found);
         directory && there.kind == Kind::Dir && self.policy.recursive
     }
 }
 
 impl Visit for Check<'_> {
-    fn entry(&mut self, at: &EntryPair<'_>) -> bool {
+    fn entry(&self, at: &EntryPair<'_>, found: &mut Findings) -> bool {
         let directory = at.info.kind == Kind::Dir;
         if at.info.kind.is_special() && !self.policy.specials {
             return false; // a copy would not make it either
@@ -202,7 +212,7 @@ impl Visit for Check<'_> {
         if self.wants_content(at).is_none() {
             self.tally.watch.progress.bytes_done.fetch_add(bytes, Relaxed);
         }
-        let go_in = self.compare(at, directory, bytes);
+        let go_in = self.compare(at, directory, bytes, found);
         self.tally.done(1);
         go_in
     }
@@ -218,28 +228,31 @@ impl Visit for Check<'_> {
         }
     }
 
-    fn top(&mut self, at: &EntryPair<'_>) {
+    fn top(&self, at: &EntryPair<'_>, found: &mut Findings) {
         if let Some(there) = &at.there {
-            self.beside(at, there, true, 0);
+            self.beside(at, there, true, 0, found);
         }
     }
 
-    fn absent(&mut self, _src_path: PathBuf, _dst_path: PathBuf) {}
+    fn absent(&self, _: &dyn EntryPaths, _: &mut Findings) {}
 
-    fn lacks(&mut self, lack: &Lack) {
+    fn wants_lacks(&self) -> bool {
+        true
+    }
+
+    fn lacks(&self, lack: &Lack) {
         let (files, bytes) = (lack.files.load(Relaxed), lack.bytes.load(Relaxed));
-        self.tell(Change::Add, &lack.path, true, files, bytes, Reason::Missing);
+        let lacks = self.found(Change::Add, &lack.path, (true, files, bytes), Reason::Missing);
+        self.tally.watch.front.event(lacks);
     }
 
-    fn excluded(&mut self, _src_path: PathBuf) {}
+    fn excluded(&self, _: &dyn Fn() -> PathBuf, _: &mut Findings) {}
 
-    fn extra(&mut self, dir: &Dir, name: Name<'_>, dst_path: PathBuf) {
-        match count(dir, name, &dst_path) {
-            Ok((directory, files, bytes)) => {
-                self.tell(Change::Extra, &dst_path, directory, files, bytes, Reason::OnlyThere);
-            }
-            Err(e) => self.tally.fail(Error { op: Op::Count, path: dst_path, ..e }),
-        }
+    fn extra(&self, dir: &Dir, name: Name<'_>, dst_path: PathBuf, found: &mut Findings) {
+        found.push(match count(dir, name, &dst_path) {
+            Ok(counted) => Found::Told(self.found(Change::Extra, &dst_path, counted, Reason::OnlyThere)),
+            Err(e) => Found::Failed(Error { op: Op::Count, path: dst_path, ..e }),
+        });
     }
 
     fn wants_extra(&self) -> bool {

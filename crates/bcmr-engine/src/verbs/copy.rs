@@ -139,7 +139,7 @@ enum Prepared<'n> {
 /// single items is told through `watch` and counted in the [`Summary`].
 pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
     if request.policy.dry_run {
-        return crate::verbs::survey::dry_run(
+        return crate::verbs::dry_run::dry_run(
             CopyRequest { policy: request.policy.resuming(), ..request },
             watch,
         );
@@ -451,6 +451,8 @@ impl Destination<SourceDir> for Run<'_> {
 }
 
 impl<'a> WalkDestination for Run<'a> {
+    type Finding = ();
+
     fn claim(&self, pair: &DirPair, entry: DirEntry<'_>, _: &Info) -> Result<Claimed> {
         self.claim_name(pair, entry)
     }
@@ -543,7 +545,7 @@ impl<'a> WalkDestination for Run<'a> {
         self.desk.land_second(worker.buffers, pair, name, to, &now, &landed);
     }
 
-    fn excluded(&self, path: &dyn Fn() -> PathBuf) {
+    fn excluded(&self, _: &mut Hand, path: &dyn Fn() -> PathBuf) {
         if !self.desk.once_more().load(Ordering::Relaxed) {
             self.desk.tally.watch.progress.excluded.fetch_add(1, Ordering::Relaxed);
             self.desk.tally.item(Action::Excluded, 0, || (path(), PathBuf::new()));

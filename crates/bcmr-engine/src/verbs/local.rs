@@ -33,10 +33,54 @@ const LIST_CHUNK: usize = 4096;
 
 /// A destination of the walk.
 pub(crate) trait WalkDestination: Destination<SourceDir> {
-    /// Entries are dealt with in the order of their names, where one worker walks.
+    /// What is told of entries where that has to be in the order of their names, whichever worker found it.
+    type Finding: Send;
+
+    /// Whether there is such an order.
     fn is_ordered(&self) -> bool {
         false
     }
+    /// Buffers of a worker whose findings wait for their turn.
+    fn ordered_buffers(&self) -> Self::Buffers {
+        self.buffers()
+    }
+    /// What waits in them.
+    fn findings(_: &mut Self::Buffers) -> Vec<Self::Finding> {
+        Vec::new()
+    }
+    /// Whether so much waits in them that it should go.
+    fn is_full(_: &Self::Buffers) -> bool {
+        false
+    }
+    /// Passes on what was found. One call at a time.
+    fn tell(&self, _: Self::Finding) {}
+    /// An entry, or a directory, failed.
+    fn failed(&self, _: &mut Self::Buffers, e: Error) {
+        self.tally().fail(e);
+    }
+    /// Whether names that only the destination has are told.
+    fn wants_extras(&self) -> bool {
+        false
+    }
+    /// Those of a directory, in their order, where `has` says which names its source has.
+    ///
+    /// # Errors
+    /// They could not be found out.
+    fn only_there(
+        &self,
+        _: &mut Self::Buffers,
+        _: &WalkTask<Self>,
+        _has: &dyn Fn(Name<'_>) -> bool,
+    ) -> Result<Names> {
+        Ok(Names::default())
+    }
+    /// Deals with some of those.
+    fn extras(&self, _: &mut Self::Buffers, _: &WalkTask<Self>, _: &Names, _: Range<usize>) {}
+    /// Whether there is something to tell behind all that is below a directory, and telling it.
+    fn closes(&self, _: &WalkTask<Self>) -> bool {
+        false
+    }
+    fn close(&self, _: &mut Self::Buffers, _: &WalkTask<Self>) {}
     /// Opens the directory that names of a list go into.
     ///
     /// # Errors
@@ -62,7 +106,7 @@ pub(crate) trait WalkDestination: Destination<SourceDir> {
     /// Deals with a further name of what another worker is at ([`WalkWorker::second`]).
     fn second(&self, _: &mut WalkWorker<'_, '_, Self>, _: &Arc<WalkTask<Self>>, _: DirEntry<'_>, _: &Info) {}
     /// The filter leaves `name` out.
-    fn excluded(&self, path: &dyn Fn() -> PathBuf);
+    fn excluded(&self, buffers: &mut Self::Buffers, path: &dyn Fn() -> PathBuf);
 }
 
 /// A source directory and what it becomes.
@@ -74,7 +118,7 @@ pub(crate) type WalkDropped<D> = Arc<Dropped<SourceDir, <D as Destination<Source
 
 /// What a worker has at hand.
 pub(crate) struct WalkWorker<'p, 'w, D: WalkDestination> {
-    hands: &'w Hands<'p, Task<D>>,
+    hands: &'w Hands<'p, Task<D>, D::Finding>,
     pub(crate) buffers: &'w mut D::Buffers,
 }
 
@@ -82,6 +126,12 @@ impl<D: WalkDestination> WalkWorker<'_, '_, D> {
     /// Whether another worker has nothing to do.
     pub(crate) fn hungry(&self) -> bool {
         self.hands.hungry()
+    }
+
+    /// The buffers, and whether another worker has nothing to do.
+    pub(crate) fn parts(&mut self) -> (&mut D::Buffers, impl Fn() -> bool) {
+        let hands = self.hands;
+        (self.buffers, || hands.hungry())
     }
 
     /// Leaves an entry as a task of its own.
@@ -122,7 +172,11 @@ enum Task<D: WalkDestination> {
     /// A pair of directories that are both open.
     Open { pair: WalkHold<D> },
     /// Small entries of one directory.
-    Files { pair: WalkHold<D>, names: Names },
+    Files { pair: WalkHold<D>, names: Arc<Names>, range: Range<usize> },
+    /// Names that only the destination has in a directory.
+    Extras { pair: WalkHold<D>, names: Arc<Names>, range: Range<usize> },
+    /// Everything below a directory comes before this.
+    Close { pair: WalkHold<D> },
     /// One entry by itself: large, or an operand.
     One { pair: WalkHold<D>, entry: OwnedEntry },
     /// A second name of something another worker is at.
@@ -183,15 +237,18 @@ impl<D: WalkDestination> Walk<'_, D> {
     }
 
     fn work(&self, tasks: Vec<Task<D>>) {
-        let pool = Pool::new(self.jobs);
+        let is_ordered = self.to.is_ordered();
+        let pool = if is_ordered { Pool::in_order(self.jobs) } else { Pool::new(self.jobs) };
         // The first operand first.
         for task in tasks.into_iter().rev() {
             pool.push(task);
         }
-        let worker = || (self.to.buffers(), ListBuffer::new());
-        pool.run(worker, |hands, (buffers, list), task| {
-            self.step(&mut WalkWorker { hands, buffers }, list, task)
-        });
+        let buffers = || if is_ordered { self.to.ordered_buffers() } else { self.to.buffers() };
+        let step = |hands: &Hands<'_, Task<D>, D::Finding>, (buffers, list): &mut (_, _), task| {
+            self.step(&mut WalkWorker { hands, buffers }, list, task);
+            D::findings(buffers)
+        };
+        pool.run_telling(|| (buffers(), ListBuffer::new()), step, |found| self.to.tell(found));
         while let Some(hold) = self.dropped.take() {
             self.to.release(&mut self.to.buffers(), hold);
         }
@@ -223,7 +280,7 @@ impl<D: WalkDestination> Walk<'_, D> {
             (Source::Named { dir, name, info, follow }, Dest::Named { dir: place, name: to }) => {
                 let is_dir = info.kind == Kind::Dir;
                 if !is_dir && dir.excludes(name.as_name(), info, self.filter) {
-                    self.to.excluded(&|| operand.path.clone());
+                    self.to.excluded(&mut self.to.buffers(), &|| operand.path.clone());
                     return Ok(None);
                 }
                 let known = bases.iter().find(|(p, pair)| {
@@ -268,10 +325,20 @@ impl<D: WalkDestination> Walk<'_, D> {
                 }
                 pair
             }
-            Task::Files { pair, names } => {
+            Task::Files { pair, names, range } => {
                 if !stop {
-                    self.to.entries(worker, &pair, &names, 0..names.len());
+                    self.some(worker, &pair, &names, range);
                 }
+                pair
+            }
+            Task::Extras { pair, names, range } => {
+                if !stop {
+                    self.extras(worker, &pair, &names, range);
+                }
+                pair
+            }
+            Task::Close { pair } => {
+                self.to.close(worker.buffers, &pair);
                 pair
             }
             Task::Dir { pair, entry, operand, spot } => {
@@ -332,13 +399,16 @@ impl<D: WalkDestination> Walk<'_, D> {
             Ok(None) => return above.mark_incomplete(),
             Err(e) => {
                 above.mark_incomplete();
-                return self.to.tally().fail(e);
+                return self.to.failed(worker.buffers, e);
             }
         };
         let dev = if by == Entering::Operand { src.info.dev } else { above.dev };
         let child = DirTask::below(above.hold(), pair(&src, dst, dev, spot));
         if self.policy.one_file_system && src.info.dev != dev {
             child.mark_incomplete(); // made, not entered
+            if self.to.is_ordered() && self.to.closes(&child) {
+                self.to.close(worker.buffers, &child);
+            }
         } else {
             self.list_dir(worker, list, &child);
         }
@@ -348,7 +418,10 @@ impl<D: WalkDestination> Walk<'_, D> {
     /// Lists a source directory: directories become tasks, everything else is dealt with in batches on the way.
     fn list_dir(&self, worker: &mut WalkWorker<'_, '_, D>, list: &mut ListBuffer, pair: &Arc<WalkTask<D>>) {
         let tally = self.to.tally();
+        let is_ordered = self.to.is_ordered();
+        let keeps_excluded = is_ordered && self.to.wants_extras();
         let mut found = Entries::default();
+        let mut excluded = Names::default();
         let listed = pair.src.list(list, self.policy.follow, self.filter, |met| {
             if tally.cancelled() {
                 pair.mark_incomplete();
@@ -356,38 +429,47 @@ impl<D: WalkDestination> Walk<'_, D> {
             }
             match met {
                 Met::Entry { name, kind, ino } => {
-                    self.to.met(pair, name);
-                    if found.add(name, kind, ino) && !self.to.is_ordered() {
+                    if found.add(name, kind, ino) && !is_ordered {
                         self.spread(worker, pair, &mut found.names);
                     }
+                    return true;
                 }
                 Met::Excluded(name) => {
                     pair.mark_incomplete();
-                    self.to.met(pair, name);
-                    self.to.excluded(&|| pair.src.node.join(name));
+                    if keeps_excluded {
+                        excluded.push(name, Kind::File, 0);
+                    }
+                    self.to.excluded(worker.buffers, &|| pair.src.node.join(name));
                 }
                 Met::Failed(e) => {
                     pair.mark_incomplete();
-                    tally.fail(e);
+                    self.to.failed(worker.buffers, e);
                 }
             }
+            self.relieve(worker);
             true
         });
-        match listed {
-            Err(e) => {
-                pair.mark_incomplete();
-                tally.fail(e);
-            }
-            Ok(()) if tally.cancelled() => {}
-            Ok(()) => self.to.listed(pair),
+        let is_listed = listed.is_ok() && !tally.cancelled();
+        if let Err(e) = listed {
+            pair.mark_incomplete();
+            self.to.failed(worker.buffers, e);
         }
-        if self.to.is_ordered() {
-            return self.leave_in_order(worker, pair, found);
+        if is_ordered {
+            let excluded = (keeps_excluded && is_listed).then_some(excluded);
+            return self.leave_in_order(worker, list, pair, found, excluded);
         }
         let Entries { dirs, mut names } = found;
         self.to.expect(pair, dirs.len());
         worker.hands.push_all(dirs.into_iter().rev().map(|name| self.dir(pair, name)));
         self.spread(worker, pair, &mut names);
+    }
+
+    /// Passes on what was found in the middle of a long task, so that not all of it is held.
+    fn relieve(&self, worker: &mut WalkWorker<'_, '_, D>) {
+        if D::is_full(worker.buffers) {
+            worker.hands.wait_for_turn();
+            D::findings(worker.buffers).into_iter().for_each(|found| self.to.tell(found));
+        }
     }
 
     /// What is to be done for a directory that was listed in `pair`.
@@ -398,22 +480,47 @@ impl<D: WalkDestination> Walk<'_, D> {
         Task::Dir { pair: pair.hold(), entry, operand: None, spot }
     }
 
-    /// Leaves what was listed as tasks, in the order of names.
-    fn leave_in_order(&self, worker: &WalkWorker<'_, '_, D>, pair: &Arc<WalkTask<D>>, found: Entries) {
+    /// Leaves what was listed as tasks, in the order of names, but for the first where that is a batch. `excluded` names
+    /// are the source's too, where it matters.
+    fn leave_in_order(
+        &self,
+        worker: &mut WalkWorker<'_, '_, D>,
+        list: &mut ListBuffer,
+        pair: &Arc<WalkTask<D>>,
+        found: Entries,
+        excluded: Option<Names>,
+    ) {
         let Entries { mut dirs, mut names } = found;
-        dirs.sort();
+        dirs.sort_unstable();
         names.sort_by_name();
         self.to.expect(pair, dirs.len());
         let mut tasks = Vec::new();
+        if let Some(mut excluded) = excluded {
+            excluded.sort_by_name();
+            let has = |name: Name<'_>| {
+                names.position(name).is_some()
+                    || dirs.binary_search_by(|dir| dir.as_name().cmp(&name)).is_ok()
+                    || excluded.position(name).is_some()
+            };
+            match self.to.only_there(worker.buffers, pair, &has) {
+                Ok(extra) if extra.is_empty() => {}
+                Ok(extra) => {
+                    let range = 0..extra.len();
+                    tasks.push(Task::Extras { pair: pair.hold_name(), names: Arc::new(extra), range });
+                }
+                Err(e) => self.to.failed(worker.buffers, e),
+            }
+        }
+        let names = Arc::new(names);
         let mut start = 0;
         let mut leave = |tasks: &mut Vec<Task<D>>, before: Option<Name<'_>>| {
             let is_before = |name: Name<'_>| before.is_none_or(|dir| name.bytes() < dir.bytes());
-            let mut end = start;
+            let mut end = if before.is_none() { names.len() } else { start };
             while names.get(end).is_some_and(|(name, _)| is_before(name)) {
                 end += 1;
             }
             if start < end {
-                tasks.push(self.files(pair, names.part(start..end)));
+                tasks.push(self.files(pair, names.clone(), start..end));
             }
             start = end;
         };
@@ -422,12 +529,60 @@ impl<D: WalkDestination> Walk<'_, D> {
             tasks.push(self.dir(pair, name));
         }
         leave(&mut tasks, None);
-        worker.hands.push_all(tasks.into_iter().rev());
+        if self.to.closes(pair) {
+            tasks.push(Task::Close { pair: pair.hold() });
+        }
+        let is_batch = matches!(tasks.first(), Some(Task::Files { .. } | Task::Extras { .. }));
+        let mut tasks = tasks.into_iter();
+        let first = if is_batch { tasks.next() } else { None };
+        if tasks.len() > 0 {
+            worker.hands.push_all(tasks.rev());
+        }
+        if let Some(batch) = first {
+            self.step(worker, list, batch);
+        }
     }
 
     /// What is to be done for some of what was listed in `pair`, which waits for it.
-    fn files(&self, pair: &Arc<WalkTask<D>>, names: Names) -> Task<D> {
-        Task::Files { pair: pair.hold_name(), names }
+    fn files(&self, pair: &Arc<WalkTask<D>>, names: Arc<Names>, range: Range<usize>) -> Task<D> {
+        Task::Files { pair: pair.hold_name(), names, range }
+    }
+
+    /// Deals with small entries: where there is an order with a batch, and what is behind it is left to all.
+    fn some(
+        &self,
+        worker: &mut WalkWorker<'_, '_, D>,
+        pair: &Arc<WalkTask<D>>,
+        names: &Arc<Names>,
+        range: Range<usize>,
+    ) {
+        let batch = self.batch(&range);
+        if batch.end < range.end {
+            worker.hands.push(self.files(pair, names.clone(), batch.end..range.end));
+        }
+        self.to.entries(worker, pair, names, batch);
+    }
+
+    /// The same for names that only the destination has.
+    fn extras(
+        &self,
+        worker: &mut WalkWorker<'_, '_, D>,
+        pair: &Arc<WalkTask<D>>,
+        names: &Arc<Names>,
+        range: Range<usize>,
+    ) {
+        let batch = self.batch(&range);
+        if batch.end < range.end {
+            let (names, range) = (names.clone(), batch.end..range.end);
+            worker.hands.push(Task::Extras { pair: pair.hold_name(), names, range });
+        }
+        self.to.extras(worker.buffers, pair, names, batch);
+    }
+
+    /// As many of `range` as one task does.
+    fn batch(&self, range: &Range<usize>) -> Range<usize> {
+        let most = if self.to.is_ordered() { BATCH_NAMES } else { range.len() };
+        range.start..range.end.min(range.start + most)
     }
 
     /// Deals with what was listed, batch by batch, and leaves batches to workers that have nothing to do. Leaves `names`
@@ -439,7 +594,7 @@ impl<D: WalkDestination> Walk<'_, D> {
         while start < names.len() {
             let end = (start + step).min(names.len());
             if end < names.len() && worker.hungry() {
-                worker.hands.push(self.files(pair, names.part(start..end)));
+                worker.hands.push(self.files(pair, Arc::new(names.part(start..end)), 0..end - start));
             } else {
                 self.to.entries(worker, pair, names, start..end);
             }
@@ -531,7 +686,7 @@ impl<D: WalkDestination> Walk<'_, D> {
     fn leaves_out(&self, src: &SourceDir, name: Name<'_>, seen: impl Into<Seen>) -> bool {
         let out = src.excludes(name, seen, self.filter);
         if out {
-            self.to.excluded(&|| src.node.join(name));
+            self.to.excluded(&mut self.to.buffers(), &|| src.node.join(name));
         }
         out
     }

@@ -3,8 +3,11 @@
 pub(crate) mod check;
 mod copy;
 pub(crate) mod destination;
+pub(crate) mod dry_run;
+pub(crate) mod entry_pair;
 mod ledger;
 mod local;
+mod local_sides;
 pub mod look;
 pub(crate) mod manifest;
 mod measure;

@@ -11,7 +11,7 @@ use crate::stage::RESERVED;
 use fastcopy::dir::{Dir, Name};
 use fastcopy::meta::Kind;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// The names that sources of one run become.
@@ -34,10 +34,15 @@ pub(crate) struct RivalName<'s> {
     pub(crate) is_there: bool,
     /// A copy of this policy would not make it.
     pub(crate) is_left_out: bool,
-    pub(crate) src_path: &'s Path,
-    pub(crate) dst_path: &'s Path,
+    pub(crate) paths: &'s dyn EntryPaths,
     /// What the target is called.
     pub(crate) top: &'s Node,
+}
+
+/// What the two sides of an entry are called, made only where one is shown.
+pub(crate) trait EntryPaths {
+    fn src_path(&self) -> PathBuf;
+    fn dst_path(&self) -> PathBuf;
 }
 
 /// What becomes of an entry, as far as names decide it.
@@ -81,21 +86,22 @@ impl Rivals {
     /// # Errors
     /// As above.
     pub(crate) fn goes(&self, entry: &RivalName<'_>) -> Result<Turn> {
-        let RivalName { dir, to, kind, src_path, dst_path, .. } = *entry;
+        let RivalName { dir, to, kind, paths, .. } = *entry;
         if let Some(dir) = dir
-            && is_reserved(dir, to).map_err(|e| Error::os(Op::Stat, dst_path, e))?
+            && is_reserved(dir, to).map_err(|e| Error::os(Op::Stat, paths.dst_path(), e))?
         {
-            let reserved = Error::ours(Code::Refused, Op::CopyTo, dst_path, RESERVED);
-            return Err(if kind == Kind::Dir { reserved } else { reserved.and(src_path) });
+            let reserved = Error::ours(Code::Refused, Op::CopyTo, paths.dst_path(), RESERVED);
+            return Err(if kind == Kind::Dir { reserved } else { reserved.and(&paths.src_path()) });
         }
         match (self.made(entry), kind == Kind::Dir) {
             (Some(true), true) => Ok(Turn::Merges),
             (Some(true), false) => {
-                Err(Error::ours(Code::InTheWay, Op::Replace, dst_path, Reason::FileOverDirectory)
-                    .and(src_path))
+                Err(Error::ours(Code::InTheWay, Op::Replace, paths.dst_path(), Reason::FileOverDirectory)
+                    .and(&paths.src_path()))
             }
             (Some(false), true) => {
-                Err(Error::ours(Code::InTheWay, Op::MakeDirectory, dst_path, Reason::DirectoryOverFile))
+                let note = Reason::DirectoryOverFile;
+                Err(Error::ours(Code::InTheWay, Op::MakeDirectory, paths.dst_path(), note))
             }
             (Some(false) | None, _) => Ok(Turn::Goes),
         }
@@ -106,15 +112,16 @@ impl Rivals {
     /// # Errors
     /// It is another source's.
     pub(crate) fn claim(&self, entry: &RivalName<'_>, source: impl std::hash::Hash) -> Result<Claimed> {
-        let RivalName { spot, to, dst_path, src_path, top, .. } = *entry;
+        let RivalName { spot, to, paths, top, .. } = *entry;
         self.claims.take(
             spot,
             to,
             source,
             || Ok(entry.is_there),
             || {
-                let below = dst_path.strip_prefix(top.path()).unwrap_or(dst_path);
-                (dst_path.to_owned(), below.to_owned(), src_path.to_owned())
+                let dst_path = paths.dst_path();
+                let below = dst_path.strip_prefix(top.path()).unwrap_or(&dst_path).to_owned();
+                (dst_path, below, paths.src_path())
             },
         )
     }

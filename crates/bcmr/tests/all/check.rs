@@ -474,3 +474,146 @@ fn a_dry_run_says_what_is_done() {
         assert_eq!(totals(&said), totals(&done), "{args}: totals");
     }
 }
+
+/// Numbers that look random and are the same for the same seed.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// Two trees as text, below `s` and `d`, which have much in common. Directories of one entry, and of several batches.
+fn two_trees(seed: u64) -> String {
+    const NAMES: [&str; 10] = ["a", "a-b", "a.b", "B", "b", "c1", "c10", "zz", "_", "o.o"];
+    let mut draws = Draws(seed);
+    let mut text = String::from("d s\nd d\n");
+    let mut dirs = vec![(String::new(), 0)];
+    let mut first: Option<String> = None;
+    let mut taken = std::collections::HashSet::new();
+    while let Some((dir, depth)) = dirs.pop() {
+        let many = draws.below(9) == 0;
+        let count = if many { 60 + draws.below(140) } else { draws.below(9) };
+        for n in 0..count {
+            let name = NAMES[draws.below(10) as usize];
+            let path = format!("{dir}/{name}{}", if many { n.to_string() } else { String::new() });
+            if !taken.insert(path.clone()) {
+                continue;
+            }
+            // Only here, only there, on both sides alike or not.
+            let side = draws.below(8);
+            let (here, there) = (side != 0, side > 1);
+            match draws.below(8) {
+                0 | 1 if depth < 4 && !many => {
+                    for (is, root) in [(here, 's'), (there, 'd')] {
+                        if is {
+                            text.push_str(&format!("d {root}{path}\n"));
+                        }
+                    }
+                    dirs.push((path, depth + 1));
+                }
+                2 => {
+                    for (is, root) in [(here, 's'), (there, 'd')] {
+                        if is {
+                            text.push_str(&format!("l {root}{path} -> {}\n", draws.below(2)));
+                        }
+                    }
+                }
+                3 if here && first.is_some() => {
+                    text.push_str(&format!("h s{path} = s{}\n", first.as_deref().unwrap_or_default()));
+                }
+                _ => {
+                    for (is, root) in [(here, 's'), (there, 'd')] {
+                        if is {
+                            let (time, content) = (draws.below(2), draws.below(3));
+                            text.push_str(&format!(
+                                "f {root}{path}@{time} {}\n",
+                                "x".repeat(content as usize + 1)
+                            ));
+                        }
+                    }
+                    if here {
+                        first.get_or_insert(path);
+                    }
+                }
+            }
+        }
+    }
+    text
+}
+
+/// What a run says in JSON, but for how long it took and with how many workers.
+fn said(line: &str, cwd: &std::path::Path) -> (Option<i32>, Vec<serde_json::Value>) {
+    let done = bcmr(line, cwd);
+    let mut events = done.json();
+    events.retain(|e| e["event"] != "progress");
+    for event in events.iter_mut().filter_map(serde_json::Value::as_object_mut) {
+        for key in ["seconds", "jobs"] {
+            event.remove(key);
+        }
+    }
+    (done.code, events)
+}
+
+/// Several workers find what one does, and tell it in the same order.
+#[test]
+fn many_workers_say_what_one_says() {
+    let rows = [
+        "check -T s d",
+        "check -v -T s d",
+        "check --hash -T s d",
+        "check --quick --no-extra -T s d",
+        "check --archive -T s d",
+        "check -v -e *1 -e B -T s d",
+        "copy -n -r -T s d",
+        "copy -n -v -r --archive -T s d",
+        "copy -n -v -r --update=different -e a* -T s d",
+        "copy -n -v -r -C -V -T s d",
+        "copy -n -v -r --no-clobber s d",
+    ];
+    let mut findings = 0;
+    for seed in 0..8 {
+        let dir = scratch();
+        plant(dir.path(), &two_trees(seed));
+        for row in rows {
+            let one = said(&format!("{row} --json -j 1"), dir.path());
+            findings += one.1.len();
+            for jobs in [2, 5] {
+                let many = said(&format!("{row} --json -j {jobs}"), dir.path());
+                assert_eq!(one, many, "seed {seed}: {row} -j {jobs}");
+            }
+            let text = |jobs| {
+                let done = bcmr(&format!("{row} -j {jobs}"), dir.path());
+                (done.code, done.stdout, done.stderr)
+            };
+            assert_eq!(text(1), text(4), "seed {seed}: {row}");
+        }
+    }
+    assert!(findings > 2_000, "{findings}");
+}
+
+/// What is found below a directory that has very many names stays in its order, with the tasks that it is cut into.
+#[test]
+fn a_directory_of_many_names_is_told_in_their_order() {
+    let dir = scratch();
+    for name in ["s", "d"] {
+        fs::create_dir(at(&dir, name)).unwrap();
+    }
+    for n in 0..3_000 {
+        let side = if n % 3 == 0 { "d" } else { "s" };
+        fs::write(at(&dir, &format!("{side}/{n:05}")), "x").unwrap();
+    }
+    for jobs in [1, 4] {
+        let (code, events) = said(&format!("check --json -j {jobs} -T s d"), dir.path());
+        assert_eq!(code, Some(1));
+        let of = |change: &str| -> Vec<String> {
+            let found = events.iter().filter(|e| e["change"] == change);
+            found.map(|e| e["path"].as_str().unwrap_or_default().to_owned()).collect()
+        };
+        let (add, extra) = (of("add"), of("extra"));
+        assert_eq!((add.len(), extra.len()), (2_000, 1_000), "{jobs} jobs");
+        assert!(add.is_sorted() && extra.is_sorted(), "{jobs} jobs");
+    }
+}

@@ -33,7 +33,7 @@ pub struct CheckArgs {
     /// As for copy; directories are compared with what is in them in any case
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Compare the contents of all files by BLAKE3, and not only of those that have another modification time
+    /// Compare the contents of all files, and not only of those that have another modification time
     #[arg(long, conflicts_with = "quick")]
     pub hash: bool,
     /// Read no contents: a file with another modification time counts as different

@@ -1,0 +1,165 @@
+//! An entry of the source beside what has its name at the destination, and what a run that changes nothing finds of it.
+//!
+//! Must not know where the two sides are, nor in which order they are looked at.
+
+use crate::disk::seal::{self, AttributeList};
+use crate::error::{Error, Op, Reason, Result};
+use crate::event::{Action, Event};
+use crate::policy::CopyPolicy;
+use crate::receiver::plan::Proof;
+use crate::tally::Tally;
+use crate::verbs::rivals::EntryPaths;
+use fastcopy::dir::{Dir, Name};
+use fastcopy::meta::{Info, Kind};
+use fastcopy::xattr::Of;
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// One entry of the source and what has its name at the destination.
+pub(crate) struct EntryPair<'s> {
+    pub(crate) info: Info,
+    pub(crate) there: Option<Info>,
+    /// The directory above it that the destination lacks.
+    pub(crate) lack: Option<&'s Lack>,
+    /// An earlier source makes a directory of this name, and this one is merged into it.
+    pub(crate) merges: bool,
+    pub(crate) both: &'s dyn ContentCompare,
+}
+
+impl EntryPair<'_> {
+    pub(crate) fn src_path(&self) -> PathBuf {
+        self.both.src_path()
+    }
+    pub(crate) fn dst_path(&self) -> PathBuf {
+        self.both.dst_path()
+    }
+}
+
+/// What is in the two sides of one entry, read only when a visitor asks.
+pub(crate) trait ContentCompare: EntryPaths {
+    /// Whether two regular files have the same content.
+    fn same_content(&self) -> Result<bool>;
+    /// Whether two symbolic links lead to the same.
+    fn same_target(&self) -> Result<bool>;
+    /// Whether the destination's regular file is how the source's begins.
+    fn same_beginning(&self) -> Result<bool>;
+    /// What a copy of this policy would change of the destination's attributes, if anything.
+    fn attributes(&self, kind: Kind, policy: &CopyPolicy) -> Result<Option<Reason>>;
+}
+
+impl dyn ContentCompare + '_ {
+    /// Whether a proof holds.
+    pub(crate) fn holds(&self, proof: Proof) -> Result<bool> {
+        match proof {
+            Proof::Content => self.same_content(),
+            Proof::Target => self.same_target(),
+            Proof::Beginning => self.same_beginning(),
+        }
+    }
+}
+
+/// A directory that the destination lacks, while what is below it is counted.
+pub(crate) struct Lack {
+    pub(crate) path: PathBuf,
+    pub(crate) files: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+}
+
+impl Lack {
+    pub(crate) fn new(path: &Path) -> Arc<Lack> {
+        let zero = AtomicU64::default;
+        Arc::new(Lack { path: path.to_owned(), files: zero(), bytes: zero() })
+    }
+}
+
+/// What was found, to be told in its turn.
+pub(crate) enum Found {
+    Told(Event),
+    Failed(Error),
+    /// All below a directory that the destination lacks was gone through before this.
+    Lacks(Arc<Lack>),
+    /// What becomes of it depends on what was told before it.
+    Undecided(Box<Undecided>),
+}
+
+/// An entry of which something else decides: an answer, or whether another name of it came before.
+pub(crate) struct Undecided {
+    pub(crate) info: Info,
+    pub(crate) src_path: PathBuf,
+    pub(crate) dst_path: PathBuf,
+    /// A person decides first.
+    pub(crate) asks: bool,
+}
+
+/// What was found and is not told yet, first to last.
+pub(crate) type Findings = Vec<Found>;
+
+/// An item as [`Tally::item`] tells it, in its turn.
+pub(crate) fn item(
+    found: &mut Findings,
+    tally: &Tally<'_>,
+    (action, bytes): (Action, u64),
+    paths: impl FnOnce() -> (PathBuf, PathBuf),
+) {
+    if tally.watch.items {
+        let (src, dst) = paths();
+        found.push(Found::Told(Event::Item { action, src, dst, bytes }));
+    }
+}
+
+/// What is looked for in what the walk finds. Called by several workers at once.
+pub(crate) trait Visit: Sync {
+    /// An entry of the source. For a directory: whether to go in.
+    fn entry(&self, at: &EntryPair<'_>, found: &mut Findings) -> bool;
+    /// What of its content will be asked about, if anything.
+    fn wants_content(&self, at: &EntryPair<'_>) -> Option<Proof>;
+    /// An entry that the filter leaves out.
+    fn excluded(&self, src_path: &dyn Fn() -> PathBuf, found: &mut Findings);
+    /// A directory that has no entry of its own (an operand as a whole, one on the way to a listed name) has no name at
+    /// the destination yet.
+    fn absent(&self, paths: &dyn EntryPaths, found: &mut Findings);
+    /// A directory whose contents are an operand, beside the one that they go into.
+    fn top(&self, _at: &EntryPair<'_>, _found: &mut Findings) {}
+    /// An entry that only the destination has.
+    fn extra(&self, _dir: &Dir, _name: Name<'_>, _dst_path: PathBuf, _found: &mut Findings) {}
+    /// Whether [`Visit::extra`] is wanted.
+    fn wants_extra(&self) -> bool {
+        false
+    }
+    /// Whether [`Visit::lacks`] is wanted.
+    fn wants_lacks(&self) -> bool {
+        false
+    }
+    /// Tells of a directory that the destination lacks; all below it was counted.
+    fn lacks(&self, _lack: &Lack) {}
+    /// Decides and tells, in the order of entries.
+    fn decided(&self, _undecided: Undecided) {}
+}
+
+/// Attributes that came along with an entry.
+pub(crate) fn carried(attrs: &[(CString, Vec<u8>)]) -> AttributeList {
+    attrs.iter().map(|(name, value)| (name.to_bytes().to_vec(), value.clone())).collect()
+}
+
+/// What a copy would change of the attributes of `there`, where the source has these.
+pub(crate) fn change(
+    there: Of<'_>,
+    shown: impl Fn() -> PathBuf,
+    kind: Kind,
+    policy: &CopyPolicy,
+    source: &AttributeList,
+) -> Result<Option<Reason>> {
+    let there = attributes(there, shown, kind, policy)?;
+    Ok(seal::change(kind, &policy.preserve, policy.strictness, source, &there))
+}
+
+pub(crate) fn attributes(
+    of: Of<'_>,
+    shown: impl Fn() -> PathBuf,
+    kind: Kind,
+    policy: &CopyPolicy,
+) -> Result<AttributeList> {
+    seal::attributes(of, kind, &policy.preserve).map_err(|e| Error::os(Op::ReadAttributesOf, shown(), e))
+}
