@@ -133,6 +133,10 @@ pub fn all(quick: bool) -> Vec<Row> {
     let big = Set::One { bytes: if quick { 128 << 20 } else { 1 << 30 } };
     let many = Set::Even { dirs: 100 / part, files_per_dir: 100, bytes: 64 << 10 };
     let source = Set::Source { files: 70_000 / part, dirs: 5_000 / part };
+    let scattered = Set::Source { files: 7_800 / part, dirs: 1_750 / part };
+    let kib = Set::Even { dirs: 500 / part, files_per_dir: 100, bytes: 1 << 10 };
+    let small = Set::Even { dirs: 21, files_per_dir: 100, bytes: 4 << 10 };
+    let flat = Set::Even { dirs: 1, files_per_dir: 100_000 / part, bytes: 1 << 10 };
     let tree = vec![CP_R, BCMR_R, CEILING_R, RSYNC_R, XCP_R, CPZ, FCP, UUTILS_R];
     let near = || Goal::Wall { against: CEILING, most: 1.25 };
     let close = || Goal::Wall { against: CEILING, most: 1.15 };
@@ -149,13 +153,34 @@ pub fn all(quick: bool) -> Vec<Row> {
         goals,
         rounds: 7,
     };
+    let cold = |name, title, place| Row {
+        cache: Cache::Cold,
+        place,
+        ..row(
+            name,
+            title,
+            source,
+            vec![CP_R, BCMR_R, RSYNC_R, CPZ],
+            vec![wall(0.45), Goal::Wall { against: "cpz", most: 0.90 }],
+        )
+    };
+    // A directory that exists takes files staged and renamed one by one.
+    let into = |name, title, set| {
+        let tools = vec![
+            tool("new", "bcmr copy -r {s} {d}"),
+            onto(Beforehand::Dirs, OURS, "bcmr copy -r {s}/. {d}"),
+            onto(Beforehand::Dirs, "cp", "cp -r {s}/. {d}"),
+        ];
+        row(name, title, set, tools, vec![Goal::Wall { against: "new", most: 1.15 }])
+    };
+    let trees = tree.clone();
+    let on = move |fs, name, title, set| Row {
+        place: Place::Loop { fs, bytes: image },
+        ..row(name, title, set, trees.clone(), vec![fastest(), near()])
+    };
     let clone = |name, title, fs, set, goal| Row {
         place: Place::Loop { fs, bytes: image },
-        tools: vec![
-            tool("cp", "cp -r --reflink=auto {s} {d}"),
-            BCMR_R,
-            if set == big { CPZ } else { RSYNC_R },
-        ],
+        tools: vec![tool("cp", "cp -r --reflink=auto {s} {d}"), BCMR_R, CPZ],
         ..row(name, title, set, vec![], vec![goal])
     };
     vec![
@@ -212,7 +237,7 @@ pub fn all(quick: bool) -> Vec<Row> {
             ..row(
                 "dirs",
                 "7,800 files in 1,750 directories",
-                Set::Source { files: 7_800 / part, dirs: 1_750 / part },
+                scattered,
                 tree.clone(),
                 vec![wall(0.60), fastest(), near()],
             )
@@ -220,19 +245,13 @@ pub fn all(quick: bool) -> Vec<Row> {
         row(
             "kib",
             "50,000 x 1 KiB in 500 directories",
-            Set::Even { dirs: 500 / part, files_per_dir: 100, bytes: 1 << 10 },
+            kib,
             tree.clone(),
             vec![wall(0.60), fastest(), near()],
         ),
         Row {
             rounds: 15,
-            ..row(
-                "small",
-                "2,100 x 4 KiB tree",
-                Set::Even { dirs: 21, files_per_dir: 100, bytes: 4 << 10 },
-                tree.clone(),
-                vec![wall(0.60), fastest(), near()],
-            )
+            ..row("small", "2,100 x 4 KiB tree", small, tree.clone(), vec![wall(0.60), fastest(), near()])
         },
         row(
             "source",
@@ -241,24 +260,13 @@ pub fn all(quick: bool) -> Vec<Row> {
             tree.clone(),
             vec![wall(0.55), fastest(), near()],
         ),
-        Row {
-            cache: Cache::Cold,
-            rounds: 5,
-            ..row(
-                "source-cold",
-                "source tree, cold cache",
-                source,
-                vec![CP_R, BCMR_R, RSYNC_R, CPZ],
-                vec![wall(0.45), Goal::Wall { against: "cpz", most: 0.90 }],
-            )
-        },
-        row(
-            "flat",
-            "100,000 x 1 KiB in one directory",
-            Set::Even { dirs: 1, files_per_dir: 100_000 / part, bytes: 1 << 10 },
-            tree,
-            vec![wall(0.60), fastest(), near()],
+        cold("source-cold", "source tree, cold cache", Place::Scratch),
+        cold(
+            "source-cold-image",
+            "source tree, cold cache, ext4 in an image",
+            Place::Loop { fs: "ext4", bytes: image },
         ),
+        row("flat", "100,000 x 1 KiB in one directory", flat, tree, vec![wall(0.60), fastest(), near()]),
         Row {
             rounds: 15,
             ..row(
@@ -269,17 +277,11 @@ pub fn all(quick: bool) -> Vec<Row> {
                 vec![wall(1.0), Goal::Blocks],
             )
         },
-        row(
-            "into",
-            "source tree into directories that are there",
-            source,
-            vec![
-                tool("new", "bcmr copy -r {s} {d}"),
-                onto(Beforehand::Dirs, OURS, "bcmr copy -r {s}/. {d}"),
-                onto(Beforehand::Dirs, "cp", "cp -r {s}/. {d}"),
-            ],
-            vec![Goal::Wall { against: "new", most: 1.15 }],
-        ),
+        into("into", "source tree into directories that are there", source),
+        into("into-many", "10,000 x 64 KiB into directories that are there", many),
+        into("into-dirs", "7,800 files in 1,750 directories, into directories that are there", scattered),
+        into("into-kib", "50,000 x 1 KiB into directories that are there", kib),
+        into("into-flat", "100,000 x 1 KiB into a directory that is there", flat),
         row(
             "verify",
             "one 1 GiB file with -V, against cp and then b3sum of both",
@@ -349,9 +351,19 @@ pub fn all(quick: bool) -> Vec<Row> {
             big,
             Goal::Above { against: "cp", most_ms: 0.5 },
         ),
-        clone("xfs-many", "10,000 x 64 KiB on xfs with reflink", "xfs", many, wall(0.60)),
+        on("xfs", "xfs-many", "10,000 x 64 KiB on xfs with reflink", many),
+        on("xfs", "xfs-dirs", "7,800 files in 1,750 directories on xfs", scattered),
+        on("xfs", "xfs-kib", "50,000 x 1 KiB in 500 directories on xfs", kib),
+        on("xfs", "xfs-small", "2,100 x 4 KiB tree on xfs", small),
+        on("xfs", "xfs-flat", "100,000 x 1 KiB in one directory on xfs", flat),
+        on("xfs", "xfs-source", "source tree on xfs", source),
         clone("btrfs-big", "1 GiB file on btrfs", "btrfs", big, Goal::Above { against: "cp", most_ms: 0.5 }),
-        clone("btrfs-many", "10,000 x 64 KiB on btrfs", "btrfs", many, wall(0.60)),
+        on("btrfs", "btrfs-many", "10,000 x 64 KiB on btrfs", many),
+        on("btrfs", "btrfs-dirs", "7,800 files in 1,750 directories on btrfs", scattered),
+        on("btrfs", "btrfs-kib", "50,000 x 1 KiB in 500 directories on btrfs", kib),
+        on("btrfs", "btrfs-small", "2,100 x 4 KiB tree on btrfs", small),
+        on("btrfs", "btrfs-flat", "100,000 x 1 KiB in one directory on btrfs", flat),
+        on("btrfs", "btrfs-source", "source tree on btrfs", source),
         Row {
             cache: Cache::Cold,
             rounds: 3,
@@ -394,7 +406,7 @@ pub fn all(quick: bool) -> Vec<Row> {
             ..row(
                 "ring-sync",
                 "2,100 x 4 KiB with --sync, by io_uring",
-                Set::Even { dirs: 21, files_per_dir: 100, bytes: 4 << 10 },
+                small,
                 vec![
                     tool("sys", "bcmr copy -r --engine=sys --sync {s} {d}"),
                     tool(OURS, "bcmr copy -r --engine=ring --sync {s} {d}"),
