@@ -186,7 +186,7 @@ impl<'a, D: Disk> Chooser<'a, D> {
             }
             Placement::There
         } else {
-            let stage = if dst.sole { dst.home.stage() } else { stage::random() };
+            let stage = if dst.is_sole(self.disk) { dst.home.stage() } else { stage::random() };
             Placement::Stage(stage.ok_or_else(|| {
                 Error::ours(Code::Io, Op::NameAStageFor, dst.node.join(to), Reason::NoNameForStage)
             })?)

@@ -8,7 +8,7 @@ use crate::disk::{Dirs, Disk, Keep};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
-use crate::receiver::newcomers::{Newcomers, TAKEN};
+use crate::receiver::newcomers::{Book, Newcomers, TAKEN};
 use crate::receiver::subtree::{NewSubdir, Subtree};
 use crate::stage::{self, Home, RESERVED, Role};
 use fastcopy::dir::{Lock, Name, NameBuf};
@@ -17,7 +17,7 @@ use fastcopy::meta::{Info, Kind, Time};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The directory a whole operand lands in; stays open as long as anything may be looked up below it.
 pub(crate) struct Root<D: Disk> {
@@ -165,8 +165,8 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) made_by: MadeBy,
     /// Below the mark of a move: how far that has come (R8).
     pub(crate) stand: Option<MoveState>,
-    /// We hold its lock: the stages that it knows as its own are ours or stale.
-    pub(crate) sole: bool,
+    /// Whether we hold its lock: the stages that it knows as its own are ours or stale. Locked when it is first asked.
+    sole: OnceLock<bool>,
     /// What this run has put into it.
     pub(crate) newcomers: Arc<Newcomers>,
     /// When it came to be.
@@ -220,7 +220,7 @@ impl<D: Disk> DestDir<D> {
             Some(above) if above.info.dev == info.dev => above.lasting,
             _ => disk.keeps_identities(&dir).map_err(fail(Op::StatFileSystemOf, &node, None))?,
         };
-        let sole = disk.lock(&dir) == Lock::Held;
+        let sole = OnceLock::from(disk.lock(&dir) == Lock::Held);
         let keep = keep_for(policy, disk.has_default_acl(&dir));
         let dir = Arc::new(dir);
         let root = above.map_or_else(|| Root::new(dir.clone(), node.clone(), None), |a| a.root.clone());
@@ -258,7 +258,7 @@ impl<D: Disk> DestDir<D> {
     /// R8: takes away what a killed run left under names that only a holder of this directory's lock gives, and that is
     /// us by now. Returns the sessions there are. Not being able to look is no reason to stop: leftovers are harmless.
     fn sweep(&self, disk: &D, most: usize) -> Result<HashSet<NameBuf>> {
-        if !self.sole {
+        if !self.is_sole(disk) {
             return Ok(HashSet::new());
         }
         let ours = |name: Name<'_>| matches!(self.home.role(name), Some(Role::Stage | Role::Session));
@@ -332,7 +332,7 @@ impl<D: Disk> DestDir<D> {
             }
             // What is filled under a stage's name has its mark before it has its own in any case.
             None => match mark {
-                Some(mark) if !self.stages_dirs(policy) => self.make_marked(disk, name, policy, mark),
+                Some(mark) if !self.stages_dirs(disk, policy) => self.make_marked(disk, name, policy, mark),
                 mark => self.make(disk, name, policy, mark),
             },
         }
@@ -356,8 +356,13 @@ impl<D: Disk> DestDir<D> {
     /// Without the lock another process may be making the same directory: then it is made under its own name, and files in
     /// it are staged one by one. A directory that holds unfinished files must be where the next run looks for them, so it
     /// has no stage either.
-    fn stages_dirs(&self, policy: &CopyPolicy) -> bool {
-        self.sole && !policy.resume.has_sessions() && self.root.listed.is_none()
+    fn stages_dirs(&self, disk: &D, policy: &CopyPolicy) -> bool {
+        !policy.resume.has_sessions() && self.root.listed.is_none() && self.is_sole(disk)
+    }
+
+    /// Whether we hold its lock, which is taken before anything gets a name in it that only a holder gives.
+    pub(crate) fn is_sole(&self, disk: &D) -> bool {
+        *self.sole.get_or_init(|| disk.lock(&self.dir) == Lock::Held)
     }
 
     fn make(
@@ -368,11 +373,13 @@ impl<D: Disk> DestDir<D> {
         mark: Option<Mark<'_, D>>,
     ) -> Result<DestDir<D>> {
         let node = self.node.below(name);
-        let stage = if self.stages_dirs(policy) { self.home.stage() } else { None };
+        let stage = if self.stages_dirs(disk, policy) { self.home.stage() } else { None };
         if let Some(stage) = &stage {
             self.announce(name, stage)?;
         }
-        let borne = self.bear(disk, stage.as_ref().map_or(name, NameBuf::as_name), name, 0o700);
+        // Held until it stands there: before that, another worker could not tell it from what another process made.
+        let book = self.newcomers.open();
+        let borne = self.bear(disk, stage.as_ref().map_or(name, NameBuf::as_name), name, 0o700, Some(book));
         if stage.is_some() && borne.is_err() {
             self.has_its_name(name);
         }
@@ -388,7 +395,7 @@ impl<D: Disk> DestDir<D> {
             self.has_its_name(name);
             return Err(fail(Op::Mark, &node, None)(e));
         }
-        let sole = disk.lock(&dir) == Lock::Held;
+        let sole = OnceLock::from(disk.lock(&dir) == Lock::Held);
         // mkdir(2) hands a default ACL down.
         let keep = keep_for(policy, self.keep.default_acl);
         let newcomers = match self.root.listed() {
@@ -452,11 +459,12 @@ impl<D: Disk> DestDir<D> {
         let node = self.node.below(name);
         let Some((subtree, level)) = &self.subtree else { return self.enter(disk, name, policy) };
         let mode = self.keep.born_as(mode);
-        let Some((dir, info, born)) = self.bear(disk, name, name, mode)? else {
+        // No other process looks in here, so workers need not wait for one another while one makes a directory; and it is locked
+        // only where something in it is to have a stage.
+        let Some((dir, info, born)) = self.bear(disk, name, name, mode, None)? else {
             // Nothing but this run puts anything in here, and no directory has one name twice.
             return Err(Error::ours(Code::Refused, Op::MergeInto, node.path(), TAKEN));
         };
-        let sole = disk.lock(&dir) == Lock::Held;
         Ok(DestDir {
             dir: Arc::new(dir),
             node,
@@ -464,7 +472,7 @@ impl<D: Disk> DestDir<D> {
             info,
             made_by: MadeBy::ThisRunAlone,
             stand: self.stand,
-            sole,
+            sole: OnceLock::new(),
             newcomers: Arc::default(),
             home: Home::of(&info, born, self.lasting),
             born,
@@ -496,17 +504,17 @@ impl<D: Disk> DestDir<D> {
     }
 
     /// Makes the directory `made`, which is or becomes `name`, and opens it; `None` when something has that very name.
-    fn bear(
-        &self,
+    /// It is entered into `book`, or into the one of this directory when that has been opened by then.
+    fn bear<'b>(
+        &'b self,
         disk: &D,
         made: Name<'_>,
         name: Name<'_>,
         mode: u32,
+        book: Option<Book<'b>>,
     ) -> Result<Option<(D::Dir, Info, u64)>> {
         let node = self.node.below(name);
         let failed = |op| fail(op, &node, None);
-        // Held until it stands there: before that, another worker could not tell it from what another process made.
-        let mut book = self.newcomers.open();
         match disk.make_dir(&self.dir, made, mode) {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) && made == name => return Ok(None),
             other => other.map_err(failed(Op::MakeDirectory))?,
@@ -514,7 +522,7 @@ impl<D: Disk> DestDir<D> {
         let opened = disk.open_dir(&self.dir, made).and_then(|dir| Ok((disk.identity(&dir)?, dir)));
         match opened {
             Ok(((info, born), dir)) => {
-                book.add(&info, name, born);
+                book.unwrap_or_else(|| self.newcomers.open()).add(&info, name, born);
                 Ok(Some((dir, info, born)))
             }
             Err(e) => {
@@ -541,11 +549,12 @@ impl<D: Disk> DestDir<D> {
     ) -> Result<DestDir<D>> {
         let node = self.node.below(name);
         let failed = |op| fail(op, &node, None);
-        let Some(stage) = (if self.sole { self.home.stage() } else { stage::random() }) else {
+        let Some(stage) = (if self.is_sole(disk) { self.home.stage() } else { stage::random() }) else {
             return Err(Error::ours(Code::Io, Op::NameAStageFor, node.path(), Reason::NoNameForStage));
         };
         let stage = stage.as_name();
-        let Some((dir, info, _)) = self.bear(disk, stage, name, 0o700)? else {
+        let book = Some(self.newcomers.open());
+        let Some((dir, info, _)) = self.bear(disk, stage, name, 0o700, book)? else {
             let e = io::Error::from_raw_os_error(errno::EEXIST);
             return Err(failed(Op::MakeDirectory)(e));
         };
@@ -576,7 +585,7 @@ impl<D: Disk> DestDir<D> {
             info: self.info,
             made_by: self.made_by,
             stand: self.stand,
-            sole: self.sole,
+            sole: self.sole.clone(),
             newcomers: self.newcomers.clone(),
             home: self.home,
             born: self.born,
