@@ -226,14 +226,18 @@ impl Rings {
     }
 
     /// Whether these are better read at once: when the policy says so, or when there are several and they are not in the
-    /// page cache. One is asked about, and the others are taken to be like it.
+    /// page cache. One is asked about, and the others are taken to be like it: not one whose content is part of its inode
+    /// (btrfs, below 2 KiB), which came with that, whatever the page cache holds.
     fn pays(&self, jobs: &[Job<'_, impl Kernel>], mine: &[usize]) -> bool {
         match (self.io.pick, mine) {
             (Pick::Ring, _) => true,
-            (Pick::Auto, [_, .., last]) => match jobs.get(*last).map(|job| &job.body) {
-                Some(Body::File(src)) => is_cached(src, 0) == Some(false),
-                _ => false,
-            },
+            (Pick::Auto, [_, _, ..]) => {
+                let job = mine.iter().rev().filter_map(|at| jobs.get(*at)).find(|job| has_blocks(&job.info));
+                match job.map(|job| &job.body) {
+                    Some(Body::File(src)) => is_cached(src, 0) == Some(false),
+                    _ => false,
+                }
+            }
             _ => false,
         }
     }
@@ -550,6 +554,12 @@ impl Filling<'_, '_> {
     fn fail(&mut self, fault: Fault) {
         self.fault.get_or_insert(fault);
     }
+}
+
+/// Whether a file's content lies in blocks of its own. What is part of an inode takes less than the smallest of those.
+fn has_blocks(info: &meta::Info) -> bool {
+    const BLOCK_BYTES_MIN: u64 = 4096;
+    info.blocks.saturating_mul(512) >= BLOCK_BYTES_MIN
 }
 
 /// What an operation is called: its file, its block, and whether it writes.
