@@ -24,7 +24,7 @@ use crate::splice::{seek_to, sendfile};
 /// Files shorter than a buffer are read whole by one call.
 const SMALL: u64 = Scratch::SIZE as u64;
 /// Files shorter than this are written rather than cloned with [`Reflink::Auto`], bytes: a clone costs a transaction of
-/// the file system, which takes longer than writing a block or two.
+/// the file system, which takes longer than writing a block or two. Not on btrfs, where each write is one as well.
 const CLONE_MIN: u64 = 8 << 10;
 /// From this length on blocks are taken before they are written, bytes.
 const PREALLOCATE_MIN: u64 = 1 << 20;
@@ -326,10 +326,12 @@ impl<'a> Job<'a> {
             Reflink::Always => true,
             // A size of 0 may be a lie, and a clone of nothing saves nothing.
             Reflink::Auto => {
-                let least = if self.rungs.forced() == Some(Rung::Clone) { 1 } else { CLONE_MIN };
                 self.opts.sparse == Sparse::Auto
-                    && size >= least
+                    && size > 0
                     && self.rungs.may_here(Rung::Clone, self.pair)
+                    && (size >= CLONE_MIN
+                        || self.rungs.forced() == Some(Rung::Clone)
+                        || Rungs::target(self.pair, || ask_target(self.dst)) == Target::Btrfs)
             }
         };
         if !try_it {
@@ -715,7 +717,7 @@ fn ask_target(dst: BorrowedFd<'_>) -> Target {
         // NFS, SMB (three of its names), Ceph, FUSE, AFS, 9P, Lustre.
         0x6969 | 0x517B | 0xFE53_4D42 | 0xFF53_4D42 | 0x00C3_6400 | 0x6573_5546 | 0x5346_414F
         | 0x0102_1997 | 0x0BD0_0BD0 => Target::Remote,
-        // Among them btrfs, which does not compress what was preallocated.
+        0x9123_683E => Target::Btrfs,
         _ => Target::Plain,
     }
 }
