@@ -478,6 +478,8 @@ pub struct MoveRequest {
     pub target: Target,
     /// A directory is merged into one that is already there instead of being refused (`--merge`).
     pub merge: bool,
+    /// To another file system nothing of a directory goes unless all of it has landed; else what has landed goes.
+    pub all_or_nothing: bool,
     /// How, where it has to be copied; `recursive`, `preserve`, `specials` and `follow` are what a move needs anyway.
     pub policy: CopyPolicy,
 }

@@ -71,6 +71,14 @@ pub fn remove(request: RemoveRequest, watch: Watch<'_>) -> Result<Summary, Error
 /// # Errors
 /// The first thing that could not be removed.
 pub(crate) fn below(dir: &Dir, name: Name<'_>) -> io::Result<()> {
+    below_by(dir, name, 1, &Cancel::new())
+}
+
+/// The same by so many threads, until it is cancelled.
+///
+/// # Errors
+/// As [`below`].
+pub(crate) fn below_by(dir: &Dir, name: Name<'_>, jobs: usize, cancel: &Cancel) -> io::Result<()> {
     match dir.remove_file(name) {
         Err(e) if is(&e, &[errno::EISDIR, errno::EPERM]) => {}
         Err(e) if is(&e, &[errno::ENOENT]) => return Ok(()),
@@ -78,7 +86,7 @@ pub(crate) fn below(dir: &Dir, name: Name<'_>) -> io::Result<()> {
     }
     let base =
         Arc::new(Base { dir: Arc::new(dir.try_clone()?), shown: PathBuf::from(crate::node::os(name)) });
-    let pool = Pool::new(1);
+    let pool = Pool::new(jobs);
     pool.push(RemoveTask::Name(base, name.to_owned()));
     let request = RemoveRequest {
         paths: Vec::new(),
@@ -88,10 +96,10 @@ pub(crate) fn below(dir: &Dir, name: Name<'_>) -> io::Result<()> {
         ask: false,
         one_file_system: true,
         dry_run: false,
-        jobs: 1,
+        jobs,
     };
-    let (first, progress, cancel) = (First::default(), Progress::default(), Cancel::new());
-    let watch = Watch { front: &first, progress: &progress, cancel: &cancel, items: false };
+    let (first, progress) = (First::default(), Progress::default());
+    let watch = Watch { front: &first, progress: &progress, cancel, items: false };
     run(&pool, &request, false, watch, Protected::default());
     first.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }

@@ -507,18 +507,16 @@ impl Dir {
         Ok(false)
     }
 
-    /// `faccessat(W_OK, AT_EACCESS)`: whether what is there may be written, through a link.
-    #[must_use]
-    pub fn may_write(&self, name: Name<'_>) -> bool {
+    /// `faccessat(W_OK, AT_EACCESS)`: whether what is there may be written, through a link; else why not.
+    pub fn check_write(&self, name: Name<'_>) -> io::Result<()> {
         let (access, flags) = (rustix::fs::Access::WRITE_OK, AtFlags::EACCESS);
-        retry(|| rustix::fs::accessat(&self.fd, name.0, access, flags)).is_ok()
+        retry(|| rustix::fs::accessat(&self.fd, name.0, access, flags))
     }
 
-    /// The same of the directory itself, with the right to pass.
-    #[must_use]
-    pub fn may_write_here(&self) -> bool {
+    /// The same of the directory itself, with the right to pass; else why not.
+    pub fn check_write_here(&self) -> io::Result<()> {
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-        retry(|| rustix::fs::accessat(&self.fd, c".", access, AtFlags::EACCESS)).is_ok()
+        retry(|| rustix::fs::accessat(&self.fd, c".", access, AtFlags::EACCESS))
     }
 
     /// `fstat` of the directory itself.

@@ -270,13 +270,17 @@ pub(super) fn dir(
     let p = &keep.preserve;
     let mut lost = Vec::new();
     let owner = p.owner.then_some((info.uid, info.gid));
-    // Without -p: the source's bits under the umask, or under the default ACL that it was born with, like cp; setgid that
-    // came with the parent stays.
+    // Without -p: the source's bits with sticky under the umask, or under the default ACL that it was born with, like cp;
+    // setgid that came with the parent stays.
     let mode = match (p.mode, keep.default_acl) {
         (true, _) => Some(info.mode),
         (false, _) if keep.was_there => None,
-        (false, true) => Some(mode_at_birth(dst, info.mode, keep)),
-        (false, false) => Some(info.mode & 0o777 & !keep.umask),
+        (false, true) => {
+            // What the umask takes from others it takes there too.
+            let mode = info.mode & !(0o022 & keep.umask);
+            Some(mode_at_birth(dst, mode, keep) | info.mode & 0o1000)
+        }
+        (false, false) => Some(info.mode & 0o1777 & !keep.umask),
     };
     let thing = Thing::Open(dst.as_fd());
     let source = From::of(src);
@@ -328,6 +332,14 @@ fn apply(
         && (born.uid, born.gid) != (uid, gid)
     {
         owned = set_owner(thing, &born, (uid, gid), owner_told, keep, lost);
+        // A group that could not be given stays what writing into the old file would have left.
+        if !owned
+            && let Some(old) = replaced.filter(|old| old.there.gid != born.gid)
+            && thing.info().is_ok_and(|now| now.gid == born.gid)
+            && let Err(e) = thing.set_owner(None, Some(old.there.gid))
+        {
+            lost.push(loss(Op::SetOwnerOf, e));
+        }
     }
     // A hole in the ice: attributes of a link other than these two families cannot exist, ACLs on links neither.
     let acl = p.acl && kind != Kind::Link;

@@ -519,7 +519,14 @@ impl<D: Disk> DestDir<D> {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) && made == name => return Ok(None),
             other => other.map_err(failed(Op::MakeDirectory))?,
         }
-        let opened = disk.open_dir(&self.dir, made).and_then(|dir| Ok((disk.identity(&dir)?, dir)));
+        let umask = self.keep.umask;
+        let opened = disk.open_dir(&self.dir, made).and_then(|dir| {
+            // Until it is sealed its owner works in it, whatever the umask takes.
+            if umask & mode & 0o700 != 0 {
+                disk.set_mode(&dir, mode & (0o700 | !umask))?;
+            }
+            Ok((disk.identity(&dir)?, dir))
+        });
         match opened {
             Ok(((info, born), dir)) => {
                 book.unwrap_or_else(|| self.newcomers.open()).add(&info, name, born);

@@ -56,6 +56,9 @@ pub(crate) struct LandedOne {
     pub(crate) lost: Vec<Fault>,
 }
 
+/// What changes a file by the name that it has before it is published. `false`: it is not to be published.
+pub(crate) type Alter<'a> = &'a mut dyn FnMut(Name<'_>) -> bool;
+
 /// The disk, with buffers for one thread.
 pub(crate) struct Single {
     disk: Sys,
@@ -70,7 +73,7 @@ impl Single {
     }
 
     /// Lands one job. `how` is absent where no content is wanted. `bare`: the mode that it has in the end is the only thing
-    /// that says who may do what.
+    /// that says who may do what. `alter` is called between content and attributes.
     pub(crate) fn land(
         &mut self,
         to: &Folder,
@@ -78,6 +81,7 @@ impl Single {
         keep: &Keep,
         how: Option<&Fill<'_>>,
         bare: Option<u32>,
+        alter: Option<Alter<'_>>,
     ) -> LandedOne {
         let dir = &to.dir;
         let replaces =
@@ -89,6 +93,19 @@ impl Single {
         if let Some(how) = how {
             self.disk.fill(&mut self.hand, jobs, how);
         }
+        if let (Some(alter), None) = (alter, &job.fault) {
+            // Another program may leave another file under that name: it is that one that is sealed.
+            job.file = None;
+            if alter(job.name_now()) {
+                match dir.open_existing(job.name_now()) {
+                    Ok(file) => job.file = Some(file),
+                    Err(e) => job.fault = Some(Fault::os(Side::Dest, Op::Open, e)),
+                }
+            } else {
+                job.fault = Some(Fault::interrupted());
+            }
+        }
+        let jobs = std::slice::from_mut(&mut job);
         self.disk.seal(&mut self.hand, dir, jobs, keep);
         if let (Some(mode), Some(file), None) = (bare, &job.file, &job.fault)
             && let Err(e) = without_acl(file, mode)
@@ -119,9 +136,13 @@ impl Single {
         LandedOne { fault: job.fault, lost: job.lost }
     }
 
-    /// Makes a directory, which is sealed later.
-    pub(crate) fn new_dir(&self, to: &Folder, name: Name<'_>, mode: u32) -> io::Result<()> {
-        self.disk.make_dir(&to.dir, name, mode)
+    /// Makes a directory, which is sealed later. Until then its owner may work in it, whatever the umask takes.
+    pub(crate) fn new_dir(&self, to: &Folder, name: Name<'_>, mode: u32, umask: u32) -> io::Result<()> {
+        self.disk.make_dir(&to.dir, name, mode)?;
+        if umask & mode & 0o700 == 0 {
+            return Ok(());
+        }
+        meta::set_mode_at(&to.dir, name, mode & (0o700 | !umask))
     }
 
     /// Owner, attributes, mode and times of a directory. `bare`: as in [`Single::land`].

@@ -133,7 +133,7 @@ fn with_access<D: Disk, T>(disk: &D, dir: &D::Dir, act: impl Fn() -> io::Result<
 pub(crate) fn unmark<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<()> {
     let name = name(disk, dir)?;
     let was = disk.info(dir)?;
-    if disk.look(dir, name.as_name())?.is_none() {
+    if with_access(disk, dir, || disk.look(dir, name.as_name()))?.is_none() {
         return Ok(());
     }
     with_access(disk, dir, || disk.remove_file(dir, name.as_name()))?;

@@ -3,9 +3,10 @@
 //!
 //! Must not know which files are copied.
 
+use super::backup::parent_shown;
 use super::copier::{Copier, fault_error};
 use super::options::Content;
-use super::spot::Spot;
+use super::spot::{Spot, join};
 use super::told::{Did, Trouble, What};
 use crate::disk::compare;
 use crate::disk::{Attributes, Body, Fault, Fill, Job, Keep, Placement, Side};
@@ -19,6 +20,7 @@ use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 /// One file to copy.
@@ -113,6 +115,8 @@ fn existing(
     };
     let by_link = file.dst.look(false).is_ok_and(|own| own.kind == Kind::Link);
     let plain = there.nlink == 1 && there.mode & 0o7000 == 0 && !by_link && info.kind == Kind::File;
+    // An owner that cannot be given stays, and a new file cannot have that of another user either.
+    let plain = plain && (!copier.options.preserve.owner || [0, there.uid].contains(&copier.options.me));
     if plain
         && copier.options.content == Content::Copied
         && let Ok(place) = file.dst.place(errno::EISDIR)
@@ -145,7 +149,7 @@ fn replace(
     let (wanted, keep) = sealing(copier, folder, info, true);
     let mut job = Job::new(name, place, wanted, Some(*there), Body::File(body), attributes);
     job.only_new = false;
-    let landed = land(copier, folder, job, &keep, Some(info.dev));
+    let landed = land(copier, (folder, &file.dst.shown), job, &keep, Some(info.dev));
     match landed.fault {
         None => Replacement::Done(copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost)),
         Some(fault) if is_of_content(&fault) => Replacement::Done(content_failed(copier, file, fault)),
@@ -171,7 +175,7 @@ fn sealing(copier: &Copier<'_>, folder: &Folder, info: &Info, there: bool) -> (I
 
 fn land(
     copier: &mut Copier<'_>,
-    folder: &Folder,
+    (folder, dst): (&Folder, &Path),
     job: Job<'_, crate::disk::sys::Sys>,
     keep: &Keep,
     dev: Option<u64>,
@@ -195,7 +199,14 @@ fn land(
     let new = job.there.is_none();
     let plain = copier.options.plain_mode.then_some(0o666 & !keep.umask);
     let bare = copier.options.given.map(|given| given.mode).or(plain).filter(|_| new && keep.default_acl);
-    copier.single.land(folder, job, keep, fill.then_some(&how), bare)
+    let how = fill.then_some(&how);
+    if !copier.options.alters {
+        return copier.single.land(folder, job, keep, how, bare, None);
+    }
+    let parent = parent_shown(dst).to_owned();
+    let teller = &mut *copier.teller;
+    let mut alter = |name: Name<'_>| teller.alter(&join(&parent, name.bytes()));
+    copier.single.land(folder, job, keep, how, bare, Some(&mut alter))
 }
 
 /// Whether it is the content that could not be copied, so that writing it elsewhere would do no better. Only where nothing
@@ -258,7 +269,7 @@ fn write_into(
     };
     let mut job = Job::new(name, Placement::There, wanted, Some(*there), body, attributes);
     job.file = Some(opened);
-    let landed = land(copier, folder, job, &keep, None);
+    let landed = land(copier, (folder, &file.dst.shown), job, &keep, None);
     match landed.fault {
         None => copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost),
         Some(fault) => content_failed(copier, file, fault),
@@ -352,9 +363,11 @@ fn new(copier: &mut Copier<'_>, file: &File<'_>, source: &OwnedFd, info: &Info) 
     let attributes = Attributes::At(&folder.dir, name);
     let mut job = Job::new(name, stage, wanted, None, Body::File(body), attributes);
     job.only_new = !file.replace;
-    let landed = land(copier, folder, job, &keep, Some(info.dev));
+    let landed = land(copier, (folder, &file.dst.shown), job, &keep, Some(info.dev));
     match landed.fault {
         None => copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost),
+        // It was told.
+        Some(fault) if copier.options.alters && fault.code == Code::Interrupted => false,
         Some(fault) if is_of_content(&fault) => content_failed(copier, file, fault),
         Some(fault) => copier.fail(What::Create, &file.dst.shown, fault_error(fault)),
     }

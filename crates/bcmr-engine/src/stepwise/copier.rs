@@ -67,7 +67,7 @@ impl<'a> Copier<'a> {
             teller,
             single: Single::new(io),
             copied: HashMap::new(),
-            sources: (count > 1 && options.purpose != Program::Install).then(HashSet::new),
+            sources: (count > 1 && options.purpose == Program::Copy).then(HashSet::new),
             created: (count > 1).then(HashSet::new),
             top: (PathBuf::new(), PathBuf::new()),
             first_dir: false,

@@ -4,11 +4,13 @@
 
 use super::backup;
 use super::content;
-use super::copier::{Copier, Id, StepEnd, fault_error};
+use super::copier::{Copier, StepEnd, fault_error};
 use super::far;
+use super::new_tree;
 use super::options::{Backup, Content, Onto, Options, Over, Program, Update};
 use super::same::{self, Same};
 use super::spot::{Spot, join, last, names_in, trimmed};
+use super::step::{Ancestors, CopyStep};
 use super::told::{Did, StepQuestion, Teller, What};
 use crate::disk::{Attributes, Body, Job, Keep};
 use crate::policy::Follow;
@@ -21,37 +23,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The directories above, in the source.
-struct Ancestors<'u> {
-    id: Id,
-    above: Option<&'u Ancestors<'u>>,
-}
-
-impl Ancestors<'_> {
-    fn has(&self, id: Id) -> bool {
-        self.id == id || self.above.is_some_and(|up| up.has(id))
-    }
-}
-
-/// One source and its destination, as far as they were looked at.
-struct CopyStep<'p> {
-    src: &'p Spot,
-    dst: &'p Spot,
-    /// The source.
-    info: Info,
-    /// What is there.
-    there: Option<Info>,
-    /// The source's link is followed.
-    follow: bool,
-    operand: bool,
-    up: Option<&'p Ancestors<'p>>,
-    /// The device of the operand.
-    device: u64,
-    /// What is there goes when the new thing comes.
-    replace: bool,
-    backup: Option<Spot>,
-}
 
 /// Copies. Whether all was done.
 pub fn copy(sources: &[PathBuf], target: &Onto, options: &Options, teller: &mut dyn Teller) -> bool {
@@ -113,7 +84,7 @@ impl Copier<'_> {
     }
 
     /// One thing, and for a directory all below it.
-    fn item(
+    pub(super) fn item(
         &mut self,
         src: &Spot,
         dst: &Spot,
@@ -146,6 +117,7 @@ impl Copier<'_> {
             there: None,
             follow,
             operand,
+            leads: false,
             up,
             device,
             replace: false,
@@ -172,14 +144,20 @@ impl Copier<'_> {
             let backup = pair.backup.as_ref().map(|spot| spot.shown.as_path());
             self.teller.did(Did::Copied { src: &src.shown, dst: &dst.shown, backup });
         }
+        let is_move = self.options.purpose == Program::Move;
         let done = match self.earlier(&pair) {
+            Ok(earlier) if is_move => self.moving(&pair, earlier.as_deref()),
             Ok(Some(earlier)) => StepEnd::of(self.link_to(&pair, &earlier)),
             Err(done) => done,
-            Ok(None) if self.options.purpose == Program::Move => self.moving(&mut pair),
             Ok(None) => self.make(&mut pair),
         };
         if matches!(done, StepEnd::Failed | StepEnd::IntoItself) {
             self.undo_backup(&pair);
+            // Further names of it do not become links to what is not there.
+            let id = pair.info.id();
+            if !is_dir && self.copied.get(&id) == Some(&dst.shown) {
+                self.copied.remove(&id);
+            }
         } else if operand
             && let Some(created) = self.created.as_mut()
             && let Ok(now) = dst.look(false)
@@ -220,7 +198,9 @@ impl Copier<'_> {
             Err(e) => match e.raw_os_error() {
                 Some(errno::ENOENT) => return Ok(()),
                 Some(errno::ENOTDIR)
-                    if self.options.purpose == Program::Move && self.options.over == Over::Never =>
+                    if self.options.purpose == Program::Move
+                        && self.options.over == Over::Never
+                        && dst.has_slash() =>
                 {
                     return Err(StepEnd::InPlace);
                 }
@@ -232,7 +212,8 @@ impl Copier<'_> {
             },
         };
         pair.there = Some(there);
-        if self.options.purpose == Program::Move && self.options.over == Over::Never {
+        let stays = self.options.over == Over::Never;
+        if stays && (self.options.purpose == Program::Move || pair.info.kind != Kind::Dir) {
             return Err(StepEnd::InPlace);
         }
         match same::check(src, dst, &pair.info, &there, self.options) {
@@ -287,7 +268,7 @@ impl Copier<'_> {
     fn is_writable(&self, dst: &Spot, there: &Info) -> bool {
         there.kind == Kind::Link
             || self.options.me == 0
-            || dst.place(errno::EBUSY).is_ok_and(|(folder, name)| folder.dir.may_write(name))
+            || dst.place(errno::EBUSY).is_ok_and(|(folder, name)| folder.dir.check_write(name).is_ok())
     }
 
     fn asked(&mut self, dst: &Spot, there: &Info) -> bool {
@@ -334,9 +315,8 @@ impl Copier<'_> {
             pair.replace = true;
             pair.there = None;
             if let Ok((folder, _)) = dst.place(errno::EBUSY)
-                && !folder.dir.may_write_here()
+                && let Err(e) = folder.dir.check_write_here().and_then(|()| self.check_sticky(folder, there))
             {
-                let e = io::Error::from_raw_os_error(errno::EACCES);
                 return Err(StepEnd::of(self.fail(What::Remove, &dst.shown, e)));
             }
             if o.verbose {
@@ -344,6 +324,13 @@ impl Copier<'_> {
             }
         }
         Ok(())
+    }
+
+    /// In a sticky directory a name goes only with its owner's leave, or the directory's.
+    fn check_sticky(&self, folder: &Folder, there: &Info) -> io::Result<()> {
+        let above = folder.dir.info()?;
+        let free = above.mode & 0o1000 == 0 || [0, above.uid, there.uid].contains(&self.options.me);
+        if free { Ok(()) } else { Err(io::Error::from_raw_os_error(errno::EPERM)) }
     }
 
     /// The new name of what was there; `None` when it has gone meanwhile.
@@ -442,7 +429,10 @@ impl Copier<'_> {
         let mut job = Job::new(name, place, info, None, body, attributes);
         job.only_new = !(replace || pair.replace);
         let keep = self.keep_for(folder);
-        self.single.land(folder, job, &keep, None, None).fault.map_or(Ok(()), |fault| Err(fault_error(fault)))
+        self.single
+            .land(folder, job, &keep, None, None, None)
+            .fault
+            .map_or(Ok(()), |fault| Err(fault_error(fault)))
     }
 
     // ---- moving
@@ -455,7 +445,7 @@ impl Copier<'_> {
         if self.options.backup == Backup::None
             && !src.has_slash()
             && !dst.has_slash()
-            && self.sources.is_none()
+            && self.created.is_none()
             && let (Ok(from), Ok(to)) = (src.place(errno::EBUSY), dst.place(errno::EBUSY))
             && self.single.give_name(from, to, true).is_ok()
         {
@@ -480,8 +470,8 @@ impl Copier<'_> {
         }
     }
 
-    /// What `mv` does once nothing speaks against it.
-    fn moving(&mut self, pair: &mut CopyStep<'_>) -> StepEnd {
+    /// What `mv` does once nothing speaks against it. `earlier`: another name of the same file was moved there.
+    fn moving(&mut self, pair: &CopyStep<'_>, earlier: Option<&Path>) -> StepEnd {
         let (src, dst) = (pair.src, pair.dst);
         let backup = pair.backup.as_ref().map(|spot| spot.shown.as_path());
         // A slash behind a link means what it leads to, and a link is not renamed by that.
@@ -498,13 +488,17 @@ impl Copier<'_> {
             if wrong { Err(io::Error::from_raw_os_error(errno::ENOTDIR)) } else { Ok(place) }
         });
         // A file cannot be made under such a name elsewhere either, and there it would have to be made.
+        let read_only = dst.place(errno::EBUSY).and_then(|(folder, _)| folder.dir.check_write_here());
+        let read_only = read_only.is_err_and(|e| e.raw_os_error() == Some(errno::EROFS));
         if dst.has_slash()
+            && !read_only
             && pair.info.kind != Kind::Dir
             && dst.folder().and_then(|folder| folder.dir.info()).is_ok_and(|into| into.dev != pair.info.dev)
         {
             let e = io::Error::from_raw_os_error(errno::ENOTDIR);
             return StepEnd::of(self.fail(What::Create, &dst.shown, e));
         }
+        let to = if read_only { dst.place(errno::EBUSY) } else { to };
         let renamed = from.and_then(|from| self.single.give_name(from, to?, false));
         let Err(e) = renamed else {
             if self.options.verbose {
@@ -512,34 +506,62 @@ impl Copier<'_> {
             }
             return StepEnd::InPlace;
         };
+        // It may be tried again by another operand.
+        if e.raw_os_error() != Some(errno::EXDEV) {
+            self.copied.remove(&pair.info.id());
+        }
         match e.raw_os_error() {
             Some(errno::EINVAL) => {
                 StepEnd::of(self.fail_two(What::MoveIntoItself, &src.shown, &dst.shown, None))
             }
-            Some(errno::EXDEV) if !self.options.no_copy => self.move_far(pair),
+            Some(errno::EXDEV) if !self.options.no_copy => {
+                if earlier.is_some_and(|earlier| self.moved_before(pair, earlier)) {
+                    return StepEnd::InPlace;
+                }
+                self.move_far(pair)
+            }
             _ => StepEnd::of(self.fail_two(What::Move, &src.shown, &dst.shown, Some(e))),
         }
+    }
+
+    /// A further name of a file that was copied to another file system becomes one there. `false`: it has to be copied.
+    fn moved_before(&mut self, pair: &CopyStep<'_>, earlier: &Path) -> bool {
+        let from = Spot::of(earlier);
+        // What has changed since is another content.
+        let is_copy = from.look(false).is_ok_and(|copy| {
+            copy.kind == pair.info.kind && (copy.size, copy.mtime) == (pair.info.size, pair.info.mtime)
+        });
+        if !is_copy || self.second_name(pair, &from, true).is_err() {
+            return false;
+        }
+        let removed = pair.src.place(errno::EBUSY).and_then(|(folder, name)| folder.dir.remove_file(name));
+        match removed {
+            Ok(()) if self.options.verbose => self.teller.did(Did::Removed(&pair.src.shown)),
+            Ok(()) => {}
+            Err(e) => {
+                self.fail(What::Remove, &pair.src.shown, e);
+            }
+        }
+        true
     }
 
     /// To another file system: copied, proved and then taken away, by the verb that does so.
     fn move_far(&mut self, pair: &CopyStep<'_>) -> StepEnd {
         let (src, dst) = (pair.src, pair.dst);
         let is_dir = pair.info.kind == Kind::Dir;
-        // What is there is replaced by a rename, which must be allowed as taking it away would have to be.
-        if !is_dir
-            && pair.there.is_some()
-            && let Ok((folder, _)) = dst.place(errno::EBUSY)
-            && !folder.dir.may_write_here()
+        // What is there is replaced by a rename, which must be allowed as taking it away would have to be. Where nothing may
+        // be written at all, taking away what is not there fails too.
+        if let Ok((folder, _)) = dst.place(errno::EBUSY)
+            && let Err(e) = folder.dir.check_write_here()
         {
-            let e = io::Error::from_raw_os_error(errno::EACCES);
-            return StepEnd::of(self.fail_two(What::InterDevice, &src.shown, &dst.shown, Some(e)));
-        }
-        if pair.there.is_none()
-            && let Ok((folder, _)) = dst.place(errno::EBUSY)
-            && !folder.dir.may_write_here()
-        {
-            let what = if is_dir { What::MakeDir } else { What::Create };
-            return StepEnd::of(self.fail(what, &dst.shown, io::Error::from_raw_os_error(errno::EACCES)));
+            let in_the_way = pair.there.is_some() && !is_dir;
+            if in_the_way || e.raw_os_error() == Some(errno::EROFS) {
+                return StepEnd::of(self.fail_two(What::InterDevice, &src.shown, &dst.shown, Some(e)));
+            }
+            if pair.there.is_none() {
+                let what = if is_dir { What::MakeDir } else { What::Create };
+                return StepEnd::of(self.fail(what, &dst.shown, e));
+            }
         }
         // A directory does not merge with what is there: that must be an empty one, and goes.
         if is_dir && pair.there.is_some() {
@@ -667,7 +689,7 @@ impl Copier<'_> {
         } else if info.kind != Kind::Link {
             (job.info, keep.preserve) = self.final_mode(&info, &keep);
         }
-        let mut landed = self.single.land(folder, job, &keep, None, None);
+        let mut landed = self.single.land(folder, job, &keep, None, None, None);
         match landed.fault.take() {
             Some(fault) => Err(fault_error(fault)),
             None => Ok(landed),
@@ -692,6 +714,9 @@ impl Copier<'_> {
         let (src, dst) = (pair.src, pair.dst);
         if pair.up.is_some_and(|up| up.has(pair.info.id())) {
             return self.refuse(What::Cycle, &src.shown);
+        }
+        if let Some(done) = new_tree::copy(self, pair) {
+            return done;
         }
         let made = pair.there.is_none_or(|there| there.kind != Kind::Dir);
         let keep = |folder: &Folder, copier: &Self| {
@@ -757,7 +782,7 @@ impl Copier<'_> {
         let (folder, name) = pair.dst.place(errno::EEXIST)?;
         let (info, preserve) = self.final_mode(&pair.info, &keep(folder, self));
         let keep = Keep { preserve, ..keep(folder, self) };
-        self.single.new_dir(folder, name, keep.born_as(info.mode))
+        self.single.new_dir(folder, name, keep.born_as(info.mode), keep.umask)
     }
 
     fn seal_dir(
@@ -777,12 +802,24 @@ impl Copier<'_> {
         let keep = keep(into, self);
         let (info, preserve) = self.final_mode(&pair.info, &keep);
         let keep = Keep { preserve: if keep.was_there { keep.preserve } else { preserve }, ..keep };
+        let mut info = info;
+        // What a directory above hands down stays, also where the mode is the source's.
+        if !keep.was_there && into.dir.info().is_ok_and(|made| made.mode & 0o2000 != 0) {
+            info.mode |= 0o2000;
+        }
         if keep.was_there && keep.preserve == crate::policy::Preserve::NONE {
             return true;
         }
-        let bare = (self.options.plain_mode && !keep.was_there).then_some(info.mode & !keep.umask);
+        let bare =
+            (self.options.plain_mode && !keep.was_there && !pair.leads).then_some(info.mode & !keep.umask);
         let lost = self.single.seal_dir(&into.dir, attributes, &info, &keep, bare);
         self.tell_lost_of(&pair.src.shown, &pair.dst.shown, lost)
+    }
+
+    /// Seals a directory that this run made.
+    pub(super) fn seal_made(&mut self, pair: &CopyStep<'_>, from: &Arc<Folder>, into: &Arc<Folder>) -> bool {
+        let keep = |folder: &Folder, copier: &Self| copier.keep_for(folder);
+        self.seal_dir(pair, Some(from), into, &keep)
     }
 
     // ---- --parents
@@ -824,9 +861,9 @@ impl Copier<'_> {
                 return false;
             }
             match there {
-                Ok(_) => {}
+                Ok(_) => made.push((src, dst, info, true)),
                 Err(_) => {
-                    let pair = CopyStep::parent(&src, &dst, info);
+                    let pair = CopyStep::on_the_way(&src, &dst, info, true);
                     let keep = |folder: &Folder, copier: &Self| copier.keep_for(folder);
                     if let Err(e) = self.make_one(&pair, &keep) {
                         self.fail(What::ParentMakeDir, &dst_path, e);
@@ -835,37 +872,20 @@ impl Copier<'_> {
                     if self.options.verbose {
                         self.teller.did(Did::Parent { src: src_path, dst: &dst_path });
                     }
-                    made.push((src, dst, info));
+                    made.push((src, dst, info, false));
                 }
             }
         }
         let mut fine = self.operand(source, to);
-        for (src, dst, info) in made {
-            let Ok(dir) = dst.open_dir(false) else { continue };
+        // What was there already gets what is kept of the source, too.
+        for (src, dst, info, was_there) in made {
+            let Ok(dir) = dst.open_dir(was_there) else { continue };
             let into = Arc::new(Folder::new(dir));
-            let pair = CopyStep::parent(&src, &dst, info);
-            let keep = |folder: &Folder, copier: &Self| copier.keep_for(folder);
+            let pair = CopyStep::on_the_way(&src, &dst, info, true);
+            let keep = |folder: &Folder, copier: &Self| Keep { was_there, ..copier.keep_for(folder) };
             fine &= self.seal_dir(&pair, None, &into, &keep);
         }
         fine
-    }
-}
-
-impl<'p> CopyStep<'p> {
-    /// A directory that `--parents` makes on the way to an operand.
-    fn parent(src: &'p Spot, dst: &'p Spot, info: Info) -> CopyStep<'p> {
-        CopyStep {
-            src,
-            dst,
-            info,
-            there: None,
-            follow: true,
-            operand: false,
-            up: None,
-            device: 0,
-            replace: false,
-            backup: None,
-        }
     }
 }
 

@@ -5,8 +5,11 @@
 use super::options::Options;
 use super::spot::Spot;
 use super::told::{Did, Teller, Trouble, What};
+use crate::disk::sys::Sys;
+use crate::error::{Error, Op, Reason};
 use crate::event::{Action, Event, Front, Progress, Question, Watch};
 use crate::policy::{CopyPolicy, MoveRequest, Target};
+use crate::receiver::tree;
 use fastcopy::errno;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 /// Keeps what went wrong and, in its order, what was done.
 #[derive(Default)]
 struct FarEvents {
-    errors: Mutex<Vec<crate::error::Error>>,
+    errors: Mutex<Vec<Error>>,
     done: Mutex<Vec<FarStep>>,
 }
 
@@ -51,29 +54,88 @@ pub(super) fn far(src: &Spot, dst: &Spot, is_dir: bool, options: &Options, telle
         target: Target::Exactly(dst.shown.clone()),
         policy,
         merge: false,
+        all_or_nothing: true,
     };
     let outcome = crate::verbs::move_(request, watch);
-    let (mut errors, done) =
+    let (mut errors, mut done) =
         (std::mem::take(&mut *lock(&front.errors)), std::mem::take(&mut *lock(&front.done)));
-    tell_far(&done, is_dir, teller);
     let fine = match outcome {
-        Ok(summary) => summary.failed == 0 && !summary.cancelled,
+        Ok(summary) => {
+            // What did not come whole is not gone on with by the same command, as GNU's would not.
+            if is_dir
+                && summary.failed > 0
+                && !summary.cancelled
+                && let Ok(made) = dst.open_dir(false)
+                && let Err(e) = tree::unmark(&Sys::new(), &made)
+            {
+                errors.push(Error::os(Op::Unmark, &dst.shown, e));
+            }
+            summary.failed == 0 && !summary.cancelled
+        }
         Err(e) => {
             errors.push(e);
             false
         }
     };
+    errors.sort_by_cached_key(|e| inodes(src, dst, &e.path));
+    // A file that could not be read was begun all the same.
+    for e in errors.iter().filter(|e| options.verbose && e.op == Op::Open) {
+        if let Ok(below) = e.path.strip_prefix(&src.shown) {
+            done.push((Action::Copied, e.path.clone(), dst.shown.join(below)));
+        }
+    }
+    tell_far(&done, (src, is_dir), teller);
+    let removing: Vec<PathBuf> =
+        errors.iter().filter(|e| e.op == Op::RemoveSource).map(|e| e.path.clone()).collect();
     for e in errors {
-        let path = if e.path == dst.shown { src.shown.clone() } else { e.path };
-        let why = e.source.unwrap_or_else(|| io::Error::from_raw_os_error(errno::EIO));
-        let other = Some(dst.shown.clone());
-        teller.trouble(Trouble { what: What::Move, path, other, why: Some(why) });
+        // A directory stays because of what stays in it, which was told.
+        let holds = |other: &PathBuf| other != &e.path && other.starts_with(&e.path);
+        if !(e.op == Op::RemoveSource && removing.iter().any(holds)) {
+            teller.trouble(trouble(e, src, dst));
+        }
     }
     fine
 }
 
+/// What GNU's would have come to first: its order is that of inodes in each directory.
+fn inodes(src: &Spot, dst: &Spot, path: &Path) -> Vec<u64> {
+    let below = path.strip_prefix(&src.shown).or_else(|_| path.strip_prefix(&dst.shown));
+    let mut at = src.shown.clone();
+    let names = below.map(Path::components).into_iter().flatten();
+    names
+        .map(|name| {
+            at.push(name);
+            Spot::of(&at).look(false).map_or(0, |info| info.ino)
+        })
+        .collect()
+}
+
+/// An error of the verb as what GNU's would have said.
+fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
+    let inside = e.note.as_ref().is_some_and(|note| note.reason == Reason::DestinationInside);
+    let why = (!inside).then(|| e.source.unwrap_or_else(|| io::Error::from_raw_os_error(errno::EIO)));
+    // A file in a directory that may not be passed is not even seen.
+    if e.op == Op::Open
+        && let Err(unseen) = Spot::of(&e.path).look(false)
+    {
+        return Trouble { what: What::Stat, path: e.path, other: None, why: Some(unseen) };
+    }
+    let what = match e.op {
+        _ if inside => What::IntoItself,
+        Op::RemoveSource => What::Remove,
+        Op::Open => What::OpenForReading,
+        Op::OpenDirectory | Op::ListDirectory => What::Access,
+        Op::MakeDirectory => What::MakeDir,
+        Op::Create => What::Create,
+        Op::Write | Op::Copy if e.path.starts_with(&dst.shown) => What::Write,
+        _ => What::Move,
+    };
+    let path = if what == What::Move && e.path == dst.shown { src.shown.clone() } else { e.path };
+    Trouble { what, path, other: Some(dst.shown.clone()), why }
+}
+
 /// Tells what was done: directories before what is in them, although they get their names after it.
-fn tell_far(done: &[FarStep], is_dir: bool, teller: &mut dyn Teller) {
+fn tell_far(done: &[FarStep], (src, is_dir): (&Spot, bool), teller: &mut dyn Teller) {
     let made: Vec<&FarStep> = done.iter().filter(|(action, ..)| *action == Action::MadeDir).collect();
     let mut told = vec![false; made.len()];
     let mut above = |path: Option<&Path>, teller: &mut dyn Teller| {
@@ -95,6 +157,8 @@ fn tell_far(done: &[FarStep], is_dir: bool, teller: &mut dyn Teller) {
             Action::Removed => {
                 above(None, teller);
                 let was_dir = made.iter().any(|(_, dir, _)| dir == to);
+                // The operand is told as it was typed.
+                let to = if *to == src.shown { &src.shown } else { to };
                 teller.did(if was_dir { Did::RemovedDir(to) } else { Did::Removed(to) });
             }
             _ => {}

@@ -1,11 +1,11 @@
-//! What `install` does beside copying: directories with all that lead to them, and a file that was stripped.
+//! What `install` does beside copying: directories with all that lead to them.
 //!
 //! Must not know how content is copied.
 
 use super::copier::Copier;
 use super::options::{Given, Options};
 use super::spot::{Spot, last, trimmed};
-use super::told::{Did, Teller, Trouble, What};
+use super::told::{Did, Teller, What};
 use fastcopy::errno;
 use fastcopy::meta::Kind;
 use std::io;
@@ -27,38 +27,6 @@ pub fn install_dirs(
         fine &= copier.make_dirs(path, last_too, given);
     }
     fine
-}
-
-/// Gives a file what `install` was asked for, once it was stripped.
-pub fn give(path: &Path, given: &Given, times_of: Option<&Path>, teller: &mut dyn Teller) -> bool {
-    let spot = Spot::of(path);
-    let set = || -> io::Result<()> {
-        let file = spot.open_file(false)?;
-        if given.uid.is_some() || given.gid.is_some() {
-            fastcopy::meta::set_owner(&file, given.uid, given.gid)?;
-        }
-        fastcopy::meta::set_mode(&file, given.mode)?;
-        if let Some(source) = times_of {
-            let info = Spot::of(source).look(true)?;
-            fastcopy::meta::set_times(&file, info.atime, info.mtime)?;
-        }
-        Ok(())
-    };
-    match set() {
-        Ok(()) => true,
-        Err(e) => {
-            let path = path.to_owned();
-            teller.trouble(Trouble { what: What::SetMode, path, other: None, why: Some(e) });
-            false
-        }
-    }
-}
-
-/// Takes a file away again that could not be finished.
-pub fn take_back(path: &Path) {
-    if let Ok((folder, name)) = Spot::of(path).place(errno::EISDIR) {
-        folder.dir.remove_file(name).ok();
-    }
 }
 
 impl Copier<'_> {
@@ -86,6 +54,10 @@ impl Copier<'_> {
                     if is_last && let Some(given) = given {
                         return self.give_dir(&spot, path, given);
                     }
+                    // What lies below must be reached.
+                    if let Err(e) = spot.open_dir(true).and_then(|dir| dir.parent()) {
+                        return self.fail(make, shown, e);
+                    }
                     continue;
                 }
                 Ok(_) => {
@@ -98,7 +70,7 @@ impl Copier<'_> {
             let made = spot.place(errno::EEXIST).and_then(|(folder, name)| {
                 // Others reach it once it is what it is to be.
                 let mode = given.filter(|_| is_last).map_or(0o755, |given| given.mode & 0o700);
-                self.single.new_dir(folder, name, mode)
+                self.single.new_dir(folder, name, mode, self.options.umask)
             });
             match made {
                 Ok(()) if self.options.verbose => {
@@ -110,8 +82,13 @@ impl Copier<'_> {
                     // What cannot be made may have been there, and then it is its mode that could not be set.
                     let missing = e.raw_os_error() == Some(errno::ENOENT);
                     return match spot.look(true) {
-                        Err(l) if is_last && !missing && given.is_some() => {
-                            self.fail(What::InstallMode, shown, l)
+                        Err(l)
+                            if is_last
+                                && !missing
+                                && let Some(given) = given =>
+                        {
+                            let owned = given.uid.is_some() || given.gid.is_some();
+                            self.fail(if owned { What::InstallOwner } else { What::InstallMode }, shown, l)
                         }
                         _ => self.fail(make, shown, e),
                     };
@@ -137,8 +114,16 @@ impl Copier<'_> {
         // One that may not be read has no handle for these, but a name.
         let by_name = |e: &io::Error| e.raw_os_error() == Some(errno::EBADF);
         let set = || -> Result<(), (What, io::Error)> {
-            let dir = spot.open_dir(true).map_err(|e| (What::InstallMode, e))?;
-            if given.uid.is_some() || given.gid.is_some() {
+            let with_owner = given.uid.is_some() || given.gid.is_some();
+            let what = if with_owner { What::InstallOwner } else { What::InstallMode };
+            let dir = spot.open_dir(true).map_err(|e| (what, e))?;
+            let now = dir.info().map_err(|e| (What::InstallMode, e))?;
+            let is = |wanted: Option<u32>, it_is: u32| wanted.is_none_or(|wanted| wanted == it_is);
+            let owned = is(given.uid, now.uid) && is(given.gid, now.gid);
+            if owned && now.mode & 0o7777 == given.mode {
+                return Ok(());
+            }
+            if !owned {
                 let owned = match meta::set_owner(&dir, given.uid, given.gid) {
                     Err(e) if by_name(&e) => spot.place(errno::EBADF).and_then(|(folder, name)| {
                         meta::set_owner_at(&folder.dir, name, given.uid, given.gid)

@@ -141,6 +141,8 @@ pub struct Options {
     pub no_copy: bool,
     /// Source and destination change places (`mv --exchange`).
     pub exchange: bool,
+    /// Each file is changed by [`super::Teller::alter`] before it is published.
+    pub alters: bool,
     /// All that is done is told.
     pub verbose: bool,
     /// Standard input is a terminal.

@@ -47,6 +47,8 @@ pub struct RemoveOptions {
     pub verbose: bool,
     /// The effective user.
     pub me: u32,
+    /// Threads, where nothing is asked and told.
+    pub threads: usize,
     /// Says stop.
     pub cancel: Arc<Cancel>,
 }
@@ -101,7 +103,7 @@ impl Remover<'_> {
         let spot = Spot::of(path);
         let info = match spot.look(false) {
             Ok(info) => info,
-            Err(e) => return self.not_removed(path, e),
+            Err(e) => return self.not_removed(path, unlinked_with_slash(&spot).unwrap_or(e)),
         };
         if info.kind != Kind::Dir {
             return self.entry(&spot, &info, None);
@@ -119,11 +121,17 @@ impl Remover<'_> {
             let is_root = path == Path::new("/");
             return self.fail(if is_root { What::RmIsRoot } else { What::RmSameAsRoot }, path, None);
         }
-        if o.preserve_all
-            && let Ok(above) = spot.folder().and_then(|folder| folder.dir.info())
-            && above.dev != info.dev
-        {
-            return self.fail(What::RmOtherDevice, path, None);
+        if o.preserve_all {
+            let parent = spot.open_dir(true).and_then(|dir| dir.parent()).and_then(|above| above.info());
+            match parent {
+                Ok(above) if above.dev == info.dev => {}
+                Ok(_) => return self.fail(What::RmMountPoint, path, None),
+                Err(_) => {
+                    let (path, other) = (path.to_owned(), Some(join(path, b"..")));
+                    self.teller.trouble(Trouble { what: What::RmNoParent, path, other, why: None });
+                    return Removal::Failed;
+                }
+            }
         }
         // A slash leads through a link, which is not what would be removed in the end.
         if spot.has_slash()
@@ -132,25 +140,57 @@ impl Remover<'_> {
         {
             return self.fail(What::Remove, path, Some(io::Error::from_raw_os_error(errno::ENOTDIR)));
         }
-        self.entry(&spot, &info, Some(info.dev))
+        self.all_at_once(&spot);
+        match spot.look(false) {
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Removal::Yes,
+            _ => self.entry(&spot, &info, Some(info.dev)),
+        }
+    }
+
+    /// Takes a directory away in parallel, where nothing is asked or told on the way. What stays is gone through after that,
+    /// one thing after the other, and told in that order.
+    fn all_at_once(&self, spot: &Spot) {
+        let o = self.options;
+        let asks = match o.prompt {
+            Prompt::Never => false,
+            Prompt::Protected => o.stdin_tty && o.me != 0,
+            Prompt::Always => true,
+        };
+        if !(asks || o.verbose || o.one_file_system)
+            && o.recursive
+            && let Ok((folder, name)) = spot.place(errno::EBUSY)
+        {
+            let _all_gone = crate::remove::below_by(&folder.dir, name, o.threads, &o.cancel).is_ok();
+        }
     }
 
     /// Whether something may not be written, where that is asked about.
-    fn is_protected(&self, spot: &Spot, info: &Info) -> bool {
+    ///
+    /// # Errors
+    /// It cannot be removed either.
+    fn is_protected(&self, spot: &Spot, info: &Info) -> io::Result<bool> {
         let o = self.options;
-        !o.ignore_missing
-            && (o.prompt == Prompt::Always || o.stdin_tty)
-            && info.kind != Kind::Link
-            && o.me != 0
-            && !spot.place(errno::EBUSY).is_ok_and(|(folder, name)| folder.dir.may_write(name))
+        if o.ignore_missing
+            || !(o.prompt == Prompt::Always || o.stdin_tty)
+            || info.kind == Kind::Link
+            || o.me == 0
+        {
+            return Ok(false);
+        }
+        match spot.place(errno::EBUSY).and_then(|(folder, name)| folder.dir.check_write(name)) {
+            Ok(()) => Ok(false),
+            Err(e) if e.raw_os_error() == Some(errno::EACCES) => Ok(true),
+            Err(e) => Err(e),
+        }
     }
 
     fn entry(&mut self, spot: &Spot, info: &Info, device: Option<u64>) -> Removal {
         let o = self.options;
         if info.kind != Kind::Dir {
             return match self.asked(spot, info, false) {
-                true => self.unlink(spot, info),
-                false => Removal::DeclinedFile,
+                Ok(true) => self.unlink(spot, info),
+                Ok(false) => Removal::DeclinedFile,
+                Err(e) => self.not_removed(&spot.shown, e),
             };
         }
         if o.one_file_system && device.is_some_and(|device| device != info.dev) {
@@ -161,8 +201,12 @@ impl Remover<'_> {
             Ok(opened) => opened,
             Err(e) => return self.unreadable(spot, info, e),
         };
-        if !names.is_empty() && !self.descends(spot, info) {
-            return Removal::Declined;
+        if !names.is_empty() {
+            match self.descends(spot, info) {
+                Ok(true) => {}
+                Ok(false) => return Removal::Declined,
+                Err(e) => return self.not_removed(&spot.shown, e),
+            }
         }
         let folder = Arc::new(Folder::new(dir));
         let mut gone = Removal::Yes;
@@ -189,42 +233,45 @@ impl Remover<'_> {
         if gone != Removal::Yes {
             return gone;
         }
-        if !self.asked(spot, info, empty) {
-            return Removal::Declined;
+        match self.asked(spot, info, empty) {
+            Ok(true) => self.rmdir(spot, None),
+            Ok(false) => Removal::Declined,
+            Err(e) => self.not_removed(&spot.shown, e),
         }
-        self.rmdir(spot, None)
     }
 
     /// Asks whether to remove, where that is to be asked.
-    fn asked(&mut self, spot: &Spot, info: &Info, empty: bool) -> bool {
+    fn asked(&mut self, spot: &Spot, info: &Info, empty: bool) -> io::Result<bool> {
         if self.options.prompt == Prompt::Never {
-            return true;
+            return Ok(true);
         }
-        let protected = self.is_protected(spot, info);
+        let protected = self.is_protected(spot, info)?;
         if !protected && self.options.prompt != Prompt::Always {
-            return true;
+            return Ok(true);
         }
         let empty = empty || (info.kind == Kind::File && info.size == 0);
-        self.teller.ask(StepQuestion::Remove { path: &spot.shown, kind: info.kind, empty, protected })
+        Ok(self.teller.ask(StepQuestion::Remove { path: &spot.shown, kind: info.kind, empty, protected }))
     }
 
-    fn descends(&mut self, spot: &Spot, info: &Info) -> bool {
+    fn descends(&mut self, spot: &Spot, info: &Info) -> io::Result<bool> {
         if self.options.prompt == Prompt::Never {
-            return true;
+            return Ok(true);
         }
-        let protected = self.is_protected(spot, info);
+        let protected = self.is_protected(spot, info)?;
         if !protected && self.options.prompt != Prompt::Always {
-            return true;
+            return Ok(true);
         }
-        self.teller.ask(StepQuestion::Descend { path: &spot.shown, protected })
+        Ok(self.teller.ask(StepQuestion::Descend { path: &spot.shown, protected }))
     }
 
     /// A directory that cannot be read may still be empty.
     fn unreadable(&mut self, spot: &Spot, info: &Info, e: io::Error) -> Removal {
-        if !self.descends(spot, info) || !self.asked(spot, info, false) {
-            return Removal::Declined;
+        let goes = self.descends(spot, info).and_then(|yes| Ok(yes && self.asked(spot, info, false)?));
+        match goes {
+            Ok(true) => self.rmdir(spot, Some(e)),
+            Ok(false) => Removal::Declined,
+            Err(e) => self.not_removed(&spot.shown, e),
         }
-        self.rmdir(spot, Some(e))
     }
 
     fn unlink(&mut self, spot: &Spot, _: &Info) -> Removal {
@@ -255,6 +302,14 @@ impl Remover<'_> {
             }
         }
     }
+}
+
+/// What taking away says of a name with a slash behind it that is there and is no directory.
+fn unlinked_with_slash(spot: &Spot) -> Option<io::Error> {
+    let (folder, name) = spot.place(errno::EBUSY).ok().filter(|_| spot.has_slash())?;
+    folder.dir.look(name).ok()??;
+    let read_only = folder.dir.check_write_here().is_err_and(|e| e.raw_os_error() == Some(errno::EROFS));
+    Some(io::Error::from_raw_os_error(if read_only { errno::EROFS } else { errno::ENOTDIR }))
 }
 
 fn is_empty(spot: &Spot) -> io::Result<bool> {

@@ -68,6 +68,8 @@ pub enum What {
     RmIsRoot,
     RmSameAsRoot,
     RmOtherDevice,
+    RmMountPoint,
+    RmNoParent,
     RmGuarded,
 }
 
@@ -152,4 +154,9 @@ pub trait Teller {
     fn did(&mut self, did: Did<'_>);
     /// `false` is no.
     fn ask(&mut self, ask: StepQuestion<'_>) -> bool;
+    /// Changes a file that is not yet published and has this name meanwhile (`install -s`). `false`: that failed, which was
+    /// told, and nothing is published.
+    fn alter(&mut self, _unpublished: &Path) -> bool {
+        true
+    }
 }

@@ -1,7 +1,7 @@
 //! The verbs, on this machine. Only these and `peer`, above them, see both halves.
 
 pub(crate) mod check;
-mod copy;
+pub(crate) mod copy;
 pub(crate) mod destination;
 pub(crate) mod dry_run;
 pub(crate) mod entry_pair;

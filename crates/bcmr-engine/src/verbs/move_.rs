@@ -65,7 +65,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
             // What an earlier one becomes has its name before this one meets it there: two that are copied at once into
             // one name would take each other for what a killed run left.
             run.round(&far);
-            take_away(&run, std::mem::take(&mut far));
+            take_away(&run, std::mem::take(&mut far), request.all_or_nothing);
         }
         match mover.operand(&operand) {
             Ok(Moved::Here) => {}
@@ -77,7 +77,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         if !far.is_empty() {
             run.round(&far);
         }
-        take_away(&run, far);
+        take_away(&run, far, request.all_or_nothing);
     }
     run.desk.sync_names();
     Ok(run.end())
@@ -85,10 +85,11 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
 
 /// Takes away at the source what is safe at the destination, after `operands` have been copied. Of a directory that the
 /// run was stopped in, or could not seal, nothing goes: the same command copies it once more, and needs all that the source
-/// says (R8).
-fn take_away(run: &Run<'_>, operands: Vec<Operand>) {
+/// says (R8). With `all_or_nothing` nothing goes either where something could not be copied.
+fn take_away(run: &Run<'_>, operands: Vec<Operand>, all_or_nothing: bool) {
     let (desk, Some(ledger)) = (&run.desk, &run.desk.beside.ledger) else { return };
-    let landed = if desk.tally.cancelled() { None } else { desk.all_landed(ledger.since) };
+    let stays = desk.tally.cancelled() || all_or_nothing && desk.tally.failed.load(Relaxed) > 0;
+    let landed = if stays { None } else { desk.all_landed(ledger.since) };
     if let Some((landed, failed)) = landed {
         ledger.doubted(failed, &desk.tally);
         if ledger.release_held(&desk.tally) {

@@ -2,6 +2,7 @@
 //! `cargo xtask gnu` compares with Debian's own.
 
 use super::common::*;
+use super::terminal::Terminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -153,4 +154,202 @@ fn aliases_are_lines_that_the_shell_takes() {
     let ran = Command::new("bash").arg("-c").arg(script).current_dir(tmp.path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "'f' -> 'g'\n", "{ran:?}");
     assert!(bcmr(["help", "letters"]).run().ok().out.contains("--no-clobber"));
+}
+
+/// A plain tree to a new name goes another way than one of which each step is told: what comes of it is the same, also
+/// where something of it cannot be read or kept.
+#[test]
+fn a_new_tree_is_the_same_however_it_is_copied() {
+    needs!(is_root(), "only root becomes another user");
+    let tmp = Tmp::for_others();
+    let make = |name: &str| {
+        for n in 0..40 {
+            tmp.file(format!("{name}/d{}/f{n}", n % 3), format!("content {n}"));
+        }
+        tmp.dir(format!("{name}/empty"));
+        tmp.file(format!("{name}/closed/f"), "x");
+        tmp.file(format!("{name}/secret"), "x");
+        tmp.file(format!("{name}/still/deep/secret"), "x");
+        tmp.file(format!("{name}/still/deep/open"), "open");
+        std::fs::hard_link(tmp.p(format!("{name}/d1/f1")), tmp.p(format!("{name}/d2/again"))).unwrap();
+        std::fs::hard_link(tmp.p(format!("{name}/secret")), tmp.p(format!("{name}/d2/secret"))).unwrap();
+        std::os::unix::fs::symlink("nowhere", tmp.p(format!("{name}/link"))).unwrap();
+        mkfifo(&tmp.p(format!("{name}/pipe")));
+        let own = Command::new("chown").args(["-hR", "65534:65534"]).arg(tmp.p(name)).status().unwrap();
+        assert!(own.success());
+        chmod(&tmp.p(format!("{name}/d1/f4")), 0o4750);
+        chmod(&tmp.p(format!("{name}/secret")), 0);
+        chmod(&tmp.p(format!("{name}/still/deep/secret")), 0);
+        chmod(&tmp.p(format!("{name}/still/deep")), 0o555);
+        chmod(&tmp.p(format!("{name}/closed")), 0);
+    };
+    make("t");
+    for (n, options) in ["-r", "-a", "-dR", "-rp", "-r --sparse=always"].into_iter().enumerate() {
+        for (by, id) in [("root", 0), ("user", 65534)] {
+            let [plain, told] = [format!("{by}-plain-{n}"), format!("{by}-told-{n}")];
+            let run = |to: &str, more: &[&str]| {
+                let words = ["cp"].into_iter().chain(options.split(' ')).chain(more.iter().copied());
+                bcmr_as(id, &tmp, words.chain(["t", to])).cwd(tmp.path()).run()
+            };
+            let (one, other) = (run(&plain, &[]), run(&told, &["-v"]));
+            let err = |ran: &Ran, to: &str| ran.err.replace(to, "TO");
+            assert_eq!(err(&one, &plain), err(&other, &told), "{options} as {by}");
+            assert_eq!(one.code, other.code, "{options} as {by}");
+            assert_eq!((one.code == 0), id == 0, "{options} as {by}: {}", one.err);
+            let kept = options == "-a";
+            let exact = Exact {
+                mode: true,
+                owner: kept,
+                times: kept || options == "-rp",
+                xattrs: kept,
+                links: kept || options == "-dR",
+            };
+            let differ = differences(&tree(&tmp.p(&told)), &tree(&tmp.p(&plain)), exact);
+            assert_eq!(differ, Vec::<String>::new(), "{options} as {by}");
+        }
+    }
+    assert_no_litter(tmp.path());
+    // What goes goes whole, and what cannot go is told once, in its order.
+    for (name, by, id) in [("one", "user", 65534), ("two", "root", 0)] {
+        make(name);
+        let before = names(&tmp.p(name)).len();
+        let ran = bcmr_as(id, &tmp, ["rm", "-rf", name]).cwd(tmp.path()).run();
+        assert_eq!(tmp.p(name).exists(), id != 0, "{by}: {before} {}", ran.err);
+        if id != 0 {
+            let mut said: Vec<&str> = ran.err.lines().collect();
+            said.sort_unstable();
+            let want = [
+                "'one/closed': Permission denied",
+                "'one/still/deep/open': Permission denied",
+                "'one/still/deep/secret': Permission denied",
+            ];
+            assert_eq!(said, want.map(|what| format!("rm: cannot remove {what}")));
+            assert_eq!(names(&tmp.p("one")), ["closed", "still"]);
+        }
+    }
+}
+
+/// `strip` works on what nobody sees yet; where it fails, what was there stays.
+#[test]
+fn install_strips_before_it_publishes() {
+    let tmp = Tmp::new();
+    tmp.file("program", "with symbols");
+    let strip = tmp.file("strip.sh", "#!/bin/sh\n[ -e dest ] && echo seen >> log || echo unseen >> log\nprintf stripped > \"$1.new\" && mv \"$1.new\" \"$1\"\n");
+    chmod(&strip, 0o755);
+    let program = format!("--strip-program={}", strip.display());
+    gnu(&tmp, ["install", "-s", &program, "-m", "751", "-p", "program", "dest"]).run().ok();
+    assert_eq!((read(&tmp.p("dest")).as_str(), mode(&tmp.p("dest"))), ("stripped", 0o751));
+    assert_eq!(read(&tmp.p("log")), "unseen\n");
+    let times = |name: &str| std::fs::metadata(tmp.p(name)).unwrap().modified().unwrap();
+    assert_eq!(times("dest"), times("program"));
+    for program in ["--strip-program=false", "--strip-program=/nonexistent"] {
+        gnu(&tmp, ["install", "-s", program, "program", "dest"])
+            .run()
+            .code(1)
+            .says("install: strip process terminated abnormally");
+        assert_eq!(read(&tmp.p("dest")), "stripped", "{program}");
+        gnu(&tmp, ["install", "-s", program, "program", "other"]).run().code(1);
+        assert!(!tmp.p("other").exists(), "{program}");
+    }
+    assert_no_litter(tmp.path());
+}
+
+/// Options that came after the programs that judge the others.
+#[test]
+fn newer_options_do_what_they_say() {
+    let tmp = Tmp::new();
+    tmp.file("a", "a");
+    tmp.file("d/b", "b");
+    let ran = gnu(&tmp, ["mv", "-v", "--exchange", "a", "d"]).run().ok();
+    assert_eq!(ran.out, "exchanged 'a' <-> 'd'\n");
+    assert_eq!((read(&tmp.p("d")).as_str(), read(&tmp.p("a/b")).as_str()), ("a", "b"));
+    gnu(&tmp, ["mv", "--exchange", "d", "none"])
+        .run()
+        .code(1)
+        .says("mv: cannot exchange 'd' and 'none': No such file or directory");
+    assert_eq!(read(&tmp.p("d")), "a");
+
+    tmp.file("old", "old");
+    tmp.file("new", "new");
+    gnu(&tmp, ["cp", "--update=none-fail", "new", "old"]).run().code(1).says("cp: not replacing 'old'");
+    gnu(&tmp, ["mv", "--update=none-fail", "new", "old"]).run().code(1).says("mv: not replacing 'old'");
+    gnu(&tmp, ["cp", "--update=none", "new", "old"]).run().ok();
+    assert_eq!((read(&tmp.p("old")).as_str(), read(&tmp.p("new")).as_str()), ("old", "new"));
+    gnu(&tmp, ["cp", "--update=none-fail", "new", "newer"]).run().ok();
+    gnu(&tmp, ["cp", "--update=all", "new", "old"]).run().ok();
+    assert_eq!(read(&tmp.p("old")), "new");
+
+    tmp.file("tree/sub/f", "f");
+    tmp.dir("real");
+    tmp.dir("into/tree");
+    std::os::unix::fs::symlink("../../real", tmp.p("into/tree/sub")).unwrap();
+    gnu(&tmp, ["cp", "-r", "tree", "into"])
+        .run()
+        .code(1)
+        .says("cp: cannot overwrite non-directory 'into/tree/sub' with directory 'tree/sub'");
+    assert_eq!(names(&tmp.p("real")).len(), 0);
+    gnu(&tmp, ["cp", "-r", "--keep-directory-symlink", "tree", "into"]).run().ok();
+    assert_eq!(read(&tmp.p("real/f")), "f");
+    assert!(std::fs::symlink_metadata(tmp.p("into/tree/sub")).unwrap().is_symlink());
+
+    needs!(is_root(), "only root mounts");
+    let _far = Mount::tmpfs("size=1m", &tmp.dir("far")).unwrap();
+    gnu(&tmp, ["mv", "--no-copy", "old", "far"])
+        .run()
+        .code(1)
+        .says("mv: cannot move 'old' to 'far/old': Invalid cross-device link");
+    assert_eq!((read(&tmp.p("old")).as_str(), names(&tmp.p("far")).len()), ("new", 0));
+    gnu(&tmp, ["mv", "--no-copy", "old", "older"]).run().ok();
+    gnu(&tmp, ["rm", "-r", "--preserve-root=all", "far"]).run().code(1).says(
+        "rm: skipping 'far', since it's on a different device\nrm: and --preserve-root=all is in effect\n",
+    );
+}
+
+/// What is asked at a terminal, where nothing was said about asking.
+#[test]
+fn a_terminal_is_asked_about_what_may_not_be_written() {
+    needs!(has_tool("setsid") && is_root(), "it needs setsid, and root to become another user");
+    let tmp = Tmp::for_others();
+    let user = |words: &[&str]| Terminal::start(bcmr_as(65534, &tmp, words.iter().copied()).cwd(tmp.path()));
+    let there = |name: &str| tmp.p(name).exists();
+    for name in ["mine", "theirs", "kept", "many1", "many2", "many3", "many4"] {
+        tmp.file(name, name);
+        chmod(&tmp.p(name), 0o444);
+    }
+    tmp.file("dir/empty", "");
+    let own = Command::new("chown").args(["-R", "65534:65534"]).arg(tmp.p("dir")).status().unwrap();
+    assert!(own.success());
+    chmod(&tmp.p("dir/empty"), 0o400);
+    chmod(tmp.path(), 0o777);
+    std::fs::copy(tmp.p("mine"), tmp.p("new")).unwrap();
+
+    let mut asked = user(&["mv", "new", "theirs"]);
+    asked.until("mv: replace 'theirs', overriding mode 0444 (r--r--r--)? ");
+    asked.type_in("n\n");
+    assert_eq!(asked.end().1, 0);
+    assert!(there("new"));
+    let mut asked = user(&["mv", "new", "theirs"]);
+    asked.until("overriding mode 0444 (r--r--r--)? ");
+    asked.type_in("y\n");
+    assert_eq!((asked.end().1, there("new"), read(&tmp.p("theirs")).as_str()), (0, false, "mine"));
+
+    let mut asked = user(&["rm", "kept"]);
+    asked.until("rm: remove write-protected regular file 'kept'? ");
+    asked.type_in("\n");
+    assert_eq!((asked.end().1, there("kept")), (0, true));
+    let mut asked = user(&["rm", "-I", "many1", "many2", "many3", "many4"]);
+    asked.until("rm: remove 4 arguments? ");
+    asked.type_in("y\n");
+    asked.until("rm: remove write-protected regular file 'many1'? ");
+    asked.type_in("y\ny\ny\nn\n");
+    assert_eq!((asked.end().1, there("many1"), there("many4")), (0, false, true));
+    let mut asked = user(&["rm", "-r", "dir"]);
+    asked.until("rm: remove write-protected regular empty file 'dir/empty'? ");
+    asked.type_in("yes\n");
+    assert_eq!((asked.end().1, there("dir")), (0, false));
+    // -f asks about nothing.
+    assert_eq!((user(&["rm", "-rf", "kept"]).end(), there("kept")), ((String::new(), 0), false));
+    // Nor does what is no terminal.
+    bcmr_as(65534, &tmp, ["rm", "theirs"]).cwd(tmp.path()).run().ok();
+    assert!(!there("theirs"));
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const HANG: Duration = Duration::from_secs(300);
 
 /// A program with a terminal of its own as its controlling one, and what appears on that.
-struct Terminal {
+pub struct Terminal {
     keys: std::fs::File,
     shown: Receiver<Vec<u8>>,
     seen: String,
@@ -22,7 +22,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(line: Line) -> Terminal {
+    pub fn start(line: Line) -> Terminal {
         Terminal::start_on(line, 80)
     }
 
@@ -41,6 +41,9 @@ impl Terminal {
         // A session of its own, whose terminal is its standard input.
         let mut command = Command::new("setsid");
         command.args(["--ctty", "--wait"]).arg(line.0.get_program()).args(line.0.get_args());
+        if let Some(dir) = line.0.get_current_dir() {
+            command.current_dir(dir);
+        }
         for (name, value) in line.0.get_envs() {
             match value {
                 Some(value) => command.env(name, value),
@@ -71,7 +74,7 @@ impl Terminal {
 
     /// Waits until `text` has appeared behind what was looked for before, and returns what came before it.
     #[track_caller]
-    fn until(&mut self, text: &str) -> String {
+    pub fn until(&mut self, text: &str) -> String {
         loop {
             if let Some(at) = self.seen.find(text) {
                 let rest = self.seen.split_off(at + text.len());
@@ -85,13 +88,13 @@ impl Terminal {
         }
     }
 
-    fn type_in(&mut self, text: &str) {
+    pub fn type_in(&mut self, text: &str) {
         self.keys.write_all(text.as_bytes()).unwrap();
     }
 
     /// Everything that appears up to the end, and the exit code.
     #[track_caller]
-    fn end(mut self) -> (String, i32) {
+    pub fn end(mut self) -> (String, i32) {
         let last = Instant::now() + HANG;
         loop {
             match self.shown.recv_timeout(last.saturating_duration_since(Instant::now())) {

@@ -60,5 +60,5 @@ pub fn request(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
     let verify = policy.verify;
     let (collide, report) = (policy.collide, a.how.report.clone());
     let show = Show { verify, collide, report, ..show(Verb::Move, &a.output, policy.dry_run, again, env) };
-    Ok((MoveRequest { sources, target, merge: a.merge, policy }, show))
+    Ok((MoveRequest { sources, target, merge: a.merge, all_or_nothing: false, policy }, show))
 }

@@ -263,6 +263,9 @@ fn take(typed: &mut CpLine, option: CpOption, value: Option<OsString>, here: &He
                 None => Update::Older,
                 Some(word) => here.choose("--update", &word, &UPDATES)?,
             };
+            if o.update == Update::None {
+                o.over = Over::Never;
+            }
         }
         CpOption::Verbose | CpOption::Debug => o.verbose = true,
         CpOption::OneFileSystem => o.one_file_system = true,

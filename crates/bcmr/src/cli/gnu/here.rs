@@ -111,6 +111,7 @@ impl<'e> Here<'e> {
             through_dangling: self.posixly,
             keep_dir_links: false,
             no_copy: false,
+            alters: false,
             exchange: false,
             verbose: false,
             stdin_tty: self.env.stdin_tty,
@@ -183,12 +184,18 @@ impl<'e> Here<'e> {
 
     /// Runs what was asked for, with a user who is told and asked.
     pub fn told(&self, work: impl FnOnce(&mut dyn Teller) -> bool) -> u8 {
+        self.told_stripping(None, work)
+    }
+
+    /// The same, with a program that strips files before they are published.
+    pub fn told_stripping(&self, strip: Option<OsString>, work: impl FnOnce(&mut dyn Teller) -> bool) -> u8 {
         let stopped = self.catch();
         let mut user = User {
             here: self,
             out: Sink::stdout(self.env.stdout_tty),
             err: Sink::stderr(),
             answers: Answers::default(),
+            strip,
         };
         let fine = work(&mut user);
         let written = user.out.finish();
@@ -289,6 +296,7 @@ struct User<'h> {
     out: Sink,
     err: Sink,
     answers: Answers,
+    strip: Option<OsString>,
 }
 
 impl Teller for User<'_> {
@@ -300,6 +308,9 @@ impl Teller for User<'_> {
         if matches!(trouble.what, What::RmIsRoot | What::RmSameAsRoot) {
             self.err.line("rm: use --no-preserve-root to override this failsafe");
         }
+        if trouble.what == What::RmMountPoint {
+            self.err.line("rm: and --preserve-root=all is in effect");
+        }
     }
 
     fn did(&mut self, did: Did<'_>) {
@@ -310,6 +321,26 @@ impl Teller for User<'_> {
     fn ask(&mut self, ask: StepQuestion<'_>) -> bool {
         let text = messages::question(self.here.locale, ask);
         self.asked(&text)
+    }
+
+    fn alter(&mut self, unpublished: &Path) -> bool {
+        let Some(program) = &self.strip else { return true };
+        self.out.flush();
+        // A name with a dash in front must not be taken for an option.
+        let is_option = unpublished.as_os_str().as_bytes().starts_with(b"-");
+        let path = if is_option { Path::new(".").join(unpublished) } else { unpublished.to_owned() };
+        match std::process::Command::new(program).arg(path).status() {
+            Ok(status) if status.success() => return true,
+            Ok(_) => {}
+            Err(e) => {
+                let reason = messages::reason(&e);
+                let line =
+                    [b"cannot run ", &self.here.quoted(program)[..], b": ", reason.as_bytes()].concat();
+                self.err.bytes(&[self.here.program.as_bytes(), b": ", &line[..]].concat());
+            }
+        }
+        self.err.line(&format!("{}: strip process terminated abnormally", self.here.program));
+        false
     }
 }
 
@@ -339,6 +370,12 @@ pub fn warn(here: &Here<'_>, line: &str) {
 
 /// A question before anything is done.
 pub fn asks(here: &Here<'_>, text: &str) -> bool {
-    let mut user = User { here, out: Sink::stdout(false), err: Sink::stderr(), answers: Answers::default() };
+    let mut user = User {
+        here,
+        out: Sink::stdout(false),
+        err: Sink::stderr(),
+        answers: Answers::default(),
+        strip: None,
+    };
     user.asked(text.as_bytes())
 }

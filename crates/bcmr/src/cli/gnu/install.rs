@@ -6,10 +6,10 @@ use super::here::{BackupTyped, Here, Placed, print, version, warn};
 use super::mode;
 use super::options::{GetOpt, Table, Takes, Wrong};
 use bcmr_engine::policy::Preserve;
-use bcmr_engine::stepwise::{self, Given, Onto, Options, Program, Teller};
+use bcmr_engine::stepwise::{self, Given, Onto, Options, Program};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InstallOption {
@@ -186,20 +186,15 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
         (Onto::Name(name), None) => Some((name.clone(), false)),
         _ => None,
     };
-    Ok(here.told(|teller| {
+    let strip = typed.strip.then(|| typed.program.clone().unwrap_or_else(|| "strip".into()));
+    o.alters = strip.is_some();
+    Ok(here.told_stripping(strip, |teller| {
         if let Some((path, last_too)) = leading
             && !stepwise::install_dirs(&[path], last_too, None, &Options { given: None, ..o.clone() }, teller)
         {
             return false;
         }
-        if !typed.strip {
-            return stepwise::copy(&sources, &target, &o, teller);
-        }
-        let mut fine = true;
-        for source in &sources {
-            fine &= stripped(source, &target, &typed, &o, teller, here);
-        }
-        fine
+        stepwise::copy(&sources, &target, &o, teller)
     }))
 }
 
@@ -257,47 +252,4 @@ fn check(typed: &mut InstallLine, here: &Here<'_>) -> Result<Given, Wrong> {
 fn invalid(what: &str, word: &OsStr, here: &Here<'_>) -> Wrong {
     let word = super::messages::locale_quoted(here.locale, word.as_bytes());
     Wrong::line("install", [b"invalid ", what.as_bytes(), b" ", &word[..]].concat())
-}
-
-/// One file with `-s`: copied for its owner alone, stripped, and then given what it is to have.
-fn stripped(
-    source: &Path,
-    target: &Onto,
-    typed: &InstallLine,
-    o: &Options,
-    teller: &mut dyn Teller,
-    here: &Here<'_>,
-) -> bool {
-    if !stepwise::copy(&[source.to_owned()], target, o, teller) {
-        return false;
-    }
-    let path = match target {
-        Onto::Name(name) => name.clone(),
-        Onto::Into(dir) | Onto::Below(dir) => dir.join(source.file_name().unwrap_or_default()),
-    };
-    let program = typed.program.clone().unwrap_or_else(|| "strip".into());
-    // A name with a dash in front must not be taken for an option.
-    let shown =
-        if path.as_os_str().as_bytes().starts_with(b"-") { Path::new(".").join(&path) } else { path.clone() };
-    let ran = std::process::Command::new(&program).arg(&shown).status();
-    let fine = match ran {
-        Ok(status) if status.success() => {
-            o.given.is_none_or(|given| stepwise::give(&path, &given, typed.times.then_some(source), teller))
-        }
-        Ok(_) => {
-            warn(here, "strip process terminated abnormally");
-            false
-        }
-        Err(e) => {
-            let reason = super::messages::reason(&e);
-            let line = [b"cannot run ", &here.quoted(&program)[..], b": ", reason.as_bytes()].concat();
-            crate::ui::writer::err_bytes(&Wrong::line("install", line).text);
-            warn(here, "strip process terminated abnormally");
-            false
-        }
-    };
-    if !fine {
-        stepwise::take_back(&path);
-    }
-    fine
 }

@@ -193,7 +193,8 @@ fn sentence(what: What) -> &'static str {
         What::RmDots => "refusing to remove '.' or '..' directory: skipping %1",
         What::RmIsRoot => "it is dangerous to operate recursively on %1",
         What::RmSameAsRoot => "it is dangerous to operate recursively on %1 (same as '/')",
-        What::RmOtherDevice => "skipping %1, since it's on a different device",
+        What::RmNoParent => "failed to stat %2: skipping %1",
+        What::RmOtherDevice | What::RmMountPoint => "skipping %1, since it's on a different device",
         What::RmGuarded => "refusing to remove the current directory or one above it: skipping %1",
     }
 }

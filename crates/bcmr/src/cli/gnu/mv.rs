@@ -117,11 +117,19 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
                     None => Update::Older,
                     Some(word) => here.choose("--update", &word, &UPDATES)?,
                 };
+                if o.update == Update::None {
+                    o.over = Over::Never;
+                }
             }
             MvOption::Verbose | MvOption::Debug => o.verbose = true,
         }
     }
-    placed.operands = words.operands;
+    // The destination's go as well.
+    placed.operands = Placed { operands: words.operands, ..Placed::default() }
+        .sources(strip)
+        .into_iter()
+        .map(Into::into)
+        .collect();
     if o.exchange && placed.operands.len() == 2 && placed.into.is_none() {
         placed.exactly = true;
     }
@@ -130,6 +138,6 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
         return Err(here.usage("options --backup and --no-clobber are mutually exclusive"));
     }
     (o.backup, o.suffix) = here.backup(&backup)?;
-    let sources = placed.sources(strip);
+    let sources = placed.sources(false);
     Ok(here.told(|teller| stepwise::move_(&sources, &target, &o, teller)))
 }

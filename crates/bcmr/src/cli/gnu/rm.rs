@@ -93,6 +93,7 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
         stdin_tty: here.env.stdin_tty,
         verbose: false,
         me: here.env.me,
+        threads: here.env.cores,
         cancel: here.cancel.clone(),
     };
     let mut once = false;

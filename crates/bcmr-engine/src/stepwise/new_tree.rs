@@ -1,0 +1,218 @@
+//! A directory that is copied to a name that is free: by the verb that copies in parallel, as only the time can show it.
+//!
+//! Must not word anything. What could not be copied that way is gone through once more, one thing after the other, which
+//! fails in GNU's order and is told in GNU's words.
+
+use super::backup::parent_shown;
+use super::copier::{Copier, StepEnd};
+use super::options::{Backup, Content, Options, Over, Program, Update};
+use super::spot::{Spot, join};
+use super::step::{Ancestors, CopyStep};
+use crate::disk::sys::Sys;
+use crate::disk::{Fault, Side};
+use crate::error::{Code, Error};
+use crate::event::{Event, Front, Progress, Question, Watch};
+use crate::node::Node;
+use crate::policy::{Changing, CopyPolicy, Follow, Io};
+use crate::receiver::single::Folder;
+use crate::sender::walk::SourceDir;
+use crate::verbs::copy::Run;
+use crate::verbs::operands::{Dest, Operand, Place, Reach, Source, nesting};
+use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{self, Kind};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Failures that are remembered one by one; after more the whole tree is gone through once more.
+const FAILURES_MAX: usize = 1 << 16;
+
+/// Copies the directory of `pair` with everything below it. `None`: nothing is there, and nothing was told.
+pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepEnd> {
+    if !applies(copier, pair) {
+        return None;
+    }
+    let options = copier.options;
+    let policy = CopyPolicy {
+        recursive: true,
+        preserve: options.preserve,
+        specials: true,
+        reflink: options.reflink,
+        sparse: options.sparse,
+        io: Io { changing: Changing::Allowed, ..Io::PLAIN },
+        ..CopyPolicy::cp(options.threads, options.me, options.umask)
+    };
+    let operand = operand(pair, &policy)?;
+    let (failures, progress) = (Failures::default(), Progress::default());
+    let watch = Watch { front: &failures, progress: &progress, cancel: &options.cancel, items: false };
+    let disk = Sys::with(policy.io);
+    let run = Run::new(&disk, &policy, watch, None).ok()?;
+    run.round(&[operand]);
+    if run.end().cancelled {
+        return Some(StepEnd::Failed);
+    }
+    let made = pair.dst.look(false).ok().filter(|made| made.kind == Kind::Dir)?;
+    if !copier.first_dir {
+        copier.first_dir = true;
+        copier.copied.insert(made.id(), pair.dst.shown.clone());
+    }
+    let failures = failures.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Some(StepEnd::of(failures.is_empty() || once_more(copier, pair, failures)))
+}
+
+/// Whether what the verb does is what would be done one by one: nothing is told, asked, followed or looked up on the way.
+fn applies(copier: &Copier<'_>, pair: &CopyStep<'_>) -> bool {
+    let o = copier.options;
+    let kept = o.preserve;
+    o.purpose == Program::Copy
+        && o.content == Content::Copied
+        && o.follow == Follow::Never
+        && !(o.verbose || o.plain_mode || o.require_xattr || o.copy_contents || o.one_file_system)
+        && kept.mode == kept.owner
+        // Names of one file may be in several operands.
+        && !(kept.links && copier.sources.is_some())
+        && pair.operand
+        && pair.there.is_none()
+        && pair.backup.is_none()
+}
+
+/// Both names below the directories that are open. `None`: they are not two names apart.
+fn operand(pair: &CopyStep<'_>, policy: &CopyPolicy) -> Option<Operand> {
+    let (from, name) = pair.src.place(errno::EINVAL).ok()?;
+    let (to, to_name) = pair.dst.place(errno::EINVAL).ok()?;
+    let is_itself = from.dir.stat(name).is_ok_and(|own| own.kind == Kind::Dir && own.id() == pair.info.id());
+    let hands_down_its_group = to.dir.info().ok()?.mode & 0o2000 != 0;
+    if !is_itself || to.dir.look(to_name).ok()?.is_some() || hands_down_its_group {
+        return None;
+    }
+    let above =
+        SourceDir::root(from.dir.try_clone().ok()?, Node::root(parent_shown(&pair.src.shown))).ok()?;
+    let node = Node::root(parent_shown(&pair.dst.shown));
+    let place = Arc::new(Place { dir: to.dir.try_clone().ok()?, node, newcomers: Arc::default() });
+    let dest = Dest::Named { dir: place, name: to_name.to_owned() };
+    let path = pair.src.shown.clone();
+    nesting(&Reach::Anywhere, &pair.info, false, &dest, policy, &path, crate::error::Op::Copy).ok()?;
+    let source = Source::Named { dir: above, name: name.to_owned(), info: pair.info, follow: false };
+    Some(Operand { source, dest, path, spot: crate::receiver::claims::Spot::default() })
+}
+
+/// Keeps what went wrong, for the end.
+#[derive(Default)]
+struct Failures(Mutex<Vec<Error>>);
+
+impl Front for Failures {
+    fn event(&self, event: Event) {
+        let e = match event {
+            Event::Failed(e) => e,
+            Event::Warning(e) if e.code == Code::MetadataLost => e,
+            _ => return,
+        };
+        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures.len() <= FAILURES_MAX {
+            failures.push(e);
+        }
+    }
+    fn ask(&self, _: Question) -> bool {
+        false
+    }
+}
+
+/// Names that are missing below a directory.
+#[derive(Default)]
+struct MissingBelow {
+    /// It itself is.
+    whole: bool,
+    below: BTreeMap<NameBuf, MissingBelow>,
+}
+
+impl MissingBelow {
+    fn add(&mut self, path: &Path) {
+        let mut at = self;
+        for name in path.components() {
+            let Some(name) = NameBuf::new(name.as_os_str().as_encoded_bytes()) else {
+                at.whole = true;
+                return;
+            };
+            at = at.below.entry(name).or_default();
+        }
+        at.whole = true;
+    }
+}
+
+/// Goes through what failed once more, one thing after the other. Whether that went well.
+fn once_more(copier: &mut Copier<'_>, pair: &CopyStep<'_>, failures: Vec<Error>) -> bool {
+    let (src, dst) = (pair.src, pair.dst);
+    let mut missing = MissingBelow { whole: failures.len() > FAILURES_MAX, ..MissingBelow::default() };
+    let mut fine = true;
+    for e in failures {
+        let below = e.path.strip_prefix(&src.shown).or_else(|_| e.path.strip_prefix(&dst.shown));
+        if e.code == Code::MetadataLost {
+            let side = if e.path.starts_with(&dst.shown) { Side::Dest } else { Side::Source };
+            let fault = Fault { side, op: e.op, code: e.code, note: None, source: e.source };
+            fine &= copier.tell_lost_of(&e.path, &e.path, vec![fault]);
+        } else {
+            missing.add(below.unwrap_or(Path::new("")));
+        }
+    }
+    if !missing.whole && missing.below.is_empty() {
+        return fine;
+    }
+    // All that is there was made by this run.
+    let options = Options {
+        over: Over::Always,
+        update: Update::All,
+        backup: Backup::None,
+        unlink_first: false,
+        ..copier.options.clone()
+    };
+    let mut again = Copier::new(&options, &mut *copier.teller, 1);
+    (again.copied, again.top, again.first_dir) = (copier.copied.clone(), copier.top.clone(), true);
+    fine & !add_missing(&mut again, (src, dst), &missing, None, pair.info.dev).is_failed()
+}
+
+fn add_missing(
+    copier: &mut Copier<'_>,
+    (src, dst): (&Spot, &Spot),
+    missing: &MissingBelow,
+    up: Option<&Ancestors<'_>>,
+    device: u64,
+) -> StepEnd {
+    if missing.whole {
+        return copier.item(src, dst, up, false, device);
+    }
+    let opened = src.look(false).and_then(|info| Ok((info, src.open_dir(false)?, dst.open_dir(false)?)));
+    let Ok((info, from, into)) = opened else { return copier.item(src, dst, up, false, device) };
+    make_room(&into);
+    let (from, into) = (Arc::new(Folder::new(from)), Arc::new(Folder::new(into)));
+    let up = Ancestors { id: info.id(), above: up };
+    let mut below: Vec<_> = missing
+        .below
+        .iter()
+        .map(|(name, missing)| {
+            let src = Spot::child(&from, name.as_name(), join(&src.shown, name.bytes()));
+            let dst = Spot::child(&into, name.as_name(), join(&dst.shown, name.bytes()));
+            (src.look(false).map_or(0, |info| info.ino), src, dst, missing)
+        })
+        .collect();
+    below.sort_by_key(|(ino, ..)| *ino);
+    let mut all = StepEnd::Fine;
+    for (_, src, dst, missing) in &below {
+        let done = add_missing(copier, (src, dst), missing, Some(&up), device);
+        if done.is_failed() {
+            all = done;
+        }
+    }
+    let pair = CopyStep::on_the_way(src, dst, info, false);
+    let sealed = copier.seal_made(&pair, &from, &into);
+    if all == StepEnd::Fine { StepEnd::of(sealed) } else { all }
+}
+
+/// A directory that was sealed may not let its owner add to it. Where it cannot be opened up, what is to be added says why.
+fn make_room(dir: &Dir) {
+    if let Ok(info) = dir.info()
+        && info.mode & 0o700 != 0o700
+    {
+        let _opened = meta::set_mode(dir, info.mode | 0o700).is_ok();
+    }
+}
