@@ -132,7 +132,7 @@ def draw(rng):
         simple = [word for word in options if word.startswith("-") and not word.startswith("--target")]
         base = sources[0].rstrip("/").rpartition("/")[2] if len(sources) == 1 and not sources[0].startswith("-") else ""
         named = target + ("" if target.endswith("/") else "/") + base
-        if "-d" not in options and named != sources[0] and base not in ("", ".", "..") and "-t" not in options and "--target" not in options and "--parents" not in options and "-D" not in options:
+        if "-d" not in options and [named] != sources and base not in ("", ".", "..") and "-t" not in options and "--target" not in options and "--parents" not in options and "-D" not in options:
             theirs = [*simple, "-T", "--", sources[0], named]
         else:
             options = [word for word in options if not (re.match(r"^-[a-zA-Z]*[bS]", word) or word.startswith("--backup"))]
