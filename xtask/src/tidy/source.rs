@@ -125,7 +125,8 @@ impl Source {
         let mut at = 0;
         while at < tokens.len() {
             let (line, word) = &tokens[at];
-            if word == "use" {
+            // `use<'a>` in a type says what the type borrows.
+            if word == "use" && tokens.get(at + 1).is_none_or(|t| t.1 != "<") {
                 at = use_tree(&tokens, at + 1, &[], &mut found);
             } else if is_word(word) {
                 let mut parts = vec![word.clone()];
@@ -233,7 +234,8 @@ fn use_tree(tokens: &[(usize, String)], mut at: usize, prefix: &[String], found:
         match token.as_str() {
             "{" => {
                 at += 1;
-                while tokens.get(at).is_some_and(|t| t.1 != "}") {
+                // A `;` cannot stand in an import: what looked like one was none, and is left here.
+                while tokens.get(at).is_some_and(|t| t.1 != "}" && t.1 != ";") {
                     at = use_tree(tokens, at, &parts, found);
                     if tokens.get(at).is_some_and(|t| t.1 == ",") {
                         at += 1;
@@ -436,6 +438,8 @@ mod tests {
             got,
             ["crate::receiver::plan", "crate::receiver::land", "crate::sender", "std::env::args"]
         );
+        let got = parts("fn f() -> impl Fn() + use<> { a::b(); c(d); }\nuse { a; }\nuse std::fs;\n");
+        assert_eq!(got, ["a::b", "a", "std::fs"]);
     }
 
     #[test]
