@@ -2,7 +2,7 @@
 """Every fault at every call: run the tool once for each (call, fault) and see what it leaves and what it says.
 
   hang        does not end in time
-  crash       ends by a signal or a panic, though nobody killed it
+  crash       ends by a signal or a panic, though the lab did not kill it
   false-ok    exit 0, and the destination is not what it should be; false-ok-attributes: in owner, mode, times, extended
               attributes or hard links alone, where all of these were asked for
   torn        a name that is neither absent nor wholly old nor wholly new
@@ -206,7 +206,7 @@ def judge(work, src, dst, rc, err, kind="", error=0):
     elif not killed and (rc < 0 or rc >= 128 or b"panicked" in err):
         found.add("crash")
     done = {"copy": (new, want), "move": ({}, want), "remove": ({}, old)}[verb]
-    # Told that a name is not there, whoever wants it gone may believe it.
+    # Told that a name is not there, a tool that wants it gone may believe it.
     gone = kind == "error" and error == E.ENOENT and verb != "copy"
     if rc == 0 and not killed:
         if dst != done[1] if gone else (src, dst) != done:

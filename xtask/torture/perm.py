@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Permission windows: a private tree is copied, and at every call of the tool somebody else looks at the destination.
+"""Permission windows: a private tree is copied, and at every call of the tool another user looks at the destination.
 
   open     a file with content, or a directory, is open wider than its source ever was
   setuid   a setuid or setgid file does not (yet) belong to its owner

@@ -242,7 +242,7 @@ fn special_files_are_skipped_by_name_or_made_anew_and_never_opened() {
     if is_root() {
         mknod(&src.join("sub/a-device"), FileType::CharacterDevice, 0o600, 0x105);
     }
-    // Whoever opened the FIFO would hang here.
+    // A program that opened the FIFO would hang here.
     let ran = bcmr([o("copy"), o("-r"), s(&src), s(&tmp.p("plain"))]).run().code(1);
     let ran = ran.says("a-fifo").says("a-socket").says("--archive");
     if is_root() {
@@ -264,7 +264,7 @@ fn a_special_destination_in_a_recursive_copy_is_written_into_only_on_request() {
     let f = tmp.file("f", "for the reader");
     let fifo = tmp.p("fifo");
     mkfifo(&fifo);
-    // Nobody reads the FIFO: whoever opened it for writing would hang.
+    // No process reads the FIFO: one that opened it for writing would hang.
     bcmr([o("copy"), o("-r"), s(&f), s(&fifo)]).run().code(1).says("--inplace");
     assert_eq!(tree(tmp.path())[&b"fifo"[..]].kind, FileType::Fifo);
     let reader = std::thread::spawn(move || std::fs::read(fifo).unwrap());
@@ -536,7 +536,7 @@ fn while_changing(change: impl Fn(&Path) -> Attacker, valid: impl Fn(&[u8]) -> b
         });
     }
     assert!(whole + refused > 0);
-    // The twin: nobody changes it any more.
+    // The twin: it does not change any more.
     if file.exists() {
         bcmr([o("copy"), o("-rT"), s(&src), s(&tmp.p("dst"))]).run().ok();
         assert_same(&src, &tmp.p("dst"), CONTENT);

@@ -382,7 +382,7 @@ fn the_folded_tree() {
     assert!(done.stderr.is_empty(), "{}", done.stderr);
 }
 
-/// Trouble is 2 whatever else was found, and nobody is told that there are no differences.
+/// Trouble is 2 whatever else was found, and `check` does not say that there are no differences.
 #[test]
 fn trouble() {
     let dir = scratch();

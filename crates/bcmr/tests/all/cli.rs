@@ -163,7 +163,7 @@ fn signals_end_a_run_in_good_order() {
         fs::write(dir.path().join("src"), "new").unwrap();
         fs::write(dir.path().join("dst"), "old").unwrap();
         let mut child = Command::new("env")
-            // Whoever runs the tests may ignore some signals, and then so would we.
+            // The process that runs the tests may ignore some signals, and then so would we.
             .args([
                 "--default-signal=INT,TERM,HUP,USR1",
                 env!("CARGO_BIN_EXE_bcmr"),

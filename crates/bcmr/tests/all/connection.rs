@@ -115,7 +115,7 @@ fn what_a_login_prints_is_passed_over() {
     far.bcmr("ls").args([far.at("")]).run().ok();
 }
 
-/// Whoever names the program wants that one: nothing else is run, looked for or put there.
+/// A user who names the program wants that one: nothing else is run, looked for or put there.
 #[test]
 fn a_program_that_is_not_there_is_an_error() {
     let tmp = Tmp::new();

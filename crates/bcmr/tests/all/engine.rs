@@ -121,7 +121,7 @@ fn every_flag(dir: &Path, reflink: &str) {
             let said = said.unwrap_or_else(|| panic!("{about}: no event"));
             assert_eq!(count(&said, "ring_files") + count(&said, "sys_files"), 16, "{about}: {said}");
             if said["missing"].is_null() && reflink == "disable" && !flags.contains("auto") {
-                // A flag that nobody obeys would land the same tree.
+                // A flag that bcmr ignores would give the same tree.
                 let ring = match flags {
                     _ if flags.contains("threshold=1M") => 3,
                     _ if flags.contains("threshold=0") => 14,
@@ -228,7 +228,7 @@ fn without_a_ring_it_is_said_once_and_copied_all_the_same() {
             assert_eq!((said["missing"].as_str(), count(&said, "ring_files")), (Some(word), 0), "{said}");
             fs::remove_dir_all(at(&t, "d")).unwrap();
         }
-        // Who did not ask for it is not told.
+        // A user who did not ask for it is not told.
         let done = tampered(inject, "copy -r s d", t.path()).exits(0);
         assert_eq!(done.stderr, "", "{inject}");
         fs::remove_dir_all(at(&t, "d")).unwrap();

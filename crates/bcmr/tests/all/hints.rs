@@ -13,7 +13,7 @@ fn commands(err: &str) -> Vec<String> {
     hints.filter_map(|hint| hint.split_once("run: ")).map(|(_, command)| command.to_owned()).collect()
 }
 
-/// Runs the one hint there is, as a person would who copies the line.
+/// Runs the one hint there is, as a user would who copies the line.
 #[track_caller]
 fn follow(err: &str, cwd: &Path, env: &[(&str, &str)]) {
     let [command] = &commands(err)[..] else { panic!("no one command to run: {err}") };
@@ -23,7 +23,7 @@ fn follow(err: &str, cwd: &Path, env: &[(&str, &str)]) {
     assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
-/// More names than a pipe that nobody reads takes, so that a run that names them all is stopped in the middle.
+/// More names than fit into a pipe from which no process reads, so that a run that names them all is stopped in the middle.
 fn many(root: &Path) {
     for dir in 0..4 {
         std::fs::create_dir_all(root.join(format!("dir {dir}/deep"))).unwrap();

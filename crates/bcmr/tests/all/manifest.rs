@@ -176,7 +176,7 @@ fn appears_whole_or_not_at_all() {
     let here = |p: &str| t.path().join(p);
     plant(&here("src"));
     fs::write(here("sums"), "old").unwrap();
-    // An item fails: no manifest that somebody could take for that of the whole.
+    // An item fails: no manifest that a user could take for that of the whole.
     fs::create_dir_all(here("dst/one")).unwrap();
     let out = run(t.path(), "copy -r --manifest sums src/. dst");
     exits(&out, 1);

@@ -511,7 +511,7 @@ fn ways_of_reading_and_writing() {
     }
 }
 
-/// Every option of `copy`, and the test that sees what it does. One that a change adds and nobody tests fails here, and so
+/// Every option of `copy`, and the test that sees what it does. An option that a change adds without a test fails here, and so
 /// does one whose test goes away. `None`: nothing but time shows it, and the benchmarks measure that.
 #[test]
 fn every_option_has_a_test_of_what_it_does() {

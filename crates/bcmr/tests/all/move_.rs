@@ -576,7 +576,7 @@ fn the_last_name_of_a_file_is_still_a_name_of_it() {
     assert_eq!(ino("a"), ino("most/c"));
 }
 
-/// A sync that failed has lost nobody knows what: whatever a later one says, nothing leaves its source any more for a
+/// What a sync that failed has lost is not known: whatever a later one says, nothing leaves its source any more for a
 /// copy on that file system. It is told, and once.
 #[test]
 fn after_a_failed_sync_every_source_stays() {

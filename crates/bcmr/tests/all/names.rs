@@ -1,5 +1,5 @@
 //! Names that this program makes for itself meet the same names in a source: nothing lands under the name of a stage that
-//! is in use, nothing is swept that belongs to somebody, and what a killed run left is taken away.
+//! is in use, nothing is swept that belongs to another program or user, and what a killed run left is taken away.
 //!
 //! Names are made anew here from docs/session-format.md.
 
@@ -13,7 +13,7 @@ fn digits(random: &mut Random) -> String {
     format!("{:016x}{:016x}", random.next(), random.next())
 }
 
-/// A name drawn from the patterns of this program, present and past ones, as `dir` or nobody at all would have it.
+/// A name drawn from the patterns of this program, present and past ones, as `dir` or no directory at all would have it.
 fn drawn(random: &mut Random, dir: &Path) -> String {
     let suffix = *random.of(&SUFFIXES);
     let (which, x) = (digits(random), blake3::hash(b"x").to_hex()[..32].to_owned());
@@ -266,7 +266,7 @@ fn a_file_that_is_finished_another_way_leaves_no_session() {
         let begun = bcmr_after(stop, ["copy", "-C", "--checkpoint-size", "4M", "src", "out/"]);
         begun.cwd(&tmp.p("in")).run().code(6);
         assert_eq!(litter(&tmp.p("in/out")).len(), 2, "{what}");
-        // A session that is somebody's stays whatever is done: it says that it is of another name.
+        // A session that belongs to another file stays whatever is done: it says that it is of another name.
         let other = leftover_of(&tmp.p("in/out"), b"other", ".session");
         std::fs::copy(leftover_of(&tmp.p("in/out"), b"src", ".session"), &other).unwrap();
         tmp.file("in/other", "other");

@@ -80,7 +80,7 @@ fn what_is_left_in_the_page_cache() {
         ("", false, true, true),
         ("--sync --no-cache=never", false, true, true),
         ("-C --no-cache=never", false, true, true),
-        // By itself, where the copy waits for the disk anyway and nobody had use for the source.
+        // By itself, where the copy waits for the disk anyway and the source was not cached before.
         ("--sync", false, false, false),
         ("--sync -V", false, false, false),
         ("--sync -V --sparse=always", false, false, false),

@@ -279,7 +279,7 @@ fn plain_renames_do() {
     }
 }
 
-/// A file that cannot be read or written whole: its bytes say what becomes of whoever tries, and where.
+/// A file that cannot be read or written whole: its bytes say which error a read or a write gets, and where.
 #[derive(Clone, Copy, Debug)]
 struct Bad {
     bytes: usize,

@@ -1,6 +1,6 @@
 //! An attacker swaps names while the program works: nothing outside is written, removed or read, and nothing hangs.
 //!
-//! Each attack runs for some seconds; the twin is the same command with nobody about.
+//! Each attack runs for some seconds; the twin is the same command without an attacker.
 
 use crate::common::*;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const SECRET: &[u8] = b"not for your eyes";
 
-/// What lies outside, which nobody may touch.
+/// What lies outside, which the command may not touch.
 fn outside(tmp: &Tmp) -> PathBuf {
     tmp.file("outside/secret", SECRET);
     tmp.file("outside/inner/secret", SECRET);
@@ -72,7 +72,7 @@ fn a_copy_reads_nothing_outside_while_its_source_is_swapped_for_a_link() {
     symlink(out.join("secret"), src.join("evil-leaf")).unwrap();
     mkfifo(&src.join("sub/evil-fifo"));
     {
-        // Whoever opened the FIFO as a file would hang.
+        // A program that opened the FIFO as a file would hang.
         let _three = Attacker::swapping(&src.join("sub"), "0", "evil-fifo");
         let _two = Attacker::swapping(&src, "secret", "evil-leaf");
         let _one = Attacker::swapping(&src, "sub", "evil");

@@ -65,12 +65,12 @@ fn nasty(root: &Path, can: Can, seed: u64) {
     fs::write(root.join("empty file"), "").unwrap();
 }
 
-/// Ready-made directories in which ACLs are handed down are a trap for whoever makes things with the wrong mode.
+/// Ready-made directories in which ACLs are handed down are a trap for a program that makes things with the wrong mode.
 fn can_here(place: &Path) -> Can {
     can(place, TIMES, 1500)
 }
 
-/// What has which inode: whoever replaces a file, even by the same, changes this.
+/// What has which inode: a copy that replaces a file, even by the same, changes this.
 fn inodes(root: &Path) -> Vec<(PathBuf, u64, (i64, i64))> {
     let mut found = Vec::new();
     let mut todo = vec![root.to_owned()];
@@ -442,7 +442,7 @@ fn events(lines: &[String]) -> Vec<String> {
             let words = words.to_owned();
             object.insert("hint".into(), words.into());
         }
-        // Which name of a file is the first one met, nobody promises.
+        // Which name of a file the walk meets first is not promised.
         let of_links = |v: &serde_json::Value| {
             v.as_str().is_some_and(|d| d.ends_with("skip.o") || d.ends_with("sub/second"))
         };
@@ -543,7 +543,7 @@ fn differ(want: &Outcome, got: &Outcome, flags: &str, dir: Dir) -> Option<String
     told.extend(lists(&want.err, &got.err));
     let keeps = ["-p", "--archive", "--preserve=timestamps,links", "--preserve=all"];
     let times = flags.split(' ').any(|f| keeps.contains(&f));
-    // When the directory around it all was last written into is nobody's promise.
+    // When the directory around it all was last written into is not promised.
     let (mut want_tree, mut got_tree) = (want.tree.clone(), got.tree.clone());
     for top in [&mut want_tree, &mut got_tree].into_iter().filter_map(|t| t.get_mut(&b""[..])) {
         top.mtime = if top.mtime.0 == 1_000_000_000 { top.mtime } else { (0, 0) };
@@ -706,7 +706,7 @@ fn du_takes_sizes() {
 }
 
 /// The list of hashes is the same wherever the destination is, and there is one only of what is complete.
-/// A copy that is not done stumbles where one that is would, and nobody is told that something is not there which was
+/// A copy that is not done stumbles where one that is would, and it does not report something as missing that was
 /// only not looked at.
 #[test]
 fn what_a_survey_does_not_see_it_says_nothing_about() {
@@ -1109,7 +1109,7 @@ fn a_source_that_is_written_into_never_becomes_a_mixture() {
                 }
             }
             drop(writer);
-            // Whoever holds still is copied.
+            // A source that does not change is copied.
             dir.copy(&far, &format!("-rT {flags}"), &tmp.p("src"), &tmp.p("d9")).run().ok();
             assert_same(&tmp.p("src"), &tmp.p("d9"), CONTENT);
         }

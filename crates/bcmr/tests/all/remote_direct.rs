@@ -1,9 +1,9 @@
-//! The direct data plane with somebody in the middle: true client, true server, true ssh between them, and on the way
+//! The direct data plane with an attacker in the middle: true client, true server, true ssh between them, and on the way
 //! past it a relay that changes, leaves out, repeats, cuts or keeps what is sent (rules D1 to D4), or looks for the key
 //! (D6).
 //!
 //! What holds whatever is done stands once, in `Case::run`: success means the right bytes; else each file is the new
-//! one, the old one or none, and words say why; nobody hangs, and no process stays.
+//! one, the old one or none, and words say why; neither side hangs, and no process stays.
 
 use crate::common::middle::{Deed, Middle, Part, Plan, through};
 use crate::common::remote::*;
@@ -220,8 +220,8 @@ fn whatever_is_done_to_one_stream_of_several() {
     all("whatever_is_done_to_one_stream_of_several", &cases);
 }
 
-/// Before both have proved themselves, all can still go over ssh: with the bytes of one who was kept out, or of one who
-/// was told nothing, or who takes the other for somebody else.
+/// Before both have proved themselves, all can still go over ssh: with the bytes of a side that was kept out, of one that
+/// was told nothing, or of one that takes the other for a third.
 #[test]
 fn who_is_kept_from_proving_himself_goes_on_over_ssh() {
     let mut cases = Vec::new();
@@ -264,7 +264,7 @@ fn again_after_a_deed() {
     all("again_after_a_deed", &cases);
 }
 
-/// Nothing comes any more and nobody says that: it is given up when the protocol says so, after 30 s.
+/// Nothing comes any more and the connection does not end: it is given up when the protocol says so, after 30 s.
 #[test]
 fn a_line_that_falls_silent() {
     let Some(far) = Far::ssh("a_line_that_falls_silent", Path::new(BCMR), &[]) else { return };
@@ -292,7 +292,7 @@ fn a_line_that_falls_silent() {
     assert_no_litter(tmp.path());
 }
 
-/// Strangers who are there first, and hold what they get.
+/// Strangers that connect first, and hold what they get.
 const CROWD: usize = 1000;
 
 /// Raises the limit of open files for a crowd and what else this process has open. `false`: one may not.
@@ -306,7 +306,7 @@ fn room_for_a_crowd() -> bool {
     true
 }
 
-/// D4: the real one gets in past a thousand others, who have come before it and stay.
+/// D4: the real client gets in past a thousand others, which have connected before it and stay.
 #[test]
 fn strangers_who_are_there_first() {
     needs!(room_for_a_crowd(), "the hard limit of open files is too low for a thousand strangers");
@@ -330,7 +330,7 @@ fn strangers_who_are_there_first() {
                         2 => b"bcmrDP1\0\x18\0\0\0 and this is not the proof",
                         _ => b"",
                     };
-                    // One who was thrown out holds his end all the same.
+                    // A stranger that was thrown out holds its end all the same.
                     drop(socket.write_all(said));
                     crowd.push(socket);
                 }
@@ -421,7 +421,7 @@ impl Unprivileged {
         let config = far.sshd().config();
         let mut text = std::fs::read_to_string(&config).unwrap();
         if is_root() {
-            // A key that is somebody else's may be open to all.
+            // A key of another user may be open to all.
             chmod(&config.with_file_name("user"), 0o644);
             text.insert_str(0, "User root\n");
         }
@@ -470,7 +470,7 @@ fn the_secret_is_nowhere_to_be_read() {
         let [secret] = secrets.as_slice() else { panic!("{} secrets", secrets.len()) };
         let forms = forms(secret);
         assert_eq!(who_shows(&forms), [0; 0]);
-        // The twin: one who shows it is found, whichever way he writes it.
+        // The twin: a program that shows it is found, in whichever form.
         for form in forms.iter().skip(1) {
             use std::os::unix::ffi::OsStrExt;
             let mut shows = Line::new(Path::new("sleep")).args(["60"]);

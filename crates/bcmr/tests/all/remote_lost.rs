@@ -1,5 +1,5 @@
 //! Connections that are lost in the middle, peers that die or refuse: the same command finishes, nothing is left over,
-//! nobody waits for ever.
+//! neither side waits for ever.
 
 use crate::common::remote::*;
 use crate::common::*;
@@ -334,7 +334,7 @@ fn a_tree_over_ssh_that_is_cut() {
     assert!(all >= 25, "cut {all} times only");
 }
 
-// ---- who dies ----
+// ---- one side dies ----
 
 /// A copy that is under way, and slow: `src` is 16 MiB at 4 MiB a second.
 fn under_way(dir: Dir, tmp: &Tmp, far: &Far, flags: &str) -> Running {
@@ -415,10 +415,10 @@ fn one_of_several_connections_dies() {
     }
 }
 
-/// Longer than anybody who is not heard is waited for (30 s), also on a slow machine.
+/// Longer than a silent side is waited for (30 s), also on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Who says nothing any more is given up, and that is said, whether the process stands still or the line is dead. The
+/// A side that falls silent is given up, and the other one says so, whether the process stands still or the line is dead. The
 /// same command goes on afterwards. All at once, as each waits for half a minute.
 #[test]
 fn who_says_nothing_is_given_up() {
@@ -456,9 +456,9 @@ fn who_says_nothing_is_given_up() {
     });
 }
 
-// ---- who refuses ----
+// ---- one side refuses ----
 
-/// Whoever refuses while the other side is sending is heard, however much is under way.
+/// A side that refuses while the other one is sending is heard, however much is under way.
 #[test]
 fn a_refusal_in_the_middle_ends_it() {
     let tmp = Tmp::new();

@@ -143,7 +143,7 @@ fn without_a_bcmr_there() {
     assert_same(&tmp.p("src"), &tmp.p("kept back"), EVERYTHING);
 }
 
-/// Installed over there, where a shell that nobody logged in to does not look. A list of names on standard input is still
+/// Installed over there, where a shell without a login does not look. A list of names on standard input is still
 /// whole when the second try reads it.
 #[test]
 fn found_where_the_shell_does_not_look() {
@@ -188,7 +188,7 @@ fn an_account_for_sftp_only() {
     assert!(doctor.out.contains("by scp"), "{}{}", doctor.out, doctor.err);
 }
 
-/// Where nobody knows the address that ssh connects to, the data goes over ssh, and that is said.
+/// Where the address that ssh connects to is not known, the data goes over ssh, and that is said.
 #[test]
 fn direct_where_it_cannot_be() {
     let far = Far::pipe().with("SSH_CONNECTION", "192.0.2.1 1 192.0.2.2 22");

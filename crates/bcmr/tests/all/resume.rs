@@ -243,7 +243,7 @@ fn kills(flags: &[&str]) {
     let words = [&COPY[..], flags, &["src", "out/"]].concat();
     for round in 0..3 {
         let out = kill_until_done(&place, &words, 8, || {
-            // S12, S1: whoever looks at the name finds all of it or nothing.
+            // S12, S1: a program that looks at the name finds all of it or nothing.
             if let Ok(got) = fs::read(place.at("out/src")) {
                 assert!(got == place.data, "a half file under its name in round {round}");
             }
@@ -482,7 +482,7 @@ fn fast_says_what_it_assumes() {
     says(&out, "only the last recorded block");
     let got = fs::read(place.at("out/src")).unwrap();
     assert!(got[5] != place.data[5] && got[6..] == place.data[6..], "this is what --fast trusts");
-    // Who doubts asks for -s, which believes no size and no time.
+    // A user who doubts that types -s, which trusts no size and no time.
     let out = place.copy(&["-s"]);
     place.done(&out);
     // The twin: a run that goes on from nothing assumes nothing.
@@ -855,7 +855,7 @@ fn no_room_and_then_room() {
             fs::write(place.at("src"), &source).unwrap();
             let out_dir = inner.at("out");
             let words = [&COPY[..], flags, &["src", out_dir.to_str().unwrap()]].concat();
-            // Stopped half way, then somebody else takes the room.
+            // Stopped half way, then another program takes the room.
             let mut stopped = Command::new("bash");
             stopped.args(["-c", "ulimit -c 0 -f 16384; exec \"$0\" \"$@\"", BIN]).args(&words);
             finish({

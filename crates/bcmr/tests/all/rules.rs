@@ -54,7 +54,7 @@ fn l4_setuid_is_kept_only_with_its_owner() {
     let own = dst("own");
     bcmr_as(1000, &tmp, args).args([&own]).run().ok();
     assert_eq!(ids(&own), (1000, 1000, 0o6755));
-    // Over what is there, whose mode stays: no setuid that nobody looked at.
+    // Over what is there, whose mode stays: no setuid that was not looked at.
     let there = tmp.file("there", "old");
     chmod(&there, 0o4755);
     bcmr(["copy"]).args([&src, &there]).run().ok();

@@ -17,7 +17,7 @@ type Broken = fn(&Path) -> Option<Box<dyn std::any::Any>>;
 /// Each state of a store that cannot be used: what makes it, given the cache directory, and must be kept.
 const STATES: [(&str, Broken); 6] = [
     ("home that cannot be written to", |cache| {
-        // Where nobody makes a directory, root included.
+        // Where no user can make a directory, root included.
         std::os::unix::fs::symlink("/proc/self", cache).unwrap();
         Some(Box::new(()))
     }),

@@ -35,7 +35,7 @@ fn a_fifo_that_is_named_is_read_to_its_end() {
     drop(writer);
     running.wait().ok();
     assert_eq!(std::fs::read(tmp.p("got")).unwrap(), content);
-    // One that nobody ever writes to is waited for, and a signal ends that.
+    // A FIFO without a writer is waited for, and a signal ends that.
     let mut waiting = bcmr(["copy", "fifo", "never"]).cwd(tmp.path()).start();
     let writer = std::fs::File::options().write(true).open(&fifo).unwrap();
     assert!(!waiting.is_over());

@@ -62,7 +62,7 @@ impl Terminal {
         let (told, shown) = channel();
         std::thread::spawn(move || {
             let mut room = [0; 4096];
-            // Reading fails once nobody has the other end any more.
+            // Reading fails once no process has the other end open.
             while let Ok(n @ 1..) = screen.read(&mut room) {
                 if told.send(room[..n].to_vec()).is_err() {
                     return;

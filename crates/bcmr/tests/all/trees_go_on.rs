@@ -63,7 +63,7 @@ fn names_of_one_file_are_one_again() {
             assert_same(&src, &dst, EVERYTHING);
             fs::remove_dir_all(&dst).unwrap();
         }
-        // The twins: who does not ask for links gets none, and who keeps what is there keeps it.
+        // The twins: without a request for links there are none, and a run that keeps what is there keeps it.
         for flags in ["-r -T -C -p", "-r -T --no-clobber --archive"] {
             let dst = tmp.p("dst");
             copy(way, "-r -T --archive", &src, &dst).run().ok();
@@ -201,7 +201,7 @@ fn killed_anywhere_the_same_command_never_nests() {
     assert!(kills > 20, "{kills}");
 }
 
-/// Who has not heard that all is done asks once more, and means the same directory.
+/// A client that has not heard that all is done asks once more, and means the same directory.
 #[test]
 fn a_summary_that_is_lost_makes_no_nest() {
     let whole = Tmp::new();

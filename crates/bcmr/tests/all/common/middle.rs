@@ -1,4 +1,4 @@
-//! Somebody in the middle of the direct data plane: a relay between a true client and a true server, which sees every
+//! An attacker in the middle of the direct data plane: a relay between a true client and a true server, which sees every
 //! record and does one thing to one of them. What goes over ssh it passes on as it is.
 //!
 //! Must not know what must come of it. The client is led here by `middle/ssh`: the server listens on 127.0.0.1, and the

@@ -31,7 +31,7 @@ pub const BCMR: &str = env!("CARGO_BIN_EXE_bcmr");
 /// Longer than anything here takes on a slow and busy machine: what is not back by then hangs.
 pub const HUNG: Duration = Duration::from_secs(300);
 
-/// What everybody's user "nobody" is called here.
+/// The number of the user "nobody".
 pub const NOBODY: u32 = 65534;
 
 /// Says loudly (past the test harness's capture) that something was not tested, and why; and writes it down for
@@ -307,7 +307,7 @@ impl Line {
     pub fn input(mut self, text: &str) -> Line {
         let (read, write) = std::io::pipe().unwrap();
         let text = text.to_owned();
-        // Whoever asks nothing may be gone before it is written.
+        // A program that asks nothing may have ended before it is written.
         std::thread::spawn(move || std::fs::File::from(OwnedFd::from(write)).write_all(text.as_bytes()));
         self.0.stdin(read);
         self
@@ -524,7 +524,7 @@ fn walk(dir: &OwnedFd, path: &mut Vec<u8>, found: &mut Tree, seen: &mut HashMap<
         .collect();
     names.sort();
     for name in names {
-        // Gone again is what attackers and sockets do; whoever expects a name will miss it.
+        // Attackers and sockets take their names away again; a test that expects a name notices when it is missing.
         let Ok(stat) = rustix::fs::statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         let before = path.len();
         if before > 0 {

@@ -21,7 +21,7 @@ pub const HOST: &str = "there";
 
 /// How long a server may take to listen.
 const START_MAX: Duration = Duration::from_secs(200);
-/// Ports tried: between finding a free one and taking it, somebody else may take it.
+/// Ports tried: between finding a free one and taking it, another process may take it.
 const PORTS_TRIED: usize = 5;
 
 /// A running server. Ends, with every session, when this is dropped.
@@ -52,7 +52,7 @@ impl Sshd {
         }
         fs::copy(dir.join("user.pub"), dir.join("authorized_keys")).map_err(|e| e.to_string())?;
         if rustix::process::geteuid().is_root() {
-            // Where sshd shuts itself in before anybody has proved who he is; a service would make it.
+            // Where sshd confines itself before a client has logged in; a service would make it.
             fs::create_dir_all("/run/sshd").map_err(|e| e.to_string())?;
         }
         let mut last = String::new();

@@ -222,7 +222,7 @@ fn names_that_were_left_out() {
         };
         assert_eq!(names(&place.dst()).is_empty(), !fine, "{args:?}");
     }
-    // An operand that is left out need not come, and nobody has to say why.
+    // An operand that is left out need not come, and the sender need not say why.
     let place = Place::new();
     place
         .attack("left out", &["copy", "-e", "x", "host:x", "DST"], |w| {

@@ -23,7 +23,7 @@ use crate::common::*;
 use bcmr_wire::message::{DirState, Entry, Event, Kind, Message, kind};
 use std::os::unix::fs::symlink;
 
-/// What a server answers to one connection. It goes at the end without a word: whoever may connect again does.
+/// What a server answers to one connection. It goes at the end without a word: a client that may connect again does.
 fn answers(wire: &mut Wire, entry: Entry<'_>, whole: bool) {
     wire.transfer();
     let id = 1;
@@ -123,7 +123,7 @@ fn links_of_the_users_own() {
         answers(w, dir(b"x"), false);
         ends(w);
     };
-    // A name: the link is replaced, and written through only for whoever says so.
+    // A name: the link is replaced, and written through only where the user says so.
     let place = Place::new();
     place.tmp.file("dst/other", "mine");
     symlink("other", place.dst().join("x")).unwrap();

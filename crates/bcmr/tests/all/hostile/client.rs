@@ -551,7 +551,7 @@ fn bombs_in_requests() {
         w.hello();
         let names = vec![&b"f"[..]; 100_000];
         w.say(&Message::Get { policy: policy(0), paths: vec![b"pub"], names: Some(names) });
-        // Nobody listens, then somebody does.
+        // No server listens, then one does.
         std::thread::sleep(Duration::from_millis(300));
         w.close();
         w.hold();
@@ -818,7 +818,7 @@ fn block(n: usize) -> Vec<u8> {
     noise(77 + n as u64, BLOCK)
 }
 
-/// The names of the blocks, which whoever knows a file's hashes knows.
+/// The names of the blocks, which a client that knows a file's hashes knows.
 fn values() -> Vec<Hash> {
     use blake3::hazmat::HasherExt;
     let one = |n| {
@@ -860,7 +860,7 @@ fn claim(place: &Place, what: &str, root: &str, tag: fn(&Hash, &[u8]) -> Hash) -
     found
 }
 
-/// C2: who knows the hash of a block gets nothing for it, neither in the same root nor in another one.
+/// C2: a client that knows the hash of a block gets nothing for it, neither in the same root nor in another one.
 #[test]
 fn a_hash_gives_nobody_a_block() {
     let place = Place::new();

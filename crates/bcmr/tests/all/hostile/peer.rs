@@ -146,7 +146,7 @@ pub struct Wire {
     held: Vec<u8>,
     /// The program has ended, or is about to be killed: nothing is waited for any more.
     over: Arc<AtomicBool>,
-    /// An error that ends a transfer is answered as it should be, so that nobody waits.
+    /// An error that ends a transfer is answered as it should be, so that the other side does not wait.
     pub polite: bool,
     /// Where the program's connections come in, and which of them this one is.
     ways: Option<PathBuf>,
@@ -154,7 +154,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Sends bytes as they are. `false`: nobody takes them any more.
+    /// Sends bytes as they are. `false`: the other side takes no more.
     pub fn bytes(&mut self, bytes: &[u8]) -> bool {
         self.write.as_mut().is_some_and(|w| w.write_all(bytes).is_ok())
     }
@@ -611,7 +611,7 @@ impl Place {
                 script_thread.store(rustix::thread::gettid().as_raw_pid(), Ordering::Relaxed);
                 let mut wire = wire_of;
                 if !wire.wait_for_bytes() {
-                    return; // nobody was called
+                    return; // no host was called
                 }
                 rustix::fs::fcntl_setfl(&wire.read, OFlags::empty()).unwrap();
                 wire.write = File::options().write(true).open(&down).ok();

@@ -319,7 +319,7 @@ fn words_on_a_terminal() {
     }
 }
 
-/// L1, L3: what is no host is not handed to anybody.
+/// L1, L3: what is no host is not handed to any program.
 #[test]
 fn hosts_that_are_options() {
     for host in ["-oProxyCommand=x", "-lroot@h", "h\nx", "h;x", "$(x)", "h h", "`x`", "h|x", "-"] {
@@ -329,7 +329,7 @@ fn hosts_that_are_options() {
         let outcome = place.attack(host, &["copy", "-r", "--", "tree", &there], |w| {
             called = w.hear().is_some();
         });
-        // As a name of a file here it may be fine; but nobody is called.
+        // As a name of a file here it may be fine; but no host is called.
         assert!(!called, "{host}");
         drop(outcome);
     }

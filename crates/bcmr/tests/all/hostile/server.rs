@@ -348,7 +348,7 @@ pub fn file_end(file: u64) -> Message<'static> {
     Message::FileEnd { file, state: bcmr_wire::message::FileState::Whole, error: None }
 }
 
-/// Devices, FIFOs and sockets that nobody asked for, and bits that lend rights.
+/// Devices, FIFOs and sockets that were not asked for, and bits that lend rights.
 #[test]
 fn special_files_and_bits() {
     for special in [Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice] {
@@ -779,7 +779,7 @@ fn floods() {
         let outcome = place.run(what, GET, |w| {
             w.transfer();
             w.say(&operand(1, dir(b"x")));
-            // Who floods does not listen; but somebody has to, or the flood would stand still.
+            // A server that floods does not listen; but this thread has to, or the flood would stand still.
             script(w);
             w.close();
             w.hold();
@@ -1072,7 +1072,7 @@ fn every_bit_of_the_welcome() {
     assert!(fine.contains(&88), "the twin: {fine:?}");
 }
 
-/// Who comes late, drips, or never ends.
+/// A server that comes late, drips, or never ends.
 #[test]
 fn slow_ones() {
     use std::time::Duration;
@@ -1139,8 +1139,8 @@ fn slow_ones() {
         .failed();
 }
 
-/// A server that has said nothing at all since it greeted, one that goes on and on, and one that brings what nobody can
-/// read yet: whoever has had enough can stop.
+/// A server that has said nothing at all since it greeted, one that goes on and on, and one that brings what the client
+/// cannot read yet: a user who has had enough can stop.
 #[test]
 fn silent_ones() {
     type Send = fn(&mut Wire);

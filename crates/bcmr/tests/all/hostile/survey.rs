@@ -1,4 +1,4 @@
-//! Whoever is asked what a copy would do, and does or sends something else.
+//! A peer that is asked what a copy would do, and does or sends something else.
 
 use super::peer::*;
 use crate::common::*;
@@ -88,7 +88,7 @@ fn servers_that_send_what_was_only_to_be_named() {
             outcome.failed();
             assert_eq!(before, seen(&place), "{name} to {args:?}");
         }
-        // The twin: names only, and hashes for whoever wants them.
+        // The twin: names only, and hashes where they are wanted.
         let place = stocked();
         let before = seen(&place);
         let outcome = place.attack("honest", args, |w| {

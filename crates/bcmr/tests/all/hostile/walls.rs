@@ -472,7 +472,7 @@ fn nothing_special_is_opened_behind_a_wall() {
     rebuild(&place);
     let fifo = place.dst().join("pub/fifo");
     mkfifo(&fifo);
-    // Somebody listens, so that opening it to write would succeed.
+    // A reader has it open, so that opening it to write would succeed.
     let mut ear = fs::File::options().read(true).custom_flags(0o4000).open(&fifo).unwrap();
     let mut specials = vec!["fifo"];
     if is_root() {
@@ -495,7 +495,7 @@ fn nothing_special_is_opened_behind_a_wall() {
         }
     });
     let mut heard = Vec::new();
-    // Nothing to be read and nobody who writes is an end; somebody who wrote would have left something.
+    // Nothing to read and no writer is an end; a writer would have left something.
     ear.read_to_end(&mut heard).ok();
     assert!(heard.is_empty(), "{heard:?}");
 }

@@ -222,7 +222,7 @@ pub fn finish(mut command: Command, stdin: &str) -> Done {
     let said = format!("{command:?}");
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Whoever asks nothing may be gone before it is written.
+    // A program that asks nothing may have ended before it is written.
     child.stdin.take().unwrap().write_all(stdin.as_bytes()).ok();
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     let text = |b: Vec<u8>| String::from_utf8_lossy(&b).into_owned();
