@@ -6,7 +6,7 @@
 use crate::error::{Note, Reason};
 use crate::event::nanos;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// What a thread waits for that only the other side can bring about.
@@ -92,8 +92,10 @@ struct Calm {
     /// Something is new since the last look.
     stirred: bool,
     looked: Option<Instant>,
-    /// How long nothing has moved.
-    quiet: Duration,
+    /// How long nothing has moved, while the other side waited, worked or said nothing, and asked a person.
+    waiting: Duration,
+    working: Duration,
+    asking: Duration,
 }
 
 /// Until it is dropped, a thread more is at work, or one less.
@@ -174,6 +176,20 @@ impl Pulse {
         self.shift(-1, None)
     }
 
+    /// Locks what another thread of this side may hold while it waits for the other side: this thread only waits for that
+    /// one meanwhile.
+    pub(crate) fn lock<'m, T>(&self, mutex: &'m Mutex<T>) -> MutexGuard<'m, T> {
+        match mutex.try_lock() {
+            Ok(guard) => guard,
+            // A thread that panicked stops the transfer; what it left serves only to be given up.
+            Err(TryLockError::Poisoned(left)) => left.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let _others = self.stands_by();
+                mutex.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        }
+    }
+
     /// As [`Pulse::waits_for`] content, and which.
     pub(crate) fn waits_for_block(&self, what: For, file: u64, block: u64) -> Shift<'_> {
         for (place, number) in self.piece.iter().zip([file, block]) {
@@ -228,7 +244,8 @@ impl Pulse {
         }
         let said = ((token >> 56 & 127) as u8, token & MOVED);
         let mut calm = self.calm.lock().unwrap_or_else(PoisonError::into_inner);
-        calm.stirred |= calm.theirs != Some(said);
+        // Only what moved is news: a thread that looks at flags between two waits is at work for that moment.
+        calm.stirred |= calm.theirs.is_none_or(|(_, before)| before != said.1);
         calm.theirs = Some(said);
     }
 
@@ -236,22 +253,28 @@ impl Pulse {
     pub(crate) fn judge(&self, now: Instant, limits: Limits) -> Option<Note> {
         let (at, moved) = (self.is_at(), self.moved());
         let mut calm = self.calm.lock().unwrap_or_else(PoisonError::into_inner);
+        let calm = &mut *calm;
         let passed = calm.looked.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
         calm.looked = Some(now);
-        if at == WORKS || at == ASKS || moved != calm.moved || calm.stirred {
-            (calm.quiet, calm.moved, calm.stirred) = (Duration::ZERO, moved, false);
+        if at == ASKS || moved != calm.moved || calm.stirred {
+            (calm.waiting, calm.working, calm.asking) = Default::default();
+            (calm.moved, calm.stirred) = (moved, false);
             return None;
         }
-        calm.quiet = calm.quiet.saturating_add(passed.min(limits.tick));
-        let limit = match calm.theirs {
+        // While this side works no time counts. What has counted stays: two of its waits have such a moment between them.
+        if at == WORKS {
+            return None;
+        }
+        let (quiet, limit) = match calm.theirs {
             // A person may sleep over it, and not for ever.
-            Some((ASKS, _)) => limits.works.saturating_mul(24),
+            Some((ASKS, _)) => (&mut calm.asking, limits.works.saturating_mul(24)),
             // [ping.works]
-            Some((WORKS, _)) | None => limits.works,
+            Some((WORKS, _)) | None => (&mut calm.working, limits.works),
             // [ping.stall]
-            Some(_) => limits.stall,
+            Some(_) => (&mut calm.waiting, limits.stall),
         };
-        if calm.quiet < limit {
+        *quiet = quiet.saturating_add(passed.min(limits.tick));
+        if *quiet < limit {
             return None;
         }
         let theirs: Note = match calm.theirs {
@@ -260,7 +283,7 @@ impl Pulse {
             Some((ASKS, _)) => Reason::PeerAsksPerson.into(),
             Some((code, _)) => Reason::PeerWaits.about(text_of(code)),
         };
-        let seconds = calm.quiet.as_secs();
+        let seconds = (calm.waiting + calm.working + calm.asking).as_secs();
         Some(Reason::Stalled.about(seconds).about(self.ours(at)).about(theirs))
     }
 
@@ -281,6 +304,7 @@ fn text_of(code: u8) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     const LIMITS: Limits = Limits {
         stall: Duration::from_secs(120),
@@ -344,6 +368,71 @@ mod tests {
         let _waits = one.waits_for(For::Answer);
         other.asks(|| one.hears(other.tells()));
         assert_eq!(given_up(&one, 8000, |_| ()), None, "a night");
+    }
+
+    /// A thread that waits looks at flags now and then, and is at work for that moment: on a loaded machine a Ping, or a
+    /// look, often meets it there.
+    #[test]
+    fn moments_between_two_waits_are_no_progress() {
+        let (one, other) = (Pulse::new(), Pulse::new());
+        let ours = one.waits_for(For::Frame);
+        let there = |look: u64| {
+            let _waits = (look % 3 != 0).then(|| other.waits_for(For::Settled));
+            one.hears(other.tells());
+        };
+        let (after, why) = given_up(&one, 1000, there).unwrap();
+        assert!((120..300).contains(&after), "{after}");
+        assert_eq!(why.reason, Reason::Stalled);
+        drop(ours);
+        // The same on this side.
+        let (one, other) = (Pulse::new(), Pulse::new());
+        let (_there, mut ours) = (other.waits_for(For::Settled), None);
+        let given_up = given_up(&one, 1000, |look| {
+            drop(ours.take());
+            ours = (look % 3 != 0).then(|| one.waits_for(For::Frame));
+            one.hears(other.tells());
+        });
+        let (after, _) = given_up.unwrap();
+        assert!((120..300).contains(&after), "{after}");
+    }
+
+    /// The twin: time in which the other side worked, or asked a person, is not held against a wait that follows.
+    #[test]
+    fn a_wait_after_long_work_has_its_whole_time() {
+        let (one, other) = (Pulse::new(), Pulse::new());
+        let _ours = one.waits_for(For::Frame);
+        let mut there = None;
+        let given_up = given_up(&one, 1000, |look| {
+            if look == 300 {
+                there = Some(other.waits_for(For::Settled));
+            }
+            one.hears(other.tells());
+        });
+        let (after, _) = given_up.unwrap();
+        assert!((3100..3150).contains(&after), "{after}");
+    }
+
+    /// A thread holds what it was asked to look after while it waits for a person over there, and another one wants it:
+    /// this side waits, and says so.
+    #[test]
+    fn a_lock_that_is_held_during_a_wait_is_no_work() {
+        let (pulse, mutex, began) = (Pulse::new(), Mutex::new(()), AtomicBool::new(false));
+        let held = mutex.lock().unwrap();
+        let _asks = pulse.waits_for(For::Answer);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _works = pulse.works();
+                began.store(true, Relaxed);
+                drop(pulse.lock(&mutex));
+            });
+            // From its beginning on it is at work, until it waits for the lock.
+            let until = Instant::now() + Duration::from_secs(20);
+            while (!began.load(Relaxed) || pulse.is_at() == WORKS) && Instant::now() < until {
+                std::thread::yield_now();
+            }
+            assert_eq!(pulse.is_at(), For::Answer as u8);
+            drop(held);
+        });
     }
 
     /// A version that says nothing of itself, or a peer that does not want to.

@@ -195,7 +195,7 @@ impl<'a, D: WireDestination<'a>> MessageHandler for FromWire<'a, D> {
 
     fn land_large(&self) -> Result<()> {
         let mut worker = self.buffers();
-        while let Some(offer) = self.large.next(&self.transfer) {
+        while let Some(offer) = self.large.next() {
             self.large.land(&self.transfer, &mut worker, offer, self.is_over())?;
             self.batches.look_again(&self.transfer, &mut worker)?;
         }

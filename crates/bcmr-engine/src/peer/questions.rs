@@ -49,6 +49,7 @@ impl RemoteQuestions {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, None);
         let sent = reply.send(&Message::Ask { id, path: path.as_os_str().as_bytes() }).is_ok();
+        let _waits = reply.pulse.waits_for(For::Answer);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let answer = waiting.get(&id).copied().flatten();
@@ -56,9 +57,7 @@ impl RemoteQuestions {
                 waiting.remove(&id);
                 return answer.unwrap_or(false);
             }
-            let waits = reply.pulse.waits_for(For::Answer);
             let waited = self.change.wait_timeout(waiting, LOOK);
-            drop(waits);
             waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -249,11 +249,12 @@ impl<R: MessageHandler> Receiving<'_, R> {
             // A sender that receives it stops; one that is gone needs no message.
             let _sent = self.reply.send(&Message::Cancel).is_ok();
         }
-        self.handler.leave(&mut worker);
-        self.over.store(true, Ordering::Relaxed);
+        // First of all: a thread that waits for an answer holds what is to be given up.
         if let Some(questions) = self.questions {
             questions.end();
         }
+        self.handler.leave(&mut worker);
+        self.over.store(true, Ordering::Relaxed);
         ticker.tick(self.watch(), self.reply, true);
     }
 

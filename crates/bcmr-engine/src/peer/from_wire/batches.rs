@@ -168,7 +168,8 @@ impl<'a, D: WireDestination<'a>> WireBatch<'a, D> {
 pub(super) struct WireBatches<'a, D: WireDestination<'a>>(Mutex<OpenBatches<'a, D>>);
 
 struct OpenBatches<'a, D: WireDestination<'a>> {
-    /// Each behind a lock of its own: several streams bring what concerns one.
+    /// Each behind a lock of its own: several streams bring what concerns one. The one that holds it may wait for an answer
+    /// of the sender's user, or for room.
     by_id: HashMap<u64, Arc<Mutex<WireBatch<'a, D>>>>,
     named: NamedInWindow,
 }
@@ -228,7 +229,7 @@ impl<'a, D: WireDestination<'a>> WireBatches<'a, D> {
         // Known before anything is asked: an answer may come over another stream at once.
         let batch = Arc::new(Mutex::new(batch));
         self.open().by_id.insert(id, batch.clone());
-        self.go_on(t, worker, &mut locked(&batch))?;
+        self.go_on(t, worker, &mut t.reply.pulse.lock(&batch))?;
         self.look_again(t, worker)
     }
 
@@ -244,7 +245,7 @@ impl<'a, D: WireDestination<'a>> WireBatches<'a, D> {
         let Some(known) = known else {
             return Err(refused(Reason::ContentsNotWaitedFor));
         };
-        let mut batch = locked(&known);
+        let mut batch = t.reply.pulse.lock(&known);
         if batch.wanted.is_empty() {
             return Err(refused(Reason::ContentsNotWaitedFor));
         }
@@ -301,7 +302,7 @@ impl<'a, D: WireDestination<'a>> WireBatches<'a, D> {
         }
         let all: Vec<_> = self.open().by_id.values().cloned().collect();
         for batch in all {
-            let mut batch = locked(&batch);
+            let mut batch = t.reply.pulse.lock(&batch);
             if !batch.further.is_empty() {
                 self.go_on(t, worker, &mut batch)?;
             }
@@ -313,7 +314,7 @@ impl<'a, D: WireDestination<'a>> WireBatches<'a, D> {
     pub(super) fn leave(&self, t: &WireTransfer<'a, D>, worker: &mut Worker<D>) {
         let left: Vec<_> = self.open().by_id.drain().collect();
         for (_, batch) in left {
-            let mut batch = locked(&batch);
+            let mut batch = t.reply.pulse.lock(&batch);
             if std::mem::replace(&mut batch.settled, true) {
                 continue;
             }
@@ -323,11 +324,6 @@ impl<'a, D: WireDestination<'a>> WireBatches<'a, D> {
             batch.release(t, worker);
         }
     }
-}
-
-fn locked<T>(batch: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panicked stops the transfer; the batch serves only to be given up then.
-    batch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Unpacks contents: as they are, or with their length in front.

@@ -12,7 +12,7 @@ use crate::peer::from_wire::transfer::{WireTransfer, Worker};
 use crate::peer::incoming::refused;
 use crate::peer::named::NamedInWindow;
 use crate::peer::reply::{Reply, not_sent};
-use crate::pulse::For;
+use crate::pulse::{For, Pulse};
 use crate::receiver::arriving::{Arriving, End, Line, Load};
 use crate::trouble::error_of;
 use bcmr_wire::limits;
@@ -54,6 +54,7 @@ pub(super) struct LargeFiles<'a, D: WireDestination<'a>> {
     offers: Mutex<LargeOffers<'a, D>>,
     offered: Condvar,
     line: Arc<Line<'a>>,
+    pulse: Arc<Pulse>,
 }
 
 impl<'a, D: WireDestination<'a>> LargeFiles<'a, D> {
@@ -65,6 +66,7 @@ impl<'a, D: WireDestination<'a>> LargeFiles<'a, D> {
             offers: Mutex::new(LargeOffers { queue: VecDeque::new(), ended: false, undecided: 0 }),
             offered: Condvar::new(),
             line: Arc::new(Line::new(cancel, streams, patience, reply.pulse.clone())),
+            pulse: reply.pulse.clone(),
         }
     }
 
@@ -73,7 +75,8 @@ impl<'a, D: WireDestination<'a>> LargeFiles<'a, D> {
     }
 
     fn offers(&self) -> MutexGuard<'_, LargeOffers<'a, D>> {
-        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+        // The sender is told to begin under it, and may leave no room for that.
+        self.pulse.lock(&self.offers)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -183,7 +186,7 @@ impl<'a, D: WireDestination<'a>> LargeFiles<'a, D> {
     }
 
     /// The next one to land, waiting for it; `None`: nothing more comes.
-    pub(super) fn next(&self, t: &WireTransfer<'a, D>) -> Option<LargeOffer<'a, D>> {
+    pub(super) fn next(&self) -> Option<LargeOffer<'a, D>> {
         let mut offers = self.offers();
         loop {
             if let Some(offer) = offers.queue.pop_front() {
@@ -192,7 +195,7 @@ impl<'a, D: WireDestination<'a>> LargeFiles<'a, D> {
             if offers.ended {
                 return None;
             }
-            let _waits = t.reply.pulse.waits_for(For::Frame);
+            let _waits = self.pulse.waits_for(For::Frame);
             offers = self.offered.wait(offers).unwrap_or_else(PoisonError::into_inner);
         }
     }
