@@ -53,14 +53,14 @@ impl Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     number: u64,
-    born: u64,
+    btime: u64,
 }
 
 impl Home {
     /// The directory with this `info`, born then. `lasting`: its file system keeps both from mount to mount; where it
     /// does not, all its directories are one home.
-    pub(crate) fn of(info: &Info, born: u64, lasting: bool) -> Home {
-        if lasting { Home { number: info.ino, born } } else { Home { number: 0, born: 0 } }
+    pub(crate) fn of(info: &Info, btime: u64, lasting: bool) -> Home {
+        if lasting { Home { number: info.ino, btime } } else { Home { number: 0, btime: 0 } }
     }
 
     /// A name for a stage that nothing has and nothing else will get. For the holder of the directory's lock: what a
@@ -119,7 +119,7 @@ impl Home {
         hasher.update(b"bcmr");
         hasher.update(which.as_bytes());
         hasher.update(&self.number.to_le_bytes());
-        hasher.update(&self.born.to_le_bytes());
+        hasher.update(&self.btime.to_le_bytes());
         hasher.update(role.suffix());
         let mut text = hasher.finalize().to_hex().to_string();
         text.truncate(WHERE);
@@ -164,8 +164,8 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn home(number: u64, born: u64) -> Home {
-        Home { number, born }
+    fn home(number: u64, btime: u64) -> Home {
+        Home { number, btime }
     }
 
     fn all(home: &Home, name: &NameBuf) -> [(Role, NameBuf); 5] {

@@ -449,7 +449,7 @@ impl Dir {
 
     /// `statx(STATX_BTIME)`, in nanoseconds: what tells an inode from the one that had its number before. 0 where the
     /// file system does not keep it.
-    pub fn born(&self, name: Name<'_>) -> io::Result<u64> {
+    pub fn btime(&self, name: Name<'_>) -> io::Result<u64> {
         self.born_at(name.0, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
     }
 

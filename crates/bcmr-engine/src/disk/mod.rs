@@ -270,7 +270,7 @@ pub(crate) trait Dirs: Sync + Sized {
 
     fn look(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Option<Info>>;
     /// When the inode came to be, for telling it from another one of its number; 0 where that is not known.
-    fn born(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<u64>;
+    fn btime(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<u64>;
     /// The same, of an open directory.
     fn own_birth(&self, dir: &Self::Dir) -> io::Result<u64>;
     /// What an open directory is, and when it came to be.

@@ -719,7 +719,7 @@ impl Dirs for Model {
         Ok(s.find(dir.id, name).ok().map(|id| s.info(id)))
     }
 
-    fn born(&self, dir: &Handle, name: Name<'_>) -> io::Result<u64> {
+    fn btime(&self, dir: &Handle, name: Name<'_>) -> io::Result<u64> {
         // Each comes after all others.
         self.step("look")?.find(dir.id, name)
     }

@@ -68,8 +68,8 @@ impl Dirs for Sys {
         dir.look(name)
     }
 
-    fn born(&self, dir: &Dir, name: Name<'_>) -> io::Result<u64> {
-        dir.born(name)
+    fn btime(&self, dir: &Dir, name: Name<'_>) -> io::Result<u64> {
+        dir.btime(name)
     }
 
     fn own_birth(&self, dir: &Dir) -> io::Result<u64> {

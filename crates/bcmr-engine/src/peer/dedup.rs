@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::peer::from_wire::destination::Far;
 use crate::peer::incoming::refused;
 use crate::peer::reply::Reply;
-use crate::receiver::arriving::{Arriving, AtHand};
+use crate::receiver::arriving::{Arriving, BlockCache};
 use crate::receiver::dir_task::Slot;
 use crate::store::{Block, Pinned, Store, Taken};
 use crate::tally::Tally;
@@ -29,7 +29,7 @@ const REMEMBERED_BLOCKS_MAX: usize = limits::DEDUP_BLOCKS_MAX as usize;
 type FoundBlock = (Pinned, Option<[u8; 32]>);
 
 /// Blocks of one file that the store has.
-struct BlockCache<'a> {
+struct FileBlocks<'a> {
     store: &'a Store,
     /// How many the file has.
     blocks: u64,
@@ -37,13 +37,13 @@ struct BlockCache<'a> {
     found: Mutex<HashMap<u64, FoundBlock>>,
 }
 
-impl BlockCache<'_> {
+impl FileBlocks<'_> {
     fn found(&self) -> MutexGuard<'_, HashMap<u64, FoundBlock>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl AtHand for Arc<BlockCache<'_>> {
+impl BlockCache for Arc<FileBlocks<'_>> {
     fn block(&self, block: u64, bytes: u64) -> Option<Vec<u8>> {
         let (pinned, tag) = self.found().remove(&block)?;
         let mut room = vec![0; usize::try_from(bytes).ok()?];
@@ -71,7 +71,7 @@ pub(crate) struct StoredBlocks<'a> {
     hashes: bool,
     reply: &'a Reply,
     /// For files on their way.
-    at_hand: Mutex<HashMap<u64, Arc<BlockCache<'a>>>>,
+    at_hand: Mutex<HashMap<u64, Arc<FileBlocks<'a>>>>,
     /// Large files that landed: the store is told once they have their names.
     landed: Mutex<Vec<Remembered>>,
 }
@@ -91,7 +91,7 @@ impl<'a> StoredBlocks<'a> {
         size >= DEDUP_BYTES_MIN
     }
 
-    fn at_hand(&self) -> MutexGuard<'_, HashMap<u64, Arc<BlockCache<'a>>>> {
+    fn at_hand(&self) -> MutexGuard<'_, HashMap<u64, Arc<FileBlocks<'a>>>> {
         self.at_hand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,7 +113,7 @@ impl<'a> StoredBlocks<'a> {
         if named.saturating_add(blocks) > limits::DEDUP_BLOCKS_MAX {
             return Ok(arriving);
         }
-        let cache = Arc::new(BlockCache { store, blocks, nonce: nonce()?, found: Mutex::default() });
+        let cache = Arc::new(FileBlocks { store, blocks, nonce: nonce()?, found: Mutex::default() });
         at_hand.insert(file, cache.clone());
         Ok(arriving.with_store(Box::new(cache)))
     }

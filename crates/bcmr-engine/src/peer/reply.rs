@@ -4,7 +4,7 @@
 
 use crate::error::{Code, Error, Op, Result};
 use crate::pulse::Pulse;
-use crate::receiver::arriving::Ask;
+use crate::receiver::arriving::SenderRequests;
 use bcmr_wire::message::Message;
 use std::io;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Reply {
     }
 }
 
-impl Ask for Reply {
+impl SenderRequests for Reply {
     fn resume(&self, file: u64, from: u64, hashes: bool) -> io::Result<()> {
         self.send(&Message::Resume { file, wanted: true, from, flags: u8::from(!hashes) })
     }

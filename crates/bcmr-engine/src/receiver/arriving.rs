@@ -1,6 +1,6 @@
 //! A large file that arrives piece by piece, over as many streams as there are, put in order for the worker that lands it.
 //!
-//! Must not know what a stream is: pieces are handed in, questions are handed out through [`Ask`]. What is kept waiting
+//! Must not know what a stream is: pieces are handed in, questions are handed out through [`SenderRequests`]. What is kept waiting
 //! is bounded for each stream ([`WAITING_BYTES_MAX`]); the stream that carries more waits. No two wait for each other:
 //! pieces are read in rising order and every stream brings them in rising order, so the piece that is read next is
 //! always the next of its stream.
@@ -73,7 +73,7 @@ impl<'a> Line<'a> {
 }
 
 /// What is asked of the sender.
-pub(crate) trait Ask: Sync + Send {
+pub(crate) trait SenderRequests: Sync + Send {
     /// Wanted from here on; `hashes`: with chaining values.
     fn resume(&self, file: u64, from: u64, hashes: bool) -> io::Result<()>;
     /// A range again.
@@ -83,7 +83,7 @@ pub(crate) trait Ask: Sync + Send {
 }
 
 /// Blocks that need not cross, because they are at hand already.
-pub(crate) trait AtHand: Sync + Send {
+pub(crate) trait BlockCache: Sync + Send {
     /// The whole block, proved to be what the sender has; `None` when it must cross after all.
     fn block(&self, block: u64, bytes: u64) -> Option<Vec<u8>>;
 }
@@ -161,9 +161,9 @@ pub(crate) struct Arriving<'a> {
     pub(crate) info: Info,
     /// Blocks come with their chaining values.
     hashes: bool,
-    ask: &'a dyn Ask,
+    ask: &'a dyn SenderRequests,
     line: Arc<Line<'a>>,
-    at_hand: Option<Box<dyn AtHand + 'a>>,
+    at_hand: Option<Box<dyn BlockCache + 'a>>,
     inner: Mutex<Inner>,
     change: Condvar,
 }
@@ -186,7 +186,7 @@ impl<'a> Arriving<'a> {
         file: u64,
         info: Info,
         hashes: bool,
-        ask: &'a dyn Ask,
+        ask: &'a dyn SenderRequests,
         line: Arc<Line<'a>>,
     ) -> Arriving<'a> {
         let (inner, change) = (Mutex::default(), Condvar::new());
@@ -194,7 +194,7 @@ impl<'a> Arriving<'a> {
     }
 
     /// The same with blocks that may be at hand; the sender says which ones it has before it sends any.
-    pub(crate) fn with_store(self, store: Box<dyn AtHand + 'a>) -> Arriving<'a> {
+    pub(crate) fn with_store(self, store: Box<dyn BlockCache + 'a>) -> Arriving<'a> {
         let inner = Inner { decided: Some(HashMap::new()), ..Inner::default() };
         Arriving { at_hand: Some(store), inner: Mutex::new(inner), ..self }
     }
@@ -706,7 +706,7 @@ mod tests {
     #[derive(Default)]
     struct Asked(Mutex<Vec<(u64, u64)>>);
 
-    impl Ask for Asked {
+    impl SenderRequests for Asked {
         fn resume(&self, _: u64, _: u64, _: bool) -> io::Result<()> {
             Ok(())
         }
@@ -721,7 +721,7 @@ mod tests {
 
     struct Nobody;
 
-    impl Ask for Nobody {
+    impl SenderRequests for Nobody {
         fn resume(&self, _: u64, _: u64, _: bool) -> io::Result<()> {
             Ok(())
         }
@@ -824,7 +824,7 @@ mod tests {
     #[derive(Default)]
     struct Rereads(Mutex<Vec<(u64, u64)>>);
 
-    impl Ask for Rereads {
+    impl SenderRequests for Rereads {
         fn resume(&self, _: u64, _: u64, _: bool) -> io::Result<()> {
             Ok(())
         }
@@ -840,7 +840,7 @@ mod tests {
     /// A store that has lost everything since it was asked.
     struct Lost;
 
-    impl AtHand for Lost {
+    impl BlockCache for Lost {
         fn block(&self, _: u64, _: u64) -> Option<Vec<u8>> {
             None
         }

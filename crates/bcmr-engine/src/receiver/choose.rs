@@ -1,15 +1,15 @@
 //! What becomes of an entry at the destination, and what it is called until it has its name there.
 //!
-//! Must not land or tell anything: it looks at what is there, decides, and enters into the book of a directory what stays
+//! Must not land or tell anything: it looks at what is there, decides, and enters among the created names of a directory what stays
 //! there for one source.
 
 use crate::disk::sys::Sys;
 use crate::disk::{Append, Attributes, Body, Disk, Fault, Job, Placement, tee};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{Collide, CopyPolicy, Landing, Resume};
+use crate::receiver::created_names::TAKEN;
 use crate::receiver::dest::DestDir;
 use crate::receiver::dir_task::{Origin, Slot};
-use crate::receiver::newcomers::TAKEN;
 use crate::receiver::plan::{Proof, Verdict, decide, same};
 use crate::stage;
 use fastcopy::dir::Name;
@@ -92,7 +92,7 @@ impl<'a, D: Disk> Chooser<'a, D> {
         };
         let verdict = decide(info, there.as_ref(), self.policy);
         if let (Verdict::Replace | Verdict::Ask, Some(t)) = (verdict, &there)
-            && dst.newcomers.open().is_taken(t, to, || self.disk.born(&dst.dir, to))
+            && dst.created_names.lock().is_taken(t, to, || self.disk.btime(&dst.dir, to))
         {
             return Err(taken());
         }
@@ -126,20 +126,20 @@ impl<'a, D: Disk> Chooser<'a, D> {
         }
     }
 
-    /// Enters `there` into the book as what is kept, or written into, for the source that becomes `to`. `false`: it is
+    /// Enters `there` among the created names as what is kept, or written into, for the source that becomes `to`. `false`: it is
     /// there for another source already, and cannot be for two, or which of them came first would say what is told. With
     /// several names it is several places, as with cp.
     fn claim(&self, dst: &DestDir<D>, to: Name<'_>, there: &Info) -> Result<bool> {
         if there.nlink != 1 {
             return Ok(true);
         }
-        let born = self.disk.born(&dst.dir, to);
-        let born = born.map_err(|e| Error::os(Op::Stat, dst.node.join(to), e))?;
-        let mut book = dst.newcomers.open();
-        if book.is_taken(there, to, || Ok(born)) {
+        let btime = self.disk.btime(&dst.dir, to);
+        let btime = btime.map_err(|e| Error::os(Op::Stat, dst.node.join(to), e))?;
+        let mut created = dst.created_names.lock();
+        if created.is_taken(there, to, || Ok(btime)) {
             return Ok(false);
         }
-        book.add(there, to, born);
+        created.add(there, to, btime);
         Ok(true)
     }
 

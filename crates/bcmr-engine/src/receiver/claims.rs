@@ -2,7 +2,7 @@
 //! becomes.
 //!
 //! Must not look at any disk. Names are known by their place below the target, so two that a file system takes for one
-//! are two here (`newcomers` judges those). A claim takes some 20 bytes, and none is made where two sources cannot
+//! are two here (`created_names` judges those). A claim takes some 20 bytes, and none is made where two sources cannot
 //! meet.
 
 use crate::error::{Code, Error, Note, Op, Reason, Result};

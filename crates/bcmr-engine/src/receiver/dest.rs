@@ -8,7 +8,7 @@ use crate::disk::{Dirs, Disk, Keep};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
-use crate::receiver::newcomers::{Book, Newcomers, TAKEN};
+use crate::receiver::created_names::{CreatedNames, LockedNames, TAKEN};
 use crate::receiver::subtree::{NewSubdir, Subtree};
 use crate::stage::{self, Home, RESERVED, Role};
 use fastcopy::dir::{Lock, Name, NameBuf};
@@ -37,25 +37,25 @@ struct ListedDirs {
     /// Those that are open, and how often.
     open: HashMap<(u64, u64), usize>,
     /// What it has put into the last of them.
-    books: VecDeque<((u64, u64), Arc<Newcomers>)>,
+    created_in: VecDeque<((u64, u64), Arc<CreatedNames>)>,
 }
 
 /// A list that is in no order comes back to so many directories and knows what is in them; memory has an end.
-const BOOKS_MAX: usize = 64;
+const CREATED_IN_MAX: usize = 64;
 
 impl ListedDirs {
     /// One handle more of a directory; what this run has put into it.
-    fn opened(&mut self, id: (u64, u64)) -> Arc<Newcomers> {
+    fn opened(&mut self, id: (u64, u64)) -> Arc<CreatedNames> {
         *self.open.entry(id).or_default() += 1;
-        if let Some((_, book)) = self.books.iter().find(|(of, _)| *of == id) {
-            return book.clone();
+        if let Some((_, created)) = self.created_in.iter().find(|(of, _)| *of == id) {
+            return created.clone();
         }
-        if self.books.len() >= BOOKS_MAX {
-            self.books.pop_front();
+        if self.created_in.len() >= CREATED_IN_MAX {
+            self.created_in.pop_front();
         }
-        let book = Arc::<Newcomers>::default();
-        self.books.push_back((id, book.clone()));
-        book
+        let created = Arc::<CreatedNames>::default();
+        self.created_in.push_back((id, created.clone()));
+        created
     }
 }
 
@@ -168,9 +168,9 @@ pub(crate) struct DestDir<D: Disk> {
     /// Whether we hold its lock: the stages that it knows as its own are ours or stale. Locked when it is first asked.
     sole: OnceLock<bool>,
     /// What this run has put into it.
-    pub(crate) newcomers: Arc<Newcomers>,
+    pub(crate) created_names: Arc<CreatedNames>,
     /// When it came to be.
-    born: u64,
+    btime: u64,
     /// What leftovers in it are known by.
     pub(crate) home: Home,
     /// Its file system keeps from mount to mount what a home is known by.
@@ -215,7 +215,7 @@ impl<D: Disk> DestDir<D> {
         above: Option<&DestDir<D>>,
         policy: &CopyPolicy,
     ) -> Result<DestDir<D>> {
-        let (info, born) = disk.identity(&dir).map_err(fail(Op::Stat, &node, None))?;
+        let (info, btime) = disk.identity(&dir).map_err(fail(Op::Stat, &node, None))?;
         let lasting = match above {
             Some(above) if above.info.dev == info.dev => above.lasting,
             _ => disk.keeps_identities(&dir).map_err(fail(Op::StatFileSystemOf, &node, None))?,
@@ -224,7 +224,7 @@ impl<D: Disk> DestDir<D> {
         let keep = keep_for(policy, disk.has_default_acl(&dir));
         let dir = Arc::new(dir);
         let root = above.map_or_else(|| Root::new(dir.clone(), node.clone(), None), |a| a.root.clone());
-        let (again, newcomers) = match root.listed() {
+        let (again, created_names) = match root.listed() {
             Some(mut listed) => (listed.made.contains(&info.id()), listed.opened(info.id())),
             None => (false, Arc::default()),
         };
@@ -244,9 +244,9 @@ impl<D: Disk> DestDir<D> {
             },
             stand: above.and_then(|above| above.stand),
             sole,
-            newcomers,
-            home: Home::of(&info, born, lasting),
-            born,
+            created_names,
+            home: Home::of(&info, btime, lasting),
+            btime,
             lasting,
             unfinished: Arc::default(),
             naming: Naming::Own,
@@ -342,12 +342,12 @@ impl<D: Disk> DestDir<D> {
         let node = self.node.below(name);
         let dir = disk.open_dir(&self.dir, name).map_err(fail(Op::OpenDirectory, &node, None))?;
         let merged = DestDir::existing(disk, dir, node, Some(self), policy)?;
-        let mut book = self.newcomers.open();
-        if book.is_taken(&merged.info, name, || Ok(merged.born)) {
+        let mut created = self.created_names.lock();
+        if created.is_taken(&merged.info, name, || Ok(merged.btime)) {
             return Err(Error::ours(Code::Refused, Op::MergeInto, merged.node.path(), TAKEN));
         }
-        book.add(&merged.info, name, merged.born);
-        drop(book);
+        created.add(&merged.info, name, merged.btime);
+        drop(created);
         Ok(merged)
     }
 
@@ -378,12 +378,13 @@ impl<D: Disk> DestDir<D> {
             self.announce(name, stage)?;
         }
         // Held until it stands there: before that, another worker could not tell it from what another process made.
-        let book = self.newcomers.open();
-        let borne = self.bear(disk, stage.as_ref().map_or(name, NameBuf::as_name), name, 0o700, Some(book));
+        let created = self.created_names.lock();
+        let borne =
+            self.bear(disk, stage.as_ref().map_or(name, NameBuf::as_name), name, 0o700, Some(created));
         if stage.is_some() && borne.is_err() {
             self.has_its_name(name);
         }
-        let Some((dir, info, born)) = borne? else {
+        let Some((dir, info, btime)) = borne? else {
             return self.merge(disk, name, policy);
         };
         if let Some(mark) = mark
@@ -391,14 +392,14 @@ impl<D: Disk> DestDir<D> {
         {
             let made = stage.as_ref().map_or(name, NameBuf::as_name);
             disk.remove_tree(&self.dir, made).map_err(fail(Op::RemoveUnfinished, &node, None))?;
-            self.newcomers.open().forget(&info);
+            self.created_names.lock().forget(&info);
             self.has_its_name(name);
             return Err(fail(Op::Mark, &node, None)(e));
         }
         let sole = OnceLock::from(disk.lock(&dir) == Lock::Held);
         // mkdir(2) hands a default ACL down.
         let keep = keep_for(policy, self.keep.default_acl);
-        let newcomers = match self.root.listed() {
+        let created_names = match self.root.listed() {
             Some(mut listed) => {
                 listed.made.insert(info.id());
                 listed.opened(info.id())
@@ -414,9 +415,9 @@ impl<D: Disk> DestDir<D> {
             made_by: if stage.is_some() { MadeBy::ThisRunAlone } else { MadeBy::ThisRun },
             stand: self.stand,
             sole,
-            newcomers,
-            home: Home::of(&info, born, self.lasting),
-            born,
+            created_names,
+            home: Home::of(&info, btime, self.lasting),
+            btime,
             lasting: self.lasting,
             unfinished: Arc::default(),
             naming: stage.map_or(Naming::Own, Naming::staged),
@@ -461,7 +462,7 @@ impl<D: Disk> DestDir<D> {
         let mode = self.keep.born_as(mode);
         // No other process looks in here, so workers need not wait for one another while one makes a directory; and it is locked
         // only where something in it is to have a stage.
-        let Some((dir, info, born)) = self.bear(disk, name, name, mode, None)? else {
+        let Some((dir, info, btime)) = self.bear(disk, name, name, mode, None)? else {
             // Nothing but this run puts anything in here, and no directory has one name twice.
             return Err(Error::ours(Code::Refused, Op::MergeInto, node.path(), TAKEN));
         };
@@ -473,9 +474,9 @@ impl<D: Disk> DestDir<D> {
             made_by: MadeBy::ThisRunAlone,
             stand: self.stand,
             sole: OnceLock::new(),
-            newcomers: Arc::default(),
-            home: Home::of(&info, born, self.lasting),
-            born,
+            created_names: Arc::default(),
+            home: Home::of(&info, btime, self.lasting),
+            btime,
             lasting: self.lasting,
             unfinished: Arc::default(),
             naming: Naming::Own,
@@ -511,7 +512,7 @@ impl<D: Disk> DestDir<D> {
         made: Name<'_>,
         name: Name<'_>,
         mode: u32,
-        book: Option<Book<'b>>,
+        created: Option<LockedNames<'b>>,
     ) -> Result<Option<(D::Dir, Info, u64)>> {
         let node = self.node.below(name);
         let failed = |op| fail(op, &node, None);
@@ -528,9 +529,9 @@ impl<D: Disk> DestDir<D> {
             Ok((disk.identity(&dir)?, dir))
         });
         match opened {
-            Ok(((info, born), dir)) => {
-                book.unwrap_or_else(|| self.newcomers.open()).add(&info, name, born);
-                Ok(Some((dir, info, born)))
+            Ok(((info, btime), dir)) => {
+                created.unwrap_or_else(|| self.created_names.lock()).add(&info, name, btime);
+                Ok(Some((dir, info, btime)))
             }
             Err(e) => {
                 // Empty and ours; if even this fails the next run meets it.
@@ -560,8 +561,8 @@ impl<D: Disk> DestDir<D> {
             return Err(Error::ours(Code::Io, Op::NameAStageFor, node.path(), Reason::NoNameForStage));
         };
         let stage = stage.as_name();
-        let book = Some(self.newcomers.open());
-        let Some((dir, info, _)) = self.bear(disk, stage, name, 0o700, book)? else {
+        let created = Some(self.created_names.lock());
+        let Some((dir, info, _)) = self.bear(disk, stage, name, 0o700, created)? else {
             let e = io::Error::from_raw_os_error(errno::EEXIST);
             return Err(failed(Op::MakeDirectory)(e));
         };
@@ -573,7 +574,7 @@ impl<D: Disk> DestDir<D> {
             Ok(made) => made.map(|made| DestDir { made_by: MadeBy::ThisRun, ..made }),
             Err(e) => {
                 disk.remove_tree(&self.dir, stage).map_err(failed(Op::RemoveUnfinished))?;
-                self.newcomers.open().forget(&info);
+                self.created_names.lock().forget(&info);
                 match e.raw_os_error() {
                     // Another process made it meanwhile.
                     Some(errno::EEXIST) => self.merge(disk, name, policy),
@@ -593,9 +594,9 @@ impl<D: Disk> DestDir<D> {
             made_by: self.made_by,
             stand: self.stand,
             sole: self.sole.clone(),
-            newcomers: self.newcomers.clone(),
+            created_names: self.created_names.clone(),
             home: self.home,
-            born: self.born,
+            btime: self.btime,
             lasting: self.lasting,
             unfinished: self.unfinished.clone(),
             naming: Naming::Own,
@@ -674,8 +675,10 @@ impl<D: Disk> DestDir<D> {
             Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
                 let there = disk.look(&above.dir, name.as_name());
                 let there = there.inspect_err(|_| self.poison()).map_err(fail(Op::Stat, &self.node, None))?;
-                let born = || disk.born(&above.dir, name.as_name());
-                if there.is_some_and(|there| above.newcomers.open().is_taken(&there, name.as_name(), born)) {
+                let btime = || disk.btime(&above.dir, name.as_name());
+                if there
+                    .is_some_and(|there| above.created_names.lock().is_taken(&there, name.as_name(), btime))
+                {
                     self.poison();
                     return Err(Error::ours(Code::Refused, Op::MergeInto, self.node.path(), TAKEN));
                 }
@@ -699,7 +702,7 @@ impl<D: Disk> DestDir<D> {
     fn remove_stage(&self, disk: &D, above: &DestDir<D>, stage: &NameBuf) -> io::Result<()> {
         if self.is_stage(disk, above, stage)? {
             disk.remove_tree(&above.dir, stage.as_name())?;
-            above.newcomers.open().forget(&self.info);
+            above.created_names.lock().forget(&self.info);
         }
         if let Node::Below(_, name) = &*self.node {
             above.has_its_name(name.as_name());
@@ -736,7 +739,7 @@ impl<D: Disk> DestDir<D> {
             }
             disk.merge_into(&self.dir, &there, only_new)?;
             disk.remove_dir(&above.dir, stage.as_name())?;
-            above.newcomers.open().forget(&self.info);
+            above.created_names.lock().forget(&self.info);
             Ok(there)
         });
         match merged {

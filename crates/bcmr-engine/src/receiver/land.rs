@@ -6,8 +6,8 @@ use crate::disk::{Body, Disk, Fault, Fill, Job, Placement, Side};
 use crate::error::{Code, Op, Reason};
 use crate::event::{Work, WorkPart};
 use crate::policy::{Durability, Verify};
+use crate::receiver::created_names::TAKEN;
 use crate::receiver::dest::DestDir;
-use crate::receiver::newcomers::TAKEN;
 use crate::receiver::resumable::{self, Want};
 use crate::stage::{self, Home};
 use fastcopy::dir::{Dir, Name};
@@ -176,7 +176,7 @@ fn commit<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>]) {
     }
 }
 
-/// The final name of one job in a directory of this run's own: nothing was looked for, and no book is kept of its files.
+/// The final name of one job in a directory of this run's own: nothing was looked for, and no names are kept of its files.
 fn commit_fresh<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> Result<(), Fault> {
     let dir = &*dest.dir;
     let only_new = std::mem::replace(&mut job.only_new, true);
@@ -189,7 +189,7 @@ fn commit_fresh<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     // Something is there, or no rename here leaves alone what is, and there are no links: then a look must do. Staged
     // files come one after the other; a small one that is made between the two, on a disk without such renames that
     // folds names as well, is not seen.
-    let _book = dest.newcomers.open();
+    let _created = dest.created_names.lock();
     let stat = |e| Fault::os(Side::Dest, Op::Stat, e);
     if let Some(there) = disk.look(dir, job.name).map_err(stat)? {
         // Nothing was here before this run: what is spelled otherwise is of another source, and only what is spelled
@@ -223,10 +223,10 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
         Some(file) => Some(disk.file_info(file).map_err(stat)?),
         None => disk.look(dir, stage.as_name()).map_err(stat)?,
     };
-    let born = disk.born(dir, stage.as_name()).map_err(stat)?;
-    let mut book = dest.newcomers.open();
+    let btime = disk.btime(dir, stage.as_name()).map_err(stat)?;
+    let mut created = dest.created_names.lock();
     if let Some(there) = disk.look(dir, job.name).map_err(stat)? {
-        if book.is_taken(&there, job.name, || disk.born(dir, job.name)) {
+        if created.is_taken(&there, job.name, || disk.btime(dir, job.name)) {
             return Err(taken());
         }
         // R9: what came meanwhile is replaced as well.
@@ -240,9 +240,9 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     }
     disk.commit(dir, std::slice::from_mut(job));
     // A second name of what landed before is known by its first.
-    let is_second = |own: &Info| matches!(job.body, Body::HardLink(..)) && book.has(own, || Ok(born));
+    let is_second = |own: &Info| matches!(job.body, Body::HardLink(..)) && created.has(own, || Ok(btime));
     if let Some(own) = own.filter(|own| job.fault.is_none() && !is_second(own)) {
-        book.add(&own, job.name, born);
+        created.add(&own, job.name, btime);
     }
     Ok(())
 }

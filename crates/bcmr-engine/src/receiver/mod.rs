@@ -6,6 +6,9 @@ pub(crate) mod choose;
 pub(crate) mod claims;
 #[cfg(test)]
 mod crash_tests;
+pub(crate) mod created_names;
+#[cfg(test)]
+mod created_names_tests;
 pub(crate) mod dest;
 pub(crate) mod devices;
 pub(crate) mod dir_task;
@@ -18,9 +21,6 @@ pub(crate) mod links;
 pub(crate) mod losses;
 #[cfg(test)]
 mod names_tests;
-pub(crate) mod newcomers;
-#[cfg(test)]
-mod newcomers_tests;
 pub(crate) mod plan;
 pub(crate) mod resumable;
 pub(crate) mod resume;

@@ -30,8 +30,8 @@ fn encode(source: &Info) -> [u8; BYTES] {
 }
 
 fn name<D: Disk>(disk: &D, dir: &D::Dir) -> io::Result<NameBuf> {
-    let (info, born) = disk.identity(dir)?;
-    let home = Home::of(&info, born, disk.keeps_identities(dir)?);
+    let (info, btime) = disk.identity(dir)?;
+    let home = Home::of(&info, btime, disk.keeps_identities(dir)?);
     home.tree().ok_or_else(|| io::Error::from_raw_os_error(errno::EINVAL))
 }
 

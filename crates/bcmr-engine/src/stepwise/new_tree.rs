@@ -89,7 +89,7 @@ fn operand(pair: &CopyStep<'_>, policy: &CopyPolicy) -> Option<Operand> {
     let above =
         SourceDir::root(from.dir.try_clone().ok()?, Node::root(parent_shown(&pair.src.shown))).ok()?;
     let node = Node::root(parent_shown(&pair.dst.shown));
-    let place = Arc::new(Place { dir: to.dir.try_clone().ok()?, node, newcomers: Arc::default() });
+    let place = Arc::new(Place { dir: to.dir.try_clone().ok()?, node, created_names: Arc::default() });
     let dest = Dest::Named { dir: place, name: to_name.to_owned() };
     let path = pair.src.shown.clone();
     nesting(&Reach::Anywhere, &pair.info, false, &dest, policy, &path, crate::error::Op::Copy).ok()?;

@@ -393,7 +393,7 @@ impl Destination<SourceDir> for Run<'_> {
 
     fn base(&self, place: &Place) -> Result<DestDir<Sys>> {
         let mut dst = self.opened(place)?;
-        dst.newcomers = place.newcomers.clone();
+        dst.created_names = place.created_names.clone();
         Ok(dst)
     }
 

@@ -8,8 +8,8 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Question, Summary, Watch};
 use crate::policy::{Collide, CopyPolicy, Durability, Follow, MoveRequest, Preserve, Verify};
 use crate::receiver::claims::{Claimed, Claims, Spot};
+use crate::receiver::created_names::{CreatedNames, TAKEN};
 use crate::receiver::land;
-use crate::receiver::newcomers::{Newcomers, TAKEN};
 use crate::receiver::plan::{Proof, Verdict, decide};
 use crate::receiver::tree;
 use crate::sender::filter::Filter;
@@ -158,7 +158,7 @@ struct Frame {
     /// The destination was made for it.
     made: bool,
     /// What came into it.
-    newcomers: Arc<Newcomers>,
+    created_names: Arc<CreatedNames>,
     /// Where it is among the names that operands claim, and as a path.
     spot: Spot,
     below: PathBuf,
@@ -218,7 +218,7 @@ impl Mover<'_> {
         guard_same(dir, name, info, there.as_ref(), &operand.path, &shown)?;
         let verdict = decide(info, there.as_ref(), self.policy);
         let verdict = settled(verdict, (&dir.dir, name), Some((&place.dir, to)), &shown)?;
-        guard_newcomers(&place.newcomers, verdict, there.as_ref(), Some(&place.dir), to, &shown)?;
+        guard_created(&place.created_names, verdict, there.as_ref(), Some(&place.dir), to, &shown)?;
         let only_new = match verdict {
             Verdict::Make => self.policy.collide != Collide::Replace,
             Verdict::Replace | Verdict::KeepIf(..) | Verdict::Append { .. } => false,
@@ -253,7 +253,7 @@ impl Mover<'_> {
         }
         match land::give_name(&dir.dir, name, &place.dir, to, only_new) {
             Ok(()) => {
-                came(&place.newcomers, info, &place.dir, to);
+                came(&place.created_names, info, &place.dir, to);
                 if info.kind == Kind::Dir {
                     self.claims.brought(&operand.spot, to);
                 }
@@ -399,7 +399,7 @@ impl Mover<'_> {
             self.foresee(&operand.spot, to, dir, name, false);
         }
         let at = (spot, below, foreseen, is_far);
-        self.push(&mut stack, src, Some(&place.dir), &place.newcomers, to, dst_path, at)?;
+        self.push(&mut stack, src, Some(&place.dir), &place.created_names, to, dst_path, at)?;
         while let Some(frame) = stack.last_mut() {
             if let Some((name, kind)) = frame.names.pop() {
                 if self.tally.cancelled() {
@@ -408,7 +408,7 @@ impl Mover<'_> {
                 }
                 let (src, dst_path) =
                     (frame.src.clone(), frame.dst_path.join(crate::node::os(name.as_name())));
-                let newcomers = frame.newcomers.clone();
+                let created_names = frame.created_names.clone();
                 match self.merge_one(&src, name.as_name(), kind, frame, &dst_path) {
                     Ok(Step::Done) => {}
                     Ok(Step::Stays) => frame.kept = true,
@@ -426,7 +426,7 @@ impl Mover<'_> {
                                 &mut stack,
                                 inner,
                                 dst.as_ref(),
-                                &newcomers,
+                                &created_names,
                                 name.as_name(),
                                 dst_path,
                                 at,
@@ -494,7 +494,7 @@ impl Mover<'_> {
         stack: &mut Vec<Frame>,
         src: Arc<SourceDir>,
         dst_dir: Option<&Dir>,
-        beside: &Newcomers,
+        beside: &CreatedNames,
         to: Name<'_>,
         dst_path: PathBuf,
         (spot, below, foreseen, is_far): (Spot, PathBuf, Option<Dir>, bool),
@@ -543,8 +543,8 @@ impl Mover<'_> {
             }
             true
         })?;
-        let newcomers = Arc::default();
-        stack.push(Frame { src, dst, dst_path, made, newcomers, spot, below, is_far, names, kept });
+        let created_names = Arc::default();
+        stack.push(Frame { src, dst, dst_path, made, created_names, spot, below, is_far, names, kept });
         Ok(())
     }
 
@@ -569,7 +569,7 @@ impl Mover<'_> {
         frame: &Frame,
         dst_path: &Path,
     ) -> Result<Step> {
-        let (dst, newcomers) = (frame.dst.as_ref(), &*frame.newcomers);
+        let (dst, created_names) = (frame.dst.as_ref(), &*frame.created_names);
         let src_path = || src.node.join(name);
         let info = src.stat(name, false)?;
         if let Some(dst) = dst {
@@ -594,7 +594,7 @@ impl Mover<'_> {
         guard_same(src, name, &info, there.as_ref(), &src_path(), dst_path)?;
         let verdict = decide(&info, there.as_ref(), self.policy);
         let verdict = settled(verdict, (&src.dir, name), dst.map(|dst| (dst, name)), dst_path)?;
-        guard_newcomers(newcomers, verdict, there.as_ref(), dst, name, dst_path)?;
+        guard_created(created_names, verdict, there.as_ref(), dst, name, dst_path)?;
         let only_new = match verdict {
             Verdict::Merge => return Ok(Step::Into(met.as_ref().map_or(Ok(None), Occupant::dir)?)),
             Verdict::Make if kind == Kind::Dir && !self.filter.is_empty() => {
@@ -625,7 +625,7 @@ impl Mover<'_> {
         };
         land::give_name(&src.dir, name, dst, name, only_new)
             .map_err(|e| Error::os(Op::RenameTo, dst_path, e).and(&src_path()))?;
-        came(newcomers, &info, dst, name);
+        came(created_names, &info, dst, name);
         if kind == Kind::Dir {
             self.claims.brought(&frame.spot, name);
         }
@@ -685,8 +685,8 @@ fn guard_name(dir: &Dir, to: Name<'_>, shown: &Path, src: &Path) -> Result<()> {
 
 /// Refuses to replace, to merge into or to take for older what this run has just put there under another name: it is
 /// the only copy.
-fn guard_newcomers(
-    newcomers: &Newcomers,
+fn guard_created(
+    created_names: &CreatedNames,
     verdict: Verdict,
     there: Option<&Info>,
     dir: Option<&Dir>,
@@ -702,7 +702,7 @@ fn guard_newcomers(
         Verdict::Make | Verdict::Refuse(..) => false,
     };
     match (there, dir) {
-        (Some(there), Some(dir)) if touches && newcomers.open().is_taken(there, to, || dir.born(to)) => {
+        (Some(there), Some(dir)) if touches && created_names.lock().is_taken(there, to, || dir.btime(to)) => {
             Err(Error::ours(Code::Refused, Op::Replace, shown, TAKEN))
         }
         _ => Ok(()),
@@ -710,9 +710,9 @@ fn guard_newcomers(
 }
 
 /// `info` is in `dir` as `to` now. What another process removes at this very moment is not met.
-fn came(newcomers: &Newcomers, info: &Info, dir: &Dir, to: Name<'_>) {
-    if let Ok(born) = dir.born(to) {
-        newcomers.open().add(info, to, born);
+fn came(created_names: &CreatedNames, info: &Info, dir: &Dir, to: Name<'_>) {
+    if let Ok(btime) = dir.btime(to) {
+        created_names.lock().add(info, to, btime);
     }
 }
 

@@ -9,8 +9,8 @@ use crate::event::{Event, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, Follow, FollowDestination, Target};
 use crate::receiver::claims::{Claims, Meeting, Spot};
+use crate::receiver::created_names::CreatedNames;
 use crate::receiver::land::ensure_dir;
-use crate::receiver::newcomers::Newcomers;
 use crate::receiver::tree;
 pub(crate) use crate::sender::operand::{Reach, Source, source, takes_kind};
 use crate::sender::operand::{Typed, open_parent, typed};
@@ -41,7 +41,7 @@ pub(crate) struct Place {
     pub(crate) dir: Dir,
     pub(crate) node: Arc<Node>,
     /// What operands have become in it.
-    pub(crate) newcomers: Arc<Newcomers>,
+    pub(crate) created_names: Arc<CreatedNames>,
 }
 
 /// One operand.
@@ -76,7 +76,7 @@ impl Operand {
 }
 
 fn place(dir: Dir, path: &Path) -> Arc<Place> {
-    Arc::new(Place { dir, node: Node::root(path), newcomers: Arc::default() })
+    Arc::new(Place { dir, node: Node::root(path), created_names: Arc::default() })
 }
 
 /// Where the target leads, before it is known what goes there.
