@@ -30,6 +30,8 @@ pub enum Action {
     Kept,
     /// Left alone because a filter says so.
     Excluded,
+    /// Its content was the same, and its attributes are so now.
+    Updated,
 }
 
 /// What `check` found for one path.
@@ -499,6 +501,10 @@ pub struct Summary {
     pub streamed: u64,
     /// Items left alone by policy.
     pub kept: u64,
+    /// Items of which attributes alone were brought up to date.
+    pub updated: u64,
+    /// Entries of the destination deleted because the source lacks them.
+    pub deleted: u64,
     /// Items that failed.
     pub failed: u64,
     /// `check`: differences found.

@@ -44,4 +44,4 @@ mod words;
 pub use verbs::manifest::fuzz as manifest_fuzz;
 
 pub use fastcopy::memory;
-pub use verbs::{check, check_manifest, copy, measure, move_, remove, sessions};
+pub use verbs::{check, check_manifest, copy, measure, move_, remove, sessions, sync};

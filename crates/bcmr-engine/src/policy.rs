@@ -112,6 +112,8 @@ pub enum Collide {
     IfOlder,
     /// Left alone when size and mtime (ns) agree, else replaced.
     IfDifferent,
+    /// Left alone when size and content agree, else replaced (`sync --checksum`).
+    IfContentDiffers,
     /// The user is asked (`-i`).
     Ask,
 }
@@ -120,6 +122,61 @@ impl Collide {
     /// Whether a name that was free when it was looked at may be taken only while it still is.
     pub(crate) fn is_only_new(self) -> bool {
         matches!(self, Collide::Keep | Collide::Ask | Collide::IfOlder)
+    }
+}
+
+/// Whether the destination becomes what the source is (`sync`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mirror {
+    /// No: it gets what a copy brings, and keeps what is there.
+    Off,
+    /// Attributes of what looks the same follow the source as well, and so does what kind of thing a name is. What only the
+    /// destination has stays, and so does a directory that is not empty where the source has something else.
+    Update,
+    /// The same, and what only the destination has is deleted once everything else is there (`--delete`).
+    Delete,
+    /// The same, and what the filter leaves out counts as something that only the destination has (`--delete-excluded`).
+    DeleteExcluded,
+}
+
+impl Mirror {
+    /// Whether attributes and kinds follow the source.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        self != Mirror::Off
+    }
+
+    /// Whether what only the destination has is deleted.
+    #[must_use]
+    pub fn deletes(self) -> bool {
+        matches!(self, Mirror::Delete | Mirror::DeleteExcluded)
+    }
+}
+
+/// How much one run may delete at the destination (`--max-delete`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeleteMax {
+    /// So many entries, with what is in directories.
+    Entries(u64),
+    /// So many of a hundred entries that the destination has, where it has more than [`DeleteMax::FEW`].
+    Percent(u64),
+}
+
+impl DeleteMax {
+    /// Of no more entries than this any part may go where the most is said in percent.
+    pub const FEW: u64 = 100;
+    /// What is allowed where nothing is said.
+    pub const DEFAULT: DeleteMax = DeleteMax::Percent(25);
+
+    /// Whether `going` of `all` entries are too many.
+    #[must_use]
+    pub fn is_exceeded(self, going: u64, all: u64) -> bool {
+        match self {
+            DeleteMax::Entries(most) => going > most,
+            DeleteMax::Percent(percent) => {
+                all > Self::FEW && u128::from(going) * 100 > u128::from(all) * u128::from(percent)
+            }
+        }
     }
 }
 
@@ -362,6 +419,10 @@ pub struct CopyPolicy {
     pub specials: bool,
     /// What happens to names already there.
     pub collide: Collide,
+    /// Whether the destination becomes what the source is.
+    pub mirror: Mirror,
+    /// How much may be deleted by that.
+    pub delete_max: DeleteMax,
     /// A destination that was to be written into (`--inplace`) and cannot be opened is replaced (`-f`).
     pub force: bool,
     /// How new content gets its name.
@@ -401,6 +462,9 @@ impl CopyPolicy {
     /// few percent of the time.
     pub const CHECKPOINT_BYTES: u64 = 64 << 20;
 
+    /// The same for `sync`: larger files are gone on with unasked.
+    pub const MIRROR_CHECKPOINT_BYTES: u64 = 16 << 20;
+
     /// What cp does where nothing is asked for, by plain calls: the values that a policy without any flag has.
     #[must_use]
     pub fn cp(jobs: usize, me: u32, umask: u32) -> CopyPolicy {
@@ -412,6 +476,8 @@ impl CopyPolicy {
             strictness: Strictness::LikeCp,
             specials: false,
             collide: Collide::Replace,
+            mirror: Mirror::Off,
+            delete_max: DeleteMax::DEFAULT,
             force: false,
             landing: Landing::Atomic,
             reflink: Reflink::Auto,
@@ -444,6 +510,19 @@ impl CopyPolicy {
         }
     }
 
+    /// What `sync` means where nothing more is said: an archive that leaves alone what is the same, and goes on where a run
+    /// was stopped.
+    #[must_use]
+    pub fn mirror(jobs: usize, me: u32, umask: u32) -> CopyPolicy {
+        CopyPolicy {
+            collide: Collide::IfDifferent,
+            mirror: Mirror::Update,
+            resume: Resume::Proved,
+            checkpoint_bytes: CopyPolicy::MIRROR_CHECKPOINT_BYTES,
+            ..CopyPolicy::archive(jobs, me, umask)
+        }
+    }
+
     /// The same with what going on where a run stopped needs of the rest: what is there and complete must be known again
     /// (size and mtime, so times are kept), and a name must mean that its content is on stable storage (R2).
     pub(crate) fn resuming(self) -> CopyPolicy {
@@ -468,6 +547,18 @@ pub struct CopyRequest {
     pub manifest: Option<PathBuf>,
     /// How.
     pub policy: CopyPolicy,
+}
+
+/// `sync`: DST becomes what SRC is.
+pub struct SyncRequest {
+    /// A directory.
+    pub source: PathBuf,
+    /// What its contents go into, made where it is not there.
+    pub dest: PathBuf,
+    /// How; [`CopyPolicy::mirror`] says whether anything is deleted.
+    pub policy: CopyPolicy,
+    /// Where it is remembered how far above SRC its file system begins; without, nothing is.
+    pub state: Option<PathBuf>,
 }
 
 /// `move`.

@@ -84,8 +84,51 @@ pub(crate) fn below_by(dir: &Dir, name: Name<'_>, jobs: usize, cancel: &Cancel) 
         Err(e) if is(&e, &[errno::ENOENT]) => return Ok(()),
         other => return other,
     }
-    let base =
-        Arc::new(Base { dir: Arc::new(dir.try_clone()?), shown: PathBuf::from(crate::node::os(name)) });
+    let (first, progress) = (First::default(), Progress::default());
+    let watch = Watch { front: &first, progress: &progress, cancel, items: false };
+    let shown = PathBuf::from(crate::node::os(name));
+    tree(dir, name, shown, (jobs, false), watch, Protected::default())?;
+    first.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// How [`named`] works.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedRemoval {
+    /// Only say what would go.
+    pub(crate) dry_run: bool,
+    pub(crate) jobs: usize,
+    /// A directory that stays wherever it is met: what is gone through belongs to a run that reads it.
+    pub(crate) source: (u64, u64),
+}
+
+/// Takes the directory `name` in `dir` away, with everything below it, and nothing beyond its file system, as [`remove`]
+/// does: neither the current directory nor what holds it. What goes is told as below `shown`.
+///
+/// # Errors
+/// Nothing could be begun.
+pub(crate) fn named(
+    dir: &Dir,
+    name: Name<'_>,
+    shown: PathBuf,
+    how: NamedRemoval,
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    let protected = Protected::find()?.with(how.source, Reason::HoldsSource);
+    let path = shown.clone();
+    tree(dir, name, shown, (how.jobs, how.dry_run), watch, protected)
+        .map_err(|e| Error::os(Op::Open, path, e))
+}
+
+/// Takes one tree away.
+fn tree(
+    dir: &Dir,
+    name: Name<'_>,
+    shown: PathBuf,
+    (jobs, dry_run): (usize, bool),
+    watch: Watch<'_>,
+    protected: Protected,
+) -> io::Result<Summary> {
+    let base = Arc::new(Base { dir: Arc::new(dir.try_clone()?), shown });
     let pool = Pool::new(jobs);
     pool.push(RemoveTask::Name(base, name.to_owned()));
     let request = RemoveRequest {
@@ -95,13 +138,10 @@ pub(crate) fn below_by(dir: &Dir, name: Name<'_>, jobs: usize, cancel: &Cancel) 
         force: true,
         ask: false,
         one_file_system: true,
-        dry_run: false,
+        dry_run,
         jobs,
     };
-    let (first, progress) = (First::default(), Progress::default());
-    let watch = Watch { front: &first, progress: &progress, cancel, items: false };
-    run(&pool, &request, false, watch, Protected::default());
-    first.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    Ok(run(&pool, &request, false, watch, protected))
 }
 
 /// Keeps the first failure and tells nothing.

@@ -154,6 +154,12 @@ pub(crate) fn random() -> Option<NameBuf> {
     NameBuf::new(&[PREFIX, b"r-", random_digits().as_bytes(), Role::Stage.suffix()].concat())
 }
 
+/// Whether [`random`] may have made a name.
+pub(crate) fn is_random(name: Name<'_>) -> bool {
+    name.bytes().strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(b"r-"))
+        && name.bytes().ends_with(Role::Stage.suffix())
+}
+
 /// Whether a name that one of the above has made is that of a resumable copy's stage.
 pub(crate) fn is_part(name: Name<'_>) -> bool {
     name.bytes().starts_with(PREFIX) && name.bytes().ends_with(Role::Part.suffix())
@@ -208,6 +214,7 @@ mod tests {
         let stages: HashSet<NameBuf> = (0..10_000).map(|_| here.stage().unwrap()).collect();
         assert_eq!(stages.len(), 10_000);
         assert_ne!(random(), random());
+        assert!(is_random(random().unwrap().as_name()) && !is_random(here.stage().unwrap().as_name()));
         assert_eq!(all(&here, &name)[1..], all(&here, &name)[1..]);
         let other = NameBuf::new(b"m").unwrap();
         assert_ne!(here.part(name.as_name()), here.part(other.as_name()));

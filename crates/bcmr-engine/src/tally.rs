@@ -15,6 +15,8 @@ pub(crate) struct Tally<'a> {
     pub(crate) bytes: AtomicU64,
     pub(crate) streamed: AtomicU64,
     pub(crate) kept: AtomicU64,
+    pub(crate) updated: AtomicU64,
+    pub(crate) deleted: AtomicU64,
     pub(crate) failed: AtomicU64,
     /// Of those, what is not at the destination.
     pub(crate) absent: AtomicU64,
@@ -38,6 +40,8 @@ impl<'a> Tally<'a> {
             bytes: zero(),
             streamed: zero(),
             kept: zero(),
+            updated: zero(),
+            deleted: zero(),
             failed: zero(),
             absent: zero(),
             differences: zero(),
@@ -75,6 +79,12 @@ impl<'a> Tally<'a> {
     /// Worth knowing, no failure.
     pub(crate) fn warn(&self, error: Error) {
         self.watch.front.event(Event::Warning(error));
+    }
+
+    /// What failed in a part of the run that told of it itself.
+    pub(crate) fn failed_below(&self, part: &Summary) {
+        self.failed.fetch_add(part.failed, Relaxed);
+        part.codes.iter().for_each(|code| self.code(*code));
     }
 
     fn code(&self, code: Code) {
@@ -132,6 +142,8 @@ impl<'a> Tally<'a> {
             bytes: self.bytes.load(Relaxed),
             streamed: self.streamed.load(Relaxed),
             kept: self.kept.load(Relaxed),
+            updated: self.updated.load(Relaxed),
+            deleted: self.deleted.load(Relaxed),
             failed: self.failed.load(Relaxed),
             differences: self.differences.load(Relaxed),
             compared: self.compared(),

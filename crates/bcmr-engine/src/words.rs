@@ -166,6 +166,9 @@ Op {
     WriteManifest = 121,
     WriteSessionOf = 122,
     WriteThroughLink = 123,
+    Delete = 124,
+    DeleteIn = 125,
+    Remember = 126,
 }}
 
 numbered! {
@@ -311,6 +314,12 @@ Reason {
     PeerLeft = 137,
     NotOnThisDisk = 138,
     NotItsCopy = 139,
+    HoldsSource = 140,
+    SourceIsEmpty = 141,
+    NotAllIsThere = 142,
+    SourceBelowDestination = 143,
+    SourceIsNoDirectory = 144,
+    NotMountedWhereItWas = 145,
     // What a message is, against the protocol.
     PieceWhileAllWait = 301,
     PieceNotAskedAgain = 302,
@@ -488,6 +497,7 @@ Reason {
     StartsOver = 559,
     OutOfPlace = 560,
     RestNotCompared = 561,
+    TooMuchToDelete = 562,
 }}
 
 /// A reason with what it speaks of.

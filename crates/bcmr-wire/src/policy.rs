@@ -49,8 +49,15 @@ pub mod flags {
     /// A symbolic link at the destination's name is followed, whatever put it there.
     pub const FOLLOW_DESTINATION: u64 = 1 << 19;
 
+    /// Attributes of what looks the same are brought up to date, and kinds follow the source.
+    pub const MIRROR: u64 = 1 << 20;
+    /// The same, and what only the destination has is deleted in the end.
+    pub const MIRROR_DELETE: u64 = 1 << 21;
+    /// The same, with what the filter leaves out.
+    pub const MIRROR_DELETE_EXCLUDED: u64 = 1 << 22;
+
     /// All of them.
-    pub const ALL: u64 = (1 << 20) - 1;
+    pub const ALL: u64 = (1 << 23) - 1;
 }
 
 /// The places of `[policy.choices]`.
@@ -120,6 +127,8 @@ choices! {
         IF_DIFFERENT = 3,
         /// The user is asked.
         ASK = 4,
+        /// Left alone when size and content agree.
+        IF_CONTENT_DIFFERS = 5,
     }
     /// How new content gets its name.
     landing {
@@ -180,8 +189,8 @@ choices! {
 }
 
 /// How many actions an item may have had done to it, in the order of the engine's `Action`: copied, directory made, link
-/// made, hard-linked, special file made, renamed, removed, kept, excluded.
-pub const ACTIONS: u8 = 9;
+/// made, hard-linked, special file made, renamed, removed, kept, excluded, attributes updated.
+pub const ACTIONS: u8 = 10;
 
 /// How many kinds of difference there are, in the order of the engine's `Change`: only the source has it, only the
 /// destination has it, both have it.

@@ -42,6 +42,8 @@ pub struct Env {
     pub config_file: Option<PathBuf>,
     /// `bcmr` in `XDG_CACHE_HOME`, or in `~/.cache`.
     pub cache_dir: Option<PathBuf>,
+    /// `bcmr` in `XDG_STATE_HOME`, or in `~/.local/state`.
+    pub state_dir: Option<PathBuf>,
     /// The third word of `SSH_CONNECTION`: the address that ssh came in on.
     pub arrived_at: Option<std::net::IpAddr>,
     /// Where sockets may be made: `XDG_RUNTIME_DIR`, then `TMPDIR`, then `/tmp`.
@@ -85,6 +87,7 @@ impl Env {
             home: home.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| "/".into()),
             config_file: place("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("bcmr/config.toml")),
             cache_dir: place("XDG_CACHE_HOME", ".cache").map(|dir| dir.join("bcmr")),
+            state_dir: place("XDG_STATE_HOME", ".local/state").map(|dir| dir.join("bcmr")),
             arrived_at: said("SSH_CONNECTION")
                 .and_then(|words| words.to_str()?.split(' ').nth(2)?.parse().ok()),
             meeting: [absolute("XDG_RUNTIME_DIR"), absolute("TMPDIR"), Some("/tmp".into())]

@@ -15,6 +15,7 @@ pub enum Verb {
     Move,
     Remove,
     Check,
+    Sync,
     Sessions,
     Ls,
     Stat,

@@ -14,14 +14,14 @@ pub(crate) mod tee;
 pub(crate) mod uncached;
 
 use crate::blocks::{Cv, block_cv, on_blocks};
-use crate::error::Op;
+use crate::error::{Op, Reason};
 use crate::event::{Engine, Work};
 pub(crate) use crate::fault::{Fault, Side};
 use crate::policy::{Changing, Durability, Preserve, Reflink, Sparse, Strictness, Verify};
 use crate::pulse::Shift;
 use fastcopy::Rung;
 use fastcopy::dir::{Dir, Lock, Name, NameBuf};
-use fastcopy::meta::{Info, Time};
+use fastcopy::meta::{Info, Kind, Time};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -118,6 +118,8 @@ pub(crate) enum Body<'a, D: Dirs> {
     Link(CString),
     /// Nothing: its mode and device number say it all.
     Special,
+    /// Nothing: the file that is there has it already, and gets attributes.
+    Kept,
     /// A second name for something that landed before.
     HardLink(&'a D::Dir, Name<'a>),
 }
@@ -288,6 +290,15 @@ pub(crate) trait Dirs: Sync + Sized {
     fn set_times(&self, dir: &Self::Dir, accessed: Time, modified: Time) -> io::Result<()>;
     fn lock(&self, dir: &Self::Dir) -> Lock;
     fn has_default_acl(&self, dir: &Self::Dir) -> bool;
+    /// What sealing would change of the attributes of `name`, as far as an [`Info`] does not tell.
+    fn attributes_differ(
+        &self,
+        dir: &Self::Dir,
+        name: Name<'_>,
+        src: Attributes<'_>,
+        kind: Kind,
+        keep: &Keep,
+    ) -> io::Result<Option<Reason>>;
     /// Where a symbolic link leads.
     fn read_link(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<CString>;
     fn remove_dir(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<()>;

@@ -708,6 +708,18 @@ fn each(jobs: &mut [Job<'_, Model>], does: impl Fn(&mut Job<'_, Model>) -> Resul
 }
 
 impl Dirs for Model {
+    /// Attributes are no part of the model.
+    fn attributes_differ(
+        &self,
+        _: &Handle,
+        _: Name<'_>,
+        _: Attributes<'_>,
+        _: Kind,
+        _: &Keep,
+    ) -> io::Result<Option<crate::error::Reason>> {
+        Ok(None)
+    }
+
     type Dir = Handle;
     type Hand = ();
 

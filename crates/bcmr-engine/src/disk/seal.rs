@@ -149,8 +149,9 @@ fn seal_job(
         _ => None,
     };
     let told = p.owner || keep.strictness == Strictness::Archive;
+    let stays = matches!(job.body, Body::Kept);
     let replaced = kept.filter(|_| !in_place).map(|there| Replaced { dir, name: job.name, there });
-    let wanted = Wanted { owner, mode, owner_told: told, replaced, keep };
+    let wanted = Wanted { owner, mode, owner_told: told, replaced, stays, keep };
     apply(buffer, thing, of_source, &job.info, wanted, lost)?;
     if p.times {
         let set = match thing {
@@ -284,7 +285,7 @@ pub(super) fn dir(
     };
     let thing = Thing::Open(dst.as_fd());
     let source = From::of(src);
-    let wanted = Wanted { owner, mode, owner_told: p.owner, replaced: None, keep };
+    let wanted = Wanted { owner, mode, owner_told: p.owner, replaced: None, stays: false, keep };
     if let Err(fault) = apply(buffer, thing, source, info, wanted, &mut lost) {
         lost.push(fault);
     }
@@ -307,6 +308,8 @@ struct Wanted<'a> {
     /// It is told when the owner cannot be kept.
     owner_told: bool,
     replaced: Option<Replaced<'a>>,
+    /// It is a file that was there and has its content.
+    stays: bool,
     keep: &'a Keep,
 }
 
@@ -318,7 +321,7 @@ fn apply(
     wanted: Wanted<'_>,
     lost: &mut Vec<Fault>,
 ) -> Result<(), Fault> {
-    let Wanted { owner, mode, owner_told, replaced, keep } = wanted;
+    let Wanted { owner, mode, owner_told, replaced, stays, keep } = wanted;
     let p = &keep.preserve;
     let kind = info.kind;
     // Without anything to keep there is nothing to ask for: the kernel gave it owner and mode at birth.
@@ -346,7 +349,7 @@ fn apply(
     let wanted = |name: &CStr| if is_acl(name.to_bytes()) { acl } else { p.xattr };
     let mut had_acl = replaced.is_some_and(|replaced| replaced.hand_down(thing, buffer, keep, lost));
     // A directory may have been there before; anything may have inherited an ACL.
-    let foreign = kind == Kind::Dir || keep.default_acl;
+    let foreign = kind == Kind::Dir || stays || keep.default_acl;
     let mut had: Vec<CString> = Vec::new();
     if p.xattr || acl {
         let mut failed = None;
@@ -366,7 +369,7 @@ fn apply(
         match copied {
             Ok(()) if foreign => {
                 let all = p.xattr && keep.strictness == Strictness::Archive;
-                if let Err(e) = remove_foreign(thing.of(), buffer, &had, acl, all) {
+                if let Err(e) = remove_foreign(thing.of(), buffer, &had, acl, (all, stays)) {
                     lost.push(loss(Op::RemoveAttributesOf, e));
                 }
             }
@@ -396,17 +399,18 @@ fn apply(
 }
 
 /// Removes what came from the directory above or was there before, and not from the source: ACLs (`acl`), and where
-/// source and copy are to be alike in everything (`all`) a person's own attributes. What the system puts on files
-/// (labels) stays.
+/// source and copy are to be alike in everything (`all`) a person's own attributes; of a file that keeps its content
+/// (`stays`) also what writing into it would have taken away. What the system puts on files (labels) stays.
 fn remove_foreign(
     of: Of<'_>,
     buffer: &mut XattrBuffer,
     had: &[CString],
     acl: bool,
-    all: bool,
+    (all, stays): (bool, bool),
 ) -> io::Result<()> {
     let wanted = |name: &CStr| {
-        if is_acl(name.to_bytes()) { acl } else { all && is_own(name.to_bytes()) }
+        let name = name.to_bytes();
+        if is_acl(name) { acl } else { all && is_own(name) || stays && !outlives_writing(name) }
     };
     let mut foreign: Vec<CString> = Vec::new();
     xattr::read(of, buffer, wanted, |name, _| {
@@ -416,6 +420,28 @@ fn remove_foreign(
         Ok(())
     })?;
     foreign.iter().try_for_each(|name| xattr::remove(of, name))
+}
+
+/// What sealing would change of the attributes of `name`, as far as an [`Info`] does not tell.
+pub(super) fn differ(
+    dir: &Dir,
+    name: Name<'_>,
+    src: Attributes<'_>,
+    kind: Kind,
+    keep: &Keep,
+) -> io::Result<Option<Reason>> {
+    let p = &keep.preserve;
+    if !p.xattr && !p.acl {
+        return Ok(None);
+    }
+    let source = match src {
+        Attributes::Dir(dir) => attributes(Of::Handle(dir.as_fd()), kind, p)?,
+        Attributes::At(dir, name) => attributes(Of::At(dir, name), kind, p)?,
+        Attributes::Carried(list) => {
+            list.iter().map(|(name, value)| (name.to_bytes().to_vec(), value.clone())).collect()
+        }
+    };
+    Ok(change(kind, p, keep.strictness, &source, &attributes(Of::At(dir, name), kind, p)?))
 }
 
 /// Attributes, names and values.

@@ -121,6 +121,17 @@ impl Dirs for Sys {
         seal::has_default_acl(dir)
     }
 
+    fn attributes_differ(
+        &self,
+        dir: &Dir,
+        name: Name<'_>,
+        src: Attributes<'_>,
+        kind: Kind,
+        keep: &Keep,
+    ) -> io::Result<Option<Reason>> {
+        seal::differ(dir, name, src, kind, keep)
+    }
+
     fn read_link(&self, dir: &Dir, name: Name<'_>) -> io::Result<CString> {
         dir.read_link(name)
     }
@@ -480,11 +491,30 @@ fn make(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32, keep: &Keep) -> Result<(),
             let kind = job.info.kind;
             dir.make_special(name, kind, mode, job.info.rdev).map_err(dest(Op::MakeSpecialFile))?;
         }
+        Body::Kept => return hold(dir, job),
         Body::HardLink(from_dir, from) => {
             from_dir.hard_link(*from, dir, name).map_err(dest(Op::MakeHardLink))?;
         }
     }
     job.staged = true;
+    Ok(())
+}
+
+/// What is there stays, and is held open so that what was looked at gets its attributes. One that may not be read is known
+/// by its name.
+fn hold(dir: &Dir, job: &mut Job<'_, Sys>) -> Result<(), Fault> {
+    let info = match dir.open_file(job.name) {
+        Ok(file) => {
+            let info = Info::of(&file).map_err(dest(Op::Stat))?;
+            job.file = Some(file);
+            info
+        }
+        Err(e) if Code::of(&e) == Code::Denied => dir.stat(job.name).map_err(dest(Op::Stat))?,
+        Err(e) => return Err(dest(Op::Open)(e)),
+    };
+    if job.there.is_none_or(|there| there.id() != info.id()) {
+        return Err(Fault::ours(Side::Dest, Op::Change, Code::Refused, Reason::BecameAnother));
+    }
     Ok(())
 }
 
@@ -590,7 +620,7 @@ impl Sys {
                 }
                 return Ok(());
             }
-            Body::Link(_) | Body::Special | Body::HardLink(..) => return Ok(()),
+            Body::Link(_) | Body::Special | Body::Kept | Body::HardLink(..) => return Ok(()),
         };
         let from =
             copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };

@@ -206,7 +206,7 @@ impl SendObserver for ClientObserver<'_> {
     }
 }
 
-const ACTIONS: [Action; 9] = [
+const ACTIONS: [Action; 10] = [
     Action::Copied,
     Action::MadeDir,
     Action::MadeLink,
@@ -216,6 +216,7 @@ const ACTIONS: [Action; 9] = [
     Action::Removed,
     Action::Kept,
     Action::Excluded,
+    Action::Updated,
 ];
 
 const CHANGES: [Change; bcmr_wire::policy::CHANGES as usize] = [Change::Add, Change::Extra, Change::Differ];
@@ -246,7 +247,19 @@ pub(crate) fn summary_of(counted: &Counted) -> Summary {
         }
     }
     let (cancelled, compared) = (counted.cancelled, Compared::default());
-    Summary { files, dirs, others, bytes, streamed: 0, kept, failed, differences, compared, codes, cancelled }
+    Summary {
+        files,
+        dirs,
+        others,
+        bytes,
+        kept,
+        failed,
+        differences,
+        compared,
+        codes,
+        cancelled,
+        ..Summary::default()
+    }
 }
 
 /// A server that receives reports everything to its client.

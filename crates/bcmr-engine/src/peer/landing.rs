@@ -150,16 +150,34 @@ impl WireLanding<'_> {
             let note = Reason::KindIs.about(meta.info.kind.word());
             Err(Error::ours(Code::Special, Op::Copy, meta.path(&slot.src.node), note))
         } else {
-            self.desk.choose(slot, &Offered { name, to, info: &meta.info, is_file }, &prove)
+            let attributes = Attributes::Carried(&meta.attrs);
+            self.desk.choose(slot, &Offered { name, to, info: &meta.info, is_file, attributes }, &prove)
         };
         match chosen {
             Ok(Decision::Skip) => {}
+            Ok(Decision::Update(there)) => return self.update(slot, meta, there),
             Ok(_) if doubt.get() => return Chosen::Want(LandVerdict::Doubt),
             Ok(Decision::Create) => return Chosen::Want(LandVerdict::Land(None)),
             Ok(Decision::Replace(there)) => return Chosen::Want(LandVerdict::Land(Some(there))),
             Err(e) => self.failed(slot, e),
         }
         self.gave_up(&meta.info);
+        Chosen::Nothing
+    }
+
+    /// Gives what is there the attributes that came with the entry. Its content need not come.
+    fn update(&self, slot: &Arc<Slot<Far>>, meta: &Meta, there: Info) -> Chosen<LandVerdict> {
+        match self.job(slot, Way::Alone, (meta, LandVerdict::Land(Some(there))), Body::Kept) {
+            Ok(Some(job)) => {
+                let mut hand = self.desk.disk.hand();
+                self.desk.land(&mut hand, slot, &mut vec![job], Way::Alone, 1, false);
+            }
+            Ok(None) => {}
+            Err(e) => {
+                self.gave_up(&meta.info);
+                self.failed(slot, e);
+            }
+        }
         Chosen::Nothing
     }
 

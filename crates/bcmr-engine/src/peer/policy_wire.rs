@@ -4,8 +4,8 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{
-    Collide, Compare, CopyPolicy, Durability, FilterSpec, Follow, FollowDestination, Landing, Reflink,
-    Resume, Rule, Sparse, Strictness, Verify,
+    Collide, Compare, CopyPolicy, Durability, FilterSpec, Follow, FollowDestination, Landing, Mirror,
+    Reflink, Resume, Rule, Sparse, Strictness, Verify,
 };
 use crate::remote::{Compress, Purpose};
 use bcmr_wire::limits;
@@ -53,7 +53,7 @@ impl<'a> Lists<'a> {
 type Flag = (u64, fn(&CopyPolicy) -> bool, fn(&mut CopyPolicy));
 
 /// What is said of a copy with one bit each. A policy that came over a wire starts with none of them set.
-const FLAGS: [Flag; 15] = [
+const FLAGS: [Flag; 18] = [
     (flags::RECURSIVE, |p| p.recursive, |p| p.recursive = true),
     (flags::KEEP_MODE, |p| p.preserve.mode, |p| p.preserve.mode = true),
     (flags::KEEP_OWNER, |p| p.preserve.owner, |p| p.preserve.owner = true),
@@ -72,6 +72,13 @@ const FLAGS: [Flag; 15] = [
         flags::FOLLOW_DESTINATION,
         |p| p.follow_destination == FollowDestination::Always,
         |p| p.follow_destination = FollowDestination::Always,
+    ),
+    (flags::MIRROR, |p| p.mirror == Mirror::Update, |p| p.mirror = Mirror::Update),
+    (flags::MIRROR_DELETE, |p| p.mirror == Mirror::Delete, |p| p.mirror = Mirror::Delete),
+    (
+        flags::MIRROR_DELETE_EXCLUDED,
+        |p| p.mirror == Mirror::DeleteExcluded,
+        |p| p.mirror = Mirror::DeleteExcluded,
     ),
 ];
 
@@ -101,7 +108,8 @@ macro_rules! choices {
 choices! {
     Follow follow follow: Never = NEVER, Operands = OPERANDS, Always = ALWAYS;
     Collide collide collide:
-        Replace = REPLACE, Keep = KEEP, IfOlder = IF_OLDER, IfDifferent = IF_DIFFERENT, Ask = ASK;
+        Replace = REPLACE, Keep = KEEP, IfOlder = IF_OLDER, IfDifferent = IF_DIFFERENT, Ask = ASK,
+        IfContentDiffers = IF_CONTENT_DIFFERS;
     Landing landing landing: Atomic = ATOMIC, InPlace = IN_PLACE;
     Reflink reflink reflink: Auto = AUTO, Always = ALWAYS, Never = NEVER;
     Sparse sparse sparse: Auto = AUTO, Always = ALWAYS, Never = NEVER;
@@ -245,7 +253,7 @@ mod tests {
         use wire::{collide, durability, follow, landing, reflink, resume, sparse, verify};
         let last = [
             follow::ALWAYS,
-            collide::ASK,
+            collide::IF_CONTENT_DIFFERS,
             landing::IN_PLACE,
             reflink::NEVER,
             sparse::NEVER,

@@ -34,6 +34,7 @@ pub(crate) struct Offered<'n> {
     pub(crate) info: &'n Info,
     /// It has content of its own.
     pub(crate) is_file: bool,
+    pub(crate) attributes: Attributes<'n>,
 }
 
 /// The same with its content.
@@ -55,6 +56,8 @@ pub(crate) enum Choice {
     Keep(Option<Info>),
     /// The user says whether this is replaced.
     Ask(Option<Info>),
+    /// It is landed in the place of this directory, once that is out of the way.
+    Clear(Info),
 }
 
 /// Decides by one policy on one disk.
@@ -79,7 +82,7 @@ impl<'a, D: Disk> Chooser<'a, D> {
         entry: &Offered<'_>,
         prove: &dyn Fn(Proof, &Info) -> Result<Option<bool>>,
     ) -> Result<Choice> {
-        let &Offered { name, to, info, is_file } = entry;
+        let &Offered { name, to, info, is_file, .. } = entry;
         let dst = &pair.dst;
         dst.guard_name(to).map_err(|e| e.and(&pair.src.node().join(name)))?;
         let there = if dst.is_fresh() {
@@ -91,7 +94,7 @@ impl<'a, D: Disk> Chooser<'a, D> {
             Error::ours(Code::Refused, Op::Replace, dst.node.join(to), TAKEN).and(&pair.src.node().join(name))
         };
         let verdict = decide(info, there.as_ref(), self.policy);
-        if let (Verdict::Replace | Verdict::Ask, Some(t)) = (verdict, &there)
+        if let (Verdict::Replace | Verdict::ReplaceTree | Verdict::Ask, Some(t)) = (verdict, &there)
             && dst.created_names.lock().is_taken(t, to, || self.disk.btime(&dst.dir, to))
         {
             return Err(taken());
@@ -105,6 +108,7 @@ impl<'a, D: Disk> Chooser<'a, D> {
         };
         match verdict {
             Verdict::Make | Verdict::Replace => Ok(Choice::Land(there)),
+            Verdict::ReplaceTree => Ok(there.map_or(Choice::Land(None), Choice::Clear)),
             Verdict::Append { .. } if self.policy.collide != Collide::Ask => Ok(Choice::Land(there)),
             Verdict::Keep | Verdict::Merge => {
                 if let Some(t) = &there
@@ -147,7 +151,7 @@ impl<'a, D: Disk> Chooser<'a, D> {
     /// only by a run that replaces what differs.
     pub(crate) fn is_there(&self, info: &Info, there: Option<&Info>) -> bool {
         let compared = match self.policy.collide {
-            Collide::IfDifferent => true,
+            Collide::IfDifferent | Collide::IfContentDiffers => true,
             Collide::IfOlder => info.kind != Kind::Link,
             Collide::Replace | Collide::Keep | Collide::Ask => false,
         };
@@ -175,7 +179,9 @@ impl<'a, D: Disk> Chooser<'a, D> {
         let in_place = self.policy.landing == Landing::InPlace
             && is_file
             && there.is_some_and(|t| !matches!(t.kind, Kind::Link | Kind::Dir));
-        let place = if way == Way::Small && dst.is_private() {
+        let place = if matches!(body, Body::Kept) {
+            Placement::There
+        } else if way == Way::Small && dst.is_private() {
             Placement::Final
         } else if appends || in_place {
             // Two sources that are one name here would be written into each other.
@@ -222,7 +228,7 @@ impl<'a, D: Disk> Chooser<'a, D> {
             (Proof::Target, Body::Link(target)) => return self.leads_to(pair, to, target),
             // A beginning is proved when it is added to, on the very file that is written into.
             (Proof::Beginning, _) => return Ok(true),
-            (_, Body::Link(_) | Body::Special | Body::HardLink(..)) => return Ok(true),
+            (_, Body::Link(_) | Body::Special | Body::Kept | Body::HardLink(..)) => return Ok(true),
             (_, Body::File(_) | Body::Bytes(_) | Body::Wire(_)) => {}
         }
         let file = self.disk.open_to_read(&pair.dst.dir, to);
@@ -235,7 +241,7 @@ impl<'a, D: Disk> Chooser<'a, D> {
             Body::Wire(source) => {
                 return tee::same_blocks(self.disk, *source, &file, there.size, &go_on).map_err(told);
             }
-            Body::Link(_) | Body::Special | Body::HardLink(..) => return Ok(true),
+            Body::Link(_) | Body::Special | Body::Kept | Body::HardLink(..) => return Ok(true),
         };
         Ok(of_source == tee::hash_on(self.disk, &file, &go_on).map_err(told)?)
     }

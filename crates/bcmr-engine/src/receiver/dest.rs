@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::policy::CopyPolicy;
 use crate::receiver::created_names::{CreatedNames, LockedNames, TAKEN};
 use crate::receiver::subtree::{NewSubdir, Subtree};
+use crate::receiver::unmet::Unmet;
 use crate::stage::{self, Home, RESERVED, Role};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
@@ -177,6 +178,8 @@ pub(crate) struct DestDir<D: Disk> {
     lasting: bool,
     /// Sessions that were in it when it was opened.
     unfinished: Arc<HashSet<NameBuf>>,
+    /// What was in it before this run put anything there and the source has not named, where that may be deleted.
+    pub(crate) unmet: Option<Arc<Unmet>>,
     naming: Naming,
     /// What it gets its name with, when it was made without one; and its level below the topmost directory of that.
     subtree: Option<(Arc<Subtree>, u32)>,
@@ -205,7 +208,11 @@ impl<D: Disk> DestDir<D> {
         let most = if above.is_some() { usize::MAX } else { BASE_ENTRIES_MAX };
         let dest = DestDir::opened(disk, dir, node, above, policy)?;
         let unfinished = Arc::new(dest.sweep(disk, most)?);
-        Ok(DestDir { unfinished, ..dest })
+        // M4: nothing is deleted on another file system than the destination's own, nor below one.
+        let is_own = above.is_none_or(|above| above.unmet.is_some() && above.info.dev == dest.info.dev);
+        let listed = policy.mirror.deletes() && is_own;
+        let unmet = listed.then(|| Arc::new(Unmet::listed(disk, &dest.dir)));
+        Ok(DestDir { unfinished, unmet, ..dest })
     }
 
     fn opened(
@@ -228,7 +235,9 @@ impl<D: Disk> DestDir<D> {
             Some(mut listed) => (listed.made.contains(&info.id()), listed.opened(info.id())),
             None => (false, Arc::default()),
         };
-        if again && info.mode & 0o700 != 0o700 {
+        // What an earlier run has given the source's mode is written into all the same by its owner.
+        let is_mirrored = policy.mirror.is_on() && policy.me != 0 && info.uid == policy.me;
+        if (again || is_mirrored) && info.mode & 0o700 != 0o700 {
             // It got its mode already. Where it cannot be opened up, what is to land there says why.
             let _opened = disk.set_mode(&dir, info.mode | 0o700).is_ok();
         }
@@ -249,6 +258,7 @@ impl<D: Disk> DestDir<D> {
             btime,
             lasting,
             unfinished: Arc::default(),
+            unmet: None,
             naming: Naming::Own,
             subtree: None,
             keep,
@@ -326,9 +336,14 @@ impl<D: Disk> DestDir<D> {
         };
         match there {
             Some(info) if info.kind == Kind::Dir => self.merge(disk, name, policy),
-            Some(_) => {
+            Some(info) if !policy.mirror.is_on() || self.is_from_here(disk, name, &info) => {
                 let note = Reason::DirectoryOverFile;
                 Err(Error::ours(Code::InTheWay, Op::MakeDirectory, self.node.join(name), note))
+            }
+            Some(_) => {
+                let removed = disk.remove_file(&self.dir, name);
+                removed.map_err(fail(Op::Replace, &self.node, Some(name)))?;
+                self.make(disk, name, policy, mark)
             }
             // What is filled under a stage's name has its mark before it has its own in any case.
             None => match mark {
@@ -336,6 +351,11 @@ impl<D: Disk> DestDir<D> {
                 mark => self.make(disk, name, policy, mark),
             },
         }
+    }
+
+    /// Whether this run has put what is there under `name`, whatever it called it.
+    fn is_from_here(&self, disk: &D, name: Name<'_>, there: &Info) -> bool {
+        self.newcomers.open().has(there, || disk.born(&self.dir, name))
     }
 
     fn merge(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {
@@ -420,6 +440,7 @@ impl<D: Disk> DestDir<D> {
             btime,
             lasting: self.lasting,
             unfinished: Arc::default(),
+            unmet: None,
             naming: stage.map_or(Naming::Own, Naming::staged),
             subtree,
             keep,
@@ -479,6 +500,7 @@ impl<D: Disk> DestDir<D> {
             btime,
             lasting: self.lasting,
             unfinished: Arc::default(),
+            unmet: None,
             naming: Naming::Own,
             subtree: Some((subtree.clone(), level + 1)),
             keep: self.keep,
@@ -599,6 +621,7 @@ impl<D: Disk> DestDir<D> {
             btime: self.btime,
             lasting: self.lasting,
             unfinished: self.unfinished.clone(),
+            unmet: self.unmet.clone(),
             naming: Naming::Own,
             subtree: None,
             keep: self.keep,

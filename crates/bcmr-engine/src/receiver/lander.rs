@@ -18,11 +18,12 @@ use crate::receiver::directories::{Directories, Landed, Marks, SlotHold};
 use crate::receiver::land::{SYNC_ALL, land, land_resumable};
 use crate::receiver::links::{FirstName, LinkTable};
 use crate::receiver::losses::MetadataLosses;
-use crate::receiver::plan::{Proof, same};
+use crate::receiver::plan::{Proof, same, stale_by};
 use crate::receiver::resumable::{self, Holes, Want};
 use crate::tally::Tally;
 use fastcopy::Rung;
 use fastcopy::dir::{Name, NameBuf};
+use fastcopy::errno;
 use fastcopy::meta::{Info, Kind, Time};
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -56,6 +57,11 @@ pub(crate) trait Beside<S, D: Disk = Sys>: Sync {
     fn proves(&self) -> bool {
         false
     }
+    /// A directory that is not empty has the name `to`, where the source has something else. Whether it is dealt with once
+    /// everything else is there.
+    fn in_the_way(&self, _slot: &Slot<S, D>, _to: Name<'_>, _there: &Info) -> bool {
+        false
+    }
     /// A file's hash, at its destination.
     fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()>;
 }
@@ -69,6 +75,8 @@ pub(crate) enum Decision {
     Create,
     /// It is landed in the place of this, or added to it.
     Replace(Info),
+    /// This has the same content already, and gets the source's attributes.
+    Update(Info),
 }
 
 /// One run at the destination.
@@ -109,7 +117,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         beside: B,
     ) -> Lander<'a, S, B, D> {
         let tally = Arc::new(tally);
-        let losses = Arc::new(MetadataLosses::new(tally.clone(), policy.strictness));
+        let losses = Arc::new(MetadataLosses::new(tally.clone(), policy));
         Lander {
             disk,
             policy,
@@ -165,14 +173,18 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         {
             return Ok(None);
         }
-        let Candidate { name, to, ref info, ref body, .. } = entry;
+        let Candidate { name, to, ref info, ref body, attributes, .. } = entry;
         let go_on = || !self.tally.cancelled();
         let prove =
             |proof: Proof, there: &Info| self.chooser.prove(pair, &entry, proof, there, &go_on).map(Some);
-        let there = match self.choose(pair, &Offered { name, to, info, is_file: body.is_file() }, &prove)? {
+        let offered = Offered { name, to, info, is_file: body.is_file(), attributes };
+        let there = match self.choose(pair, &offered, &prove)? {
             Decision::Skip => return Ok(None),
             Decision::Create => None,
             Decision::Replace(there) => Some(there),
+            Decision::Update(there) => {
+                return self.job(pair, Candidate { body: Body::Kept, ..entry }, Some(there)).map(Some);
+            }
         };
         self.job(pair, entry, there).map(Some)
     }
@@ -255,6 +267,12 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
                 }
                 there
             }
+            Choice::Clear(there) => return self.clear(pair, entry, &there),
+            Choice::Keep(Some(there)) if self.is_stale(pair, entry, &there)? => {
+                // What has several names, maybe elsewhere, is not changed under all of them.
+                let alone = there.kind == Kind::File && there.nlink == 1;
+                return Ok(if alone { Decision::Update(there) } else { Decision::Replace(there) });
+            }
             Choice::Keep(there) => {
                 self.found(pair, entry, there.as_ref())?;
                 self.keep(pair, name, to, info);
@@ -264,10 +282,43 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         Ok(there.map_or(Decision::Create, Decision::Replace))
     }
 
+    /// Takes an empty directory out of the way of an entry that is none. One that holds something may go later.
+    fn clear(&self, pair: &Slot<S, D>, entry: &Offered<'_>, there: &Info) -> Result<Decision> {
+        let &Offered { name, to, .. } = entry;
+        let dst = &pair.dst;
+        match self.disk.remove_dir(&dst.dir, to) {
+            Ok(()) => Ok(Decision::Create),
+            Err(e) if matches!(e.raw_os_error(), Some(errno::ENOTEMPTY | errno::EEXIST)) => {
+                if self.beside.in_the_way(pair, to, there) {
+                    pair.mark_incomplete();
+                    return Ok(Decision::Skip);
+                }
+                let note = Reason::FileOverDirectory;
+                let error = Error::ours(Code::InTheWay, Op::Replace, dst.node.join(to), note);
+                Err(error.and(&pair.src.node().join(name)))
+            }
+            Err(e) => Err(Error::os(Op::RemoveDirectory, dst.node.join(to), e)),
+        }
+    }
+
+    /// Whether something that stays lacks attributes of its source that it is to have.
+    fn is_stale(&self, pair: &Slot<S, D>, entry: &Offered<'_>, there: &Info) -> Result<bool> {
+        let &Offered { to, info, attributes, .. } = entry;
+        if !self.policy.mirror.is_on() || info.kind != there.kind {
+            return Ok(false);
+        }
+        if stale_by(info, there, self.policy).is_some() {
+            return Ok(true);
+        }
+        let dst = &pair.dst;
+        let differ = self.disk.attributes_differ(&dst.dir, to, attributes, info.kind, &dst.keep);
+        Ok(differ.map_err(|e| Error::os(Op::ReadAttributesOf, dst.node.join(to), e))?.is_some())
+    }
+
     /// What is there stays: a session that a killed run left for it goes, and where it is the source's very file it is as
     /// good as landed.
     fn found(&self, pair: &Slot<S, D>, entry: &Offered<'_>, there: Option<&Info>) -> Result<()> {
-        let &Offered { name, to, info, is_file } = entry;
+        let &Offered { name, to, info, is_file, .. } = entry;
         let dst = &pair.dst;
         let is_same = is_file && there.is_some_and(|t| same(info, t));
         let sessions = self.policy.resume.has_sessions() && info.size > self.policy.checkpoint_bytes;
@@ -510,6 +561,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             }
             let action = match (&job.body, job.info.kind) {
                 (Body::HardLink(..), _) => Action::HardLinked,
+                (Body::Kept, _) => Action::Updated,
                 (_, Kind::File) => Action::Copied,
                 (_, Kind::Link) => Action::MadeLink,
                 _ => Action::MadeSpecial,
@@ -518,6 +570,9 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
                 self.disk.landed();
                 self.tally.files.fetch_add(1, Ordering::Relaxed);
                 self.tally.bytes.fetch_add(job.bytes, Ordering::Relaxed);
+            } else if action == Action::Updated {
+                self.tally.updated.fetch_add(1, Ordering::Relaxed);
+                self.tally.watch.progress.was_there(job.info.size);
             } else {
                 self.tally.others.fetch_add(1, Ordering::Relaxed);
             }
@@ -659,7 +714,8 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         if came_before && there.is_some_and(|there| !same(info, &there)) {
             return Err(Self::stays(pair, name, to));
         }
-        if came_before && there.is_some() || self.chooser.is_there(info, there.as_ref()) {
+        let links_over = self.policy.mirror.is_on() && there.is_some_and(|there| there.kind != Kind::Dir);
+        if came_before && there.is_some() || links_over || self.chooser.is_there(info, there.as_ref()) {
             // A file of its own that looks the same was landed by an earlier run, which met this name first: what is
             // wanted is one file, and the other name's is as good.
             return Ok(Some((dir, self.job(pair, entry, there)?)));

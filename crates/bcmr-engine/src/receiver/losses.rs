@@ -4,7 +4,7 @@
 
 use crate::disk::Fault;
 use crate::error::{Code, Error, Op, Reason};
-use crate::policy::Strictness;
+use crate::policy::{CopyPolicy, Mirror, Strictness};
 use crate::tally::Tally;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,13 +14,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct MetadataLosses<'a> {
     tally: Arc<Tally<'a>>,
     strictness: Strictness,
+    mirror: Mirror,
     /// Entries whose owner could not be kept.
     owners: AtomicUsize,
 }
 
 impl<'a> MetadataLosses<'a> {
-    pub(crate) fn new(tally: Arc<Tally<'a>>, strictness: Strictness) -> MetadataLosses<'a> {
-        MetadataLosses { tally, strictness, owners: AtomicUsize::new(0) }
+    pub(crate) fn new(tally: Arc<Tally<'a>>, policy: &CopyPolicy) -> MetadataLosses<'a> {
+        let CopyPolicy { strictness, mirror, .. } = *policy;
+        MetadataLosses { tally, strictness, mirror, owners: AtomicUsize::new(0) }
     }
 
     /// Tells what of one entry could not be kept. Owners that only root could have set come as one sentence in the end.
@@ -50,7 +52,9 @@ impl<'a> MetadataLosses<'a> {
         let owners = self.owners.load(Ordering::Relaxed);
         if owners > 0 {
             let note = Reason::OwnersNotKept.about(owners);
-            self.tally.lost(Error::ours(Code::MetadataLost, Op::KeepEveryOwner, "", note));
+            let error = Error::ours(Code::MetadataLost, Op::KeepEveryOwner, "", note);
+            // What is synced every day by a user who may not give files away lacks it every day.
+            if self.mirror.is_on() { self.tally.warn(error) } else { self.tally.lost(error) }
         }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod dest;
 pub(crate) mod devices;
 pub(crate) mod dir_task;
 pub(crate) mod directories;
+pub(crate) mod extraneous;
 #[cfg(fuzzing)]
 pub mod fuzz;
 pub(crate) mod land;
@@ -30,3 +31,4 @@ pub(crate) mod subtree;
 pub(crate) mod tree;
 #[cfg(test)]
 mod tree_crash_tests;
+pub(crate) mod unmet;

@@ -11,6 +11,9 @@ pub(crate) enum Verdict {
     Make,
     /// Put it in the place of what is there.
     Replace,
+    /// The same where what is there is a directory and it is none: at once if that is empty, else after it was deleted with
+    /// what only the destination has.
+    ReplaceTree,
     /// Both are directories: go in.
     Merge,
     /// Leave what is there; the policy says so.
@@ -66,6 +69,8 @@ pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> V
     let Some(there) = there else { return Verdict::Make };
     match (src.kind, there.kind) {
         (Kind::Dir, Kind::Dir) => return Verdict::Merge,
+        (Kind::Dir, _) if policy.mirror.is_on() => return Verdict::Replace,
+        (_, Kind::Dir) if policy.mirror.is_on() => return Verdict::ReplaceTree,
         (Kind::Dir, _) => {
             return Verdict::Refuse(Code::InTheWay, Reason::DirectoryOverFile);
         }
@@ -85,6 +90,15 @@ pub(crate) fn decide(src: &Info, there: Option<&Info>, policy: &CopyPolicy) -> V
             Kind::File => return alike(Proof::Content, policy),
             Kind::Link => return Verdict::KeepIf(Proof::Target, Otherwise::Replace),
             _ => return Verdict::Keep,
+        },
+        Collide::IfContentDiffers if src.kind == there.kind => match src.kind {
+            Kind::File if src.size == there.size => {
+                return Verdict::KeepIf(Proof::Content, Otherwise::Replace);
+            }
+            Kind::Link => return Verdict::KeepIf(Proof::Target, Otherwise::Replace),
+            Kind::File | Kind::Dir => {}
+            _ if same(src, there) => return Verdict::Keep,
+            _ => {}
         },
         _ => {}
     }
@@ -127,6 +141,22 @@ pub(crate) fn same(src: &Info, there: &Info) -> bool {
             Kind::CharDevice | Kind::BlockDevice => src.rdev == there.rdev,
             Kind::Link | Kind::Dir | Kind::Fifo | Kind::Socket => true,
         }
+}
+
+/// What differs of the attributes that are kept, as far as an [`Info`] tells. A run that brings them up to date again and
+/// again lets go of owners that only root could give.
+pub(crate) fn stale_by(src: &Info, there: &Info, policy: &CopyPolicy) -> Option<Reason> {
+    let kept = &policy.preserve;
+    let gives = policy.me == 0 || !policy.mirror.is_on();
+    if kept.times && src.mtime != there.mtime {
+        Some(Reason::ByMtime)
+    } else if kept.mode && src.kind != Kind::Link && src.mode != there.mode {
+        Some(Reason::ByMode)
+    } else if kept.owner && gives && (src.uid, src.gid) != (there.uid, there.gid) {
+        Some(Reason::ByOwner)
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]

@@ -49,6 +49,12 @@ impl Protected {
         Ok(Protected(ids))
     }
 
+    /// One more, with its reason.
+    pub(super) fn with(mut self, id: (u64, u64), why: Reason) -> Protected {
+        self.0.push((id, why));
+        self
+    }
+
     /// Why this directory is not removed, if so.
     pub(super) fn reason(&self, id: (u64, u64)) -> Option<Reason> {
         self.0.iter().find(|(guarded, _)| *guarded == id).map(|(_, why)| *why)

@@ -10,7 +10,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Event, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{CheckRequest, Compare, CopyPolicy, Follow};
-use crate::receiver::plan::{Proof, Verdict, decide, same};
+use crate::receiver::plan::{Proof, Verdict, decide, same, stale_by};
 use crate::sender::below::{Which, each_below};
 use crate::sender::filter::Filter;
 use crate::sender::walk::SourceDir;
@@ -65,7 +65,7 @@ pub(crate) struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn found(
+    pub(crate) fn found(
         &self,
         change: Change,
         path: &Path,
@@ -88,14 +88,14 @@ impl Check<'_> {
                 if src.kind == Kind::File {
                     if same(src, there) { self.compared(&By::Time) } else { self.left() }
                 }
-                return Ok(None);
+                return self.stale(at, there);
             }
             Verdict::KeepIf(proof, _) => {
                 if proof == Proof::Content {
                     self.compared(&By::Content);
                 }
                 let why = if proof == Proof::Target { Reason::ByTarget } else { Reason::ByContent };
-                return Ok((!at.both.holds(proof)?).then_some(why));
+                return if at.both.holds(proof)? { self.stale(at, there) } else { Ok(Some(why)) };
             }
             Verdict::Append { .. } => true,
             // Nothing becomes of it, but for what is one with its source they are not alike either.
@@ -103,7 +103,7 @@ impl Check<'_> {
                 self.left();
                 return Ok(None);
             }
-            Verdict::Refuse(..) | Verdict::Make => true,
+            Verdict::Refuse(..) | Verdict::Make | Verdict::ReplaceTree => true,
             Verdict::Replace | Verdict::Ask | Verdict::Merge => false,
         };
         if src.kind != there.kind {
@@ -126,18 +126,18 @@ impl Check<'_> {
             Kind::CharDevice | Kind::BlockDevice if src.rdev != there.rdev => Some(Reason::ByDevice),
             _ => None,
         };
-        let why = content.or_else(|| {
-            if p.times && src.mtime != there.mtime {
-                Some(Reason::ByMtime)
-            } else if p.mode && src.kind != Kind::Link && src.mode != there.mode {
-                Some(Reason::ByMode)
-            } else if p.owner && (src.uid, src.gid) != (there.uid, there.gid) {
-                Some(Reason::ByOwner)
-            } else {
-                None
-            }
-        });
+        let why = content.or_else(|| stale_by(src, there, self.policy));
         // What costs system calls comes last.
+        if why.is_some() || !p.xattr && !p.acl { Ok(why) } else { at.both.attributes(src.kind, self.policy) }
+    }
+
+    /// What `sync` would change of the attributes of something that stays. A copy changes none.
+    fn stale(&self, at: &EntryPair<'_>, there: &Info) -> Result<Option<Reason>> {
+        let (src, p) = (&at.info, &self.policy.preserve);
+        if !self.policy.mirror.is_on() || src.kind != there.kind {
+            return Ok(None);
+        }
+        let why = stale_by(src, there, self.policy);
         if why.is_some() || !p.xattr && !p.acl { Ok(why) } else { at.both.attributes(src.kind, self.policy) }
     }
 
@@ -261,7 +261,7 @@ impl Visit for Check<'_> {
 }
 
 /// Files and bytes of an entry with all below it; whether it is a directory.
-fn count(dir: &Dir, name: Name<'_>, path: &Path) -> Result<(bool, u64, u64)> {
+pub(crate) fn count(dir: &Dir, name: Name<'_>, path: &Path) -> Result<(bool, u64, u64)> {
     let fail = |e| Error::os(Op::Count, path, e);
     let info = dir.stat(name).map_err(fail)?;
     let above = SourceDir::root(dir.try_clone().map_err(fail)?, Node::root(path))?;

@@ -16,6 +16,7 @@ use crate::receiver::claims::{Claimed, Claims, Meeting};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Origin, Slot};
+use crate::receiver::extraneous::Extraneous;
 use crate::receiver::lander::{Again, Beside, Lander};
 use crate::receiver::links::Claim;
 use crate::sender::filter::Filter;
@@ -60,6 +61,8 @@ pub(crate) struct CopyHooks {
     pub(crate) ledger: Option<Ledger>,
     /// Where hashes go.
     pub(crate) manifest: Option<Manifest>,
+    /// What the source lacks, where that is deleted.
+    pub(crate) extraneous: Option<Extraneous>,
 }
 
 impl Beside<SourceDir> for CopyHooks {
@@ -87,6 +90,9 @@ impl Beside<SourceDir> for CopyHooks {
     }
     fn proves(&self) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| ledger.proves)
+    }
+    fn in_the_way(&self, slot: &DirPair, to: Name<'_>, there: &Info) -> bool {
+        self.extraneous.as_ref().is_some_and(|extraneous| extraneous.in_the_way(&slot.dst, to, there))
     }
     fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
         self.manifest.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
@@ -186,7 +192,12 @@ impl<'a> Run<'a> {
         watch: Watch<'a>,
         ledger: Option<Ledger>,
     ) -> Result<Run<'a>> {
-        let desk = Lander::new(disk, policy, Tally::new(watch), CopyHooks { ledger, manifest: None });
+        let desk = Lander::new(
+            disk,
+            policy,
+            Tally::new(watch),
+            CopyHooks { ledger, manifest: None, extraneous: None },
+        );
         Ok(Run { disk, policy, filter: Filter::new(&policy.filter)?, desk, made: Mutex::new(Vec::new()) })
     }
 
@@ -436,9 +447,38 @@ impl Destination<SourceDir> for Run<'_> {
         self.desk.passed_by(hand, pair);
     }
 
-    fn fills(&self, _: &SourceDir, base: &Place) -> Result<()> {
-        self.remember(base.dir.info().map_err(|e| Error::os(Op::Stat, base.node.path(), e))?.id());
-        Ok(())
+    fn fills(&self, src: &SourceDir, base: &Place) -> Result<()> {
+        let fail = |e| Error::os(Op::Stat, base.node.path(), e);
+        self.remember(base.dir.info().map_err(fail)?.id());
+        let extraneous = self.desk.beside.extraneous.as_ref();
+        extraneous.map_or(Ok(()), |all| all.begin(&base.dir, &base.node, src.info.id())).map_err(fail)
+    }
+
+    fn met(&self, pair: &DirPair, name: Name<'_>) {
+        if let Some(extraneous) = &self.desk.beside.extraneous {
+            extraneous.met(&pair.dst, name);
+        }
+    }
+
+    fn left_out(&self, pair: &DirPair, name: Name<'_>) {
+        if let Some(extraneous) = &self.desk.beside.extraneous {
+            extraneous.left_out(&pair.dst, name);
+        }
+    }
+
+    fn listed(&self, pair: &DirPair) {
+        let Some(extraneous) = &self.desk.beside.extraneous else { return };
+        let src = &pair.src;
+        // M2: a listing during which names were exchanged may have missed one.
+        let is_there = |name: Name<'_>| {
+            let there = src.dir.look(name).map_err(|e| Error::os(Op::Stat, src.node.join(name), e))?;
+            Ok(there.is_some())
+        };
+        let excludes = |name: Name<'_>, is_dir: bool| src.excludes(name, is_dir, &self.filter);
+        let times = self.policy.preserve.times.then_some((src.info.atime, src.info.mtime));
+        if let Err(e) = extraneous.all_met(&pair.dst, times, &excludes, &is_there) {
+            self.failed(pair, e);
+        }
     }
 
     fn release(&self, hand: &mut Hand, hold: WalkHold<Self>) {

@@ -90,7 +90,11 @@ pub(crate) trait Destination<S>: Sync + Sized {
     fn passed_by(&self, _: &mut Self::Buffers, _: &Arc<DirTask<S, Self::Dir>>) {}
     /// The source has `name`, left out or not.
     fn met(&self, _: &DirTask<S, Self::Dir>, _: Name<'_>) {}
-    /// Everything in the source was met.
+    /// The source has `name`, and the filter leaves it out.
+    fn left_out(&self, pair: &DirTask<S, Self::Dir>, name: Name<'_>) {
+        self.met(pair, name);
+    }
+    /// Everything in the source was met, each by its name.
     fn listed(&self, _: &DirTask<S, Self::Dir>) {}
     /// One of the things that had to be done in a directory is done: it may get its name by that, or be complete, and so
     /// may be those above.

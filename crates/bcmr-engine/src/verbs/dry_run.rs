@@ -112,7 +112,7 @@ impl Visit for DryRun<'_> {
             (verdict, Ok(holds)) => verdict.settled(holds),
         };
         let asks = match verdict {
-            Verdict::Make | Verdict::Replace | Verdict::KeepIf(..) => false,
+            Verdict::Make | Verdict::Replace | Verdict::ReplaceTree | Verdict::KeepIf(..) => false,
             Verdict::Append { .. } => self.policy.collide == Collide::Ask,
             Verdict::Merge => return self.policy.recursive,
             Verdict::Keep => {

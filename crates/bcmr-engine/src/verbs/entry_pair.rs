@@ -25,6 +25,8 @@ pub(crate) struct EntryPair<'s> {
     pub(crate) lack: Option<&'s Lack>,
     /// An earlier source makes a directory of this name, and this one is merged into it.
     pub(crate) merges: bool,
+    /// What is there has its name in this directory.
+    pub(crate) above: Option<(&'s Dir, Name<'s>)>,
     pub(crate) both: &'s dyn ContentCompare,
 }
 
@@ -124,6 +126,8 @@ pub(crate) trait Visit: Sync {
     fn top(&self, _at: &EntryPair<'_>, _found: &mut Findings) {}
     /// An entry that only the destination has.
     fn extra(&self, _dir: &Dir, _name: Name<'_>, _dst_path: PathBuf, _found: &mut Findings) {}
+    /// A directory of the destination that was compared has so many names. Only where [`Visit::extra`] is wanted.
+    fn counted(&self, _names: u64) {}
     /// Whether [`Visit::extra`] is wanted.
     fn wants_extra(&self) -> bool {
         false

@@ -9,7 +9,7 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
-use crate::policy::{CopyPolicy, Follow, Target};
+use crate::policy::{CopyPolicy, Follow, Mirror, Target};
 use crate::pool::{Hands, Pool};
 use crate::receiver::claims::{Claimed, Spot};
 use crate::receiver::dir_task::{DirTask, Dropped, Hold, PairedDirs};
@@ -422,6 +422,7 @@ impl<D: WalkDestination> Walk<'_, D> {
         let keeps_excluded = is_ordered && self.to.wants_extras();
         let mut found = Entries::default();
         let mut excluded = Names::default();
+        let mut all_met = true;
         let listed = pair.src.list(list, self.policy.follow, self.filter, |met| {
             if tally.cancelled() {
                 pair.mark_incomplete();
@@ -429,6 +430,9 @@ impl<D: WalkDestination> Walk<'_, D> {
             }
             match met {
                 Met::Entry { name, kind, ino } => {
+                    if !is_ordered {
+                        self.to.met(pair, name);
+                    }
                     if found.add(name, kind, ino) && !is_ordered {
                         self.spread(worker, pair, &mut found.names);
                     }
@@ -436,12 +440,16 @@ impl<D: WalkDestination> Walk<'_, D> {
                 }
                 Met::Excluded(name) => {
                     pair.mark_incomplete();
-                    if keeps_excluded {
+                    if keeps_excluded && self.policy.mirror != Mirror::DeleteExcluded {
                         excluded.push(name, Kind::File, 0);
+                    }
+                    if !is_ordered {
+                        self.to.left_out(pair, name);
                     }
                     self.to.excluded(worker.buffers, &|| pair.src.node.join(name));
                 }
                 Met::Failed(e) => {
+                    all_met = false;
                     pair.mark_incomplete();
                     self.to.failed(worker.buffers, e);
                 }
@@ -449,7 +457,7 @@ impl<D: WalkDestination> Walk<'_, D> {
             self.relieve(worker);
             true
         });
-        let is_listed = listed.is_ok() && !tally.cancelled();
+        let is_listed = listed.is_ok() && !tally.cancelled() && all_met;
         if let Err(e) = listed {
             pair.mark_incomplete();
             self.to.failed(worker.buffers, e);
@@ -457,6 +465,9 @@ impl<D: WalkDestination> Walk<'_, D> {
         if is_ordered {
             let excluded = (keeps_excluded && is_listed).then_some(excluded);
             return self.leave_in_order(worker, list, pair, found, excluded);
+        }
+        if is_listed {
+            self.to.listed(pair);
         }
         let Entries { dirs, mut names } = found;
         self.to.expect(pair, dirs.len());

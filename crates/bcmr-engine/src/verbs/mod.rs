@@ -17,6 +17,7 @@ pub(crate) mod rivals;
 mod sessions;
 pub(crate) mod stream;
 pub(crate) mod survey;
+mod sync;
 pub mod written_through;
 
 pub use crate::remove::remove;
@@ -26,3 +27,4 @@ pub use manifest::{WholeFile, check_manifest};
 pub use measure::measure;
 pub use move_::move_;
 pub use sessions::sessions;
+pub use sync::sync;

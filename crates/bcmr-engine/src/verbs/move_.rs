@@ -221,7 +221,7 @@ impl Mover<'_> {
         guard_created(&place.created_names, verdict, there.as_ref(), Some(&place.dir), to, &shown)?;
         let only_new = match verdict {
             Verdict::Make => self.policy.collide != Collide::Replace,
-            Verdict::Replace | Verdict::KeepIf(..) | Verdict::Append { .. } => false,
+            Verdict::Replace | Verdict::ReplaceTree | Verdict::KeepIf(..) | Verdict::Append { .. } => false,
             Verdict::Merge if self.merge => {
                 return self.merge(dir, name, info, place, to, operand, met);
             }
@@ -602,7 +602,7 @@ impl Mover<'_> {
                 return Ok(Step::Into(None));
             }
             Verdict::Make => self.policy.collide != Collide::Replace,
-            Verdict::Replace | Verdict::KeepIf(..) | Verdict::Append { .. } => false,
+            Verdict::Replace | Verdict::ReplaceTree | Verdict::KeepIf(..) | Verdict::Append { .. } => false,
             Verdict::Ask if self.tally.ask(Question::Replace(dst_path.to_owned())) => false,
             Verdict::Keep | Verdict::Ask => {
                 self.kept(src_path(), dst_path.to_owned());
@@ -694,9 +694,12 @@ fn guard_created(
     shown: &Path,
 ) -> Result<()> {
     let touches = match verdict {
-        Verdict::Replace | Verdict::Merge | Verdict::Ask | Verdict::KeepIf(..) | Verdict::Append { .. } => {
-            true
-        }
+        Verdict::Replace
+        | Verdict::ReplaceTree
+        | Verdict::Merge
+        | Verdict::Ask
+        | Verdict::KeepIf(..)
+        | Verdict::Append { .. } => true,
         // With several names it is several places.
         Verdict::Keep => there.is_some_and(|there| there.nlink == 1),
         Verdict::Make | Verdict::Refuse(..) => false,

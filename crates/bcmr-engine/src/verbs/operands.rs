@@ -131,7 +131,11 @@ impl Resolved {
         links: DestLink,
         policy: &CopyPolicy,
     ) -> Result<Resolved> {
-        let to = self::target(reach, target, count, links)?;
+        let to = match target {
+            // A mirror is of contents, whatever DST is called by.
+            Target::Exactly(path) if policy.mirror.is_on() && count == 1 => contents(reach, path, links)?,
+            _ => self::target(reach, target, count, links)?,
+        };
         let itself = match (target, &to) {
             (Target::Guess(path), Where::Into(_)) if count == 1 && policy.resume.has_sessions() => {
                 Some(self::target(reach, &Target::Exactly(path.clone()), 1, links)?)
@@ -209,6 +213,36 @@ pub(crate) fn target(reach: &Reach, target: &Target, count: usize, links: DestLi
             None => Ok(Where::Whole(place(reach.open(path)?, path))),
             Some(_) => name_of(reach, typed),
         },
+    }
+}
+
+/// Where the contents of one directory go: into what is at `path`, which must be a directory, or into a new one of that name.
+pub(crate) fn contents(reach: &Reach, path: &Path, links: DestLink) -> Result<Where> {
+    let typed = typed(path)?;
+    let no_dir = || Error::ours(Code::NotDirectory, Op::CopyInto, path, Reason::TargetNoDirectory);
+    let by_name = typed.name.is_some() && !typed.slash && links == DestLink::Received;
+    match reach.dir(path) {
+        Ok(dir) if !by_name => return Ok(Where::Whole(place(dir, path))),
+        Ok(_) => {}
+        Err(e) if Code::of(&e) == Code::NotFound => {}
+        Err(e) if Code::of(&e) == Code::NotDirectory => return Err(no_dir()),
+        Err(e) => return Err(Error::os(Op::OpenTarget, path, e)),
+    }
+    let at = name_of(reach, typed)?;
+    let Where::Name { dir, name, .. } = &at else { return Ok(at) };
+    let there = dir.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, path, e))?;
+    match there.map(|info| info.kind) {
+        None => Ok(at),
+        Some(Kind::Dir) => {
+            let opened = dir.dir.open_dir(name.as_name());
+            Ok(Where::Whole(place(opened.map_err(|e| Error::os(Op::OpenTarget, path, e))?, path)))
+        }
+        // V12
+        Some(Kind::Link) if links == DestLink::Received => {
+            Err(Error::ours(Code::Refused, Op::CopyInto, path, Reason::LinkMayBeTheirs))
+        }
+        Some(Kind::Link) => Err(Error::ours(Code::Link, Op::CopyInto, path, Reason::WouldWriteThroughLink)),
+        Some(_) => Err(no_dir()),
     }
 }
 

@@ -7,18 +7,20 @@ use crate::disk::compare::CompareRooms;
 use crate::disk::tee;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::{Node, os};
-use crate::policy::{CopyPolicy, Follow, Target};
+use crate::policy::{CopyPolicy, Follow, Mirror, Target};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::dir_task::{DirTask, Hold, Origin};
+use crate::receiver::land;
 use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
+use crate::stage;
 use crate::tally::Tally;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::entry_pair::{ContentCompare, EntryPair, Findings, Found, Lack, Visit};
 use crate::verbs::local::{Walk, WalkDestination, WalkWorker};
 use crate::verbs::local_sides::{LocalSides, TwoDirs};
-use crate::verbs::operands::{self, DestLink, Place, Reach, Where};
+use crate::verbs::operands::{self, DestLink, Operand, Place, Reach, Where};
 use crate::verbs::rivals::{EntryPaths, RivalName, Rivals, Turn};
 use fastcopy::dir::{Dir, ListBuffer, Listed, Name};
 use fastcopy::meta::{Info, Kind};
@@ -128,7 +130,8 @@ impl<'s> BothSides<'s> {
     pub(crate) fn pair(&self, merges: bool, both: &'s dyn ContentCompare) -> EntryPair<'s> {
         let BothSides { above, info, there, .. } = *self;
         let lack = above.lack.as_ref().map(|(lack, _)| &**lack);
-        EntryPair { info, there, lack, merges, both }
+        let above = above.dir.as_deref().map(|dir| (dir, self.to));
+        EntryPair { info, there, lack, merges, above, both }
     }
 }
 
@@ -187,8 +190,11 @@ impl<'a> Survey<'a> {
 
     /// Walks all operands.
     pub(crate) fn operands(&mut self, sources: &[PathBuf], to: &Where) {
-        let mut operands =
-            operands::resolve(sources, to, self.policy, Op::Copy, DestLink::Through, self.tally);
+        self.resolved(operands::resolve(sources, to, self.policy, Op::Copy, DestLink::Through, self.tally));
+    }
+
+    /// Walks operands that were resolved.
+    pub(crate) fn resolved(&mut self, mut operands: Vec<Operand>) {
         self.rivals = Rivals::new(operands::claims(&mut operands), usize::MAX);
         self.walk(self.policy.jobs).operands(operands);
     }
@@ -276,14 +282,21 @@ impl<'a> Survey<'a> {
     fn top(&self, src: &impl Origin, dst: &Dir, dst_path: &Path, found: &mut Findings) -> Result<()> {
         let there = Some(dst.info().map_err(|e| Error::os(Op::Stat, dst_path, e))?);
         let both = TwoDirs { src, there: Some(Of::Handle(dst.as_fd())), dst: (dst_path, None) };
-        let pair = EntryPair { info: *src.info(), there, lack: None, merges: false, both: &both };
+        let pair = EntryPair { info: *src.info(), there, lack: None, merges: false, above: None, both: &both };
         self.visit.top(&pair, found);
         Ok(())
     }
 
     /// Whether a name that only the destination has is told: not where the filter would leave it out of the source.
     fn is_extra<S: Excludes>(&self, pair: &SurveyDir<S>, name: Name<'_>, kind: Option<Kind>) -> bool {
-        !pair.src.leaves_out(name, kind == Some(Kind::Dir), &self.filter)
+        self.policy.mirror == Mirror::DeleteExcluded
+            || !pair.src.leaves_out(name, kind == Some(Kind::Dir), &self.filter)
+    }
+
+    /// M5: whether an unfinished copy needs it to go on.
+    fn is_unfinished(&self, dir: &Dir, name: Name<'_>) -> bool {
+        self.policy.mirror.is_on()
+            && (stage::is_random(name) || land::is_reserved(dir, name).is_ok_and(|is_ours| is_ours))
     }
 
     /// Names that only the destination has in a directory all of whose names came.
@@ -291,6 +304,7 @@ impl<'a> Survey<'a> {
         let mut extra = Names::default();
         let there = pair.dst.there().take();
         let Some(there) = there.transpose().map_err(|e| unlisted(pair, e))? else { return Ok(extra) };
+        self.visit.counted(there.names.len() as u64);
         for (at, _) in there.met.iter().enumerate().filter(|(_, met)| !**met) {
             if let Some((name, kind)) = there.names.get(at)
                 && self.is_extra(pair, name, Some(kind))
@@ -313,6 +327,9 @@ impl<'a> Survey<'a> {
         for (name, _) in range.filter_map(|at| names.get(at)) {
             if self.tally.cancelled() {
                 return;
+            }
+            if self.is_unfinished(dir, name) {
+                continue;
             }
             self.visit.extra(dir, name, pair.dst.path.join(os(name)), &mut buffers.found);
             self.settle(buffers);
@@ -479,14 +496,16 @@ impl WalkDestination for Survey<'_> {
         pair: &SurveyDir<SourceDir>,
         has: &dyn Fn(Name<'_>) -> bool,
     ) -> Result<Names> {
-        let mut extra = Names::default();
+        let (mut extra, mut all) = (Names::default(), 0);
         let listed = pair.dst.list(&mut buffers.list, |entry| {
+            all += 1;
             if !has(entry.name) && self.is_extra(pair, entry.name, entry.kind) {
                 extra.push(entry.name, entry.kind.unwrap_or(Kind::File), 0);
             }
             !self.tally.cancelled()
         });
         listed.map_err(|e| unlisted(pair, e))?;
+        self.visit.counted(all);
         extra.sort_by_name();
         Ok(extra)
     }

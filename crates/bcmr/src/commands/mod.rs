@@ -15,6 +15,7 @@ mod remote;
 mod remove;
 mod serve;
 mod sessions;
+mod sync;
 mod verb;
 
 use crate::cli::bcmr::Command;
@@ -28,6 +29,7 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Move(a) => move_::run(&a, env),
         Command::Remove(a) => remove::run(&a, env),
         Command::Check(a) => check::run(&a, env),
+        Command::Sync(a) => sync::run(&a, env),
         Command::Sessions(a) => sessions::run(&a, env),
         Command::Ls(a) => look::ls(&a, env),
         Command::Stat(a) => look::stat(&a, env),

@@ -39,6 +39,7 @@ impl Verb {
             Verb::Move => "move",
             Verb::Remove => "remove",
             Verb::Check => "check",
+            Verb::Sync => "sync",
             Verb::Sessions => "sessions",
             Verb::Ls => "ls",
             Verb::Stat => "stat",
@@ -57,6 +58,7 @@ impl Verb {
             Verb::Move => "moving",
             Verb::Remove => "removing",
             Verb::Check => "checking",
+            Verb::Sync => "syncing",
             Verb::Deploy => "deploying",
             Verb::Serve => "serving",
             Verb::Hash => "hashing",
@@ -70,6 +72,7 @@ impl Verb {
             Verb::Move => "moved",
             Verb::Remove => "removed",
             Verb::Check => "checked",
+            Verb::Sync => "synced",
             Verb::Sessions => "removed",
             Verb::Hash => "hashed",
             Verb::Deploy => "deployed",
@@ -247,6 +250,11 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
     let unsure = e.code == Code::Lost;
     let with = |words, add| Some(Hint { words, add: Some(add), unsure });
     let only = |words| Some(Hint { words, add: None, unsure });
+    if verb == Verb::Sync
+        && let Some(hint) = hint_of_sync(e)
+    {
+        return Some(hint);
+    }
     match (verb, e.code) {
         // It was allowed to change, and is there.
         (_, Code::SourceChanged) if e.op == Op::CopyAllOf => None,
@@ -258,7 +266,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Move, Code::InTheWay) if e.source.is_some() => {
             with("to move into directories that are already there, run", Flags(&["--merge"]))
         }
-        (Verb::Copy | Verb::Move, Code::NoSpace) => {
+        (Verb::Copy | Verb::Move | Verb::Sync, Code::NoSpace) => {
             with("what was copied is whole and what was not has not appeared; make room, then run", GoOn)
         }
         (Verb::Copy, Code::Special) if e.op == Op::Replace => {
@@ -270,7 +278,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
         (Verb::Move, Code::SourceChanged) if e.op == Op::RemoveSource => {
             only("look at both; once one of the two is gone, the same command does the rest")
         }
-        (Verb::Copy | Verb::Move, Code::SourceChanged) => {
+        (Verb::Copy | Verb::Move | Verb::Sync, Code::SourceChanged) => {
             with("it did not appear at the destination; when no program writes to it, run", GoOn)
         }
         (_, Code::SourceChanged) => {
@@ -332,8 +340,37 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
             "to put this program into the cache there (bcmr deploy HOST does only that), run",
             Flags(&["--bootstrap"]),
         ),
-        (Verb::Copy | Verb::Move | Verb::Remove | Verb::Check, Code::Limit) => {
+        (Verb::Copy | Verb::Move | Verb::Remove | Verb::Check | Verb::Sync, Code::Limit) => {
             with("raise the limit (ulimit -n), or run", Flags(&["-j2"]))
+        }
+        _ => None,
+    }
+}
+
+/// What only `sync` refuses, and how to go on.
+fn hint_of_sync(e: &Error) -> Option<Hint> {
+    let hint = |words, add| Some(Hint { words, add, unsure: false });
+    let why = e.note.as_ref().map(|note| note.reason);
+    match (e.code, why) {
+        (Code::Refused, Some(Reason::TooMuchToDelete)) => {
+            hint("look at it with -n; to delete it, run", Some(Add::Flags(&["--max-delete=100%"])))
+        }
+        (Code::Refused, Some(Reason::NotMountedWhereItWas)) => hint(
+            "mount it; if it is to stay as it is now, the same command without --delete says so for the next time",
+            None,
+        ),
+        (Code::Refused, Some(Reason::SourceIsEmpty)) => {
+            hint("if all of DST is to go, bcmr remove does it", None)
+        }
+        (Code::Refused, Some(Reason::NotAllIsThere)) => {
+            hint("once what went wrong above is mended, run", Some(Add::GoOn))
+        }
+        (Code::InTheWay, _) => hint(
+            "a directory that holds something is replaced only where things may be deleted; to allow it, run",
+            Some(Add::Flags(&["--delete"])),
+        ),
+        (Code::NotDirectory, Some(Reason::SourceIsNoDirectory)) => {
+            hint("bcmr copy --archive --update=different brings one file up to date", None)
         }
         _ => None,
     }
@@ -600,6 +637,8 @@ pub fn item(dry_run: bool, action: Action, src: &Path, dst: &Path) -> String {
         Action::Removed if dry_run => format!("would remove {}", quoted(named)),
         Action::Removed => format!("removed {}", quoted(named)),
         Action::Kept => format!("{would}keep {}", quoted(named)),
+        Action::Updated if dry_run => format!("would update attributes of {}", quoted(named)),
+        Action::Updated => format!("updated attributes of {}", quoted(named)),
         Action::Excluded => {
             format!("{would}exclude {}", quoted(if src.as_os_str().is_empty() { dst } else { src }))
         }
@@ -872,8 +911,10 @@ fn tally(verb: Verb, dry_run: bool, s: &Summary, resumed: u64, took: Duration) -
             line.push_str(&format!(" ({}/s)", size(rate)));
         }
     }
-    if s.kept > 0 {
-        line.push_str(&format!("; {} left alone", s.kept));
+    for (count, done) in [(s.updated, "brought up to date"), (s.deleted, "deleted"), (s.kept, "left alone")] {
+        if count > 0 {
+            line.push_str(&format!("; {count} {done}"));
+        }
     }
     if s.failed > 0 {
         line.push_str(&format!("; {} failed", s.failed));
@@ -937,6 +978,7 @@ fn why_kept(collide: Collide) -> &'static str {
         Collide::Keep => "as they were there (--no-clobber)",
         Collide::IfOlder => "as they were there and not older (-u)",
         Collide::IfDifferent => "as they were there with the same size and time (--update=different)",
+        Collide::IfContentDiffers => "as they were there with the same content (--checksum)",
         Collide::Ask => "as you said",
         Collide::Replace => "as they were there and the same",
     }

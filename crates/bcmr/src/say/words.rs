@@ -131,6 +131,9 @@ pub fn op(op: Op) -> String {
         Op::WriteManifest => "write manifest",
         Op::WriteSessionOf => "write session of",
         Op::WriteThroughLink => "write through link",
+        Op::Delete => "delete",
+        Op::DeleteIn => "delete anything in",
+        Op::Remember => "remember where it is mounted, of",
         Op::Unknown(number) => return format!("do what only a newer bcmr has words for (number {number}):"),
     };
     words.to_owned()
@@ -508,6 +511,17 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         }
         Reason::StartsOver => "{0}: starts over: {1}",
         Reason::OutOfPlace => "message {0} has no place here: {1}",
+        Reason::HoldsSource => "it holds the source",
+        Reason::SourceIsEmpty => "the source is empty; is everything mounted?",
+        Reason::NotAllIsThere => "not all of the source has arrived, so what only the destination has stays",
+        Reason::SourceBelowDestination => {
+            "the source is inside the destination, and would be deleted with it"
+        }
+        Reason::SourceIsNoDirectory => "the source is no directory",
+        Reason::NotMountedWhereItWas => {
+            "the source was on a file system of its own when it was synced last, and is not now"
+        }
+        Reason::TooMuchToDelete => "{0} of {1} entries would go, which is more than may go at once",
         Reason::RestNotCompared => {
             "its first {0} bytes are how the source begins; the {1} behind them are compared by the copy itself"
         }

@@ -130,6 +130,10 @@ enum Body<'a> {
         differences: u64,
         #[serde(skip_serializing_if = "Option::is_none")]
         compared: Option<Compared>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        updated: Option<u64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        deleted: Option<u64>,
         codes: Vec<&'static str>,
         cancelled: bool,
         seconds: f64,
@@ -432,6 +436,8 @@ pub fn summary(verb: Verb, s: &Summary, took: Duration, exit: u8, carrier: Optio
         differences: s.differences,
         compared: (verb == Verb::Check)
             .then_some(Compared { size_and_time: s.compared.by_time, content: s.compared.by_content }),
+        updated: (verb == Verb::Sync).then_some(s.updated),
+        deleted: (verb == Verb::Sync).then_some(s.deleted),
         codes: s.codes.iter().map(|c| c.name()).collect(),
         cancelled: s.cancelled,
         seconds: millis(took),
@@ -499,6 +505,7 @@ fn action_name(action: Action) -> &'static str {
         Action::Removed => "removed",
         Action::Kept => "kept",
         Action::Excluded => "excluded",
+        Action::Updated => "updated",
     }
 }
 

@@ -420,7 +420,7 @@ impl<'a> Ui<'a> {
 
     /// Whether something was copied that a receipt can speak of.
     fn has_receipt(&self, s: &Summary) -> bool {
-        let copies = matches!(self.show.verb, Verb::Copy | Verb::Move) && !self.show.dry_run;
+        let copies = matches!(self.show.verb, Verb::Copy | Verb::Move | Verb::Sync) && !self.show.dry_run;
         copies && !s.cancelled && !self.is_by_scp() && s.files + s.dirs + s.others > 0
     }
 
@@ -485,7 +485,8 @@ impl<'a> Ui<'a> {
         let show = self.show;
         // Where not everything was compared, it is not known that there are no differences.
         let found = s.differences > 0 || (s.failed == 0 && !s.cancelled);
-        if show.verb == Verb::Check && found {
+        let compares = show.verb == Verb::Check || show.verb == Verb::Sync && show.dry_run;
+        if compares && found {
             screen.plain.differences(show, s, &mut screen.out);
         }
         if show.verb == Verb::Sessions {
@@ -511,7 +512,7 @@ impl<'a> Ui<'a> {
             return;
         }
         // With `check` the last line of its tree says it all, with `sessions` its table does.
-        let tells_all = matches!(show.verb, Verb::Check | Verb::Sessions);
+        let tells_all = compares || show.verb == Verb::Sessions;
         let proved = show.watched && show.verify != Verify::Off && done > 0;
         if !tells_all && (show.verbose || show.dry_run || long || proved || (s.failed > 0 && done > 0)) {
             screen.err.line(&say::summary(show.voice, show.verb, show.dry_run, s, resumed, took));

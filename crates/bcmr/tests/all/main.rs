@@ -40,6 +40,8 @@ mod sshd;
 mod store;
 mod streams;
 mod sync;
+mod sync_judge;
+mod sync_verb;
 mod table;
 mod telling;
 mod terminal;

@@ -24,7 +24,9 @@ use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::policy::{Collide, CopyPolicy, CopyRequest, Landing, Reflink, Resume, Sparse};
+use bcmr_engine::policy::{
+    Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Mirror, Reflink, Resume, Sparse,
+};
 use bcmr_engine::remote::Purpose;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
@@ -220,6 +222,8 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         strictness: strictness(&a.keep),
         specials: a.keep.archive,
         collide,
+        mirror: Mirror::Off,
+        delete_max: DeleteMax::DEFAULT,
         force: a.collide.force,
         landing: if a.inplace { Landing::InPlace } else { Landing::Atomic },
         reflink: reflink(a.reflink),

@@ -27,6 +27,7 @@ mod resume;
 pub mod serve;
 pub mod sessions;
 mod size;
+pub mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +41,7 @@ use serve::ServeArgs;
 use sessions::SessionsArgs;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use sync::SyncArgs;
 
 /// Exit codes as every long help and man page states them; `say::exit_code` makes them.
 const EXIT_STATUS: &str = "Exit status:
@@ -146,6 +148,17 @@ pub enum Command {
         after_long_help = format!("{}\n\n{CHECK_STATUS}", check::EXAMPLES)
     )]
     Check(CheckArgs),
+    /// Make one directory what another one is
+    ///
+    /// The contents of SRC become those of DST, whatever slashes are typed: everything below, with all attributes. What has
+    /// the same size and modification time is left alone, and large files that a killed run had begun are gone on with.
+    /// Nothing is deleted unless --delete says so. It goes one way; unison and Syncthing do both.
+    #[command(
+        override_usage = "bcmr sync [OPTIONS] SRC DST",
+        after_help = sync::EXAMPLES,
+        after_long_help = format!("{}\n\n{EXIT_STATUS}", sync::EXAMPLES)
+    )]
+    Sync(Box<SyncArgs>),
     /// List what interrupted copies left, or remove it
     ///
     /// Looks below DIR for files and directories that `copy -C` or `-s` has not finished, and for what any killed copy
@@ -221,6 +234,10 @@ where
             Command::Check(a) => {
                 a.filters.order(m);
                 a.keep.order(m);
+                a.connect.order(m);
+            }
+            Command::Sync(a) => {
+                a.filters.order(m);
                 a.connect.order(m);
             }
             Command::Move(a) => a.filters.order(m),

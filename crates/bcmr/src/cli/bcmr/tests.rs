@@ -204,6 +204,7 @@ fn env() -> Env {
         home: "/home/me".into(),
         config_file: None,
         cache_dir: Some("/home/me/.cache/bcmr".into()),
+        state_dir: None,
         arrived_at: None,
         meeting: Vec::new(),
         store_dir: None,

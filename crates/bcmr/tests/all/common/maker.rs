@@ -225,6 +225,83 @@ impl<'m> Maker<'m> {
         }
     }
 
+    /// Changes names too, as between two runs of a backup: things come, go and move, become another kind of thing, get and
+    /// lose further names. For root, to whom no directory is closed.
+    pub fn churn(&mut self, changes: usize) {
+        for _ in 0..changes {
+            self.rescan();
+            let name = self.name();
+            let new = self.random.of(&self.dirs).join(OsStr::from_bytes(&name));
+            let inner: Vec<PathBuf> = self.dirs.iter().filter(|d| *d != self.root).cloned().collect();
+            let (other, dir) = (self.others.is_empty(), inner.is_empty());
+            match self.random.below(11) {
+                0 if !other => std::fs::remove_file(self.random.of(&self.others)).unwrap(),
+                1 if !dir && self.random.once_in(2) => {
+                    std::fs::remove_dir_all(self.random.of(&inner)).unwrap()
+                }
+                2 if !other => std::fs::rename(self.random.of(&self.others), &new).unwrap(),
+                3 if !dir => {
+                    let moved = self.random.of(&inner).clone();
+                    if !new.starts_with(&moved) {
+                        std::fs::rename(moved, &new).unwrap();
+                    }
+                }
+                4 if !other => {
+                    let path = self.random.of(&self.others).clone();
+                    std::fs::remove_file(&path).unwrap();
+                    std::fs::create_dir(&path).unwrap();
+                    std::fs::write(path.join("in it"), noise(self.random.next(), 100)).unwrap();
+                }
+                5 if !dir => {
+                    let path = self.random.of(&inner).clone();
+                    std::fs::remove_dir_all(&path).unwrap();
+                    if self.random.once_in(2) {
+                        symlink("was a directory", &path).unwrap();
+                    } else {
+                        std::fs::write(&path, noise(self.random.next(), 5000)).unwrap();
+                    }
+                }
+                6 if !other => {
+                    let first = self.random.of(&self.others).clone();
+                    let _too_many = rustix::fs::linkat(CWD, &first, CWD, &new, AtFlags::empty());
+                }
+                7 if !other => {
+                    // One name of what may have several gets a content of its own.
+                    let path = self.random.of(&self.others).clone();
+                    let fresh = path.with_file_name("fresh");
+                    std::fs::write(&fresh, noise(self.random.next(), 2000)).unwrap();
+                    std::fs::rename(fresh, path).unwrap();
+                }
+                8 if !other => {
+                    let path = self.random.of(&self.others).clone();
+                    self.adorn(&path);
+                }
+                9 if !dir => {
+                    let path = self.random.of(&inner).clone();
+                    self.strip(&path);
+                    self.adorn(&path);
+                }
+                _ => std::fs::write(&new, noise(self.random.next(), 10_000)).unwrap(),
+            }
+        }
+        self.rescan();
+    }
+
+    /// What there is by now, in an order that is the same each time.
+    fn rescan(&mut self) {
+        self.dirs = vec![self.root.to_owned()];
+        self.others.clear();
+        let mut at = 0;
+        while let Some(dir) = self.dirs.get(at).cloned() {
+            for name in names(&dir) {
+                let path = dir.join(name);
+                let is_dir = std::fs::symlink_metadata(&path).unwrap().is_dir();
+                if is_dir { &mut self.dirs } else { &mut self.others }.push(path);
+            }
+            at += 1;
+        }
+    }
+
     /// Takes attributes and ACLs away.
     fn strip(&mut self, path: &Path) {
         if self.can.acl {

@@ -1,0 +1,479 @@
+//! What the destination has and the source does not: found while entries land, weighed against how much may go at once, and
+//! deleted once everything else is there (safety rules M1 to M6).
+//!
+//! Must not know how a source is listed, nor how a tree is taken away: that is the remover's. Nothing is deleted here but
+//! single names below handles that were opened one name at a time from the destination's own, without links; and of those
+//! nothing that is not the very thing that was planned.
+
+use crate::disk::Dirs;
+use crate::disk::sys::Sys;
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Action, Cancel, Event, Front, Progress, Question, Watch};
+use crate::node::Node;
+use crate::policy::{CopyPolicy, DeleteMax, Durability, Mirror};
+use crate::receiver::dest::DestDir;
+use crate::receiver::newcomers::Newcomers;
+use crate::receiver::unmet::Unmet;
+use crate::remove::{self, NamedRemoval};
+use crate::stage;
+use crate::tally::Tally;
+use fastcopy::dir::{Dir, Name, NameBuf};
+use fastcopy::meta::{Info, Kind, Place, Time};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Why a name goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Going {
+    /// The source does not have it.
+    OnlyThere,
+    /// It is a directory, and the source has something else of its name.
+    InTheWay,
+}
+
+/// A directory of the destination in which something goes.
+struct Below {
+    node: Arc<Node>,
+    id: (u64, u64),
+    /// What it is to have once something went.
+    times: Option<(Time, Time)>,
+    /// What this run has put into it.
+    newcomers: Arc<Newcomers>,
+    names: Vec<Planned>,
+}
+
+/// One name that goes.
+struct Planned {
+    name: NameBuf,
+    id: (u64, u64),
+    kind: Kind,
+    going: Going,
+}
+
+/// A directory of the destination in which something may go.
+pub(crate) struct At<'d> {
+    pub(crate) dir: &'d Dir,
+    pub(crate) node: &'d Arc<Node>,
+    pub(crate) id: (u64, u64),
+    /// What it is to have once something went.
+    pub(crate) times: Option<(Time, Time)>,
+    pub(crate) newcomers: &'d Arc<Newcomers>,
+}
+
+/// What was found in one run.
+pub(crate) struct Extraneous {
+    mirror: Mirror,
+    most: DeleteMax,
+    root: OnceLock<Root>,
+    /// Names in the directories of the destination.
+    entries: AtomicU64,
+    /// The source has names at all.
+    has_source: AtomicBool,
+    found: Mutex<Vec<Below>>,
+}
+
+/// The directory that becomes what the source is.
+struct Root {
+    dir: Dir,
+    node: Arc<Node>,
+    /// The source's own directory, which is never removed wherever it is met.
+    source: (u64, u64),
+}
+
+/// What goes.
+pub(crate) struct Plan {
+    root: Root,
+    below: Vec<Below>,
+}
+
+impl Extraneous {
+    /// Nothing was found yet; `None` where nothing is to be deleted.
+    pub(crate) fn of(policy: &CopyPolicy) -> Option<Extraneous> {
+        let (entries, has_source, found) = (AtomicU64::new(0), AtomicBool::new(false), Mutex::default());
+        let CopyPolicy { mirror, delete_max: most, .. } = *policy;
+        let root = OnceLock::new();
+        mirror.deletes().then_some(Extraneous { mirror, most, root, entries, has_source, found })
+    }
+
+    /// `dir` becomes what the directory `source` is. Without this nothing goes.
+    ///
+    /// # Errors
+    /// There is no handle left for it.
+    pub(crate) fn begin(&self, dir: &Dir, node: &Arc<Node>, source: (u64, u64)) -> io::Result<()> {
+        let dir = dir.try_clone()?;
+        self.root.get_or_init(|| Root { dir, node: node.clone(), source });
+        Ok(())
+    }
+
+    /// The source has `name` in what becomes `dst`.
+    pub(crate) fn met(&self, dst: &DestDir<Sys>, name: Name<'_>) {
+        self.source_has_one();
+        if let Some(unmet) = &dst.unmet {
+            unmet.met(name);
+        }
+    }
+
+    /// The same, and the filter leaves it out.
+    pub(crate) fn left_out(&self, dst: &DestDir<Sys>, name: Name<'_>) {
+        if self.takes_excluded() { self.source_has_one() } else { self.met(dst, name) }
+    }
+
+    /// M2: the source's listing of what becomes `dst` is complete. `excludes` says what the filter leaves out of names and
+    /// whether they are directories, `is_there` whether the source has a name after all.
+    ///
+    /// # Errors
+    /// What is there, or at the source, cannot be looked at.
+    pub(crate) fn all_met(
+        &self,
+        dst: &DestDir<Sys>,
+        times: Option<(Time, Time)>,
+        excludes: &dyn Fn(Name<'_>, bool) -> bool,
+        is_there: &dyn Fn(Name<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        let Some(unmet) = &dst.unmet else { return Ok(()) };
+        let at = At { dir: &dst.dir, node: &dst.node, id: dst.info.id(), times, newcomers: &dst.newcomers };
+        let spares = |name: Name<'_>, is_dir: bool| {
+            if excludes(name, is_dir) { Ok(!self.takes_excluded()) } else { is_there(name) }
+        };
+        self.listed(&at, unmet, &|name| dst.home.role(name).is_some(), &spares)
+    }
+
+    /// A directory that is `there` in `dst` has the name of something else of the source. Whether it may go.
+    pub(crate) fn in_the_way(&self, dst: &DestDir<Sys>, name: Name<'_>, there: &Info) -> bool {
+        if dst.unmet.is_none() {
+            return false;
+        }
+        let (node, newcomers) = (&dst.node, &dst.newcomers);
+        let at = At { dir: &dst.dir, node, id: dst.info.id(), times: None, newcomers };
+        self.goes(&at, name, there, Going::InTheWay);
+        true
+    }
+
+    /// Whether what the filter leaves out at the source counts as absent there.
+    fn takes_excluded(&self) -> bool {
+        self.mirror == Mirror::DeleteExcluded
+    }
+
+    fn found(&self) -> MutexGuard<'_, Vec<Below>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing was found.
+    fn is_empty(&self) -> bool {
+        self.found().is_empty()
+    }
+
+    /// The source has a name.
+    pub(crate) fn source_has_one(&self) {
+        if !self.has_source.load(Relaxed) {
+            self.has_source.store(true, Relaxed);
+        }
+    }
+
+    /// M2: the source's listing of what becomes `at` is complete, and `unmet` is what it has not named. `spares` says of a
+    /// name, and whether it is a directory, that it stays all the same.
+    ///
+    /// # Errors
+    /// What is there cannot be listed or looked at.
+    fn listed(
+        &self,
+        at: &At<'_>,
+        unmet: &Unmet,
+        is_ours: &dyn Fn(Name<'_>) -> bool,
+        spares: &dyn Fn(Name<'_>, bool) -> Result<bool>,
+    ) -> Result<()> {
+        let fail = |op: Op| move |e| Error::os(op, at.node.path(), e);
+        let (rest, all) = unmet.rest(&Sys::new(), at.dir).map_err(fail(Op::ListDirectory))?;
+        self.counted(all);
+        let mut names = Vec::new();
+        for name in rest {
+            // M5: what this program needs to go on, or is at right now.
+            if is_ours(name.as_name()) || stage::is_random(name.as_name()) {
+                continue;
+            }
+            let looked = at.dir.look(name.as_name());
+            let Some(info) = looked.map_err(|e| Error::os(Op::Stat, at.node.join(name.as_name()), e))? else {
+                continue;
+            };
+            if !spares(name.as_name(), info.kind == Kind::Dir)? {
+                names.push(Planned { name, id: info.id(), kind: info.kind, going: Going::OnlyThere });
+            }
+        }
+        self.add(at, names);
+        Ok(())
+    }
+
+    /// A directory of the destination has so many names.
+    pub(crate) fn counted(&self, names: u64) {
+        self.entries.fetch_add(names, Relaxed);
+    }
+
+    /// What is `there` under a name goes.
+    pub(crate) fn goes(&self, at: &At<'_>, name: Name<'_>, there: &Info, going: Going) {
+        let (name, id, kind) = (name.to_owned(), there.id(), there.kind);
+        self.add(at, vec![Planned { name, id, kind, going }]);
+    }
+
+    fn add(&self, at: &At<'_>, names: Vec<Planned>) {
+        if names.is_empty() {
+            return;
+        }
+        let mut found = self.found();
+        match found.last_mut().filter(|last| last.id == at.id) {
+            Some(last) => {
+                last.times = last.times.or(at.times);
+                last.names.extend(names);
+            }
+            None => {
+                let (node, newcomers) = (at.node.clone(), at.newcomers.clone());
+                found.push(Below { node, id: at.id, times: at.times, newcomers, names });
+            }
+        }
+    }
+
+    /// Says what goes. What cannot go is told, and stays; `None`: nothing goes, which was told where something would have.
+    pub(crate) fn plan(self, tally: &Tally<'_>) -> Option<Plan> {
+        // M2: nothing of the source failed, and nothing cut the run short.
+        if self.is_empty() || !tally.all_there() {
+            return None;
+        }
+        let planned = if tally.absent.load(Relaxed) > 0 {
+            let shown = self.root.get().map(|root| root.node.path()).unwrap_or_default();
+            Err(Error::ours(Code::Refused, Op::DeleteIn, shown, Reason::NotAllIsThere))
+        } else {
+            self.planned(tally)
+        };
+        planned.unwrap_or_else(|e| {
+            tally.fail(e);
+            None
+        })
+    }
+
+    /// # Errors
+    /// M1, M3: nothing goes, because the source is empty or more would go than may.
+    fn planned(self, tally: &Tally<'_>) -> Result<Option<Plan>> {
+        let Some(root) = self.root.into_inner() else { return Ok(None) };
+        let found = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (mut below, mut going) = (Vec::new(), 0);
+        let mut entries = self.entries.into_inner();
+        for mut at in found {
+            if tally.cancelled() {
+                return Ok(None);
+            }
+            let dir = match reach(&root.dir, &at) {
+                Ok(dir) => dir,
+                Err(e) => {
+                    tally.fail(e);
+                    continue;
+                }
+            };
+            at.names.retain(|planned| match counted(&dir, &at.node, planned, &at.newcomers, root.source) {
+                Ok(Some(count)) => {
+                    going += count;
+                    entries += count - 1;
+                    true
+                }
+                Ok(None) => false,
+                Err(e) => {
+                    tally.fail(e);
+                    false
+                }
+            });
+            if !at.names.is_empty() {
+                below.push(at);
+            }
+        }
+        let refuse = |why| Err(Error::ours(Code::Refused, Op::DeleteIn, root.node.path(), why));
+        if going > 0 && !self.has_source.into_inner() {
+            return refuse(Reason::SourceIsEmpty.into());
+        }
+        if self.most.is_exceeded(going, entries) {
+            return refuse(Reason::TooMuchToDelete.about(going).about(entries));
+        }
+        Ok(Some(Plan { root, below }))
+    }
+}
+
+impl Plan {
+    /// Each name that goes, and the directory that it is in.
+    pub(crate) fn each(&self, tally: &Tally<'_>, mut tell: impl FnMut(&Dir, Name<'_>, PathBuf)) {
+        for at in &self.below {
+            match reach(&self.root.dir, at) {
+                Ok(dir) => {
+                    for planned in &at.names {
+                        let name = planned.name.as_name();
+                        tell(&dir, name, at.node.join(name));
+                    }
+                }
+                Err(e) => tally.fail(e),
+            }
+        }
+    }
+
+    /// Deletes what was planned. Returns whether something was in the way, and is
+    /// not any more.
+    pub(crate) fn carry_out(self, policy: &CopyPolicy, tally: &Tally<'_>) -> bool {
+        let Root { dir: root, node, source } = &self.root;
+        let mut cleared = false;
+        for at in &self.below {
+            if tally.cancelled() {
+                return false;
+            }
+            let dir = match reach(root, at) {
+                Ok(dir) => dir,
+                Err(e) => {
+                    tally.fail(e);
+                    continue;
+                }
+            };
+            let opened = open_up(&dir);
+            for planned in &at.names {
+                match delete(&dir, &at.node, planned, *source, policy.jobs, tally) {
+                    Ok(gone) => cleared |= gone && planned.going == Going::InTheWay,
+                    Err(e) => tally.fail(e),
+                }
+            }
+            close_again(&dir, opened, at, tally);
+        }
+        // Exit 0 says that they are gone.
+        if policy.durability == Durability::Medium
+            && tally.deleted.load(Relaxed) > 0
+            && let Err(e) = Sys::new().sync_all(root)
+        {
+            tally.fail(Error::os(Op::SyncTheFileSystemOf, node.path(), e));
+        }
+        cleared
+    }
+}
+
+/// M4: the directory that was found, opened again from the destination's own, one name at a time and through no link.
+///
+/// # Errors
+/// It is another one by now, or another file system is mounted on the way.
+fn reach(root: &Dir, at: &Below) -> Result<Dir> {
+    let fail = |op: Op| move |e| Error::os(op, at.node.path(), e);
+    let device = Place::of(root).map_err(fail(Op::Stat))?.dev;
+    let mut dir = root.try_clone().map_err(fail(Op::OpenDirectory))?;
+    for name in at.node.names() {
+        dir = dir.open_dir(name.as_name()).map_err(fail(Op::OpenDirectory))?;
+        let place = Place::of(&dir).map_err(fail(Op::Stat))?;
+        if place.mount_root == Some(true) || place.dev != device {
+            return Err(Error::ours(Code::Refused, Op::DeleteIn, at.node.path(), Reason::IsMountPoint));
+        }
+    }
+    if Place::of(&dir).map_err(fail(Op::Stat))?.id() != at.id {
+        return Err(Error::ours(Code::Refused, Op::DeleteIn, at.node.path(), Reason::AnotherDirectoryThere));
+    }
+    Ok(dir)
+}
+
+/// What is there under a name that was planned to go, if it is that very thing still.
+///
+/// # Errors
+/// It is another thing.
+fn still(dir: &Dir, node: &Node, planned: &Planned) -> Result<bool> {
+    let shown = || node.join(planned.name.as_name());
+    let there = dir.look(planned.name.as_name()).map_err(|e| Error::os(Op::Stat, shown(), e))?;
+    match there {
+        None => Ok(false),
+        Some(info) if info.id() == planned.id && info.kind == planned.kind => Ok(true),
+        Some(_) => Err(Error::ours(Code::Refused, Op::Delete, shown(), Reason::BecameAnother)),
+    }
+}
+
+/// How many entries go with a name; `None`: it stays, as it is gone or is what this run has landed under a name that is
+/// spelled otherwise.
+///
+/// # Errors
+/// Not all of it can go, so that all of it stays.
+fn counted(
+    dir: &Dir,
+    node: &Node,
+    planned: &Planned,
+    newcomers: &Newcomers,
+    source: (u64, u64),
+) -> Result<Option<u64>> {
+    if !still(dir, node, planned)? {
+        return Ok(None);
+    }
+    let name = planned.name.as_name();
+    let shown = || node.join(name);
+    let there = dir.stat(name).map_err(|e| Error::os(Op::Stat, shown(), e))?;
+    if planned.going == Going::OnlyThere && newcomers.open().has(&there, || dir.born(name)) {
+        return Ok(None);
+    }
+    if planned.kind != Kind::Dir {
+        return Ok(Some(1));
+    }
+    let (first, progress, cancel) = (FirstFailure::default(), Progress::default(), Cancel::new());
+    let watch = Watch { front: &first, progress: &progress, cancel: &cancel, items: false };
+    let summary = remove::named(dir, name, shown(), NamedRemoval { dry_run: true, jobs: 1, source }, watch)?;
+    match first.0.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(e) => Err(e),
+        None => Ok(Some(summary.files + summary.dirs + summary.others)),
+    }
+}
+
+/// Deletes one name; whether it is gone.
+fn delete(
+    dir: &Dir,
+    node: &Node,
+    planned: &Planned,
+    source: (u64, u64),
+    jobs: usize,
+    tally: &Tally<'_>,
+) -> Result<bool> {
+    if !still(dir, node, planned)? {
+        return Ok(true);
+    }
+    let name = planned.name.as_name();
+    let shown = node.join(name);
+    if planned.kind != Kind::Dir {
+        dir.remove_file(name).map_err(|e| Error::os(Op::Delete, &shown, e))?;
+        tally.deleted.fetch_add(1, Relaxed);
+        tally.item(Action::Removed, 0, || (PathBuf::new(), shown));
+        return Ok(true);
+    }
+    let progress = Progress::default();
+    let watch = Watch { progress: &progress, ..tally.watch };
+    let summary = remove::named(dir, name, shown, NamedRemoval { dry_run: false, jobs, source }, watch)?;
+    tally.deleted.fetch_add(summary.files + summary.dirs + summary.others, Relaxed);
+    tally.failed_below(&summary);
+    Ok(summary.failed == 0 && !summary.cancelled)
+}
+
+/// Keeps the first failure and tells nothing.
+#[derive(Default)]
+struct FirstFailure(Mutex<Option<Error>>);
+
+impl Front for FirstFailure {
+    fn event(&self, event: Event) {
+        if let Event::Failed(e) = event {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        }
+    }
+    fn ask(&self, _: Question) -> bool {
+        true
+    }
+}
+
+/// Makes it possible to take names out of a directory that was sealed so that even its owner may not. Returns the mode that
+/// it is to have again.
+fn open_up(dir: &Dir) -> Option<u32> {
+    let mode = dir.info().ok()?.mode;
+    let lacks = mode & 0o300 != 0o300 && !dir.may_write_here();
+    (lacks && fastcopy::meta::set_mode(dir, mode | 0o300).is_ok()).then_some(mode)
+}
+
+/// What taking names out has changed of the directory is as it was.
+fn close_again(dir: &Dir, mode: Option<u32>, at: &Below, tally: &Tally<'_>) {
+    let lost = |op| move |e| Error { code: Code::MetadataLost, ..Error::os(op, at.node.path(), e) };
+    if let Some(Err(e)) = mode.map(|mode| fastcopy::meta::set_mode(dir, mode)) {
+        tally.lost(lost(Op::SetModeOf)(e));
+    }
+    if let Some(Err(e)) = at.times.map(|(accessed, modified)| Sys::new().set_times(dir, accessed, modified)) {
+        tally.lost(lost(Op::SetTimesOf)(e));
+    }
+}

@@ -1,0 +1,90 @@
+//! The two directories of a `sync`, and what must not be between them.
+//!
+//! Must not know what becomes of what is in them.
+
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::node::Node;
+use crate::policy::{CopyPolicy, SyncRequest};
+use crate::receiver::claims::Spot;
+use crate::sender::walk::SourceDir;
+use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Reach, Source};
+use fastcopy::dir::Dir;
+use fastcopy::meta::Info;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Both directories, opened once.
+pub(super) struct Ends {
+    pub(super) source: Dir,
+    pub(super) info: Info,
+    source_path: PathBuf,
+    pub(super) dest: Dest,
+}
+
+impl Ends {
+    pub(super) fn of(request: &SyncRequest, policy: &CopyPolicy) -> Result<Ends> {
+        let path = &request.source;
+        let source = Dir::open(path).map_err(|e| match Code::of(&e) {
+            Code::NotDirectory => {
+                Error::ours(Code::NotDirectory, Op::Open, path, Reason::SourceIsNoDirectory)
+            }
+            _ => Error::os(Op::OpenDirectory, path, e),
+        })?;
+        let info = source.info().map_err(|e| Error::os(Op::Stat, path, e))?;
+        let links = DestLink::Through;
+        let to = operands::contents(&Reach::Anywhere, &request.dest, links)?;
+        let dest = operands::dest(None, &info, &to, links)?;
+        operands::nesting(&Reach::Anywhere, &info, true, &dest, policy, path, Op::Copy)?;
+        if let (Dest::Whole(place), true) = (&dest, policy.mirror.deletes()) {
+            guard_source(&source, place, path)?;
+        }
+        Ok(Ends { source, info, source_path: path.clone(), dest })
+    }
+
+    /// The two as what a walk takes.
+    pub(super) fn operand(&self) -> Result<Operand> {
+        let path = &self.source_path;
+        // A handle is listed once.
+        let dir = self.source.reopen().map_err(|e| Error::os(Op::OpenDirectory, path, e))?;
+        let source = Source::Whole(SourceDir::root(dir, Node::root(path))?);
+        let dest = match &self.dest {
+            Dest::Named { dir, name } => Dest::Named { dir: dir.clone(), name: name.clone() },
+            // What an earlier pass has put there is what is there.
+            Dest::Whole(place) => {
+                let dir = place.dir.try_clone();
+                let dir = dir.map_err(|e| Error::os(Op::OpenTarget, place.node.path(), e))?;
+                Dest::Whole(Arc::new(Place { dir, node: place.node.clone(), newcomers: Arc::default() }))
+            }
+        };
+        Ok(Operand { source, dest, path: path.clone(), spot: Spot::default() })
+    }
+}
+
+/// M1: refuses to delete in a directory that the source is in.
+fn guard_source(source: &Dir, place: &Place, path: &Path) -> Result<()> {
+    let fail = |e| Error::os(Op::Stat, path, e);
+    let dest = place.dir.info().map_err(fail)?.id();
+    let mut here = source.try_clone().map_err(fail)?;
+    let mut id = here.info().map_err(fail)?.id();
+    loop {
+        if id == dest {
+            return Err(Error::ours(
+                Code::Refused,
+                Op::DeleteIn,
+                place.node.path(),
+                Reason::SourceBelowDestination,
+            ));
+        }
+        here = match here.parent() {
+            Ok(up) => up,
+            // What may not be looked at cannot be deleted in either.
+            Err(e) if Code::of(&e) == Code::Denied => return Ok(()),
+            Err(e) => return Err(fail(e)),
+        };
+        let up = here.info().map_err(fail)?.id();
+        if up == id {
+            return Ok(()); // the root is its own parent
+        }
+        id = up;
+    }
+}

@@ -1,0 +1,116 @@
+//! How far above a source its file system begins, remembered from run to run: a source whose disk is not mounted looks like
+//! an empty one, or like an older one below the mount point, and must not have the destination emptied.
+//!
+//! Must not hold anything else of the two, nor decide by what a device is called or numbered: those change from boot to boot.
+
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::receiver::land;
+use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::meta::Place;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What the file begins with; the number of levels follows.
+const HEAD: &[u8] = b"bcmr mounted 1\n";
+/// More levels than any path has.
+const LEVELS_MAX: u32 = 1 << 16;
+
+/// What is known of one source, and where it is remembered.
+pub(super) struct Mounted {
+    /// So many directories above the source its file system begins; `None` where that cannot be found out.
+    levels: Option<u32>,
+    /// The directory that remembers.
+    state: Option<PathBuf>,
+    source: Option<Vec<u8>>,
+    /// What was remembered of the same two directories.
+    before: Option<u32>,
+}
+
+impl Mounted {
+    pub(super) fn of(source: &Dir, dest: &Path, state: Option<&Path>) -> Mounted {
+        let place = source.whereabouts().ok().map(|path| path.into_bytes());
+        let mut mounted =
+            Mounted { levels: levels(source), state: state.map(Path::to_owned), source: place, before: None };
+        mounted.before = mounted.name(dest).and_then(|name| {
+            let dir = Dir::open(mounted.state.as_deref()?).ok()?;
+            let mut text = Vec::new();
+            File::from(dir.open_file(name.as_name()).ok()?).take(64).read_to_end(&mut text).ok()?;
+            std::str::from_utf8(text.strip_prefix(HEAD)?).ok()?.trim_end().parse().ok()
+        });
+        mounted
+    }
+
+    /// What the two are remembered by: where they are, which says nothing to the reader of the directory.
+    fn name(&self, dest: &Path) -> Option<NameBuf> {
+        let dest = Dir::open(dest).ok()?.whereabouts().ok()?;
+        let key = [self.source.as_deref()?, b"\0", dest.to_bytes()].concat();
+        NameBuf::new(blake3::hash(&key).to_hex().as_bytes())
+    }
+
+    /// M1: refuses where the source's file system begins further up than it did.
+    pub(super) fn guard(&self, source: &Path) -> Result<()> {
+        match (self.levels, self.before) {
+            (Some(now), Some(before)) if now > before => {
+                Err(Error::ours(Code::Refused, Op::DeleteIn, source, Reason::NotMountedWhereItWas))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers where it begins now.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub(super) fn remember(&self, dest: &Path) -> Result<()> {
+        let (Some(levels), Some(state)) = (self.levels, &self.state) else { return Ok(()) };
+        let Some(name) = self.name(dest).filter(|_| self.before != Some(levels)) else { return Ok(()) };
+        let write = || {
+            let dir = made(state)?;
+            let part = NameBuf::new(&[name.bytes(), b".new"].concat());
+            let part = part.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+            // What a killed run left.
+            if dir.look(part.as_name())?.is_some() {
+                dir.remove_file(part.as_name())?;
+            }
+            let mut file = File::from(land::new_file(&dir, part.as_name(), 0o600)?);
+            file.write_all(HEAD)?;
+            writeln!(file, "{levels}")?;
+            file.sync_data()?;
+            land::give_name(&dir, part.as_name(), &dir, name.as_name(), false)
+        };
+        write().map_err(|e| Error::os(Op::Remember, state, e))
+    }
+}
+
+/// Opens a directory of the user's own, and makes what lacks of its path.
+fn made(path: &Path) -> io::Result<Dir> {
+    match (Dir::open(path), path.parent(), path.file_name()) {
+        (Err(e), Some(parent), Some(name)) if Code::of(&e) == Code::NotFound => {
+            let above = made(parent)?;
+            let name = NameBuf::new(name.as_bytes()).ok_or(e)?;
+            land::ensure_dir(&above, name.as_name(), 0o700)?;
+            above.open_dir(name.as_name())
+        }
+        (opened, ..) => opened,
+    }
+}
+
+/// How many directories above `dir` its file system begins.
+fn levels(dir: &Dir) -> Option<u32> {
+    let mut here = dir.try_clone().ok()?;
+    for level in 0..LEVELS_MAX {
+        let place = Place::of(&here).ok()?;
+        if place.mount_root == Some(true) {
+            return Some(level);
+        }
+        let up = here.parent().ok()?;
+        let above = Place::of(&up).ok()?;
+        if above.id() == place.id() || place.mount_root.is_none() && above.dev != place.dev {
+            return Some(level);
+        }
+        here = up;
+    }
+    None
+}

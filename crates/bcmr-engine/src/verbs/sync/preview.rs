@@ -1,0 +1,160 @@
+//! `sync -n`: what a run would add, replace and delete, each with its bytes.
+//!
+//! Must not change anything. What would be deleted is planned by the receiver's own planner.
+
+use crate::disk::sys::Sys;
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Change, Summary, Watch};
+use crate::node::Node;
+use crate::policy::{Collide, Compare, CopyPolicy};
+use crate::receiver::extraneous::{At, Extraneous, Going};
+use crate::receiver::newcomers::Newcomers;
+use crate::receiver::plan::{Proof, Verdict, decide};
+use crate::receiver::tree;
+use crate::tally::Tally;
+use crate::verbs::check::{Check, count};
+use crate::verbs::entry_pair::{EntryPair, Findings, Found, Lack, Visit};
+use crate::verbs::operands::{self, Dest};
+use crate::verbs::rivals::EntryPaths;
+use crate::verbs::survey::Survey;
+use crate::verbs::sync::ends::Ends;
+use fastcopy::dir::{Dir, Name, NameBuf};
+use fastcopy::meta::Kind;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Tells what a run would do.
+///
+/// # Errors
+/// Only when nothing could be begun.
+pub(super) fn preview(ends: &Ends, policy: &CopyPolicy, watch: Watch<'_>) -> Result<Summary> {
+    let tally = Tally::new(watch);
+    let root = operands::shown(&ends.dest);
+    let check = || Check {
+        policy,
+        compare: if policy.collide == Collide::IfContentDiffers { Compare::Hash } else { Compare::SizeAndTime },
+        extra: policy.mirror.deletes(),
+        root: &root,
+        own_name: &root,
+        tally: &tally,
+    };
+    let found = Extraneous::of(policy).map(Arc::new);
+    if let (Some(found), Dest::Whole(place)) = (&found, &ends.dest) {
+        let began = found.begin(&place.dir, &place.node, ends.info.id());
+        began.map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
+    }
+    let visit = Preview { check: check(), found: found.clone(), newcomers: Arc::default() };
+    let mut survey = Survey::new(policy, &tally, Box::new(visit))?;
+    survey.resolved(vec![ends.operand()?]);
+    drop(survey);
+    if let Some(plan) = found.and_then(Arc::into_inner).and_then(|found| found.plan(&tally)) {
+        let check = check();
+        plan.each(&tally, |dir, name, path| match count(dir, name, &path) {
+            Ok(counted) => watch.front.event(check.found(Change::Extra, &path, counted, Reason::OnlyThere)),
+            Err(e) => tally.fail(Error { op: Op::Count, path, ..e }),
+        });
+    }
+    Ok(tally.summary())
+}
+
+/// A check that hands what would be deleted to the planner.
+struct Preview<'a> {
+    check: Check<'a>,
+    found: Option<Arc<Extraneous>>,
+    /// A run that changes nothing puts nothing anywhere.
+    newcomers: Arc<Newcomers>,
+}
+
+impl Preview<'_> {
+    /// The directory that `path` is in.
+    fn node(&self, path: &Path) -> Arc<Node> {
+        let root = Node::root(self.check.root);
+        let below = path.parent().and_then(|dir| dir.strip_prefix(self.check.root).ok());
+        let names = below.into_iter().flat_map(Path::components);
+        let names = names.filter_map(|part| NameBuf::new(part.as_os_str().as_bytes()));
+        names.fold(root, |up, name| up.below(name.as_name()))
+    }
+
+    fn goes(&self, dir: &Dir, name: Name<'_>, path: &Path, going: Going) -> io::Result<()> {
+        let (Some(found), Some(there)) = (&self.found, dir.look(name)?) else { return Ok(()) };
+        let (node, id) = (self.node(path), dir.info()?.id());
+        let at = At { dir, node: &node, id, times: None, newcomers: &self.newcomers };
+        found.goes(&at, name, &there, going);
+        Ok(())
+    }
+
+    /// What stands in the way of something that is no directory: gone at once if it is empty, deleted with the rest, or
+    /// not to be replaced.
+    fn clear(&self, at: &EntryPair<'_>) -> Result<()> {
+        let fail = |e| Error::os(Op::ListDirectory, at.dst_path(), e);
+        let Some((above, name)) = at.above else { return Ok(()) };
+        if tree::is_empty(&Sys::new(), &above.open_dir(name).map_err(fail)?).map_err(fail)? {
+            return Ok(());
+        }
+        if self.found.is_some() {
+            return self.goes(above, name, &at.dst_path(), Going::InTheWay).map_err(fail);
+        }
+        let note = Reason::FileOverDirectory;
+        Err(Error::ours(Code::InTheWay, Op::Replace, at.dst_path(), note).and(&at.src_path()))
+    }
+}
+
+impl Visit for Preview<'_> {
+    fn entry(&self, at: &EntryPair<'_>, found: &mut Findings) -> bool {
+        self.found.iter().for_each(|found| found.source_has_one());
+        if decide(&at.info, at.there.as_ref(), self.check.policy) != Verdict::ReplaceTree {
+            return self.check.entry(at, found);
+        }
+        found.push(match self.clear(at) {
+            Ok(()) => {
+                let bytes = if at.info.kind == Kind::File { at.info.size } else { 0 };
+                let counted = (false, 1, bytes);
+                Found::Told(self.check.found(Change::Add, &at.dst_path(), counted, Reason::Missing))
+            }
+            Err(e) => Found::Failed(e),
+        });
+        self.check.tally.done(1);
+        false
+    }
+
+    fn wants_content(&self, at: &EntryPair<'_>) -> Option<Proof> {
+        self.check.wants_content(at)
+    }
+
+    fn excluded(&self, src_path: &dyn Fn() -> PathBuf, found: &mut Findings) {
+        self.found.iter().for_each(|found| found.source_has_one());
+        self.check.excluded(src_path, found);
+    }
+
+    fn absent(&self, paths: &dyn EntryPaths, found: &mut Findings) {
+        self.check.absent(paths, found);
+    }
+
+    fn top(&self, at: &EntryPair<'_>, found: &mut Findings) {
+        self.check.top(at, found);
+    }
+
+    fn wants_lacks(&self) -> bool {
+        self.check.wants_lacks()
+    }
+
+    fn lacks(&self, lack: &Lack) {
+        self.check.lacks(lack);
+    }
+
+    fn counted(&self, names: u64) {
+        self.found.iter().for_each(|found| found.counted(names));
+    }
+
+    fn extra(&self, dir: &Dir, name: Name<'_>, dst_path: PathBuf, found: &mut Findings) {
+        if let Err(e) = self.goes(dir, name, &dst_path, Going::OnlyThere) {
+            found.push(Found::Failed(Error::os(Op::Stat, dst_path, e)));
+        }
+    }
+
+    fn wants_extra(&self) -> bool {
+        self.check.extra
+    }
+}

@@ -1,0 +1,132 @@
+//! `sync`: what may be typed, and the request that it means. Must not know how a request is carried out.
+
+use super::connection::{ConnectArgs, no_connection};
+use super::filters::{FilterArgs, filter};
+use super::how::{HowArgs, verify};
+use super::io::{IoArgs, io, io_guard};
+use super::jobs::jobs;
+use super::operands::Operands;
+use super::output::{OutputArgs, show};
+use crate::env::Env;
+use crate::show::{Again, Show, Verb};
+use crate::usage::Usage;
+use bcmr_engine::policy::{Collide, CopyPolicy, DeleteMax, Mirror, SyncRequest};
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  bcmr sync photos /mnt/backup           /mnt/backup gets what is in photos; nothing is deleted
+  bcmr sync -n --delete src /mnt/backup  say what would be added (+), replaced (~) and deleted (-)
+  bcmr sync --delete src /mnt/backup     and do it";
+
+#[derive(Debug, Args)]
+pub struct SyncArgs {
+    /// The directory whose contents are wanted
+    #[arg(value_name = "SRC", value_hint = ValueHint::DirPath)]
+    pub source: PathBuf,
+    /// The directory that gets them; it is made if it is not there
+    #[arg(value_name = "DST", value_hint = ValueHint::DirPath)]
+    pub dest: PathBuf,
+    /// Only say what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Compare contents, and not size and modification time
+    #[arg(short, long)]
+    pub checksum: bool,
+    /// Stay on the file system of SRC
+    #[arg(short = 'x', long)]
+    pub one_file_system: bool,
+    /// Both ways at once: refused, other tools do that
+    #[arg(long, hide = true, aliases = ["bidirectional", "two-way"])]
+    pub both_ways: bool,
+    #[command(flatten)]
+    pub delete: DeleteArgs,
+    #[command(flatten)]
+    pub filters: FilterArgs,
+    #[command(flatten)]
+    pub how: HowArgs,
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub io: IoArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What only DST has")]
+pub struct DeleteArgs {
+    /// Delete what SRC does not have, once everything else is there
+    ///
+    /// What the filter leaves out stays, and so does everything where something of SRC could not be read, where SRC is
+    /// empty or not mounted as it was, and where another file system is mounted.
+    #[arg(long)]
+    pub delete: bool,
+    /// The same, with what the filter leaves out
+    #[arg(hide_short_help = true, long)]
+    pub delete_excluded: bool,
+    /// Delete nothing if more than N entries would go, or more than P percent of over 100
+    #[arg(long, value_name = "N|P%", value_parser = delete_max, default_value = "25%")]
+    pub max_delete: DeleteMax,
+}
+
+/// `100` or `25%`.
+fn delete_max(typed: &str) -> Result<DeleteMax, String> {
+    let number = |text: &str| text.parse().map_err(|_| "a number, or a number and %".to_owned());
+    match typed.strip_suffix('%') {
+        Some(percent) => number(percent).map(DeleteMax::Percent),
+        None => number(typed).map(DeleteMax::Entries),
+    }
+}
+
+impl SyncArgs {
+    /// The two directories as operands, for telling which machine each is on.
+    pub fn operands(&self) -> Operands {
+        let paths = vec![self.source.clone(), self.dest.clone()];
+        Operands { paths, target_directory: None, no_target_directory: true }
+    }
+}
+
+/// What `sync` arguments mean when everything is here.
+pub fn request(a: &SyncArgs, env: &Env) -> Result<(SyncRequest, Show), Usage> {
+    guard(a)?;
+    no_connection(&a.connect, None)?;
+    let (policy, show) = sync_policy(a, env)?;
+    let (source, dest) = (a.source.clone(), a.dest.clone());
+    let state = env.state_dir.as_ref().map(|dir| dir.join("sync"));
+    Ok((SyncRequest { source, dest, policy, state }, show))
+}
+
+/// What `sync` does not do at all.
+pub fn guard(a: &SyncArgs) -> Result<(), Usage> {
+    if a.both_ways {
+        return Err(Usage::new("sync goes one way: DST becomes what SRC is")
+            .or("unison, Syncthing and rclone bisync bring two directories together"));
+    }
+    Ok(())
+}
+
+/// What decides how it is carried out, wherever the two directories are.
+fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
+    let policy = CopyPolicy {
+        collide: if a.checksum { Collide::IfContentDiffers } else { Collide::IfDifferent },
+        mirror: match (a.delete.delete, a.delete.delete_excluded) {
+            (_, true) => Mirror::DeleteExcluded,
+            (true, false) => Mirror::Delete,
+            (false, false) => Mirror::Update,
+        },
+        delete_max: a.delete.max_delete,
+        verify: verify(a.how.verify),
+        one_file_system: a.one_file_system,
+        filter: filter(&a.filters),
+        dry_run: a.dry_run,
+        io: io(&a.io),
+        ..CopyPolicy::mirror(jobs(&a.how.jobs, env), env.me, env.umask)
+    };
+    io_guard(&policy.io, policy.resume)?;
+    let verify = policy.verify;
+    let show = show(Verb::Sync, &a.output, policy.dry_run, Again::Resume, env);
+    // A dry run tells differences, as a tree.
+    let items = show.items && !(policy.dry_run && !show.json);
+    Ok((policy, Show { verify, items, ..show }))
+}

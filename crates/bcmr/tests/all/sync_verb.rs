@@ -1,0 +1,368 @@
+//! `bcmr sync` on one machine: what becomes of what, and what is never deleted.
+
+use crate::common::*;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+/// `bcmr sync` with these words in `tmp`, which also remembers.
+fn sync(tmp: &Tmp, words: &str) -> Ran {
+    let mut line = bcmr(std::iter::once("sync").chain(words.split(' '))).cwd(tmp.path());
+    line.0.env("XDG_STATE_HOME", tmp.p("state"));
+    line.run()
+}
+
+#[track_caller]
+fn alike(tmp: &Tmp) {
+    assert_same(&tmp.p("s"), &tmp.p("d"), Exact { times: false, ..EVERYTHING });
+    if let Some(text) = rsync_would(&tmp.p("s"), &tmp.p("d")) {
+        assert!(text.is_empty(), "rsync would: {text}");
+    }
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn contents_go_to_contents_whatever_slashes_are_typed() {
+    for src in ["s", "s/", "s/.", "./s//"] {
+        for (dst, there) in [("d", false), ("d/", false), ("d", true), ("d/", true), ("d/.", true)] {
+            let tmp = Tmp::new();
+            tmp.file("s/sub/a", "A");
+            symlink("nowhere", tmp.p("s/link")).unwrap();
+            if there {
+                tmp.file("d/sub/b", "B");
+            }
+            sync(&tmp, &format!("{src} {dst}")).ok();
+            assert_eq!(text(&tmp.p("d/sub/a")), "A", "{src} {dst}");
+            assert_eq!(fs::read_link(tmp.p("d/link")).unwrap(), Path::new("nowhere"));
+            assert_eq!(tmp.p("d/sub/b").exists(), there, "nothing is deleted unasked");
+        }
+    }
+}
+
+#[test]
+fn what_is_the_same_is_not_read_and_attributes_follow() {
+    let tmp = Tmp::new();
+    for name in ["kept", "mode", "time", "xattr", "link"] {
+        tmp.file(format!("s/{name}"), name);
+    }
+    sync(&tmp, "s d").ok();
+    let inode = |name: &str| fs::metadata(tmp.p("d").join(name)).unwrap().ino();
+    let before = ["kept", "mode", "time", "xattr"].map(inode);
+    chmod(&tmp.p("s/mode"), 0o4711);
+    let _none = rustix::fs::lsetxattr(tmp.p("s/xattr"), "user.x", b"y", rustix::fs::XattrFlags::empty());
+    let json = sync(&tmp, "--json s d").ok().out;
+    assert!(json.contains("\"updated\":2") || json.contains("\"updated\":1"), "{json}");
+    assert_eq!(before, ["kept", "mode", "time", "xattr"].map(inode), "contents stay where they are");
+    alike(&tmp);
+    // Another time and the same content: with --checksum the time alone is brought up to date.
+    fs::File::open(tmp.p("s/time")).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    sync(&tmp, "--checksum s d").ok();
+    assert_eq!(before[2], inode("time"));
+    alike(&tmp);
+    // The same size and time and another content is only found by reading.
+    let times = fs::metadata(tmp.p("d/kept")).unwrap().modified().unwrap();
+    fs::write(tmp.p("d/kept"), "KEPT").unwrap();
+    fs::File::open(tmp.p("d/kept")).unwrap().set_modified(times).unwrap();
+    sync(&tmp, "s d").ok();
+    assert_eq!(text(&tmp.p("d/kept")), "KEPT");
+    sync(&tmp, "-c s d").ok();
+    assert_eq!(text(&tmp.p("d/kept")), "kept");
+}
+
+/// What has further names at the destination, as copies by hard links have, changes under one of them only.
+#[test]
+fn a_further_name_of_what_is_at_the_destination_keeps_its_attributes() {
+    let tmp = Tmp::new();
+    let file = tmp.file("s/f", "F");
+    chmod(&file, 0o644);
+    sync(&tmp, "s d").ok();
+    fs::hard_link(tmp.p("d/f"), tmp.p("snapshot")).unwrap();
+    chmod(&file, 0o600);
+    sync(&tmp, "s d").ok();
+    assert_eq!((mode(&tmp.p("d/f")), mode(&tmp.p("snapshot"))), (0o600, 0o644));
+    alike(&tmp);
+}
+
+#[test]
+fn kinds_follow_the_source() {
+    let tmp = Tmp::new();
+    for name in ["s/file", "s/dir/in", "s/empty", "d/file/full/in", "d/dir"] {
+        tmp.file(name, name);
+    }
+    tmp.dir("d/empty");
+    // What is empty goes; what holds something goes only where things may be deleted.
+    sync(&tmp, "s d").code(1).says("cannot overwrite a directory").says("--delete");
+    assert_eq!((text(&tmp.p("d/empty")), text(&tmp.p("d/dir/in"))), ("s/empty".into(), "s/dir/in".into()));
+    assert_eq!(text(&tmp.p("d/file/full/in")), "d/file/full/in");
+    let plan = sync(&tmp, "-n --delete s d").ok().out;
+    assert!(plan.contains("- file/") && plan.contains("+ file"), "{plan}");
+    sync(&tmp, "--delete s d").ok();
+    alike(&tmp);
+    // And back.
+    fs::remove_file(tmp.p("s/file")).unwrap();
+    symlink("nowhere", tmp.p("s/file")).unwrap();
+    fs::remove_dir_all(tmp.p("s/dir")).unwrap();
+    mkfifo(&tmp.p("s/dir"));
+    sync(&tmp, "--delete s d").ok();
+    alike(&tmp);
+}
+
+#[test]
+fn what_only_the_destination_has_goes_where_that_is_asked_for() {
+    let tmp = Tmp::new();
+    for name in ["s/a", "s/sub/b", "d/a", "d/x", "d/sub/y", "d/old/deep/z"] {
+        tmp.file(name, name);
+    }
+    fs::write(tmp.p("outside"), "outside").unwrap();
+    symlink("../outside", tmp.p("d/link")).unwrap();
+    symlink("..", tmp.p("d/up")).unwrap();
+    sync(&tmp, "s d").ok();
+    assert!(tmp.p("d/old/deep/z").exists() && tmp.p("d/x").exists());
+    let plan = sync(&tmp, "-n --delete s d").ok().out;
+    for line in ["- x", "- old/  1 file", "- link", "- up", "- sub/y"] {
+        assert!(plan.contains(line), "{line} in {plan}");
+    }
+    assert!(tmp.p("d/old/deep/z").exists(), "-n changes nothing");
+    let said = sync(&tmp, "--delete --json s d").ok().out;
+    assert!(said.contains("\"deleted\":7"), "{said}");
+    alike(&tmp);
+    assert_eq!(text(&tmp.p("outside")), "outside");
+    assert!(sync(&tmp, "-n --delete s d").ok().out.contains("no differences"));
+}
+
+#[test]
+fn what_the_filter_leaves_out_stays_unless_it_is_to_go() {
+    let tmp = Tmp::new();
+    for name in ["s/a", "s/b.o", "d/b.o", "d/c.o", "d/x", "d/sub/d.o", "d/sub/y"] {
+        tmp.file(name, name);
+    }
+    sync(&tmp, "--delete -e *.o s d").ok();
+    assert!(tmp.p("d/b.o").exists() && tmp.p("d/c.o").exists() && !tmp.p("d/x").exists());
+    let plan = sync(&tmp, "-n --delete-excluded -e *.o s d").ok().out;
+    assert!(plan.contains("- b.o") && plan.contains("- c.o"), "{plan}");
+    sync(&tmp, "--delete-excluded -e *.o s d").ok();
+    assert_eq!(names(&tmp.p("d")), ["a"]);
+    assert_eq!(text(&tmp.p("s/b.o")), "s/b.o");
+}
+
+#[test]
+fn no_more_goes_than_may() {
+    let fill = |tmp: &Tmp, kept: usize, old: usize| {
+        for n in 0..kept {
+            tmp.file(format!("s/{n}"), "");
+            tmp.file(format!("d/{n}"), "");
+        }
+        for n in 0..old {
+            tmp.file(format!("d/old/{n}"), "");
+        }
+    };
+    // Entries that are deleted, with the directory that they are in, of all that the destination has.
+    for (kept, old, flags, goes) in [
+        (90, 29, "", true),
+        (90, 30, "", false),
+        (10, 50, "", true),
+        (90, 30, "--max-delete=31", true),
+        (90, 31, "--max-delete=31", false),
+        (90, 90, "--max-delete=100%", true),
+        (90, 90, "--max-delete=50%", false),
+        (3, 1, "--max-delete=1", false),
+        (3, 0, "--max-delete=0", true),
+    ] {
+        let tmp = Tmp::new();
+        fill(&tmp, kept, old);
+        tmp.file("s/new", "new");
+        let flags = if flags.is_empty() { String::new() } else { format!("{flags} ") };
+        for dry in ["-n ", ""] {
+            let ran = sync(&tmp, &format!("{dry}--delete {flags}s d"));
+            if goes {
+                ran.ok();
+            } else {
+                ran.code(8).says("entries would go").says("--max-delete=100%");
+            }
+        }
+        assert_eq!(tmp.p("d/old").exists(), !goes && old > 0, "{kept} {old} {flags}");
+        assert_eq!(text(&tmp.p("d/new")), "new", "all else is done");
+    }
+}
+
+#[test]
+fn an_empty_source_deletes_nothing() {
+    let tmp = Tmp::new();
+    tmp.dir("s");
+    tmp.file("d/a", "A");
+    for dry in ["-n ", ""] {
+        sync(&tmp, &format!("{dry}--delete s d")).code(8).says("the source is empty");
+        sync(&tmp, &format!("{dry}--delete-excluded s d")).code(8);
+    }
+    assert_eq!(text(&tmp.p("d/a")), "A");
+    // The twin: directories of the source may be empty, and both may be.
+    tmp.dir("s/empty");
+    sync(&tmp, "--delete s d").ok();
+    assert_eq!(names(&tmp.p("d")), ["empty"]);
+    fs::remove_dir(tmp.p("s/empty")).unwrap();
+    fs::remove_dir(tmp.p("d/empty")).unwrap();
+    sync(&tmp, "--delete s d").ok();
+}
+
+/// As a user to whom something is closed.
+#[test]
+fn where_something_cannot_be_read_nothing_is_deleted() {
+    needs!(is_root(), "only root can act as another user");
+    for (closed, mode) in [("s/sub", 0o300), ("s/sub", 0o000), ("s/a", 0o000), ("d/sub", 0o300)] {
+        let tmp = Tmp::for_others();
+        for name in ["s/a", "s/sub/b", "d/sub/b", "d/sub/y", "d/x"] {
+            tmp.file(name, name);
+        }
+        let run = |args: &[&str]| bcmr_as(NOBODY, &tmp, args).cwd(tmp.path()).run();
+        run(&["remove", "-rf", "none"]).ok();
+        for dir in ["s", "d", "s/sub", "d/sub"] {
+            std::os::unix::fs::chown(tmp.p(dir), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let owner = if closed.starts_with("d/") { Some(1) } else { Some(NOBODY) };
+        std::os::unix::fs::chown(tmp.p(closed), owner, None).unwrap();
+        chmod(&tmp.p(closed), mode);
+        let ran = run(&["sync", "--delete", "s", "d"]);
+        assert!([1, 8].contains(&ran.code), "{closed} {mode:o}: {} {}", ran.code, ran.err);
+        assert!(
+            tmp.p("d/x").exists() && fs::symlink_metadata(tmp.p("d/sub/y")).is_ok(),
+            "{closed} {mode:o}: {}",
+            ran.err
+        );
+        let dry = run(&["sync", "-n", "--delete", "s", "d"]);
+        // A file that cannot be read is only met when it is read.
+        assert!(closed == "s/a" || dry.code != 0, "{closed} {mode:o}: {}", dry.err);
+    }
+}
+
+#[test]
+fn nothing_is_deleted_where_something_is_mounted() {
+    needs!(is_root(), "mounting needs root");
+    let tmp = Tmp::new();
+    for name in ["s/a", "s/merged/b", "d/a", "d/merged/b", "elsewhere/kept"] {
+        tmp.file(name, name);
+    }
+    let inside = [tmp.p("d/merged"), tmp.p("d/old/deep"), tmp.p("d/top")];
+    let mut mounts = Vec::new();
+    for at in &inside[..2] {
+        match Mount::tmpfs("size=1m", at) {
+            Ok(mount) => mounts.push(mount),
+            Err(why) => return skipped("nothing_is_deleted_where_something_is_mounted", &why),
+        }
+        fs::write(at.join("kept"), "kept").unwrap();
+    }
+    // A directory of the same file system that is mounted a second time.
+    mounts.push(Mount::bind(&tmp.p("elsewhere"), &inside[2]).unwrap());
+    tmp.file("d/x", "x");
+    for dry in ["-n ", ""] {
+        sync(&tmp, &format!("{dry}--delete s d")).code(8).says("mount");
+        for at in &inside {
+            assert!(at.join("kept").exists(), "{at:?}");
+        }
+    }
+    assert!(!tmp.p("d/x").exists(), "the twin is deleted");
+    assert_eq!(text(&tmp.p("d/merged/b")), "s/merged/b", "what the source has arrives there");
+}
+
+/// A bind mount of what is in the destination: to delete there would delete the source.
+#[test]
+fn the_source_is_not_deleted_under_another_name() {
+    let tmp = Tmp::new();
+    for name in ["d/s/a", "d/b", "d/a"] {
+        tmp.file(name, name);
+    }
+    sync(&tmp, "--delete d/s d").code(8).says("inside the destination");
+    sync(&tmp, "--delete d d/s").code(8);
+    sync(&tmp, "--delete d d").code(8);
+    assert!(tmp.p("d/s/a").exists() && tmp.p("d/b").exists());
+    needs!(is_root(), "mounting needs root");
+    let Ok(_mount) = Mount::bind(&tmp.p("d/s"), &tmp.dir("s")) else {
+        return skipped("the_source_is_not_deleted_under_another_name", "there are no mounts");
+    };
+    for dry in ["-n ", ""] {
+        sync(&tmp, &format!("{dry}--delete s d")).code(8).says("holds the source");
+    }
+    assert_eq!(text(&tmp.p("d/s/a")), "d/s/a");
+}
+
+/// The disk of the source is not there: what stands below its mount point is not the source.
+#[test]
+fn a_source_that_is_not_mounted_as_it_was_deletes_nothing() {
+    needs!(is_root(), "mounting needs root");
+    let tmp = Tmp::new();
+    tmp.file("s/sub/below", "the mount point");
+    tmp.dir("d");
+    {
+        let Ok(_mount) = Mount::tmpfs("size=1m", &tmp.p("s")) else {
+            return skipped("a_source_that_is_not_mounted_as_it_was_deletes_nothing", "there are no mounts");
+        };
+        tmp.file("s/sub/a", "A");
+        sync(&tmp, "s/sub d").ok();
+    }
+    for dry in ["-n ", ""] {
+        sync(&tmp, &format!("{dry}--delete s/sub d"))
+            .code(8)
+            .says("file system of its own")
+            .says("hint: mount it");
+    }
+    assert_eq!(names(&tmp.p("d")), ["a"]);
+    // The way on that the hint tells.
+    sync(&tmp, "s/sub d").ok();
+    sync(&tmp, "--delete s/sub d").ok();
+    assert_eq!(names(&tmp.p("d")), ["below"]);
+}
+
+/// A killed run of another source has left something in a directory that is synced now.
+#[test]
+fn unfinished_copies_are_not_deleted() {
+    let tmp = Tmp::new();
+    tmp.file("s/a", "A");
+    let dir = tmp.dir("d");
+    for suffix in [".part", ".session"] {
+        fs::write(leftover_of(&dir, b"film", suffix), "unfinished").unwrap();
+    }
+    let work = ".bcmr-r-0123456789abcdef0123456789abcdef.stage";
+    tmp.file(format!("d/{work}"), "another copy is at it");
+    tmp.file("d/x", "x");
+    let plan = sync(&tmp, "-n --delete s d").ok().out;
+    assert!(plan.contains("- x") && !plan.contains("bcmr"), "{plan}");
+    sync(&tmp, "--delete s d").ok();
+    assert_eq!(names(&dir).len(), 4, "{:?}", names(&dir));
+    assert!(!dir.join("x").exists());
+}
+
+#[test]
+fn a_user_who_may_not_give_files_away_is_not_told_of_an_error() {
+    needs!(is_root(), "only root can act as another user");
+    let tmp = Tmp::for_others();
+    tmp.file("s/of root", "A");
+    tmp.file("s/closed/a", "A");
+    fs::set_permissions(tmp.p("s/closed"), fs::Permissions::from_mode(0o555)).unwrap();
+    fs::set_permissions(tmp.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let run = || bcmr_as(NOBODY, &tmp, ["sync", "--delete", "s", "d"]).cwd(tmp.path()).run();
+    run().ok();
+    assert_eq!(mode(&tmp.p("d/closed")), 0o555);
+    // What a run has closed to its owner is written into, and deleted in, by the next.
+    tmp.file("s/closed/b", "B");
+    fs::remove_file(tmp.p("s/closed/a")).unwrap();
+    run().ok();
+    assert_eq!(names(&tmp.p("d/closed")), ["b"]);
+    assert_eq!(mode(&tmp.p("d/closed")), 0o555);
+}
+
+#[test]
+fn what_makes_no_sense_is_said() {
+    let tmp = Tmp::new();
+    tmp.file("s/a", "A");
+    tmp.file("f", "F");
+    sync(&tmp, "--both-ways s d").code(2).says("one way").says("unison");
+    sync(&tmp, "f d").code(1).says("no directory").says("bcmr copy");
+    sync(&tmp, "s f").code(1);
+    sync(&tmp, "none d").code(1);
+    symlink("nowhere", tmp.p("dangling")).unwrap();
+    sync(&tmp, "s dangling").code(1);
+    assert!(!tmp.p("nowhere").exists() && !tmp.p("d").exists());
+    sync(&tmp, "--max-delete=x s d").code(2);
+}
