@@ -355,7 +355,7 @@ impl<D: Disk> DestDir<D> {
 
     /// Whether this run has put what is there under `name`, whatever it called it.
     fn is_from_here(&self, disk: &D, name: Name<'_>, there: &Info) -> bool {
-        self.newcomers.open().has(there, || disk.born(&self.dir, name))
+        self.created_names.lock().has(there, || disk.btime(&self.dir, name))
     }
 
     fn merge(&self, disk: &D, name: Name<'_>, policy: &CopyPolicy) -> Result<DestDir<D>> {

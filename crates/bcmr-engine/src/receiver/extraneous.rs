@@ -11,8 +11,8 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Cancel, Event, Front, Progress, Question, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, DeleteMax, Durability, Mirror};
+use crate::receiver::created_names::CreatedNames;
 use crate::receiver::dest::DestDir;
-use crate::receiver::newcomers::Newcomers;
 use crate::receiver::unmet::Unmet;
 use crate::remove::{self, NamedRemoval};
 use crate::stage;
@@ -40,7 +40,7 @@ struct Below {
     /// What it is to have once something went.
     times: Option<(Time, Time)>,
     /// What this run has put into it.
-    newcomers: Arc<Newcomers>,
+    created_names: Arc<CreatedNames>,
     names: Vec<Planned>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct At<'d> {
     pub(crate) id: (u64, u64),
     /// What it is to have once something went.
     pub(crate) times: Option<(Time, Time)>,
-    pub(crate) newcomers: &'d Arc<Newcomers>,
+    pub(crate) created_names: &'d Arc<CreatedNames>,
 }
 
 /// What was found in one run.
@@ -133,7 +133,13 @@ impl Extraneous {
         is_there: &dyn Fn(Name<'_>) -> Result<bool>,
     ) -> Result<()> {
         let Some(unmet) = &dst.unmet else { return Ok(()) };
-        let at = At { dir: &dst.dir, node: &dst.node, id: dst.info.id(), times, newcomers: &dst.newcomers };
+        let at = At {
+            dir: &dst.dir,
+            node: &dst.node,
+            id: dst.info.id(),
+            times,
+            created_names: &dst.created_names,
+        };
         let spares = |name: Name<'_>, is_dir: bool| {
             if excludes(name, is_dir) { Ok(!self.takes_excluded()) } else { is_there(name) }
         };
@@ -145,8 +151,8 @@ impl Extraneous {
         if dst.unmet.is_none() {
             return false;
         }
-        let (node, newcomers) = (&dst.node, &dst.newcomers);
-        let at = At { dir: &dst.dir, node, id: dst.info.id(), times: None, newcomers };
+        let (node, created_names) = (&dst.node, &dst.created_names);
+        let at = At { dir: &dst.dir, node, id: dst.info.id(), times: None, created_names };
         self.goes(&at, name, there, Going::InTheWay);
         true
     }
@@ -227,8 +233,8 @@ impl Extraneous {
                 last.names.extend(names);
             }
             None => {
-                let (node, newcomers) = (at.node.clone(), at.newcomers.clone());
-                found.push(Below { node, id: at.id, times: at.times, newcomers, names });
+                let (node, created_names) = (at.node.clone(), at.created_names.clone());
+                found.push(Below { node, id: at.id, times: at.times, created_names, names });
             }
         }
     }
@@ -269,16 +275,18 @@ impl Extraneous {
                     continue;
                 }
             };
-            at.names.retain(|planned| match counted(&dir, &at.node, planned, &at.newcomers, root.source) {
-                Ok(Some(count)) => {
-                    going += count;
-                    entries += count - 1;
-                    true
-                }
-                Ok(None) => false,
-                Err(e) => {
-                    tally.fail(e);
-                    false
+            at.names.retain(|planned| {
+                match counted(&dir, &at.node, planned, &at.created_names, root.source) {
+                    Ok(Some(count)) => {
+                        going += count;
+                        entries += count - 1;
+                        true
+                    }
+                    Ok(None) => false,
+                    Err(e) => {
+                        tally.fail(e);
+                        false
+                    }
                 }
             });
             if !at.names.is_empty() {
@@ -392,7 +400,7 @@ fn counted(
     dir: &Dir,
     node: &Node,
     planned: &Planned,
-    newcomers: &Newcomers,
+    created_names: &CreatedNames,
     source: (u64, u64),
 ) -> Result<Option<u64>> {
     if !still(dir, node, planned)? {
@@ -401,7 +409,7 @@ fn counted(
     let name = planned.name.as_name();
     let shown = || node.join(name);
     let there = dir.stat(name).map_err(|e| Error::os(Op::Stat, shown(), e))?;
-    if planned.going == Going::OnlyThere && newcomers.open().has(&there, || dir.born(name)) {
+    if planned.going == Going::OnlyThere && created_names.lock().has(&there, || dir.btime(name)) {
         return Ok(None);
     }
     if planned.kind != Kind::Dir {
@@ -463,7 +471,7 @@ impl Front for FirstFailure {
 /// it is to have again.
 fn open_up(dir: &Dir) -> Option<u32> {
     let mode = dir.info().ok()?.mode;
-    let lacks = mode & 0o300 != 0o300 && !dir.may_write_here();
+    let lacks = mode & 0o300 != 0o300 && dir.check_write_here().is_err();
     (lacks && fastcopy::meta::set_mode(dir, mode | 0o300).is_ok()).then_some(mode)
 }
 

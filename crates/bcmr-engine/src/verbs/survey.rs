@@ -282,7 +282,8 @@ impl<'a> Survey<'a> {
     fn top(&self, src: &impl Origin, dst: &Dir, dst_path: &Path, found: &mut Findings) -> Result<()> {
         let there = Some(dst.info().map_err(|e| Error::os(Op::Stat, dst_path, e))?);
         let both = TwoDirs { src, there: Some(Of::Handle(dst.as_fd())), dst: (dst_path, None) };
-        let pair = EntryPair { info: *src.info(), there, lack: None, merges: false, above: None, both: &both };
+        let pair =
+            EntryPair { info: *src.info(), there, lack: None, merges: false, above: None, both: &both };
         self.visit.top(&pair, found);
         Ok(())
     }

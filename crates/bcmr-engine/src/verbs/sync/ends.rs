@@ -53,7 +53,7 @@ impl Ends {
             Dest::Whole(place) => {
                 let dir = place.dir.try_clone();
                 let dir = dir.map_err(|e| Error::os(Op::OpenTarget, place.node.path(), e))?;
-                Dest::Whole(Arc::new(Place { dir, node: place.node.clone(), newcomers: Arc::default() }))
+                Dest::Whole(Arc::new(Place { dir, node: place.node.clone(), created_names: Arc::default() }))
             }
         };
         Ok(Operand { source, dest, path: path.clone(), spot: Spot::default() })

@@ -7,8 +7,8 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Change, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{Collide, Compare, CopyPolicy};
+use crate::receiver::created_names::CreatedNames;
 use crate::receiver::extraneous::{At, Extraneous, Going};
-use crate::receiver::newcomers::Newcomers;
 use crate::receiver::plan::{Proof, Verdict, decide};
 use crate::receiver::tree;
 use crate::tally::Tally;
@@ -34,7 +34,11 @@ pub(super) fn preview(ends: &Ends, policy: &CopyPolicy, watch: Watch<'_>) -> Res
     let root = operands::shown(&ends.dest);
     let check = || Check {
         policy,
-        compare: if policy.collide == Collide::IfContentDiffers { Compare::Hash } else { Compare::SizeAndTime },
+        compare: if policy.collide == Collide::IfContentDiffers {
+            Compare::Hash
+        } else {
+            Compare::SizeAndTime
+        },
         extra: policy.mirror.deletes(),
         root: &root,
         own_name: &root,
@@ -45,7 +49,7 @@ pub(super) fn preview(ends: &Ends, policy: &CopyPolicy, watch: Watch<'_>) -> Res
         let began = found.begin(&place.dir, &place.node, ends.info.id());
         began.map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
     }
-    let visit = Preview { check: check(), found: found.clone(), newcomers: Arc::default() };
+    let visit = Preview { check: check(), found: found.clone(), created_names: Arc::default() };
     let mut survey = Survey::new(policy, &tally, Box::new(visit))?;
     survey.resolved(vec![ends.operand()?]);
     drop(survey);
@@ -64,7 +68,7 @@ struct Preview<'a> {
     check: Check<'a>,
     found: Option<Arc<Extraneous>>,
     /// A run that changes nothing puts nothing anywhere.
-    newcomers: Arc<Newcomers>,
+    created_names: Arc<CreatedNames>,
 }
 
 impl Preview<'_> {
@@ -80,7 +84,7 @@ impl Preview<'_> {
     fn goes(&self, dir: &Dir, name: Name<'_>, path: &Path, going: Going) -> io::Result<()> {
         let (Some(found), Some(there)) = (&self.found, dir.look(name)?) else { return Ok(()) };
         let (node, id) = (self.node(path), dir.info()?.id());
-        let at = At { dir, node: &node, id, times: None, newcomers: &self.newcomers };
+        let at = At { dir, node: &node, id, times: None, created_names: &self.created_names };
         found.goes(&at, name, &there, going);
         Ok(())
     }
