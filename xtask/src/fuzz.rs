@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A target, and the longest input that makes sense for it.
-const TARGETS: [(&str, u32); 12] = [
+const TARGETS: [(&str, u32); 13] = [
     ("frames", 4096),
     ("message", 4096),
     ("handshake", 256),
@@ -17,6 +17,7 @@ const TARGETS: [(&str, u32); 12] = [
     ("codec", 4096),
     ("seal", 2048),
     ("manifest", 512),
+    ("plan", 4096),
     ("filter", 512),
     ("address", 256),
     ("config", 512),
@@ -30,7 +31,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 const USAGE: &str = "\
 cargo xtask fuzz [TARGET...] [--seconds N] [--quick]   all targets, 60 s each, unless told otherwise
 --quick builds with less optimisation, for a look that takes less than building does
-targets: frames message handshake contents store session codec seal manifest filter
+targets: frames message handshake contents store session codec seal manifest plan filter
          address config
 What was found before is kept in target/fuzz/corpus and gone on from; an input that fails is named and kept.";
 

@@ -14,6 +14,7 @@ mod simulate;
 mod sshd;
 mod tidy;
 mod torture;
+mod wheel;
 
 const USAGE: &str = "\
 cargo xtask ci [--deep] [STEP...] every check, in two lanes; only the steps that are named; --deep: all, not slices
@@ -31,7 +32,8 @@ cargo xtask sshd                  a private ssh server with bcmr in its PATH, un
 cargo xtask fuzz [TARGET...] [--seconds N] every decoder under libFuzzer (--help)
 cargo xtask install [--prefix DIR] the static binary, into ~/.cargo/bin or with its man pages below DIR
 cargo xtask dist [--arch A,B]     static binaries, .deb, .rpm, tarball, checksums and a bill of materials (--help)
-cargo xtask man DIR               man pages, from the argument definitions";
+cargo xtask man DIR               man pages, from the argument definitions
+cargo xtask wheel [--no-test]     Python's bcmr as a wheel, tested where nothing else is installed";
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -49,6 +51,7 @@ fn main() {
         Some((&"dist", rest)) => dist::dist(rest),
         Some((&"install", rest)) => dist::install(rest),
         Some((&"man", rest)) => man::run(rest),
+        Some((&"wheel", rest)) => wheel::run(rest),
         Some((&("help" | "--help" | "-h"), _)) => {
             println!("{USAGE}");
             Ok(())

@@ -256,20 +256,30 @@ impl Aligned {
 
 /// The file's BLAKE3 from its blocks' chaining values; `None` for a file of one block, whose value is of another kind.
 pub(crate) fn whole_hash(blocks: &[Cv], size: u64) -> Option<blake3::Hash> {
-    if size <= BLOCK_BYTES {
+    whole_hash_by(BLOCK_BYTES, blocks, size)
+}
+
+/// The same from the values of parts of `part_bytes` each, a power of two of blocks.
+pub(crate) fn whole_hash_by(part_bytes: u64, parts: &[Cv], size: u64) -> Option<blake3::Hash> {
+    if size <= part_bytes {
         return None;
     }
     let left = left_subtree_len(size);
-    let (l, r) = (merged(blocks, 0, left)?, merged(blocks, left, size - left)?);
+    let (l, r) = (merged_by(part_bytes, parts, 0, left)?, merged_by(part_bytes, parts, left, size - left)?);
     Some(merge_subtrees_root(&l, &r, Mode::Hash))
 }
 
 pub(crate) fn merged(blocks: &[Cv], at: u64, bytes: u64) -> Option<Cv> {
-    if bytes <= BLOCK_BYTES {
-        return blocks.get((at / BLOCK_BYTES) as usize).copied();
+    merged_by(BLOCK_BYTES, blocks, at, bytes)
+}
+
+fn merged_by(part_bytes: u64, parts: &[Cv], at: u64, bytes: u64) -> Option<Cv> {
+    if bytes <= part_bytes {
+        return parts.get((at / part_bytes) as usize).copied();
     }
     let left = left_subtree_len(bytes);
-    let (l, r) = (merged(blocks, at, left)?, merged(blocks, at + left, bytes - left)?);
+    let l = merged_by(part_bytes, parts, at, left)?;
+    let r = merged_by(part_bytes, parts, at + left, bytes - left)?;
     Some(merge_subtrees_non_root(&l, &r, Mode::Hash))
 }
 

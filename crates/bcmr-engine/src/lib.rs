@@ -5,6 +5,7 @@
 //! codes: what a person typed arrives as [`policy`], what happened leaves as [`event`].
 #![forbid(unsafe_code)]
 
+pub mod api;
 mod blocks;
 mod codec;
 mod disk;
@@ -14,6 +15,7 @@ mod fault;
 mod node;
 mod ordered;
 pub mod peer;
+pub mod plan;
 pub mod policy;
 mod pool;
 mod pulse;
@@ -27,6 +29,8 @@ pub mod stepwise;
 mod store;
 #[cfg(fuzzing)]
 pub use codec::fuzz as codec_fuzz;
+#[cfg(fuzzing)]
+pub use plan::fuzz as plan_fuzz;
 #[cfg(fuzzing)]
 pub use receiver::fuzz as receiver_fuzz;
 #[cfg(fuzzing)]

@@ -32,9 +32,11 @@ pub(crate) enum Role {
     Manifest,
     /// In a directory that an interrupted copy of one tree made: what the tree was.
     Tree,
+    /// A tree that the shards of a plan fill, until the plan is finished. No run takes it away by itself.
+    Plan,
 }
 
-const ROLES: [Role; 5] = [Role::Stage, Role::Part, Role::Session, Role::Manifest, Role::Tree];
+const ROLES: [Role; 6] = [Role::Stage, Role::Part, Role::Session, Role::Manifest, Role::Tree, Role::Plan];
 
 impl Role {
     /// What its names end with.
@@ -45,6 +47,7 @@ impl Role {
             Role::Session => b".session",
             Role::Manifest => b".manifest",
             Role::Tree => b".tree",
+            Role::Plan => b".plan",
         }
     }
 }
@@ -87,6 +90,11 @@ impl Home {
     /// The mark of a tree in this directory.
     pub(crate) fn tree(&self) -> Option<NameBuf> {
         self.named(&digits_of(b""), Role::Tree)
+    }
+
+    /// The tree that the shards of a plan fill, which is known by this.
+    pub(crate) fn plan(&self, of: &[u8]) -> Option<NameBuf> {
+        self.named(&digits_of(of), Role::Plan)
     }
 
     /// What goes with `ours` in another role: a session's stage, a stage's session.
@@ -154,10 +162,11 @@ pub(crate) fn random() -> Option<NameBuf> {
     NameBuf::new(&[PREFIX, b"r-", random_digits().as_bytes(), Role::Stage.suffix()].concat())
 }
 
-/// Whether [`random`] may have made a name.
+/// Whether a name is one that [`random`] made.
 pub(crate) fn is_random(name: Name<'_>) -> bool {
-    name.bytes().strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(b"r-"))
-        && name.bytes().ends_with(Role::Stage.suffix())
+    let digits = name.bytes().strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix(b"r-"));
+    let digits = digits.and_then(|rest| rest.strip_suffix(Role::Stage.suffix()));
+    digits.is_some_and(|d| d.len() == WHICH && d.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
 }
 
 /// Whether a name that one of the above has made is that of a resumable copy's stage.
@@ -174,7 +183,7 @@ mod tests {
         Home { number, btime }
     }
 
-    fn all(home: &Home, name: &NameBuf) -> [(Role, NameBuf); 5] {
+    fn all(home: &Home, name: &NameBuf) -> [(Role, NameBuf); 6] {
         let name = name.as_name();
         [
             (Role::Stage, home.stage().unwrap()),
@@ -182,6 +191,7 @@ mod tests {
             (Role::Session, home.session(name).unwrap()),
             (Role::Manifest, home.manifest(name).unwrap()),
             (Role::Tree, home.tree().unwrap()),
+            (Role::Plan, home.plan(name.bytes()).unwrap()),
         ]
     }
 

@@ -169,6 +169,12 @@ Op {
     Delete = 124,
     DeleteIn = 125,
     Remember = 126,
+    Plan = 141,
+    ReadPlan = 142,
+    WritePlan = 143,
+    CopyShardOf = 144,
+    FinishPlan = 145,
+    Claim = 146,
 }}
 
 numbered! {
@@ -320,6 +326,21 @@ Reason {
     SourceBelowDestination = 143,
     SourceIsNoDirectory = 144,
     NotMountedWhereItWas = 145,
+    // Of plans.
+    PlanDamaged = 221,
+    PlanOfOtherVersion = 222,
+    PlanThere = 223,
+    NoPlan = 224,
+    ResultDamaged = 225,
+    StageOfPlanGone = 226,
+    StrangersInStage = 227,
+    ChangedSincePlan = 228,
+    NotAllCopied = 229,
+    NoShardLeft = 230,
+    FinishAtWork = 231,
+    AlreadyFinished = 232,
+    DestinationIsThere = 233,
+    NotListedWhole = 234,
     // What a message is, against the protocol.
     PieceWhileAllWait = 301,
     PieceNotAskedAgain = 302,
@@ -498,6 +519,9 @@ Reason {
     OutOfPlace = 560,
     RestNotCompared = 561,
     TooMuchToDelete = 562,
+    NoSuchShard = 581,
+    ShardsMissing = 582,
+    ShardAtWork = 583,
 }}
 
 /// A reason with what it speaks of.

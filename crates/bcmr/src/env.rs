@@ -101,6 +101,11 @@ impl Env {
     }
 }
 
+/// The directory that this was started in, for paths that are to mean the same elsewhere.
+pub fn started_in() -> PathBuf {
+    std::env::current_dir().unwrap_or_else(|_| "/".into())
+}
+
 /// What only the programs with GNU's names look at.
 #[derive(Clone, Debug)]
 pub struct Gnu {

@@ -24,6 +24,9 @@ pub enum Verb {
     Doctor,
     Deploy,
     Serve,
+    Plan,
+    Shard,
+    Finish,
 }
 
 /// How the work is shown.

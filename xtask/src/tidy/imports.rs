@@ -25,7 +25,7 @@ const ORDER: [&[&str]; 5] = [
     &["disk", "store"],
     &["receiver", "sender", "transport"],
     &["verbs"],
-    &["peer", "stepwise"],
+    &["peer", "plan", "stepwise"],
 ];
 
 /// One file of a crate imports from another.

@@ -285,6 +285,11 @@ pub(crate) fn give_name(
     if only_new { from.rename_new(name, to_dir, to) } else { from.rename(name, to_dir, to) }
 }
 
+/// Gives what is called `name` in one directory a further name in another.
+pub(crate) fn second_name(from: &Dir, name: Name<'_>, to_dir: &Dir, to: Name<'_>) -> io::Result<()> {
+    from.hard_link(name, to_dir, to)
+}
+
 /// Makes a directory under its own name, for things that are each put into it whole. Returns whether it was made; one
 /// that was there already does as well.
 pub(crate) fn ensure_dir(dir: &Dir, name: Name<'_>, mode: u32) -> io::Result<bool> {

@@ -6,7 +6,7 @@ pub(crate) mod destination;
 pub(crate) mod dry_run;
 pub(crate) mod entry_pair;
 mod ledger;
-mod local;
+pub(crate) mod local;
 mod local_sides;
 pub mod look;
 pub(crate) mod manifest;

@@ -111,6 +111,8 @@ fn one(
 ) -> Result<Option<Unfinished>> {
     match role {
         Role::Tree => whole_tree(dir, name, path, clean),
+        // A shard that is at work has the lock of the tree itself; between shards only the plan knows of it.
+        Role::Plan => stage_of_plan(dir, name, path, clean),
         Role::Stage => stale_stage(dir, name, path, clean),
         Role::Session => one_session(dir, home, name, path, clean),
         Role::Part => orphan(dir, home, name, path, clean),
@@ -153,6 +155,22 @@ fn stale_stage(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Op
     let size = if info.kind == Kind::File { info.size } else { 0 };
     let path = path.join(os(name.as_name()));
     Ok(Some(Unfinished { what: What::Stage, path, recorded: 0, size, last: info.mtime, running, removed }))
+}
+
+/// A tree that the shards of a plan fill.
+fn stage_of_plan(dir: &Dir, name: &NameBuf, path: &Path, clean: bool) -> Result<Option<Unfinished>> {
+    let info = dir.stat(name.as_name()).map_err(failed(Op::Stat, path, name))?;
+    if info.kind != Kind::Dir {
+        return Ok(None);
+    }
+    let lock = dir.open_dir(name.as_name()).map_err(failed(Op::Open, path, name))?;
+    let running = lock.try_lock() == Lock::Busy;
+    let removed = clean && !running;
+    if removed {
+        Sys::new().remove_tree(dir, name.as_name()).map_err(failed(Op::Remove, path, name))?;
+    }
+    let path = path.join(os(name.as_name()));
+    Ok(Some(Unfinished { what: What::Stage, path, recorded: 0, size: 0, last: info.mtime, running, removed }))
 }
 
 /// A stage whose session is gone: no run can go on with it. A run that makes one has made its session before.

@@ -73,6 +73,9 @@ fn extend(dir: &Path) -> io::Result<()> {
             "remove" => &["rm"],
             "check" => &["bcmr-copy", "b3sum"],
             "sessions" => &["bcmr-copy"],
+            "plan" => &["bcmr-shard", "bcmr-finish"],
+            "shard" => &["bcmr-plan", "bcmr-finish"],
+            "finish" => &["bcmr-plan", "bcmr-shard"],
             "doctor" | "deploy" | "serve" => &["bcmr-copy", "ssh", "ssh_config"],
             _ => &["bcmr-copy", "ssh"],
         };

@@ -11,6 +11,7 @@ mod fallback;
 mod look;
 mod man;
 mod move_;
+mod plan;
 mod remote;
 mod remove;
 mod serve;
@@ -30,6 +31,9 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Remove(a) => remove::run(&a, env),
         Command::Check(a) => check::run(&a, env),
         Command::Sync(a) => sync::run(&a, env),
+        Command::Plan(a) => plan::plan(&a, env),
+        Command::Shard(a) => plan::shard(&a, env),
+        Command::Finish(a) => plan::finish(&a, env),
         Command::Sessions(a) => sessions::run(&a, env),
         Command::Ls(a) => look::ls(&a, env),
         Command::Stat(a) => look::stat(&a, env),

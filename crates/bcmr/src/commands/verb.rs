@@ -43,6 +43,12 @@ pub fn print(text: &str) -> u8 {
     }
 }
 
+/// Says what went wrong where nothing is shown of the run, and returns its exit code.
+pub fn failed(e: &bcmr_engine::error::Error) -> u8 {
+    writer::err(&format!("{}\n", say::error(&BCMR, e)));
+    BCMR.exits.some_failed
+}
+
 /// Says that a file that the verb itself needs could not be used, and returns its exit code.
 pub fn file_failed(op: &str, path: &Path, e: &std::io::Error) -> u8 {
     writer::err(&format!("{}\n", say::file_error(&BCMR, op, path, e)));

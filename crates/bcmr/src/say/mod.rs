@@ -2,6 +2,7 @@
 //!
 //! Pure: takes values, returns text or numbers. Must not know where text goes, nor how anything was carried out.
 
+pub mod plan;
 pub mod words;
 
 use crate::address::{self, Operand};
@@ -48,6 +49,9 @@ impl Verb {
             Verb::Doctor => "doctor",
             Verb::Deploy => "deploy",
             Verb::Serve => "serve",
+            Verb::Plan => "plan",
+            Verb::Shard => "shard",
+            Verb::Finish => "finish",
         }
     }
 
@@ -61,6 +65,9 @@ impl Verb {
             Verb::Sync => "syncing",
             Verb::Deploy => "deploying",
             Verb::Serve => "serving",
+            Verb::Plan => "planning",
+            Verb::Shard => "copying",
+            Verb::Finish => "finishing",
             Verb::Hash => "hashing",
             Verb::Sessions | Verb::Ls | Verb::Stat | Verb::Du | Verb::Doctor => "looking",
         }
@@ -77,6 +84,9 @@ impl Verb {
             Verb::Hash => "hashed",
             Verb::Deploy => "deployed",
             Verb::Serve => "served",
+            Verb::Plan => "planned",
+            Verb::Shard => "copied",
+            Verb::Finish => "published",
             Verb::Ls | Verb::Stat | Verb::Du | Verb::Doctor => "looked at",
         }
     }

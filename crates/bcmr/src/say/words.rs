@@ -9,6 +9,12 @@ use bcmr_engine::error::{About, Note, Op, Reason};
 pub fn op(op: Op) -> String {
     let words = match op {
         Op::AgreeWith => "agree with",
+        Op::Plan => "plan",
+        Op::ReadPlan => "read the plan",
+        Op::WritePlan => "write the plan",
+        Op::CopyShardOf => "copy a shard of",
+        Op::FinishPlan => "finish",
+        Op::Claim => "claim",
         Op::Answer => "answer",
         Op::AppendTo => "append to",
         Op::Change => "change",
@@ -274,6 +280,22 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::NotItsCopy => {
             "what is at the destination is no copy of it (any more), so it stays; an earlier run had copied all of the directory"
         }
+        Reason::PlanDamaged => "it is damaged",
+        Reason::PlanOfOtherVersion => "it is of another version of bcmr",
+        Reason::PlanThere => "a plan is there already",
+        Reason::NoPlan => "no plan is there",
+        Reason::ResultDamaged => "a result is damaged; that shard is to be run again",
+        Reason::StageOfPlanGone => "what the shards have copied is gone; make another plan",
+        Reason::StrangersInStage => {
+            "what the shards have copied is not what the plan says; nothing was published"
+        }
+        Reason::ChangedSincePlan => "it has changed since the plan was made",
+        Reason::NotAllCopied => "not everything of the shard was copied",
+        Reason::NoShardLeft => "every shard is done or is being worked at",
+        Reason::FinishAtWork => "the plan is being finished",
+        Reason::AlreadyFinished => "the plan is finished",
+        Reason::DestinationIsThere => "it is there already",
+        Reason::NotListedWhole => "not everything below the source could be looked at, so no plan was made",
         Reason::NoDirectory => "it is no directory",
         Reason::ChangedWhileRead => "it changed while it was read",
         Reason::NoFileInTheWay => "something that is no file is in the way",
@@ -525,6 +547,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::RestNotCompared => {
             "its first {0} bytes are how the source begins; the {1} behind them are compared by the copy itself"
         }
+        Reason::NoSuchShard => "it has no such shard; the last one is {0}",
+        Reason::ShardsMissing => "without a result are the shards {0}",
+        Reason::ShardAtWork => "shard {0} is being worked at by {1}",
         Reason::Unknown(_) => return None,
     })
 }

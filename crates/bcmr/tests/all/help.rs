@@ -5,11 +5,14 @@
 use super::common::*;
 
 /// Every command, its other name, and its sentence.
-const COMMANDS: [(&str, Option<&str>, &str); 15] = [
+const COMMANDS: [(&str, Option<&str>, &str); 18] = [
     ("copy", None, "Copy files and directories"),
     ("move", None, "Move files and directories"),
     ("remove", None, "Remove files and directories"),
     ("check", None, "Say what a copy would change"),
+    ("plan", None, "Cut a copy into shards that any machines do"),
+    ("shard", None, "Do a shard of a plan"),
+    ("finish", None, "Publish what the shards of a plan have copied"),
     ("sessions", None, "List what interrupted copies left, or remove it"),
     ("ls", None, "List a directory, here or on another machine"),
     ("stat", None, "Say what a name is, here or on another machine"),

@@ -29,6 +29,7 @@ mod names;
 mod no_cache;
 mod odd;
 mod operands;
+mod plan;
 mod races;
 mod remote;
 mod remote_direct;

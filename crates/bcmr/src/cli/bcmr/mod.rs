@@ -20,6 +20,7 @@ pub mod move_;
 pub mod operands;
 mod order;
 mod output;
+pub mod plan;
 pub mod proof;
 pub mod remote;
 pub mod remove;
@@ -36,6 +37,7 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueH
 use copy::{CopyArgs, EXAMPLES, SHORT_EXAMPLES};
 use look::{DuArgs, HostArgs, LookArgs, LsArgs, StatArgs};
 use move_::MoveArgs;
+use plan::{FinishArgs, PlanArgs, ShardArgs};
 use remove::RemoveArgs;
 use serve::ServeArgs;
 use sessions::SessionsArgs;
@@ -159,6 +161,31 @@ pub enum Command {
         after_long_help = format!("{}\n\n{EXIT_STATUS}", sync::EXAMPLES)
     )]
     Sync(Box<SyncArgs>),
+    /// Cut a copy into shards that any machines do
+    ///
+    /// Writes a plan: a directory of files that says which entries each shard has. Shards copy into one tree beside DST,
+    /// which `bcmr finish` publishes. SRC, DST and the plan are on file systems that all machines see under the same paths.
+    #[command(
+        override_usage = "bcmr plan [OPTIONS] SRC DST --out PLAN\n       bcmr plan --status PLAN",
+        after_help = plan::PLAN_EXAMPLES,
+        after_long_help = format!("{}\n\n{EXIT_STATUS}", plan::PLAN_EXAMPLES)
+    )]
+    Plan(Box<PlanArgs>),
+    /// Do a shard of a plan
+    ///
+    /// The same command goes on where a killed one stopped, and may be run twice or in two places at once. Everything is kept,
+    /// as with `copy --archive`.
+    #[command(
+        override_usage = "bcmr shard [OPTIONS] PLAN K\n       bcmr shard [OPTIONS] PLAN --next\n       bcmr shard [OPTIONS] PLAN --all",
+        after_long_help = EXIT_STATUS
+    )]
+    Shard(ShardArgs),
+    /// Publish what the shards of a plan have copied
+    ///
+    /// While a shard is missing nothing is changed, and the shards to do again are named. What was published stands in
+    /// PLAN/receipt, with a hash over everything, and the BLAKE3 of each file in PLAN/manifest.
+    #[command(override_usage = "bcmr finish [OPTIONS] PLAN", after_long_help = EXIT_STATUS)]
+    Finish(FinishArgs),
     /// List what interrupted copies left, or remove it
     ///
     /// Looks below DIR for files and directories that `copy -C` or `-s` has not finished, and for what any killed copy
@@ -241,6 +268,7 @@ where
                 a.connect.order(m);
             }
             Command::Move(a) => a.filters.order(m),
+            Command::Plan(a) => a.filters.order(m),
             Command::Ls(a) => a.look.connect.order(m),
             Command::Stat(a) => a.look.connect.order(m),
             Command::Du(a) => a.look.connect.order(m),
@@ -248,6 +276,8 @@ where
             Command::Doctor(a) | Command::Deploy(a) => a.connect.order(m),
             Command::Remove(_)
             | Command::Sessions(_)
+            | Command::Shard(_)
+            | Command::Finish(_)
             | Command::Serve(_)
             | Command::Schema
             | Command::Completions { .. }

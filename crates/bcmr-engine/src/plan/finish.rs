@@ -1,0 +1,653 @@
+//! Ends a plan: proves that every entry has its result, makes what shards cannot (further names, empty directories, what
+//! directories are like), and publishes the tree.
+//!
+//! Must not copy content. While anything is missing nothing is changed. What is changed is in a tree without a name until
+//! the one rename; each step may be done again, so a run that is killed is made good by the next.
+
+use super::claim::{ClaimOf, ClaimsFolder};
+use super::folder::{MANIFEST, PlanFolder};
+use super::format::{Counts, Digest, Landed, PlanHeader, Planned, PlannedEntry, Version, kind_byte};
+use super::shard::{below, open_stage, stage_place};
+use super::{FinishRequest, Finished};
+use crate::blocks::{Cv, whole_hash_by};
+use crate::disk::sys::{Hand, Sys};
+use crate::disk::{Attributes, Body, Dirs, Job, Keep, Phases, Placement};
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Event, Summary, Watch};
+use crate::node::os;
+use crate::policy::{CopyPolicy, Preserve, Strictness};
+use crate::receiver::land;
+use crate::receiver::losses::MetadataLosses;
+use crate::stage::{self, Home, Role};
+use crate::tally::Tally;
+use crate::verbs::manifest::Manifest;
+use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind};
+use fastcopy::sync;
+use std::collections::{HashSet, VecDeque};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Shards without a result that are told of by number; more are told as "and others".
+const TOLD_MAX: usize = 64;
+
+/// What the note of a begun publication says.
+const AS_WHOLE: &[u8] = b"whole ";
+const BY_MERGING: &[u8] = b"merge ";
+
+/// Ends a plan.
+///
+/// # Errors
+/// Something is missing, or another process is at the plan: nothing was changed. Or something could not be made: the tree
+/// was not published, and the same request goes on.
+pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
+    let folder = PlanFolder::open(&request.plan)?;
+    let (header, plan) = folder.header()?;
+    if let Some(finished) = finished(&folder, watch)? {
+        return Ok(finished);
+    }
+    let claims = folder.claims()?;
+    let claims = ClaimsFolder::new(&claims, &request.plan);
+    let refused = |note| Error::ours(Code::Refused, Op::FinishPlan, &request.plan, note);
+    let Ok(held) = claims.take(ClaimOf::Finish)? else {
+        return Err(refused(Reason::FinishAtWork.into()));
+    };
+    let done = held.during(|| {
+        // Another process may have come to its end between the look and the claim.
+        if let Some(finished) = finished(&folder, watch)? {
+            return Ok(finished);
+        }
+        for rival in claims.alive()? {
+            if let ClaimOf::Shard(shard) = rival.claimed {
+                let who = String::from_utf8_lossy(&rival.who).into_owned();
+                return Err(refused(Reason::ShardAtWork.about(u64::from(shard)).about(who)));
+            }
+        }
+        prove(&folder, &header, &plan, watch)?;
+        let tally = Arc::new(Tally::new(watch));
+        let run = Finishing::new(&folder, &header, &plan, request, tally);
+        run.publish()
+    });
+    held.release().map_err(|e| Error::os(Op::Claim, &request.plan, e))?;
+    done
+}
+
+/// What an earlier run has published.
+fn finished(folder: &PlanFolder, watch: Watch<'_>) -> Result<Option<Finished>> {
+    let Some(receipt) = folder.receipt()? else { return Ok(None) };
+    let told = Error::ours(Code::Refused, Op::FinishPlan, &folder.path, Reason::AlreadyFinished);
+    watch.front.event(Event::Warning(told));
+    let root = receipt.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"root "));
+    let root = root.and_then(|hex| blake3::Hash::from_hex(hex).ok()).map(|hash| *hash.as_bytes());
+    Ok(Some(Finished { summary: Summary::default(), root: root.unwrap_or_default() }))
+}
+
+/// Whether every shard has its result.
+fn prove(folder: &PlanFolder, header: &PlanHeader, plan: &Digest, watch: Watch<'_>) -> Result<()> {
+    let mut missing = Vec::new();
+    for shard in 0..header.shards.len() as u32 {
+        if watch.cancel.is_set() {
+            return Err(Error::ours(Code::Interrupted, Op::FinishPlan, &folder.path, Reason::Interrupted));
+        }
+        if !folder.is_done(header, plan, shard)? {
+            missing.push(shard);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut told: Vec<String> = missing.iter().take(TOLD_MAX).map(u32::to_string).collect();
+    if missing.len() > TOLD_MAX {
+        told.push(format!("... ({})", missing.len()));
+    }
+    let note = Reason::ShardsMissing.about(told.join(" "));
+    Err(Error::ours(Code::NotFound, Op::FinishPlan, &folder.path, note))
+}
+
+/// What is done to the tree while the plan is gone through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Further names and directories are made, and nothing else may be there.
+    Make { seals: bool },
+    /// Directories get their owners, attributes, modes and times.
+    Seal,
+    /// Nothing.
+    Look,
+}
+
+/// What going through the plan comes to.
+struct Sum {
+    root: Digest,
+    counts: Counts,
+    dirs: u64,
+    further: u64,
+}
+
+/// One directory on the way.
+struct Level {
+    name: Vec<u8>,
+    src: Dir,
+    dst: Dir,
+    /// What stands at the destination already, where the tree is merged into it.
+    beside: Option<Dir>,
+    version: Version,
+    /// What the names in it come to, by [`digest_of`].
+    names: u128,
+    /// Names of the plan that look like those of stages.
+    alike: HashSet<NameBuf>,
+    /// Subdirectories that were not gone into yet, in order: those that are passed over are empty.
+    waiting: VecDeque<(NameBuf, Version)>,
+}
+
+/// What a name and its kind add to the sum of their directory, in any order.
+fn digest_of(name: Name<'_>, kind: Kind) -> u128 {
+    let hash = blake3::Hasher::new().update(&[kind_byte(kind)]).update(name.bytes()).finalize();
+    let half = hash.as_bytes().first_chunk::<16>().copied().unwrap_or_default();
+    u128::from_le_bytes(half)
+}
+
+struct Finishing<'a> {
+    folder: &'a PlanFolder,
+    header: &'a PlanHeader,
+    plan: &'a Digest,
+    request: &'a FinishRequest,
+    tally: Arc<Tally<'a>>,
+    losses: MetadataLosses<'a>,
+    disk: Sys,
+    keep: Keep,
+    src_path: PathBuf,
+    dst_path: PathBuf,
+}
+
+impl<'a> Finishing<'a> {
+    fn new(
+        folder: &'a PlanFolder,
+        header: &'a PlanHeader,
+        plan: &'a Digest,
+        request: &'a FinishRequest,
+        tally: Arc<Tally<'a>>,
+    ) -> Finishing<'a> {
+        let CopyPolicy { umask, .. } = request.policy;
+        let (preserve, strictness) = (Preserve::ALL, Strictness::Archive);
+        let keep = Keep { preserve, strictness, umask, default_acl: false, was_there: false };
+        let losses = MetadataLosses::new(tally.clone(), strictness);
+        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+        let (src_path, dst_path) = (path(&header.source), path(&header.destination));
+        let disk = Sys::new();
+        Finishing { folder, header, plan, request, tally, losses, disk, keep, src_path, dst_path }
+    }
+
+    fn error(&self, code: Code, path: &Path, why: Reason) -> Error {
+        Error::ours(code, Op::FinishPlan, path, why)
+    }
+
+    fn publish(self) -> Result<Finished> {
+        let (parent, stage_path) = stage_place(self.header)?;
+        let spot = super::make::spot(&self.dst_path, Op::FinishPlan)?;
+        let name = spot.name.as_name();
+        let fail = |op: Op| {
+            let path = self.dst_path.clone();
+            move |e: io::Error| Error::os(op, &path, e)
+        };
+        let stage = parent.look(self.header.stage.as_name()).map_err(fail(Op::Stat))?;
+        let there = parent.look(name).map_err(fail(Op::Stat))?;
+        let note = self.folder.finishing()?;
+        let begun = note.as_deref().map(|note| note.starts_with(BY_MERGING));
+        let sum = match (begun, stage, there) {
+            // It has its name, and the run that gave it was stopped before it could say so.
+            (Some(false), None, Some(there)) if note.as_deref() == Some(&whole_note(&there)) => {
+                self.pass(&self.open(&parent, name)?, None, Pass::Look)?
+            }
+            (Some(true), None, Some(_)) => self.pass(&self.open(&parent, name)?, None, Pass::Seal)?,
+            (Some(true), Some(_), Some(_)) => self.merge(&parent, name)?,
+            (_, None, _) => {
+                return Err(self.error(Code::NotFound, &stage_path, Reason::StageOfPlanGone));
+            }
+            (_, Some(_), None) => {
+                let (_, tree, _) = open_stage(self.header)?;
+                let sum = self.pass(&tree, None, Pass::Make { seals: true })?;
+                let info = tree.info().map_err(fail(Op::Stat))?;
+                self.folder.note_finishing(&whole_note(&info))?;
+                // R2: a name means that its content is on stable storage.
+                sync::filesystem(&tree).map_err(fail(Op::SyncTheFileSystemOf))?;
+                land::give_name(&parent, self.header.stage.as_name(), &parent, name, true)
+                    .map_err(fail(Op::PublishDirectory))?;
+                sync::all(&parent).map_err(fail(Op::SyncDirectoryOf))?;
+                sum
+            }
+            (_, Some(_), Some(there)) => {
+                if !self.request.merge {
+                    return Err(self.error(Code::InTheWay, &self.dst_path, Reason::DestinationIsThere));
+                }
+                if there.kind != Kind::Dir {
+                    return Err(self.error(Code::InTheWay, &self.dst_path, Reason::DirectoryOverFile));
+                }
+                let (_, tree, _) = open_stage(self.header)?;
+                let beside = self.open(&parent, name)?;
+                self.pass(&tree, Some(beside), Pass::Make { seals: false })?;
+                self.folder.note_finishing(BY_MERGING)?;
+                self.merge(&parent, name)?
+            }
+        };
+        self.losses.tell_owners();
+        let receipt = self.receipt(&sum);
+        self.folder.write_receipt(receipt.as_bytes())?;
+        let own = self.tally.summary();
+        let summary = Summary {
+            files: sum.counts.files,
+            dirs: sum.dirs,
+            others: sum.counts.others + sum.further,
+            bytes: sum.counts.bytes,
+            ..own
+        };
+        Ok(Finished { summary, root: sum.root })
+    }
+
+    fn open(&self, parent: &Dir, name: Name<'_>) -> Result<Dir> {
+        parent.open_dir_readable(name).map_err(|e| Error::os(Op::OpenDirectory, &self.dst_path, e))
+    }
+
+    /// Moves the tree into the directory that is there, name by name; then all directories are sealed.
+    fn merge(&self, parent: &Dir, name: Name<'_>) -> Result<Sum> {
+        let fail = |op: Op| move |e| Error::os(op, &self.dst_path, e);
+        let (_, tree, _) = open_stage(self.header)?;
+        let into = self.open(parent, name)?;
+        sync::filesystem(&tree).map_err(fail(Op::SyncTheFileSystemOf))?;
+        self.disk.merge_into(&tree, &into, false).map_err(fail(Op::MergeIntoDirectory))?;
+        let sum = self.pass(&into, None, Pass::Seal)?;
+        sync::filesystem(&into).map_err(fail(Op::SyncTheFileSystemOf))?;
+        self.disk.remove_dir(parent, self.header.stage.as_name()).map_err(fail(Op::RemoveUnfinished))?;
+        sync::all(parent).map_err(fail(Op::SyncDirectoryOf))?;
+        Ok(sum)
+    }
+
+    fn receipt(&self, sum: &Sum) -> String {
+        let hex = |digest: &Digest| blake3::Hash::from_bytes(*digest).to_hex();
+        let Counts { files, others, bytes, lost } = sum.counts;
+        let others = others + sum.further;
+        let lost = lost + self.tally.failed.load(Relaxed);
+        format!(
+            "bcmr plan receipt 1\nplan {}\nroot {}\nfiles {files}\ndirectories {}\nothers {others}\nbytes {bytes}\nlost {lost}\n",
+            hex(self.plan),
+            hex(&sum.root),
+            sum.dirs,
+        )
+    }
+
+    /// Goes through everything that the plan names, in its order, in the tree `top`.
+    fn pass(&self, top: &Dir, beside: Option<Dir>, pass: Pass) -> Result<Sum> {
+        let fail = |path: &Path| {
+            let path = path.to_owned();
+            move |e: io::Error| Error::os(Op::OpenDirectory, &path, e)
+        };
+        let src = Dir::open(&self.src_path).map_err(fail(&self.src_path))?;
+        let dst = top.reopen().map_err(fail(&self.dst_path))?;
+        let last = !matches!(pass, Pass::Make { seals: false });
+        let manifest = match last {
+            true => Some(Manifest::begin(&self.folder.path.join(MANIFEST), Some(self.dst_path.clone()))?),
+            false => None,
+        };
+        let mut going = Going {
+            run: self,
+            pass,
+            top,
+            hand: self.disk.hand(),
+            list: ListBuffer::new(),
+            levels: vec![Level::new(Vec::new(), src, dst, beside, self.header.top)],
+            root: blake3::Hasher::new(),
+            parts: Vec::new(),
+            manifest,
+            sum: Sum { root: Digest::default(), counts: Counts::default(), dirs: 0, further: 0 },
+        };
+        let gone = going.through();
+        let Going { manifest, root, mut sum, .. } = going;
+        if let Some(manifest) = manifest {
+            manifest.end(gone.is_ok())?;
+        }
+        gone?;
+        sum.root = *root.finalize().as_bytes();
+        Ok(sum)
+    }
+}
+
+fn whole_note(info: &Info) -> Vec<u8> {
+    [AS_WHOLE, info.ino.to_string().as_bytes()].concat()
+}
+
+impl Level {
+    fn new(name: Vec<u8>, src: Dir, dst: Dir, beside: Option<Dir>, version: Version) -> Level {
+        let (alike, waiting) = (HashSet::new(), VecDeque::new());
+        Level { name, src, dst, beside, version, names: 0, alike, waiting }
+    }
+}
+
+/// A way through the plan.
+struct Going<'g, 'a> {
+    run: &'g Finishing<'a>,
+    pass: Pass,
+    top: &'g Dir,
+    hand: Hand,
+    list: ListBuffer,
+    /// From the top to the directory that is gone through.
+    levels: Vec<Level>,
+    root: blake3::Hasher,
+    /// Of the large file that is gone through.
+    parts: Vec<Cv>,
+    manifest: Option<Manifest>,
+    sum: Sum,
+}
+
+impl Going<'_, '_> {
+    fn through(&mut self) -> Result<()> {
+        let (folder, header) = (self.run.folder, self.run.header);
+        for shard in 0..header.shards.len() as u32 {
+            let mut entries = folder.entries(header, shard)?;
+            let Some(mut result) = folder.result(self.run.plan, shard)? else {
+                let path = folder.result_path(shard);
+                return Err(self.run.error(Code::NotFound, &path, Reason::ResultDamaged));
+            };
+            let mut index = 0;
+            while let Some(dirs) = entries.next()? {
+                if self.run.tally.cancelled() {
+                    return Err(self.run.error(Code::Interrupted, &folder.path, Reason::Interrupted));
+                }
+                let (counts, landed) = result.next(index, &dirs)?;
+                self.sum.counts.add(&counts);
+                let mut landed = landed.into_iter();
+                for dir in &dirs {
+                    self.go_to(&dir.path)?;
+                    for entry in &dir.entries {
+                        let Some(landed) = landed.next() else { break };
+                        self.entry(&dir.path, entry, landed)?;
+                    }
+                }
+                index += 1;
+            }
+        }
+        while let Some(level) = self.levels.pop() {
+            self.leave(level)?;
+        }
+        Ok(())
+    }
+
+    /// The path of the directory that is gone through, below the top.
+    fn here(&self) -> PathBuf {
+        self.levels.iter().skip(1).map(|level| OsStr::from_bytes(&level.name)).collect()
+    }
+
+    fn failed(&self, op: Op, name: Option<Name<'_>>) -> impl Fn(io::Error) -> Error + use<> {
+        let mut path = self.run.dst_path.join(self.here());
+        if let Some(name) = name {
+            path.push(os(name));
+        }
+        move |e| Error::os(op, &path, e)
+    }
+
+    /// Leaves directories and enters others until `path` is the one that is gone through.
+    fn go_to(&mut self, path: &[u8]) -> Result<()> {
+        let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty()).collect();
+        let own = self.levels.iter().skip(1);
+        let common = own.zip(&parts).take_while(|(level, part)| level.name == **part).count();
+        while self.levels.len() > common + 1 {
+            if let Some(level) = self.levels.pop() {
+                self.leave(level)?;
+            }
+        }
+        for part in parts.iter().skip(common) {
+            self.enter(part)?;
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, part: &[u8]) -> Result<()> {
+        let damaged = || self.run.error(Code::Io, &self.run.folder.path, Reason::PlanDamaged);
+        let name = NameBuf::new(part).ok_or_else(damaged)?;
+        let version = loop {
+            let waiting = self.levels.last_mut().and_then(|level| level.waiting.pop_front());
+            match waiting {
+                Some((next, version)) if next == name => break version,
+                // It has nothing in it.
+                Some((next, version)) => self.pass_over(&next, version)?,
+                None => return Err(damaged()),
+            }
+        };
+        let level = self.opened(&name, version)?;
+        self.levels.push(level);
+        Ok(())
+    }
+
+    fn pass_over(&mut self, name: &NameBuf, version: Version) -> Result<()> {
+        let level = self.opened(name, version)?;
+        self.levels.push(level);
+        match self.levels.pop() {
+            Some(level) => self.leave(level),
+            None => Ok(()),
+        }
+    }
+
+    fn opened(&self, name: &NameBuf, version: Version) -> Result<Level> {
+        let damaged = || self.run.error(Code::Io, &self.run.folder.path, Reason::PlanDamaged);
+        let above = self.levels.last().ok_or_else(damaged)?;
+        let shown = self.run.src_path.join(self.here()).join(os(name.as_name()));
+        let src = above.src.open_dir(name.as_name()).map_err(|e| Error::os(Op::OpenDirectory, shown, e))?;
+        let dst = above.dst.open_dir_readable(name.as_name());
+        let dst = dst.map_err(self.failed(Op::OpenDirectory, Some(name.as_name())))?;
+        let beside = above.beside.as_ref().and_then(|dir| dir.open_dir_readable(name.as_name()).ok());
+        Ok(Level::new(name.bytes().to_vec(), src, dst, beside, version))
+    }
+
+    /// Goes through one entry of the directory.
+    fn entry(&mut self, path: &[u8], entry: &PlannedEntry, landed: Landed) -> Result<()> {
+        let is_first = !matches!(entry.what, Planned::Part { at, .. } if at > 0);
+        let (name, kind) = (entry.name.as_name(), entry.version().kind);
+        if is_first {
+            self.parts.clear();
+            self.expect(name, kind)?;
+            let whole = [path, b"/", name.bytes()].concat();
+            self.root.update(&[kind_byte(kind)]);
+            self.root.update(&(whole.len() as u32).to_le_bytes()).update(&whole);
+        }
+        match (&entry.what, landed) {
+            (Planned::Whole(_), Landed::File(hash)) => self.hashed(name, &hash),
+            (Planned::Whole(of), _) => {
+                if of.kind == Kind::Link
+                    && let Some(level) = self.levels.last()
+                {
+                    let target = level.dst.read_link(name).map_err(self.failed(Op::ReadLink, Some(name)))?;
+                    self.root.update(&(target.as_bytes().len() as u32).to_le_bytes());
+                    self.root.update(target.as_bytes());
+                }
+                Ok(())
+            }
+            (Planned::Part { of, at, bytes }, Landed::Part(value)) => {
+                self.parts.push(value);
+                if at + bytes < of.size {
+                    return Ok(());
+                }
+                let Some(hash) = whole_hash_by(self.run.header.part_bytes, &self.parts, of.size) else {
+                    return Err(self.run.error(Code::Io, &self.run.folder.path, Reason::PlanDamaged));
+                };
+                if self.pass != Pass::Look && self.pass != Pass::Seal {
+                    self.seal_file(name, of)?;
+                }
+                self.hashed(name, hash.as_bytes())
+            }
+            (Planned::Directory(version), _) => {
+                self.sum.dirs += 1;
+                if matches!(self.pass, Pass::Make { .. })
+                    && let Some(level) = self.levels.last()
+                {
+                    let made = land::ensure_dir(&level.dst, name, 0o700);
+                    made.map_err(self.failed(Op::MakeDirectory, Some(name)))?;
+                }
+                if let Some(level) = self.levels.last_mut() {
+                    level.waiting.push_back((entry.name.clone(), *version));
+                }
+                Ok(())
+            }
+            (Planned::Linked { of, first }, _) => {
+                self.sum.further += 1;
+                self.root.update(first);
+                if matches!(self.pass, Pass::Make { .. }) { self.link(name, of, first) } else { Ok(()) }
+            }
+            _ => Err(self.run.error(Code::Io, &self.run.folder.path, Reason::ResultDamaged)),
+        }
+    }
+
+    /// The hash of a file.
+    fn hashed(&mut self, name: Name<'_>, hash: &Digest) -> Result<()> {
+        self.root.update(hash);
+        if let Some(manifest) = &self.manifest {
+            let path = self.run.dst_path.join(self.here()).join(os(name));
+            if let Err(e) = manifest.add(&path, hash) {
+                self.run.tally.lost(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// A name that the directory is to have; where the tree is merged, nothing of another kind may stand in its way.
+    fn expect(&mut self, name: Name<'_>, kind: Kind) -> Result<()> {
+        let told = self.failed(Op::Stat, Some(name));
+        let Some(level) = self.levels.last_mut() else { return Ok(()) };
+        level.names = level.names.wrapping_add(digest_of(name, kind));
+        if stage::is_alike(name) {
+            level.alike.insert(name.to_owned());
+        }
+        let there = match &level.beside {
+            Some(dir) => dir.look(name).map_err(told)?,
+            None => None,
+        };
+        match there {
+            Some(info) if (info.kind == Kind::Dir) != (kind == Kind::Dir) => {
+                let why = match kind {
+                    Kind::Dir => Reason::DirectoryOverFile,
+                    _ => Reason::FileOverDirectory,
+                };
+                let path = self.run.dst_path.join(self.here()).join(os(name));
+                Err(self.run.error(Code::InTheWay, &path, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a further name of a file.
+    fn link(&self, name: Name<'_>, of: &Version, first: &[u8]) -> Result<()> {
+        let Some(level) = self.levels.last() else { return Ok(()) };
+        let source = level.src.look(name).map_err(self.failed(Op::Stat, Some(name)))?;
+        if source.is_none_or(|now| !of.is(&now)) {
+            let path = self.run.src_path.join(self.here()).join(os(name));
+            return Err(self.run.error(Code::SourceChanged, &path, Reason::ChangedSincePlan));
+        }
+        let fail = self.failed(Op::MakeHardLink, Some(name));
+        let at = first.iter().rposition(|b| *b == b'/');
+        let (dir, of) = first.split_at_checked(at.map_or(0, |at| at + 1)).unwrap_or((b"", first));
+        let dir = below(self.top, dir.strip_suffix(b"/").unwrap_or(dir)).map_err(&fail)?;
+        let of = NameBuf::new(of).ok_or(io::ErrorKind::InvalidInput.into()).map_err(&fail)?;
+        match land::second_name(&dir, of.as_name(), &level.dst, name) {
+            Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
+                let (one, two) = (dir.stat(of.as_name()), level.dst.stat(name));
+                if one.map_err(&fail)?.id() == two.map_err(&fail)?.id() { Ok(()) } else { Err(fail(e)) }
+            }
+            other => other.map_err(fail),
+        }
+    }
+
+    /// Gives a file that came in parts what else its source has.
+    fn seal_file(&mut self, name: Name<'_>, of: &Version) -> Result<()> {
+        let Some(level) = self.levels.last() else { return Ok(()) };
+        let source = self.run.src_path.join(self.here()).join(os(name));
+        let from = level.src.open_file(name).map_err(|e| Error::os(Op::Open, &source, e))?;
+        let info = Info::of(&from).map_err(|e| Error::os(Op::Stat, &source, e))?;
+        if !of.is(&info) {
+            return Err(self.run.error(Code::SourceChanged, &source, Reason::ChangedSincePlan));
+        }
+        let file = level.dst.open_file(name).map_err(self.failed(Op::Open, Some(name)))?;
+        let attributes = Attributes::At(&level.src, name);
+        let mut job = Job::new(name, Placement::Final, info, None, Body::File(from), attributes);
+        job.file = Some(file);
+        let mut jobs = [job];
+        self.run.disk.seal(&mut self.hand, &level.dst, &mut jobs, &self.run.keep);
+        let target = || self.run.dst_path.join(self.here()).join(os(name));
+        let [job] = jobs;
+        self.run.losses.tell(job.lost, || source.clone(), target);
+        match job.fault {
+            Some(fault) => Err(fault.told(|| source.clone(), target)),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a directory: what is left in it of runs that were killed goes, and nothing else may be there.
+    fn leave(&mut self, mut level: Level) -> Result<()> {
+        let waiting = std::mem::take(&mut level.waiting);
+        if !waiting.is_empty() {
+            // Empty directories at its end.
+            self.levels.push(level);
+            for (name, version) in waiting {
+                self.pass_over(&name, version)?;
+            }
+            match self.levels.pop() {
+                Some(back) => level = back,
+                None => return Ok(()),
+            }
+        }
+        let shown: PathBuf = self.run.dst_path.join(self.here()).join(OsStr::from_bytes(&level.name));
+        if matches!(self.pass, Pass::Make { .. }) {
+            self.only_the_plan(&level, &shown)?;
+        }
+        if self.pass == Pass::Look || self.pass == (Pass::Make { seals: false }) {
+            return Ok(());
+        }
+        let path = self.run.src_path.join(self.here()).join(OsStr::from_bytes(&level.name));
+        let source = || path.clone();
+        let info = level.src.info().map_err(|e| Error::os(Op::Stat, source(), e))?;
+        if !level.version.is(&info) {
+            let note = Reason::ChangedSincePlan;
+            self.run.tally.warn(Error::ours(Code::SourceChanged, Op::Copy, source(), note));
+        }
+        let lost = self.run.disk.seal_dir(
+            &mut self.hand,
+            &level.dst,
+            Attributes::Dir(&level.src),
+            &info,
+            &self.run.keep,
+        );
+        self.run.losses.tell(lost, source, || shown.clone());
+        Ok(())
+    }
+
+    fn only_the_plan(&mut self, level: &Level, shown: &Path) -> Result<()> {
+        let fail = |op: Op| move |e| Error::os(op, shown, e);
+        let home: Home = land::home_of(&level.dst).map_err(fail(Op::Stat))?;
+        let (mut names, mut stale, mut unknown) = (0u128, Vec::new(), Vec::new());
+        let listed = level.dst.list(&mut self.list, |entry| {
+            let ours = stage::is_random(entry.name) || home.role(entry.name) == Some(Role::Stage);
+            if ours && !level.alike.contains(&entry.name.to_owned()) {
+                stale.push(entry.name.to_owned());
+            } else {
+                match entry.kind {
+                    Some(kind) => names = names.wrapping_add(digest_of(entry.name, kind)),
+                    None => unknown.push(entry.name.to_owned()),
+                }
+            }
+            true
+        });
+        listed.map_err(fail(Op::ListDirectory))?;
+        for name in &unknown {
+            let kind = level.dst.stat(name.as_name()).map_err(fail(Op::Stat))?.kind;
+            names = names.wrapping_add(digest_of(name.as_name(), kind));
+        }
+        for name in &stale {
+            self.run.disk.remove_tree(&level.dst, name.as_name()).map_err(fail(Op::RemoveUnfinished))?;
+        }
+        if names == level.names {
+            return Ok(());
+        }
+        Err(self.run.error(Code::Refused, shown, Reason::StrangersInStage))
+    }
+}

@@ -1,0 +1,293 @@
+//! Makes a plan: walks the source, sorts what it finds, and cuts it into shards that cost alike.
+//!
+//! Must not copy anything. The same tree and request give the same bytes: what is written follows from the sorted entries
+//! alone.
+
+use super::folder::{EntriesFile, PlanFolder};
+use super::format::{EntriesFrame, PlanHeader, Planned, PlannedEntry, SHARDS_MAX, ShardTotals, Version};
+use super::sorter::{Merge, SortedRecord, Sorter};
+use super::walk::{Collector, link_of, parts_of, path_of, version_of};
+use super::{PlanMade, PlanRequest, Shards};
+use crate::blocks::FORMAT_BLOCK_BYTES;
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Summary, Watch};
+use crate::node::Node;
+use crate::policy::Target;
+use crate::receiver::land;
+use crate::sender::filter::Filter;
+use crate::sender::walk::SourceDir;
+use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
+use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::meta::Kind;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What a small file costs, in what a byte costs: of the figures in docs/scale.md.
+const FILE_COST: u64 = 22_800;
+/// What a directory costs.
+const DIRECTORY_COST: u64 = 15_300;
+/// A part of a file is no smaller, unless the user says so.
+const PART_BYTES_MIN: u64 = 64 << 20;
+/// A part of a file is no larger: what a kill costs.
+const PART_BYTES_MAX: u64 = 1 << 30;
+
+/// Where a directory that is to be made goes.
+pub(super) struct Spot {
+    pub(super) place: Arc<Place>,
+    pub(super) name: NameBuf,
+}
+
+/// The place of what `path` names, there or not.
+pub(super) fn spot(path: &Path, op: Op) -> Result<Spot> {
+    let target = Target::Exactly(path.to_owned());
+    match operands::target(&Reach::Anywhere, &target, 1, DestLink::Itself)? {
+        Where::Name { dir, name, .. } => Ok(Spot { place: dir, name }),
+        Where::Into(_) | Where::Whole(_) => Err(Error::ours(Code::Usage, op, path, Reason::EmptyName)),
+    }
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |e| Error::os(Op::WritePlan, path, e)
+}
+
+/// Makes a plan.
+///
+/// # Errors
+/// It could not be made; what could not be looked at is told through `watch`, and then there is none.
+pub fn plan(request: &PlanRequest, watch: Watch<'_>) -> Result<PlanMade> {
+    let source = &request.source;
+    let policy = &request.policy;
+    for path in [source, &request.destination] {
+        if !path.is_absolute() {
+            return Err(Error::ours(Code::Usage, Op::Plan, path, Reason::NoSuchName));
+        }
+    }
+    let filter = Filter::new(&policy.filter)?;
+    let dir = Dir::open(source).map_err(|e| Error::os(Op::OpenDirectory, source, e))?;
+    let src = SourceDir::root(dir, Node::root(source))?.with_ignores(&filter)?;
+    let to = spot(&request.destination, Op::CopyTo)?;
+    let out = spot(&request.out, Op::WritePlan)?;
+    for spot in [&to, &out] {
+        let dest = Dest::Named { dir: spot.place.clone(), name: spot.name.clone() };
+        operands::nesting(&Reach::Anywhere, &src.info, true, &dest, policy, source, Op::Plan)?;
+    }
+    let there = to.place.dir.look(to.name.as_name());
+    let there = there.map_err(|e| Error::os(Op::Stat, &request.destination, e))?;
+    if there.is_some_and(|info| info.id() == src.info.id()) {
+        return Err(Error::ours(Code::Refused, Op::Plan, source, Reason::SameDirectory));
+    }
+    let folder = PlanFolder::make(&out.place.dir, out.name.as_name(), &request.out)?;
+    let fail = failed(&request.out);
+    let (all, linked) = (Sorter::new(&folder.dir), Sorter::new(&folder.dir));
+    let (summary, dirs, names, mut bytes) = {
+        let collector = Collector::new(watch, &all, &linked);
+        let place = Place {
+            dir: to.place.dir.try_clone().map_err(&fail)?,
+            node: to.place.node.clone(),
+            newcomers: Arc::default(),
+        };
+        collector.walk(&src, place, policy, &filter, source)?;
+        let found = &collector.found;
+        let (dirs, names, bytes) =
+            (found.dirs.load(Relaxed), found.names.load(Relaxed), found.bytes.load(Relaxed));
+        (collector.tally().summary(), dirs, names, bytes)
+    };
+    if summary.failed > 0 || summary.cancelled {
+        if !summary.cancelled {
+            return Err(Error::ours(Code::Io, Op::Plan, source, Reason::NotListedWhole));
+        }
+        return Ok(PlanMade { summary, shards: 0 });
+    }
+    let later = Sorter::new(&folder.dir);
+    let twice = further_names(&mut linked.merged().map_err(&fail)?, &later).map_err(&fail)?;
+    bytes = bytes.saturating_sub(twice);
+    let cost = names
+        .saturating_mul(FILE_COST)
+        .saturating_add(dirs.saturating_mul(DIRECTORY_COST))
+        .saturating_add(bytes);
+    let count = match request.shards {
+        Shards::Number(count) => count.clamp(1, SHARDS_MAX),
+        Shards::OfBytes(most) => {
+            u32::try_from(bytes.div_ceil(most.max(1))).unwrap_or(u32::MAX).clamp(1, SHARDS_MAX)
+        }
+    };
+    let part_bytes = part_bytes(request.part_bytes, bytes, count);
+    let mut cutter = Cutter::new(&folder.dir, count, cost, part_bytes);
+    let (mut all, mut later) = (all.merged().map_err(&fail)?, later.merged().map_err(&fail)?);
+    cutter.everything(&mut all, &mut later, &request.out, watch)?;
+    if watch.cancel.is_set() {
+        return Ok(PlanMade { summary: Summary { cancelled: true, ..Summary::default() }, shards: 0 });
+    }
+    let Cutter { totals, summary, .. } = cutter;
+    let identity = land::home_of(&to.place.dir).map_err(|e| Error::os(Op::Stat, to.place.node.path(), e))?;
+    let mut header = PlanHeader {
+        source: source.as_os_str().as_bytes().to_vec(),
+        destination: request.destination.as_os_str().as_bytes().to_vec(),
+        stage: to.name.clone(),
+        top: Version::of(&src.info),
+        part_bytes,
+        shards: totals,
+    };
+    let stage = identity.plan(&header.identity());
+    header.stage = stage.ok_or_else(|| {
+        Error::ours(Code::Io, Op::NameAStageFor, &request.destination, Reason::NoNameForStage)
+    })?;
+    let made = land::ensure_dir(&to.place.dir, header.stage.as_name(), 0o700);
+    made.map_err(|e| Error::os(Op::MakeDirectory, to.place.node.join(header.stage.as_name()), e))?;
+    folder.write_header(&header)?;
+    Ok(PlanMade { summary, shards: count })
+}
+
+/// Bytes of a part of a large file; 0 where none is cut.
+fn part_bytes(wanted: Option<u64>, bytes: u64, shards: u32) -> u64 {
+    let fair = bytes / u64::from(shards.max(1)) / 2;
+    match wanted {
+        Some(wanted) => wanted.max(FORMAT_BLOCK_BYTES).next_power_of_two(),
+        None if shards == 1 => 0,
+        None => fair.next_power_of_two().clamp(PART_BYTES_MIN, PART_BYTES_MAX),
+    }
+}
+
+/// Adds to `later` each name of a file but its first one, with the path of that. Returns the bytes that the walk has counted
+/// for such names.
+fn further_names(linked: &mut Merge, later: &Sorter<'_>) -> io::Result<u64> {
+    let (mut inode, mut first) = (Vec::new(), Vec::new());
+    let mut twice = 0u64;
+    while let Some(SortedRecord { key, value }) = linked.next()? {
+        let Some((of, key)) = link_of(&key) else { continue };
+        if inode == of {
+            twice = twice.saturating_add(version_of(&value).map_or(0, |v| v.size));
+            later.add(|push| push(key, &first))?;
+        } else {
+            inode = of.to_vec();
+            first = whole_path(key);
+        }
+    }
+    Ok(twice)
+}
+
+fn whole_path(key: &[u8]) -> Vec<u8> {
+    let Some((parent, name)) = parts_of(key) else { return Vec::new() };
+    let mut path = path_of(parent);
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// Cuts sorted entries into shards.
+struct Cutter<'d> {
+    dir: &'d Dir,
+    count: u32,
+    /// Of everything.
+    cost: u64,
+    part_bytes: u64,
+    /// Of what was cut so far.
+    spent: u64,
+    file: Option<EntriesFile<'d>>,
+    frame: EntriesFrame,
+    totals: Vec<ShardTotals>,
+    summary: Summary,
+}
+
+impl<'d> Cutter<'d> {
+    fn new(dir: &'d Dir, count: u32, cost: u64, part_bytes: u64) -> Cutter<'d> {
+        let (file, frame) = (None, EntriesFrame::default());
+        let (totals, summary) = (Vec::new(), Summary::default());
+        Cutter { dir, count, cost, part_bytes, spent: 0, file, frame, totals, summary }
+    }
+
+    /// Cuts all of it; `later` has the further names of files, in the same order.
+    fn everything(&mut self, all: &mut Merge, later: &mut Merge, out: &Path, watch: Watch<'_>) -> Result<()> {
+        let fail = failed(out);
+        let mut further = later.next().map_err(&fail)?;
+        while let Some(SortedRecord { key, value }) = all.next().map_err(&fail)? {
+            if watch.cancel.is_set() {
+                return Ok(());
+            }
+            let (Some((parent, name)), Some(of)) = (parts_of(&key), version_of(&value)) else { continue };
+            let Some(name) = NameBuf::new(name) else { continue };
+            let path = path_of(parent);
+            let is_further = further.as_ref().is_some_and(|f| f.key == key);
+            if is_further {
+                let first = further.take().map(|f| f.value).unwrap_or_default();
+                further = later.next().map_err(&fail)?;
+                self.add(&path, PlannedEntry { name, what: Planned::Linked { of, first } }).map_err(&fail)?;
+                self.summary.others += 1;
+                continue;
+            }
+            match of.kind {
+                Kind::Dir => self.summary.dirs += 1,
+                Kind::File => self.summary.files += 1,
+                _ => self.summary.others += 1,
+            }
+            let in_parts = self.part_bytes > 0 && of.kind == Kind::File && of.size / 2 >= self.part_bytes;
+            if !in_parts {
+                let what = if of.kind == Kind::Dir { Planned::Directory(of) } else { Planned::Whole(of) };
+                self.add(&path, PlannedEntry { name, what }).map_err(&fail)?;
+                continue;
+            }
+            let mut at = 0;
+            while at < of.size {
+                let bytes = self.part_bytes.min(of.size - at);
+                let what = Planned::Part { of, at, bytes };
+                self.add(&path, PlannedEntry { name: name.clone(), what }).map_err(&fail)?;
+                at += bytes;
+            }
+        }
+        while self.totals.len() < self.count as usize {
+            self.end_shard().map_err(&fail)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: &[u8], entry: PlannedEntry) -> io::Result<()> {
+        // The shard that the middle of the entry falls into.
+        let own = match &entry.what {
+            Planned::Directory(_) => DIRECTORY_COST,
+            _ => FILE_COST.saturating_add(entry.bytes()),
+        };
+        let middle = u128::from(self.spent) + u128::from(own / 2);
+        let shard = middle * u128::from(self.count) / u128::from(self.cost.max(1));
+        let shard = usize::try_from(shard).unwrap_or(usize::MAX).min(self.count as usize - 1);
+        while self.totals.len() < shard {
+            self.end_shard()?;
+        }
+        self.spent = self.spent.saturating_add(own);
+        let full = self.frame.add(path, &entry);
+        let file = self.file()?;
+        file.totals.entries += 1;
+        file.totals.files += u64::from(entry.counts());
+        file.totals.bytes += entry.bytes();
+        self.summary.bytes += entry.bytes();
+        if full { self.end_frame() } else { Ok(()) }
+    }
+
+    fn file(&mut self) -> io::Result<&mut EntriesFile<'d>> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => EntriesFile::begin(self.dir, self.totals.len() as u32)?,
+        };
+        Ok(self.file.insert(file))
+    }
+
+    fn end_frame(&mut self) -> io::Result<()> {
+        match self.frame.take() {
+            Some(payload) => self.file()?.frame(&payload),
+            None => Ok(()),
+        }
+    }
+
+    fn end_shard(&mut self) -> io::Result<()> {
+        self.end_frame()?;
+        self.file()?;
+        if let Some(file) = self.file.take() {
+            self.totals.push(file.end()?);
+        }
+        Ok(())
+    }
+}

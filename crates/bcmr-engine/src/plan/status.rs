@@ -1,0 +1,51 @@
+//! How far a plan has come. Must not change anything, but for claims of dead processes.
+
+use super::claim::{ClaimOf, ClaimsFolder};
+use super::folder::PlanFolder;
+use crate::error::Result;
+use std::path::Path;
+
+/// How far one shard has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShardStatus {
+    /// Its result is there.
+    Done,
+    /// A process is at it.
+    AtWork {
+        /// Where, to show.
+        who: Vec<u8>,
+    },
+    /// It is to be done.
+    Open,
+}
+
+/// How far a plan has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanStatus {
+    /// The shards in order, each with its files and bytes.
+    pub shards: Vec<(ShardStatus, u64, u64)>,
+    /// The tree is published.
+    pub is_finished: bool,
+}
+
+/// Looks how far the plan at `path` has come.
+///
+/// # Errors
+/// It cannot be read.
+pub fn status(path: &Path) -> Result<PlanStatus> {
+    let folder = PlanFolder::open(path)?;
+    let (header, plan) = folder.header()?;
+    let claims = folder.claims()?;
+    let alive = ClaimsFolder::new(&claims, path).alive()?;
+    let mut shards = Vec::new();
+    for (shard, totals) in (0..).zip(&header.shards) {
+        let rival = alive.iter().find(|rival| rival.claimed == ClaimOf::Shard(shard));
+        let how = match rival {
+            _ if folder.is_done(&header, &plan, shard)? => ShardStatus::Done,
+            Some(rival) => ShardStatus::AtWork { who: rival.who.clone() },
+            None => ShardStatus::Open,
+        };
+        shards.push((how, totals.files, totals.bytes));
+    }
+    Ok(PlanStatus { shards, is_finished: folder.receipt()?.is_some() })
+}

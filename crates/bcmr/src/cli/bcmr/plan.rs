@@ -1,0 +1,158 @@
+//! `plan`, `shard` and `finish`: what may be typed, and the requests that they mean.
+//!
+//! Must not know how a request is carried out.
+
+use super::filters::{FilterArgs, filter};
+use super::how::{VerifyArg, verify};
+use super::jobs::{JobsArg, jobs};
+use super::output::{OutputArgs, show};
+use super::size::size;
+use crate::address::{self, Operand};
+use crate::env::Env;
+use crate::show::{Again, Show, Verb};
+use crate::usage::Usage;
+use bcmr_engine::plan::{FinishRequest, PlanRequest, ShardChoice, ShardRequest, Shards};
+use bcmr_engine::policy::{CopyPolicy, Io};
+use clap::{Args, ValueHint};
+use std::path::{Path, PathBuf};
+
+pub(super) const PLAN_EXAMPLES: &str = "Examples:
+  bcmr plan /data/src /data/dst --out p --shards 64   cut a copy into 64 shards
+  bcmr shard p 0                                      do the first of them, on any machine
+  bcmr shard p --all                                  do all that no other process is at
+  bcmr plan --status p                                how far it is
+  bcmr finish p                                       publish the tree";
+
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// The directory to copy
+    #[arg(value_name = "SRC", required_unless_present = "status", value_hint = ValueHint::DirPath)]
+    pub source: Option<PathBuf>,
+    /// What it becomes; all machines find both under these paths
+    #[arg(value_name = "DST", required_unless_present = "status", value_hint = ValueHint::AnyPath)]
+    pub destination: Option<PathBuf>,
+    /// Write the plan into the new directory PLAN
+    #[arg(short, long, value_name = "PLAN", required_unless_present = "status", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+    /// Cut it into N shards that cost alike
+    #[arg(long, value_name = "N", conflicts_with = "shard_size", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub shards: u32,
+    /// Cut it into shards of about SIZE bytes
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub shard_size: Option<u64>,
+    /// Cut files of at least twice SIZE into parts of SIZE, a power of two of at least 4M [default: what is fair, 64M to 1G]
+    #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = part_size)]
+    pub part_size: Option<u64>,
+    /// Stay on the file system of SRC
+    #[arg(short = 'x', long)]
+    pub one_file_system: bool,
+    /// Say how far the plan PLAN has come, and do nothing
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["source", "destination", "out"], value_hint = ValueHint::DirPath)]
+    pub status: Option<PathBuf>,
+    #[command(flatten)]
+    pub filters: FilterArgs,
+    #[command(flatten)]
+    pub jobs: JobsArg,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ShardArgs {
+    /// The plan, as `bcmr plan` made it
+    #[arg(value_name = "PLAN", value_hint = ValueHint::DirPath)]
+    pub plan: PathBuf,
+    /// Which shard, counted from 0
+    #[arg(value_name = "K", required_unless_present_any = ["next", "all"])]
+    pub shard: Option<u32>,
+    /// Do the next shard that no other process is at
+    #[arg(long, conflicts_with_all = ["shard", "all"])]
+    pub next: bool,
+    /// Do one shard after the other until none is left that no other process is at
+    #[arg(long, conflicts_with = "shard")]
+    pub all: bool,
+    #[command(flatten)]
+    pub jobs: JobsArg,
+    /// Read back what landed before it counts; direct reads from the device
+    #[arg(
+        short = 'V',
+        long,
+        value_name = "FROM",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "cached"
+    )]
+    pub verify: Option<VerifyArg>,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct FinishArgs {
+    /// The plan, as `bcmr plan` made it
+    #[arg(value_name = "PLAN", value_hint = ValueHint::DirPath)]
+    pub plan: PathBuf,
+    /// Put the tree into the destination that is there, name by name
+    #[arg(long)]
+    pub merge: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// A power of two of at least 4 MiB.
+fn part_size(typed: &str) -> Result<u64, String> {
+    match size(typed) {
+        Ok(bytes) if bytes.is_power_of_two() && bytes >= 4 << 20 => Ok(bytes),
+        _ => Err("a power of two of at least 4M is needed".into()),
+    }
+}
+
+/// A path that means the same wherever a shard is started.
+fn absolute(path: Option<&PathBuf>, from: &Path) -> Result<PathBuf, Usage> {
+    let path = path.map_or(Path::new(""), PathBuf::as_path);
+    match address::parse(path)? {
+        Operand::Here(path) if path.as_os_str().is_empty() => Err(Usage::new("a path is empty")),
+        Operand::Here(path) => Ok(from.join(path)),
+        Operand::There(_) => {
+            let say = "a plan is about paths that every machine sees, and not about another machine's";
+            Err(Usage::new(say).or("for a name with a colon put ./ before it"))
+        }
+    }
+}
+
+fn policy(jobs: usize, env: &Env) -> CopyPolicy {
+    CopyPolicy { io: Io::AUTO, ..CopyPolicy::archive(jobs, env.me, env.umask) }
+}
+
+/// What `plan` arguments mean, without `--status`, typed in the directory `from`.
+pub fn plan(a: &PlanArgs, from: &Path, env: &Env) -> Result<(PlanRequest, Show), Usage> {
+    let source = absolute(a.source.as_ref(), from)?;
+    let destination = absolute(a.destination.as_ref(), from)?;
+    let out = absolute(a.out.as_ref(), from)?;
+    let shards = a.shard_size.map_or(Shards::Number(a.shards), Shards::OfBytes);
+    let (one_file_system, filter) = (a.one_file_system, filter(&a.filters));
+    let policy = CopyPolicy { one_file_system, filter, ..policy(jobs(&a.jobs, env), env) };
+    let part_bytes = a.part_size;
+    let request = PlanRequest { source, destination, out, shards, part_bytes, policy };
+    Ok((request, show(Verb::Plan, &a.output, false, Again::Same, env)))
+}
+
+/// What `shard` arguments mean.
+pub fn shard(a: &ShardArgs, env: &Env) -> (ShardRequest, Show) {
+    let which = match a.shard {
+        Some(shard) => ShardChoice::Number(shard),
+        None if a.all => ShardChoice::All,
+        None => ShardChoice::Next,
+    };
+    let verify = verify(a.verify);
+    let policy = CopyPolicy { verify, ..policy(jobs(&a.jobs, env), env) };
+    let show = Show { verify, ..show(Verb::Shard, &a.output, false, Again::Same, env) };
+    (ShardRequest { plan: a.plan.clone(), which, policy }, show)
+}
+
+/// What `finish` arguments mean.
+pub fn finish(a: &FinishArgs, env: &Env) -> (FinishRequest, Show) {
+    let request = FinishRequest { plan: a.plan.clone(), merge: a.merge, policy: policy(1, env) };
+    (request, show(Verb::Finish, &a.output, false, Again::Same, env))
+}

@@ -1,0 +1,72 @@
+//! `plan`, `shard` and `finish`.
+
+use crate::cli::bcmr::plan::{self, FinishArgs, PlanArgs, ShardArgs};
+use crate::env::Env;
+use crate::say::plan as words;
+use crate::show::{Show, Verb};
+use crate::ui::{self, Start};
+use bcmr_engine::event::Summary;
+use std::path::{Path, PathBuf};
+
+fn start<'a>(sources: &'a [PathBuf], destination: Option<&'a Path>, jobs: usize) -> Start<'a> {
+    Start { sources, destination, jobs, measure: None, by_scp: None }
+}
+
+/// Prints what was asked for behind a run that went well.
+fn told(show: &Show, exit: u8, text: Option<String>) -> u8 {
+    match text {
+        Some(text) if exit == 0 && !show.json && !show.quiet => super::verb::print(&text),
+        _ => exit,
+    }
+}
+
+/// Runs `plan`.
+pub fn plan(args: &PlanArgs, env: &Env) -> u8 {
+    if let Some(path) = &args.status {
+        return status(path);
+    }
+    let (request, show) = match plan::plan(args, &crate::env::started_in(), env) {
+        Ok(job) => job,
+        Err(u) => return super::verb::usage(Verb::Plan, &u),
+    };
+    let sources = [request.source.clone()];
+    let mut made = None;
+    let start = start(&sources, Some(&request.destination), request.policy.jobs);
+    let exit = ui::run(&show, start, |watch| {
+        let plan = bcmr_engine::plan::plan(&request, watch)?;
+        // The counts are of what is to be done: the line about what was done would be wrong.
+        let summary = Summary { cancelled: plan.summary.cancelled, ..Summary::default() };
+        made = Some(plan);
+        Ok(summary)
+    });
+    told(&show, exit, made.map(|made| words::planned(&request.out, &made)))
+}
+
+/// Runs `shard`.
+pub fn shard(args: &ShardArgs, env: &Env) -> u8 {
+    let (request, show) = plan::shard(args, env);
+    let sources = [request.plan.clone()];
+    ui::run(&show, start(&sources, None, request.policy.jobs), |watch| {
+        bcmr_engine::plan::shard(&request, watch)
+    })
+}
+
+/// Runs `finish`.
+pub fn finish(args: &FinishArgs, env: &Env) -> u8 {
+    let (request, show) = plan::finish(args, env);
+    let sources = [request.plan.clone()];
+    let mut root = None;
+    let exit = ui::run(&show, start(&sources, None, 1), |watch| {
+        let finished = bcmr_engine::plan::finish(&request, watch)?;
+        root = Some(finished.root);
+        Ok(finished.summary)
+    });
+    told(&show, exit, root.map(|root| words::finished(&root)))
+}
+
+fn status(path: &Path) -> u8 {
+    match bcmr_engine::plan::status(path) {
+        Ok(status) => super::verb::print(&words::status(&status)),
+        Err(e) => super::verb::failed(&e),
+    }
+}

@@ -1,0 +1,508 @@
+//! A copy in shards: whatever the order, the number of processes and what was killed, the published tree is the source, and
+//! until then nothing of it is seen.
+//!
+//! Must not know how a shard is copied.
+
+use super::common::maker::{self, Maker};
+use super::common::*;
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A place with a source, a plan and a destination.
+struct Site {
+    tmp: Tmp,
+}
+
+impl Site {
+    fn new() -> Site {
+        Site { tmp: Tmp::beneath(Path::new("/dev/shm")) }
+    }
+
+    fn p(&self, name: &str) -> PathBuf {
+        self.tmp.p(name)
+    }
+
+    fn line(&self, words: &str) -> Line {
+        bcmr(words.split(' ')).cwd(self.tmp.path())
+    }
+
+    fn run(&self, words: &str) -> Ran {
+        self.line(words).run()
+    }
+
+    /// All shards of the plan `p`, and its end.
+    fn shards(&self, plan: &str, order: impl IntoIterator<Item = u32>) {
+        for shard in order {
+            self.run(&format!("shard {plan} {shard}")).ok();
+        }
+    }
+
+    #[track_caller]
+    fn judge(&self, dst: &str) {
+        assert_same(&self.p("src"), &self.p(dst), EVERYTHING);
+        match rsync_would(&self.p("src"), &self.p(dst)) {
+            Some(said) => assert_eq!(said, "", "rsync would change something"),
+            None => skipped("the judge of plans", "there is no rsync"),
+        }
+        assert_no_litter(self.tmp.path());
+    }
+}
+
+fn root_of(ran: &Ran) -> String {
+    let root = ran.out.lines().find_map(|line| line.strip_prefix("root "));
+    root.unwrap_or_else(|| panic!("no root: {}", ran.out)).to_owned()
+}
+
+/// A little of everything, in a few directories: two names of one file far apart, empty directories first and last, a file
+/// that is cut into parts with a hole in it.
+fn mixed(site: &Site) {
+    let src = site.tmp.dir("src");
+    for (name, content) in
+        [("a", "one"), ("d/b", "two"), ("d/e/c", "three"), ("d-x", "four"), ("z/y", "five")]
+    {
+        site.tmp.file(format!("src/{name}"), content);
+    }
+    for dir in ["src/0empty", "src/d/m/empty", "src/zz/empty", "src/d/e/q"] {
+        site.tmp.dir(dir);
+    }
+    std::fs::hard_link(src.join("a"), src.join("z/name of a")).unwrap();
+    std::fs::hard_link(src.join("d/e/c"), src.join("c again")).unwrap();
+    symlink("../nowhere", src.join("d/link")).unwrap();
+    std::fs::hard_link(src.join("d/link"), src.join("z/link")).unwrap();
+    mkfifo(&src.join("d/fifo"));
+    let mut big = noise(4, 13 << 20);
+    big[5 << 20..10 << 20].fill(0);
+    site.tmp.file("src/z/big", &big);
+    chmod(&src.join("z/big"), 0o4551);
+    let sparse = std::fs::File::create(src.join("sparse")).unwrap();
+    sparse.set_len(21 << 20).unwrap();
+    chmod(&src.join("d/e"), 0o1711);
+    chmod(&src.join("z"), 0o2755);
+    chmod(&src, 0o750);
+}
+
+#[test]
+fn shards_in_any_order_are_the_source_and_one_root() {
+    let site = Site::new();
+    mixed(&site);
+    let ran = site.run("plan src one --out p1 --shards 1").ok();
+    assert!(ran.out.contains("1 shards: 7 files"), "{}", ran.out);
+    site.shards("p1", [0]);
+    let root = root_of(&site.run("finish p1").ok());
+    site.judge("one");
+    site.run("plan src many --out p --shards 5 --part-size 4M").ok();
+    assert!(!site.p("many").exists());
+    site.shards("p", [3, 0, 4, 2, 1]);
+    assert!(!site.p("many").exists(), "published before it was finished");
+    // Once more is harmless.
+    site.shards("p", [2]);
+    let ran = site.run("finish p").ok();
+    site.judge("many");
+    assert_eq!(root_of(&ran), root, "the hash of everything depends on the shards");
+    let receipt = std::fs::read_to_string(site.p("p/receipt")).unwrap();
+    assert!(
+        receipt.contains(&format!("root {root}\nfiles 7\n")) && receipt.ends_with("lost 0\n"),
+        "{receipt}"
+    );
+    site.run("check --manifest p/manifest many").ok();
+    let manifest = std::fs::read_to_string(site.p("p/manifest")).unwrap();
+    assert_eq!(manifest.lines().count(), 7, "{manifest}");
+    // Asked again, it says so and changes nothing.
+    site.run("finish p").ok().says("the plan is finished");
+    site.run("shard p 1").ok();
+    site.judge("many");
+}
+
+#[test]
+fn random_trees_in_shards() {
+    for seed in 0..if all_cases() { 40 } else { 4 } {
+        let site = Site::new();
+        let can = maker::can(site.tmp.path(), (-1 << 40, 1 << 40), 1 << 14);
+        let src = site.p("src");
+        let mut maker = Maker::new(seed, can, &src);
+        maker.make(150);
+        maker.age();
+        site.run("plan src dst --out p --shards 6").ok();
+        site.shards("p", 0..6);
+        site.run("finish p").one_of(&[0, 1]);
+        maker::judge(seed, "in shards", &src, &site.p("dst"));
+        assert_no_litter(site.tmp.path());
+    }
+}
+
+fn files_of(dir: &Path) -> BTreeMap<OsString, Vec<u8>> {
+    let files = names(dir).into_iter().filter(|name| dir.join(name).is_file());
+    files.map(|name| (name.clone(), std::fs::read(dir.join(name)).unwrap())).collect()
+}
+
+#[test]
+fn the_same_tree_gives_the_same_plan() {
+    let site = Site::new();
+    mixed(&site);
+    for n in 0..3000 {
+        site.tmp.file(format!("src/many/{}/{n}", n % 7), "");
+    }
+    site.run("plan src dst --out p1 --shards 9 -j 1").ok();
+    site.run("plan src dst --out p2 --shards 9 -j 8").ok();
+    assert_eq!(files_of(&site.p("p1")), files_of(&site.p("p2")));
+    site.run("plan src dst --out p3 --shards 8").ok();
+    assert_ne!(files_of(&site.p("p1")), files_of(&site.p("p3")));
+    site.run("plan src dst --out p1").code(1).says("a plan is there already");
+}
+
+#[test]
+fn without_every_result_nothing_is_changed() {
+    let site = Site::new();
+    mixed(&site);
+    site.run("plan src dst --out p --shards 4").ok();
+    site.run("finish p").code(1).says("0 1 2 3");
+    site.shards("p", [0, 2]);
+    let before = tree(site.tmp.path());
+    site.run("finish p").code(1).says("1 3");
+    // But for the time at which it claimed the plan.
+    let exact = Exact { times: false, ..EVERYTHING };
+    assert_eq!(differences(&before, &tree(site.tmp.path()), exact), [""; 0]);
+    let status = site.run("plan --status p").ok().out;
+    assert!(status.contains("2 of 4 shards are done, 0 at work"), "{status}");
+    site.run("shard p 4").code(2).says("the last one is 3");
+    site.shards("p", [1, 3]);
+    site.run("finish p").ok();
+    assert!(
+        site.run("plan --status p")
+            .ok()
+            .out
+            .contains("4 of 4 shards are done, 0 at work; the tree is published")
+    );
+    site.judge("dst");
+}
+
+/// So many files that their names do not fit into a pipe: a shard that tells of each stands still in the middle.
+fn very_many(site: &Site, files: usize) {
+    for n in 0..files {
+        let name =
+            format!("src/d{}/a name that is long enough to fill a pipe with not too many of them {n}", n % 3);
+        site.tmp.file(name, n.to_string());
+    }
+}
+
+#[test]
+fn a_killed_shard_goes_on_and_its_claim_is_free() {
+    let site = Site::new();
+    very_many(&site, 2500);
+    site.run("plan src dst --out p --shards 2").ok();
+    let mut stuck = site.line("shard p --next -v").start();
+    stuck.hear(1);
+    let status = site.run("plan --status p").ok().out;
+    assert!(status.contains("0 of 2 shards are done, 1 at work"), "{status}");
+    // Another process does the other one, and then there is none that it could do.
+    site.run("shard p --next").ok();
+    site.run("shard p --next").code(1).says("every shard is done or is being worked at");
+    site.run("finish p").code(8).says("shard 0 is being worked at");
+    stuck.signal(Signal::KILL);
+    stuck.wait().code(1009);
+    site.run("finish p").code(1).says("shards 0");
+    site.run("shard p --all").ok();
+    site.run("finish p").ok();
+    site.judge("dst");
+}
+
+/// What was recorded before a stop is not copied again.
+#[test]
+fn an_interrupted_shard_keeps_what_it_recorded() {
+    let site = Site::new();
+    very_many(&site, 6000);
+    site.run("plan src dst --out p --shards 1").ok();
+    let mut stuck = site.line("shard p 0 -v").start();
+    // Behind the first frame, which is recorded as soon as the stop is seen.
+    stuck.hear(4200);
+    stuck.interrupt();
+    stuck.wait().code(130);
+    site.run("finish p").code(1);
+    let again = site.run("shard p 0 --json").ok().out;
+    let summary = again.lines().last().unwrap();
+    let number = |name: &str| -> u64 {
+        let rest = summary.split(&format!("\"{name}\":")).nth(1).unwrap();
+        rest.split([',', '}']).next().unwrap().parse().unwrap()
+    };
+    // Three directories are in it as well.
+    let (kept, copied) = (number("kept"), number("files"));
+    assert!(kept > 1000 && kept + copied == 6003, "{summary}");
+    site.run("finish p").ok();
+    site.judge("dst");
+}
+
+#[test]
+fn one_shard_in_two_places_at_once() {
+    let site = Site::new();
+    very_many(&site, 2500);
+    site.tmp.file("src/big", noise(1, 9 << 20));
+    site.run("plan src dst --out p --shards 2 --part-size 4M").ok();
+    for shard in 0..2 {
+        let mut both = [0, 1].map(|_| site.line(&format!("shard p {shard} -v")).start());
+        for one in &mut both {
+            one.hear(1);
+        }
+        for one in both {
+            one.wait().ok();
+        }
+    }
+    site.run("finish p").ok();
+    site.judge("dst");
+}
+
+#[test]
+fn workers_that_take_the_next_shard_do_each_once() {
+    let site = Site::new();
+    very_many(&site, 300);
+    site.run("plan src dst --out p --shards 20").ok();
+    let loops = "n=0; while \"$0\" shard p --next; do n=$((n+1)); done 2>/dev/null; echo $n";
+    let worker = || Line::new(Path::new("sh")).args(["-c", loops, BCMR]).cwd(site.tmp.path()).start();
+    let workers = [worker(), worker(), worker()];
+    let done: Vec<u32> = workers.into_iter().map(|w| w.wait().ok().out.trim().parse().unwrap()).collect();
+    assert_eq!(done.iter().sum::<u32>(), 20, "{done:?}");
+    site.run("finish p").ok();
+    site.judge("dst");
+}
+
+#[test]
+fn a_changed_source_is_noticed() {
+    let site = Site::new();
+    mixed(&site);
+    site.tmp.file("src/z/late", "as planned");
+    site.run("plan src dst --out p --shards 1 --part-size 4M").ok();
+    let times = std::fs::metadata(site.p("src/z/late")).unwrap().modified().unwrap();
+    // The same length and time: only ctime knows.
+    site.tmp.file("src/z/late", "as patched");
+    std::fs::File::options().write(true).open(site.p("src/z/late")).unwrap().set_modified(times).unwrap();
+    site.run("shard p 0").code(5).says("late").says("it has changed since the plan was made");
+    site.run("finish p").code(1).says("shards 0");
+    assert!(!site.p("dst").exists());
+    // The stage stays for the next plan's user to remove.
+    let listed = site.run("sessions .").ok().out;
+    assert!(listed.contains(".plan"), "{listed}");
+    site.run("sessions --clean .").ok();
+    assert_no_litter(site.tmp.path());
+    site.run("shard p 0").code(1).says("make another plan");
+}
+
+#[test]
+fn a_part_of_a_changed_file_is_noticed() {
+    let site = Site::new();
+    site.tmp.file("src/big", noise(1, 13 << 20));
+    site.run("plan src dst --out p --shards 2 --part-size 4M").ok();
+    site.shards("p", [0]);
+    let file = std::fs::File::options().write(true).open(site.p("src/big")).unwrap();
+    std::os::unix::fs::FileExt::write_at(&file, b"x", 12 << 20).unwrap();
+    site.run("shard p 1").code(5).says("big");
+    site.run("finish p").code(1);
+    assert!(!site.p("dst").exists());
+}
+
+#[test]
+fn a_destination_that_is_there_is_merged_when_asked() {
+    let site = Site::new();
+    mixed(&site);
+    site.tmp.file("dst/d/b", "older");
+    site.tmp.file("dst/d/own", "stays");
+    site.tmp.file("dst/own", "stays");
+    site.run("plan src dst --out p --shards 3 --part-size 4M").ok();
+    site.shards("p", 0..3);
+    site.run("finish p").code(1).says("it is there already");
+    assert_eq!(std::fs::read(site.p("dst/d/b")).unwrap(), b"older");
+    site.run("finish p --merge").ok();
+    let mut got = tree(&site.p("dst"));
+    for own in [&b"own"[..], b"d/own"] {
+        assert!(got.remove(own).is_some());
+    }
+    assert_eq!(differences(&tree(&site.p("src")), &got, EVERYTHING), [""; 0]);
+    assert_no_litter(site.tmp.path());
+}
+
+#[test]
+fn a_merge_over_another_kind_is_refused_before_anything_moves() {
+    let site = Site::new();
+    mixed(&site);
+    site.tmp.dir("dst/z/big");
+    site.tmp.file("dst/d/b", "older");
+    site.run("plan src dst --out p --shards 1").ok();
+    site.shards("p", [0]);
+    let before = tree(&site.p("dst"));
+    site.run("finish p --merge").code(1).says("big");
+    assert_eq!(differences(&before, &tree(&site.p("dst")), EVERYTHING), [""; 0]);
+    std::fs::remove_dir(site.p("dst/z/big")).unwrap();
+    site.run("finish p --merge").ok();
+}
+
+#[test]
+fn what_does_not_belong_into_the_tree_is_not_published() {
+    let site = Site::new();
+    mixed(&site);
+    site.run("plan src dst --out p --shards 1").ok();
+    site.shards("p", [0]);
+    let stage = names(site.tmp.path()).into_iter().find(|n| n.as_bytes().starts_with(b".bcmr-")).unwrap();
+    let stranger = site.p(&format!("{}/d/stranger", stage.to_str().unwrap()));
+    std::fs::write(&stranger, "x").unwrap();
+    site.run("finish p").code(8).says("not what the plan says");
+    assert!(!site.p("dst").exists());
+    std::fs::remove_file(&stranger).unwrap();
+    // What a killed run of a shard without the lock would leave.
+    let left = stranger.with_file_name(".bcmr-r-0123456789abcdef0123456789abcdef.stage");
+    std::fs::write(left, "half").unwrap();
+    site.run("finish p").ok();
+    site.judge("dst");
+}
+
+#[test]
+fn two_finishes_at_once() {
+    let site = Site::new();
+    very_many(&site, 2000);
+    for round in 0..4 {
+        let (plan, dst) = (format!("p{round}"), format!("dst{round}"));
+        site.run(&format!("plan src {dst} --out {plan} --shards 2")).ok();
+        site.shards(&plan, 0..2);
+        let both = [0, 1].map(|_| site.line(&format!("finish {plan}")).start());
+        let codes = both.map(|one| one.wait().one_of(&[0, 8]).code);
+        assert!(codes.contains(&0), "{codes:?}");
+        site.judge(&dst);
+    }
+}
+
+/// Every byte of a small plan and of its result, changed: it is refused, and what is published then is right.
+#[test]
+fn a_damaged_plan_or_result_is_refused() {
+    let site = Site::new();
+    site.tmp.file("src/a", "one");
+    site.tmp.file("src/d/b", "two");
+    site.run("plan src dst --out p --shards 1").ok();
+    site.shards("p", [0]);
+    let step = if all_cases() { 1 } else { 7 };
+    for file in ["p/plan", "p/shard-0", "p/results/0"] {
+        let path = site.p(file);
+        let good = std::fs::read(&path).unwrap();
+        for at in (0..good.len()).step_by(step) {
+            let mut bad = good.clone();
+            bad[at] ^= 0x41;
+            std::fs::write(&path, &bad).unwrap();
+            let ran = site.run("finish p");
+            assert!(ran.code != 0, "byte {at} of {file}: {}", ran.err);
+            assert!(!site.p("dst").exists(), "byte {at} of {file}");
+            if file != "p/results/0" {
+                site.run("shard p 0").one_of(&[1, 8]);
+            }
+        }
+        std::fs::write(&path, &good[..good.len() - 1]).unwrap();
+        assert!(site.run("finish p").code != 0, "{file} cut short");
+        std::fs::write(&path, &good).unwrap();
+    }
+    // A damaged result is as none: the shard makes it anew.
+    std::fs::write(site.p("p/results/0"), "nonsense").unwrap();
+    site.run("finish p").code(1).says("shards 0");
+    site.shards("p", [0]);
+    site.run("finish p").ok();
+    site.judge("dst");
+}
+
+#[test]
+fn a_full_disk_and_a_read_only_one() {
+    needs!(is_root(), "only root mounts");
+    let site = Site::new();
+    very_many(&site, 50);
+    site.tmp.file("src/big", noise(1, 3 << 20));
+    let at = site.p("disk");
+    let mount = match Mount::tmpfs("size=1m", &at) {
+        Ok(mount) => mount,
+        Err(why) => return skipped("a full disk", &why),
+    };
+    let remount = |options: &str| {
+        let done =
+            Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(mount.path()).status();
+        assert!(done.unwrap().success());
+    };
+    site.run("plan src disk/dst --out p --shards 2").ok();
+    let codes = [0, 1].map(|shard| site.run(&format!("shard p {shard}")).one_of(&[0, 6]).code);
+    assert!(codes.contains(&6), "{codes:?}");
+    site.run("finish p").code(1);
+    remount("size=16m");
+    remount("ro");
+    site.run("shard p --all").one_of(&[1, 8]);
+    site.run("finish p").code(1);
+    remount("rw");
+    site.run("shard p --all").ok();
+    site.run("finish p").ok();
+    assert_same(&site.p("src"), &site.p("disk/dst"), EVERYTHING);
+    assert_no_litter(&at);
+}
+
+#[test]
+fn a_plan_leaves_out_what_is_excluded_and_never_copies_itself() {
+    let site = Site::new();
+    mixed(&site);
+    site.run("plan src dst --out p --shards 2 -e *.o -e /d -e big").ok();
+    site.shards("p", 0..2);
+    site.run("finish p").ok();
+    assert!(!site.p("dst/d").exists() && !site.p("dst/z/big").exists() && site.p("dst/d-x").exists());
+    for line in ["plan src src/in --out q", "plan src x --out src/q", "plan src src --out q"] {
+        site.run(line).code(8);
+    }
+    assert!(!site.p("q").exists() && !site.p("src/q").exists());
+    site.run("plan src host:dst --out q").code(2);
+    site.run("plan nowhere dst --out q").code(1);
+}
+
+#[test]
+fn another_user_without_rights_keeps_what_he_can() {
+    needs!(is_root(), "only root acts as another user");
+    let tmp = Tmp::for_others();
+    tmp.file("src/d/e/f", "one");
+    tmp.file("src/d/g", "two");
+    tmp.dir("src/closed/in");
+    chmod(&tmp.p("src/d/e"), 0o555);
+    chmod(&tmp.p("src/d"), 0o555);
+    let own = |path: &Path| {
+        let done = Command::new("chown").args(["-R", &format!("{NOBODY}:{NOBODY}")]).arg(path).status();
+        assert!(done.unwrap().success());
+    };
+    own(&tmp.p("src"));
+    for words in ["plan src dst --out p --shards 3", "shard p 2", "shard p 0", "shard p 1", "finish p"] {
+        bcmr_as(NOBODY, &tmp, words.split(' ')).cwd(tmp.path()).run().ok();
+    }
+    assert_same(&tmp.p("src"), &tmp.p("dst"), EVERYTHING);
+    assert_no_litter(tmp.path());
+}
+
+/// Every command of docs/many-machines.md does what it says: each block of them is run in a place of its own.
+#[test]
+fn the_commands_of_the_document_work() {
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/many-machines.md")).unwrap();
+    let blocks: Vec<&str> =
+        text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 5, "{blocks:?}");
+    for block in blocks {
+        if let Some(tool) =
+            ["xargs", "parallel"].into_iter().find(|t| block.contains(&format!("| {t} ")) && !has_tool(t))
+        {
+            skipped("a block of docs/many-machines.md", &format!("there is no {tool}"));
+            continue;
+        }
+        let site = Site::new();
+        very_many(&site, 200);
+        mixed(&site);
+        symlink(BCMR, site.tmp.dir("bin").join("bcmr")).unwrap();
+        let path = format!("{}:{}", site.p("bin").display(), std::env::var("PATH").unwrap());
+        let mut line = Line::new(Path::new("sh")).args(["-ec", block]).cwd(site.tmp.path());
+        line.0.env("PATH", path);
+        line.run().ok();
+        if block.contains("finish") {
+            site.judge("dst");
+        } else {
+            assert!(!site.p("dst").exists() && !site.p("plan").exists(), "{block}");
+            assert_no_litter(site.tmp.path());
+        }
+    }
+}
