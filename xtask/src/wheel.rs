@@ -56,7 +56,11 @@ fn environment(at: &Path, packages: &[&str]) -> sh::Result<PathBuf> {
     if !at.join("bin/pip").exists() {
         sh::run(Command::new("python3").args(["-m", "venv"]).arg(at))?;
     }
-    sh::run(Command::new(at.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check"]).args(packages))?;
+    sh::run(
+        Command::new(at.join("bin/pip"))
+            .args(["install", "--quiet", "--disable-pip-version-check"])
+            .args(packages),
+    )?;
     Ok(at.join("bin"))
 }
 

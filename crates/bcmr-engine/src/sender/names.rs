@@ -15,6 +15,8 @@ use std::path::Path;
 pub(crate) struct Names {
     bytes: Vec<u8>,
     items: Vec<Listed>,
+    /// They were claimed already, because a list says them.
+    pub(crate) are_claimed: bool,
 }
 
 /// Where a name is in the buffer, and what the listing said of it. A directory may have millions: 16 bytes.
@@ -41,6 +43,10 @@ impl Listed {
 }
 
 impl Names {
+    /// None yet, of those that a list says.
+    pub(crate) fn claimed() -> Names {
+        Names { are_claimed: true, ..Names::default() }
+    }
     pub(crate) fn push(&mut self, name: Name<'_>, kind: Kind, ino: u64) {
         let at = self.bytes.len() as u64;
         let (at_low, at_high, len) = (at as u32, (at >> 32) as u8, name.bytes().len() as u16);
@@ -61,7 +67,7 @@ impl Names {
     }
     /// In the order of the names themselves.
     pub(crate) fn sort_by_name(&mut self) {
-        let Names { bytes, items } = self;
+        let Names { bytes, items, .. } = self;
         items.sort_unstable_by(|a, b| a.name(bytes).cmp(b.name(bytes)));
     }
     /// Where `name` is, in names that are in their order.
@@ -79,7 +85,7 @@ impl Names {
     }
     /// Some of them, for another worker.
     pub(crate) fn part(&self, range: std::ops::Range<usize>) -> Names {
-        let mut part = Names::default();
+        let mut part = Names { are_claimed: self.are_claimed, ..Names::default() };
         for (name, kind) in range.filter_map(|index| self.get(index)) {
             part.push(name, kind, 0);
         }

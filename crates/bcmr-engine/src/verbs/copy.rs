@@ -528,7 +528,8 @@ impl<'a> WalkDestination for Run<'a> {
                 pair.mark_incomplete();
                 break;
             }
-            let entry = DirEntry::met(name, name, kind, follow);
+            let is_claimed = names.are_claimed;
+            let entry = DirEntry { is_claimed, ..DirEntry::met(name, name, kind, follow) };
             let mut prepared = self.prepare(worker, pair, entry, Way::Small);
             if let (Prepared::Later(_), false) = (&prepared, jobs.is_empty()) {
                 self.land(worker, pair, &mut jobs, Way::Small);

@@ -28,6 +28,8 @@ use std::sync::Arc;
 
 /// Names handed to another worker at once.
 const BATCH_NAMES: usize = 64;
+/// Names of a list that are handed to a worker at once.
+const LIST_BATCH_NAMES: usize = 256;
 /// Names of a list that are under way at a time.
 const LIST_CHUNK: usize = 4096;
 
@@ -181,6 +183,13 @@ enum Task<D: WalkDestination> {
     One { pair: WalkHold<D>, entry: OwnedEntry },
     /// A second name of something another worker is at.
     Second { pair: WalkHold<D>, entry: OwnedEntry, info: Info },
+}
+
+/// What a name of a list leads to.
+enum FromList<D: WalkDestination> {
+    Dir(Task<D>),
+    /// Anything else, in its directory.
+    Other(Arc<WalkTask<D>>, NameBuf, Info),
 }
 
 /// Directories that are open for operands.
@@ -631,7 +640,11 @@ impl<D: WalkDestination> Walk<'_, D> {
             for _ in 0..LIST_CHUNK {
                 let Some(parts) = names.next() else { break };
                 match parts.and_then(|parts| self.listed(&mut leave, &mut chain, &parts)) {
-                    Ok(task) => tasks.extend(task),
+                    Ok(Some(FromList::Dir(task))) => tasks.push(task),
+                    Ok(Some(FromList::Other(pair, name, info))) => {
+                        self.gather(&mut tasks, &pair, name.as_name(), &info);
+                    }
+                    Ok(None) => {}
                     Err(e) => self.to.tally().fail(e),
                 }
                 ended = false;
@@ -646,6 +659,20 @@ impl<D: WalkDestination> Walk<'_, D> {
         }
     }
 
+    /// Leaves a name to be dealt with together with those before it, where these are in the same directory: they land in
+    /// batches, as those of a directory that is listed.
+    fn gather(&self, tasks: &mut Vec<Task<D>>, pair: &Arc<WalkTask<D>>, name: Name<'_>, info: &Info) {
+        if let Some(Task::Files { pair: last, names }) = tasks.last_mut()
+            && Arc::ptr_eq(last, pair)
+            && names.len() < LIST_BATCH_NAMES
+        {
+            return names.push(name, info.kind, info.ino);
+        }
+        let mut names = Names::claimed();
+        names.push(name, info.kind, info.ino);
+        tasks.push(self.files(pair, names));
+    }
+
     /// Walks `chain` to the directory of one listed name and says what is to be done there.
     /// Nothing, when the filter leaves it out.
     fn listed(
@@ -653,7 +680,7 @@ impl<D: WalkDestination> Walk<'_, D> {
         leave: &mut impl FnMut(WalkHold<D>),
         chain: &mut Chain<WalkHold<D>>,
         parts: &[NameBuf],
-    ) -> Result<Option<Task<D>>> {
+    ) -> Result<Option<FromList<D>>> {
         let Some((last, dirs)) = parts.split_last() else { return Ok(None) };
         let reached: Result<bool> = chain.go(dirs, leave, |above, name| {
             if self.leaves_out(&above.src, name, true) {
@@ -683,13 +710,13 @@ impl<D: WalkDestination> Walk<'_, D> {
         if self.to.claim(pair, entry, &info)? != Claimed::First {
             return Ok(None);
         }
-        let (pair, entry) = (pair.hold(), OwnedEntry::of(entry));
         Ok(Some(if is_dir {
+            let (pair, entry) = (pair.hold(), OwnedEntry::of(entry));
             let claims = self.to.claims();
             let spot = claims.another(&claims.below(&pair.spot, name));
-            Task::Dir { pair, entry, operand: None, spot }
+            FromList::Dir(Task::Dir { pair, entry, operand: None, spot })
         } else {
-            Task::One { pair, entry }
+            FromList::Other(pair.clone(), last.clone(), info)
         }))
     }
 

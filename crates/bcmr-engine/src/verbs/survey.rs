@@ -569,7 +569,8 @@ impl WalkDestination for Survey<'_> {
             if self.tally.cancelled() {
                 return;
             }
-            self.one(worker, pair, DirEntry::met(name, name, kind, follow));
+            let is_claimed = names.are_claimed;
+            self.one(worker, pair, DirEntry { is_claimed, ..DirEntry::met(name, name, kind, follow) });
         }
     }
 
