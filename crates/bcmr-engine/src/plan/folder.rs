@@ -369,6 +369,12 @@ impl PlanFolder {
         }
     }
 
+    /// Whether a shard has a result of this plan. A result gets its name when it is whole; whether it still is, only
+    /// [`PlanFolder::is_done`] tells, which reads all of it.
+    pub(super) fn has_result(&self, plan: &Digest, shard: u32) -> Result<bool> {
+        Ok(self.result(plan, shard)?.is_some())
+    }
+
     /// Whether a shard has a whole result, which fits its entries.
     pub(super) fn is_done(&self, header: &PlanHeader, plan: &Digest, shard: u32) -> Result<bool> {
         let Some(mut result) = self.result(plan, shard)? else { return Ok(false) };

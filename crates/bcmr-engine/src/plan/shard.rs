@@ -143,12 +143,12 @@ pub fn shard(request: &ShardRequest, watch: Watch<'_>) -> Result<Summary> {
             sum.cancelled = true;
             break;
         }
-        if folder.is_done(&header, &plan, shard)? {
+        if folder.has_result(&plan, shard)? {
             continue;
         }
         let Ok(held) = claims.take(ClaimOf::Shard(shard))? else { continue };
         // Another process may have done it between the look and the claim.
-        if folder.is_done(&header, &plan, shard)? {
+        if folder.has_result(&plan, shard)? {
             held.release().map_err(|e| Error::os(Op::Claim, &request.plan, e))?;
             continue;
         }

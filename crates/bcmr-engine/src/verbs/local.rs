@@ -716,7 +716,7 @@ impl<D: WalkDestination> Walk<'_, D> {
             let spot = claims.another(&claims.below(&pair.spot, name));
             FromList::Dir(Task::Dir { pair, entry, operand: None, spot })
         } else {
-            FromList::Other(pair.clone(), last.clone(), info)
+            FromList::Other(Arc::clone(pair), last.clone(), info)
         }))
     }
 
