@@ -87,7 +87,7 @@ pub fn plan(request: &PlanRequest, watch: Watch<'_>) -> Result<PlanMade> {
         let place = Place {
             dir: to.place.dir.try_clone().map_err(&fail)?,
             node: to.place.node.clone(),
-            newcomers: Arc::default(),
+            created_names: Arc::default(),
         };
         collector.walk(&src, place, policy, &filter, source)?;
         let found = &collector.found;

@@ -217,6 +217,8 @@ impl Destination<SourceDir> for Collector<'_> {
 }
 
 impl WalkDestination for Collector<'_> {
+    type Finding = ();
+
     fn list_base(&self, _: &Target) -> Result<()> {
         Ok(())
     }
@@ -264,7 +266,7 @@ impl WalkDestination for Collector<'_> {
         }
     }
 
-    fn excluded(&self, path: &dyn Fn() -> PathBuf) {
+    fn excluded(&self, (): &mut (), path: &dyn Fn() -> PathBuf) {
         self.tally.item(Action::Excluded, 0, || (path(), PathBuf::new()));
     }
 }

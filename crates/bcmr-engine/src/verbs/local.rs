@@ -662,15 +662,17 @@ impl<D: WalkDestination> Walk<'_, D> {
     /// Leaves a name to be dealt with together with those before it, where these are in the same directory: they land in
     /// batches, as those of a directory that is listed.
     fn gather(&self, tasks: &mut Vec<Task<D>>, pair: &Arc<WalkTask<D>>, name: Name<'_>, info: &Info) {
-        if let Some(Task::Files { pair: last, names }) = tasks.last_mut()
+        if let Some(Task::Files { pair: last, names, range }) = tasks.last_mut()
             && Arc::ptr_eq(last, pair)
-            && names.len() < LIST_BATCH_NAMES
+            && range.len() < LIST_BATCH_NAMES
+            && let Some(names) = Arc::get_mut(names)
         {
+            range.end += 1;
             return names.push(name, info.kind, info.ino);
         }
         let mut names = Names::claimed();
         names.push(name, info.kind, info.ino);
-        tasks.push(self.files(pair, names));
+        tasks.push(self.files(pair, Arc::new(names), 0..1));
     }
 
     /// Walks `chain` to the directory of one listed name and says what is to be done there.
