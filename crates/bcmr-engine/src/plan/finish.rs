@@ -175,7 +175,7 @@ impl<'a> Finishing<'a> {
         let CopyPolicy { umask, .. } = request.policy;
         let (preserve, strictness) = (Preserve::ALL, Strictness::Archive);
         let keep = Keep { preserve, strictness, umask, default_acl: false, was_there: false };
-        let losses = MetadataLosses::new(tally.clone(), strictness);
+        let losses = MetadataLosses::new(tally.clone(), &request.policy);
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         let (src_path, dst_path) = (path(&header.source), path(&header.destination));
         let disk = Sys::new();
