@@ -173,6 +173,9 @@ pub trait Front: Sync {
     fn event(&self, event: Event);
     /// Asks; `false` is no.
     fn ask(&self, question: Question) -> bool;
+    /// The work is more than a moment's: its front may have left out until now what only shows, and what only stops, a
+    /// longer one.
+    fn goes_on(&self) {}
     /// Lends the terminal to another program that may ask something on it, or takes it back: nothing is drawn meanwhile.
     fn lend_terminal(&self, lent: bool) {
         let _nothing_is_drawn = lent;

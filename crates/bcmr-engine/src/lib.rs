@@ -48,4 +48,5 @@ mod words;
 pub use verbs::manifest::fuzz as manifest_fuzz;
 
 pub use fastcopy::memory;
+pub use fastcopy::process::is_ignored;
 pub use verbs::{check, check_manifest, copy, measure, move_, remove, sessions, sync};

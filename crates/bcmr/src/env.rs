@@ -32,7 +32,7 @@ pub struct Env {
     pub taskbar: bool,
     /// The terminal breaks lines anew when it becomes narrower, as most do.
     pub reflows: bool,
-    /// Signals that were ignored when we were started (bit n-1 is signal n), as `nohup` and shells do.
+    /// Signals of ours that were ignored when we were started (bit n-1 is signal n), as `nohup` and shells do.
     pub ignored_signals: u64,
     /// Seconds since 1970.
     pub now: i64,
@@ -146,11 +146,11 @@ fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// `SigIgn` of /proc/self/status. Where there is no such file nothing counts as ignored.
+/// Of those that this program would catch.
 fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("SigIgn:")).unwrap_or_default();
-    u64::from_str_radix(line.trim(), 16).unwrap_or(0)
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+    let ignored = [SIGHUP, SIGINT, SIGTERM, SIGUSR1].into_iter().filter(|s| bcmr_engine::is_ignored(*s));
+    ignored.fold(0, |all, signal| all | 1 << (signal - 1))
 }
 
 /// Raises the soft limit of open files to the hard one. Workers hold directories open; where raising fails the soft

@@ -7,7 +7,29 @@ use std::alloc::{GlobalAlloc, Layout, System};
 /// What `main` and all that it calls take of the stack at most, and as much again.
 const STACK_BYTES: usize = 256 << 10;
 
+/// Touches the lowest byte of that much of the stack, with the stack pointer moved there: the kernel takes all in between
+/// into the stack, and its limits count that. The pages themselves come when they are used.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[inline(never)]
+fn grow_stack() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the stack pointer is what it was when this ends; the byte lies below every frame and below the red zone, and
+    // a handler that runs meanwhile stands below the byte.
+    unsafe {
+        std::arch::asm!("sub rsp, {n}", "mov byte ptr [rsp], 0", "add rsp, {n}", n = const STACK_BYTES);
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!(
+            "sub sp, sp, #{n}, lsl #12", "strb wzr, [sp]", "add sp, sp, #{n}, lsl #12",
+            n = const STACK_BYTES >> 12
+        );
+    }
+}
+
 /// Touches every page of that much of the stack.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline(never)]
 fn grow_stack() {
     std::hint::black_box(&[0u8; STACK_BYTES]);

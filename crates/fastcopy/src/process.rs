@@ -36,6 +36,18 @@ pub fn secret() -> io::Result<[u8; 32]> {
     Ok(bytes)
 }
 
+/// `sigaction(signal, NULL, ...)`: whether a signal is ignored, as `nohup` and shells leave it to the programs that they
+/// start.
+#[must_use]
+pub fn is_ignored(signal: i32) -> bool {
+    // SAFETY: an all-zero `sigaction` is a value of that type, and the kernel only writes to it.
+    let (asked, now) = unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        (libc::sigaction(signal, std::ptr::null(), &raw mut now), now)
+    };
+    asked == 0 && now.sa_sigaction == libc::SIG_IGN
+}
+
 /// `prctl(PR_SET_DUMPABLE, 0)`: no core file of this process and no `ptrace` of it by its own user, so that keys in
 /// its memory stay there. For the rest of its life, and its `/proc` belongs to root.
 ///
@@ -52,6 +64,13 @@ pub fn never_dump() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The standard library has Rust programs ignore SIGPIPE.
+    #[test]
+    fn what_is_ignored_is_known() {
+        assert!(is_ignored(libc::SIGPIPE));
+        assert!(!is_ignored(libc::SIGSEGV) && !is_ignored(-1) && !is_ignored(libc::SIGKILL));
+    }
 
     #[test]
     fn random_bytes_differ_and_fill_the_room() {

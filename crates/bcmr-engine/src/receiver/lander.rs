@@ -392,12 +392,16 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             return Vec::new();
         }
         let policy = self.policy;
-        let progress = self.tally.watch.progress;
+        let watch = &self.tally.watch;
         if let Some(job) = jobs.iter().find(|job| job.body.is_file()) {
-            progress.under_way.is(|| pair.dst.node.join(job.name));
+            watch.progress.under_way.is(|| pair.dst.node.join(job.name));
         }
+        let alone = jobs.first().filter(|_| way == Way::Alone).map_or(0, |job| job.info.size);
         let observe = |bytes: u64| {
-            progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+            watch.progress.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+            if bytes < alone {
+                watch.front.goes_on();
+            }
             !self.tally.cancelled()
         };
         let how = Fill {

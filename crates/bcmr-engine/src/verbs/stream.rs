@@ -58,6 +58,8 @@ pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
     if !concerned {
         return Ok(Streamed::No(request));
     }
+    // Nothing says when the next byte comes.
+    watch.front.goes_on();
     let (from, opened) = dir.open_file(name.as_name(), follow)?;
     if opened.kind != info.kind {
         let note = Reason::SomethingElseThere;

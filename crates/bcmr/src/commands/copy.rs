@@ -6,7 +6,8 @@ use crate::cli::bcmr::operands::{self, Places};
 use crate::cli::bcmr::proof;
 use crate::env::Env;
 use crate::show::{Show, Verb};
-use crate::ui::{self, Start};
+use crate::ui::{self, Drawing, Start};
+use bcmr_engine::policy::{CopyPolicy, CopyRequest, Durability, Resume, Verify};
 use std::path::Path;
 
 /// Runs it.
@@ -37,8 +38,18 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
     let measure = counted.then(|| super::verb::measure(&sources, &job.request.policy));
     let start = Start { sources: &sources, destination: Some(&destination), jobs, measure, by_scp: None };
     let show = Show { proof: proof::command, ..job.show };
-    ui::run(&show, start, |watch| {
+    let drawing = if is_brief(&job.request) { Drawing::OnceItGoesOn } else { Drawing::AtOnce };
+    ui::run_from(drawing, &show, start, |watch| {
         super::verb::tell_mistakable(operands::all_operands(&args.operands), watch);
         bcmr_engine::copy(job.request, watch)
     })
+}
+
+/// Whether it may be done in a moment, or says itself that it takes longer: one file, of which nothing is waited for but its
+/// content.
+fn is_brief(request: &CopyRequest) -> bool {
+    let CopyPolicy { recursive, durability, verify, hashes, resume, .. } = &request.policy;
+    let waits =
+        *durability != Durability::Cache || *verify != Verify::Off || *hashes || *resume != Resume::Off;
+    !recursive && !waits && request.names.is_none() && request.sources.len() == 1
 }

@@ -1,7 +1,8 @@
 //! Shows a run to the user, and brings their answers and signals to the engine.
 //!
-//! One thread beside the engine's: it looks for signals and draws progress, and sleeps otherwise. Everything shown
-//! goes through one [`Screen`] behind one lock. Must not know what verbs do.
+//! One thread beside the engine's: it looks for signals and draws progress, and sleeps otherwise. A run that may be over in
+//! a moment has none until it turns out to take longer. Everything shown goes through one [`Screen`] behind one lock. Must
+//! not know what verbs do.
 
 mod bar;
 mod inline;
@@ -33,8 +34,8 @@ use signals::Signals;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::Thread;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{Scope, Thread};
 use std::time::{Duration, Instant};
 use writer::Sink;
 
@@ -62,12 +63,28 @@ pub fn run<F>(show: &Show, start: Start<'_>, verb: F) -> u8
 where
     F: FnOnce(Watch<'_>) -> Result<Summary, Error>,
 {
+    run_from(Drawing::AtOnce, show, start, verb)
+}
+
+/// When the thread that draws and looks for signals begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drawing {
+    AtOnce,
+    /// Of a run that may be over in a moment, in which a thread would take as long to start as all of it: until the engine
+    /// says that it goes on nothing is drawn, and signals do what they do by default.
+    OnceItGoesOn,
+}
+
+/// The same, drawn from the moment that `drawing` says.
+pub fn run_from<F>(drawing: Drawing, show: &Show, start: Start<'_>, verb: F) -> u8
+where
+    F: FnOnce(Watch<'_>) -> Result<Summary, Error>,
+{
     let ui = Ui::new(show, start.by_scp);
     if show.json {
         let line = json::start(show.verb, show.dry_run, start.sources, start.destination, start.jobs);
         ui.screen().out.line(&line);
     }
-    let measure = start.measure;
     let items = show.items || show.report.is_some();
     if show.report.is_some() {
         ui.progress.slowest.want();
@@ -75,41 +92,76 @@ where
     if show.verify != Verify::Off {
         ui.progress.hashes.want();
     }
-    let watch = Watch { front: &ui, progress: &ui.progress, cancel: &ui.cancel, items };
     let page = match show.report.as_deref().map(WholeFile::begin).transpose() {
         Ok(page) => page,
         Err(e) => return ui.finish(Err(e), None),
     };
     let ended = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("ui".into()).stack_size(STACK_BYTES);
-        let drawing = thread.spawn_scoped(scope, || ui.draw_until(&ended, measure));
-        if drawing.is_ok() {
-            // Without the thread no signals would be looked for, so they keep their default and kill. With it, a
-            // handler that cannot be set leaves the same for its signal.
-            ui.signals.catch(show.ignored_signals).ok();
+        let (measure, thread) = (Mutex::new(start.measure), OnceLock::new());
+        let shown = Shown { ui: &ui, scope, ended: &ended, measure, thread };
+        if drawing == Drawing::AtOnce {
+            shown.begin();
         }
-        let thread = drawing.ok().map(|drawing| drawing.thread().clone());
-        let _ends = EndsDrawing { ended: &ended, counted: &ui.counted, thread };
-        verb(watch)
+        verb(Watch { front: &shown, progress: &ui.progress, cancel: &ui.cancel, items })
     });
     ui.finish(result, page)
 }
 
-/// Ends the drawing thread when the verb ends, also by a panic: the scope would wait for that thread for ever.
-struct EndsDrawing<'a> {
-    ended: &'a AtomicBool,
-    counted: &'a Cancel,
-    thread: Option<Thread>,
+/// A run that is shown: its front, and the drawing thread, once there is one.
+struct Shown<'scope, 'env, 'a> {
+    ui: &'scope Ui<'a>,
+    scope: &'scope Scope<'scope, 'env>,
+    ended: &'scope AtomicBool,
+    measure: Mutex<Option<Measure>>,
+    thread: OnceLock<Option<Thread>>,
 }
 
-impl Drop for EndsDrawing<'_> {
+impl Shown<'_, '_, '_> {
+    /// Starts the drawing thread, if that was not done.
+    fn begin(&self) {
+        self.thread.get_or_init(|| {
+            let (ui, ended) = (self.ui, self.ended);
+            let measure = self.measure.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let thread = std::thread::Builder::new().name("ui".into()).stack_size(STACK_BYTES);
+            let drawing = thread.spawn_scoped(self.scope, move || ui.draw_until(ended, measure)).ok()?;
+            // Without the thread no signals would be looked for, so they keep their default and kill. With it, a
+            // handler that cannot be set leaves the same for its signal.
+            ui.signals.catch(ui.show.ignored_signals).ok();
+            Some(drawing.thread().clone())
+        });
+    }
+}
+
+/// Ends the drawing thread when the verb ends, also by a panic: the scope would wait for that thread for ever.
+impl Drop for Shown<'_, '_, '_> {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
-        self.counted.set();
-        if let Some(thread) = &self.thread {
+        self.ui.counted.set();
+        if let Some(Some(thread)) = self.thread.get() {
             thread.unpark();
         }
+    }
+}
+
+impl Front for Shown<'_, '_, '_> {
+    fn event(&self, event: Event) {
+        self.ui.event(event);
+    }
+
+    fn goes_on(&self) {
+        self.begin();
+    }
+
+    fn lend_terminal(&self, lent: bool) {
+        self.begin();
+        self.ui.lend_terminal(lent);
+    }
+
+    fn ask(&self, question: Question) -> bool {
+        // The user may answer with Ctrl-C.
+        self.begin();
+        self.ui.ask(question)
     }
 }
 
@@ -167,7 +219,7 @@ impl Screen {
     }
 }
 
-impl Front for Ui<'_> {
+impl Ui<'_> {
     fn event(&self, event: Event) {
         if let Event::Resumed { bytes, .. } = event {
             self.resumed.fetch_add(bytes, Ordering::Relaxed);
@@ -577,23 +629,33 @@ pub mod tests {
     /// It is not waited for without end by the thread that draws.
     #[test]
     fn a_panic_of_the_verb_ends_the_program() {
-        let verb = || run(&show(Verb::Copy), NOTHING, |_| panic!("planted"));
-        assert!(std::panic::catch_unwind(verb).is_err());
+        for drawing in [Drawing::AtOnce, Drawing::OnceItGoesOn] {
+            let verb = || {
+                run_from(drawing, &show(Verb::Copy), NOTHING, |watch| {
+                    watch.front.goes_on();
+                    panic!("planted")
+                })
+            };
+            assert!(std::panic::catch_unwind(verb).is_err());
+        }
     }
 
     #[test]
     fn a_signal_reaches_the_engine_and_the_exit_code() {
-        let exit = run(&show(Verb::Copy), NOTHING, |watch| {
-            signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
-            let until = Instant::now() + Duration::from_secs(100);
-            while !watch.cancel.is_set() && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            // A question after a stop is answered with no, without waiting for the user.
-            assert!(!watch.front.ask(Question::Replace("x".into())));
-            Ok(Summary { cancelled: watch.cancel.is_set(), ..Summary::default() })
-        });
-        assert_eq!(exit, 143);
+        for drawing in [Drawing::AtOnce, Drawing::OnceItGoesOn] {
+            let exit = run_from(drawing, &show(Verb::Copy), NOTHING, |watch| {
+                watch.front.goes_on();
+                signal_hook::low_level::raise(signal_hook::consts::SIGTERM).unwrap();
+                let until = Instant::now() + Duration::from_secs(100);
+                while !watch.cancel.is_set() && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                // A question after a stop is answered with no, without waiting for the user.
+                assert!(!watch.front.ask(Question::Replace("x".into())));
+                Ok(Summary { cancelled: watch.cancel.is_set(), ..Summary::default() })
+            });
+            assert_eq!(exit, 143);
+        }
     }
 
     #[test]
