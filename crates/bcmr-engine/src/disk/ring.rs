@@ -280,6 +280,10 @@ impl Rings {
                         self.not_direct_files.fetch_add(1, Ordering::Relaxed);
                         continue;
                     }
+                    if let Err(e) = lengthen(job) {
+                        job.fault = Some(Fault::os(Side::Dest, Op::SetLengthOf, e));
+                        continue;
+                    }
                     both.ok()
                 }
                 _ => None,
@@ -529,6 +533,16 @@ fn clone(rungs: &Rungs, job: &mut Job<'_, impl Kernel>, how: &Fill<'_>) -> bool 
         Err(failure) => job.fault = Some(tee::fault(failure)),
     }
     true
+}
+
+/// Gives a stage the length that its whole blocks come to. A write past the cache that makes a file longer is done by the
+/// kernel alone, while no other may be under way; those within its length go side by side.
+fn lengthen(job: &Job<'_, impl Kernel>) -> io::Result<()> {
+    match (&job.file, &job.place) {
+        // A file that is there is seen meanwhile: its length must not say that it is complete.
+        (Some(_), Placement::There) | (None, _) => Ok(()),
+        (Some(dst), _) => meta::set_length(dst, job.info.size - job.info.size % Shape::ALIGN as u64),
+    }
 }
 
 /// How a file ended.
