@@ -164,6 +164,22 @@ pub fn open_to_write(path: &Path) -> io::Result<OwnedFd> {
     retry(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))
 }
 
+/// `statx(AT_EMPTY_PATH)`: what something open is, and when it came to be as [`Dir::btime`] says it; where there is no
+/// statx, `fstat` and 0.
+pub fn info_and_birth(fd: impl AsFd) -> io::Result<(Info, u64)> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::StatxFlags;
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+        match retry(|| rustix::fs::statx(fd.as_fd(), c"", AtFlags::EMPTY_PATH, wanted)) {
+            Ok(s) => return Ok((Info::from_statx(&s), birth(&s))),
+            Err(e) if e.raw_os_error() != Some(libc::ENOSYS) => return Err(e),
+            Err(_) => {}
+        }
+    }
+    Ok((Info::of(fd)?, 0))
+}
+
 impl Dir {
     fn opened(fd: OwnedFd, confined: bool) -> Dir {
         Dir { fd, confined }
@@ -299,6 +315,20 @@ impl Dir {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let mode = Mode::from_bits_truncate(mode);
         retry(|| rustix::fs::openat(&self.fd, c".", flags, mode))
+    }
+
+    /// `linkat(AT_EMPTY_PATH)`: gives a file of [`Dir::unnamed`] its first name; EEXIST when something is there. Where that
+    /// is not allowed (before Linux 6.10, to any user but root) `linkat(/proc/self/fd/N, AT_SYMLINK_FOLLOW)` does the same.
+    pub fn name_unnamed(&self, file: impl AsFd, name: Name<'_>) -> io::Result<()> {
+        use rustix::fd::AsRawFd;
+        let file = file.as_fd();
+        match retry(|| rustix::fs::linkat(file, c"", &self.fd, name.0, AtFlags::EMPTY_PATH)) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EPERM | libc::EACCES)) => {
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+                retry(|| rustix::fs::linkat(CWD, path.as_str(), &self.fd, name.0, AtFlags::SYMLINK_FOLLOW))
+            }
+            other => other,
+        }
     }
 
     /// `openat(O_PATH | O_NOFOLLOW)`: a handle on whatever the name is, a link itself included.
@@ -475,17 +505,7 @@ impl Dir {
 
     /// `statx(AT_EMPTY_PATH)`: [`Dir::info`] and [`Dir::own_birth`] by one call, where there is statx.
     pub fn info_and_birth(&self) -> io::Result<(Info, u64)> {
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::fs::StatxFlags;
-            let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-            match retry(|| rustix::fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, wanted)) {
-                Ok(s) => return Ok((Info::from_statx(&s), birth(&s))),
-                Err(e) if e.raw_os_error() != Some(libc::ENOSYS) => return Err(e),
-                Err(_) => {}
-            }
-        }
-        Ok((self.info()?, self.own_birth()?))
+        info_and_birth(&self.fd)
     }
 
     /// `fstatfs`: whether this file system is known to keep inode numbers and times of birth from mount to mount. Not

@@ -93,6 +93,9 @@ pub(crate) enum Placement {
     Final,
     /// A stage's, renamed in the end.
     Stage(NameBuf),
+    /// None: the file gets its own once it is filled, and goes with its descriptor until then. Where there is no such file,
+    /// staging it fails.
+    Unnamed,
     /// The file that is already there is written into.
     There,
 }
@@ -152,6 +155,8 @@ pub(crate) struct Job<'a, D: Files> {
     pub(crate) there: Option<Info>,
     /// Nothing may be replaced, also if it appeared meanwhile.
     pub(crate) only_new: bool,
+    /// A listing of the directory did not have the name, and nothing was looked for.
+    pub(crate) is_unlooked: bool,
     pub(crate) body: Body<'a, D>,
     /// The source's own name, to tell of it.
     pub(crate) src: Name<'a>,
@@ -192,6 +197,7 @@ impl<'a, D: Files> Job<'a, D> {
             info,
             there,
             only_new: false,
+            is_unlooked: false,
             body,
             src: name,
             attributes,
@@ -213,7 +219,7 @@ impl<'a, D: Files> Job<'a, D> {
     pub(crate) fn name_now(&self) -> Name<'_> {
         match &self.place {
             Placement::Stage(stage) => stage.as_name(),
-            Placement::Final | Placement::There => self.name,
+            Placement::Final | Placement::Unnamed | Placement::There => self.name,
         }
     }
 }
@@ -350,6 +356,8 @@ pub(crate) trait Files: Dirs {
     /// An existing file, for reading, through no link.
     fn open_to_read(&self, dir: &Self::Dir, name: Name<'_>) -> io::Result<Self::File>;
     fn file_info(&self, file: &Self::File) -> io::Result<Info>;
+    /// The same, and when it came to be: as [`Dirs::btime`].
+    fn file_identity(&self, file: &Self::File) -> io::Result<(Info, u64)>;
     fn lock_file(&self, file: &Self::File) -> Lock;
     /// Reads until `room` is full or the file ends.
     fn read_at(&self, file: &Self::File, at: u64, room: &mut [u8]) -> io::Result<usize>;

@@ -2,7 +2,7 @@
 //!
 //! Must not know what is proved on it. It promises no more than the sync calls do: what was not synced may be on the
 //! medium or not, in any order, torn at sectors, a name before its content and a length before its bytes. A rename is
-//! atomic, and an inode is born with its first name; nothing else is.
+//! atomic, and an inode is there with its first name; nothing else is.
 
 use super::{Attributes, Body, Bytes, Dirs, Fault, Files, Fill, Job, Keep, Phases, Placement, Side};
 use crate::error::{Code, Op as Tried, Reason};
@@ -266,6 +266,8 @@ pub(crate) struct Nature {
     pub(crate) only_plain_renames: bool,
     /// It keeps neither inode numbers nor births from mount to mount.
     pub(crate) forgets: bool,
+    /// It has no files without names.
+    pub(crate) names_all: bool,
 }
 
 /// The disk.
@@ -364,12 +366,18 @@ impl State {
         if self.find(dir, name).is_ok() {
             return Err(os(errno::EEXIST));
         }
+        let id = self.born(kind, mode);
+        self.change(Op::Names(vec![(dir, name.bytes().to_vec(), Some(id))]));
+        Ok(id)
+    }
+
+    /// An inode without a name.
+    fn born(&mut self, kind: Kind, mode: u32) -> Id {
         let (id, node) = (self.next, Node::new(self.number(), kind, mode));
         self.next += 1;
         self.cached.nodes.insert(id, node.clone());
         self.durable.nodes.insert(id, node);
-        self.change(Op::Names(vec![(dir, name.bytes().to_vec(), Some(id))]));
-        Ok(id)
+        id
     }
 
     /// Makes durable what `which` picks.
@@ -646,8 +654,32 @@ impl Model {
         if matches!(job.place, Placement::There) || !matches!(job.body, Body::File(_)) {
             return Err(Fault::ours(Side::Dest, Tried::Create, Code::Unsupported, Reason::NotOnThisDisk));
         }
-        job.file = Some(self.create_file(dir, job.name_now(), 0o600).map_err(dest(Tried::Create))?);
+        let made = match job.place {
+            Placement::Unnamed => self.unnamed_file(),
+            _ => self.create_file(dir, job.name_now(), 0o600),
+        };
+        job.file = Some(made.map_err(dest(Tried::Create))?);
         job.staged = true;
+        Ok(())
+    }
+
+    fn unnamed_file(&self) -> io::Result<Handle> {
+        let mut s = self.step("create")?;
+        if s.nature.names_all {
+            return Err(os(errno::EOPNOTSUPP));
+        }
+        let id = s.born(Kind::File, 0o600);
+        drop(s);
+        Ok(self.handle(id))
+    }
+
+    /// The first name of a file that had none.
+    fn name_file(&self, dir: Id, file: Id, name: Name<'_>) -> io::Result<()> {
+        let mut s = self.step("link")?;
+        if s.find(dir, name).is_ok() {
+            return Err(os(errno::EEXIST));
+        }
+        s.change(Op::Names(vec![(dir, name.bytes().to_vec(), Some(file))]));
         Ok(())
     }
 
@@ -862,6 +894,10 @@ impl Files for Model {
         Ok(self.step("stat")?.info(file.id))
     }
 
+    fn file_identity(&self, file: &Handle) -> io::Result<(Info, u64)> {
+        Ok((self.step("stat")?.info(file.id), file.id))
+    }
+
     fn lock_file(&self, file: &Handle) -> Lock {
         let mut s = self.state();
         match *s.locks.entry(file.id).or_insert(file.key) == file.key {
@@ -961,8 +997,15 @@ impl Phases for Model {
 
     fn commit(&self, dir: &Handle, jobs: &mut [Job<'_, Model>]) {
         each(jobs, |job| {
-            job.file = None;
-            let Placement::Stage(stage) = &job.place else { return Ok(()) };
+            let file = job.file.take();
+            let stage = match (&job.place, file) {
+                (Placement::Stage(stage), _) => stage,
+                (Placement::Unnamed, Some(file)) => {
+                    self.name_file(dir.id, file.id, job.name).map_err(dest(Tried::RenameIntoPlace))?;
+                    return Ok(());
+                }
+                _ => return Ok(()),
+            };
             self.rename(dir.id, stage.as_name(), dir.id, job.name, job.only_new)
                 .map_err(dest(Tried::RenameIntoPlace))?;
             job.staged = false;
@@ -972,7 +1015,7 @@ impl Phases for Model {
 
     fn discard(&self, dir: &Handle, job: &mut Job<'_, Model>) -> io::Result<()> {
         job.file = None;
-        if job.staged {
+        if job.staged && !matches!(job.place, Placement::Unnamed) {
             self.remove_file(dir, job.name_now())?;
             job.staged = false;
         }

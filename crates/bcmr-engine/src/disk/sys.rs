@@ -214,6 +214,10 @@ impl Files for Sys {
         Info::of(file)
     }
 
+    fn file_identity(&self, file: &OwnedFd) -> io::Result<(Info, u64)> {
+        fastcopy::dir::info_and_birth(file)
+    }
+
     fn lock_file(&self, file: &OwnedFd) -> Lock {
         fastcopy::dir::try_lock(file)
     }
@@ -350,8 +354,17 @@ impl Phases for Sys {
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
             // Closing tells of no error that matters here: a file system that reports write errors at close (NFS)
             // does so at fsync too, and that is what `--sync` asks for. So handles are simply dropped.
-            job.file = None;
-            let Placement::Stage(stage) = &job.place else { continue };
+            let file = job.file.take();
+            let stage = match (&job.place, file) {
+                (Placement::Stage(stage), _) => stage,
+                (Placement::Unnamed, Some(file)) => {
+                    if let Err(e) = dir.name_unnamed(&file, job.name) {
+                        job.fault = Some(Fault::os(Side::Dest, Op::RenameIntoPlace, e));
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
             let named = if job.only_new {
                 dir.rename_new(stage.as_name(), dir, job.name)
             } else {
@@ -371,12 +384,12 @@ impl Phases for Sys {
 
     fn discard(&self, dir: &Dir, job: &mut Job<'_, Sys>) -> io::Result<()> {
         job.file = None;
-        if !job.staged || matches!(job.place, Placement::There) {
+        if !job.staged || matches!(job.place, Placement::There | Placement::Unnamed) {
             return Ok(());
         }
         let name = match &job.place {
             Placement::Stage(stage) => stage.as_name(),
-            Placement::Final | Placement::There => job.name,
+            Placement::Final | Placement::Unnamed | Placement::There => job.name,
         };
         match dir.remove_file(name) {
             Err(e) if e.raw_os_error() != Some(errno::ENOENT) => Err(e),
@@ -484,7 +497,11 @@ fn make(dir: &Dir, job: &mut Job<'_, Sys>, mode: u32, keep: &Keep) -> Result<(),
             job.file = Some(file);
         }
         Body::File(_) | Body::Bytes(_) | Body::Wire(_) => {
-            job.file = Some(dir.create_file(name, mode).map_err(dest(Op::Create))?);
+            let made = match job.place {
+                Placement::Unnamed => dir.unnamed(mode),
+                _ => dir.create_file(name, mode),
+            };
+            job.file = Some(made.map_err(dest(Op::Create))?);
         }
         Body::Link(target) => dir.make_link(target, name).map_err(dest(Op::MakeSymbolicLink))?,
         Body::Special => {

@@ -172,7 +172,7 @@ impl<'a, D: Disk> Chooser<'a, D> {
         entry: Candidate<'n, D>,
         there: Option<Info>,
     ) -> Result<Job<'n, D>> {
-        let Candidate { name, to, info, body, attributes, way } = entry;
+        let Candidate { to, ref body, way, .. } = entry;
         let dst = &pair.dst;
         let is_file = body.is_file();
         let appends = there.is_some_and(|t| self.appends(is_file, &t));
@@ -197,15 +197,26 @@ impl<'a, D: Disk> Chooser<'a, D> {
                 Error::ours(Code::Io, Op::NameAStageFor, dst.node.join(to), Reason::NoNameForStage)
             })?)
         };
-        Ok(Job {
+        let append = there
+            .filter(|_| appends)
+            .map(|t| Append { at: t.size, proved: self.policy.resume == Resume::Append });
+        Ok(Job { append, ..self.placed(entry, there, place) })
+    }
+
+    /// The same, made where `place` says.
+    fn placed<'n>(&self, entry: Candidate<'n, D>, there: Option<Info>, place: Placement) -> Job<'n, D> {
+        let Candidate { name, to, info, body, attributes, .. } = entry;
+        Job {
             src: name,
             only_new: self.policy.collide.is_only_new() && there.is_none(),
             force: self.policy.force,
-            append: there
-                .filter(|_| appends)
-                .map(|t| Append { at: t.size, proved: self.policy.resume == Resume::Append }),
             ..Job::new(to, place, info, there, body, attributes)
-        })
+        }
+    }
+
+    /// What is to be landed as a file without a name, as a listing did not have the one that it is to get.
+    pub(crate) fn unnamed<'n>(&self, entry: Candidate<'n, D>) -> Job<'n, D> {
+        self.placed(entry, None, Placement::Unnamed)
     }
 
     /// Whether the symbolic link that is there leads where `target` says.

@@ -4,20 +4,21 @@
 
 #[cfg(test)]
 mod proof {
-    use crate::disk::model::{Handle, ME, Model, Nature, PLAIN, Rng};
+    use crate::disk::model::{Handle, ME, Model, Nature, PLAIN, Rng, Trouble};
     use crate::disk::{Attributes, Body, Bytes, Dirs, Fault, Job, Placement};
     use crate::error::Code;
     use crate::node::Node;
     use crate::policy::CopyPolicy;
     use crate::receiver::dest::DestDir;
-    use crate::receiver::land::land;
+    use crate::receiver::land::{land, outdated};
     use crate::receiver::plan::tests::policy;
     use fastcopy::dir::{Dir, NameBuf};
+    use fastcopy::errno;
     use std::io::Write;
     use std::os::fd::OwnedFd;
     use std::path::Path;
 
-    const FOLDS: Nature = Nature { folds: true, only_plain_renames: false, forgets: false };
+    const FOLDS: Nature = Nature { folds: true, only_plain_renames: false, forgets: false, names_all: false };
 
     fn name(text: &str) -> NameBuf {
         NameBuf::new(text.as_bytes()).unwrap()
@@ -44,6 +45,10 @@ mod proof {
         Final,
         /// Under a stage's.
         Stage,
+        /// The same without a look, as a listing did not have the name.
+        Unlooked,
+        /// Under none until it is whole, and without a look.
+        Unnamed,
     }
 
     /// Lands files of which each holds its own name, in one batch, and says what became of each.
@@ -52,16 +57,25 @@ mod proof {
         let here = Dir::open(Path::new("/")).unwrap();
         let mut jobs = Vec::new();
         for name in &names {
-            let there = if dest.is_fresh() { None } else { model.look(&dest.dir, name.as_name()).unwrap() };
+            let unlooked = matches!(way, Way::Unlooked | Way::Unnamed);
+            let there = if dest.is_fresh() || unlooked {
+                None
+            } else {
+                model.look(&dest.dir, name.as_name()).unwrap()
+            };
             let body = file(name.bytes());
             let (name, info) = (name.as_name(), Bytes::info(&body).unwrap());
             let place = match way {
                 Way::Final => Placement::Final,
-                Way::Stage => Placement::Stage(dest.home.stage().unwrap()),
+                Way::Stage | Way::Unlooked => Placement::Stage(dest.home.stage().unwrap()),
+                Way::Unnamed => Placement::Unnamed,
             };
-            jobs.push(Job::new(name, place, info, there, Body::File(body), Attributes::At(&here, name)));
+            let job = Job::new(name, place, info, there, Body::File(body), Attributes::At(&here, name));
+            jobs.push(Job { is_unlooked: unlooked, ..job });
         }
         land(model, &mut (), dest, &mut jobs, &PLAIN, way == Way::Final).unwrap();
+        let is_unlooked = matches!(way, Way::Unlooked | Way::Unnamed);
+        assert!(jobs.iter().all(|job| outdated(job).is_none() || is_unlooked));
         jobs.into_iter().map(|job| job.fault).collect()
     }
 
@@ -104,6 +118,85 @@ mod proof {
                 model.cached().all_names().into_iter().filter(|n| n.ends_with(b".stage")).collect();
             assert!(litter.is_empty(), "{about}: {litter:?}");
         }
+    }
+
+    fn errnos(faults: &[Option<Fault>]) -> Vec<Option<i32>> {
+        let errno = |f: &Fault| f.source.as_ref().and_then(std::io::Error::raw_os_error);
+        faults.iter().map(|f| f.as_ref().and_then(errno)).collect()
+    }
+
+    /// What was not looked for replaces nothing: neither what another process has put there since the listing, nor what
+    /// this run has under a name that is the same there. The next look finds it.
+    #[test]
+    fn what_came_since_the_listing_stays() {
+        for (folds, way) in [false, true].into_iter().flat_map(|f| [(f, Way::Unlooked), (f, Way::Unnamed)]) {
+            let model = Model::new();
+            let dest = top(&model);
+            assert!(dest.held.is_empty() && dest.held.lacks(name("a").as_name()));
+            model.old_file(&model.root(), b"a", b"theirs");
+            model.nature(Nature { folds, ..Nature::default() });
+            let faults = landed(&model, &dest, &["a", "makefile", "Makefile"], way);
+            let taken = Some(errno::EEXIST);
+            assert_eq!(errnos(&faults), [taken, None, taken.filter(|_| folds)], "{faults:?}");
+            assert_eq!(content(&model, &[b"a"]).as_deref(), Some("theirs"));
+            assert_eq!(content(&model, &[b"makefile"]).as_deref(), Some("makefile"));
+            let faults = landed(&model, &dest, &["a", "Makefile"], Way::Stage);
+            assert_eq!(refused(&faults), [false, folds], "{faults:?}");
+            assert_eq!(content(&model, &[b"a"]).as_deref(), Some("a"), "the twin: once it was looked at");
+            assert_eq!(content(&model, &[b"makefile"]).as_deref(), Some("makefile"));
+            assert!(!model.cached().all_names().into_iter().any(|n| n.ends_with(b".stage")));
+        }
+    }
+
+    /// Where no rename leaves alone what is there, nothing lands without a look.
+    #[test]
+    fn without_such_renames_everything_is_looked_for() {
+        let model = Model::new();
+        model.nature(Nature { only_plain_renames: true, ..Nature::default() });
+        let dest = top(&model);
+        let faults = landed(&model, &dest, &["a"], Way::Unlooked);
+        assert_eq!(errnos(&faults), [Some(errno::EINVAL)]);
+        assert_eq!(content(&model, &[b"a"]), None);
+        assert!(landed(&model, &dest, &["a"], Way::Stage)[0].is_none());
+        // The twin: what has no name yet is given its first one, which replaces nothing anywhere.
+        assert!(landed(&model, &dest, &["b"], Way::Unnamed)[0].is_none());
+        model.nature(Nature { names_all: true, ..Nature::default() });
+        let faults = landed(&model, &dest, &["c"], Way::Unnamed);
+        assert_eq!(errnos(&faults), [Some(errno::EOPNOTSUPP)]);
+        assert_eq!(content(&model, &[b"c"]), None);
+    }
+
+    /// What never got its name is gone with the run.
+    #[test]
+    fn a_file_without_a_name_leaves_nothing() {
+        for cut in 1.. {
+            let model = Model::new();
+            let dest = top(&model);
+            model.trouble(Trouble { cut_at: Some(model.steps() + cut), ..Trouble::default() });
+            let faults = landed(&model, &dest, &["a"], Way::Unnamed);
+            let names = model.cached().all_names();
+            assert!(names.is_empty() || names.iter().eq([b"a"]), "{cut}: {names:?}");
+            if let Some(a) = content(&model, &[b"a"]) {
+                assert_eq!(a, "a", "{cut}");
+            }
+            if faults[0].is_none() {
+                assert!(cut > 5, "only {cut} steps");
+                break;
+            }
+        }
+    }
+
+    /// Names that were there when the directory was opened are looked for, also those of directories.
+    #[test]
+    fn what_was_listed_is_known() {
+        let model = Model::new();
+        model.old_file(&model.root(), b"a", b"old");
+        model.make_dir(&model.root(), name("d").as_name(), 0o755).unwrap();
+        let dest = top(&model);
+        let lacks = |n: &str| dest.held.lacks(name(n).as_name());
+        assert_eq!(["a", "d", "b"].map(lacks), [false, false, true]);
+        // Without the lock nothing is swept, and nothing listed.
+        assert!(!top(&model).held.lacks(name("b").as_name()));
     }
 
     /// The same name once more is the same place meant twice, as in a list of names.

@@ -9,12 +9,14 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
 use crate::policy::CopyPolicy;
 use crate::receiver::created_names::{CreatedNames, LockedNames, TAKEN};
+use crate::receiver::held::HeldNames;
 use crate::receiver::subtree::{NewSubdir, Subtree};
 use crate::receiver::unmet::Unmet;
 use crate::stage::{self, Home, RESERVED, Role};
 use fastcopy::dir::{Lock, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind, Time};
+use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -180,6 +182,8 @@ pub(crate) struct DestDir<D: Disk> {
     unfinished: Arc<HashSet<NameBuf>>,
     /// What was in it before this run put anything there and the source has not named, where that may be deleted.
     pub(crate) unmet: Option<Arc<Unmet>>,
+    /// Names that were in it then, where it was listed.
+    pub(crate) held: Arc<HeldNames>,
     naming: Naming,
     /// What it gets its name with, when it was made without one; and its level below the topmost directory of that.
     subtree: Option<(Arc<Subtree>, u32)>,
@@ -207,12 +211,13 @@ impl<D: Disk> DestDir<D> {
     ) -> Result<DestDir<D>> {
         let most = if above.is_some() { usize::MAX } else { BASE_ENTRIES_MAX };
         let dest = DestDir::opened(disk, dir, node, above, policy)?;
-        let unfinished = Arc::new(dest.sweep(disk, most)?);
+        let held = HeldNames::listing();
+        let unfinished = Arc::new(dest.sweep(disk, most, &held)?);
         // M4: nothing is deleted on another file system than the destination's own, nor below one.
         let is_own = above.is_none_or(|above| above.unmet.is_some() && above.info.dev == dest.info.dev);
         let listed = policy.mirror.deletes() && is_own;
         let unmet = listed.then(|| Arc::new(Unmet::listed(disk, &dest.dir)));
-        Ok(DestDir { unfinished, unmet, ..dest })
+        Ok(DestDir { unfinished, held: Arc::new(held), unmet, ..dest })
     }
 
     fn opened(
@@ -259,6 +264,7 @@ impl<D: Disk> DestDir<D> {
             lasting,
             unfinished: Arc::default(),
             unmet: None,
+            held: Arc::default(),
             naming: Naming::Own,
             subtree: None,
             keep,
@@ -266,13 +272,24 @@ impl<D: Disk> DestDir<D> {
     }
 
     /// R8: takes away what a killed run left under names that only a holder of this directory's lock gives, and that is
-    /// us by now. Returns the sessions there are. Not being able to look is no reason to stop: leftovers are harmless.
-    fn sweep(&self, disk: &D, most: usize) -> Result<HashSet<NameBuf>> {
+    /// us by now. Returns the sessions there are, and fills `held`. Not being able to look is no reason to stop: leftovers
+    /// are harmless.
+    fn sweep(&self, disk: &D, most: usize, held: &HeldNames) -> Result<HashSet<NameBuf>> {
         if !self.is_sole(disk) {
+            held.forget();
             return Ok(HashSet::new());
         }
-        let ours = |name: Name<'_>| matches!(self.home.role(name), Some(Role::Stage | Role::Session));
-        let swept = disk.find(&self.dir, most, &ours).and_then(|found| {
+        let listed = Cell::new(0);
+        let ours = |name: Name<'_>| {
+            listed.set(listed.get() + 1);
+            held.add(name);
+            matches!(self.home.role(name), Some(Role::Stage | Role::Session))
+        };
+        let found = disk.find(&self.dir, most, &ours);
+        if found.is_err() || listed.get() >= most {
+            held.forget();
+        }
+        let swept = found.and_then(|found| {
             let (stale, sessions): (Vec<NameBuf>, Vec<NameBuf>) =
                 found.into_iter().partition(|name| self.home.role(name.as_name()) == Some(Role::Stage));
             stale.iter().try_for_each(|name| disk.remove_tree(&self.dir, name.as_name()))?;
@@ -441,6 +458,7 @@ impl<D: Disk> DestDir<D> {
             lasting: self.lasting,
             unfinished: Arc::default(),
             unmet: None,
+            held: Arc::default(),
             naming: stage.map_or(Naming::Own, Naming::staged),
             subtree,
             keep,
@@ -501,6 +519,7 @@ impl<D: Disk> DestDir<D> {
             lasting: self.lasting,
             unfinished: Arc::default(),
             unmet: None,
+            held: Arc::default(),
             naming: Naming::Own,
             subtree: Some((subtree.clone(), level + 1)),
             keep: self.keep,
@@ -622,6 +641,7 @@ impl<D: Disk> DestDir<D> {
             lasting: self.lasting,
             unfinished: self.unfinished.clone(),
             unmet: self.unmet.clone(),
+            held: self.held.clone(),
             naming: Naming::Own,
             subtree: None,
             keep: self.keep,

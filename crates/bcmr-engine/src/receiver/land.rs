@@ -168,8 +168,13 @@ pub(crate) fn land_resumable<D: Disk>(
 /// The final names. What this run has just put there from a source of another name is never replaced.
 fn commit<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>]) {
     for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
-        let named =
-            if dest.is_fresh() { commit_fresh(disk, dest, job) } else { commit_among(disk, dest, job) };
+        let named = if dest.is_fresh() {
+            commit_fresh(disk, dest, job)
+        } else if job.is_unlooked {
+            commit_unlooked(disk, dest, job)
+        } else {
+            commit_among(disk, dest, job)
+        };
         if let Err(fault) = named {
             job.fault = Some(fault);
         }
@@ -211,6 +216,47 @@ fn commit_fresh<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     Ok(())
 }
 
+/// The final name of one job where nothing was looked for, as a listing of the directory did not have it. Whatever has
+/// the name by now stays: what becomes of that was not decided yet ([`outdated`]).
+fn commit_unlooked<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> Result<(), Fault> {
+    let Some(file) = &job.file else { return commit_among(disk, dest, job) };
+    let (own, btime) = disk.file_identity(file).map_err(|e| Fault::os(Side::Dest, Op::Stat, e))?;
+    // S15: known before it has its name, so that no other worker finds it there and takes it for another program's.
+    dest.created_names.lock().add(&own, job.name, btime);
+    let only_new = std::mem::replace(&mut job.only_new, true);
+    disk.commit(&dest.dir, std::slice::from_mut(job));
+    job.only_new = only_new;
+    if job.fault.is_some() {
+        dest.created_names.lock().forget(&own);
+    }
+    Ok(())
+}
+
+/// Why what was planned by a listing could not land so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outdated {
+    /// Something has the name by now.
+    Taken,
+    /// There are no files without a name, or they do not get one.
+    NoUnnamed,
+    /// No rename leaves alone what is there.
+    NoNewNames,
+}
+
+/// The same of one job; `None` where another attempt would come to the same.
+pub(crate) fn outdated<D: Disk>(job: &Job<'_, D>) -> Option<Outdated> {
+    let fault = job.fault.as_ref().filter(|_| job.is_unlooked)?;
+    match (fault.op, &job.place, errno_of(fault)?) {
+        (Op::RenameIntoPlace, _, errno::EEXIST) => Some(Outdated::Taken),
+        (Op::Create | Op::RenameIntoPlace, Placement::Unnamed, _) => {
+            let lasts = matches!(fault.code, Code::NoSpace | Code::Limit | Code::ReadOnly);
+            (!lasts).then_some(Outdated::NoUnnamed)
+        }
+        (Op::RenameIntoPlace, _, errno::EINVAL | errno::ENOSYS) => Some(Outdated::NoNewNames),
+        _ => None,
+    }
+}
+
 /// The final name of one job in a directory where there may be anything.
 fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> Result<(), Fault> {
     let dir = &*dest.dir;
@@ -219,11 +265,12 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
         return Ok(());
     };
     let stat = |e| Fault::os(Side::Dest, Op::Stat, e);
-    let own = match &job.file {
-        Some(file) => Some(disk.file_info(file).map_err(stat)?),
-        None => disk.look(dir, stage.as_name()).map_err(stat)?,
+    let (own, btime) = match &job.file {
+        Some(file) => disk.file_identity(file).map(|(own, btime)| (Some(own), btime)).map_err(stat)?,
+        None => {
+            (disk.look(dir, stage.as_name()).map_err(stat)?, disk.btime(dir, stage.as_name()).map_err(stat)?)
+        }
     };
-    let btime = disk.btime(dir, stage.as_name()).map_err(stat)?;
     let mut created = dest.created_names.lock();
     if let Some(there) = disk.look(dir, job.name).map_err(stat)? {
         if created.is_taken(&there, job.name, || disk.btime(dir, job.name)) {

@@ -8,14 +8,14 @@ use crate::disk::{Attributes, Body, Bytes, Dirs, Disk, Fault, Fill, Job, Placeme
 use crate::disk::{tee, uncached};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Event, Question, Summary};
-use crate::policy::{CopyPolicy, Follow, Sparse, Verify};
+use crate::policy::{CopyPolicy, Durability, Follow, Sparse, Verify};
 use crate::receiver::choose::{Candidate, Choice, Chooser, Offered, Way};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::dest::{DestDir, MoveState};
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Origin, PairedDirs, Slot};
 use crate::receiver::directories::{Directories, Landed, Marks, SlotHold};
-use crate::receiver::land::{SYNC_ALL, land, land_resumable};
+use crate::receiver::land::{Outdated, SYNC_ALL, land, land_resumable, outdated};
 use crate::receiver::links::{FirstName, LinkTable};
 use crate::receiver::losses::MetadataLosses;
 use crate::receiver::plan::{Proof, same, stale_by};
@@ -90,9 +90,12 @@ pub(crate) struct Lander<'a, S, B, D: Disk = Sys> {
     chooser: Chooser<'a, D>,
     dirs: Directories<'a, S, D>,
     losses: Arc<MetadataLosses<'a>>,
+    /// Files can be made without names, and get them, as far as is known.
+    has_unnamed: AtomicBool,
 }
 
-/// A source that changed while it was read, or found no descriptor left, and gets a second chance.
+/// A source that changed while it was read, found no descriptor left, or whose name was taken meanwhile, and gets a second
+/// chance.
 pub(crate) struct Again {
     pub(crate) src: NameBuf,
     pub(crate) to: NameBuf,
@@ -128,6 +131,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             dirs: Directories::new(disk, policy, tally.clone(), losses.clone()),
             losses,
             tally,
+            has_unnamed: AtomicBool::new(true),
         }
     }
 
@@ -174,6 +178,14 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             return Ok(None);
         }
         let Candidate { name, to, ref info, ref body, attributes, .. } = entry;
+        if self.is_free(pair, &entry) {
+            pair.dst.guard_name(to).map_err(|e| e.and(&pair.src.node().join(name)))?;
+            // With `--sync` what has no name is not left to what a file system makes of its first one.
+            let unnamed =
+                self.policy.durability == Durability::Cache && self.has_unnamed.load(Ordering::Relaxed);
+            let job = if unnamed { self.chooser.unnamed(entry) } else { self.job(pair, entry, None)? };
+            return Ok(Some(Job { is_unlooked: true, ..job }));
+        }
         let go_on = || !self.tally.cancelled();
         let prove =
             |proof: Proof, there: &Info| self.chooser.prove(pair, &entry, proof, there, &go_on).map(Some);
@@ -187,6 +199,18 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             }
         };
         self.job(pair, entry, there).map(Some)
+    }
+
+    /// Whether nothing has the name of `entry`, as far as the listing of its directory tells. What is landed on that word
+    /// may come back from [`Lander::land`] to be planned again, so only what can be opened once more is.
+    fn is_free(&self, pair: &Slot<S, D>, entry: &Candidate<'_, D>) -> bool {
+        // Names of one file find each other by what is there.
+        let is_linked = self.policy.preserve.links && entry.info.nlink > 1;
+        entry.way == Way::Small
+            && matches!(entry.body, Body::File(_))
+            && !is_linked
+            && decide(&entry.info, None, self.policy) == Verdict::Make
+            && pair.dst.held.lacks(entry.to)
     }
 
     /// R8: what an earlier run had landed before it began to take sources away is not landed again: where it is what the
@@ -361,7 +385,9 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
     /// Files that are open at a time while a batch lands in `pair`.
     pub(crate) fn room(&self, pair: &Slot<S, D>) -> usize {
         // Where names are replaced, or must be durable, one flush serves a whole batch.
-        if pair.dst.is_private() { BATCH_JOBS } else { BATCH_JOBS_DURABLE }
+        let is_durable = self.policy.durability == Durability::Medium;
+        let replaces_none = pair.dst.is_private() || !is_durable && pair.dst.held.is_empty();
+        if replaces_none { BATCH_JOBS } else { BATCH_JOBS_DURABLE }
     }
 
     /// Leaves what is there alone. Its bytes count as done: they were found too, and a percentage is of those.
@@ -437,7 +463,8 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         for job in jobs.drain(..) {
             // By itself a file needs two descriptors, in a batch it may have found none left.
             let worth_it = |f: &Fault| matches!(f.code, Code::SourceChanged | Code::Limit);
-            let changed = job.fault.as_ref().is_some_and(worth_it);
+            let outdated = self.is_outdated(&pair.dst, &job);
+            let changed = outdated || job.fault.as_ref().is_some_and(worth_it);
             let first_name = policy.preserve.links && job.info.nlink > 1;
             if changed && again {
                 if first_name {
@@ -458,6 +485,18 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         for job in jobs.iter().filter(|job| job.fault.is_none() && job.body.is_file()) {
             self.tally.watch.progress.slowest.add(each, job.bytes, || pair.dst.node.join(job.name));
         }
+    }
+
+    /// Whether a job that was planned by a listing failed for what a look, or another way to its name, may settle.
+    fn is_outdated(&self, dst: &DestDir<D>, job: &Job<'_, D>) -> bool {
+        let Some(why) = outdated(job) else { return false };
+        match why {
+            Outdated::Taken => {}
+            Outdated::NoUnnamed => self.has_unnamed.store(false, Ordering::Relaxed),
+            Outdated::NoNewNames => dst.held.forget(),
+        }
+        dst.held.add(job.name);
+        true
     }
 
     /// Whether this one gets a session: a large file that is staged.

@@ -16,6 +16,7 @@ pub(crate) mod directories;
 pub(crate) mod extraneous;
 #[cfg(fuzzing)]
 pub mod fuzz;
+pub(crate) mod held;
 pub(crate) mod land;
 pub(crate) mod lander;
 pub(crate) mod links;

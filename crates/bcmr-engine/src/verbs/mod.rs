@@ -2,6 +2,8 @@
 
 pub(crate) mod check;
 pub(crate) mod copy;
+#[cfg(test)]
+mod copy_tests;
 pub(crate) mod destination;
 pub(crate) mod dry_run;
 pub(crate) mod entry_pair;
