@@ -139,9 +139,9 @@ pub(crate) fn block_cv(
 ) -> Result<Cv, Fault> {
     let start = block * BLOCK_BYTES;
     let end = (start + BLOCK_BYTES).min(size);
-    let mut room = vec![0; PIECE_BYTES];
+    let mut room = aligned();
     cv_at(start, |hasher| {
-        in_pieces(start..end, &mut room, read, |_, piece| {
+        in_pieces(start..end, room.all(), read, |_, piece| {
             hasher.update(piece);
             Ok(())
         })

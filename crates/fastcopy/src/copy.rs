@@ -707,17 +707,25 @@ fn take_turn(turn: &Mutex<()>) -> MutexGuard<'_, ()> {
     }
 }
 
+/// `fstatfs(fd)`: whether taking blocks before they are written is faster on the file system of `dst`, as [`copy_file`]
+/// does it.
+#[must_use]
+pub fn pays_to_preallocate(dst: BorrowedFd<'_>) -> bool {
+    ask_target(dst) == Target::Preallocate
+}
+
 /// `fstatfs(fd)`: what kind of filesystem the target is on.
 fn ask_target(dst: BorrowedFd<'_>) -> Target {
     let Ok(fs) = rustix::fs::fstatfs(dst) else { return Target::Plain };
     #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, clippy::unnecessary_cast)]
     match fs.f_type as u32 {
-        // ext2/3/4, XFS, tmpfs: an unwritten block is written in place, and taking all at once is cheaper.
-        0xEF53 | 0x5846_5342 | 0x0102_1994 => Target::Preallocate,
+        // ext2/3/4, XFS: an unwritten block is written in place, and taking all at once is cheaper.
+        0xEF53 | 0x5846_5342 => Target::Preallocate,
         // NFS, SMB (three of its names), Ceph, FUSE, AFS, 9P, Lustre.
         0x6969 | 0x517B | 0xFE53_4D42 | 0xFF53_4D42 | 0x00C3_6400 | 0x6573_5546 | 0x5346_414F
         | 0x0102_1997 | 0x0BD0_0BD0 => Target::Remote,
         0x9123_683E => Target::Btrfs,
+        // Among them tmpfs, where taking memory first keeps all threads but one waiting and saves the writes nothing.
         _ => Target::Plain,
     }
 }

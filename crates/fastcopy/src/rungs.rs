@@ -71,7 +71,7 @@ const NEVER: u8 = u8::MAX;
 /// How the target's filesystem wants to be written to, from `fstatfs` once per pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Local, and blocks can be taken before they are written: ext4, xfs, tmpfs.
+    /// Local, and blocks can be taken before they are written: ext4, xfs.
     Preallocate,
     /// Local or unknown; preallocation has no known use.
     Plain,

@@ -82,6 +82,7 @@ fn copy_blocks(
     // Room first: writing then finds its blocks allocated (docs/decisions/0002-copy-ladder.md). Only a full disk is an
     // error here; a file system that cannot do it does without.
     if how.preallocate
+        && copy::pays_to_preallocate(to.fd)
         && let Err(e) = fallocate_keep_size(to.fd, 0, from.size).map_err(io::Error::from)
         && Code::of(&e) == Code::NoSpace
     {
