@@ -18,7 +18,7 @@ use crate::receiver::directories::{Directories, Landed, Marks, SlotHold};
 use crate::receiver::land::{Outdated, SYNC_ALL, land, land_resumable, outdated};
 use crate::receiver::links::{FirstName, LinkTable};
 use crate::receiver::losses::MetadataLosses;
-use crate::receiver::plan::{Proof, same, stale_by};
+use crate::receiver::plan::{Proof, Verdict, decide, same, stale_by};
 use crate::receiver::resumable::{self, Holes, Want};
 use crate::tally::Tally;
 use fastcopy::Rung;
@@ -440,13 +440,13 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             changing: policy.io.changing,
             dev: pair.dst.info.dev,
             observe: &observe,
-            work: Some(&progress.work),
+            work: Some(&watch.progress.work),
         };
         if way == Way::Alone && self.is_resumable(jobs) {
             return self.land_resumable(hand, pair, jobs, threads, again);
         }
         let private = way == Way::Small && pair.dst.is_private();
-        let began = progress.slowest.begin();
+        let began = watch.progress.slowest.begin();
         let owed = land(self.disk, hand, &pair.dst, jobs, &how, private);
         self.timed(began, pair, jobs);
         // R5: what a sync of all of it loses may be any run's, and one of the directory loses names made before as well.

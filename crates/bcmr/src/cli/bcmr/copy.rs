@@ -28,7 +28,7 @@ use bcmr_engine::policy::{
     Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Mirror, Reflink, Resume, Sparse,
 };
 use bcmr_engine::remote::Purpose;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{ArgMatches, Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
 /// What most copies are.
@@ -119,6 +119,15 @@ pub struct CopyArgs {
     pub output: OutputArgs,
     #[command(flatten)]
     pub io: IoArgs,
+}
+
+impl CopyArgs {
+    /// What the order of the options says.
+    pub(super) fn order(&mut self, m: &ArgMatches) {
+        self.filters.order(m);
+        self.keep.order(m);
+        self.connect.order(m);
+    }
 }
 
 /// `--reflink` and `--sparse`.

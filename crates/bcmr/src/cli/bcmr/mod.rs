@@ -33,7 +33,7 @@ pub mod sync;
 mod tests;
 
 use check::CheckArgs;
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use copy::{CopyArgs, EXAMPLES, SHORT_EXAMPLES};
 use look::{DuArgs, HostArgs, LookArgs, LsArgs, StatArgs};
 use move_::MoveArgs;
@@ -249,15 +249,20 @@ where
     I: IntoIterator,
     I::Item: Into<OsString> + Clone,
 {
-    let matches = Cli::command().try_get_matches_from(argv)?;
+    let line: Vec<OsString> = argv.into_iter().map(Into::into).collect();
+    match parse_copy(&line) {
+        Some(command) => Ok(Cli { version: None, verbose: false, command }),
+        None => parse_any(line),
+    }
+}
+
+/// By all definitions.
+fn parse_any(line: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let matches = Cli::command().try_get_matches_from(line)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     if let Some((_, m)) = matches.subcommand() {
         match &mut cli.command {
-            Command::Copy(a) => {
-                a.filters.order(m);
-                a.keep.order(m);
-                a.connect.order(m);
-            }
+            Command::Copy(a) => a.order(m),
             Command::Check(a) => {
                 a.filters.order(m);
                 a.keep.order(m);
@@ -286,6 +291,20 @@ where
         }
     }
     Ok(cli)
+}
+
+/// The verb that is typed most, by its own definitions alone: building what says all about the others takes as long as a
+/// copy of a small file. `None`: it is not that, or anything else but a copy was typed; the whole of it says what.
+fn parse_copy(line: &[OsString]) -> Option<Command> {
+    let [_, verb, typed @ ..] = line else { return None };
+    if verb != "copy" {
+        return None;
+    }
+    let definitions = CopyArgs::augment_args(clap::Command::new("copy").no_binary_name(true));
+    let matches = definitions.args_override_self(true).try_get_matches_from(typed).ok()?;
+    let mut copy = CopyArgs::from_arg_matches(&matches).ok()?;
+    copy.order(&matches);
+    Some(Command::Copy(Box::new(copy)))
 }
 
 /// The definitions, for completions and man pages, which build what is deferred.

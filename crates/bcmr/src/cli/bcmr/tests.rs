@@ -32,6 +32,34 @@ fn definitions_are_consistent() {
     Cli::command().debug_assert();
 }
 
+/// A copy is read by its own definitions alone, and what is no copy by all of them; both read the same.
+#[test]
+fn the_short_way_reads_what_the_whole_does() {
+    let typed = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
+    for line in [
+        "bcmr copy",
+        "bcmr copy a b",
+        "bcmr copy -rVn -x a b c",
+        "bcmr copy -j 3 -j 4 --sync --no-sync a b",
+        "bcmr copy -t d a -- -b",
+        "bcmr copy -e *.o --include=x -e y --preserve=mode --no-preserve=mode a b",
+        "bcmr copy -C -s --update=older -u --reflink=disable --sparse auto a b",
+        "bcmr copy --archive -P -L --hash --json --verbose a host:b",
+    ] {
+        let Ok(whole) = parse_any(typed(line)) else {
+            assert!(parse_copy(&typed(line)).is_none(), "{line}");
+            continue;
+        };
+        let short = parse_copy(&typed(line)).unwrap_or_else(|| panic!("{line}"));
+        assert_eq!(format!("{short:?}"), format!("{:?}", whole.command), "{line}");
+    }
+    for line in
+        ["bcmr", "bcmr --help", "bcmr copy -h", "bcmr copy --wrong a b", "bcmr move a b", "bcmr -v copy a b"]
+    {
+        assert!(parse_copy(&typed(line)).is_none(), "{line}");
+    }
+}
+
 #[test]
 fn order_across_exclude_and_include_is_kept() {
     let cli = parse(["bcmr", "copy", "-e", "a", "--include", "b", "s", "--exclude=c", "d"]).unwrap();
