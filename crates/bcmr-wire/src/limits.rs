@@ -96,8 +96,6 @@ pub const STREAMS_MAX: u64 = 32;
 
 /// A record of the direct data plane, before it is sealed.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
-/// What sealing adds to it.
-pub const SEAL_BYTES: usize = 16;
 /// Records under one key.
 pub const RECORDS_MAX: u64 = 1 << 32;
 /// Milliseconds that a stranger at the direct data plane is listened to.

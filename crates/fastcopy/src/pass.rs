@@ -259,21 +259,6 @@ pub fn receive(socket: &UnixStream, bytes: &mut [u8], time: Duration) -> io::Res
     <[OwnedFd; FDS_MAX]>::try_from(fds).map_err(|_| Errno::BADF.into())
 }
 
-/// Takes standard input and output for a protocol: they come back as descriptors of their own, and `/dev/null` stands
-/// where they were, so that nothing that prints by mistake ends up between frames, and letting go of them is an end.
-///
-/// # Errors
-/// EBADF when they are not open; EMFILE.
-pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
-    let read = retry(|| rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3))?;
-    let write = retry(|| rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3))?;
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
-    let null = retry(|| rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()))?;
-    retry(|| rustix::stdio::dup2_stdin(&null))?;
-    retry(|| rustix::stdio::dup2_stdout(&null))?;
-    Ok((read, write))
-}
-
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)] // tests look at the file system the ordinary way
 mod tests {

@@ -30,7 +30,7 @@ const BLOCKS_BYTES_MIN: u64 = 2 * BLOCK_BYTES;
 const RESERVE_BYTES: u64 = 64 * BLOCK_BYTES;
 
 /// What was copied.
-pub(super) struct Teed {
+pub(super) struct Hashed {
     pub(super) bytes: u64,
     pub(super) hash: blake3::Hash,
 }
@@ -77,7 +77,7 @@ fn copy_blocks(
     to: &Dest<'_>,
     how: Teeing,
     observe: &(dyn Fn(u64) -> bool + Sync),
-) -> Result<Teed, Fault> {
+) -> Result<Hashed, Fault> {
     let done: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); blocks_of(from.size) as usize]);
     // Room first: writing then finds its blocks allocated (docs/decisions/0002-copy-ladder.md). Only a full disk is an
     // error here; a file system that cannot do it does without.
@@ -105,7 +105,7 @@ fn copy_blocks(
     })?;
     let cvs = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     match whole_hash(&cvs, from.size) {
-        Some(hash) => Ok(Teed { bytes: from.size, hash }),
+        Some(hash) => Ok(Hashed { bytes: from.size, hash }),
         None => Err(Fault::ours(Side::Source, Op::Hash, Code::Io, Reason::NoBlocksToMerge)),
     }
 }
@@ -136,7 +136,7 @@ pub(super) fn copy(
     how: Teeing,
     scratch: &mut Scratch,
     observe: &(dyn Fn(u64) -> bool + Sync),
-) -> Result<Teed, Fault> {
+) -> Result<Hashed, Fault> {
     let Teeing { sparse, stream, cache, .. } = how;
     let dense = from.blocks.saturating_mul(512) >= from.size && sparse != Sparse::Always;
     if !stream && dense && from.size >= BLOCKS_BYTES_MIN {
@@ -184,7 +184,7 @@ pub(super) fn copy(
     if ends_in_hole {
         meta::set_length(to.fd, at).map_err(|e: io::Error| Fault::os(Side::Dest, Op::SetLengthOf, e))?;
     }
-    Ok(Teed { bytes: at, hash: hasher.finalize() })
+    Ok(Hashed { bytes: at, hash: hasher.finalize() })
 }
 
 /// Writes what comes piece by piece. The hash comes back when `how` wants it or the sender has one to compare with;

@@ -21,7 +21,7 @@ use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Dropped, Hold, PairedDirs, Slot};
 use crate::receiver::directories::Marks;
 use crate::receiver::land::ensure_dir;
-use crate::receiver::lander::{Beside, Decision, Lander};
+use crate::receiver::lander::{Decision, LandHooks, Lander};
 use crate::receiver::links::{Claim, LinkTable};
 use crate::receiver::plan::Proof;
 use crate::store::Store;
@@ -44,7 +44,7 @@ struct FarHooks {
     landed: AtomicU64,
 }
 
-impl Beside<Far> for FarHooks {
+impl LandHooks<Far> for FarHooks {
     fn landed(&self, _: &Arc<Slot<Far>>, _: Name<'_>, info: &Info, _: &Devices<'_, Sys>, _: &Tally<'_>) {
         if StoredBlocks::is_worth(info.size) {
             self.landed.fetch_add(1, Ordering::Relaxed);
@@ -434,7 +434,7 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         (meta, wanted): (&Meta, LandVerdict),
         arriving: &Arc<Arriving<'a>>,
     ) {
-        let landed_before = self.desk.beside.landed.load(Ordering::Relaxed);
+        let landed_before = self.desk.hooks.landed.load(Ordering::Relaxed);
         match self.job(slot, Way::Alone, (meta, wanted), Body::Wire(&**arriving)) {
             Ok(Some(job)) => {
                 self.desk.land(hand, slot, &mut vec![job], Way::Alone, self.what.streams, false);
@@ -442,7 +442,7 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
             Ok(None) => {}
             Err(e) => self.failed(slot, e),
         }
-        if self.desk.beside.landed.load(Ordering::Relaxed) > landed_before {
+        if self.desk.hooks.landed.load(Ordering::Relaxed) > landed_before {
             self.dedup.landed(slot, &meta.to, arriving);
         }
     }
@@ -466,7 +466,7 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         desk.publish_group(&mut desk.disk.hand());
         desk.sync_names();
         self.dedup.tell_store(&desk.tally);
-        if let Some(manifest) = desk.beside.manifest.take() {
+        if let Some(manifest) = desk.hooks.manifest.take() {
             manifest.finish(&desk.tally);
         }
         let marks = if self.what.echo {

@@ -7,6 +7,7 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "tests look from outside")]
 
+use super::questions::RemoteQuestions;
 use super::receiving::{ReceivingEnd, receive_all, reply_on};
 use super::sending::send_all;
 use super::server::with_reports;
@@ -20,6 +21,7 @@ use crate::peer::from_wire::handler::{Head, MessageHandler, ReceiverBuffers};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{self, LocalSide};
+use crate::peer::reply::Reply;
 use crate::policy::*;
 use crate::receiver::arriving::Load;
 use crate::receiver::directories::Marks;
@@ -650,6 +652,67 @@ fn a_panic_of_a_worker_ends_the_transfer() {
         });
         assert_eq!(told.recv_timeout(LIMIT), Ok(true), "at once: {at_once}");
     }
+}
+
+/// A receiver that asks the sender's user, and is stopped before the answer.
+struct AsksAtTheEnd<'a> {
+    watch: Watch<'a>,
+    what: Incoming,
+    questions: &'a RemoteQuestions,
+    reply: &'a Reply,
+}
+
+impl MessageHandler for AsksAtTheEnd<'_> {
+    type Buffers = ();
+
+    fn watch(&self) -> Watch<'_> {
+        self.watch
+    }
+    fn what(&self) -> &Incoming {
+        &self.what
+    }
+    fn buffers(&self) -> ReceiverBuffers<()> {
+        ReceiverBuffers { of_destination: (), unpacker: Unpacker::new() }
+    }
+    fn handle(&self, _: &mut ReceiverBuffers<()>, _: message::Message<'_>) -> Result<()> {
+        Ok(())
+    }
+    fn piece(&self, _: usize, _: &Head, _: Load) -> Result<()> {
+        Ok(())
+    }
+    fn land_large(&self) -> Result<()> {
+        Ok(())
+    }
+    fn is_complete(&self) -> bool {
+        false
+    }
+    /// As when another thread holds what is given up here, and waits for an answer.
+    fn leave(&self, _: &mut ReceiverBuffers<()>) {
+        assert!(!self.questions.ask(self.reply, Path::new("x")), "no answer is a no");
+    }
+    fn end(self, _: bool) -> (Summary, Marks) {
+        (Summary::default(), Marks::NONE)
+    }
+}
+
+/// The other side is alive and answers nothing: a receiver that is stopped does not wait for its user.
+#[test]
+fn a_receiver_that_is_stopped_waits_for_no_answer() {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (there, here) = memory::streams([State::Sends, State::Receives]);
+        let person = Person { seed: Mutex::new(1), failed: Mutex::default() };
+        let (progress, cancel, questions) = (Progress::default(), Cancel::new(), RemoteQuestions::default());
+        cancel.set();
+        let watch =
+            Watch { front: &person as &dyn Front, progress: &progress, cancel: &cancel, items: false };
+        let (what, reply) = (everything(PathBuf::from("."), 1), reply_on(&here));
+        let asks = AsksAtTheEnd { watch, what, questions: &questions, reply: &reply };
+        drop(receive_all(asks, &[here], &reply, Some(&questions), ReceivingEnd::Server));
+        tell.send(()).unwrap();
+        drop(there);
+    });
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
 }
 
 /// Ends the process when a seed does not end: the threads that wait cannot be taken away.

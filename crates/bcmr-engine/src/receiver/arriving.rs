@@ -31,15 +31,15 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// What the large files of a transfer share: whether anything moves at all. A sender that brings pieces of a later file
 /// before those of an earlier one would have all of them wait for ever, with a connection that is alive.
-pub(crate) struct Line<'a> {
+pub(crate) struct StallDetector<'a> {
     pulse: Arc<Pulse>,
     cancel: &'a Cancel,
     streams: usize,
-    patience: Duration,
+    timeout: Duration,
     /// Streams that wait for room.
-    stuck: AtomicUsize,
+    waiting_for_room: AtomicUsize,
     /// Readers that wait for a piece or a word of the sender.
-    hungry: AtomicUsize,
+    waiting_readers: AtomicUsize,
     /// Pieces that came or were read.
     moved: AtomicU64,
     /// Readers that wait for a piece once more. It stands behind pieces of a later file, which is not read before.
@@ -48,13 +48,28 @@ pub(crate) struct Line<'a> {
     lost: AtomicBool,
 }
 
-impl<'a> Line<'a> {
-    /// `patience`: how long all streams may wait for room while a reader waits for what only they can bring.
-    pub(crate) fn new(cancel: &'a Cancel, streams: usize, patience: Duration, pulse: Arc<Pulse>) -> Line<'a> {
+impl<'a> StallDetector<'a> {
+    /// `timeout`: how long all streams may wait for room while a reader waits for what only they can bring.
+    pub(crate) fn new(
+        cancel: &'a Cancel,
+        streams: usize,
+        timeout: Duration,
+        pulse: Arc<Pulse>,
+    ) -> StallDetector<'a> {
         let none = || AtomicUsize::new(0);
-        let (stuck, hungry, asking) = (none(), none(), none());
+        let (waiting_for_room, waiting_readers, asking) = (none(), none(), none());
         let (moved, lost) = (AtomicU64::new(0), AtomicBool::new(false));
-        Line { pulse, cancel, streams, patience, stuck, hungry, moved, asking, lost }
+        StallDetector {
+            pulse,
+            cancel,
+            streams,
+            timeout,
+            waiting_for_room,
+            waiting_readers,
+            moved,
+            asking,
+            lost,
+        }
     }
 
     /// The transfer has failed: a stream does not wait for room any more, as what is read next may have been on its way
@@ -67,8 +82,8 @@ impl<'a> Line<'a> {
         self.cancel.is_set() || self.lost.load(Relaxed)
     }
 
-    fn is_knotted(&self) -> bool {
-        self.stuck.load(Relaxed) >= self.streams && self.hungry.load(Relaxed) > 0
+    fn is_deadlocked(&self) -> bool {
+        self.waiting_for_room.load(Relaxed) >= self.streams && self.waiting_readers.load(Relaxed) > 0
     }
 }
 
@@ -162,7 +177,7 @@ pub(crate) struct Arriving<'a> {
     /// Blocks come with their chaining values.
     hashes: bool,
     ask: &'a dyn SenderRequests,
-    line: Arc<Line<'a>>,
+    stalls: Arc<StallDetector<'a>>,
     at_hand: Option<Box<dyn BlockCache + 'a>>,
     inner: Mutex<Inner>,
     change: Condvar,
@@ -187,10 +202,10 @@ impl<'a> Arriving<'a> {
         info: Info,
         hashes: bool,
         ask: &'a dyn SenderRequests,
-        line: Arc<Line<'a>>,
+        stalls: Arc<StallDetector<'a>>,
     ) -> Arriving<'a> {
         let (inner, change) = (Mutex::default(), Condvar::new());
-        Arriving { file, info, hashes, ask, line, at_hand: None, inner, change }
+        Arriving { file, info, hashes, ask, stalls, at_hand: None, inner, change }
     }
 
     /// The same with blocks that may be at hand; the sender says which ones it has before it sends any.
@@ -205,10 +220,10 @@ impl<'a> Arriving<'a> {
 
     /// Waits for something of the sender about a block.
     fn wait<'g>(&self, inner: MutexGuard<'g, Inner>, what: For, block: u64) -> MutexGuard<'g, Inner> {
-        let _waits = self.line.pulse.waits_for_block(what, self.file, block);
-        self.line.hungry.fetch_add(1, Relaxed);
+        let _waits = self.stalls.pulse.waits_for_block(what, self.file, block);
+        self.stalls.waiting_readers.fetch_add(1, Relaxed);
         let inner = self.change.wait(inner).unwrap_or_else(PoisonError::into_inner);
-        self.line.hungry.fetch_sub(1, Relaxed);
+        self.stalls.waiting_readers.fetch_sub(1, Relaxed);
         inner
     }
 
@@ -219,35 +234,35 @@ impl<'a> Arriving<'a> {
         stream: usize,
         bytes: u64,
     ) -> Result<MutexGuard<'g, Inner>, Error> {
-        let line = &*self.line;
+        let stalls = &*self.stalls;
         let is_full = |inner: &Inner| {
-            let asked = line.asking.load(Relaxed) > 0;
+            let asked = stalls.asking.load(Relaxed) > 0;
             let most = if asked { ASKING_BYTES_MAX } else { WAITING_BYTES_MAX };
             let full = inner.waiting.get(stream).is_some_and(|w| *w > 0 && *w + bytes > most);
-            full && !inner.closed && !inner.lost && !line.is_over()
+            full && !inner.closed && !inner.lost && !stalls.is_over()
         };
         let mut inner = inner;
         if !is_full(&inner) {
             return Ok(inner);
         }
-        line.stuck.fetch_add(1, Relaxed);
-        let (mut since, mut moved) = (Instant::now(), line.moved.load(Relaxed));
-        let mut knotted = false;
-        let _waits = line.pulse.waits_for(For::Piece);
-        while is_full(&inner) && !knotted {
+        stalls.waiting_for_room.fetch_add(1, Relaxed);
+        let (mut since, mut moved) = (Instant::now(), stalls.moved.load(Relaxed));
+        let mut deadlocked = false;
+        let _waits = stalls.pulse.waits_for(For::Piece);
+        while is_full(&inner) && !deadlocked {
             inner = self
                 .change
-                .wait_timeout(inner, LOOK.min(line.patience))
+                .wait_timeout(inner, LOOK.min(stalls.timeout))
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
-            let now = line.moved.load(Relaxed);
-            if now != moved || !line.is_knotted() {
+            let now = stalls.moved.load(Relaxed);
+            if now != moved || !stalls.is_deadlocked() {
                 (since, moved) = (Instant::now(), now);
             }
-            knotted = since.elapsed() > line.patience;
+            deadlocked = since.elapsed() > stalls.timeout;
         }
-        line.stuck.fetch_sub(1, Relaxed);
-        if knotted && is_full(&inner) {
+        stalls.waiting_for_room.fetch_sub(1, Relaxed);
+        if deadlocked && is_full(&inner) {
             return Err(refused(Reason::PieceWhileAllWait));
         }
         Ok(inner)
@@ -313,10 +328,10 @@ impl<'a> Arriving<'a> {
             Some(_) => return Err(refused(Reason::ValueInsideBlock)),
         }
         inner = self.wait_for_room(inner, stream, bytes)?;
-        if inner.closed || inner.lost || self.line.is_over() {
+        if inner.closed || inner.lost || self.stalls.is_over() {
             return Ok(());
         }
-        self.line.moved.fetch_add(1, Relaxed);
+        self.stalls.moved.fetch_add(1, Relaxed);
         if let Some(w) = inner.waiting.get_mut(stream) {
             *w += bytes;
         }
@@ -417,8 +432,8 @@ impl<'a> Arriving<'a> {
         let mut inner = self.inner();
         loop {
             if let Some(n) = read_held(&mut inner, at, room) {
-                self.line.moved.fetch_add(1, Relaxed);
-                self.line.pulse.step();
+                self.stalls.moved.fetch_add(1, Relaxed);
+                self.stalls.pulse.step();
                 drop(inner);
                 self.change.notify_all();
                 return Ok(n);
@@ -491,7 +506,7 @@ impl<'a> Arriving<'a> {
             self.ask.reread(self.file, start, end - start)?;
             inner = self.inner();
         }
-        self.line.asking.fetch_add(1, Relaxed);
+        self.stalls.asking.fetch_add(1, Relaxed);
         let outcome = loop {
             if !waiting(&inner) {
                 break Ok(true);
@@ -505,7 +520,7 @@ impl<'a> Arriving<'a> {
                 Some(End::Whole) | None => inner = self.wait(inner, For::Piece, at / BLOCK_BYTES),
             }
         };
-        self.line.asking.fetch_sub(1, Relaxed);
+        self.stalls.asking.fetch_sub(1, Relaxed);
         Ok(outcome?.then_some(inner))
     }
 }
@@ -612,11 +627,11 @@ impl Bytes for Arriving<'_> {
     }
 
     fn works(&self) -> Shift<'_> {
-        self.line.pulse.works()
+        self.stalls.pulse.works()
     }
 
     fn stands_by(&self) -> Shift<'_> {
-        self.line.pulse.stands_by()
+        self.stalls.pulse.stands_by()
     }
 
     fn start(&self, at: u64) -> io::Result<()> {
@@ -760,12 +775,12 @@ mod tests {
     fn second_before_first(
         cancel: &Cancel,
         streams: usize,
-        patience: Duration,
+        timeout: Duration,
         meanwhile: impl FnOnce(&Arriving<'_>) + Send,
     ) -> Result<(), Error> {
-        let line = Arc::new(Line::new(cancel, streams, patience, Arc::new(Pulse::new())));
-        let first = Arriving::new(1, info(64 * PIECE), false, &Nobody, line.clone());
-        let second = Arriving::new(2, info(64 * PIECE), false, &Nobody, line);
+        let stalls = Arc::new(StallDetector::new(cancel, streams, timeout, Arc::new(Pulse::new())));
+        let first = Arriving::new(1, info(64 * PIECE), false, &Nobody, stalls.clone());
+        let second = Arriving::new(2, info(64 * PIECE), false, &Nobody, stalls);
         first.start(0).unwrap();
         second.start(0).unwrap();
         std::thread::scope(|scope| {
@@ -805,8 +820,8 @@ mod tests {
     fn a_piece_far_behind_takes_no_memory_for_those_before_it() {
         let size = i64::MAX as u64;
         let cancel = Cancel::new();
-        let line = Arc::new(Line::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
-        let one = Arriving::new(1, info(size), false, &Nobody, line);
+        let stalls = Arc::new(StallDetector::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
+        let one = Arriving::new(1, info(size), false, &Nobody, stalls);
         one.start(0).unwrap();
         let at = (1 << 62) - PIECE;
         one.push(0, at, PIECE, None, false, piece()).unwrap();
@@ -850,8 +865,8 @@ mod tests {
     #[test]
     fn a_block_that_is_no_longer_at_hand_is_asked_for_to_its_end() {
         let (cancel, asked) = (Cancel::new(), Rereads::default());
-        let line = Arc::new(Line::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
-        let one = Arriving::new(1, info(3 * BLOCK_BYTES), true, &asked, line).with_store(Box::new(Lost));
+        let stalls = Arc::new(StallDetector::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
+        let one = Arriving::new(1, info(3 * BLOCK_BYTES), true, &asked, stalls).with_store(Box::new(Lost));
         one.start(0).unwrap();
         for (block, here) in [(0, false), (1, true), (2, false)] {
             one.decide(block, &[here], &[cv(block)]);
@@ -890,8 +905,8 @@ mod tests {
         let cancel = Cancel::new();
         let asked = Asked::default();
         let blocks = 3 * VALUES_AT_ONCE;
-        let line = Arc::new(Line::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
-        let one = Arriving::new(1, info(blocks * BLOCK_BYTES), true, &asked, line);
+        let stalls = Arc::new(StallDetector::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
+        let one = Arriving::new(1, info(blocks * BLOCK_BYTES), true, &asked, stalls);
         let value = |block: u64| {
             std::thread::scope(|scope| {
                 let got = scope.spawn(|| one.value(block, one.info.size).ok());
@@ -929,8 +944,8 @@ mod tests {
         for (end, code) in
             [(End::Changed, Code::SourceChanged), (End::Failed(Code::Denied, 13), Code::Denied)]
         {
-            let line = Arc::new(Line::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
-            let one = Arriving::new(1, info(8 * BLOCK_BYTES), true, &asked, line);
+            let stalls = Arc::new(StallDetector::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
+            let one = Arriving::new(1, info(8 * BLOCK_BYTES), true, &asked, stalls);
             let told = std::thread::scope(|scope| {
                 let waits = scope.spawn(|| one.value(3, one.info.size).unwrap_err().code);
                 while asked.0.lock().unwrap().pop().is_none() {

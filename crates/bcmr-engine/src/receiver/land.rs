@@ -88,7 +88,7 @@ fn prove<D: Disk>(disk: &D, hand: &mut D::Hand, jobs: &mut [Job<'_, D>], how: &F
 }
 
 /// What became of a session.
-pub(crate) struct Went {
+pub(crate) struct ResumeStats {
     /// Bytes that were there already.
     pub(crate) resumed: u64,
     pub(crate) restarted: Option<Reason>,
@@ -104,7 +104,7 @@ pub(crate) fn land_resumable<D: Disk>(
     job: &mut Job<'_, D>,
     want: &Want<'_>,
     verify: Verify,
-) -> Option<Went> {
+) -> Option<ResumeStats> {
     let dir = &*dest.dir;
     let at = |part: fn(&Work) -> &WorkPart| want.work.map(|work| part(work).begin());
     let copies = at(|work| &work.copying);
@@ -117,7 +117,8 @@ pub(crate) fn land_resumable<D: Disk>(
             return None;
         }
     };
-    let went = Went { resumed: filled.resumed, restarted: filled.restarted, repaired: filled.repaired };
+    let went =
+        ResumeStats { resumed: filled.resumed, restarted: filled.restarted, repaired: filled.repaired };
     let proves = if verify == Verify::Off { None } else { at(|work| &work.verifying) };
     let proved = match verify {
         Verify::Off => Ok(()),

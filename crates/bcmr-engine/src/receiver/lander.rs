@@ -37,7 +37,7 @@ const BATCH_JOBS: usize = 16;
 const BATCH_JOBS_DURABLE: usize = 256;
 
 /// What a verb does beside landing: a move's ledger, a manifest.
-pub(crate) trait Beside<S, D: Disk = Sys>: Sync {
+pub(crate) trait LandHooks<S, D: Disk = Sys>: Sync {
     /// `src` of a directory is at the destination, on one of `devices`.
     fn landed(
         &self,
@@ -86,7 +86,7 @@ pub(crate) struct Lander<'a, S, B, D: Disk = Sys> {
     pub(crate) tally: Arc<Tally<'a>>,
     pub(crate) links: LinkTable<D>,
     pub(crate) claims: Claims,
-    pub(crate) beside: B,
+    pub(crate) hooks: B,
     chooser: Chooser<'a, D>,
     dirs: Directories<'a, S, D>,
     losses: Arc<MetadataLosses<'a>>,
@@ -96,28 +96,28 @@ pub(crate) struct Lander<'a, S, B, D: Disk = Sys> {
 
 /// A source that changed while it was read, found no descriptor left, or whose name was taken meanwhile, and gets a second
 /// chance.
-pub(crate) struct Again {
+pub(crate) struct Retry {
     pub(crate) src: NameBuf,
     pub(crate) to: NameBuf,
     pub(crate) kind: Kind,
 }
 
-impl Again {
-    fn of(job: &Job<'_, impl Disk>) -> Again {
-        Again { src: job.src.to_owned(), to: job.name.to_owned(), kind: job.info.kind }
+impl Retry {
+    fn of(job: &Job<'_, impl Disk>) -> Retry {
+        Retry { src: job.src.to_owned(), to: job.name.to_owned(), kind: job.info.kind }
     }
 }
 
 /// A job that links, and the directory of the first name.
 type LinkJob<'n, D> = (Arc<<D as Dirs>::Dir>, Job<'n, D>);
 
-impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
+impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
     /// A run with nothing done yet.
     pub(crate) fn new(
         disk: &'a D,
         policy: &'a CopyPolicy,
         tally: Tally<'a>,
-        beside: B,
+        hooks: B,
     ) -> Lander<'a, S, B, D> {
         let tally = Arc::new(tally);
         let losses = Arc::new(MetadataLosses::new(tally.clone(), policy));
@@ -126,7 +126,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             policy,
             links: LinkTable::new(),
             claims: Claims::new(Meeting::Never),
-            beside,
+            hooks,
             chooser: Chooser::new(disk, policy),
             dirs: Directories::new(disk, policy, tally.clone(), losses.clone()),
             losses,
@@ -234,7 +234,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
                 // Sizes and times are believed of what was not touched since the run that copied it began. Where times are
                 // kept more coarsely, or a name of it was taken away, only its content tells.
                 let is_untouched = same(info, there) && info.ctime < since;
-                is_untouched && !self.beside.proves() || body.is_file() && prove(Proof::Content)?
+                is_untouched && !self.hooks.proves() || body.is_file() && prove(Proof::Content)?
             }
             Kind::File | Kind::Link => false,
             _ => same(info, there),
@@ -250,7 +250,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         }
         self.dirs.owe(dst);
         self.dirs.done_one();
-        self.beside.landed(pair, name, info, self.devices(), &self.tally);
+        self.hooks.landed(pair, name, info, self.devices(), &self.tally);
         Ok(true)
     }
 
@@ -313,7 +313,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         match self.disk.remove_dir(&dst.dir, to) {
             Ok(()) => Ok(Decision::Create),
             Err(e) if matches!(e.raw_os_error(), Some(errno::ENOTEMPTY | errno::EEXIST)) => {
-                if self.beside.in_the_way(pair, to, there) {
+                if self.hooks.in_the_way(pair, to, there) {
                     pair.mark_incomplete();
                     return Ok(Decision::Skip);
                 }
@@ -413,7 +413,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         way: Way,
         threads: usize,
         again: bool,
-    ) -> Vec<Again> {
+    ) -> Vec<Retry> {
         if jobs.is_empty() {
             return Vec::new();
         }
@@ -470,7 +470,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
                 if first_name {
                     self.links.gave_up(&job.info);
                 }
-                second_chance.push(Again::of(&job));
+                second_chance.push(Retry::of(&job));
                 continue;
             }
             self.told(pair, job, first_name);
@@ -515,7 +515,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         jobs: &mut Vec<Job<'_, D>>,
         threads: usize,
         again: bool,
-    ) -> Vec<Again> {
+    ) -> Vec<Retry> {
         let Some(mut job) = jobs.pop() else { return Vec::new() };
         let progress = self.tally.watch.progress;
         let observe = |bytes: u64| {
@@ -577,7 +577,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             if first_name {
                 self.links.gave_up(&job.info);
             }
-            return vec![Again::of(&job)];
+            return vec![Retry::of(&job)];
         }
         self.told(pair, job, first_name);
         Vec::new()
@@ -639,7 +639,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             if linking && job.info.kind == Kind::File {
                 self.hash_again(pair, src_name, dst_name);
             }
-            self.beside.landed(pair, src_name, &job.info, self.devices(), &self.tally);
+            self.hooks.landed(pair, src_name, &job.info, self.devices(), &self.tally);
             // It may have been begun with a session, and was finished without one.
             if pair.dst.is_unfinished(dst_name) {
                 self.finished_otherwise(pair, src_name, dst_name);
@@ -661,7 +661,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             return;
         }
         let hash = *hash.as_bytes();
-        if let Err(e) = self.beside.hashed(&dst(), &hash) {
+        if let Err(e) = self.hooks.hashed(&dst(), &hash) {
             self.tally.lost(e);
         }
         self.tally.watch.front.event(Event::Hashed { dst: dst(), hash });
@@ -747,7 +747,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
             if info.kind == Kind::File {
                 self.hash_again(pair, name, to);
             }
-            self.beside.landed(pair, name, info, self.devices(), &self.tally);
+            self.hooks.landed(pair, name, info, self.devices(), &self.tally);
             return Ok(None);
         }
         // A second name shares what the first has.
@@ -769,7 +769,7 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
     /// Goes into the directory that an operand becomes. With sessions, and by a move, it is marked: until the run is
     /// complete, the same command means this directory.
     pub(crate) fn enter_top(&self, above: &DestDir<D>, to: Name<'_>, src: &Info) -> Result<DestDir<D>> {
-        self.dirs.enter_top(above, to, src, self.beside.takes_away())
+        self.dirs.enter_top(above, to, src, self.hooks.takes_away())
     }
 
     /// Goes into the directory `name` of `above`, of which the source has `mode`, making it when it is not there. To be
@@ -781,12 +781,12 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
         name: Name<'_>,
         mode: u32,
     ) -> Result<DestDir<D>> {
-        self.dirs.enter(hand, above, (name, mode), &|dir| self.beside.dir_done(dir))
+        self.dirs.enter(hand, above, (name, mode), &|dir| self.hooks.dir_done(dir))
     }
 
     /// A directory that was listed in `above` is not entered.
     pub(crate) fn passed_by(&self, hand: &mut D::Hand, above: &Arc<Slot<S, D>>) {
-        self.dirs.passed_by(hand, above, &|dir| self.beside.dir_done(dir));
+        self.dirs.passed_by(hand, above, &|dir| self.hooks.dir_done(dir));
     }
 
     /// The directory of an operand, held until it is listed.
@@ -797,12 +797,12 @@ impl<'a, S: Origin, B: Beside<S, D>, D: Disk> Lander<'a, S, B, D> {
     /// One of the things that had to be done in a directory is done: it may get its name by that, or be complete, and so
     /// may be its parents.
     pub(crate) fn release(&self, hand: &mut D::Hand, hold: SlotHold<S, D>) {
-        self.dirs.release(hand, hold, &|dir| self.beside.dir_done(dir));
+        self.dirs.release(hand, hold, &|dir| self.hooks.dir_done(dir));
     }
 
     /// Syncs and publishes the directories that wait for it.
     pub(crate) fn publish_group(&self, hand: &mut D::Hand) {
-        self.dirs.publish_group(hand, &|dir| self.beside.dir_done(dir));
+        self.dirs.publish_group(hand, &|dir| self.hooks.dir_done(dir));
     }
 
     /// The file systems that things are put on.

@@ -20,7 +20,7 @@ mod proof {
     use crate::receiver::devices::Devices;
     use crate::receiver::dir_task::{Origin, PairedDirs, Slot};
     use crate::receiver::directories::SlotHold;
-    use crate::receiver::lander::{Beside, Lander};
+    use crate::receiver::lander::{LandHooks, Lander};
     use crate::receiver::links::Claim;
     use crate::receiver::plan::tests::policy;
     use crate::receiver::tree;
@@ -279,7 +279,7 @@ mod proof {
         }
     }
 
-    impl Beside<Src, Model> for MiniLedger<'_> {
+    impl LandHooks<Src, Model> for MiniLedger<'_> {
         fn landed(&self, slot: &Arc<Pair>, src: Name<'_>, _: &Info, _: &Devices<'_, Model>, _: &Tally<'_>) {
             if self.scene.before == Before::Meanwhile {
                 self.scene.make_directory(self.model);
@@ -416,12 +416,12 @@ mod proof {
         if let Err(e) = walk(&lander, scene) {
             lander.tally.fail(e);
         }
-        for e in lander.beside.settle(lander.devices()) {
+        for e in lander.hooks.settle(lander.devices()) {
             lander.tally.fail(e);
         }
         lander.sync_names();
         lander.unmark();
-        let taken = lander.beside.taken.lock().unwrap().clone();
+        let taken = lander.hooks.taken.lock().unwrap().clone();
         let failed = lander.end().failed;
         let notes = notes.0.into_inner().unwrap();
         let told = if failed == 0 { Ok(()) } else { Err(notes.join("; ")) };

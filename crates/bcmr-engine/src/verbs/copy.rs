@@ -17,7 +17,7 @@ use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Origin, Slot};
 use crate::receiver::extraneous::Extraneous;
-use crate::receiver::lander::{Again, Beside, Lander};
+use crate::receiver::lander::{LandHooks, Lander, Retry};
 use crate::receiver::links::Claim;
 use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
@@ -65,7 +65,7 @@ pub(crate) struct CopyHooks {
     pub(crate) extraneous: Option<Extraneous>,
 }
 
-impl Beside<SourceDir> for CopyHooks {
+impl LandHooks<SourceDir> for CopyHooks {
     fn landed(
         &self,
         slot: &Arc<DirPair>,
@@ -167,7 +167,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
             operands::tell_new(&watch, &target, &to);
             let base = operands::base(&to, DestLink::Through)?;
             watch.progress.hashes.below(&base);
-            run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(base))).transpose()?;
+            run.desk.hooks.manifest = manifest.map(|file| Manifest::begin(file, Some(base))).transpose()?;
             run.operands(&request.sources, &to);
             run.desk.sync_names();
         }
@@ -177,7 +177,7 @@ pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
                 return Err(Error::ours(Code::Usage, Op::Copy, request.target.path(), note));
             };
             let to = request.target.path().clone();
-            run.desk.beside.manifest = manifest.map(|file| Manifest::begin(file, Some(to))).transpose()?;
+            run.desk.hooks.manifest = manifest.map(|file| Manifest::begin(file, Some(to))).transpose()?;
             let mut names = ListedNames { reader: &mut *list.reader, separator: list.separator, base };
             run.list(&mut names, &request.target)?;
         }
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
         let threads = if way == Way::Alone && worker.hungry() { self.policy.jobs } else { 1 };
         let again = self.desk.land(worker.buffers, pair, jobs, way, threads, true);
         let follow = self.follows(pair);
-        for Again { src, to, kind } in again {
+        for Retry { src, to, kind } in again {
             let entry = DirEntry::met(src.as_name(), to.as_name(), kind, follow);
             match self.prepare(worker, pair, entry, way) {
                 Prepared::Job(job) => {
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
     fn claim_name(&self, pair: &DirPair, entry: DirEntry<'_>) -> Result<Claimed> {
         let DirEntry { name, to, follow, .. } = entry;
         let is_single = self.desk.claims.place_of(&pair.spot, to).is_none();
-        let source = match is_single || self.desk.beside.ledger.is_some() {
+        let source = match is_single || self.desk.hooks.ledger.is_some() {
             true => SourceId::Name(pair.src.source(name)),
             false => SourceId::Inode(pair.src.stat(name, follow)?.id()),
         };
@@ -350,7 +350,7 @@ impl<'a> Run<'a> {
         }
         let mut linked = false;
         // The last of several names: a move has taken the others away, and only the table knows of them.
-        let last = || self.desk.beside.ledger.is_some() && self.desk.links.has(&info);
+        let last = || self.desk.hooks.ledger.is_some() && self.desk.links.has(&info);
         if self.policy.preserve.links && (info.nlink > 1 || last()) {
             linked = info.nlink > 1 && self.desk.links.claim_first(&info);
             if !linked {
@@ -378,7 +378,7 @@ impl<'a> Run<'a> {
 
     /// Says what was done.
     pub(crate) fn end(mut self) -> Summary {
-        if let Some(manifest) = self.desk.beside.manifest.take() {
+        if let Some(manifest) = self.desk.hooks.manifest.take() {
             manifest.finish(&self.desk.tally);
         }
         self.desk.unmark();
@@ -450,24 +450,24 @@ impl Destination<SourceDir> for Run<'_> {
     fn fills(&self, src: &SourceDir, base: &Place) -> Result<()> {
         let fail = |e| Error::os(Op::Stat, base.node.path(), e);
         self.remember(base.dir.info().map_err(fail)?.id());
-        let extraneous = self.desk.beside.extraneous.as_ref();
+        let extraneous = self.desk.hooks.extraneous.as_ref();
         extraneous.map_or(Ok(()), |all| all.begin(&base.dir, &base.node, src.info.id())).map_err(fail)
     }
 
     fn met(&self, pair: &DirPair, name: Name<'_>) {
-        if let Some(extraneous) = &self.desk.beside.extraneous {
+        if let Some(extraneous) = &self.desk.hooks.extraneous {
             extraneous.met(&pair.dst, name);
         }
     }
 
     fn left_out(&self, pair: &DirPair, name: Name<'_>) {
-        if let Some(extraneous) = &self.desk.beside.extraneous {
+        if let Some(extraneous) = &self.desk.hooks.extraneous {
             extraneous.left_out(&pair.dst, name);
         }
     }
 
     fn listed(&self, pair: &DirPair) {
-        let Some(extraneous) = &self.desk.beside.extraneous else { return };
+        let Some(extraneous) = &self.desk.hooks.extraneous else { return };
         let src = &pair.src;
         // M2: a listing during which names were exchanged may have missed one.
         let is_there = |name: Name<'_>| {

@@ -1,6 +1,8 @@
 //! `move`: a rename where it can be one, else copied, verified, made durable, and only then taken away.
 //!
-//! Must not remove anything itself but names it has just renamed from: what was copied goes through the ledger.
+//! Must not remove anything itself but names it has just renamed from: what was copied goes through the ledger. A merge by
+//! renames has a descent of its own, and not the walk of copies: it takes entries away from the very directories that it
+//! lists, asks one question at a time, and removes a source directory when all in it has gone. It lists as that walk does.
 
 use crate::disk::sys::Sys;
 use crate::disk::{Attributes, Dirs, Fault};
@@ -87,7 +89,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
 /// run was stopped in, or could not seal, nothing goes: the same command copies it once more, and needs all that the source
 /// says (R8). With `all_or_nothing` nothing goes either where something could not be copied.
 fn take_away(run: &Run<'_>, operands: Vec<Operand>, all_or_nothing: bool) {
-    let (desk, Some(ledger)) = (&run.desk, &run.desk.beside.ledger) else { return };
+    let (desk, Some(ledger)) = (&run.desk, &run.desk.hooks.ledger) else { return };
     let stays = desk.tally.cancelled() || all_or_nothing && desk.tally.failed.load(Relaxed) > 0;
     let landed = if stays { None } else { desk.all_landed(ledger.since) };
     if let Some((landed, failed)) = landed {

@@ -68,12 +68,12 @@ fn add(summary: &mut Summary, more: Summary) {
 fn pass(ends: &Ends, policy: &CopyPolicy, watch: Watch<'_>) -> Result<(Summary, bool)> {
     let disk = Sys::with(policy.io);
     let mut run = Run::new(&disk, policy, watch, None)?;
-    run.desk.beside.extraneous = Extraneous::of(policy);
+    run.desk.hooks.extraneous = Extraneous::of(policy);
     let mut operands = vec![ends.operand()?];
     run.desk.claims = operands::claims(&mut operands);
     run.round(&operands);
     run.desk.sync_names();
-    let plan = run.desk.beside.extraneous.take().and_then(|found| found.plan(&run.desk.tally));
+    let plan = run.desk.hooks.extraneous.take().and_then(|found| found.plan(&run.desk.tally));
     let is_clear = plan.is_some_and(|plan| plan.carry_out(policy, &run.desk.tally));
     Ok((run.end(), is_clear))
 }

@@ -13,7 +13,7 @@ use crate::peer::incoming::refused;
 use crate::peer::named::NamedInWindow;
 use crate::peer::reply::{Reply, not_sent};
 use crate::pulse::{For, Pulse};
-use crate::receiver::arriving::{Arriving, End, Line, Load};
+use crate::receiver::arriving::{Arriving, End, Load, StallDetector};
 use crate::trouble::error_of;
 use bcmr_wire::limits;
 use bcmr_wire::message::{Entry, FileState, Kind as WireKind, Message, Trouble, data};
@@ -53,19 +53,19 @@ pub(super) struct LargeFiles<'a, D: WireDestination<'a>> {
     files: Mutex<OpenFiles<'a>>,
     offers: Mutex<LargeOffers<'a, D>>,
     offered: Condvar,
-    line: Arc<Line<'a>>,
+    stalls: Arc<StallDetector<'a>>,
     pulse: Arc<Pulse>,
 }
 
 impl<'a, D: WireDestination<'a>> LargeFiles<'a, D> {
     /// Nothing has come yet, over any of the `streams`.
     pub(super) fn new(cancel: &'a Cancel, streams: usize, reply: &Reply) -> LargeFiles<'a, D> {
-        let patience = Duration::from_millis(limits::DEAD_MS);
+        let timeout = Duration::from_millis(limits::DEAD_MS);
         LargeFiles {
             files: Mutex::new(OpenFiles { by_id: HashMap::new(), named: NamedInWindow::files() }),
             offers: Mutex::new(LargeOffers { queue: VecDeque::new(), ended: false, undecided: 0 }),
             offered: Condvar::new(),
-            line: Arc::new(Line::new(cancel, streams, patience, reply.pulse.clone())),
+            stalls: Arc::new(StallDetector::new(cancel, streams, timeout, reply.pulse.clone())),
             pulse: reply.pulse.clone(),
         }
     }
@@ -90,7 +90,7 @@ impl<'a, D: WireDestination<'a>> LargeFiles<'a, D> {
 
     /// The connection is gone: none waits for room any more.
     pub(super) fn lose(&self) {
-        self.line.lose();
+        self.stalls.lose();
     }
 
     /// A file on its way; `None` when it is settled and the sender has not heard of that yet.
@@ -157,7 +157,7 @@ impl<'a, D: WireDestination<'a>> LargeFiles<'a, D> {
             Chosen::Further => None,
         };
         let values = t.to.wants_values();
-        let arriving = Arriving::new(file, meta.info, values, t.reply, self.line.clone());
+        let arriving = Arriving::new(file, meta.info, values, t.reply, self.stalls.clone());
         let arriving = Arc::new(t.to.prepare(arriving)?);
         self.queue(t, worker, LargeOffer { arriving, slot, meta, verdict, begun: false })
     }
