@@ -33,6 +33,10 @@ struct Dist {
     /// Only builds the binary of this machine and says where it is.
     #[arg(long)]
     binary: bool,
+    /// Builds it once more from a copy of the sources in another directory, from nothing, and fails unless the bytes are the
+    /// same; then the packages, if --binary is not given.
+    #[arg(long)]
+    twice: bool,
 }
 
 /// `cargo xtask dist`.
@@ -44,6 +48,9 @@ pub fn dist(rest: &[&str]) -> Result {
     };
     let here = Arch::here()?;
     let native = build_for(here)?;
+    if options.twice {
+        same_elsewhere(&native)?;
+    }
     if options.binary {
         println!("{}", native.display());
         return Ok(());
@@ -72,6 +79,36 @@ pub fn dist(rest: &[&str]) -> Result {
         println!("{}", path.display());
     }
     Ok(())
+}
+
+/// Builds the commit that is checked out in a directory of its own and compares.
+fn same_elsewhere(native: &Path) -> Result {
+    let elsewhere = tempfile::Builder::new().prefix("bcmr-twice-").tempdir()?;
+    let tree = elsewhere.path().join("a longer name, so that no path has the same length");
+    let root = sh::root();
+    if !sh::output("git", &["status", "--porcelain"])?.trim().is_empty() {
+        return Err("there are changes that are not committed: two builds would not be of the same".into());
+    }
+    sh::quiet("git", &["clone", "--quiet", "--shared", &root.to_string_lossy(), &tree.to_string_lossy()])?;
+    let target = elsewhere.path().join("built");
+    let mut again = std::process::Command::new("cargo");
+    again.args(["run", "--quiet", "--locked", "--package", "xtask", "--", "dist", "--binary"]);
+    sh::run(again.current_dir(&tree).env("CARGO_TARGET_DIR", &target))?;
+    let other = target.join(Arch::here()?.target()).join("dist/bcmr");
+    let (one, two) = (std::fs::read(native)?, std::fs::read(&other)?);
+    match one.iter().zip(&two).position(|(a, b)| a != b) {
+        None if one.len() == two.len() => {
+            println!("two builds in two directories: the same {} bytes", one.len());
+            Ok(())
+        }
+        at => Err(format!(
+            "two builds differ: {} and {} bytes, the first difference at {}",
+            one.len(),
+            two.len(),
+            at.map_or_else(|| "the end".to_owned(), |at| at.to_string())
+        )
+        .into()),
+    }
 }
 
 /// Puts the program and what belongs to it on this machine.
@@ -137,15 +174,20 @@ fn build_for(arch: Arch) -> Result<PathBuf> {
         .ok_or("neither CARGO_HOME nor HOME is set")?;
     let mut build = sh::cargo();
     build.args(["build", "--profile", "dist", "--locked", "--package", "bcmr", "--target", &target]);
-    let (from, registry) = (root.display(), cargo_home.display());
+    let dir = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    // What is built may lie outside the sources; of several prefixes that fit, the last counts.
+    let (from, registry, built) = (root.display(), cargo_home.display(), dir.display());
     build.env(
         "RUSTFLAGS",
         format!(
             "-C target-feature=+crt-static --remap-path-prefix={from}=/bcmr \
-             --remap-path-prefix={registry}=/cargo"
+             --remap-path-prefix={registry}=/cargo --remap-path-prefix={built}=/bcmr/target"
         ),
     );
-    let map = format!("-ffile-prefix-map={from}=/bcmr -ffile-prefix-map={registry}=/cargo");
+    let map = format!(
+        "-ffile-prefix-map={from}=/bcmr -ffile-prefix-map={registry}=/cargo \
+         -ffile-prefix-map={built}=/bcmr/target"
+    );
     build.env(format!("CFLAGS_{}", target.replace('-', "_")), map);
     if arch != Arch::here()? {
         let cc = format!("{}-linux-gnu-gcc", arch.name());
@@ -162,7 +204,6 @@ fn build_for(arch: Arch) -> Result<PathBuf> {
         build.env("BCMR_COMMIT", commit.trim());
     }
     sh::run(&mut build)?;
-    let dir = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     Ok(dir.join(target).join("dist/bcmr"))
 }
 

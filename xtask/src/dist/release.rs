@@ -85,3 +85,29 @@ impl Release {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    /// docs/name.md: every crate of ours has a name for the registry, the page has the same, and only names that are ours.
+    #[test]
+    fn every_crate_has_a_name_for_the_registry() {
+        let root = sh::root();
+        let manifest: toml::Table =
+            toml::from_str(&std::fs::read_to_string(root.join("Cargo.toml")).unwrap()).unwrap();
+        let table = manifest["workspace"]["metadata"]["dist"]["registry"].as_table().unwrap();
+        let named: BTreeMap<String, &str> =
+            table.iter().map(|(name, as_what)| (name.clone(), as_what.as_str().unwrap())).collect();
+        let crates = std::fs::read_dir(root.join("crates")).unwrap();
+        let mut ours: Vec<String> =
+            crates.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        ours.sort();
+        assert_eq!(named.keys().cloned().collect::<Vec<_>>(), ours);
+        let page = std::fs::read_to_string(root.join("docs/name.md")).unwrap();
+        for (name, on_registry) in named {
+            assert!(page.contains(&format!("\n| `{name}` | `{on_registry}` |")), "{name}");
+            assert!(on_registry != "bcmr" && on_registry.starts_with("bcmr-"), "{on_registry}");
+        }
+    }
+}

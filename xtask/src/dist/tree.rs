@@ -32,8 +32,11 @@ impl Tree {
         sh::run(
             std::process::Command::new(native).arg("man").arg(&man).env("SOURCE_DATE_EPOCH", &release.epoch),
         )?;
-        for page in fs::read_dir(&man)? {
-            gzip(&page?.path())?;
+        crate::man::documents(&tree.root.join("share/man"), &release.epoch)?;
+        for section in fs::read_dir(tree.root.join("share/man"))? {
+            for page in fs::read_dir(section?.path())? {
+                gzip(&page?.path())?;
+            }
         }
         for (shell, path) in [
             ("bash", "share/bash-completion/completions/bcmr"),

@@ -62,16 +62,15 @@ pub fn check(files: &[File]) -> Vec<Finding> {
     found
 }
 
-/// Tracked files, and new ones that are not ignored; binary files are left out.
+/// Tracked files, and new ones that are not ignored; of binary files only the path, for links that lead to pictures.
 fn load(root: &Path) -> Result<Vec<File>> {
     let list = sh::output("git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
     let mut files = Vec::new();
     for path in list.split_terminator('\0') {
         // A file may be gone from the work tree and still be in the index.
         let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
-        if let Ok(text) = String::from_utf8(bytes) {
-            files.push(File { path: path.to_owned(), text });
-        }
+        let text = String::from_utf8(bytes).unwrap_or_default();
+        files.push(File { path: path.to_owned(), text });
     }
     Ok(files)
 }
