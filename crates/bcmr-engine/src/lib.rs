@@ -49,4 +49,4 @@ pub use verbs::manifest::fuzz as manifest_fuzz;
 
 pub use fastcopy::memory;
 pub use fastcopy::process::is_ignored;
-pub use verbs::{check, check_manifest, copy, measure, move_, remove, sessions, sync};
+pub use verbs::{check, check_manifest, copy, copy_between, measure, move_, remove, sessions, sync};

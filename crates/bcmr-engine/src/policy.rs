@@ -561,6 +561,17 @@ pub struct SyncRequest {
     pub state: Option<PathBuf>,
 }
 
+/// Which end of a copy of one file is an open stream and not a name; its name is only shown then.
+#[derive(Debug)]
+pub enum Ends {
+    /// None.
+    Named,
+    /// What is read from this is copied.
+    From(std::fs::File),
+    /// It is copied into this.
+    To(std::fs::File),
+}
+
 /// `move`.
 pub struct MoveRequest {
     /// What to move.

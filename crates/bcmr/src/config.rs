@@ -63,6 +63,8 @@ pub struct Config {
     all: Defaults,
     host: BTreeMap<String, Defaults>,
     store: StoreTable,
+    places: BTreeMap<String, String>,
+    defaults: BTreeMap<String, Vec<String>>,
 }
 
 /// `[store]`: the store of blocks that `bcmr serve` has on this machine.
@@ -89,9 +91,40 @@ struct File {
     host: BTreeMap<String, Defaults>,
     #[serde(default)]
     store: StoreTable,
+    #[serde(default)]
+    places: BTreeMap<String, String>,
+    #[serde(default)]
+    defaults: VerbTable,
 }
 
+/// `[defaults]`: words that stand behind a verb before what is typed.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VerbTable {
+    copy: Option<Vec<String>>,
+    #[serde(rename = "move")]
+    move_: Option<Vec<String>>,
+    remove: Option<Vec<String>>,
+    check: Option<Vec<String>>,
+    sync: Option<Vec<String>>,
+    ls: Option<Vec<String>>,
+    du: Option<Vec<String>>,
+}
+
+/// The verbs that may have defaults.
+pub const WITH_DEFAULTS: [&str; 7] = ["copy", "move", "remove", "check", "sync", "ls", "du"];
+
 impl Config {
+    /// What `@name` stands for.
+    pub fn places(&self) -> &BTreeMap<String, String> {
+        &self.places
+    }
+
+    /// Words that stand behind each verb before what is typed.
+    pub fn defaults(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.defaults
+    }
+
     /// How much of blocks the store here may keep, as it stands there.
     pub fn store_keep(&self) -> Option<&str> {
         self.store.keep.as_deref()
@@ -127,9 +160,44 @@ pub fn parse(text: &str, file: &Path) -> Result<Config, Usage> {
         let line = text.as_bytes().iter().take(start).filter(|b| **b == b'\n').count() + 1;
         at(line, e.message())
     })?;
-    let File { ssh, program, parallel, compress, direct, dedup, retries, bootstrap, host, store } = read;
+    let File {
+        ssh,
+        program,
+        parallel,
+        compress,
+        direct,
+        dedup,
+        retries,
+        bootstrap,
+        host,
+        store,
+        places,
+        defaults,
+    } = read;
     let all = Defaults { ssh, program, parallel, compress, direct, dedup, retries, bootstrap };
-    Ok(Config { all, host, store })
+    if let Some(name) = places.keys().find(|name| name.is_empty() || name.contains(['/', '@', ':'])) {
+        let said =
+            format!("{}: {} is no name of a place", names::quoted(file), names::quoted(Path::new(name)));
+        return Err(Usage::new(said).or("it is typed behind @, and ends at the first slash"));
+    }
+    let VerbTable { copy, move_, remove, check, sync, ls, du } = defaults;
+    let verbs = WITH_DEFAULTS.into_iter().zip([copy, move_, remove, check, sync, ls, du]);
+    let defaults: BTreeMap<String, Vec<String>> =
+        verbs.filter_map(|(verb, words)| Some((verb.to_owned(), words?))).collect();
+    // An operand among them would be copied, or removed, by every command.
+    for (verb, words) in &defaults {
+        if let Some(word) =
+            words.iter().find(|word| !word.starts_with('-') || matches!(word.as_str(), "-" | "--"))
+        {
+            let said = format!(
+                "{}: {} is no option among the defaults of {verb}",
+                names::quoted(file),
+                names::quoted(Path::new(word))
+            );
+            return Err(Usage::new(said).or("a value stands in the same word as its option: --jobs=4"));
+        }
+    }
+    Ok(Config { all, host, store, places, defaults })
 }
 
 #[cfg(test)]

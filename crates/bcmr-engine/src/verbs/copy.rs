@@ -10,7 +10,7 @@ use crate::disk::{Attributes, Body, Dirs, Fault, Job};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary, Watch};
 use crate::node::Node;
-use crate::policy::{CopyPolicy, CopyRequest, Follow, Target};
+use crate::policy::{CopyPolicy, CopyRequest, Ends, Follow, Target};
 use crate::receiver::choose::{Candidate, Way};
 use crate::receiver::claims::{Claimed, Claims, Meeting};
 use crate::receiver::dest::DestDir;
@@ -144,13 +144,21 @@ enum Prepared<'n> {
 /// Only when nothing could be begun (a pattern that does not parse, a target that cannot be opened); what happens to
 /// single items is told through `watch` and counted in the [`Summary`].
 pub fn copy(request: CopyRequest, watch: Watch<'_>) -> Result<Summary> {
+    copy_between(request, Ends::Named, watch)
+}
+
+/// The same, of one file, where one end is an open stream: what is typed for it is only shown.
+///
+/// # Errors
+/// As [`copy`].
+pub fn copy_between(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result<Summary> {
     if request.policy.dry_run {
         return crate::verbs::dry_run::dry_run(
             CopyRequest { policy: request.policy.resuming(), ..request },
             watch,
         );
     }
-    let (request, _held) = match stream::take(request, watch)? {
+    let (request, _held) = match stream::take(request, ends, watch)? {
         Streamed::No(request) => (request, None),
         Streamed::Held(request, held) => (request, Some(held)),
         Streamed::Done(summary) => return Ok(summary),

@@ -24,7 +24,7 @@ pub mod written_through;
 
 pub use crate::remove::remove;
 pub use check::check;
-pub use copy::copy;
+pub use copy::{copy, copy_between};
 pub use manifest::{WholeFile, check_manifest};
 pub use measure::measure;
 pub use move_::move_;

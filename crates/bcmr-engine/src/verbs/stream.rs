@@ -5,10 +5,10 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary, Watch};
-use crate::policy::{Collide, CopyPolicy, CopyRequest, Target};
+use crate::policy::{Collide, CopyPolicy, CopyRequest, Ends, Target};
 use crate::tally::Tally;
 use crate::verbs::look;
-use crate::verbs::operands::{self, Reach, Source, Where};
+use crate::verbs::operands::{self, Place, Reach, Source, Where};
 use fastcopy::dir::open_to_write;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::poll;
@@ -40,7 +40,12 @@ pub(crate) enum Streamed {
 ///
 /// # Errors
 /// The stream cannot be read, or what is read cannot be held or written.
-pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
+pub(crate) fn take(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Result<Streamed> {
+    match ends {
+        Ends::Named => {}
+        Ends::From(from) => return take_input(request, from, watch),
+        Ends::To(to) => return pour_out(&request, to, watch).map(Streamed::Done),
+    }
     let CopyPolicy { recursive, specials, .. } = request.policy;
     let ([path], None, false) = (request.sources.as_slice(), &request.names, recursive || specials) else {
         return Ok(Streamed::No(request));
@@ -80,35 +85,93 @@ pub(crate) fn take(request: CopyRequest, watch: Watch<'_>) -> Result<Streamed> {
             return Err(Error::ours(Code::InTheWay, Op::WriteInto, shown, Reason::SomethingElseThere));
         }
         let bytes = pour(&mut from, &mut to, &path, &shown, watch)?;
-        if !watch.cancel.is_set() {
-            tally.files.fetch_add(1, Ordering::Relaxed);
-            tally.bytes.fetch_add(bytes, Ordering::Relaxed);
-            tally.streamed.fetch_add(bytes, Ordering::Relaxed);
-            tally.done(1);
-            tally.item(Action::Copied, bytes, || (path, shown));
-        }
-        return Ok(Streamed::Done(tally.summary()));
+        return Ok(Streamed::Done(poured(&tally, bytes, path, shown)));
     }
-    let (place, to) =
-        match operands::target(&Reach::Anywhere, &request.target, 1, operands::DestLink::Through)? {
-            Where::Into(place) => {
-                let to = place.node.join(name.as_name());
-                (place, Target::Exactly(to))
-            }
-            Where::Name { dir, .. } => (dir, Target::Exactly(request.target.path().clone())),
-            Where::Whole(_) => return Ok(Streamed::No(request)),
-        };
-    let shown = to.path().clone();
+    let (dir, to) = match operands::target(&Reach::Anywhere, &request.target, 1, operands::DestLink::Through)?
+    {
+        Where::Into(place) => {
+            let to = place.node.join(name.as_name());
+            (place, Target::Exactly(to))
+        }
+        Where::Name { dir, .. } => (dir, Target::Exactly(request.target.path().clone())),
+        Where::Whole(_) => return Ok(Streamed::No(request)),
+    };
+    let request = CopyRequest { target: to, ..request };
+    hold(request, &mut from, &path, &dir, &tally)
+}
+
+/// Reads a stream to its end into a file without a name in the directory where it is to land, and makes the request one
+/// about that.
+fn hold(
+    request: CopyRequest,
+    from: &mut File,
+    path: &Path,
+    place: &Place,
+    tally: &Tally<'_>,
+) -> Result<Streamed> {
+    let watch = tally.watch;
+    let shown = request.target.path().clone();
     let held = place.dir.unnamed(NEW_FILE & !request.policy.umask);
     let mut held = File::from(held.map_err(|e| Error::os(Op::HoldWhatIsReadFor, &shown, e))?);
-    pour(&mut from, &mut held, &path, &shown, watch)?;
+    pour(from, &mut held, path, &shown, watch)?;
     if watch.cancel.is_set() {
         return Ok(Streamed::Done(tally.summary()));
     }
     // It is counted when it lands.
     watch.progress.bytes_done.store(0, Ordering::Relaxed);
     let itself = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
-    Ok(Streamed::Held(CopyRequest { sources: vec![itself], target: to, ..request }, held))
+    Ok(Streamed::Held(CopyRequest { sources: vec![itself], ..request }, held))
+}
+
+/// What is read from `from` lands under the target's name, which cannot be a directory: there is no other name to take.
+fn take_input(request: CopyRequest, mut from: File, watch: Watch<'_>) -> Result<Streamed> {
+    let tally = Tally::new(watch);
+    let shown = request.target.path().clone();
+    let source = request.sources.first().cloned().unwrap_or_else(|| "-".into());
+    if leads_to_stream(&shown) {
+        let mut to = File::from(open_to_write(&shown).map_err(|e| Error::os(Op::Open, &shown, e))?);
+        let bytes = pour(&mut from, &mut to, &source, &shown, watch)?;
+        return Ok(Streamed::Done(poured(&tally, bytes, source, shown)));
+    }
+    match operands::target(&Reach::Anywhere, &request.target, 1, operands::DestLink::Through)? {
+        Where::Name { dir, slash: false, .. } => {
+            let request = CopyRequest { target: Target::Exactly(shown), ..request };
+            hold(request, &mut from, &source, &dir, &tally)
+        }
+        _ => Err(Error::ours(Code::IsDirectory, Op::CopyTo, shown, Reason::IsDirectory)),
+    }
+}
+
+/// One file, or a stream that is named, is written into `to`.
+fn pour_out(request: &CopyRequest, mut to: File, watch: Watch<'_>) -> Result<Summary> {
+    let path = request.sources.first().cloned().unwrap_or_default();
+    let shown = request.target.path().clone();
+    let source = operands::source(&Reach::Anywhere, &path, request.policy.follow)?;
+    let Source::Named { dir, name, info, follow } = source else {
+        return Err(Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory));
+    };
+    if info.kind == Kind::Dir {
+        return Err(Error::ours(Code::IsDirectory, Op::Copy, path, Reason::IsDirectory));
+    }
+    if info.kind != Kind::File && !is_stream(info.kind) {
+        return Err(Error::ours(Code::Special, Op::Copy, path, Reason::SomethingElseThere));
+    }
+    let (from, _) = dir.open_file(name.as_name(), follow)?;
+    let tally = Tally::new(watch);
+    let bytes = pour(&mut File::from(from), &mut to, &path, &shown, watch)?;
+    Ok(poured(&tally, bytes, path, shown))
+}
+
+/// Counts one stream that was poured.
+fn poured(tally: &Tally<'_>, bytes: u64, path: PathBuf, shown: PathBuf) -> Summary {
+    if !tally.watch.cancel.is_set() {
+        tally.files.fetch_add(1, Ordering::Relaxed);
+        tally.bytes.fetch_add(bytes, Ordering::Relaxed);
+        tally.streamed.fetch_add(bytes, Ordering::Relaxed);
+        tally.done(1);
+        tally.item(Action::Copied, bytes, || (path, shown));
+    }
+    tally.summary()
 }
 
 /// What is read or written as it comes. A block device is a disk, and is not meant by a name typed by chance.

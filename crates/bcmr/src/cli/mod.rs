@@ -9,6 +9,7 @@ use crate::usage::Usage;
 use crate::voice::BCMR;
 use crate::{commands, names, say, ui};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::ffi::OsString;
 
 /// Runs what was typed and returns the exit code. Another program is chosen by the name that this one was called by, or by
 /// the first word.
@@ -20,13 +21,36 @@ pub fn run(env: &Env) -> u8 {
     if init::asks_for_letters(&env.line) {
         return commands::print(init::LETTERS);
     }
-    match bcmr::parse(&env.line) {
-        Ok(cli) => {
-            env::raise_limits();
-            commands::run(cli.command, env)
+    let typed = bcmr::parse(&env.line);
+    let (mut cli, config) = match typed.map(|cli| (commands::configured(&cli, env), cli)) {
+        Err(e) => return explain(&e, env),
+        Ok((Err(usage), _)) => {
+            ui::writer::err(&say::usage_of(&BCMR, &usage));
+            return BCMR.exits.usage;
         }
-        Err(e) => explain(&e, env),
+        Ok((Ok(config), cli)) => (cli, config),
+    };
+    let verb = env.line.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    if let Some(words) = config.defaults().get(verb).filter(|_| !cli.no_defaults) {
+        let (program, rest) = env.line.split_at_checked(2).unwrap_or((&env.line, &[]));
+        let words =
+            program.iter().cloned().chain(words.iter().map(OsString::from)).chain(rest.iter().cloned());
+        cli = match bcmr::parse(words) {
+            Ok(cli) => cli,
+            Err(e) => {
+                ui::writer::err(&say::bad_defaults(&BCMR, verb));
+                return explain(&e, env);
+            }
+        };
     }
+    let mut env = env.clone();
+    let expanded = bcmr::places::expand(&mut cli.command, config.places(), &mut env.line, &commands::is_here);
+    if let Err(usage) = expanded {
+        ui::writer::err(&say::usage_of(&BCMR, &usage));
+        return BCMR.exits.usage;
+    }
+    env::raise_limits();
+    commands::run(cli.command, &env)
 }
 
 /// Help and version were asked for and go to standard output; everything else was a mistake.

@@ -1,13 +1,15 @@
 //! `copy`: opens the list of names, if there is one, and copies. What is on another machine is `remote`'s.
 
 use super::verb::open;
-use crate::cli::bcmr::copy::{self, CopyArgs};
+use crate::cli::bcmr::copy::{self, CopyArgs, Dash};
 use crate::cli::bcmr::operands::{self, Places};
 use crate::cli::bcmr::proof;
 use crate::env::Env;
 use crate::show::{Show, Verb};
 use crate::ui::{self, Drawing, Start};
-use bcmr_engine::policy::{CopyPolicy, CopyRequest, Durability, Resume, Verify};
+use bcmr_engine::policy::{CopyPolicy, CopyRequest, Durability, Ends, Resume, Verify};
+use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Runs it.
@@ -30,6 +32,15 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
             }
         }
     }
+    let opened = match job.dash {
+        Dash::Nowhere => Ok(Ends::Named),
+        Dash::Input => io::stdin().as_fd().try_clone_to_owned().map(|fd| Ends::From(fd.into())),
+        Dash::Output => io::stdout().as_fd().try_clone_to_owned().map(|fd| Ends::To(fd.into())),
+    };
+    let ends = match opened {
+        Ok(ends) => ends,
+        Err(e) => return super::verb::file_failed("open", Path::new("-"), &e),
+    };
     let sources = job.request.sources.clone();
     let destination = job.request.target.path().clone();
     let jobs = job.request.policy.jobs;
@@ -38,10 +49,14 @@ pub fn run(args: &CopyArgs, env: &Env) -> u8 {
     let measure = counted.then(|| super::verb::measure(&sources, &job.request.policy));
     let start = Start { sources: &sources, destination: Some(&destination), jobs, measure, by_scp: None };
     let show = Show { proof: proof::command, ..job.show };
-    let drawing = if is_brief(&job.request) { Drawing::OnceItGoesOn } else { Drawing::AtOnce };
+    let drawing = if is_brief(&job.request) && job.dash == Dash::Nowhere {
+        Drawing::OnceItGoesOn
+    } else {
+        Drawing::AtOnce
+    };
     ui::run_from(drawing, &show, start, |watch| {
         super::verb::tell_mistakable(operands::all_operands(&args.operands), watch);
-        bcmr_engine::copy(job.request, watch)
+        bcmr_engine::copy_between(job.request, ends, watch)
     })
 }
 

@@ -11,7 +11,7 @@ use crate::cli::bcmr::operands;
 use crate::config::Config;
 use crate::env::Env;
 use crate::names;
-use crate::say::{self, Typed};
+use crate::say::{self, Sizes, Typed};
 use crate::show::{Again, Verb};
 use crate::ui::json;
 use crate::ui::writer::{self, Sink};
@@ -210,7 +210,7 @@ pub fn ls(a: &LsArgs, env: &Env) -> u8 {
         let gap = if std::mem::take(&mut first) { "" } else { "\n" };
         let head = many.then_some(gap);
         told.people.elsewhere = matches!(place, Place::There(..));
-        let mut list = List { told, path, long: a.long, head, held: Vec::new(), flows: false };
+        let mut list = List { told, path, long: long_of(a), head, held: Vec::new(), flows: false };
         let listed = match place {
             Place::Here(path) => look::list(path, &mut |l| list.take(l)),
             Place::There(address, reach) => {
@@ -223,7 +223,7 @@ pub fn ls(a: &LsArgs, env: &Env) -> u8 {
         match listed {
             Err(e) if e.code == Code::NotDirectory => {
                 let l = place.ask(&note, |p| look::stat(p, false), |x, way| peer::stat(x, way, false))?;
-                tell(told, a.long, path, false, &l);
+                tell(told, long_of(a), path, false, &l);
                 Ok(())
             }
             // What was listed before it went wrong is told all the same.
@@ -240,7 +240,7 @@ pub fn ls(a: &LsArgs, env: &Env) -> u8 {
 struct List<'a> {
     told: &'a mut Told,
     path: &'a Path,
-    long: bool,
+    long: Option<Sizes>,
     /// What comes before the head line, where there is to be one and it is not written yet.
     head: Option<&'static str>,
     held: Vec<Listing>,
@@ -268,18 +268,21 @@ impl List<'_> {
     }
 }
 
+/// How sizes are told in a long listing; none is not long.
+fn long_of(a: &LsArgs) -> Option<Sizes> {
+    a.long.then_some(if a.human_readable { Sizes::Units } else { Sizes::Bytes })
+}
+
 /// One name; the operand itself when it is no directory.
-fn tell(told: &mut Told, long: bool, operand: &Path, in_it: bool, l: &Listing) {
+fn tell(told: &mut Told, long: Option<Sizes>, operand: &Path, in_it: bool, l: &Listing) {
     if told.json {
         told.out.line(&json::entry(operand, in_it, l));
         return;
     }
     let name = if in_it { l.name.as_slice() } else { operand.as_os_str().as_bytes() };
-    if !long {
-        return told.name("", name, "");
-    }
+    let Some(sizes) = long else { return told.name("", name, "") };
     let (user, group) = (told.people.user(l.uid), told.people.group(l.gid));
-    let before = say::listing(l, &user, &group);
+    let before = say::listing(l, &user, &group, sizes);
     told.link(&before, name, if l.link.is_empty() { "" } else { " -> " }, &l.link);
 }
 

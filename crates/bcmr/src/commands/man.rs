@@ -11,7 +11,8 @@ const FILES: &str = "\
 .SH FILES
 .TP
 .I ${XDG_CONFIG_HOME:\\-~/.config}/bcmr/config.toml
-What holds for every copy to and from another machine, and for single hosts.
+What holds for every copy to and from another machine, and for single hosts; places and defaults of verbs:
+.BR bcmr.toml (5).
 .TP
 .I ${XDG_CACHE_HOME:\\-~/.cache}/bcmr
 The store of blocks of
@@ -65,10 +66,14 @@ fn extend(dir: &Path) -> io::Result<()> {
         let file = OpenOptions::new().append(true).open(dir.join(format!("{page}.1")));
         file.and_then(|mut file| file.write_all(text.as_bytes()))
     };
-    append("bcmr", &format!("{FILES}{}", see_also(verbs.iter().map(|verb| format!("bcmr-{verb}")))))?;
+    let pages = verbs.iter().map(|verb| format!("bcmr-{verb}"));
+    let others = ["bcmr.toml", "bcmr-json", "bcmr-remote"].map(str::to_owned);
+    append("bcmr", &format!("{FILES}{}", see_also(pages.chain(others))))?;
     for verb in &verbs {
         let others = match *verb {
-            "copy" => &["bcmr-check", "bcmr-sessions", "cp"][..],
+            "copy" => &["bcmr-check", "bcmr-sessions", "bcmr-remote", "cp"][..],
+            "schema" => &["bcmr-json"],
+            "config" => &["bcmr.toml"],
             "move" => &["bcmr-copy", "mv"],
             "remove" => &["rm"],
             "check" => &["bcmr-copy", "b3sum"],
@@ -86,7 +91,11 @@ fn extend(dir: &Path) -> io::Result<()> {
 }
 
 fn see_also(pages: impl Iterator<Item = String>) -> String {
-    let section = |page: &str| if page == "ssh_config" { 5 } else { 1 };
+    let section = |page: &str| match page {
+        "ssh_config" | "bcmr.toml" => 5,
+        "bcmr-json" | "bcmr-remote" => 7,
+        _ => 1,
+    };
     let lines: Vec<String> =
         pages.map(|page| format!(".BR {} ({})", page.replace('-', "\\-"), section(&page))).collect();
     format!(".SH \"SEE ALSO\"\n{}\n", lines.join(",\n"))

@@ -4,6 +4,7 @@
 
 mod check;
 mod child;
+mod complete;
 mod completions;
 mod copy;
 mod deploy;
@@ -19,9 +20,27 @@ mod sessions;
 mod sync;
 mod verb;
 
-use crate::cli::bcmr::Command;
+use crate::cli::bcmr::places::is_place;
+use crate::cli::bcmr::{Cli, Command};
+use crate::config::{self, Config};
 use crate::env::Env;
-pub use verb::print;
+use crate::usage::Usage;
+pub use verb::{is_here, print};
+
+/// The configuration, as far as this command wants it: for defaults of its verb, and for places among its words.
+pub fn configured(cli: &Cli, env: &Env) -> Result<Config, Usage> {
+    let verb = env.line.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    let has_defaults = !cli.no_defaults && config::WITH_DEFAULTS.contains(&verb);
+    let has_places = env.line.iter().skip(2).any(|word| is_place(word));
+    match (has_places, has_defaults) {
+        (true, _) => remote::configuration(env),
+        (false, true) => remote::configuration(env).or_else(|usage| {
+            // What says nothing of defaults, as far as it can be read, is no reason not to copy here.
+            if remote::mentions_defaults(env) { Err(usage) } else { Ok(Config::default()) }
+        }),
+        (false, false) => Ok(Config::default()),
+    }
+}
 
 /// Runs what was typed.
 pub fn run(command: Command, env: &Env) -> u8 {
@@ -43,8 +62,16 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Deploy(a) => look::deploy(&a, env),
         Command::Serve(a) => serve::run(&a, env),
         Command::Init(a) => print(&crate::cli::init::aliases(&a)),
+        Command::Config => match remote::configuration(env) {
+            Ok(config) => print(&crate::say::configuration(env.config_file.as_deref(), &config)),
+            Err(u) => {
+                crate::ui::writer::err(&crate::say::usage_of(&crate::voice::BCMR, &u));
+                crate::voice::BCMR.exits.usage
+            }
+        },
         Command::Schema => print(&crate::ui::json::schema()),
         Command::Completions { shell } => completions::run(shell),
+        Command::Complete { index, words } => complete::run(index, words, env),
         Command::Man { dir } => man::run(dir.as_deref()),
     }
 }

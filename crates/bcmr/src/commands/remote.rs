@@ -39,15 +39,22 @@ pub fn configuration(env: &Env) -> std::result::Result<Config, Usage> {
     env.config_file.as_deref().map_or_else(|| Ok(Config::default()), load)
 }
 
+/// Whether the configuration has something of defaults, be it understood or not.
+pub fn mentions_defaults(env: &Env) -> bool {
+    let text = env.config_file.as_deref().and_then(|file| text_of(file).ok());
+    text.is_some_and(|text| text.contains("defaults"))
+}
+
+fn text_of(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let opened = std::fs::File::open(file)?;
+    io::Read::read_to_string(&mut io::Read::take(opened, CONFIG_BYTES_MAX + 1), &mut text)?;
+    Ok(text)
+}
+
 /// Reads the file; that there is none is no error, that it cannot be read is one.
 fn load(file: &Path) -> std::result::Result<Config, Usage> {
-    let read = || {
-        let mut text = String::new();
-        let opened = std::fs::File::open(file)?;
-        io::Read::read_to_string(&mut io::Read::take(opened, CONFIG_BYTES_MAX + 1), &mut text)?;
-        Ok::<String, io::Error>(text)
-    };
-    match read() {
+    match text_of(file) {
         Ok(text) if text.len() as u64 > CONFIG_BYTES_MAX => {
             Err(Usage::new(format!("{} is too large for a configuration", names::quoted(file))))
         }

@@ -6,6 +6,7 @@ pub mod plan;
 pub mod words;
 
 use crate::address::{self, Operand};
+use crate::config::Config;
 use crate::env::Build;
 use crate::names::{bare, quoted, shell_word, text};
 use crate::show::{Again, Phase, Show, Verb};
@@ -501,6 +502,29 @@ pub fn version(build: &Build) -> String {
     format!("bcmr {version}\ncommit: {commit}\ntarget: {arch}-{os}\nfeatures: {features}\n")
 }
 
+/// What `config` prints.
+pub fn configuration(file: Option<&Path>, config: &Config) -> String {
+    let mut out = match file {
+        Some(file) => format!("configuration: {}\n", quoted(file)),
+        None => "configuration: none, as there is no home directory\n".to_owned(),
+    };
+    for (name, place) in config.places() {
+        out.push_str(&format!("@{} = {}\n", text(name), text(place)));
+    }
+    for (verb, words) in config.defaults() {
+        let words: Vec<String> = words.iter().map(|word| shell_word(OsStr::new(word))).collect();
+        out.push_str(&format!("defaults of {verb}: {}\n", words.join(" ")));
+    }
+    out
+}
+
+/// What comes before a mistake that is not in what was typed.
+pub fn bad_defaults(voice: &Voice, verb: &str) -> String {
+    voice.line(&format!(
+        "with the defaults of {verb} that the configuration has (--no-defaults leaves them out):\n"
+    ))
+}
+
 /// What clap has to say, in our manner: it quotes what was typed, and that may hold anything.
 pub fn clap_error(voice: &Voice, rendered: &str) -> String {
     let said = rendered.strip_prefix("error: ").map(|rest| voice.line(rest));
@@ -731,8 +755,19 @@ pub fn is_here(path: &Path) -> String {
 }
 
 /// One line of `ls`; the name without quotes, which the caller appends. The time is that of clocks here.
-pub fn listing(l: &Listing, user: &str, group: &str) -> String {
-    format!("{} {user:<8} {group:<8} {:>12}  {}  ", mode(l), l.size, moment_here(l.mtime))
+pub fn listing(l: &Listing, user: &str, group: &str, sizes: Sizes) -> String {
+    let size = match sizes {
+        Sizes::Bytes => l.size.to_string(),
+        Sizes::Units => size(l.size),
+    };
+    format!("{} {user:<8} {group:<8} {size:>12}  {}  ", mode(l), moment_here(l.mtime))
+}
+
+/// How sizes are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    Bytes,
+    Units,
 }
 
 /// What `stat` tells.
@@ -964,9 +999,9 @@ pub fn receipt(show: &Show, r: &Receipt) -> Vec<String> {
     if r.kept > 0 {
         lines.push(format!("skipped: {} left alone, {}", r.kept, why_kept(r.collide)));
     }
-    if r.excluded > 0 {
-        let names = if r.excluded == 1 { "name" } else { "names" };
-        lines.push(format!("skipped: {} {names} left out by filters", r.excluded));
+    if let Some(excluded @ 1..) = r.excluded {
+        let names = if excluded == 1 { "name" } else { "names" };
+        lines.push(format!("skipped: {excluded} {names} left out by filters"));
     }
     if let Some((count, example)) = &r.specials {
         let more = if *count == 1 { String::new() } else { format!(" and {} more", count - 1) };

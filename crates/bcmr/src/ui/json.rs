@@ -161,8 +161,9 @@ enum Body<'a> {
         cloned: Cloned,
         /// Left alone because they were there.
         kept: u64,
-        /// Names that filters left out; a directory counts once.
-        excluded: u64,
+        /// Names that filters left out; a directory counts once. Absent where they are left out on another machine.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        excluded: Option<u64>,
         /// Special files that nothing asked to be copied.
         specials: u64,
         /// Attributes that could not be kept, by kind.

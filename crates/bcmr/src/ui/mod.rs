@@ -20,7 +20,7 @@ use crate::ask::Answers;
 use crate::env;
 use crate::names;
 use crate::say;
-use crate::show::{Again, Meter, Show, Verb};
+use crate::show::{Again, Far, Meter, Show, Verb};
 use bar::Bar;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
@@ -496,7 +496,10 @@ impl<'a> Ui<'a> {
             ),
             kept: s.kept,
             collide: show.collide,
-            excluded: progress.excluded.load(Ordering::Relaxed),
+            excluded: match show.far {
+                Far::From(_) => None,
+                Far::Nowhere | Far::To(_) => Some(progress.excluded.load(Ordering::Relaxed)),
+            },
             specials: screen.losses.specials(),
             lost: screen.losses.take(),
             limit: limit::of(&times),

@@ -39,8 +39,8 @@ pub struct Receipt {
     pub kept: u64,
     /// Why.
     pub collide: Collide,
-    /// Left out by a filter.
-    pub excluded: u64,
+    /// Left out by a filter, where that is known: another machine leaves out what it has by itself.
+    pub excluded: Option<u64>,
     /// Special files that nothing asked to be copied: how many, and one of them.
     pub specials: Option<(u64, PathBuf)>,
     /// Attributes that could not be kept.

@@ -144,3 +144,174 @@ fn the_schema_tells_events_from_others() {
         assert!(!validator.is_valid(&value(wrong)), "{wrong}");
     }
 }
+
+/// Defaults stand behind the verb before what is typed; places stand for paths here and there. A broken configuration is
+/// told and nothing is done, as what it was to say may be what the user relies on.
+#[test]
+fn defaults_and_places_of_the_configuration() {
+    let tmp = Tmp::new();
+    tmp.file("s/sub/f", "F");
+    tmp.file("s/g.o", "G");
+    let configured = |text: &str, words: &[&str]| {
+        tmp.file("config/bcmr/config.toml", text);
+        let mut line = bcmr(words).cwd(tmp.path());
+        line.0.env("XDG_CONFIG_HOME", tmp.p("config"));
+        line.run()
+    };
+    let defaults = "[defaults]\ncopy = ['-r', '--exclude=*.o', '-v']\n[places]\ndisk = 'm'\n";
+    let ran = configured(defaults, &["copy", "s", "d"]).ok();
+    assert!(tmp.p("d/sub/f").exists() && !tmp.p("d/g.o").exists() && !ran.out.is_empty(), "{ran:?}");
+    // What is typed comes later and counts more; or the defaults are left out.
+    configured(defaults, &["copy", "-q", "s/g.o", "e.o"]).ok();
+    configured(defaults, &["copy", "--no-defaults", "s", "e"]).code(1);
+    let ran = configured(defaults, &["copy", "--no-defaults", "-r", "s", "e"]).ok();
+    assert!(tmp.p("e/g.o").exists() && ran.out.is_empty(), "{ran:?}");
+    // Other verbs have none.
+    configured(defaults, &["remove", "e"]).code(1);
+    // Places, in the hint too, and files that are called so.
+    tmp.dir("m");
+    configured(defaults, &["copy", "--no-defaults", "s/g.o", "@disk/here.o"]).ok();
+    assert_eq!(std::fs::read(tmp.p("m/here.o")).unwrap(), b"G");
+    let ran = configured(defaults, &["copy", "--no-defaults", "s", "@disk/s"]).code(1);
+    ran.says("hint: to copy it with what is in it, run: ").says(" copy --no-defaults s m/s -r");
+    let ran = configured(defaults, &["copy", "s/g.o", "@typo"]).code(2);
+    assert!(!tmp.p("@typo").exists() && ran.err.contains("./@NAME"), "{ran:?}");
+    configured(defaults, &["copy", "-q", "s/sub/f", "./@typo"]).ok();
+    configured(defaults, &["copy", "-q", "@typo", "again"]).ok();
+    assert_eq!(std::fs::read(tmp.p("again")).unwrap(), b"F");
+    let said = configured(defaults, &["config"]).ok().out;
+    assert!(
+        said.contains("@disk = m\n") && said.contains("defaults of copy: -r '--exclude=*.o' -v\n"),
+        "{said}"
+    );
+    for broken in
+        ["[defaults]\ncopi = []\n", "[defaults]\ncopy = ['x']\n", "nonsense\n[defaults]\ncopy = []\n"]
+    {
+        let ran = configured(broken, &["copy", "s/g.o", "never"]).code(2);
+        assert!(ran.err.contains("config.toml") && !tmp.p("never").exists(), "{broken}: {ran:?}");
+        configured(broken, &["copy", "--no-defaults", "s/g.o", "once"]).ok();
+    }
+    // Where it cannot be about defaults, it is no reason not to copy here; it is one where a place is named.
+    configured("nonsense", &["copy", "s/g.o", "twice"]).ok();
+    configured("[places]\n'a/b' = 'x'\n", &["copy", "s/g.o", "@x"]).code(2).says("no name of a place");
+    configured("[defaults]\ncopy = ['--nonsense']\n", &["copy", "a", "b"])
+        .code(2)
+        .says("--no-defaults leaves them out");
+}
+
+/// `-` is standard input or standard output, with all that a copy promises of the name that it makes.
+#[test]
+fn standard_input_and_output() {
+    let tmp = Tmp::new();
+    let big = noise(1, 3 << 20);
+    tmp.file("big", &big);
+    tmp.file("there", "old");
+    tmp.dir("dir");
+    let shell = |script: &str| {
+        let out = Command::new("bash").args(["-c", script, BCMR]).current_dir(tmp.path()).output().unwrap();
+        (out.status.code().unwrap(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    for (script, at) in [
+        ("cat big | \"$0\" copy - new", "new"),
+        ("\"$0\" copy -V - there < big", "there"),
+        ("cat big | \"$0\" copy -T - exact", "exact"),
+        ("\"$0\" copy big - > out", "out"),
+        ("\"$0\" copy big - | cat > piped", "piped"),
+    ] {
+        let (code, err) = shell(script);
+        assert_eq!((code, err.as_str()), (0, ""), "{script}");
+        assert_eq!(std::fs::read(tmp.p(at)).unwrap(), big, "{script}");
+    }
+    // From where it stands, and behind what is there already.
+    assert_eq!(shell("{ head -c 0; read -r -N 1 x; \"$0\" copy - rest; } < <(printf abc)").0, 0);
+    assert_eq!(std::fs::read(tmp.p("rest")).unwrap(), b"bc");
+    assert_eq!(shell("printf head > log; \"$0\" copy there - >> log").0, 0);
+    assert_eq!(std::fs::metadata(tmp.p("log")).unwrap().len(), 4 + big.len() as u64);
+    // A directory has no name for it; several sources and trees are no stream.
+    for script in [
+        "\"$0\" copy - dir < big",
+        "\"$0\" copy - big x < big",
+        "\"$0\" copy -r - x < big",
+        "\"$0\" copy -i - x < big",
+        "\"$0\" copy -C - x < big",
+        "\"$0\" copy -v big -",
+        "\"$0\" copy dir -",
+        "\"$0\" copy - host:x < big",
+    ] {
+        let (code, err) = shell(script);
+        assert!(matches!(code, 1 | 2) && err.starts_with("bcmr: "), "{script}: {code} {err}");
+        assert!(!tmp.p("x").exists(), "{script}");
+    }
+    assert_ne!(shell("set -o pipefail; \"$0\" copy big - | true").0, 0, "what is not read is not copied");
+    // Stopped in the middle, nothing has appeared, and what was there is as it was.
+    tmp.file("kept", "kept");
+    let mut waiting = bcmr(["copy", "-", "kept"]).cwd(tmp.path());
+    let (read, mut write) = std::io::pipe().unwrap();
+    let drained = read.try_clone().unwrap();
+    waiting.0.stdin(read);
+    std::io::Write::write_all(&mut write, b"half").unwrap();
+    let waiting = waiting.start();
+    // What was written is read: it is in the middle of it.
+    assert!(within(60, || rustix::io::ioctl_fionread(&drained).unwrap() == 0));
+    waiting.signal(rustix::process::Signal::TERM);
+    waiting.wait().code(143);
+    assert_eq!(std::fs::read(tmp.p("kept")).unwrap(), b"kept");
+    assert_eq!(litter(tmp.path()), [] as [OsString; 0]);
+}
+
+/// What may stand where the cursor is: by the definitions, by ssh's files and by the configuration; and names on another
+/// machine only by a connection that is shared already. Nothing else is ever asked of ssh.
+#[test]
+fn completions_know_hosts_and_places() {
+    let tmp = Tmp::new();
+    tmp.file("home/.ssh/config", "Host nas backup\n  User me\nHost *\n");
+    tmp.file("home/.ssh/known_hosts", "old.example,10.0.0.9 ssh-ed25519 A\n|1|x= ssh-rsa B\n");
+    tmp.file("home/.config/bcmr/config.toml", "[places]\nnest = 'nas:/srv'\n");
+    tmp.file("near.txt", "");
+    let ssh = tmp.file("bin/ssh", "#!/bin/sh\necho \"$*\" >> \"$HOME/asked\"\ncase \"$*\" in\n*check*) [ -e \"$HOME/master\" ] ;;\n*ls*) printf 'photos/\\nphone\\n.hidden\\nother\\n' ;;\nesac\n");
+    chmod(&ssh, 0o755);
+    let complete = |words: &[&str]| -> Vec<String> {
+        let index = (words.len() - 1).to_string();
+        let mut line = bcmr(["complete", "--index", &index, "--"]).args(words).cwd(tmp.path());
+        line.0.env("HOME", tmp.p("home")).env_remove("XDG_CONFIG_HOME");
+        line.0.env("PATH", format!("{}:/usr/bin:/bin", tmp.p("bin").display()));
+        let ran = line.run().ok();
+        ran.out.lines().map(|l| l.split('\t').next().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(complete(&["bcmr", "copy", "n"]), ["nas:", "near.txt"]);
+    assert_eq!(complete(&["bcmr", "copy", "-r", "near.txt", "old"]), ["old.example:"]);
+    assert_eq!(complete(&["bcmr", "ls", "@"]), ["@nest"]);
+    assert_eq!(complete(&["bcmr", "doctor", "b"]), ["backup"]);
+    assert_eq!(complete(&["bcmr", "copy", "--compress=z"]), ["--compress=zstd"]);
+    assert!(complete(&["bcmr", "copy", "--rec"]).contains(&"--recursive".to_owned()));
+    assert!(
+        !complete(&["bcmr", "copy", "--exclude", "n"]).contains(&"nas:".to_owned()),
+        "a pattern is no host"
+    );
+    assert!(!tmp.p("home/asked").exists(), "ssh was not needed");
+    // No connection is shared: ssh is asked for that alone.
+    assert_eq!(complete(&["bcmr", "copy", "nas:dir/ph"]), [] as [&str; 0]);
+    let asked = || std::fs::read_to_string(tmp.p("home/asked")).unwrap();
+    assert_eq!(asked().lines().count(), 1, "{}", asked());
+    tmp.file("home/master", "");
+    assert_eq!(complete(&["bcmr", "copy", "nas:dir/ph"]), ["nas:dir/phone", "nas:dir/photos/"]);
+    assert_eq!(complete(&["bcmr", "copy", "nas:"]), ["nas:other", "nas:phone", "nas:photos/"]);
+    assert!(
+        asked().lines().all(|call| call.contains("BatchMode=yes") && call.contains("ControlMaster=no")),
+        "{}",
+        asked()
+    );
+    // In bash, which breaks words at colons.
+    let script = format!(
+        "PATH={}:$PATH; eval \"$(bcmr completions bash)\"; compopt() {{ :; }}; COMP_WORDS=(bcmr copy nas : dir/pho); COMP_CWORD=4; _bcmr; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        tmp.p("bin").display()
+    );
+    std::os::unix::fs::symlink(BCMR, tmp.p("bin/bcmr")).unwrap();
+    let out = Command::new("bash")
+        .args(["-c", &script])
+        .env("HOME", tmp.p("home"))
+        .current_dir(tmp.path())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "dir/phone\ndir/photos/\n", "{out:?}");
+}

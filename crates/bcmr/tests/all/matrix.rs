@@ -583,6 +583,7 @@ fn every_option_has_a_test_of_what_it_does() {
         ("quiet", Some(("../../src/cli/bcmr/tests.rs", "showing"))),
         ("progress", Some(("../../src/cli/bcmr/tests.rs", "showing"))),
         ("progress-in", Some(("terminal.rs", "a_line_fits_its_terminal"))),
+        ("no-defaults", Some(("face.rs", "defaults_and_places_of_the_configuration"))),
         ("report", Some(("face.rs", "a_page_on_the_run"))),
         ("json", Some(("matrix.rs", "everything_is_named"))),
         ("help", Some(("help.rs", "each_command_introduces_itself_everywhere"))),

@@ -408,7 +408,14 @@ fn outcome(root: PathBuf, line: Line, stdin: &str, below: &str) -> Outcome {
             _ => line.to_owned(),
         };
         // Which engine read it is told only where there was a choice: on one machine.
-        let both = |line: &&str| !line.starts_with("bcmr: engine ") && !line.contains("sealed, past ssh");
+        // What limited it is each run's own, its proof names the other machine, and what a filter left out over there is
+        // counted there.
+        let own = ["bcmr: engine ", "bcmr: limited by: ", "bcmr: proof: ", "bcmr: root hash: "];
+        let both = |line: &&str| {
+            !own.iter().any(|of_one| line.starts_with(of_one))
+                && !line.ends_with("left out by filters")
+                && !line.contains("sealed, past ssh")
+        };
         // A hint's command is what was typed, and that is another one.
         let hint = |line: &str| match line.split_once("run: ") {
             Some((words, _)) if line.starts_with("hint: ") => words.to_owned(),
@@ -435,7 +442,8 @@ fn events(lines: &[String]) -> Vec<String> {
             continue;
         }
         object.retain(|key, _| {
-            !key.contains("seconds") && key != "elapsed" && key != "rate" && !key.contains("_ms")
+            let own = ["elapsed", "rate", "limited_by", "proof", "excluded", "root"];
+            !key.contains("seconds") && !own.contains(&key.as_str()) && !key.contains("_ms")
         });
         // A hint's command is what was typed, and that is another one.
         if let Some((words, _)) = object.get("hint").and_then(|hint| hint.as_str()?.split_once("run: ")) {

@@ -25,11 +25,11 @@ use crate::env::Env;
 use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::policy::{
-    Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Mirror, Reflink, Resume, Sparse,
+    Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Mirror, Reflink, Resume, Sparse, Target,
 };
 use bcmr_engine::remote::Purpose;
 use clap::{ArgMatches, Args, ValueEnum, ValueHint};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What most copies are.
 pub(super) const SHORT_EXAMPLES: &str = "Examples:
@@ -42,7 +42,8 @@ pub(super) const EXAMPLES: &str = "Examples:
   bcmr copy --archive -T photos backup   backup becomes what photos is
   bcmr copy -rn -e '*.o' src /tmp        say what would be copied
   bcmr copy -rC photos me@host:backup    to another machine; the same command goes on after a break
-  bcmr copy host:/var/log/syslog .       and from one";
+  bcmr copy host:/var/log/syslog .       and from one
+  bcmr copy -V - dump.sql                standard input, whole or not at all; copy SRC - writes to standard output";
 
 // -a, -s and -C belong to going on with an interrupted copy, which is why --archive has no letter.
 #[derive(Debug, Args)]
@@ -143,7 +144,16 @@ pub enum SharingArg {
 pub struct CopyJob {
     pub request: CopyRequest,
     pub names: Option<NamesFrom>,
+    pub dash: Dash,
     pub show: Show,
+}
+
+/// What `-` stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dash {
+    Nowhere,
+    Input,
+    Output,
 }
 
 /// What `copy` arguments mean when everything is here.
@@ -157,7 +167,44 @@ pub fn request(a: &CopyArgs, env: &Env) -> Result<CopyJob, Usage> {
     let (policy, show) = copy_policy(a, env)?;
     io_guard(&policy.io, policy.resume)?;
     let manifest = a.manifest.clone();
-    Ok(CopyJob { request: CopyRequest { sources, names: None, target, manifest, policy }, names, show })
+    let request = CopyRequest { sources, names: None, target, manifest, policy };
+    let dash = dash(a, &request)?;
+    Ok(CopyJob { request, names, dash, show })
+}
+
+/// Which end `-` stands for; what cannot be done with it is refused.
+fn dash(a: &CopyArgs, request: &CopyRequest) -> Result<Dash, Usage> {
+    let is_dash = |path: &Path| path.as_os_str() == "-";
+    let input = request.sources.iter().any(|source| is_dash(source));
+    let output = matches!(&request.target, Target::Guess(path) if is_dash(path));
+    if !input && !output {
+        return Ok(Dash::Nowhere);
+    }
+    let refused = |said: &str| Err(Usage::new(said).or("a file of that name is ./-"));
+    if input && output || request.sources.len() != 1 {
+        return refused(
+            "- is standard input as the one source, or standard output as the destination of one source",
+        );
+    }
+    if is_recursive(a) || a.files_from.is_some() || a.files_from0.is_some() {
+        return refused("- is one file, and goes without -r, --archive and --files-from");
+    }
+    if a.collide.dry_run || a.resume.append.is_some() || request.policy.resume.has_sessions() {
+        return refused("- is read or written once, and goes without -n, -C, -s and -a");
+    }
+    if input {
+        return match a.collide.interactive {
+            true => refused("-i cannot read answers where - is read"),
+            false => Ok(Dash::Input),
+        };
+    }
+    let tells = a.output.verbose || a.output.json || a.manifest.is_some() || a.how.verify.is_some();
+    match tells {
+        true => {
+            refused("standard output holds what is copied, which goes without -v, --json, --manifest and -V")
+        }
+        false => Ok(Dash::Output),
+    }
 }
 
 /// What `copy` arguments mean when one side is on another machine.
@@ -168,6 +215,10 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
         Places::Get { from, .. } => from.len(),
     };
     let names = names_of(a, count)?;
+    if a.operands.paths.iter().any(|path| path.as_os_str() == "-") {
+        return Err(Usage::new("standard input and output are copied on this machine only")
+            .or("copy to a file first; a file of that name is ./-"));
+    }
     // What has no meaning here is refused: a flag that is silently left out promises something that is not kept.
     if let Some((flag, hint)) = a.only_here().or_else(|| a.io.only_here()) {
         return Err(Usage::new(format!("{flag} is about copies on one machine")).or(hint));

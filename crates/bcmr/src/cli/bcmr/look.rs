@@ -2,7 +2,7 @@
 
 use super::connection::ConnectArgs;
 use super::filters::SizeArgs;
-use clap::{Args, ValueHint};
+use clap::{ArgAction, Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -26,6 +26,12 @@ pub struct LsArgs {
     /// Tell mode, owner, size and time of each name too
     #[arg(short, long)]
     pub long: bool,
+    /// With -l: sizes in units
+    #[arg(short = 'h', long)]
+    pub human_readable: bool,
+    /// Print help
+    #[arg(long, action = ArgAction::HelpLong)]
+    help: Option<bool>,
     #[command(flatten)]
     pub look: LookArgs,
 }
@@ -43,6 +49,12 @@ pub struct StatArgs {
 pub struct DuArgs {
     #[command(flatten)]
     pub sizes: SizeArgs,
+    /// Sizes in units, as they always are
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// Print help
+    #[arg(long, action = ArgAction::HelpLong)]
+    help: Option<bool>,
     #[command(flatten)]
     pub look: LookArgs,
 }

@@ -20,6 +20,7 @@ pub mod move_;
 pub mod operands;
 mod order;
 mod output;
+pub mod places;
 pub mod plan;
 pub mod proof;
 pub mod remote;
@@ -31,6 +32,7 @@ mod size;
 pub mod sync;
 #[cfg(test)]
 mod tests;
+pub mod words;
 
 use check::CheckArgs;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
@@ -86,7 +88,7 @@ const DOCTOR_STATUS: &str = "Exit status:
     name = "bcmr",
     version,
     about,
-    // `-V` is --verify; the version has only its long name.
+    // `-V` is --verify behind a verb.
     disable_version_flag = true,
     args_override_self = true,
     arg_required_else_help = true,
@@ -96,8 +98,11 @@ const DOCTOR_STATUS: &str = "Exit status:
 )]
 pub struct Cli {
     /// Print the version
-    #[arg(long, action = ArgAction::Version)]
+    #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
+    /// Leave out what the configuration has as defaults
+    #[arg(long, global = true, hide_short_help = true)]
+    pub no_defaults: bool,
     /// With --version: its commit, target and features too
     #[arg(short, long, requires = "version")]
     verbose: bool,
@@ -193,13 +198,13 @@ pub enum Command {
     #[command(override_usage = "bcmr sessions [OPTIONS] [DIR]", after_long_help = SESSIONS_STATUS)]
     Sessions(SessionsArgs),
     /// List a directory, here or on another machine
-    #[command(override_usage = "bcmr ls [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
+    #[command(override_usage = "bcmr ls [OPTIONS] PATH...", after_long_help = LOOK_STATUS, disable_help_flag = true)]
     Ls(LsArgs),
     /// Say what a name is, here or on another machine
     #[command(override_usage = "bcmr stat [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
     Stat(StatArgs),
     /// Say how much is below a path, here or on another machine
-    #[command(override_usage = "bcmr du [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
+    #[command(override_usage = "bcmr du [OPTIONS] PATH...", after_long_help = LOOK_STATUS, disable_help_flag = true)]
     Du(DuArgs),
     /// Print the BLAKE3 of files as b3sum does, here or on another machine
     #[command(override_usage = "bcmr hash [OPTIONS] FILE...", after_long_help = LOOK_STATUS)]
@@ -229,10 +234,27 @@ pub enum Command {
     /// Print the JSON Schema of events
     #[command(override_usage = "bcmr schema")]
     Schema,
+    /// Print what the configuration says: places, and defaults of verbs
+    #[command(override_usage = "bcmr config")]
+    Config,
     /// Print completions for a shell
+    ///
+    /// For a shell's start file: eval "$(bcmr completions bash)", the same with zsh, and bcmr completions fish | source.
+    /// Hosts of ssh and places of the configuration are completed, and names on another machine while a connection to it
+    /// is shared (ControlMaster in ssh_config).
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
+    },
+    /// Print what completes a word, one candidate a line
+    #[command(hide = true)]
+    Complete {
+        /// Which of WORDS, from 0
+        #[arg(long)]
+        index: usize,
+        /// The command line, the program's name first
+        #[arg(last = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
     },
     /// Write the man pages
     #[command(hide = true)]
@@ -251,7 +273,7 @@ where
 {
     let line: Vec<OsString> = argv.into_iter().map(Into::into).collect();
     match parse_copy(&line) {
-        Some(command) => Ok(Cli { version: None, verbose: false, command }),
+        Some(command) => Ok(Cli { version: None, no_defaults: false, verbose: false, command }),
         None => parse_any(line),
     }
 }
@@ -280,12 +302,14 @@ fn parse_any(line: Vec<OsString>) -> Result<Cli, clap::Error> {
             Command::Hash(a) => a.connect.order(m),
             Command::Doctor(a) | Command::Deploy(a) => a.connect.order(m),
             Command::Remove(_)
+            | Command::Config
             | Command::Sessions(_)
             | Command::Shard(_)
             | Command::Finish(_)
             | Command::Serve(_)
             | Command::Schema
             | Command::Completions { .. }
+            | Command::Complete { .. }
             | Command::Init(_)
             | Command::Man { .. } => {}
         }

@@ -4,6 +4,7 @@
 //! Pure: words in, words out. Must not know what any option does; that an option of `copy` is one of `check` too is looked
 //! up in their definitions.
 
+use super::words::{is_long, is_short, takes_next};
 use clap::{Arg, Command};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -41,7 +42,10 @@ pub fn command(line: &[OsString]) -> Option<Vec<OsString>> {
     let mut operands_only = false;
     while let Some(word) = words.next() {
         let bytes = word.as_bytes();
-        if operands_only || !bytes.starts_with(b"-") || bytes == b"-" {
+        if bytes == b"-" && !operands_only {
+            return None;
+        }
+        if operands_only || !bytes.starts_with(b"-") {
             out.push(word.clone());
         } else if bytes == b"--" {
             operands_only = true;
@@ -80,19 +84,6 @@ pub fn command(line: &[OsString]) -> Option<Vec<OsString>> {
     super::parse(&out).ok().map(|_| out)
 }
 
-fn is_long(arg: &Arg, name: &str) -> bool {
-    arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|all| all.contains(&name))
-}
-
-fn is_short(arg: &Arg, letter: char) -> bool {
-    arg.get_short() == Some(letter) || arg.get_all_short_aliases().is_some_and(|all| all.contains(&letter))
-}
-
-/// Whether its value is the next word, where it does not stand in the same one.
-fn takes_next(arg: &Arg) -> bool {
-    arg.get_action().takes_values() && !arg.is_require_equals_set()
-}
-
 /// Whether the check wants it too; `None`: without it there is no check of the same.
 fn keeps(arg: &Arg, check: &Command) -> Option<bool> {
     let id = arg.get_id().as_str();
@@ -123,6 +114,7 @@ mod tests {
             ("bcmr copy -- -r d", Some("bcmr check --hash -- -r d")),
             ("bcmr copy --files-from l s d", None),
             ("bcmr copy -rn s d", None),
+            ("bcmr copy - d", None),
             ("bcmr move s d", None),
         ] {
             let line: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
