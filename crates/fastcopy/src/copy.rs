@@ -24,8 +24,10 @@ use crate::splice::{seek_to, sendfile};
 /// Files shorter than a buffer are read whole by one call.
 const SMALL: u64 = Scratch::SIZE as u64;
 /// Files shorter than this are written rather than cloned with [`Reflink::Auto`], bytes: a clone costs a transaction of
-/// the file system, which takes longer than writing a block or two. Not on btrfs, where each write is one as well.
+/// the file system, which takes longer than writing a block or two.
 const CLONE_MIN: u64 = 8 << 10;
+/// The same on btrfs, where what has a block costs a transaction in any case. What is shorter becomes part of its inode.
+const CLONE_MIN_BTRFS: u64 = 2049;
 /// From this length on blocks are taken before they are written, bytes.
 const PREALLOCATE_MIN: u64 = 1 << 20;
 /// From this length on a second thread pays for its start, bytes.
@@ -331,7 +333,8 @@ impl<'a> Job<'a> {
                     && self.rungs.may_here(Rung::Clone, self.pair)
                     && (size >= CLONE_MIN
                         || self.rungs.forced() == Some(Rung::Clone)
-                        || Rungs::target(self.pair, || ask_target(self.dst)) == Target::Btrfs)
+                        || size >= CLONE_MIN_BTRFS
+                            && Rungs::target(self.pair, || ask_target(self.dst)) == Target::Btrfs)
             }
         };
         if !try_it {

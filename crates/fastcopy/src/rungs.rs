@@ -75,7 +75,7 @@ pub(crate) enum Target {
     Preallocate,
     /// Local or unknown; preallocation has no known use.
     Plain,
-    /// It does not compress what was preallocated; and sharing a block costs less than writing it, however short it is.
+    /// It does not compress what was preallocated; and sharing a block costs less than writing it.
     Btrfs,
     /// The bytes may never need to come here: `copy_file_range` is asked of the server before anything else.
     Remote,
