@@ -48,7 +48,6 @@ const TODAY: Allowed = Allowed {
         ("tools/bench/src/experiment/catalog/local.rs", "all"),
         ("tools/bench/src/experiment/catalog/paper.rs", "all"),
         ("tools/bench/src/experiment/catalog/wire.rs", "all"),
-        ("tools/bench/src/remote/rows.rs", "all"),
         ("tools/bench/src/rows.rs", "all"),
     ],
     hiding: 9,

@@ -163,7 +163,7 @@ impl<R: MessageHandler> Receiving<'_, R> {
     /// lands large files.
     fn take_all(&self) {
         for stream in self.streams {
-            stream.belongs_to(&self.reply.pulse);
+            stream.belongs_to(&self.reply.pulse, self.streams.len());
         }
         for stream in self.streams.iter().skip(1) {
             stream.enter(State::ReceivesBeside);

@@ -67,7 +67,7 @@ fn with_merged_frames<T>(streams: &[Stream], run: impl FnOnce(&mut MergedFrames<
         let pulse = streams.first().map(Stream::pulse);
         for stream in streams {
             if let Some(pulse) = &pulse {
-                stream.belongs_to(pulse);
+                stream.belongs_to(pulse, streams.len());
             }
             let (give, over, not_started) = (give.clone(), &over, give.clone());
             let inbox = &stream.inbox;

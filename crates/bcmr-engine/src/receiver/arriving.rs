@@ -18,11 +18,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of one stream that wait to be read, at most.
+/// Bytes of one stream that wait to be read, at most, and of all streams together; but a piece of each.
 pub(crate) const WAITING_BYTES_MAX: u64 = 8 * PIECE;
-/// The same while a reader waits for a piece that was asked for once more: what the sender had on its way before it
-/// heard of that.
-const ASKING_BYTES_MAX: u64 = 4 * WAITING_BYTES_MAX;
+const ALL_WAITING_BYTES: u64 = 4 * WAITING_BYTES_MAX;
+/// So many times as much while a reader waits for a piece that was asked for once more: what the sender had on its way
+/// before it heard of that.
+const WHILE_ASKING: u64 = 4;
 /// Chaining values asked for at a time.
 const VALUES_AT_ONCE: u64 = 64;
 
@@ -80,6 +81,11 @@ impl<'a> StallDetector<'a> {
 
     fn is_over(&self) -> bool {
         self.cancel.is_set() || self.lost.load(Relaxed)
+    }
+
+    /// Bytes of one stream that may wait.
+    fn waiting_bytes(&self) -> u64 {
+        (ALL_WAITING_BYTES / self.streams.max(1) as u64).clamp(PIECE, WAITING_BYTES_MAX)
     }
 
     fn is_deadlocked(&self) -> bool {
@@ -236,8 +242,8 @@ impl<'a> Arriving<'a> {
     ) -> Result<MutexGuard<'g, Inner>, Error> {
         let stalls = &*self.stalls;
         let is_full = |inner: &Inner| {
-            let asked = stalls.asking.load(Relaxed) > 0;
-            let most = if asked { ASKING_BYTES_MAX } else { WAITING_BYTES_MAX };
+            let most = stalls.waiting_bytes();
+            let most = if stalls.asking.load(Relaxed) > 0 { WHILE_ASKING * most } else { most };
             let full = inner.waiting.get(stream).is_some_and(|w| *w > 0 && *w + bytes > most);
             full && !inner.closed && !inner.lost && !stalls.is_over()
         };

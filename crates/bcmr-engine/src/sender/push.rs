@@ -1,8 +1,9 @@
 //! Sends operands to a receiver that decides what it wants of them: section 5 of docs/protocol.md, the sender's half,
 //! the same for a client that puts and a server that is got from.
 //!
-//! Must not know any transport, nor what the receiver does with what it gets. One thread walks, one listens, and two per
-//! stream read, hash, pack and send; what is asked for is answered before anything new is announced.
+//! Must not know any transport, nor what the receiver does with what it gets. One thread walks, one listens, and others
+//! read, hash, pack and send: two for each stream where there are few of them, else one and one more; what is asked for is
+//! answered before anything new is announced.
 //!
 //! Memory is bounded whatever the tree and whatever the receiver does: 64 batches of at most 256 names and 512 KiB of
 //! attributes, 16 large files, 4096 directories that the receiver has not answered, the names of the directories
@@ -18,7 +19,7 @@ use crate::sender::entries::EntrySender;
 use crate::sender::listen::AnswerListener;
 use crate::sender::out::{Counted, Feed};
 use crate::sender::schedule::{Outcome, SendJob, Standing, StopReason};
-use crate::sender::sending::{Push, Sending, WorkerBuffers};
+use crate::sender::sending::{self, Push, Sending, WorkerBuffers};
 use crate::trouble::TroubleBuf;
 use bcmr_wire::message::Message;
 use std::thread::Scope;
@@ -38,7 +39,7 @@ const CANCEL_WAIT: Duration = Duration::from_secs(10);
 /// gives up. What happens to single items is reported, and counted by the receiver.
 pub(crate) fn push(push: &Push<'_>, what: ToSend<'_>, feed: &mut dyn Feed) -> Result<Counted> {
     let sending = Sending::new(push)?;
-    let threads = push.outs.len() * 2;
+    let threads = sending::threads(push.outs.len());
     std::thread::scope(|scope| {
         let sending = &sending;
         // Dropping this guard early stops every worker.

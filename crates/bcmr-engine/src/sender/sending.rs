@@ -106,7 +106,7 @@ impl<'a> Sending<'a> {
             filter: Filter::new(&push.policy.filter)?,
             schedule: Schedule::new(streams, push.pulse, agreed),
             handles: Handles::new(),
-            pace: auto.then(|| Mutex::new(Pace::new(streams * 2, streams, 0))),
+            pace: auto.then(|| Mutex::new(Pace::new(threads(streams), streams, 0))),
             offers: Mutex::new(()),
             began: Instant::now(),
             found_items: AtomicU64::new(0),
@@ -233,6 +233,15 @@ impl<'a> Sending<'a> {
             },
         }
     }
+}
+
+/// Streams up to which two threads work for each: while one waits for the stream, the other reads and hashes.
+const STREAMS_OF_TWO: usize = 3;
+
+/// How many threads work for so many streams. Each may hold a block that waits for its turn; over many streams there is
+/// always one that has time.
+pub(super) fn threads(streams: usize) -> usize {
+    if streams <= STREAMS_OF_TWO { streams * 2 } else { streams + 1 }
 }
 
 /// A message that its own rules do not allow: a fault of this program.

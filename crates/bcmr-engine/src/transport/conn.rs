@@ -22,13 +22,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zeroize::Zeroize;
 
-/// Bytes waiting in one queue before who fills it has to wait. One packet or frame may stand over it, so that any fits.
-const QUEUE_BYTES_MAX: usize = 2 << 20;
+/// Bytes that wait to be sent before the sending thread has to wait. One packet may stand over it, so that any fits.
+const OUT_BYTES_MAX: usize = 2 << 20;
+/// Bytes that wait to be taken, with the frame that is being read. One frame may stand over it.
+const IN_BYTES_MAX: usize = 3 << 20;
 /// The same in packets or frames: many small ones cost more than their bytes.
 const QUEUE_LENGTH_MAX: usize = 64;
-/// Bytes of empty buffers kept for reuse in each direction. Together with the queues and one buffer at work in each
-/// direction, a stream holds about 8 MiB.
-const SPARE_BYTES_MAX: usize = 2 << 20;
+/// Bytes of empty buffers kept for reuse in each direction: a frame of content is a little more than 1 MiB. Together with
+/// the queues a stream holds about 12 MiB.
+const SPARE_BYTES_MAX: usize = 4 << 20;
+/// The same of all streams of a connection together, of each of the three: what is many streams' is less for each.
+const ALL_OUT_BYTES: usize = 16 << 20;
+const ALL_IN_BYTES: usize = 24 << 20;
+const ALL_SPARE_BYTES: usize = 36 << 20;
 /// Bytes read beyond the frame at hand, so that small frames do not cost two calls each.
 const AHEAD_BYTES: usize = 8 << 10;
 /// A frame's buffer grows by at most so much before more of the frame has come: a length alone buys no memory.
@@ -132,6 +138,11 @@ pub(crate) trait WriteHalf: Write + Send + 'static {
     fn send_file(&mut self, file: BorrowedFd<'_>, at: &mut u64, len: usize) -> io::Result<Option<usize>> {
         let _unused = (file, at, len);
         Ok(None)
+    }
+
+    /// Writes whole buffers. What is in them afterwards is of no use: what seals may seal it where it is.
+    fn write_buffers(&mut self, buffers: &mut [Vec<u8>]) -> io::Result<()> {
+        write_gathered(self, buffers)
     }
 
     /// Ends the byte stream in an orderly way, after the last byte. Called once, after `flush`.
@@ -257,8 +268,28 @@ struct Shared {
 
 const NOT_READING: u64 = u64::MAX;
 
-#[derive(Default)]
+/// How much a stream may hold.
+#[derive(Clone, Copy)]
+struct Share {
+    out_bytes: usize,
+    in_bytes: usize,
+    spare_bytes: usize,
+}
+
+impl Share {
+    /// Of a connection of so many streams.
+    fn of(streams: usize) -> Share {
+        let each = |most: usize, all: usize| most.min(all / streams.max(1));
+        Share {
+            out_bytes: each(OUT_BYTES_MAX, ALL_OUT_BYTES),
+            in_bytes: each(IN_BYTES_MAX, ALL_IN_BYTES),
+            spare_bytes: each(SPARE_BYTES_MAX, ALL_SPARE_BYTES),
+        }
+    }
+}
+
 struct ConnState {
+    share: Share,
     out: VecDeque<Packet>,
     /// Bytes and number of what waits in `out` or is being written.
     out_bytes: usize,
@@ -283,14 +314,60 @@ struct ConnState {
     spare_out: Spare,
 }
 
+impl ConnState {
+    /// Of a stream over which nothing has gone yet.
+    fn new(share: Share) -> ConnState {
+        ConnState {
+            share,
+            out: VecDeque::new(),
+            out_bytes: 0,
+            out_count: 0,
+            closing: false,
+            pong: None,
+            asked_ns: 0,
+            out_end: None,
+            closed: false,
+            inbox: VecDeque::new(),
+            in_bytes: 0,
+            discard_input: false,
+            in_end: None,
+            spare_in: Spare::new(share),
+            spare_out: Spare::new(share),
+        }
+    }
+
+    /// Whether a frame of so many bytes may wait beside those that do. Any may, where none does.
+    fn has_room_in(&self, bytes: usize) -> bool {
+        self.inbox.is_empty() || self.in_bytes + bytes <= self.share.in_bytes
+    }
+
+    /// From now on it is one of several.
+    fn shares(&mut self, share: Share) {
+        self.share = share;
+        self.spare_in.shares(share);
+        self.spare_out.shares(share);
+    }
+}
+
 /// Buffers for reuse. What lies in them is left of earlier frames, but never a secret.
-#[derive(Default)]
 struct Spare {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
+    bytes_max: usize,
 }
 
 impl Spare {
+    fn new(share: Share) -> Spare {
+        Spare { buffers: Vec::new(), bytes: 0, bytes_max: share.spare_bytes }
+    }
+
+    fn shares(&mut self, share: Share) {
+        self.bytes_max = share.spare_bytes;
+        while self.bytes > self.bytes_max {
+            drop(self.take());
+        }
+    }
+
     /// The newest, whatever its size, emptied.
     fn take(&mut self) -> Vec<u8> {
         let mut buffer = self.buffers.pop().unwrap_or_default();
@@ -335,7 +412,7 @@ impl Spare {
     }
 
     fn put(&mut self, buffer: Vec<u8>) {
-        let fits = self.bytes + buffer.capacity() <= SPARE_BYTES_MAX && self.buffers.len() < SPARE_COUNT_MAX;
+        let fits = self.bytes + buffer.capacity() <= self.bytes_max && self.buffers.len() < SPARE_COUNT_MAX;
         if fits && buffer.capacity() > 0 {
             self.bytes += buffer.capacity();
             self.buffers.push(buffer);
@@ -484,7 +561,7 @@ impl RawOutbox {
             if state.closing {
                 return Err(shared.gone(&Why::Aborted));
             }
-            if state.out_bytes < QUEUE_BYTES_MAX && state.out_count < QUEUE_LENGTH_MAX {
+            if state.out_bytes < state.share.out_bytes && state.out_count < QUEUE_LENGTH_MAX {
                 break;
             }
             let left = shared.life_left_to_send();
@@ -753,7 +830,7 @@ impl RawStream {
             heard_ns: AtomicU64::new(0),
             reading_ns: AtomicU64::new(NOT_READING),
             ended_ns: AtomicU64::new(NOT_READING),
-            state: Mutex::new(ConnState::default()),
+            state: Mutex::new(ConnState::new(Share::of(1))),
             work: Condvar::new(),
             room: Condvar::new(),
             arrived: Condvar::new(),
@@ -794,9 +871,13 @@ impl RawStream {
         self.threads.shared.pulse()
     }
 
-    /// From now on this stream is one of several of a connection.
-    pub(crate) fn belongs_to(&self, pulse: &Arc<Pulse>) {
-        *self.threads.shared.pulse.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(pulse);
+    /// From now on this stream is one of so many of a connection.
+    pub(crate) fn belongs_to(&self, pulse: &Arc<Pulse>, streams: usize) {
+        let shared = &*self.threads.shared;
+        *shared.pulse.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(pulse);
+        shared.state().shares(Share::of(streams));
+        // It may have been less before.
+        shared.wake_all();
     }
 
     /// Sets the keep-alive and idle timeouts from now on.
@@ -973,7 +1054,7 @@ pub(super) fn two_read_ahead(mut bytes: &[u8]) -> (Vec<u8>, Vec<u8>, Box<[u8]>) 
 fn read_loop(shared: &Shared, mut read: impl Read) {
     let mut ahead = ReadAhead::of(AHEAD_BYTES);
     let why = loop {
-        let buffer = |wanted| shared.state().spare_in.take_for(wanted);
+        let buffer = |wanted| buffer_for(shared, wanted);
         let filled = match next_frame(&mut Timed { shared, read: &mut read }, &mut ahead, buffer) {
             Ok(Some(filled)) => filled,
             Ok(None) => break Why::Ended,
@@ -1010,6 +1091,19 @@ fn read_loop(shared: &Shared, mut read: impl Read) {
     // `Last` wakes all threads.
 }
 
+/// A buffer for a frame that comes. A large one waits until it may stand beside those that wait to be taken.
+fn buffer_for(shared: &Shared, wanted: usize) -> Vec<u8> {
+    let mut state = shared.state();
+    while wanted >= SMALL_BYTES
+        && !state.has_room_in(wanted)
+        && state.in_end.is_none()
+        && !state.discard_input
+    {
+        state = shared.taken.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    state.spare_in.take_for(wanted)
+}
+
 /// Queues a frame, waiting for room. `false`: the stream was given up.
 fn deliver(shared: &Shared, filled: Filled) -> bool {
     let mut state = shared.state();
@@ -1021,7 +1115,7 @@ fn deliver(shared: &Shared, filled: Filled) -> bool {
             state.spare_in.put_received(filled);
             return true;
         }
-        if state.in_bytes < QUEUE_BYTES_MAX && state.inbox.len() < QUEUE_LENGTH_MAX {
+        if state.has_room_in(filled.length) && state.inbox.len() < QUEUE_LENGTH_MAX {
             break;
         }
         state = shared.taken.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -1161,6 +1255,8 @@ fn next_frame(
 /// Makes a buffer at least `length` long; one that was longer before stays as it is.
 fn grow(buffer: &mut Vec<u8>, length: usize) {
     if buffer.len() < length {
+        // To the byte: a buffer of twice the size would be one that is not kept.
+        buffer.reserve_exact(length - buffer.len());
         buffer.resize(length, 0);
     }
 }
@@ -1282,8 +1378,9 @@ fn write_packets<W: WriteHalf>(
                 {
                     together.push(frames);
                 }
-                write_gathered(write, &together)?;
-                (together.len(), together.iter().map(Vec::len).sum())
+                let bytes = together.iter().map(Vec::len).sum();
+                write.write_buffers(&mut together)?;
+                (together.len(), bytes)
             }
             Packet::File { head, file, at, bytes, fault } => {
                 let counted = head.len().saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -1315,7 +1412,7 @@ fn write_packets<W: WriteHalf>(
     Ok(())
 }
 
-pub(super) fn write_gathered(write: &mut impl Write, buffers: &[Vec<u8>]) -> io::Result<()> {
+pub(super) fn write_gathered(write: &mut (impl Write + ?Sized), buffers: &[Vec<u8>]) -> io::Result<()> {
     let mut slices: Vec<IoSlice<'_>> = buffers.iter().map(|b| IoSlice::new(b)).collect();
     let mut rest = slices.as_mut_slice();
     IoSlice::advance_slices(&mut rest, 0);

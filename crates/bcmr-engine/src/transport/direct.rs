@@ -107,6 +107,10 @@ impl WriteHalf for SealedWriter<TcpStream> {
         Ok(Some(n))
     }
 
+    fn write_buffers(&mut self, buffers: &mut [Vec<u8>]) -> io::Result<()> {
+        buffers.iter_mut().try_for_each(|buffer| self.write_in_place(buffer))
+    }
+
     /// The last record, and then TCP's own end.
     fn close(&mut self) -> io::Result<()> {
         self.end()?;

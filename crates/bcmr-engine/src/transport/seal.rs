@@ -127,15 +127,23 @@ impl Sealer {
 
     /// Replaces `length(4) plaintext room(16)` by `length(4) ciphertext tag(16)`.
     fn seal(&mut self, record: &mut [u8]) -> io::Result<()> {
-        let nonce = self.next()?;
         let bad = || broken("a record without room");
         let (length, rest) = record.split_at_mut_checked(LENGTH_BYTES).ok_or_else(bad)?;
-        length.copy_from_slice(&(rest.len() as u32).to_le_bytes());
         let plain = rest.len().checked_sub(TAG_BYTES).ok_or_else(bad)?;
         let (text, room) = rest.split_at_mut(plain);
-        let tag = self.aead.seal_in_place_separate_tag(nonce, Aad::empty(), text).map_err(|_| bad())?;
-        room.copy_from_slice(tag.as_ref());
+        let (before, tag) = self.seal_apart(text)?;
+        length.copy_from_slice(&before);
+        room.copy_from_slice(&tag);
         Ok(())
+    }
+
+    /// Replaces plaintext by ciphertext; gives what comes before it in its record, and what comes behind.
+    fn seal_apart(&mut self, text: &mut [u8]) -> io::Result<([u8; LENGTH_BYTES], [u8; TAG_BYTES])> {
+        let nonce = self.next()?;
+        let bad = |_| broken("a record that cannot be sealed");
+        let tag = self.aead.seal_in_place_separate_tag(nonce, Aad::empty(), text).map_err(bad)?;
+        let tag = <[u8; TAG_BYTES]>::try_from(tag.as_ref()).map_err(|_| broken("a tag of another length"))?;
+        Ok((((text.len() + TAG_BYTES) as u32).to_le_bytes(), tag))
     }
 
     /// Replaces ciphertext and tag by the plaintext in front; gives its length.
@@ -233,6 +241,39 @@ impl<W: Write> SealedWriter<W> {
         Ok(())
     }
 
+    /// As `write_all`, but whole records are sealed where they are: what is in `bytes` afterwards is of no use.
+    ///
+    /// # Errors
+    /// As writing.
+    pub(crate) fn write_in_place(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let whole = self.send_bytes;
+            if self.filled == 0 && self.state == WriterState::Open && rest.len() >= whole {
+                let (text, behind) = rest.split_at_mut(whole);
+                self.send_apart(text)?;
+                rest = behind;
+            } else {
+                // What is left of a record, and what follows until it is full.
+                let taken = self.write(rest)?;
+                rest = rest.get_mut(taken..).unwrap_or_default();
+                if self.filled == self.send_bytes {
+                    self.send()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Seals a record where it is, and sends it.
+    fn send_apart(&mut self, text: &mut [u8]) -> io::Result<()> {
+        self.state = WriterState::Broken;
+        let (before, tag) = self.sealer.seal_apart(text)?;
+        write_parts(&mut self.inner, [&before, text, &tag])?;
+        self.state = WriterState::Open;
+        Ok(())
+    }
+
     /// Sends what is there, and the record that says that nothing more comes. Afterwards nothing can be written.
     ///
     /// # Errors
@@ -244,6 +285,21 @@ impl<W: Write> SealedWriter<W> {
         self.state = WriterState::Ended;
         self.inner.flush()
     }
+}
+
+/// All of several parts, one behind the other.
+fn write_parts(to: &mut impl Write, parts: [&[u8]; 3]) -> io::Result<()> {
+    let mut slices = parts.map(IoSlice::new);
+    let mut rest = slices.as_mut_slice();
+    while !rest.is_empty() {
+        match to.write_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => IoSlice::advance_slices(&mut rest, n),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 impl<W: Write> Write for SealedWriter<W> {
@@ -329,11 +385,12 @@ impl<R: Read> SealedReader<R> {
         Ok(plain)
     }
 
-    /// The next record; the last one leaves nothing and sets the state.
-    fn receive(&mut self) -> io::Result<()> {
+    /// The next record; the last one leaves nothing and sets the state. It is opened in `room` where all of it fits there,
+    /// tag and all; then its length comes back, and nothing is left to be taken.
+    fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
         match self.state {
             WriterState::Open => {}
-            WriterState::Ended => return Ok(()),
+            WriterState::Ended => return Ok(0),
             WriterState::Broken => return Err(broken("read from after it broke")),
         }
         // Until a record is through, it is broken: who reads on after an error must not take what is left for data.
@@ -344,6 +401,12 @@ impl<R: Read> SealedReader<R> {
         let length = u32::from_le_bytes(length) as usize;
         if !(TAG_BYTES..=RECORD_BYTES_MAX + TAG_BYTES).contains(&length) {
             return Err(broken("this is no sealed record"));
+        }
+        if let Some(sealed) = room.get_mut(..length) {
+            read_all(&mut self.inner, sealed)?;
+            let plain = self.sealer.open(sealed)?;
+            self.state = state_after(sealed.get(..plain).unwrap_or_default());
+            return Ok(plain);
         }
         // A length alone, which is not sealed, buys no more memory than what has come can justify.
         let mut have = 0;
@@ -358,10 +421,14 @@ impl<R: Read> SealedReader<R> {
         }
         let sealed = self.record.get_mut(..length).unwrap_or_default();
         self.end = self.sealer.open(sealed)?;
-        let plain = self.record.get(..self.end).unwrap_or_default();
-        self.state = if is_end(plain) { WriterState::Ended } else { WriterState::Open };
-        Ok(())
+        self.state = state_after(self.record.get(..self.end).unwrap_or_default());
+        Ok(0)
     }
+}
+
+/// What follows a record.
+fn state_after(plain: &[u8]) -> WriterState {
+    if is_end(plain) { WriterState::Ended } else { WriterState::Open }
 }
 
 /// `read_exact` that says what a missing end means.
@@ -385,7 +452,11 @@ impl<R: Read> Read for SealedReader<R> {
             return Ok(0);
         }
         if self.start == self.end {
-            self.receive()?;
+            let first = parts.iter_mut().find(|part| !part.is_empty());
+            let given = self.receive(first.map(|part| &mut **part).unwrap_or_default())?;
+            if given > 0 {
+                return Ok(given);
+            }
         }
         let mut given = 0;
         for part in parts {
@@ -462,16 +533,29 @@ mod tests {
         opened_by(wire, key(1), limits)
     }
 
+    /// Read into little room and into much: what fits there is opened where it is to be.
     fn opened_by(wire: &[u8], key: Secret, limits: KeyLimits) -> (Vec<u8>, io::Result<()>) {
+        let (out, end) = opened_into(&mut [0; 7], wire, key.clone(), limits);
+        let (same, as_well) = opened_into(&mut vec![0; 1 << 21], wire, key, limits);
+        assert!(out == same && end.as_ref().err().map(io::Error::kind) == as_well.err().map(|e| e.kind()));
+        (out, end)
+    }
+
+    fn opened_into(
+        room: &mut [u8],
+        wire: &[u8],
+        key: Secret,
+        limits: KeyLimits,
+    ) -> (Vec<u8>, io::Result<()>) {
         let mut r = SealedReader::new(wire, key, limits).unwrap();
-        let (mut out, mut room) = (Vec::new(), [0; 1000]);
+        let mut out = Vec::new();
         loop {
-            match r.read(&mut room) {
+            match r.read(room) {
                 Ok(0) => return (out, Ok(())),
                 Ok(n) => out.extend_from_slice(&room[..n]),
                 Err(e) => {
                     // Once broken, always broken: nothing of the rest is ever given out.
-                    let again = r.read(&mut room).unwrap_err();
+                    let again = r.read(room).unwrap_err();
                     assert_eq!(again.kind(), io::ErrorKind::InvalidData);
                     return (out, Err(e));
                 }
@@ -538,6 +622,26 @@ mod tests {
         }
         assert!(out == plain);
         assert_eq!(r.read(&mut first).unwrap(), 0, "ended for good");
+    }
+
+    #[test]
+    fn what_is_sealed_where_it_is_comes_out_in_its_order() {
+        let plain = text(5000);
+        // Whole records, parts of one before and behind them, and one that is filled up.
+        for cuts in [[0, 0], [0, 2100], [30, 3000], [700, 1400], [699, 701], [1, 5000]] {
+            let mut wire = Vec::new();
+            let mut w = SealedWriter::with_records(&mut wire, key(1), FEW, 700).unwrap();
+            let (before, rest) = plain.split_at(cuts[0]);
+            let (within, behind) = rest.split_at(cuts[1] - cuts[0]);
+            w.write_all(before).unwrap();
+            w.write_in_place(&mut within.to_vec()).unwrap();
+            w.write_all(behind).unwrap();
+            w.end().unwrap();
+            assert!(w.write_in_place(&mut [0; 1000]).is_err() && w.write_in_place(&mut [0]).is_err());
+            drop(w);
+            let (out, end) = opened(&wire, FEW);
+            assert!(out == plain && end.is_ok(), "{cuts:?}");
+        }
     }
 
     /// The layout, spelled out by other means: what an older or another program would make of docs/protocol.md.

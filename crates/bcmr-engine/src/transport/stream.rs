@@ -55,8 +55,8 @@ impl Stream {
     }
 
     /// As [`conn::RawStream::belongs_to`].
-    pub(crate) fn belongs_to(&self, pulse: &Arc<Pulse>) {
-        self.raw.belongs_to(pulse);
+    pub(crate) fn belongs_to(&self, pulse: &Arc<Pulse>, streams: usize) {
+        self.raw.belongs_to(pulse, streams);
     }
 
     /// As [`conn::RawStream::set_timeouts`].

@@ -4,6 +4,7 @@
 #[path = "../../../../crates/bcmr/tests/all/common/sshd.rs"]
 mod sshd;
 
+use super::bridge::{self, Manners};
 use super::relay::{self, Relay};
 use super::rows::Line;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -17,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// There and back.
 pub const TRIP: Duration = Duration::from_millis(50);
+const LONGER_TRIP: Duration = Duration::from_millis(100);
+/// The long line.
+const LONG: Manners = Manners { bits_s: 1_000_000_000, trip: LONGER_TRIP, lost_of: 1000 };
 pub const RATE: &str = "80mbit";
 /// There and back, of the line that is slow as well.
 pub const WIDE_TRIP: Duration = Duration::from_millis(30);
@@ -25,6 +29,7 @@ const WIDE_PIECES: usize = 16;
 /// Of the range that is set aside for benchmarks (RFC 2544).
 const NEAR: &str = "198.18.77.1";
 const FAR: &str = "198.18.77.2";
+const LOOPBACK: &str = "127.0.0.1";
 /// How long sessions may take to end after their client.
 const END_MAX: Duration = Duration::from_secs(20);
 
@@ -32,6 +37,7 @@ const END_MAX: Duration = Duration::from_secs(20);
 pub struct Far {
     sshd: Sshd,
     config: PathBuf,
+    address: &'static str,
     /// Taken down after the server.
     link: Option<Link>,
 }
@@ -48,31 +54,37 @@ impl Far {
         match line {
             Line::Loopback => {
                 let sshd = Sshd::start(dir, bcmr, &[accept])?;
-                Ok(Far { config: sshd.config(), sshd, link: None })
+                Ok(Far { config: sshd.config(), sshd, address: LOOPBACK, link: None })
             }
-            Line::Far => {
+            Line::Far | Line::Farther => {
                 let sshd = Sshd::start(dir, bcmr, &[accept])?;
                 let here = SocketAddr::from(([127, 0, 0, 1], sshd.port()));
-                let relay = Relay::start(here, TRIP, relay::PIECES)?;
+                let trip = if line == Line::Far { TRIP } else { LONGER_TRIP };
+                let relay = Relay::start(here, trip, relay::PIECES)?;
                 let port = (format!("Port {}", sshd.port()), format!("Port {}", relay.port()));
                 let config = rewritten(&sshd.config(), &[port])?;
-                Ok(Far { config, sshd, link: None })
+                Ok(Far { config, sshd, address: LOOPBACK, link: None })
             }
-            Line::Slow | Line::Wide => {
-                let link = Link::new()?;
+            Line::Slow | Line::Wide | Line::Long => {
+                let link = if line == Line::Long { Link::long()? } else { Link::new()? };
                 let listen = format!("ListenAddress {FAR}");
                 let sshd = link.within(|| Sshd::start(dir, bcmr, &[accept, &listen]))??;
-                let change = if line == Line::Slow {
-                    ("HostName 127.0.0.1".to_owned(), format!("HostName {FAR}"))
-                } else {
+                let change = if line == Line::Wide {
                     let far = SocketAddr::from((FAR.parse::<Ipv4Addr>()?, sshd.port()));
                     let relay = Relay::start(far, WIDE_TRIP, WIDE_PIECES)?;
                     (format!("Port {}", sshd.port()), format!("Port {}", relay.port()))
+                } else {
+                    ("HostName 127.0.0.1".to_owned(), format!("HostName {FAR}"))
                 };
                 let config = rewritten(&sshd.config(), &[change])?;
-                Ok(Far { config, sshd, link: Some(link) })
+                Ok(Far { config, sshd, address: FAR, link: Some(link) })
             }
         }
+    }
+
+    /// Where ssh finds it, and other connections too, unless a relay is between.
+    pub fn address(&self) -> &'static str {
+        self.address
     }
 
     pub fn has_link(&self) -> bool {
@@ -125,35 +137,59 @@ fn rewritten(config: &Path, changes: &[(String, String)]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A network namespace at the other end of a veth pair, both ends with a token bucket.
+/// A network namespace at the other end of a veth pair, both ends with a token bucket; or of a bridge of packets.
 struct Link {
     space: String,
     veth: String,
+    /// The ends of a bridge, taken down last.
+    ends: Vec<bridge::End>,
 }
 
 impl Link {
-    fn new() -> Result<Link> {
+    /// Nothing leads there yet.
+    fn empty() -> Result<Link> {
         let way = sh::output("ip", &["route", "get", FAR]).unwrap_or_default();
         // A default route goes by a gateway; anything else is another use of the range on this machine.
         if !way.is_empty() && !way.contains(" via ") {
             return Err(format!("{FAR} is in use here: {way}").into());
         }
         let id = std::process::id();
-        let (space, veth) = (format!("bcmr-bench-{id}"), format!("bb{id}"));
-        let link = Link { space, veth };
+        let link = Link { space: format!("bcmr-bench-{id}"), veth: format!("bb{id}"), ends: Vec::new() };
+        sh::quiet("ip", &["netns", "add", &link.space])?;
+        Ok(link)
+    }
+
+    fn new() -> Result<Link> {
+        let link = Link::empty()?;
         let (space, near, far) = (link.space.as_str(), link.veth.as_str(), format!("{}x", link.veth));
-        sh::quiet("ip", &["netns", "add", space])?;
         sh::quiet("ip", &["link", "add", near, "type", "veth", "peer", "name", &far, "netns", space])?;
-        let inside = |args: &[&str]| sh::quiet("ip", &[&["-n", space], args].concat());
-        sh::quiet("ip", &["addr", "add", &format!("{NEAR}/30"), "dev", near])?;
-        sh::quiet("ip", &["link", "set", near, "up"])?;
-        inside(&["addr", "add", &format!("{FAR}/30"), "dev", &far])?;
-        inside(&["link", "set", &far, "up"])?;
-        inside(&["link", "set", "lo", "up"])?;
+        link.address(near, &far)?;
         let bucket = ["root", "tbf", "rate", RATE, "burst", "64kb", "latency", "100ms"];
         sh::quiet("tc", &[&["qdisc", "add", "dev", near], &bucket[..]].concat())?;
         sh::quiet("tc", &[&["-n", space, "qdisc", "add", "dev", &far], &bucket[..]].concat())?;
         Ok(link)
+    }
+
+    fn long() -> Result<Link> {
+        let mut link = Link::empty()?;
+        for letter in ["n", "f"] {
+            link.ends.push(bridge::End::new(&format!("{}{letter}", link.veth))?);
+        }
+        let [near, far] = link.ends.as_slice() else { return Err("a bridge has two ends".into()) };
+        sh::quiet("ip", &["link", "set", &far.veth, "netns", &link.space])?;
+        link.address(&near.veth, &far.veth)?;
+        bridge::carry(near, far, LONG)?;
+        Ok(link)
+    }
+
+    /// Gives both ends their addresses.
+    fn address(&self, near: &str, far: &str) -> Result {
+        let inside = |args: &[&str]| sh::quiet("ip", &[&["-n", &self.space], args].concat());
+        sh::quiet("ip", &["addr", "add", &format!("{NEAR}/30"), "dev", near])?;
+        sh::quiet("ip", &["link", "set", near, "up"])?;
+        inside(&["addr", "add", &format!("{FAR}/30"), "dev", far])?;
+        inside(&["link", "set", far, "up"])?;
+        inside(&["link", "set", "lo", "up"])
     }
 
     /// Does something inside: a thread of its own moves there, and what it starts stays.
@@ -176,6 +212,7 @@ impl Drop for Link {
     fn drop(&mut self) {
         // The pair goes with either end; an unfinished one may have none.
         drop(sh::quiet("ip", &["link", "del", &self.veth]));
+        self.ends.clear();
         if let Err(problem) = sh::quiet("ip", &["netns", "del", &self.space]) {
             eprintln!("xtask: {problem}");
         }
@@ -188,12 +225,13 @@ pub fn why_not(line: Line) -> Option<String> {
         return None;
     }
     if !sh::is_root() {
-        return Some("a link of 80 Mbit/s needs root (a network namespace)".to_owned());
+        return Some("such a line needs root (a network namespace)".to_owned());
     }
     if let Some(absent) = ["ip", "tc"].into_iter().find(|p| sh::which(p).is_none()) {
         return Some(format!("{absent} is not installed (Debian: iproute2)"));
     }
-    Link::new().err().map(|e| format!("no link of 80 Mbit/s can be made: {e}"))
+    let made = if line == Line::Long { Link::long() } else { Link::new() };
+    made.err().map(|e| format!("no such line can be made: {e}"))
 }
 
 /// Peak memory of every process of the program under measurement that was seen, until told to stop. Only it: what ssh

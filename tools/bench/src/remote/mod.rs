@@ -2,6 +2,8 @@
 //! private sshd, by turns in one run. What is measured is the programs, ssh and the line: data lies on tmpfs where a
 //! row is not about a disk, since ext4 would write back in the middle of another program's turn.
 
+mod bridge;
+pub mod ceiling;
 pub mod far;
 pub mod pages;
 pub mod probe;
@@ -9,6 +11,7 @@ pub mod record;
 mod relay;
 pub mod rows;
 pub mod store;
+mod table;
 
 use crate::checkpoint::{SessionDir, killed_when};
 use crate::data::{self, Set};
@@ -20,8 +23,8 @@ use crate::programs::binary;
 use crate::record::{LocalRecord, commit};
 use crate::turns::{Copies, same};
 use far::Far;
-use record::{Capped, LaneRecord, Remote, RemoteMemory, RemoteRowRecord, Run};
-use rows::{Before, Lane, Line, Needs, RemoteRow, Storage, Way};
+use record::{Bounds, Capped, LaneRecord, Remote, RemoteMemory, RemoteRowRecord, Run};
+use rows::{Before, Lane, LaneKind, Line, Needs, RemoteRow, Storage, Way};
 use sh::{Result, text};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -31,6 +34,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
+/// What a side may take, and what more for each further connection; and a server with as many streams as there may be.
+const MEMORY_MIB: f64 = 64.0;
+const MORE_MIB: f64 = 32.0;
+const SERVING_MIB: f64 = 128.0;
 /// Blocks of a session, and of what a kill leaves.
 const TRIES: u32 = 5;
 /// Exit status of `timeout` when it had to stop its command.
@@ -39,12 +46,12 @@ const STOPPED: i32 = 124;
 const IMAGE_BYTES: u64 = 64 << 30;
 
 pub fn run(options: &Options, typed: &[&str]) -> Result {
-    let mut table = rows::all(options.quick);
+    let mut table = table::all(options.quick);
     let chosen = |name: &str| {
         options.only.is_empty()
             || options.only.iter().any(|o| o == name || name.strip_prefix(o.as_str()).is_some_and(is_way))
     };
-    let names = || rows::all(false).into_iter().map(|r| r.name).chain(rows::COUNTED);
+    let names = || table::all(false).into_iter().map(|r| r.name).chain(table::COUNTED);
     let known = |o: &str| names().any(|n| n == o || n.strip_prefix(o).is_some_and(is_way));
     if let Some(stranger) = options.only.iter().find(|o| !known(o)) {
         return Err(
@@ -151,6 +158,12 @@ impl<'a> RemoteLab<'a> {
                 None => record.memory = self.memory()?,
             }
         }
+        if chosen("serve") {
+            match self.able(Needs::DirectPlane)? {
+                Ok(()) => record.memory.extend(self.serving()?),
+                Err(why) => drop(record.left_out.insert("serve".to_owned(), why)),
+            }
+        }
         for (name, why) in &record.left_out {
             println!("{name}: NOT MEASURED: {why}");
         }
@@ -212,6 +225,8 @@ impl<'a> RemoteLab<'a> {
                 recorded_bytes: Vec::new(),
             });
         }
+        let computed: Vec<Option<f64>> =
+            row.lanes.iter().map(|lane| computed_s(lane.kind, &src)).collect::<Result<_>>()?;
         let quick = self.options.quick;
         let rounds = self.options.rounds.unwrap_or(if quick { 1 } else { row.rounds });
         let bcmr = self.bcmr.clone();
@@ -226,6 +241,10 @@ impl<'a> RemoteLab<'a> {
             let mut kept = Vec::new();
             for (n, (lane, made)) in row.lanes.iter().zip(&mut records).enumerate() {
                 if made.absent.is_some() || round >= lane.rounds {
+                    continue;
+                }
+                if let Some(wall_s) = computed.get(n).copied().flatten() {
+                    made.samples.push(Run::computed(wall_s));
                     continue;
                 }
                 let (run, recorded, place) = turn.once(lane, made.samples.is_empty())?;
@@ -331,41 +350,66 @@ impl<'a> RemoteLab<'a> {
     fn memory(&mut self) -> Result<Vec<RemoteMemory>> {
         let files: u64 = if self.options.quick { 50_000 } else { 1_000_000 };
         let dir = self.place(Storage::Disk)?;
-        let (src, _) = Set::Even { dirs: 1000, files_per_dir: files / 1000, bytes: 16 }.make(&dir)?;
-        let copies = Copies::below(&dir);
-        let bcmr = self.bcmr.clone();
-        let far = self.far(Line::Loopback)?;
+        let set = Set::Even { dirs: 1000, files_per_dir: files / 1000, bytes: 16 };
         let mut all = Vec::new();
         for (way, connections) in [(Way::Put, 1_u64), (Way::Get, 1), (Way::Put, 4)] {
-            let dst = copies.next()?;
-            let (from, to) = match way {
-                Way::Put => (text(&src)?.to_owned(), format!("there:{}", text(&dst)?)),
-                Way::Get => (format!("there:{}", text(&src)?), text(&dst)?.to_owned()),
-            };
-            let streams = connections.to_string();
-            let config = text(far.config())?;
-            let argv = ["copy", "-q", "-F", config, "--parallel", &streams, "-r", &from, &to];
-            let begun = Instant::now();
-            let ((), peaks) = far::watched(&bcmr, || sh::quiet(text(&bcmr)?, &argv))?;
-            let wall_s = begun.elapsed().as_secs_f64();
-            far.used_s()?;
-            let word = if way == Way::Put { "PUT" } else { "GET" };
-            println!(
-                "  {files} files, {word} over {connections}: {wall_s:.1} s, client {:.1} MiB, server {:.1} MiB in {}",
-                peaks.client.most_kib as f64 / 1024.0,
-                peaks.server.most_kib as f64 / 1024.0,
-                peaks.server.processes
-            );
-            all.push(RemoteMemory {
-                line: format!("{word}, {connections} connection{}", if connections == 1 { "" } else { "s" }),
-                commit: commit()?,
-                files,
-                connections,
-                wall_s,
-                peaks,
-            });
+            let most = MEMORY_MIB + MORE_MIB * (connections - 1) as f64;
+            let bounds = Bounds { client: Some(most), server: Some(most) };
+            all.push(self.peak(&dir, set, way, (connections, "ssh"), bounds)?);
         }
         Ok(all)
+    }
+
+    /// One process over there with as many streams as there may be.
+    fn serving(&mut self) -> Result<Vec<RemoteMemory>> {
+        const STREAMS: u64 = 32;
+        let part = if self.options.quick { 10 } else { 1 };
+        let dir = self.options.dir.clone();
+        let set = Set::One { bytes: (1 << 30) / part };
+        let bounds = Bounds { client: None, server: Some(SERVING_MIB) };
+        let one = |way| self.peak(&dir, set, way, (STREAMS, "direct"), bounds);
+        [Way::Put, Way::Get].into_iter().map(one).collect()
+    }
+
+    fn peak(
+        &mut self,
+        dir: &Path,
+        set: Set,
+        way: Way,
+        (connections, plane): (u64, &str),
+        bounds: Bounds,
+    ) -> Result<RemoteMemory> {
+        let (src, size) = set.make(dir)?;
+        let copies = Copies::below(dir);
+        let bcmr = self.bcmr.clone();
+        let far = self.far(Line::Loopback)?;
+        let dst = copies.next()?;
+        let (from, to) = match way {
+            Way::Put => (text(&src)?.to_owned(), format!("there:{}", text(&dst)?)),
+            Way::Get => (format!("there:{}", text(&src)?), text(&dst)?.to_owned()),
+        };
+        let (streams, plane_of) = (connections.to_string(), format!("--direct={plane}"));
+        let config = text(far.config())?;
+        let argv = ["copy", "-q", "-F", config, "--parallel", &streams, &plane_of, "-r", &from, &to];
+        let begun = Instant::now();
+        let ((), peaks) = far::watched(&bcmr, || sh::quiet(text(&bcmr)?, &argv))?;
+        let wall_s = begun.elapsed().as_secs_f64();
+        far.used_s()?;
+        let word = if way == Way::Put { "PUT" } else { "GET" };
+        println!(
+            "  {} files, {word} over {connections} ({plane}): {wall_s:.1} s, client {:.1} MiB, server {:.1} MiB in {}",
+            size.files,
+            peaks.client.most_kib as f64 / 1024.0,
+            peaks.server.most_kib as f64 / 1024.0,
+            peaks.server.processes
+        );
+        let what = match (plane, connections) {
+            ("ssh", 1) => "1 connection".to_owned(),
+            ("ssh", n) => format!("{n} connections"),
+            (_, n) => format!("{n} direct streams"),
+        };
+        let (line, commit, files) = (format!("{word}, {what}"), commit()?, size.files);
+        Ok(RemoteMemory { line, commit, files, connections, wall_s, peaks, bounds: Some(bounds) })
     }
 }
 
@@ -389,6 +433,9 @@ impl Turn<'_> {
             _ => (self.fresh()?, None),
         };
         let dst = place.join("copy");
+        if lane.before == Before::Copied {
+            sh::quiet("cp", &["-a", text(self.src)?, text(&dst)?])?;
+        }
         let argv = self.argv(lane, &dst)?;
         sh::quiet("sync", &["-f", text(&self.copies.dir)?])?;
         let used_s = self.far.used_s()?;
@@ -453,7 +500,7 @@ impl Turn<'_> {
         let ssh = format!("ssh -F {config}");
         let fill = |word: &str| {
             let word = word.replace("{sp}", sp).replace("{dp}", dp).replace("{s}", &s).replace("{d}", &d);
-            word.replace("{F}", config).replace("{e}", &ssh)
+            word.replace("{F}", config).replace("{e}", &ssh).replace("{a}", self.far.address())
         };
         let mut argv: Vec<String> = if lane.line.contains(['|', '\'', '&']) {
             vec!["sh".to_owned(), "-c".to_owned(), fill(lane.line)]
@@ -463,9 +510,9 @@ impl Turn<'_> {
         if argv[0] == "bcmr" {
             self.bcmr.clone_into(&mut argv[0]);
         }
-        if argv[0] == "inside" {
-            // Who measures is this binary, and starts itself.
-            argv.splice(0..1, ["/proc/self/exe".to_owned(), inside::HELPER.to_owned()]);
+        // What measures is this binary, and starts itself.
+        if let Some(helper) = HELPERS.iter().find_map(|(name, helper)| (*name == argv[0]).then_some(*helper)) {
+            argv.splice(0..1, ["/proc/self/exe".to_owned(), helper.to_owned()]);
         }
         if let Some(seconds) = lane.stop_s {
             argv.splice(0..0, ["timeout".to_owned(), seconds.to_string()]);
@@ -473,6 +520,24 @@ impl Turn<'_> {
         Ok(argv)
     }
 }
+
+/// Commands of this binary that take part like programs.
+const HELPERS: [(&str, &str); 2] = [("inside", inside::HELPER), ("ceiling", ceiling::HELPER)];
+
+/// Seconds of a lane that is not run. `None`: it is.
+fn computed_s(kind: LaneKind, src: &Path) -> Result<Option<f64>> {
+    Ok(match kind {
+        LaneKind::Command => None,
+        LaneKind::LineTime { bits_s } => Some(fs::metadata(src)?.len() as f64 * 8.0 / bits_s as f64),
+        LaneKind::PackedTime { bits_s } => {
+            let packed = zstd::bulk::compress(&fs::read(src)?, ZSTD_LEVEL)?;
+            Some(packed.len() as f64 * 8.0 / bits_s as f64)
+        }
+    })
+}
+
+/// What the program `zstd` takes by itself.
+const ZSTD_LEVEL: i32 = 3;
 
 /// Takes every block out of the store.
 fn empty(store: &Path) -> Result {

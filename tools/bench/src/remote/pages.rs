@@ -1,6 +1,7 @@
 //! The documents and the picture of `bench remote`, from its record alone. Measures nothing.
 
-use super::record::{LaneRecord, Remote, RemoteRowRecord, Run};
+use super::record::{Bounds, LaneRecord, Remote, RemoteMemory, RemoteRowRecord, Run};
+use super::table;
 use crate::measure::median;
 use crate::{record as local, rows, svg};
 use sh::Result;
@@ -10,8 +11,9 @@ use std::path::Path;
 /// `DIR/benchmarks-remote.json`, which `report` gives a section of its own.
 pub const STEM: &str = "benchmarks-remote";
 const MIB: f64 = 1048576.0;
-const MEMORY_MIB: f64 = 64.0;
-const MORE_MIB: f64 = 32.0;
+/// What was promised of each side before records said so, and for each further connection.
+const OLDER_MIB: f64 = 64.0;
+const OLDER_MORE_MIB: f64 = 32.0;
 
 impl LaneRecord {
     fn cpu(&self, of: fn(&Run) -> f64) -> f64 {
@@ -90,8 +92,11 @@ fn goals(record: &Remote) -> Vec<GoalLine> {
         }
     }
     for m in &record.memory {
-        let most = MEMORY_MIB + MORE_MIB * (m.connections - 1) as f64;
-        for (side, peak) in [("client", m.peaks.client), ("server", m.peaks.server)] {
+        let older = OLDER_MIB + OLDER_MORE_MIB * (m.connections - 1) as f64;
+        let bounds = m.bounds.unwrap_or(Bounds { client: Some(older), server: Some(older) });
+        let sides = [("client", m.peaks.client, bounds.client), ("server", m.peaks.server, bounds.server)];
+        for (side, peak, most) in sides {
+            let Some(most) = most else { continue };
             // Further connections have processes of their own over there; what they take counts.
             let kib = if side == "server" { peak.sum_kib } else { peak.most_kib };
             let mib = kib as f64 / 1024.0;
@@ -141,9 +146,9 @@ pub fn keep(mut record: Remote, docs: &Path) -> Result {
             let fresh = |old: &RemoteRowRecord| record.rows.iter().any(|new| new.name == old.name);
             let old: Vec<RemoteRowRecord> = before.rows.into_iter().filter(|row| !fresh(row)).collect();
             record.rows.extend(old);
-            if record.memory.is_empty() {
-                record.memory = before.memory;
-            }
+            let fresh = |old: &RemoteMemory| record.memory.iter().any(|new| new.line == old.line);
+            let old: Vec<RemoteMemory> = before.memory.into_iter().filter(|m| !fresh(m)).collect();
+            record.memory.extend(old);
             if record.probes.is_empty() {
                 record.probes = before.probes;
             }
@@ -155,7 +160,9 @@ pub fn keep(mut record: Remote, docs: &Path) -> Result {
             record.left_out.retain(|name, _| !measured.contains(name));
         }
     }
-    let order: Vec<&str> = super::rows::all(false).iter().map(|r| r.name).collect();
+    let order: Vec<&str> = table::all(false).iter().map(|r| r.name).collect();
+    // A row that is not in the table any more has no command that could repeat it.
+    record.rows.retain(|row| order.contains(&row.name.as_str()));
     record.rows.sort_by_key(|row| order.iter().position(|name| *name == row.name));
     std::fs::write(stem.with_extension("json"), serde_json::to_string_pretty(&record)? + "\n")?;
     Ok(())
@@ -165,11 +172,16 @@ pub fn keep(mut record: Remote, docs: &Path) -> Result {
 pub fn section(record: &Remote, out: &mut String) -> Result {
     write!(
         out,
-        "\n## remote\n\n{}; {}. Every command goes through the same private sshd; the others with ssh's stock\n\
-         cipher, bcmr with the one it prefers by itself. Data lies on tmpfs, so that the line and the programs are\n\
+        "\n## remote\n\n{}; {}. Both ends run on this one machine and share its cores: what one side computes, the\n\
+         other waits for, and what runs side by side on two machines takes turns here. Every command goes through the\n\
+         same private sshd; the others with ssh's stock cipher and, as `aes`, with the one that bcmr prefers by itself.\n\
+         The ceiling is a program beside the benchmark that starts its other half through ssh, and then reads, seals,\n\
+         sends over TCP, opens and writes, and nothing else. Data lies on tmpfs, so that the line and the programs are\n\
          measured and no disk writes back in another program's turn; where a row is about the disk, on a fresh ext4 in\n\
-         an image. 80 Mbit/s is a veth pair with a token bucket at both ends, 50 ms a relay that holds back every\n\
-         byte. Each command's first copy was compared with the source. CPU of the client has its ssh in it, that of\n\
+         an image. 80 Mbit/s is a veth pair with a token bucket at both ends. 50 and 100 ms are a relay that holds back\n\
+         every byte: TCP itself meets no delay there. 1 Gbit/s with 100 ms and loss is a bridge in user space that hands\n\
+         on whole packets late, no faster than the rate, and one of 1,000 not at all, so that TCP meets all of it; the\n\
+         line's time is that of the content alone, without headers and without connecting. Each command's first copy was compared with the source. CPU of the client has its ssh in it, that of\n\
          the server everything below sshd. What a paper claims of the same is repeated by\n\
          `cargo xtask experiment wire`.\n\n![ratios]({STEM}.svg)\n\n",
         record.machine, record.ssh
@@ -256,7 +268,7 @@ fn table(row: &RemoteRowRecord, cores: usize, out: &mut String) -> Result {
 
 /// A command as one would type it, safe inside a table.
 pub fn shown(line: &str) -> String {
-    let line = line.replace("-F {F} ", "").replace("-e {e} ", "");
+    let line = line.replace("-F {F} ", "").replace("-e {e} ", "").replace("{F} {a} ", "");
     let line = line.replace("{sp}", "SRC").replace("{dp}", "DST").replace("{s}", "SRC").replace("{d}", "DST");
     format!("`{}`", line.replace('|', "\\|"))
 }
@@ -289,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_rows_are_a_section_of_the_document() {
-        let rows = super::super::rows::all(false);
+        let rows = table::all(false);
         let record = Remote {
             schema: 1,
             machine: "a, today".to_owned(),

@@ -64,6 +64,13 @@ pub struct Run {
     pub stopped: bool,
 }
 
+impl Run {
+    /// Of a lane that was not run.
+    pub fn computed(wall_s: f64) -> Run {
+        Run { wall_s, client_cpu_s: 0.0, server_cpu_s: 0.0, foreign_s: 0.0, stopped: false }
+    }
+}
+
 /// A promise and what came of it.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Promise {
@@ -84,6 +91,16 @@ pub struct RemoteMemory {
     pub connections: u64,
     pub wall_s: f64,
     pub peaks: Peaks,
+    /// What was promised; absent in older records, which have a rule of their own.
+    #[serde(default)]
+    pub bounds: Option<Bounds>,
+}
+
+/// MiB that each side may take, where that was promised.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Bounds {
+    pub client: Option<f64>,
+    pub server: Option<f64>,
 }
 
 /// Three different files through a store that holds less (the paper's Experiment 15).
