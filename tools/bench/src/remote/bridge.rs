@@ -60,7 +60,11 @@ impl End {
     fn open(&self) -> Result<File> {
         let index = fs::read_to_string(format!("/sys/class/net/{}/ifindex", self.tap))?;
         let path = PathBuf::from(format!("/dev/tap{}", index.trim()));
-        File::options().read(true).write(true).open(&path).map_err(|e| format!("{}: {e}", path.display()).into())
+        File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|e| format!("{}: {e}", path.display()).into())
     }
 }
 

@@ -53,7 +53,11 @@ fn near(way: &str, config: &str, (address, streams): (&str, u32), here: &Path, t
         Ok(socket)
     };
     let sockets: Vec<TcpStream> = (0..streams).map(open).collect::<Result<_>>()?;
-    if way == "put" { send_all(sockets, here, &key)? } else { receive_all(sockets, here, &key)? }
+    if way == "put" {
+        send_all(sockets, here, &key)?
+    } else {
+        receive_all(sockets, here, &key)?
+    }
     let ended = ssh.wait()?;
     if ended.success() { Ok(()) } else { Err(format!("the other half: {ended}").into()) }
 }
@@ -147,7 +151,8 @@ fn receive(mut socket: TcpStream, mut seal: Seal, file: &File) -> Result {
             Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
             other => other?,
         }
-        let sealed = record.get_mut(..u32::from_le_bytes(length) as usize).ok_or("a record that is too long")?;
+        let sealed =
+            record.get_mut(..u32::from_le_bytes(length) as usize).ok_or("a record that is too long")?;
         socket.read_exact(sealed)?;
         let nonce = seal.next();
         let plain = seal.key.open_in_place(nonce, Aad::empty(), sealed);
@@ -158,10 +163,7 @@ fn receive(mut socket: TcpStream, mut seal: Seal, file: &File) -> Result {
 }
 
 /// One thread for each connection.
-fn each(
-    sockets: Vec<TcpStream>,
-    work: impl Fn(usize, TcpStream) -> Result + Sync,
-) -> Result {
+fn each(sockets: Vec<TcpStream>, work: impl Fn(usize, TcpStream) -> Result + Sync) -> Result {
     let work = |stream, socket| work(stream, socket).map_err(|e| e.to_string());
     std::thread::scope(|scope| {
         let (work, mut threads) = (&work, Vec::new());

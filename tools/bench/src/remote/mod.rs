@@ -511,7 +511,8 @@ impl Turn<'_> {
             self.bcmr.clone_into(&mut argv[0]);
         }
         // What measures is this binary, and starts itself.
-        if let Some(helper) = HELPERS.iter().find_map(|(name, helper)| (*name == argv[0]).then_some(*helper)) {
+        if let Some(helper) = HELPERS.iter().find_map(|(name, helper)| (*name == argv[0]).then_some(*helper))
+        {
             argv.splice(0..1, ["/proc/self/exe".to_owned(), helper.to_owned()]);
         }
         if let Some(seconds) = lane.stop_s {

@@ -77,9 +77,13 @@ pub struct Lane {
 pub enum LaneKind {
     Command,
     /// What the line takes for the data at so many bits a second, and nothing beside: computed.
-    LineTime { bits_s: u64 },
+    LineTime {
+        bits_s: u64,
+    },
     /// The same for what `zstd -3` makes of the data in one go.
-    PackedTime { bits_s: u64 },
+    PackedTime {
+        bits_s: u64,
+    },
 }
 
 /// What is done before the timing, beside a new name for the destination.

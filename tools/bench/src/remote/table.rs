@@ -1,7 +1,8 @@
 //! The rows of `bench remote`, with what is promised of each. Measures nothing.
 
 use super::rows::{
-    Before, DEFAULT, DIRECT, Lane, LaneGoal, LaneKind, Line, Needs, ONE_R, RemoteRow, SCP, SCP_R, Storage, Way, lane,
+    Before, DEFAULT, DIRECT, Lane, LaneGoal, LaneKind, Line, Needs, ONE_R, RemoteRow, SCP, SCP_R, Storage,
+    Way, lane,
 };
 use crate::data::Set;
 
@@ -98,7 +99,13 @@ pub fn all(quick: bool) -> Vec<RemoteRow> {
         rows.extend([many(sets, way), kib(sets, way), source(sets, way), big(sets, way)]);
     }
     for way in [Way::Put, Way::Get] {
-        rows.extend([far(sets, way), farther(sets, way), long(sets, way), text(sets, way), settled(sets, way)]);
+        rows.extend([
+            far(sets, way),
+            farther(sets, way),
+            long(sets, way),
+            text(sets, way),
+            settled(sets, way),
+        ]);
     }
     rows.extend(stored(sets));
     rows.push(without_hashes(sets));
@@ -115,8 +122,7 @@ pub fn all(quick: bool) -> Vec<RemoteRow> {
 }
 
 fn many(sets: Sets, way: Way) -> RemoteRow {
-    let named =
-        of_way(way, ("many-put", "10,000 x 64 KiB, PUT"), ("many-get", "10,000 x 64 KiB, GET"));
+    let named = of_way(way, ("many-put", "10,000 x 64 KiB, PUT"), ("many-get", "10,000 x 64 KiB, GET"));
     let lanes = vec![SCP_R, SCP_AES_R, RSYNC_R, of_way(way, TAR_AES_PUT, TAR_AES_GET), ONE_R];
     row(named, sets.many(), way, lanes, vec![goal("bcmr", "scp", 0.35), goal("bcmr", "rsync", 0.75)])
 }
@@ -151,11 +157,8 @@ fn tree_goals() -> Vec<LaneGoal> {
 }
 
 fn big(sets: Sets, way: Way) -> RemoteRow {
-    let named = of_way(
-        way,
-        ("big-put", "one 1 GiB random file, PUT"),
-        ("big-get", "one 1 GiB random file, GET"),
-    );
+    let named =
+        of_way(way, ("big-put", "one 1 GiB random file, PUT"), ("big-get", "one 1 GiB random file, GET"));
     let lanes = vec![
         SCP,
         SCP_AES,
@@ -166,8 +169,11 @@ fn big(sets: Sets, way: Way) -> RemoteRow {
         DIRECT,
         of_way(way, CEILING_PUT, CEILING_GET),
     ];
-    let goals =
-        vec![goal("bcmr", "ssh", 1.03), goal("bcmr direct", "ceiling", 1.25), goal("bcmr direct", "scp", 0.30)];
+    let goals = vec![
+        goal("bcmr", "ssh", 1.03),
+        goal("bcmr direct", "ceiling", 1.25),
+        goal("bcmr direct", "scp", 0.30),
+    ];
     row(named, sets.big(), way, lanes, goals)
 }
 
@@ -213,8 +219,7 @@ fn long(sets: Sets, way: Way) -> RemoteRow {
         needs: Needs::DirectPlane,
         ..lane("bcmr direct 8", "bcmr copy -F {F} --direct=direct --parallel 8 {s} {d}")
     };
-    let ceiling =
-        of_way(way, "ceiling put {F} {a} 8 {sp} {dp}", "ceiling get {F} {a} 8 {sp} {dp}");
+    let ceiling = of_way(way, "ceiling put {F} {a} 8 {sp} {dp}", "ceiling get {F} {a} 8 {sp} {dp}");
     let lanes = vec![
         Lane { kind: LaneKind::LineTime { bits_s: LONG_BITS }, ..lane("line", "1 GiB at 1 Gbit/s") },
         lane("ceiling", ceiling),
