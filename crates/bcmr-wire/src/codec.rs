@@ -96,6 +96,7 @@ impl<'a> Message<'a> {
             Message::Proof { .. } => kind::PROOF,
             Message::Values { .. } => kind::VALUES,
             Message::AllSent => kind::ALL_SENT,
+            Message::AllNamed { .. } => kind::ALL_NAMED,
             Message::DirIs { .. } => kind::DIR_IS,
             Message::Wants { .. } => kind::WANTS,
             Message::Resume { .. } => kind::RESUME,
@@ -272,6 +273,9 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
             hashes: r.list("values.hashes", 32, VALUES_MAX, |r| r.hash("values.hashes"))?,
         },
         kind::ALL_SENT => Message::AllSent,
+        kind::ALL_NAMED => {
+            Message::AllNamed { dirs: r.v("allnamed.dirs")?, batches: r.v("allnamed.batches")? }
+        }
 
         kind::DIR_IS => {
             Message::DirIs { dir: r.v("diris.dir")?, state: r.choice("diris.state", &DIR_STATES)? }
@@ -607,6 +611,10 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
             put_v(*items, out); // [found.items]
             put_v(*bytes, out); // [found.bytes]
             out.push(u8::from(*last)); // [found.last]
+        }
+        Message::AllNamed { dirs, batches } => {
+            put_v(*dirs, out); // [allnamed.dirs]
+            put_v(*batches, out); // [allnamed.batches]
         }
         Message::Answer { id, yes } => {
             put_v(*id, out); // [answer.id]

@@ -335,6 +335,8 @@ pub enum Message<'a> {
     Values { file: u64, first: u64, hashes: Vec<Hash> },
     /// 0x3F
     AllSent,
+    /// 0x50
+    AllNamed { dirs: u64, batches: u64 },
     /// 0x40
     DirIs { dir: u64, state: DirState },
     /// 0x41
@@ -415,6 +417,7 @@ pub mod kind {
     pub const MISSING_BLOCKS: u8 = 0x49;
     pub const SUMMARY: u8 = 0x4A;
     pub const CANCEL: u8 = 0x4F;
+    pub const ALL_NAMED: u8 = 0x50;
 
     /// Whether a payload of this type holds a secret, so that memory it was in is wiped before it is used again.
     #[must_use]

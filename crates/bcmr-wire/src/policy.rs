@@ -56,8 +56,11 @@ pub mod flags {
     /// The same, with what the filter leaves out.
     pub const MIRROR_DELETE_EXCLUDED: u64 = 1 << 22;
 
+    /// In a `Get`: nothing had the name that the one source will get when the client looked, so what is in it will be wanted.
+    pub const TARGET_ABSENT: u64 = 1 << 23;
+
     /// All of them.
-    pub const ALL: u64 = (1 << 23) - 1;
+    pub const ALL: u64 = (1 << 24) - 1;
 }
 
 /// The places of `[policy.choices]`.
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn every_known_bit_passes_and_no_other() {
         for bit in 0..64 {
-            assert_eq!(check(1 << bit, [0; 8]).is_ok(), bit < 16 || bit == 19, "bit {bit}");
+            assert_eq!(check(1 << bit, [0; 8]).is_ok(), bit < 16 || (19..=23).contains(&bit), "bit {bit}");
         }
         // A comparison changes nothing, also at a peer that does not know what it is.
         use flags::{COMPARE, DRY_RUN, EXTRA, QUICK};
@@ -284,6 +287,10 @@ mod tests {
             EXTRA,
             QUICK,
             FOLLOW_DESTINATION,
+            MIRROR,
+            MIRROR_DELETE,
+            MIRROR_DELETE_EXCLUDED,
+            TARGET_ABSENT,
         ];
         assert_eq!(all.iter().sum::<u64>(), ALL);
         assert!(all.iter().all(|flag| flag.count_ones() == 1));

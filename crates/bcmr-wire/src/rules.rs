@@ -108,7 +108,9 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             error.iter().try_for_each(trouble)
         }
         Message::DirEnd { dir, .. } => id("dirend.dir", *dir),
-        Message::Found { .. } | Message::Answer { .. } | Message::AllSent => Ok(()),
+        Message::Found { .. } | Message::Answer { .. } | Message::AllSent | Message::AllNamed { .. } => {
+            Ok(())
+        }
         Message::HaveBlocks { file, first, hashes } => {
             id("have.file", *file)?;
             counted("have.hashes", hashes.len() as u64, HAVE_BLOCKS_MAX as u64)?;

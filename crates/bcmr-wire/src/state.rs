@@ -85,7 +85,7 @@ enum Class {
 }
 
 /// Every message there is.
-const ROWS: [(u8, &str, Class); 51] = [
+const ROWS: [(u8, &str, Class); 52] = [
     (kind::HELLO, "Hello", Class::Hello),
     (kind::WELCOME, "Welcome", Class::Welcome),
     (kind::ERROR, "Error", Class::Error),
@@ -137,6 +137,7 @@ const ROWS: [(u8, &str, Class); 51] = [
     (kind::MISSING_BLOCKS, "MissingBlocks", Class::Reply),
     (kind::SUMMARY, "Summary", Class::Reply),
     (kind::CANCEL, "Cancel", Class::Cancel),
+    (kind::ALL_NAMED, "AllNamed", Class::Entry),
 ];
 
 /// The same by type: it is asked for each frame.
@@ -218,11 +219,11 @@ mod tests {
             (State::Waits(Answer::Token), vec![3, 6, 7, 0x1B]),
             (State::Waits(Answer::Rendezvous), vec![3, 6, 7, 0x1C]),
             (State::Sends, join(&[&[3, 6, 7], &replies, &[0x4F]])),
-            (State::Receives, join(&[&[3, 6, 7], &sender0, &[0x4F]])),
+            (State::Receives, join(&[&[3, 6, 7], &sender0, &[0x4F, 0x50]])),
             (State::SendsBeside, vec![3, 5, 6, 7]),
             (State::ReceivesBeside, join(&[&[3, 5, 6, 7], &content])),
             (State::SendEnded, join(&[&[3, 5, 6, 7], &replies, &[0x4F]])),
-            (State::ReceiveEnded, join(&[&[3, 5, 6, 7], &sender0, &[0x4F]])),
+            (State::ReceiveEnded, join(&[&[3, 5, 6, 7], &sender0, &[0x4F, 0x50]])),
             (State::PeerEnded, vec![3, 6, 7]),
             (State::Quiet, vec![6, 7]),
         ];

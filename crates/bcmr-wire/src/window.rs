@@ -59,6 +59,12 @@ impl Taker {
         id != 0 && id <= self.highest && !self.late.contains(&id)
     }
 
+    /// Whether every id up to this one has come and is settled, and none beyond it has come.
+    #[must_use]
+    pub fn is_settled_up_to(&self, id: u64) -> bool {
+        self.highest == id && self.late.is_empty() && self.open.is_empty()
+    }
+
     /// `id` has come.
     pub fn take(&mut self, id: u64) -> Result<(), Stray> {
         if id == 0 {

@@ -282,6 +282,7 @@ impl<'a> Dice<'a> {
             }
             kind::VALUES => Message::Values { file: self.id(), first: self.block(), hashes: self.hashes() },
             kind::ALL_SENT => Message::AllSent,
+            kind::ALL_NAMED => Message::AllNamed { dirs: self.u64(), batches: self.u64() },
             kind::DIR_IS => Message::DirIs {
                 dir: self.id(),
                 state: self.of(&[DirState::There, DirState::New, DirState::Refused]),

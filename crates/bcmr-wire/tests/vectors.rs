@@ -257,6 +257,7 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
         ("proof", 0x3D, format!("01 02 01 {h}"), Message::Proof { file: 1, first: 2, tags: vec![HASH] }),
         ("values", 0x3E, format!("01 02 01 {h}"), Message::Values { file: 1, first: 2, hashes: vec![HASH] }),
         ("all sent", 0x3F, String::new(), Message::AllSent),
+        ("all named", 0x50, "03 8001".into(), Message::AllNamed { dirs: 3, batches: 128 }),
         ("dir is", 0x40, "01 02".into(), Message::DirIs { dir: 1, state: DirState::Refused }),
         ("wants", 0x41, "01 02 00 8001".into(), Message::Wants { batch: 1, entries: vec![0, 128] }),
         ("wants, settled", 0x41, "01 00".into(), Message::Wants { batch: 1, entries: vec![] }),

@@ -37,7 +37,9 @@ use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Reach, Resolved};
 use bcmr_wire::handshake::{Features, caps, guarantees};
 use bcmr_wire::message::{self, Message};
-use fastcopy::dir::Dir;
+use bcmr_wire::policy::flags;
+use fastcopy::dir::{Dir, NameBuf};
+use std::ffi::OsStr;
 use std::io::{BufRead, Cursor};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -215,7 +217,15 @@ impl Transfer<'_> {
         };
         let much = found.more || found.bytes >= HEAVY_BYTES;
         let load = if much { LinkLoad::Heavy } else { LinkLoad::Light };
-        let mut peer = self.connect(to, load, guarantees(&how), &[])?;
+        // Where the one source goes: asked with the greeting, so that the answer takes no time of its own.
+        let alone = matches!(names, RequestNames::None) && sources.len() == 1 && !policy.dry_run;
+        let alone = alone && self.way.parallel.is_none() && self.manifest.is_none();
+        let places =
+            sources.first().filter(|_| alone).map_or_else(Vec::new, |one| places_of(to, target, one));
+        let (behind, later) = split_by_greeting(&places, questions(&places)?);
+        let asked = if later.is_empty() { places.len() } else { 0 };
+        let mut peer = self.connect(to, load, guarantees(&how), &behind)?;
+        let there = (0..asked).map(|_| await_kind(&peer, watch.cancel)).collect::<Result<Vec<_>>>()?;
         names.read(watch)?;
         open_further(&mut peer, to, self.way, found.large, watch)?;
         // None: the directory of a list of names is not copied itself.
@@ -230,7 +240,10 @@ impl Transfer<'_> {
         if self.way.retries > 0
             && kind == message::Target::Guess
             && operands == 1
-            && is_absent(&peer, &path, watch.cancel)?
+            && match there.first() {
+                Some(there) => *there == There::Nothing,
+                None => is_absent(&peer, &path, watch.cancel)?,
+            }
         {
             *target = Target::Exactly(path.clone());
         }
@@ -247,7 +260,8 @@ impl Transfer<'_> {
             compares: matches!(self.purpose, Purpose::Check { .. }),
             compared: Mutex::default(),
         };
-        let result = self.send(&peer, sources, names, &observer);
+        let expects_new = will_be_new(kind, &there);
+        let result = self.send(&peer, sources, names, &observer, expects_new);
         let result = observer.finish_manifest(result);
         end(peer, result, watch)
     }
@@ -259,6 +273,7 @@ impl Transfer<'_> {
         sources: &[PathBuf],
         names: &mut RequestNames,
         observer: &ClientObserver<'_>,
+        expects_new: bool,
     ) -> Result<Summary> {
         let (way, policy, cancel) = (self.way, self.policy, self.watch.cancel);
         let features = peer.agreed.features;
@@ -269,6 +284,7 @@ impl Transfer<'_> {
             dedup: way.dedup && !way.fast && features.has_cap(caps::DEDUP),
             links: Links::Sent,
             compares: observer.compares,
+            expects_new,
         };
         let open = |path: &Path| operands::source(&Reach::Anywhere, path, policy.follow);
         let mut kept;
@@ -299,12 +315,16 @@ impl Transfer<'_> {
         let (way, watch) = (self.way, self.watch);
         let address = from.first().ok_or_else(|| Error::ours(Code::Usage, Op::Copy, "", Reason::NoSource))?;
         let lists = Lists::of(self.policy)?;
-        let how = self.policy_out(&lists);
+        let mut how = self.policy_out(&lists);
         let survey = survey_of(&how);
+        let alone = from.len() == 1 && matches!(names, RequestNames::None) && survey.is_none();
+        if alone && to.to.is_absent(own_name(&address.path).as_ref()) {
+            how.flags |= flags::TARGET_ABSENT;
+        }
         let required = guarantees(&how);
         let asks = way.parallel.is_none() && matches!(names, RequestNames::None) && survey.is_none();
         let (behind, later) =
-            if asks { split_by_greeting(from, size_questions(from)?) } else { Default::default() };
+            if asks { split_by_greeting(from, questions(from)?) } else { Default::default() };
         let mut peer = self.connect(address, LinkLoad::Heavy, needed_of_sender(required), &behind)?;
         let list = names.read(watch)?;
         send_frames(&peer, later)?;
@@ -398,8 +418,8 @@ fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary>
     result
 }
 
-/// Asks for the size of every operand over there.
-fn size_questions(from: &[Address]) -> Result<Vec<u8>> {
+/// Asks what is at each of these places over there.
+fn questions(from: &[Address]) -> Result<Vec<u8>> {
     let mut frames = Vec::new();
     for address in from {
         let path = address.path.as_os_str().as_bytes();
@@ -408,7 +428,7 @@ fn size_questions(from: &[Address]) -> Result<Vec<u8>> {
     Ok(frames)
 }
 
-/// How much regular files among `operands`, asked for by [`size_questions`], hold; one that cannot be looked at counts
+/// How much regular files among `operands`, asked for by [`questions`], hold; one that cannot be looked at counts
 /// nothing, its copy will say why.
 fn await_sizes(peer: &Peer, operands: usize, cancel: &Cancel) -> Result<u64> {
     let mut sum = 0u64;
@@ -421,6 +441,50 @@ fn await_sizes(peer: &Peer, operands: usize, cancel: &Cancel) -> Result<u64> {
         }
     }
     Ok(sum)
+}
+
+/// What is at a place over there, as far as that matters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum There {
+    Nothing,
+    Directory,
+    /// Or it cannot be known.
+    Other,
+}
+
+fn await_kind(peer: &Peer, cancel: &Cancel) -> Result<There> {
+    let frame = await_answer(peer, cancel)?;
+    Ok(match frame.message()? {
+        Message::Info(entry) if entry.kind == message::Kind::Dir => There::Directory,
+        Message::Error(trouble) if error_of(&trouble).code == Code::NotFound => There::Nothing,
+        _ => There::Other,
+    })
+}
+
+/// The name that a source gets in a directory; none where what is in it goes there.
+fn own_name(source: &Path) -> Option<NameBuf> {
+    let bytes = source.as_os_str().as_bytes();
+    let is_whole = bytes.ends_with(b"/.") || bytes.ends_with(b"/..") || bytes == b"." || bytes == b"..";
+    source.file_name().filter(|_| !is_whole).and_then(|name| NameBuf::new(name.as_bytes()))
+}
+
+/// Where one source may go over there: DST, and its own name in DST.
+fn places_of(to: &Address, target: &Target, source: &Path) -> Vec<Address> {
+    let own = own_name(source).filter(|_| !matches!(target, Target::Exactly(_)));
+    let at = |path: PathBuf| Address { path, ..to.clone() };
+    let inside = own.map(|name| at(target.path().join(OsStr::from_bytes(name.bytes()))));
+    std::iter::once(at(target.path().clone())).chain(inside).collect()
+}
+
+/// Whether one source will become something new, by what was at [`places_of`] it.
+fn will_be_new(target: message::Target, there: &[There]) -> bool {
+    match (target, there) {
+        (_, [There::Nothing, ..]) => true,
+        (message::Target::Guess | message::Target::Into, [There::Directory, inside]) => {
+            *inside == There::Nothing
+        }
+        _ => false,
+    }
 }
 
 /// Whether nothing has this name over there.

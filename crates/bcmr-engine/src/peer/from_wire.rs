@@ -35,6 +35,7 @@ use crate::tally::Tally;
 use bcmr_wire::message::{self, Entry, Message};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// One transfer, at the receiver.
 pub(crate) struct FromWire<'a, D: WireDestination<'a>> {
@@ -44,6 +45,8 @@ pub(crate) struct FromWire<'a, D: WireDestination<'a>> {
     batches: WireBatches<'a, D>,
     large: LargeFiles<'a, D>,
     all_sent: AtomicBool,
+    /// How many directories and batches there are, once the sender has said it.
+    all_named: Mutex<Option<(u64, u64)>>,
     /// The sender is told how files were compared.
     tells_how: bool,
 }
@@ -54,8 +57,8 @@ impl<'a, D: WireDestination<'a>> FromWire<'a, D> {
         let large = LargeFiles::new(watch.cancel, transfer.what.streams, transfer.reply);
         let transfer = WireTransfer::new(transfer, to);
         let (dirs, operands, batches) = (WireDirs::new(), WireOperands::new(), WireBatches::new());
-        let all_sent = AtomicBool::new(false);
-        FromWire { transfer, dirs, operands, batches, large, all_sent, tells_how: false }
+        let (all_sent, all_named) = (AtomicBool::new(false), Mutex::default());
+        FromWire { transfer, dirs, operands, batches, large, all_sent, all_named, tells_how: false }
     }
 
     /// The same, telling the sender how files were compared.
@@ -111,28 +114,27 @@ impl<'a, D: WireDestination<'a>> FromWire<'a, D> {
         Ok(())
     }
 
-    /// Whether nothing new is to be taken up.
-    fn is_over(&self) -> bool {
-        self.transfer.tally().cancelled() || self.large.has_ended() && !self.is_complete()
-    }
-}
-
-impl<'a, D: WireDestination<'a>> MessageHandler for FromWire<'a, D> {
-    type Buffers = D::Buffers;
-
-    fn watch(&self) -> Watch<'_> {
-        self.transfer.tally().watch
-    }
-
-    fn what(&self) -> &Incoming {
-        &self.transfer.what
-    }
-
-    fn buffers(&self) -> Worker<D> {
-        ReceiverBuffers { of_destination: self.transfer.to.buffers(), unpacker: Unpacker::new() }
+    /// Ends the transfer where the sender has named all and nothing of it is open any more: a round trip before it says so
+    /// itself. Only over one stream, where what settles something was sent before this looks.
+    fn end_where_settled(&self, worker: &mut Worker<D>) -> Result<()> {
+        let named = *self.all_named.lock().unwrap_or_else(PoisonError::into_inner);
+        // [allnamed.end]
+        let Some((dirs, batches)) = named.filter(|_| self.transfer.what.streams == 1) else { return Ok(()) };
+        let settled = !self.is_complete()
+            && self.dirs.has_named(dirs)
+            && self.batches.is_settled_up_to(batches)
+            && self.dirs.is_empty()
+            && self.operands.have_come()
+            && self.large.is_empty();
+        if settled {
+            self.all_sent()?;
+            self.leave(worker);
+        }
+        Ok(())
     }
 
-    fn handle(&self, worker: &mut Worker<D>, message: Message<'_>) -> Result<()> {
+    /// One message, but no piece of a large file.
+    fn message(&self, worker: &mut Worker<D>, message: Message<'_>) -> Result<()> {
         let t = &self.transfer;
         match message {
             Message::Operand { path, whole, origin, dir, entry } => {
@@ -170,6 +172,10 @@ impl<'a, D: WireDestination<'a>> MessageHandler for FromWire<'a, D> {
                 found(t.tally(), items, bytes, last);
                 Ok(())
             }
+            Message::AllNamed { dirs, batches } => {
+                *self.all_named.lock().unwrap_or_else(PoisonError::into_inner) = Some((dirs, batches));
+                Ok(())
+            }
             Message::AllSent => {
                 self.all_sent()?;
                 self.leave(worker);
@@ -184,6 +190,32 @@ impl<'a, D: WireDestination<'a>> MessageHandler for FromWire<'a, D> {
                 Err(refused(Reason::NotSendersMessage.about(name)))
             }
         }
+    }
+
+    /// Whether nothing new is to be taken up.
+    fn is_over(&self) -> bool {
+        self.transfer.tally().cancelled() || self.large.has_ended() && !self.is_complete()
+    }
+}
+
+impl<'a, D: WireDestination<'a>> MessageHandler for FromWire<'a, D> {
+    type Buffers = D::Buffers;
+
+    fn watch(&self) -> Watch<'_> {
+        self.transfer.tally().watch
+    }
+
+    fn what(&self) -> &Incoming {
+        &self.transfer.what
+    }
+
+    fn buffers(&self) -> Worker<D> {
+        ReceiverBuffers { of_destination: self.transfer.to.buffers(), unpacker: Unpacker::new() }
+    }
+
+    fn handle(&self, worker: &mut Worker<D>, message: Message<'_>) -> Result<()> {
+        self.message(worker, message)?;
+        self.end_where_settled(worker)
     }
 
     fn piece(&self, stream: usize, head: &Head, load: Load) -> Result<()> {

@@ -67,6 +67,11 @@ impl Named {
         Ok(())
     }
 
+    /// Whether so many operands and directories were named.
+    pub(crate) fn has_dirs(&self, count: u64) -> bool {
+        self.dir_id == count
+    }
+
     /// Nothing is wanted of a directory.
     pub(crate) fn refuse(&mut self, id: u64) {
         self.refused.insert(id);
@@ -120,6 +125,11 @@ impl NamedInWindow {
     /// It was told before.
     pub(crate) fn settle(&mut self, id: u64) -> Result<()> {
         self.taker.settle(id).map_err(|stray| self.refused(stray))
+    }
+
+    /// Whether all up to this one have come and are settled, and none beyond.
+    pub(crate) fn is_settled_up_to(&self, id: u64) -> bool {
+        self.taker.is_settled_up_to(id)
     }
 
     /// Whether it has come, settled or not.

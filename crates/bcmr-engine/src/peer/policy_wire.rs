@@ -214,9 +214,9 @@ mod tests {
 
     #[test]
     fn every_flag_of_a_copy_travels_there_and_back() {
-        use flags::{COMPARE, DEDUP, EXTRA, FAST, QUICK};
+        use flags::{COMPARE, DEDUP, EXTRA, FAST, QUICK, TARGET_ABSENT};
         // What belongs to the transfer or a comparison, and not to how a copy is carried out.
-        let of_transfer = FAST | DEDUP | COMPARE | EXTRA | QUICK;
+        let of_transfer = FAST | DEDUP | COMPARE | EXTRA | QUICK | TARGET_ABSENT;
         for bit in (0..64).map(|n| 1 << n).filter(|bit| flags::ALL & !of_transfer & bit != 0) {
             assert_eq!(there_and_back(bit, [0; 8]), (bit, [0; 8]), "{bit:#x}");
         }

@@ -393,6 +393,7 @@ impl Serving {
             Message::Get { policy, paths, names } => {
                 let fast = policy.has(flags::FAST);
                 let compares = policy.has(flags::COMPARE);
+                let expects_new = policy.has(flags::TARGET_ABSENT) && !policy.has(flags::DRY_RUN);
                 let (policy, compress) = policy_in(&policy, request.jobs, request.me, request.umask)?;
                 // Where a link leads is not told, so behind --root none is followed: one that was to be is refused.
                 let asked = policy.follow;
@@ -402,7 +403,8 @@ impl Serving {
                 let policy = CopyPolicy { follow, ..policy };
                 let compress = agreed_compress(compress, peer.agreed.features);
                 // A client has no store.
-                let how = How { origin: self.origin, fast, compress, dedup: false, links, compares };
+                let how =
+                    How { origin: self.origin, fast, compress, dedup: false, links, compares, expects_new };
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
                 let list = names.map(|names| list.and(&names)).transpose()?;
                 self.get(peer, &policy, how, Requested { paths, list, follow: asked })

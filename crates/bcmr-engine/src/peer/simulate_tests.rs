@@ -478,6 +478,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         compress: scene.lots.of(&[Compress::None, Compress::None, Compress::Lz4, Compress::Auto]),
         dedup,
         links: Links::Sent,
+        expects_new: false,
         compares: false,
     };
     let (sending, receiving) = (peer(senders), peer(receivers));

@@ -175,7 +175,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
             id: self.sending.schedule.dir_id(),
             follow,
             single: false,
-            inside_new: false,
+            inside_new: self.sending.push.how.expects_new,
             dev: src.info.dev,
             line,
         };
@@ -221,7 +221,8 @@ impl<'s, 'a> Announcer<'s, 'a> {
         };
         let nameless = AnnouncedDir::new(root.clone(), dir, init(0));
         let mut raw = Vec::new();
-        let inline = EntrySender(self.sending).only_at_once(&nameless);
+        let sending = EntrySender(self.sending);
+        let inline = sending.only_at_once(&nameless) || sending.unasked_alone();
         let how = EntryLook { place: &nameless, dir, inline };
         let (item, large) =
             match EntrySender(self.sending).look(&mut self.buffers, &how, name.as_name(), kind, &mut raw) {

@@ -181,6 +181,12 @@ impl EntrySender<'_, '_> {
         place.size_unreliable && !self.0.push.policy.dry_run && !self.0.push.policy.preserve.links
     }
 
+    /// Whether the one operand, a file, goes with its content before the receiver asks: not where it may be a further name
+    /// of another.
+    pub(super) fn unasked_alone(&self) -> bool {
+        self.0.push.how.expects_new && !self.0.push.policy.preserve.links
+    }
+
     /// Whether the filter leaves a file out by the size that the receiver would be told, which may be another one than the
     /// listing saw.
     fn is_out_by_size(&self, place: &AnnouncedDir, src: &SourceDir, item: &Item) -> bool {

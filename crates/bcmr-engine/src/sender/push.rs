@@ -158,11 +158,12 @@ fn answer(sending: &Sending<'_>) {
 fn finish(sending: &Sending<'_>) -> Result<Counted> {
     let schedule = &sending.schedule;
     if schedule.await_walked()
-        && let Err(e) = sending.send_found(true)
+        && let Err(e) = sending.send_found(true).and_then(|()| all_named(sending))
     {
         schedule.stop(StopReason::Lost(e));
     }
     if schedule.await_sent()
+        && !schedule.has_peer_ended()
         && let Err(e) = sending.send(&Message::AllSent)
     {
         schedule.stop(StopReason::Lost(e));
@@ -175,6 +176,14 @@ fn finish(sending: &Sending<'_>) -> Result<Counted> {
         if let Some(result) = ending.look()? {
             return Ok(result);
         }
+    }
+}
+
+/// Says that nothing more will be named, where that is so.
+fn all_named(sending: &Sending<'_>) -> Result<()> {
+    match sending.schedule.all_named() {
+        Some((dirs, batches)) => sending.send(&Message::AllNamed { dirs, batches }),
+        None => Ok(()),
     }
 }
 

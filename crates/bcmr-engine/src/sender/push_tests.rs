@@ -598,6 +598,10 @@ impl Peer<'_> {
                 self.whole(*file);
             }
             Message::Answer { .. } => {}
+            Message::AllNamed { dirs, batches } => {
+                assert!(stream == 0 && self.script.streams == 1 && self.files.is_empty());
+                assert!(self.dirs.keys().all(|id| id <= dirs) && self.batches.keys().all(|id| id <= batches));
+            }
             Message::AllSent => {
                 assert_eq!(stream, 0);
                 assert!(self.batches.is_empty(), "{:?}", self.batches.keys());
@@ -761,6 +765,7 @@ fn send_paths(
         compress: script.compress,
         dedup: script.dedup,
         links: Links::Sent,
+        expects_new: false,
         compares: false,
     };
     let sending = Push { policy, how, observer: &ears, cancel, pulse: &Pulse::new(), outs: &outs };
@@ -1046,6 +1051,7 @@ fn room_for_a_batch_is_given_so_often_and_no_more() {
         compress: Compress::None,
         dedup: false,
         links: Links::Sent,
+        expects_new: false,
         compares: false,
     };
     let push = Push {

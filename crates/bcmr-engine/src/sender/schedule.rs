@@ -159,6 +159,7 @@ struct Queues {
     looking: usize,
     /// By stream.
     turns: Vec<Turns>,
+    all_named: bool,
     all_sent: bool,
     counted: Option<Counted>,
     /// The other side has sent a summary or an error.
@@ -437,6 +438,15 @@ impl<'p> Schedule<'p> {
         self.wait_until(|q| q.looking == 0 && q.names.is_empty()).is_some()
     }
 
+    /// How many directories and batches there are, where no more will be named and the receiver may know of them from one
+    /// stream: it need not wait then until it is told that all was sent. To be called after [`Schedule::await_walked`].
+    pub(super) fn all_named(&self) -> Option<(u64, u64)> {
+        let mut queues = self.lock();
+        let no_large = queues.larges.is_empty() && queues.offering == 0 && queues.files.is_empty();
+        queues.all_named = no_large && queues.turns.len() == 1 && !self.agreed.asks;
+        queues.all_named.then_some((queues.last_dir, queues.last_batch))
+    }
+
     /// Waits until everything was sent and nothing can be asked about any more. `false`: the transfer stops.
     pub(super) fn await_sent(&self) -> bool {
         match self.wait_until(Queues::is_sent) {
@@ -500,7 +510,9 @@ impl<'p> Schedule<'p> {
     /// What the receiver counted.
     pub(super) fn summary(&self, counted: Counted) -> Obeyed {
         let mut queues = self.lock();
-        if !queues.all_sent && queues.is_running() && !counted.cancelled {
+        // What settles the last batch came before this.
+        let settled = queues.all_named && queues.unsettled == 0 && queues.files.is_empty();
+        if !queues.all_sent && !settled && queues.is_running() && !counted.cancelled {
             return Err(breach(Reason::SummaryTooEarly));
         }
         queues.peer_ended = true;

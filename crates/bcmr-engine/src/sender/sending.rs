@@ -37,6 +37,8 @@ pub(crate) struct How {
     pub(crate) compares: bool,
     /// Whether symbolic links that are not followed are sent.
     pub(crate) links: Links,
+    /// Nothing had the name that the one operand will get: all in it will be wanted, unless something is there by then.
+    pub(crate) expects_new: bool,
 }
 
 /// What becomes of symbolic links that are not followed.

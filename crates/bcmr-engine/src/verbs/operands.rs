@@ -175,6 +175,16 @@ impl Resolved {
         dest(name, info, self.of_source(info), self.links)
     }
 
+    /// Whether nothing is there yet where one source goes that has this name, or none of its own. Something may be by the
+    /// time it comes.
+    pub(crate) fn is_absent(&self, name: Option<&NameBuf>) -> bool {
+        let (place, name) = match (&self.to, name) {
+            (Where::Name { dir, name, .. }, _) | (Where::Into(dir), Some(name)) => (dir, name),
+            _ => return false,
+        };
+        matches!(place.dir.look(name.as_name()), Ok(None))
+    }
+
     /// What a manifest's names are relative to.
     pub(crate) fn base(&self) -> Result<PathBuf> {
         base(&self.to, self.links)

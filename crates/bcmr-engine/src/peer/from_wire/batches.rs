@@ -187,6 +187,11 @@ impl<'a, D: WireDestination<'a>> WireBatches<'a, D> {
         self.open().by_id.is_empty()
     }
 
+    /// Whether all batches up to this one have come and are settled, and none beyond.
+    pub(super) fn is_settled_up_to(&self, batch: u64) -> bool {
+        self.open().named.is_settled_up_to(batch)
+    }
+
     /// A batch has come.
     ///
     /// # Errors

@@ -49,6 +49,11 @@ impl<D: Destination<Far>> WireDirs<D> {
         self.open().by_id.is_empty()
     }
 
+    /// Whether so many operands and directories were named.
+    pub(super) fn has_named(&self, count: u64) -> bool {
+        self.open().named.has_dirs(count)
+    }
+
     /// An operand has come, which has this path there, and this name or none of its own.
     ///
     /// # Errors

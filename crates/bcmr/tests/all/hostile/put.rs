@@ -75,6 +75,67 @@ fn an_honest_receiver_is_sent_everything() {
     assert_eq!(bytes, 9 << 20);
 }
 
+/// To a name that is not there content comes before anything is answered. Once all that was named is settled the receiver may
+/// end: it need not be told that all was sent.
+#[test]
+fn content_for_a_new_name_comes_unasked_and_an_end_that_is_known_needs_no_word() {
+    let place = Place::new();
+    place.tmp.file("tree/a", "content of a");
+    place.tmp.file("tree/sub/b", "content of b");
+    for (absent, name) in [(true, "nothing is there"), (false, "a file is there")] {
+        let outcome = place.attack(name, PUT, |w| {
+            w.greet();
+            let not_found =
+                Trouble { code: bcmr_engine::error::Code::NotFound.number(), ..Trouble::default() };
+            loop {
+                match w.hear().unwrap().kind {
+                    kind::STAT if absent => w.say(&Message::Error(not_found.clone())),
+                    kind::STAT => w.say(&Message::Info(file(b"x", 1))),
+                    _ => break,
+                };
+            }
+            let (mut dirs, mut batches, mut ended, mut all) = (Vec::new(), Vec::new(), 0, None);
+            let mut answered = false;
+            while all != Some((ended, batches.len() as u64)) || ended != dirs.len() as u64 {
+                let said = w.hear().unwrap();
+                match said.message() {
+                    Message::Operand { dir, .. } | Message::Dir { id: dir, .. } => dirs.push(dir),
+                    Message::Files { batch, inline, .. } if !answered => {
+                        assert_eq!(inline, absent, "{name}");
+                        answered = true;
+                        for dir in &dirs {
+                            w.say(&Message::DirIs { dir: *dir, state: DirState::New });
+                        }
+                        batches.push(batch);
+                        let entries = if inline { Vec::new() } else { vec![0] };
+                        w.say(&Message::Wants { batch, entries });
+                        continue;
+                    }
+                    Message::Files { batch, .. } => {
+                        batches.push(batch);
+                        w.say(&Message::Wants { batch, entries: Vec::new() });
+                    }
+                    Message::Contents { batch, .. } => {
+                        w.say(&Message::Wants { batch, entries: Vec::new() });
+                    }
+                    Message::DirEnd { .. } => ended += 1,
+                    Message::AllNamed { dirs, batches } => all = Some((dirs, batches)),
+                    Message::AllSent => panic!("{name}: it may be said only once this is settled"),
+                    _ => {}
+                }
+                if answered && matches!(said.message(), Message::Dir { .. }) {
+                    let dir = *dirs.last().unwrap();
+                    w.say(&Message::DirIs { dir, state: DirState::New });
+                }
+            }
+            let counts = [2, 2, 0, 24, 0, 0, 0];
+            w.say(&Message::Summary { counts, codes: Vec::new(), cancelled: false });
+            assert!(w.until(kind::DONE).is_some());
+        });
+        outcome.ok();
+    }
+}
+
 /// Answers to what was never asked: an error, and no success.
 #[test]
 fn answers_to_nothing() {

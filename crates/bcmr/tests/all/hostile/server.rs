@@ -19,6 +19,36 @@ fn honest(wire: &mut Wire) {
     wire.all_sent();
 }
 
+/// What is to become something new is said with the request; and what was counted as all there is, and is settled, needs no
+/// word of the sender to end.
+#[test]
+fn a_download_to_a_new_name_says_so_and_ends_once_all_is_settled() {
+    let place = Place::new();
+    for there in [false, true] {
+        if there {
+            place.tmp.file("dst/x/before", "");
+        }
+        place
+            .attack("new", GET, |wire| {
+                let get = wire.transfer().unwrap();
+                let Message::Get { policy, .. } = get.message() else { panic!("no Get") };
+                assert_eq!(policy.has(bcmr_wire::policy::flags::TARGET_ABSENT), !there);
+                wire.say(&operand(1, dir(b"x")));
+                wire.say(&files(1, 1, vec![file(b"f", 3)], &contents(&[b"all"])));
+                // More than has come is not settled.
+                wire.say(&Message::AllNamed { dirs: 1, batches: 2 });
+                wire.say(&files(2, 1, vec![file(b"g", 3)], &contents(&[b"two"])));
+                assert!(wire.until(kind::WANTS).is_some() && wire.until(kind::WANTS).is_some());
+                wire.say(&Message::DirEnd { dir: 1, partial: false });
+                assert!(wire.until(kind::SUMMARY).is_some());
+                wire.say(&Message::Done);
+            })
+            .ok();
+        assert_eq!(std::fs::read_to_string(place.dst().join("x/g")).unwrap(), "two");
+        std::fs::remove_dir_all(place.dst().join("x")).unwrap();
+    }
+}
+
 #[test]
 fn an_honest_server_is_served() {
     let place = Place::new();
