@@ -238,6 +238,6 @@ mod tests {
         for pair in ROWS.windows(2) {
             assert!(pair[0].0 < pair[1].0, "{}", pair[1].1);
         }
-        assert_eq!((name(0x32), name(0x33), name(0x50)), (Some("Files"), Some("Contents"), None));
+        assert_eq!((name(0x32), name(0x33), name(0x51)), (Some("Files"), Some("Contents"), None));
     }
 }

@@ -404,7 +404,7 @@ fn what_is_refused_says_which_field_and_why() {
     let named = |name: &str| ENTRY.replacen("01 66", name, 1);
     let table: Vec<(&str, u8, String, &str, Why)> = vec![
         ("no such type", 0x00, String::new(), "frame.state", Why::Unknown),
-        ("no such type", 0x50, String::new(), "frame.state", Why::Unknown),
+        ("no such type", 0x51, String::new(), "frame.state", Why::Unknown),
         ("what is no number of a word", 0x03, "0200 808004 00 00 00".into(), "error.op", Why::Number),
         (
             "what is no number of a reason",

@@ -176,7 +176,8 @@ fn a_break_is_not_the_end_of_a_tree() {
             Dir::Put => "-r -C --compress=none".to_owned(),
         };
         dir.copy(&bad, &flags, &tmp.p("src"), &tmp.p("dst")).run().code(7);
-        assert!(mark_of(&tmp.p("dst")).exists(), "{dir:?}");
+        // The other side may have read the request no earlier than the client gave up.
+        assert!(within(60, || mark_of(&tmp.p("dst")).exists()), "{dir:?}");
         assert!(!sums.exists(), "{dir:?}");
         dir.copy(&Far::pipe(), &flags, &tmp.p("src"), &tmp.p("dst")).run().ok();
         assert_same(&tmp.p("src"), &tmp.p("dst"), CONTENT);

@@ -76,7 +76,7 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         message.encode(&mut frame).unwrap();
         (message.kind(), frame)
     });
-    let none = [0u8, 0x08, 0x1D, 0x23, 0x4B, 0x50, 0xFF].map(|kind| (kind, vec![1, 0, 0, 0, kind]));
+    let none = [0u8, 0x08, 0x1D, 0x23, 0x4B, 0x51, 0xFF].map(|kind| (kind, vec![1, 0, 0, 0, kind]));
     let found: BTreeMap<u8, Vec<u8>> = framed.chain(none).collect();
     for kind in 0..=u8::MAX {
         assert!(name(kind).is_none() || found.contains_key(&kind), "no message of type {kind:#04x}");
