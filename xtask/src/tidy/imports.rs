@@ -20,12 +20,13 @@ pub const CRATES: [&str; 7] = [
 const ENGINE: &str = CRATES[2];
 /// From the bottom up. A file imports from its own folder and from those of the rows below it; the files directly below
 /// `src/` (an empty name) are the vocabulary that all others speak.
-const ORDER: [&[&str]; 5] = [
+const ORDER: [&[&str]; 6] = [
     &["", "remove"],
     &["disk", "store"],
     &["receiver", "sender", "transport"],
     &["verbs"],
     &["peer", "plan", "stepwise"],
+    &["api"],
 ];
 
 /// One file of a crate imports from another.

@@ -6,9 +6,11 @@
 
 use super::claim::{ClaimOf, ClaimsFolder};
 use super::folder::{MANIFEST, PlanFolder};
-use super::format::{Counts, Digest, Landed, PlanHeader, Planned, PlannedEntry, Version, kind_byte};
-use super::shard::{below, open_stage, stage_place};
-use super::{FinishRequest, Finished};
+use super::format::{
+    Digest, LandedEntry, PlanHeader, PlannedAs, PlannedEntry, ShardCounts, Version, kind_byte,
+};
+use super::places::{below, open_stage, spot, stage_place};
+use super::requests::{FinishRequest, Finished};
 use crate::blocks::{Cv, whole_hash_by};
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Dirs, Job, Keep, Phases, Placement};
@@ -70,7 +72,7 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
         }
         prove(&folder, &header, &plan, watch)?;
         let tally = Arc::new(Tally::new(watch));
-        let run = Finishing::new(&folder, &header, &plan, request, tally);
+        let run = PlanEnd::new(&folder, &header, &plan, request, tally);
         run.publish()
     });
     held.release().map_err(|e| Error::os(Op::Claim, &request.plan, e))?;
@@ -123,7 +125,7 @@ enum Pass {
 /// What going through the plan comes to.
 struct Sum {
     root: Digest,
-    counts: Counts,
+    counts: ShardCounts,
     dirs: u64,
     further: u64,
 }
@@ -151,7 +153,7 @@ fn digest_of(name: Name<'_>, kind: Kind) -> u128 {
     u128::from_le_bytes(half)
 }
 
-struct Finishing<'a> {
+struct PlanEnd<'a> {
     folder: &'a PlanFolder,
     header: &'a PlanHeader,
     plan: &'a Digest,
@@ -164,14 +166,14 @@ struct Finishing<'a> {
     dst_path: PathBuf,
 }
 
-impl<'a> Finishing<'a> {
+impl<'a> PlanEnd<'a> {
     fn new(
         folder: &'a PlanFolder,
         header: &'a PlanHeader,
         plan: &'a Digest,
         request: &'a FinishRequest,
         tally: Arc<Tally<'a>>,
-    ) -> Finishing<'a> {
+    ) -> PlanEnd<'a> {
         let CopyPolicy { umask, .. } = request.policy;
         let (preserve, strictness) = (Preserve::ALL, Strictness::Archive);
         let keep = Keep { preserve, strictness, umask, default_acl: false, was_there: false };
@@ -179,7 +181,7 @@ impl<'a> Finishing<'a> {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         let (src_path, dst_path) = (path(&header.source), path(&header.destination));
         let disk = Sys::new();
-        Finishing { folder, header, plan, request, tally, losses, disk, keep, src_path, dst_path }
+        PlanEnd { folder, header, plan, request, tally, losses, disk, keep, src_path, dst_path }
     }
 
     fn error(&self, code: Code, path: &Path, why: Reason) -> Error {
@@ -188,8 +190,8 @@ impl<'a> Finishing<'a> {
 
     fn publish(self) -> Result<Finished> {
         let (parent, stage_path) = stage_place(self.header)?;
-        let spot = super::make::spot(&self.dst_path, Op::FinishPlan)?;
-        let name = spot.name.as_name();
+        let place = spot(&self.dst_path, Op::FinishPlan)?;
+        let name = place.name.as_name();
         let fail = |op: Op| {
             let path = self.dst_path.clone();
             move |e: io::Error| Error::os(op, &path, e)
@@ -268,7 +270,7 @@ impl<'a> Finishing<'a> {
 
     fn receipt(&self, sum: &Sum) -> String {
         let hex = |digest: &Digest| blake3::Hash::from_bytes(*digest).to_hex();
-        let Counts { files, others, bytes, lost } = sum.counts;
+        let ShardCounts { files, others, bytes, lost } = sum.counts;
         let others = others + sum.further;
         let lost = lost + self.tally.failed.load(Relaxed);
         format!(
@@ -292,7 +294,7 @@ impl<'a> Finishing<'a> {
             true => Some(Manifest::begin(&self.folder.path.join(MANIFEST), Some(self.dst_path.clone()))?),
             false => None,
         };
-        let mut going = Going {
+        let mut going = PlanPass {
             run: self,
             pass,
             top,
@@ -302,10 +304,10 @@ impl<'a> Finishing<'a> {
             root: blake3::Hasher::new(),
             parts: Vec::new(),
             manifest,
-            sum: Sum { root: Digest::default(), counts: Counts::default(), dirs: 0, further: 0 },
+            sum: Sum { root: Digest::default(), counts: ShardCounts::default(), dirs: 0, further: 0 },
         };
         let gone = going.through();
-        let Going { manifest, root, mut sum, .. } = going;
+        let PlanPass { manifest, root, mut sum, .. } = going;
         if let Some(manifest) = manifest {
             manifest.end(gone.is_ok())?;
         }
@@ -327,8 +329,8 @@ impl Level {
 }
 
 /// A way through the plan.
-struct Going<'g, 'a> {
-    run: &'g Finishing<'a>,
+struct PlanPass<'g, 'a> {
+    run: &'g PlanEnd<'a>,
     pass: Pass,
     top: &'g Dir,
     hand: Hand,
@@ -342,7 +344,7 @@ struct Going<'g, 'a> {
     sum: Sum,
 }
 
-impl Going<'_, '_> {
+impl PlanPass<'_, '_> {
     fn through(&mut self) -> Result<()> {
         let (folder, header) = (self.run.folder, self.run.header);
         for shard in 0..header.shards.len() as u32 {
@@ -442,8 +444,8 @@ impl Going<'_, '_> {
     }
 
     /// Goes through one entry of the directory.
-    fn entry(&mut self, path: &[u8], entry: &PlannedEntry, landed: Landed) -> Result<()> {
-        let is_first = !matches!(entry.what, Planned::Part { at, .. } if at > 0);
+    fn entry(&mut self, path: &[u8], entry: &PlannedEntry, landed: LandedEntry) -> Result<()> {
+        let is_first = !matches!(entry.what, PlannedAs::Part { at, .. } if at > 0);
         let (name, kind) = (entry.name.as_name(), entry.version().kind);
         if is_first {
             self.parts.clear();
@@ -453,8 +455,8 @@ impl Going<'_, '_> {
             self.root.update(&(whole.len() as u32).to_le_bytes()).update(&whole);
         }
         match (&entry.what, landed) {
-            (Planned::Whole(_), Landed::File(hash)) => self.hashed(name, &hash),
-            (Planned::Whole(of), _) => {
+            (PlannedAs::Whole(_), LandedEntry::File(hash)) => self.hashed(name, &hash),
+            (PlannedAs::Whole(of), _) => {
                 if of.kind == Kind::Link
                     && let Some(level) = self.levels.last()
                 {
@@ -464,7 +466,7 @@ impl Going<'_, '_> {
                 }
                 Ok(())
             }
-            (Planned::Part { of, at, bytes }, Landed::Part(value)) => {
+            (PlannedAs::Part { of, at, bytes }, LandedEntry::Part(value)) => {
                 self.parts.push(value);
                 if at + bytes < of.size {
                     return Ok(());
@@ -477,7 +479,7 @@ impl Going<'_, '_> {
                 }
                 self.hashed(name, hash.as_bytes())
             }
-            (Planned::Directory(version), _) => {
+            (PlannedAs::Directory(version), _) => {
                 self.sum.dirs += 1;
                 if matches!(self.pass, Pass::Make { .. })
                     && let Some(level) = self.levels.last()
@@ -490,7 +492,7 @@ impl Going<'_, '_> {
                 }
                 Ok(())
             }
-            (Planned::Linked { of, first }, _) => {
+            (PlannedAs::Linked { of, first }, _) => {
                 self.sum.further += 1;
                 self.root.update(first);
                 if matches!(self.pass, Pass::Make { .. }) { self.link(name, of, first) } else { Ok(()) }

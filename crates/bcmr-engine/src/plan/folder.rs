@@ -3,8 +3,8 @@
 //! Must not know what entries are copied to, nor when.
 
 use super::format::{
-    Chain, Counts, Damage, Digest, FRAME_HEAD_BYTES, FrameChain, FrameWriter, Landed, PlanHeader, PlannedDir,
-    ResultFrame, ShardTotals, entries_of, fits,
+    Damage, Digest, FRAME_HEAD_BYTES, FrameChain, FrameKind, FrameWriter, LandedEntry, PlanHeader,
+    PlannedDir, ResultFrame, ShardCounts, ShardTotals, entries_of, fits,
 };
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::receiver::land;
@@ -143,7 +143,7 @@ impl NoFrame {
 }
 
 impl FrameFile {
-    fn new(file: File, chain: Chain) -> FrameFile {
+    fn new(file: File, chain: FrameKind) -> FrameFile {
         FrameFile { file: BufReader::with_capacity(PIECE_BYTES, file), chain: FrameChain::new(chain) }
     }
 
@@ -207,7 +207,11 @@ impl ShardResult {
     ///
     /// # Errors
     /// The result is not whole, or not that of these entries.
-    pub(super) fn next(&mut self, index: u32, dirs: &[PlannedDir]) -> Result<(Counts, Vec<Landed>)> {
+    pub(super) fn next(
+        &mut self,
+        index: u32,
+        dirs: &[PlannedDir],
+    ) -> Result<(ShardCounts, Vec<LandedEntry>)> {
         let wrong = || damaged(Damage(Reason::ResultDamaged), &self.path);
         let payload = match self.frames.next() {
             Ok(Some(payload)) => payload,
@@ -349,7 +353,7 @@ impl PlanFolder {
         let Some(file) = file else {
             return Err(damaged(Damage(Reason::PlanDamaged), &path));
         };
-        let frames = FrameFile::new(file, Chain::Entries { shard });
+        let frames = FrameFile::new(file, FrameKind::Entries { shard });
         Ok(ShardEntries { frames, totals, path, read: 0 })
     }
 
@@ -359,7 +363,7 @@ impl PlanFolder {
         let results = self.results()?;
         let file = name_of(&shard.to_string()).and_then(|name| open(&results, name.as_name()));
         let Some(file) = file.map_err(|e| Error::os(Op::ReadPlan, &path, e))? else { return Ok(None) };
-        let mut frames = FrameFile::new(file, Chain::Result { shard });
+        let mut frames = FrameFile::new(file, FrameKind::Result { shard });
         match frames.next() {
             Ok(Some(payload)) if ResultFrame::decode(&payload) == Ok(ResultFrame::Begin { plan: *plan }) => {
                 Ok(Some(ShardResult { frames, path }))
@@ -400,9 +404,9 @@ impl PlanFolder {
         name: Name<'_>,
         plan: &Digest,
         shard: u32,
-    ) -> io::Result<Vec<(u32, Counts, Vec<Landed>)>> {
+    ) -> io::Result<Vec<(u32, ShardCounts, Vec<LandedEntry>)>> {
         let Some(file) = open(results, name)? else { return Ok(Vec::new()) };
-        let mut frames = FrameFile::new(file, Chain::Result { shard });
+        let mut frames = FrameFile::new(file, FrameKind::Result { shard });
         let mut found = Vec::new();
         let mut begun = false;
         while let Ok(Some(payload)) = frames.next() {
@@ -451,7 +455,7 @@ pub(super) struct EntriesFile<'d> {
 
 impl<'d> EntriesFile<'d> {
     pub(super) fn begin(dir: &'d Dir, shard: u32) -> io::Result<EntriesFile<'d>> {
-        let frames = FrameWriter::new(Chain::Entries { shard });
+        let frames = FrameWriter::new(FrameKind::Entries { shard });
         let totals = ShardTotals::default();
         Ok(EntriesFile { file: NewFile::begin(dir)?, frames, shard, room: Vec::new(), totals })
     }
@@ -492,7 +496,7 @@ impl<'d> ResultFile<'d> {
         let digits: String = digits.map(|b| char::from(*b)).collect();
         let file = NewFile::called(results, name_of(&format!("{shard}.{digits}.part"))?)?;
         let mut file =
-            ResultFile { file, frames: FrameWriter::new(Chain::Result { shard }), room: Vec::new() };
+            ResultFile { file, frames: FrameWriter::new(FrameKind::Result { shard }), room: Vec::new() };
         file.frame(&ResultFrame::Begin { plan: *plan })?;
         Ok(file)
     }

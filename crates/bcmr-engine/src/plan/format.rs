@@ -47,18 +47,18 @@ fn chained(before: &Digest, payload: &[u8]) -> Digest {
 
 /// Which kind of file a chain of frames is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Chain {
+pub(super) enum FrameKind {
     Plan,
     Entries { shard: u32 },
     Result { shard: u32 },
 }
 
-impl Chain {
+impl FrameKind {
     fn start(self) -> Digest {
         let (what, shard) = match self {
-            Chain::Plan => (OF_PLAN, 0),
-            Chain::Entries { shard } => (OF_ENTRIES, shard),
-            Chain::Result { shard } => (OF_RESULT, shard),
+            FrameKind::Plan => (OF_PLAN, 0),
+            FrameKind::Entries { shard } => (OF_ENTRIES, shard),
+            FrameKind::Result { shard } => (OF_RESULT, shard),
         };
         chained(blake3::hash(what).as_bytes(), &shard.to_le_bytes())
     }
@@ -73,7 +73,7 @@ pub(super) struct FrameWriter {
 pub(super) const FRAME_HEAD_BYTES: usize = 4 + 32;
 
 impl FrameWriter {
-    pub(super) fn new(chain: Chain) -> FrameWriter {
+    pub(super) fn new(chain: FrameKind) -> FrameWriter {
         FrameWriter { last: chain.start() }
     }
 
@@ -97,7 +97,7 @@ pub(super) struct FrameChain {
 }
 
 impl FrameChain {
-    pub(super) fn new(chain: Chain) -> FrameChain {
+    pub(super) fn new(chain: FrameKind) -> FrameChain {
         FrameChain { last: chain.start() }
     }
 
@@ -276,7 +276,7 @@ impl PlanHeader {
 
     /// The whole file, and the hash that stands for it.
     pub(super) fn encode(&self) -> (Vec<u8>, Digest) {
-        let (mut writer, mut out) = (FrameWriter::new(Chain::Plan), Vec::new());
+        let (mut writer, mut out) = (FrameWriter::new(FrameKind::Plan), Vec::new());
         // A plan of very many shards takes several frames.
         for piece in self.payload().chunks(FRAME_BYTES_MAX / 2) {
             writer.frame(piece, &mut out);
@@ -286,7 +286,7 @@ impl PlanHeader {
 
     /// The plan that a whole file is, and the hash that stands for it.
     pub(super) fn decode(file: &[u8]) -> Result<(PlanHeader, Digest), Damage> {
-        let (mut chain, mut payload) = (FrameChain::new(Chain::Plan), Vec::new());
+        let (mut chain, mut payload) = (FrameChain::new(FrameKind::Plan), Vec::new());
         let mut rest = ByteReader::new(file);
         while !rest.rest().is_empty() {
             let head: [u8; FRAME_HEAD_BYTES] = rest.array().ok_or(DAMAGED)?;
@@ -346,7 +346,7 @@ impl PlanHeader {
 
 /// What is to be done for an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Planned {
+pub(super) enum PlannedAs {
     /// It is copied whole.
     Whole(Version),
     /// `bytes` from `at` on of a large file are.
@@ -361,15 +361,15 @@ pub(super) enum Planned {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlannedEntry {
     pub(super) name: NameBuf,
-    pub(super) what: Planned,
+    pub(super) what: PlannedAs,
 }
 
 impl PlannedEntry {
     /// Content that is copied for it.
     pub(super) fn bytes(&self) -> u64 {
         match &self.what {
-            Planned::Whole(v) if v.kind == Kind::File => v.size,
-            Planned::Part { bytes, .. } => *bytes,
+            PlannedAs::Whole(v) if v.kind == Kind::File => v.size,
+            PlannedAs::Part { bytes, .. } => *bytes,
             _ => 0,
         }
     }
@@ -377,8 +377,8 @@ impl PlannedEntry {
     /// Whether a file is counted for it: each once.
     pub(super) fn counts(&self) -> bool {
         match &self.what {
-            Planned::Whole(v) => v.kind == Kind::File,
-            Planned::Part { at, .. } => *at == 0,
+            PlannedAs::Whole(v) => v.kind == Kind::File,
+            PlannedAs::Part { at, .. } => *at == 0,
             _ => false,
         }
     }
@@ -386,8 +386,8 @@ impl PlannedEntry {
     /// The version of the source that it is of.
     pub(super) fn version(&self) -> &Version {
         match &self.what {
-            Planned::Whole(v) | Planned::Directory(v) => v,
-            Planned::Part { of, .. } | Planned::Linked { of, .. } => of,
+            PlannedAs::Whole(v) | PlannedAs::Directory(v) => v,
+            PlannedAs::Part { of, .. } | PlannedAs::Linked { of, .. } => of,
         }
     }
 }
@@ -428,24 +428,24 @@ impl EntriesFrame {
             self.path = Some(path.to_vec());
         }
         match &entry.what {
-            Planned::Whole(version) => {
+            PlannedAs::Whole(version) => {
                 out.push(record::WHOLE); // [entries.whole]
                 put_bytes(out, entry.name.bytes());
                 version.put(out);
             }
-            Planned::Part { of, at, bytes } => {
+            PlannedAs::Part { of, at, bytes } => {
                 out.push(record::PART); // [entries.part]
                 put_bytes(out, entry.name.bytes());
                 of.put(out);
                 out.extend_from_slice(&at.to_le_bytes());
                 out.extend_from_slice(&bytes.to_le_bytes());
             }
-            Planned::Directory(version) => {
+            PlannedAs::Directory(version) => {
                 out.push(record::SUBDIRECTORY); // [entries.subdirectory]
                 put_bytes(out, entry.name.bytes());
                 version.put(out);
             }
-            Planned::Linked { of, first } => {
+            PlannedAs::Linked { of, first } => {
                 out.push(record::LINKED); // [entries.linked]
                 put_bytes(out, entry.name.bytes());
                 of.put(out);
@@ -482,22 +482,22 @@ pub(super) fn entries_of(payload: &[u8]) -> Result<Vec<PlannedDir>, Damage> {
         let name = NameBuf::new(name).ok_or(DAMAGED)?;
         let of = Version::take(&mut from).ok_or(DAMAGED)?;
         let what = match kind {
-            record::WHOLE if of.kind != Kind::Dir => Planned::Whole(of),
-            record::SUBDIRECTORY if of.kind == Kind::Dir => Planned::Directory(of),
+            record::WHOLE if of.kind != Kind::Dir => PlannedAs::Whole(of),
+            record::SUBDIRECTORY if of.kind == Kind::Dir => PlannedAs::Directory(of),
             record::PART if of.kind == Kind::File => {
                 let (at, bytes) = (from.u64().ok_or(DAMAGED)?, from.u64().ok_or(DAMAGED)?);
                 let end = at.checked_add(bytes).ok_or(DAMAGED)?;
                 if bytes == 0 || end > of.size || !at.is_multiple_of(FORMAT_BLOCK_BYTES) {
                     return Err(DAMAGED);
                 }
-                Planned::Part { of, at, bytes }
+                PlannedAs::Part { of, at, bytes }
             }
             record::LINKED if of.kind != Kind::Dir => {
                 let first = take_bytes(&mut from).ok_or(DAMAGED)?;
                 if first.is_empty() || !is_path(first) {
                     return Err(DAMAGED);
                 }
-                Planned::Linked { of, first: first.to_vec() }
+                PlannedAs::Linked { of, first: first.to_vec() }
             }
             _ => return Err(DAMAGED),
         };
@@ -510,7 +510,7 @@ pub(super) fn entries_of(payload: &[u8]) -> Result<Vec<PlannedDir>, Damage> {
 
 /// What became of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Landed {
+pub(super) enum LandedEntry {
     /// A file: its BLAKE3.
     File(Digest),
     /// A part of one: its chaining value.
@@ -536,7 +536,7 @@ mod outcome {
 
 /// What was done beside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct ShardCounts {
     pub(super) files: u64,
     pub(super) others: u64,
     pub(super) bytes: u64,
@@ -544,8 +544,8 @@ pub(super) struct Counts {
     pub(super) lost: u64,
 }
 
-impl Counts {
-    pub(super) fn add(&mut self, more: &Counts) {
+impl ShardCounts {
+    pub(super) fn add(&mut self, more: &ShardCounts) {
         self.files += more.files;
         self.others += more.others;
         self.bytes += more.bytes;
@@ -559,7 +559,7 @@ pub(super) enum ResultFrame {
     /// Of which plan it is.
     Begin { plan: Digest },
     /// What became of a frame of entries.
-    Entries { index: u32, counts: Counts, landed: Vec<Landed> },
+    Entries { index: u32, counts: ShardCounts, landed: Vec<LandedEntry> },
     /// Nothing follows.
     End,
 }
@@ -580,16 +580,16 @@ impl ResultFrame {
                 }
                 for one in landed {
                     match one {
-                        Landed::File(hash) => {
+                        LandedEntry::File(hash) => {
                             out.push(outcome::FILE); // [result.file]
                             out.extend_from_slice(hash);
                         }
-                        Landed::Part(value) => {
+                        LandedEntry::Part(value) => {
                             out.push(outcome::PART); // [result.part]
                             out.extend_from_slice(value);
                         }
-                        Landed::Other => out.push(outcome::OTHER), // [result.other]
-                        Landed::Later => out.push(outcome::LATER), // [result.later]
+                        LandedEntry::Other => out.push(outcome::OTHER), // [result.other]
+                        LandedEntry::Later => out.push(outcome::LATER), // [result.later]
                     }
                 }
             }
@@ -613,14 +613,14 @@ impl ResultFrame {
                 let mut landed = Vec::new();
                 while let Some(kind) = from.u8() {
                     landed.push(match kind {
-                        outcome::FILE => Landed::File(from.array().ok_or(DAMAGED)?),
-                        outcome::PART => Landed::Part(from.array().ok_or(DAMAGED)?),
-                        outcome::OTHER => Landed::Other,
-                        outcome::LATER => Landed::Later,
+                        outcome::FILE => LandedEntry::File(from.array().ok_or(DAMAGED)?),
+                        outcome::PART => LandedEntry::Part(from.array().ok_or(DAMAGED)?),
+                        outcome::OTHER => LandedEntry::Other,
+                        outcome::LATER => LandedEntry::Later,
                         _ => return Err(DAMAGED),
                     });
                 }
-                ResultFrame::Entries { index, counts: Counts { files, others, bytes, lost }, landed }
+                ResultFrame::Entries { index, counts: ShardCounts { files, others, bytes, lost }, landed }
             }
             _ => return Err(DAMAGED),
         };
@@ -629,12 +629,12 @@ impl ResultFrame {
 }
 
 /// Whether `landed` is what became of `entry`.
-pub(super) fn fits(entry: &PlannedEntry, landed: Landed) -> bool {
+pub(super) fn fits(entry: &PlannedEntry, landed: LandedEntry) -> bool {
     match &entry.what {
-        Planned::Whole(version) if version.kind == Kind::File => matches!(landed, Landed::File(_)),
-        Planned::Whole(_) => landed == Landed::Other,
-        Planned::Part { .. } => matches!(landed, Landed::Part(_)),
-        Planned::Directory(_) | Planned::Linked { .. } => landed == Landed::Later,
+        PlannedAs::Whole(version) if version.kind == Kind::File => matches!(landed, LandedEntry::File(_)),
+        PlannedAs::Whole(_) => landed == LandedEntry::Other,
+        PlannedAs::Part { .. } => matches!(landed, LandedEntry::Part(_)),
+        PlannedAs::Directory(_) | PlannedAs::Linked { .. } => landed == LandedEntry::Later,
     }
 }
 
@@ -700,16 +700,16 @@ mod tests {
             PlannedDir {
                 path: Vec::new(),
                 entries: vec![
-                    entry(b"a", Planned::Whole(version(Kind::File, 3))),
-                    entry(b"d", Planned::Directory(version(Kind::Dir, 0))),
-                    entry(b"l", Planned::Whole(version(Kind::Link, 2))),
+                    entry(b"a", PlannedAs::Whole(version(Kind::File, 3))),
+                    entry(b"d", PlannedAs::Directory(version(Kind::Dir, 0))),
+                    entry(b"l", PlannedAs::Whole(version(Kind::Link, 2))),
                 ],
             },
             PlannedDir {
                 path: b"d/e\n".to_vec(),
                 entries: vec![
-                    entry(b"big", Planned::Part { of: big, at: FORMAT_BLOCK_BYTES, bytes: 7 }),
-                    entry(b"z", Planned::Linked { of: version(Kind::File, 3), first: b"a".to_vec() }),
+                    entry(b"big", PlannedAs::Part { of: big, at: FORMAT_BLOCK_BYTES, bytes: 7 }),
+                    entry(b"z", PlannedAs::Linked { of: version(Kind::File, 3), first: b"a".to_vec() }),
                 ],
             },
         ]
@@ -730,8 +730,13 @@ mod tests {
         let (file, digest) = header().encode();
         assert_eq!(PlanHeader::decode(&file), Ok((header(), digest)));
         assert_eq!(entries_of(&framed(&entries())), Ok(entries()));
-        let counts = Counts { files: 1, others: 2, bytes: 3, lost: 4 };
-        let landed = vec![Landed::File([3; 32]), Landed::Other, Landed::Later, Landed::Part([4; 32])];
+        let counts = ShardCounts { files: 1, others: 2, bytes: 3, lost: 4 };
+        let landed = vec![
+            LandedEntry::File([3; 32]),
+            LandedEntry::Other,
+            LandedEntry::Later,
+            LandedEntry::Part([4; 32]),
+        ];
         for frame in [
             ResultFrame::Begin { plan: [7; 32] },
             ResultFrame::Entries { index: 5, counts, landed },
@@ -755,15 +760,15 @@ mod tests {
 
     #[test]
     fn a_frame_of_elsewhere_is_refused() {
-        let (mut writer, mut out) = (FrameWriter::new(Chain::Entries { shard: 3 }), Vec::new());
+        let (mut writer, mut out) = (FrameWriter::new(FrameKind::Entries { shard: 3 }), Vec::new());
         writer.frame(b"one", &mut out);
         let read = |chain| {
             let mut rest = ByteReader::new(&out);
             let head = rest.array().unwrap();
             FrameChain::new(chain).take(&head, rest.rest())
         };
-        assert_eq!(read(Chain::Entries { shard: 3 }), Ok(()));
-        for other in [Chain::Entries { shard: 4 }, Chain::Result { shard: 3 }, Chain::Plan] {
+        assert_eq!(read(FrameKind::Entries { shard: 3 }), Ok(()));
+        for other in [FrameKind::Entries { shard: 4 }, FrameKind::Result { shard: 3 }, FrameKind::Plan] {
             assert!(read(other).is_err(), "{other:?}");
         }
     }
@@ -777,17 +782,17 @@ mod tests {
             entries_of(&framed(&dirs))
         };
         let big = version(Kind::File, 2 * FORMAT_BLOCK_BYTES);
-        assert!(with(Planned::Part { of: big, at: 0, bytes: 2 * FORMAT_BLOCK_BYTES }).is_ok());
+        assert!(with(PlannedAs::Part { of: big, at: 0, bytes: 2 * FORMAT_BLOCK_BYTES }).is_ok());
         for bad in [
-            Planned::Whole(version(Kind::Dir, 0)),
-            Planned::Directory(version(Kind::File, 0)),
-            Planned::Part { of: big, at: 0, bytes: 0 },
-            Planned::Part { of: big, at: 5, bytes: 1 },
-            Planned::Part { of: big, at: FORMAT_BLOCK_BYTES, bytes: FORMAT_BLOCK_BYTES + 1 },
-            Planned::Part { of: version(Kind::Link, 1), at: 0, bytes: 1 },
-            Planned::Linked { of: big, first: b"../x".to_vec() },
-            Planned::Linked { of: big, first: b"/x".to_vec() },
-            Planned::Linked { of: big, first: Vec::new() },
+            PlannedAs::Whole(version(Kind::Dir, 0)),
+            PlannedAs::Directory(version(Kind::File, 0)),
+            PlannedAs::Part { of: big, at: 0, bytes: 0 },
+            PlannedAs::Part { of: big, at: 5, bytes: 1 },
+            PlannedAs::Part { of: big, at: FORMAT_BLOCK_BYTES, bytes: FORMAT_BLOCK_BYTES + 1 },
+            PlannedAs::Part { of: version(Kind::Link, 1), at: 0, bytes: 1 },
+            PlannedAs::Linked { of: big, first: b"../x".to_vec() },
+            PlannedAs::Linked { of: big, first: b"/x".to_vec() },
+            PlannedAs::Linked { of: big, first: Vec::new() },
         ] {
             assert!(with(bad.clone()).is_err(), "{bad:?}");
         }

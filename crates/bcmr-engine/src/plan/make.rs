@@ -4,19 +4,19 @@
 //! alone.
 
 use super::folder::{EntriesFile, PlanFolder};
-use super::format::{EntriesFrame, PlanHeader, Planned, PlannedEntry, SHARDS_MAX, ShardTotals, Version};
+use super::format::{EntriesFrame, PlanHeader, PlannedAs, PlannedEntry, SHARDS_MAX, ShardTotals, Version};
+use super::places::spot;
+use super::requests::{PlanMade, PlanRequest, Shards};
 use super::sorter::{Merge, SortedRecord, Sorter};
 use super::walk::{Collector, link_of, parts_of, path_of, version_of};
-use super::{PlanMade, PlanRequest, Shards};
 use crate::blocks::FORMAT_BLOCK_BYTES;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Summary, Watch};
 use crate::node::Node;
-use crate::policy::Target;
 use crate::receiver::land;
 use crate::sender::filter::Filter;
 use crate::sender::walk::SourceDir;
-use crate::verbs::operands::{self, Dest, DestLink, Place, Reach, Where};
+use crate::verbs::operands::{self, Dest, Place, Reach};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::Kind;
 use std::io;
@@ -33,21 +33,6 @@ const DIRECTORY_COST: u64 = 15_300;
 const PART_BYTES_MIN: u64 = 64 << 20;
 /// A part of a file is no larger: what a kill costs.
 const PART_BYTES_MAX: u64 = 1 << 30;
-
-/// Where a directory that is to be made goes.
-pub(super) struct Spot {
-    pub(super) place: Arc<Place>,
-    pub(super) name: NameBuf,
-}
-
-/// The place of what `path` names, there or not.
-pub(super) fn spot(path: &Path, op: Op) -> Result<Spot> {
-    let target = Target::Exactly(path.to_owned());
-    match operands::target(&Reach::Anywhere, &target, 1, DestLink::Itself)? {
-        Where::Name { dir, name, .. } => Ok(Spot { place: dir, name }),
-        Where::Into(_) | Where::Whole(_) => Err(Error::ours(Code::Usage, op, path, Reason::EmptyName)),
-    }
-}
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
     move |e| Error::os(Op::WritePlan, path, e)
@@ -216,7 +201,8 @@ impl<'d> Cutter<'d> {
             if is_further {
                 let first = further.take().map(|f| f.value).unwrap_or_default();
                 further = later.next().map_err(&fail)?;
-                self.add(&path, PlannedEntry { name, what: Planned::Linked { of, first } }).map_err(&fail)?;
+                self.add(&path, PlannedEntry { name, what: PlannedAs::Linked { of, first } })
+                    .map_err(&fail)?;
                 self.summary.others += 1;
                 continue;
             }
@@ -227,14 +213,14 @@ impl<'d> Cutter<'d> {
             }
             let in_parts = self.part_bytes > 0 && of.kind == Kind::File && of.size / 2 >= self.part_bytes;
             if !in_parts {
-                let what = if of.kind == Kind::Dir { Planned::Directory(of) } else { Planned::Whole(of) };
+                let what = if of.kind == Kind::Dir { PlannedAs::Directory(of) } else { PlannedAs::Whole(of) };
                 self.add(&path, PlannedEntry { name, what }).map_err(&fail)?;
                 continue;
             }
             let mut at = 0;
             while at < of.size {
                 let bytes = self.part_bytes.min(of.size - at);
-                let what = Planned::Part { of, at, bytes };
+                let what = PlannedAs::Part { of, at, bytes };
                 self.add(&path, PlannedEntry { name: name.clone(), what }).map_err(&fail)?;
                 at += bytes;
             }
@@ -248,7 +234,7 @@ impl<'d> Cutter<'d> {
     fn add(&mut self, path: &[u8], entry: PlannedEntry) -> io::Result<()> {
         // The shard that the middle of the entry falls into.
         let own = match &entry.what {
-            Planned::Directory(_) => DIRECTORY_COST,
+            PlannedAs::Directory(_) => DIRECTORY_COST,
             _ => FILE_COST.saturating_add(entry.bytes()),
         };
         let middle = u128::from(self.spent) + u128::from(own / 2);

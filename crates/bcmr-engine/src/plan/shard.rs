@@ -8,9 +8,12 @@
 
 use super::claim::{ClaimOf, ClaimsFolder, HeldClaim};
 use super::folder::{PlanFolder, ResultFile};
-use super::format::{Counts, Digest, Landed, PlanHeader, Planned, PlannedDir, PlannedEntry, ResultFrame};
+use super::format::{
+    Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, ResultFrame, ShardCounts,
+};
 use super::part;
-use super::{ShardChoice, ShardRequest};
+use super::places::{below, open_stage};
+use super::requests::{ShardChoice, ShardRequest};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Front, Question, Summary, Watch};
 use crate::node::os;
@@ -25,10 +28,10 @@ use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::sync;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::io::{self, Cursor};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -37,13 +40,13 @@ use std::time::{Duration, Instant};
 const RECORD_EVERY: Duration = Duration::from_secs(5);
 
 /// Hears what the copy of a frame tells: keeps hashes, counts losses, and passes on the rest.
-struct Listener<'a> {
+struct FrameListener<'a> {
     front: &'a dyn Front,
     hashes: Mutex<HashMap<PathBuf, Digest>>,
     lost: AtomicU64,
 }
 
-impl Front for Listener<'_> {
+impl Front for FrameListener<'_> {
     fn event(&self, event: Event) {
         match event {
             Event::Hashed { dst, hash } => {
@@ -70,7 +73,7 @@ impl Front for Listener<'_> {
 }
 
 /// One shard at work.
-struct Work<'a> {
+struct ShardWork<'a> {
     header: &'a PlanHeader,
     policy: CopyPolicy,
     /// The directory that is copied, and what is filled.
@@ -80,27 +83,6 @@ struct Work<'a> {
     stage_path: PathBuf,
     watch: Watch<'a>,
     tally: Tally<'a>,
-}
-
-/// The directory of the destination, and the path of the tree in it that shards fill.
-pub(super) fn stage_place(header: &PlanHeader) -> Result<(Dir, PathBuf)> {
-    let destination = Path::new(OsStr::from_bytes(&header.destination));
-    let spot = super::make::spot(destination, Op::CopyTo)?;
-    let path = spot.place.node.join(header.stage.as_name());
-    let dir = spot.place.dir.try_clone().map_err(|e| Error::os(Op::Open, &path, e))?;
-    Ok((dir, path))
-}
-
-/// Opens the tree that shards fill.
-pub(super) fn open_stage(header: &PlanHeader) -> Result<(Dir, Dir, PathBuf)> {
-    let (parent, path) = stage_place(header)?;
-    match parent.open_dir_readable(header.stage.as_name()) {
-        Ok(stage) => Ok((parent, stage, path)),
-        Err(e) if e.raw_os_error() == Some(errno::ENOENT) => {
-            Err(Error::ours(Code::NotFound, Op::Open, path, Reason::StageOfPlanGone))
-        }
-        Err(e) => Err(Error::os(Op::OpenDirectory, path, e)),
-    }
 }
 
 /// Does a shard, or those that no other process is at.
@@ -224,11 +206,11 @@ fn one(
         ..request.policy.clone()
     };
     let tally = Tally::new(watch);
-    let work = Work { header, policy, src, src_path, stage, stage_path, watch, tally };
+    let work = ShardWork { header, policy, src, src_path, stage, stage_path, watch, tally };
     work.run(folder, plan, results, shard, held)
 }
 
-impl Work<'_> {
+impl ShardWork<'_> {
     fn run(
         &self,
         folder: &PlanFolder,
@@ -334,7 +316,7 @@ impl Work<'_> {
         plan: &Digest,
         results: &Dir,
         shard: u32,
-    ) -> io::Result<(Vec<NameBuf>, BTreeMap<u32, (Counts, Vec<Landed>)>)> {
+    ) -> io::Result<(Vec<NameBuf>, BTreeMap<u32, (ShardCounts, Vec<LandedEntry>)>)> {
         let mut names = Vec::new();
         results.reopen()?.list(&mut ListBuffer::new(), |entry| {
             if ResultFile::is_unfinished(entry.name, shard) {
@@ -366,13 +348,17 @@ impl Work<'_> {
     }
 
     /// Copies the entries of a frame. `None`: something of it is not there, which was told.
-    fn frame(&self, dirs: &[PlannedDir], sum: &mut Summary) -> Result<Option<(Counts, Vec<Landed>)>> {
+    fn frame(
+        &self,
+        dirs: &[PlannedDir],
+        sum: &mut Summary,
+    ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
         for dir in dirs.iter().filter(|dir| dir.entries.iter().any(lands)) {
             self.make_dirs(&dir.path)?;
         }
-        let mut counts = Counts::default();
+        let mut counts = ShardCounts::default();
         let listener =
-            Listener { front: self.watch.front, hashes: Mutex::default(), lost: AtomicU64::new(0) };
+            FrameListener { front: self.watch.front, hashes: Mutex::default(), lost: AtomicU64::new(0) };
         let list = list_of(dirs);
         if !list.is_empty() {
             let request = CopyRequest {
@@ -420,8 +406,8 @@ impl Work<'_> {
         &self,
         dir: &PlannedDir,
         hashes: &HashMap<PathBuf, Digest>,
-        counts: &mut Counts,
-        landed: &mut Vec<Landed>,
+        counts: &mut ShardCounts,
+        landed: &mut Vec<LandedEntry>,
         sum: &mut Summary,
     ) -> Result<bool> {
         let needed = dir.entries.iter().any(lands);
@@ -431,7 +417,7 @@ impl Work<'_> {
         let src = match src {
             Ok(src) => src,
             Err(_) if !needed => {
-                landed.extend(dir.entries.iter().map(|_| Landed::Later));
+                landed.extend(dir.entries.iter().map(|_| LandedEntry::Later));
                 return Ok(true);
             }
             Err(e) => {
@@ -452,7 +438,7 @@ impl Work<'_> {
             let source = || self.src_path.join(rel).join(os(name));
             let target = || dst_path.join(os(name));
             let outcome = match (&entry.what, &dst) {
-                (Planned::Part { of, at, bytes }, Some(dst)) => {
+                (PlannedAs::Part { of, at, bytes }, Some(dst)) => {
                     let observe = |bytes| {
                         self.watch.progress.bytes_done.fetch_add(bytes, Relaxed);
                         !self.watch.cancel.is_set()
@@ -462,7 +448,7 @@ impl Work<'_> {
                         Ok(value) => {
                             sum.bytes += bytes;
                             sum.files += u64::from(*at == 0);
-                            Some(Landed::Part(value))
+                            Some(LandedEntry::Part(value))
                         }
                         Err(fault) => {
                             if fault.code != Code::Interrupted {
@@ -472,7 +458,7 @@ impl Work<'_> {
                         }
                     }
                 }
-                (Planned::Whole(of), Some(dst)) => {
+                (PlannedAs::Whole(of), Some(dst)) => {
                     let now = src.look(name).map_err(|e| Error::os(Op::Stat, source(), e))?;
                     if now.is_none_or(|now| !of.is(&now)) {
                         let note = Reason::ChangedSincePlan;
@@ -483,14 +469,14 @@ impl Work<'_> {
                         self.arrived(of.kind, of, there.as_ref(), || hashes.get(&target()).copied())
                     }
                 }
-                _ => Some(Landed::Later),
+                _ => Some(LandedEntry::Later),
             };
             let Some(outcome) = outcome else {
                 whole = false;
                 continue;
             };
             counts.files += u64::from(entry.counts());
-            counts.others += u64::from(outcome == Landed::Other);
+            counts.others += u64::from(outcome == LandedEntry::Other);
             counts.bytes += entry.bytes();
             landed.push(outcome);
         }
@@ -505,25 +491,25 @@ impl Work<'_> {
         of: &super::format::Version,
         there: Option<&Info>,
         hash: impl Fn() -> Option<Digest>,
-    ) -> Option<Landed> {
+    ) -> Option<LandedEntry> {
         let there = there.filter(|there| there.kind == kind)?;
         if kind != Kind::File {
-            return Some(Landed::Other);
+            return Some(LandedEntry::Other);
         }
-        (there.size == of.size).then(hash).flatten().map(Landed::File)
+        (there.size == of.size).then(hash).flatten().map(LandedEntry::File)
     }
 }
 
 /// Whether something of an entry is copied by its shard.
 fn lands(entry: &PlannedEntry) -> bool {
-    matches!(entry.what, Planned::Whole(_) | Planned::Part { .. })
+    matches!(entry.what, PlannedAs::Whole(_) | PlannedAs::Part { .. })
 }
 
 /// What is copied whole, as names of a list.
 fn list_of(dirs: &[PlannedDir]) -> Vec<u8> {
     let mut list = Vec::new();
     for dir in dirs {
-        for entry in dir.entries.iter().filter(|entry| matches!(entry.what, Planned::Whole(_))) {
+        for entry in dir.entries.iter().filter(|entry| matches!(entry.what, PlannedAs::Whole(_))) {
             if !dir.path.is_empty() {
                 list.extend_from_slice(&dir.path);
                 list.push(b'/');
@@ -534,24 +520,3 @@ fn list_of(dirs: &[PlannedDir]) -> Vec<u8> {
     }
     list
 }
-
-/// Opens a directory of a plan below `top`, through no link.
-pub(super) fn below(top: &Dir, path: &[u8]) -> io::Result<Dir> {
-    if path.is_empty() {
-        return top.reopen();
-    }
-    let long = path.len() >= PATH_BYTES_MAX;
-    if !long {
-        return top.open_beneath(&CString::new(path)?);
-    }
-    // Longer than the kernel takes at once.
-    let mut here = top.try_clone()?;
-    for part in path.split(|b| *b == b'/') {
-        let name = NameBuf::new(part).ok_or(io::ErrorKind::InvalidInput)?;
-        here = here.open_dir_readable(name.as_name())?;
-    }
-    Ok(here)
-}
-
-/// Paths shorter than this are opened by one call.
-const PATH_BYTES_MAX: usize = 4000;

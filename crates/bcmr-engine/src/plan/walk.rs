@@ -30,7 +30,7 @@ const ROOM: usize = 1024;
 
 /// What there is, in numbers.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundTotals {
     pub(super) dirs: AtomicU64,
     /// Everything else.
     pub(super) names: AtomicU64,
@@ -45,7 +45,7 @@ pub(super) struct Collector<'a> {
     all: &'a Sorter<'a>,
     /// Files with several names, by device and inode.
     linked: &'a Sorter<'a>,
-    pub(super) found: Found,
+    pub(super) found: FoundTotals,
     failed: Mutex<Option<Error>>,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn version_of(value: &[u8]) -> Option<Version> {
 impl<'a> Collector<'a> {
     pub(super) fn new(watch: Watch<'a>, all: &'a Sorter<'a>, linked: &'a Sorter<'a>) -> Collector<'a> {
         let claims = Claims::new(Meeting::Never);
-        let (found, failed) = (Found::default(), Mutex::default());
+        let (found, failed) = (FoundTotals::default(), Mutex::default());
         Collector { tally: Tally::new(watch), claims, all, linked, found, failed }
     }
 

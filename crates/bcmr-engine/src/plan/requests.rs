@@ -1,0 +1,84 @@
+//! What is asked of plans, and what comes of it, as plain data.
+//!
+//! Must not know how any of it is carried out.
+
+use crate::event::Summary;
+use crate::policy::CopyPolicy;
+use std::path::PathBuf;
+
+/// Into how many shards a plan is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shards {
+    /// So many.
+    Number(u32),
+    /// As many as there are times so many bytes.
+    OfBytes(u64),
+}
+
+/// `plan`: a copy that is to be made in shards. All of it is copied, as with `--archive`.
+#[derive(Clone, Debug)]
+pub struct PlanRequest {
+    /// The directory that is copied, as an absolute path: every machine that does a shard finds it under this.
+    pub source: PathBuf,
+    /// What it becomes, as an absolute path.
+    pub destination: PathBuf,
+    /// Where the plan is written.
+    pub out: PathBuf,
+    /// How it is cut.
+    pub shards: Shards,
+    /// Files of at least twice so many bytes are cut into parts of so many; without, what is fair.
+    pub part_bytes: Option<u64>,
+    /// What takes part (`filter`, `one_file_system`), and threads.
+    pub policy: CopyPolicy,
+}
+
+/// What was planned.
+#[derive(Clone, Debug)]
+pub struct PlanMade {
+    /// What there is to copy.
+    pub summary: Summary,
+    /// Into how many shards it is cut.
+    pub shards: u32,
+}
+
+/// Which shards are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardChoice {
+    /// This one, whether or not another process is at it.
+    Number(u32),
+    /// The first that no other process is at.
+    Next,
+    /// All that no other process is at, one after the other.
+    All,
+}
+
+/// `shard`.
+#[derive(Clone, Debug)]
+pub struct ShardRequest {
+    /// Where the plan is.
+    pub plan: PathBuf,
+    /// Which.
+    pub which: ShardChoice,
+    /// How content is read, written and verified, and threads; what is kept is everything.
+    pub policy: CopyPolicy,
+}
+
+/// `finish`.
+#[derive(Clone, Debug)]
+pub struct FinishRequest {
+    /// Where the plan is.
+    pub plan: PathBuf,
+    /// A destination that is there is merged with.
+    pub merge: bool,
+    /// The umask.
+    pub policy: CopyPolicy,
+}
+
+/// What was published.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// What there is at the destination now; nothing, where an earlier run had published it.
+    pub summary: Summary,
+    /// A hash over every name, and every content with it.
+    pub root: [u8; 32],
+}
