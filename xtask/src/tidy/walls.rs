@@ -306,6 +306,8 @@ fn arrows(file: &File, found: &mut Vec<Finding>) {
         }
         return;
     };
+    // A workspace of its own names its dependencies itself.
+    let is_apart = file.text.lines().any(|line| line.trim() == "[workspace]");
     let mut section = "";
     for (n, line) in file.text.lines().enumerate() {
         let line = line.trim();
@@ -332,7 +334,7 @@ fn arrows(file: &File, found: &mut Vec<Finding>) {
             }
         }
         let dense: String = line.split_whitespace().collect();
-        if !dense.contains("workspace=true") {
+        if !is_apart && !dense.contains("workspace=true") {
             say(
                 "name it in the root Cargo.toml under [workspace.dependencies], with its reason, and say `.workspace = true`",
             );
