@@ -25,7 +25,7 @@ use crate::peer::from_wire::batches::{FilesMessage, WireBatches};
 use crate::peer::from_wire::destination::WireDestination;
 use crate::peer::from_wire::dirs::{EntriesGoal, WireDirs};
 use crate::peer::from_wire::handler::{Head, MessageHandler, ReceiverBuffers};
-use crate::peer::from_wire::large::LargeFiles;
+use crate::peer::from_wire::large::WireLargeFiles;
 use crate::peer::from_wire::operands::{OperandMessage, WireOperands};
 use crate::peer::from_wire::transfer::{IncomingTransfer, WireTransfer, Worker};
 use crate::peer::incoming::{Incoming, refused};
@@ -43,7 +43,7 @@ pub(crate) struct FromWire<'a, D: WireDestination<'a>> {
     dirs: WireDirs<D>,
     operands: WireOperands<D>,
     batches: WireBatches<'a, D>,
-    large: LargeFiles<'a, D>,
+    large: WireLargeFiles<'a, D>,
     all_sent: AtomicBool,
     /// How many directories and batches there are, once the sender has said it.
     all_named: Mutex<Option<(u64, u64)>>,
@@ -54,7 +54,7 @@ pub(crate) struct FromWire<'a, D: WireDestination<'a>> {
 impl<'a, D: WireDestination<'a>> FromWire<'a, D> {
     /// Nothing has come yet.
     pub(crate) fn new(transfer: IncomingTransfer<'a>, watch: Watch<'a>, to: D) -> FromWire<'a, D> {
-        let large = LargeFiles::new(watch.cancel, transfer.what.streams, transfer.reply);
+        let large = WireLargeFiles::new(watch.cancel, transfer.what.streams, transfer.reply);
         let transfer = WireTransfer::new(transfer, to);
         let (dirs, operands, batches) = (WireDirs::new(), WireOperands::new(), WireBatches::new());
         let (all_sent, all_named) = (AtomicBool::new(false), Mutex::default());

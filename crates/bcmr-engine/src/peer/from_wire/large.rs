@@ -49,7 +49,7 @@ struct OpenFiles<'a> {
 }
 
 /// The large files of one transfer.
-pub(super) struct LargeFiles<'a, D: WireDestination<'a>> {
+pub(super) struct WireLargeFiles<'a, D: WireDestination<'a>> {
     files: Mutex<OpenFiles<'a>>,
     offers: Mutex<LargeOffers<'a, D>>,
     offered: Condvar,
@@ -57,11 +57,11 @@ pub(super) struct LargeFiles<'a, D: WireDestination<'a>> {
     pulse: Arc<Pulse>,
 }
 
-impl<'a, D: WireDestination<'a>> LargeFiles<'a, D> {
+impl<'a, D: WireDestination<'a>> WireLargeFiles<'a, D> {
     /// Nothing has come yet, over any of the `streams`.
-    pub(super) fn new(cancel: &'a Cancel, streams: usize, reply: &Reply) -> LargeFiles<'a, D> {
+    pub(super) fn new(cancel: &'a Cancel, streams: usize, reply: &Reply) -> WireLargeFiles<'a, D> {
         let timeout = Duration::from_millis(limits::DEAD_MS);
-        LargeFiles {
+        WireLargeFiles {
             files: Mutex::new(OpenFiles { by_id: HashMap::new(), named: NamedInWindow::files() }),
             offers: Mutex::new(LargeOffers { queue: VecDeque::new(), ended: false, undecided: 0 }),
             offered: Condvar::new(),
