@@ -26,8 +26,6 @@ const SMALL: u64 = Scratch::SIZE as u64;
 /// Files shorter than this are written rather than cloned with [`Reflink::Auto`], bytes: a clone costs a transaction of
 /// the file system, which takes longer than writing a block or two.
 const CLONE_MIN: u64 = 8 << 10;
-/// The same on btrfs, where what has a block costs a transaction in any case. What is shorter becomes part of its inode.
-const CLONE_MIN_BTRFS: u64 = 2049;
 /// From this length on blocks are taken before they are written, bytes.
 const PREALLOCATE_MIN: u64 = 1 << 20;
 /// From this length on a second thread pays for its start, bytes.
@@ -328,13 +326,10 @@ impl<'a> Job<'a> {
             Reflink::Always => true,
             // A size of 0 may be a lie, and a clone of nothing saves nothing.
             Reflink::Auto => {
+                let least = if self.rungs.forced() == Some(Rung::Clone) { 1 } else { CLONE_MIN };
                 self.opts.sparse == Sparse::Auto
-                    && size > 0
+                    && size >= least
                     && self.rungs.may_here(Rung::Clone, self.pair)
-                    && (size >= CLONE_MIN
-                        || self.rungs.forced() == Some(Rung::Clone)
-                        || size >= CLONE_MIN_BTRFS
-                            && Rungs::target(self.pair, || ask_target(self.dst)) == Target::Btrfs)
             }
         };
         if !try_it {
@@ -727,8 +722,8 @@ fn ask_target(dst: BorrowedFd<'_>) -> Target {
         // NFS, SMB (three of its names), Ceph, FUSE, AFS, 9P, Lustre.
         0x6969 | 0x517B | 0xFE53_4D42 | 0xFF53_4D42 | 0x00C3_6400 | 0x6573_5546 | 0x5346_414F
         | 0x0102_1997 | 0x0BD0_0BD0 => Target::Remote,
-        0x9123_683E => Target::Btrfs,
-        // Among them tmpfs, where taking memory first keeps all threads but one waiting and saves the writes nothing.
+        // Among them btrfs, which does not compress what was preallocated, and tmpfs, where taking memory first keeps all
+        // threads but one waiting and saves the writes nothing.
         _ => Target::Plain,
     }
 }

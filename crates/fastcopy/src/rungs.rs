@@ -73,10 +73,8 @@ const NEVER: u8 = u8::MAX;
 pub(crate) enum Target {
     /// Local, and blocks can be taken before they are written: ext4, xfs.
     Preallocate,
-    /// Local or unknown; preallocation has no known use.
+    /// Local or unknown; preallocation has a price (btrfs then does not compress) or no known use.
     Plain,
-    /// It does not compress what was preallocated; and sharing a block costs less than writing it.
-    Btrfs,
     /// The bytes may never need to come here: `copy_file_range` is asked of the server before anything else.
     Remote,
 }
