@@ -386,12 +386,12 @@ fn on_paper(record: &ScaleRecord, out: &mut String) -> Result {
     }
     out.push_str(
         "\nBeside that, the session of each large file that is under way with `-C` (docs/session-format.md): 8.4 KB for 1 GiB,\n\
-         8.4 GB if 1 PiB were one file. It goes when the file is complete.\n\n\
+         8.6 GB if 1 PiB were one file. It goes when the file is complete.\n\n\
          ## What grows faster than the number of files\n\n\
          - One directory with very many names. Workers meet at its lock, so all but one wait while a name is made: the column\n  \
            of very many above, beside that of many. A file system with an index in levels (ext4) takes a level more from\n  \
            some hundred thousand names on. And what tells in the order of names (`check`, a dry run) holds all names of one\n  \
-           directory, at both sides: 24 bytes and the name for each.\n\
+           directory of the source: 16 bytes and the name for each.\n\
          - Memory in a flat tree: directories wait with their names until they are entered, newest first. So what waits grows\n  \
            with the depth times the width, and only for a flat tree with the number of directories.\n\
          - The table of hard links: one entry for each inode with further names that were not met yet. It grows with the\n  \
