@@ -41,21 +41,19 @@ def is_device(case, difference):
     return before is not None and before["kind"] in (stat.S_IFCHR, stat.S_IFBLK)
 
 
-def was_plain_file(case, difference):
-    """A regular file with one name, that lends no rights."""
-    before = was(case, difference.path)
+def is_plain(before):
     return before is not None and before["kind"] == stat.S_IFREG and "links" not in before and int(before["mode"], 8) & 0o7000 == 0
 
 
-def had_setid(case, difference):
-    before = was(case, difference.path)
-    return before is not None and before["kind"] == stat.S_IFREG and int(before["mode"], 8) & 0o6000 != 0
+def was_plain_file(case, difference):
+    """A regular file with one name, that lends no rights."""
+    return is_plain(was(case, difference.path))
 
 
 def a_file_in_it_was_replaced(case, difference):
     """In ours a plain file in this directory has another inode, and in theirs it was written into."""
     return any(
-        above(path) == difference.path and entry.get("kept") is True and case.our_tree.get(path, {}).get("kept") is False
+        above(path) == difference.path and is_plain(case.before.get(path)) and entry.get("kept") is True and case.our_tree.get(path, {}).get("kept") is False
         for path, entry in case.their_tree.items()
     )
 
@@ -83,6 +81,12 @@ def no_room_was_left(case, difference):
     return near and text in case.theirs["stderr"] and text in case.ours["stderr"]
 
 
+def is_whole(case, difference):
+    """Ours is no part of a file: none, or the content of one that was there before."""
+    entry = case.our_tree.get(difference.path, {})
+    return entry.get("kind") != stat.S_IFREG or any(entry["content"] == known.get("content") for known in case.before.values())
+
+
 def is_backup_of_what_ours_has_back(case, difference):
     """A name that only theirs has, and what it holds ours has under its own name."""
     theirs = case.their_tree.get(difference.path, {})
@@ -103,6 +107,11 @@ def is_moved_directory_in_setgid_one(case, difference):
     parent = case.our_tree.get(above(difference.path), {"mode": "0"})
     return (theirs["kind"] == stat.S_IFDIR and int(parent["mode"], 8) & 0o2000 != 0
             and int(theirs["mode"], 8) == int(ours["mode"], 8) | 0o2000)
+
+
+def both_copy_dots_into_themselves(case, _):
+    text = b"into itself"
+    return text in case.theirs["stderr"] and text in case.ours["stderr"] and any(o.rstrip("/").endswith("..") for o in case.line["operands"])
 
 
 def is_part_of_a_copy_into_itself(case, _):

@@ -122,6 +122,16 @@ def draw(rng):
         env["VERSION_CONTROL"] = rng.choice(["numbered", "simple", "none", "t", "bogus", ""])
     if rng.random() < 0.05:
         env["SIMPLE_BACKUP_SUFFIX"] = rng.choice([".sav", "", "/x", "~~"])
+    # A FIFO that is read or written waits for ever, in both.
+    recursive = any(re.match(r"-[^-]*[raRdls]|--rec|--arch|--link", w) for w in options)
+    fifos = ("p", "d/pipe")
+    if program == "install" or (program == "cp" and len(operands) >= 2 and operands[-1].rstrip("/") in fifos):
+        operands = ["f" if o.rstrip("/") in fifos else o for o in operands]
+    elif program == "cp" and (not recursive or "--copy-contents" in options or "-L" in options or "-H" in options):
+        operands = [o for o in operands if o.rstrip("/") not in fifos]
+    # Dots of another file system are nothing that is moved.
+    if program == "mv" and any(o.startswith(("m", "full", "ro")) for o in operands):
+        operands = ["d" if o.rstrip("/").endswith(".") else o for o in operands]
     if "POSIXLY_CORRECT" in env or "--target" in options or "-t" in options:
         options = [word for word in options if word not in SPELLED]
     # coreutils 9.1 takes a backup of what is in a directory to the current one: that is not drawn, but for sources that can
@@ -139,13 +149,6 @@ def draw(rng):
     # A link with a slash is by design another thing for rm -r, so it comes alone.
     if program == "rm" and any(o.endswith("/") and o.rstrip("/") in (*LINKS, "m") for o in operands):
         operands = [o for o in operands if o.endswith("/") and o.rstrip("/") in (*LINKS, "m")][:1]
-    # A FIFO that is read or written waits for ever, in both.
-    recursive = any(re.match(r"-[^-]*[raRdls]|--rec|--arch|--link", w) for w in options)
-    if program in ("cp", "install") and (not recursive or "--copy-contents" in options or "-L" in options or "-H" in options):
-        operands = [o for o in operands if o.rstrip("/") not in ("p", "d/pipe")]
-        theirs = None if theirs and ("p" in theirs or "d/pipe" in theirs) else theirs
-    if program == "install" or (program == "cp" and len(operands) >= 2 and operands[-1] in ("p", "d/pipe")):
-        operands = ["f" if o in ("p", "d/pipe") else o for o in operands]
     words = [*options, *operands]
     if rng.random() < 0.1:
         words.insert(len(options), "--")

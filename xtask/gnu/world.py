@@ -65,6 +65,7 @@ class World:
         mount("tmpfs", self.base, 0, "mode=755")
         os.chmod(self.other, 0o755)
         self.top, self.far = os.path.join(self.base, "w"), os.path.join(self.other, "w")
+        # What each of the two trees is before anything is run.
         self.known = {}
         os.mkdir(self.top)
         for name, options in zip(MOUNTS, ("mode=755,size=8m", "mode=755,size=64k", "mode=755")):
@@ -84,12 +85,6 @@ class World:
         shutil.copy(bcmr, mine)
         os.chmod(mine, 0o755)
         return mine
-
-    def before(self, root, look):
-        """The tree as it is before anything is run."""
-        if root not in self.known:
-            self.known[root] = look()
-        return self.known[root]
 
     def clear(self):
         os.chdir("/")

@@ -565,7 +565,8 @@ impl<D: Disk> DestDir<D> {
         let opened = disk.open_dir(&self.dir, made).and_then(|dir| {
             // Until it is sealed its owner works in it, whatever the umask takes.
             if umask & mode & 0o700 != 0 {
-                disk.set_mode(&dir, mode & (0o700 | !umask))?;
+                let handed_down = disk.info(&dir)?.mode & 0o2000;
+                disk.set_mode(&dir, mode & (0o700 | !umask) | handed_down)?;
             }
             Ok((disk.identity(&dir)?, dir))
         });

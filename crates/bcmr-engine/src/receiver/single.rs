@@ -142,7 +142,8 @@ impl Single {
         if umask & mode & 0o700 == 0 {
             return Ok(());
         }
-        meta::set_mode_at(&to.dir, name, mode & (0o700 | !umask))
+        let handed_down = to.dir.stat(name)?.mode & 0o2000;
+        meta::set_mode_at(&to.dir, name, mode & (0o700 | !umask) | handed_down)
     }
 
     /// Owner, attributes, mode and times of a directory. `bare`: as in [`Single::land`].

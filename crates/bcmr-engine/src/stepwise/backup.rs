@@ -3,7 +3,7 @@
 //! Must not make it.
 
 use super::options::{Backup, Options};
-use super::spot::{Spot, join, last};
+use super::spot::{Spot, join, last, parent_shown};
 use fastcopy::dir::{Dir, ListBuffer, NameBuf};
 use fastcopy::errno;
 use std::io;
@@ -46,15 +46,6 @@ pub(super) fn name_for(dst: &Spot, options: &Options) -> io::Result<(Spot, bool)
         join(parent, kept.bytes())
     };
     Ok((dst.sibling(&kept, shown), numbered.is_some()))
-}
-
-/// What stands in front of the last name.
-pub(super) fn parent_shown(path: &Path) -> &Path {
-    use std::os::unix::ffi::OsStrExt;
-    let bytes = path.as_os_str().as_bytes();
-    let name = last(path);
-    let end = bytes.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
-    Path::new(std::ffi::OsStr::from_bytes(bytes.get(..end - name.len()).unwrap_or_default()))
 }
 
 /// Whether making a simple backup of `dst` would take the source's own name.

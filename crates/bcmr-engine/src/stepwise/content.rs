@@ -3,10 +3,9 @@
 //!
 //! Must not know which files are copied.
 
-use super::backup::parent_shown;
 use super::copier::{Copier, fault_error};
 use super::options::Content;
-use super::spot::{Spot, join};
+use super::spot::{Spot, join, parent_shown};
 use super::told::{Did, Trouble, What};
 use crate::disk::compare;
 use crate::disk::{Attributes, Body, Fault, Fill, Job, Keep, Placement, Side};
@@ -411,10 +410,20 @@ pub(super) fn is_installed(copier: &Copier<'_>, file: &File<'_>, there: &Info) -
     {
         return false;
     }
-    let files = file.src.open_file(true).and_then(|src| Ok((src, file.dst.open_file(false)?)));
+    is_same(copier, file.src, file.dst, there.size)
+}
+
+/// Whether both are files of `size` bytes with the same content.
+pub(super) fn is_same(copier: &Copier<'_>, src: &Spot, dst: &Spot, size: u64) -> bool {
+    let files = src.open_file(true).and_then(|src| Ok((src, dst.open_file(false)?)));
     let Ok((src, dst)) = files else { return false };
+    let of_size =
+        |file: &OwnedFd| Info::of(file).is_ok_and(|info| info.kind == Kind::File && info.size == size);
+    if !of_size(&src) || !of_size(&dst) {
+        return false;
+    }
     let read = |at: u64, room: &mut [u8]| {
         fastcopy::read_write::read_full(&src, at, room).map_err(|e| Fault::os(Side::Source, Op::Read, e))
     };
-    compare::is_same(&dst, 0, there.size, &read, &|| !copier.options.cancel.is_set()).unwrap_or(false)
+    compare::is_same(&dst, 0, size, &read, &|| !copier.options.cancel.is_set()).unwrap_or(false)
 }

@@ -135,7 +135,18 @@ impl<'a> Copier<'a> {
     pub(super) fn tell_lost_of(&mut self, src: &Path, dst: &Path, lost: Vec<Fault>) -> bool {
         let install = self.options.purpose == Program::Install;
         let mut fine = true;
+        // GNU's keeps them in this order, and cp goes no further where one cannot be.
+        let mut lost = lost;
+        lost.sort_by_key(|fault| match fault.op {
+            Op::SetTimesOf => 0,
+            Op::SetOwnerOf => 1,
+            Op::SetModeOf => 3,
+            _ => 2,
+        });
         for fault in lost {
+            if !fine && !install {
+                break;
+            }
             if fault.note == Some(Reason::SetidLeftOut) {
                 // Where the owner was to be kept and could not be, GNU says nothing either.
                 if !self.options.preserve.owner {

@@ -396,11 +396,14 @@ impl Copier<'_> {
         let many = pair.info.nlink > 1
             || o.follow == Follow::Always
             || (pair.operand && o.follow == Follow::Operands);
-        if o.preserve.links && o.content != Content::HardLink && many {
+        // A move has taken the other names away, so that the last one is alone.
+        if o.preserve.links && o.content != Content::HardLink && (many || o.purpose == Program::Move) {
             if let Some(earlier) = self.copied.get(&id) {
                 return Ok(Some(earlier.clone()));
             }
-            self.copied.insert(id, pair.dst.shown.clone());
+            if many {
+                self.copied.insert(id, pair.dst.shown.clone());
+            }
         }
         Ok(None)
     }
@@ -527,10 +530,8 @@ impl Copier<'_> {
     /// A further name of a file that was copied to another file system becomes one there. `false`: it has to be copied.
     fn moved_before(&mut self, pair: &CopyStep<'_>, earlier: &Path) -> bool {
         let from = Spot::of(earlier);
-        // What has changed since is another content.
-        let is_copy = from.look(false).is_ok_and(|copy| {
-            copy.kind == pair.info.kind && (copy.size, copy.mtime) == (pair.info.size, pair.info.mtime)
-        });
+        // What has changed since is another content, and the number may be another file's by now: it is read.
+        let is_copy = pair.info.kind == Kind::File && content::is_same(self, pair.src, &from, pair.info.size);
         if !is_copy || self.second_name(pair, &from, true).is_err() {
             return false;
         }

@@ -3,14 +3,17 @@
 //! Must not know how it does that; what it tells is put into the order that `mv` tells in.
 
 use super::options::Options;
-use super::spot::Spot;
+use super::spot::{Spot, names_in};
 use super::told::{Did, Teller, Trouble, What};
 use crate::disk::sys::Sys;
 use crate::error::{Error, Op, Reason};
 use crate::event::{Action, Event, Front, Progress, Question, Watch};
 use crate::policy::{CopyPolicy, MoveRequest, Target};
 use crate::receiver::tree;
+use fastcopy::dir::NameBuf;
 use fastcopy::errno;
+use fastcopy::meta::Kind;
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -77,7 +80,8 @@ pub(super) fn far(src: &Spot, dst: &Spot, is_dir: bool, options: &Options, telle
             false
         }
     };
-    errors.sort_by_cached_key(|e| inodes(src, dst, &e.path));
+    let mut order = Order { src, dst, listed: HashMap::new() };
+    errors.sort_by_cached_key(|e| order.of(e));
     // A file that could not be read was begun all the same.
     for e in errors.iter().filter(|e| options.verbose && e.op == Op::Open) {
         if let Ok(below) = e.path.strip_prefix(&src.shown) {
@@ -97,17 +101,39 @@ pub(super) fn far(src: &Spot, dst: &Spot, is_dir: bool, options: &Options, telle
     fine
 }
 
-/// What GNU's would have come to first: its order is that of inodes in each directory.
-fn inodes(src: &Spot, dst: &Spot, path: &Path) -> Vec<u64> {
-    let below = path.strip_prefix(&src.shown).or_else(|_| path.strip_prefix(&dst.shown));
-    let mut at = src.shown.clone();
-    let names = below.map(Path::components).into_iter().flatten();
-    names
-        .map(|name| {
+/// What tells in which order GNU's would have come to a path: copying goes by inodes in each directory, and taking away,
+/// which comes after it, as directories list them.
+struct Order<'s> {
+    src: &'s Spot,
+    dst: &'s Spot,
+    listed: HashMap<PathBuf, Vec<NameBuf>>,
+}
+
+impl Order<'_> {
+    fn of(&mut self, e: &Error) -> (bool, Vec<u64>) {
+        let removing = e.op == Op::RemoveSource;
+        let below = e.path.strip_prefix(&self.src.shown).or_else(|_| e.path.strip_prefix(&self.dst.shown));
+        let mut at = self.src.shown.clone();
+        let mut places = Vec::new();
+        for name in below.map(Path::components).into_iter().flatten() {
+            let above = at.clone();
             at.push(name);
-            Spot::of(&at).look(false).map_or(0, |info| info.ino)
-        })
-        .collect()
+            places.push(if removing {
+                self.listed_at(&above, name.as_os_str().as_encoded_bytes())
+            } else {
+                Spot::of(&at).look(false).map_or(0, |info| info.ino)
+            });
+        }
+        (removing, places)
+    }
+
+    fn listed_at(&mut self, dir: &Path, name: &[u8]) -> u64 {
+        let names = self.listed.entry(dir.to_owned()).or_insert_with(|| {
+            let names = Spot::of(dir).open_dir(false).and_then(|dir| names_in(&dir));
+            names.unwrap_or_default().into_iter().map(|(name, _)| name).collect()
+        });
+        names.iter().position(|listed| listed.bytes() == name).map_or(u64::MAX, |at| at as u64)
+    }
 }
 
 /// An error of the verb as what GNU's would have said.
@@ -127,10 +153,23 @@ fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
         Op::OpenDirectory | Op::ListDirectory => What::Access,
         Op::MakeDirectory => What::MakeDir,
         Op::Create => What::Create,
+        Op::MakeSpecialFile if Spot::of(&e.path).look(false).is_ok_and(|own| own.kind == Kind::Fifo) => {
+            What::Fifo
+        }
+        Op::MakeSpecialFile => What::Special,
         Op::Write | Op::Copy if e.path.starts_with(&dst.shown) => What::Write,
         _ => What::Move,
     };
-    let path = if what == What::Move && e.path == dst.shown { src.shown.clone() } else { e.path };
+    let path = match what {
+        What::Move if e.path == dst.shown => src.shown.clone(),
+        // The new name is told.
+        What::Fifo | What::Special => match e.path.strip_prefix(&src.shown) {
+            Ok(below) if below.as_os_str().is_empty() => dst.shown.clone(),
+            Ok(below) => dst.shown.join(below),
+            Err(_) => e.path,
+        },
+        _ => e.path,
+    };
     Trouble { what, path, other: Some(dst.shown.clone()), why }
 }
 
@@ -150,7 +189,8 @@ fn tell_far(done: &[FarStep], (src, is_dir): (&Spot, bool), teller: &mut dyn Tel
     };
     for (action, from, to) in done {
         match action {
-            Action::Copied | Action::MadeLink | Action::MadeSpecial | Action::HardLinked if is_dir => {
+            // A further name of a file is made without a word.
+            Action::Copied | Action::MadeLink | Action::MadeSpecial if is_dir => {
                 above(Some(to), teller);
                 teller.did(Did::MovedByCopying { src: from, dst: to, backup: None });
             }

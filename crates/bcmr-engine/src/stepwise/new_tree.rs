@@ -3,10 +3,9 @@
 //! Must not word anything. What could not be copied that way is gone through once more, one thing after the other, which
 //! fails in GNU's order and is told in GNU's words.
 
-use super::backup::parent_shown;
 use super::copier::{Copier, StepEnd};
 use super::options::{Backup, Content, Options, Over, Program, Update};
-use super::spot::{Spot, join};
+use super::spot::{Spot, join, parent_shown};
 use super::step::{Ancestors, CopyStep};
 use crate::disk::sys::Sys;
 use crate::disk::{Fault, Side};

@@ -39,6 +39,14 @@ pub(super) fn last(path: &Path) -> &[u8] {
     trimmed.get(start..).unwrap_or_default()
 }
 
+/// What stands in front of the last name.
+pub(super) fn parent_shown(path: &Path) -> &Path {
+    let bytes = path.as_os_str().as_bytes();
+    let name = last(path);
+    let end = bytes.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
+    Path::new(std::ffi::OsStr::from_bytes(bytes.get(..end - name.len()).unwrap_or_default()))
+}
+
 /// A path without slashes behind it.
 pub(super) fn trimmed(path: &Path) -> &[u8] {
     let bytes = path.as_os_str().as_bytes();
@@ -144,6 +152,16 @@ impl Spot {
 
     /// Whether two places are one name in one directory.
     pub(super) fn is_same_name(&self, other: &Spot) -> bool {
+        if self.name.is_none() || other.name.is_none() {
+            // Dots are names of the directory that stands before them.
+            let before = |spot: &Spot| {
+                let parent = parent_shown(&spot.shown);
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                Dir::open(parent).and_then(|dir| dir.info()).map(|info| info.id())
+            };
+            return last(&self.shown) == last(&other.shown)
+                && matches!((before(self), before(other)), (Ok(a), Ok(b)) if a == b);
+        }
         let id = |spot: &Spot| spot.folder().and_then(|folder| folder.dir.info()).map(|info| info.id());
         self.name == other.name && matches!((id(self), id(other)), (Ok(a), Ok(b)) if a == b)
     }

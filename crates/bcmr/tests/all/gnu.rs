@@ -353,3 +353,63 @@ fn a_terminal_is_asked_about_what_may_not_be_written() {
     bcmr_as(65534, &tmp, ["rm", "theirs"]).cwd(tmp.path()).run().ok();
     assert!(!there("theirs"));
 }
+
+#[test]
+fn every_name_of_a_file_is_moved() {
+    let tmp = Tmp::new();
+    needs!(is_root(), "only root mounts");
+    let _far = Mount::tmpfs("size=1m", &tmp.dir("far")).unwrap();
+    tmp.dir("d");
+    tmp.file("a", "content");
+    std::fs::hard_link(tmp.p("a"), tmp.p("b")).unwrap();
+    gnu(&tmp, ["mv", "a", "b", "d"]).run().ok();
+    assert_eq!((names(&tmp.p("d")).len(), tmp.p("a").exists(), tmp.p("b").exists()), (2, false, false));
+    let ran = gnu(&tmp, ["mv", "-v", "d/a", "d/b", "far"]).run().ok();
+    assert_eq!(ran.out, "copied 'd/a' -> 'far/a'\nremoved 'd/a'\nremoved 'd/b'\n");
+    assert_eq!(names(&tmp.p("d")).len(), 0);
+    assert_eq!(of_inode(&tmp.p("far/a")), of_inode(&tmp.p("far/b")));
+    assert_eq!(read(&tmp.p("far/b")), "content");
+}
+
+/// Where something of a directory cannot be copied to another file system, all of it stays, and no mark of ours.
+#[test]
+fn a_directory_is_moved_whole_or_stays() {
+    needs!(is_root(), "only root mounts, and becomes another user");
+    let tmp = Tmp::for_others();
+    let far = Mount::tmpfs("size=1m,mode=1777", &tmp.dir("far")).unwrap();
+    tmp.file("t/open", "open");
+    tmp.file("t/sub/secret", "secret");
+    let own = Command::new("chown").args(["-R", "65534:65534"]).arg(tmp.p("t")).status().unwrap();
+    assert!(own.success());
+    chmod(&tmp.p("t/sub/secret"), 0);
+    bcmr_as(65534, &tmp, ["mv", "t", "far"])
+        .cwd(tmp.path())
+        .run()
+        .code(1)
+        .says("mv: cannot open 't/sub/secret' for reading: Permission denied\n");
+    assert_eq!((read(&tmp.p("t/open")).as_str(), read(&tmp.p("far/t/open")).as_str()), ("open", "open"));
+    assert_no_litter(far.path());
+    // Its honest twin.
+    chmod(&tmp.p("t/sub/secret"), 0o600);
+    std::fs::remove_dir_all(tmp.p("far/t")).unwrap();
+    bcmr_as(65534, &tmp, ["mv", "t", "far"]).cwd(tmp.path()).run().ok();
+    assert!(!tmp.p("t").exists());
+    assert_eq!(read(&tmp.p("far/t/sub/secret")), "secret");
+}
+
+/// A umask that takes from the user what a directory needs while it is filled.
+#[test]
+fn directories_are_filled_whatever_the_umask_takes() {
+    needs!(is_root(), "only root becomes another user");
+    let tmp = Tmp::for_others();
+    tmp.file("t/sub/f", "f");
+    for (verb, to) in [("cp", "plain"), ("copy", "verb")] {
+        let line = format!(
+            "umask 0177; exec setpriv --reuid=65534 --regid=65534 --clear-groups ./bcmr {verb} -r t {to}"
+        );
+        let ran = Command::new("sh").args(["-c", &line]).current_dir(tmp.path()).output().unwrap();
+        assert!(ran.status.success(), "{verb}: {ran:?}");
+        assert_eq!((mode(&tmp.p(to)), mode(&tmp.p(to).join("sub"))), (0o600, 0o600), "{verb}");
+        assert_eq!(read(&tmp.p(to).join("sub/f")), "f", "{verb}");
+    }
+}

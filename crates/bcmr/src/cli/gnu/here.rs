@@ -281,13 +281,15 @@ impl Placed {
     }
 
     pub fn sources(&self, strip: bool) -> Vec<PathBuf> {
-        let stripped = |word: &OsString| {
-            let bytes = word.as_bytes();
-            let end = bytes.iter().rposition(|b| *b != b'/').map_or(1, |at| at + 1);
-            PathBuf::from(OsStr::from_bytes(bytes.get(..end).unwrap_or(bytes)))
-        };
         self.operands.iter().map(|word| if strip { stripped(word) } else { PathBuf::from(word) }).collect()
     }
+}
+
+/// A name without slashes behind it.
+pub fn stripped(word: &OsStr) -> PathBuf {
+    let bytes = word.as_bytes();
+    let end = bytes.iter().rposition(|b| *b != b'/').map_or(1, |at| at + 1);
+    PathBuf::from(OsStr::from_bytes(bytes.get(..end).unwrap_or(bytes)))
 }
 
 /// The user, who reads lines and answers questions.

@@ -3,10 +3,10 @@
 //! Must not know how anything is moved.
 
 use super::cp::UPDATES;
-use super::here::{BackupTyped, Here, Placed, print, version};
+use super::here::{BackupTyped, Here, Placed, print, stripped, version};
 use super::options::{GetOpt, Table, Takes, Wrong};
 use bcmr_engine::policy::{Follow, Preserve};
-use bcmr_engine::stepwise::{self, Over, Program, Update};
+use bcmr_engine::stepwise::{self, Onto, Over, Program, Update};
 use std::ffi::OsString;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,20 +124,19 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
             MvOption::Verbose | MvOption::Debug => o.verbose = true,
         }
     }
-    // The destination's go as well.
-    placed.operands = Placed { operands: words.operands, ..Placed::default() }
-        .sources(strip)
-        .into_iter()
-        .map(Into::into)
-        .collect();
+    placed.operands = words.operands;
     if o.exchange && placed.operands.len() == 2 && placed.into.is_none() {
         placed.exactly = true;
     }
-    let target = here.place(&mut placed)?;
+    let target = match here.place(&mut placed)? {
+        // The destination's go as well.
+        Onto::Name(name) if strip => Onto::Name(stripped(name.as_os_str())),
+        target => target,
+    };
     if backup.wanted && o.over == Over::Never {
         return Err(here.usage("options --backup and --no-clobber are mutually exclusive"));
     }
     (o.backup, o.suffix) = here.backup(&backup)?;
-    let sources = placed.sources(false);
+    let sources = placed.sources(strip);
     Ok(here.told(|teller| stepwise::move_(&sources, &target, &o, teller)))
 }
