@@ -123,7 +123,7 @@ def draw(rng):
     if rng.random() < 0.05:
         env["SIMPLE_BACKUP_SUFFIX"] = rng.choice([".sav", "", "/x", "~~"])
     # A FIFO that is read or written waits for ever, in both.
-    recursive = any(re.match(r"-[^-]*[raRdls]|--rec|--arch|--link", w) for w in options)
+    recursive = any(re.match(r"-[^-]*[raRls]|--rec|--arch|--link", w) for w in options)
     fifos = ("p", "d/pipe")
     if program == "install" or (program == "cp" and len(operands) >= 2 and operands[-1].rstrip("/") in fifos):
         operands = ["f" if o.rstrip("/") in fifos else o for o in operands]
