@@ -247,7 +247,7 @@ mod tests {
     fn every_known_value_passes_and_no_other() {
         let last = [
             follow::ALWAYS,
-            collide::ASK,
+            collide::IF_CONTENT_DIFFERS,
             landing::IN_PLACE,
             reflink::NEVER,
             sparse::NEVER,

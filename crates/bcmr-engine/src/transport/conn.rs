@@ -34,7 +34,7 @@ const SPARE_BYTES_MAX: usize = 4 << 20;
 /// The same of all streams of a connection together, of each of the three: what is many streams' is less for each.
 const ALL_OUT_BYTES: usize = 16 << 20;
 const ALL_IN_BYTES: usize = 24 << 20;
-const ALL_SPARE_BYTES: usize = 36 << 20;
+const ALL_SPARE_BYTES: usize = 16 << 20;
 /// Bytes read beyond the frame at hand, so that small frames do not cost two calls each.
 const AHEAD_BYTES: usize = 8 << 10;
 /// A frame's buffer grows by at most so much before more of the frame has come: a length alone buys no memory.

@@ -188,7 +188,7 @@ fn a_file_that_ends_early_or_cannot_be_read_keeps_the_frame_whole_and_says_so() 
 
 /// Of many streams each holds what it must: no thread takes anything, and the other side sends on and on.
 #[test]
-fn one_stream_of_many_lets_one_frame_wait_and_keeps_one_buffer() {
+fn one_stream_of_many_lets_one_frame_wait() {
     let large = || frame(0x35, &vec![7; MIB]);
     let (a, b) = pair();
     a.belongs_to(&a.pulse(), 32);
