@@ -225,7 +225,7 @@ pub struct Progress {
     /// The totals above are final.
     pub scanned: AtomicBool,
     /// What workers are at, and how long they were.
-    pub work: Work,
+    pub work: WorkParts,
     /// How long threads waited for the other machine.
     pub waits: Waits,
     /// Which file is under way.
@@ -244,7 +244,7 @@ pub struct Progress {
 
 /// What landing consists of, each part with its own counts.
 #[derive(Debug, Default)]
-pub struct Work {
+pub struct WorkParts {
     /// Files are made, filled, given their attributes and named.
     pub copying: WorkPart,
     /// What landed is read back.

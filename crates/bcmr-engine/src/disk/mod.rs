@@ -15,7 +15,7 @@ pub(crate) mod uncached;
 
 use crate::blocks::{Cv, block_cv, on_blocks};
 use crate::error::{Op, Reason};
-use crate::event::{Engine, Work};
+use crate::event::{Engine, WorkParts};
 pub(crate) use crate::fault::{Fault, Side};
 use crate::policy::{Changing, Durability, Preserve, Reflink, Sparse, Strictness, Verify};
 use crate::pulse::Shift;
@@ -242,7 +242,7 @@ pub(crate) struct Fill<'a> {
     /// Told of every stretch of bytes; `false` means stop.
     pub(crate) observe: &'a (dyn Fn(u64) -> bool + Sync),
     /// Where it is counted how long each phase takes.
-    pub(crate) work: Option<&'a Work>,
+    pub(crate) work: Option<&'a WorkParts>,
 }
 
 /// What is kept of the metadata, and where it lands.

@@ -4,7 +4,7 @@
 
 use crate::disk::{Body, Disk, Fault, Fill, Job, Placement, Side};
 use crate::error::{Code, Op, Reason};
-use crate::event::{Work, WorkPart};
+use crate::event::{WorkPart, WorkParts};
 use crate::policy::{Durability, Verify};
 use crate::receiver::created_names::TAKEN;
 use crate::receiver::dest::DestDir;
@@ -34,7 +34,7 @@ pub(crate) fn land<D: Disk>(
 ) -> io::Result<bool> {
     let medium = how.durability == Durability::Medium && !private;
     let dir = &*dest.dir;
-    let at = |part: fn(&Work) -> &WorkPart| how.work.map(|work| part(work).begin());
+    let at = |part: fn(&WorkParts) -> &WorkPart| how.work.map(|work| part(work).begin());
     let copies = at(|work| &work.copying);
     disk.stage(dir, jobs, &dest.keep);
     if private {
@@ -106,7 +106,7 @@ pub(crate) fn land_resumable<D: Disk>(
     verify: Verify,
 ) -> Option<ResumeStats> {
     let dir = &*dest.dir;
-    let at = |part: fn(&Work) -> &WorkPart| want.work.map(|work| part(work).begin());
+    let at = |part: fn(&WorkParts) -> &WorkPart| want.work.map(|work| part(work).begin());
     let copies = at(|work| &work.copying);
     let filled = resumable::fill(disk, dir, want);
     drop(copies);

@@ -11,7 +11,7 @@ use crate::disk::tee::no_direct;
 use crate::disk::uncached::Leave;
 use crate::disk::{Bytes, Disk, Fault, Side, on_blocks_of};
 use crate::error::{Code, Op, Reason};
-use crate::event::Work;
+use crate::event::WorkParts;
 use crate::policy::Resume;
 use crate::receiver::resume::{Start, decide};
 use crate::receiver::session::{self, Header, Identity, Session};
@@ -58,7 +58,7 @@ pub(crate) struct Want<'a> {
     /// Told of bytes that were there already.
     pub(crate) met: &'a (dyn Fn(u64) + Sync),
     /// Where it is counted how long each phase takes.
-    pub(crate) work: Option<&'a Work>,
+    pub(crate) work: Option<&'a WorkParts>,
 }
 
 /// What becomes of blocks of zeros.
