@@ -4,10 +4,10 @@
 //! engine. Takes plain values and gives plain values; the Python side makes dataclasses and exceptions of them.
 
 use bcmr_engine::api::{
-    self, Cancel, Change, CheckRequest, Code, Collide, Compare, CopyPolicy, CopyRequest, Durability,
-    Error, Event, FilterSpec, FinishRequest, Follow, Front, Landing, MoveRequest, PlanRequest, Preserve,
-    Progress, Question, Reflink, RemoveRequest, Resume, Rule, ShardChoice, ShardRequest, ShardStatus,
-    Shards, Sparse, Strictness, Summary, Target, Verify, Watch,
+    self, Cancel, Change, CheckRequest, Code, Collide, Compare, CopyPolicy, CopyRequest, Durability, Error,
+    Event, FilterSpec, FinishRequest, Follow, Front, Landing, MoveRequest, PlanRequest, Preserve, Progress,
+    Question, Reflink, RemoveRequest, Resume, Rule, ShardChoice, ShardRequest, ShardStatus, Shards, Sparse,
+    Strictness, Summary, Target, Verify, Watch,
 };
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -86,6 +86,7 @@ fn run<T: Send>(
     let mut raised_here: Option<PyErr> = None;
     let done = std::thread::scope(|scope| -> PyResult<api::Result<T>> {
         let (ended, end) = channel();
+        let end = Mutex::new(end);
         let watch = Watch { front: heard, progress: &counts, cancel: &cancel, items };
         let thread = std::thread::Builder::new().spawn_scoped(scope, move || {
             let done = verb(watch);
@@ -94,7 +95,8 @@ fn run<T: Send>(
             done
         })?;
         loop {
-            let look = py.detach(|| end.recv_timeout(LOOK_EVERY));
+            let look =
+                py.detach(|| end.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK_EVERY));
             let told = py.check_signals().and_then(|()| match &progress {
                 Some(progress) if raised_here.is_none() => tell(py, progress, &counts, phase, heard),
                 _ => Ok(true),
@@ -165,10 +167,8 @@ impl<'py> Options<'py> {
         if value.is_none() {
             return Ok(None);
         }
-        value.extract().map(Some).map_err(|e| {
-            let e: PyErr = e.into();
-            PyValueError::new_err(format!("{name}: {e}"))
-        })
+        let taken: PyResult<T> = value.extract::<T>().map_err(Into::into);
+        taken.map(Some).map_err(|e| PyValueError::new_err(format!("{name}: {e}")))
     }
 
     fn flag(&self, name: &str) -> PyResult<bool> {
@@ -296,11 +296,12 @@ fn move_(
 ) -> PyResult<Py<PyDict>> {
     let o = Options(options);
     let (target, merge) = (target(&o, destination)?, o.flag("merge")?);
+    let all_or_nothing = o.flag("all_or_nothing")?;
     // What a move must not lose is kept, whatever was asked for.
     o.0.set_item("archive", true)?;
     let policy = CopyPolicy { verify: Verify::Cached, ..policy(&o)? };
     o.end()?;
-    let request = MoveRequest { sources, target, merge, policy };
+    let request = MoveRequest { sources, target, merge, all_or_nothing, policy };
     let heard = Heard::default();
     let done = run(py, "move", progress, |watch| api::move_(request, watch), &heard)?;
     summary(py, &done, &heard)

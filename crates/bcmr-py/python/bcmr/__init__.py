@@ -220,6 +220,7 @@ def move(
     destination: StrPath,
     *,
     merge: bool = False,
+    all_or_nothing: bool = False,
     no_target_directory: bool = False,
     target_directory: bool = False,
     update: Update = "all",
@@ -230,7 +231,7 @@ def move(
 ) -> Result:
     """Moves files and directories, as `bcmr move` does: what is removed was read back where it is now."""
     options = {
-        "merge": merge, "no_target_directory": no_target_directory, "target_directory": target_directory,
+        "merge": merge, "all_or_nothing": all_or_nothing, "no_target_directory": no_target_directory, "target_directory": target_directory,
         "update": update, "sync": sync, "dry_run": dry_run, "jobs": jobs,
     }
     return _result(_run(_native.move_, _paths(sources), os.fspath(destination), options, _watch(progress)))
