@@ -84,7 +84,7 @@ pub fn dist(rest: &[&str]) -> Result {
 /// Builds the commit that is checked out in a directory of its own and compares.
 fn same_elsewhere(native: &Path) -> Result {
     let elsewhere = tempfile::Builder::new().prefix("bcmr-twice-").tempdir()?;
-    let tree = elsewhere.path().join("a longer name, so that no path has the same length");
+    let tree = elsewhere.path().join("a-longer-name-so-that-no-path-has-the-same-length");
     let root = sh::root();
     if !sh::output("git", &["status", "--porcelain"])?.trim().is_empty() {
         return Err("there are changes that are not committed: two builds would not be of the same".into());
