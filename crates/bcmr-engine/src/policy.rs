@@ -163,6 +163,28 @@ pub enum DeleteMax {
 }
 
 impl DeleteMax {
+    /// What the two are called between machines, behind the numbers of a filter.
+    const ENTRIES: u8 = 2;
+    const PERCENT: u8 = 3;
+
+    /// For another machine; nothing where nothing is said.
+    pub(crate) fn number(self) -> Option<(u8, u64)> {
+        match self {
+            DeleteMax::DEFAULT => None,
+            DeleteMax::Entries(most) => Some((Self::ENTRIES, most)),
+            DeleteMax::Percent(percent) => Some((Self::PERCENT, percent)),
+        }
+    }
+
+    /// What another machine said, if it is about this.
+    pub(crate) fn of_number((which, value): (u8, u64)) -> Option<DeleteMax> {
+        match which {
+            Self::ENTRIES => Some(DeleteMax::Entries(value)),
+            Self::PERCENT => Some(DeleteMax::Percent(value)),
+            _ => None,
+        }
+    }
+
     /// Of no more entries than this any part may go where the most is said in percent.
     pub const FEW: u64 = 100;
     /// What is allowed where nothing is said.

@@ -326,6 +326,7 @@ Reason {
     SourceBelowDestination = 143,
     SourceIsNoDirectory = 144,
     NotMountedWhereItWas = 145,
+    OutOfTheWay = 146,
     // Of plans.
     PlanDamaged = 221,
     PlanOfOtherVersion = 222,

@@ -20,16 +20,19 @@ use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Dropped, Hold, PairedDirs, Slot};
 use crate::receiver::directories::Marks;
+use crate::receiver::extraneous::Extraneous;
 use crate::receiver::land::ensure_dir;
 use crate::receiver::lander::{Decision, LandHooks, Lander};
 use crate::receiver::links::{Claim, LinkTable};
 use crate::receiver::plan::Proof;
+use crate::sender::filter::Filter;
 use crate::store::Store;
 use crate::tally::Tally;
 use crate::trouble::error_of;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Place, Reach, Where};
+use crate::verbs::survey::Excludes;
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
 use fastcopy::dir::Name;
@@ -38,9 +41,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Beside landing, a manifest is written (GET), and what landed by the thread of large files is counted.
+/// Beside landing, a manifest is written (GET), what landed by the thread of large files is counted, and what the source
+/// lacks is collected, where that is deleted.
 struct FarHooks {
     manifest: Option<Manifest>,
+    extraneous: Option<Extraneous>,
+    filter: Filter,
     landed: AtomicU64,
 }
 
@@ -51,6 +57,9 @@ impl LandHooks<Far> for FarHooks {
         }
     }
     fn dir_done(&self, _: &Arc<Slot<Far>>) {}
+    fn in_the_way(&self, slot: &Slot<Far>, to: Name<'_>, there: &Info) -> bool {
+        self.extraneous.as_ref().is_some_and(|extraneous| extraneous.in_the_way(&slot.dst, to, there))
+    }
     fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
         self.manifest.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
     }
@@ -85,7 +94,7 @@ pub(crate) struct LocalSide<'a> {
 /// A receiver that lands what comes. Nothing is changed yet.
 ///
 /// # Errors
-/// The manifest cannot be written.
+/// The manifest cannot be written, or a pattern is none.
 pub(crate) fn landing<'a>(
     transfer: IncomingTransfer<'a>,
     watch: Watch<'a>,
@@ -101,7 +110,10 @@ pub(crate) fn landing<'a>(
         what.to.tell_new(&watch);
     }
     let policy = transfer.policy;
-    let hooks = FarHooks { manifest, landed: AtomicU64::new(0) };
+    // [policy.mirror]: names of a list are never all that a directory has.
+    let extraneous = Extraneous::of(policy).filter(|_| !what.listed);
+    let filter = Filter::new(&policy.filter)?;
+    let hooks = FarHooks { manifest, extraneous, filter, landed: AtomicU64::new(0) };
     let mut desk = Lander::new(disk, policy, Tally::new(watch), hooks);
     desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, what.meeting());
     desk.links = LinkTable::of_at_most(limits::LINKS_MAX);
@@ -272,8 +284,27 @@ impl Destination<Far> for WireLanding<'_> {
         base.share()
     }
 
-    fn fills(&self, _: &Far, _: &Place) -> Result<()> {
-        Ok(())
+    fn fills(&self, src: &Far, base: &Place) -> Result<()> {
+        let began = self.desk.hooks.extraneous.as_ref();
+        let began = began.map_or(Ok(()), |all| all.begin(&base.dir, &base.node, src.info.id()));
+        began.map_err(|e| Error::os(Op::Open, base.node.path(), e))
+    }
+
+    fn met(&self, pair: &Slot<Far>, name: Name<'_>) {
+        if let Some(extraneous) = &self.desk.hooks.extraneous {
+            extraneous.met(&pair.dst, name);
+        }
+    }
+
+    fn listed(&self, pair: &Slot<Far>) {
+        let Some(extraneous) = &self.desk.hooks.extraneous else { return };
+        let (src, filter) = (&pair.src, &self.desk.hooks.filter);
+        let excludes = |name: Name<'_>, is_dir: bool| src.leaves_out(name, is_dir, filter);
+        let times = self.policy.preserve.times.then_some((src.info.atime, src.info.mtime));
+        // The sender has said that it has named all there is.
+        if let Err(e) = extraneous.all_met(&pair.dst, times, &excludes, &|_| Ok(false)) {
+            self.failed(pair, e);
+        }
     }
 
     fn enter(
@@ -465,6 +496,12 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         let mut desk = self.desk;
         desk.publish_group(&mut desk.disk.hand());
         desk.sync_names();
+        let plan = desk.hooks.extraneous.take().and_then(|found| found.plan(&desk.tally));
+        if plan.is_some_and(|plan| plan.carry_out(self.policy, &desk.tally)) {
+            let note = Reason::OutOfTheWay;
+            let shown = self.what.to.base().unwrap_or_default();
+            desk.tally.fail(Error::ours(Code::InTheWay, Op::CopyAllOf, shown, note));
+        }
         self.dedup.tell_store(&desk.tally);
         if let Some(manifest) = desk.hooks.manifest.take() {
             manifest.finish(&desk.tally);

@@ -4,8 +4,8 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{
-    Collide, Compare, CopyPolicy, Durability, FilterSpec, Follow, FollowDestination, Landing, Mirror,
-    Reflink, Resume, Rule, Sparse, Strictness, Verify,
+    Collide, Compare, CopyPolicy, DeleteMax, Durability, FilterSpec, Follow, FollowDestination, Landing,
+    Mirror, Reflink, Resume, Rule, Sparse, Strictness, Verify,
 };
 use crate::remote::{Compress, Purpose};
 use bcmr_wire::limits;
@@ -151,7 +151,8 @@ pub(crate) fn policy_out<'a>(
     };
     let checkpoint = policy.checkpoint_bytes;
     let (rules, regexes) = (lists.rules.clone(), lists.regexes.clone());
-    let numbers = policy.filter.numbers();
+    let mut numbers = policy.filter.numbers();
+    numbers.extend(policy.delete_max.number());
     message::Policy { flags, choices: table, checkpoint, rules, regexes, compress, numbers }
 }
 
@@ -178,11 +179,14 @@ pub(crate) fn policy_in(
         return Err(bad(Reason::CheckpointNotBlocks));
     }
     let mut filter = FilterSpec { rules, regexes, ..FilterSpec::everything() };
+    let mut numbers = from.numbers.clone();
+    let delete_max = numbers.iter().copied().find_map(DeleteMax::of_number).unwrap_or(DeleteMax::DEFAULT);
+    numbers.retain(|number| DeleteMax::of_number(*number).is_none());
     // [policy.strict]
-    if !filter.set_numbers(&from.numbers) {
+    if !filter.set_numbers(&numbers) {
         return Err(bad(Reason::NumberUnknown));
     }
-    let mut policy = CopyPolicy { filter, checkpoint_bytes, ..CopyPolicy::cp(jobs, me, umask) };
+    let mut policy = CopyPolicy { filter, delete_max, checkpoint_bytes, ..CopyPolicy::cp(jobs, me, umask) };
     for (bit, _, set) in FLAGS {
         if from.has(bit) {
             set(&mut policy);
@@ -238,11 +242,13 @@ mod tests {
         for which in 0..=u8::MAX {
             from.numbers = vec![(which, 7)];
             let Ok((policy, _)) = policy_in(&from, 1, 0, 0) else { continue };
-            assert_eq!(policy.filter.numbers(), from.numbers);
+            let lists = Lists { rules: vec![], regexes: vec![] };
+            let out = policy_out(&policy, &lists, false, false, Compress::None, Purpose::Copy);
+            assert_eq!(out.numbers, from.numbers);
             assert!(last < Some(which), "in rising order");
             (known, last) = (known + 1, Some(which));
         }
-        assert_eq!(known, 2);
+        assert_eq!(known, 4);
         from.numbers = vec![(0, 9), (1, 3)];
         let filter = policy_in(&from, 1, 0, 0).unwrap().0.filter;
         assert_eq!((filter.max_bytes, filter.min_bytes), (Some(9), Some(3)));

@@ -66,7 +66,7 @@ pub(crate) struct At<'d> {
 pub(crate) struct Extraneous {
     mirror: Mirror,
     most: DeleteMax,
-    root: OnceLock<Root>,
+    root: OnceLock<MirrorRoot>,
     /// Names in the directories of the destination.
     entries: AtomicU64,
     /// The source has names at all.
@@ -75,7 +75,7 @@ pub(crate) struct Extraneous {
 }
 
 /// The directory that becomes what the source is.
-struct Root {
+struct MirrorRoot {
     dir: Dir,
     node: Arc<Node>,
     /// The source's own directory, which is never removed wherever it is met.
@@ -84,7 +84,7 @@ struct Root {
 
 /// What goes.
 pub(crate) struct Plan {
-    root: Root,
+    root: MirrorRoot,
     below: Vec<Below>,
 }
 
@@ -103,7 +103,7 @@ impl Extraneous {
     /// There is no handle left for it.
     pub(crate) fn begin(&self, dir: &Dir, node: &Arc<Node>, source: (u64, u64)) -> io::Result<()> {
         let dir = dir.try_clone()?;
-        self.root.get_or_init(|| Root { dir, node: node.clone(), source });
+        self.root.get_or_init(|| MirrorRoot { dir, node: node.clone(), source });
         Ok(())
     }
 
@@ -209,6 +209,12 @@ impl Extraneous {
         }
         self.add(at, names);
         Ok(())
+    }
+
+    /// M4: whether a directory on this device is on the destination's own file system, so that something in it may go.
+    pub(crate) fn may_go_on(&self, device: u64) -> bool {
+        let root = self.root.get().map(|root| root.dir.info());
+        root.is_none_or(|info| info.is_ok_and(|info| info.dev == device))
     }
 
     /// A directory of the destination has so many names.
@@ -323,7 +329,7 @@ impl Plan {
     /// Deletes what was planned. Returns whether something was in the way, and is
     /// not any more.
     pub(crate) fn carry_out(self, policy: &CopyPolicy, tally: &Tally<'_>) -> bool {
-        let Root { dir: root, node, source } = &self.root;
+        let MirrorRoot { dir: root, node, source } = &self.root;
         let mut cleared = false;
         for at in &self.below {
             if tally.cancelled() {

@@ -12,6 +12,7 @@ use crate::cli::bcmr::copy::{self, CopyArgs};
 use crate::cli::bcmr::operands::{Operands, Places, all_operands};
 use crate::cli::bcmr::proof;
 use crate::cli::bcmr::remote::RemoteJob;
+use crate::cli::bcmr::sync::{self, SyncArgs};
 use crate::config::{self, Config};
 use crate::env::Env;
 use crate::names;
@@ -89,6 +90,15 @@ pub fn check(args: &CheckArgs, places: Places, env: &Env) -> u8 {
     match job {
         Ok(job) => run(&job, &args.operands),
         Err(u) => super::verb::usage(Verb::Check, &u),
+    }
+}
+
+/// `sync` with one side on another machine.
+pub fn sync(args: &SyncArgs, places: Places, env: &Env) -> u8 {
+    let job = configuration(env).and_then(|config| sync::remote(args, places, &config, env));
+    match job {
+        Ok(job) => run(&job, &args.operands()),
+        Err(u) => super::verb::usage(Verb::Sync, &u),
     }
 }
 

@@ -5,18 +5,13 @@ use crate::cli::bcmr::sync::{self, SyncArgs};
 use crate::env::Env;
 use crate::show::Verb;
 use crate::ui::{self, Start};
-use crate::usage::Usage;
 
 /// Runs it.
 pub fn run(args: &SyncArgs, env: &Env) -> u8 {
     let typed = args.operands();
     match operands::places(&typed, &args.connect, &super::verb::is_here) {
         Ok(Places::Here) => {}
-        Ok(_) => {
-            let said = Usage::new("sync works on one machine only")
-                .or("bcmr copy --archive -C --update=different -T SRC HOST:DST brings what is new, and deletes nothing");
-            return super::verb::usage(Verb::Sync, &said);
-        }
+        Ok(places) => return super::remote::sync(args, places, env),
         Err(u) => return super::verb::usage(Verb::Sync, &u),
     }
     let (request, show) = match sync::request(args, env) {

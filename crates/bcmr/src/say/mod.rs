@@ -261,12 +261,8 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
     let unsure = e.code == Code::Lost;
     let with = |words, add| Some(Hint { words, add: Some(add), unsure });
     let only = |words| Some(Hint { words, add: None, unsure });
-    if verb == Verb::Sync
-        && let Some(hint) = hint_of_sync(e)
-    {
-        return Some(hint);
-    }
     match (verb, e.code) {
+        (Verb::Sync, _) if hint_of_sync(e).is_some() => hint_of_sync(e),
         // It was allowed to change, and is there.
         (_, Code::SourceChanged) if e.op == Op::CopyAllOf => None,
         (Verb::Remove, Code::IsDirectory) => {

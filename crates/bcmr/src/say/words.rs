@@ -543,6 +543,9 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::NotMountedWhereItWas => {
             "the source was on a file system of its own when it was synced last, and is not now"
         }
+        Reason::OutOfTheWay => {
+            "directories that were in the way of something else are gone now, and that is still to come"
+        }
         Reason::TooMuchToDelete => "{0} of {1} entries would go, which is more than may go at once",
         Reason::RestNotCompared => {
             "its first {0} bytes are how the source begins; the {1} behind them are compared by the copy itself"

@@ -41,6 +41,7 @@ mod sshd;
 mod store;
 mod streams;
 mod sync;
+mod sync_far;
 mod sync_judge;
 mod sync_verb;
 mod table;

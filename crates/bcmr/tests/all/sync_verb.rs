@@ -116,6 +116,8 @@ fn what_only_the_destination_has_goes_where_that_is_asked_for() {
     for name in ["s/a", "s/sub/b", "d/a", "d/x", "d/sub/y", "d/old/deep/z"] {
         tmp.file(name, name);
     }
+    // Another size: a clock that is coarse gives both one time.
+    fs::write(tmp.p("d/a"), "old content").unwrap();
     fs::write(tmp.p("outside"), "outside").unwrap();
     symlink("../outside", tmp.p("d/link")).unwrap();
     symlink("..", tmp.p("d/up")).unwrap();
@@ -263,6 +265,14 @@ fn nothing_is_deleted_where_something_is_mounted() {
         }
     }
     assert!(!tmp.p("d/x").exists(), "the twin is deleted");
+    // What the source has as well is merged, and what only the mounted file system has is left without a word.
+    mounts.truncate(1);
+    fs::remove_dir_all(tmp.p("d/old")).unwrap();
+    fs::remove_dir_all(tmp.p("d/top")).unwrap();
+    for dry in ["-n ", ""] {
+        sync(&tmp, &format!("{dry}--delete s d")).ok();
+        assert!(inside[0].join("kept").exists());
+    }
     assert_eq!(text(&tmp.p("d/merged/b")), "s/merged/b", "what the source has arrives there");
 }
 

@@ -83,7 +83,11 @@ impl Preview<'_> {
 
     fn goes(&self, dir: &Dir, name: Name<'_>, path: &Path, going: Going) -> io::Result<()> {
         let (Some(found), Some(there)) = (&self.found, dir.look(name)?) else { return Ok(()) };
-        let (node, id) = (self.node(path), dir.info()?.id());
+        let info = dir.info()?;
+        if !found.may_go_on(info.dev) {
+            return Ok(());
+        }
+        let (node, id) = (self.node(path), info.id());
         let at = At { dir, node: &node, id, times: None, created_names: &self.created_names };
         found.goes(&at, name, &there, going);
         Ok(())

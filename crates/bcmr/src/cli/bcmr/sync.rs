@@ -1,23 +1,28 @@
 //! `sync`: what may be typed, and the request that it means. Must not know how a request is carried out.
 
-use super::connection::{ConnectArgs, no_connection};
+use super::columns::Columns;
+use super::connection::{ConnectArgs, RemoteArgs, no_connection, reach};
 use super::filters::{FilterArgs, filter};
 use super::how::{HowArgs, verify};
 use super::io::{IoArgs, io, io_guard};
 use super::jobs::jobs;
-use super::operands::Operands;
+use super::operands::{Operands, Places};
 use super::output::{OutputArgs, show};
+use super::remote::RemoteJob;
+use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::policy::{Collide, CopyPolicy, DeleteMax, Mirror, SyncRequest};
+use bcmr_engine::policy::{Collide, Compare, CopyPolicy, DeleteMax, Mirror, SyncRequest};
+use bcmr_engine::remote::{Address, Purpose};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
 pub(super) const EXAMPLES: &str = "Examples:
   bcmr sync photos /mnt/backup           /mnt/backup gets what is in photos; nothing is deleted
   bcmr sync -n --delete src /mnt/backup  say what would be added (+), replaced (~) and deleted (-)
-  bcmr sync --delete src /mnt/backup     and do it";
+  bcmr sync --delete src /mnt/backup     and do it
+  bcmr sync --delete src me@host:backup  the same on another machine";
 
 #[derive(Debug, Args)]
 pub struct SyncArgs {
@@ -45,6 +50,8 @@ pub struct SyncArgs {
     pub filters: FilterArgs,
     #[command(flatten)]
     pub how: HowArgs,
+    #[command(flatten)]
+    pub remote: RemoteArgs,
     #[command(flatten)]
     pub connect: ConnectArgs,
     #[command(flatten)]
@@ -90,11 +97,62 @@ impl SyncArgs {
 /// What `sync` arguments mean when everything is here.
 pub fn request(a: &SyncArgs, env: &Env) -> Result<(SyncRequest, Show), Usage> {
     guard(a)?;
-    no_connection(&a.connect, None)?;
+    no_connection(&a.connect, Some(&a.remote))?;
     let (policy, show) = sync_policy(a, env)?;
     let (source, dest) = (a.source.clone(), a.dest.clone());
     let state = env.state_dir.as_ref().map(|dir| dir.join("sync"));
     Ok((SyncRequest { source, dest, policy, state }, show))
+}
+
+/// What `sync` arguments mean when one of the two is on another machine.
+pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Result<RemoteJob, Usage> {
+    guard(a)?;
+    if let Some((flag, hint)) = a.io.only_here() {
+        return Err(Usage::new(format!("{flag} is about copies on one machine")).or(hint));
+    }
+    let (policy, show) = sync_policy(a, env)?;
+    let by_the_source = match &policy.filter {
+        filter if filter.gitignore => Some("--gitignore"),
+        filter if filter.max_bytes.is_some() => Some("--max-size"),
+        filter if filter.min_bytes.is_some() => Some("--min-size"),
+        _ => None,
+    };
+    if let (Some(flag), true) = (by_the_source, policy.mirror.deletes()) {
+        return Err(Usage::new(format!(
+            "{flag} and --delete do not go together with another machine: \
+             which names it leaves out at the source is not known at the destination"
+        )));
+    }
+    let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
+    let mut reach = reach(&a.connect, Some(&a.remote), false, &host, config)?;
+    if a.remote.retries.is_none() {
+        reach.way.retries = reach.way.retries.max(RETRIES);
+    }
+    let compare = if a.checksum { Compare::Hash } else { Compare::SizeAndTime };
+    let purpose = match policy.dry_run {
+        true => Purpose::Check { compare, extra: policy.mirror.deletes() },
+        false => Purpose::Copy,
+    };
+    let places = contents_of(places);
+    Ok(RemoteJob { places, names: None, policy, purpose, manifest: None, reach, unkept: vec!["sync"], show })
+}
+
+/// How often a lost connection is made again where nothing is said.
+const RETRIES: u32 = 3;
+
+/// Contents are meant, whatever slashes are typed.
+fn contents_of(places: Places) -> Places {
+    let whole = |path: PathBuf| path.join(".");
+    match places {
+        Places::Here => Places::Here,
+        Places::Put { sources, to, target } => {
+            Places::Put { sources: sources.into_iter().map(whole).collect(), to, target }
+        }
+        Places::Get { from, target } => {
+            let from = from.into_iter().map(|a| Address { path: whole(a.path), ..a });
+            Places::Get { from: from.collect(), target }
+        }
+    }
 }
 
 /// What `sync` does not do at all.
