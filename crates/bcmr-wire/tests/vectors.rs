@@ -499,7 +499,7 @@ fn what_is_refused_says_which_field_and_why() {
         (
             "an unknown choice",
             0x20,
-            format!("{} 00 00 01 00 00", POLICY.replacen("0204", "0205", 1)),
+            format!("{} 00 00 01 00 00", POLICY.replacen("0204", "0206", 1)),
             "policy.choices",
             Why::Unknown,
         ),
