@@ -614,7 +614,7 @@ fn what_is_refused_says_which_field_and_why() {
         ("an event nobody knows", 0x46, "0a".into(), "event.kind", Why::Unknown),
         ("a change nobody knows", 0x46, "06 03 01 64 00 00 00 00".into(), "event.kind", Why::Unknown),
         ("a directory that is neither", 0x46, "06 00 01 64 02 00 00 00".into(), "event.kind", Why::Unknown),
-        ("an action nobody knows", 0x46, "00 09 00 00 00".into(), "event.kind", Why::Unknown),
+        ("an action nobody knows", 0x46, "00 0a 00 00 00".into(), "event.kind", Why::Unknown),
         ("bits of too many blocks", 0x49, format!("01 00 {h} 03 000000"), "missing.bits", Why::Limit),
         ("a code of 17 bits", 0x4A, "00 00 00 00 00 00 00 01 808004 00".into(), "summary.codes", Why::Limit),
         (
