@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 /// A page that is made from a document.
-struct Page {
+struct ManPage {
     name: &'static str,
     section: u8,
     what: &'static str,
@@ -19,8 +19,8 @@ struct Page {
     see_also: &'static [&'static str],
 }
 
-const PAGES: [Page; 3] = [
-    Page {
+const PAGES: [ManPage; 3] = [
+    ManPage {
         name: "bcmr-json",
         section: 7,
         what: "events that bcmr prints for programs",
@@ -28,7 +28,7 @@ const PAGES: [Page; 3] = [
         below: None,
         see_also: &["bcmr (1)", "bcmr-schema (1)"],
     },
-    Page {
+    ManPage {
         name: "bcmr-remote",
         section: 7,
         what: "copies between machines with bcmr",
@@ -36,7 +36,7 @@ const PAGES: [Page; 3] = [
         below: None,
         see_also: &["bcmr-copy (1)", "bcmr-serve (1)", "bcmr.toml (5)", "ssh (1)"],
     },
-    Page {
+    ManPage {
         name: "bcmr.toml",
         section: 5,
         what: "configuration of bcmr",
@@ -74,11 +74,11 @@ pub fn documents(man: &Path, epoch: &str) -> Result {
     Ok(())
 }
 
-fn file_name(page: &Page) -> String {
+fn file_name(page: &ManPage) -> String {
     format!("{}.{}", page.name, page.section)
 }
 
-fn made(page: &Page, epoch: &str) -> Result<String> {
+fn made(page: &ManPage, epoch: &str) -> Result<String> {
     let date = sh::output("date", &["--utc", &format!("--date=@{}", epoch.trim()), "+%Y-%m-%d"])?;
     let text = fs::read_to_string(sh::root().join(page.document))?;
     let mut out = format!(

@@ -15,7 +15,7 @@ use crate::policy::{CopyPolicy, Mirror, SyncRequest};
 use crate::receiver::extraneous::Extraneous;
 use crate::verbs::copy::Run;
 use crate::verbs::operands;
-use ends::Ends;
+use ends::SyncPair;
 use mounted::Mounted;
 
 /// Makes the destination what the source is.
@@ -25,7 +25,7 @@ use mounted::Mounted;
 /// was. What happens to single items is told through `watch` and counted in the [`Summary`].
 pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
     let policy = request.policy.clone().resuming();
-    let ends = Ends::of(&request, &policy)?;
+    let ends = SyncPair::of(&request, &policy)?;
     let mounted = Mounted::of(&ends.source, &request.dest, request.state.as_deref());
     if policy.mirror.deletes() {
         mounted.guard(&request.source)?;
@@ -65,7 +65,7 @@ fn add(summary: &mut Summary, more: Summary) {
 }
 
 /// Copies, and deletes what only the destination has. Returns also whether something that was in the way is gone.
-fn pass(ends: &Ends, policy: &CopyPolicy, watch: Watch<'_>) -> Result<(Summary, bool)> {
+fn pass(ends: &SyncPair, policy: &CopyPolicy, watch: Watch<'_>) -> Result<(Summary, bool)> {
     let disk = Sys::with(policy.io);
     let mut run = Run::new(&disk, policy, watch, None)?;
     run.desk.hooks.extraneous = Extraneous::of(policy);

@@ -7,6 +7,7 @@ mod believed;
 mod chosen;
 mod client;
 mod law;
+mod mirror;
 mod peer;
 mod put;
 mod random;

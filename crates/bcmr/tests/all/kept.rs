@@ -230,12 +230,13 @@ fn metadata_is_as_after_writing_into_it() {
             });
         }
     }
-    // What cp takes of a directory by the umask, mkdir(2) leaves to the default ACL.
+    // Where the source's mode has bits that the umask takes, cp takes them from a directory below a default ACL as well.
     let judge = Tmp::new();
     make(&judge, true).unwrap();
-    std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o775)
-        .create(judge.p("d/deep"))
-        .unwrap();
+    judge.dir("s/deep");
+    chmod(&judge.p("s/deep"), 0o775);
+    let status = std::process::Command::new("cp").arg("-r").args([judge.p("s/deep"), judge.p("d")]).status();
+    assert!(status.unwrap().success());
     let want = metadata(&judge.p("d/deep"));
     for flags in ["-r", "-r -C"] {
         each_way(&far, |way, copy| {
@@ -244,7 +245,7 @@ fn metadata_is_as_after_writing_into_it() {
             tmp.dir("s/deep");
             chmod(&tmp.p("s/deep"), 0o775);
             copy(flags, &tmp.p("s/deep"), &tmp.p("d")).ok();
-            same(&want, &metadata(&tmp.p("d/deep")), &format!("{way} {flags}: as mkdir"));
+            same(&want, &metadata(&tmp.p("d/deep")), &format!("{way} {flags}: as cp"));
         });
     }
 }

@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Both directories, opened once.
-pub(super) struct Ends {
+pub(super) struct SyncPair {
     pub(super) source: Dir,
     pub(super) info: Info,
     source_path: PathBuf,
     pub(super) dest: Dest,
 }
 
-impl Ends {
-    pub(super) fn of(request: &SyncRequest, policy: &CopyPolicy) -> Result<Ends> {
+impl SyncPair {
+    pub(super) fn of(request: &SyncRequest, policy: &CopyPolicy) -> Result<SyncPair> {
         let path = &request.source;
         let source = Dir::open(path).map_err(|e| match Code::of(&e) {
             Code::NotDirectory => {
@@ -38,7 +38,7 @@ impl Ends {
         if let (Dest::Whole(place), true) = (&dest, policy.mirror.deletes()) {
             guard_source(&source, place, path)?;
         }
-        Ok(Ends { source, info, source_path: path.clone(), dest })
+        Ok(SyncPair { source, info, source_path: path.clone(), dest })
     }
 
     /// The two as what a walk takes.

@@ -17,7 +17,7 @@ use crate::verbs::entry_pair::{EntryPair, Findings, Found, Lack, Visit};
 use crate::verbs::operands::{self, Dest};
 use crate::verbs::rivals::EntryPaths;
 use crate::verbs::survey::Survey;
-use crate::verbs::sync::ends::Ends;
+use crate::verbs::sync::ends::SyncPair;
 use fastcopy::dir::{Dir, Name, NameBuf};
 use fastcopy::meta::Kind;
 use std::io;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Only when nothing could be begun.
-pub(super) fn preview(ends: &Ends, policy: &CopyPolicy, watch: Watch<'_>) -> Result<Summary> {
+pub(super) fn preview(ends: &SyncPair, policy: &CopyPolicy, watch: Watch<'_>) -> Result<Summary> {
     let tally = Tally::new(watch);
     let root = operands::shown(&ends.dest);
     let check = || Check {
