@@ -377,7 +377,7 @@ mod tests {
         let (one, other) = (Pulse::new(), Pulse::new());
         let ours = one.waits_for(For::Frame);
         let there = |look: u64| {
-            let _waits = (look % 3 != 0).then(|| other.waits_for(For::Settled));
+            let _waits = (!look.is_multiple_of(3)).then(|| other.waits_for(For::Settled));
             one.hears(other.tells());
         };
         let (after, why) = given_up(&one, 1000, there).unwrap();
@@ -389,7 +389,7 @@ mod tests {
         let (_there, mut ours) = (other.waits_for(For::Settled), None);
         let given_up = given_up(&one, 1000, |look| {
             drop(ours.take());
-            ours = (look % 3 != 0).then(|| one.waits_for(For::Frame));
+            ours = (!look.is_multiple_of(3)).then(|| one.waits_for(For::Frame));
             one.hears(other.tells());
         });
         let (after, _) = given_up.unwrap();

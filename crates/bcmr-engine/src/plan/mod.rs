@@ -2,7 +2,7 @@
 //!
 //! Must not know who starts shards, nor on how many machines. A plan is a directory of files (docs/plan-format.md): the
 //! entries of each shard, claims of processes that are at one, and results. What shards copy goes into one tree beside the
-//! destination that has no name of its own yet; [`finish`] gives it one.
+//! destination that has no name of its own yet; [`finish()`] gives it one.
 
 mod claim;
 mod finish;

@@ -265,6 +265,7 @@ impl Merge {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -632,13 +632,12 @@ mod tests {
     #[test]
     fn one_name_takes_one_source_and_only_a_recursive_copy_a_directory() {
         let path = || PathBuf::from("d");
-        let rows: [(fn(PathBuf) -> Target, [bool; 3]); 3] = [
-            (Target::Guess, [true, true, true]),
-            (Target::Into, [true, true, true]),
-            (Target::Exactly, [false, true, false]),
-        ];
-        for (target, want) in rows {
-            assert_eq!([0, 1, 2].map(|count| target(path()).takes(count)), want, "{:?}", target(path()));
+        for (target, want) in [
+            (Target::Guess(path()), [true, true, true]),
+            (Target::Into(path()), [true, true, true]),
+            (Target::Exactly(path()), [false, true, false]),
+        ] {
+            assert_eq!([0, 1, 2].map(|count| target.takes(count)), want, "{target:?}");
         }
         for (recursive, kind, want) in [
             (true, Kind::Dir, true),

@@ -185,6 +185,6 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let verify = policy.verify;
     let show = show(Verb::Sync, &a.output, policy.dry_run, Again::Resume, env);
     // A dry run tells differences, as a tree.
-    let items = show.items && !(policy.dry_run && !show.json);
+    let items = show.items && (show.json || !policy.dry_run);
     Ok((policy, Show { verify, items, ..show }))
 }
