@@ -344,6 +344,7 @@ fn apply(
             && let Some(old) = replaced.filter(|old| old.there.gid != born.gid)
             && thing.info().is_ok_and(|now| now.gid == born.gid)
             && let Err(e) = thing.set_owner(None, Some(old.there.gid))
+            && owner_told
         {
             lost.push(loss(Op::SetOwnerOf, e));
         }

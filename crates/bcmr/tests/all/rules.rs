@@ -173,14 +173,21 @@ fn within(limits: &[String]) {
         for args in [&["copy", "-r", "-j4"][..], &["copy", "--archive"]] {
             let dst = tmp.p("dst");
             let ran = bcmr_after(limit, args).args([&src, &dst]).run();
-            // 12: no memory; 127: not even the loader had room.
-            assert!(matches!(ran.code, 0 | 1 | 12 | 127), "{limit}: exit {}: {}", ran.code, ran.err);
-            if ran.code == 12 {
-                assert!(ran.err.contains("no memory left"), "{limit}: {}", ran.err);
+            // 12: no memory; 127: not even the loader had room. glibc ends a program itself whose new thread finds no room
+            // for the list of its thread-locals' destructors.
+            let by_libc = ran.err.contains("failed to register TLS destructor");
+            assert!(
+                by_libc || matches!(ran.code, 0 | 1 | 12 | 127),
+                "{limit}: exit {}: {}",
+                ran.code,
+                ran.err
+            );
+            if by_libc || ran.code == 12 {
+                assert!(by_libc || ran.err.contains("no memory left"), "{limit}: {}", ran.err);
                 // It could not clean up: the next run does.
                 bcmr(args).args(["-T".as_ref(), src.as_os_str(), dst.as_os_str()]).run().ok();
             }
-            if matches!(ran.code, 0 | 12) {
+            if by_libc || matches!(ran.code, 0 | 12) {
                 assert_same(&src, &dst, CONTENT);
             } else {
                 assert!(!ran.err.is_empty(), "{limit}: silent");

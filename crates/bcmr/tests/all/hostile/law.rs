@@ -58,6 +58,7 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         Message::Proof { file: 1, first: 0, tags: vec![[7; 32]] },
         Message::Values { file: 1, first: 0, hashes: vec![[7; 32]] },
         Message::AllSent,
+        Message::AllNamed { dirs: 1, batches: 1 },
         Message::DirIs { dir: 1, state: bcmr_wire::message::DirState::There },
         Message::Wants { batch: 1, entries: Vec::new() },
         Message::Resume { file: 1, wanted: true, from: 0, flags: 0 },
