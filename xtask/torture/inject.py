@@ -48,7 +48,7 @@ ERRORS = {
     "io_uring_setup": [E.EPERM, E.ENOSYS, E.ENOMEM, E.EMFILE],
     "io_uring_enter": [E.EAGAIN, E.EBUSY, E.EINTR, E.ENOMEM, E.EIO], "io_uring_register": [E.EINVAL, E.ENOMEM, E.EPERM],
     "clone": [E.EAGAIN, E.ENOMEM], "clone3": [E.EAGAIN, E.ENOSYS, E.ENOMEM], "pipe2": [E.EMFILE, E.ENFILE],
-    "getrandom": [E.ENOSYS, E.EINTR, E.EAGAIN], "memfd_create": [E.EMFILE, E.ENOSYS], "fcntl": [E.EINVAL, E.EMFILE],
+    "getrandom": [E.ENOSYS, E.EINTR], "memfd_create": [E.EMFILE, E.ENOSYS], "fcntl": [E.EINVAL, E.EMFILE],
 }
 OTHERWISE = [E.EIO, E.EACCES]
 CAN_BE_SHORT = {"read", "pread64", "write", "pwrite64", "copy_file_range", "sendfile", "splice"}
