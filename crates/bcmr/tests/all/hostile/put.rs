@@ -95,8 +95,9 @@ fn content_for_a_new_name_comes_unasked_and_an_end_that_is_known_needs_no_word()
                 };
             }
             let (mut dirs, mut batches, mut ended, mut all) = (Vec::new(), Vec::new(), 0, None);
-            let mut answered = false;
-            while all != Some((ended, batches.len() as u64)) || ended != dirs.len() as u64 {
+            // Whether content that was asked for is still to come.
+            let (mut answered, mut is_owed) = (false, false);
+            while is_owed || all != Some((ended, batches.len() as u64)) || ended != dirs.len() as u64 {
                 let said = w.hear().unwrap();
                 match said.message() {
                     Message::Operand { dir, .. } | Message::Dir { id: dir, .. } => dirs.push(dir),
@@ -108,6 +109,7 @@ fn content_for_a_new_name_comes_unasked_and_an_end_that_is_known_needs_no_word()
                         }
                         batches.push(batch);
                         let entries = if inline { Vec::new() } else { vec![0] };
+                        is_owed = !inline;
                         w.say(&Message::Wants { batch, entries });
                         continue;
                     }
@@ -116,6 +118,7 @@ fn content_for_a_new_name_comes_unasked_and_an_end_that_is_known_needs_no_word()
                         w.say(&Message::Wants { batch, entries: Vec::new() });
                     }
                     Message::Contents { batch, .. } => {
+                        is_owed = false;
                         w.say(&Message::Wants { batch, entries: Vec::new() });
                     }
                     Message::DirEnd { .. } => ended += 1,
