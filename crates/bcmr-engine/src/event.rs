@@ -519,3 +519,44 @@ pub struct Summary {
     /// Stopped before all was done.
     pub cancelled: bool,
 }
+
+impl Summary {
+    /// What was done in another part of the same run, added to this.
+    pub(crate) fn add(&mut self, more: Self) {
+        let Self {
+            files,
+            dirs,
+            others,
+            bytes,
+            streamed,
+            kept,
+            updated,
+            deleted,
+            failed,
+            differences,
+            compared,
+            ..
+        } = more;
+        self.files += files;
+        self.dirs += dirs;
+        self.others += others;
+        self.bytes += bytes;
+        self.streamed += streamed;
+        self.kept += kept;
+        self.updated += updated;
+        self.deleted += deleted;
+        self.failed += failed;
+        self.differences += differences;
+        self.compared.by_time += compared.by_time;
+        self.compared.by_content += compared.by_content;
+        self.cancelled |= more.cancelled;
+        more.codes.into_iter().for_each(|code| note(&mut self.codes, code));
+    }
+}
+
+/// Keeps each code once, in the order in which they came.
+pub(crate) fn note(codes: &mut Vec<Code>, code: Code) {
+    if !codes.contains(&code) {
+        codes.push(code);
+    }
+}

@@ -13,7 +13,7 @@
 mod guard;
 
 use crate::error::{Code, Error, Op, Reason};
-use crate::event::{Action, Cancel, Event, Front, Progress, Question, Summary, Watch};
+use crate::event::{Action, Cancel, Event, Front, Progress, Question, Summary, Watch, note};
 use crate::policy::RemoveRequest;
 use crate::pool::{Hands, Pool};
 use crate::recent::Recent;
@@ -384,9 +384,7 @@ impl RemoveRun<'_> {
     fn fail(&self, error: Error) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
         let mut codes = lock(&self.tally.codes);
-        if !codes.contains(&error.code) {
-            codes.push(error.code);
-        }
+        note(&mut codes, error.code);
         drop(codes);
         self.watch.front.event(Event::Failed(error));
     }

@@ -1,7 +1,7 @@
 //! Counts what happened and passes it on. Must not decide anything.
 
 use crate::error::{Code, Error};
-use crate::event::{Action, Compared, Event, Question, Summary, Watch};
+use crate::event::{Action, Compared, Event, Question, Summary, Watch, note};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -89,9 +89,7 @@ impl<'a> Tally<'a> {
 
     fn code(&self, code: Code) {
         let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
-        if !codes.contains(&code) {
-            codes.push(code);
-        }
+        note(&mut codes, code);
     }
 
     /// Tells of one finished item, where that is wanted; the paths are made only then.

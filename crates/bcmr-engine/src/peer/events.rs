@@ -4,7 +4,7 @@
 
 use super::questions::RemoteQuestions;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Action, Change, Compared, Event, Front, Question, Summary, Watch};
+use crate::event::{Action, Change, Compared, Event, Front, Question, Summary, Watch, note};
 use crate::peer::reply::Reply;
 use crate::sender::out::{Counted, SendObserver};
 use crate::trouble::{NoteBuf, TroubleBuf, error_of, note_of};
@@ -53,23 +53,18 @@ impl ClientObserver<'_> {
             }
         };
         let unwritten = self.unwritten.into_inner();
-        let note = |summary: &mut Summary, code| {
-            if !summary.codes.contains(&code) {
-                summary.codes.push(code);
-            }
-        };
         // What was lost of metadata is there all the same.
         let there = summary.codes.iter().all(|code| *code == Code::MetadataLost);
         let complete = there && !summary.cancelled;
         if unwritten > 0 {
             summary.failed += unwritten;
-            note(&mut summary, Code::Unsupported);
+            note(&mut summary.codes, Code::Unsupported);
         }
         let path = manifest.path().to_owned();
         match manifest.end(complete) {
             Err(e) => {
                 summary.failed += 1;
-                note(&mut summary, e.code);
+                note(&mut summary.codes, e.code);
                 self.watch.front.event(Event::Failed(e));
             }
             Ok(()) if complete => {}
@@ -242,9 +237,7 @@ pub(crate) fn summary_of(counted: &Counted) -> Summary {
     let mut codes: Vec<Code> = Vec::new();
     for number in &counted.codes {
         let code = Code::of_number(u16::try_from(*number).unwrap_or(0));
-        if !codes.contains(&code) {
-            codes.push(code);
-        }
+        note(&mut codes, code);
     }
     let (cancelled, compared) = (counted.cancelled, Compared::default());
     Summary {

@@ -4,7 +4,7 @@
 
 use super::talk::send;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Event, Summary, Watch};
+use crate::event::{Event, Summary, Watch, note};
 use crate::policy::NameList;
 use crate::transport::Peer;
 use bcmr_wire::handshake::wide;
@@ -64,9 +64,7 @@ impl RequestNames {
         let RequestNames::Kept { refused: refused @ 1.., .. } = self else { return summary };
         let mut summary = summary;
         summary.failed += refused;
-        if !summary.codes.contains(&Code::Refused) {
-            summary.codes.push(Code::Refused);
-        }
+        note(&mut summary.codes, Code::Refused);
         summary
     }
 }

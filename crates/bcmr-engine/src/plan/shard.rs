@@ -135,7 +135,7 @@ pub fn shard(request: &ShardRequest, watch: Watch<'_>) -> Result<Summary> {
             continue;
         }
         let done = run(shard, held)?;
-        add(&mut sum, done);
+        sum.add(done);
         any = true;
         if !all {
             break;
@@ -145,21 +145,6 @@ pub fn shard(request: &ShardRequest, watch: Watch<'_>) -> Result<Summary> {
         return Err(Error::ours(Code::NotFound, Op::CopyShardOf, &request.plan, Reason::NoShardLeft));
     }
     Ok(sum)
-}
-
-fn add(sum: &mut Summary, more: Summary) {
-    sum.files += more.files;
-    sum.dirs += more.dirs;
-    sum.others += more.others;
-    sum.bytes += more.bytes;
-    sum.kept += more.kept;
-    sum.failed += more.failed;
-    sum.cancelled |= more.cancelled;
-    for code in more.codes {
-        if !sum.codes.contains(&code) {
-            sum.codes.push(code);
-        }
-    }
 }
 
 /// Nothing is copied into a tree that is being published, or was. Asked after the shard is claimed, as the process that
@@ -272,12 +257,8 @@ impl ShardWork<'_> {
         };
         self.record(&mut out, &mut waiting).map_err(fail)?;
         ended?;
-        sum.failed += self.tally.summary().failed;
-        for code in self.tally.summary().codes {
-            if !sum.codes.contains(&code) {
-                sum.codes.push(code);
-            }
-        }
+        let Summary { failed, codes, .. } = self.tally.summary();
+        sum.add(Summary { failed, codes, ..Summary::default() });
         if sum.cancelled || self.watch.cancel.is_set() {
             sum.cancelled = true;
             return Ok(sum);
@@ -369,7 +350,7 @@ impl ShardWork<'_> {
                 policy: self.policy.clone(),
             };
             let done = copy(request, Watch { front: &listener, ..self.watch })?;
-            add(sum, Summary { dirs: 0, ..done });
+            sum.add(Summary { dirs: 0, ..done });
         }
         let hashes = listener.hashes.into_inner().unwrap_or_else(PoisonError::into_inner);
         counts.lost = listener.lost.load(Relaxed);

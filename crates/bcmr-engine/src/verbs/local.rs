@@ -574,12 +574,9 @@ impl<D: WalkDestination> Walk<'_, D> {
         worker: &mut WalkWorker<'_, '_, D>,
         pair: &Arc<WalkTask<D>>,
         names: &Arc<Names>,
-        range: Range<usize>,
+        all: Range<usize>,
     ) {
-        let batch = self.batch(&range);
-        if batch.end < range.end {
-            worker.hands.push(self.files(pair, names.clone(), batch.end..range.end));
-        }
+        let batch = self.batch_of(worker, all, |rest| self.files(pair, names.clone(), rest));
         self.to.entries(worker, pair, names, batch);
     }
 
@@ -589,14 +586,25 @@ impl<D: WalkDestination> Walk<'_, D> {
         worker: &mut WalkWorker<'_, '_, D>,
         pair: &Arc<WalkTask<D>>,
         names: &Arc<Names>,
-        range: Range<usize>,
+        all: Range<usize>,
     ) {
-        let batch = self.batch(&range);
-        if batch.end < range.end {
-            let (names, range) = (names.clone(), batch.end..range.end);
-            worker.hands.push(Task::Extras { pair: pair.hold_name(), names, range });
-        }
+        let left = |range| Task::Extras { pair: pair.hold_name(), names: names.clone(), range };
+        let batch = self.batch_of(worker, all, left);
         self.to.extras(worker.buffers, pair, names, batch);
+    }
+
+    /// The first of `all`, as many as make a batch; what is behind it is left to all workers as one task.
+    fn batch_of(
+        &self,
+        worker: &mut WalkWorker<'_, '_, D>,
+        all: Range<usize>,
+        left: impl FnOnce(Range<usize>) -> Task<D>,
+    ) -> Range<usize> {
+        let batch = self.batch(&all);
+        if batch.end < all.end {
+            worker.hands.push(left(batch.end..all.end));
+        }
+        batch
     }
 
     /// As many of `range` as one task does.

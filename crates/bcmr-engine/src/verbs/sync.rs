@@ -37,7 +37,8 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
     if is_clear {
         // What was in the way of something is gone, and all else is there by now.
         let rest = CopyPolicy { mirror: Mirror::Update, ..policy };
-        add(&mut summary, pass(&ends, &rest, watch)?.0);
+        // What it leaves alone is what the first pass dealt with.
+        summary.add(Summary { kept: 0, ..pass(&ends, &rest, watch)?.0 });
     }
     if summary.failed == 0
         && !summary.cancelled
@@ -46,22 +47,6 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
         watch.front.event(Event::Warning(e));
     }
     Ok(summary)
-}
-
-/// What a further pass did.
-fn add(summary: &mut Summary, more: Summary) {
-    summary.files += more.files;
-    summary.dirs += more.dirs;
-    summary.others += more.others;
-    summary.bytes += more.bytes;
-    summary.updated += more.updated;
-    summary.failed += more.failed;
-    summary.cancelled |= more.cancelled;
-    for code in more.codes {
-        if !summary.codes.contains(&code) {
-            summary.codes.push(code);
-        }
-    }
 }
 
 /// Copies, and deletes what only the destination has. Returns also whether something that was in the way is gone.
