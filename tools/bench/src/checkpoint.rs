@@ -10,7 +10,7 @@ use crate::measure::{self, median};
 use crate::options::{Options, command};
 use crate::programs::{binary, installed};
 use crate::record::{LocalRecord, commit};
-use crate::turns::{Copies, Turns, same};
+use crate::turns::{Copies, Links, Turns, same};
 use record::{Checkpoints, Killed, Resumed, STEM, Table, Thrice, TimedLine, Written};
 use sh::{Result, text};
 use std::fs::{self, Permissions};
@@ -212,7 +212,7 @@ impl<'a> CheckpointBench<'a> {
         let enough = |place: &SessionDir| place.stage_bytes() >= bytes / 10 * 9;
         let (dst, left) = self.stopped(&["-C"], src, enough)?;
         let trace = self.traced(&self.copy(&["-C"], src, &dst)?)?;
-        same(src, &dst)?;
+        same(src, &dst, Links::Kept)?;
         fs::remove_dir_all(left.place.dir)?;
         let rewritten_bytes = trace.written.stage_bytes;
         println!(
@@ -255,7 +255,7 @@ impl<'a> CheckpointBench<'a> {
                 from = place.recorded_bytes();
             }
             written_bytes += self.traced(&argv)?.written.stage_bytes;
-            same(src, &dst)?;
+            same(src, &dst, Links::Kept)?;
             fs::remove_dir_all(&place.dir)?;
             println!("killed three times: {} MiB written of {}", written_bytes / MIB, bytes / MIB);
             return Ok(Thrice { bytes, written_bytes });
@@ -299,7 +299,7 @@ impl<'a> CheckpointBench<'a> {
             }
         }
         for (dst, left) in [proved, fast] {
-            same(src, &dst)?;
+            same(src, &dst, Links::Kept)?;
             fs::remove_dir_all(left.place.dir)?;
         }
         for r in &all {

@@ -87,11 +87,21 @@ fn fetch_memory(bytes: u64) {
     std::hint::black_box(&memory);
 }
 
+/// What a program makes of symbolic links: `scp -r` copies what they lead to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    Kept,
+    Followed,
+}
+
 /// An error when the copy is not the same as its source.
-pub fn same(src: &Path, dst: &Path) -> Result {
+pub fn same(src: &Path, dst: &Path, links: Links) -> Result {
     let (from, to) = (text(src)?, text(dst)?);
     if src.is_dir() {
-        sh::quiet("diff", &["-r", "-q", "--no-dereference", from, to])
+        match links {
+            Links::Kept => sh::quiet("diff", &["-r", "-q", "--no-dereference", from, to]),
+            Links::Followed => sh::quiet("diff", &["-r", "-q", from, to]),
+        }
     } else {
         sh::quiet("cmp", &[from, to])
     }

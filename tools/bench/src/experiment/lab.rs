@@ -14,7 +14,7 @@ use crate::remote;
 use crate::remote::probe::{self, Probe};
 use crate::remote::record::Capped;
 use crate::remote::rows::{self, Needs, RemoteRow};
-use crate::turns::{Copies, Turns, same};
+use crate::turns::{Copies, Links, Turns, same};
 use sh::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -125,7 +125,7 @@ impl<'a> Lab<'a> {
                 let sample = self.once(&turns, &what.line, &dst)?;
                 let ours = what.line.starts_with("bcmr") || what.line.starts_with("inside");
                 if round == 0 && ours && dst.exists() {
-                    same(&src, &dst)?;
+                    same(&src, &dst, Links::Kept)?;
                 }
                 turns.finish(&dst)?;
                 made.values.push(match (&sample, unit) {

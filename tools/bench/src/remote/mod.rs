@@ -443,7 +443,7 @@ impl Turn<'_> {
         let server_cpu_s = self.far.used_s()? - used_s;
         let stopped = status == STOPPED;
         if compare && !stopped {
-            same(self.src, &dst)?;
+            same(self.src, &dst, lane.links)?;
         }
         let run = Run {
             wall_s: sample.wall_s,

@@ -1,6 +1,7 @@
 //! What a row of `bench remote` is: which work, over which line, by whom, and what is promised of it. Measures nothing.
 
 use crate::data::Set;
+use crate::turns::Links;
 
 /// One line of the table.
 pub struct RemoteRow {
@@ -70,6 +71,7 @@ pub struct Lane {
     pub stop_s: Option<u32>,
     pub before: Before,
     pub needs: Needs,
+    pub links: Links,
 }
 
 /// How a lane comes by its time.
@@ -125,10 +127,11 @@ pub const fn lane(name: &'static str, line: &'static str) -> Lane {
         stop_s: None,
         before: Before::EmptyStore,
         needs: Needs::Nothing,
+        links: Links::Kept,
     }
 }
 pub const SCP: Lane = lane("scp", "scp -F {F} -q {s} {d}");
-pub const SCP_R: Lane = lane("scp", "scp -F {F} -q -r {s} {d}");
+pub const SCP_R: Lane = Lane { links: Links::Followed, ..lane("scp", "scp -F {F} -q -r {s} {d}") };
 /// One connection: what it does by itself when there is much to move is a lane of its own.
 pub const ONE_R: Lane = lane("bcmr", "bcmr copy -F {F} --parallel 1 -r {s} {d}");
 pub const DEFAULT: Lane = lane("bcmr", "bcmr copy -F {F} {s} {d}");
