@@ -4,7 +4,7 @@
 
 use crate::names;
 use crate::say::words;
-use bcmr_engine::error::Op;
+use bcmr_engine::error::{Code, Op};
 use std::path::Path;
 
 /// One program as a person hears it.
@@ -19,7 +19,7 @@ pub struct Voice {
 }
 
 /// How an error is written: `PROGRAM: cannot OP NAME: REASON`.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// What was tried, as a verb.
     pub op: fn(Op) -> String,
@@ -28,7 +28,7 @@ pub struct Style {
 }
 
 /// The exit code of each way to end.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Exits {
     /// Everything was done.
     pub done: u8,
@@ -66,6 +66,33 @@ pub static BCMR: Voice = Voice {
         signal: 128,
     },
 };
+
+impl Exits {
+    /// When nothing could be begun.
+    pub fn of(&self, code: Code) -> u8 {
+        match code {
+            Code::Usage => self.usage,
+            code => self.of_codes(&[code]).unwrap_or(self.some_failed),
+        }
+    }
+
+    /// When items failed with these codes: the one that says most about the data speaks for all. `None`: none says more than
+    /// that something failed.
+    pub fn of_codes(&self, codes: &[Code]) -> Option<u8> {
+        let has = |code| codes.contains(&code);
+        if has(Code::Mismatch) {
+            Some(self.mismatch)
+        } else if has(Code::SourceChanged) {
+            Some(self.changed)
+        } else if has(Code::NoSpace) {
+            Some(self.no_space)
+        } else if has(Code::Refused) {
+            Some(self.refused)
+        } else {
+            codes.iter().any(|code| code.is_of_connection()).then_some(self.connection)
+        }
+    }
+}
 
 impl Voice {
     /// A line of this program's, without its newline.

@@ -2,10 +2,12 @@
 
 use crate::cli::bcmr::plan::{self, FinishArgs, PlanArgs, ShardArgs};
 use crate::env::Env;
-use crate::say::plan as words;
+use crate::say::{plan as words, slurm};
 use crate::show::{Show, Verb};
 use crate::ui::{self, Start};
 use bcmr_engine::event::Summary;
+use bcmr_engine::verbs::WholeFile;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 fn start<'a>(sources: &'a [PathBuf], destination: Option<&'a Path>, jobs: usize) -> Start<'a> {
@@ -25,7 +27,9 @@ pub fn plan(args: &PlanArgs, env: &Env) -> u8 {
     if let Some(path) = &args.status {
         return status(path);
     }
-    let (request, show) = match plan::plan(args, &crate::env::started_in(), env) {
+    let from = crate::env::started_in();
+    let typed = plan::plan(args, &from, env).and_then(|job| Ok((job, plan::slurm(args, &from)?)));
+    let ((request, show), slurm) = match typed {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Plan, &u),
     };
@@ -39,7 +43,29 @@ pub fn plan(args: &PlanArgs, env: &Env) -> u8 {
         made = Some(plan);
         Ok(summary)
     });
-    told(&show, exit, made.map(|made| words::planned(&request.out, &made)))
+    let mut text = made.as_ref().map(|made| words::planned(&request.out, made));
+    if let (Some(dir), Some(made), Some(text), 0) = (&slurm, &made, &mut text, exit) {
+        if let Err(exit) = write_scripts(&request.out, dir, made.shards) {
+            return exit;
+        }
+        text.push_str(&slurm::submit(dir));
+    }
+    told(&show, exit, text)
+}
+
+/// Writes what Slurm runs into `dir`, which is made if it is not there.
+fn write_scripts(plan: &Path, dir: &Path, shards: u32) -> Result<(), u8> {
+    match std::fs::create_dir(dir) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => {
+            return Err(super::verb::file_failed("make directory", dir, &e));
+        }
+        _ => {}
+    }
+    for (name, text) in slurm::scripts(plan, dir, shards) {
+        let written = WholeFile::begin(&dir.join(name)).and_then(|file| file.end(text.as_bytes()));
+        written.map_err(|e| super::verb::failed(&e))?;
+    }
+    Ok(())
 }
 
 /// Runs `shard`.

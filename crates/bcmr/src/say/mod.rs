@@ -3,7 +3,11 @@
 //! Pure: takes values, returns text or numbers. Must not know where text goes, nor how anything was carried out.
 
 pub mod plan;
+pub mod slurm;
+mod told;
 pub mod words;
+
+pub use told::{error, is_of_all, one_line, os_text, reason, warning};
 
 use crate::address::{self, Operand};
 use crate::config::Config;
@@ -13,7 +17,7 @@ use crate::show::{Again, Phase, Show, Verb};
 use crate::ui::limit::Limit;
 use crate::ui::receipt::Receipt;
 use crate::usage::Usage;
-use crate::voice::{Exits, Style, Voice};
+use crate::voice::{Exits, Voice};
 use bcmr_engine::error::{Code, Error, Op, Reason};
 use bcmr_engine::event::{Action, Engine, Question, Summary, Time, Unfinished, What};
 use bcmr_engine::peer::OnTheWay;
@@ -121,22 +125,7 @@ pub fn exit_code(exits: &Exits, verb: Verb, summary: &Summary, signal: Option<u8
             (false, false) => exits.done,
         };
     }
-    let has = |code| summary.codes.contains(&code);
-    if has(Code::Mismatch) {
-        exits.mismatch
-    } else if has(Code::SourceChanged) {
-        exits.changed
-    } else if has(Code::NoSpace) {
-        exits.no_space
-    } else if has(Code::Refused) {
-        exits.refused
-    } else if summary.codes.iter().any(|code| code.is_of_connection()) {
-        exits.connection
-    } else if trouble {
-        exits.some_failed
-    } else {
-        exits.done
-    }
+    exits.of_codes(&summary.codes).unwrap_or(if trouble { exits.some_failed } else { exits.done })
 }
 
 /// The exit code of a command that only looks.
@@ -151,15 +140,7 @@ pub fn exit_code_of_look(exits: &Exits, summary: &Summary) -> u8 {
 /// The exit code when nothing could be begun. A destination that is no directory although there are several sources
 /// is `NotDirectory`, hence 1 as with cp; only what is wrong whatever the file system holds is a matter of usage.
 pub fn exit_code_of(exits: &Exits, verb: Verb, error: &Error) -> u8 {
-    match (verb, error.code) {
-        (Verb::Check, _) | (_, Code::Usage) => exits.usage,
-        (_, Code::Mismatch) => exits.mismatch,
-        (_, Code::SourceChanged) => exits.changed,
-        (_, Code::NoSpace) => exits.no_space,
-        (_, Code::Refused) => exits.refused,
-        (_, code) if code.is_of_connection() => exits.connection,
-        _ => exits.some_failed,
-    }
+    if verb == Verb::Check { exits.usage } else { exits.of(error.code) }
 }
 
 /// What becomes of an exit code when standard output could not be written: what was asked for was done, but what was to be
@@ -172,70 +153,7 @@ pub fn exit_without_output(exits: &Exits, verb: Verb, exit: u8) -> u8 {
     }
 }
 
-// ---- errors ----
-
-/// One line, without its newline: what could not be done, to what, and why.
-pub fn error(voice: &Voice, e: &Error) -> String {
-    voice.line(&told(&voice.style, e))
-}
-
-/// The same for what is only worth knowing.
-pub fn warning(voice: &Voice, e: &Error) -> String {
-    voice.line(&format!("warning: {}", told(&voice.style, e)))
-}
-
-fn told(style: &Style, e: &Error) -> String {
-    let op = (style.op)(e.op);
-    let what = match (e.path.as_os_str().is_empty(), &e.other, op.strip_suffix(" to")) {
-        (true, ..) => op,
-        (false, None, _) => format!("{op} {}", (style.name)(&e.path)),
-        // What is done to a destination names it as its path, and the source as the other.
-        (false, Some(from), Some(verb)) => {
-            format!("{verb} {} to {}", (style.name)(from), (style.name)(&e.path))
-        }
-        (false, Some(other), None) => {
-            let between = match e.op {
-                Op::Compare | Op::Replace => "with",
-                _ => "to",
-            };
-            format!("{op} {} {between} {}", (style.name)(&e.path), (style.name)(other))
-        }
-    };
-    format!("cannot {what}: {}", one_line(&reason(e)))
-}
-
-/// A reason of several lines (a pattern with its fault marked below, the last words of another program) in one, as
-/// safe as any name. What another machine says may be long; no more than this is worth reading.
-pub fn one_line(why: &str) -> String {
-    const CHARS_MAX: usize = 2000;
-    let lines: Vec<&str> = why.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect();
-    let line = text(&lines.join(" "));
-    match line.char_indices().nth(CHARS_MAX) {
-        Some((end, _)) => format!("{}...", line.get(..end).unwrap_or_default()),
-        None => line,
-    }
-}
-
-/// Why, in the system's words but without the number Rust puts behind them.
-pub fn reason(e: &Error) -> String {
-    match (&e.note, &e.source) {
-        (Some(note), Some(source)) => format!("{}: {}", words::note(note), os_text(source)),
-        (Some(note), None) => words::note(note),
-        (None, Some(source)) => os_text(source),
-        (None, None) => e.code.name().replace('-', " "),
-    }
-}
-
-/// `Permission denied`, not `Permission denied (os error 13)`.
-pub fn os_text(e: &io::Error) -> String {
-    let full = e.to_string();
-    match e.raw_os_error() {
-        Some(number) => {
-            full.strip_suffix(&format!(" (os error {number})")).map(str::to_owned).unwrap_or(full)
-        }
-        None => full,
-    }
-}
+// ---- hints ----
 
 /// What to do about an error: what it does, and the flags that the typed command lacks for it.
 #[derive(Debug, PartialEq, Eq)]
@@ -541,11 +459,6 @@ pub fn file_error(voice: &Voice, op: &str, path: &Path, e: &io::Error) -> String
 /// Standard output took no more, and not because its reader went away.
 pub fn output_error(voice: &Voice, e: &io::Error) -> String {
     voice.line(&format!("cannot write to standard output: {}", text(&os_text(e))))
-}
-
-/// Whether what goes wrong with one item goes wrong with most others: the file system is what it is.
-pub fn is_of_all(code: Code) -> bool {
-    matches!(code, Code::NoSpace | Code::ReadOnly)
 }
 
 /// The failures of one code that were not told one by one.

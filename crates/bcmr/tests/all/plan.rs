@@ -506,3 +506,65 @@ fn the_commands_of_the_document_work() {
         }
     }
 }
+
+/// The pods of the document's Kubernetes job, each with its number, in another place than /data.
+#[test]
+fn the_pods_of_the_document_do_the_shards() {
+    let text = include_str!("../../../../docs/many-machines.md");
+    let command = text.lines().find_map(|line| line.trim().strip_prefix("command: ")).unwrap();
+    let words: Vec<String> = serde_json::from_str(command).unwrap();
+    let pods = text.lines().find_map(|line| line.trim().strip_prefix("completions: ")).unwrap();
+    let site = Site::new();
+    mixed(&site);
+    symlink(BCMR, site.tmp.dir("bin").join("bcmr")).unwrap();
+    site.run(&format!("plan src dst --out plan --shards {pods}")).ok();
+    for index in 0..pods.parse::<u32>().unwrap() {
+        let [shell, flag, script] = words.as_slice() else { panic!("{words:?}") };
+        let script = script.replace("/data/", &format!("{}/", site.tmp.path().display()));
+        let mut pod = Line::new(Path::new(shell)).args([flag.as_str(), &script]);
+        pod.0.env("JOB_COMPLETION_INDEX", index.to_string());
+        pod.0.env("PATH", format!("{}:{}", site.p("bin").display(), std::env::var("PATH").unwrap()));
+        pod.run().ok();
+    }
+    site.run("finish plan").ok();
+    site.judge("dst");
+}
+
+/// What Slurm would do with the scripts, done by an sbatch that runs each job at once.
+#[test]
+fn the_scripts_for_slurm_do_the_plan() {
+    let site = Site::new();
+    mixed(&site);
+    let bin = site.tmp.dir("bin");
+    symlink(BCMR, bin.join("bcmr")).unwrap();
+    let sbatch = r#"#!/bin/sh
+echo "$@" >> calls
+for script; do :; done
+last=$(sed -n 's/^#SBATCH --array=0-//p' "$script")
+if [ -n "$last" ]; then
+    for k in $(seq 0 "$last"); do SLURM_ARRAY_TASK_ID=$k sh "$script" >&2 || exit 1; done
+else
+    sh "$script" >&2 || exit 1
+fi
+echo "17;cluster"
+"#;
+    std::fs::write(bin.join("sbatch"), sbatch).unwrap();
+    chmod(&bin.join("sbatch"), 0o755);
+    let ran = site.run("plan src dst --out plan --shards 3 --slurm jobs").ok();
+    assert!(
+        ran.out.ends_with(&format!("or all of it by Slurm with: sh {}\n", site.p("jobs/submit").display()))
+    );
+    let mut submit =
+        Line::new(Path::new("sh")).args(["jobs/submit", "--partition=long"]).cwd(site.tmp.path());
+    submit.0.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    let ran = submit.run().ok();
+    assert_eq!(ran.out, "shards: job 17;cluster, finish: job 17;cluster\n");
+    let calls = std::fs::read_to_string(site.p("calls")).unwrap();
+    assert_eq!(calls.matches("--partition=long").count(), 2, "{calls}");
+    assert!(calls.contains("--dependency=afterany:17 --partition"), "{calls}");
+    site.judge("dst");
+    // Nothing is written where the plan could not be made, nor into what is no directory.
+    site.run("plan nowhere dst2 --out q --slurm j").code(1);
+    assert!(!site.p("j").exists());
+    site.run("plan src dst2 --out q --slurm bin/bcmr").code(1).says("bin/bcmr");
+}

@@ -43,6 +43,11 @@ pub struct PlanArgs {
     /// Cut files of at least twice SIZE into parts of SIZE, a power of two of at least 4M [default: what is fair, 64M to 1G]
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = part_size)]
     pub part_size: Option<u64>,
+    /// Write scripts into DIR that have Slurm do it: an array job of the shards, and a job behind it that publishes the tree
+    ///
+    /// `sh DIR/submit` submits both, with its own arguments as options of sbatch. Given again, it does what is missing.
+    #[arg(long, value_name = "DIR", conflicts_with = "status", value_hint = ValueHint::DirPath)]
+    pub slurm: Option<PathBuf>,
     /// Stay on the file system of SRC
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
@@ -119,6 +124,11 @@ fn absolute(path: Option<&PathBuf>, from: &Path) -> Result<PathBuf, Usage> {
             Err(Usage::new(say).or("for a name with a colon put ./ before it"))
         }
     }
+}
+
+/// Where the scripts for Slurm go.
+pub fn slurm(a: &PlanArgs, from: &Path) -> Result<Option<PathBuf>, Usage> {
+    a.slurm.as_ref().map(|dir| absolute(Some(dir), from)).transpose()
 }
 
 fn policy(jobs: usize, env: &Env) -> CopyPolicy {
