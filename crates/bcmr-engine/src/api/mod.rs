@@ -31,12 +31,12 @@ pub use crate::plan::{
     Shards, finish, plan, shard, status,
 };
 pub use crate::policy::{
-    CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, Durability, FilterSpec, Follow,
-    FollowDestination, Io, Landing, ManifestRequest, MoveRequest, NameList, Preserve, Reflink, RemoveRequest,
-    Resume, Rule, Sparse, Strictness, Target, Verify,
+    CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DeleteMax, Durability, FilterSpec, Follow,
+    FollowDestination, Io, Landing, ManifestRequest, Mirror, MoveRequest, NameList, Preserve, Reflink,
+    RemoveRequest, Resume, Rule, Sparse, Strictness, SyncRequest, Target, Verify,
 };
 pub use crate::verbs::look::hash;
-pub use crate::{check, check_manifest, copy, measure, move_, remove, sessions};
+pub use crate::{check, check_manifest, copy, measure, move_, remove, sessions, sync};
 
 /// Hears nothing, and answers every question with no.
 #[derive(Clone, Copy, Debug)]

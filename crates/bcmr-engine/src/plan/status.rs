@@ -3,7 +3,9 @@
 use super::claim::{ClaimOf, ClaimsFolder};
 use super::folder::PlanFolder;
 use crate::error::Result;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// How far one shard has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,10 @@ pub enum ShardStatus {
 /// How far a plan has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStatus {
+    /// The directory that is copied.
+    pub source: PathBuf,
+    /// What it becomes.
+    pub destination: PathBuf,
     /// The shards in order, each with its files and bytes.
     pub shards: Vec<(ShardStatus, u64, u64)>,
     /// The tree is published.
@@ -47,5 +53,7 @@ pub fn status(path: &Path) -> Result<PlanStatus> {
         };
         shards.push((how, totals.files, totals.bytes));
     }
-    Ok(PlanStatus { shards, is_finished: folder.receipt()?.is_some() })
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    let (source, destination) = (path(&header.source), path(&header.destination));
+    Ok(PlanStatus { source, destination, shards, is_finished: folder.receipt()?.is_some() })
 }
