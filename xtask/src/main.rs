@@ -10,7 +10,10 @@ mod dist;
 mod fuzz;
 mod gnu;
 mod man;
+mod many;
+mod mpi;
 mod simulate;
+mod slurm;
 mod sshd;
 mod tidy;
 mod torture;
@@ -22,6 +25,7 @@ cargo xtask tidy [--figures]      the walls between the crates, and what every f
 cargo xtask bench local [OPTION]  local copy and remove against cp, rm, rsync (--help)
 cargo xtask bench remote [OPTION] remote copies against scp, rsync and tar | ssh tar
 cargo xtask bench checkpoint [OPTION] verifying, checkpoints and going on after a kill
+cargo xtask bench many [OPTION]   copies by ranks of MPI and by shards
 cargo xtask bench memory [OPTION] peak memory at a million files
 cargo xtask experiment LIST|all   the published experiments, repeated, with pages and plots (--help)
 cargo xtask torture [NAME...]     the fault judges: inject race perm space kill tree (--help)
@@ -33,6 +37,8 @@ cargo xtask fuzz [TARGET...] [--seconds N] every decoder under libFuzzer (--help
 cargo xtask install [--prefix DIR] the static binary, into ~/.cargo/bin or with its man pages below DIR
 cargo xtask dist [--arch A,B]     static binaries, .deb, .rpm, tarball, checksums and a bill of materials (--help)
 cargo xtask man DIR               man pages, from the argument definitions
+cargo xtask mpi [--release]       bcmr-mpi, built and tested under mpirun (--help)
+cargo xtask slurm                 the scripts for Slurm, with real daemons on this machine (--help)
 cargo xtask wheel [--no-test]     Python's bcmr as a wheel, tested where nothing else is installed";
 
 fn main() {
@@ -51,6 +57,8 @@ fn main() {
         Some((&"dist", rest)) => dist::dist(rest),
         Some((&"install", rest)) => dist::install(rest),
         Some((&"man", rest)) => man::run(rest),
+        Some((&"mpi", rest)) => mpi::run(rest),
+        Some((&"slurm", rest)) => slurm::run(rest),
         Some((&"wheel", rest)) => wheel::run(rest),
         Some((&("help" | "--help" | "-h"), _)) => {
             println!("{USAGE}");

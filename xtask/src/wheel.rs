@@ -7,11 +7,11 @@ use std::process::Command;
 
 const USAGE: &str = "\
 cargo xtask wheel [--no-test]   builds target/wheels/bcmr-*.whl with maturin, and runs its pytest where only the wheel is installed
-Needs python3 with venv, and the package index for maturin and pytest.";
+Needs python3 with venv, and the package index for maturin, pytest and distributed.";
 /// What builds wheels, in the environment that builds.
 const BUILDER: &str = "maturin==1.16.0";
-/// What runs tests, in the environment that has the wheel.
-const TESTER: &str = "pytest==9.2.0";
+/// What runs tests, in the environment that has the wheel; and what the document has run shards with.
+const TESTERS: [&str; 2] = ["pytest==9.2.0", "distributed==2026.8.0"];
 
 /// Runs it.
 pub fn run(args: &[&str]) -> sh::Result {
@@ -44,7 +44,8 @@ pub fn run(args: &[&str]) -> sh::Result {
     if clean.exists() {
         std::fs::remove_dir_all(&clean)?;
     }
-    let tester = environment(&clean, &[sh::text(wheel)?, TESTER])?;
+    let [pytest, dask] = TESTERS;
+    let tester = environment(&clean, &[sh::text(wheel)?, pytest, dask])?;
     let mut test = Command::new(tester.join("python"));
     // Away from the sources, which must not be what is imported.
     test.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(krate.join("tests")).current_dir(&wheels);

@@ -4,13 +4,15 @@ use super::finding::{File, Finding};
 use super::source::{self, PathUse, Source};
 
 /// Arrows only downward: which of our own crates each may depend on.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("fastcopy", &[]),
     ("bcmr-wire", &[]),
     ("bcmr-engine", &["fastcopy", "bcmr-wire"]),
     ("bcmr", &["bcmr-engine"]),
     // Another face of the engine, in a workspace of its own: the ordinary build needs no Python.
     ("bcmr-py", &["bcmr-engine"]),
+    // The engine for the ranks of an MPI job, a program of its own in a workspace of its own.
+    ("bcmr-mpi", &["bcmr-engine", "bcmr-mpi"]),
     ("sh", &[]),
     ("xtask", &["sh"]),
     // Experiments measure the library itself.
@@ -176,9 +178,9 @@ impl Look<'_> {
         false
     }
 
-    /// Arguments, environment, terminal and exit codes stay in `bcmr`.
+    /// Arguments, environment, terminal and exit codes stay in programs.
     fn outside_world(&self, found: &mut Vec<Finding>) {
-        if matches!(self.place.krate, "bcmr" | "xtask" | "bench" | "sh") {
+        if matches!(self.place.krate, "bcmr" | "bcmr-mpi" | "xtask" | "bench" | "sh") {
             return;
         }
         for (n, code) in self.source.live() {

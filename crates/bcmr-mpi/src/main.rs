@@ -1,0 +1,82 @@
+//! `mpirun -n N bcmr-mpi copy SRC DST`: a copy by all ranks of an MPI job. The first rank makes a plan, hands out its shards
+//! one by one, and publishes the tree; every rank does shards.
+//!
+//! Must not know how anything is copied: the engine's plans do that, and what they promise holds here.
+
+mod args;
+mod rank;
+mod say;
+mod wire;
+
+#[path = "../../bcmr/src/names.rs"]
+#[allow(dead_code, reason = "bcmr's own file, of which this needs a part")]
+mod names;
+#[path = "../../bcmr/src/cli/bcmr/size.rs"]
+#[allow(dead_code, reason = "bcmr's own file, of which this needs a part")]
+mod size;
+#[path = "../../bcmr/src/voice.rs"]
+#[allow(dead_code, reason = "bcmr's own file, of which this needs a part")]
+mod voice;
+
+use args::{Cli, CopyArgs, Verb};
+use bcmr_engine::api::{CopyPolicy, Io};
+use bcmr_engine::memory::OrExit;
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What is under way is found by the next run, as after a kill.
+#[global_allocator]
+static MEMORY: OrExit =
+    OrExit::new("\nbcmr-mpi: there is no memory left; the same command goes on with what was recorded\n", 12);
+
+/// What all ranks do together.
+pub struct Job {
+    args: CopyArgs,
+    source: PathBuf,
+    destination: PathBuf,
+    plan: PathBuf,
+    policy: CopyPolicy,
+}
+
+fn main() -> ExitCode {
+    MEMORY.reserve_stack();
+    MEMORY.ends_threads_too();
+    // While there is one thread: reading the umask means setting it for a moment.
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    let args = match Cli::parse().verb {
+        Verb::Copy(args) => args,
+        Verb::Sync(_) => return refused("sync"),
+        Verb::Check(_) => return refused("check"),
+        Verb::Remove(_) => return refused("remove"),
+    };
+    match job(args, mask.bits() & 0o777) {
+        Ok(job) => ExitCode::from(rank::run(&job)),
+        Err(e) => {
+            say::err(&say::VOICE.line(&format!("a path cannot be used: {}", names::text(&e.to_string()))));
+            ExitCode::from(say::VOICE.exits.usage)
+        }
+    }
+}
+
+fn refused(verb: &str) -> ExitCode {
+    say::err(
+        &say::VOICE.line(&format!("{verb} is not done by ranks yet: what they share is the plan of a copy")),
+    );
+    ExitCode::from(say::VOICE.exits.usage)
+}
+
+fn job(args: CopyArgs, umask: u32) -> std::io::Result<Job> {
+    let source = std::path::absolute(&args.source)?;
+    let destination = std::path::absolute(&args.destination)?;
+    let plan = std::path::absolute(args.plan(&destination))?;
+    let me = rustix::process::geteuid().as_raw();
+    let policy = CopyPolicy {
+        io: Io::AUTO,
+        verify: args.verify(),
+        one_file_system: args.one_file_system,
+        ..CopyPolicy::archive(usize::from(args.jobs), me, umask)
+    };
+    Ok(Job { args, source, destination, plan, policy })
+}

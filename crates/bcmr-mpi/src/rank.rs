@@ -1,0 +1,387 @@
+//! One rank: does the shards that it is told to do on a thread of its own, while its first thread talks to other ranks. The
+//! first rank plans before, hands out shards meanwhile, and publishes the tree in the end.
+//!
+//! Must not know how ranks reach one another, nor who gets which shard.
+
+use crate::Job;
+use crate::say::{self, RankVoice, VOICE};
+use crate::wire::{FIRST, Stranger, Wire};
+use bcmr_engine::api::{
+    self, Cancel, Code, CopyPolicy, Error, FinishRequest, PlanRequest, PlanStatus, Progress, RemoveRequest,
+    ShardChoice, ShardRequest, ShardStatus, Shards, Summary, Watch,
+};
+use bcmr_mpi::coordinate::Coordinator;
+use bcmr_mpi::message::{Order, Outcome, Report};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+/// How often the first rank looks for reports while it does a shard itself.
+const LEAD_PAUSE: Duration = Duration::from_micros(500);
+/// How often any other looks for orders while it does one: there may be one to stop.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+/// The shortest and the longest pause of a rank that waits for an order.
+const IDLE_PAUSE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(5));
+/// How long a rank that a signal stopped waits for the others: they may be dead.
+const GRACE: Duration = Duration::from_secs(2);
+/// Shards for each rank: what is under way in a rank that is killed is no more than this part of its share.
+const SHARDS_OF_A_RANK: u32 = 32;
+const SHARDS_MAX: u32 = 1 << 20;
+
+/// What the threads of a rank share.
+struct Work<'a> {
+    job: &'a Job,
+    voice: RankVoice,
+    progress: Progress,
+    cancel: Cancel,
+    /// The first signal that asked to stop; 0: none.
+    signal: AtomicU8,
+}
+
+/// Ends the thread that hears signals, also when another one panics: the scope would wait for it for ever.
+struct EndsHearing(Handle);
+
+impl Drop for EndsHearing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Runs this rank; returns its exit code.
+pub fn run(job: &Job) -> u8 {
+    let Some(wire) = Wire::open() else {
+        say::err(&VOICE.line("MPI cannot be begun"));
+        return VOICE.exits.some_failed;
+    };
+    let work = Work {
+        job,
+        voice: RankVoice {
+            who: format!("rank {} on {}", wire.rank(), wire.machine()),
+            verbose: job.args.verbose,
+            told_of_all: AtomicBool::new(false),
+        },
+        progress: Progress::default(),
+        cancel: Cancel::new(),
+        signal: AtomicU8::new(0),
+    };
+    let mut signals = match Signals::new([SIGHUP, SIGINT, SIGTERM]) {
+        Ok(signals) => signals,
+        Err(e) => {
+            work.voice.says(&format!("signals cannot be heard: {e}"));
+            wire.abort(VOICE.exits.some_failed);
+        }
+    };
+    let ends = EndsHearing(signals.handle());
+    let here = wire.ranks_here();
+    thread::scope(|scope| {
+        let ends = ends;
+        let hear = || {
+            for signal in signals.forever() {
+                let _the_first_counts = work.signal.compare_exchange(
+                    0,
+                    u8::try_from(signal).unwrap_or(u8::MAX),
+                    Relaxed,
+                    Relaxed,
+                );
+                work.cancel.set();
+            }
+        };
+        if thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, hear).is_err() {
+            wire.abort(VOICE.exits.some_failed);
+        }
+        let exit = if wire.rank() == FIRST { work.lead(&wire, here) } else { work.follow(&wire) };
+        drop(ends);
+        exit
+    })
+}
+
+/// The thread that does shards, as the first thread sees it.
+struct Worker {
+    orders: Sender<u32>,
+    reports: Receiver<Report>,
+}
+
+impl Work<'_> {
+    fn watch(&self) -> Watch<'_> {
+        Watch {
+            front: &self.voice,
+            progress: &self.progress,
+            cancel: &self.cancel,
+            items: self.job.args.verbose,
+        }
+    }
+
+    /// The exit code of a signal that asked to stop.
+    fn stopped(&self) -> Option<u8> {
+        let signal = self.signal.load(Relaxed);
+        (signal > 0).then(|| VOICE.exits.signal.saturating_add(signal))
+    }
+
+    fn worker<'s>(&'s self, scope: &'s Scope<'s, '_>, wire: &Wire) -> Worker {
+        let ((orders, ordered), (report, reports)) = (channel(), channel());
+        let does = move || {
+            for shard in ordered {
+                let outcome = self.shard(shard);
+                if report.send(Report::Did { shard, outcome }).is_err() {
+                    return;
+                }
+            }
+        };
+        if thread::Builder::new().spawn_scoped(scope, does).is_err() {
+            self.voice.says("a thread cannot be started");
+            wire.abort(VOICE.exits.some_failed);
+        }
+        Worker { orders, reports }
+    }
+
+    /// Does one shard.
+    fn shard(&self, shard: u32) -> Outcome {
+        let (plan, policy) = (self.job.plan.clone(), self.job.policy.clone());
+        let request = ShardRequest { plan, which: ShardChoice::Number(shard), policy };
+        match api::shard(&request, self.watch()) {
+            Ok(summary) => {
+                let end = say::ends_all(&summary.codes).then(|| exit_of(&summary.codes));
+                Outcome { end, ..Outcome::of(&summary) }
+            }
+            Err(e) => {
+                self.voice.failed(&e);
+                let summary = Summary { failed: 1, codes: vec![e.code], ..Summary::default() };
+                Outcome { end: Some(VOICE.exits.of(e.code)), ..Outcome::of(&summary) }
+            }
+        }
+    }
+
+    /// Any rank but the first.
+    fn follow(&self, wire: &Wire) -> u8 {
+        let some_failed = VOICE.exits.some_failed;
+        let stranger = |Stranger| -> Option<Order> {
+            self.voice.says("the first rank is not of this version");
+            wire.abort(some_failed);
+        };
+        thread::scope(|scope| {
+            let worker = self.worker(scope, wire);
+            wire.report(&Report::Ready);
+            let (mut held, mut pause) = (0_usize, IDLE_PAUSE.0);
+            let mut told_at: Option<Instant> = None;
+            loop {
+                match worker.reports.recv_timeout(if held > 0 { BUSY_PAUSE } else { pause }) {
+                    Ok(report) => {
+                        held = held.saturating_sub(1);
+                        wire.report(&report);
+                    }
+                    Err(RecvTimeoutError::Timeout) => pause = (pause * 3 / 2).min(IDLE_PAUSE.1),
+                    Err(RecvTimeoutError::Disconnected) => wire.abort(some_failed),
+                }
+                while let Some(order) = wire.ordered().unwrap_or_else(stranger) {
+                    pause = IDLE_PAUSE.0;
+                    match order {
+                        Order::Shard(shard) => {
+                            held += 1;
+                            if worker.orders.send(shard).is_err() {
+                                wire.abort(some_failed);
+                            }
+                        }
+                        Order::Stop => self.cancel.set(),
+                        Order::End { exit } => return exit,
+                    }
+                }
+                if let Some(exit) = self.stopped() {
+                    if told_at.is_none() {
+                        wire.report(&Report::Stopped { exit });
+                    }
+                    let since = told_at.get_or_insert_with(Instant::now);
+                    if held == 0 && since.elapsed() > GRACE {
+                        std::process::exit(i32::from(exit));
+                    }
+                }
+            }
+        })
+    }
+
+    /// The first rank. Whatever happens, the others hear its end.
+    fn lead(&self, wire: &Wire, here: usize) -> u8 {
+        let exit = match self.open_shards(wire.ranks(), here) {
+            Ok(open) => match self.hand_out(wire, open) {
+                (Some(exit), _) => exit,
+                (None, sum) if sum.failed > 0 => {
+                    self.voice.says("the tree is not published: not everything was copied");
+                    exit_of(&sum.codes())
+                }
+                (None, sum) => self.finish(&sum),
+            },
+            Err(exit) => exit,
+        };
+        for rank in FIRST + 1..wire.ranks() {
+            wire.order(rank, &Order::End { exit });
+        }
+        exit
+    }
+
+    /// Hands out these shards until all are done, or nobody goes on; the first rank does some of them.
+    fn hand_out(&self, wire: &Wire, open: Vec<u32>) -> (Option<u8>, Outcome) {
+        let some_failed = VOICE.exits.some_failed;
+        let mut coordinator = Coordinator::new(wire.ranks(), open);
+        thread::scope(|scope| {
+            let worker = self.worker(scope, wire);
+            let say = |orders: Vec<(usize, Order)>| {
+                for (rank, order) in orders {
+                    match order {
+                        order if rank != FIRST => wire.order(rank, &order),
+                        Order::Shard(shard) if worker.orders.send(shard).is_err() => wire.abort(some_failed),
+                        Order::Shard(_) | Order::End { .. } => {}
+                        Order::Stop => self.cancel.set(),
+                    }
+                }
+            };
+            say(coordinator.hear(FIRST, &Report::Ready));
+            let mut stopped_at: Option<Instant> = None;
+            while !coordinator.is_over() {
+                match worker.reports.recv_timeout(LEAD_PAUSE) {
+                    Ok(report) => say(coordinator.hear(FIRST, &report)),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => wire.abort(some_failed),
+                }
+                loop {
+                    match wire.reported() {
+                        Ok(Some((rank, report))) => say(coordinator.hear(rank, &report)),
+                        Ok(None) => break,
+                        Err(Stranger) => {
+                            self.voice.says("another rank is not of this version");
+                            wire.abort(some_failed);
+                        }
+                    }
+                }
+                if let Some(exit) = self.stopped() {
+                    say(coordinator.stop(exit));
+                    if stopped_at.get_or_insert_with(Instant::now).elapsed() > GRACE {
+                        std::process::exit(i32::from(exit));
+                    }
+                }
+            }
+        });
+        coordinator.end()
+    }
+
+    /// The shards that are to be done: of the plan that an earlier run has left, else of a new one.
+    fn open_shards(&self, ranks: usize, here: usize) -> Result<Vec<u32>, u8> {
+        let job = self.job;
+        match api::status(&job.plan) {
+            Ok(status) => self.go_on(&status),
+            Err(e) if e.code == Code::NotFound => self.plan(ranks, here),
+            Err(e) => Err(self.could_not(&e)),
+        }
+    }
+
+    fn go_on(&self, status: &PlanStatus) -> Result<Vec<u32>, u8> {
+        let job = self.job;
+        if status.source != job.source || status.destination != job.destination {
+            let shown = |path: &std::path::Path| crate::names::quoted(path);
+            self.voice.says(&format!(
+                "{} is the plan of another copy, of {} to {}: name another one with --plan",
+                shown(&job.plan),
+                shown(&status.source),
+                shown(&status.destination),
+            ));
+            return Err(VOICE.exits.refused);
+        }
+        let open = (0..).zip(&status.shards).filter(|(_, (how, ..))| *how != ShardStatus::Done);
+        Ok(open.map(|(shard, _)| shard).collect())
+    }
+
+    fn plan(&self, ranks: usize, here: usize) -> Result<Vec<u32>, u8> {
+        let job = self.job;
+        if !job.args.merge && job.destination.symlink_metadata().is_ok() {
+            let dst = crate::names::quoted(&job.destination);
+            self.voice.says(&format!("{dst} is there already: --merge puts the tree into it"));
+            return Err(VOICE.exits.some_failed);
+        }
+        let fair = u32::try_from(ranks).unwrap_or(u32::MAX).saturating_mul(SHARDS_OF_A_RANK);
+        // The other ranks of this machine wait meanwhile, so their cores are free.
+        let jobs = job.policy.jobs.saturating_mul(here);
+        let request = PlanRequest {
+            source: job.source.clone(),
+            destination: job.destination.clone(),
+            out: job.plan.clone(),
+            shards: Shards::Number(job.args.shards.unwrap_or(fair.min(SHARDS_MAX))),
+            part_bytes: job.args.part_size,
+            policy: CopyPolicy { jobs, ..job.policy.clone() },
+        };
+        let made = on_any_core(|| api::plan(&request, self.watch())).map_err(|e| self.could_not(&e))?;
+        match self.stopped() {
+            Some(exit) => Err(exit),
+            None => Ok((0..made.shards).collect()),
+        }
+    }
+
+    fn could_not(&self, e: &Error) -> u8 {
+        self.voice.failed(e);
+        self.stopped().unwrap_or(VOICE.exits.of(e.code))
+    }
+
+    /// Publishes the tree; a plan that nobody named goes.
+    fn finish(&self, sum: &Outcome) -> u8 {
+        let job = self.job;
+        let request =
+            FinishRequest { plan: job.plan.clone(), merge: job.args.merge, policy: job.policy.clone() };
+        let finished = match api::finish(&request, self.watch()) {
+            Ok(finished) => finished,
+            Err(e) => return self.could_not(&e),
+        };
+        let done = &finished.summary;
+        if !job.args.quiet {
+            let root: String = finished.root.iter().map(|byte| format!("{byte:02x}")).collect();
+            say::out(&format!(
+                "published {} files, {} directories, {} others, {} bytes; copied {} files, {} bytes; kept {} entries\nroot {root}",
+                done.files, done.dirs, done.others, done.bytes, sum.files, sum.bytes, sum.kept
+            ));
+        }
+        if job.args.plan.is_none()
+            && let Err(exit) = self.remove_plan()
+        {
+            return exit;
+        }
+        if done.failed > 0 { exit_of(&done.codes) } else { VOICE.exits.done }
+    }
+
+    fn remove_plan(&self) -> Result<(), u8> {
+        let request = RemoveRequest {
+            paths: vec![self.job.plan.clone()],
+            recursive: true,
+            empty_dirs: false,
+            force: false,
+            ask: false,
+            one_file_system: true,
+            dry_run: false,
+            jobs: 1,
+        };
+        // The tree is published: whoever asks to stop now has got what was asked for.
+        let cancel = Cancel::new();
+        let removed = api::remove(request, Watch { cancel: &cancel, items: false, ..self.watch() });
+        match removed {
+            Ok(removed) if removed.failed == 0 => Ok(()),
+            Ok(removed) => Err(exit_of(&removed.codes)),
+            Err(e) => Err(self.could_not(&e)),
+        }
+    }
+}
+
+fn exit_of(codes: &[Code]) -> u8 {
+    VOICE.exits.of_codes(codes).unwrap_or(VOICE.exits.some_failed)
+}
+
+/// Does `work` on every core that this process may have: mpirun binds each rank to some.
+fn on_any_core<T>(work: impl FnOnce() -> T) -> T {
+    let own = sched_getaffinity(None);
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
+    let _only_slower = sched_setaffinity(None, &all);
+    let done = work();
+    if let Ok(own) = own {
+        let _only_elsewhere = sched_setaffinity(None, &own);
+    }
+    done
+}
