@@ -4,10 +4,10 @@
 //! engine. Takes plain values and gives plain values; the Python side makes dataclasses and exceptions of them.
 
 use bcmr_engine::api::{
-    self, Cancel, Change, CheckRequest, Code, Collide, Compare, CopyPolicy, CopyRequest, Durability, Error,
-    Event, FilterSpec, FinishRequest, Follow, Front, Landing, MoveRequest, PlanRequest, Preserve, Progress,
-    Question, Reflink, RemoveRequest, Resume, Rule, ShardChoice, ShardRequest, ShardStatus, Shards, Sparse,
-    Strictness, Summary, Target, Verify, Watch,
+    self, Cancel, Change, CheckRequest, Code, Collide, Compare, CopyPolicy, CopyRequest, DeleteMax,
+    Durability, Error, Event, FilterSpec, FinishRequest, Follow, Front, Landing, Mirror, MoveRequest,
+    PlanRequest, Preserve, Progress, Question, Reflink, RemoveRequest, Resume, Rule, ShardChoice,
+    ShardRequest, ShardStatus, Shards, Sparse, Strictness, Summary, SyncRequest, Target, Verify, Watch,
 };
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -144,6 +144,8 @@ fn summary(py: Python<'_>, s: &Summary, heard: &Heard) -> PyResult<Py<PyDict>> {
         ("others", s.others),
         ("bytes", s.bytes),
         ("kept", s.kept),
+        ("updated", s.updated),
+        ("deleted", s.deleted),
         ("failed", s.failed),
     ] {
         result.set_item(name, number)?;
@@ -152,6 +154,29 @@ fn summary(py: Python<'_>, s: &Summary, heard: &Heard) -> PyResult<Py<PyDict>> {
     let errors = heard.errors.lock().unwrap_or_else(PoisonError::into_inner).clone();
     result.set_item("errors", errors)?;
     Ok(result.unbind())
+}
+
+/// What a verb did, and what was heard of it.
+fn done_and_heard(
+    py: Python<'_>,
+    phase: &'static str,
+    progress: Option<Py<PyAny>>,
+    verb: impl FnOnce(Watch<'_>) -> api::Result<Summary> + Send,
+) -> PyResult<(Py<PyDict>, Vec<Difference>)> {
+    let heard = Heard::default();
+    let done = run(py, phase, progress, verb, &heard)?;
+    let said = summary(py, &done, &heard)?;
+    Ok((said, heard.differences.into_inner().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// What a verb did.
+fn done(
+    py: Python<'_>,
+    phase: &'static str,
+    progress: Option<Py<PyAny>>,
+    verb: impl FnOnce(Watch<'_>) -> api::Result<Summary> + Send,
+) -> PyResult<Py<PyDict>> {
+    done_and_heard(py, phase, progress, verb).map(|(said, _)| said)
 }
 
 /// The options that were given, each taken once; what is left over is an option that is not known.
@@ -281,9 +306,46 @@ fn copy(
     let policy = CopyPolicy { hashes: manifest.is_some(), ..policy(&o)? };
     o.end()?;
     let request = CopyRequest { sources, names: None, target, manifest, policy };
-    let heard = Heard::default();
-    let done = run(py, "copy", progress, |watch| api::copy(request, watch), &heard)?;
-    summary(py, &done, &heard)
+    done(py, "copy", progress, |watch| api::copy(request, watch))
+}
+
+#[pyfunction]
+fn sync(
+    py: Python<'_>,
+    source: PathBuf,
+    destination: PathBuf,
+    options: Bound<'_, PyDict>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(Py<PyDict>, Vec<Difference>)> {
+    let o = Options(options);
+    let mirror = match (o.flag("delete")?, o.flag("delete_excluded")?) {
+        (_, true) => Mirror::DeleteExcluded,
+        (true, false) => Mirror::Delete,
+        (false, false) => Mirror::Update,
+    };
+    let delete_max = match (o.take("max_delete_entries")?, o.take("max_delete_percent")?) {
+        (Some(entries), _) => DeleteMax::Entries(entries),
+        (None, Some(percent)) => DeleteMax::Percent(percent),
+        (None, None) => DeleteMax::DEFAULT,
+    };
+    let collide = if o.flag("checksum")? { Collide::IfContentDiffers } else { Collide::IfDifferent };
+    let state = o.take("state")?;
+    // What is asked for of a copy, over what a sync is.
+    o.0.set_item("archive", true)?;
+    let asked = policy(&o)?;
+    let policy = CopyPolicy {
+        mirror,
+        delete_max,
+        collide,
+        verify: asked.verify,
+        one_file_system: asked.one_file_system,
+        filter: asked.filter,
+        dry_run: asked.dry_run,
+        ..CopyPolicy::mirror(asked.jobs, asked.me, asked.umask)
+    };
+    o.end()?;
+    let request = SyncRequest { source, dest: destination, policy, state };
+    done_and_heard(py, "sync", progress, |watch| api::sync(request, watch))
 }
 
 #[pyfunction]
@@ -302,9 +364,7 @@ fn move_(
     let policy = CopyPolicy { verify: Verify::Cached, ..policy(&o)? };
     o.end()?;
     let request = MoveRequest { sources, target, merge, all_or_nothing, policy };
-    let heard = Heard::default();
-    let done = run(py, "move", progress, |watch| api::move_(request, watch), &heard)?;
-    summary(py, &done, &heard)
+    done(py, "move", progress, |watch| api::move_(request, watch))
 }
 
 #[pyfunction]
@@ -326,9 +386,7 @@ fn remove(
         jobs: jobs(&o)?,
     };
     o.end()?;
-    let heard = Heard::default();
-    let done = run(py, "remove", progress, |watch| api::remove(request, watch), &heard)?;
-    summary(py, &done, &heard)
+    done(py, "remove", progress, |watch| api::remove(request, watch))
 }
 
 #[pyfunction]
@@ -350,10 +408,7 @@ fn check(
     let policy = CopyPolicy { recursive: true, ..policy(&o)? };
     o.end()?;
     let request = CheckRequest { sources, target, compare, extra, policy };
-    let heard = Heard::default();
-    let done = run(py, "check", progress, |watch| api::check(request, watch), &heard)?;
-    let result = summary(py, &done, &heard)?;
-    Ok((result, heard.differences.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    done_and_heard(py, "check", progress, |watch| api::check(request, watch))
 }
 
 fn absolute(path: PathBuf) -> PyResult<PathBuf> {
@@ -403,9 +458,7 @@ fn shard(
     let policy = policy(&o)?;
     o.end()?;
     let request = ShardRequest { plan, which, policy };
-    let heard = Heard::default();
-    let done = run(py, "shard", progress, |watch| api::shard(&request, watch), &heard)?;
-    summary(py, &done, &heard)
+    done(py, "shard", progress, |watch| api::shard(&request, watch))
 }
 
 #[pyfunction]
@@ -460,6 +513,7 @@ fn codes() -> Vec<&'static str> {
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("NativeError", m.py().get_type::<NativeError>())?;
     m.add_function(wrap_pyfunction!(copy, m)?)?;
+    m.add_function(wrap_pyfunction!(sync, m)?)?;
     m.add_function(wrap_pyfunction!(move_, m)?)?;
     m.add_function(wrap_pyfunction!(remove, m)?)?;
     m.add_function(wrap_pyfunction!(check, m)?)?;

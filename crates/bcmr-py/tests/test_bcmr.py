@@ -3,6 +3,7 @@
 import filecmp
 import multiprocessing
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -42,6 +43,52 @@ def test_copy_check_move_remove(tree):
     assert not (tree / "dst").exists()
     assert bcmr.remove(tree / "moved", recursive=True).check().files == 3
     assert not (tree / "moved").exists()
+
+
+def test_sync_makes_one_the_other(tree, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tree / "state"))
+    done = bcmr.sync(tree / "src", tree / "dst").check()
+    assert (done.files, done.deleted) == (3, 0) and same(tree / "src", tree / "dst")
+    (tree / "dst" / "only here").write_bytes(b"x")
+    (tree / "src" / "a").write_bytes(b"another")
+    would = bcmr.sync(tree / "src", tree / "dst", delete=True, dry_run=True).check()
+    assert {(d.change, d.path) for d in would.differences} >= {("extra", "only here"), ("differ", "a")}
+    assert bcmr.sync(tree / "src", tree / "dst").check().deleted == 0
+    assert (tree / "dst" / "only here").exists()
+    # More than may go at once.
+    refused = bcmr.sync(tree / "src", tree / "dst", delete=True, max_delete=0)
+    assert refused.errors[0].code == "refused" and (tree / "dst" / "only here").exists()
+    assert bcmr.sync(tree / "src", tree / "dst", delete=True, max_delete="90%").check().deleted == 1
+    assert same(tree / "src", tree / "dst")
+    with pytest.raises(ValueError):
+        bcmr.sync(tree / "src", tree / "dst", max_delete="some")
+
+
+@pytest.mark.parametrize("verb", ["sync", "move", "remove", "check", "plan", "shard", "finish"])
+def test_every_verb_tells_progress_and_may_be_stopped(tree, verb):
+    src, dst = tree / "src", tree / "dst"
+    if verb in ("shard", "finish"):
+        bcmr.plan(src, dst, tree / "p", shards=1)
+    if verb == "finish":
+        bcmr.shard(tree / "p", 0).check()
+    run = {
+        "sync": lambda told: bcmr.sync(src, dst, progress=told),
+        "move": lambda told: bcmr.move(src, dst, progress=told),
+        "remove": lambda told: bcmr.remove(src, recursive=True, progress=told),
+        "check": lambda told: bcmr.check(src, src, no_target_directory=True, progress=told),
+        "plan": lambda told: bcmr.plan(src, dst, tree / "p", progress=told),
+        "shard": lambda told: bcmr.shard(tree / "p", 0, progress=told),
+        "finish": lambda told: bcmr.finish(tree / "p", progress=told),
+    }[verb]
+    seen = []
+
+    def fails(progress):
+        seen.append(progress)
+        raise RuntimeError("planted")
+
+    with pytest.raises(RuntimeError, match="planted"):
+        run(fails)
+    assert len(seen) == 1 and seen[0].phase == verb
 
 
 def test_options_are_those_of_the_flags(tree):
@@ -144,6 +191,51 @@ def test_shards_in_processes(tree):
     assert same(tree / "src", tree / "dst") and len(done.root) == 64
     assert bcmr.status(tree / "p").finished
     assert (tree / "dst" / "a").stat().st_ino == (tree / "dst" / "d" / "a again").stat().st_ino
+
+
+def dies_once(plan, number, mark):
+    """A shard whose worker is killed the first time that one is at it."""
+
+    def told(_):
+        if number == 3:
+            try:
+                os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return True
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+    bcmr.shard(plan, number, progress=told).check()
+
+
+def test_dask_does_the_shards_of_a_worker_that_died(tree):
+    distributed = pytest.importorskip("distributed")
+    for n in range(2000):
+        (tree / "src" / "d" / f"file {n}").write_bytes(b"x" * n)
+    made = bcmr.plan(tree / "src", tree / "dst", tree / "p", shards=8, part_size=4 << 20)
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        with distributed.Client(cluster) as client:
+            mark = tree / "died"
+            work = [client.submit(dies_once, tree / "p", n, mark, pure=False, retries=3) for n in range(made.shards)]
+            client.gather(work)
+            assert mark.exists()
+    done = bcmr.finish(tree / "p")
+    assert same(tree / "src", tree / "dst") and done.result.files == 2003
+    assert sorted(p.name for p in tree.iterdir()) == ["died", "dst", "p", "src"]
+
+
+def blocks(kind):
+    text = (pathlib.Path(__file__).parents[3] / "docs" / "many-machines.md").read_text()
+    return [rest.split("```")[0] for rest in text.split(f"```{kind}\n")[1:]]
+
+
+@pytest.mark.parametrize("kind", ["python", "python dask"])
+def test_what_the_document_shows(tree, kind):
+    (block,) = blocks(kind)
+    (tree / "it.py").write_text(block)
+    out = subprocess.run([sys.executable, "it.py"], cwd=tree, capture_output=True, text=True, timeout=300)
+    assert out.returncode == 0 and len(out.stdout.strip()) == 64, out
+    assert same(tree / "src", tree / "dst")
 
 
 def test_every_option_has_the_name_of_a_flag():

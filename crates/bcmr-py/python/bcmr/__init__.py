@@ -19,7 +19,7 @@ from . import _native
 
 __all__ = [
     "CheckResult", "Difference", "Error", "FinishResult", "PlanResult", "Progress", "Result", "ShardState",
-    "Status", "check", "copy", "finish", "hash", "move", "plan", "remove", "shard", "status",
+    "Status", "check", "copy", "finish", "hash", "move", "plan", "remove", "shard", "status", "sync",
 ]
 
 StrPath = Union[str, "os.PathLike[str]"]
@@ -63,26 +63,6 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Result:
-    """What was done."""
-
-    files: int
-    directories: int
-    others: int
-    bytes: int
-    kept: int
-    failed: int
-    cancelled: bool
-    errors: list[Error] = field(default_factory=list)
-
-    def check(self) -> Result:
-        """Raises the first error, if there is one; else returns the result."""
-        if self.errors:
-            raise self.errors[0]
-        return self
-
-
-@dataclass(frozen=True)
 class Difference:
     """What a copy would change: `change` is `add`, `differ` or `extra`."""
 
@@ -91,6 +71,29 @@ class Difference:
     files: int
     bytes: int
     why: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was done; `differences` are those that a `sync` with `dry_run` would end."""
+
+    files: int
+    directories: int
+    others: int
+    bytes: int
+    kept: int
+    failed: int
+    updated: int
+    deleted: int
+    cancelled: bool
+    errors: list[Error] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+
+    def check(self) -> Result:
+        """Raises the first error, if there is one; else returns the result."""
+        if self.errors:
+            raise self.errors[0]
+        return self
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,17 @@ def _result(said: dict[str, Any]) -> Result:
     return Result(errors=errors, **said)
 
 
+def _state() -> str:
+    """Where it is remembered how sources of `sync` were mounted: where the command remembers it."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    above = home if os.path.isabs(home) else os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(above, "bcmr", "sync")
+
+
+def _differences(found: Iterable[tuple[Any, ...]]) -> list[Difference]:
+    return [Difference(change, os.fspath(path), *rest) for change, path, *rest in found]
+
+
 def _paths(paths: StrPath | Iterable[StrPath]) -> list[str]:
     if isinstance(paths, (str, os.PathLike)):
         return [os.fspath(paths)]
@@ -213,6 +227,42 @@ def copy(
         "one_file_system": one_file_system, "dry_run": dry_run, "jobs": jobs,
     }
     return _result(_run(_native.copy, _paths(sources), os.fspath(destination), options, _watch(progress)))
+
+
+def sync(
+    source: StrPath,
+    destination: StrPath,
+    *,
+    delete: bool = False,
+    delete_excluded: bool = False,
+    max_delete: int | str = "25%",
+    checksum: bool = False,
+    verify: Verify = "off",
+    exclude: Sequence[str] = (),
+    include: Sequence[str] = (),
+    exclude_regex: Sequence[str] = (),
+    gitignore: bool = False,
+    max_size: int | None = None,
+    min_size: int | None = None,
+    one_file_system: bool = False,
+    dry_run: bool = False,
+    jobs: int | None = None,
+    progress: Watcher | None = None,
+) -> Result:
+    """Makes a directory what another one is, as `bcmr sync` does; `max_delete` is a number, or a number and `%`."""
+    most = str(max_delete)
+    number = int(most.removesuffix("%"))
+    options = {
+        "delete": delete, "delete_excluded": delete_excluded, "checksum": checksum, "verify": verify,
+        "max_delete_percent" if most.endswith("%") else "max_delete_entries": number,
+        "state": _state(),
+        "exclude": list(exclude), "include": list(include), "exclude_regex": list(exclude_regex),
+        "gitignore": gitignore, "max_size": max_size, "min_size": min_size,
+        "one_file_system": one_file_system, "dry_run": dry_run, "jobs": jobs,
+    }
+    paths = (os.fspath(source), os.fspath(destination))
+    said, found = _run(_native.sync, *paths, options, _watch(progress))
+    return _result(said | {"differences": _differences(found)})
 
 
 def move(
@@ -278,8 +328,7 @@ def check(
         "exclude": list(exclude), "include": list(include), "jobs": jobs,
     }
     said, found = _run(_native.check, _paths(sources), os.fspath(destination), options, _watch(progress))
-    differences = [Difference(change, os.fspath(path), *rest) for change, path, *rest in found]
-    return CheckResult(_result(said), differences)
+    return CheckResult(_result(said), _differences(found))
 
 
 def plan(
