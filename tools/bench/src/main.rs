@@ -9,6 +9,7 @@ mod documents;
 mod experiment;
 mod local;
 mod made;
+mod many;
 mod measure;
 mod memory;
 mod mount;
@@ -66,6 +67,7 @@ fn bench(args: &[&str]) -> Result {
         ["scale", rest @ ..] if !rest.contains(&"--help") => {
             on(parse(rest)?, |options| scale::run(options, rest))
         }
+        ["many", rest @ ..] if !rest.contains(&"--help") => on(parse(rest)?, many::run),
         ["guests"] => programs::guests(),
         ["report", dir] => documents::write(&sh::root().join(dir)),
         [.., "--help" | "-h"] => {
