@@ -52,6 +52,15 @@ pub enum Follow {
     Always,
 }
 
+/// Directories above the destination that are not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Above {
+    /// An error, as with cp.
+    Needed,
+    /// They are made (`--mkpath`).
+    Made,
+}
+
 /// Whether a symbolic link that stands at the destination's last name, as it was typed, is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowDestination {
@@ -298,6 +307,20 @@ pub struct FilterSpec {
     pub max_bytes: Option<u64>,
     /// Regular files of fewer bytes are left out (`--min-size`).
     pub min_bytes: Option<u64>,
+    /// Honour `.bcmrignore` files found in the source tree, as `.gitignore` files are.
+    pub bcmrignore: bool,
+    /// Regular files modified then or before are left out (`--newer`): a [`moment`].
+    pub newer: Option<u64>,
+    /// Regular files modified then or later are left out (`--older`): a [`moment`].
+    pub older: Option<u64>,
+}
+
+/// A moment as one number that travels and is compared: nanoseconds since 1970 and 2^63 more. What lies some 292 years off
+/// is taken for the first or last moment.
+#[must_use]
+pub fn moment(sec: i64, nsec: u32) -> u64 {
+    let ns = i128::from(sec) * 1_000_000_000 + i128::from(nsec) + (1 << 63);
+    u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
 }
 
 /// A number of a filter: what it is called between machines, and its place.
@@ -305,19 +328,32 @@ type Number = (u8, for<'f> fn(&'f mut FilterSpec) -> &'f mut Option<u64>);
 
 impl FilterSpec {
     /// The numbers that travel, in rising order. One that is added here goes over the wire.
-    const NUMBERS: [Number; 2] = [(0, |f| &mut f.max_bytes), (1, |f| &mut f.min_bytes)];
+    const NUMBERS: [Number; 4] = [
+        (0, |f| &mut f.max_bytes),
+        (1, |f| &mut f.min_bytes),
+        (4, |f| &mut f.newer),
+        (5, |f| &mut f.older),
+    ];
 
     /// Everything takes part.
     #[must_use]
     pub fn everything() -> FilterSpec {
         let (rules, regexes) = (Vec::new(), Vec::new());
-        FilterSpec { rules, regexes, gitignore: false, max_bytes: None, min_bytes: None }
+        let (max_bytes, min_bytes, newer, older) = (None, None, None, None);
+        let (gitignore, bcmrignore) = (false, false);
+        FilterSpec { rules, regexes, gitignore, max_bytes, min_bytes, bcmrignore, newer, older }
     }
 
-    /// Whether a file's size decides on it.
+    /// Whether a file's size or time decides on it.
     #[must_use]
-    pub fn asks_size(&self) -> bool {
-        self.max_bytes.is_some() || self.min_bytes.is_some()
+    pub fn asks_file(&self) -> bool {
+        Self::NUMBERS.iter().any(|(_, of)| of(&mut self.clone()).is_some())
+    }
+
+    /// Whether files found in the source tree decide.
+    #[must_use]
+    pub fn asks_tree(&self) -> bool {
+        self.gitignore || self.bcmrignore
     }
 
     /// The numbers that are set, for another machine.
@@ -433,6 +469,8 @@ pub struct CopyPolicy {
     pub follow: Follow,
     /// Whether a link at the destination's name is followed.
     pub follow_destination: FollowDestination,
+    /// What becomes of directories that are missing above the destination.
+    pub above: Above,
     /// What is kept.
     pub preserve: Preserve,
     /// How much it matters when it cannot be kept.
@@ -494,6 +532,7 @@ impl CopyPolicy {
             recursive: false,
             follow: Follow::Never,
             follow_destination: FollowDestination::UnlessReceived,
+            above: Above::Needed,
             preserve: Preserve::NONE,
             strictness: Strictness::LikeCp,
             specials: false,

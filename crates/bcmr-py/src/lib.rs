@@ -240,6 +240,9 @@ fn filter(o: &Options<'_>) -> PyResult<FilterSpec> {
         gitignore: o.flag("gitignore")?,
         max_bytes: o.take("max_size")?,
         min_bytes: o.take("min_size")?,
+        bcmrignore: false,
+        newer: None,
+        older: None,
     })
 }
 

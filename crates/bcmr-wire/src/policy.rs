@@ -59,8 +59,13 @@ pub mod flags {
     /// In a `Get`: nothing had the name that the one source will get when the client looked, so what is in it will be wanted.
     pub const TARGET_ABSENT: u64 = 1 << 23;
 
+    /// `.bcmrignore` files in the source count.
+    pub const BCMRIGNORE: u64 = 1 << 24;
+    /// Directories above the destination that are missing are made.
+    pub const MAKE_PATH: u64 = 1 << 25;
+
     /// All of them.
-    pub const ALL: u64 = (1 << 24) - 1;
+    pub const ALL: u64 = (1 << 26) - 1;
 }
 
 /// The places of `[policy.choices]`.
@@ -291,6 +296,8 @@ mod tests {
             MIRROR_DELETE,
             MIRROR_DELETE_EXCLUDED,
             TARGET_ABSENT,
+            BCMRIGNORE,
+            MAKE_PATH,
         ];
         assert_eq!(all.iter().sum::<u64>(), ALL);
         assert!(all.iter().all(|flag| flag.count_ones() == 1));

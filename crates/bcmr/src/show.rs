@@ -69,6 +69,10 @@ pub struct Show {
     pub far: Far,
     /// The command that proves what the typed one did, where there is one.
     pub proof: fn(&[OsString]) -> Option<Vec<OsString>>,
+    /// Changes are told with rsync's letters, with names below this directory.
+    pub itemized: Option<PathBuf>,
+    /// What was done is told in the end, whatever else is.
+    pub stats: bool,
     /// A page on the run is written into this file.
     pub report: Option<PathBuf>,
     /// Differences are from a manifest, not from a source.

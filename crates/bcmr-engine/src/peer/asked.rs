@@ -216,8 +216,8 @@ impl Asked {
         let mut missing = Missing::default();
         match &self.of {
             Of::Anything => {}
-            // How large a file is that did not come only the source knows.
-            Of::Operands(_) if self.filter.asks_size() => {}
+            // How large and old a file is that did not come only the source knows.
+            Of::Operands(_) if self.filter.asks_file() => {}
             Of::Operands(operands) => {
                 for operand in operands.iter().filter(|o| !o.settled.load(Relaxed)) {
                     let root = Node::root(Path::new(""));
@@ -229,8 +229,8 @@ impl Asked {
                 }
             }
             Of::Listed(list) if !list.base.settled.load(Relaxed) => missing.add(|| list.base.path.clone()),
-            // What its own `.gitignore` or a size leaves out only the source knows.
-            Of::Listed(_) if self.filter.wants_gitignore() || self.filter.asks_size() => {}
+            // What rules in its tree, a size or a time leave out only the source knows.
+            Of::Listed(_) if self.filter.asks_tree() || self.filter.asks_file() => {}
             Of::Listed(list) => {
                 for (name, _) in list.names.iter().filter(|(_, settled)| !settled.load(Relaxed)) {
                     if !list.is_below_refused(name) && !self.leaves_out_listed(name) {
@@ -306,7 +306,7 @@ mod tests {
             crate::policy::FilterSpec { max_bytes: Some(5), ..crate::policy::FilterSpec::everything() };
         let asked = || Asked::operands([Path::new("a")].into_iter(), Filter::new(&spec).unwrap()).unwrap();
         let name = NameBuf::new(b"a").unwrap();
-        let (file, top) = (|bytes| Seen::File { bytes }, Node::root(Path::new("d")));
+        let (file, top) = (|bytes| Seen::File { bytes, modified: 0 }, Node::root(Path::new("d")));
         assert_eq!(asked().operand(0, (Path::new("a"), Some(&name)), file(6)), None);
         assert_eq!(asked().operand(0, (Path::new("a"), Some(&name)), file(5)), Some(0));
         assert_eq!(

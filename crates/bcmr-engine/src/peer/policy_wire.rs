@@ -4,7 +4,7 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{
-    Collide, Compare, CopyPolicy, DeleteMax, Durability, FilterSpec, Follow, FollowDestination, Landing,
+    Above, Collide, Compare, CopyPolicy, DeleteMax, Durability, FilterSpec, Follow, FollowDestination, Landing,
     Mirror, Reflink, Resume, Rule, Sparse, Strictness, Verify,
 };
 use crate::remote::{Compress, Purpose};
@@ -53,7 +53,7 @@ impl<'a> Lists<'a> {
 type Flag = (u64, fn(&CopyPolicy) -> bool, fn(&mut CopyPolicy));
 
 /// What is said of a copy with one bit each. A policy that came over a wire starts with none of them set.
-const FLAGS: [Flag; 18] = [
+const FLAGS: [Flag; 20] = [
     (flags::RECURSIVE, |p| p.recursive, |p| p.recursive = true),
     (flags::KEEP_MODE, |p| p.preserve.mode, |p| p.preserve.mode = true),
     (flags::KEEP_OWNER, |p| p.preserve.owner, |p| p.preserve.owner = true),
@@ -80,6 +80,8 @@ const FLAGS: [Flag; 18] = [
         |p| p.mirror == Mirror::DeleteExcluded,
         |p| p.mirror = Mirror::DeleteExcluded,
     ),
+    (flags::BCMRIGNORE, |p| p.filter.bcmrignore, |p| p.filter.bcmrignore = true),
+    (flags::MAKE_PATH, |p| p.above == Above::Made, |p| p.above = Above::Made),
 ];
 
 /// Each choice with its field of a policy and its values, the engine's beside the wire's. What else comes has been
@@ -153,6 +155,7 @@ pub(crate) fn policy_out<'a>(
     let (rules, regexes) = (lists.rules.clone(), lists.regexes.clone());
     let mut numbers = policy.filter.numbers();
     numbers.extend(policy.delete_max.number());
+    numbers.sort_unstable();
     message::Policy { flags, choices: table, checkpoint, rules, regexes, compress, numbers }
 }
 
@@ -248,7 +251,7 @@ mod tests {
             assert!(last < Some(which), "in rising order");
             (known, last) = (known + 1, Some(which));
         }
-        assert_eq!(known, 4);
+        assert_eq!(known, 6);
         from.numbers = vec![(0, 9), (1, 3)];
         let filter = policy_in(&from, 1, 0, 0).unwrap().0.filter;
         assert_eq!((filter.max_bytes, filter.min_bytes), (Some(9), Some(3)));

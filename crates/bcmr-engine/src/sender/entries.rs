@@ -5,6 +5,7 @@
 use crate::blocks::LARGE_BYTES_MIN;
 use crate::codec::Effort;
 use crate::error::{Code, Error, Op, Reason, Result};
+use crate::policy::moment;
 use crate::sender::contents::{ContentSender, ReadOutcome, pack, push_unreadable, stream_for};
 use crate::sender::item::{self, EntryAttrs, Item};
 use crate::sender::names::Names;
@@ -165,7 +166,7 @@ impl EntrySender<'_, '_> {
         if let Some(note) = item::not_encodable(name.bytes(), &item.info, item.size) {
             return Err(Error::ours(Code::Unsupported, Op::Send, dir.node.join(name), note));
         }
-        if self.is_out_by_size(place, dir, &item) {
+        if self.is_out_as_file(place, dir, &item) {
             return Ok(Examined::Nothing);
         }
         self.count(&item);
@@ -187,10 +188,10 @@ impl EntrySender<'_, '_> {
         self.0.push.how.expects_new && !self.0.push.policy.preserve.links
     }
 
-    /// Whether the filter leaves a file out by the size that the receiver would be told, which may be another one than the
-    /// listing saw.
-    fn is_out_by_size(&self, place: &AnnouncedDir, src: &SourceDir, item: &Item) -> bool {
-        let out = item.is_file() && self.0.filter.excludes_size(item.size);
+    /// Whether the filter leaves a file out by the size and time that the receiver would be told, which may be others than
+    /// the listing saw.
+    fn is_out_as_file(&self, place: &AnnouncedDir, src: &SourceDir, item: &Item) -> bool {
+        let out = item.is_file() && self.0.filter.excludes_file(item.size, moment(item.info.mtime.sec, item.info.mtime.nsec));
         if out {
             self.0.left_out(Some(place), src, item.name.as_name());
         }
@@ -245,7 +246,7 @@ impl EntrySender<'_, '_> {
             if let Some(note) = item::not_encodable(name.bytes(), &item.info, item.size) {
                 return Err(Error::ours(Code::Unsupported, Op::Send, dir.node.join(name), note));
             }
-            if !place.size_unreliable && self.is_out_by_size(place, dir, &item) {
+            if !place.size_unreliable && self.is_out_as_file(place, dir, &item) {
                 return Ok(Examined::Nothing);
             }
             if info.size >= LARGE_BYTES_MIN && !place.size_unreliable {
@@ -258,7 +259,7 @@ impl EntrySender<'_, '_> {
                 Ok(ReadOutcome::Changed) if place.size_unreliable => {
                     raw.truncate(mark);
                     item.size = self.learn(dir, name, &fd)?;
-                    if self.is_out_by_size(place, dir, &item) {
+                    if self.is_out_as_file(place, dir, &item) {
                         return Ok(Examined::Nothing);
                     }
                     self.count(&item);
@@ -280,7 +281,7 @@ impl EntrySender<'_, '_> {
                 }
             }
             // What is in a file whose size says nothing is known now.
-            if place.size_unreliable && self.is_out_by_size(place, dir, &item) {
+            if place.size_unreliable && self.is_out_as_file(place, dir, &item) {
                 raw.truncate(mark);
                 return Ok(Examined::Nothing);
             }

@@ -1,9 +1,10 @@
-//! Which entries take part: globs, regular expressions and `.gitignore` files, by the path below the operand.
+//! Which entries take part: globs, regular expressions and the `.gitignore` and `.bcmrignore` files of the tree, by the path
+//! below the operand; sizes and times of files.
 //!
 //! Must not know what happens to what is left.
 
 use crate::error::{Code, Error, Op, Result};
-use crate::policy::{FilterSpec, Rule};
+use crate::policy::{FilterSpec, Rule, moment};
 use bcmr_wire::message::{Entry, Kind as WireKind};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::{Info, Kind};
@@ -16,8 +17,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A `.gitignore` file longer than this (bytes) is not one.
-const GITIGNORE_BYTES_MAX: u64 = 4 << 20;
+/// A file of rules in the tree is read as far as this (bytes).
+const IGNORE_FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Bytes that all regular expressions may take once they are compiled.
 const REGEX_BYTES_MAX: usize = 8 << 20;
@@ -31,17 +32,44 @@ pub(crate) struct Filter {
     globs: Option<Gitignore>,
     regexes: Option<RegexSet>,
     gitignore: bool,
+    bcmrignore: bool,
+    files: FileBounds,
+}
+
+/// What sizes and times regular files have that take part.
+#[derive(Clone, Copy, Default)]
+struct FileBounds {
     max_bytes: Option<u64>,
     min_bytes: Option<u64>,
+    newer: Option<u64>,
+    older: Option<u64>,
+}
+
+impl FileBounds {
+    fn of(spec: &FilterSpec) -> FileBounds {
+        let FilterSpec { max_bytes, min_bytes, newer, older, .. } = *spec;
+        FileBounds { max_bytes, min_bytes, newer, older }
+    }
+
+    fn decide(&self) -> bool {
+        [self.max_bytes, self.min_bytes, self.newer, self.older].iter().any(Option::is_some)
+    }
+
+    fn exclude(&self, bytes: u64, modified: u64) -> bool {
+        self.max_bytes.is_some_and(|max| bytes > max)
+            || self.min_bytes.is_some_and(|min| bytes < min)
+            || self.newer.is_some_and(|newer| modified <= newer)
+            || self.older.is_some_and(|older| modified >= older)
+    }
 }
 
 /// What is known of an entry when the filter is asked.
 #[derive(Clone, Copy)]
 pub(crate) enum Seen {
-    /// Its name alone, and whether it is a directory: its size decides nothing.
+    /// Its name alone, and whether it is a directory: its size and time decide nothing.
     Name { is_dir: bool },
-    /// A regular file with its size.
-    File { bytes: u64 },
+    /// A regular file with its size and the [`moment`] that it was modified at.
+    File { bytes: u64, modified: u64 },
 }
 
 impl Seen {
@@ -59,7 +87,9 @@ impl From<bool> for Seen {
 impl From<&Entry<'_>> for Seen {
     fn from(entry: &Entry<'_>) -> Seen {
         match entry.kind {
-            WireKind::File => Seen::File { bytes: entry.size },
+            WireKind::File => {
+                Seen::File { bytes: entry.size, modified: moment(entry.mtime.sec, entry.mtime.nsec) }
+            }
             kind => Seen::Name { is_dir: kind == WireKind::Dir },
         }
     }
@@ -68,13 +98,15 @@ impl From<&Entry<'_>> for Seen {
 impl From<&Info> for Seen {
     fn from(info: &Info) -> Seen {
         match info.kind {
-            Kind::File => Seen::File { bytes: info.size },
+            Kind::File => {
+                Seen::File { bytes: info.size, modified: moment(info.mtime.sec, info.mtime.nsec) }
+            }
             kind => Seen::Name { is_dir: kind == Kind::Dir },
         }
     }
 }
 
-/// The `.gitignore` files that reign in a directory, innermost first.
+/// The files of rules that reign in a directory, innermost first.
 pub(crate) struct Ignores {
     /// All patterns of one file, for paths relative to its directory.
     all: Gitignore,
@@ -146,33 +178,34 @@ impl Filter {
             some => Some(regexes_of(some).map_err(|e| bad(&some.join(" "), e.to_string()))?),
         };
         let globs = (!globs.is_empty()).then_some(globs);
-        let FilterSpec { gitignore, max_bytes, min_bytes, .. } = *spec;
-        Ok(Filter { globs, regexes, gitignore, max_bytes, min_bytes })
+        let FilterSpec { gitignore, bcmrignore, .. } = *spec;
+        Ok(Filter { globs, regexes, gitignore, bcmrignore, files: FileBounds::of(spec) })
     }
 
     /// Everything takes part.
     pub(crate) fn all() -> Filter {
-        Filter { globs: None, regexes: None, gitignore: false, max_bytes: None, min_bytes: None }
+        let (gitignore, bcmrignore, files) = (false, false, FileBounds::default());
+        Filter { globs: None, regexes: None, gitignore, bcmrignore, files }
     }
 
     /// Whether everything takes part: then no path need be made.
     pub(crate) fn is_empty(&self) -> bool {
-        self.globs.is_none() && self.regexes.is_none() && !self.gitignore && !self.asks_size()
+        self.globs.is_none() && self.regexes.is_none() && !self.asks_tree() && !self.asks_file()
     }
 
-    /// Whether a file's size decides on it: then a walk has to know the size of each file.
-    pub(crate) fn asks_size(&self) -> bool {
-        self.max_bytes.is_some() || self.min_bytes.is_some()
+    /// Whether a file's size or time decides on it: then a walk has to look at each file.
+    pub(crate) fn asks_file(&self) -> bool {
+        self.files.decide()
     }
 
-    /// Whether a regular file of this size is left out.
-    pub(crate) fn excludes_size(&self, bytes: u64) -> bool {
-        self.max_bytes.is_some_and(|max| bytes > max) || self.min_bytes.is_some_and(|min| bytes < min)
+    /// Whether a regular file of this size, modified at this moment, is left out.
+    pub(crate) fn excludes_file(&self, bytes: u64, modified: u64) -> bool {
+        self.files.exclude(bytes, modified)
     }
 
-    /// Whether `.gitignore` files are to be read.
-    pub(crate) fn wants_gitignore(&self) -> bool {
-        self.gitignore
+    /// Whether files of rules in the tree are to be read.
+    pub(crate) fn asks_tree(&self) -> bool {
+        self.gitignore || self.bcmrignore
     }
 
     /// Whether the entry is left out. `path` is relative to the operand.
@@ -184,7 +217,7 @@ impl Filter {
     ) -> bool {
         let seen = seen.into();
         let is_dir = seen.is_dir();
-        if matches!(seen, Seen::File { bytes } if self.excludes_size(bytes)) {
+        if matches!(seen, Seen::File { bytes, modified } if self.excludes_file(bytes, modified)) {
             return true;
         }
         if self.regexes.as_ref().is_some_and(|r| r.is_match(path.as_os_str().as_bytes())) {
@@ -221,26 +254,43 @@ fn regexes_of(patterns: &[String]) -> std::result::Result<RegexSet, regex::Error
         .build()
 }
 
-/// Reads the `.gitignore` of a directory, if it has one; `depth` is how many names it is below the operand.
-pub(crate) fn read_gitignore(
-    dir: &Dir,
-    depth: usize,
-    above: Option<&Arc<Ignores>>,
-) -> std::io::Result<Option<Arc<Ignores>>> {
-    let inherited = || Ok(above.cloned());
-    let Some(name) = NameBuf::new(b".gitignore") else { return inherited() };
+impl Filter {
+    /// Reads the files of rules that a directory has; `depth` is how many names it is below the operand. Of one directory's
+    /// the last that matches decides, and `.bcmrignore` comes last.
+    pub(crate) fn rules_in(
+        &self,
+        dir: &Dir,
+        depth: usize,
+        above: Option<&Arc<Ignores>>,
+    ) -> std::io::Result<Option<Arc<Ignores>>> {
+        let mut text = Vec::new();
+        for (wanted, name) in [(self.gitignore, ".gitignore"), (self.bcmrignore, ".bcmrignore")] {
+            if wanted {
+                append_file(dir, name.as_bytes(), &mut text)?;
+            }
+        }
+        if text.is_empty() {
+            return Ok(above.cloned());
+        }
+        Ok(compiled(&String::from_utf8_lossy(&text), depth, above).or_else(|| above.cloned()))
+    }
+}
+
+/// Adds what a file of a directory holds, if there is one, with an end of line behind it.
+fn append_file(dir: &Dir, name: &[u8], text: &mut Vec<u8>) -> std::io::Result<()> {
+    let Some(name) = NameBuf::new(name) else { return Ok(()) };
     let file = match dir.open_file(name.as_name()) {
         Ok(fd) => std::fs::File::from(fd),
         // Absent, or a link, which git does not follow either, or something special that is not to be opened.
-        Err(e) if matches!(Code::of(&e), Code::NotFound | Code::Link | Code::Refused) => return inherited(),
+        Err(e) if matches!(Code::of(&e), Code::NotFound | Code::Link | Code::Refused) => return Ok(()),
         Err(e) => return Err(e),
     };
-    let mut text = Vec::new();
-    file.take(GITIGNORE_BYTES_MAX).read_to_end(&mut text)?;
-    Ok(compiled(&String::from_utf8_lossy(&text), depth, above).or_else(|| above.cloned()))
+    file.take(IGNORE_FILE_BYTES_MAX).read_to_end(text)?;
+    text.push(b'\n');
+    Ok(())
 }
 
-/// The rules of one `.gitignore`; `None` when it has none.
+/// The rules of one directory; `None` when it has none.
 fn compiled(text: &str, depth: usize, above: Option<&Arc<Ignores>>) -> Option<Arc<Ignores>> {
     let mut all = GitignoreBuilder::new("");
     let (mut about_names, mut reach) = (Vec::new(), Some(0));
@@ -332,10 +382,25 @@ mod tests {
         let spec = FilterSpec { max_bytes: Some(9), min_bytes: Some(3), ..FilterSpec::everything() };
         let f = Filter::new(&spec).unwrap();
         for (bytes, out) in [(2, true), (3, false), (9, false), (10, true)] {
-            assert_eq!(f.excludes(Path::new("a"), Seen::File { bytes }, None), out, "{bytes}");
+            assert_eq!(f.excludes(Path::new("a"), Seen::File { bytes, modified: 0 }, None), out, "{bytes}");
         }
         assert!(!f.excludes(Path::new("a"), false, None) && !f.excludes(Path::new("a"), true, None));
-        assert!(!f.is_empty() && f.asks_size() && !Filter::all().asks_size());
+        assert!(!f.is_empty() && f.asks_file() && !Filter::all().asks_file());
+    }
+
+    /// A moment itself is neither newer nor older than itself; times before 1970 and far off keep their order.
+    #[test]
+    fn times_leave_out_files_and_nothing_else() {
+        let at = |ns| moment(100, ns);
+        let spec = FilterSpec { newer: Some(at(5)), older: Some(at(9)), ..FilterSpec::everything() };
+        let f = Filter::new(&spec).unwrap();
+        for (ns, out) in [(4, true), (5, true), (6, false), (8, false), (9, true), (10, true)] {
+            assert_eq!(f.excludes(Path::new("a"), Seen::File { bytes: 1, modified: at(ns) }, None), out, "{ns}");
+        }
+        assert!(!f.excludes(Path::new("a"), false, None) && !f.excludes(Path::new("a"), true, None));
+        assert!(!f.is_empty() && f.asks_file());
+        let times = [(i64::MIN, 0), (-2, 999_999_999), (-1, 0), (0, 0), (0, 1), (1, 0), (i64::MAX, 0)];
+        assert!(times.map(|(sec, nsec)| moment(sec, nsec)).is_sorted_by(|a, b| a < b));
     }
 
     #[test]

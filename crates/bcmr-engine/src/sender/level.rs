@@ -25,7 +25,7 @@ pub(crate) enum Met<'n> {
 
 impl SourceDir {
     /// Lists it, as far as `each` returns `true`. One more system call only for an entry whose kind the listing does not
-    /// say, for a link that is followed, and for a file where its size decides.
+    /// say, for a link that is followed, and for a file where its size or time decides.
     ///
     /// # Errors
     /// It cannot be listed, or not to its end.
@@ -42,7 +42,7 @@ impl SourceDir {
         let listed = self.dir.list(buffer, |entry| {
             let seen = match entry.kind {
                 Some(Kind::Link) | None if always => looked(entry.name, true),
-                Some(Kind::File) if filter.asks_size() => looked(entry.name, always),
+                Some(Kind::File) if filter.asks_file() => looked(entry.name, always),
                 Some(kind) => Ok((kind, Seen::from(kind == Kind::Dir))),
                 None => looked(entry.name, false),
             };

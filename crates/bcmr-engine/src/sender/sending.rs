@@ -137,9 +137,9 @@ impl<'a> Sending<'a> {
     /// Tells that the filter leaves a name out.
     pub(super) fn left_out(&self, place: Option<&AnnouncedDir>, src: &SourceDir, name: Name<'_>) {
         // A dry run, a comparison and a mirror leave out the same on the other side. What only this side can tell to be left
-        // out (by its size, by a .gitignore) makes a listing incomplete, and nothing is deleted for that (M2).
+        // out (by its size or time, by rules in its tree) makes a listing incomplete, and nothing is deleted for that (M2).
         let policy = self.push.policy;
-        let by_name = !policy.filter.gitignore && !policy.filter.asks_size();
+        let by_name = !policy.filter.asks_tree() && !policy.filter.asks_file();
         let is_known = policy.dry_run || policy.mirror.is_on() && by_name;
         if let (Some(place), false) = (place, is_known) {
             place.mark_incomplete();

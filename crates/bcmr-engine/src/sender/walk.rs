@@ -29,12 +29,13 @@ impl SourceDir {
         Ok(Arc::new(SourceDir { dir, info, node, name: None, above: None, ignores: None }))
     }
 
-    /// The same for an operand that is a directory as a whole, whose own `.gitignore` reigns in it.
+    /// The same for an operand that is a directory as a whole, whose own files of rules reign in it.
     pub(crate) fn with_ignores(self: &Arc<Self>, filter: &Filter) -> Result<Arc<SourceDir>> {
-        if !filter.wants_gitignore() {
+        if !filter.asks_tree() {
             return Ok(self.clone());
         }
-        let ignores = filter::read_gitignore(&self.dir, 0, None)
+        let ignores = filter
+            .rules_in(&self.dir, 0, None)
             .map_err(|e| Error::os(Op::ReadGitignore, self.node.path(), e))?;
         let dir = self.dir.try_clone().map_err(|e| Error::os(Op::Open, self.node.path(), e))?;
         let (node, name, above) = (self.node.clone(), self.name.clone(), self.above.clone());
@@ -58,8 +59,9 @@ impl SourceDir {
         };
         let info = dir.info().map_err(fail(Op::Stat))?;
         let mut ignores = self.ignores.clone();
-        if filter.wants_gitignore() {
-            ignores = filter::read_gitignore(&dir, node.names().len(), ignores.as_ref())
+        if filter.asks_tree() {
+            ignores = filter
+                .rules_in(&dir, node.names().len(), ignores.as_ref())
                 .map_err(|e| Error::os(Op::ReadGitignore, node.path(), e))?;
         }
         Ok(Arc::new(SourceDir {

@@ -171,6 +171,7 @@ pub fn copy_between(request: CopyRequest, ends: Ends, watch: Watch<'_>) -> Resul
         None => {
             let target = operands::same_target(&request.sources, request.target, &policy);
             let count = request.sources.len();
+            operands::make_path(&operands::Reach::Anywhere, &target, count, &policy)?;
             let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Through)?;
             operands::tell_new(&watch, &target, &to);
             let base = operands::base(&to, DestLink::Through)?;

@@ -48,6 +48,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     let disk = Sys::with(policy.io);
     let target = operands::marked_target(&request.sources, request.target, policy.follow);
     let count = request.sources.len();
+    operands::make_path(&operands::Reach::Anywhere, &target, count, &policy)?;
     let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Itself)?;
     operands::tell_new(&watch, &target, &to);
     let mut run = Run::new(&disk, &policy, watch, Some(Ledger::new(proves)))?;

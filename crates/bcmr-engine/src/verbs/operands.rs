@@ -1,13 +1,14 @@
 //! Which source goes to which name: cp's rules for operands, once for copy, move and check.
 //!
-//! Must not create or change anything. The paths that a person typed are resolved here, following links as they
+//! Must not create or change anything but directories above a destination, where that is asked for. The paths that a person typed are resolved here, following links as they
 //! expect; all that follows works below the handles opened here.
 
+use crate::disk::Dirs;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Watch};
-use crate::node::Node;
-use crate::policy::{CopyPolicy, Follow, FollowDestination, Target};
+use crate::node::{Node, os};
+use crate::policy::{Above, CopyPolicy, Durability, Follow, FollowDestination, Target};
 use crate::receiver::claims::{Claims, Meeting, Spot};
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::land::ensure_dir;
@@ -131,6 +132,7 @@ impl Resolved {
         links: DestLink,
         policy: &CopyPolicy,
     ) -> Result<Resolved> {
+        make_path(reach, target, count, policy)?;
         let to = match target {
             // A mirror is of contents, whatever DST is called by.
             Target::Exactly(path) if policy.mirror.is_on() && count == 1 => contents(reach, path, links)?,
@@ -189,6 +191,40 @@ impl Resolved {
     pub(crate) fn base(&self) -> Result<PathBuf> {
         base(&self.to, self.links)
     }
+}
+
+/// Makes the directories that are missing above the name that one source gets, or down to the directory that sources go
+/// into, where the policy says so.
+///
+/// # Errors
+/// One of them cannot be made. What else is wrong with the path is told when it is resolved.
+pub(crate) fn make_path(reach: &Reach, target: &Target, count: usize, policy: &CopyPolicy) -> Result<()> {
+    if policy.above == Above::Needed || policy.dry_run {
+        return Ok(());
+    }
+    let path = target.path();
+    let last = typed(path)?;
+    let goes_into = match target {
+        Target::Into(_) => true,
+        Target::Guess(_) => count != 1 || last.slash,
+        Target::Exactly(_) => false,
+    };
+    let mut at = if goes_into || last.name.is_none() { path.clone() } else { last.parent };
+    let mut missing = Vec::new();
+    while matches!(reach.dir(&at), Err(e) if Code::of(&e) == Code::NotFound) {
+        let Typed { parent, name: Some(name), .. } = typed(&at)? else { break };
+        missing.push((parent.clone(), name));
+        at = parent;
+    }
+    for (parent, name) in missing.into_iter().rev() {
+        let dir = open_parent(reach, path, &parent)?;
+        let fail = |e| Error::os(Op::MakeDirectory, parent.join(os(name.as_name())), e);
+        if ensure_dir(&dir, name.as_name(), 0o777).map_err(fail)? && policy.durability == Durability::Medium {
+            // R3: a name in a new directory is as safe as the names that lead to it.
+            Sys::new().sync_dir(&dir).map_err(|e| Error::os(Op::Sync, parent.clone(), e))?;
+        }
+    }
+    Ok(())
 }
 
 /// Resolves the target of `count` sources.

@@ -133,6 +133,7 @@ fn take_input(request: CopyRequest, mut from: File, watch: Watch<'_>) -> Result<
         let bytes = pour(&mut from, &mut to, &source, &shown, watch)?;
         return Ok(Streamed::Done(poured(&tally, bytes, source, shown)));
     }
+    operands::make_path(&Reach::Anywhere, &request.target, 1, &request.policy)?;
     match operands::target(&Reach::Anywhere, &request.target, 1, operands::DestLink::Through)? {
         Where::Name { dir, slash: false, .. } => {
             let request = CopyRequest { target: Target::Exactly(shown), ..request };

@@ -49,6 +49,10 @@ pub fn run(env: &Env) -> u8 {
         ui::writer::err(&say::usage_of(&BCMR, &usage));
         return BCMR.exits.usage;
     }
+    if let Err(usage) = commands::settle(&mut cli.command, env.now) {
+        ui::writer::err(&say::usage_of(&BCMR, &usage));
+        return BCMR.exits.usage;
+    }
     env::raise_limits();
     commands::run(cli.command, &env)
 }

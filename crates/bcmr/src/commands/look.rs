@@ -330,7 +330,7 @@ pub fn stat(a: &StatArgs, env: &Env) -> u8 {
 
 /// `du`.
 pub fn du(a: &DuArgs, env: &Env) -> u8 {
-    let filter = a.sizes.filter();
+    let filter = a.bounds.filter();
     each(Verb::Du, &a.look, env, |told, path, place| {
         let failed = RefCell::new(Vec::new());
         let keep = |e| failed.borrow_mut().push(e);

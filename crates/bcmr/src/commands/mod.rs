@@ -20,6 +20,7 @@ mod sessions;
 mod sync;
 mod verb;
 
+use crate::cli::bcmr::filters::{self, Files};
 use crate::cli::bcmr::places::is_place;
 use crate::cli::bcmr::{Cli, Command};
 use crate::config::{self, Config};
@@ -40,6 +41,12 @@ pub fn configured(cli: &Cli, env: &Env) -> Result<Config, Usage> {
         }),
         (false, false) => Ok(Config::default()),
     }
+}
+
+/// Puts what files on this machine say into what was typed.
+pub fn settle(command: &mut Command, now: i64) -> Result<(), Usage> {
+    let files = Files { read: &verb::read, modified: &verb::modified, now };
+    filters::settle(command, &files)
 }
 
 /// Runs what was typed.

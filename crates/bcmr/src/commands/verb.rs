@@ -26,6 +26,22 @@ pub fn tell_mistakable<'p>(paths: impl IntoIterator<Item = &'p PathBuf>, watch: 
     }
 }
 
+/// A file of globs is read as far as this (bytes): more than any request may have.
+const GLOBS_BYTES_MAX: u64 = 4 << 20;
+
+/// What a file of globs holds.
+pub fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(File::open(file)?, GLOBS_BYTES_MAX), &mut text)?;
+    Ok(text)
+}
+
+/// When a file was modified, through a link to it.
+pub fn modified(file: &Path) -> io::Result<(i64, u32)> {
+    let told = rustix::fs::stat(file)?;
+    Ok((told.st_mtime, u32::try_from(told.st_mtime_nsec).unwrap_or_default()))
+}
+
 /// Says what makes no sense in what was typed, and returns its exit code.
 pub fn usage(verb: Verb, u: &Usage) -> u8 {
     writer::err(&say::usage(&BCMR, verb, u));

@@ -2,6 +2,7 @@
 //!
 //! Pure: takes values, returns text or numbers. Must not know where text goes, nor how anything was carried out.
 
+pub mod itemized;
 pub mod plan;
 pub mod slurm;
 mod told;

@@ -43,7 +43,9 @@ impl Plain {
     pub fn event(&mut self, show: &Show, event: Event, out: &mut Sink, err: &mut Sink) {
         match event {
             Event::Item { action, src, dst, .. } => {
-                if show.items {
+                if let Some(base) = &show.itemized {
+                    say::itemized::item(action, &dst, base).iter().for_each(|line| out.line(line));
+                } else if show.items {
                     out.line(&say::item(show.dry_run, action, &src, &dst));
                 }
             }
@@ -125,6 +127,11 @@ impl Plain {
             Change::Differ => self.differ += 1,
         }
         if show.quiet {
+            return;
+        }
+        if show.itemized.is_some() {
+            let Difference { change, path, directory, why, .. } = &found;
+            out.line(&say::itemized::difference(*change, path, *directory, *why));
             return;
         }
         if self.folded {

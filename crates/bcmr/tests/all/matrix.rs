@@ -88,7 +88,7 @@ impl World {
         let dst = top.join("d");
         plant(
             here.path(),
-            "f s/skip.o OBJECT\nf s/f.log LOG\nf s/.gitignore *.log\nl s/l -> f\nd s/sub\nf s/sub/skip.o O",
+            "f s/skip.o OBJECT\nf s/f.log LOG\nf s/.gitignore *.log\nf s/.bcmrignore h.log\nl s/l -> f\nd s/sub\nf s/sub/skip.o O",
         );
         plant(here.path(), "f s/sub/g G\nf s/sub/h.log LOG");
         let f = src.join("f");
@@ -110,7 +110,8 @@ impl World {
                 set_mtime(&dst.join("f"), there_time);
             }
         }
-        let list = "f\nskip.o\nf.log\n.gitignore\nl\nsub/skip.o\nsub/g\nsub/h.log\n";
+        fs::write(at(&here, "globs"), "# object files\n*.o\n\n!/skip.o\n").unwrap();
+        let list = "f\nskip.o\nf.log\n.gitignore\n.bcmrignore\nl\nsub/skip.o\nsub/g\nsub/h.log\n";
         fs::write(at(&here, "list"), list).unwrap();
         let was_dst = if way.there == There::Nothing { Tree::new() } else { look(&dst) };
         let was_ino = fs::metadata(dst.join("f")).ok().map(|m| m.ino());
@@ -134,6 +135,7 @@ impl World {
             "S" => self.src.display().to_string(),
             "D" => self.dst.display().to_string(),
             "L" => at(&self.here, "list").display().to_string(),
+            "G" => at(&self.here, "globs").display().to_string(),
             w if w.starts_with("S/") => self.src.join(&w[2..]).display().to_string(),
             w if w.starts_with("D/") => self.dst.join(&w[2..]).display().to_string(),
             w => w.to_owned(),
@@ -379,6 +381,12 @@ fn filters() {
         ("--exclude-regex skip", &["skip.o", "sub/skip.o"]),
         ("--exclude-regex ^sub/", &["sub/skip.o", "sub/g", "sub/h.log"]),
         ("--gitignore", &["f.log", "sub/h.log"]),
+        ("--bcmrignore", &["sub/h.log"]),
+        ("--gitignore --bcmrignore", &["f.log", "sub/h.log"]),
+        ("--exclude-from G", &["sub/skip.o"]),
+        ("--exclude-from G -e /skip.o", &["skip.o", "sub/skip.o"]),
+        ("--newer 2002-01-01", &["f"]),
+        ("--older 2002-01-01T12:00", &["skip.o", "f.log", ".gitignore", "sub/g", "sub/skip.o", "sub/h.log"]),
         ("-e f", &["f"]),
         ("--max-size 5", &["f", "skip.o"]),
         ("--min-size 3", &["sub/g", "sub/skip.o"]),
@@ -399,6 +407,30 @@ fn filters() {
                 assert_eq!(at_source, left_out || !w.is_move(), "{about}: {name} at the source");
             }
         }
+    }
+}
+
+/// Those that are missing above DST are made only where that is asked for; below them all is as without the option.
+#[test]
+fn directories_above_the_destination() {
+    for (line, lands) in [
+        ("copy s/f new/deep/f", "new/deep/f"),
+        ("copy s/f new/deep/", "new/deep/f"),
+        ("copy -t new/deep s/f s/sub/g", "new/deep/g"),
+        ("copy s/f s/sub/g new/deep", "new/deep/g"),
+        ("copy -rT s new/deep/d", "new/deep/d/sub/g"),
+        ("copy --files-from list s new/deep/d", "new/deep/d/sub/g"),
+        ("move s/f new/deep/f", "new/deep/f"),
+        ("move -T s new/deep/d", "new/deep/d/sub/g"),
+        ("sync s new/deep/d", "new/deep/d/sub/g"),
+        ("sync s new/deep/d/", "new/deep/d/f"),
+    ] {
+        let w = World::new(way("", "", SMALL, There::Nothing), false, 1).unwrap();
+        let here = w.here.path();
+        let refused = bcmr(line, here);
+        assert!(refused.code != 0 && !here.join("new").exists(), "{line}");
+        bcmr(&format!("{line} --mkpath"), here).exits(0);
+        assert!(here.join(lands).exists(), "{line}");
     }
 }
 
@@ -530,8 +562,13 @@ fn every_option_has_a_test_of_what_it_does() {
         ("follow-destination", Some(("hostile/chosen.rs", "links_of_the_users_own"))),
         ("exclude", Some(("matrix.rs", "filters"))),
         ("include", Some(("matrix.rs", "filters"))),
+        ("exclude-from", Some(("matrix.rs", "filters"))),
         ("exclude-regex", Some(("matrix.rs", "filters"))),
         ("gitignore", Some(("matrix.rs", "filters"))),
+        ("bcmrignore", Some(("matrix.rs", "filters"))),
+        ("newer", Some(("matrix.rs", "filters"))),
+        ("older", Some(("matrix.rs", "filters"))),
+        ("mkpath", Some(("matrix.rs", "directories_above_the_destination"))),
         ("max-size", Some(("matrix.rs", "filters"))),
         ("min-size", Some(("matrix.rs", "filters"))),
         ("preserve", Some(("matrix.rs", "preserve"))),

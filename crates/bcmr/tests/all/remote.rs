@@ -321,7 +321,7 @@ impl World {
     fn make(&self, root: &Path) {
         crate::table::plant(
             root,
-            "f s/skip.o@1000000001 OBJECT\nf s/f.log LOG\nf s/.gitignore *.log\nl s/l -> f\nl s/up -> sub\nd s/sub\n\
+            "f s/skip.o@1000000001 OBJECT\nf s/f.log LOG\nf s/.gitignore *.log\nf s/.bcmrignore h.log\nl s/l -> f\nl s/up -> sub\nd s/sub\n\
              f s/sub/skip.o O\nf s/sub/g@1000000003 G\nf s/sub/h.log LOG\nh s/sub/second = s/skip.o\nd s/hollow",
         );
         let f = root.join("s/f");
@@ -636,6 +636,9 @@ fn what_takes_part_is_as_at_home() {
         ("--exclude-regex skip", ""),
         ("--exclude-regex ^sub/ --exclude-regex f$", ""),
         ("--gitignore -v", ""),
+        ("--bcmrignore --json", ""),
+        ("--newer=@1000000002 -v", ""),
+        ("--older 2001-09-09T12:00 --json", ""),
         ("-e f", ""),
         ("--max-size 5 -v", ""),
         ("--min-size=3 --json", ""),
@@ -704,6 +707,8 @@ fn du_takes_sizes() {
         ("", "5 files, 1012 B in 2 directories"),
         ("--max-size=100", "4 files, 112 B in 2 directories"),
         ("--min-size 10", "4 files, 1011 B in 2 directories"),
+        ("--older 2002-01-01", "1 file, 1 B in 2 directories"),
+        ("--newer 2002-01-01", "5 files, 1012 B in 2 directories"),
         ("--min-size 11 --max-size 99", "1 file, 1 B in 2 directories"),
     ] {
         let words: Vec<&str> = flags.split_whitespace().collect();

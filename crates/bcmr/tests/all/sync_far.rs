@@ -77,7 +77,9 @@ fn nothing_goes_unasked_and_filters_hold() {
         assert_eq!(names(&tmp.p("d")), ["a", "b.o", "c.o"], "{dir:?}");
         sync(dir, &far, &tmp, "--delete-excluded -e *.o").ok();
         assert_eq!(names(&tmp.p("d")), ["a"], "{dir:?}");
-        sync(dir, &far, &tmp, "--delete --max-size=1M").code(2).says("not known at the destination");
+        for flag in ["--max-size=1M", "--newer=7d", "--bcmrignore"] {
+            sync(dir, &far, &tmp, &format!("--delete {flag}")).code(2).says("not known at the destination");
+        }
     }
 }
 
@@ -108,6 +110,59 @@ fn what_is_in_the_way_goes_first_and_the_same_command_brings_the_rest() {
         sync(dir, &far, &tmp, "--delete").code(1).says("still to come");
         sync(dir, &far, &tmp, "--delete").ok();
         alike(&tmp, &format!("{dir:?}"));
+    }
+}
+
+/// With `--mkpath` what is missing above DST is made where it is, and nothing is without it.
+#[test]
+fn directories_above_the_destination_are_made_there() {
+    for dir in BOTH {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        tmp.file("s/a", "A");
+        let run = |flags: &str| {
+            let line = far.bcmr("sync").args(flags.split_whitespace());
+            dir.ends(line, &far, &tmp.p("s"), &tmp.p("new/deep/d")).run()
+        };
+        assert!(run("").code != 0 && !tmp.p("new").exists());
+        run("--mkpath --delete").ok();
+        assert_eq!(text(&tmp.p("new/deep/d/a")), "A");
+    }
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    tmp.dir("root");
+    tmp.file("s/a", "A");
+    let far = far.serving(&format!("--root {}", tmp.p("root").display()));
+    let put = |to: &str| far.bcmr("copy").args(["--mkpath"]).args([tmp.p("s/a").as_os_str(), &far.at(to)]).run();
+    put("/up/../../out/a").code(8);
+    assert!(!tmp.p("out").exists() && names(&tmp.p("root")).is_empty());
+    put("/x/y/a").ok();
+    assert_eq!(text(&tmp.p("root/x/y/a")), "A");
+}
+
+/// Each change is one line with its letters, far as near.
+#[test]
+fn changes_are_itemized() {
+    let here = |tmp: &Tmp, flags: &str| bcmr(["sync"]).args(flags.split_whitespace()).args([tmp.p("s"), tmp.p("d")]).run();
+    let lines = |ran: Ran| {
+        let mut lines: Vec<String> = ran.ok().out.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let runs: [&dyn Fn(&Tmp, &str) -> Ran; 3] = [
+        &here,
+        &|tmp, flags| sync(Dir::Put, &Far::pipe(), tmp, flags),
+        &|tmp, flags| sync(Dir::Get, &Far::pipe(), tmp, flags),
+    ];
+    for (n, run) in runs.into_iter().enumerate() {
+        let tmp = Tmp::new();
+        for name in ["s/a", "s/sub/b", "d/a.old", "d/x"] {
+            tmp.file(name, name);
+        }
+        symlink("a", tmp.p("s/l")).unwrap();
+        let would = lines(run(&tmp, "-n -i --delete"));
+        assert!(would.contains(&">f+++++++++ a".to_owned()) && would.contains(&"*deleting   x".to_owned()), "{n}: {would:?}");
+        let did = lines(run(&tmp, "-i --delete --stats"));
+        let told = ["*deleting   a.old", "*deleting   x", ">f????????? a", "cL+++++++++ l"];
+        assert!(told.iter().all(|line| did.iter().any(|l| l == line)), "{n}: {did:?}");
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
-use crate::policy::{CopyPolicy, SyncRequest};
+use crate::policy::{CopyPolicy, SyncRequest, Target};
 use crate::receiver::claims::Spot;
 use crate::sender::walk::SourceDir;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Reach, Source};
@@ -32,6 +32,7 @@ impl SyncPair {
         })?;
         let info = source.info().map_err(|e| Error::os(Op::Stat, path, e))?;
         let links = DestLink::Through;
+        operands::make_path(&Reach::Anywhere, &Target::Exactly(request.dest.clone()), 1, policy)?;
         let to = operands::contents(&Reach::Anywhere, &request.dest, links)?;
         let dest = operands::dest(None, &info, &to, links)?;
         operands::nesting(&Reach::Anywhere, &info, true, &dest, policy, path, Op::Copy)?;

@@ -2,7 +2,7 @@
 
 use super::collide::{UpdateArg, collide};
 use super::connection::{ConnectArgs, no_connection, reach};
-use super::filters::{FilterArgs, filter};
+use super::filters::{FilterArgs, by_the_source, filter};
 use super::jobs::{JobsArg, jobs};
 use super::links::{LinkArgs, follow, follow_destination};
 use super::metadata::{KeepArgs, preserve, strictness};
@@ -119,13 +119,7 @@ pub fn request(a: &CheckArgs, env: &Env) -> Result<(CheckRequest, Show), Usage> 
 /// What `check` arguments mean when one side is on another machine.
 pub fn remote(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Result<RemoteJob, Usage> {
     let (policy, purpose, show) = check_policy(a, env)?;
-    let by_the_source = match &policy.filter {
-        filter if filter.gitignore => Some("--gitignore"),
-        filter if filter.max_bytes.is_some() => Some("--max-size"),
-        filter if filter.min_bytes.is_some() => Some("--min-size"),
-        _ => None,
-    };
-    if let (Some(flag), Purpose::Check { extra: true, .. }) = (by_the_source, purpose) {
+    if let (Some(flag), Purpose::Check { extra: true, .. }) = (by_the_source(&policy.filter), purpose) {
         let said = format!(
             "{flag} with another machine needs --no-extra: \
              which names it leaves out at the source is not known at the destination"

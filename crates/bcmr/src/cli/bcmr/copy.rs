@@ -16,7 +16,7 @@ use super::io::{IoArgs, io, io_guard};
 use super::jobs::jobs_for;
 use super::links::{LinkArgs, follow, follow_destination};
 use super::metadata::{KeepArgs, preserve, strictness};
-use super::operands::{NamesFrom, Operands, Places, operands};
+use super::operands::{NamesFrom, Operands, Places, above, operands};
 use super::output::{OutputArgs, show};
 use super::remote::RemoteJob;
 use super::resume::{ResumeArgs, resume};
@@ -65,6 +65,9 @@ pub struct CopyArgs {
     /// Follow DST where it is a symbolic link also when SRC is on another machine, which may have put the link there
     #[arg(hide_short_help = true, long)]
     pub follow_destination: bool,
+    /// Make directories above the destination that are not there
+    #[arg(hide_short_help = true, long, conflicts_with = "dry_run")]
+    pub mkpath: bool,
     #[command(flatten)]
     pub links: LinkArgs,
     #[command(flatten)]
@@ -248,6 +251,7 @@ impl Columns for CopyArgs {
         Row("--manifest", Everywhere, Loses, |a| a.manifest.is_some()),
         Row("--inplace", Everywhere, Keeps, |a| a.inplace),
         Row("--follow-destination", Everywhere, Keeps, |a| a.follow_destination),
+        Row("--mkpath", Everywhere, Loses, |a| a.mkpath),
         Row("--reflink=always", Here("two machines share no blocks"), Keeps, |a| {
             a.reflink == SharingArg::Always
         }),
@@ -278,6 +282,7 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         recursive,
         follow: follow(&a.links, &a.keep, recursive),
         follow_destination: follow_destination(a.follow_destination),
+        above: above(a.mkpath),
         preserve: preserve(&a.keep.steps),
         strictness: strictness(&a.keep),
         specials: a.keep.archive,

@@ -1,10 +1,16 @@
-//! Which entries take part. Must not know how a pattern is matched.
+//! Which entries take part. Must not know how a pattern is matched, nor read a file: what one says is given.
 
+use super::Command;
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
 use super::order::values;
 use super::size::size;
-use bcmr_engine::policy::{FilterSpec, Rule};
-use clap::{ArgMatches, Args};
+use super::when::{When, when};
+use crate::names;
+use crate::usage::Usage;
+use bcmr_engine::policy::{FilterSpec, Rule, moment};
+use clap::{ArgMatches, Args, ValueHint};
+use std::io;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What takes part")]
@@ -15,15 +21,21 @@ pub struct FilterArgs {
     /// Take what matches GLOB although an earlier --exclude leaves it out
     #[arg(hide_short_help = true, long, value_name = "GLOB")]
     pub include: Vec<String>,
+    /// Read globs from FILE, one a line, as a .gitignore has them: ! before one takes it after all
+    #[arg(hide_short_help = true, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub exclude_from: Vec<PathBuf>,
     /// Leave out what matches the regular expression RE, against the path below its SRC
     #[arg(hide_short_help = true, long, value_name = "RE")]
     pub exclude_regex: Vec<String>,
     /// Leave out what the .gitignore files in the source leave out
     #[arg(hide_short_help = true, long)]
     pub gitignore: bool,
+    /// Leave out what the .bcmrignore files in the source leave out, each for its own directory, as a .gitignore does
+    #[arg(hide_short_help = true, long)]
+    pub bcmrignore: bool,
     #[command(flatten)]
-    pub sizes: SizeArgs,
-    /// `--exclude` and `--include` in the order they were typed.
+    pub bounds: BoundsArgs,
+    /// `--exclude`, `--include` and `--exclude-from` in the order they were typed.
     #[arg(skip)]
     pub rules: Vec<RuleArg>,
 }
@@ -32,36 +44,130 @@ impl Columns for FilterArgs {
     const ROWS: &'static [Row<FilterArgs>] = &[
         Row("--exclude", Everywhere, Loses, |a| !a.exclude.is_empty()),
         Row("--include", Everywhere, Loses, |a| !a.include.is_empty()),
+        Row("--exclude-from", Everywhere, Loses, |a| !a.exclude_from.is_empty()),
         Row("--exclude-regex", Everywhere, Loses, |a| !a.exclude_regex.is_empty()),
         Row("--gitignore", Everywhere, Loses, |a| a.gitignore),
-        Row("--max-size", Everywhere, Loses, |a| a.sizes.max_size.is_some()),
-        Row("--min-size", Everywhere, Loses, |a| a.sizes.min_size.is_some()),
+        Row("--bcmrignore", Everywhere, Loses, |a| a.bcmrignore),
+        Row("--max-size", Everywhere, Loses, |a| a.bounds.max_size.is_some()),
+        Row("--min-size", Everywhere, Loses, |a| a.bounds.min_size.is_some()),
+        Row("--newer", Everywhere, Loses, |a| a.bounds.newer.is_some()),
+        Row("--older", Everywhere, Loses, |a| a.bounds.older.is_some()),
     ];
 }
 
+/// What a file itself is, whatever it is called.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What takes part")]
-pub struct SizeArgs {
+pub struct BoundsArgs {
     /// Leave out files of more than SIZE bytes (1M is 1 MiB); directories and links stay
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = size)]
     pub max_size: Option<u64>,
     /// Leave out files of fewer than SIZE bytes
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = size)]
     pub min_size: Option<u64>,
+    /// Leave out files not modified after WHEN: 2026-01-31, 2026-01-31T12:30, 7d (ago; s, m, h, d, w), @SECONDS, or a file,
+    /// whose own time is meant
+    #[arg(hide_short_help = true, long, value_name = "WHEN", value_parser = when)]
+    pub newer: Option<When>,
+    /// Leave out files not modified before WHEN
+    #[arg(hide_short_help = true, long, value_name = "WHEN", value_parser = when)]
+    pub older: Option<When>,
 }
 
-impl SizeArgs {
-    /// A filter by size alone.
+impl BoundsArgs {
+    /// A filter by what a file itself is.
     pub fn filter(&self) -> FilterSpec {
-        FilterSpec { max_bytes: self.max_size, min_bytes: self.min_size, ..FilterSpec::everything() }
+        let at = |when: &Option<When>| match when {
+            Some(When::At(sec, nsec)) => Some(moment(*sec, *nsec)),
+            _ => None,
+        };
+        let (newer, older) = (at(&self.newer), at(&self.older));
+        FilterSpec {
+            max_bytes: self.max_size,
+            min_bytes: self.min_size,
+            newer,
+            older,
+            ..FilterSpec::everything()
+        }
     }
 }
 
-/// One glob, as typed.
+/// One glob, as typed, or a file of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleArg {
     Exclude(String),
     Include(String),
+    From(PathBuf),
+}
+
+/// What is asked of this machine's files before a command means something.
+pub struct Files<'f> {
+    /// All that a file holds.
+    pub read: &'f dyn Fn(&Path) -> io::Result<Vec<u8>>,
+    /// Seconds since 1970 and nanoseconds of a file's modification time.
+    pub modified: &'f dyn Fn(&Path) -> io::Result<(i64, u32)>,
+    /// Seconds since 1970.
+    pub now: i64,
+}
+
+/// Puts what files say into the arguments of `command`: globs of `--exclude-from`, times of `--newer` and `--older`.
+pub fn settle(command: &mut Command, files: &Files<'_>) -> Result<(), Usage> {
+    let filters = match command {
+        Command::Copy(a) => &mut a.filters,
+        Command::Check(a) => &mut a.filters,
+        Command::Sync(a) => &mut a.filters,
+        Command::Move(a) => &mut a.filters,
+        Command::Plan(a) => &mut a.filters,
+        Command::Du(a) => return a.bounds.settle(files),
+        _ => return Ok(()),
+    };
+    filters.bounds.settle(files)?;
+    let mut rules = Vec::new();
+    for rule in std::mem::take(&mut filters.rules) {
+        match rule {
+            RuleArg::From(file) => {
+                let text = (files.read)(&file).map_err(|e| unreadable("--exclude-from", &file, &e))?;
+                rules.extend(globs(&text).map_err(|()| {
+                    Usage::new(format!("what is in {} is not UTF-8", names::quoted(&file)))
+                })?);
+            }
+            typed => rules.push(typed),
+        }
+    }
+    filters.rules = rules;
+    Ok(())
+}
+
+fn unreadable(flag: &str, file: &Path, e: &io::Error) -> Usage {
+    Usage::new(format!("{flag}: {} cannot be read: {e}", names::quoted(file)))
+}
+
+impl BoundsArgs {
+    fn settle(&mut self, files: &Files<'_>) -> Result<(), Usage> {
+        for (flag, when) in [("--newer", &mut self.newer), ("--older", &mut self.older)] {
+            let at = match when {
+                Some(When::Ago(secs)) => (files.now.saturating_sub_unsigned(*secs), 0),
+                Some(When::Of(file)) => (files.modified)(file).map_err(|e| {
+                    unreadable(flag, file, &e).or("a time is 2026-01-31, 2026-01-31T12:30, 7d (ago) or @SECONDS")
+                })?,
+                Some(When::At(..)) | None => continue,
+            };
+            *when = Some(When::At(at.0, at.1));
+        }
+        Ok(())
+    }
+}
+
+/// The lines of a file of globs. A comment and an empty line say nothing.
+fn globs(text: &[u8]) -> Result<Vec<RuleArg>, ()> {
+    let text = std::str::from_utf8(text).map_err(|_| ())?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    Ok(lines
+        .map(|line| match line.strip_prefix('!') {
+            Some(glob) => RuleArg::Include(glob.to_owned()),
+            None => RuleArg::Exclude(line.to_owned()),
+        })
+        .collect())
 }
 
 impl FilterArgs {
@@ -69,7 +175,8 @@ impl FilterArgs {
     pub(super) fn order(&mut self, m: &ArgMatches) {
         let excludes = values(m, "exclude").map(|(at, glob): (usize, String)| (at, RuleArg::Exclude(glob)));
         let includes = values(m, "include").map(|(at, glob): (usize, String)| (at, RuleArg::Include(glob)));
-        let mut rules: Vec<_> = excludes.chain(includes).collect();
+        let files = values(m, "exclude_from").map(|(at, file): (usize, PathBuf)| (at, RuleArg::From(file)));
+        let mut rules: Vec<_> = excludes.chain(includes).chain(files).collect();
         rules.sort_by_key(|r| r.0);
         self.rules = rules.into_iter().map(|r| r.1).collect();
     }
@@ -77,13 +184,75 @@ impl FilterArgs {
 
 pub(super) fn filter(a: &FilterArgs) -> FilterSpec {
     let rule = |r: &RuleArg| match r {
-        RuleArg::Exclude(glob) => Rule::Exclude(glob.clone()),
-        RuleArg::Include(glob) => Rule::Include(glob.clone()),
+        RuleArg::Exclude(glob) => Some(Rule::Exclude(glob.clone())),
+        RuleArg::Include(glob) => Some(Rule::Include(glob.clone())),
+        // Its globs stand in its place by now.
+        RuleArg::From(_) => None,
     };
     FilterSpec {
-        rules: a.rules.iter().map(rule).collect(),
+        rules: a.rules.iter().filter_map(rule).collect(),
         regexes: a.exclude_regex.clone(),
         gitignore: a.gitignore,
-        ..a.sizes.filter()
+        bcmrignore: a.bcmrignore,
+        ..a.bounds.filter()
+    }
+}
+
+/// The first option that leaves out what only the source knows of.
+pub(super) fn by_the_source(filter: &FilterSpec) -> Option<&'static str> {
+    let asked = [
+        (filter.gitignore, "--gitignore"),
+        (filter.bcmrignore, "--bcmrignore"),
+        (filter.max_bytes.is_some(), "--max-size"),
+        (filter.min_bytes.is_some(), "--min-size"),
+        (filter.newer.is_some(), "--newer"),
+        (filter.older.is_some(), "--older"),
+    ];
+    asked.into_iter().find(|(is_asked, _)| *is_asked).map(|(_, flag)| flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Globs of a file stand where the file was named, so that the last that matches decides as if they had been typed there.
+    #[test]
+    fn files_of_globs_and_times_of_files() {
+        let files = Files {
+            read: &|file| match file.to_str() {
+                Some("g") => Ok(b"# none\n\n*.o\r\n!keep.o\n\\#x\n".to_vec()),
+                Some("bad") => Ok(b"\xff".to_vec()),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            },
+            modified: &|file| match file.to_str() {
+                Some("./7d") => Ok((5, 6)),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            },
+            now: 1_000_000,
+        };
+        let settled = |line: &str| {
+            let mut command = super::super::parse(line.split(' ')).unwrap().command;
+            settle(&mut command, &files).map(|()| match command {
+                Command::Copy(a) => filter(&a.filters),
+                Command::Du(a) => a.bounds.filter(),
+                other => panic!("{other:?}"),
+            })
+        };
+        let rules = |f: FilterSpec| {
+            let shown = f.rules.into_iter().map(|rule| match rule {
+                Rule::Exclude(glob) => glob,
+                Rule::Include(glob) => format!("+{glob}"),
+            });
+            shown.collect::<Vec<_>>().join(" ")
+        };
+        let got = settled("bcmr copy -e a --exclude-from g --include b s d").map(rules).unwrap_or_default();
+        assert_eq!(got, "a *.o +keep.o \\#x +b");
+        assert!(settled("bcmr copy --exclude-from bad s d").is_err());
+        assert!(settled("bcmr copy --exclude-from absent s d").is_err());
+        let f = settled("bcmr copy --newer 1d --older ./7d s d").unwrap_or_else(|u| panic!("{u:?}"));
+        assert_eq!((f.newer, f.older), (Some(moment(1_000_000 - 86_400, 0)), Some(moment(5, 6))));
+        let f = settled("bcmr du --newer @7 d").unwrap_or_else(|u| panic!("{u:?}"));
+        assert_eq!(f.newer, Some(moment(7, 0)));
+        assert!(settled("bcmr du --newer nowhere d").is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! `ls`, `stat`, `du`, `hash`, `doctor` and `deploy`: what may be typed. What it means needs no more than the operands.
 
 use super::connection::ConnectArgs;
-use super::filters::SizeArgs;
+use super::filters::BoundsArgs;
 use clap::{ArgAction, Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub struct StatArgs {
 #[derive(Debug, Args)]
 pub struct DuArgs {
     #[command(flatten)]
-    pub sizes: SizeArgs,
+    pub bounds: BoundsArgs,
     /// Sizes in units, as they always are
     #[arg(short = 'h', long)]
     human_readable: bool,

@@ -8,7 +8,7 @@ mod collide;
 mod columns;
 pub mod connection;
 pub mod copy;
-mod filters;
+pub mod filters;
 pub mod foreign;
 mod how;
 mod io;
@@ -32,6 +32,7 @@ mod size;
 pub mod sync;
 #[cfg(test)]
 mod tests;
+mod when;
 pub mod words;
 
 use check::CheckArgs;

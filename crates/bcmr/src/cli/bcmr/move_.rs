@@ -5,7 +5,7 @@ use super::filters::{FilterArgs, filter};
 use super::how::{HowArgs, durability, verify};
 use super::io::{IoArgs, io, io_guard};
 use super::jobs::jobs_for;
-use super::operands::{Operands, operands};
+use super::operands::{Operands, above, operands};
 use super::output::{OutputArgs, show};
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
@@ -25,6 +25,9 @@ pub struct MoveArgs {
     /// Merge a directory into one that is already there
     #[arg(long)]
     pub merge: bool,
+    /// Make directories above the destination that are not there
+    #[arg(hide_short_help = true, long, conflicts_with = "dry_run")]
+    pub mkpath: bool,
     #[command(flatten)]
     pub filters: FilterArgs,
     #[command(flatten)]
@@ -47,6 +50,7 @@ pub fn request(a: &MoveArgs, env: &Env) -> Result<(MoveRequest, Show), Usage> {
             Verify::Off => Verify::Cached,
             said => said,
         },
+        above: above(a.mkpath),
         collide,
         force: a.collide.force,
         durability: durability(&a.how),

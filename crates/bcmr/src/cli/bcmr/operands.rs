@@ -10,7 +10,7 @@ use super::connection::{ConnectArgs, with_port};
 use crate::address::{self, Operand};
 use crate::names;
 use crate::usage::Usage;
-use bcmr_engine::policy::Target;
+use bcmr_engine::policy::{Above, Target};
 use bcmr_engine::remote::Address;
 use clap::{Args, ValueHint};
 use std::path::{Path, PathBuf};
@@ -51,6 +51,11 @@ pub(super) fn operands(o: &Operands) -> Result<(Vec<PathBuf>, Target), Usage> {
         return Err(Usage::new(format!("with -T there is one source; there are more after {first}")));
     }
     Ok((sources, target))
+}
+
+/// `--mkpath`.
+pub(super) fn above(mkpath: bool) -> Above {
+    if mkpath { Above::Made } else { Above::Needed }
 }
 
 /// What was typed as operands, the directory of `-t` included.

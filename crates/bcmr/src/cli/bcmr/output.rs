@@ -115,6 +115,8 @@ pub(super) fn show(verb: Verb, out: &OutputArgs, dry_run: bool, again: Again, en
         far: Far::Nowhere,
         proof: |_| None,
         report: None,
+        itemized: None,
+        stats: false,
         manifest: false,
         ignored_signals: env.ignored_signals,
         now: env.now,

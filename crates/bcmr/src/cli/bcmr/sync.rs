@@ -2,11 +2,11 @@
 
 use super::columns::Columns;
 use super::connection::{ConnectArgs, RemoteArgs, no_connection, reach};
-use super::filters::{FilterArgs, filter};
+use super::filters::{FilterArgs, by_the_source, filter};
 use super::how::{HowArgs, verify};
 use super::io::{IoArgs, io, io_guard};
 use super::jobs::jobs;
-use super::operands::{Operands, Places};
+use super::operands::{Operands, Places, above};
 use super::output::{OutputArgs, show};
 use super::remote::RemoteJob;
 use crate::config::Config;
@@ -16,7 +16,7 @@ use crate::usage::Usage;
 use bcmr_engine::policy::{Collide, Compare, CopyPolicy, DeleteMax, Mirror, SyncRequest};
 use bcmr_engine::remote::{Address, Purpose};
 use clap::{Args, ValueHint};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(super) const EXAMPLES: &str = "Examples:
   bcmr sync photos /mnt/backup           /mnt/backup gets what is in photos; nothing is deleted
@@ -41,6 +41,15 @@ pub struct SyncArgs {
     /// Stay on the file system of SRC
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
+    /// Make directories above the destination that are not there
+    #[arg(hide_short_help = true, long, conflicts_with = "dry_run")]
+    pub mkpath: bool,
+    /// Name each change with rsync's letters: >f for a file, cd and cL for a new directory and link, . for attributes, *deleting
+    #[arg(short = 'i', long, alias = "itemize-changes", conflicts_with = "json")]
+    pub itemize: bool,
+    /// Say in the end what was done, what was left alone and what limited it
+    #[arg(hide_short_help = true, long)]
+    pub stats: bool,
     /// Both ways at once: refused, other tools do that
     #[arg(long, hide = true, aliases = ["bidirectional", "two-way"])]
     pub both_ways: bool,
@@ -111,13 +120,7 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
         return Err(Usage::new(format!("{flag} is about copies on one machine")).or(hint));
     }
     let (policy, show) = sync_policy(a, env)?;
-    let by_the_source = match &policy.filter {
-        filter if filter.gitignore => Some("--gitignore"),
-        filter if filter.max_bytes.is_some() => Some("--max-size"),
-        filter if filter.min_bytes.is_some() => Some("--min-size"),
-        _ => None,
-    };
-    if let (Some(flag), true) = (by_the_source, policy.mirror.deletes()) {
+    if let (Some(flag), true) = (by_the_source(&policy.filter), policy.mirror.deletes()) {
         return Err(Usage::new(format!(
             "{flag} and --delete do not go together with another machine: \
              which names it leaves out at the source is not known at the destination"
@@ -164,6 +167,11 @@ pub fn guard(a: &SyncArgs) -> Result<(), Usage> {
     Ok(())
 }
 
+/// What names are below when they are told: DST, without the slashes and dots behind it that paths made of it lack.
+fn shown_base(dest: &Path) -> PathBuf {
+    dest.components().collect()
+}
+
 /// What decides how it is carried out, wherever the two directories are.
 fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let policy = CopyPolicy {
@@ -174,6 +182,7 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
             (false, false) => Mirror::Update,
         },
         delete_max: a.delete.max_delete,
+        above: above(a.mkpath),
         verify: verify(a.how.verify),
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
@@ -185,6 +194,7 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let verify = policy.verify;
     let show = show(Verb::Sync, &a.output, policy.dry_run, Again::Resume, env);
     // A dry run tells differences, as a tree.
-    let items = show.items && (show.json || !policy.dry_run);
-    Ok((policy, Show { verify, items, ..show }))
+    let items = (show.items || a.itemize) && (show.json || !policy.dry_run);
+    let itemized = a.itemize.then(|| shown_base(&a.dest));
+    Ok((policy, Show { verify, items, itemized, stats: a.stats, ..show }))
 }
