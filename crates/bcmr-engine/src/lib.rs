@@ -8,6 +8,7 @@
 pub mod api;
 mod blocks;
 mod codec;
+pub mod control;
 mod disk;
 pub mod error;
 pub mod event;
@@ -38,6 +39,7 @@ pub use sender::filter::fuzz as filter_fuzz;
 #[cfg(fuzzing)]
 pub use store::fuzz as store_fuzz;
 mod tally;
+pub mod throttle;
 mod transport;
 #[cfg(fuzzing)]
 pub use transport::seal::fuzz as seal_fuzz;

@@ -5,8 +5,9 @@
 
 use crate::error::{Note, Reason};
 use crate::event::nanos;
+use crate::throttle::Throttle;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// What a thread waits for that only the other side can bring about.
@@ -82,6 +83,8 @@ pub(crate) struct Pulse {
     /// The file and block that was waited for last.
     piece: [AtomicU64; 2],
     calm: Mutex<Calm>,
+    /// How fast bytes may go; no limit where there is none.
+    throttle: OnceLock<Arc<Throttle>>,
 }
 
 #[derive(Debug, Default)]
@@ -141,7 +144,18 @@ impl Pulse {
             waited: [const { AtomicU64::new(0) }; For::ALL.len()],
             piece: [const { AtomicU64::new(0) }; 2],
             calm: Mutex::default(),
+            throttle: OnceLock::new(),
         }
+    }
+
+    /// From now on the bytes of the connection go as fast as this lets them.
+    pub(crate) fn goes_by(&self, throttle: &Arc<Throttle>) {
+        self.throttle.get_or_init(|| Arc::clone(throttle));
+    }
+
+    /// What limits the connection just now.
+    pub(crate) fn throttle(&self) -> Option<&Throttle> {
+        self.throttle.get().map(Arc::as_ref).filter(|throttle| throttle.is_in_force())
     }
 
     fn waits(&self, what: For) -> Option<&AtomicI64> {
@@ -222,7 +236,9 @@ impl Pulse {
 
     /// What this side is at.
     fn is_at(&self) -> u8 {
-        if self.asking.load(Relaxed) > 0 {
+        // A person wants it to be slow, or to wait.
+        let is_held_back = self.throttle().is_some_and(|throttle| throttle.held_back().is_some());
+        if is_held_back || self.asking.load(Relaxed) > 0 {
             return ASKS;
         }
         if self.at_work.load(Relaxed) > 0 {

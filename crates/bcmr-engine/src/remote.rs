@@ -3,8 +3,10 @@
 //! Must not connect to anything; that is `transport`'s. What was typed is taken apart by the person's side.
 
 use crate::policy::{Compare, CopyPolicy, NameList, Target};
+use crate::throttle::Throttle;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A path on another machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub struct Way {
     pub fast: bool,
     /// The store of blocks at the far side may be used.
     pub dedup: bool,
+    /// How fast bytes may go, both ways together (`--bwlimit`); may be changed while they do.
+    pub throttle: Arc<Throttle>,
     /// Connecting again after the connection was lost, at most so often; needs sessions to be worth it.
     pub retries: u32,
 }

@@ -175,6 +175,8 @@ Op {
     CopyShardOf = 144,
     FinishPlan = 145,
     Claim = 146,
+    HearCommands = 160,
+    Command = 161,
 }}
 
 numbered! {

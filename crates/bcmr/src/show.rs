@@ -17,6 +17,7 @@ pub enum Verb {
     Check,
     Sync,
     Sessions,
+    Ctl,
     Ls,
     Stat,
     Du,

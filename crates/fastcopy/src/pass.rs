@@ -20,6 +20,10 @@ use std::time::Duration;
 
 /// What the directory's name begins with; 32 hexadecimal digits follow.
 const PREFIX: &str = "bcmr-join-";
+/// The same where commands are heard; the first 8 digits are those of the process.
+const COMMANDS: &str = "bcmr-ctl-";
+/// Digits of a process.
+const PID_DIGITS: usize = 8;
 /// The socket in it.
 const SOCKET: &str = "socket";
 /// How often a fresh directory is made where one just made was taken for a dead one's.
@@ -43,13 +47,25 @@ impl RendezvousSocket {
     /// # Errors
     /// Of the last base tried.
     pub fn open(bases: &[PathBuf]) -> io::Result<RendezvousSocket> {
+        RendezvousSocket::open_as(PREFIX, bases)
+    }
+
+    /// The same for commands to this process, which [`commanded`] finds.
+    ///
+    /// # Errors
+    /// As [`RendezvousSocket::open`].
+    pub fn for_commands(bases: &[PathBuf]) -> io::Result<RendezvousSocket> {
+        RendezvousSocket::open_as(COMMANDS, bases)
+    }
+
+    fn open_as(prefix: &str, bases: &[PathBuf]) -> io::Result<RendezvousSocket> {
         for base in bases {
             // What cannot be looked at or removed does no harm.
             drop(Dir::open(base).and_then(|base| sweep(&base)));
         }
         let mut last = io::Error::from(Errno::NOENT);
         for base in bases {
-            match RendezvousSocket::open_below(base) {
+            match RendezvousSocket::open_below(prefix, base) {
                 Ok(meeting) => return Ok(meeting),
                 Err(e) => last = e,
             }
@@ -57,11 +73,14 @@ impl RendezvousSocket {
         Err(last)
     }
 
-    fn open_below(path: &Path) -> io::Result<RendezvousSocket> {
+    fn open_below(prefix: &str, path: &Path) -> io::Result<RendezvousSocket> {
         let base = Dir::open(path)?;
         for _ in 0..TRIES {
-            let digits: String = secret()?.iter().take(16).map(|b| format!("{b:02x}")).collect();
-            let text = format!("{PREFIX}{digits}");
+            let mut digits: String = secret()?.iter().take(16).map(|b| format!("{b:02x}")).collect();
+            if prefix == COMMANDS {
+                digits.replace_range(..PID_DIGITS, &format!("{:08x}", std::process::id()));
+            }
+            let text = format!("{prefix}{digits}");
             let name = NameBuf::new(text.as_bytes()).ok_or(Errno::INVAL)?;
             base.make_dir(name.as_name(), 0o700)?;
             let made = base.open_dir_readable(name.as_name()).and_then(|dir| {
@@ -76,7 +95,7 @@ impl RendezvousSocket {
                 made?;
                 continue;
             };
-            return match UnixListener::bind(through(dir)) {
+            return match listen(dir) {
                 Ok(listener) => {
                     let path = path.join(text).join(SOCKET);
                     Ok(RendezvousSocket { base, dir: made?, name, path, listener })
@@ -136,14 +155,66 @@ impl RendezvousSocket {
     }
 }
 
+/// Listens in a directory, on a socket of mode 0600.
+fn listen(dir: &Dir) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(through(dir))?;
+    rustix::fs::chmod(through(dir), rustix::fs::Mode::from_raw_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Processes of this user that hear commands, with their sockets; directories of processes that are gone do not count.
+#[must_use]
+pub fn commanded(bases: &[PathBuf]) -> Vec<(u32, PathBuf)> {
+    let mut found = Vec::new();
+    for path in bases {
+        let Ok(base) = Dir::open(path).and_then(|base| base.reopen()) else { continue };
+        let mut names = Vec::new();
+        let listed = base.list(&mut ListBuffer::new(), |listed| {
+            if is_called(COMMANDS, listed.name.bytes()) {
+                names.push(listed.name.to_owned());
+            }
+            true
+        });
+        // What could not be listed may have some all the same.
+        drop(listed);
+        for name in names {
+            let lives = base
+                .open_dir_readable(name.as_name())
+                .is_ok_and(|dir| check_dir(&dir).is_ok() && dir.try_lock() == Lock::Busy);
+            let pid = name.bytes().get(COMMANDS.len()..COMMANDS.len() + PID_DIGITS);
+            let pid = pid.and_then(|digits| u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+            if let (true, Some(pid)) = (lives, pid) {
+                let name = std::ffi::OsStr::from_bytes(name.bytes());
+                found.push((pid, path.join(name).join(SOCKET)));
+            }
+        }
+    }
+    // One base may be named twice.
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Connects to where another process hears commands, directly below one of `bases`.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_to_command(path: &Path, bases: &[PathBuf]) -> io::Result<UnixStream> {
+    connect_as(COMMANDS, path, bases)
+}
+
 /// Connects to another process's [`RendezvousSocket`], which must lie directly below one of `bases`: a path that came over a
 /// wire leads nowhere else, and to no other user's socket.
 ///
 /// # Errors
 /// EINVAL for a path that no meeting has, EACCES for a directory or socket of another user, else the kernel's.
 pub fn connect(path: &Path, bases: &[PathBuf]) -> io::Result<UnixStream> {
+    connect_as(PREFIX, path, bases)
+}
+
+fn connect_as(prefix: &str, path: &Path, bases: &[PathBuf]) -> io::Result<UnixStream> {
     let refused = || io::Error::from(Errno::INVAL);
-    let (base, name) = bases.iter().find_map(|base| Some((base, named(path, base)?))).ok_or_else(refused)?;
+    let (base, name) = bases.iter().find_map(|base| Some((base, named(prefix, path, base)?))).ok_or_else(refused)?;
     let name = NameBuf::new(name).ok_or_else(refused)?;
     let dir = Dir::open(base)?.open_dir(name.as_name())?;
     check_dir(&dir)?;
@@ -167,7 +238,7 @@ fn is_claimed(base: &Dir, name: Name<'_>, dir: &Dir) -> bool {
 fn sweep(base: &Dir) -> io::Result<()> {
     let mut found = Vec::new();
     base.reopen()?.list(&mut ListBuffer::new(), |listed| {
-        if is_ours(listed.name.bytes()) {
+        if [PREFIX, COMMANDS].iter().any(|prefix| is_called(prefix, listed.name.bytes())) {
             found.push(listed.name.to_owned());
         }
         true
@@ -185,18 +256,18 @@ fn sweep(base: &Dir) -> io::Result<()> {
 }
 
 /// Whether a directory is called as [`RendezvousSocket::open`] calls it.
-fn is_ours(name: &[u8]) -> bool {
-    let digits = name.strip_prefix(PREFIX.as_bytes());
+fn is_called(prefix: &str, name: &[u8]) -> bool {
+    let digits = name.strip_prefix(prefix.as_bytes());
     digits.is_some_and(|digits| {
         digits.len() == 32 && digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
 /// The name of the directory when `path` is what [`RendezvousSocket::open`] makes below `base`, byte for byte.
-fn named<'a>(path: &'a Path, base: &Path) -> Option<&'a [u8]> {
+fn named<'a>(prefix: &str, path: &'a Path, base: &Path) -> Option<&'a [u8]> {
     let below = path.as_os_str().as_bytes().strip_prefix(base.as_os_str().as_bytes())?.strip_prefix(b"/")?;
-    let (name, socket) = below.split_at_checked(PREFIX.len() + 32)?;
-    (is_ours(name) && socket.strip_prefix(b"/") == Some(SOCKET.as_bytes())).then_some(name)
+    let (name, socket) = below.split_at_checked(prefix.len() + 32)?;
+    (is_called(prefix, name) && socket.strip_prefix(b"/") == Some(SOCKET.as_bytes())).then_some(name)
 }
 
 /// The socket by its directory's handle: short enough for any `sun_path`, and not resolved a second time.

@@ -31,6 +31,21 @@ pub(super) fn open_further(
     bytes: u64,
     watch: Watch<'_>,
 ) -> Result<()> {
+    let opened = open_beside(peer, address, way, bytes, watch);
+    // All streams of a transfer go by the pulse of the first.
+    if let Some(first) = peer.streams.first() {
+        first.pulse().goes_by(&way.throttle);
+    }
+    opened
+}
+
+fn open_beside(
+    peer: &mut Peer,
+    address: &Address,
+    way: &Way,
+    bytes: u64,
+    watch: Watch<'_>,
+) -> Result<()> {
     let by_default = if bytes >= SECOND_STREAM_BYTES { 2 } else { 1 };
     let wanted = way.parallel.unwrap_or(by_default).min(bcmr_wire::limits::STREAMS_MAX as usize);
     if way.plane == Plane::Direct {

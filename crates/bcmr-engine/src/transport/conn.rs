@@ -6,6 +6,7 @@
 
 use crate::error::{Code, Error, Note, Op, Reason};
 use crate::pulse::{For, Limits, Pulse};
+use crate::throttle::{LOOK, Throttle};
 use bcmr_wire::frame;
 use bcmr_wire::limits::{DEAD_MS, FRAME_BYTES_MAX, HEADER_BYTES, PING_MS, STALL_MS, WORKS_MS};
 use bcmr_wire::message::Message;
@@ -1139,12 +1140,25 @@ impl<R: Read> Read for Timed<'_, R> {
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let pulse = self.shared.pulse();
+        // What is not read yet waits at the other side, which sends no more than there is room for.
+        while let Some(wait) = pulse.throttle().and_then(Throttle::held_back) {
+            let state = self.shared.state();
+            if state.in_end.is_some() || state.discard_input {
+                break;
+            }
+            drop(state);
+            std::thread::sleep(wait.min(LOOK));
+        }
         self.shared.reading_ns.store(self.shared.now_ns(), Relaxed);
         let got = self.read.read_vectored(bufs);
         self.shared.reading_ns.store(NOT_READING, Relaxed);
         self.shared.heard_ns.store(self.shared.now_ns(), Relaxed);
         if let Ok(bytes) = &got {
-            self.shared.pulse().came(*bytes as u64);
+            pulse.came(*bytes as u64);
+            if let Some(throttle) = pulse.throttle() {
+                throttle.spent(*bytes as u64);
+            }
         }
         got
     }
@@ -1322,6 +1336,7 @@ fn write_loop<W: WriteHalf>(shared: &Shared, mut write: W) {
 
 /// Waits for something to do. `sent_ns` is when something was written last.
 fn next_job(shared: &Shared, sent_ns: u64, flushed: bool) -> WriterJob {
+    let pulse = shared.pulse();
     let mut state = shared.state();
     let mut asked_ns = state.asked_ns;
     loop {
@@ -1339,13 +1354,17 @@ fn next_job(shared: &Shared, sent_ns: u64, flushed: bool) -> WriterJob {
             state.asked_ns = now;
             return WriterJob::Control(PING, shared.pulse().tells().to_le_bytes());
         }
-        if !state.out.is_empty() {
-            return WriterJob::Packets(state.out.drain(..).collect());
+        // Where a limit is, one packet at a time, each when it is due. What asks and answers waits for nothing.
+        let throttle = pulse.throttle().filter(|_| !state.out.is_empty());
+        let held_back = throttle.and_then(Throttle::held_back);
+        if held_back.is_none() && !state.out.is_empty() {
+            let count = if throttle.is_some() { 1 } else { state.out.len() };
+            return WriterJob::Packets(state.out.drain(..count).collect());
         }
         if !flushed {
             return WriterJob::Flush;
         }
-        if state.closing {
+        if state.closing && held_back.is_none() {
             return WriterJob::Close;
         }
         let life = shared.life_left();
@@ -1356,6 +1375,7 @@ fn next_job(shared: &Shared, sent_ns: u64, flushed: bool) -> WriterJob {
             continue;
         }
         let wait = if state.in_end.is_some() { life } else { life.min(due) };
+        let wait = held_back.map_or(wait, |held_back| wait.min(held_back).min(LOOK));
         state = shared.work.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         asked_ns = state.asked_ns;
     }
@@ -1399,7 +1419,11 @@ fn write_packets<W: WriteHalf>(
                 (1, 0)
             }
         };
-        shared.pulse().step();
+        let pulse = shared.pulse();
+        pulse.step();
+        if let Some(throttle) = pulse.throttle() {
+            throttle.spent(bytes as u64);
+        }
         let mut state = shared.state();
         state.out_count = state.out_count.saturating_sub(count);
         state.out_bytes = state.out_bytes.saturating_sub(bytes);

@@ -561,6 +561,7 @@ mod tests {
             compress: Compress::None,
             fast: false,
             dedup: false,
+            throttle: std::sync::Arc::new(crate::throttle::Throttle::new(None)),
             retries: 0,
         }
     }

@@ -78,6 +78,7 @@ fn extend(dir: &Path) -> io::Result<()> {
             "remove" => &["rm"],
             "check" => &["bcmr-copy", "b3sum"],
             "sessions" => &["bcmr-copy"],
+            "ctl" => &["bcmr-copy", "bcmr-sync"],
             "plan" => &["bcmr-shard", "bcmr-finish"],
             "shard" => &["bcmr-plan", "bcmr-finish"],
             "finish" => &["bcmr-plan", "bcmr-shard"],

@@ -7,6 +7,7 @@ mod child;
 mod complete;
 mod completions;
 mod copy;
+mod ctl;
 mod deploy;
 mod fallback;
 mod look;
@@ -61,6 +62,7 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Shard(a) => plan::shard(&a, env),
         Command::Finish(a) => plan::finish(&a, env),
         Command::Sessions(a) => sessions::run(&a, env),
+        Command::Ctl(a) => ctl::run(&a, env),
         Command::Ls(a) => look::ls(&a, env),
         Command::Stat(a) => look::stat(&a, env),
         Command::Du(a) => look::du(&a, env),

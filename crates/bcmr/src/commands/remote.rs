@@ -21,6 +21,7 @@ use crate::show::{Show, Verb};
 use crate::ui::{self, Measure, Start};
 use crate::usage::Usage;
 use crate::voice::BCMR;
+use bcmr_engine::control;
 use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
 use bcmr_engine::peer;
@@ -81,14 +82,14 @@ pub fn copy(args: &CopyArgs, places: Places, env: &Env) -> u8 {
         let path = from.file.clone().unwrap_or_else(|| "-".into());
         return super::verb::file_failed("open", &path, &e);
     }
-    run(&job, &args.operands)
+    run(&job, &args.operands, env)
 }
 
 /// `check` with one side on another machine.
 pub fn check(args: &CheckArgs, places: Places, env: &Env) -> u8 {
     let job = configuration(env).and_then(|config| check::remote(args, places, &config, env));
     match job {
-        Ok(job) => run(&job, &args.operands),
+        Ok(job) => run(&job, &args.operands, env),
         Err(u) => super::verb::usage(Verb::Check, &u),
     }
 }
@@ -97,12 +98,12 @@ pub fn check(args: &CheckArgs, places: Places, env: &Env) -> u8 {
 pub fn sync(args: &SyncArgs, places: Places, env: &Env) -> u8 {
     let job = configuration(env).and_then(|config| sync::remote(args, places, &config, env));
     match job {
-        Ok(job) => run(&job, &args.operands()),
+        Ok(job) => run(&job, &args.operands(), env),
         Err(u) => super::verb::usage(Verb::Sync, &u),
     }
 }
 
-fn run(job: &RemoteJob, typed: &Operands) -> u8 {
+fn run(job: &RemoteJob, typed: &Operands, env: &Env) -> u8 {
     let (sources, destination) = shown(&job.places);
     let measure = match &job.places {
         Places::Put { sources, .. } if job.names.is_none() && !job.policy.dry_run => {
@@ -122,7 +123,9 @@ fn run(job: &RemoteJob, typed: &Operands) -> u8 {
     let show = Show { proof: proof::command, ..job.show.clone() };
     ui::run(&show, start, |watch| {
         super::verb::tell_mistakable(all_operands(typed), watch);
-        match carry(job, watch, &by_scp) {
+        let deaf = |e: Error| watch.front.event(Event::Note(say::deaf(&e).into()));
+        let (bases, throttle) = (&env.meeting, &job.reach.way.throttle);
+        match control::hearing(bases, throttle, watch.progress, deaf, || carry(job, watch, &by_scp)) {
             // Stopped while nothing but the way was looked at.
             Err(e) if e.code == Code::Interrupted && watch.cancel.is_set() => {
                 Ok(Summary { cancelled: true, ..Summary::default() })
@@ -407,6 +410,7 @@ mod tests {
             compress: Compress::Auto,
             fast: false,
             dedup: true,
+            throttle: std::sync::Arc::new(bcmr_engine::throttle::Throttle::new(None)),
             retries: 0,
         };
         Reach { way, bootstrap }

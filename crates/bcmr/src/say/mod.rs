@@ -48,6 +48,7 @@ impl Verb {
             Verb::Check => "check",
             Verb::Sync => "sync",
             Verb::Sessions => "sessions",
+            Verb::Ctl => "ctl",
             Verb::Ls => "ls",
             Verb::Stat => "stat",
             Verb::Du => "du",
@@ -75,6 +76,7 @@ impl Verb {
             Verb::Shard => "copying",
             Verb::Finish => "finishing",
             Verb::Hash => "hashing",
+            Verb::Ctl => "telling",
             Verb::Sessions | Verb::Ls | Verb::Stat | Verb::Du | Verb::Doctor => "looking",
         }
     }
@@ -87,6 +89,7 @@ impl Verb {
             Verb::Check => "checked",
             Verb::Sync => "synced",
             Verb::Sessions => "removed",
+            Verb::Ctl => "told",
             Verb::Hash => "hashed",
             Verb::Deploy => "deployed",
             Verb::Serve => "served",
@@ -881,6 +884,25 @@ fn tally(verb: Verb, dry_run: bool, s: &Summary, resumed: u64, took: Duration) -
 pub fn rate(bytes: u64, took: Duration) -> u64 {
     let seconds = took.as_secs_f64();
     if seconds > 0.0 { (bytes as f64 / seconds) as u64 } else { 0 }
+}
+
+/// Why a run cannot be told anything meanwhile.
+pub fn deaf(e: &Error) -> String {
+    format!("bcmr ctl does not reach this run: {}", reason(e))
+}
+
+/// What a run with another machine is at, for `ctl`.
+pub fn run_status(pid: u32, s: &bcmr_engine::control::Status) -> String {
+    let is = if s.paused { "paused" } else { "running" };
+    let limit = s.limit.map_or_else(|| "no limit".to_owned(), |rate| format!("limit {}/s", size(rate)));
+    // The totals are a lower bound until all was found.
+    format!(
+        "{pid}  {is}, {limit}, {} of {} items, {} of {}\n",
+        s.items_done,
+        s.items_found.max(s.items_done),
+        size(s.bytes_done),
+        size(s.bytes_found.max(s.bytes_done))
+    )
 }
 
 /// What a receipt has beyond the summary, line by line: what was proved, what was there already, what could not be kept.

@@ -126,6 +126,8 @@ pub fn op(op: Op) -> String {
         Op::TalkTo => "talk to",
         Op::Truncate => "truncate",
         Op::Understand => "understand",
+        Op::Command => "tell the run at",
+        Op::HearCommands => "hear commands at",
         Op::Unmark => "unmark",
         Op::UseBcmrOn => "use bcmr on",
         Op::UseManifest => "use manifest",

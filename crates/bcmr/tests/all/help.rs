@@ -5,7 +5,7 @@
 use super::common::*;
 
 /// Every command, its other name, and its sentence.
-const COMMANDS: [(&str, Option<&str>, &str); 20] = [
+const COMMANDS: [(&str, Option<&str>, &str); 21] = [
     ("copy", None, "Copy files and directories"),
     ("move", None, "Move files and directories"),
     ("remove", None, "Remove files and directories"),
@@ -15,6 +15,7 @@ const COMMANDS: [(&str, Option<&str>, &str); 20] = [
     ("shard", None, "Do a shard of a plan"),
     ("finish", None, "Publish what the shards of a plan have copied"),
     ("sessions", None, "List what interrupted copies left, or remove it"),
+    ("ctl", None, "Slow down, pause or ask a run that goes to or from another machine"),
     ("ls", None, "List a directory, here or on another machine"),
     ("stat", None, "Say what a name is, here or on another machine"),
     ("du", None, "Say how much is below a path, here or on another machine"),

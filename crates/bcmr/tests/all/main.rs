@@ -12,6 +12,7 @@ mod bad_input;
 mod check;
 mod cli;
 mod connection;
+mod ctl;
 mod engine;
 mod face;
 mod foretold;

@@ -5,17 +5,20 @@ use super::columns::{
     Columns,
     Holds::There,
     Row,
-    Scp::{Keeps, LosesIf},
+    Scp::{Keeps, Loses, LosesIf},
 };
 use super::order::values;
+use super::size::rate;
 use crate::address;
 use crate::config::{CompressWord, Config, PlaneWord, Words};
 use crate::names;
 use crate::usage::Usage;
 use bcmr_engine::remote::{Address, Compress, Plane, Way};
+use bcmr_engine::throttle::Throttle;
 use clap::{ArgMatches, Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 
 // How a connection is made; for every command that makes one. A `///` here would become the commands' own sentence.
 #[derive(Debug, Args)]
@@ -83,6 +86,9 @@ pub struct RemoteArgs {
     /// Connect again by itself, at most N times, when the connection is lost
     #[arg(hide_short_help = true, long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub retries: Option<u32>,
+    /// Send and receive at most RATE bytes a second, both together (1M is 1 MiB); bcmr ctl changes it meanwhile
+    #[arg(hide_short_help = true, long, value_name = "RATE", value_parser = rate)]
+    pub bwlimit: Option<u64>,
 }
 
 /// `--compress`.
@@ -135,6 +141,7 @@ impl Columns for RemoteArgs {
         Row("--dedup", There, Keeps, |a| a.dedup),
         Row("--direct", There, LosesIf(|a| a.direct == Some(PlaneArg::Direct)), |a| a.direct.is_some()),
         Row("--retries", There, LosesIf(|a| a.retries.is_some_and(|n| n > 0)), |a| a.retries.is_some()),
+        Row("--bwlimit", There, Loses, |a| a.bwlimit.is_some()),
     ];
 }
 
@@ -236,6 +243,7 @@ pub fn reach(
         compress,
         fast,
         dedup,
+        throttle: Arc::new(Throttle::new(r.and_then(|r| r.bwlimit))),
         retries: r.and_then(|r| r.retries).or(file.retries).unwrap_or(0),
     };
     Ok(Reach { way, bootstrap })

@@ -52,7 +52,7 @@ pub(super) const ANSWERS: &[(&[&str], &[&str], &str)] = &[
         COPIES,
         "there is no such thing here; a file system with clones shares blocks by --reflink",
     ),
-    (&["--bwlimit", "-l"], COPIES, "the rate cannot be limited here"),
+    (&["-l"], COPIES, "what scp calls -l is --bwlimit here, in bytes a second"),
     // cp and mv
     (&["-d"], COPIES, "-d is -P --preserve=links here"),
     (

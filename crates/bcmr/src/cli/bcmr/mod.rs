@@ -8,6 +8,7 @@ mod collide;
 mod columns;
 pub mod connection;
 pub mod copy;
+pub mod ctl;
 pub mod filters;
 pub mod foreign;
 mod how;
@@ -37,6 +38,7 @@ pub mod words;
 
 use check::CheckArgs;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use ctl::CtlArgs;
 use copy::{CopyArgs, EXAMPLES, SHORT_EXAMPLES};
 use look::{DuArgs, HostArgs, LookArgs, LsArgs, StatArgs};
 use move_::MoveArgs;
@@ -71,6 +73,11 @@ const SESSIONS_STATUS: &str = "Exit status:
   1    something could not be read or removed
   2    the arguments make no sense
   128+n  stopped by signal n (130 is Ctrl-C)";
+
+const CTL_STATUS: &str = "Exit status:
+  0    what was asked for was told; also where nothing runs and that was asked
+  1    no run could be told
+  2    the arguments make no sense";
 
 const LOOK_STATUS: &str = "Exit status:
   0    everything was told
@@ -198,6 +205,16 @@ pub enum Command {
     /// left. The same copy command again goes on with them; without it they stay until they are removed.
     #[command(override_usage = "bcmr sessions [OPTIONS] [DIR]", after_long_help = SESSIONS_STATUS)]
     Sessions(SessionsArgs),
+    /// Slow down, pause or ask a run that goes to or from another machine
+    ///
+    /// Of this user, on this machine. A run that is paused sends and receives nothing, keeps its connection for a day, and goes
+    /// on when it is resumed.
+    #[command(
+        override_usage = "bcmr ctl [OPTIONS] [status|pause|resume]\n       bcmr ctl [OPTIONS] limit RATE",
+        after_help = ctl::EXAMPLES,
+        after_long_help = format!("{}\n\n{CTL_STATUS}", ctl::EXAMPLES)
+    )]
+    Ctl(CtlArgs),
     /// List a directory, here or on another machine
     #[command(override_usage = "bcmr ls [OPTIONS] PATH...", after_long_help = LOOK_STATUS, disable_help_flag = true)]
     Ls(LsArgs),
@@ -305,6 +322,7 @@ fn parse_any(line: Vec<OsString>) -> Result<Cli, clap::Error> {
             Command::Remove(_)
             | Command::Config
             | Command::Sessions(_)
+            | Command::Ctl(_)
             | Command::Shard(_)
             | Command::Finish(_)
             | Command::Serve(_)

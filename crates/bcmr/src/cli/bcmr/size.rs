@@ -23,6 +23,14 @@ pub fn size(typed: &str) -> Result<u64, String> {
     })
 }
 
+/// The same a second, and not nothing.
+pub(super) fn rate(typed: &str) -> Result<u64, String> {
+    match size(typed) {
+        Ok(0) => Err("nothing would ever arrive".into()),
+        other => other,
+    }
+}
+
 /// The same, a positive multiple of 4 MiB.
 pub(super) fn checkpoint_size(typed: &str) -> Result<u64, String> {
     match size(typed) {

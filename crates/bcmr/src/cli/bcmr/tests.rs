@@ -124,7 +124,7 @@ fn flags_of_a_connection_are_told() {
 fn options_of_other_programs_are_answered() {
     assert!(foreign::answer("copy", "-z").unwrap().contains("--compress"));
     assert!(foreign::answer("copy", "--delete").unwrap().contains("bcmr check"));
-    assert!(foreign::answer("copy", "--bwlimit=1m").is_some() && foreign::answer("ls", "-z").is_none());
+    assert!(foreign::answer("copy", "--rsh=x").is_some() && foreign::answer("ls", "-z").is_none());
     let mut all = Cli::command();
     all.build();
     for (options, verbs, answer) in foreign::ANSWERS {
@@ -597,6 +597,7 @@ fn what_is_lost_without_a_peer() {
         ("--sparse=always", &["--sparse"]),
         ("--direct", &["--direct"]),
         ("--retries=2", &["--retries"]),
+        ("--bwlimit=1M", &["--bwlimit"]),
         ("-T", &["-T"]),
         ("-CV --sync", &["-V", "--sync", "-C"]),
         ("--include x", &["--include"]),

@@ -1,0 +1,50 @@
+//! `ctl`: finds the runs of this user that hear commands, and tells one.
+
+use crate::cli::bcmr::ctl::{self, CtlArgs, What};
+use crate::env::Env;
+use crate::say;
+use crate::show::Verb;
+use crate::ui::writer;
+use crate::usage::Usage;
+use crate::voice::BCMR;
+use bcmr_engine::control;
+
+/// Runs it.
+pub fn run(args: &CtlArgs, env: &Env) -> u8 {
+    let command = match ctl::request(args) {
+        Ok(command) => command,
+        Err(u) => return super::verb::usage(Verb::Ctl, &u),
+    };
+    let mut runs = control::runs(&env.meeting);
+    if let Some(pid) = args.pid {
+        runs.retain(|(run, _)| *run == pid);
+    }
+    if runs.is_empty() {
+        if args.what == What::Status && args.pid.is_none() {
+            return BCMR.exits.done;
+        }
+        return nothing(Usage::new("no such run of yours goes to or from another machine").or("bcmr ctl lists them"));
+    }
+    if runs.len() > 1 && args.what != What::Status {
+        return nothing(Usage::new("there are several runs").or("bcmr ctl lists them, and --pid N says which"));
+    }
+    let (mut text, mut failed) = (String::new(), false);
+    for (pid, socket) in runs {
+        match control::tell(&socket, &env.meeting, command) {
+            Ok(status) => text.push_str(&say::run_status(pid, &status)),
+            Err(e) => {
+                failed = true;
+                writer::err(&format!("{}\n", say::error(&BCMR, &e)));
+            }
+        }
+    }
+    match super::print(&text) {
+        exit if exit == BCMR.exits.done && failed => BCMR.exits.some_failed,
+        exit => exit,
+    }
+}
+
+fn nothing(usage: Usage) -> u8 {
+    writer::err(&say::usage(&BCMR, Verb::Ctl, &usage));
+    BCMR.exits.some_failed
+}

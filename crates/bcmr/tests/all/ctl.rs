@@ -1,0 +1,106 @@
+//! `--bwlimit` and `bcmr ctl`: a run that would take hours goes on as it is told.
+
+use crate::common::remote::*;
+use crate::common::*;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Longer than any of it takes: who waits that long hangs.
+const HUNG: Duration = Duration::from_secs(60);
+
+/// `bcmr ctl` where runs of `tmp` are, and no others.
+fn ctl(tmp: &Tmp, words: &str) -> Ran {
+    let line = bcmr(["ctl"]).args(words.split_whitespace());
+    meeting(line, tmp).run()
+}
+
+fn meeting(mut line: Line, tmp: &Tmp) -> Line {
+    line.0.env("XDG_RUNTIME_DIR", tmp.p("run")).env("TMPDIR", tmp.p("run"));
+    line
+}
+
+/// Asks until the answer has `text`.
+fn until(tmp: &Tmp, words: &str, text: &str) -> String {
+    let end = Instant::now() + HUNG;
+    loop {
+        let ran = ctl(tmp, words);
+        if ran.out.contains(text) {
+            return ran.out;
+        }
+        assert!(Instant::now() < end, "{words}: {ran:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_run_goes_as_it_is_told() {
+    for dir in BOTH {
+        for verb in ["copy", "sync"] {
+            let (far, tmp) = (Far::pipe(), Tmp::new());
+            let run = tmp.dir("run");
+            chmod(&run, 0o700);
+            // At a byte a second it would take weeks, whichever way.
+            for name in ["s/a", "s/b", "s/c"] {
+                tmp.file(name, noise(1, 2 << 20));
+            }
+            assert_eq!(ctl(&tmp, "").ok().out, "");
+            ctl(&tmp, "pause").code(1).says("no such run");
+            let flags = if verb == "copy" { vec!["-rT"] } else { vec![] };
+            let line = far.bcmr(verb).args(flags).args(["--bwlimit=1", "--compress=none"]);
+            let mut line = meeting(dir.ends(line, &far, &tmp.p("s"), &tmp.p("d")), &tmp);
+            let mut child = line.0.stdin(std::process::Stdio::null()).spawn().unwrap();
+            let status = until(&tmp, "status", "limit 1 B/s");
+            assert!(status.starts_with(&format!("{}  running", child.id())), "{status}");
+            let pid = child.id();
+            until(&tmp, &format!("pause --pid {pid}"), "paused, limit 1 B/s");
+            until(&tmp, "limit none", "paused, no limit");
+            assert!(child.try_wait().unwrap().is_none(), "{dir:?} {verb}: paused runs do not end");
+            let done = (0..3).filter(|n| tmp.p(format!("d/{}", ["a", "b", "c"][*n])).exists()).count();
+            assert!(done < 3, "{dir:?} {verb}: all went at a byte a second");
+            until(&tmp, "limit 1G", "paused, limit 1.0 GiB/s");
+            until(&tmp, "resume", "running, limit 1.0 GiB/s");
+            assert!(child.wait().unwrap().success(), "{dir:?} {verb}");
+            assert_same(&tmp.p("s"), &tmp.p("d"), Exact { times: false, ..EVERYTHING });
+            assert_eq!(fs::read_dir(&run).unwrap().count(), 0, "nothing is left where commands are heard");
+        }
+    }
+}
+
+#[test]
+fn several_runs_are_told_apart_and_nonsense_is_refused() {
+    let tmp = Tmp::new();
+    tmp.dir("run");
+    ctl(&tmp, "limit").code(2);
+    ctl(&tmp, "limit 0").code(2).says("nothing would ever arrive");
+    ctl(&tmp, "pause 5M").code(2).says("only limit takes a rate");
+    ctl(&tmp, "status --pid 1").code(1).says("no such run");
+    tmp.file("s/a", noise(1, 3 << 20));
+    tmp.file("s/b", noise(1, 3 << 20));
+    let far = Far::pipe();
+    let mut runs: Vec<_> = ["d1", "d2"]
+        .map(|to| {
+            let line = far.bcmr("copy").args(["-rT", "--bwlimit=1"]);
+            let mut line = meeting(Dir::Put.ends(line, &far, &tmp.p("s"), &tmp.p(to)), &tmp);
+            line.0.stdin(std::process::Stdio::null()).spawn().unwrap()
+        })
+        .into();
+    for run in &runs {
+        until(&tmp, &format!("status --pid {}", run.id()), "limit 1 B/s");
+    }
+    ctl(&tmp, "limit none").code(1).says("several runs");
+    for run in &runs {
+        ctl(&tmp, &format!("limit none --pid {}", run.id())).ok();
+    }
+    assert!(runs.iter_mut().all(|run| run.wait().unwrap().success()));
+}
+
+/// Where nothing is sent anywhere there is nothing to slow down.
+#[test]
+fn a_limit_has_a_meaning_between_machines_only() {
+    let tmp = Tmp::new();
+    tmp.file("s/a", "A");
+    for line in ["copy -r", "sync"] {
+        let words = line.split_whitespace().chain(["--bwlimit=1M"]);
+        bcmr(words).args([tmp.p("s"), tmp.p("d")]).run().code(2).says("only with another machine");
+    }
+}
