@@ -3,6 +3,7 @@
 //!
 //! Must not know how any of it was typed, nor how it is carried out.
 
+use crate::alter::Alter;
 use std::io::BufRead;
 use std::path::PathBuf;
 
@@ -473,6 +474,8 @@ pub struct CopyPolicy {
     pub above: Above,
     /// What is kept.
     pub preserve: Preserve,
+    /// What of owners and modes is other than at the source, as far as they are kept.
+    pub alter: Alter,
     /// How much it matters when it cannot be kept.
     pub strictness: Strictness,
     /// FIFOs, sockets and devices are made anew (`--archive`); else named and skipped.
@@ -534,6 +537,7 @@ impl CopyPolicy {
             follow_destination: FollowDestination::UnlessReceived,
             above: Above::Needed,
             preserve: Preserve::NONE,
+            alter: Alter::NONE,
             strictness: Strictness::LikeCp,
             specials: false,
             collide: Collide::Replace,

@@ -82,7 +82,7 @@ pub const RULES_BYTES_MAX: usize = 32 << 10;
 /// Bytes of all its regular expressions. Compiled they take up to 3,000 times as much.
 pub const REGEXES_BYTES_MAX: usize = 8 << 10;
 /// Numbers of a policy, or of a `Usage`.
-pub const NUMBERS_MAX: usize = 16;
+pub const NUMBERS_MAX: usize = 32;
 /// Inodes with further names still to come that a receiver remembers at a time: some 300 bytes each, and their names.
 pub const LINKS_MAX: usize = 1 << 20;
 /// Names that a receiver keeps apart by their sources, where several meet: some 20 bytes each.

@@ -797,8 +797,8 @@ fn what_just_fits_fits_and_one_more_does_not() {
             "policy.regexes",
         ),
         (
-            with(&|p| p.numbers = (0..16).map(|which| (which, 0)).collect()),
-            with(&|p| p.numbers = (0..17).map(|which| (which, 0)).collect()),
+            with(&|p| p.numbers = (0..32).map(|which| (which, 0)).collect()),
+            with(&|p| p.numbers = (0..33).map(|which| (which, 0)).collect()),
             "policy.numbers",
         ),
         (with(&|p| p.checkpoint = (top >> 22) << 22), with(&|p| p.checkpoint = top + 1), "policy.checkpoint"),

@@ -90,7 +90,7 @@ impl<'a> From<'a> {
 /// The mode a new thing is born with, before the umask: never more open than what it will have in the end.
 pub(super) fn birth_mode(job: &Job<'_, impl Kernel>, keep: &Keep) -> u32 {
     let wanted = match (&job.there, keep.preserve.mode) {
-        (_, true) => job.info.mode,
+        (_, true) => keep.alter.of(&job.info).mode,
         // A file that is replaced keeps its mode, as when cp writes into it.
         (Some(there), false) if there.kind == Kind::File => there.mode,
         (_, false) => job.info.mode,
@@ -136,13 +136,14 @@ fn seal_job(
     // What the new thing shall have. A replaced file keeps owner and mode unless the policy says otherwise.
     let kept = job.there.filter(|t| t.kind == Kind::File && job.info.kind == Kind::File);
     let in_place = matches!(job.place, super::Placement::There);
+    let meant = keep.alter.of(&job.info);
     let owner = match (p.owner, kept) {
-        (true, _) => Some((job.info.uid, job.info.gid)),
+        (true, _) => Some((meant.uid, meant.gid)),
         (false, Some(there)) if !in_place => Some((there.uid, there.gid)),
         _ => None,
     };
     let mode = match (p.mode, kept) {
-        (true, _) => Some(job.info.mode),
+        (true, _) => Some(meant.mode),
         (false, Some(there)) if !in_place => Some(there.mode & 0o777),
         // The stage of a resumable copy is born private, whatever the file is to be.
         (false, None) if stage::is_part(job.name_now()) => Some(mode_at_birth(dir, job.info.mode, keep)),
@@ -274,11 +275,12 @@ pub(super) fn dir(
 ) -> Vec<Fault> {
     let p = &keep.preserve;
     let mut lost = Vec::new();
-    let owner = p.owner.then_some((info.uid, info.gid));
+    let meant = keep.alter.of(info);
+    let owner = p.owner.then_some((meant.uid, meant.gid));
     // Without -p: the source's bits with sticky under the umask, or under the default ACL that it was born with, like cp;
     // setgid that came with the parent stays.
     let mode = match (p.mode, keep.default_acl) {
-        (true, _) => Some(info.mode),
+        (true, _) => Some(meant.mode),
         (false, _) if keep.was_there => None,
         (false, true) => {
             // What the umask takes from others it takes there too.

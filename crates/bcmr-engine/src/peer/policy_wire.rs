@@ -2,6 +2,7 @@
 //!
 //! Must not know how any of it is carried out. A new flag is a row of [`FLAGS`], a new value a word in `choices!`.
 
+use crate::alter::Alter;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{
     Above, Collide, Compare, CopyPolicy, DeleteMax, Durability, FilterSpec, Follow, FollowDestination, Landing,
@@ -155,6 +156,7 @@ pub(crate) fn policy_out<'a>(
     let (rules, regexes) = (lists.rules.clone(), lists.regexes.clone());
     let mut numbers = policy.filter.numbers();
     numbers.extend(policy.delete_max.number());
+    numbers.extend(policy.alter.numbers());
     numbers.sort_unstable();
     message::Policy { flags, choices: table, checkpoint, rules, regexes, compress, numbers }
 }
@@ -184,12 +186,13 @@ pub(crate) fn policy_in(
     let mut filter = FilterSpec { rules, regexes, ..FilterSpec::everything() };
     let mut numbers = from.numbers.clone();
     let delete_max = numbers.iter().copied().find_map(DeleteMax::of_number).unwrap_or(DeleteMax::DEFAULT);
-    numbers.retain(|number| DeleteMax::of_number(*number).is_none());
+    let mut alter = Alter::NONE;
+    numbers.retain(|number| DeleteMax::of_number(*number).is_none() && !alter.set_number(*number));
     // [policy.strict]
     if !filter.set_numbers(&numbers) {
         return Err(bad(Reason::NumberUnknown));
     }
-    let mut policy = CopyPolicy { filter, delete_max, checkpoint_bytes, ..CopyPolicy::cp(jobs, me, umask) };
+    let mut policy = CopyPolicy { filter, delete_max, alter, checkpoint_bytes, ..CopyPolicy::cp(jobs, me, umask) };
     for (bit, _, set) in FLAGS {
         if from.has(bit) {
             set(&mut policy);
@@ -251,7 +254,8 @@ mod tests {
             assert!(last < Some(which), "in rising order");
             (known, last) = (known + 1, Some(which));
         }
-        assert_eq!(known, 6);
+        // Of owners, one for each that is mapped.
+        assert_eq!(known, 8 + 2 * crate::alter::MAPPED_MAX);
         from.numbers = vec![(0, 9), (1, 3)];
         let filter = policy_in(&from, 1, 0, 0).unwrap().0.filter;
         assert_eq!((filter.max_bytes, filter.min_bytes), (Some(9), Some(3)));

@@ -196,7 +196,7 @@ fn fail<'a>(op: Op, node: &'a Node, name: Option<Name<'a>>) -> impl FnOnce(io::E
 
 fn keep_for(policy: &CopyPolicy, default_acl: bool) -> Keep {
     let CopyPolicy { preserve, strictness, umask, .. } = *policy;
-    Keep { preserve, strictness, umask, default_acl, was_there: false }
+    Keep { preserve, alter: policy.alter, strictness, umask, default_acl, was_there: false }
 }
 
 impl<D: Disk> DestDir<D> {

@@ -147,6 +147,7 @@ pub(crate) fn same(src: &Info, there: &Info) -> bool {
 /// again lets go of owners that only root could give.
 pub(crate) fn stale_by(src: &Info, there: &Info, policy: &CopyPolicy) -> Option<Reason> {
     let kept = &policy.preserve;
+    let src = &policy.alter.of(src);
     let gives = policy.me == 0 || !policy.mirror.is_on();
     if kept.times && src.mtime != there.mtime {
         Some(Reason::ByMtime)

@@ -554,6 +554,7 @@ impl Mover<'_> {
     /// Gives a directory that was made what the source has of owner, times and attributes, and this mode.
     fn seal(&self, src: &Arc<SourceDir>, dst: &Dir, mode: u32) -> Vec<Fault> {
         let keep = crate::disk::Keep {
+            alter: self.policy.alter,
             preserve: self.policy.preserve,
             strictness: self.policy.strictness,
             umask: self.policy.umask,

@@ -269,6 +269,41 @@ fn preserve() {
     }
 }
 
+/// What is other than at the source is so by every way, and a second run leaves it alone.
+#[test]
+fn owners_and_modes_that_are_other() {
+    for flags in ["--chmod D711,F640", "--chmod F640,Da=X,Du+rw"] {
+        for w in worlds(&COPIES) {
+            w.run(flags).exits(0);
+            w.arrived(flags);
+            let about = w.about(flags);
+            assert_eq!(w.f().mode() & 0o7777, 0o640, "{about}");
+            if !w.operand() {
+                let mode = |name: &str| fs::metadata(w.dst.join(name)).unwrap().mode() & 0o7777;
+                assert_eq!((mode("sub/g"), mode("sub")), (0o640, 0o711), "{about}");
+            }
+        }
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: owners are given by root");
+        return;
+    }
+    for (flags, owner) in [
+        ("--chown 7:8", (7, 8)),
+        ("--chown :8", (0, 8)),
+        ("--chown daemon -V", (1, 0)),
+        ("--usermap 5:6,0:7 --groupmap *:9", (7, 9)),
+        ("--archive --usermap 5:6", (0, 0)),
+        ("--numeric-ids -j4", (0, 0)),
+    ] {
+        for w in worlds(&COPIES) {
+            w.run(flags).exits(0);
+            w.arrived(flags);
+            assert_eq!((w.f().uid(), w.f().gid()), owner, "{}", w.about(flags));
+        }
+    }
+}
+
 #[test]
 fn sparse_as_asked() {
     let allocated = |w: &World| w.f().blocks() * 512;
@@ -573,6 +608,11 @@ fn every_option_has_a_test_of_what_it_does() {
         ("min-size", Some(("matrix.rs", "filters"))),
         ("preserve", Some(("matrix.rs", "preserve"))),
         ("no-preserve", Some(("operands.rs", "copies_of_other_kinds"))),
+        ("chown", Some(("matrix.rs", "owners_and_modes_that_are_other"))),
+        ("chmod", Some(("matrix.rs", "owners_and_modes_that_are_other"))),
+        ("usermap", Some(("matrix.rs", "owners_and_modes_that_are_other"))),
+        ("groupmap", Some(("matrix.rs", "owners_and_modes_that_are_other"))),
+        ("numeric-ids", Some(("matrix.rs", "owners_and_modes_that_are_other"))),
         ("archive", Some(("matrix.rs", "preserve"))),
         ("force", Some(("kept.rs", "force_replaces_what_cannot_be_written_into"))),
         ("interactive", Some(("matrix.rs", "answers"))),

@@ -605,6 +605,8 @@ fn what_is_kept_and_how_it_lands_is_as_at_home() {
         ("--preserve=timestamps,links", ""),
         ("--archive", ""),
         ("--archive --no-preserve=mode", ""),
+        ("--archive --chown 7:8 --chmod D711,F640", ""),
+        ("--usermap 0:5 --groupmap *:9 --chmod go-w", ""),
         ("--preserve=all --json", ""),
         ("-V", ""),
         ("-V=direct --sync", ""),

@@ -3,7 +3,7 @@
 use crate::common::remote::*;
 use crate::common::*;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
 fn sync(dir: Dir, far: &Far, tmp: &Tmp, flags: &str) -> Ran {
@@ -136,6 +136,26 @@ fn directories_above_the_destination_are_made_there() {
     assert!(!tmp.p("out").exists() && names(&tmp.p("root")).is_empty());
     put("/x/y/a").ok();
     assert_eq!(text(&tmp.p("root/x/y/a")), "A");
+}
+
+/// What is other than at the source is not brought up to date again and again, and what is not yet so is.
+#[test]
+fn owners_and_modes_that_are_other_stay_so() {
+    for dir in BOTH {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        for name in ["s/a", "s/sub/b"] {
+            chmod(&tmp.file(name, name), 0o666);
+        }
+        sync(dir, &far, &tmp, "").ok();
+        let flags = if is_root() { "--chmod F604,D711 --chown 7:8" } else { "--chmod F604,D711" };
+        sync(dir, &far, &tmp, flags).ok();
+        let found = fs::metadata(tmp.p("d/sub/b")).unwrap();
+        let top = fs::metadata(tmp.p("d")).unwrap();
+        assert_eq!((found.mode() & 0o7777, top.mode() & 0o7777), (0o604, 0o711), "{dir:?}");
+        assert!(!is_root() || (found.uid(), found.gid(), top.uid()) == (7, 8, 7), "{dir:?}");
+        let again = sync(dir, &far, &tmp, &format!("-n -i {flags}")).ok().out;
+        assert!(again.lines().all(|line| !line.starts_with(['>', '.'])), "{dir:?}: {again}");
+    }
 }
 
 /// Each change is one line with its letters, far as near.

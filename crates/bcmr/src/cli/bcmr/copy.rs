@@ -18,6 +18,7 @@ use super::links::{LinkArgs, follow, follow_destination};
 use super::metadata::{KeepArgs, preserve, strictness};
 use super::operands::{NamesFrom, Operands, Places, above, operands};
 use super::output::{OutputArgs, show};
+use super::owners::{OwnerArgs, alter, preserved};
 use super::remote::RemoteJob;
 use super::resume::{ResumeArgs, resume};
 use crate::config::Config;
@@ -74,6 +75,8 @@ pub struct CopyArgs {
     pub filters: FilterArgs,
     #[command(flatten)]
     pub keep: KeepArgs,
+    #[command(flatten)]
+    pub owners: OwnerArgs,
     #[command(flatten)]
     pub collide: CopyCollideArgs,
     #[command(flatten)]
@@ -260,7 +263,7 @@ impl Columns for CopyArgs {
 
 /// What a copy by scp could not keep of what was asked for (D7). A user who asked for it gets an error and not less.
 fn lost_over_scp(a: &CopyArgs) -> Vec<&'static str> {
-    let how = a.how.lost().chain(a.resume.lost()).chain(a.keep.lost()).chain(a.collide.lost());
+    let how = a.how.lost().chain(a.resume.lost()).chain(a.keep.lost()).chain(a.owners.lost()).chain(a.collide.lost());
     let which = a.filters.lost().chain(a.lost()).chain(a.links.lost());
     let there = a.remote.lost().chain(a.connect.lost()).chain(a.operands.lost());
     how.chain(which).chain(there).chain(a.output.lost()).chain(a.io.lost()).collect()
@@ -283,7 +286,8 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         follow: follow(&a.links, &a.keep, recursive),
         follow_destination: follow_destination(a.follow_destination),
         above: above(a.mkpath),
-        preserve: preserve(&a.keep.steps),
+        preserve: preserved(&a.owners, preserve(&a.keep.steps)),
+        alter: alter(&a.owners),
         strictness: strictness(&a.keep),
         specials: a.keep.archive,
         collide,

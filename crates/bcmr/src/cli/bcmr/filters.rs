@@ -110,12 +110,23 @@ pub struct Files<'f> {
     pub now: i64,
 }
 
-/// Puts what files say into the arguments of `command`: globs of `--exclude-from`, times of `--newer` and `--older`.
+/// Puts what files say into the arguments of `command`: globs of `--exclude-from`, times of `--newer` and `--older`, and
+/// numbers of owners that were named.
 pub fn settle(command: &mut Command, files: &Files<'_>) -> Result<(), Usage> {
+    let accounts = |file: &str| {
+        let file = Path::new(file);
+        (files.read)(file).map_err(|e| unreadable("names of owners", file, &e))
+    };
     let filters = match command {
-        Command::Copy(a) => &mut a.filters,
+        Command::Copy(a) => {
+            a.owners.settle(&accounts)?;
+            &mut a.filters
+        }
         Command::Check(a) => &mut a.filters,
-        Command::Sync(a) => &mut a.filters,
+        Command::Sync(a) => {
+            a.owners.settle(&accounts)?;
+            &mut a.filters
+        }
         Command::Move(a) => &mut a.filters,
         Command::Plan(a) => &mut a.filters,
         Command::Du(a) => return a.bounds.settle(files),

@@ -24,7 +24,7 @@ pub(super) const ANSWERS: &[(&[&str], &[&str], &str)] = &[
     (&["--partial", "--append-verify", "--partial-dir"], COPIES, "-C goes on with an interrupted copy"),
     (&["--ignore-existing"], TREES, "--ignore-existing is --no-clobber here"),
     (&["--size-only"], COPIES, "--update=different leaves files alone that have the same size and time"),
-    (&["--perms", "--chmod"], COPIES, "--preserve=mode keeps permissions"),
+    (&["--perms"], COPIES, "--preserve=mode keeps permissions"),
     (&["--times"], COPIES, "--preserve=timestamps keeps times"),
     (&["--owner", "--group", "-g"], COPIES, "--preserve=ownership keeps user and group"),
     (&["-A", "--acls"], COPIES, "-A is --preserve=acl here"),

@@ -21,6 +21,7 @@ pub mod move_;
 pub mod operands;
 mod order;
 mod output;
+mod owners;
 pub mod places;
 pub mod plan;
 pub mod proof;

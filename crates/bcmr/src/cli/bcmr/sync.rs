@@ -8,6 +8,7 @@ use super::io::{IoArgs, io, io_guard};
 use super::jobs::jobs;
 use super::operands::{Operands, Places, above};
 use super::output::{OutputArgs, show};
+use super::owners::{OwnerArgs, alter};
 use super::remote::RemoteJob;
 use crate::config::Config;
 use crate::env::Env;
@@ -57,6 +58,8 @@ pub struct SyncArgs {
     pub delete: DeleteArgs,
     #[command(flatten)]
     pub filters: FilterArgs,
+    #[command(flatten)]
+    pub owners: OwnerArgs,
     #[command(flatten)]
     pub how: HowArgs,
     #[command(flatten)]
@@ -183,6 +186,7 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         },
         delete_max: a.delete.max_delete,
         above: above(a.mkpath),
+        alter: alter(&a.owners),
         verify: verify(a.how.verify),
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),
