@@ -121,6 +121,24 @@ pub struct GetRequest {
     pub policy: CopyPolicy,
 }
 
+/// Copies between two other machines, through this one.
+pub struct RelayRequest {
+    /// What to copy: all on one host, with one user and port.
+    pub from: Vec<Address>,
+    /// Where to.
+    pub to: Address,
+    /// How the target's path is meant.
+    pub target: fn(PathBuf) -> Target,
+    /// Copied or compared.
+    pub purpose: Purpose,
+    /// How to get to the source.
+    pub here: Way,
+    /// How to get to the destination, how fast bytes go, and how often all of it is tried.
+    pub onward: Way,
+    /// How it is copied.
+    pub policy: CopyPolicy,
+}
+
 /// What `bcmr serve` may do.
 #[derive(Clone, Debug)]
 pub struct ServeRequest {

@@ -108,7 +108,7 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
 }
 
 /// A comparison is a copy that is not done; contents are compared by hashes.
-fn for_purpose(policy: CopyPolicy, purpose: Purpose) -> CopyPolicy {
+pub(super) fn for_purpose(policy: CopyPolicy, purpose: Purpose) -> CopyPolicy {
     match purpose {
         // A list of hashes is of what landed.
         Purpose::Copy if policy.dry_run => {
@@ -123,13 +123,13 @@ fn for_purpose(policy: CopyPolicy, purpose: Purpose) -> CopyPolicy {
     }
 }
 
-fn whole_home(address: Address) -> Address {
+pub(super) fn whole_home(address: Address) -> Address {
     let path = if address.path.as_os_str().is_empty() { PathBuf::from(".") } else { address.path };
     Address { path, ..address }
 }
 
 /// Does it again while the connection gets lost, as often as was asked for, each time after a longer pause.
-fn with_retries(
+pub(super) fn with_retries(
     way: &Way,
     policy: &CopyPolicy,
     watch: Watch<'_>,
@@ -395,7 +395,7 @@ impl Transfer<'_> {
 }
 
 /// Ends the connection, and shows what ssh had to say.
-fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary> {
+pub(super) fn end(peer: Peer, result: Result<Summary>, watch: Watch<'_>) -> Result<Summary> {
     let waits = &watch.progress.waits;
     waits.threads.store(peer.streams.len() as u64 * 2, Ordering::Relaxed);
     if let Some(pulse) = peer.streams.first().map(Stream::pulse) {
@@ -488,7 +488,7 @@ fn will_be_new(target: message::Target, there: &[There]) -> bool {
 }
 
 /// Whether nothing has this name over there.
-fn is_absent(peer: &Peer, path: &Path, cancel: &Cancel) -> Result<bool> {
+pub(super) fn is_absent(peer: &Peer, path: &Path, cancel: &Cancel) -> Result<bool> {
     send(peer, &Message::Stat { path: path.as_os_str().as_bytes(), follow: true })?;
     let frame = await_answer(peer, cancel)?;
     // What else may be wrong with it is told when it is the target.

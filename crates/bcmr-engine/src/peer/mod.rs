@@ -21,6 +21,7 @@ mod names;
 mod policy_wire;
 mod questions;
 mod receiving;
+mod relay;
 mod reply;
 mod sending;
 mod server;
@@ -30,5 +31,6 @@ mod talk;
 
 pub use client::{get, put};
 pub use inspect::{Finding, OnTheWay, doctor, hash, list, stat, usage};
+pub use relay::relay;
 pub use server::serve;
 pub use ssh::{ssh_said, ssh_words};

@@ -61,7 +61,7 @@ fn scp_words(way: &Way, places: &Places, policy: &CopyPolicy, host: &str) -> Res
     // L1: nothing behind this is an option.
     words.push("--".into());
     match places {
-        Places::Here => {}
+        Places::Here | Places::Between { .. } => {}
         Places::Put { sources, to, target } => {
             words.extend(sources.iter().map(|s| local(s)));
             words.push(there(to, within(&target(to.path.clone())).as_bytes(), false));

@@ -26,7 +26,7 @@ use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
 use bcmr_engine::peer;
 use bcmr_engine::policy::NameList;
-use bcmr_engine::remote::{Address, GetRequest, PutRequest, Way};
+use bcmr_engine::remote::{Address, GetRequest, PutRequest, RelayRequest, Way};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -124,7 +124,8 @@ fn run(job: &RemoteJob, typed: &Operands, env: &Env) -> u8 {
     ui::run(&show, start, |watch| {
         super::verb::tell_mistakable(all_operands(typed), watch);
         let deaf = |e: Error| watch.front.event(Event::Note(say::deaf(&e).into()));
-        let (bases, throttle) = (&env.meeting, &job.reach.way.throttle);
+        let way = &job.onward.as_ref().unwrap_or(&job.reach).way;
+        let (bases, throttle) = (&env.meeting, &way.throttle);
         match control::hearing(bases, throttle, watch.progress, deaf, || carry(job, watch, &by_scp)) {
             // Stopped while nothing but the way was looked at.
             Err(e) if e.code == Code::Interrupted && watch.cancel.is_set() => {
@@ -142,6 +143,17 @@ fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summa
     let note = |text: String| watch.front.event(Event::Note(text.into()));
     // Taken back once the other side has answered.
     watch.front.lend_terminal(true);
+    if let (Places::Between { to, .. }, Some(onward)) = (&job.places, &job.onward) {
+        let done = with_peer(address, &job.reach, watch.cancel, &note, |here| {
+            let done = with_peer(to, onward, watch.cancel, &note, |way| between(job, here, way, watch));
+            // Of the other machine: no reason to look for another program on the first.
+            done.map_err(Absent::error).map_err(|e| match e.code {
+                Code::NoPeer => Error { code: Code::Unsupported, ..e },
+                _ => e,
+            })
+        });
+        return done.map_err(Absent::error);
+    }
     let absent = match with_peer(address, &job.reach, watch.cancel, &note, |way| attempt(job, way, watch)) {
         Err(Absent::Peer(e)) => e,
         Err(Absent::Other(e)) => return Err(e),
@@ -154,6 +166,16 @@ fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summa
     watch.front.event(Event::Warning(told(say::by_scp(&absent))));
     by_scp.store(true, Ordering::Release);
     fallback::copy(job, watch)
+}
+
+/// Between two other machines.
+fn between(job: &RemoteJob, here: &Way, onward: &Way, watch: Watch<'_>) -> Result<Summary> {
+    let Places::Between { from, to, target } = &job.places else {
+        return Err(Error::ours(Code::Usage, Op::Copy, "", Reason::NoOtherMachine));
+    };
+    let (from, to, target, purpose) = (from.clone(), to.clone(), *target, job.purpose);
+    let (here, onward, policy) = (here.clone(), onward.clone(), job.policy.clone());
+    peer::relay(RelayRequest { from, to, target, purpose, here, onward, policy }, watch)
 }
 
 /// One attempt, with a request of its own.
@@ -173,6 +195,7 @@ fn attempt(job: &RemoteJob, way: &Way, watch: Watch<'_>) -> Result<Summary> {
             let (target, purpose) = (*target, job.purpose);
             peer::put(PutRequest { sources, names, to, target, purpose, manifest, way, policy }, watch)
         }
+        Places::Between { .. } => between(job, &way, &way, watch),
         Places::Get { from, target } => {
             let (from, target, manifest) = (from.clone(), target.clone(), job.manifest.clone());
             let purpose = job.purpose;
@@ -255,6 +278,7 @@ fn shown(places: &Places) -> (Vec<PathBuf>, PathBuf) {
         Places::Here => (Vec::new(), PathBuf::new()),
         Places::Put { sources, to, .. } => (sources.clone(), written(to)),
         Places::Get { from, target } => (from.iter().map(written).collect(), target.path().clone()),
+        Places::Between { from, to, .. } => (from.iter().map(written).collect(), written(to)),
     }
 }
 

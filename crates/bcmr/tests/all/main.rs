@@ -32,6 +32,7 @@ mod odd;
 mod operands;
 mod plan;
 mod races;
+mod relay;
 mod remote;
 mod remote_direct;
 mod remote_lost;

@@ -1,7 +1,7 @@
 //! `check`: what may be typed, and the request that it means. Must not know how a request is carried out.
 
 use super::collide::{UpdateArg, collide};
-use super::connection::{ConnectArgs, no_connection, reach};
+use super::connection::{ConnectArgs, no_connection, onward, reach};
 use super::filters::{FilterArgs, by_the_source, filter};
 use super::jobs::{JobsArg, jobs};
 use super::links::{LinkArgs, follow, follow_destination};
@@ -127,9 +127,10 @@ pub fn remote(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Resu
         return Err(Usage::new(said));
     }
     let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
+    let onward = onward(&places, &a.connect, None, false, config)?;
     let reach = reach(&a.connect, None, false, &host, config)?;
     let (names, manifest, unkept) = (None, None, vec!["check"]);
-    Ok(RemoteJob { places, names, policy, purpose, manifest, reach, unkept, show })
+    Ok(RemoteJob { places, names, policy, purpose, manifest, reach, onward, unkept, show })
 }
 
 /// What decides how two sides are compared, wherever they are.

@@ -9,7 +9,7 @@ use super::columns::{
     Row,
     Scp::{Keeps, Loses, LosesIf},
 };
-use super::connection::{ConnectArgs, RemoteArgs, no_connection, reach};
+use super::connection::{ConnectArgs, RemoteArgs, no_connection, onward, reach};
 use super::filters::{FilterArgs, filter};
 use super::how::{HowArgs, durability, verify};
 use super::io::{IoArgs, io, io_guard};
@@ -218,9 +218,12 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
     let count = match &places {
         Places::Here => 0,
         Places::Put { sources, .. } => sources.len(),
-        Places::Get { from, .. } => from.len(),
+        Places::Get { from, .. } | Places::Between { from, .. } => from.len(),
     };
     let names = names_of(a, count)?;
+    if let (Places::Between { .. }, Some(flag)) = (&places, only_with_an_end_here(a)) {
+        return Err(Usage::new(format!("{flag} is not for copies between two other machines")));
+    }
     if a.operands.paths.iter().any(|path| path.as_os_str() == "-") {
         return Err(Usage::new("standard input and output are copied on this machine only")
             .or("copy to a file first; a file of that name is ./-"));
@@ -231,12 +234,19 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
     }
     let (policy, show) = copy_policy(a, env)?;
     let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
+    let onward = onward(&places, &a.connect, Some(&a.remote), a.resume.fast, config)?;
     let reach = reach(&a.connect, Some(&a.remote), a.resume.fast, &host, config)?;
     let far = if places.is_put() { Far::To(reach.way.plane) } else { Far::From(reach.way.plane) };
     let show = Show { far, ..show };
     let unkept = lost_over_scp(a);
     let (purpose, manifest) = (Purpose::Copy, a.manifest.clone());
-    Ok(RemoteJob { places, names, policy, purpose, manifest, reach, unkept, show })
+    Ok(RemoteJob { places, names, policy, purpose, manifest, reach, onward, unkept, show })
+}
+
+/// What needs one of the two ends to be here.
+fn only_with_an_end_here(a: &CopyArgs) -> Option<&'static str> {
+    let names = a.files_from.is_some() || a.files_from0.is_some();
+    names.then_some("--files-from").or(a.manifest.is_some().then_some("--manifest"))
 }
 
 impl Columns for CopyArgs {

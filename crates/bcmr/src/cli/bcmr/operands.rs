@@ -81,12 +81,14 @@ pub enum Places {
     Put { sources: Vec<PathBuf>, to: Address, target: fn(PathBuf) -> Target },
     /// The sources are on another one.
     Get { from: Vec<Address>, target: Target },
+    /// The sources are on another one, and the destination on a third: what is sent goes through here.
+    Between { from: Vec<Address>, to: Address, target: fn(PathBuf) -> Target },
 }
 
 impl Places {
     /// Whether what is copied goes to another machine.
     pub fn is_put(&self) -> bool {
-        matches!(self, Places::Put { .. })
+        matches!(self, Places::Put { .. } | Places::Between { .. })
     }
 
     /// The other machine.
@@ -94,7 +96,7 @@ impl Places {
         match self {
             Places::Here => None,
             Places::Put { to, .. } => Some(to),
-            Places::Get { from, .. } => from.first(),
+            Places::Get { from, .. } | Places::Between { from, .. } => from.first(),
         }
     }
 }
@@ -116,40 +118,45 @@ pub fn places(o: &Operands, connect: &ConnectArgs, is_here: IsHere<'_>) -> Resul
             Operand::There(address) => there.push((with_port(address, connect, &source)?, source)),
         }
     }
-    match (parse(target.path(), is_here)?, there.first()) {
-        (Operand::Here(_), None) => Ok(Places::Here),
-        (Operand::There(to), None) => {
-            let to = with_port(to, connect, target.path())?;
-            let target = match target {
-                Target::Guess(_) => Target::Guess as fn(PathBuf) -> Target,
-                Target::Into(_) => Target::Into,
-                Target::Exactly(_) => Target::Exactly,
-            };
-            Ok(Places::Put { sources: here, to, target })
-        }
-        (Operand::There(_), Some(_)) => Err(Usage::new("source and destination are both on another machine")
-            .or(
-                "copy to this machine first, or run bcmr on one of the two: ssh HOST bcmr copy SRC OTHER:DST",
-            )),
-        (Operand::Here(_), Some((first, typed))) => {
-            if let Some(path) = here.first() {
-                let said = format!(
-                    "{} is on this machine and {} is not; all sources must be in one place",
-                    names::quoted(path),
-                    names::quoted(typed)
-                );
-                return Err(Usage::new(said).or("copy them with a command for each machine"));
-            }
-            if let Some((_, other)) = there.iter().find(|(a, _)| !address::same_machine(a, first)) {
-                let said = format!(
-                    "{} and {} are not on one machine, with one user and port",
-                    names::quoted(typed),
-                    names::quoted(other)
-                );
-                return Err(Usage::new(said).or("copy them with a command for each machine"));
-            }
-            Ok(Places::Get { from: there.into_iter().map(|t| t.0).collect(), target })
-        }
+    let destination = parse(target.path(), is_here)?;
+    let Some((first, typed)) = there.first() else {
+        let Operand::There(to) = destination else { return Ok(Places::Here) };
+        let to = with_port(to, connect, target.path())?;
+        return Ok(Places::Put { sources: here, to, target: meant(&target) });
+    };
+    if let Some(path) = here.first() {
+        let said = format!(
+            "{} is on this machine and {} is not; all sources must be in one place",
+            names::quoted(path),
+            names::quoted(typed)
+        );
+        return Err(Usage::new(said).or("copy them with a command for each machine"));
+    }
+    if let Some((_, other)) = there.iter().find(|(a, _)| !address::same_machine(a, first)) {
+        let said = format!(
+            "{} and {} are not on one machine, with one user and port",
+            names::quoted(typed),
+            names::quoted(other)
+        );
+        return Err(Usage::new(said).or("copy them with a command for each machine"));
+    }
+    let to = match destination {
+        Operand::Here(_) => None,
+        Operand::There(to) => Some(with_port(to, connect, target.path())?),
+    };
+    let from = there.into_iter().map(|t| t.0).collect();
+    Ok(match to {
+        None => Places::Get { from, target },
+        Some(to) => Places::Between { from, to, target: meant(&target) },
+    })
+}
+
+/// How a target is meant, whatever its path is.
+fn meant(target: &Target) -> fn(PathBuf) -> Target {
+    match target {
+        Target::Guess(_) => Target::Guess,
+        Target::Into(_) => Target::Into,
+        Target::Exactly(_) => Target::Exactly,
     }
 }
 

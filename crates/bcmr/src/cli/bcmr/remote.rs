@@ -15,6 +15,8 @@ pub struct RemoteJob {
     pub purpose: Purpose,
     pub manifest: Option<PathBuf>,
     pub reach: Reach,
+    /// How the destination is reached where that is a third machine.
+    pub onward: Option<Reach>,
     /// What was asked for and would be lost without a bcmr there, as it was typed.
     pub unkept: Vec<&'static str>,
     pub show: Show,

@@ -1,7 +1,7 @@
 //! `sync`: what may be typed, and the request that it means. Must not know how a request is carried out.
 
 use super::columns::Columns;
-use super::connection::{ConnectArgs, RemoteArgs, no_connection, reach};
+use super::connection::{ConnectArgs, RemoteArgs, no_connection, onward, reach};
 use super::filters::{FilterArgs, by_the_source, filter};
 use super::how::{HowArgs, verify};
 use super::io::{IoArgs, io, io_guard};
@@ -130,17 +130,20 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
         )));
     }
     let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
+    let mut onward = onward(&places, &a.connect, Some(&a.remote), false, config)?;
     let mut reach = reach(&a.connect, Some(&a.remote), false, &host, config)?;
     if a.remote.retries.is_none() {
-        reach.way.retries = reach.way.retries.max(RETRIES);
+        for way in onward.iter_mut().chain([&mut reach]).map(|reach| &mut reach.way) {
+            way.retries = way.retries.max(RETRIES);
+        }
     }
     let compare = if a.checksum { Compare::Hash } else { Compare::SizeAndTime };
     let purpose = match policy.dry_run {
         true => Purpose::Check { compare, extra: policy.mirror.deletes() },
         false => Purpose::Copy,
     };
-    let places = contents_of(places);
-    Ok(RemoteJob { places, names: None, policy, purpose, manifest: None, reach, unkept: vec!["sync"], show })
+    let (places, unkept) = (contents_of(places), vec!["sync"]);
+    Ok(RemoteJob { places, names: None, policy, purpose, manifest: None, reach, onward, unkept, show })
 }
 
 /// How often a lost connection is made again where nothing is said.
@@ -157,6 +160,10 @@ fn contents_of(places: Places) -> Places {
         Places::Get { from, target } => {
             let from = from.into_iter().map(|a| Address { path: whole(a.path), ..a });
             Places::Get { from: from.collect(), target }
+        }
+        Places::Between { from, to, target } => {
+            let from = from.into_iter().map(|a| Address { path: whole(a.path), ..a });
+            Places::Between { from: from.collect(), to, target }
         }
     }
 }

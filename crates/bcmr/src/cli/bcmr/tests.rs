@@ -465,15 +465,20 @@ fn which_machine() {
         let Ok(Places::Get { from, target }) = of(line) else { panic!("{line}: {:?}", of(line)) };
         assert_eq!((from.len(), format!("{target:?}")), (count, want.to_owned()), "{line}");
     }
+    for (line, count, want) in [
+        ("copy h:a h:b", 1, "Guess(\"b\")"),
+        ("copy h:a h:c ssh://g/b", 2, "Guess(\"/b\")"),
+        ("copy -t h:d g:a", 1, "Into(\"d\")"),
+    ] {
+        let Ok(Places::Between { from, to, target }) = of(line) else { panic!("{line}: {:?}", of(line)) };
+        assert_eq!((from.len(), format!("{:?}", target(to.path))), (count, want.to_owned()), "{line}");
+    }
     for (line, say) in [
-        ("copy h:a h:b", "source and destination are both on another machine"),
-        ("copy h:a ssh://g/b", "source and destination are both on another machine"),
-        ("copy a h:b h:c", "source and destination are both on another machine"),
+        ("copy a h:b h:c", "'a' is on this machine and 'h:b' is not"),
         ("copy a h:b c", "'a' is on this machine and 'h:b' is not"),
         ("copy h:a g:b c", "'h:a' and 'g:b' are not on one machine"),
         ("copy h:a me@h:b c", "'h:a' and 'me@h:b' are not on one machine"),
         ("copy h:a ssh://h:22/b c", "'h:a' and 'ssh://h:22/b' are not on one machine"),
-        ("copy -t h:d g:a", "source and destination are both on another machine"),
         ("copy --port 23 ssh://h:22/a c", "'ssh://h:22/a' names another port than --port 23"),
         ("copy a :b", "':b' is no address"),
         ("copy :b", "':b' is no address"),

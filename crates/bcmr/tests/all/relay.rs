@@ -1,0 +1,123 @@
+//! Copies between two other machines, through this one: the same as a copy from one place to another on one machine.
+
+use crate::common::remote::*;
+use crate::common::*;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+/// A path on one of two machines, which are this one behind pipes.
+fn on(host: &str, path: &Path) -> String {
+    format!("{host}:{}", path.display())
+}
+
+fn relayed(far: &Far, verb: &str, flags: &str, tmp: &Tmp, ends: (&str, &str)) -> Line {
+    let line = far.bcmr(verb).args(flags.split_whitespace());
+    line.args([on("one", &tmp.p(ends.0)), on("two", &tmp.p(ends.1))])
+}
+
+#[track_caller]
+fn alike(tmp: &Tmp, times: bool, what: &str) {
+    assert_same(&tmp.p("s"), &tmp.p("d"), Exact { times, ..EVERYTHING });
+    if let Some(text) = rsync_would(&tmp.p("s"), &tmp.p("d")) {
+        assert!(text.is_empty(), "{what}: rsync would: {text}");
+    }
+}
+
+fn plant(tmp: &Tmp) {
+    for name in ["s/a", "s/mode", "s/sub/b", "s/sub/deep/c"] {
+        tmp.file(name, noise(1, 5000));
+    }
+    for n in 0..300 {
+        tmp.file(format!("s/many/{n}"), n.to_string());
+    }
+    tmp.file("s/large", noise(2, 9 << 20));
+    chmod(&tmp.p("s/mode"), 0o604);
+    fs::hard_link(tmp.p("s/a"), tmp.p("s/sub/a")).unwrap();
+    symlink("nowhere", tmp.p("s/link")).unwrap();
+    mkfifo(&tmp.p("s/fifo"));
+}
+
+#[test]
+fn a_mirror_of_everything_and_the_next_day() {
+    for flags in ["", "--checksum --compress=lz4", "-V --bwlimit=1G"] {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        plant(&tmp);
+        relayed(&far, "sync", flags, &tmp, ("s", "d")).run().ok();
+        alike(&tmp, false, flags);
+        for name in ["s/many/7", "s/large"] {
+            fs::remove_file(tmp.p(name)).unwrap();
+        }
+        fs::remove_dir_all(tmp.p("s/sub/deep")).unwrap();
+        chmod(&tmp.p("s/mode"), 0o600);
+        tmp.file("d/only there", "x");
+        let would = relayed(&far, "sync", "-n -i --delete", &tmp, ("s", "d")).run().ok().out;
+        assert!(would.contains("*deleting   large") && would.contains(".f...p..... mode"), "{would}");
+        relayed(&far, "sync", &format!("{flags} --delete"), &tmp, ("s", "d")).run().ok();
+        alike(&tmp, false, flags);
+        assert_no_litter(&tmp.p("d"));
+    }
+}
+
+#[test]
+fn copies_land_where_they_would_at_home() {
+    for (flags, target, lands) in [
+        ("--archive -T", "d", "d"),
+        ("--archive", "there", "there/s"),
+        ("-rpP --preserve=all -C", "new", "new"),
+        ("--archive -V --sync", "new/", "new"),
+    ] {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        plant(&tmp);
+        tmp.dir("there");
+        let (flags, what) = (format!("{flags} --json"), format!("{flags} {target}"));
+        let ran = relayed(&far, "copy", &flags, &tmp, ("s", target)).run();
+        // A FIFO is left out with a warning without --archive.
+        let ran = if flags.contains("archive") { ran.ok() } else { ran.one_of(&[0, 1]) };
+        assert!(ran.out.lines().last().is_some_and(|line| line.contains("\"files\":306")), "{what}: {ran:?}");
+        assert_eq!(fs::read(tmp.p(lands).join("large")).unwrap(), noise(2, 9 << 20), "{what}");
+        assert_eq!(fs::read(tmp.p(lands).join("sub/b")).unwrap(), noise(1, 5000), "{what}");
+    }
+}
+
+#[test]
+fn one_file_and_several() {
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    for name in ["s/a", "s/b"] {
+        tmp.file(name, name);
+    }
+    tmp.dir("d");
+    relayed(&far, "copy", "", &tmp, ("s/a", "d/other")).run().ok();
+    assert_eq!(fs::read_to_string(tmp.p("d/other")).unwrap(), "s/a");
+    let sources = [on("one", &tmp.p("s/a")), on("one", &tmp.p("s/b"))];
+    far.bcmr("copy").args(sources).args([on("two", &tmp.p("d"))]).run().ok();
+    assert_eq!(names(&tmp.p("d")), ["a", "b", "other"]);
+    // What is asked, is asked here.
+    tmp.file("s/a", "new");
+    relayed(&far, "copy", "-i", &tmp, ("s/a", "d/a")).input("n\n").run().ok();
+    assert_eq!(fs::read_to_string(tmp.p("d/a")).unwrap(), "s/a");
+    relayed(&far, "copy", "-i", &tmp, ("s/a", "d/a")).input("y\n").run().ok();
+    assert_eq!(fs::read_to_string(tmp.p("d/a")).unwrap(), "new");
+}
+
+#[test]
+fn what_fails_is_told_with_its_machine_and_nothing_hangs() {
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    tmp.file("s/a", "A");
+    relayed(&far, "copy", "-r", &tmp, ("absent", "d")).run().code(1).says("one:");
+    relayed(&far, "copy", "", &tmp, ("s", "d")).run().code(1).says("-r");
+    relayed(&far, "copy", "", &tmp, ("s/a", "no/such/dir/a")).run().code(1).says("two:");
+    // An earlier answer may have put a link there.
+    tmp.file("kept", "kept");
+    symlink("kept", tmp.p("d")).unwrap();
+    relayed(&far, "copy", "", &tmp, ("s/a", "d")).run().code(8).says("follow-destination");
+    assert_eq!(fs::read_to_string(tmp.p("kept")).unwrap(), "kept");
+    relayed(&far, "copy", "--follow-destination", &tmp, ("s/a", "d")).run().ok();
+    assert_eq!(fs::read_to_string(tmp.p("kept")).unwrap(), "A");
+    let far = far.serving("--read-only");
+    relayed(&far, "copy", "", &tmp, ("s/a", "e")).run().code(8);
+    assert!(!tmp.p("e").exists());
+    for flag in ["--direct", "--parallel=2", "--manifest=m", "--files-from=l"] {
+        relayed(&far, "copy", flag, &tmp, ("s", "d")).run().code(2).says("between two other machines");
+    }
+}
