@@ -90,7 +90,8 @@ impl Alter {
 
     /// For another machine, in rising order; nothing where nothing is said.
     pub(crate) fn numbers(&self) -> Vec<(u8, u64)> {
-        let change = |which, change: ModeChange| (change != ModeChange::NONE).then(|| (which, change.number()));
+        let change =
+            |which, change: ModeChange| (change != ModeChange::NONE).then(|| (which, change.number()));
         let map = |which: u8, map: &OwnerMap| {
             let number = |(from, to): (u32, u32)| u64::from(from) << 32 | u64::from(to);
             let places = (which..).zip(map.iter());

@@ -200,14 +200,27 @@ mod tests {
         {
             assert_eq!(Command::of(&command.line()), Some(command));
         }
-        for line in ["", "\n", "pause", "pause now\n", "limit\n", "limit -1\n", "limit 1 2\n", "stop\n", "limit x\n"] {
+        for line in
+            ["", "\n", "pause", "pause now\n", "limit\n", "limit -1\n", "limit 1 2\n", "stop\n", "limit x\n"]
+        {
             assert_eq!(Command::of(line), None, "{line:?}");
         }
-        let status = Status { limit: Some(7), paused: true, items_done: 1, bytes_done: 2, items_found: 3, bytes_found: 4 };
+        let status = Status {
+            limit: Some(7),
+            paused: true,
+            items_done: 1,
+            bytes_done: 2,
+            items_found: 3,
+            bytes_found: 4,
+        };
         for status in [status, Status::default()] {
             assert_eq!(Status::of(&status.line()), Some(status));
         }
-        assert!(["at 1 2 3 4 5\n", "at 1 2 3 4 5 6", "at 1 2 3 4 5 6 7\n", ""].iter().all(|l| Status::of(l).is_none()));
+        assert!(
+            ["at 1 2 3 4 5\n", "at 1 2 3 4 5 6", "at 1 2 3 4 5 6 7\n", ""]
+                .iter()
+                .all(|l| Status::of(l).is_none())
+        );
     }
 
     /// From the run's side and the user's; nothing is left afterwards, and what says nothing sensible changes nothing.
@@ -217,19 +230,27 @@ mod tests {
         let bases = [tmp.path().to_owned()];
         let (throttle, progress) = (Throttle::new(None), Progress::default());
         progress.bytes_done.store(9, Ordering::Relaxed);
-        let told = hearing(&bases, &throttle, &progress, |e| panic!("{e}"), || {
-            let [(pid, socket)] = <[_; 1]>::try_from(runs(&bases)).unwrap();
-            assert_eq!(pid, std::process::id());
-            let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
-            assert_eq!(mode & 0o777, 0o600);
-            let mut guest = pass::connect_to_command(&socket, &bases).unwrap();
-            guest.write_all(b"stop everything\n").unwrap();
-            assert_eq!(guest.read(&mut [0; 9]).unwrap(), 0);
-            let paused = tell(&socket, &bases, Command::Pause).unwrap();
-            assert_eq!((paused.paused, paused.limit, paused.bytes_done), (true, None, 9));
-            tell(&socket, &bases, Command::Limit(Some(5))).unwrap();
-            tell(&socket, &bases, Command::Resume).unwrap()
-        });
+        let told = hearing(
+            &bases,
+            &throttle,
+            &progress,
+            |e| panic!("{e}"),
+            || {
+                let [(pid, socket)] = <[_; 1]>::try_from(runs(&bases)).unwrap();
+                assert_eq!(pid, std::process::id());
+                let mode = std::os::unix::fs::PermissionsExt::mode(
+                    &std::fs::metadata(&socket).unwrap().permissions(),
+                );
+                assert_eq!(mode & 0o777, 0o600);
+                let mut guest = pass::connect_to_command(&socket, &bases).unwrap();
+                guest.write_all(b"stop everything\n").unwrap();
+                assert_eq!(guest.read(&mut [0; 9]).unwrap(), 0);
+                let paused = tell(&socket, &bases, Command::Pause).unwrap();
+                assert_eq!((paused.paused, paused.limit, paused.bytes_done), (true, None, 9));
+                tell(&socket, &bases, Command::Limit(Some(5))).unwrap();
+                tell(&socket, &bases, Command::Resume).unwrap()
+            },
+        );
         assert_eq!((told.paused, told.limit, throttle.is_at()), (false, Some(5), (Some(5), false)));
         assert!(runs(&bases).is_empty());
         assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 0);

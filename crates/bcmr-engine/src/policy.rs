@@ -329,12 +329,8 @@ type Number = (u8, for<'f> fn(&'f mut FilterSpec) -> &'f mut Option<u64>);
 
 impl FilterSpec {
     /// The numbers that travel, in rising order. One that is added here goes over the wire.
-    const NUMBERS: [Number; 4] = [
-        (0, |f| &mut f.max_bytes),
-        (1, |f| &mut f.min_bytes),
-        (4, |f| &mut f.newer),
-        (5, |f| &mut f.older),
-    ];
+    const NUMBERS: [Number; 4] =
+        [(0, |f| &mut f.max_bytes), (1, |f| &mut f.min_bytes), (4, |f| &mut f.newer), (5, |f| &mut f.older)];
 
     /// Everything takes part.
     #[must_use]

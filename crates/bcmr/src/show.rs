@@ -22,6 +22,7 @@ pub enum Verb {
     Stat,
     Du,
     Hash,
+    Mkdir,
     Doctor,
     Deploy,
     Serve,

@@ -214,7 +214,8 @@ pub fn connect(path: &Path, bases: &[PathBuf]) -> io::Result<UnixStream> {
 
 fn connect_as(prefix: &str, path: &Path, bases: &[PathBuf]) -> io::Result<UnixStream> {
     let refused = || io::Error::from(Errno::INVAL);
-    let (base, name) = bases.iter().find_map(|base| Some((base, named(prefix, path, base)?))).ok_or_else(refused)?;
+    let (base, name) =
+        bases.iter().find_map(|base| Some((base, named(prefix, path, base)?))).ok_or_else(refused)?;
     let name = NameBuf::new(name).ok_or_else(refused)?;
     let dir = Dir::open(base)?.open_dir(name.as_name())?;
     check_dir(&dir)?;

@@ -39,13 +39,7 @@ pub(super) fn open_further(
     opened
 }
 
-fn open_beside(
-    peer: &mut Peer,
-    address: &Address,
-    way: &Way,
-    bytes: u64,
-    watch: Watch<'_>,
-) -> Result<()> {
+fn open_beside(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch: Watch<'_>) -> Result<()> {
     let by_default = if bytes >= SECOND_STREAM_BYTES { 2 } else { 1 };
     let wanted = way.parallel.unwrap_or(by_default).min(bcmr_wire::limits::STREAMS_MAX as usize);
     if way.plane == Plane::Direct {

@@ -3,7 +3,7 @@
 //! Must not know how any answer is shown.
 
 use super::features::{OURS, offered};
-use super::talk::{no_stream, send_frames, shown_path, split_by_greeting};
+use super::talk::{await_answer, no_stream, send, send_frames, shown_path, split_by_greeting};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::peer::incoming::kind_of;
@@ -17,6 +17,7 @@ use bcmr_wire::handshake::{Features, wide};
 use bcmr_wire::message::{self, Message};
 use fastcopy::meta::Time;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// One thing that was looked at on the way to another machine.
 #[derive(Debug)]
@@ -163,6 +164,51 @@ pub fn hash(address: &Address, way: &Way) -> Result<[u8; 32]> {
         },
     )?;
     found.ok_or_else(|| unexpected(address))
+}
+
+/// Makes a directory; with `parents` those above it that are missing too, and one that is there is none that is in the way.
+///
+/// # Errors
+/// As [`stat`], or it cannot be made.
+pub fn make_directory(address: &Address, way: &Way, parents: bool) -> Result<()> {
+    let terms = Terms { offered: OURS, required: Features { caps: 0, wide: wide::TREES } };
+    let peer = transport::connect(address, way, LinkLoad::Light, terms, &[], &Cancel::new())?;
+    let path = address.path.as_path();
+    let mut above: Vec<&Path> = if parents { path.ancestors().skip(1).collect() } else { Vec::new() };
+    above.retain(|path| !path.as_os_str().is_empty() && path.parent().is_some());
+    above.reverse();
+    let asked = |message: &Message<'_>| {
+        send(&peer, message)?;
+        let frame = await_answer(&peer, &Cancel::new())?;
+        match frame.message()? {
+            Message::Ok { .. } => Ok(None),
+            Message::Info(entry) => Ok(Some(entry.kind)),
+            Message::Error(trouble) => {
+                let e = error_of(&trouble);
+                Err(Error { path: shown_path(address, &e.path), ..e })
+            }
+            _ => Err(unexpected(address)),
+        }
+    };
+    for path in above {
+        // What is there is there, and what is wrong with one is wrong with those in it.
+        drop(asked(&Message::Mkdir { path: path.as_os_str().as_bytes(), mode: 0o777 }));
+    }
+    let path = path.as_os_str().as_bytes();
+    let made = match asked(&Message::Mkdir { path, mode: 0o777 }) {
+        Err(e) if parents && e.code == Code::InTheWay => match asked(&Message::Stat { path, follow: true })? {
+            Some(message::Kind::Dir) => Ok(()),
+            _ => Err(e),
+        },
+        other => other.map(drop),
+    };
+    match made {
+        Ok(()) => peer.finish().map(drop),
+        Err(e) => {
+            peer.abort();
+            Err(e)
+        }
+    }
 }
 
 /// What is at an address and below it, as far as the filter takes it: by size, which is all of it that travels. What could

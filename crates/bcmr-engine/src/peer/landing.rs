@@ -12,7 +12,7 @@ use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::{Incoming, refused};
-use crate::policy::{CopyPolicy, Target};
+use crate::policy::CopyPolicy;
 use crate::receiver::arriving::Arriving;
 use crate::receiver::choose::{Candidate, Offered, Way};
 use crate::receiver::claims::{Claimed, Claims, Spot};
@@ -21,7 +21,6 @@ use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Dropped, Hold, PairedDirs, Slot};
 use crate::receiver::directories::Marks;
 use crate::receiver::extraneous::Extraneous;
-use crate::receiver::land::ensure_dir;
 use crate::receiver::lander::{Decision, LandHooks, Lander};
 use crate::receiver::links::{Claim, LinkTable};
 use crate::receiver::plan::Proof;
@@ -31,13 +30,13 @@ use crate::tally::Tally;
 use crate::trouble::error_of;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::manifest::Manifest;
-use crate::verbs::operands::{self, DestLink, Place, Reach, Where};
+use crate::verbs::operands::{self, Place};
 use crate::verbs::survey::Excludes;
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -513,23 +512,5 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
             desk.marks()
         };
         (desk.end(), marks)
-    }
-}
-
-/// Makes one directory that was named.
-pub(crate) fn directory(reach: &Reach, path: &Path, mode: u32) -> Result<()> {
-    match operands::target(reach, &Target::Exactly(path.to_owned()), 1, DestLink::Itself)? {
-        Where::Name { dir, name, .. } => {
-            let made = ensure_dir(&dir.dir, name.as_name(), mode & 0o777)
-                .map_err(|e| Error::os(Op::MakeDirectory, path, e))?;
-            if made {
-                Ok(())
-            } else {
-                Err(Error::ours(Code::InTheWay, Op::MakeDirectory, path, Reason::AlreadyThere))
-            }
-        }
-        Where::Into(_) | Where::Whole(_) => {
-            Err(Error::ours(Code::InTheWay, Op::MakeDirectory, path, Reason::AlreadyThere))
-        }
     }
 }

@@ -5,8 +5,8 @@
 use crate::alter::Alter;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{
-    Above, Collide, Compare, CopyPolicy, DeleteMax, Durability, FilterSpec, Follow, FollowDestination, Landing,
-    Mirror, Reflink, Resume, Rule, Sparse, Strictness, Verify,
+    Above, Collide, Compare, CopyPolicy, DeleteMax, Durability, FilterSpec, Follow, FollowDestination,
+    Landing, Mirror, Reflink, Resume, Rule, Sparse, Strictness, Verify,
 };
 use crate::remote::{Compress, Purpose};
 use bcmr_wire::limits;
@@ -192,7 +192,8 @@ pub(crate) fn policy_in(
     if !filter.set_numbers(&numbers) {
         return Err(bad(Reason::NumberUnknown));
     }
-    let mut policy = CopyPolicy { filter, delete_max, alter, checkpoint_bytes, ..CopyPolicy::cp(jobs, me, umask) };
+    let mut policy =
+        CopyPolicy { filter, delete_max, alter, checkpoint_bytes, ..CopyPolicy::cp(jobs, me, umask) };
     for (bit, _, set) in FLAGS {
         if from.has(bit) {
             set(&mut policy);

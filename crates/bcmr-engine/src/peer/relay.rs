@@ -48,7 +48,8 @@ pub fn relay(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
     let from: Vec<Address> = from.into_iter().map(whole_home).collect();
     let mut target = target(to.path.clone());
     let kinds = Kinds::default();
-    let run = RelayRun { from: &from, to: &to, purpose, here: &here, onward: &onward, policy: &policy, watch };
+    let run =
+        RelayRun { from: &from, to: &to, purpose, here: &here, onward: &onward, policy: &policy, watch };
     with_retries(&onward, &policy, watch, || run.once(&mut target, &kinds))
 }
 
@@ -212,7 +213,8 @@ impl Relaying<'_> {
             }
         });
         let outcome = lock(&self.outcome).take();
-        outcome.unwrap_or_else(|| Err(Error::ours(Code::Lost, Op::TalkTo, &self.source.host, Reason::PeerLeft)))
+        outcome
+            .unwrap_or_else(|| Err(Error::ours(Code::Lost, Op::TalkTo, &self.source.host, Reason::PeerLeft)))
     }
 
     /// Takes frames until `take` says that none is needed any more, or the copy is over.
@@ -259,7 +261,8 @@ impl Relaying<'_> {
     fn stop(&self) {
         for out in [&self.to.out, &self.from.out] {
             // One that is gone need not be told.
-            let _told = transport::frames_of(&Message::Cancel).is_ok_and(|frames| out.send_first(frames).is_ok());
+            let _told =
+                transport::frames_of(&Message::Cancel).is_ok_and(|frames| out.send_first(frames).is_ok());
         }
     }
 

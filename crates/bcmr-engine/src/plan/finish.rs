@@ -177,7 +177,8 @@ impl<'a> PlanEnd<'a> {
     ) -> PlanEnd<'a> {
         let CopyPolicy { umask, .. } = request.policy;
         let (preserve, strictness) = (Preserve::ALL, Strictness::Archive);
-        let keep = Keep { preserve, alter: Alter::NONE, strictness, umask, default_acl: false, was_there: false };
+        let keep =
+            Keep { preserve, alter: Alter::NONE, strictness, umask, default_acl: false, was_there: false };
         let losses = MetadataLosses::new(tally.clone(), &request.policy);
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         let (src_path, dst_path) = (path(&header.source), path(&header.destination));

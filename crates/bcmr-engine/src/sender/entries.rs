@@ -191,7 +191,8 @@ impl EntrySender<'_, '_> {
     /// Whether the filter leaves a file out by the size and time that the receiver would be told, which may be others than
     /// the listing saw.
     fn is_out_as_file(&self, place: &AnnouncedDir, src: &SourceDir, item: &Item) -> bool {
-        let out = item.is_file() && self.0.filter.excludes_file(item.size, moment(item.info.mtime.sec, item.info.mtime.nsec));
+        let out = item.is_file()
+            && self.0.filter.excludes_file(item.size, moment(item.info.mtime.sec, item.info.mtime.nsec));
         if out {
             self.0.left_out(Some(place), src, item.name.as_name());
         }

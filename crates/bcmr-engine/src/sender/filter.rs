@@ -98,9 +98,7 @@ impl From<&Entry<'_>> for Seen {
 impl From<&Info> for Seen {
     fn from(info: &Info) -> Seen {
         match info.kind {
-            Kind::File => {
-                Seen::File { bytes: info.size, modified: moment(info.mtime.sec, info.mtime.nsec) }
-            }
+            Kind::File => Seen::File { bytes: info.size, modified: moment(info.mtime.sec, info.mtime.nsec) },
             kind => Seen::Name { is_dir: kind == Kind::Dir },
         }
     }
@@ -395,7 +393,11 @@ mod tests {
         let spec = FilterSpec { newer: Some(at(5)), older: Some(at(9)), ..FilterSpec::everything() };
         let f = Filter::new(&spec).unwrap();
         for (ns, out) in [(4, true), (5, true), (6, false), (8, false), (9, true), (10, true)] {
-            assert_eq!(f.excludes(Path::new("a"), Seen::File { bytes: 1, modified: at(ns) }, None), out, "{ns}");
+            assert_eq!(
+                f.excludes(Path::new("a"), Seen::File { bytes: 1, modified: at(ns) }, None),
+                out,
+                "{ns}"
+            );
         }
         assert!(!f.excludes(Path::new("a"), false, None) && !f.excludes(Path::new("a"), true, None));
         assert!(!f.is_empty() && f.asks_file());

@@ -5,6 +5,7 @@ pub(crate) mod copy;
 #[cfg(test)]
 mod copy_tests;
 pub(crate) mod destination;
+pub(crate) mod directory;
 pub(crate) mod dry_run;
 pub(crate) mod entry_pair;
 mod ledger;
@@ -25,6 +26,7 @@ pub mod written_through;
 pub use crate::remove::remove;
 pub use check::check;
 pub use copy::{copy, copy_between};
+pub use directory::make_directory;
 pub use manifest::{WholeFile, check_manifest};
 pub use measure::measure;
 pub use move_::move_;

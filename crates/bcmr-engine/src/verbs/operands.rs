@@ -209,7 +209,16 @@ pub(crate) fn make_path(reach: &Reach, target: &Target, count: usize, policy: &C
         Target::Guess(_) => count != 1 || last.slash,
         Target::Exactly(_) => false,
     };
-    let mut at = if goes_into || last.name.is_none() { path.clone() } else { last.parent };
+    let at = if goes_into || last.name.is_none() { path.clone() } else { last.parent };
+    make_missing(reach, path, at, policy.durability == Durability::Medium)
+}
+
+/// Makes the directories of `at` that are missing; `path` is what was typed. With `is_synced` the names of new ones are on stable
+/// storage.
+///
+/// # Errors
+/// One of them cannot be made.
+pub(crate) fn make_missing(reach: &Reach, path: &Path, mut at: PathBuf, is_synced: bool) -> Result<()> {
     let mut missing = Vec::new();
     while matches!(reach.dir(&at), Err(e) if Code::of(&e) == Code::NotFound) {
         let Typed { parent, name: Some(name), .. } = typed(&at)? else { break };
@@ -219,7 +228,7 @@ pub(crate) fn make_path(reach: &Reach, target: &Target, count: usize, policy: &C
     for (parent, name) in missing.into_iter().rev() {
         let dir = open_parent(reach, path, &parent)?;
         let fail = |e| Error::os(Op::MakeDirectory, parent.join(os(name.as_name())), e);
-        if ensure_dir(&dir, name.as_name(), 0o777).map_err(fail)? && policy.durability == Durability::Medium {
+        if ensure_dir(&dir, name.as_name(), 0o777).map_err(fail)? && is_synced {
             // R3: a name in a new directory is as safe as the names that lead to it.
             Sys::new().sync_dir(&dir).map_err(|e| Error::os(Op::Sync, parent.clone(), e))?;
         }

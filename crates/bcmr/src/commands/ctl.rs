@@ -23,10 +23,14 @@ pub fn run(args: &CtlArgs, env: &Env) -> u8 {
         if args.what == What::Status && args.pid.is_none() {
             return BCMR.exits.done;
         }
-        return nothing(Usage::new("no such run of yours goes to or from another machine").or("bcmr ctl lists them"));
+        return nothing(
+            Usage::new("no such run of yours goes to or from another machine").or("bcmr ctl lists them"),
+        );
     }
     if runs.len() > 1 && args.what != What::Status {
-        return nothing(Usage::new("there are several runs").or("bcmr ctl lists them, and --pid N says which"));
+        return nothing(
+            Usage::new("there are several runs").or("bcmr ctl lists them, and --pid N says which"),
+        );
     }
     let (mut text, mut failed) = (String::new(), false);
     for (pid, socket) in runs {

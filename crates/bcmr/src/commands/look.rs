@@ -1,12 +1,12 @@
-//! `ls`, `stat`, `du`, `hash`: one question for each operand, here or there; and `doctor` and `deploy`, which ask about a
+//! `ls`, `stat`, `du`, `hash`, `mkdir`: one question for each operand, here or there; and `doctor` and `deploy`, which ask about a
 //! host.
 //!
-//! Must not change anything but by `deploy`. Names go to a terminal escaped, to anything else as the bytes they are.
+//! Must not change anything but by `mkdir` and `deploy`. Names go to a terminal escaped, to anything else as the bytes they are.
 
 use super::remote::{self, with_peer};
 use crate::address::{self, Operand};
 use crate::cli::bcmr::connection::{self, ConnectArgs, Reach};
-use crate::cli::bcmr::look::{DuArgs, HostArgs, LookArgs, LsArgs, StatArgs};
+use crate::cli::bcmr::look::{DuArgs, HostArgs, LookArgs, LsArgs, MkdirArgs, StatArgs};
 use crate::cli::bcmr::operands;
 use crate::config::Config;
 use crate::env::Env;
@@ -18,7 +18,7 @@ use crate::ui::writer::{self, Sink};
 use crate::usage::Usage;
 use crate::voice::BCMR;
 use bcmr_engine::error::{Code, Error, Op, Result};
-use bcmr_engine::event::{Cancel, Event, Summary};
+use bcmr_engine::event::{Action, Cancel, Event, Summary};
 use bcmr_engine::peer;
 use bcmr_engine::remote::{Address, Way};
 use bcmr_engine::verbs::look::{self, Listing};
@@ -369,6 +369,23 @@ pub fn hash(a: &LookArgs, env: &Env) -> u8 {
         } else {
             let line = say::hash_line(&hash, path.as_os_str().as_bytes(), told.tty);
             told.out.bytes(&line);
+        }
+        Ok(())
+    })
+}
+
+/// `mkdir`.
+pub fn mkdir(a: &MkdirArgs, env: &Env) -> u8 {
+    each(Verb::Mkdir, &a.look, env, |told, path, place| {
+        let here = |path: &Path| bcmr_engine::verbs::make_directory(path, a.parents);
+        place.ask(&note, here, |address, way| peer::make_directory(address, way, a.parents))?;
+        told.summary.dirs += 1;
+        if told.json {
+            let (action, src, bytes) = (Action::MadeDir, PathBuf::new(), 0);
+            let made = Event::Item { action, src, dst: path.to_owned(), bytes };
+            told.out.line(&json::event(&told.typed(), &made));
+        } else if a.look.verbose {
+            told.out.line(&say::item(false, Action::MadeDir, Path::new(""), path));
         }
         Ok(())
     })

@@ -67,6 +67,7 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Stat(a) => look::stat(&a, env),
         Command::Du(a) => look::du(&a, env),
         Command::Hash(a) => look::hash(&a, env),
+        Command::Mkdir(a) => look::mkdir(&a, env),
         Command::Doctor(a) => look::doctor(&a, env),
         Command::Deploy(a) => look::deploy(&a, env),
         Command::Serve(a) => serve::run(&a, env),

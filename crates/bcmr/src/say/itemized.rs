@@ -33,11 +33,13 @@ pub fn difference(change: Change, path: &[u8], directory: bool, why: Reason) -> 
         (Change::Add, false) => ">f+++++++++".to_owned(),
         (Change::Differ, true) => format!(".d{}", letters(why)),
         (Change::Differ, false) => match why {
-            Reason::ByMode | Reason::ByOwner | Reason::ByAcl | Reason::ByAttributes => format!(".f{}", letters(why)),
+            Reason::ByMode | Reason::ByOwner | Reason::ByAcl | Reason::ByAttributes => {
+                format!(".f{}", letters(why))
+            }
             _ => format!(">f{}", letters(why)),
         },
     };
-    let path = if path.is_empty() { "." .into() } else { names::bare(path) };
+    let path = if path.is_empty() { ".".into() } else { names::bare(path) };
     format!("{code} {path}{}", if directory { "/" } else { "" })
 }
 

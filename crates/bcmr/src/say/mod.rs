@@ -53,6 +53,7 @@ impl Verb {
             Verb::Stat => "stat",
             Verb::Du => "du",
             Verb::Hash => "hash",
+            Verb::Mkdir => "mkdir",
             Verb::Doctor => "doctor",
             Verb::Deploy => "deploy",
             Verb::Serve => "serve",
@@ -76,6 +77,7 @@ impl Verb {
             Verb::Shard => "copying",
             Verb::Finish => "finishing",
             Verb::Hash => "hashing",
+            Verb::Mkdir => "making",
             Verb::Ctl => "telling",
             Verb::Sessions | Verb::Ls | Verb::Stat | Verb::Du | Verb::Doctor => "looking",
         }
@@ -91,6 +93,7 @@ impl Verb {
             Verb::Sessions => "removed",
             Verb::Ctl => "told",
             Verb::Hash => "hashed",
+            Verb::Mkdir => "made",
             Verb::Deploy => "deployed",
             Verb::Serve => "served",
             Verb::Plan => "planned",

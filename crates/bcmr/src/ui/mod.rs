@@ -569,7 +569,9 @@ impl<'a> Ui<'a> {
         // With `check` the last line of its tree says it all, with `sessions` its table does.
         let tells_all = compares || show.verb == Verb::Sessions;
         let proved = show.watched && show.verify != Verify::Off && done > 0;
-        if !tells_all && (show.verbose || show.stats || show.dry_run || long || proved || (s.failed > 0 && done > 0)) {
+        if !tells_all
+            && (show.verbose || show.stats || show.dry_run || long || proved || (s.failed > 0 && done > 0))
+        {
             screen.err.line(&say::summary(show.voice, show.verb, show.dry_run, s, resumed, took));
         }
         if let Some(receipt) = receipt.filter(|_| show.verbose || show.stats || long || proved) {

@@ -5,7 +5,7 @@
 use super::common::*;
 
 /// Every command, its other name, and its sentence.
-const COMMANDS: [(&str, Option<&str>, &str); 21] = [
+const COMMANDS: [(&str, Option<&str>, &str); 22] = [
     ("copy", None, "Copy files and directories"),
     ("move", None, "Move files and directories"),
     ("remove", None, "Remove files and directories"),
@@ -20,6 +20,7 @@ const COMMANDS: [(&str, Option<&str>, &str); 21] = [
     ("stat", None, "Say what a name is, here or on another machine"),
     ("du", None, "Say how much is below a path, here or on another machine"),
     ("hash", None, "Print the BLAKE3 of files as b3sum does, here or on another machine"),
+    ("mkdir", None, "Make directories, here or on another machine"),
     ("doctor", None, "Say which way a copy to or from a host would go, and why"),
     ("deploy", None, "Put this program into the cache of a host that lacks it"),
     ("serve", None, "Speak to a bcmr on another machine, over standard input and output"),

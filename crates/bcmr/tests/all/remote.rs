@@ -720,6 +720,36 @@ fn du_takes_sizes() {
     }
 }
 
+/// A directory is made where it is named, with those above it where that is asked for, and never over anything.
+#[test]
+fn directories_are_made_here_and_there() {
+    let far = Far::pipe();
+    let tmp = Tmp::new();
+    tmp.file("file", "x");
+    for (n, way) in ["here", "there"].into_iter().enumerate() {
+        let mkdir = |flags: &str, path: &str| {
+            let words = flags.split_whitespace().collect::<Vec<_>>();
+            let path = tmp.p(path.replace('N', &n.to_string()));
+            match way {
+                "here" => bcmr(["mkdir"]).args(words).args([path]).run(),
+                _ => far.bcmr("mkdir").args(words).args([far.at(path)]).run(),
+            }
+        };
+        mkdir("", "N").ok();
+        mkdir("", "N").code(1);
+        mkdir("-p", "N").ok();
+        mkdir("", "N/a/b").code(1);
+        assert!(!tmp.p(format!("{n}/a")).exists(), "{way}");
+        mkdir("-p", "N/a/b/c").ok();
+        assert!(tmp.p(format!("{n}/a/b/c")).is_dir(), "{way}");
+        mkdir("-p", "file").code(1);
+        mkdir("-p", "file/in").code(1);
+    }
+    let made = far.bcmr("mkdir").args(["--json"]).args([far.at("new"), far.at("new")]).run().code(1).out;
+    assert!(made.contains("made-dir") && made.contains("in-the-way"), "{made}");
+    assert!(far.home().join("new").is_dir());
+}
+
 /// The list of hashes is the same wherever the destination is, and there is one only of what is complete.
 /// A copy that is not done stumbles where one that is would, and it does not report something as missing that was
 /// only not looked at.

@@ -131,7 +131,8 @@ fn directories_above_the_destination_are_made_there() {
     tmp.dir("root");
     tmp.file("s/a", "A");
     let far = far.serving(&format!("--root {}", tmp.p("root").display()));
-    let put = |to: &str| far.bcmr("copy").args(["--mkpath"]).args([tmp.p("s/a").as_os_str(), &far.at(to)]).run();
+    let put =
+        |to: &str| far.bcmr("copy").args(["--mkpath"]).args([tmp.p("s/a").as_os_str(), &far.at(to)]).run();
     put("/up/../../out/a").code(8);
     assert!(!tmp.p("out").exists() && names(&tmp.p("root")).is_empty());
     put("/x/y/a").ok();
@@ -161,17 +162,18 @@ fn owners_and_modes_that_are_other_stay_so() {
 /// Each change is one line with its letters, far as near.
 #[test]
 fn changes_are_itemized() {
-    let here = |tmp: &Tmp, flags: &str| bcmr(["sync"]).args(flags.split_whitespace()).args([tmp.p("s"), tmp.p("d")]).run();
+    let here = |tmp: &Tmp, flags: &str| {
+        bcmr(["sync"]).args(flags.split_whitespace()).args([tmp.p("s"), tmp.p("d")]).run()
+    };
     let lines = |ran: Ran| {
         let mut lines: Vec<String> = ran.ok().out.lines().map(str::to_owned).collect();
         lines.sort();
         lines
     };
-    let runs: [&dyn Fn(&Tmp, &str) -> Ran; 3] = [
-        &here,
-        &|tmp, flags| sync(Dir::Put, &Far::pipe(), tmp, flags),
-        &|tmp, flags| sync(Dir::Get, &Far::pipe(), tmp, flags),
-    ];
+    let runs: [&dyn Fn(&Tmp, &str) -> Ran; 3] =
+        [&here, &|tmp, flags| sync(Dir::Put, &Far::pipe(), tmp, flags), &|tmp, flags| {
+            sync(Dir::Get, &Far::pipe(), tmp, flags)
+        }];
     for (n, run) in runs.into_iter().enumerate() {
         let tmp = Tmp::new();
         for name in ["s/a", "s/sub/b", "d/a.old", "d/x"] {
@@ -179,7 +181,10 @@ fn changes_are_itemized() {
         }
         symlink("a", tmp.p("s/l")).unwrap();
         let would = lines(run(&tmp, "-n -i --delete"));
-        assert!(would.contains(&">f+++++++++ a".to_owned()) && would.contains(&"*deleting   x".to_owned()), "{n}: {would:?}");
+        assert!(
+            would.contains(&">f+++++++++ a".to_owned()) && would.contains(&"*deleting   x".to_owned()),
+            "{n}: {would:?}"
+        );
         let did = lines(run(&tmp, "-i --delete --stats"));
         let told = ["*deleting   a.old", "*deleting   x", ">f????????? a", "cL+++++++++ l"];
         assert!(told.iter().all(|line| did.iter().any(|l| l == line)), "{n}: {did:?}");

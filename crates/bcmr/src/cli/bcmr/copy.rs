@@ -273,7 +273,13 @@ impl Columns for CopyArgs {
 
 /// What a copy by scp could not keep of what was asked for (D7). A user who asked for it gets an error and not less.
 fn lost_over_scp(a: &CopyArgs) -> Vec<&'static str> {
-    let how = a.how.lost().chain(a.resume.lost()).chain(a.keep.lost()).chain(a.owners.lost()).chain(a.collide.lost());
+    let how = a
+        .how
+        .lost()
+        .chain(a.resume.lost())
+        .chain(a.keep.lost())
+        .chain(a.owners.lost())
+        .chain(a.collide.lost());
     let which = a.filters.lost().chain(a.lost()).chain(a.links.lost());
     let there = a.remote.lost().chain(a.connect.lost()).chain(a.operands.lost());
     how.chain(which).chain(there).chain(a.output.lost()).chain(a.io.lost()).collect()

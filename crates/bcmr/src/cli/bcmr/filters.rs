@@ -138,9 +138,11 @@ pub fn settle(command: &mut Command, files: &Files<'_>) -> Result<(), Usage> {
         match rule {
             RuleArg::From(file) => {
                 let text = (files.read)(&file).map_err(|e| unreadable("--exclude-from", &file, &e))?;
-                rules.extend(globs(&text).map_err(|()| {
-                    Usage::new(format!("what is in {} is not UTF-8", names::quoted(&file)))
-                })?);
+                rules.extend(
+                    globs(&text).map_err(|()| {
+                        Usage::new(format!("what is in {} is not UTF-8", names::quoted(&file)))
+                    })?,
+                );
             }
             typed => rules.push(typed),
         }
@@ -159,7 +161,8 @@ impl BoundsArgs {
             let at = match when {
                 Some(When::Ago(secs)) => (files.now.saturating_sub_unsigned(*secs), 0),
                 Some(When::Of(file)) => (files.modified)(file).map_err(|e| {
-                    unreadable(flag, file, &e).or("a time is 2026-01-31, 2026-01-31T12:30, 7d (ago) or @SECONDS")
+                    unreadable(flag, file, &e)
+                        .or("a time is 2026-01-31, 2026-01-31T12:30, 7d (ago) or @SECONDS")
                 })?,
                 Some(When::At(..)) | None => continue,
             };

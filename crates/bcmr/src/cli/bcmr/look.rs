@@ -1,4 +1,4 @@
-//! `ls`, `stat`, `du`, `hash`, `doctor` and `deploy`: what may be typed. What it means needs no more than the operands.
+//! `ls`, `stat`, `du`, `hash`, `mkdir`, `doctor` and `deploy`: what may be typed. What it means needs no more than the operands.
 
 use super::connection::ConnectArgs;
 use super::filters::BoundsArgs;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct LookArgs {
-    /// What to look at: a path, host:path, or ssh://host/path
+    /// A path, host:path, or ssh://host/path
     #[arg(value_name = "PATH", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -55,6 +55,15 @@ pub struct DuArgs {
     /// Print help
     #[arg(long, action = ArgAction::HelpLong)]
     help: Option<bool>,
+    #[command(flatten)]
+    pub look: LookArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct MkdirArgs {
+    /// Make directories above it that are missing, and leave one alone that is there
+    #[arg(short, long)]
+    pub parents: bool,
     #[command(flatten)]
     pub look: LookArgs,
 }

@@ -39,9 +39,9 @@ pub mod words;
 
 use check::CheckArgs;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
-use ctl::CtlArgs;
 use copy::{CopyArgs, EXAMPLES, SHORT_EXAMPLES};
-use look::{DuArgs, HostArgs, LookArgs, LsArgs, StatArgs};
+use ctl::CtlArgs;
+use look::{DuArgs, HostArgs, LookArgs, LsArgs, MkdirArgs, StatArgs};
 use move_::MoveArgs;
 use plan::{FinishArgs, PlanArgs, ShardArgs};
 use remove::RemoveArgs;
@@ -228,6 +228,9 @@ pub enum Command {
     /// Print the BLAKE3 of files as b3sum does, here or on another machine
     #[command(override_usage = "bcmr hash [OPTIONS] FILE...", after_long_help = LOOK_STATUS)]
     Hash(LookArgs),
+    /// Make directories, here or on another machine
+    #[command(override_usage = "bcmr mkdir [OPTIONS] PATH...", after_long_help = LOOK_STATUS)]
+    Mkdir(MkdirArgs),
     /// Say which way a copy to or from a host would go, and why
     #[command(override_usage = "bcmr doctor [OPTIONS] HOST", after_long_help = DOCTOR_STATUS)]
     Doctor(HostArgs),
@@ -319,6 +322,7 @@ fn parse_any(line: Vec<OsString>) -> Result<Cli, clap::Error> {
             Command::Stat(a) => a.look.connect.order(m),
             Command::Du(a) => a.look.connect.order(m),
             Command::Hash(a) => a.connect.order(m),
+            Command::Mkdir(a) => a.look.connect.order(m),
             Command::Doctor(a) | Command::Deploy(a) => a.connect.order(m),
             Command::Remove(_)
             | Command::Config

@@ -184,8 +184,9 @@ fn map(
     let number = |who: &Who| match who {
         Who::Any => Ok(ANYBODY),
         Who::Number(number) => Ok(*number),
-        Who::Named(name) => numbered(&read()?, name)
-            .ok_or_else(|| Usage::new(format!("no {what} of this machine is called {}", crate::names::text(name)))),
+        Who::Named(name) => numbered(&read()?, name).ok_or_else(|| {
+            Usage::new(format!("no {what} of this machine is called {}", crate::names::text(name)))
+        }),
     };
     for (place, (from, to)) in map.iter_mut().zip(pairs) {
         *place = Some((number(from)?, number(to)?));
@@ -244,12 +245,16 @@ mod tests {
     #[test]
     fn owners_by_number_and_name() {
         let accounts = |file: &str| match file {
-            "/etc/passwd" => Ok(b"root:x:0:0::/:/bin/sh\nme:x:1000:100::/:\nbad:x:4294967295:1::/:\n".to_vec()),
+            "/etc/passwd" => {
+                Ok(b"root:x:0:0::/:/bin/sh\nme:x:1000:100::/:\nbad:x:4294967295:1::/:\n".to_vec())
+            }
             _ => Ok(b"staff:x:50:me\n".to_vec()),
         };
         let settled = |line: &str| {
             let argv = ["bcmr", "copy"].into_iter().chain(line.split(' ')).chain(["a", "b"]);
-            let super::super::Command::Copy(mut a) = super::super::parse(argv).map_err(|e| e.to_string())?.command else {
+            let super::super::Command::Copy(mut a) =
+                super::super::parse(argv).map_err(|e| e.to_string())?.command
+            else {
                 panic!("{line}")
             };
             a.owners.settle(&accounts).map_err(|u| u.said)?;

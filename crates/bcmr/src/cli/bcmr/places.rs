@@ -30,6 +30,7 @@ pub fn expand(
         Command::Ls(a) => (&mut a.look.paths, None),
         Command::Stat(a) => (&mut a.look.paths, None),
         Command::Du(a) => (&mut a.look.paths, None),
+        Command::Mkdir(a) => (&mut a.look.paths, None),
         Command::Hash(a) => (&mut a.paths, None),
         Command::Remove(a) => (&mut a.paths, None),
         Command::Sync(a) => (std::slice::from_mut(&mut a.source), Some(&mut a.dest)),

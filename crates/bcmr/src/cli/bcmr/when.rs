@@ -26,7 +26,10 @@ fn in_zone(typed: &str, zone: TimeZone) -> Result<When, String> {
         return Err("a time or the name of a file is needed".into());
     }
     if let Some(secs) = typed.strip_prefix('@') {
-        return secs.parse().map(|secs| When::At(secs, 0)).map_err(|_| "a number of seconds is needed behind @".into());
+        return secs
+            .parse()
+            .map(|secs| When::At(secs, 0))
+            .map_err(|_| "a number of seconds is needed behind @".into());
     }
     if let Some(secs) = age(typed) {
         return Ok(When::Ago(secs));
