@@ -77,6 +77,7 @@ impl<'a> Message<'a> {
             Message::Used { .. } => kind::USED,
             Message::Token { .. } => kind::TOKEN,
             Message::Rendezvous { .. } => kind::RENDEZVOUS,
+            Message::Remove { .. } => kind::REMOVE,
             Message::Put { .. } => kind::PUT,
             Message::Get { .. } => kind::GET,
             Message::Names { .. } => kind::NAMES,
@@ -178,6 +179,7 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
             path: r.bytes("join.path")?,
             index: r.v("join.index")?,
         },
+        kind::REMOVE => Message::Remove { path: r.bytes("remove.path")?, flags: r.u8("remove.flags")? },
         kind::DIRECT => Message::Direct { count: r.v("direct.count")? },
         kind::INFO => Message::Info(read_entry(r)?),
         kind::PAGE => {
@@ -523,6 +525,10 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
             put_v(*index, out); // [join.index]
         }
         Message::Direct { count } => put_v(*count, out), // [direct.count]
+        Message::Remove { path, flags } => {
+            put_bytes(path, out); // [remove.path]
+            out.push(*flags); // [remove.flags]
+        }
         Message::Info(entry) => write_entry(entry, out), // [info.entry]
         Message::Page { entries } => {
             let before = out.len();

@@ -115,7 +115,7 @@ fn answer_to(kind: u8) -> Option<Answer> {
         kind::STAT => Answer::Info,
         kind::LIST => Answer::Pages,
         kind::HASH | kind::MKDIR | kind::JOIN => Answer::Ok,
-        kind::USAGE => Answer::Used,
+        kind::USAGE | kind::REMOVE => Answer::Used,
         kind::STREAMS => Answer::Token,
         kind::DIRECT => Answer::Rendezvous,
         _ => return None,

@@ -55,10 +55,12 @@ pub mod wide {
     pub const COMPARED: u64 = 0x200;
     /// A sum that lacks something is told beside what it lacks.
     pub const PARTIAL: u64 = 0x400;
+    /// Removing what is named.
+    pub const REMOVE: u64 = 0x800;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 18] = [
+const NAMES: [(Features, &str); 19] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -77,6 +79,7 @@ const NAMES: [(Features, &str); 18] = [
     (Features { caps: 0, wide: wide::LISTS }, "lists"),
     (Features { caps: 0, wide: wide::COMPARED }, "compared"),
     (Features { caps: 0, wide: wide::PARTIAL }, "partial"),
+    (Features { caps: 0, wide: wide::REMOVE }, "remove"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.

@@ -299,6 +299,8 @@ pub enum Message<'a> {
     Token { secret: Hash, path: &'a [u8] },
     /// 0x1C
     Rendezvous { address: &'a [u8], port: u16, secret: Hash },
+    /// 0x1D. `flags`: see [`remove`](crate::policy::remove).
+    Remove { path: &'a [u8], flags: u8 },
     /// 0x20
     Put { policy: Policy<'a>, target: Target, path: &'a [u8], operands: u64, items: bool },
     /// 0x21
@@ -386,6 +388,7 @@ pub mod kind {
     pub const USED: u8 = 0x1A;
     pub const TOKEN: u8 = 0x1B;
     pub const RENDEZVOUS: u8 = 0x1C;
+    pub const REMOVE: u8 = 0x1D;
     pub const PUT: u8 = 0x20;
     pub const GET: u8 = 0x21;
     pub const NAMES: u8 = 0x22;

@@ -68,6 +68,20 @@ pub mod flags {
     pub const ALL: u64 = (1 << 26) - 1;
 }
 
+/// `[remove.flags]`
+pub mod remove {
+    /// A directory goes with what is in it.
+    pub const RECURSIVE: u8 = 1;
+    /// An empty directory goes.
+    pub const EMPTY_DIRS: u8 = 2;
+    /// What is not there is no error.
+    pub const FORCE: u8 = 4;
+    /// Other file systems below are entered.
+    pub const CROSS_FILE_SYSTEMS: u8 = 8;
+    /// All of them.
+    pub const ALL: u8 = 15;
+}
+
 /// The places of `[policy.choices]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]

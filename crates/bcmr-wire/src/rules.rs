@@ -37,6 +37,10 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             path("join.path", one)?;
             counted("join.index", *index, STREAMS_MAX)
         }
+        Message::Remove { path: one, flags } => {
+            path("remove.path", one)?;
+            must(flags & !policy::remove::ALL == 0, "remove.flags", Why::Unknown)
+        }
         Message::Direct { count } => counted("direct.count", *count, STREAMS_MAX),
         Message::Info(one) => entry(one),
         // How long a page is, is seen where it is written.

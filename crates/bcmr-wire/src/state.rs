@@ -13,7 +13,7 @@ pub enum Answer {
     Pages,
     /// To `Hash`, `Mkdir` and `Join`.
     Ok,
-    /// To `Usage`.
+    /// To `Usage` and `Remove`.
     Used,
     /// To `Streams`.
     Token,
@@ -106,6 +106,7 @@ const ROWS: [(u8, &str, Class); 52] = [
     (kind::USED, "Used", Class::Answer(Answer::Used)),
     (kind::TOKEN, "Token", Class::Answer(Answer::Token)),
     (kind::RENDEZVOUS, "Rendezvous", Class::Answer(Answer::Rendezvous)),
+    (kind::REMOVE, "Remove", Class::Request),
     (kind::PUT, "Put", Class::Request),
     (kind::GET, "Get", Class::Request),
     (kind::NAMES, "Names", Class::Request),
@@ -202,12 +203,12 @@ mod tests {
         let content = vec![0x32, 0x33, 0x35, 0x36];
         let replies: Vec<u8> = (0x40..=0x4A).collect();
         let join = |parts: &[&[u8]]| parts.concat();
-        let requests = [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x20, 0x21, 0x22];
+        let requests = [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x1D, 0x20, 0x21, 0x22];
         let table: [(State, Vec<u8>); 19] = [
             (State::ServerNew, vec![0x01]),
             (
                 State::ServerGreeted,
-                join(&[&[6, 7], &[0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x20, 0x21, 0x22]]),
+                join(&[&[6, 7], &[0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x1D, 0x20, 0x21, 0x22]]),
             ),
             (State::ClientNew, vec![0x02, 0x03, 6, 7]),
             (State::ServerIdle, join(&[&[6, 7], &requests])),

@@ -115,6 +115,7 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
         ("streams", 0x15, "20".into(), Message::Streams { count: 32 }),
         ("join", 0x16, format!("{h} 01 73 01"), Message::Join { secret: HASH, path: b"s", index: 1 }),
         ("direct", 0x17, "04".into(), Message::Direct { count: 4 }),
+        ("remove", 0x1D, "01 61 0b".into(), Message::Remove { path: b"a", flags: 11 }),
         ("info", 0x18, ENTRY.into(), Message::Info(entry())),
         ("page", 0x19, format!("02 {ENTRY} {DIR}"), Message::Page { entries: vec![entry(), dir()] }),
         (
@@ -437,6 +438,7 @@ fn what_is_refused_says_which_field_and_why() {
         ("a path longer than the frame", 0x11, "ffffffffffffffffff01 61".into(), "list.path", Why::Short),
         ("a length in a longer form", 0x11, "8100 61".into(), "list.path", Why::Number),
         ("a mode that is more than one", 0x13, "01 61 00100000".into(), "mkdir.mode", Why::Limit),
+        ("a removal as nobody knows it", 0x1D, "01 61 10".into(), "remove.flags", Why::Unknown),
         ("no streams", 0x15, "00".into(), "streams.count", Why::Limit),
         ("too many streams", 0x15, "21".into(), "streams.count", Why::Limit),
         ("stream 0 joins", 0x16, format!("{h} 01 73 00"), "join.index", Why::Limit),
@@ -989,6 +991,7 @@ fn every_path_is_one() {
         (Message::Hash { path: bad }, "hash.path"),
         (Message::Mkdir { path: bad, mode: 0 }, "mkdir.path"),
         (Message::Usage { path: bad, numbers: vec![] }, "usage.path"),
+        (Message::Remove { path: bad, flags: 0 }, "remove.path"),
         (Message::Join { secret: HASH, path: bad, index: 1 }, "join.path"),
         (Message::Token { secret: HASH, path: bad }, "token.path"),
         (

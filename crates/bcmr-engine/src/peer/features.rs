@@ -18,7 +18,8 @@ pub(crate) const OURS: Features = Features {
         | wide::HASHED
         | wide::LISTS
         | wide::COMPARED
-        | wide::PARTIAL,
+        | wide::PARTIAL
+        | wide::REMOVE,
 };
 
 /// What a client with these options offers.

@@ -166,6 +166,71 @@ pub fn hash(address: &Address, way: &Way) -> Result<[u8; 32]> {
     found.ok_or_else(|| unexpected(address))
 }
 
+/// How [`remove`] goes about it.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoveHow {
+    /// A directory goes with what is in it.
+    pub recursive: bool,
+    /// An empty directory goes.
+    pub empty_dirs: bool,
+    /// What is not there is no error.
+    pub force: bool,
+    /// Other file systems below are left alone.
+    pub one_file_system: bool,
+}
+
+/// Removes what is at an address. What could not be removed goes to `failed`. Files and directories that went come back.
+///
+/// # Errors
+/// As [`stat`], or the bcmr there does not remove.
+pub fn remove(
+    address: &Address,
+    way: &Way,
+    how: RemoveHow,
+    failed: &mut dyn FnMut(Error),
+) -> Result<(u64, u64)> {
+    use bcmr_wire::policy::remove as flag;
+    let set = [
+        (how.recursive, flag::RECURSIVE),
+        (how.empty_dirs, flag::EMPTY_DIRS),
+        (how.force, flag::FORCE),
+        (!how.one_file_system, flag::CROSS_FILE_SYSTEMS),
+    ];
+    let flags = set.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
+    let required = Features { caps: 0, wide: wide::TREES | wide::REMOVE };
+    let peer = transport::connect(
+        address,
+        way,
+        LinkLoad::Light,
+        Terms { offered: OURS, required },
+        &[],
+        &Cancel::new(),
+    )?;
+    send(&peer, &Message::Remove { path: address.path.as_os_str().as_bytes(), flags })?;
+    let frame = await_answer(&peer, &Cancel::new())?;
+    let gone = match frame.message()? {
+        Message::Used { files, dirs, unreadable, .. } => {
+            for e in unreadable.iter().map(error_of) {
+                failed(Error { path: shown_path(address, &e.path), ..e });
+            }
+            Ok((files, dirs))
+        }
+        Message::Error(trouble) => {
+            let e = error_of(&trouble);
+            Err(Error { path: shown_path(address, &e.path), ..e })
+        }
+        _ => Err(unexpected(address)),
+    };
+    drop(frame);
+    match gone {
+        Ok(gone) => peer.finish().map(|_| gone),
+        Err(e) => {
+            peer.abort();
+            Err(e)
+        }
+    }
+}
+
 /// Makes a directory; with `parents` those above it that are missing too, and one that is there is none that is in the way.
 ///
 /// # Errors
@@ -196,10 +261,12 @@ pub fn make_directory(address: &Address, way: &Way, parents: bool) -> Result<()>
     }
     let path = path.as_os_str().as_bytes();
     let made = match asked(&Message::Mkdir { path, mode: 0o777 }) {
-        Err(e) if parents && e.code == Code::InTheWay => match asked(&Message::Stat { path, follow: true })? {
-            Some(message::Kind::Dir) => Ok(()),
-            _ => Err(e),
-        },
+        Err(e) if parents && e.code == Code::InTheWay => {
+            match asked(&Message::Stat { path, follow: true })? {
+                Some(message::Kind::Dir) => Ok(()),
+                _ => Err(e),
+            }
+        }
         other => other.map(drop),
     };
     match made {

@@ -30,7 +30,7 @@ mod ssh;
 mod talk;
 
 pub use client::{get, put};
-pub use inspect::{Finding, OnTheWay, doctor, hash, list, make_directory, stat, usage};
+pub use inspect::{Finding, OnTheWay, RemoveHow, doctor, hash, list, make_directory, remove, stat, usage};
 pub use relay::relay;
 pub use server::serve;
 pub use ssh::{ssh_said, ssh_words};

@@ -200,6 +200,69 @@ fn shut_in(request: ServeRequest, root: &Dir, no_store: &mut Option<String>) -> 
     Ok(request)
 }
 
+/// Removes what a client names, as far as it can be; ends with the client.
+fn removed(
+    serving: &Serving,
+    path: &[u8],
+    flags: u8,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Result<(Summary, Vec<Error>)> {
+    if serving.reach.is_confined() {
+        return Err(Error::ours(Code::Refused, Op::Remove, path_of(path), Reason::ServerRemovesNothing));
+    }
+    let has = |flag: u8| flags & flag != 0;
+    let request = RemoveRequest {
+        paths: vec![serving.path(path)],
+        recursive: has(how::RECURSIVE),
+        empty_dirs: has(how::EMPTY_DIRS),
+        force: has(how::FORCE),
+        ask: false,
+        one_file_system: !has(how::CROSS_FILE_SYSTEMS),
+        dry_run: false,
+        jobs: serving.request.jobs,
+    };
+    let (kept, progress, cancel) = (KeptErrors::default(), Progress::default(), Cancel::new());
+    let over = AtomicBool::new(false);
+    let removed = std::thread::scope(|scope| {
+        let watch = || {
+            while !over.load(Ordering::Relaxed) {
+                if !go_on() {
+                    cancel.set();
+                }
+                std::thread::park_timeout(LOOK);
+            }
+        };
+        // Without the thread it goes on to its end, whoever hears of it.
+        let watching = std::thread::Builder::new().spawn_scoped(scope, watch);
+        let watch = Watch { front: &kept, progress: &progress, cancel: &cancel, items: false };
+        let removed = crate::remove::remove(request, watch);
+        over.store(true, Ordering::Relaxed);
+        if let Ok(watching) = &watching {
+            watching.thread().unpark();
+        }
+        removed
+    });
+    Ok((removed?, kept.0.into_inner().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// The first errors of many.
+#[derive(Default)]
+struct KeptErrors(Mutex<Vec<Error>>);
+
+impl Front for KeptErrors {
+    fn event(&self, event: Event) {
+        if let Event::Failed(e) = event {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.len() < limits::UNREADABLE_MAX {
+                kept.push(e);
+            }
+        }
+    }
+    fn ask(&self, _: Question) -> bool {
+        false
+    }
+}
+
 fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
@@ -306,6 +369,16 @@ impl Serving {
                 self.writable(path)?;
                 directory(&self.reach, &self.path(path), *mode)?;
                 answer(stream, &Message::Ok { hash: None })
+            }
+            Message::Remove { path, flags } => {
+                self.writable(path)?;
+                let used = removed(self, path, *flags, &go_on)?;
+                let (summary, failed) = used;
+                let failed: Vec<_> = failed.iter().map(TroubleBuf::of).collect();
+                let unreadable = failed.iter().map(TroubleBuf::trouble).collect();
+                let files = summary.files + summary.others;
+                let (dirs, bytes, allocated) = (summary.dirs, 0, 0);
+                answer(stream, &Message::Used { files, dirs, bytes, allocated, unreadable })
             }
             Message::Streams { count } => {
                 let count = (*count).min(limits::STREAMS_MAX);

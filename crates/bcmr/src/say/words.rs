@@ -242,6 +242,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::LeadsOutside => "it leads outside",
         Reason::DanglingLink => "the symbolic link points to nothing",
         Reason::AnotherDirectoryThere => "another directory was put in its place meanwhile",
+        Reason::ServerRemovesNothing => "a server confined by --root removes nothing that is named to it",
         Reason::LinkAtConfinedServer => {
             "it is a symbolic link, and a server confined by --root follows none; -P copies it as a link"
         }

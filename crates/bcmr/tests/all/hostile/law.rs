@@ -31,6 +31,7 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         Message::Hash { path: b"pub/f" },
         Message::Mkdir { path: b"pub/made", mode: 0o755 },
         Message::Usage { path: b"pub", numbers: vec![] },
+        Message::Remove { path: b"pub/absent", flags: 0 },
         Message::Streams { count: 1 },
         Message::Join { secret: [7; 32], path: b"/nowhere/bcmr", index: 1 },
         Message::Direct { count: 1 },
