@@ -234,6 +234,7 @@ Reason {
     DanglingLink = 49,
     AnotherDirectoryThere = 50,
     LinkAtConfinedServer = 51,
+    ServerRemovesNothing = 560,
     ThreadStopped = 52,
     NoStream = 53,
     EndedWithoutLastWord = 54,

@@ -22,6 +22,7 @@ mod policy_wire;
 mod questions;
 mod receiving;
 mod relay;
+mod removing;
 mod reply;
 mod sending;
 mod server;

@@ -9,18 +9,19 @@ use super::machine::machine_number;
 use super::policy_wire::policy_in;
 use super::questions::RemoteQuestions;
 use super::receiving::{ReceivingEnd, receive_all, reply_on};
+use super::removing;
 use super::sending::send_all;
 use super::talk::answer;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Cancel, Event, Front, Progress, Watch};
+use crate::event::{Cancel, Event, Front, Progress, Summary, Watch};
 use crate::peer::asked::Asked;
 use crate::peer::comparing::{SurveyKind, comparing, survey_of, visitor};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
 use crate::peer::reply::Reply;
-use crate::policy::{Collide, CopyPolicy, FilterSpec, Follow, FollowDestination, Target};
+use crate::policy::{Collide, CopyPolicy, FilterSpec, Follow, FollowDestination, RemoveRequest, Target};
 use crate::remote::ServeRequest;
 use crate::sender::announce::ToSend;
 use crate::sender::item;
@@ -41,7 +42,7 @@ use crate::verbs::operands::{self, DestLink, Reach, Resolved, Source};
 use bcmr_wire::handshake::{Features, caps, wide};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
-use bcmr_wire::policy::flags;
+use bcmr_wire::policy::{flags, remove as remove_flags};
 use bcmr_wire::state::State;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::{Info, Kind};
@@ -200,69 +201,6 @@ fn shut_in(request: ServeRequest, root: &Dir, no_store: &mut Option<String>) -> 
     Ok(request)
 }
 
-/// Removes what a client names, as far as it can be; ends with the client.
-fn removed(
-    serving: &Serving,
-    path: &[u8],
-    flags: u8,
-    go_on: &(dyn Fn() -> bool + Sync),
-) -> Result<(Summary, Vec<Error>)> {
-    if serving.reach.is_confined() {
-        return Err(Error::ours(Code::Refused, Op::Remove, path_of(path), Reason::ServerRemovesNothing));
-    }
-    let has = |flag: u8| flags & flag != 0;
-    let request = RemoveRequest {
-        paths: vec![serving.path(path)],
-        recursive: has(how::RECURSIVE),
-        empty_dirs: has(how::EMPTY_DIRS),
-        force: has(how::FORCE),
-        ask: false,
-        one_file_system: !has(how::CROSS_FILE_SYSTEMS),
-        dry_run: false,
-        jobs: serving.request.jobs,
-    };
-    let (kept, progress, cancel) = (KeptErrors::default(), Progress::default(), Cancel::new());
-    let over = AtomicBool::new(false);
-    let removed = std::thread::scope(|scope| {
-        let watch = || {
-            while !over.load(Ordering::Relaxed) {
-                if !go_on() {
-                    cancel.set();
-                }
-                std::thread::park_timeout(LOOK);
-            }
-        };
-        // Without the thread it goes on to its end, whoever hears of it.
-        let watching = std::thread::Builder::new().spawn_scoped(scope, watch);
-        let watch = Watch { front: &kept, progress: &progress, cancel: &cancel, items: false };
-        let removed = crate::remove::remove(request, watch);
-        over.store(true, Ordering::Relaxed);
-        if let Ok(watching) = &watching {
-            watching.thread().unpark();
-        }
-        removed
-    });
-    Ok((removed?, kept.0.into_inner().unwrap_or_else(PoisonError::into_inner)))
-}
-
-/// The first errors of many.
-#[derive(Default)]
-struct KeptErrors(Mutex<Vec<Error>>);
-
-impl Front for KeptErrors {
-    fn event(&self, event: Event) {
-        if let Event::Failed(e) = event {
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if kept.len() < limits::UNREADABLE_MAX {
-                kept.push(e);
-            }
-        }
-    }
-    fn ask(&self, _: Question) -> bool {
-        false
-    }
-}
-
 fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
@@ -372,8 +310,7 @@ impl Serving {
             }
             Message::Remove { path, flags } => {
                 self.writable(path)?;
-                let used = removed(self, path, *flags, &go_on)?;
-                let (summary, failed) = used;
+                let (summary, failed) = self.removed(path, *flags, &go_on)?;
                 let failed: Vec<_> = failed.iter().map(TroubleBuf::of).collect();
                 let unreadable = failed.iter().map(TroubleBuf::trouble).collect();
                 let files = summary.files + summary.others;
@@ -399,6 +336,30 @@ impl Serving {
             return Err(Error::ours(Code::Refused, Op::Change, path_of(path), note));
         }
         Ok(())
+    }
+
+    /// Removes what a client names. Below a root it does not: what is typed for the remover is resolved by itself.
+    fn removed(
+        &self,
+        path: &[u8],
+        flags: u8,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(Summary, Vec<Error>)> {
+        if self.reach.is_confined() {
+            return Err(Error::ours(Code::Refused, Op::Remove, path_of(path), Reason::ServerRemovesNothing));
+        }
+        let has = |one: u8| flags & one != 0;
+        let request = RemoveRequest {
+            paths: vec![self.path(path)],
+            recursive: has(remove_flags::RECURSIVE),
+            empty_dirs: has(remove_flags::EMPTY_DIRS),
+            force: has(remove_flags::FORCE),
+            ask: false,
+            one_file_system: !has(remove_flags::CROSS_FILE_SYSTEMS),
+            dry_run: false,
+            jobs: self.request.jobs,
+        };
+        removing::remove_while(request, go_on)
     }
 
     /// The streams that have joined; the client asks for a transfer only when all are there that will be.

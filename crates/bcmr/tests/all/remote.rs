@@ -750,6 +750,39 @@ fn directories_are_made_here_and_there() {
     assert!(far.home().join("new").is_dir());
 }
 
+/// What is named goes, as it would at home; what is in the way of that is told with its machine.
+#[test]
+fn names_on_another_machine_are_removed() {
+    let far = Far::pipe();
+    let tmp = Tmp::new();
+    for name in ["d/a", "d/sub/b", "file", "kept", "e/x"] {
+        tmp.file(name, name);
+    }
+    std::os::unix::fs::symlink("kept", tmp.p("link")).unwrap();
+    let remove = |far: &Far, flags: &str, names: &[&str]| {
+        let names: Vec<_> = names.iter().map(|name| far.at(tmp.p(name))).collect();
+        far.bcmr("remove").args(flags.split_whitespace()).args(names).run()
+    };
+    remove(&far, "", &["d"]).code(1).says("-r");
+    remove(&far, "-d", &["d"]).code(1);
+    assert!(tmp.p("d/sub/b").exists());
+    let told = remove(&far, "-rv", &["d", "link"]).ok();
+    assert!(told.out.contains("removed") && !tmp.p("d").exists() && tmp.p("kept").exists(), "{told:?}");
+    remove(&far, "", &["absent", "file"]).code(1).says("absent");
+    assert!(!tmp.p("file").exists());
+    remove(&far, "-f", &["absent"]).ok();
+    let summary = remove(&far, "-r --json", &["e"]).ok().out;
+    assert!(summary.contains("\"files\":1") && summary.contains("\"dirs\":1"), "{summary}");
+    for flags in ["-i", "-n"] {
+        remove(&far, flags, &["kept"]).code(2).says("on this machine");
+    }
+    far.bcmr("remove").args([far.at(tmp.p("kept")).as_os_str(), tmp.p("kept").as_os_str()]).run().code(2);
+    remove(&far.serving("--read-only"), "", &["kept"]).code(8);
+    let far = Far::pipe().serving(&format!("--root {}", tmp.p("").display()));
+    far.bcmr("remove").args([far.at("/kept")]).run().code(8).says("--root");
+    assert!(tmp.p("kept").exists());
+}
+
 /// The list of hashes is the same wherever the destination is, and there is one only of what is complete.
 /// A copy that is not done stumbles where one that is would, and it does not report something as missing that was
 /// only not looked at.

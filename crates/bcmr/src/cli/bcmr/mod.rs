@@ -324,8 +324,8 @@ fn parse_any(line: Vec<OsString>) -> Result<Cli, clap::Error> {
             Command::Hash(a) => a.connect.order(m),
             Command::Mkdir(a) => a.look.connect.order(m),
             Command::Doctor(a) | Command::Deploy(a) => a.connect.order(m),
-            Command::Remove(_)
-            | Command::Config
+            Command::Remove(a) => a.connect.order(m),
+            Command::Config
             | Command::Sessions(_)
             | Command::Ctl(_)
             | Command::Shard(_)

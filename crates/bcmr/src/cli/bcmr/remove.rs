@@ -1,18 +1,23 @@
 //! `remove`: what may be typed, and the request that it means. Must not know how a request is carried out.
 
+use super::connection::{ConnectArgs, no_connection};
 use super::jobs::{JobsArg, jobs};
+use super::operands::{IsHere, operand};
 use super::output::{OutputArgs, show};
+use crate::address::Operand;
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::policy::RemoveRequest;
+use bcmr_engine::remote::Address;
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
 pub(super) const EXAMPLES: &str = "Examples:
   bcmr remove -r build                   a directory with what is in it
   bcmr remove -rn build                  only say what would be removed
-  bcmr remove -f old.log                 no error if it is not there";
+  bcmr remove -f old.log                 no error if it is not there
+  bcmr remove -r host:build              on another machine";
 
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
@@ -43,7 +48,36 @@ pub struct RemoveArgs {
     #[command(flatten)]
     pub jobs: JobsArg,
     #[command(flatten)]
+    pub connect: ConnectArgs,
+    #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// Where what is to be removed is.
+pub enum Named {
+    Here,
+    There(Vec<Address>),
+}
+
+/// Tells which machine is which.
+pub fn named(a: &RemoveArgs, is_here: IsHere<'_>) -> Result<Named, Usage> {
+    let mut there = Vec::new();
+    for path in &a.paths {
+        if let Operand::There(address) = operand(path, &a.connect, is_here)? {
+            there.push(address);
+        }
+    }
+    let flag = [(a.interactive, "-i"), (a.dry_run, "-n")].into_iter().find(|(is_asked, _)| *is_asked);
+    match (there.len(), flag) {
+        (0, _) => no_connection(&a.connect, None).map(|()| Named::Here),
+        (n, _) if n < a.paths.len() => Err(Usage::new("some of it is on this machine and some is not")
+            .or("remove it with a command for each machine; a file with a colon in its name is ./NAME")),
+        (_, Some((_, flag))) => {
+            Err(Usage::new(format!("{flag} is about removals on this machine"))
+                .or("bcmr ls tells what is there"))
+        }
+        _ => Ok(Named::There(there)),
+    }
 }
 
 /// What `remove` arguments mean.

@@ -648,7 +648,13 @@ fn names_with_colons() {
             Command::Move(a) => {
                 fine(move_::request(&a, &env()).is_ok_and(|(r, _)| r.sources == a.operands.paths[..1]))
             }
-            Command::Remove(a) => fine(remove::request(&a, &env()).is_ok_and(|(r, _)| r.paths == a.paths)),
+            Command::Remove(a) => match remove::named(&a, is_here) {
+                Ok(remove::Named::Here) => {
+                    fine(remove::request(&a, &env()).is_ok_and(|(r, _)| r.paths == a.paths))
+                }
+                Ok(remove::Named::There(_)) => There,
+                Err(_) => Refused,
+            },
             Command::Sessions(a) => fine(sessions::shown(&a, &env()).is_ok()),
             Command::Ls(a) => looked(&a.look),
             Command::Stat(a) => looked(&a.look),
@@ -657,9 +663,9 @@ fn names_with_colons() {
             other => panic!("{other:?}"),
         }
     };
-    const STAY: [&str; 5] =
-        ["move NAME b", "move a NAME", "remove NAME", "sessions NAME", "remove -f a NAME"];
-    const GO: [&str; 8] = [
+    const STAY: [&str; 3] = ["move NAME b", "move a NAME", "sessions NAME"];
+    const GO: [&str; 9] = [
+        "remove NAME",
         "copy NAME b",
         "copy a NAME",
         "copy -t NAME a",

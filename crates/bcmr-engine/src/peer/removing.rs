@@ -1,0 +1,64 @@
+//! Removes what a client of a server names, as long as the client is there.
+//!
+//! Must not know how it was asked for, nor decide what may go.
+
+use crate::error::{Error, Result};
+use crate::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
+use crate::policy::RemoveRequest;
+use bcmr_wire::limits::UNREADABLE_MAX;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often it is asked whether the client is there.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Removes as far as it can be done while `go_on` says so; what could not be removed comes back, the first of many.
+///
+/// # Errors
+/// Nothing could be begun.
+pub(super) fn remove_while(
+    request: RemoveRequest,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Result<(Summary, Vec<Error>)> {
+    let (kept, progress, cancel) = (KeptErrors::default(), Progress::default(), Cancel::new());
+    let over = AtomicBool::new(false);
+    let removed = std::thread::scope(|scope| {
+        let look = || {
+            while !over.load(Ordering::Relaxed) {
+                if !go_on() {
+                    cancel.set();
+                }
+                std::thread::park_timeout(LOOK);
+            }
+        };
+        // Without the thread it goes on to its end, whoever hears of it.
+        let looking = std::thread::Builder::new().spawn_scoped(scope, look);
+        let watch = Watch { front: &kept, progress: &progress, cancel: &cancel, items: false };
+        let removed = crate::remove::remove(request, watch);
+        over.store(true, Ordering::Relaxed);
+        if let Ok(looking) = &looking {
+            looking.thread().unpark();
+        }
+        removed
+    });
+    Ok((removed?, kept.0.into_inner().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// The first errors of many.
+#[derive(Default)]
+struct KeptErrors(Mutex<Vec<Error>>);
+
+impl Front for KeptErrors {
+    fn event(&self, event: Event) {
+        if let Event::Failed(e) = event {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.len() < UNREADABLE_MAX {
+                kept.push(e);
+            }
+        }
+    }
+    fn ask(&self, _: Question) -> bool {
+        false
+    }
+}
