@@ -381,6 +381,58 @@ fn everything(target: PathBuf, streams: usize) -> Incoming {
     }
 }
 
+/// What the wires of one transfer do.
+struct Wires {
+    faults: Vec<[Fault; 2]>,
+    timeouts: Timeouts,
+    sender_stops: Arc<Cancel>,
+    receiver_stops: Arc<Cancel>,
+}
+
+impl Wires {
+    /// Says by the scene's lots what goes wrong, if anything does.
+    fn drawn(scene: &mut Scene, streams: usize, puts: bool, small: bool) -> Wires {
+        let (sender_stops, receiver_stops) = (Arc::new(Cancel::new()), Arc::new(Cancel::new()));
+        let mut faults = vec![[Fault::None; 2]; streams];
+        // Nothing that is fair takes as long as this where nothing moves.
+        let mut timeouts = Timeouts {
+            ping: Duration::from_millis(500),
+            stall: Duration::from_secs(4),
+            works: Duration::from_secs(20),
+            ..Timeouts::WIRE
+        };
+        match scene.lots.below(10) {
+            _ if small => {}
+            0 | 1 => {
+                scene.luck = Luck::Broken;
+                let (stream, way) = (scene.lots.below(streams as u64) as usize, scene.lots.below(2) as usize);
+                let most = 1 << (6 + scene.lots.below(12));
+                let at = scene.lots.below(most);
+                let fault = scene.lots.below(3);
+                scene.flips = fault == 1;
+                faults[stream][way] = match fault {
+                    0 => Fault::CutAfter(at),
+                    1 => Fault::Flip(at),
+                    _ => Fault::StallAfter(at),
+                };
+                timeouts = Timeouts {
+                    ping: Duration::from_millis(200),
+                    dead: Duration::from_millis(1000),
+                    ..timeouts
+                };
+            }
+            2 => {
+                scene.luck = Luck::Cancelled;
+                let stops = if scene.lots.one_in(2) || puts { &sender_stops } else { &receiver_stops };
+                let (stops, when) = (stops.clone(), scene.lots.below(300));
+                scene.happenings.push((when, Box::new(move || stops.set())));
+            }
+            _ => {}
+        }
+        Wires { faults, timeouts, sender_stops, receiver_stops }
+    }
+}
+
 /// A scene drawn from a seed, played to its end.
 fn play(seed: u64) -> std::result::Result<(), String> {
     let tmp = tempfile::tempdir().unwrap();
@@ -430,48 +482,13 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         small.leave(scene.lots.below(kib), scene.lots.below(names));
     }
     let before = scene.there();
-    let (sender_stops, receiver_stops) = (Arc::new(Cancel::new()), Arc::new(Cancel::new()));
-    let mut faults = vec![[Fault::None; 2]; streams];
-    // Nothing that is fair takes as long as this where nothing moves.
-    let mut timeouts = Timeouts {
-        ping: Duration::from_millis(500),
-        stall: Duration::from_secs(4),
-        works: Duration::from_secs(20),
-        ..Timeouts::WIRE
-    };
-    match scene.lots.below(10) {
-        _ if small.is_some() => {}
-        0 | 1 => {
-            scene.luck = Luck::Broken;
-            let (stream, way) = (scene.lots.below(streams as u64) as usize, scene.lots.below(2) as usize);
-            let most = 1 << (6 + scene.lots.below(12));
-            let at = scene.lots.below(most);
-            let fault = scene.lots.below(3);
-            scene.flips = fault == 1;
-            faults[stream][way] = match fault {
-                0 => Fault::CutAfter(at),
-                1 => Fault::Flip(at),
-                _ => Fault::StallAfter(at),
-            };
-            timeouts =
-                Timeouts { ping: Duration::from_millis(200), dead: Duration::from_millis(1000), ..timeouts };
-        }
-        2 => {
-            scene.luck = Luck::Cancelled;
-            let stops = if scene.lots.one_in(2) || puts { &sender_stops } else { &receiver_stops };
-            let (stops, when) = (stops.clone(), scene.lots.below(300));
-            scene.happenings.push((when, Box::new(move || stops.set())));
-        }
-        _ => {}
-    }
+    let wires = Wires::drawn(&mut scene, streams, puts, small.is_some());
     let calm = scene.lots.one_in(3);
     let (luck, resume) = (scene.luck, scene.policy.resume);
-    eprintln!("seed {seed}: {luck:?} {faults:?}, puts {puts}, dedup {dedup}, {resume:?}, calm {calm}");
-    let weather = Weather::new(seed ^ 0x5eed, calm, std::mem::take(&mut scene.happenings));
-    // What a `Put` or `Get` has brought them to.
-    let begun = |n| if n == 0 { [State::Sends, State::Receives] } else { [State::Quiet; 2] };
-    let one = |(n, faults)| memory::streams_in(&weather, faults, timeouts, begun(n));
-    let (senders, receivers): (Vec<_>, Vec<_>) = faults.into_iter().enumerate().map(one).unzip();
+    eprintln!(
+        "seed {seed}: {luck:?} {:?}, puts {puts}, dedup {dedup}, {resume:?}, calm {calm}",
+        wires.faults
+    );
     let how = How {
         origin: 1,
         fast: false,
@@ -481,49 +498,76 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         expects_new: false,
         compares: false,
     };
-    let (sending, receiving) = (peer(senders), peer(receivers));
-    let person = Person { seed: Mutex::new(seed), failed: Mutex::default() };
-    let ended = std::thread::scope(|scope| {
-        let (scene, person, store) = (&scene, &person, store.as_ref());
-        let what = what(scene, streams, dedup, !puts);
-        let receives = scope.spawn(move || {
-            let disk = Sys::new();
-            let landing = scene.policy.clone().resuming();
-            let ended = if puts {
-                with_reports(&receiving, true, |watch, reply, questions| {
-                    let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply };
-                    let here = LocalSide { disk: &disk, manifest: None, store };
-                    let receive = landing::landing(transfer, watch, here)?;
-                    let questions = (landing.collide == Collide::Ask).then_some(questions);
-                    Ok(receive_all(receive, &receiving.streams, reply, questions, ReceivingEnd::Server).1)
-                })
-                .map(|()| None)
-            } else {
-                let reply = reply_on(&receiving.streams[0]);
-                let progress = Progress::default();
-                let cancel = &*receiver_stops;
-                let watch = Watch { front: person as &dyn Front, progress: &progress, cancel, items: false };
-                let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply: &reply };
-                let here = LocalSide { disk: &disk, manifest: None, store: None };
-                let receive = landing::landing(transfer, watch, here).unwrap();
-                match receive_all(receive, &receiving.streams, &reply, None, ReceivingEnd::Client) {
-                    (_, Some(e)) => Err(e),
-                    (summary, None) => Ok(Some(summary)),
-                }
-            };
-            // How the stream ends after the last message does not matter.
-            drop(receiving.finish());
-            ended
-        });
-        let paths = [scene.src()];
-        let open = |path: &Path| operands::source(&Reach::Anywhere, path, Follow::Never);
-        let operands = ToSend::Operands { paths: &paths, open: &open };
-        let sent = send_all(&sending, &scene.policy, how, person, &sender_stops, operands);
-        drop(sending.finish());
-        let received = receives.join().unwrap();
-        Ended { sent, received, failed: std::mem::take(&mut *person.failed.lock().unwrap()) }
-    });
+    let what = what(&scene, streams, dedup, !puts);
+    let both = BothEnds { seed, calm, puts, what, how, path: scene.src(), store };
+    let ended = both.run(&mut scene, wires);
     judge(&scene, &before, &ended).map_err(|why| format!("{why}\n{ended:?}\n{:?}", scene.policy))
+}
+
+/// A sender and a receiver that are about to begin.
+struct BothEnds {
+    seed: u64,
+    calm: bool,
+    puts: bool,
+    what: Incoming,
+    how: How,
+    /// The one operand.
+    path: PathBuf,
+    store: Option<Store>,
+}
+
+impl BothEnds {
+    fn run(self, scene: &mut Scene, wires: Wires) -> Ended {
+        let BothEnds { seed, calm, puts, what, how, path, store } = self;
+        let Wires { faults, timeouts, sender_stops, receiver_stops } = wires;
+        let weather = Weather::new(seed ^ 0x5eed, calm, std::mem::take(&mut scene.happenings));
+        // What a `Put` or `Get` has brought them to.
+        let begun = |n| if n == 0 { [State::Sends, State::Receives] } else { [State::Quiet; 2] };
+        let one = |(n, faults)| memory::streams_in(&weather, faults, timeouts, begun(n));
+        let (senders, receivers): (Vec<_>, Vec<_>) = faults.into_iter().enumerate().map(one).unzip();
+        let (sending, receiving) = (peer(senders), peer(receivers));
+        let person = Person { seed: Mutex::new(seed), failed: Mutex::default() };
+        std::thread::scope(|scope| {
+            let (scene, person, store) = (&*scene, &person, store.as_ref());
+            let receives = scope.spawn(move || {
+                let disk = Sys::new();
+                let landing = scene.policy.clone().resuming();
+                let ended = if puts {
+                    with_reports(&receiving, true, |watch, reply, questions| {
+                        let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply };
+                        let here = LocalSide { disk: &disk, manifest: None, store };
+                        let receive = landing::landing(transfer, watch, here)?;
+                        let questions = (landing.collide == Collide::Ask).then_some(questions);
+                        Ok(receive_all(receive, &receiving.streams, reply, questions, ReceivingEnd::Server).1)
+                    })
+                    .map(|()| None)
+                } else {
+                    let reply = reply_on(&receiving.streams[0]);
+                    let progress = Progress::default();
+                    let cancel = &*receiver_stops;
+                    let watch =
+                        Watch { front: person as &dyn Front, progress: &progress, cancel, items: false };
+                    let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply: &reply };
+                    let here = LocalSide { disk: &disk, manifest: None, store: None };
+                    let receive = landing::landing(transfer, watch, here).unwrap();
+                    match receive_all(receive, &receiving.streams, &reply, None, ReceivingEnd::Client) {
+                        (_, Some(e)) => Err(e),
+                        (summary, None) => Ok(Some(summary)),
+                    }
+                };
+                // How the stream ends after the last message does not matter.
+                drop(receiving.finish());
+                ended
+            });
+            let paths = [path];
+            let open = |path: &Path| operands::source(&Reach::Anywhere, path, Follow::Never);
+            let operands = ToSend::Operands { paths: &paths, open: &open };
+            let sent = send_all(&sending, &scene.policy, how, person, &sender_stops, operands);
+            drop(sending.finish());
+            let received = receives.join().unwrap();
+            Ended { sent, received, failed: std::mem::take(&mut *person.failed.lock().unwrap()) }
+        })
+    }
 }
 
 fn judge(
@@ -584,6 +628,178 @@ fn judge(
         }
     }
     Ok(())
+}
+
+/// A mirror drawn from a seed, played to its end: by whatever is cut, stopped or changed, nothing that only the destination has
+/// goes unless all of the source is there, and nothing goes that the policy does not say (M1, M2, M3).
+fn play_mirror(seed: u64) -> std::result::Result<(), String> {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut lots = Lots(seed ^ 0x_3117_0f00);
+    let mirror = lots.of(&[Mirror::Update, Mirror::Delete, Mirror::Delete, Mirror::DeleteExcluded]);
+    let rules = if lots.one_in(2) { vec![Rule::Exclude("*.kept".into())] } else { vec![] };
+    let policy = CopyPolicy {
+        mirror,
+        delete_max: lots.of(&[DeleteMax::DEFAULT, DeleteMax::Percent(100), DeleteMax::Entries(3)]),
+        collide: lots.of(&[Collide::IfDifferent, Collide::IfContentDiffers]),
+        durability: Durability::Cache,
+        resume: lots.of(&[Resume::Off, Resume::Proved]),
+        filter: FilterSpec { rules, ..FilterSpec::everything() },
+        ..CopyPolicy::mirror(1, rustix::process::geteuid().as_raw(), 0o022)
+    };
+    let (luck, files, root) = (Luck::Fair, BTreeSet::new(), tmp.path().to_owned());
+    let mut scene = Scene { lots, root, luck, policy, happenings: Vec::new(), files, flips: false };
+    std::fs::create_dir_all(scene.landed()).unwrap();
+    scene.fill();
+    let extras = scene.plant_extras();
+    let changes = scene.lots.one_in(3);
+    if changes {
+        scene.change_sources();
+    }
+    let streams = 1 + scene.lots.below(3) as usize;
+    let puts = scene.lots.one_in(2);
+    let wires = Wires::drawn(&mut scene, streams, puts, false);
+    let calm = scene.lots.one_in(3);
+    eprintln!("mirror {seed}: {:?} {:?}, puts {puts}, {mirror:?}", scene.luck, wires.faults);
+    let how = How {
+        origin: 1,
+        fast: false,
+        compress: scene.lots.of(&[Compress::None, Compress::Lz4]),
+        dedup: false,
+        links: Links::Sent,
+        expects_new: false,
+        compares: false,
+    };
+    let path = scene.src().join(".");
+    let target = Target::Exactly(scene.landed());
+    let links = DestLink::received(&scene.policy);
+    let asked = match puts {
+        true => Asked::anything(),
+        false => {
+            let filter = Filter::new(&scene.policy.filter).unwrap();
+            Asked::operands([path.as_path()].into_iter(), filter).unwrap()
+        }
+    };
+    let what = Incoming {
+        to: Resolved::of(&Reach::Anywhere, &target, 1, links, &scene.policy).unwrap(),
+        asked,
+        // Of another machine: inodes here say nothing of those there.
+        origin: 2,
+        echo: !puts,
+        ..everything(scene.root.join("dst"), streams)
+    };
+    let both = BothEnds { seed, calm, puts, what, how, path, store: None };
+    let ended = both.run(&mut scene, wires);
+    judge_mirror(&scene, &extras, changes, &ended)
+        .map_err(|why| format!("{why}\n{ended:?}\n{:?}", scene.policy))
+}
+
+/// What only the destination has.
+struct Extras {
+    /// Names that go with a mirror that deletes, and how many entries they are.
+    going: Vec<PathBuf>,
+    /// Names that the filter protects.
+    kept: Vec<PathBuf>,
+    outside: PathBuf,
+}
+
+impl Scene {
+    fn plant_extras(&mut self) -> Extras {
+        let outside = self.root.join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("x"), b"outside").unwrap();
+        let (mut going, mut kept) = (Vec::new(), Vec::new());
+        for n in 0..self.lots.below(6) {
+            let dir = self.landed().join(self.lots.of(&["", "a", "a/b", "gone"]));
+            std::fs::create_dir_all(&dir).unwrap();
+            let at = match self.lots.below(4) {
+                0 => {
+                    let at = dir.join(format!("x{n}"));
+                    std::fs::create_dir_all(at.join("deep")).unwrap();
+                    std::fs::write(at.join("deep/y"), b"old").unwrap();
+                    at
+                }
+                1 => {
+                    let at = dir.join(format!("x{n}"));
+                    std::os::unix::fs::symlink(&outside, &at).unwrap();
+                    at
+                }
+                2 => {
+                    let at = dir.join(format!("x{n}.kept"));
+                    std::fs::write(&at, b"old").unwrap();
+                    at
+                }
+                _ => {
+                    let at = dir.join(format!("x{n}"));
+                    std::fs::write(&at, b"old").unwrap();
+                    at
+                }
+            };
+            let is_kept = at.extension().is_some() && !self.policy.filter.rules.is_empty();
+            // What the filter protects goes with a directory that goes: only in one that stays it is safe.
+            if is_kept
+                && self.policy.mirror != Mirror::DeleteExcluded
+                && !at.starts_with(self.landed().join("gone"))
+            {
+                kept.push(at);
+            } else {
+                going.push(at);
+            }
+        }
+        Extras { going, kept, outside }
+    }
+}
+
+fn judge_mirror(
+    scene: &Scene,
+    extras: &Extras,
+    changes: bool,
+    ended: &Ended,
+) -> std::result::Result<(), String> {
+    let is_there = |at: &&PathBuf| std::fs::symlink_metadata(at).is_ok();
+    if std::fs::read(extras.outside.join("x")).ok().as_deref() != Some(b"outside") {
+        return Err("something outside went".into());
+    }
+    if let Some(at) = extras.kept.iter().find(|at| !is_there(at)) {
+        return Err(format!("{} was protected, and is gone", at.display()));
+    }
+    let gone = extras.going.iter().filter(|at| !is_there(at)).count();
+    if gone > 0 && !scene.policy.mirror.deletes() {
+        return Err("nothing was to be deleted".into());
+    }
+    // A name that comes wrong off the wire is another name.
+    if scene.flips {
+        return Ok(());
+    }
+    let complete = || {
+        scene.files.iter().find(|at| {
+            let here = std::fs::read(scene.src().join(at)).ok();
+            here.is_some() && here != std::fs::read(scene.landed().join(at)).ok()
+        })
+    };
+    if let (true, Some(at)) = (gone > 0, complete()) {
+        return Err(format!("something was deleted while {} was not there", at.display()));
+    }
+    let ok = match (&ended.sent, &ended.received) {
+        (Ok(counted), Ok(_)) => counted.counts[5] == 0 && !counted.cancelled,
+        _ => false,
+    };
+    if scene.luck == Luck::Fair && !changes && !matches!((&ended.sent, &ended.received), (Ok(_), Ok(_))) {
+        return Err("a side failed without a reason".into());
+    }
+    if ok && scene.luck == Luck::Fair && !changes {
+        if let Some(at) = complete() {
+            return Err(format!("{} is not there", at.display()));
+        }
+        if scene.policy.mirror.deletes() && gone < extras.going.len() {
+            return Err("not all went, and nothing was said".into());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_mirror_ends_and_deletes_only_when_all_is_there() {
+    each_seed(play_mirror, 0..120);
 }
 
 /// A receiver whose thread for large files panics, before or after the first message.
@@ -717,7 +933,7 @@ fn a_receiver_that_is_stopped_waits_for_no_answer() {
 }
 
 /// Ends the process when a seed does not end: the threads that wait cannot be taken away.
-fn bounded(seed: u64, limit: Duration) -> std::result::Result<(), String> {
+fn bounded(play: Play, seed: u64, limit: Duration) -> std::result::Result<(), String> {
     let (tell, told) = std::sync::mpsc::channel();
     let plays = std::thread::spawn(move || tell.send(play(seed)));
     match told.recv_timeout(limit) {
@@ -768,12 +984,20 @@ fn every_transfer_to_a_disk_that_becomes_full_ends() {
 
 #[test]
 fn every_transfer_ends() {
+    each_seed(play, SLICE.chain(ONCE_TOO_LONG));
+}
+
+/// Plays one seed to its end.
+type Play = fn(u64) -> std::result::Result<(), String>;
+
+/// Plays those that `BCMR_SEEDS` says, else the ordinary ones.
+fn each_seed(play: Play, ordinary: impl Iterator<Item = u64>) {
     let seeds: Vec<u64> = match std::env::var("BCMR_SEEDS") {
         Ok(said) => {
             let (from, to) = said.split_once("..").expect("FROM..TO");
             (from.parse().unwrap()..to.parse().unwrap()).collect()
         }
-        Err(_) => SLICE.chain(ONCE_TOO_LONG).collect(),
+        Err(_) => ordinary.collect(),
     };
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
@@ -784,7 +1008,7 @@ fn every_transfer_ends() {
                     if wrong.lock().unwrap().len() >= ENOUGH {
                         return;
                     }
-                    if let Err(why) = bounded(seed, LIMIT) {
+                    if let Err(why) = bounded(play, seed, LIMIT) {
                         wrong.lock().unwrap().insert(seed, why);
                     }
                 }
