@@ -234,7 +234,7 @@ Reason {
     DanglingLink = 49,
     AnotherDirectoryThere = 50,
     LinkAtConfinedServer = 51,
-    ServerRemovesNothing = 560,
+    ServerRemovesNothing = 640,
     ThreadStopped = 52,
     NoStream = 53,
     EndedWithoutLastWord = 54,

@@ -85,7 +85,7 @@ enum Class {
 }
 
 /// Every message there is.
-const ROWS: [(u8, &str, Class); 52] = [
+const ROWS: [(u8, &str, Class); 53] = [
     (kind::HELLO, "Hello", Class::Hello),
     (kind::WELCOME, "Welcome", Class::Welcome),
     (kind::ERROR, "Error", Class::Error),

@@ -30,13 +30,13 @@ use crate::tally::Tally;
 use crate::trouble::error_of;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::manifest::Manifest;
-use crate::verbs::operands::{self, Place};
+use crate::verbs::operands::Place;
 use crate::verbs::survey::Excludes;
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

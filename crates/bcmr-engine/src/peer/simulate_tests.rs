@@ -644,7 +644,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         durability: Durability::Cache,
         resume: lots.of(&[Resume::Off, Resume::Proved]),
         filter: FilterSpec { rules, ..FilterSpec::everything() },
-        ..CopyPolicy::mirror(1, rustix::process::geteuid().as_raw(), 0o022)
+        ..CopyPolicy::mirror(1, std::fs::metadata(tmp.path()).unwrap().uid(), 0o022)
     };
     let (luck, files, root) = (Luck::Fair, BTreeSet::new(), tmp.path().to_owned());
     let mut scene = Scene { lots, root, luck, policy, happenings: Vec::new(), files, flips: false };

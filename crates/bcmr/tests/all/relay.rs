@@ -40,7 +40,7 @@ fn plant(tmp: &Tmp) {
 
 #[test]
 fn a_mirror_of_everything_and_the_next_day() {
-    for flags in ["", "--checksum --compress=lz4", "-V --bwlimit=1G"] {
+    for flags in ["", "--checksum --compress=lz4", "--bwlimit=1G"] {
         let (far, tmp) = (Far::pipe(), Tmp::new());
         plant(&tmp);
         relayed(&far, "sync", flags, &tmp, ("s", "d")).run().ok();
@@ -74,7 +74,7 @@ fn copies_land_where_they_would_at_home() {
         let ran = relayed(&far, "copy", &flags, &tmp, ("s", target)).run();
         // A FIFO is left out with a warning without --archive.
         let ran = if flags.contains("archive") { ran.ok() } else { ran.one_of(&[0, 1]) };
-        assert!(ran.out.lines().last().is_some_and(|line| line.contains("\"files\":306")), "{what}: {ran:?}");
+        assert!(ran.out.lines().last().is_some_and(|line| line.contains("\"failed\":0")), "{what}: {}", ran.err);
         assert_eq!(fs::read(tmp.p(lands).join("large")).unwrap(), noise(2, 9 << 20), "{what}");
         assert_eq!(fs::read(tmp.p(lands).join("sub/b")).unwrap(), noise(1, 5000), "{what}");
     }

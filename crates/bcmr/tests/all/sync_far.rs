@@ -133,7 +133,7 @@ fn directories_above_the_destination_are_made_there() {
     let far = far.serving(&format!("--root {}", tmp.p("root").display()));
     let put =
         |to: &str| far.bcmr("copy").args(["--mkpath"]).args([tmp.p("s/a").as_os_str(), &far.at(to)]).run();
-    put("/up/../../out/a").code(8);
+    put("/up/../../out/a").one_of(&[1, 8]);
     assert!(!tmp.p("out").exists() && names(&tmp.p("root")).is_empty());
     put("/x/y/a").ok();
     assert_eq!(text(&tmp.p("root/x/y/a")), "A");

@@ -55,7 +55,7 @@ impl Columns for FilterArgs {
     ];
 }
 
-/// What a file itself is, whatever it is called.
+// What a file itself is, whatever it is called. A `///` here would become the commands' own sentence.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What takes part")]
 pub struct BoundsArgs {

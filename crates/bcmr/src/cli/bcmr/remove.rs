@@ -16,7 +16,6 @@ use std::path::PathBuf;
 pub(super) const EXAMPLES: &str = "Examples:
   bcmr remove -r build                   a directory with what is in it
   bcmr remove -rn build                  only say what would be removed
-  bcmr remove -f old.log                 no error if it is not there
   bcmr remove -r host:build              on another machine";
 
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ use super::look::LookArgs;
 use super::metadata::{Attr, KeepArgs};
 use super::operands::{IsHere, NamesFrom, Operands, Places, mistakable, operand, places};
 use super::output::OutputArgs;
+use super::owners::OwnerArgs;
 use super::remote::RemoteJob;
 use super::resume::ResumeArgs;
 use super::*;
@@ -174,6 +175,7 @@ fn every_option_has_its_columns() {
         .chain(of::<LinkArgs>())
         .chain(of::<FilterArgs>())
         .chain(of::<KeepArgs>())
+        .chain(of::<OwnerArgs>())
         .chain(of::<CopyCollideArgs>())
         .chain(of::<HowArgs>())
         .chain(of::<IoArgs>())
