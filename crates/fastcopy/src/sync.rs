@@ -15,6 +15,37 @@ pub fn data(fd: impl AsFd) -> io::Result<()> {
     retry(|| rustix::fs::fdatasync(fd.as_fd()))
 }
 
+/// `msync(MS_SYNC)` over a mapping of a range: what [`data`] does, for that range. What others are having written out
+/// elsewhere in the file is not waited for, as it would be there. Where the file cannot be mapped it is [`data`].
+///
+/// `fd` is open for reading and writing, `offset` is a multiple of a page, and `length` is not 0.
+pub fn range(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    if let Some(synced) = mapped(&fd, offset, length) {
+        return synced;
+    }
+    // msync on macOS stops at the drive's cache, as fsync does.
+    let _whole = (offset, length);
+    data(fd)
+}
+
+/// The one call that the kernel has for a range; `None` where there is no mapping. It must be a writable one: msync looks
+/// at no other.
+#[cfg(target_os = "linux")]
+fn mapped(fd: impl AsFd, offset: u64, length: u64) -> Option<io::Result<()>> {
+    use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+    let length = usize::try_from(length).ok().filter(|length| *length > 0)?;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at a place that the kernel chooses. Nothing here reads or writes it, so that a file that is cut
+    // meanwhile does no harm.
+    let at = unsafe { mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, fd, offset) }.ok()?;
+    // SAFETY: the mapping made above, whole; MS_SYNC changes nothing in it.
+    let synced = retry(|| unsafe { msync(at, length, MsyncFlags::SYNC) });
+    // SAFETY: the mapping made above, whole; nothing refers to it any more.
+    let unmapped = unsafe { munmap(at, length) };
+    Some(synced.and(unmapped.map_err(io::Error::from)))
+}
+
 /// `fsync`: data and metadata of a file, or the names in a directory; on macOS `F_FULLFSYNC`.
 pub fn all(fd: impl AsFd) -> io::Result<()> {
     #[cfg(target_os = "macos")]

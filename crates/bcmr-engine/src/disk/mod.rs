@@ -378,6 +378,8 @@ pub(crate) trait Files: Dirs {
     /// Contents and metadata onto stable storage.
     fn sync_file(&self, file: &Self::File) -> io::Result<()>;
     /// Starts writing a range out. An error is one of writing, and a later sync need not tell it again (R5).
+    /// The same of a range, without waiting for what others write elsewhere in the file.
+    fn sync_range(&self, file: &Self::File, at: u64, bytes: u64) -> io::Result<()>;
     fn write_behind(&self, file: &Self::File, at: u64, bytes: u64) -> io::Result<()>;
     /// Drops the pages of a range that is on stable storage from the page cache (`bytes` 0: to the end). A hint.
     fn forget(&self, file: &Self::File, at: u64, bytes: u64);

@@ -93,6 +93,14 @@ impl Op {
             Op::Names(_) => None,
         }
     }
+    /// Whether it changes a file's contents, and no more than this range and the length.
+    fn is_within(&self, from: u64, to: u64) -> bool {
+        match self {
+            Op::Write { at, bytes, .. } => *at >= from && *at + bytes.len() as u64 <= to,
+            Op::Length { .. } => true,
+            Op::Meta { .. } | Op::Names(_) => false,
+        }
+    }
     fn is_in(&self, dir: Id) -> bool {
         matches!(self, Op::Names(names) if names.iter().any(|(d, ..)| *d == dir))
     }
@@ -206,6 +214,8 @@ impl Node {
 pub(crate) enum What {
     /// Contents of one file.
     Data,
+    /// Contents of one file from here to there.
+    Range(u64, u64),
     /// Contents and metadata of one file.
     File,
     /// The same, of a job.
@@ -555,12 +565,13 @@ impl Model {
     fn sync(&self, call: &'static str, what: What, id: Id) -> io::Result<()> {
         let of_it = |op: &Op| match what {
             Data => op.file() == Some(id) && !matches!(op, Op::Meta { .. }),
+            Range(from, to) => op.file() == Some(id) && op.is_within(from, to),
             File | Job => op.file() == Some(id),
             // fsync(2) brings the metadata of a directory as well.
             Dir => op.is_in(id) || op.file() == Some(id),
             All => true,
         };
-        use What::{All, Data, Dir, File, Job};
+        use What::{All, Data, Dir, File, Job, Range};
         // The kernel tells once and takes the pages for clean: what is lost now no later sync brings.
         let loss = |s: &mut State| s.pending.retain(|op| op.file().is_none() || !of_it(op));
         let mut s = self.step_or(call, loss)?;
@@ -953,12 +964,17 @@ impl Files for Model {
         Model::sync(self, "sync data", What::Data, file.id)
     }
 
+    fn sync_range(&self, file: &Handle, at: u64, bytes: u64) -> io::Result<()> {
+        Model::sync(self, "sync range", What::Range(at, at + bytes), file.id)
+    }
+
     fn sync_file(&self, file: &Handle) -> io::Result<()> {
         Model::sync(self, "sync file", What::File, file.id)
     }
 
-    fn write_behind(&self, _: &Handle, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
+    /// It makes nothing durable, and what it fails to write out is lost: a sync need not tell it again.
+    fn write_behind(&self, file: &Handle, _: u64, _: u64) -> io::Result<()> {
+        self.step_or("sync behind", |s| s.pending.retain(|op| op.file() != Some(file.id))).map(drop)
     }
 
     fn forget(&self, _: &Handle, _: u64, _: u64) {}

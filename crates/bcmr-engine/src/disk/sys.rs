@@ -278,6 +278,10 @@ impl Files for Sys {
         sync::data(file)
     }
 
+    fn sync_range(&self, file: &OwnedFd, at: u64, bytes: u64) -> io::Result<()> {
+        sync::range(file, at, bytes)
+    }
+
     fn sync_file(&self, file: &OwnedFd) -> io::Result<()> {
         sync::all(file)
     }

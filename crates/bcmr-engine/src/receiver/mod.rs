@@ -24,6 +24,7 @@ pub(crate) mod losses;
 #[cfg(test)]
 mod names_tests;
 pub(crate) mod plan;
+pub(crate) mod recorder;
 pub(crate) mod resumable;
 pub(crate) mod resume;
 pub(crate) mod session;

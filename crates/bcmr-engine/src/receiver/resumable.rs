@@ -13,6 +13,7 @@ use crate::disk::{Bytes, Disk, Fault, Side, on_blocks_of};
 use crate::error::{Code, Op, Reason};
 use crate::event::WorkParts;
 use crate::policy::Resume;
+use crate::receiver::recorder::{Log, Onto, Recorder};
 use crate::receiver::resume::{Start, decide};
 use crate::receiver::session::{self, Header, Identity, Session};
 use crate::stage::Home;
@@ -101,13 +102,6 @@ struct Begun<D: Disk> {
     /// Bytes of the session file, and the checksum the next record goes on from.
     log: Log,
     restarted: Option<Reason>,
-}
-
-/// Where the session file ends.
-#[derive(Clone, Copy)]
-struct Log {
-    bytes: u64,
-    sum: [u8; 8],
 }
 
 /// Fills the stage of `want.name` in `dir`.
@@ -475,14 +469,13 @@ fn prove<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<Vec<u64
 /// Copies the rest behind what is recorded, with a record at every checkpoint, and proves the prefix meanwhile.
 /// Returns the chaining values of all blocks and how many damaged ones were copied again.
 fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>, u64), Fault> {
-    let mut blocks = begun.blocks.clone();
     (want.met)(begun.bytes);
     want.source.start(begun.bytes).map_err(|e| Fault::os(Side::Source, Op::Receive, e))?;
-    let wrong = std::thread::scope(|scope| {
+    let (blocks, wrong) = std::thread::scope(|scope| {
         let proves = want.resume == Resume::Proved && !begun.blocks.is_empty();
         let prove = || prove(disk, want, begun);
         let proof = proves.then(|| std::thread::Builder::new().spawn_scoped(scope, prove));
-        let copied = segments(disk, want, begun, &mut blocks);
+        let copied = rest(disk, want, begun);
         let proved = match proof {
             Some(Ok(proof)) => proof.join().unwrap_or_else(|_| Err(panicked())),
             // No thread could be had: then afterwards.
@@ -490,7 +483,7 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
             Some(Err(_)) | None => Ok(Vec::new()),
         };
         // A failed sync weighs more than an interrupted proof: it decides whether the stage may stay.
-        copied.and(proved)
+        copied.and_then(|blocks| proved.map(|wrong| (blocks, wrong)))
     })?;
     let after = want.source.info().map_err(|e| Fault::os(Side::Source, Op::Stat, e))?;
     if !want.info.same_content(&after) {
@@ -505,37 +498,38 @@ fn run<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<(Vec<Cv>,
     Ok((blocks, wrong.len() as u64))
 }
 
-/// Copies segment by segment, each recorded before the next begins: a crash costs one checkpoint and no more. Little is
-/// lost by waiting, as the disk was given every block to write as soon as it was there.
-fn segments<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, blocks: &mut Vec<Cv>) -> Result<(), Fault> {
-    let mut log = begun.log;
-    let mut at = begun.bytes;
-    while at < want.info.size {
-        let end = (at - at % want.checkpoint_bytes + want.checkpoint_bytes).min(want.info.size);
-        let (segment, outcome) = segment(disk, want, begun, at, end);
-        let whole = (at + segment.len() as u64 * BLOCK_BYTES).min(end);
-        lengthen(disk, want, begun, whole)?;
-        if !segment.is_empty() {
-            checkpoint(disk, begun, &segment, &mut log)?;
-            blocks.extend_from_slice(&segment);
-            if want.leave.is_some() {
-                disk.forget(&begun.file, at, whole - at);
-            }
-            forget_source(want, at, whole - at);
+/// Copies what is behind the last record. Where several threads copy, one more records behind them, so that the disk has
+/// something to do while a sync is waited for. Returns the chaining values of all blocks.
+fn rest<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<Vec<Cv>, Fault> {
+    if want.holes == Holes::Make {
+        // A hole at the end has no length of its own, and no record may run ahead of the file.
+        disk.set_len(&begun.file, want.info.size).map_err(dest(Op::SetLengthOf))?;
+    }
+    let told = |at, bytes| {
+        if want.leave.is_some() {
+            disk.forget(&begun.file, at, bytes);
         }
-        outcome?;
-        at = end;
-    }
-    Ok(())
-}
-
-/// A hole at the end has no length of its own; the record must not run ahead of the file.
-fn lengthen<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, whole: u64) -> Result<(), Fault> {
-    if want.holes == Holes::Fill {
-        return Ok(());
-    }
-    let now = disk.file_info(&begun.file).map_err(dest(Op::StatUnfinished))?.size;
-    if now < whole { disk.set_len(&begun.file, whole).map_err(dest(Op::SetLengthOf)) } else { Ok(()) }
+        forget_source(want, at, bytes);
+    };
+    let onto = Onto { disk, stage: &begun.file, session: &begun.session, size: want.info.size, told: &told };
+    let recorder = Recorder::new(onto, begun.log, begun.blocks.clone(), want.checkpoint_bytes);
+    let copied = std::thread::scope(|scope| {
+        let work = || recorder.work(|| want.source.works());
+        // A thread that cannot be had is no error: then who copies records.
+        let behind =
+            (want.threads > 1).then(|| std::thread::Builder::new().spawn_scoped(scope, work).ok()).flatten();
+        if behind.is_some() {
+            recorder.goes_behind();
+        }
+        let copied = copy_blocks(disk, want, begun, &recorder);
+        recorder.over();
+        match behind.map(std::thread::ScopedJoinHandle::join) {
+            Some(Err(_)) => Err(panicked()),
+            Some(Ok(())) | None => copied,
+        }
+    });
+    // What went wrong with recording decides whether the stage may stay.
+    recorder.finish().and_then(|blocks| copied.map(|()| blocks))
 }
 
 fn panicked() -> Fault {
@@ -545,50 +539,46 @@ fn panicked() -> Fault {
 /// A block that was damaged since: copied again, if the source still has what was recorded.
 fn repair<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, block: u64) -> Result<(), Fault> {
     // Zeros are written too: what they replace is damage and not a hole.
-    let (cv, outcome) = copy_block(disk, want, begun, block, Holes::Fill);
-    outcome?;
-    let recorded = begun.blocks.get(block as usize).copied();
-    if cv.is_none() || cv != recorded { Err(Fault::changed()) } else { Ok(()) }
+    let cv = copy_block(disk, want, begun, block, Holes::Fill)?;
+    if begun.blocks.get(block as usize) == Some(&cv) { Ok(()) } else { Err(Fault::changed()) }
 }
 
-/// Copies the blocks between two checkpoints on several threads. Returns the values of those that are whole, from the
-/// first on without a gap, also when it failed: they can still be recorded.
-fn segment<D: Disk>(
+/// Copies all blocks behind the last record on several threads, as far ahead of the records as may be. What is whole, from
+/// the first on without a gap, can also be recorded when it fails.
+fn copy_blocks<D: Disk>(
     disk: &D,
     want: &Want<'_>,
     begun: &Begun<D>,
-    at: u64,
-    end: u64,
-) -> (Vec<Cv>, Result<(), Fault>) {
-    let first = at / BLOCK_BYTES;
-    let last = blocks_of(end);
+    recorder: &Recorder<'_, D>,
+) -> Result<(), Fault> {
+    let first = begun.blocks.len() as u64;
     if want.resume == Resume::Fast
         && let Some(file) = want.source.file()
     {
-        return fast_segment(disk, want, begun, file, at, end);
+        return fast_stretches(disk, want, begun, file, recorder);
     }
-    if want.holes == Holes::Fill
-        && want.source.file().is_none()
-        && let Err(e) = disk.reserve(&begun.file, end)
-    {
-        return (Vec::new(), Err(dest(Op::ReserveRoomFor)(e)));
-    }
-    let done: Mutex<Vec<Option<Cv>>> = Mutex::new(Vec::new());
-    let outcome = on_blocks_of(want.source, first..last, want.threads, |block| {
-        let (cv, outcome) = copy_block(disk, want, begun, block, want.holes);
-        outcome?;
-        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = (block - first) as usize;
-        if done.len() <= index {
-            done.resize(index + 1, None);
+    let comes_far = want.holes == Holes::Fill && want.source.file().is_none();
+    let _others = want.source.stands_by();
+    on_blocks(first..blocks_of(want.info.size), want.threads, |block| {
+        let alarm = recorder.alarm();
+        if !recorder.room_for(block) {
+            return Ok(false);
         }
-        if let Some(slot) = done.get_mut(index) {
-            *slot = cv;
+        let _works = want.source.works();
+        let (end, begins) = recorder.step_of(block);
+        if comes_far && (begins || block == first) {
+            let room = end.saturating_mul(BLOCK_BYTES).min(want.info.size);
+            disk.reserve(&begun.file, room).map_err(dest(Op::ReserveRoomFor))?;
         }
-        Ok(true)
-    });
-    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    (done.into_iter().map_while(|cv| cv).collect(), outcome)
+        let copied = copy_block(disk, want, begun, block, want.holes);
+        // R5: what could not be written out weighs more than anything else that went wrong.
+        if !recorder.write_behind(block * BLOCK_BYTES, block_bytes(block, want.info.size)) {
+            return Ok(false);
+        }
+        let goes_on = recorder.copied(block, &[copied?]);
+        alarm.disarm();
+        Ok(goes_on)
+    })
 }
 
 /// Reads, hashes and writes one block.
@@ -598,7 +588,7 @@ fn copy_block<D: Disk>(
     begun: &Begun<D>,
     block: u64,
     holes: Holes,
-) -> (Option<Cv>, Result<(), Fault>) {
+) -> Result<Cv, Fault> {
     let start = block * BLOCK_BYTES;
     let end = (start + BLOCK_BYTES).min(want.info.size);
     let write = |at, run: &[u8]| disk.write_at(&begun.file, at, run).map_err(dest(Op::Write));
@@ -608,59 +598,63 @@ fn copy_block<D: Disk>(
         Holes::Make => around_zeros(at, piece, write),
         Holes::Fill => write(at, piece),
     };
-    let copied = fill_block(start..end, true, read, around, want.observe);
-    // R5: what could not be written out weighs more than anything else that went wrong.
-    if let Err(e) = disk.write_behind(&begun.file, start, end - start) {
-        return (None, Err(dest(Op::Sync)(e)));
+    let (cv, _) = fill_block(start..end, true, read, around, want.observe)?;
+    // What crossed a wire is not what was sent: never recorded, never published.
+    if want.source.claimed(block).is_some_and(|claimed| claimed != cv) {
+        return Err(want.source.differs(block));
     }
-    match copied {
-        // What crossed a wire is not what was sent: never recorded, never published.
-        Ok((cv, _)) if want.source.claimed(block).is_some_and(|claimed| claimed != cv) => {
-            (None, Err(want.source.differs(block)))
-        }
-        Ok((cv, _)) => (Some(cv), Ok(())),
-        Err(fault) => (None, Err(fault)),
-    }
+    Ok(cv)
 }
 
-/// `--fast`: the kernel copies, nothing is hashed but the block that a resume will look at.
-fn fast_segment<D: Disk>(
+/// `--fast`, stretch by stretch.
+fn fast_stretches<D: Disk>(
     disk: &D,
     want: &Want<'_>,
     begun: &Begun<D>,
     file: &OwnedFd,
-    at: u64,
-    end: u64,
-) -> (Vec<Cv>, Result<(), Fault>) {
-    let copied = disk.copy_range(file, &begun.file, at, end - at).and_then(|n| {
-        let whole = n == end - at;
-        if whole { Ok(()) } else { Err(Fault::changed()) }
-    });
-    if let Err(fault) = copied {
-        return (Vec::new(), Err(fault));
+    recorder: &Recorder<'_, D>,
+) -> Result<(), Fault> {
+    let mut at = begun.bytes;
+    while at < want.info.size {
+        let alarm = recorder.alarm();
+        let first = at / BLOCK_BYTES;
+        let last = recorder.stretch_of(first);
+        if !recorder.room_for(last - 1) {
+            return Ok(());
+        }
+        let end = last.saturating_mul(BLOCK_BYTES).min(want.info.size);
+        let values = fast_stretch(disk, want, begun, file, at..end)?;
+        if !recorder.copied(first, &values) {
+            return Ok(());
+        }
+        if !(want.observe)(end - at) {
+            return Err(Fault::interrupted());
+        }
+        alarm.disarm();
+        at = end;
+    }
+    Ok(())
+}
+
+/// The kernel copies, nothing is hashed but the block that a resume will look at.
+fn fast_stretch<D: Disk>(
+    disk: &D,
+    want: &Want<'_>,
+    begun: &Begun<D>,
+    file: &OwnedFd,
+    range: std::ops::Range<u64>,
+) -> Result<Vec<Cv>, Fault> {
+    let (at, end) = (range.start, range.end);
+    if disk.copy_range(file, &begun.file, at, end - at)? != end - at {
+        return Err(Fault::changed());
     }
     let (first, last) = (at / BLOCK_BYTES, blocks_of(end));
     let mut blocks = vec![[0; 32]; (last - first) as usize];
-    match stage_cv(disk, want, &begun.file, last - 1) {
-        Ok(cv) => {
-            if let Some(slot) = blocks.last_mut() {
-                *slot = cv;
-            }
-        }
-        Err(fault) => return (Vec::new(), Err(fault)),
+    let tail = stage_cv(disk, want, &begun.file, last - 1)?;
+    if let Some(slot) = blocks.last_mut() {
+        *slot = tail;
     }
-    let go_on = (want.observe)(end - at);
-    (blocks, if go_on { Ok(()) } else { Err(Fault::interrupted()) })
-}
-
-/// R4: stage onto stable storage, then the record, then the session onto stable storage.
-fn checkpoint<D: Disk>(disk: &D, begun: &Begun<D>, blocks: &[Cv], log: &mut Log) -> Result<(), Fault> {
-    disk.sync_data(&begun.file).map_err(dest(Op::Sync))?;
-    let (record, sum) = session::encode_record(log.sum, blocks);
-    disk.write_at(&begun.session, log.bytes, &record).map_err(dest(Op::WriteSessionOf))?;
-    disk.sync_data(&begun.session).map_err(dest(Op::Sync))?;
-    *log = Log { bytes: log.bytes + record.len() as u64, sum };
-    Ok(())
+    Ok(blocks)
 }
 
 /// Reads the whole stage back and compares it with what was read from the source (`-V`).
