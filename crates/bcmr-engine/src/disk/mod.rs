@@ -175,6 +175,8 @@ pub(crate) struct Job<'a, D: Files> {
     pub(crate) bytes: u64,
     pub(crate) rung: Option<Rung>,
     pub(crate) hash: Option<blake3::Hash>,
+    /// All of it was read back while it was written.
+    pub(crate) read_back: bool,
     /// Its pages are dropped behind the copy.
     pub(crate) leave: Option<uncached::Leave>,
     pub(crate) fault: Option<Fault>,
@@ -210,6 +212,7 @@ impl<'a, D: Files> Job<'a, D> {
             bytes: 0,
             rung: None,
             hash: None,
+            read_back: false,
             leave: None,
             fault: None,
             lost: Vec::new(),
@@ -375,11 +378,11 @@ pub(crate) trait Files: Dirs {
     fn reserve(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
     /// Contents onto stable storage.
     fn sync_data(&self, file: &Self::File) -> io::Result<()>;
+    /// The same of a range, without waiting for what others write elsewhere in the file.
+    fn sync_range(&self, file: &Self::File, at: u64, bytes: u64) -> io::Result<()>;
     /// Contents and metadata onto stable storage.
     fn sync_file(&self, file: &Self::File) -> io::Result<()>;
     /// Starts writing a range out. An error is one of writing, and a later sync need not tell it again (R5).
-    /// The same of a range, without waiting for what others write elsewhere in the file.
-    fn sync_range(&self, file: &Self::File, at: u64, bytes: u64) -> io::Result<()>;
     fn write_behind(&self, file: &Self::File, at: u64, bytes: u64) -> io::Result<()>;
     /// Drops the pages of a range that is on stable storage from the page cache (`bytes` 0: to the end). A hint.
     fn forget(&self, file: &Self::File, at: u64, bytes: u64);

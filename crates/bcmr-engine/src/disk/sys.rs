@@ -328,7 +328,12 @@ impl Phases for Sys {
         for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
             if let (Some(file), Some(hash)) = (&job.file, &job.hash) {
                 let cache = if job.leave.is_some() { uncached::cache_of(file) } else { Cache::Keep };
-                if let Err(fault) = tee::read_back(file, job.bytes, hash, how, cache, &mut hand.scratch) {
+                let proved = if job.read_back {
+                    tee::ends_at(file, job.bytes, how)
+                } else {
+                    tee::read_back(file, job.bytes, hash, how, cache, &mut hand.scratch)
+                };
+                if let Err(fault) = proved {
                     job.fault = Some(fault);
                 }
                 if job.leave.is_some() {
@@ -659,9 +664,10 @@ impl Sys {
             job.rung = Some(Rung::ReadWrite);
         } else if stream || how.hash {
             let sparse = if stream { Sparse::Never } else { how.sparse };
-            let teed = tee::Teeing { sparse, stream, threads: how.threads, preallocate, cache };
+            let (threads, read_back) = (how.threads, how.verify == Verify::Cached);
+            let teed = tee::Teeing { sparse, stream, threads, preallocate, read_back, cache };
             let done = tee::copy(&from, &to, teed, &mut hand.scratch, how.observe)?;
-            job.bytes = done.bytes;
+            (job.bytes, job.read_back) = (done.bytes, done.read_back);
             job.hash = Some(done.hash);
             job.rung = Some(Rung::ReadWrite);
         } else {

@@ -7,8 +7,8 @@ use super::compare::{ReadAt, is_same};
 use super::on_blocks_of;
 use super::{Bytes, Fault, Files, Fill, Side};
 use crate::blocks::{
-    BLOCK_BYTES, Cv, aligned_cv, around_zeros, block_bytes, block_cv, blocks_of, fill_block, hash_zeros,
-    in_pieces, on_blocks, whole_hash,
+    BLOCK_BYTES, Cv, aligned, aligned_cv, around_zeros, block_bytes, block_cv, blocks_of, fill_block,
+    hash_zeros, in_pieces, on_blocks, whole_hash,
 };
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Sparse, Verify};
@@ -33,6 +33,8 @@ const RESERVE_BYTES: u64 = 64 * BLOCK_BYTES;
 pub(super) struct Hashed {
     pub(super) bytes: u64,
     pub(super) hash: blake3::Hash,
+    /// All of it was read back on the way.
+    pub(super) read_back: bool,
 }
 
 /// A failure of the ladder as a fault.
@@ -67,6 +69,8 @@ pub(super) struct Teeing {
     pub(super) threads: usize,
     /// Room is reserved first.
     pub(super) preallocate: bool,
+    /// Where it can be, what is written is read back at once and compared, while it is in the processor's cache.
+    pub(super) read_back: bool,
     /// What becomes of the pages.
     pub(super) cache: Cache,
 }
@@ -94,8 +98,12 @@ fn copy_blocks(
         let read = |at, room: &mut [u8]| {
             read_full_as(from.fd, at, room, how.cache).map_err(|e| Fault::os(Side::Source, Op::Read, e))
         };
+        let mut landed = how.read_back.then(aligned);
         let write = |at, piece: &[u8]| {
-            write_full_as(to.fd, at, piece, how.cache).map_err(|e| Fault::os(Side::Dest, Op::Write, e))
+            write_full_as(to.fd, at, piece, how.cache).map_err(|e| Fault::os(Side::Dest, Op::Write, e))?;
+            landed
+                .as_mut()
+                .map_or(Ok(()), |room| same_again(to, at, piece, room.piece(piece.len()), how.cache))
         };
         let (cv, _) = fill_block(start..end, true, read, write, observe)?;
         if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
@@ -105,9 +113,28 @@ fn copy_blocks(
     })?;
     let cvs = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     match whole_hash(&cvs, from.size) {
-        Some(hash) => Ok(Hashed { bytes: from.size, hash }),
+        Some(hash) => Ok(Hashed { bytes: from.size, hash, read_back: how.read_back }),
         None => Err(Fault::ours(Side::Source, Op::Hash, Code::Io, Reason::NoBlocksToMerge)),
     }
+}
+
+/// Reads back what was written just now and compares.
+fn same_again(to: &Dest<'_>, at: u64, piece: &[u8], room: &mut [u8], cache: Cache) -> Result<(), Fault> {
+    let n = read_full_as(to.fd, at, room, cache).map_err(|e| Fault::os(Side::Dest, Op::ReadBack, e))?;
+    if room.get(..n) == Some(piece) { Ok(()) } else { Err(not_what_was_read()) }
+}
+
+fn not_what_was_read() -> Fault {
+    Fault::ours(Side::Dest, Op::Verify, Code::Mismatch, Reason::NotWhatWasRead)
+}
+
+/// What is left to prove of a file that was read back while it was written: that there is no more of it, and no less.
+pub(super) fn ends_at(file: &OwnedFd, bytes: u64, how: &Fill<'_>) -> Result<(), Fault> {
+    let landed = meta::Info::of(file).map_err(|e| Fault::os(Side::Dest, Op::ReadBack, e))?.size;
+    if landed != bytes {
+        return Err(not_what_was_read());
+    }
+    if (how.observe)(bytes) { Ok(()) } else { Err(Fault::interrupted()) }
 }
 
 /// The hash of `size` bytes that landed, on several threads.
@@ -184,7 +211,7 @@ pub(super) fn copy(
     if ends_in_hole {
         meta::set_length(to.fd, at).map_err(|e: io::Error| Fault::os(Side::Dest, Op::SetLengthOf, e))?;
     }
-    Ok(Hashed { bytes: at, hash: hasher.finalize() })
+    Ok(Hashed { bytes: at, hash: hasher.finalize(), read_back: false })
 }
 
 /// Writes what comes piece by piece. The hash comes back when `how` wants it or the sender has one to compare with;
@@ -431,7 +458,7 @@ pub(super) fn read_back(
     scratch: &mut Scratch,
 ) -> Result<(), Fault> {
     let read = |e| Fault::os(Side::Dest, Op::ReadBack, e);
-    let mismatch = || Fault::ours(Side::Dest, Op::Verify, Code::Mismatch, Reason::NotWhatWasRead);
+    let mismatch = not_what_was_read;
     if how.verify == Verify::Direct {
         // S8: what is on stable storage, past the cache; so it must be there first.
         fastcopy::sync::data(file).map_err(|e| Fault::os(Side::Dest, Op::Sync, e))?;
@@ -469,6 +496,40 @@ pub(crate) fn no_direct(e: io::Error) -> Fault {
 mod tests {
     use super::*;
     use crate::policy::{Durability, Reflink};
+    use std::path::Path;
+
+    /// S8: what a device under the page cache does is no part of `-V`; that a write did nothing is.
+    #[test]
+    fn what_is_read_back_on_the_way_is_what_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = 3 * BLOCK_BYTES + 100;
+        let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8 + 1).collect();
+        std::fs::write(dir.path().join("source"), &data).unwrap();
+        let source = OwnedFd::from(std::fs::File::open(dir.path().join("source")).unwrap());
+        let landed = std::fs::File::create_new(dir.path().join("landed")).unwrap();
+        let both = |file| OwnedFd::from(std::fs::File::options().read(true).write(true).open(file).unwrap());
+        let info = meta::Info::of(&source).unwrap();
+        let from = Source { fd: source.as_fd(), dev: info.dev, size: info.size, blocks: bytes };
+        let copied = |to: &OwnedFd, read_back| {
+            let cache = Cache::Keep;
+            let (sparse, threads, preallocate) = (Sparse::Auto, 2, false);
+            let how = Teeing { sparse, stream: false, threads, preallocate, read_back, cache };
+            let to = Dest { fd: to.as_fd(), dev: 0 };
+            copy(&from, &to, how, &mut Scratch::new(), &|_| true).map(|done| (done.hash, done.read_back))
+        };
+        let good = both(dir.path().join("landed"));
+        for read_back in [false, true] {
+            assert_eq!(copied(&good, read_back).unwrap(), (blake3::hash(&data), read_back));
+        }
+        let how = Fill { verify: Verify::Cached, ..crate::disk::model::PLAIN };
+        ends_at(&good, bytes, &how).unwrap();
+        landed.set_len(bytes + 1).unwrap();
+        assert_eq!(ends_at(&good, bytes, &how).unwrap_err().op, Op::Verify);
+        // What takes every byte and has none of them.
+        let null = both(Path::new("/dev/null").to_path_buf());
+        assert!(copied(&null, false).is_ok());
+        assert_eq!(copied(&null, true).err().map(|fault| fault.code), Some(Code::Mismatch));
+    }
 
     /// A file that comes over a wire, which the sender did not hash on the way.
     struct Wire(Vec<u8>, meta::Info);
