@@ -433,7 +433,10 @@ impl<'a> Ui<'a> {
             Ok(mut summary) => {
                 summary.cancelled |= self.unanswered.load(Ordering::Relaxed);
                 let mut exit = say::exit_code(&show.voice.exits, show.verb, &summary, self.signals.stop());
-                let receipt = self.has_receipt(&summary).then(|| self.receipt(screen, &summary, took));
+                // The command that proves the copy is made from all options there are, which takes as long as a small copy.
+                let shown = show.json || page.is_some() || self.shows_receipt(&summary, took);
+                let has = shown && self.has_receipt(&summary);
+                let receipt = has.then(|| self.receipt(screen, &summary, took));
                 if !show.json {
                     self.last_words(screen, &summary, receipt.as_ref(), took);
                 } else if let Some(receipt) = &receipt {
@@ -474,6 +477,12 @@ impl<'a> Ui<'a> {
     fn has_receipt(&self, s: &Summary) -> bool {
         let copies = matches!(self.show.verb, Verb::Copy | Verb::Move | Verb::Sync) && !self.show.dry_run;
         copies && !s.cancelled && !self.is_by_scp() && s.files + s.dirs + s.others > 0
+    }
+
+    /// Whether a person is shown it unasked, or has asked.
+    fn shows_receipt(&self, s: &Summary, took: Duration) -> bool {
+        let proved = self.show.verify != Verify::Off && s.files + s.dirs + s.others > 0;
+        self.show.verbose || self.show.stats || (self.show.watched && (proved || took >= inline::SHOWN_AFTER))
     }
 
     /// What closes the run beside its counts.
@@ -568,13 +577,11 @@ impl<'a> Ui<'a> {
         }
         // With `check` the last line of its tree says it all, with `sessions` its table does.
         let tells_all = compares || show.verb == Verb::Sessions;
-        let proved = show.watched && show.verify != Verify::Off && done > 0;
-        if !tells_all
-            && (show.verbose || show.stats || show.dry_run || long || proved || (s.failed > 0 && done > 0))
-        {
+        let closes = self.shows_receipt(s, took);
+        if !tells_all && (closes || show.dry_run || (s.failed > 0 && done > 0)) {
             screen.err.line(&say::summary(show.voice, show.verb, show.dry_run, s, resumed, took));
         }
-        if let Some(receipt) = receipt.filter(|_| show.verbose || show.stats || long || proved) {
+        if let Some(receipt) = receipt.filter(|_| closes) {
             for line in say::receipt(show, receipt) {
                 screen.err.line(&line);
             }
