@@ -2,9 +2,9 @@
 
 use crate::measure::{self, Sample};
 use crate::options::{On, Options, command};
-use crate::programs::{binary, ceiling, installed, version};
+use crate::programs::{binary, ceiling, installed, release, version};
 use crate::record::{self, LocalRecord, RowRecord, ToolRecord};
-use crate::rows::{self, Beforehand, Cache, Place, Row, Tool, Verb};
+use crate::rows::{self, Beforehand, Cache, Place, Row, Tool, Until, Verb};
 use crate::turns::{Copies, Turns};
 use crate::{data, mount};
 use sh::{Result, text};
@@ -24,8 +24,12 @@ pub fn run(options: &Options, typed: &[&str]) -> Result {
         rows.retain(|row| options.only.iter().any(|o| o == row.name));
     }
     let bcmr = binary(options)?;
-    if rows.iter().any(|row| row.tools.iter().any(|tool| tool.name == rows::CEILING)) {
+    let takes_part = |name| rows.iter().any(|row| row.tools.iter().any(|tool| tool.name == name));
+    if takes_part(rows::CEILING) {
         ceiling()?;
+    }
+    if takes_part(rows::RELEASE) {
+        release()?;
     }
     let mut record = LocalRecord::of_this_machine(&options.dir, options.quick)?;
     if matches!(options.on, On::Image(_)) {
@@ -108,7 +112,12 @@ fn measured(row: &Row, options: &Options, bcmr: &Path) -> Result<RowRecord> {
                 continue;
             }
             let dst = bench.prepare(tool)?;
-            samples.entry(tool.name).or_default().push(measure::once(&bench.turns.argv(tool.line, &dst)?)?);
+            let argv = bench.turns.argv(tool.line, &dst)?;
+            let sample = match row.until {
+                Until::End => measure::once(&argv)?,
+                Until::FirstByte => measure::first(&argv, &copies.dir)?,
+            };
+            samples.entry(tool.name).or_default().push(sample);
             if row.verb == Verb::Copy && round == 0 && other.is_none() {
                 blocks.insert(tool.name, mount::allocated(&dst)?);
             }

@@ -35,6 +35,7 @@ fn main() {
         Some((&"made", [])) => made::run(),
         // Not for people: the measured child, and what is measured inside a process.
         Some((&measure::HELPER, rest)) => measure::helper(rest),
+        Some((&measure::FIRST_HELPER, rest)) => measure::first_helper(rest),
         Some((&remote::ceiling::HELPER, rest)) => remote::ceiling::run(rest),
         Some((&experiment::inside::HELPER, rest)) => experiment::inside::run(rest),
         _ => Err("usage: bench bench|experiment|made ...; `cargo xtask bench --help` says more".into()),

@@ -1,4 +1,5 @@
-//! One run of one program: wall time, CPU time, peak memory, system calls. Knows nothing of what is compared.
+//! One run of one program: wall time or the time to its first byte, CPU time, peak memory, system calls. Knows nothing of
+//! what is compared.
 //!
 //! The program runs as the only child of a small helper process (this binary again), because the kernel tells a
 //! parent only the sum and the maximum over all its children.
@@ -7,11 +8,16 @@ use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 use sh::Result;
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// The hidden command of this binary that [`helper`] serves.
 pub const HELPER: &str = "__measure";
+
+/// The same, where the first byte ends the time.
+pub const FIRST_HELPER: &str = "__first";
 
 /// What one run took.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,7 +46,16 @@ pub fn once(argv: &[String]) -> Result<Sample> {
 
 /// The same, with `fine` exit statuses beside 0; says which it was.
 pub fn ended(argv: &[String], fine: &[i32]) -> Result<(Sample, i32)> {
-    let out = Command::new("/proc/self/exe").arg(HELPER).args(argv).stdin(Stdio::null()).output()?;
+    helped(&[HELPER], argv, fine)
+}
+
+/// As [`once`], where the wall time is that from the start to the first write to a file that lies in `dir`.
+pub fn first(argv: &[String], dir: &Path) -> Result<Sample> {
+    helped(&[FIRST_HELPER, sh::text(dir)?], argv, &[]).map(|(sample, _)| sample)
+}
+
+fn helped(helper: &[&str], argv: &[String], fine: &[i32]) -> Result<(Sample, i32)> {
+    let out = Command::new("/proc/self/exe").args(helper).args(argv).stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&out.stdout);
     let said: Said = serde_json::from_str(&text)
         .map_err(|e| format!("{}: {e}: {}", argv.join(" "), String::from_utf8_lossy(&out.stderr)))?;
@@ -52,14 +67,45 @@ pub fn ended(argv: &[String], fine: &[i32]) -> Result<(Sample, i32)> {
 
 /// The helper's side: runs its arguments and prints what they took.
 pub fn helper(argv: &[&str]) -> Result {
+    measured(argv, |_| Ok(None))
+}
+
+/// The same for [`first`], of a directory and the arguments. The kernel tells of the first write: nothing stops the program
+/// at a call, as a tracer would.
+pub fn first_helper(argv: &[&str]) -> Result {
+    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+    let (dir, argv) = argv.split_first().ok_or("no directory to watch")?;
+    let watch = init(CreateFlags::CLOEXEC)?;
+    add_watch(&watch, *dir, WatchFlags::MODIFY)?;
+    measured(argv, |child| first_write(&watch, child).map(Some))
+}
+
+/// Waits until something was written to where `watch` looks.
+fn first_write(watch: &OwnedFd, child: &mut Child) -> Result<Instant> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let a_while = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    loop {
+        let ended = child.try_wait()?.is_some();
+        if poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&a_while))? > 0 {
+            return Ok(Instant::now());
+        }
+        if ended {
+            return Err("nothing was written".into());
+        }
+    }
+}
+
+/// Runs `argv`; its time ends when `until` says so, and else with it.
+fn measured(argv: &[&str], until: impl FnOnce(&mut Child) -> Result<Option<Instant>>) -> Result {
     let (program, args) = argv.split_first().ok_or("nothing to measure")?;
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let busy = busy_s()?;
     let begun = Instant::now();
-    let child = command.spawn().map_err(|e| format!("{program}: {e}"))?;
+    let mut child = command.spawn().map_err(|e| format!("{program}: {e}"))?;
+    let came = until(&mut child)?;
     let out = child.wait_with_output()?;
-    let wall_s = begun.elapsed().as_secs_f64();
+    let wall_s = came.unwrap_or_else(Instant::now).duration_since(begun).as_secs_f64();
     let busy = busy_s()? - busy;
     let used = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let seconds = |t: nix::sys::time::TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
@@ -94,7 +140,7 @@ pub struct Calls {
 }
 
 /// Runs it once under `strace -c -f`; slow, so never timed.
-pub fn calls(argv: &[String], scratch: &std::path::Path) -> Result<Calls> {
+pub fn calls(argv: &[String], scratch: &Path) -> Result<Calls> {
     let table = scratch.join("strace.txt");
     let out = Command::new("strace")
         .args(["-c", "-f", "--signal=none", "-o"])
@@ -159,6 +205,26 @@ mod tests {
             (calls.total, calls.errors, calls.by_name["openat"], calls.by_name["read"]),
             (150, 20, 100, 50)
         );
+    }
+
+    #[test]
+    fn the_first_write_is_waited_for_and_no_longer() {
+        use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+        let dir = tempfile::tempdir().unwrap();
+        let watch = init(CreateFlags::CLOEXEC).unwrap();
+        add_watch(&watch, dir.path(), WatchFlags::MODIFY).unwrap();
+        let shell = |line: &str| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", line]).current_dir(dir.path()).stdin(Stdio::piped());
+            shell.spawn().unwrap()
+        };
+        let mut silent = shell("true > made");
+        assert!(first_write(&watch, &mut silent).is_err(), "a name is no byte");
+        // It goes on until its input ends, and that is not waited for.
+        let mut writes = shell("echo x > written; read word");
+        first_write(&watch, &mut writes).unwrap();
+        drop(writes.stdin.take());
+        assert!(writes.wait().is_ok());
     }
 
     #[test]

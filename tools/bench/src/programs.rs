@@ -1,7 +1,7 @@
 //! The programs under measurement: where they are, and which versions. Must not know what they are measured with.
 
 use crate::options::Options;
-use crate::rows::{CEILING, OURS};
+use crate::rows::{CEILING, OURS, RELEASE};
 use sh::{Result, text};
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,13 @@ pub fn binary(options: &Options) -> Result<PathBuf> {
     if !options.quick {
         return dist();
     }
-    sh::run(sh::cargo().args(["build", "--release", "--locked", "-p", "bcmr"]))?;
+    release()?;
     Ok(sh::release_dir().join("bcmr"))
+}
+
+/// Builds what [`RELEASE`] is.
+pub fn release() -> Result {
+    sh::run(sh::cargo().args(["build", "--release", "--locked", "-p", "bcmr"]))
 }
 
 /// The static binary that is given to users, built by `cargo xtask dist`.
@@ -46,8 +51,11 @@ pub fn ceiling() -> Result {
     sh::run(sh::cargo().args(["build", "--release", "--locked", "-p", "fastcopy", "--example", "landing"]))
 }
 
-/// In PATH, or installed by `cargo install --root target/tools`; or what [`ceiling`] has built.
+/// In PATH, or installed by `cargo install --root target/tools`; or what [`ceiling`] and [`release`] have built.
 pub fn installed(program: &str) -> Option<PathBuf> {
+    if program == RELEASE {
+        return Some(sh::release_dir().join(OURS));
+    }
     if program == CEILING {
         return Some(sh::release_dir().join("examples/landing"));
     }

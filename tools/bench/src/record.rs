@@ -57,6 +57,7 @@ pub struct ToolRecord {
 const WALL: &str = "wall / ";
 const CPU: &str = "CPU / ";
 const ABOVE: &str = "ms above ";
+const WITHIN: &str = "ms";
 const BLOCKS: &str = "blocks / source's";
 
 /// A goal and what came of it.
@@ -197,6 +198,7 @@ impl RowRecord {
                 (format!("{WALL}{}", best.name), *most)
             }
             Goal::Above { against, most_ms } => (format!("{ABOVE}{against}"), *most_ms),
+            Goal::Within { most_ms } => (WITHIN.to_owned(), *most_ms),
             Goal::Blocks => (BLOCKS.to_owned(), 1.0),
         };
         let values = self.values(&goal);
@@ -210,6 +212,9 @@ impl RowRecord {
             let ours = self.tool(OURS)?;
             if goal == BLOCKS {
                 return Some(vec![ours.allocated_bytes? as f64 / self.source_allocated_bytes as f64]);
+            }
+            if goal == WITHIN {
+                return Some(ours.samples.iter().map(|s| s.wall_s * 1e3).collect());
             }
             if let Some(other) = goal.strip_prefix(WALL) {
                 return Some(pairs(ours, self.tool(other)?, |s| s.wall_s));
@@ -431,6 +436,10 @@ mod tests {
         assert!(row.judge(&Goal::Blocks).unwrap().met);
         assert!(row.judge(&Goal::Fastest { of: &["xcp"], most: 1.0 }).is_none(), "xcp was not there");
         assert!(row.judge(&Goal::Above { against: "cp", most_ms: 5.0 }).unwrap().met);
+        assert_eq!(
+            row.judge(&Goal::Within { most_ms: 1999.0 }).map(|o| (o.value, o.met)),
+            Some((2000.0, false))
+        );
     }
 
     #[test]
