@@ -20,7 +20,7 @@ pub(crate) struct Log {
 }
 
 /// What is recorded where.
-pub(crate) struct Onto<'a, D: Files> {
+pub(crate) struct Records<'a, D: Files> {
     pub(crate) disk: &'a D,
     pub(crate) stage: &'a D::File,
     pub(crate) session: &'a D::File,
@@ -32,19 +32,19 @@ pub(crate) struct Onto<'a, D: Files> {
 
 /// How often something is recorded, and how far ahead of the records is copied; in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pace {
+struct Stride {
     step: u64,
-    /// At least a step, or nobody would go on.
+    /// At least a step, or the copying threads would wait for ever.
     ahead: u64,
 }
 
-impl Pace {
+impl Stride {
     /// `behind`: a thread of its own records.
-    fn of(checkpoint_bytes: u64, behind: bool) -> Pace {
+    fn of(checkpoint_bytes: u64, behind: bool) -> Stride {
         let blocks = (checkpoint_bytes / BLOCK_BYTES).max(1);
         // Five eighths are brought onto stable storage while three are copied: halves would do as well, with more records.
         let step = if behind { (blocks.saturating_mul(5) / 8).max(1) } else { blocks };
-        Pace { step, ahead: blocks }
+        Stride { step, ahead: blocks }
     }
 
     /// Up to which block is recorded now, when those from `recorded` to `whole` are copied and not yet recorded.
@@ -72,14 +72,14 @@ struct State {
     /// The blocks behind those, as far as they are copied; so many of them without a gap.
     copied: VecDeque<Option<Cv>>,
     whole: usize,
-    pace: Pace,
-    /// A thread of its own records; else who copies does.
+    stride: Stride,
+    /// A thread of its own records; else the copying threads do.
     behind: bool,
     /// Somebody is recording.
     busy: bool,
-    /// Nobody copies any more.
+    /// The copying threads have ended.
     over: bool,
-    /// Nobody is to copy any more.
+    /// The copying threads are to end.
     stopped: bool,
     /// Why nothing is recorded any more.
     fault: Option<Fault>,
@@ -87,7 +87,7 @@ struct State {
 
 /// What is copied and what is recorded of one stage.
 pub(crate) struct Recorder<'a, D: Files> {
-    onto: Onto<'a, D>,
+    records: Records<'a, D>,
     checkpoint_bytes: u64,
     state: Mutex<State>,
     changed: Condvar,
@@ -95,7 +95,7 @@ pub(crate) struct Recorder<'a, D: Files> {
     hearing: RwLock<()>,
 }
 
-/// Stops everybody when it is dropped, unless all went well: also when a thread panics.
+/// Stops all threads when it is dropped, unless all went well: also when one panics.
 pub(crate) struct Alarm<'r, 'a, D: Files> {
     of: &'r Recorder<'a, D>,
     armed: bool,
@@ -121,9 +121,9 @@ fn dest(op: Op) -> impl Fn(io::Error) -> Fault {
 }
 
 impl<'a, D: Files> Recorder<'a, D> {
-    /// Goes on behind `recorded`. Until [`Recorder::goes_behind`], who copies records.
+    /// Goes on behind `recorded`. Until [`Recorder::goes_behind`] the copying threads record.
     pub(crate) fn new(
-        onto: Onto<'a, D>,
+        records: Records<'a, D>,
         log: Log,
         recorded: Vec<Cv>,
         checkpoint_bytes: u64,
@@ -133,7 +133,7 @@ impl<'a, D: Files> Recorder<'a, D> {
             recorded,
             copied: VecDeque::new(),
             whole: 0,
-            pace: Pace::of(checkpoint_bytes, false),
+            stride: Stride::of(checkpoint_bytes, false),
             behind: false,
             busy: false,
             over: false,
@@ -141,7 +141,7 @@ impl<'a, D: Files> Recorder<'a, D> {
             fault: None,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        Recorder { onto, checkpoint_bytes, state, changed, hearing: RwLock::new(()) }
+        Recorder { records, checkpoint_bytes, state, changed, hearing: RwLock::new(()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -156,7 +156,7 @@ impl<'a, D: Files> Recorder<'a, D> {
     pub(crate) fn goes_behind(&self) {
         let mut state = self.state();
         state.behind = true;
-        state.pace = Pace::of(self.checkpoint_bytes, true);
+        state.stride = Stride::of(self.checkpoint_bytes, true);
     }
 
     pub(crate) fn alarm(&self) -> Alarm<'_, 'a, D> {
@@ -166,7 +166,7 @@ impl<'a, D: Files> Recorder<'a, D> {
     /// Waits until `block` may be copied; `false` when nothing is to be copied any more.
     pub(crate) fn room_for(&self, block: u64) -> bool {
         let mut state = self.state();
-        while !state.stopped && block >= state.recorded.len() as u64 + state.pace.ahead {
+        while !state.stopped && block >= state.recorded.len() as u64 + state.stride.ahead {
             state = self.wait(state);
         }
         !state.stopped
@@ -174,19 +174,19 @@ impl<'a, D: Files> Recorder<'a, D> {
 
     /// Where the step that `block` is in ends; whether it begins there, too.
     pub(crate) fn step_of(&self, block: u64) -> (u64, bool) {
-        let pace = self.state().pace;
-        (pace.next_step(block), block.is_multiple_of(pace.step))
+        let stride = self.state().stride;
+        (stride.next_step(block), block.is_multiple_of(stride.step))
     }
 
     /// Up to which block one call may copy from `block` on, so that there is room for it while what is before is recorded.
     pub(crate) fn stretch_of(&self, block: u64) -> u64 {
-        self.state().pace.stretch(block)
+        self.state().stride.stretch(block)
     }
 
     /// Starts writing out what was copied just now; `false` when that failed, which [`Recorder::finish`] tells.
     pub(crate) fn write_behind(&self, at: u64, bytes: u64) -> bool {
         let _hearing = self.hearing.read().unwrap_or_else(PoisonError::into_inner);
-        match self.onto.disk.write_behind(self.onto.stage, at, bytes) {
+        match self.records.disk.write_behind(self.records.stage, at, bytes) {
             Ok(()) => true,
             Err(e) => {
                 self.fail(dest(Op::Sync)(e));
@@ -217,7 +217,7 @@ impl<'a, D: Files> Recorder<'a, D> {
         !self.state().stopped
     }
 
-    /// Records what is due, until nobody copies any more and all of it is recorded, or until it fails. `begin` is called
+    /// Records what is due, until the copying threads have ended and all is recorded, or until it fails. `begin` is called
     /// for each record, and what it returns dropped at its end.
     pub(crate) fn work<G>(&self, begin: impl Fn() -> G) {
         let alarm = self.alarm();
@@ -240,7 +240,7 @@ impl<'a, D: Files> Recorder<'a, D> {
         alarm.disarm();
     }
 
-    /// Nobody copies any more: what is whole can still be recorded, also of a copy that failed.
+    /// The copying threads have ended: what is whole can still be recorded, also of a copy that failed.
     pub(crate) fn over(&self) {
         let mut state = self.state();
         state.over = true;
@@ -252,7 +252,7 @@ impl<'a, D: Files> Recorder<'a, D> {
         }
     }
 
-    /// The values of all that is recorded, once nobody works here any more.
+    /// The values of all that is recorded, once all threads have ended.
     ///
     /// # Errors
     /// What went wrong with recording.
@@ -287,10 +287,10 @@ impl<'a, D: Files> Recorder<'a, D> {
             (state.recorded.len() as u64, state.log, state.behind)
         };
         let at = first * BLOCK_BYTES;
-        let bytes = ((first + values.len() as u64) * BLOCK_BYTES).min(self.onto.size) - at;
+        let bytes = ((first + values.len() as u64) * BLOCK_BYTES).min(self.records.size) - at;
         match self.put(at, bytes, values, log, behind) {
             Ok(Some(log)) => {
-                (self.onto.told)(at, bytes);
+                (self.records.told)(at, bytes);
                 let mut state = self.state();
                 state.log = log;
                 state.recorded.extend_from_slice(values);
@@ -308,11 +308,11 @@ impl<'a, D: Files> Recorder<'a, D> {
     /// R4: stage onto stable storage, then the record, then the session onto stable storage. `None`: something failed
     /// meanwhile, and nothing is recorded any more.
     fn put(&self, at: u64, bytes: u64, values: &[Cv], log: Log, behind: bool) -> Result<Option<Log>, Fault> {
-        let Onto { disk, stage, session, .. } = self.onto;
-        // Others go on writing: what they write is not waited for.
+        let Records { disk, stage, session, .. } = self.records;
+        // Other threads go on writing: what they write is not waited for.
         let synced = if behind { disk.sync_range(stage, at, bytes) } else { disk.sync_data(stage) };
         synced.map_err(dest(Op::Sync))?;
-        // R5: who has heard of an error before this sync returned has said so by now.
+        // R5: a thread that has heard of an error before this sync returned has said so by now.
         drop(self.hearing.write().unwrap_or_else(PoisonError::into_inner));
         if self.state().fault.is_some() {
             return Ok(None);
@@ -324,13 +324,13 @@ impl<'a, D: Files> Recorder<'a, D> {
     }
 }
 
-/// The values of what is to be recorded now, by whom this is told.
+/// The values of what is to be recorded now, by the thread that asks.
 fn take(state: &mut State) -> Option<Vec<Cv>> {
     if state.busy || state.fault.is_some() {
         return None;
     }
     let recorded = state.recorded.len() as u64;
-    let end = state.pace.due(recorded, recorded + state.whole as u64, state.over)?;
+    let end = state.stride.due(recorded, recorded + state.whole as u64, state.over)?;
     state.busy = true;
     Some(state.copied.iter().take((end - recorded) as usize).flatten().copied().collect())
 }
@@ -359,12 +359,12 @@ mod tests {
             (1 << 40, true, 5 << 37),
         ];
         for (blocks, behind, step) in table {
-            // A crash costs one checkpoint, whoever records.
-            let pace = Pace::of(blocks * BLOCK_BYTES, behind);
-            assert_eq!(pace, Pace { step, ahead: blocks }, "{blocks} {behind}");
-            assert!(pace.step <= pace.ahead, "nobody would go on");
+            // A crash costs one checkpoint, whichever thread records.
+            let stride = Stride::of(blocks * BLOCK_BYTES, behind);
+            assert_eq!(stride, Stride { step, ahead: blocks }, "{blocks} {behind}");
+            assert!(stride.step <= stride.ahead, "they would wait for ever");
         }
-        let pace = Pace { step: 10, ahead: 16 };
+        let stride = Stride { step: 10, ahead: 16 };
         // recorded, whole, over: up to where
         let table = [
             (0, 0, false, None),
@@ -379,11 +379,11 @@ mod tests {
             (13, 13, true, None),
         ];
         for (recorded, whole, over, up_to) in table {
-            assert_eq!(pace.due(recorded, whole, over), up_to, "{recorded} {whole} {over}");
+            assert_eq!(stride.due(recorded, whole, over), up_to, "{recorded} {whole} {over}");
         }
-        assert_eq!([0, 7, 10, 13].map(|block| pace.next_step(block)), [10, 10, 20, 20]);
-        assert_eq!([0, 6, 10, 13].map(|block| pace.stretch(block)), [6, 10, 16, 19]);
-        assert_eq!(Pace { step: 16, ahead: 16 }.stretch(3), 16);
+        assert_eq!([0, 7, 10, 13].map(|block| stride.next_step(block)), [10, 10, 20, 20]);
+        assert_eq!([0, 6, 10, 13].map(|block| stride.stretch(block)), [6, 10, 16, 19]);
+        assert_eq!(Stride { step: 16, ahead: 16 }.stretch(3), 16);
     }
 
     const BLOCKS: u64 = 12;
@@ -408,7 +408,7 @@ mod tests {
         };
         let (bytes, sum) = session::encode_header(&header);
         model.write_at(&session, 0, &bytes).unwrap();
-        let onto = Onto {
+        let records = Records {
             disk: &model,
             stage: &stage,
             session: &session,
@@ -416,7 +416,7 @@ mod tests {
             told: &|_, _| (),
         };
         let log = Log { bytes: bytes.len() as u64, sum };
-        let recorder = Recorder::new(onto, log, Vec::new(), 4 * BLOCK_BYTES);
+        let recorder = Recorder::new(records, log, Vec::new(), 4 * BLOCK_BYTES);
         does(&model, &recorder);
         recorder.over();
         let end = recorder.finish().map(|values| values.len()).map_err(|fault| fault.op);
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_further_ahead_than_a_checkpoint() {
+    fn copying_is_not_further_ahead_than_a_checkpoint() {
         let went = recorded(|_, recorder| {
             recorder.goes_behind();
             std::thread::scope(|scope| {
@@ -458,7 +458,7 @@ mod tests {
                         told.send(block).unwrap();
                     }
                 });
-                // Nobody records yet, so it stands at the fifth.
+                // Nothing is recorded yet, so it stands at the fifth.
                 assert_eq!(news.iter().take(4).last(), Some(3));
                 assert!(news.try_recv().is_err());
                 scope.spawn(|| recorder.work(|| ()));
@@ -490,9 +490,9 @@ mod tests {
         }
     }
 
-    /// A sync that fails is told, whatever else is; and who waits for room is woken.
+    /// A sync that fails is told, whatever else is; and a thread that waits for room is woken.
     #[test]
-    fn a_failed_sync_ends_it_for_everybody() {
+    fn a_failed_sync_ends_it_for_all_threads() {
         let went = recorded(|model, recorder| {
             recorder.goes_behind();
             assert!(recorder.copied(0, &[[1; 32]; 4]));

@@ -13,7 +13,7 @@ use crate::disk::{Bytes, Disk, Fault, Side, on_blocks_of};
 use crate::error::{Code, Op, Reason};
 use crate::event::WorkParts;
 use crate::policy::Resume;
-use crate::receiver::recorder::{Log, Onto, Recorder};
+use crate::receiver::recorder::{Log, Recorder, Records};
 use crate::receiver::resume::{Start, decide};
 use crate::receiver::session::{self, Header, Identity, Session};
 use crate::stage::Home;
@@ -511,11 +511,12 @@ fn rest<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>) -> Result<Vec<Cv>,
         }
         forget_source(want, at, bytes);
     };
-    let onto = Onto { disk, stage: &begun.file, session: &begun.session, size: want.info.size, told: &told };
-    let recorder = Recorder::new(onto, begun.log, begun.blocks.clone(), want.checkpoint_bytes);
+    let records =
+        Records { disk, stage: &begun.file, session: &begun.session, size: want.info.size, told: &told };
+    let recorder = Recorder::new(records, begun.log, begun.blocks.clone(), want.checkpoint_bytes);
     let copied = std::thread::scope(|scope| {
         let work = || recorder.work(|| want.source.works());
-        // A thread that cannot be had is no error: then who copies records.
+        // A thread that cannot be had is no error: then the copying threads record.
         let behind =
             (want.threads > 1).then(|| std::thread::Builder::new().spawn_scoped(scope, work).ok()).flatten();
         if behind.is_some() {
