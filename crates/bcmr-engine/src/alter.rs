@@ -46,7 +46,7 @@ pub type OwnerMap = [Option<(u32, u32)>; MAPPED_MAX];
 
 /// What things get instead of what their source has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alter {
+pub struct OwnersAndModes {
     /// Modes of everything but directories.
     pub files: ModeChange,
     /// Modes of directories.
@@ -63,9 +63,9 @@ const DIRS: u8 = 7;
 const USERS: u8 = 32;
 const GROUPS: u8 = 64;
 
-impl Alter {
+impl OwnersAndModes {
     /// All as the source has it.
-    pub const NONE: Alter = Alter {
+    pub const NONE: OwnersAndModes = OwnersAndModes {
         files: ModeChange::NONE,
         dirs: ModeChange::NONE,
         users: [None; MAPPED_MAX],
@@ -139,7 +139,7 @@ mod tests {
         users[3] = Some((ANYBODY, 0));
         let mut groups = [None; MAPPED_MAX];
         groups[0] = Some((6, 7));
-        let alter = Alter { files: no_w, dirs, users, groups };
+        let alter = OwnersAndModes { files: no_w, dirs, users, groups };
         for (kind, mode, uid, gid, want) in [
             (Kind::File, 0o666, 5, 6, (0o644, 6, 7)),
             (Kind::File, 0o4722, 6, 5, (0o4711, 0, 5)),
@@ -149,14 +149,14 @@ mod tests {
             assert_eq!((got.mode, got.uid, got.gid), want, "{kind:?} {mode:o} {uid} {gid}");
         }
         let same = info(Kind::File, 0o4751, 3, 4);
-        assert_eq!(Alter::NONE.of(&same), same);
-        let mut back = Alter::NONE;
+        assert_eq!(OwnersAndModes::NONE.of(&same), same);
+        let mut back = OwnersAndModes::NONE;
         let numbers = alter.numbers();
         assert!(numbers.is_sorted_by(|a, b| a.0 < b.0) && numbers.iter().all(|n| back.set_number(*n)));
         assert_eq!(back, alter);
-        assert!(Alter::NONE.numbers().is_empty());
+        assert!(OwnersAndModes::NONE.numbers().is_empty());
         for bad in [(5, 0), (6, 1 << 36), (32, u64::from(u32::MAX)), (40, 1), (72, 1), (255, 1)] {
-            assert!(!Alter::NONE.clone().set_number(bad), "{bad:?}");
+            assert!(!OwnersAndModes::NONE.clone().set_number(bad), "{bad:?}");
         }
     }
 }

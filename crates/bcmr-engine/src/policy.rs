@@ -3,7 +3,7 @@
 //!
 //! Must not know how any of it was typed, nor how it is carried out.
 
-use crate::alter::Alter;
+use crate::alter::OwnersAndModes;
 use std::io::BufRead;
 use std::path::PathBuf;
 
@@ -471,7 +471,7 @@ pub struct CopyPolicy {
     /// What is kept.
     pub preserve: Preserve,
     /// What of owners and modes is other than at the source, as far as they are kept.
-    pub alter: Alter,
+    pub alter: OwnersAndModes,
     /// How much it matters when it cannot be kept.
     pub strictness: Strictness,
     /// FIFOs, sockets and devices are made anew (`--archive`); else named and skipped.
@@ -533,7 +533,7 @@ impl CopyPolicy {
             follow_destination: FollowDestination::UnlessReceived,
             above: Above::Needed,
             preserve: Preserve::NONE,
-            alter: Alter::NONE,
+            alter: OwnersAndModes::NONE,
             strictness: Strictness::LikeCp,
             specials: false,
             collide: Collide::Replace,

@@ -13,7 +13,7 @@ pub(crate) mod sys;
 pub(crate) mod tee;
 pub(crate) mod uncached;
 
-use crate::alter::Alter;
+use crate::alter::OwnersAndModes;
 use crate::blocks::{Cv, block_cv, on_blocks};
 use crate::error::{Op, Reason};
 use crate::event::{Engine, WorkParts};
@@ -253,7 +253,7 @@ pub(crate) struct Fill<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Keep {
     pub(crate) preserve: Preserve,
-    pub(crate) alter: Alter,
+    pub(crate) alter: OwnersAndModes,
     pub(crate) strictness: Strictness,
     pub(crate) umask: u32,
     /// The directory has a default ACL, which new things inherit.

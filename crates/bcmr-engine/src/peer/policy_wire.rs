@@ -2,7 +2,7 @@
 //!
 //! Must not know how any of it is carried out. A new flag is a row of [`FLAGS`], a new value a word in `choices!`.
 
-use crate::alter::Alter;
+use crate::alter::OwnersAndModes;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{
     Above, Collide, Compare, CopyPolicy, DeleteMax, Durability, FilterSpec, Follow, FollowDestination,
@@ -186,7 +186,7 @@ pub(crate) fn policy_in(
     let mut filter = FilterSpec { rules, regexes, ..FilterSpec::everything() };
     let mut numbers = from.numbers.clone();
     let delete_max = numbers.iter().copied().find_map(DeleteMax::of_number).unwrap_or(DeleteMax::DEFAULT);
-    let mut alter = Alter::NONE;
+    let mut alter = OwnersAndModes::NONE;
     numbers.retain(|number| DeleteMax::of_number(*number).is_none() && !alter.set_number(*number));
     // [policy.strict]
     if !filter.set_numbers(&numbers) {

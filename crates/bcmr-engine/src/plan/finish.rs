@@ -11,7 +11,7 @@ use super::format::{
 };
 use super::places::{below, open_stage, spot, stage_place};
 use super::requests::{FinishRequest, Finished};
-use crate::alter::Alter;
+use crate::alter::OwnersAndModes;
 use crate::blocks::{Cv, whole_hash_by};
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Dirs, Job, Keep, Phases, Placement};
@@ -177,8 +177,14 @@ impl<'a> PlanEnd<'a> {
     ) -> PlanEnd<'a> {
         let CopyPolicy { umask, .. } = request.policy;
         let (preserve, strictness) = (Preserve::ALL, Strictness::Archive);
-        let keep =
-            Keep { preserve, alter: Alter::NONE, strictness, umask, default_acl: false, was_there: false };
+        let keep = Keep {
+            preserve,
+            alter: OwnersAndModes::NONE,
+            strictness,
+            umask,
+            default_acl: false,
+            was_there: false,
+        };
         let losses = MetadataLosses::new(tally.clone(), &request.policy);
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         let (src_path, dst_path) = (path(&header.source), path(&header.destination));

@@ -4,7 +4,7 @@
 
 use super::options::{Options, Program};
 use super::told::{Teller, Trouble, What};
-use crate::alter::Alter;
+use crate::alter::OwnersAndModes;
 use crate::disk::{Fault, Keep, Side};
 use crate::error::{Op, Reason};
 use crate::policy::{Changing, Follow, Io, Preserve, Strictness};
@@ -110,7 +110,7 @@ impl<'a> Copier<'a> {
         let o = self.options;
         let strictness = if o.given.is_some() { Strictness::Archive } else { Strictness::LikeCp };
         Keep {
-            alter: Alter::NONE,
+            alter: OwnersAndModes::NONE,
             preserve: o.preserve,
             strictness,
             umask: o.umask,

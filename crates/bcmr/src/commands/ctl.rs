@@ -42,7 +42,7 @@ pub fn run(args: &CtlArgs, env: &Env) -> u8 {
             }
         }
     }
-    match super::print(&text) {
+    match super::verb::print(&text) {
         exit if exit == BCMR.exits.done && failed => BCMR.exits.some_failed,
         exit => exit,
     }

@@ -21,8 +21,9 @@ mod sessions;
 mod sync;
 mod verb;
 
-use crate::cli::bcmr::filters::{self, Files};
+use crate::cli::bcmr::filters::Files;
 use crate::cli::bcmr::places::is_place;
+use crate::cli::bcmr::settle;
 use crate::cli::bcmr::{Cli, Command};
 use crate::config::{self, Config};
 use crate::env::Env;
@@ -47,7 +48,7 @@ pub fn configured(cli: &Cli, env: &Env) -> Result<Config, Usage> {
 /// Puts what files on this machine say into what was typed.
 pub fn settle(command: &mut Command, now: i64) -> Result<(), Usage> {
     let files = Files { read: &verb::read, modified: &verb::modified, now };
-    filters::settle(command, &files)
+    settle::settle(command, &files)
 }
 
 /// Runs what was typed.

@@ -1,14 +1,14 @@
 //! `check`: what may be typed, and the request that it means. Must not know how a request is carried out.
 
 use super::collide::{UpdateArg, collide};
-use super::connection::{ConnectArgs, no_connection, onward, reach};
+use super::connection::{ConnectArgs, no_connection, reach};
 use super::filters::{FilterArgs, by_the_source, filter};
 use super::jobs::{JobsArg, jobs};
 use super::links::{LinkArgs, follow, follow_destination};
 use super::metadata::{KeepArgs, preserve, strictness};
 use super::operands::{IsHere, Operands, Places, all_operands, operands, parse};
 use super::output::{OutputArgs, show};
-use super::remote::RemoteJob;
+use super::remote::{RemoteJob, onward};
 use super::resume::{AppendArg, resume};
 use crate::address::Operand;
 use crate::config::Config;

@@ -7,7 +7,6 @@ use super::columns::{
     Row,
     Scp::{Keeps, Loses, LosesIf},
 };
-use super::operands::Places;
 use super::order::values;
 use super::size::rate;
 use crate::address;
@@ -248,26 +247,6 @@ pub fn reach(
         retries: r.and_then(|r| r.retries).or(file.retries).unwrap_or(0),
     };
     Ok(Reach { way, bootstrap })
-}
-
-/// How to get to the destination where that is a third machine. What cannot go through this one is refused.
-pub(super) fn onward(
-    places: &Places,
-    c: &ConnectArgs,
-    r: Option<&RemoteArgs>,
-    fast: bool,
-    config: &Config,
-) -> Result<Option<Reach>, Usage> {
-    let Places::Between { to, .. } = places else { return Ok(None) };
-    let beside = r.and_then(|r| {
-        let direct = (r.direct == Some(PlaneArg::Direct)).then_some("--direct");
-        direct.or(r.parallel.is_some_and(|n| n > 1).then_some("--parallel"))
-    });
-    if let Some(flag) = beside {
-        return Err(Usage::new(format!("{flag} is not for copies between two other machines"))
-            .or("what they send goes through here, over one connection to each"));
-    }
-    reach(c, r, fast, &to.host, config).map(Some)
 }
 
 fn words(line: &str, whose: &str) -> Result<Vec<OsString>, Usage> {

@@ -9,7 +9,7 @@ use super::columns::{
     Row,
     Scp::{Keeps, Loses, LosesIf},
 };
-use super::connection::{ConnectArgs, RemoteArgs, no_connection, onward, reach};
+use super::connection::{ConnectArgs, RemoteArgs, no_connection, reach};
 use super::filters::{FilterArgs, filter};
 use super::how::{HowArgs, durability, verify};
 use super::io::{IoArgs, io, io_guard};
@@ -19,7 +19,7 @@ use super::metadata::{KeepArgs, preserve, strictness};
 use super::operands::{NamesFrom, Operands, Places, above, operands};
 use super::output::{OutputArgs, show};
 use super::owners::{OwnerArgs, alter, preserved};
-use super::remote::RemoteJob;
+use super::remote::{RemoteJob, onward};
 use super::resume::{ResumeArgs, resume};
 use crate::config::Config;
 use crate::env::Env;

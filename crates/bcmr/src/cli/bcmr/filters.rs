@@ -1,10 +1,9 @@
 //! Which entries take part. Must not know how a pattern is matched, nor read a file: what one says is given.
 
-use super::Command;
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
 use super::order::values;
 use super::size::size;
-use super::when::{When, when};
+use super::when::{Moment, when};
 use crate::names;
 use crate::usage::Usage;
 use bcmr_engine::policy::{FilterSpec, Rule, moment};
@@ -68,17 +67,17 @@ pub struct BoundsArgs {
     /// Leave out files not modified after WHEN: 2026-01-31, 2026-01-31T12:30, 7d (ago; s, m, h, d, w), @SECONDS, or a file,
     /// whose own time is meant
     #[arg(hide_short_help = true, long, value_name = "WHEN", value_parser = when)]
-    pub newer: Option<When>,
+    pub newer: Option<Moment>,
     /// Leave out files not modified before WHEN
     #[arg(hide_short_help = true, long, value_name = "WHEN", value_parser = when)]
-    pub older: Option<When>,
+    pub older: Option<Moment>,
 }
 
 impl BoundsArgs {
     /// A filter by what a file itself is.
     pub fn filter(&self) -> FilterSpec {
-        let at = |when: &Option<When>| match when {
-            Some(When::At(sec, nsec)) => Some(moment(*sec, *nsec)),
+        let at = |when: &Option<Moment>| match when {
+            Some(Moment::At(sec, nsec)) => Some(moment(*sec, *nsec)),
             _ => None,
         };
         let (newer, older) = (at(&self.newer), at(&self.older));
@@ -110,63 +109,44 @@ pub struct Files<'f> {
     pub now: i64,
 }
 
-/// Puts what files say into the arguments of `command`: globs of `--exclude-from`, times of `--newer` and `--older`, and
-/// numbers of owners that were named.
-pub fn settle(command: &mut Command, files: &Files<'_>) -> Result<(), Usage> {
-    let accounts = |file: &str| {
-        let file = Path::new(file);
-        (files.read)(file).map_err(|e| unreadable("names of owners", file, &e))
-    };
-    let filters = match command {
-        Command::Copy(a) => {
-            a.owners.settle(&accounts)?;
-            &mut a.filters
-        }
-        Command::Check(a) => &mut a.filters,
-        Command::Sync(a) => {
-            a.owners.settle(&accounts)?;
-            &mut a.filters
-        }
-        Command::Move(a) => &mut a.filters,
-        Command::Plan(a) => &mut a.filters,
-        Command::Du(a) => return a.bounds.settle(files),
-        _ => return Ok(()),
-    };
-    filters.bounds.settle(files)?;
-    let mut rules = Vec::new();
-    for rule in std::mem::take(&mut filters.rules) {
-        match rule {
-            RuleArg::From(file) => {
-                let text = (files.read)(&file).map_err(|e| unreadable("--exclude-from", &file, &e))?;
-                rules.extend(
-                    globs(&text).map_err(|()| {
-                        Usage::new(format!("what is in {} is not UTF-8", names::quoted(&file)))
-                    })?,
-                );
-            }
-            typed => rules.push(typed),
-        }
-    }
-    filters.rules = rules;
-    Ok(())
-}
-
-fn unreadable(flag: &str, file: &Path, e: &io::Error) -> Usage {
+/// That a file cannot be had.
+pub(super) fn unreadable(flag: &str, file: &Path, e: &io::Error) -> Usage {
     Usage::new(format!("{flag}: {} cannot be read: {e}", names::quoted(file)))
 }
 
+impl FilterArgs {
+    /// Puts globs of files where those were named, and looks moments up.
+    pub(super) fn settle(&mut self, files: &Files<'_>) -> Result<(), Usage> {
+        self.bounds.settle(files)?;
+        let mut rules = Vec::new();
+        for rule in std::mem::take(&mut self.rules) {
+            match rule {
+                RuleArg::From(file) => {
+                    let text = (files.read)(&file).map_err(|e| unreadable("--exclude-from", &file, &e))?;
+                    let bad = || Usage::new(format!("what is in {} is not UTF-8", names::quoted(&file)));
+                    rules.extend(globs(&text).map_err(|()| bad())?);
+                }
+                typed => rules.push(typed),
+            }
+        }
+        self.rules = rules;
+        Ok(())
+    }
+}
+
 impl BoundsArgs {
-    fn settle(&mut self, files: &Files<'_>) -> Result<(), Usage> {
+    /// Looks moments up.
+    pub(super) fn settle(&mut self, files: &Files<'_>) -> Result<(), Usage> {
         for (flag, when) in [("--newer", &mut self.newer), ("--older", &mut self.older)] {
             let at = match when {
-                Some(When::Ago(secs)) => (files.now.saturating_sub_unsigned(*secs), 0),
-                Some(When::Of(file)) => (files.modified)(file).map_err(|e| {
+                Some(Moment::Ago(secs)) => (files.now.saturating_sub_unsigned(*secs), 0),
+                Some(Moment::Of(file)) => (files.modified)(file).map_err(|e| {
                     unreadable(flag, file, &e)
                         .or("a time is 2026-01-31, 2026-01-31T12:30, 7d (ago) or @SECONDS")
                 })?,
-                Some(When::At(..)) | None => continue,
+                Some(Moment::At(..)) | None => continue,
             };
-            *when = Some(When::At(at.0, at.1));
+            *when = Some(Moment::At(at.0, at.1));
         }
         Ok(())
     }
@@ -246,7 +226,7 @@ mod tests {
         };
         let settled = |line: &str| {
             let mut command = super::super::parse(line.split(' ')).unwrap().command;
-            settle(&mut command, &files).map(|()| match command {
+            super::super::settle::settle(&mut command, &files).map(|()| match command {
                 Command::Copy(a) => filter(&a.filters),
                 Command::Du(a) => a.bounds.filter(),
                 other => panic!("{other:?}"),

@@ -30,6 +30,7 @@ pub mod remove;
 mod resume;
 pub mod serve;
 pub mod sessions;
+pub mod settle;
 mod size;
 pub mod sync;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
 use crate::usage::Usage;
-use bcmr_engine::alter::{ANYBODY, Alter, MAPPED_MAX, ModeChange, OwnerMap};
+use bcmr_engine::alter::{ANYBODY, MAPPED_MAX, ModeChange, OwnerMap, OwnersAndModes};
 use bcmr_engine::policy::Preserve;
 use clap::Args;
 
@@ -203,10 +203,10 @@ fn numbered(accounts: &[u8], name: &str) -> Option<u32> {
 }
 
 /// What is other than at the source.
-pub(super) fn alter(a: &OwnerArgs) -> Alter {
+pub(super) fn alter(a: &OwnerArgs) -> OwnersAndModes {
     let (files, dirs) = a.chmod.unwrap_or((ModeChange::NONE, ModeChange::NONE));
-    let (users, groups) = a.maps.unwrap_or((Alter::NONE.users, Alter::NONE.groups));
-    Alter { files, dirs, users, groups }
+    let (users, groups) = a.maps.unwrap_or((OwnersAndModes::NONE.users, OwnersAndModes::NONE.groups));
+    OwnersAndModes { files, dirs, users, groups }
 }
 
 /// What is to be other is kept as far as it is not.

@@ -1,8 +1,10 @@
 //! A copy or a comparison whose other side is on another machine. Must not know how it gets there.
 
-use super::connection::Reach;
+use super::connection::{ConnectArgs, PlaneArg, Reach, RemoteArgs, reach};
 use super::operands::{NamesFrom, Places};
+use crate::config::Config;
 use crate::show::Show;
+use crate::usage::Usage;
 use bcmr_engine::policy::CopyPolicy;
 use bcmr_engine::remote::Purpose;
 use std::path::PathBuf;
@@ -20,4 +22,24 @@ pub struct RemoteJob {
     /// What was asked for and would be lost without a bcmr there, as it was typed.
     pub unkept: Vec<&'static str>,
     pub show: Show,
+}
+
+/// How to get to the destination where that is a third machine. What cannot go through this one is refused.
+pub(super) fn onward(
+    places: &Places,
+    c: &ConnectArgs,
+    r: Option<&RemoteArgs>,
+    fast: bool,
+    config: &Config,
+) -> Result<Option<Reach>, Usage> {
+    let Places::Between { to, .. } = places else { return Ok(None) };
+    let beside = r.and_then(|r| {
+        let direct = (r.direct == Some(PlaneArg::Direct)).then_some("--direct");
+        direct.or(r.parallel.is_some_and(|n| n > 1).then_some("--parallel"))
+    });
+    if let Some(flag) = beside {
+        return Err(Usage::new(format!("{flag} is not for copies between two other machines"))
+            .or("what they send goes through here, over one connection to each"));
+    }
+    reach(c, r, fast, &to.host, config).map(Some)
 }

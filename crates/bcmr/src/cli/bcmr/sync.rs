@@ -1,7 +1,7 @@
 //! `sync`: what may be typed, and the request that it means. Must not know how a request is carried out.
 
 use super::columns::Columns;
-use super::connection::{ConnectArgs, RemoteArgs, no_connection, onward, reach};
+use super::connection::{ConnectArgs, RemoteArgs, no_connection, reach};
 use super::filters::{FilterArgs, by_the_source, filter};
 use super::how::{HowArgs, verify};
 use super::io::{IoArgs, io, io_guard};
@@ -9,7 +9,7 @@ use super::jobs::jobs;
 use super::operands::{Operands, Places, above};
 use super::output::{OutputArgs, show};
 use super::owners::{OwnerArgs, alter};
-use super::remote::RemoteJob;
+use super::remote::{RemoteJob, onward};
 use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};

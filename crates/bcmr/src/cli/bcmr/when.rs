@@ -7,32 +7,32 @@ use std::path::PathBuf;
 
 /// A moment as it was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum Moment {
     /// Seconds since 1970, and nanoseconds.
     At(i64, u32),
     /// So many seconds before now.
     Ago(u64),
-    /// When this file was modified.
+    /// Moment this file was modified.
     Of(PathBuf),
 }
 
 /// Reads a moment; dates are of this machine's time zone.
-pub fn when(typed: &str) -> Result<When, String> {
+pub fn when(typed: &str) -> Result<Moment, String> {
     in_zone(typed, TimeZone::system())
 }
 
-fn in_zone(typed: &str, zone: TimeZone) -> Result<When, String> {
+fn in_zone(typed: &str, zone: TimeZone) -> Result<Moment, String> {
     if typed.is_empty() {
         return Err("a time or the name of a file is needed".into());
     }
     if let Some(secs) = typed.strip_prefix('@') {
         return secs
             .parse()
-            .map(|secs| When::At(secs, 0))
+            .map(|secs| Moment::At(secs, 0))
             .map_err(|_| "a number of seconds is needed behind @".into());
     }
     if let Some(secs) = age(typed) {
-        return Ok(When::Ago(secs));
+        return Ok(Moment::Ago(secs));
     }
     // What jiff reads beyond these two is left to names of files.
     let is_date = typed.get(..10).is_some_and(|day| day.bytes().all(|b| b.is_ascii_digit() || b == b'-'));
@@ -48,10 +48,10 @@ fn in_zone(typed: &str, zone: TimeZone) -> Result<When, String> {
             let (secs, nanos) = (at.as_second(), at.subsec_nanosecond());
             let secs = if nanos < 0 { secs - 1 } else { secs };
             let nanos = nanos.rem_euclid(1_000_000_000);
-            Ok(When::At(secs, u32::try_from(nanos).unwrap_or_default()))
+            Ok(Moment::At(secs, u32::try_from(nanos).unwrap_or_default()))
         }
         Some(Err(_)) => Err("there is no such time".into()),
-        None => Ok(When::Of(typed.into())),
+        None => Ok(Moment::Of(typed.into())),
     }
 }
 
@@ -76,22 +76,22 @@ mod tests {
     #[test]
     fn moments() {
         for (typed, want) in [
-            ("@0", Some(When::At(0, 0))),
-            ("@-5", Some(When::At(-5, 0))),
+            ("@0", Some(Moment::At(0, 0))),
+            ("@-5", Some(Moment::At(-5, 0))),
             ("@x", None),
             ("", None),
-            ("7d", Some(When::Ago(604_800))),
-            ("90s", Some(When::Ago(90))),
-            ("2w", Some(When::Ago(1_209_600))),
-            ("1970-01-02", Some(When::At(86_400, 0))),
-            ("1970-01-01T00:01", Some(When::At(60, 0))),
-            ("1970-01-01 00:00:01.5", Some(When::At(1, 500_000_000))),
-            ("1969-12-31T23:59:59.5", Some(When::At(-1, 500_000_000))),
-            ("d", Some(When::Of("d".into()))),
-            ("./7d", Some(When::Of("./7d".into()))),
-            ("7", Some(When::Of("7".into()))),
-            ("1970-13-01", Some(When::Of("1970-13-01".into()))),
-            ("99999999999999999999d", Some(When::Of("99999999999999999999d".into()))),
+            ("7d", Some(Moment::Ago(604_800))),
+            ("90s", Some(Moment::Ago(90))),
+            ("2w", Some(Moment::Ago(1_209_600))),
+            ("1970-01-02", Some(Moment::At(86_400, 0))),
+            ("1970-01-01T00:01", Some(Moment::At(60, 0))),
+            ("1970-01-01 00:00:01.5", Some(Moment::At(1, 500_000_000))),
+            ("1969-12-31T23:59:59.5", Some(Moment::At(-1, 500_000_000))),
+            ("d", Some(Moment::Of("d".into()))),
+            ("./7d", Some(Moment::Of("./7d".into()))),
+            ("7", Some(Moment::Of("7".into()))),
+            ("1970-13-01", Some(Moment::Of("1970-13-01".into()))),
+            ("99999999999999999999d", Some(Moment::Of("99999999999999999999d".into()))),
         ] {
             assert_eq!(in_zone(typed, TimeZone::UTC).ok(), want, "{typed:?}");
         }
