@@ -325,7 +325,9 @@ impl Phases for Sys {
         if how.verify == Verify::Off {
             return;
         }
-        for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
+        // What stays was compared with what came, and nothing was written.
+        let written = |j: &&mut Job<'_, Sys>| j.fault.is_none() && !matches!(j.body, Body::Kept);
+        for job in jobs.iter_mut().filter(written) {
             if let (Some(file), Some(hash)) = (&job.file, &job.hash) {
                 let cache = if job.leave.is_some() { uncached::cache_of(file) } else { Cache::Keep };
                 let proved = if job.read_back {

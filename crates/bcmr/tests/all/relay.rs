@@ -40,7 +40,7 @@ fn plant(tmp: &Tmp) {
 
 #[test]
 fn a_mirror_of_everything_and_the_next_day() {
-    for flags in ["", "--checksum --compress=lz4", "--bwlimit=1G"] {
+    for flags in ["", "--checksum --compress=lz4", "-V --bwlimit=1G"] {
         let (far, tmp) = (Far::pipe(), Tmp::new());
         plant(&tmp);
         relayed(&far, "sync", flags, &tmp, ("s", "d")).run().ok();

@@ -26,7 +26,7 @@ fn text(path: &Path) -> String {
 #[test]
 fn contents_and_attributes_arrive_and_what_only_the_destination_has_goes() {
     for dir in BOTH {
-        for flags in ["", "--parallel=3", "--checksum"] {
+        for flags in ["", "--parallel=3", "--checksum", "-V"] {
             let (far, tmp) = (Far::pipe(), Tmp::new());
             let what = format!("{dir:?} {flags}");
             for name in ["a", "mode", "sub/b", "sub/deep/c", "kind/in"] {

@@ -207,6 +207,7 @@ pub(super) fn by_the_source(filter: &FilterSpec) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Command;
     use super::*;
 
     /// Globs of a file stand where the file was named, so that the last that matches decides as if they had been typed there.
