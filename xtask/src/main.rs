@@ -12,6 +12,7 @@ mod gnu;
 mod man;
 mod many;
 mod mpi;
+mod scale;
 mod simulate;
 mod slurm;
 mod sshd;
@@ -32,6 +33,7 @@ cargo xtask torture [NAME...]     the fault judges: inject race perm space kill 
 cargo xtask gnu [OPTION]          cp, mv, rm and install beside Debian's, on twin trees, lines drawn by a seed (--help)
 cargo xtask crash [OPTION]        power cuts on ext4, xfs and btrfs, every state judged (--help)
 cargo xtask simulate [--seeds N]  both ends of transfers over wires that misbehave; every one must end
+cargo xtask scale [--write docs]  copies by 1 to 4,096 clients on paper: docs/scale-many.md and its picture
 cargo xtask sshd                  a private ssh server with bcmr in its PATH, until Ctrl-C
 cargo xtask fuzz [TARGET...] [--seconds N] every decoder under libFuzzer (--help)
 cargo xtask install [--prefix DIR] the static binary, into ~/.cargo/bin or with its man pages below DIR
@@ -51,6 +53,7 @@ fn main() {
         Some((&"torture", rest)) => torture::run(rest),
         Some((&"gnu", rest)) => gnu::run(rest),
         Some((&"crash", rest)) => crash::run(rest),
+        Some((&"scale", rest)) => scale::run(rest),
         Some((&"simulate", rest)) => simulate::run(rest),
         Some((&"sshd", rest)) => sshd::run(rest),
         Some((&"fuzz", rest)) => fuzz::run(rest),
