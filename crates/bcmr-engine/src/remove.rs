@@ -91,6 +91,18 @@ pub(crate) fn below_by(dir: &Dir, name: Name<'_>, jobs: usize, cancel: &Cancel) 
     first.0.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
+/// Refuses a directory that is never removed: the root, the current directory and what holds it.
+///
+/// # Errors
+/// It is one of those, or that cannot be found out.
+pub(crate) fn guard(dir: &Dir, shown: &Path) -> Result<(), Error> {
+    let id = dir.info().map_err(|e| Error::os(Op::Stat, shown, e))?.id();
+    match Protected::find()?.reason(id) {
+        Some(why) => Err(Error::ours(Code::Refused, Op::Remove, shown, why)),
+        None => Ok(()),
+    }
+}
+
 /// How [`named`] works.
 #[derive(Clone, Copy)]
 pub(crate) struct NamedRemoval {

@@ -526,6 +526,10 @@ Reason {
     NoSuchShard = 581,
     ShardsMissing = 582,
     ShardAtWork = 583,
+    PlanDeletesUnfiltered = 584,
+    SourceIsAnother = 585,
+    NotAllTakenAway = 586,
+    ChangedWhileTaken = 587,
 }}
 
 /// A reason with what it speaks of.

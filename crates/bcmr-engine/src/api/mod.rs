@@ -27,8 +27,8 @@ pub use crate::event::{
     What,
 };
 pub use crate::plan::{
-    FinishRequest, Finished, PlanMade, PlanRequest, PlanStatus, ShardChoice, ShardRequest, ShardStatus,
-    Shards, finish, plan, shard, status,
+    FinishRequest, Finished, PlanMade, PlanRequest, PlanStatus, PlanVerb, ShardChoice, ShardRequest,
+    ShardStatus, Shards, finish, plan, plan_for, shard, status,
 };
 pub use crate::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DeleteMax, Durability, FilterSpec, Follow,

@@ -21,7 +21,7 @@ use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Dropped, Hold, PairedDirs, Slot};
 use crate::receiver::directories::Marks;
 use crate::receiver::extraneous::Extraneous;
-use crate::receiver::lander::{Decision, LandHooks, Lander};
+use crate::receiver::lander::{Decision, LandHooks, Lander, SourceSeen};
 use crate::receiver::links::{Claim, LinkTable};
 use crate::receiver::plan::Proof;
 use crate::sender::filter::Filter;
@@ -50,7 +50,14 @@ struct FarHooks {
 }
 
 impl LandHooks<Far> for FarHooks {
-    fn landed(&self, _: &Arc<Slot<Far>>, _: Name<'_>, info: &Info, _: &Devices<'_, Sys>, _: &Tally<'_>) {
+    fn landed(
+        &self,
+        _: &Arc<Slot<Far>>,
+        _: Name<'_>,
+        (info, _): SourceSeen<'_>,
+        _: &Devices<'_, Sys>,
+        _: &Tally<'_>,
+    ) {
         if StoredBlocks::is_worth(info.size) {
             self.landed.fetch_add(1, Ordering::Relaxed);
         }
@@ -318,7 +325,7 @@ impl Destination<Far> for WireLanding<'_> {
             Entering::Operand | Entering::Whole | Entering::ListBase => {
                 self.desk.enter_top(&above.dst, entry.to, &src.info).map(Some)
             }
-            Entering::Walk | Entering::List => {
+            Entering::Walk | Entering::List | Entering::Round => {
                 self.desk.enter(hand, above, entry.to, src.info.mode).map(Some)
             }
         }

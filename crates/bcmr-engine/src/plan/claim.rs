@@ -14,6 +14,7 @@ use crate::stage;
 use fastcopy::dir::{Dir, ListBuffer, Lock, Name, NameBuf, try_lock};
 use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -233,6 +234,27 @@ impl<'d> ClaimsFolder<'d> {
             }
         }
         self.dir.remove_file(aside.as_name())
+    }
+
+    /// The process that finishes the plan, if one does.
+    pub(super) fn finishing(&self) -> Result<Option<RivalClaim>> {
+        let judged = name_of(FINISH).and_then(|name| self.judged(name.as_name()));
+        judged.map_err(|e| self.told(e))
+    }
+
+    /// Shards that were claimed when the folder was listed, by processes that may be dead.
+    pub(super) fn claimed(&self) -> Result<HashSet<u32>> {
+        let mut claimed = HashSet::new();
+        let listed = self.dir.reopen().and_then(|dir| {
+            dir.list(&mut ListBuffer::new(), |entry| {
+                if let Some(ClaimOf::Shard(shard)) = ClaimOf::of(entry.name) {
+                    claimed.insert(shard);
+                }
+                true
+            })
+        });
+        listed.map_err(|e| self.told(e))?;
+        Ok(claimed)
     }
 
     /// All claims of processes that are alive; those of dead ones are taken away.

@@ -4,13 +4,16 @@
 //! Must not copy content. While anything is missing nothing is changed. What is changed is in a tree without a name until
 //! the one rename; each step may be done again, so a run that is killed is made good by the next.
 
+use super::along::{Along, along};
 use super::claim::{ClaimOf, ClaimsFolder};
 use super::folder::{MANIFEST, PlanFolder};
 use super::format::{
     Digest, LandedEntry, PlanHeader, PlannedAs, PlannedEntry, ShardCounts, Version, kind_byte,
 };
-use super::places::{below, open_stage, spot, stage_place};
-use super::requests::{FinishRequest, Finished};
+use super::live::{OnlyThere, only_there};
+use super::places::{below, open_stage, spot, stage_place, the_planned_source};
+use super::requests::{FinishRequest, Finished, PlanVerb};
+use super::take;
 use crate::alter::OwnersAndModes;
 use crate::blocks::{Cv, whole_hash_by};
 use crate::disk::sys::{Hand, Sys};
@@ -18,17 +21,19 @@ use crate::disk::{Attributes, Body, Dirs, Job, Keep, Phases, Placement};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Summary, Watch};
 use crate::node::os;
-use crate::policy::{CopyPolicy, Preserve, Strictness};
+use crate::policy::{Compare, CopyPolicy, DeleteMax, Mirror, Preserve, Strictness};
+use crate::receiver::extraneous::Extraneous;
 use crate::receiver::land;
 use crate::receiver::losses::MetadataLosses;
 use crate::stage::{self, Home, Role};
 use crate::tally::Tally;
+use crate::verbs::check::Check;
 use crate::verbs::manifest::Manifest;
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::sync;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -74,7 +79,12 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
         prove(&folder, &header, &plan, watch)?;
         let tally = Arc::new(Tally::new(watch));
         let run = PlanEnd::new(&folder, &header, &plan, request, tally);
-        run.publish()
+        match header.verb {
+            PlanVerb::Copy => run.publish(),
+            PlanVerb::Sync { delete, .. } => run.bring(delete),
+            PlanVerb::Check { compare, extra } => run.compare(compare, extra),
+            PlanVerb::Remove => run.take_away(),
+        }
     });
     held.release().map_err(|e| Error::os(Op::Claim, &request.plan, e))?;
     done
@@ -133,7 +143,6 @@ struct Sum {
 
 /// One directory on the way.
 struct Level {
-    name: Vec<u8>,
     src: Dir,
     dst: Dir,
     /// What stands at the destination already, where the tree is merged into it.
@@ -143,8 +152,6 @@ struct Level {
     names: u128,
     /// Names of the plan that look like those of stages.
     alike: HashSet<NameBuf>,
-    /// Subdirectories that were not gone into yet, in order: those that are passed over are empty.
-    waiting: VecDeque<(NameBuf, Version)>,
 }
 
 /// What a name and its kind add to the sum of their directory, in any order.
@@ -192,8 +199,73 @@ impl<'a> PlanEnd<'a> {
         PlanEnd { folder, header, plan, request, tally, losses, disk, keep, src_path, dst_path }
     }
 
+    /// Whether what is filled has its name: a destination that is there and is brought up to date.
+    fn is_live(&self) -> bool {
+        matches!(self.header.verb, PlanVerb::Sync { .. })
+    }
+
     fn error(&self, code: Code, path: &Path, why: Reason) -> Error {
         Error::ours(code, Op::FinishPlan, path, why)
+    }
+
+    /// Ends a sync: what shards could not make, what directories are like, and what only the destination has.
+    fn bring(self, delete: Option<DeleteMax>) -> Result<Finished> {
+        let shown = &self.dst_path;
+        let fail = |op: Op| move |e| Error::os(op, shown, e);
+        let src = Dir::open(&self.src_path).map_err(|e| Error::os(Op::OpenDirectory, &self.src_path, e))?;
+        the_planned_source(&src, self.header)?;
+        let place = spot(&self.dst_path, Op::FinishPlan)?;
+        land::ensure_dir(&place.place.dir, place.name.as_name(), 0o700).map_err(fail(Op::MakeDirectory))?;
+        let dst = Dir::open(&self.dst_path).map_err(fail(Op::OpenDirectory))?;
+        let sum = self.pass(&dst, None, Pass::Make { seals: true })?;
+        let mirror = if delete.is_some() { Mirror::Delete } else { Mirror::Update };
+        let delete_max = delete.unwrap_or(DeleteMax::DEFAULT);
+        let policy = CopyPolicy { mirror, delete_max, ..self.request.policy.clone() };
+        if let Some(extraneous) = Extraneous::of(&policy) {
+            only_there(self.parts(), OnlyThere::Goes(extraneous), &policy, &self.tally)?;
+        }
+        sync::filesystem(&dst).map_err(fail(Op::SyncTheFileSystemOf))?;
+        self.losses.tell_owners();
+        self.ended(&sum)
+    }
+
+    /// Ends a comparison.
+    fn compare(self, compare: Compare, extra: bool) -> Result<Finished> {
+        let root = &*self.dst_path;
+        let policy = &self.request.policy;
+        if extra {
+            let check = Check { policy, compare, extra, root, own_name: root, tally: &self.tally };
+            only_there(self.parts(), OnlyThere::Told(check), policy, &self.tally)?;
+        }
+        let mut counting = Counting { tally: &self.tally, dirs: 0 };
+        let counts = along(self.parts(), (), &mut counting)?;
+        let dirs = counting.dirs;
+        self.tally.differences.fetch_add(counts.lost, Relaxed);
+        let counts = ShardCounts { lost: 0, ..counts };
+        self.ended(&Sum { root: Digest::default(), counts, dirs, further: 0 })
+    }
+
+    /// Ends what takes names away.
+    fn take_away(self) -> Result<Finished> {
+        let done = take::end(self.parts(), &self.tally)?;
+        let Summary { files, dirs, others, .. } = done.summary;
+        let counts = ShardCounts { files, others, ..ShardCounts::default() };
+        self.ended(&Sum { root: Digest::default(), counts, dirs, further: 0 })
+    }
+
+    fn parts(&self) -> (&PlanFolder, &PlanHeader, &Digest) {
+        (self.folder, self.header, self.plan)
+    }
+
+    /// Says what came of it, and that it is over where nothing failed.
+    fn ended(&self, sum: &Sum) -> Result<Finished> {
+        let own = self.tally.summary();
+        if own.failed == 0 && !own.cancelled {
+            self.folder.write_receipt(self.receipt(sum).as_bytes())?;
+        }
+        let Sum { counts: ShardCounts { files, others, bytes, .. }, dirs, further, .. } = *sum;
+        let summary = Summary { files, dirs, others: others + further, bytes, ..own };
+        Ok(Finished { summary, root: [0; 32] })
     }
 
     fn publish(self) -> Result<Finished> {
@@ -298,7 +370,7 @@ impl<'a> PlanEnd<'a> {
         let src = Dir::open(&self.src_path).map_err(fail(&self.src_path))?;
         let dst = top.reopen().map_err(fail(&self.dst_path))?;
         let last = !matches!(pass, Pass::Make { seals: false });
-        let manifest = match last {
+        let manifest = match last && !self.is_live() {
             true => Some(Manifest::begin(&self.folder.path.join(MANIFEST), Some(self.dst_path.clone()))?),
             false => None,
         };
@@ -308,20 +380,49 @@ impl<'a> PlanEnd<'a> {
             top,
             hand: self.disk.hand(),
             list: ListBuffer::new(),
-            levels: vec![Level::new(Vec::new(), src, dst, beside, self.header.top)],
             root: blake3::Hasher::new(),
             parts: Vec::new(),
             manifest,
             sum: Sum { root: Digest::default(), counts: ShardCounts::default(), dirs: 0, further: 0 },
         };
-        let gone = going.through();
+        let top = Level::new(src, dst, beside, self.header.top);
+        let gone = along((self.folder, self.header, self.plan), top, &mut going);
         let PlanPass { manifest, root, mut sum, .. } = going;
         if let Some(manifest) = manifest {
             manifest.end(gone.is_ok())?;
         }
-        gone?;
-        sum.root = *root.finalize().as_bytes();
+        sum.counts = gone?;
+        if !self.is_live() {
+            sum.root = *root.finalize().as_bytes();
+        }
         Ok(sum)
+    }
+}
+
+/// Counts directories.
+struct Counting<'a> {
+    tally: &'a Tally<'a>,
+    dirs: u64,
+}
+
+impl Along for Counting<'_> {
+    type Level = ();
+
+    fn is_stopped(&self) -> bool {
+        self.tally.cancelled()
+    }
+
+    fn enter(&mut self, (): &mut (), _: &[u8], _: &NameBuf, _: &Version) -> Result<()> {
+        self.dirs += 1;
+        Ok(())
+    }
+
+    fn entry(&mut self, (): &mut (), _: &[u8], _: &PlannedEntry, _: LandedEntry) -> Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self, (): (), _: &[u8], _: Option<&mut ()>) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -330,9 +431,8 @@ fn whole_note(info: &Info) -> Vec<u8> {
 }
 
 impl Level {
-    fn new(name: Vec<u8>, src: Dir, dst: Dir, beside: Option<Dir>, version: Version) -> Level {
-        let (alike, waiting) = (HashSet::new(), VecDeque::new());
-        Level { name, src, dst, beside, version, names: 0, alike, waiting }
+    fn new(src: Dir, dst: Dir, beside: Option<Dir>, version: Version) -> Level {
+        Level { src, dst, beside, version, names: 0, alike: HashSet::new() }
     }
 }
 
@@ -343,8 +443,6 @@ struct PlanPass<'g, 'a> {
     top: &'g Dir,
     hand: Hand,
     list: ListBuffer,
-    /// From the top to the directory that is gone through.
-    levels: Vec<Level>,
     root: blake3::Hasher,
     /// Of the large file that is gone through.
     parts: Vec<Cv>,
@@ -353,122 +451,68 @@ struct PlanPass<'g, 'a> {
 }
 
 impl PlanPass<'_, '_> {
-    fn through(&mut self) -> Result<()> {
-        let (folder, header) = (self.run.folder, self.run.header);
-        for shard in 0..header.shards.len() as u32 {
-            let mut entries = folder.entries(header, shard)?;
-            let Some(mut result) = folder.result(self.run.plan, shard)? else {
-                let path = folder.result_path(shard);
-                return Err(self.run.error(Code::NotFound, &path, Reason::ResultDamaged));
-            };
-            let mut index = 0;
-            while let Some(dirs) = entries.next()? {
-                if self.run.tally.cancelled() {
-                    return Err(self.run.error(Code::Interrupted, &folder.path, Reason::Interrupted));
-                }
-                let (counts, landed) = result.next(index, &dirs)?;
-                self.sum.counts.add(&counts);
-                let mut landed = landed.into_iter();
-                for dir in &dirs {
-                    self.go_to(&dir.path)?;
-                    for entry in &dir.entries {
-                        let Some(landed) = landed.next() else { break };
-                        self.entry(&dir.path, entry, landed)?;
-                    }
-                }
-                index += 1;
-            }
-        }
-        while let Some(level) = self.levels.pop() {
-            self.leave(level)?;
-        }
-        Ok(())
-    }
-
-    /// The path of the directory that is gone through, below the top.
-    fn here(&self) -> PathBuf {
-        self.levels.iter().skip(1).map(|level| OsStr::from_bytes(&level.name)).collect()
-    }
-
-    fn failed(&self, op: Op, name: Option<Name<'_>>) -> impl Fn(io::Error) -> Error + use<> {
-        let mut path = self.run.dst_path.join(self.here());
-        if let Some(name) = name {
-            path.push(os(name));
-        }
+    fn error_at(&self, op: Op, path: &[u8], name: Option<Name<'_>>) -> impl Fn(io::Error) -> Error + use<> {
+        let path = self.target(path, name);
         move |e| Error::os(op, &path, e)
     }
 
-    /// Leaves directories and enters others until `path` is the one that is gone through.
-    fn go_to(&mut self, path: &[u8]) -> Result<()> {
-        let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty()).collect();
-        let own = self.levels.iter().skip(1);
-        let common = own.zip(&parts).take_while(|(level, part)| level.name == **part).count();
-        while self.levels.len() > common + 1 {
-            if let Some(level) = self.levels.pop() {
-                self.leave(level)?;
-            }
-        }
-        for part in parts.iter().skip(common) {
-            self.enter(part)?;
-        }
-        Ok(())
+    fn source(&self, path: &[u8], name: Option<Name<'_>>) -> PathBuf {
+        shown(&self.run.src_path, path, name)
     }
 
-    fn enter(&mut self, part: &[u8]) -> Result<()> {
-        let damaged = || self.run.error(Code::Io, &self.run.folder.path, Reason::PlanDamaged);
-        let name = NameBuf::new(part).ok_or_else(damaged)?;
-        let version = loop {
-            let waiting = self.levels.last_mut().and_then(|level| level.waiting.pop_front());
-            match waiting {
-                Some((next, version)) if next == name => break version,
-                // It has nothing in it.
-                Some((next, version)) => self.pass_over(&next, version)?,
-                None => return Err(damaged()),
-            }
-        };
-        let level = self.opened(&name, version)?;
-        self.levels.push(level);
-        Ok(())
+    fn target(&self, path: &[u8], name: Option<Name<'_>>) -> PathBuf {
+        shown(&self.run.dst_path, path, name)
+    }
+}
+
+fn shown(top: &Path, path: &[u8], name: Option<Name<'_>>) -> PathBuf {
+    let mut whole = top.join(OsStr::from_bytes(path));
+    if let Some(name) = name {
+        whole.push(os(name));
+    }
+    whole
+}
+
+impl Along for PlanPass<'_, '_> {
+    type Level = Level;
+
+    fn is_stopped(&self) -> bool {
+        self.run.tally.cancelled()
     }
 
-    fn pass_over(&mut self, name: &NameBuf, version: Version) -> Result<()> {
-        let level = self.opened(name, version)?;
-        self.levels.push(level);
-        match self.levels.pop() {
-            Some(level) => self.leave(level),
-            None => Ok(()),
-        }
-    }
-
-    fn opened(&self, name: &NameBuf, version: Version) -> Result<Level> {
-        let damaged = || self.run.error(Code::Io, &self.run.folder.path, Reason::PlanDamaged);
-        let above = self.levels.last().ok_or_else(damaged)?;
-        let shown = self.run.src_path.join(self.here()).join(os(name.as_name()));
-        let src = above.src.open_dir(name.as_name()).map_err(|e| Error::os(Op::OpenDirectory, shown, e))?;
-        let dst = above.dst.open_dir_readable(name.as_name());
-        let dst = dst.map_err(self.failed(Op::OpenDirectory, Some(name.as_name())))?;
-        let beside = above.beside.as_ref().and_then(|dir| dir.open_dir_readable(name.as_name()).ok());
-        Ok(Level::new(name.bytes().to_vec(), src, dst, beside, version))
+    fn enter(&mut self, above: &mut Level, path: &[u8], name: &NameBuf, version: &Version) -> Result<Level> {
+        let name = name.as_name();
+        let src = above.src.open_dir(name);
+        let src = src.map_err(|e| Error::os(Op::OpenDirectory, self.source(path, None), e))?;
+        let dst = above.dst.open_dir_readable(name);
+        let dst = dst.map_err(self.error_at(Op::OpenDirectory, path, None))?;
+        let beside = above.beside.as_ref().and_then(|dir| dir.open_dir_readable(name).ok());
+        Ok(Level::new(src, dst, beside, *version))
     }
 
     /// Goes through one entry of the directory.
-    fn entry(&mut self, path: &[u8], entry: &PlannedEntry, landed: LandedEntry) -> Result<()> {
+    fn entry(
+        &mut self,
+        level: &mut Level,
+        path: &[u8],
+        entry: &PlannedEntry,
+        landed: LandedEntry,
+    ) -> Result<()> {
         let is_first = !matches!(entry.what, PlannedAs::Part { at, .. } if at > 0);
         let (name, kind) = (entry.name.as_name(), entry.version().kind);
         if is_first {
             self.parts.clear();
-            self.expect(name, kind)?;
+            self.expect(level, path, name, kind)?;
             let whole = [path, b"/", name.bytes()].concat();
             self.root.update(&[kind_byte(kind)]);
             self.root.update(&(whole.len() as u32).to_le_bytes()).update(&whole);
         }
         match (&entry.what, landed) {
-            (PlannedAs::Whole(_), LandedEntry::File(hash)) => self.hashed(name, &hash),
+            (PlannedAs::Whole(_), LandedEntry::File(hash)) => self.hashed(path, name, &hash),
             (PlannedAs::Whole(of), _) => {
-                if of.kind == Kind::Link
-                    && let Some(level) = self.levels.last()
-                {
-                    let target = level.dst.read_link(name).map_err(self.failed(Op::ReadLink, Some(name)))?;
+                if of.kind == Kind::Link && !self.run.is_live() {
+                    let target = level.dst.read_link(name);
+                    let target = target.map_err(self.error_at(Op::ReadLink, path, Some(name)))?;
                     self.root.update(&(target.as_bytes().len() as u32).to_le_bytes());
                     self.root.update(target.as_bytes());
                 }
@@ -483,138 +527,39 @@ impl PlanPass<'_, '_> {
                     return Err(self.run.error(Code::Io, &self.run.folder.path, Reason::PlanDamaged));
                 };
                 if self.pass != Pass::Look && self.pass != Pass::Seal {
-                    self.seal_file(name, of)?;
+                    self.seal_file(level, path, name, of)?;
                 }
-                self.hashed(name, hash.as_bytes())
+                self.hashed(path, name, hash.as_bytes())
             }
-            (PlannedAs::Directory(version), _) => {
+            (PlannedAs::Directory(_), _) => {
                 self.sum.dirs += 1;
-                if matches!(self.pass, Pass::Make { .. })
-                    && let Some(level) = self.levels.last()
-                {
-                    let made = land::ensure_dir(&level.dst, name, 0o700);
-                    made.map_err(self.failed(Op::MakeDirectory, Some(name)))?;
+                if matches!(self.pass, Pass::Make { .. }) {
+                    self.missing_dir(level, path, name)
+                } else {
+                    Ok(())
                 }
-                if let Some(level) = self.levels.last_mut() {
-                    level.waiting.push_back((entry.name.clone(), *version));
-                }
-                Ok(())
             }
             (PlannedAs::Linked { of, first }, _) => {
                 self.sum.further += 1;
                 self.root.update(first);
-                if matches!(self.pass, Pass::Make { .. }) { self.link(name, of, first) } else { Ok(()) }
+                let makes = matches!(self.pass, Pass::Make { .. });
+                if makes { self.link(level, path, (name, of), first) } else { Ok(()) }
             }
             _ => Err(self.run.error(Code::Io, &self.run.folder.path, Reason::ResultDamaged)),
         }
     }
 
-    /// The hash of a file.
-    fn hashed(&mut self, name: Name<'_>, hash: &Digest) -> Result<()> {
-        self.root.update(hash);
-        if let Some(manifest) = &self.manifest {
-            let path = self.run.dst_path.join(self.here()).join(os(name));
-            if let Err(e) = manifest.add(&path, hash) {
-                self.run.tally.lost(e);
-            }
-        }
-        Ok(())
-    }
-
-    /// A name that the directory is to have; where the tree is merged, nothing of another kind may stand in its way.
-    fn expect(&mut self, name: Name<'_>, kind: Kind) -> Result<()> {
-        let told = self.failed(Op::Stat, Some(name));
-        let Some(level) = self.levels.last_mut() else { return Ok(()) };
-        level.names = level.names.wrapping_add(digest_of(name, kind));
-        if stage::is_alike(name) {
-            level.alike.insert(name.to_owned());
-        }
-        let there = match &level.beside {
-            Some(dir) => dir.look(name).map_err(told)?,
-            None => None,
-        };
-        match there {
-            Some(info) if (info.kind == Kind::Dir) != (kind == Kind::Dir) => {
-                let why = match kind {
-                    Kind::Dir => Reason::DirectoryOverFile,
-                    _ => Reason::FileOverDirectory,
-                };
-                let path = self.run.dst_path.join(self.here()).join(os(name));
-                Err(self.run.error(Code::InTheWay, &path, why))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Makes a further name of a file.
-    fn link(&self, name: Name<'_>, of: &Version, first: &[u8]) -> Result<()> {
-        let Some(level) = self.levels.last() else { return Ok(()) };
-        let source = level.src.look(name).map_err(self.failed(Op::Stat, Some(name)))?;
-        if source.is_none_or(|now| !of.is(&now)) {
-            let path = self.run.src_path.join(self.here()).join(os(name));
-            return Err(self.run.error(Code::SourceChanged, &path, Reason::ChangedSincePlan));
-        }
-        let fail = self.failed(Op::MakeHardLink, Some(name));
-        let at = first.iter().rposition(|b| *b == b'/');
-        let (dir, of) = first.split_at_checked(at.map_or(0, |at| at + 1)).unwrap_or((b"", first));
-        let dir = below(self.top, dir.strip_suffix(b"/").unwrap_or(dir)).map_err(&fail)?;
-        let of = NameBuf::new(of).ok_or(io::ErrorKind::InvalidInput.into()).map_err(&fail)?;
-        match land::second_name(&dir, of.as_name(), &level.dst, name) {
-            Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
-                let (one, two) = (dir.stat(of.as_name()), level.dst.stat(name));
-                if one.map_err(&fail)?.id() == two.map_err(&fail)?.id() { Ok(()) } else { Err(fail(e)) }
-            }
-            other => other.map_err(fail),
-        }
-    }
-
-    /// Gives a file that came in parts what else its source has.
-    fn seal_file(&mut self, name: Name<'_>, of: &Version) -> Result<()> {
-        let Some(level) = self.levels.last() else { return Ok(()) };
-        let source = self.run.src_path.join(self.here()).join(os(name));
-        let from = level.src.open_file(name).map_err(|e| Error::os(Op::Open, &source, e))?;
-        let info = Info::of(&from).map_err(|e| Error::os(Op::Stat, &source, e))?;
-        if !of.is(&info) {
-            return Err(self.run.error(Code::SourceChanged, &source, Reason::ChangedSincePlan));
-        }
-        let file = level.dst.open_file(name).map_err(self.failed(Op::Open, Some(name)))?;
-        let attributes = Attributes::At(&level.src, name);
-        let mut job = Job::new(name, Placement::Final, info, None, Body::File(from), attributes);
-        job.file = Some(file);
-        let mut jobs = [job];
-        self.run.disk.seal(&mut self.hand, &level.dst, &mut jobs, &self.run.keep);
-        let target = || self.run.dst_path.join(self.here()).join(os(name));
-        let [job] = jobs;
-        self.run.losses.tell(job.lost, || source.clone(), target);
-        match job.fault {
-            Some(fault) => Err(fault.told(|| source.clone(), target)),
-            None => Ok(()),
-        }
-    }
-
     /// Ends a directory: what is left in it of runs that were killed goes, and nothing else may be there.
-    fn leave(&mut self, mut level: Level) -> Result<()> {
-        let waiting = std::mem::take(&mut level.waiting);
-        if !waiting.is_empty() {
-            // Empty directories at its end.
-            self.levels.push(level);
-            for (name, version) in waiting {
-                self.pass_over(&name, version)?;
-            }
-            match self.levels.pop() {
-                Some(back) => level = back,
-                None => return Ok(()),
-            }
-        }
-        let shown: PathBuf = self.run.dst_path.join(self.here()).join(OsStr::from_bytes(&level.name));
-        if matches!(self.pass, Pass::Make { .. }) {
+    fn leave(&mut self, level: Level, path: &[u8], _: Option<&mut Level>) -> Result<()> {
+        let shown = self.target(path, None);
+        if matches!(self.pass, Pass::Make { .. }) && !self.run.is_live() {
             self.only_the_plan(&level, &shown)?;
         }
         if self.pass == Pass::Look || self.pass == (Pass::Make { seals: false }) {
             return Ok(());
         }
-        let path = self.run.src_path.join(self.here()).join(OsStr::from_bytes(&level.name));
-        let source = || path.clone();
+        let from = self.source(path, None);
+        let source = || from.clone();
         let info = level.src.info().map_err(|e| Error::os(Op::Stat, source(), e))?;
         if !level.version.is(&info) {
             let note = Reason::ChangedSincePlan;
@@ -629,6 +574,106 @@ impl PlanPass<'_, '_> {
         );
         self.run.losses.tell(lost, source, || shown.clone());
         Ok(())
+    }
+}
+
+impl PlanPass<'_, '_> {
+    /// The hash of a file.
+    fn hashed(&mut self, path: &[u8], name: Name<'_>, hash: &Digest) -> Result<()> {
+        self.root.update(hash);
+        if let Some(manifest) = &self.manifest
+            && let Err(e) = manifest.add(&self.target(path, Some(name)), hash)
+        {
+            self.run.tally.lost(e);
+        }
+        Ok(())
+    }
+
+    /// A name that the directory is to have; where the tree is merged, nothing of another kind may stand in its way.
+    fn expect(&mut self, level: &mut Level, path: &[u8], name: Name<'_>, kind: Kind) -> Result<()> {
+        level.names = level.names.wrapping_add(digest_of(name, kind));
+        if stage::is_alike(name) {
+            level.alike.insert(name.to_owned());
+        }
+        let Some(beside) = &level.beside else { return Ok(()) };
+        match beside.look(name).map_err(self.error_at(Op::Stat, path, Some(name)))? {
+            Some(info) if (info.kind == Kind::Dir) != (kind == Kind::Dir) => {
+                let why = match kind {
+                    Kind::Dir => Reason::DirectoryOverFile,
+                    _ => Reason::FileOverDirectory,
+                };
+                Err(self.run.error(Code::InTheWay, &self.target(path, Some(name)), why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a directory that no shard had anything for.
+    fn missing_dir(&self, level: &Level, path: &[u8], name: Name<'_>) -> Result<()> {
+        let fail = |op| self.error_at(op, path, Some(name));
+        let made = land::ensure_dir(&level.dst, name, 0o700).map_err(fail(Op::MakeDirectory))?;
+        if made || !self.run.is_live() {
+            return Ok(());
+        }
+        // The source has a directory of this name: what stands there instead goes, as with `sync`.
+        if level.dst.stat(name).map_err(fail(Op::Stat))?.kind != Kind::Dir {
+            level.dst.remove_file(name).map_err(fail(Op::Replace))?;
+            land::ensure_dir(&level.dst, name, 0o700).map_err(fail(Op::MakeDirectory))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a further name of a file.
+    fn link(&self, level: &Level, path: &[u8], (name, of): (Name<'_>, &Version), first: &[u8]) -> Result<()> {
+        let source = level.src.look(name).map_err(self.error_at(Op::Stat, path, Some(name)))?;
+        if source.is_none_or(|now| !of.is(&now)) {
+            let path = self.source(path, Some(name));
+            return Err(self.run.error(Code::SourceChanged, &path, Reason::ChangedSincePlan));
+        }
+        let fail = self.error_at(Op::MakeHardLink, path, Some(name));
+        let at = first.iter().rposition(|b| *b == b'/');
+        let (dir, of) = first.split_at_checked(at.map_or(0, |at| at + 1)).unwrap_or((b"", first));
+        let dir = below(self.top, dir.strip_suffix(b"/").unwrap_or(dir)).map_err(&fail)?;
+        let of = NameBuf::new(of).ok_or(io::ErrorKind::InvalidInput.into()).map_err(&fail)?;
+        match land::second_name(&dir, of.as_name(), &level.dst, name) {
+            Err(e) if e.raw_os_error() == Some(errno::EEXIST) => {
+                let (one, two) = (dir.stat(of.as_name()), level.dst.stat(name));
+                if one.map_err(&fail)?.id() == two.map_err(&fail)?.id() {
+                    return Ok(());
+                }
+                if !self.run.is_live() {
+                    return Err(fail(e));
+                }
+                // Another file, or what the name was before: the name has one or the other at any time.
+                let aside = stage::random().ok_or(io::ErrorKind::InvalidInput.into()).map_err(&fail)?;
+                land::second_name(&dir, of.as_name(), &level.dst, aside.as_name()).map_err(&fail)?;
+                land::give_name(&level.dst, aside.as_name(), &level.dst, name, false).map_err(&fail)
+            }
+            other => other.map_err(fail),
+        }
+    }
+
+    /// Gives a file that came in parts what else its source has.
+    fn seal_file(&mut self, level: &Level, path: &[u8], name: Name<'_>, of: &Version) -> Result<()> {
+        let source = self.source(path, Some(name));
+        let from = level.src.open_file(name).map_err(|e| Error::os(Op::Open, &source, e))?;
+        let info = Info::of(&from).map_err(|e| Error::os(Op::Stat, &source, e))?;
+        if !of.is(&info) {
+            return Err(self.run.error(Code::SourceChanged, &source, Reason::ChangedSincePlan));
+        }
+        let file = level.dst.open_file(name).map_err(self.error_at(Op::Open, path, Some(name)))?;
+        let attributes = Attributes::At(&level.src, name);
+        let mut job = Job::new(name, Placement::Final, info, None, Body::File(from), attributes);
+        job.file = Some(file);
+        let mut jobs = [job];
+        self.run.disk.seal(&mut self.hand, &level.dst, &mut jobs, &self.run.keep);
+        let target = || self.target(path, Some(name));
+        let [job] = jobs;
+        self.run.losses.tell(job.lost, || source.clone(), target);
+        match job.fault {
+            Some(fault) => Err(fault.told(|| source.clone(), target)),
+            None => Ok(()),
+        }
     }
 
     fn only_the_plan(&mut self, level: &Level, shown: &Path) -> Result<()> {

@@ -6,6 +6,7 @@ use super::format::{
     Damage, Digest, FRAME_HEAD_BYTES, FrameChain, FrameKind, FrameWriter, LandedEntry, PlanHeader,
     PlannedDir, ResultFrame, ShardCounts, ShardTotals, entries_of, fits,
 };
+use super::requests::PlanVerb;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::receiver::land;
 use crate::stage;
@@ -13,6 +14,7 @@ use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::sync;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -200,6 +202,7 @@ impl ShardEntries {
 pub(super) struct ShardResult {
     frames: FrameFile,
     path: PathBuf,
+    verb: PlanVerb,
 }
 
 impl ShardResult {
@@ -222,7 +225,10 @@ impl ShardResult {
             return Err(wrong());
         };
         let mut each = landed.iter();
-        let all = dirs.iter().flat_map(|dir| &dir.entries).all(|e| each.next().is_some_and(|l| fits(e, *l)));
+        let all = dirs
+            .iter()
+            .flat_map(|dir| &dir.entries)
+            .all(|e| each.next().is_some_and(|l| fits(self.verb, e, *l)));
         if of != index || !all || each.next().is_some() {
             return Err(wrong());
         }
@@ -358,7 +364,12 @@ impl PlanFolder {
     }
 
     /// The result of a shard; `None` where there is none yet, or one of another plan.
-    pub(super) fn result(&self, plan: &Digest, shard: u32) -> Result<Option<ShardResult>> {
+    pub(super) fn result(
+        &self,
+        header: &PlanHeader,
+        plan: &Digest,
+        shard: u32,
+    ) -> Result<Option<ShardResult>> {
         let path = self.result_path(shard);
         let results = self.results()?;
         let file = name_of(&shard.to_string()).and_then(|name| open(&results, name.as_name()));
@@ -366,7 +377,7 @@ impl PlanFolder {
         let mut frames = FrameFile::new(file, FrameKind::Result { shard });
         match frames.next() {
             Ok(Some(payload)) if ResultFrame::decode(&payload) == Ok(ResultFrame::Begin { plan: *plan }) => {
-                Ok(Some(ShardResult { frames, path }))
+                Ok(Some(ShardResult { frames, path, verb: header.verb }))
             }
             Err(NoFrame::Os(e)) => Err(Error::os(Op::ReadPlan, &path, e)),
             _ => Ok(None),
@@ -375,13 +386,25 @@ impl PlanFolder {
 
     /// Whether a shard has a result of this plan. A result gets its name when it is whole; whether it still is, only
     /// [`PlanFolder::is_done`] tells, which reads all of it.
-    pub(super) fn has_result(&self, plan: &Digest, shard: u32) -> Result<bool> {
-        Ok(self.result(plan, shard)?.is_some())
+    pub(super) fn has_result(&self, header: &PlanHeader, plan: &Digest, shard: u32) -> Result<bool> {
+        Ok(self.result(header, plan, shard)?.is_some())
+    }
+
+    /// Shards whose results have their names.
+    pub(super) fn with_results(&self) -> Result<HashSet<u32>> {
+        let mut found = HashSet::new();
+        let listed = self.results()?.list(&mut ListBuffer::new(), |entry| {
+            let number = std::str::from_utf8(entry.name.bytes()).ok();
+            found.extend(number.and_then(|name| name.parse::<u32>().ok()));
+            true
+        });
+        listed.map_err(|e| Error::os(Op::ReadPlan, self.file(RESULTS), e))?;
+        Ok(found)
     }
 
     /// Whether a shard has a whole result, which fits its entries.
     pub(super) fn is_done(&self, header: &PlanHeader, plan: &Digest, shard: u32) -> Result<bool> {
-        let Some(mut result) = self.result(plan, shard)? else { return Ok(false) };
+        let Some(mut result) = self.result(header, plan, shard)? else { return Ok(false) };
         let (mut entries, mut index) = (self.entries(header, shard)?, 0);
         while let Some(dirs) = entries.next()? {
             match result.next(index, &dirs) {

@@ -4,8 +4,10 @@
 //! its length and a BLAKE3 of the frame before it and its own bytes, so a byte that changed, a frame that is missing and one
 //! that belongs elsewhere are all noticed before anything of them is believed.
 
+use super::requests::PlanVerb;
 use crate::blocks::FORMAT_BLOCK_BYTES;
 use crate::error::Reason;
+use crate::policy::{Compare, DeleteMax};
 use bcmr_wire::bytes::ByteReader;
 use fastcopy::dir::NameBuf;
 use fastcopy::meta::{Info, Kind, Time};
@@ -225,6 +227,70 @@ pub(super) struct PlanHeader {
     /// Bytes of a part of a large file; 0 where no file is in parts.
     pub(super) part_bytes: u64,
     pub(super) shards: Vec<ShardTotals>,
+    /// What becomes of all that.
+    pub(super) verb: PlanVerb,
+}
+
+/// What a verb is called in a plan.
+mod verb {
+    pub(super) const SYNC: u8 = 1;
+    pub(super) const CHECK: u8 = 2;
+    pub(super) const REMOVE: u8 = 3;
+    /// How much may be deleted.
+    pub(super) const NOTHING: u8 = 0;
+    pub(super) const ENTRIES: u8 = 1;
+    pub(super) const PERCENT: u8 = 2;
+}
+
+/// Ways to compare, by their numbers in a plan.
+const COMPARES: [Compare; 3] = [Compare::SizeAndTime, Compare::ContentInDoubt, Compare::Hash];
+
+/// A verb as bytes; a copy is what a plan is about that does not say otherwise.
+fn verb_bytes(verb: PlanVerb) -> Option<Vec<u8>> {
+    let bytes = |kind: u8, flag: u8, (which, most): (u8, u64)| {
+        Some([&[kind, flag, which][..], &most.to_le_bytes()].concat())
+    };
+    let nothing = (verb::NOTHING, 0);
+    match verb {
+        PlanVerb::Copy => None,
+        PlanVerb::Sync { by_content, delete } => {
+            let most = match delete {
+                None => nothing,
+                Some(DeleteMax::Entries(most)) => (verb::ENTRIES, most),
+                Some(DeleteMax::Percent(most)) => (verb::PERCENT, most),
+            };
+            bytes(verb::SYNC, by_content.into(), most)
+        }
+        PlanVerb::Check { compare, extra } => {
+            let number = COMPARES.iter().position(|c| *c == compare).unwrap_or_default();
+            bytes(verb::CHECK, extra.into(), (number as u8, 0))
+        }
+        PlanVerb::Remove => bytes(verb::REMOVE, 0, nothing),
+    }
+}
+
+/// The verb that bytes are.
+fn verb_of(bytes: &[u8]) -> Option<PlanVerb> {
+    let mut from = ByteReader::new(bytes);
+    let (kind, flag, which, most) = (from.u8()?, from.u8()?, from.u8()?, from.u64()?);
+    if !from.rest().is_empty() || flag > 1 {
+        return None;
+    }
+    let verb = match kind {
+        verb::SYNC => {
+            let delete = match which {
+                verb::NOTHING => None,
+                verb::ENTRIES => Some(DeleteMax::Entries(most)),
+                verb::PERCENT => Some(DeleteMax::Percent(most)),
+                _ => return None,
+            };
+            PlanVerb::Sync { by_content: flag == 1, delete }
+        }
+        verb::CHECK => PlanVerb::Check { compare: *COMPARES.get(usize::from(which))?, extra: flag == 1 },
+        verb::REMOVE => PlanVerb::Remove,
+        _ => return None,
+    };
+    Some(verb)
 }
 
 /// The fields of a plan: a reader refuses one below 128 that it does not know and passes over others.
@@ -236,6 +302,7 @@ mod tag {
     pub(super) const TOP: u8 = 5;
     pub(super) const PART_BYTES: u8 = 6;
     pub(super) const SHARDS: u8 = 7;
+    pub(super) const VERB: u8 = 8;
 }
 
 /// From this tag on a field that is not known is passed over.
@@ -271,6 +338,9 @@ impl PlanHeader {
             }
         }
         field(tag::SHARDS, &shards); // [plan.shards]
+        if let Some(verb) = verb_bytes(self.verb) {
+            field(tag::VERB, &verb); // [plan.verb]
+        }
         out
     }
 
@@ -300,7 +370,7 @@ impl PlanHeader {
 
     fn fields(payload: &[u8]) -> Result<PlanHeader, Damage> {
         let mut from = ByteReader::new(payload);
-        let mut known: [Option<&[u8]>; 8] = [None; 8];
+        let mut known: [Option<&[u8]>; 9] = [None; 9];
         while let Some(tag) = from.u8() {
             let bytes = take_bytes(&mut from).ok_or(DAMAGED)?;
             match known.get_mut(usize::from(tag)) {
@@ -329,16 +399,22 @@ impl PlanHeader {
             };
             shards.push(shard().ok_or(DAMAGED)?);
         }
+        let verb = match field(tag::VERB) {
+            Ok(bytes) => verb_of(bytes).ok_or(Damage(Reason::PlanOfOtherVersion))?,
+            Err(_) => PlanVerb::Copy,
+        };
         let is_absolute = |path: &[u8]| path.first() == Some(&b'/') && !path.contains(&0);
         let (source, destination) = (field(tag::SOURCE)?.to_vec(), field(tag::DESTINATION)?.to_vec());
         let stage = NameBuf::new(field(tag::STAGE)?).ok_or(DAMAGED)?;
         let parts = part_bytes == 0 || part_bytes.is_power_of_two() && part_bytes >= FORMAT_BLOCK_BYTES;
         let count = shards.len();
         let many = count == 0 || count > SHARDS_MAX as usize;
-        if !is_absolute(&source) || !is_absolute(&destination) || !parts || many {
+        // Parts are put together in a tree without a name.
+        let fits = verb == PlanVerb::Copy || part_bytes == 0;
+        if !is_absolute(&source) || !is_absolute(&destination) || !parts || many || !fits {
             return Err(DAMAGED);
         }
-        Ok(PlanHeader { source, destination, stage, top, part_bytes, shards })
+        Ok(PlanHeader { source, destination, stage, top, part_bytes, shards, verb })
     }
 }
 
@@ -517,8 +593,10 @@ pub(super) enum LandedEntry {
     Part(Digest),
     /// It has no content.
     Other,
-    /// It is made in the end.
+    /// It is made in the end, or taken away then.
     Later,
+    /// It was brought there, compared or taken away.
+    Done,
 }
 
 mod outcome {
@@ -526,6 +604,7 @@ mod outcome {
     pub(super) const PART: u8 = 2;
     pub(super) const OTHER: u8 = 3;
     pub(super) const LATER: u8 = 4;
+    pub(super) const DONE: u8 = 5;
     /// The first frame of a result.
     pub(super) const BEGIN: u8 = 16;
     /// The last one.
@@ -540,7 +619,7 @@ pub(super) struct ShardCounts {
     pub(super) files: u64,
     pub(super) others: u64,
     pub(super) bytes: u64,
-    /// Attributes that could not be kept.
+    /// Attributes that could not be kept; differences that were found.
     pub(super) lost: u64,
 }
 
@@ -590,6 +669,7 @@ impl ResultFrame {
                         }
                         LandedEntry::Other => out.push(outcome::OTHER), // [result.other]
                         LandedEntry::Later => out.push(outcome::LATER), // [result.later]
+                        LandedEntry::Done => out.push(outcome::DONE),   // [result.done]
                     }
                 }
             }
@@ -617,6 +697,7 @@ impl ResultFrame {
                         outcome::PART => LandedEntry::Part(from.array().ok_or(DAMAGED)?),
                         outcome::OTHER => LandedEntry::Other,
                         outcome::LATER => LandedEntry::Later,
+                        outcome::DONE => LandedEntry::Done,
                         _ => return Err(DAMAGED),
                     });
                 }
@@ -628,9 +709,11 @@ impl ResultFrame {
     }
 }
 
-/// Whether `landed` is what became of `entry`.
-pub(super) fn fits(entry: &PlannedEntry, landed: LandedEntry) -> bool {
+/// Whether `landed` is what became of `entry` by this verb.
+pub(super) fn fits(verb: PlanVerb, entry: &PlannedEntry, landed: LandedEntry) -> bool {
     match &entry.what {
+        PlannedAs::Whole(_) if verb != PlanVerb::Copy => landed == LandedEntry::Done,
+        PlannedAs::Linked { .. } if verb == PlanVerb::Remove => landed == LandedEntry::Done,
         PlannedAs::Whole(version) if version.kind == Kind::File => matches!(landed, LandedEntry::File(_)),
         PlannedAs::Whole(_) => landed == LandedEntry::Other,
         PlannedAs::Part { .. } => matches!(landed, LandedEntry::Part(_)),
@@ -690,6 +773,64 @@ mod tests {
                 ShardTotals { digest: [1; 32], frames: 2, entries: 3, files: 4, bytes: 5 },
                 ShardTotals::default(),
             ],
+            verb: PlanVerb::Copy,
+        }
+    }
+
+    #[test]
+    fn a_plan_says_what_becomes_of_what_it_names() {
+        let sync = |by_content, delete| PlanVerb::Sync { by_content, delete };
+        let check = |compare, extra| PlanVerb::Check { compare, extra };
+        for verb in [
+            sync(false, None),
+            sync(true, Some(DeleteMax::Entries(u64::MAX))),
+            sync(false, Some(DeleteMax::Percent(25))),
+            check(Compare::SizeAndTime, false),
+            check(Compare::Hash, true),
+            PlanVerb::Remove,
+        ] {
+            let header = PlanHeader { verb, part_bytes: 0, ..header() };
+            let (file, digest) = header.encode();
+            assert_eq!(PlanHeader::decode(&file), Ok((header.clone(), digest)));
+            // Parts are for copies alone.
+            assert!(PlanHeader::decode(&PlanHeader { part_bytes: 64 << 20, ..header }.encode().0).is_err());
+        }
+        for bad in [
+            &[1, 0, 0][..],
+            &[4; 11],
+            &[1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[1; 12],
+            &[2, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0],
+        ] {
+            assert_eq!(verb_of(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_result_fits_its_entry_and_verb() {
+        let entry = |what| PlannedEntry { name: name(b"n"), what };
+        let file = entry(PlannedAs::Whole(version(Kind::File, 3)));
+        let link = entry(PlannedAs::Whole(version(Kind::Link, 3)));
+        let dir = entry(PlannedAs::Directory(version(Kind::Dir, 0)));
+        let further = entry(PlannedAs::Linked { of: version(Kind::File, 3), first: b"a".to_vec() });
+        let part = entry(PlannedAs::Part { of: version(Kind::File, 9), at: 0, bytes: 9 });
+        let (hash, value) = (LandedEntry::File([1; 32]), LandedEntry::Part([2; 32]));
+        let all = [hash, value, LandedEntry::Other, LandedEntry::Later, LandedEntry::Done];
+        for (verb, entry, good) in [
+            (PlanVerb::Copy, &file, hash),
+            (PlanVerb::Copy, &link, LandedEntry::Other),
+            (PlanVerb::Copy, &dir, LandedEntry::Later),
+            (PlanVerb::Copy, &further, LandedEntry::Later),
+            (PlanVerb::Copy, &part, value),
+            (PlanVerb::Remove, &file, LandedEntry::Done),
+            (PlanVerb::Remove, &further, LandedEntry::Done),
+            (PlanVerb::Remove, &dir, LandedEntry::Later),
+            (PlanVerb::Sync { by_content: true, delete: None }, &file, LandedEntry::Done),
+            (PlanVerb::Sync { by_content: true, delete: None }, &further, LandedEntry::Later),
+        ] {
+            for landed in all {
+                assert_eq!(fits(verb, entry, landed), landed == good, "{verb:?} {entry:?} {landed:?}");
+            }
         }
     }
 
@@ -736,6 +877,7 @@ mod tests {
             LandedEntry::Other,
             LandedEntry::Later,
             LandedEntry::Part([4; 32]),
+            LandedEntry::Done,
         ];
         for frame in [
             ResultFrame::Begin { plan: [7; 32] },

@@ -5,18 +5,21 @@
 
 use super::folder::{EntriesFile, PlanFolder};
 use super::format::{EntriesFrame, PlanHeader, PlannedAs, PlannedEntry, SHARDS_MAX, ShardTotals, Version};
-use super::places::spot;
-use super::requests::{PlanMade, PlanRequest, Shards};
+use super::places::{Spot, spot};
+use super::requests::{PlanMade, PlanRequest, PlanVerb, Shards};
 use super::sorter::{Merge, SortedRecord, Sorter};
 use super::walk::{Collector, link_of, parts_of, path_of, version_of};
 use crate::blocks::FORMAT_BLOCK_BYTES;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Summary, Watch};
 use crate::node::Node;
+use crate::policy::{Collide, CopyPolicy};
 use crate::receiver::land;
+use crate::remove;
 use crate::sender::filter::Filter;
 use crate::sender::walk::SourceDir;
 use crate::verbs::operands::{self, Dest, Place, Reach};
+use crate::verbs::sync;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::Kind;
 use std::io;
@@ -38,11 +41,27 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
     move |e| Error::os(Op::WritePlan, path, e)
 }
 
-/// Makes a plan.
+/// Makes a plan of a copy, or of a sync where the policy is a mirror's.
 ///
 /// # Errors
 /// It could not be made; what could not be looked at is told through `watch`, and then there is none.
 pub fn plan(request: &PlanRequest, watch: Watch<'_>) -> Result<PlanMade> {
+    let CopyPolicy { mirror, collide, delete_max, .. } = request.policy;
+    let verb = match mirror.is_on() {
+        false => PlanVerb::Copy,
+        true => PlanVerb::Sync {
+            by_content: collide == Collide::IfContentDiffers,
+            delete: mirror.deletes().then_some(delete_max),
+        },
+    };
+    plan_for(request, verb, watch)
+}
+
+/// Makes a plan of this verb.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_for(request: &PlanRequest, verb: PlanVerb, watch: Watch<'_>) -> Result<PlanMade> {
     let source = &request.source;
     let policy = &request.policy;
     for path in [source, &request.destination] {
@@ -53,25 +72,16 @@ pub fn plan(request: &PlanRequest, watch: Watch<'_>) -> Result<PlanMade> {
     let filter = Filter::new(&policy.filter)?;
     let dir = Dir::open(source).map_err(|e| Error::os(Op::OpenDirectory, source, e))?;
     let src = SourceDir::root(dir, Node::root(source))?.with_ignores(&filter)?;
-    let to = spot(&request.destination, Op::CopyTo)?;
     let out = spot(&request.out, Op::WritePlan)?;
-    for spot in [&to, &out] {
-        let dest = Dest::Named { dir: spot.place.clone(), name: spot.name.clone() };
-        operands::nesting(&Reach::Anywhere, &src.info, true, &dest, policy, source, Op::Plan)?;
-    }
-    let there = to.place.dir.look(to.name.as_name());
-    let there = there.map_err(|e| Error::os(Op::Stat, &request.destination, e))?;
-    if there.is_some_and(|info| info.id() == src.info.id()) {
-        return Err(Error::ours(Code::Refused, Op::Plan, source, Reason::SameDirectory));
-    }
+    let to = ends(request, verb, (&src, &filter), &out)?;
     let folder = PlanFolder::make(&out.place.dir, out.name.as_name(), &request.out)?;
     let fail = failed(&request.out);
     let (all, linked) = (Sorter::new(&folder.dir), Sorter::new(&folder.dir));
     let (summary, dirs, names, mut bytes) = {
         let collector = Collector::new(watch, &all, &linked);
         let place = Place {
-            dir: to.place.dir.try_clone().map_err(&fail)?,
-            node: to.place.node.clone(),
+            dir: out.place.dir.try_clone().map_err(&fail)?,
+            node: out.place.node.clone(),
             created_names: Arc::default(),
         };
         collector.walk(&src, place, policy, &filter, source)?;
@@ -89,25 +99,26 @@ pub fn plan(request: &PlanRequest, watch: Watch<'_>) -> Result<PlanMade> {
     let later = Sorter::new(&folder.dir);
     let twice = further_names(&mut linked.merged().map_err(&fail)?, &later).map_err(&fail)?;
     bytes = bytes.saturating_sub(twice);
+    // What takes names away reads nothing.
+    let content = if verb == PlanVerb::Remove { 0 } else { bytes };
     let cost = names
         .saturating_mul(FILE_COST)
         .saturating_add(dirs.saturating_mul(DIRECTORY_COST))
-        .saturating_add(bytes);
+        .saturating_add(content);
     let count = match request.shards {
         Shards::Number(count) => count.clamp(1, SHARDS_MAX),
         Shards::OfBytes(most) => {
             u32::try_from(bytes.div_ceil(most.max(1))).unwrap_or(u32::MAX).clamp(1, SHARDS_MAX)
         }
     };
-    let part_bytes = part_bytes(request.part_bytes, bytes, count);
-    let mut cutter = Cutter::new(&folder.dir, count, cost, part_bytes);
+    let part_bytes = if verb == PlanVerb::Copy { part_bytes(request.part_bytes, bytes, count) } else { 0 };
+    let mut cutter = Cutter::new(&folder.dir, verb, (count, cost), part_bytes);
     let (mut all, mut later) = (all.merged().map_err(&fail)?, later.merged().map_err(&fail)?);
     cutter.everything(&mut all, &mut later, &request.out, watch)?;
     if watch.cancel.is_set() {
         return Ok(PlanMade { summary: Summary { cancelled: true, ..Summary::default() }, shards: 0 });
     }
     let Cutter { totals, summary, .. } = cutter;
-    let identity = land::home_of(&to.place.dir).map_err(|e| Error::os(Op::Stat, to.place.node.path(), e))?;
     let mut header = PlanHeader {
         source: source.as_os_str().as_bytes().to_vec(),
         destination: request.destination.as_os_str().as_bytes().to_vec(),
@@ -115,15 +126,70 @@ pub fn plan(request: &PlanRequest, watch: Watch<'_>) -> Result<PlanMade> {
         top: Version::of(&src.info),
         part_bytes,
         shards: totals,
+        verb,
     };
-    let stage = identity.plan(&header.identity());
-    header.stage = stage.ok_or_else(|| {
-        Error::ours(Code::Io, Op::NameAStageFor, &request.destination, Reason::NoNameForStage)
-    })?;
-    let made = land::ensure_dir(&to.place.dir, header.stage.as_name(), 0o700);
-    made.map_err(|e| Error::os(Op::MakeDirectory, to.place.node.join(header.stage.as_name()), e))?;
+    if verb == PlanVerb::Copy {
+        make_stage(&mut header, &to, &request.destination)?;
+    }
     folder.write_header(&header)?;
     Ok(PlanMade { summary, shards: count })
+}
+
+/// Makes the tree that shards of a copy fill.
+fn make_stage(header: &mut PlanHeader, to: &Spot, shown: &Path) -> Result<()> {
+    let identity = land::home_of(&to.place.dir).map_err(|e| Error::os(Op::Stat, to.place.node.path(), e))?;
+    let stage = identity.plan(&header.identity());
+    header.stage =
+        stage.ok_or_else(|| Error::ours(Code::Io, Op::NameAStageFor, shown, Reason::NoNameForStage))?;
+    let made = land::ensure_dir(&to.place.dir, header.stage.as_name(), 0o700);
+    made.map(drop).map_err(|e| Error::os(Op::MakeDirectory, to.place.node.join(header.stage.as_name()), e))
+}
+
+/// The place of the destination, after what must not be between it, the source and the plan was looked for.
+fn ends(
+    request: &PlanRequest,
+    verb: PlanVerb,
+    (src, filter): (&SourceDir, &Filter),
+    out: &Spot,
+) -> Result<Spot> {
+    let PlanRequest { source, destination, policy, .. } = request;
+    if verb == PlanVerb::Remove {
+        remove::guard(&src.dir, source)?;
+    }
+    let to = spot(destination, Op::CopyTo)?;
+    let apart = |spot: &Spot| {
+        let dest = Dest::Named { dir: spot.place.clone(), name: spot.name.clone() };
+        operands::nesting(&Reach::Anywhere, &src.info, true, &dest, policy, source, Op::Plan)
+    };
+    apart(out)?;
+    if verb == PlanVerb::Remove {
+        return Ok(to);
+    }
+    if let PlanVerb::Sync { delete: Some(_), .. } = verb {
+        // The end asks the source for each name that is to go, and not the filter.
+        if !filter.is_empty() {
+            return Err(Error::ours(Code::Usage, Op::Plan, source, Reason::PlanDeletesUnfiltered));
+        }
+        match Dir::open(destination) {
+            Ok(dest) => sync::guard_source(&src.dir, &dest, (destination, source))?,
+            Err(e) if Code::of(&e) == Code::NotFound => {}
+            Err(e) => return Err(Error::os(Op::OpenDirectory, destination, e)),
+        }
+    }
+    if !matches!(verb, PlanVerb::Check { .. }) {
+        apart(&to)?;
+    }
+    let there = match verb {
+        PlanVerb::Copy => to.place.dir.look(to.name.as_name()),
+        _ => Dir::open(destination).and_then(|dir| dir.info()).map(Some),
+    };
+    match there {
+        Ok(Some(info)) if info.id() == src.info.id() => {
+            Err(Error::ours(Code::Refused, Op::Plan, source, Reason::SameDirectory))
+        }
+        Err(e) if Code::of(&e) != Code::NotFound => Err(Error::os(Op::Stat, destination, e)),
+        _ => Ok(to),
+    }
 }
 
 /// Bytes of a part of a large file; 0 where none is cut.
@@ -167,6 +233,7 @@ fn whole_path(key: &[u8]) -> Vec<u8> {
 /// Cuts sorted entries into shards.
 struct Cutter<'d> {
     dir: &'d Dir,
+    verb: PlanVerb,
     count: u32,
     /// Of everything.
     cost: u64,
@@ -180,10 +247,10 @@ struct Cutter<'d> {
 }
 
 impl<'d> Cutter<'d> {
-    fn new(dir: &'d Dir, count: u32, cost: u64, part_bytes: u64) -> Cutter<'d> {
+    fn new(dir: &'d Dir, verb: PlanVerb, (count, cost): (u32, u64), part_bytes: u64) -> Cutter<'d> {
         let (file, frame) = (None, EntriesFrame::default());
         let (totals, summary) = (Vec::new(), Summary::default());
-        Cutter { dir, count, cost, part_bytes, spent: 0, file, frame, totals, summary }
+        Cutter { dir, verb, count, cost, part_bytes, spent: 0, file, frame, totals, summary }
     }
 
     /// Cuts all of it; `later` has the further names of files, in the same order.
@@ -235,6 +302,7 @@ impl<'d> Cutter<'d> {
         // The shard that the middle of the entry falls into.
         let own = match &entry.what {
             PlannedAs::Directory(_) => DIRECTORY_COST,
+            _ if self.verb == PlanVerb::Remove => FILE_COST,
             _ => FILE_COST.saturating_add(entry.bytes()),
         };
         let middle = u128::from(self.spent) + u128::from(own / 2);

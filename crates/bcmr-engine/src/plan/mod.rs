@@ -4,10 +4,12 @@
 //! entries of each shard, claims of processes that are at one, and results. What shards copy goes into one tree beside the
 //! destination that has no name of its own yet; [`finish()`] gives it one.
 
+mod along;
 mod claim;
 mod finish;
 mod folder;
 mod format;
+mod live;
 mod make;
 mod part;
 mod places;
@@ -15,12 +17,15 @@ mod requests;
 mod shard;
 mod sorter;
 mod status;
+mod take;
 mod walk;
 
 pub use finish::finish;
 #[cfg(fuzzing)]
 pub use format::fuzz;
-pub use make::plan;
-pub use requests::{FinishRequest, Finished, PlanMade, PlanRequest, ShardChoice, ShardRequest, Shards};
+pub use make::{plan, plan_for};
+pub use requests::{
+    FinishRequest, Finished, PlanMade, PlanRequest, PlanVerb, ShardChoice, ShardRequest, Shards,
+};
 pub use shard::shard;
 pub use status::{PlanStatus, ShardStatus, status};

@@ -50,6 +50,16 @@ pub(super) fn open_stage(header: &PlanHeader) -> Result<(Dir, Dir, PathBuf)> {
     }
 }
 
+/// M1: the source is the very directory that was planned, and not what is there while it is not mounted.
+pub(super) fn the_planned_source(src: &Dir, header: &PlanHeader) -> Result<()> {
+    let path = PathBuf::from(OsStr::from_bytes(&header.source));
+    let info = src.info().map_err(|e| Error::os(Op::Stat, &path, e))?;
+    match info.ino == header.top.ino {
+        true => Ok(()),
+        false => Err(Error::ours(Code::Refused, Op::OpenDirectory, path, Reason::SourceIsAnother)),
+    }
+}
+
 /// Opens a directory of a plan below `top`, through no link.
 pub(super) fn below(top: &Dir, path: &[u8]) -> io::Result<Dir> {
     if path.is_empty() {

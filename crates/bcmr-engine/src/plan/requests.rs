@@ -3,7 +3,7 @@
 //! Must not know how any of it is carried out.
 
 use crate::event::Summary;
-use crate::policy::CopyPolicy;
+use crate::policy::{Compare, CopyPolicy, DeleteMax};
 use std::path::PathBuf;
 
 /// Into how many shards a plan is cut.
@@ -13,6 +13,29 @@ pub enum Shards {
     Number(u32),
     /// As many as there are times so many bytes.
     OfBytes(u64),
+}
+
+/// What becomes of what a plan names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanVerb {
+    /// It is copied into a tree of its own, which is published in the end.
+    Copy,
+    /// It is brought into a destination that is there.
+    Sync {
+        /// Contents are compared, and not size and time.
+        by_content: bool,
+        /// What only the destination has is deleted in the end, at most so much.
+        delete: Option<DeleteMax>,
+    },
+    /// It is compared with a destination.
+    Check {
+        /// How files are compared.
+        compare: Compare,
+        /// What only the destination has is told in the end.
+        extra: bool,
+    },
+    /// It is taken away; the destination is the source.
+    Remove,
 }
 
 /// `plan`: a copy that is to be made in shards. All of it is copied, as with `--archive`.
@@ -74,11 +97,11 @@ pub struct FinishRequest {
     pub policy: CopyPolicy,
 }
 
-/// What was published.
+/// What came of a plan.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// What there is at the destination now; nothing, where an earlier run had published it.
+    /// What there is at the destination now, or was compared or taken away; nothing, where an earlier run had finished it.
     pub summary: Summary,
-    /// A hash over every name, and every content with it.
+    /// A hash over every name, and every content with it; zeros for all verbs but a copy, which alone reads everything.
     pub root: [u8; 32],
 }

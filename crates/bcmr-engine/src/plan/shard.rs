@@ -2,58 +2,57 @@
 //!
 //! Must not publish anything: the tree has no name until the plan is finished.
 //!
-//! Entries come in frames. A frame's files are landed by the verb that copies names of a list, then every entry is compared
-//! with the plan on both sides; only then, and once it is on stable storage (R2), what became of the frame is recorded. So a
-//! run that is killed costs the frames that were not recorded yet, and what is recorded needs no second look.
+//! Entries come in frames. A frame's files are landed as a round of one copy of names, and every entry is compared with the
+//! plan, by what it was when it was read; only then, and once it is on stable storage (R2), what became of the frame is
+//! recorded. So a run that is killed costs the frames that were not recorded yet, and what is recorded needs no second look.
 
 use super::claim::{ClaimOf, ClaimsFolder, HeldClaim};
 use super::folder::{PlanFolder, ResultFile};
 use super::format::{
-    Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, ResultFrame, ShardCounts,
+    Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, ResultFrame, ShardCounts, fits,
 };
 use super::part;
-use super::places::{below, open_stage};
-use super::requests::{ShardChoice, ShardRequest};
+use super::places::{below, open_stage, spot, the_planned_source};
+use super::requests::{PlanVerb, ShardChoice, ShardRequest};
+use super::take;
+use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Front, Question, Summary, Watch};
 use crate::node::os;
-use crate::policy::{
-    Collide, CopyPolicy, CopyRequest, Durability, FilterSpec, Follow, NameList, Preserve, Resume, Target,
-};
+use crate::policy::{Collide, Compare, CopyPolicy, Durability, FilterSpec, Follow, Mirror, Preserve, Resume};
 use crate::receiver::land;
+use crate::remove;
+use crate::sender::names::Names;
 use crate::tally::Tally;
-use crate::verbs::copy;
+use crate::verbs::check::Check;
+use crate::verbs::local::NamesBelow;
+use crate::verbs::rounds::{ComparedRounds, Ground, Rounds};
+use crate::verbs::survey::Survey;
 use fastcopy::dir::{Dir, ListBuffer, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::sync;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
-use std::io::{self, Cursor};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long frames are copied before what became of them is recorded: what a kill costs.
 const RECORD_EVERY: Duration = Duration::from_secs(5);
 
-/// Hears what the copy of a frame tells: keeps hashes, counts losses, and passes on the rest.
+/// Hears what the copy tells: counts losses, and passes on the rest but hashes, which go into the result.
 struct FrameListener<'a> {
     front: &'a dyn Front,
-    hashes: Mutex<HashMap<PathBuf, Digest>>,
     lost: AtomicU64,
 }
 
 impl Front for FrameListener<'_> {
     fn event(&self, event: Event) {
         match event {
-            Event::Hashed { dst, hash } => {
-                self.hashes.lock().unwrap_or_else(PoisonError::into_inner).insert(dst, hash);
-            }
-            // Told by each copy in its end, and there is one for each frame.
-            Event::Engine(_) => {}
+            Event::Hashed { .. } => {}
             event => {
                 if matches!(&event, Event::Failed(e) if e.code == Code::MetadataLost) {
                     self.lost.fetch_add(1, Relaxed);
@@ -75,14 +74,24 @@ impl Front for FrameListener<'_> {
 /// One shard at work.
 struct ShardWork<'a> {
     header: &'a PlanHeader,
-    policy: CopyPolicy,
+    policy: &'a CopyPolicy,
+    listener: &'a FrameListener<'a>,
+    way: ShardWay<'a>,
     /// The directory that is copied, and what is filled.
     src: Dir,
     src_path: PathBuf,
     stage: Dir,
     stage_path: PathBuf,
     watch: Watch<'a>,
-    tally: Tally<'a>,
+    tally: &'a Tally<'a>,
+}
+
+/// How a shard deals with its entries.
+enum ShardWay<'a> {
+    /// Copies them into the tree of all shards, or brings them into a destination that is there.
+    Brings(Rounds<'a>),
+    Compares(ComparedRounds<'a, 'a>),
+    TakesAway,
 }
 
 /// Does a shard, or those that no other process is at.
@@ -118,33 +127,68 @@ pub fn shard(request: &ShardRequest, watch: Watch<'_>) -> Result<Summary> {
         ShardChoice::Next => false,
         ShardChoice::All => true,
     };
-    let mut sum = Summary::default();
-    let mut any = false;
-    for shard in 0..header.shards.len() as u32 {
+    let (mut sum, mut tried) = (Summary::default(), HashSet::new());
+    loop {
         if watch.cancel.is_set() {
             sum.cancelled = true;
             break;
         }
-        if folder.has_result(&plan, shard)? {
-            continue;
-        }
-        let Ok(held) = claims.take(ClaimOf::Shard(shard))? else { continue };
-        // Another process may have done it between the look and the claim.
-        if folder.has_result(&plan, shard)? {
-            held.release().map_err(|e| Error::os(Op::Claim, &request.plan, e))?;
-            continue;
-        }
+        let taken = next_free(&folder, (&header, &plan), &claims, &tried)?;
+        let Some((shard, held)) = taken else { break };
+        tried.insert(shard);
         let done = run(shard, held)?;
         sum.add(done);
-        any = true;
         if !all {
             break;
         }
     }
-    if !any && !all && !sum.cancelled {
+    if tried.is_empty() && !all && !sum.cancelled {
         return Err(Error::ours(Code::NotFound, Op::CopyShardOf, &request.plan, Reason::NoShardLeft));
     }
     Ok(sum)
+}
+
+/// Claims a shard that has no result, that no other process is at, and that this one has not tried. Results and claims are
+/// listed and not asked for one by one, and each process begins at a place of its own, so that very many of them cost
+/// little more than one.
+fn next_free<'c>(
+    folder: &PlanFolder,
+    (header, plan): (&PlanHeader, &Digest),
+    claims: &ClaimsFolder<'c>,
+    tried: &HashSet<u32>,
+) -> Result<Option<(u32, HeldClaim<'c>)>> {
+    let (done, claimed) = (folder.with_results()?, claims.claimed()?);
+    for shard in order_of(header.shards.len() as u32, start_of(tried), &done, &claimed) {
+        if tried.contains(&shard) || folder.has_result(header, plan, shard)? {
+            continue;
+        }
+        let Ok(held) = claims.take(ClaimOf::Shard(shard))? else { continue };
+        // Another process may have done it between the look and the claim.
+        if !folder.has_result(header, plan, shard)? {
+            return Ok(Some((shard, held)));
+        }
+        held.release().map_err(|e| Error::os(Op::Claim, &folder.path, e))?;
+    }
+    Ok(None)
+}
+
+/// In which order shards are tried: those that nothing is known of, from `start` on; then those of claims, whose processes
+/// may be dead. What has a result is not tried; whether that is whole, the end proves.
+fn order_of(shards: u32, start: u64, done: &HashSet<u32>, claimed: &HashSet<u32>) -> Vec<u32> {
+    let start = (start % u64::from(shards.max(1))) as u32;
+    let all = (start..shards).chain(0..start);
+    let mut order: Vec<u32> = all.filter(|shard| !done.contains(shard)).collect();
+    // A stable sort: the order within each of the two stays.
+    order.sort_by_key(|shard| claimed.contains(shard));
+    order
+}
+
+/// Where a process begins to look: behind what it did last, else at a place that differs from process to process.
+fn start_of(tried: &HashSet<u32>) -> u64 {
+    match tried.iter().max() {
+        Some(last) => u64::from(*last) + 1,
+        None => u64::from(std::process::id()).wrapping_mul(0x9E37_79B9),
+    }
 }
 
 /// Nothing is copied into a tree that is being published, or was. Asked after the shard is claimed, as the process that
@@ -154,7 +198,7 @@ fn refuse_while_finishing(claims: &ClaimsFolder<'_>, folder: &PlanFolder) -> Res
     if folder.receipt()?.is_some() {
         return Err(refused(Reason::AlreadyFinished));
     }
-    if claims.alive()?.iter().any(|rival| rival.claimed == ClaimOf::Finish) {
+    if claims.finishing()?.is_some() {
         return Err(refused(Reason::FinishAtWork));
     }
     Ok(())
@@ -171,11 +215,65 @@ fn one(
     watch: Watch<'_>,
     held: &HeldClaim<'_>,
 ) -> Result<Summary> {
-    let (_, stage, stage_path) = open_stage(header)?;
-    // R8: while it is locked, `sessions` leaves it alone. Where another shard of this machine has it locked, it does as well.
-    let _lock = stage.reopen().map(|dir| (dir.try_lock(), dir));
-    let src_path = PathBuf::from(OsStr::from_bytes(&header.source));
+    let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+    let (src_path, dst_path) = (path(&header.source), path(&header.destination));
     let src = Dir::open(&src_path).map_err(|e| Error::os(Op::OpenDirectory, &src_path, e))?;
+    let policy = policy_of(header.verb, &request.policy);
+    let disk = Sys::with(policy.io);
+    // What is filled: a tree without a name, or what is there; nothing is where names are only looked at or taken away.
+    let (mut stage, stage_path) = match header.verb {
+        PlanVerb::Copy => {
+            let (_, stage, path) = open_stage(header)?;
+            (stage, path)
+        }
+        PlanVerb::Sync { .. } | PlanVerb::Check { .. } | PlanVerb::Remove => {
+            the_planned_source(&src, header)?;
+            let here = src.try_clone().map_err(|e| Error::os(Op::Open, &src_path, e))?;
+            (here, dst_path.clone())
+        }
+    };
+    // R8: while it is locked, `sessions` leaves it alone. Where another shard of this machine has it locked, it does as well.
+    let locks = header.verb == PlanVerb::Copy;
+    let _lock = locks.then(|| stage.reopen().map(|dir| (dir.try_lock(), dir)));
+    let shown = folder.result_path(shard);
+    let before = recorded(folder, plan, results, shard).map_err(|e| Error::os(Op::ReadPlan, shown, e))?;
+    let ground = if before.names.is_empty() { Ground::Fresh } else { Ground::Trodden };
+    let listener = FrameListener { front: watch.front, lost: AtomicU64::new(0) };
+    let heard = Watch { front: &listener, ..watch };
+    let tally = Tally::new(watch);
+    let (compare, extra) = match header.verb {
+        PlanVerb::Check { compare, .. } => (compare, false),
+        _ => (Compare::SizeAndTime, false),
+    };
+    let (root, tally, policy) = (&*dst_path, &tally, &policy);
+    let check = Check { policy, compare, extra, root, own_name: root, tally };
+    let survey = Survey::new(policy, tally, Box::new(check))?;
+    let way = match header.verb {
+        PlanVerb::Copy => {
+            let tree = (&stage, &*stage_path);
+            ShardWay::Brings(Rounds::begin(&disk, policy, heard, &src_path, tree, ground)?)
+        }
+        PlanVerb::Sync { .. } => {
+            let place = spot(&dst_path, Op::CopyTo)?;
+            land::ensure_dir(&place.place.dir, place.name.as_name(), 0o700)
+                .map_err(|e| Error::os(Op::MakeDirectory, &dst_path, e))?;
+            let copies = Rounds::live(&disk, policy, heard, &src_path, &dst_path)?;
+            stage = Dir::open(&dst_path).map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?;
+            ShardWay::Brings(copies)
+        }
+        PlanVerb::Check { .. } => ShardWay::Compares(ComparedRounds::begin(&survey, &src_path, &dst_path)?),
+        PlanVerb::Remove => {
+            remove::guard(&src, &src_path)?;
+            ShardWay::TakesAway
+        }
+    };
+    let listener = &listener;
+    let work = ShardWork { header, policy, listener, way, src, src_path, stage, stage_path, watch, tally };
+    work.run(folder, plan, (results, before), shard, held)
+}
+
+/// How entries are dealt with.
+fn policy_of(verb: PlanVerb, asked: &CopyPolicy) -> CopyPolicy {
     let policy = CopyPolicy {
         recursive: false,
         follow: Follow::Never,
@@ -183,30 +281,62 @@ fn one(
         preserve: Preserve { links: false, ..Preserve::ALL },
         // Nothing that an earlier run has left is believed, unless it was recorded.
         collide: Collide::Replace,
+        mirror: Mirror::Off,
         durability: Durability::Cache,
         resume: Resume::Off,
         hashes: true,
         filter: FilterSpec::everything(),
         dry_run: false,
-        ..request.policy.clone()
+        ..asked.clone()
     };
-    let tally = Tally::new(watch);
-    let work = ShardWork { header, policy, src, src_path, stage, stage_path, watch, tally };
-    work.run(folder, plan, results, shard, held)
+    match verb {
+        PlanVerb::Sync { by_content, .. } => CopyPolicy {
+            collide: if by_content { Collide::IfContentDiffers } else { Collide::IfDifferent },
+            mirror: Mirror::Update,
+            hashes: false,
+            ..policy
+        },
+        PlanVerb::Copy | PlanVerb::Check { .. } | PlanVerb::Remove => policy,
+    }
+}
+
+/// What runs of a shard that were stopped have left.
+struct RecordedBefore {
+    /// The files where that stands.
+    names: Vec<NameBuf>,
+    frames: BTreeMap<u32, (ShardCounts, Vec<LandedEntry>)>,
+}
+
+/// What runs of this shard that were stopped have recorded.
+fn recorded(folder: &PlanFolder, plan: &Digest, results: &Dir, shard: u32) -> io::Result<RecordedBefore> {
+    let mut names = Vec::new();
+    results.reopen()?.list(&mut ListBuffer::new(), |entry| {
+        if ResultFile::is_unfinished(entry.name, shard) {
+            names.push(entry.name.to_owned());
+        }
+        true
+    })?;
+    let mut frames = BTreeMap::new();
+    for name in &names {
+        for (index, counts, landed) in folder.recorded(results, name.as_name(), plan, shard)? {
+            frames.insert(index, (counts, landed));
+        }
+    }
+    Ok(RecordedBefore { names, frames })
 }
 
 impl ShardWork<'_> {
     fn run(
-        &self,
+        self,
         folder: &PlanFolder,
         plan: &Digest,
-        results: &Dir,
+        (results, before): (&Dir, RecordedBefore),
         shard: u32,
         held: &HeldClaim<'_>,
     ) -> Result<Summary> {
         let shown = folder.result_path(shard);
         let fail = |e: io::Error| Error::os(Op::WritePlan, &shown, e);
-        let (unfinished, mut recorded) = self.recorded(folder, plan, results, shard).map_err(fail)?;
+        let RecordedBefore { names: unfinished, frames: mut recorded } = before;
         let mut out = ResultFile::begin(results, shard, plan).map_err(fail)?;
         let mut entries = folder.entries(self.header, shard)?;
         let mut waiting: Vec<ResultFrame> = Vec::new();
@@ -224,8 +354,8 @@ impl ShardWork<'_> {
             };
             let known = recorded.remove(&index).filter(|(_, landed)| {
                 let mut each = landed.iter();
-                let fits = |e| each.next().is_some_and(|l| super::format::fits(e, *l));
-                dirs.iter().flat_map(|dir| &dir.entries).all(fits) && each.next().is_none()
+                let does = |e| each.next().is_some_and(|l| fits(self.header.verb, e, *l));
+                dirs.iter().flat_map(|dir| &dir.entries).all(does) && each.next().is_none()
             });
             let done = match known {
                 Some((counts, landed)) => {
@@ -257,27 +387,29 @@ impl ShardWork<'_> {
         };
         self.record(&mut out, &mut waiting).map_err(fail)?;
         ended?;
-        let Summary { failed, codes, .. } = self.tally.summary();
-        sum.add(Summary { failed, codes, ..Summary::default() });
-        if sum.cancelled || self.watch.cancel.is_set() {
+        let ShardWork { header, watch, tally, way, .. } = self;
+        match way {
+            ShardWay::Brings(copies) => sum.add(Summary { dirs: 0, ..copies.end() }),
+            ShardWay::Compares(compared) => compared.end(),
+            ShardWay::TakesAway => {}
+        }
+        sum.add(tally.summary());
+        if sum.cancelled || watch.cancel.is_set() {
             sum.cancelled = true;
             return Ok(sum);
         }
         if !is_whole {
-            let note = Reason::NotAllCopied;
-            self.watch.front.event(Event::Warning(Error::ours(
-                Code::Io,
-                Op::CopyShardOf,
-                &folder.path,
-                note,
-            )));
+            let note = match header.verb {
+                PlanVerb::Copy => Reason::NotAllCopied,
+                _ => Reason::NotAllTakenAway,
+            };
+            watch.front.event(Event::Warning(Error::ours(Code::Io, Op::CopyShardOf, &folder.path, note)));
             return Ok(sum);
         }
         let own = NameBuf::new(out.now().bytes());
         match out.end(shard) {
             // Another process was at the same shard, has ended it and taken away what this one had recorded.
-            Err(e)
-                if e.raw_os_error() == Some(errno::ENOENT) && folder.is_done(self.header, plan, shard)? => {}
+            Err(e) if e.raw_os_error() == Some(errno::ENOENT) && folder.is_done(header, plan, shard)? => {}
             other => other.map_err(fail)?,
         }
         for name in unfinished.into_iter().filter(|name| Some(name) != own.as_ref()) {
@@ -289,31 +421,6 @@ impl ShardWork<'_> {
         Ok(sum)
     }
 
-    /// What runs of this shard that were stopped have recorded, and the files where that stands.
-    #[allow(clippy::type_complexity, reason = "read once, by the one caller")]
-    fn recorded(
-        &self,
-        folder: &PlanFolder,
-        plan: &Digest,
-        results: &Dir,
-        shard: u32,
-    ) -> io::Result<(Vec<NameBuf>, BTreeMap<u32, (ShardCounts, Vec<LandedEntry>)>)> {
-        let mut names = Vec::new();
-        results.reopen()?.list(&mut ListBuffer::new(), |entry| {
-            if ResultFile::is_unfinished(entry.name, shard) {
-                names.push(entry.name.to_owned());
-            }
-            true
-        })?;
-        let mut recorded = BTreeMap::new();
-        for name in &names {
-            for (index, counts, landed) in folder.recorded(results, name.as_name(), plan, shard)? {
-                recorded.insert(index, (counts, landed));
-            }
-        }
-        Ok((names, recorded))
-    }
-
     /// Records what became of frames, once that is on stable storage (R2).
     fn record(&self, out: &mut ResultFile<'_>, waiting: &mut Vec<ResultFrame>) -> io::Result<()> {
         if waiting.is_empty() {
@@ -321,7 +428,9 @@ impl ShardWork<'_> {
         }
         // R5: what a failed sync was for is copied again, and never synced a second time.
         let frames = std::mem::take(waiting);
-        sync::filesystem(&self.stage)?;
+        if matches!(self.header.verb, PlanVerb::Copy | PlanVerb::Sync { .. }) {
+            sync::filesystem(&self.stage)?;
+        }
         for frame in frames {
             out.frame(&frame)?;
         }
@@ -334,35 +443,124 @@ impl ShardWork<'_> {
         dirs: &[PlannedDir],
         sum: &mut Summary,
     ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
-        for dir in dirs.iter().filter(|dir| dir.entries.iter().any(lands)) {
-            self.make_dirs(&dir.path)?;
+        match &self.way {
+            ShardWay::Brings(copies) => self.brought(copies, dirs, sum),
+            ShardWay::Compares(compared) => {
+                let before = self.tally.summary();
+                compared.round(dirs.iter().map(all_names_of).collect());
+                let after = self.tally.summary();
+                let found = after.differences - before.differences;
+                let whole = after.failed == before.failed && !self.watch.cancel.is_set();
+                Ok(whole.then(|| dealt_with(self.header.verb, dirs, found)))
+            }
+            ShardWay::TakesAway => {
+                let from = take::Taking { top: &self.src, path: &self.src_path, tally: self.tally };
+                let whole = from.entries(dirs) && !self.watch.cancel.is_set();
+                Ok(whole.then(|| dealt_with(self.header.verb, dirs, 0)))
+            }
         }
-        let mut counts = ShardCounts::default();
-        let listener =
-            FrameListener { front: self.watch.front, hashes: Mutex::default(), lost: AtomicU64::new(0) };
-        let list = list_of(dirs);
-        if !list.is_empty() {
-            let request = CopyRequest {
-                sources: vec![self.src_path.clone()],
-                names: Some(NameList { reader: Box::new(Cursor::new(list)), separator: 0 }),
-                target: Target::Into(self.stage_path.clone()),
-                manifest: None,
-                policy: self.policy.clone(),
-            };
-            let done = copy(request, Watch { front: &listener, ..self.watch })?;
-            sum.add(Summary { dirs: 0, ..done });
-        }
-        let hashes = listener.hashes.into_inner().unwrap_or_else(PoisonError::into_inner);
-        counts.lost = listener.lost.load(Relaxed);
-        let mut landed = Vec::new();
+    }
+
+    /// The same of entries that are brought to where the destination is.
+    fn brought(
+        &self,
+        copies: &Rounds<'_>,
+        dirs: &[PlannedDir],
+        sum: &mut Summary,
+    ) -> Result<Option<(ShardCounts, Vec<LandedEntry>)>> {
+        let (mut counts, mut landed) = (ShardCounts::default(), Vec::new());
+        let mut done = copies.round(dirs.iter().map(names_of).collect());
+        counts.lost = self.listener.lost.swap(0, Relaxed);
         let mut whole = true;
-        for dir in dirs {
+        for (number, dir) in dirs.iter().enumerate() {
             if self.watch.cancel.is_set() {
                 return Ok(None);
             }
-            whole &= self.settle(dir, &hashes, &mut counts, &mut landed, sum)?;
+            let mut arrived = |name: &NameBuf| done.take(number, name);
+            whole &= self.settle(dir, &mut arrived, &mut counts, &mut landed, sum)?;
         }
         Ok(whole.then_some((counts, landed)))
+    }
+
+    /// Copies parts of large files in a directory, and compares every entry of it with the plan.
+    fn settle(
+        &self,
+        dir: &PlannedDir,
+        arrived: &mut dyn FnMut(&NameBuf) -> Option<(Info, Option<Digest>)>,
+        counts: &mut ShardCounts,
+        landed: &mut Vec<LandedEntry>,
+        sum: &mut Summary,
+    ) -> Result<bool> {
+        let has_parts = dir.entries.iter().any(|entry| matches!(entry.what, PlannedAs::Part { .. }));
+        let ends = if has_parts { self.ends(&dir.path)? } else { None };
+        let rel = OsStr::from_bytes(&dir.path);
+        let mut whole = true;
+        for entry in &dir.entries {
+            let name = entry.name.as_name();
+            let source = || self.src_path.join(rel).join(os(name));
+            let target = || self.stage_path.join(rel).join(os(name));
+            let outcome = match (&entry.what, &ends) {
+                (PlannedAs::Part { of, at, bytes }, Some((src, dst))) => {
+                    let observe = |bytes| {
+                        self.watch.progress.bytes_done.fetch_add(bytes, Relaxed);
+                        !self.watch.cancel.is_set()
+                    };
+                    let range = *at..*at + *bytes;
+                    match part::copy((src, dst, name), of, range, self.policy.jobs, &observe) {
+                        Ok(value) => {
+                            sum.bytes += bytes;
+                            sum.files += u64::from(*at == 0);
+                            Some(LandedEntry::Part(value))
+                        }
+                        Err(fault) => {
+                            if fault.code != Code::Interrupted {
+                                self.tally.fail(fault.told(source, target));
+                            }
+                            None
+                        }
+                    }
+                }
+                (PlannedAs::Part { .. }, None) => None,
+                (PlannedAs::Whole(of), _) => match arrived(&entry.name) {
+                    Some((seen, _)) if !of.is(&seen) => {
+                        let note = Reason::ChangedSincePlan;
+                        self.tally.fail(Error::ours(Code::SourceChanged, Op::Copy, source(), note));
+                        None
+                    }
+                    Some(_) if self.header.verb != PlanVerb::Copy => Some(LandedEntry::Done),
+                    Some((_, hash)) if of.kind == Kind::File => hash.map(LandedEntry::File),
+                    Some(_) => Some(LandedEntry::Other),
+                    None => None,
+                },
+                (PlannedAs::Directory(_) | PlannedAs::Linked { .. }, _) => Some(LandedEntry::Later),
+            };
+            let Some(outcome) = outcome else {
+                whole = false;
+                continue;
+            };
+            counts.files += u64::from(entry.counts());
+            counts.others += others(entry, outcome);
+            counts.bytes += entry.bytes();
+            landed.push(outcome);
+        }
+        Ok(whole)
+    }
+
+    /// A directory of the source that has large files in parts, and the one they go into. `None`: the source's cannot be
+    /// opened, which was told.
+    fn ends(&self, path: &[u8]) -> Result<Option<(Dir, Dir)>> {
+        let rel = OsStr::from_bytes(path);
+        let src = match below(&self.src, path) {
+            Ok(src) => src,
+            Err(e) => {
+                self.tally.fail(Error::os(Op::OpenDirectory, self.src_path.join(rel), e));
+                return Ok(None);
+            }
+        };
+        self.make_dirs(path)?;
+        let dst = below(&self.stage, path);
+        let dst = dst.map_err(|e| Error::os(Op::OpenDirectory, self.stage_path.join(rel), e))?;
+        Ok(Some((src, dst)))
     }
 
     /// Makes the directories that lead to `path`, each open to this user alone until the plan is finished.
@@ -381,123 +579,61 @@ impl ShardWork<'_> {
         }
         Ok(())
     }
-
-    /// Copies parts of large files in a directory, and compares every entry of it with the plan on both sides.
-    fn settle(
-        &self,
-        dir: &PlannedDir,
-        hashes: &HashMap<PathBuf, Digest>,
-        counts: &mut ShardCounts,
-        landed: &mut Vec<LandedEntry>,
-        sum: &mut Summary,
-    ) -> Result<bool> {
-        let needed = dir.entries.iter().any(lands);
-        let rel = OsStr::from_bytes(&dir.path);
-        let src =
-            below(&self.src, &dir.path).map_err(|e| Error::os(Op::OpenDirectory, self.src_path.join(rel), e));
-        let src = match src {
-            Ok(src) => src,
-            Err(_) if !needed => {
-                landed.extend(dir.entries.iter().map(|_| LandedEntry::Later));
-                return Ok(true);
-            }
-            Err(e) => {
-                self.tally.fail(e);
-                return Ok(false);
-            }
-        };
-        let dst_path = self.stage_path.join(rel);
-        let dst = match needed {
-            true => {
-                Some(below(&self.stage, &dir.path).map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?)
-            }
-            false => None,
-        };
-        let mut whole = true;
-        for entry in &dir.entries {
-            let name = entry.name.as_name();
-            let source = || self.src_path.join(rel).join(os(name));
-            let target = || dst_path.join(os(name));
-            let outcome = match (&entry.what, &dst) {
-                (PlannedAs::Part { of, at, bytes }, Some(dst)) => {
-                    let observe = |bytes| {
-                        self.watch.progress.bytes_done.fetch_add(bytes, Relaxed);
-                        !self.watch.cancel.is_set()
-                    };
-                    let range = *at..*at + *bytes;
-                    match part::copy((&src, dst, name), of, range, self.policy.jobs, &observe) {
-                        Ok(value) => {
-                            sum.bytes += bytes;
-                            sum.files += u64::from(*at == 0);
-                            Some(LandedEntry::Part(value))
-                        }
-                        Err(fault) => {
-                            if fault.code != Code::Interrupted {
-                                self.tally.fail(fault.told(source, target));
-                            }
-                            None
-                        }
-                    }
-                }
-                (PlannedAs::Whole(of), Some(dst)) => {
-                    let now = src.look(name).map_err(|e| Error::os(Op::Stat, source(), e))?;
-                    if now.is_none_or(|now| !of.is(&now)) {
-                        let note = Reason::ChangedSincePlan;
-                        self.tally.fail(Error::ours(Code::SourceChanged, Op::Copy, source(), note));
-                        None
-                    } else {
-                        let there = dst.look(name).map_err(|e| Error::os(Op::Stat, target(), e))?;
-                        self.arrived(of.kind, of, there.as_ref(), || hashes.get(&target()).copied())
-                    }
-                }
-                _ => Some(LandedEntry::Later),
-            };
-            let Some(outcome) = outcome else {
-                whole = false;
-                continue;
-            };
-            counts.files += u64::from(entry.counts());
-            counts.others += u64::from(outcome == LandedEntry::Other);
-            counts.bytes += entry.bytes();
-            landed.push(outcome);
-        }
-        Ok(whole)
-    }
-
-    /// What became of an entry that was copied whole; `None`: it is not there as it is in the source, and the copy has told
-    /// why.
-    fn arrived(
-        &self,
-        kind: Kind,
-        of: &super::format::Version,
-        there: Option<&Info>,
-        hash: impl Fn() -> Option<Digest>,
-    ) -> Option<LandedEntry> {
-        let there = there.filter(|there| there.kind == kind)?;
-        if kind != Kind::File {
-            return Some(LandedEntry::Other);
-        }
-        (there.size == of.size).then(hash).flatten().map(LandedEntry::File)
-    }
 }
 
-/// Whether something of an entry is copied by its shard.
-fn lands(entry: &PlannedEntry) -> bool {
-    matches!(entry.what, PlannedAs::Whole(_) | PlannedAs::Part { .. })
+/// Whether an entry counts as one that is neither a file nor a directory.
+fn others(entry: &PlannedEntry, outcome: LandedEntry) -> u64 {
+    u64::from(matches!(outcome, LandedEntry::Other | LandedEntry::Done) && !entry.counts())
 }
 
-/// What is copied whole, as names of a list.
-fn list_of(dirs: &[PlannedDir]) -> Vec<u8> {
-    let mut list = Vec::new();
-    for dir in dirs {
-        for entry in dir.entries.iter().filter(|entry| matches!(entry.what, PlannedAs::Whole(_))) {
-            if !dir.path.is_empty() {
-                list.extend_from_slice(&dir.path);
-                list.push(b'/');
-            }
-            list.extend_from_slice(entry.name.bytes());
-            list.push(0);
+/// What is recorded of a frame all of which was compared or taken away.
+fn dealt_with(verb: PlanVerb, dirs: &[PlannedDir], differences: u64) -> (ShardCounts, Vec<LandedEntry>) {
+    let (mut counts, mut landed) = (ShardCounts { lost: differences, ..ShardCounts::default() }, Vec::new());
+    for entry in dirs.iter().flat_map(|dir| &dir.entries) {
+        let outcome =
+            if fits(verb, entry, LandedEntry::Done) { LandedEntry::Done } else { LandedEntry::Later };
+        counts.files += u64::from(entry.counts());
+        counts.others += others(entry, outcome);
+        counts.bytes += entry.bytes();
+        landed.push(outcome);
+    }
+    (counts, landed)
+}
+
+/// Everything in a directory.
+fn all_names_of(dir: &PlannedDir) -> NamesBelow {
+    let path = dir.path.split(|b| *b == b'/').filter_map(NameBuf::new).collect();
+    let mut names = Names::claimed();
+    for entry in &dir.entries {
+        let of = entry.version();
+        names.push(entry.name.as_name(), of.kind, of.ino);
+    }
+    NamesBelow { path, names }
+}
+
+/// What of a directory is copied whole.
+fn names_of(dir: &PlannedDir) -> NamesBelow {
+    let path = dir.path.split(|b| *b == b'/').filter_map(NameBuf::new).collect();
+    let mut names = Names::claimed();
+    for entry in &dir.entries {
+        if let PlannedAs::Whole(of) = &entry.what {
+            names.push(entry.name.as_name(), of.kind, of.ino);
         }
     }
-    list
+    NamesBelow { path, names }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_free_comes_first_and_each_process_begins_elsewhere() {
+        let set = |shards: &[u32]| shards.iter().copied().collect::<HashSet<u32>>();
+        let order = |start, done: &[u32], claimed: &[u32]| order_of(5, start, &set(done), &set(claimed));
+        assert_eq!(order(0, &[], &[]), [0, 1, 2, 3, 4]);
+        assert_eq!(order(7, &[], &[]), [2, 3, 4, 0, 1]);
+        assert_eq!(order(3, &[4, 2], &[3, 2]), [0, 1, 3]);
+        assert_eq!(order_of(0, 9, &set(&[]), &set(&[])), [0; 0]);
+    }
 }

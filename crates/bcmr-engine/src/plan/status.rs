@@ -47,7 +47,7 @@ pub fn status(path: &Path) -> Result<PlanStatus> {
     for (shard, totals) in (0..).zip(&header.shards) {
         let rival = alive.iter().find(|rival| rival.claimed == ClaimOf::Shard(shard));
         let how = match rival {
-            _ if folder.has_result(&plan, shard)? => ShardStatus::Done,
+            _ if folder.has_result(&header, &plan, shard)? => ShardStatus::Done,
             Some(rival) => ShardStatus::AtWork { who: rival.who.clone() },
             None => ShardStatus::Open,
         };

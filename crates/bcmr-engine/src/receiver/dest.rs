@@ -39,27 +39,62 @@ struct ListedDirs {
     made: HashSet<(u64, u64)>,
     /// Those that are open, and how often.
     open: HashMap<(u64, u64), usize>,
-    /// What it has put into the last of them.
-    created_in: VecDeque<((u64, u64), Arc<CreatedNames>)>,
+    /// Sessions in those that were listed: none is listed twice.
+    unfinished_in: HashMap<(u64, u64), Arc<HashSet<NameBuf>>>,
+    /// What is in the last of them, and in which order they came.
+    known: HashMap<(u64, u64), KnownNames>,
+    order: VecDeque<(u64, u64)>,
+}
+
+/// What is known of the names in one directory.
+#[derive(Clone, Default)]
+struct KnownNames {
+    /// What this run has put into it.
+    created: Arc<CreatedNames>,
+    /// What was in it before.
+    held: Arc<HeldNames>,
 }
 
 /// A list that is in no order comes back to so many directories and knows what is in them; memory has an end.
-const CREATED_IN_MAX: usize = 64;
+const KNOWN_DIRS_MAX: usize = 64;
 
 impl ListedDirs {
-    /// One handle more of a directory; what this run has put into it.
+    /// One handle more of a directory; what is known of it.
     fn opened(&mut self, id: (u64, u64)) -> Arc<CreatedNames> {
         *self.open.entry(id).or_default() += 1;
-        if let Some((_, created)) = self.created_in.iter().find(|(of, _)| *of == id) {
-            return created.clone();
-        }
-        if self.created_in.len() >= CREATED_IN_MAX {
-            self.created_in.pop_front();
-        }
-        let created = Arc::<CreatedNames>::default();
-        self.created_in.push_back((id, created.clone()));
-        created
+        self.known(id).created.clone()
     }
+
+    fn known(&mut self, id: (u64, u64)) -> &mut KnownNames {
+        if !self.known.contains_key(&id) {
+            if self.order.len() >= KNOWN_DIRS_MAX
+                && let Some(first) = self.order.pop_front()
+            {
+                self.known.remove(&first);
+            }
+            self.order.push_back(id);
+        }
+        self.known.entry(id).or_default()
+    }
+
+    /// What the listing of a directory has said, where there was one.
+    fn swept(&mut self, id: (u64, u64)) -> Option<SweptDir> {
+        let unfinished = self.unfinished_in.get(&id)?.clone();
+        Some(SweptDir { unfinished, held: self.known(id).held.clone() })
+    }
+
+    /// A directory was listed.
+    fn sweeps(&mut self, id: (u64, u64), swept: &SweptDir) {
+        self.unfinished_in.insert(id, swept.unfinished.clone());
+        self.known(id).held = swept.held.clone();
+    }
+}
+
+/// What the listing of a directory says.
+struct SweptDir {
+    /// Sessions that are in it.
+    unfinished: Arc<HashSet<NameBuf>>,
+    held: Arc<HeldNames>,
 }
 
 /// By the directory they are in and the name they get: the stages of directories.
@@ -211,13 +246,25 @@ impl<D: Disk> DestDir<D> {
     ) -> Result<DestDir<D>> {
         let most = if above.is_some() { usize::MAX } else { BASE_ENTRIES_MAX };
         let dest = DestDir::opened(disk, dir, node, above, policy)?;
-        let held = HeldNames::listing();
-        let unfinished = Arc::new(dest.sweep(disk, most, &held)?);
+        // What is in a huge directory is asked for once, however often a list comes back to it.
+        let known = dest.root.listed().and_then(|mut listed| listed.swept(dest.info.id()));
+        let SweptDir { unfinished, held } = match known {
+            Some(swept) => swept,
+            None => {
+                let held = HeldNames::listing();
+                let unfinished = Arc::new(dest.sweep(disk, most, &held)?);
+                let swept = SweptDir { unfinished, held: Arc::new(held) };
+                if let Some(mut listed) = dest.root.listed() {
+                    listed.sweeps(dest.info.id(), &swept);
+                }
+                swept
+            }
+        };
         // M4: nothing is deleted on another file system than the destination's own, nor below one.
         let is_own = above.is_none_or(|above| above.unmet.is_some() && above.info.dev == dest.info.dev);
         let listed = policy.mirror.deletes() && is_own;
         let unmet = listed.then(|| Arc::new(Unmet::listed(disk, &dest.dir)));
-        Ok(DestDir { unfinished, held: Arc::new(held), unmet, ..dest })
+        Ok(DestDir { unfinished, held, unmet, ..dest })
     }
 
     fn opened(
@@ -320,6 +367,66 @@ impl<D: Disk> DestDir<D> {
     /// The same, for names of a list.
     pub(crate) fn for_a_list(self) -> DestDir<D> {
         DestDir { root: Root::new(self.dir.clone(), self.node.clone(), Some(Mutex::default())), ..self }
+    }
+
+    /// The top of a tree without a name that several processes fill at the same time: nothing in it is listed, locked or
+    /// taken away, and no directory in it is changed. `held` is what it holds at most, as far as is known.
+    pub(crate) fn shared(
+        disk: &D,
+        dir: D::Dir,
+        node: Arc<Node>,
+        held: HeldNames,
+        policy: &CopyPolicy,
+    ) -> Result<DestDir<D>> {
+        let dest = DestDir::opened(disk, dir, node, None, policy)?.for_a_list();
+        Ok(DestDir { held: Arc::new(held), ..dest })
+    }
+
+    /// Goes into the directory `name` of such a tree, making it when it is not there: open to its owner alone until the
+    /// tree is complete.
+    pub(crate) fn enter_shared(&self, disk: &D, name: Name<'_>) -> Result<DestDir<D>> {
+        let node = self.node.below(name);
+        let mut opened = disk.open_dir(&self.dir, name);
+        if opened.as_ref().is_err_and(|e| e.raw_os_error() == Some(errno::ENOENT)) {
+            match disk.make_dir(&self.dir, name, 0o700) {
+                Err(e) if e.raw_os_error() != Some(errno::EEXIST) => {
+                    return Err(fail(Op::MakeDirectory, &node, None)(e));
+                }
+                _ => opened = disk.open_dir(&self.dir, name),
+            }
+        }
+        let dir = opened.map_err(fail(Op::OpenDirectory, &node, None))?;
+        let (info, btime) = disk.identity(&dir).map_err(fail(Op::Stat, &node, None))?;
+        let created_names = match self.root.listed() {
+            Some(mut listed) => listed.known(info.id()).created.clone(),
+            None => Arc::default(),
+        };
+        let (unfinished, unmet, naming, subtree) = (Arc::default(), None, Naming::Own, None);
+        // Names in it are random ones until they are its own: other processes are here as well.
+        let (sole, root) = (OnceLock::from(false), self.root.clone());
+        let (made_by, stand, lasting, keep) = (MadeBy::Others, None, self.lasting, self.keep);
+        let home = Home::of(&info, btime, lasting);
+        let held = Arc::new(self.held.again());
+        let dir = Arc::new(dir);
+        Ok(DestDir {
+            dir,
+            node,
+            root,
+            info,
+            made_by,
+            stand,
+            sole,
+            created_names,
+            btime,
+            home,
+            lasting,
+            unfinished,
+            unmet,
+            held,
+            naming,
+            subtree,
+            keep,
+        })
     }
 
     /// Goes into the directory `name` of this one, making it when it is not there.

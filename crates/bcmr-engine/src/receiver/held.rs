@@ -26,6 +26,16 @@ impl HeldNames {
         HeldNames { names: Mutex::new(Some(HashSet::new())), ..HeldNames::default() }
     }
 
+    /// Of a directory that is taken for empty: nothing was put there before, as far as is known.
+    pub(crate) fn none() -> HeldNames {
+        HeldNames::listing()
+    }
+
+    /// The same of another directory: nothing is known of it, or it is taken for empty.
+    pub(crate) fn again(&self) -> HeldNames {
+        if self.names().is_some() { HeldNames::none() } else { HeldNames::default() }
+    }
+
     fn names(&self) -> MutexGuard<'_, Option<HashSet<u64>>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -36,17 +36,23 @@ const BATCH_JOBS: usize = 16;
 /// The same where names must be durable: one flush serves them all.
 const BATCH_JOBS_DURABLE: usize = 256;
 
+/// What a source was when it was read, and the hash of what was read.
+pub(crate) type SourceSeen<'s> = (&'s Info, Option<&'s blake3::Hash>);
+
 /// What a verb does beside landing: a move's ledger, a manifest.
 pub(crate) trait LandHooks<S, D: Disk = Sys>: Sync {
-    /// `src` of a directory is at the destination, on one of `devices`.
+    /// `src` of a directory is at the destination, on one of `devices`; what was read of it has this hash, where that is
+    /// wanted.
     fn landed(
         &self,
         slot: &Arc<Slot<S, D>>,
         src: Name<'_>,
-        info: &Info,
+        of: SourceSeen<'_>,
         devices: &Devices<'_, D>,
         tally: &Tally<'_>,
     );
+    /// What is there for `src`, which was `info`, stays as it is.
+    fn kept(&self, _slot: &Slot<S, D>, _src: Name<'_>, _info: &Info) {}
     /// All of a directory is, and nothing of it stays behind.
     fn dir_done(&self, slot: &Arc<Slot<S, D>>);
     /// Whether what has landed is taken away at the source.
@@ -250,7 +256,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         }
         self.dirs.owe(dst);
         self.dirs.done_one();
-        self.hooks.landed(pair, name, info, self.devices(), &self.tally);
+        self.hooks.landed(pair, name, (info, None), self.devices(), &self.tally);
         Ok(true)
     }
 
@@ -299,6 +305,9 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             }
             Choice::Keep(there) => {
                 self.found(pair, entry, there.as_ref())?;
+                if there.is_some() {
+                    self.hooks.kept(pair, name, info);
+                }
                 self.keep(pair, name, to, info);
                 return Ok(Decision::Skip);
             }
@@ -639,7 +648,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             if linking && job.info.kind == Kind::File {
                 self.hash_again(pair, src_name, dst_name);
             }
-            self.hooks.landed(pair, src_name, &job.info, self.devices(), &self.tally);
+            self.hooks.landed(pair, src_name, (&job.info, job.hash.as_ref()), self.devices(), &self.tally);
             // It may have been begun with a session, and was finished without one.
             if pair.dst.is_unfinished(dst_name) {
                 self.finished_otherwise(pair, src_name, dst_name);
@@ -747,7 +756,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             if info.kind == Kind::File {
                 self.hash_again(pair, name, to);
             }
-            self.hooks.landed(pair, name, info, self.devices(), &self.tally);
+            self.hooks.landed(pair, name, (info, None), self.devices(), &self.tally);
             return Ok(None);
         }
         // A second name shares what the first has.

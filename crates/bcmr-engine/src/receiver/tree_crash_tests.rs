@@ -20,7 +20,7 @@ mod proof {
     use crate::receiver::devices::Devices;
     use crate::receiver::dir_task::{Origin, PairedDirs, Slot};
     use crate::receiver::directories::SlotHold;
-    use crate::receiver::lander::{LandHooks, Lander};
+    use crate::receiver::lander::{LandHooks, Lander, SourceSeen};
     use crate::receiver::links::Claim;
     use crate::receiver::plan::tests::policy;
     use crate::receiver::tree;
@@ -280,7 +280,14 @@ mod proof {
     }
 
     impl LandHooks<Src, Model> for MiniLedger<'_> {
-        fn landed(&self, slot: &Arc<Pair>, src: Name<'_>, _: &Info, _: &Devices<'_, Model>, _: &Tally<'_>) {
+        fn landed(
+            &self,
+            slot: &Arc<Pair>,
+            src: Name<'_>,
+            _: SourceSeen<'_>,
+            _: &Devices<'_, Model>,
+            _: &Tally<'_>,
+        ) {
             if self.scene.before == Before::Meanwhile {
                 self.scene.make_directory(self.model);
             }

@@ -17,7 +17,7 @@ use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Origin, Slot};
 use crate::receiver::extraneous::Extraneous;
-use crate::receiver::lander::{LandHooks, Lander, Retry};
+use crate::receiver::lander::{LandHooks, Lander, Retry, SourceSeen};
 use crate::receiver::links::Claim;
 use crate::sender::filter::Filter;
 use crate::sender::names::{ListedNames, Names};
@@ -25,9 +25,10 @@ use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::ledger::Ledger;
-use crate::verbs::local::{Walk, WalkDestination, WalkHold, WalkWorker};
+use crate::verbs::local::{Walk, WalkDestination, WalkDropped, WalkHold, WalkWorker};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Operand, Place, Reach, Resolved, Where};
+use crate::verbs::round_ledger::RoundLedger;
 use crate::verbs::stream::{self, Streamed};
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
@@ -63,6 +64,8 @@ pub(crate) struct CopyHooks {
     pub(crate) manifest: Option<Manifest>,
     /// What the source lacks, where that is deleted.
     pub(crate) extraneous: Option<Extraneous>,
+    /// What of the names at hand is there, where it is copied in rounds.
+    pub(crate) round: Option<RoundLedger>,
 }
 
 impl LandHooks<SourceDir> for CopyHooks {
@@ -70,14 +73,22 @@ impl LandHooks<SourceDir> for CopyHooks {
         &self,
         slot: &Arc<DirPair>,
         src: Name<'_>,
-        info: &Info,
+        (info, hash): SourceSeen<'_>,
         devices: &Devices<'_, Sys>,
         tally: &Tally<'_>,
     ) {
+        if let Some(round) = &self.round {
+            round.landed(slot.src.info.id(), src, info, hash);
+        }
         if let Some(ledger) = &self.ledger
             && ledger.landed(slot, src, info, tally)
         {
             ledger.settle(devices, tally);
+        }
+    }
+    fn kept(&self, slot: &DirPair, src: Name<'_>, info: &Info) {
+        if let Some(round) = &self.round {
+            round.landed(slot.src.info.id(), src, info, None);
         }
     }
     fn dir_done(&self, slot: &Arc<DirPair>) {
@@ -205,19 +216,18 @@ impl<'a> Run<'a> {
             disk,
             policy,
             Tally::new(watch),
-            CopyHooks { ledger, manifest: None, extraneous: None },
+            CopyHooks { ledger, manifest: None, extraneous: None, round: None },
         );
         Ok(Run { disk, policy, filter: Filter::new(&policy.filter)?, desk, made: Mutex::new(Vec::new()) })
     }
 
     fn walk(&self) -> Walk<'_, Self> {
-        Walk {
-            to: self,
-            policy: self.policy,
-            filter: &self.filter,
-            jobs: self.policy.jobs,
-            dropped: Arc::default(),
-        }
+        self.walk_with(Arc::default())
+    }
+
+    /// A walk that goes on from another one, whose holds it drops.
+    pub(crate) fn walk_with(&self, dropped: WalkDropped<Self>) -> Walk<'_, Self> {
+        Walk { to: self, policy: self.policy, filter: &self.filter, jobs: self.policy.jobs, dropped }
     }
 
     /// Copies resolved operands. Two that become the same directory are merged one after the other.
@@ -438,7 +448,8 @@ impl Destination<SourceDir> for Run<'_> {
         let dst = match by {
             Entering::Operand => self.desk.enter_top(&above.dst, to, &src.info)?,
             Entering::Walk => self.desk.enter(hand, above, to, src.info.mode)?,
-            Entering::Whole | Entering::ListBase | Entering::List => {
+            Entering::Round if !self.policy.mirror.is_on() => above.dst.enter_shared(self.disk, to)?,
+            Entering::Whole | Entering::ListBase | Entering::List | Entering::Round => {
                 above.dst.enter(self.disk, to, self.policy)?
             }
         };

@@ -45,6 +45,8 @@ pub(crate) enum Entering {
     Walk,
     /// A name of a list leads through it.
     List,
+    /// It leads to names that the caller knows, in a tree that other processes fill as well and that has no name yet.
+    Round,
 }
 
 /// What becomes of source directories, each an `S`, and of what is in them. Called by several workers at once, each with

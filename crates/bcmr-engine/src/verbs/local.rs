@@ -23,7 +23,7 @@ use crate::verbs::operands::{self, Dest, Operand, Place, Source};
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Names handed to another worker at once.
@@ -32,6 +32,8 @@ const BATCH_NAMES: usize = 64;
 const LIST_BATCH_NAMES: usize = 256;
 /// Names of a list that are under way at a time.
 const LIST_CHUNK: usize = 4096;
+/// Directories of known names that are open at a time, on either side.
+const ROUND_DIRS: usize = 256;
 
 /// A destination of the walk.
 pub(crate) trait WalkDestination: Destination<SourceDir> {
@@ -190,6 +192,12 @@ enum FromList<D: WalkDestination> {
     Dir(Task<D>),
     /// Anything else, in its directory.
     Other(Arc<WalkTask<D>>, NameBuf, Info),
+}
+
+/// Some names in a directory below a base, none of which is one.
+pub(crate) struct NamesBelow {
+    pub(crate) path: Vec<NameBuf>,
+    pub(crate) names: Names,
 }
 
 /// Directories that are open for operands.
@@ -631,13 +639,84 @@ impl<D: WalkDestination> Walk<'_, D> {
         names.clear();
     }
 
-    /// Walks names read from a list, each with the directories that lead to it.
-    pub(crate) fn list(&self, names: &mut ListedNames<'_>, target: &Target, spot: Spot) -> Result<()> {
-        let base = names.base;
+    /// Opens the pair of directories that names of a list, or of [`Walk::named`], are below.
+    ///
+    /// # Errors
+    /// Those of `dst`, or `base` cannot be opened.
+    pub(crate) fn base(
+        &self,
+        base: &Path,
+        dst: impl FnOnce() -> Result<D::Dir>,
+        spot: Spot,
+    ) -> Result<WalkHold<D>> {
         let dir = Dir::open(base).map_err(|e| Error::os(Op::OpenDirectory, base, e))?;
         let src = SourceDir::root(dir, Node::root(base))?.with_ignores(self.filter)?;
-        let dst = self.to.list_base(target)?;
-        let root = self.top(PairedDirs { ours: false, ..pair(&src, dst, src.info.dev, spot) });
+        let dst = dst()?;
+        Ok(self.top(PairedDirs { ours: false, ..pair(&src, dst, src.info.dev, spot) }))
+    }
+
+    /// Walks names that the caller knows, in the order of their directories, none of which is claimed, filtered or looked
+    /// at before it is dealt with; nor is any directory listed or sealed. Returns what tells each source directory from
+    /// others, where it could be opened.
+    pub(crate) fn named(&self, root: &WalkHold<D>, dirs: Vec<NamesBelow>) -> Vec<Option<(u64, u64)>> {
+        let mut buffers = self.to.buffers();
+        let mut leave = |pair: WalkHold<D>| self.to.release(&mut buffers, pair);
+        let mut ids = Vec::with_capacity(dirs.len());
+        let mut dirs = dirs.into_iter().peekable();
+        while dirs.peek().is_some() && !self.to.tally().cancelled() {
+            let (mut tasks, mut chain) = (Vec::new(), Chain::new(root.hold()));
+            for NamesBelow { path, names } in dirs.by_ref().take(ROUND_DIRS) {
+                if names.is_empty() {
+                    ids.push(None);
+                    continue;
+                }
+                let reached: Result<bool> = chain.go(&path, &mut leave, |above, name| {
+                    let (src, dst) = match self.led_through(above, name, Entering::Round)? {
+                        Some(both) => both,
+                        None => return Ok(None),
+                    };
+                    let made = PairedDirs { ours: false, ..pair(&src, dst, above.dev, above.spot) };
+                    Ok(Some(DirTask::below(above.hold(), made)))
+                });
+                ids.push(match reached {
+                    Ok(true) => {
+                        let (pair, names) = (&*chain.last(), Arc::new(names));
+                        for start in (0..names.len()).step_by(LIST_BATCH_NAMES) {
+                            let end = names.len().min(start + LIST_BATCH_NAMES);
+                            tasks.push(self.files(pair, names.clone(), start..end));
+                        }
+                        Some(pair.src.info.id())
+                    }
+                    Ok(false) => None,
+                    Err(e) => {
+                        self.to.tally().fail(e);
+                        None
+                    }
+                });
+            }
+            let top = chain.end(&mut leave);
+            leave(top);
+            self.work(tasks);
+        }
+        ids
+    }
+
+    /// Goes into a directory that leads to names.
+    fn led_through(
+        &self,
+        above: &WalkHold<D>,
+        name: Name<'_>,
+        by: Entering,
+    ) -> Result<Option<(Arc<SourceDir>, D::Dir)>> {
+        let src = above.src.enter(name, above.src.node.below(name), false, self.filter)?;
+        let entry = DirEntry::met(name, name, Kind::Dir, false);
+        let dst = self.to.enter(&mut self.to.buffers(), above, &src, entry, by)?;
+        Ok(dst.map(|dst| (src, dst)))
+    }
+
+    /// Walks names read from a list, each with the directories that lead to it.
+    pub(crate) fn list(&self, names: &mut ListedNames<'_>, target: &Target, spot: Spot) -> Result<()> {
+        let root = self.base(names.base, || self.to.list_base(target), spot)?;
         let mut buffers = self.to.buffers();
         // A directory of the chain is left: it gets its name, and is complete when its tasks are done.
         let mut leave = |pair: WalkHold<D>| self.to.release(&mut buffers, pair);
@@ -696,11 +775,7 @@ impl<D: WalkDestination> Walk<'_, D> {
             if self.leaves_out(&above.src, name, true) {
                 return Ok(None);
             }
-            let src = above.src.enter(name, above.src.node.below(name), false, self.filter)?;
-            let entry = DirEntry::met(name, name, Kind::Dir, false);
-            let Some(dst) = self.to.enter(&mut self.to.buffers(), above, &src, entry, Entering::List)? else {
-                return Ok(None);
-            };
+            let Some((src, dst)) = self.led_through(above, name, Entering::List)? else { return Ok(None) };
             let spot = self.to.claims().below(&above.spot, name);
             Ok(Some(DirTask::below(above.hold(), pair(&src, dst, above.dev, spot))))
         });

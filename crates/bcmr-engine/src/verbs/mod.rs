@@ -17,10 +17,12 @@ mod measure;
 mod move_;
 pub(crate) mod operands;
 pub(crate) mod rivals;
+pub(crate) mod round_ledger;
+pub(crate) mod rounds;
 mod sessions;
 pub(crate) mod stream;
 pub(crate) mod survey;
-mod sync;
+pub(crate) mod sync;
 pub mod written_through;
 
 pub use crate::remove::remove;

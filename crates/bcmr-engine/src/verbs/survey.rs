@@ -18,7 +18,7 @@ use crate::stage;
 use crate::tally::Tally;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::entry_pair::{ContentCompare, EntryPair, Findings, Found, Lack, Visit};
-use crate::verbs::local::{Walk, WalkDestination, WalkWorker};
+use crate::verbs::local::{Walk, WalkDestination, WalkDropped, WalkWorker};
 use crate::verbs::local_sides::{LocalSides, TwoDirs};
 use crate::verbs::operands::{self, DestLink, Operand, Place, Reach, Where};
 use crate::verbs::rivals::{EntryPaths, RivalName, Rivals, Turn};
@@ -185,7 +185,12 @@ impl<'a> Survey<'a> {
     }
 
     fn walk(&self, jobs: usize) -> Walk<'_, Self> {
-        Walk { to: self, policy: self.policy, filter: &self.filter, jobs, dropped: Arc::default() }
+        self.walk_with(jobs, Arc::default())
+    }
+
+    /// A walk that goes on from another one, whose holds it drops.
+    pub(crate) fn walk_with(&self, jobs: usize, dropped: WalkDropped<Self>) -> Walk<'_, Self> {
+        Walk { to: self, policy: self.policy, filter: &self.filter, jobs, dropped }
     }
 
     /// Walks all operands.
@@ -406,7 +411,7 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
             (Some(dir), Some(there)) if there.kind == Kind::Dir => {
                 // A list leads through directories that need not be listed.
                 let opened = match by {
-                    Entering::List | Entering::ListBase => dir.open_dir(to),
+                    Entering::List | Entering::ListBase | Entering::Round => dir.open_dir(to),
                     Entering::Operand | Entering::Whole | Entering::Walk => dir.open_dir_readable(to),
                 };
                 let dir = opened.map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?;
@@ -416,12 +421,14 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
                 }
                 Some(dir)
             }
+            // What stands in the way of a directory was told with that directory.
+            (_, Some(_)) if by == Entering::Round => None,
             (_, Some(_)) if !is_walked => {
                 let note = Reason::DirectoryOverFile;
                 return Err(Error::ours(Code::InTheWay, Op::MakeDirectory, dst_path, note));
             }
             // The next name of a list may lead through it again.
-            (_, None) if matches!(by, Entering::Whole | Entering::List) && !merges => {
+            (_, None) if matches!(by, Entering::Whole | Entering::List | Entering::Round) && !merges => {
                 self.visit.absent(&both, &mut buffers.found);
                 self.settle(buffers);
                 None

@@ -16,6 +16,7 @@ use crate::receiver::extraneous::Extraneous;
 use crate::verbs::copy::Run;
 use crate::verbs::operands;
 use ends::SyncPair;
+pub(crate) use ends::guard_source;
 use mounted::Mounted;
 
 /// Makes the destination what the source is.

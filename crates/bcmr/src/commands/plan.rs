@@ -6,6 +6,7 @@ use crate::say::{plan as words, slurm};
 use crate::show::{Show, Verb};
 use crate::ui::{self, Start};
 use bcmr_engine::event::Summary;
+use bcmr_engine::plan::PlanVerb;
 use bcmr_engine::verbs::WholeFile;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -29,15 +30,16 @@ pub fn plan(args: &PlanArgs, env: &Env) -> u8 {
     }
     let from = crate::env::started_in();
     let typed = plan::plan(args, &from, env).and_then(|job| Ok((job, plan::slurm(args, &from)?)));
-    let ((request, show), slurm) = match typed {
+    let ((request, verb, show), slurm) = match typed {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Plan, &u),
     };
     let sources = [request.source.clone()];
     let mut made = None;
-    let start = start(&sources, Some(&request.destination), request.policy.jobs);
+    let destination = (verb != PlanVerb::Remove).then_some(&*request.destination);
+    let start = start(&sources, destination, request.policy.jobs);
     let exit = ui::run(&show, start, |watch| {
-        let plan = bcmr_engine::plan::plan(&request, watch)?;
+        let plan = bcmr_engine::plan::plan_for(&request, verb, watch)?;
         // The counts are of what is to be done: the line about what was done would be wrong.
         let summary = Summary { cancelled: plan.summary.cancelled, ..Summary::default() };
         made = Some(plan);
@@ -84,7 +86,8 @@ pub fn finish(args: &FinishArgs, env: &Env) -> u8 {
     let mut root = None;
     let exit = ui::run(&show, start(&sources, None, 1), |watch| {
         let finished = bcmr_engine::plan::finish(&request, watch)?;
-        root = Some(finished.root);
+        // Only a copy has one.
+        root = Some(finished.root).filter(|root| *root != [0; 32]);
         Ok(finished.summary)
     });
     told(&show, exit, root.map(|root| words::finished(&root)))

@@ -132,6 +132,7 @@ pub fn exit_code(exits: &Exits, verb: Verb, summary: &Summary, signal: Option<u8
             (false, false) => exits.done,
         };
     }
+    let trouble = trouble || verb == Verb::Finish && summary.differences > 0;
     exits.of_codes(&summary.codes).unwrap_or(if trouble { exits.some_failed } else { exits.done })
 }
 

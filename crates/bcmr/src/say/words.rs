@@ -556,6 +556,12 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::NoSuchShard => "it has no such shard; the last one is {0}",
         Reason::ShardsMissing => "without a result are the shards {0}",
         Reason::ShardAtWork => "shard {0} is being worked at by {1}",
+        Reason::PlanDeletesUnfiltered => {
+            "a plan that deletes leaves nothing out: --delete and filters do not go together here"
+        }
+        Reason::SourceIsAnother => "another directory is there than when the plan was made",
+        Reason::NotAllTakenAway => "not everything of the shard was dealt with",
+        Reason::ChangedWhileTaken => "it is not what it was when the plan was made; it stays",
         Reason::Unknown(_) => return None,
     })
 }

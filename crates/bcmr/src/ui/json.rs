@@ -438,7 +438,7 @@ pub fn summary(verb: Verb, s: &Summary, took: Duration, exit: u8, carrier: Optio
         compared: (verb == Verb::Check)
             .then_some(Compared { size_and_time: s.compared.by_time, content: s.compared.by_content }),
         updated: (verb == Verb::Sync).then_some(s.updated),
-        deleted: (verb == Verb::Sync).then_some(s.deleted),
+        deleted: (verb == Verb::Sync || s.deleted > 0).then_some(s.deleted),
         codes: s.codes.iter().map(|c| c.name()).collect(),
         cancelled: s.cancelled,
         seconds: millis(took),

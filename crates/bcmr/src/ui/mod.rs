@@ -549,7 +549,8 @@ impl<'a> Ui<'a> {
         let show = self.show;
         // Where not everything was compared, it is not known that there are no differences.
         let found = s.differences > 0 || (s.failed == 0 && !s.cancelled);
-        let compares = show.verb == Verb::Check || show.verb == Verb::Sync && show.dry_run;
+        let in_shards = matches!(show.verb, Verb::Shard | Verb::Finish) && s.differences > 0;
+        let compares = show.verb == Verb::Check || show.verb == Verb::Sync && show.dry_run || in_shards;
         if compares && found {
             screen.plain.differences(show, s, &mut screen.out);
         }

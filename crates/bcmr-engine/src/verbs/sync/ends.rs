@@ -37,7 +37,7 @@ impl SyncPair {
         let dest = operands::dest(None, &info, &to, links)?;
         operands::nesting(&Reach::Anywhere, &info, true, &dest, policy, path, Op::Copy)?;
         if let (Dest::Whole(place), true) = (&dest, policy.mirror.deletes()) {
-            guard_source(&source, place, path)?;
+            guard_source(&source, &place.dir, (&place.node.path(), path))?;
         }
         Ok(SyncPair { source, info, source_path: path.clone(), dest })
     }
@@ -62,19 +62,14 @@ impl SyncPair {
 }
 
 /// M1: refuses to delete in a directory that the source is in.
-fn guard_source(source: &Dir, place: &Place, path: &Path) -> Result<()> {
+pub(crate) fn guard_source(source: &Dir, dest: &Dir, (shown, path): (&Path, &Path)) -> Result<()> {
     let fail = |e| Error::os(Op::Stat, path, e);
-    let dest = place.dir.info().map_err(fail)?.id();
+    let dest = dest.info().map_err(fail)?.id();
     let mut here = source.try_clone().map_err(fail)?;
     let mut id = here.info().map_err(fail)?.id();
     loop {
         if id == dest {
-            return Err(Error::ours(
-                Code::Refused,
-                Op::DeleteIn,
-                place.node.path(),
-                Reason::SourceBelowDestination,
-            ));
+            return Err(Error::ours(Code::Refused, Op::DeleteIn, shown, Reason::SourceBelowDestination));
         }
         here = match here.parent() {
             Ok(up) => up,

@@ -7,13 +7,14 @@ use super::how::{VerifyArg, verify};
 use super::jobs::{JobsArg, jobs};
 use super::output::{OutputArgs, show};
 use super::size::size;
+use super::sync::delete_max;
 use crate::address::{self, Operand};
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::plan::{FinishRequest, PlanRequest, ShardChoice, ShardRequest, Shards};
-use bcmr_engine::policy::{CopyPolicy, Io};
-use clap::{Args, ValueHint};
+use bcmr_engine::plan::{FinishRequest, PlanRequest, PlanVerb, ShardChoice, ShardRequest, Shards};
+use bcmr_engine::policy::{Compare, CopyPolicy, DeleteMax, Io};
+use clap::{Args, ValueEnum, ValueHint};
 use std::path::{Path, PathBuf};
 
 pub(super) const PLAN_EXAMPLES: &str = "Examples:
@@ -21,16 +22,25 @@ pub(super) const PLAN_EXAMPLES: &str = "Examples:
   bcmr shard p 0                                      do the first of them, on any machine
   bcmr shard p --all                                  do all that no other process is at
   bcmr plan --status p                                how far it is
-  bcmr finish p                                       publish the tree";
+  bcmr finish p                                       publish the tree
+  bcmr plan --verb sync --delete src dst --out p      bring dst up to date, in shards
+  bcmr plan --verb remove old --out p                 remove a tree, in shards";
 
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     /// The directory to copy
     #[arg(value_name = "SRC", required_unless_present = "status", value_hint = ValueHint::DirPath)]
     pub source: Option<PathBuf>,
-    /// What it becomes; all machines find both under these paths
-    #[arg(value_name = "DST", required_unless_present = "status", value_hint = ValueHint::AnyPath)]
+    /// What it becomes, or is compared with; all machines find both under these paths
+    #[arg(value_name = "DST", required_if_eq_any = [("verb", "copy"), ("verb", "sync"), ("verb", "check")], value_hint = ValueHint::AnyPath)]
     pub destination: Option<PathBuf>,
+    /// What becomes of SRC
+    #[arg(long, value_name = "VERB", value_enum, default_value = "copy")]
+    pub verb: PlannedVerb,
+    #[command(flatten)]
+    pub sync: PlannedSync,
+    #[command(flatten)]
+    pub check: PlannedCheck,
     /// Write the plan into the new directory PLAN
     #[arg(short, long, value_name = "PLAN", required_unless_present = "status", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
@@ -60,6 +70,80 @@ pub struct PlanArgs {
     pub jobs: JobsArg,
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// What becomes of what a plan names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlannedVerb {
+    /// It is copied, and DST appears at once in the end
+    Copy,
+    /// It is brought into DST, which may be there
+    Sync,
+    /// It is compared with DST
+    Check,
+    /// It is removed
+    Remove,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "With --verb sync")]
+pub struct PlannedSync {
+    /// Compare contents, and not size and modification time
+    #[arg(hide_short_help = true, long)]
+    pub checksum: bool,
+    /// Delete what SRC does not have in the end
+    #[arg(hide_short_help = true, long)]
+    pub delete: bool,
+    /// Delete nothing if more than N entries would go, or more than P percent of over 100
+    #[arg(hide_short_help = true, long, value_name = "N|P%", value_parser = delete_max, requires = "delete")]
+    pub max_delete: Option<DeleteMax>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "With --verb check")]
+pub struct PlannedCheck {
+    /// Compare contents of all files
+    #[arg(hide_short_help = true, long, conflicts_with = "quick")]
+    pub hash: bool,
+    /// Compare size and modification time alone
+    #[arg(hide_short_help = true, long)]
+    pub quick: bool,
+    /// Do not tell what only DST has
+    #[arg(hide_short_help = true, long)]
+    pub no_extra: bool,
+}
+
+/// The verb that arguments mean, and an option that means nothing with it.
+fn planned_verb(a: &PlanArgs) -> Result<PlanVerb, Usage> {
+    let PlannedSync { checksum, delete, max_delete } = a.sync;
+    let PlannedCheck { hash, quick, no_extra } = a.check;
+    let typed = [
+        (PlannedVerb::Sync, "--checksum", checksum),
+        (PlannedVerb::Sync, "--delete", delete),
+        (PlannedVerb::Check, "--hash", hash),
+        (PlannedVerb::Check, "--quick", quick),
+        (PlannedVerb::Check, "--no-extra", no_extra),
+        (PlannedVerb::Copy, "--part-size", a.part_size.is_some()),
+    ];
+    if let Some((_, flag, _)) = typed.into_iter().find(|(verb, _, is_there)| *is_there && *verb != a.verb) {
+        return Err(Usage::new(format!("{flag} means nothing with this --verb")));
+    }
+    Ok(match a.verb {
+        PlannedVerb::Copy => PlanVerb::Copy,
+        PlannedVerb::Sync => {
+            let delete = delete.then_some(max_delete.unwrap_or(DeleteMax::DEFAULT));
+            PlanVerb::Sync { by_content: checksum, delete }
+        }
+        PlannedVerb::Check => {
+            let compare = match (hash, quick) {
+                (true, _) => Compare::Hash,
+                (false, true) => Compare::SizeAndTime,
+                (false, false) => Compare::ContentInDoubt,
+            };
+            PlanVerb::Check { compare, extra: !no_extra }
+        }
+        PlannedVerb::Remove => PlanVerb::Remove,
+    })
 }
 
 #[derive(Debug, Args)]
@@ -136,16 +220,23 @@ fn policy(jobs: usize, env: &Env) -> CopyPolicy {
 }
 
 /// What `plan` arguments mean, without `--status`, typed in the directory `from`.
-pub fn plan(a: &PlanArgs, from: &Path, env: &Env) -> Result<(PlanRequest, Show), Usage> {
+pub fn plan(a: &PlanArgs, from: &Path, env: &Env) -> Result<(PlanRequest, PlanVerb, Show), Usage> {
+    let verb = planned_verb(a)?;
     let source = absolute(a.source.as_ref(), from)?;
-    let destination = absolute(a.destination.as_ref(), from)?;
+    let destination = match (verb, &a.destination) {
+        (PlanVerb::Remove, None) => source.clone(),
+        (PlanVerb::Remove, Some(_)) => return Err(Usage::new("what is removed has no destination")),
+        (_, destination) => absolute(destination.as_ref(), from)?,
+    };
     let out = absolute(a.out.as_ref(), from)?;
     let shards = a.shard_size.map_or(Shards::Number(a.shards), Shards::OfBytes);
-    let (one_file_system, filter) = (a.one_file_system, filter(&a.filters));
+    // As `remove` does, which leaves other file systems alone.
+    let one_file_system = a.one_file_system || verb == PlanVerb::Remove;
+    let filter = filter(&a.filters);
     let policy = CopyPolicy { one_file_system, filter, ..policy(jobs(&a.jobs, env), env) };
     let part_bytes = a.part_size;
     let request = PlanRequest { source, destination, out, shards, part_bytes, policy };
-    Ok((request, show(Verb::Plan, &a.output, false, Again::Same, env)))
+    Ok((request, verb, show(Verb::Plan, &a.output, false, Again::Same, env)))
 }
 
 /// What `shard` arguments mean.

@@ -90,7 +90,7 @@ pub struct DeleteArgs {
 }
 
 /// `100` or `25%`.
-fn delete_max(typed: &str) -> Result<DeleteMax, String> {
+pub(super) fn delete_max(typed: &str) -> Result<DeleteMax, String> {
     let number = |text: &str| text.parse().map_err(|_| "a number, or a number and %".to_owned());
     match typed.strip_suffix('%') {
         Some(percent) => number(percent).map(DeleteMax::Percent),

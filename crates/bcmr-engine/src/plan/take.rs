@@ -1,0 +1,201 @@
+//! A plan that takes a tree away: shards remove names, the end removes directories.
+//!
+//! Must not remove what is not what the plan names: each name is looked at below the handle of its directory, which was
+//! reached from the top without links.
+
+use super::along::{Along, along};
+use super::folder::PlanFolder;
+use super::format::{Digest, LandedEntry, PlanHeader, PlannedAs, PlannedDir, PlannedEntry, Version};
+use super::places::{below, the_planned_source};
+use super::requests::Finished;
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Action, Summary};
+use crate::node::os;
+use crate::remove;
+use crate::tally::Tally;
+use fastcopy::dir::{Dir, Name, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{Info, Kind};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+fn is_gone(e: &io::Error) -> bool {
+    e.raw_os_error() == Some(errno::ENOENT)
+}
+
+/// Whether what is there is what was planned. Taking a further name away changes when a file was changed last, so that is
+/// not compared.
+fn is_planned(of: &Version, there: &Info) -> bool {
+    of.kind == there.kind
+        && of.ino == there.ino
+        && (of.kind == Kind::Dir || (of.size, of.mtime) == (there.size, there.mtime))
+}
+
+/// Takes names below a directory away.
+pub(super) struct Taking<'t> {
+    pub(super) top: &'t Dir,
+    pub(super) path: &'t Path,
+    pub(super) tally: &'t Tally<'t>,
+}
+
+impl Taking<'_> {
+    /// Takes the names of these directories away that are none themselves. Whether none of them is there any more.
+    pub(super) fn entries(&self, dirs: &[PlannedDir]) -> bool {
+        let mut whole = true;
+        for dir in dirs {
+            if self.tally.cancelled() {
+                return false;
+            }
+            let shown = self.path.join(OsStr::from_bytes(&dir.path));
+            let is_name = |entry: &&PlannedEntry| !matches!(entry.what, PlannedAs::Directory(_));
+            let mut names = dir.entries.iter().filter(is_name).peekable();
+            if names.peek().is_none() {
+                continue;
+            }
+            let from = match below(self.top, &dir.path) {
+                Ok(from) => from,
+                // The end of an earlier plan, or another program, has taken all of it away.
+                Err(e) if is_gone(&e) => continue,
+                Err(e) => {
+                    self.tally.fail(Error::os(Op::OpenDirectory, shown, e));
+                    whole = false;
+                    continue;
+                }
+            };
+            for entry in names {
+                if let Err(e) = self.name(&from, entry, &shown) {
+                    self.tally.fail(e);
+                    whole = false;
+                }
+            }
+        }
+        whole
+    }
+
+    fn name(&self, dir: &Dir, entry: &PlannedEntry, above: &Path) -> Result<()> {
+        let name = entry.name.as_name();
+        let shown = || above.join(os(name));
+        let Some(there) = dir.look(name).map_err(|e| Error::os(Op::Stat, shown(), e))? else { return Ok(()) };
+        if !is_planned(entry.version(), &there) {
+            return Err(Error::ours(Code::SourceChanged, Op::Remove, shown(), Reason::ChangedWhileTaken));
+        }
+        match dir.remove_file(name) {
+            Err(e) if !is_gone(&e) => return Err(Error::os(Op::Remove, shown(), e)),
+            _ => {}
+        }
+        let count = if there.kind == Kind::File { &self.tally.files } else { &self.tally.others };
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.tally.done(1);
+        self.tally.item(Action::Removed, 0, || (PathBuf::new(), shown()));
+        Ok(())
+    }
+}
+
+/// Removes the directories of a plan all of whose names are gone.
+struct Emptying<'t> {
+    path: &'t Path,
+    tally: &'t Tally<'t>,
+}
+
+/// A directory that is to go, where it is still there.
+struct EmptiedDir {
+    dir: Option<Dir>,
+    name: Option<NameBuf>,
+}
+
+impl Emptying<'_> {
+    fn shown(&self, path: &[u8]) -> PathBuf {
+        self.path.join(OsStr::from_bytes(path))
+    }
+
+    fn remove(&self, above: &Dir, name: Name<'_>, shown: PathBuf) {
+        match above.remove_dir(name) {
+            Err(e) if !is_gone(&e) => self.tally.fail(Error::os(Op::RemoveDirectory, shown, e)),
+            Err(_) => {}
+            Ok(()) => {
+                self.tally.dirs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                self.tally.item(Action::Removed, 0, || (PathBuf::new(), shown));
+            }
+        }
+    }
+}
+
+impl Along for Emptying<'_> {
+    type Level = EmptiedDir;
+
+    fn is_stopped(&self) -> bool {
+        self.tally.cancelled()
+    }
+
+    fn enter(
+        &mut self,
+        above: &mut EmptiedDir,
+        path: &[u8],
+        name: &NameBuf,
+        version: &Version,
+    ) -> Result<EmptiedDir> {
+        let opened = above.dir.as_ref().map(|dir| {
+            let dir = dir.open_dir(name.as_name())?;
+            Ok((dir.info()?, dir))
+        });
+        let dir = match opened {
+            None => None,
+            Some(Ok((info, dir))) if is_planned(version, &info) => Some(dir),
+            Some(Ok(_)) => {
+                let why = Reason::ChangedWhileTaken;
+                self.tally.fail(Error::ours(Code::SourceChanged, Op::Remove, self.shown(path), why));
+                None
+            }
+            Some(Err(e)) if is_gone(&e) => None,
+            Some(Err(e)) => {
+                self.tally.fail(Error::os(Op::OpenDirectory, self.shown(path), e));
+                None
+            }
+        };
+        Ok(EmptiedDir { dir, name: Some(name.clone()) })
+    }
+
+    fn entry(&mut self, _: &mut EmptiedDir, _: &[u8], _: &PlannedEntry, _: LandedEntry) -> Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self, level: EmptiedDir, path: &[u8], above: Option<&mut EmptiedDir>) -> Result<()> {
+        let above = above.and_then(|above| above.dir.as_ref());
+        if let (Some(_), Some(above), Some(name)) = (&level.dir, above, &level.name) {
+            self.remove(above, name.as_name(), self.shown(path));
+        }
+        Ok(())
+    }
+}
+
+/// Ends such a plan: every directory goes that has nothing in it any more, and the top with them.
+///
+/// # Errors
+/// The plan cannot be read, or another directory is there by now. What stays is told.
+pub(super) fn end(
+    (folder, header, plan): (&PlanFolder, &PlanHeader, &Digest),
+    tally: &Tally<'_>,
+) -> Result<Finished> {
+    let path = PathBuf::from(OsStr::from_bytes(&header.source));
+    let top = match Dir::open(&path) {
+        Ok(top) => Some(top),
+        Err(e) if is_gone(&e) => None,
+        Err(e) => return Err(Error::os(Op::OpenDirectory, &path, e)),
+    };
+    if let Some(top) = &top {
+        the_planned_source(top, header)?;
+        remove::guard(top, &path)?;
+    }
+    let mut emptying = Emptying { path: &path, tally };
+    let is_there = top.is_some();
+    let counts = along((folder, header, plan), EmptiedDir { dir: top, name: None }, &mut emptying)?;
+    if is_there {
+        let place = super::places::spot(&path, Op::Remove)?;
+        emptying.remove(&place.place.dir, place.name.as_name(), path.clone());
+    }
+    let own = tally.summary();
+    let (files, others) = (counts.files, counts.others);
+    Ok(Finished { summary: Summary { files, others, ..own }, root: [0; 32] })
+}
