@@ -10,6 +10,9 @@ use crate::fuzz;
 use crate::simulate;
 use crate::tidy;
 use crate::torture;
+use crate::typed;
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
 use sh::Result;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -60,7 +63,7 @@ const fn step(name: &'static str, lane: Lane, after: Option<&'static str>, run: 
     Step { name, lane, after, only_deep: false, run }
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     step("fmt", Lane::Front, None, |_| cargo(&["fmt", "--all", "--check"])),
     step("deny", Lane::Front, None, denied),
     step("build", Lane::Front, None, |_| cargo(&["test", "--workspace", "--locked", "--no-run"])),
@@ -72,6 +75,7 @@ const STEPS: [Step; 13] = [
     }),
     step("tidy", Lane::Back, Some("build"), |_| done(tidy::run(&[]))),
     step("doc", Lane::Back, Some("build"), |_| doc()),
+    Step { only_deep: true, ..step("msrv", Lane::Back, Some("build"), |_| oldest_compiler()) },
     step("judges", Lane::Back, Some("build"), judges),
     step("crash", Lane::Back, Some("build"), power_cuts),
     step("experiment", Lane::Back, Some("build"), |_| experiments()),
@@ -81,23 +85,31 @@ const STEPS: [Step; 13] = [
 /// What a step came to, as its own process says it: the first word of its verdict, and the rest.
 const VERDICTS: [&str; 4] = ["passed", "but", "skipped", "failed"];
 
+/// Every check, in two lanes.
+#[derive(Parser)]
+#[command(name = "cargo xtask ci")]
+struct Ci {
+    /// Only these, one after the other.
+    #[arg(value_name = "STEP", value_parser = PossibleValuesParser::new(STEPS.map(|step| step.name)))]
+    steps: Vec<String>,
+    /// All of what is otherwise a slice.
+    #[arg(long)]
+    deep: bool,
+    /// Runs one step in this very process.
+    #[arg(long, value_name = "STEP", hide = true)]
+    inside: Option<String>,
+}
+
 /// Runs the named steps one after the other, or all of them in their lanes. Every step runs even after one has failed: one
 /// look shows everything.
 pub fn run(args: &[&str]) -> Result {
-    let names: Vec<&str> = STEPS.iter().map(|s| s.name).collect();
-    let deep = args.contains(&"--deep");
-    let wanted: Vec<&str> = args.iter().copied().filter(|arg| *arg != "--deep").collect();
-    if let ["--inside", name] = wanted[..] {
-        return inside(name, if deep { Depth::All } else { Depth::Slice });
-    }
-    if let Some(stranger) = wanted.iter().find(|w| !names.contains(w)) {
-        return Err(
-            format!("ci has no step {stranger:?}; there are: {} (and --deep)", names.join(" ")).into()
-        );
+    let Some(Ci { steps: wanted, deep, inside: one }) = typed::parse(args)? else { return Ok(()) };
+    if let Some(name) = one {
+        return inside(&name, if deep { Depth::All } else { Depth::Slice });
     }
     std::fs::create_dir_all(said(""))?;
     let takes = |step: &&Step| {
-        if wanted.is_empty() { deep || !step.only_deep } else { wanted.contains(&step.name) }
+        if wanted.is_empty() { deep || !step.only_deep } else { wanted.iter().any(|name| name == step.name) }
     };
     let steps: Vec<&Step> = STEPS.iter().filter(takes).collect();
     let begun = Instant::now();
@@ -313,6 +325,37 @@ fn doc() -> Done {
     let mut command = sh::cargo();
     command.args(["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"]);
     done(sh::run(command.env("RUSTDOCFLAGS", "-D warnings")))
+}
+
+/// The program with the oldest compiler that Cargo.toml promises.
+fn oldest_compiler() -> Done {
+    let manifest = match std::fs::read_to_string(sh::root().join("Cargo.toml")) {
+        Ok(manifest) => manifest,
+        Err(why) => return Done::Failed(why.to_string()),
+    };
+    let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
+    let Some(version) = version.map(|version| version.trim_matches('"')) else {
+        return Done::Failed("Cargo.toml names no rust-version".to_owned());
+    };
+    let there = Command::new("rustup").args(["run", version, "rustc", "--version"]).output();
+    if !there.is_ok_and(|out| out.status.success()) {
+        let why =
+            format!("there is no Rust {version} (`rustup toolchain install {version} --profile minimal`)");
+        return Done::Skipped(why);
+    }
+    let mut check = Command::new("rustup");
+    check.args([
+        "run",
+        version,
+        "cargo",
+        "check",
+        "--locked",
+        "--package",
+        "bcmr",
+        "--target-dir",
+        "target/msrv",
+    ]);
+    done(sh::run(check.current_dir(sh::root())))
 }
 
 /// A slice of every judge of `cargo xtask torture`; all of each is `cargo xtask torture`.

@@ -2,6 +2,9 @@
 //!
 //! Needs no nightly: coverage comes from flags that stable has, and there is no `unsafe` to watch with a sanitizer.
 
+use crate::typed;
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
 use sh::Result;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,37 +31,33 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing";
 
-const USAGE: &str = "\
-cargo xtask fuzz [TARGET...] [--seconds N] [--quick]   all targets, 60 s each, unless told otherwise
---quick builds with less optimisation, for a look that takes less than building does
-targets: frames message handshake contents store session codec seal manifest plan filter
-         address config
-What was found before is kept in target/fuzz/corpus and gone on from; an input that fails is named and kept.";
+/// Every decoder under libFuzzer. What was found before is kept in target/fuzz/corpus and gone on from; an input that fails is
+/// named and kept.
+#[derive(Parser)]
+#[command(name = "cargo xtask fuzz")]
+struct Fuzz {
+    /// Which; all when none is named.
+    #[arg(value_name = "TARGET", value_parser = PossibleValuesParser::new(TARGETS.map(|target| target.0)))]
+    targets: Vec<String>,
+    /// How long each.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    seconds: u32,
+    /// Builds with less optimisation, for a look that takes less than building does.
+    #[arg(long)]
+    quick: bool,
+}
 
 /// Runs the named targets, or all; every one runs even when one before it has failed.
 pub fn run(args: &[&str]) -> Result {
-    let mut wanted = Vec::new();
-    let (mut seconds, mut quick) = (60_u32, false);
-    let mut rest = args.iter().copied();
-    while let Some(arg) = rest.next() {
-        match arg {
-            "--help" | "-h" => {
-                println!("{USAGE}");
-                return Ok(());
-            }
-            "--quick" => quick = true,
-            "--seconds" => seconds = rest.next().ok_or("--seconds needs a number")?.parse()?,
-            name if TARGETS.iter().any(|target| target.0 == name) => wanted.push(name),
-            other => return Err(format!("{other:?}?\n{USAGE}").into()),
-        }
-    }
+    let Some(Fuzz { targets, seconds, quick }) = typed::parse(args)? else { return Ok(()) };
     if sh::which("c++").or_else(|| sh::which("g++")).is_none() {
         return Err("NOTHING WAS FUZZED: libFuzzer is C++, and there is no c++ here (Debian: g++)".into());
     }
     let home = target_dir().join("fuzz");
     let programs = build(&home, quick)?;
     let mut failed = Vec::new();
-    for (name, bytes_max) in TARGETS.iter().filter(|target| wanted.is_empty() || wanted.contains(&target.0)) {
+    let wanted = |name: &str| targets.is_empty() || targets.iter().any(|named| named == name);
+    for (name, bytes_max) in TARGETS.iter().filter(|target| wanted(target.0)) {
         println!("\n=== fuzz {name}, {seconds} s");
         if !one(&home, &programs.join(name), name, *bytes_max, seconds)? {
             failed.push(*name);

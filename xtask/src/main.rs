@@ -18,6 +18,7 @@ mod slurm;
 mod sshd;
 mod tidy;
 mod torture;
+mod typed;
 mod wheel;
 
 const USAGE: &str = "\

@@ -3,10 +3,12 @@
 //!
 //! Understands as much of Markdown as these documents use. Must not know what they say.
 
+use crate::typed;
+use clap::Parser;
 use sh::Result;
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A page that is made from a document.
 struct ManPage {
@@ -46,10 +48,19 @@ const PAGES: [ManPage; 3] = [
     },
 ];
 
+/// Writes all man pages into one folder.
+#[derive(Parser)]
+#[command(name = "cargo xtask man")]
+struct ManPages {
+    /// Where they go; it is made if it is not there.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
 /// Writes all of them into one folder.
 pub fn run(args: &[&str]) -> Result {
-    let [dir] = args else { return Err("usage: cargo xtask man DIR".into()) };
-    fs::create_dir_all(dir)?;
+    let Some(ManPages { dir }) = typed::parse(args)? else { return Ok(()) };
+    fs::create_dir_all(&dir)?;
     let dir = fs::canonicalize(dir)?;
     let epoch = sh::output("git", &["log", "-1", "--format=%ct"])?;
     for page in &PAGES {

@@ -3,27 +3,28 @@
 //! What is drawn from a seed and what must hold is in `crates/bcmr-engine/src/peer/simulate_tests.rs`; the ordinary tests
 //! run the first few hundred.
 
+use crate::typed;
+use clap::Parser;
 use sh::Result;
 use std::path::Path;
 
-const USAGE: &str = "cargo xtask simulate [--seeds N] [--from SEED]    N seeds (100,000), from SEED (0) on";
+/// Both ends of transfers over wires that misbehave; every one must end.
+#[derive(Parser)]
+#[command(name = "cargo xtask simulate")]
+struct Simulate {
+    /// How many.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    seeds: u64,
+    /// The first.
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    from: u64,
+}
 
 /// A file system in memory.
 const MEMORY: &str = "/dev/shm";
-/// Seeds of a run that is told no number.
-const SEEDS: u64 = 100_000;
 
 pub fn run(args: &[&str]) -> Result {
-    let (mut seeds, mut from) = (SEEDS, 0);
-    let mut rest = args.iter();
-    while let Some(arg) = rest.next() {
-        let mut number = || rest.next().and_then(|n| n.parse::<u64>().ok()).ok_or(USAGE);
-        match *arg {
-            "--seeds" => seeds = number()?,
-            "--from" => from = number()?,
-            _ => return Err(USAGE.into()),
-        }
-    }
+    let Some(Simulate { seeds, from }) = typed::parse(args)? else { return Ok(()) };
     let mut command = sh::cargo();
     command.args([
         "test",

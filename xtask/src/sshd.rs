@@ -5,16 +5,21 @@
 #[path = "../../crates/bcmr/tests/all/common/sshd.rs"]
 pub mod server;
 
+use crate::typed;
+use clap::Parser;
 use server::{HOST, Sshd};
 use sh::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// A private ssh server on loopback with bcmr in its PATH, until Ctrl-C.
+#[derive(Parser)]
+#[command(name = "cargo xtask sshd")]
+struct ServeSsh {}
+
 pub fn run(args: &[&str]) -> Result {
-    if !args.is_empty() {
-        return Err("usage: cargo xtask sshd".into());
-    }
+    let Some(ServeSsh {}) = typed::parse(args)? else { return Ok(()) };
     sh::run(sh::cargo().args(["build", "--quiet", "--locked", "-p", "bcmr"]))?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {

@@ -2,12 +2,21 @@
 //!
 //! Must not touch the Python that is installed: everything it needs goes into environments below `target/wheels`.
 
+use crate::typed;
+use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const USAGE: &str = "\
-cargo xtask wheel [--no-test]   builds target/wheels/bcmr-*.whl with maturin, and runs its pytest where only the wheel is installed
-Needs python3 with venv, and the package index for maturin, pytest and distributed.";
+/// Builds target/wheels/bcmr-*.whl with maturin, and runs its pytest where only the wheel is installed. Needs python3 with
+/// venv, and the package index for maturin, pytest and distributed.
+#[derive(Parser)]
+#[command(name = "cargo xtask wheel")]
+struct Wheel {
+    /// Only builds it.
+    #[arg(long)]
+    no_test: bool,
+}
+
 /// What builds wheels, in the environment that builds.
 const BUILDER: &str = "maturin==1.16.0";
 /// What runs tests, in the environment that has the wheel; and what the document has run shards with.
@@ -15,14 +24,7 @@ const TESTERS: [&str; 2] = ["pytest==9.2.0", "distributed==2026.8.0"];
 
 /// Runs it.
 pub fn run(args: &[&str]) -> sh::Result {
-    let tests = match args {
-        [] => true,
-        ["--no-test"] => false,
-        _ => {
-            println!("{USAGE}");
-            return if matches!(args, ["--help" | "-h"]) { Ok(()) } else { Err("see above".into()) };
-        }
-    };
+    let Some(Wheel { no_test }) = typed::parse(args)? else { return Ok(()) };
     let krate = sh::root().join("crates/bcmr-py");
     let wheels = sh::root().join("target/wheels");
     std::fs::create_dir_all(&wheels)?;
@@ -37,7 +39,7 @@ pub fn run(args: &[&str]) -> sh::Result {
     let built = built(&wheels)?;
     let [wheel] = built.as_slice() else { return Err("maturin built no wheel".into()) };
     println!("{}", wheel.display());
-    if !tests {
+    if no_test {
         return Ok(());
     }
     let clean = wheels.join("clean");

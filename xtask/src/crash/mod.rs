@@ -14,6 +14,8 @@ mod state;
 mod sys;
 mod workload;
 
+use crate::typed;
+use clap::Parser;
 use fs::Fs;
 use judge::Kind;
 use record::{Bench, Cell};
@@ -27,34 +29,74 @@ use std::time::{Duration, Instant};
 use sys::{Scratch, Stop};
 use workload::{PLANTED, WORKLOADS, Workload};
 
-const USAGE: &str = "\
-cargo xtask crash [OPTION]        power cuts on real file systems; needs root, /dev/fuse and loop devices
+/// Power cuts on real file systems, every state judged; needs root, /dev/fuse and loop devices.
+#[derive(Parser)]
+#[command(name = "cargo xtask crash")]
+struct Options {
+    /// How long; fractions are taken. However short, each cell gets a first look.
+    #[arg(long = "minutes", value_name = "N", default_value = "1", value_parser = minutes)]
+    time: Duration,
+    /// File systems: ext4, xfs, btrfs (the default), ext4-writeback.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = file_system, default_value = "ext4,xfs,btrfs")]
+    fs: Vec<Fs>,
+    /// Workloads; `--list` names them.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = workload)]
+    only: Vec<String>,
+    /// File contents, cuts and what is left of the writes; told at the start when it is not given.
+    #[arg(long, value_name = "N", default_value_t = seed_of_now())]
+    seed: u64,
+    /// The binary under test, instead of building one.
+    #[arg(long, value_name = "PATH", value_parser = there)]
+    bcmr: Option<PathBuf>,
+    /// Names the workloads.
+    #[arg(long)]
+    list: bool,
+    /// Runs faulty tools instead, each of which must be caught.
+    #[arg(long = "prove-judge")]
+    prove: bool,
+    /// Looks again at one state of a recording that was kept because it broke a promise; with --state, and what was said of
+    /// --fs, --only and --seed.
+    #[arg(long, value_name = "DIR", requires = "state", value_parser = absolute)]
+    again: Option<PathBuf>,
+    /// That state: CUT:MODE:SALT.
+    #[arg(long, value_name = "STATE", value_parser = point)]
+    state: Option<Point>,
+}
 
-  --minutes N      how long (1; fractions are taken); however short, each cell gets a first look
-  --fs LIST        ext4,xfs,btrfs (the default), ext4-writeback
-  --only LIST      workloads; `--list` names them
-  --seed N         file contents, cuts and what is left of the writes; told at the start when it is not given
-  --bcmr PATH      the binary under test, instead of building one
-  --list           name the workloads
-  --prove-judge    run faulty tools instead, each of which must be caught
-  --again DIR --state STATE [--fs FS --only WORKLOAD --seed N]
-                   look again at one state of a recording that was kept because it broke a promise";
+fn minutes(text: &str) -> std::result::Result<Duration, String> {
+    let minutes = text.parse::<f64>().map_err(|e| e.to_string())?;
+    Duration::try_from_secs_f64(minutes * 60.0).map_err(|e| e.to_string())
+}
+
+fn file_system(name: &str) -> std::result::Result<Fs, String> {
+    Fs::parse(name).ok_or_else(|| format!("no file system {name:?} here"))
+}
+
+fn workload(name: &str) -> std::result::Result<String, String> {
+    let known = WORKLOADS.iter().chain(&PLANTED).any(|w| w.name == name);
+    if known { Ok(name.to_owned()) } else { Err(format!("no workload {name:?}; --list names them")) }
+}
+
+fn there(path: &str) -> std::result::Result<PathBuf, String> {
+    std::fs::canonicalize(path).map_err(|e| e.to_string())
+}
+
+fn absolute(path: &str) -> std::result::Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|e| e.to_string())
+}
+
+fn point(text: &str) -> std::result::Result<Point, String> {
+    Point::parse(text).ok_or_else(|| "STATE is CUT:MODE:SALT".to_owned())
+}
+
+fn seed_of_now() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_secs() % 1_000_000)
+}
 
 /// The file systems that are tried unless others are named.
 pub const FS: [Fs; 3] = [Fs::Ext4, Fs::Xfs, Fs::Btrfs];
 /// Room for images and logs, in bytes.
 const SCRATCH_BYTES: u64 = 3 << 30;
-
-struct Options {
-    time: Duration,
-    fs: Vec<Fs>,
-    only: Vec<String>,
-    seed: u64,
-    bcmr: Option<PathBuf>,
-    prove: bool,
-    again: Option<PathBuf>,
-    state: Option<Point>,
-}
 
 /// What a run needs beside its cells.
 struct Tools {
@@ -65,17 +107,13 @@ struct Tools {
 }
 
 pub fn run(args: &[&str]) -> Result {
-    if let [.., "--help" | "-h"] = args {
-        println!("{USAGE}");
-        return Ok(());
-    }
-    if let [.., "--list"] = args {
+    let Some(options) = typed::parse::<Options>(args)? else { return Ok(()) };
+    if options.list {
         for workload in WORKLOADS.iter().chain(&PLANTED) {
             println!("{:18} {}", workload.name, workload.what);
         }
         return Ok(());
     }
-    let options = parse(args)?;
     if let Some(why) = missing(&options.fs) {
         println!("SKIPPED: power cuts: {why}");
         return Ok(());
@@ -100,45 +138,6 @@ pub fn missing(fs: &[Fs]) -> Option<String> {
     let needed = fs.iter().map(|fs| fs.mkfs()).chain(["losetup", "mkfs.ext4", "btrfs"].map(str::to_owned));
     let gone: Vec<String> = needed.filter(|program| sh::which(program).is_none()).collect();
     (!gone.is_empty()).then(|| format!("not installed: {}", gone.join(" ")))
-}
-
-fn parse(args: &[&str]) -> Result<Options> {
-    let mut options = Options {
-        time: Duration::from_secs(60),
-        fs: FS.to_vec(),
-        only: Vec::new(),
-        seed: std::time::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_secs() % 1_000_000),
-        bcmr: None,
-        prove: false,
-        again: None,
-        state: None,
-    };
-    let mut rest = args.iter();
-    while let Some(&option) = rest.next() {
-        let mut value = || rest.next().copied().ok_or(format!("{option} needs a value"));
-        match option {
-            "--minutes" => options.time = Duration::try_from_secs_f64(value()?.parse::<f64>()? * 60.0)?,
-            "--fs" => {
-                let parse = |name| Fs::parse(name).ok_or(format!("no file system {name:?} here"));
-                options.fs = value()?.split(',').map(parse).collect::<std::result::Result<_, _>>()?;
-            }
-            "--only" => {
-                for name in value()?.split(',') {
-                    if !WORKLOADS.iter().chain(&PLANTED).any(|w| w.name == name) {
-                        return Err(format!("no workload {name:?}; --list names them").into());
-                    }
-                    options.only.push(name.to_owned());
-                }
-            }
-            "--seed" => options.seed = value()?.parse()?,
-            "--bcmr" => options.bcmr = Some(std::fs::canonicalize(value()?)?),
-            "--prove-judge" => options.prove = true,
-            "--again" => options.again = Some(std::path::absolute(value()?)?),
-            "--state" => options.state = Some(Point::parse(value()?).ok_or("STATE is CUT:MODE:SALT")?),
-            _ => return Err(format!("{option}?\n{USAGE}").into()),
-        }
-    }
-    Ok(options)
 }
 
 /// Builds what is needed, beside this program.

@@ -12,6 +12,7 @@ mod release;
 mod rpm;
 mod tree;
 
+use crate::typed;
 use clap::Parser;
 use release::{Arch, Release};
 use sh::Result;
@@ -41,11 +42,7 @@ struct Dist {
 
 /// `cargo xtask dist`.
 pub fn dist(rest: &[&str]) -> Result {
-    let options = match Dist::try_parse_from(std::iter::once("cargo xtask dist").chain(rest.iter().copied()))
-    {
-        Ok(options) => options,
-        Err(said) => return told(&said),
-    };
+    let Some(options) = typed::parse::<Dist>(rest)? else { return Ok(()) };
     let here = Arch::here()?;
     let native = build_for(here)?;
     if options.twice {
@@ -126,11 +123,7 @@ struct Install {
 
 /// `cargo xtask install`.
 pub fn install(rest: &[&str]) -> Result {
-    let options =
-        match Install::try_parse_from(std::iter::once("cargo xtask install").chain(rest.iter().copied())) {
-            Ok(options) => options,
-            Err(said) => return told(&said),
-        };
+    let Some(options) = typed::parse::<Install>(rest)? else { return Ok(()) };
     let built = build()?;
     if let Some(prefix) = options.prefix {
         let release = Release::read()?;
@@ -153,10 +146,6 @@ pub fn install(rest: &[&str]) -> Result {
     std::fs::rename(&staged, &name)?;
     println!("{}", name.display());
     Ok(())
-}
-
-fn told(said: &clap::Error) -> Result {
-    if said.use_stderr() { Err(said.to_string().into()) } else { Ok(said.print()?) }
 }
 
 /// `target/HOST/dist/bcmr`.

@@ -12,29 +12,37 @@ mod rules;
 mod source;
 mod walls;
 
-use crate::bench;
+use crate::{bench, typed};
+use clap::Parser;
 use finding::{File, Finding};
 use sh::Result;
 use std::path::Path;
 
-const USAGE: &str = "cargo xtask tidy [--figures|--map]    the walls; or the shape of the code in numbers, and where they come from; or what \
-     each file is for";
+/// The walls between the crates, and what every file must have.
+#[derive(Parser)]
+#[command(name = "cargo xtask tidy")]
+struct Tidy {
+    /// The shape of the code in numbers instead, and where they come from.
+    #[arg(long, conflicts_with = "map")]
+    figures: bool,
+    /// What each file is for instead.
+    #[arg(long)]
+    map: bool,
+}
 
 /// Looks at the whole repository.
 pub fn run(args: &[&str]) -> Result {
+    let Some(options) = typed::parse::<Tidy>(args)? else { return Ok(()) };
     let files = load(&sh::root())?;
-    match args {
-        [] => walls_hold(&files),
-        ["--figures"] => {
-            figures::print(&files);
-            Ok(())
-        }
-        ["--map"] => {
-            papers::map(&files).for_each(|line| println!("{line}"));
-            Ok(())
-        }
-        _ => Err(USAGE.into()),
+    if options.figures {
+        figures::print(&files);
+        return Ok(());
     }
+    if options.map {
+        papers::map(&files).for_each(|line| println!("{line}"));
+        return Ok(());
+    }
+    walls_hold(&files)
 }
 
 fn walls_hold(files: &[File]) -> Result {
