@@ -430,13 +430,18 @@ impl HashList {
         self.wanted.store(true, Ordering::Relaxed);
     }
 
+    /// Whether they are kept.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
     /// Names are relative to this.
     pub(crate) fn below(&self, base: &std::path::Path) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).base = Some(base.to_owned());
     }
 
     pub(crate) fn add(&self, path: impl FnOnce() -> PathBuf, hash: &[u8; 32]) {
-        if !self.wanted.load(Ordering::Relaxed) {
+        if !self.is_wanted() {
             return;
         }
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);

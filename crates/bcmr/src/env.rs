@@ -57,6 +57,12 @@ pub struct Env {
 }
 
 impl Env {
+    /// Lets new things have every bit that they are made with. The mask that holds from now on.
+    pub fn without_umask(&self) -> u32 {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        0
+    }
+
     /// Reads it all. The umask can only be read by setting it, so no other thread may run yet.
     pub fn read() -> Env {
         let mask = rustix::process::umask(rustix::fs::Mode::empty());
@@ -178,6 +184,8 @@ pub fn raise_limits() {
 pub struct Spent {
     /// Time of processors.
     pub processor: std::time::Duration,
+    /// The same of children that have ended; 0 where the system does not say.
+    pub children: std::time::Duration,
     /// Bytes that came from disks and not from the page cache; 0 where the system does not say.
     pub from_disk: u64,
 }
@@ -188,7 +196,21 @@ pub fn spent() -> Spent {
     let processor = std::time::Duration::try_from(now).unwrap_or_default();
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let from_disk = io.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.trim().parse().ok());
-    Spent { processor, from_disk: from_disk.unwrap_or(0) }
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let children = child_ticks(&stat).unwrap_or(0).saturating_mul(NANOS_PER_TICK);
+    let children = std::time::Duration::from_nanos(children);
+    Spent { processor, children, from_disk: from_disk.unwrap_or(0) }
+}
+
+/// Linux tells times in hundredths of a second (proc(5), USER_HZ).
+const NANOS_PER_TICK: u64 = 10_000_000;
+
+/// What ended children took, for themselves and for calls, in a line of `/proc/PID/stat`. The program's name stands in it
+/// in parentheses, and may have any in it.
+fn child_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(13);
+    let mut field = || fields.next()?.parse::<u64>().ok();
+    Some(field()?.saturating_add(field()?))
 }
 
 /// As many as a copy into a directory that exists has open at a time, with some workers.
@@ -213,5 +235,24 @@ impl Build {
         let linked = cfg!(target_feature = "crt-static").then_some("static");
         let features = of_linux.chain(["direct", "zstd", "lz4"]).chain(linked).collect();
         Build { version: env!("CARGO_PKG_VERSION"), commit: option_env!("BCMR_COMMIT"), arch, os, features }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::child_ticks;
+
+    #[test]
+    fn the_time_of_children() {
+        let line = |name: &str, end: &str| format!("7475 ({name}) R 1 2 3 0 -1 4194304 102 0 0 0 5 6 {end}");
+        for (stat, want) in [
+            (line("bcmr", "70 8 20 0 1 0"), Some(78)),
+            (line("a) R 1 (b", "1 2 20 0"), Some(3)),
+            (line("bcmr", "70"), None),
+            (line("bcmr", "x 8"), None),
+            (String::new(), None),
+        ] {
+            assert_eq!(child_ticks(&stat), want, "{stat}");
+        }
     }
 }

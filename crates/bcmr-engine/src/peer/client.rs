@@ -20,7 +20,7 @@ use crate::peer::comparing::{comparing, survey_of, visitor};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
-use crate::policy::{Collide, Compare, CopyPolicy, Preserve, Target};
+use crate::policy::{Collide, Compare, CopyPolicy, Preserve, Resume, Target, Verify};
 use crate::pulse::For;
 use crate::remote::{Address, GetRequest, Purpose, PutRequest, Way};
 use crate::sender::announce::ToSend;
@@ -69,13 +69,22 @@ const LAST_PAUSE: Duration = Duration::from_secs(30);
 pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
     let PutRequest { sources, names, to, target, purpose, manifest, way, policy } = request;
     let policy = for_purpose(policy, purpose);
+    // The list of what was verified is of what landed over there. What would be kept would be read once more for it.
+    let verified = watch.progress.hashes.is_wanted()
+        && policy.verify != Verify::Off
+        && policy.collide == Collide::Replace
+        && policy.resume == Resume::Off
+        && !policy.dry_run;
+    let tells_hashes = policy.hashes;
+    let policy = CopyPolicy { hashes: policy.hashes || verified, ..policy };
     let mut target = target(to.path.clone());
     let mut names = match names {
         Some(list) if way.retries > 0 => RequestNames::kept(list),
         Some(list) => RequestNames::Once(list),
         None => RequestNames::None,
     };
-    let transfer = Transfer { purpose, manifest: manifest.as_deref(), way: &way, policy: &policy, watch };
+    let manifest = manifest.as_deref();
+    let transfer = Transfer { purpose, manifest, tells_hashes, way: &way, policy: &policy, watch };
     let done =
         with_retries(&way, &policy, watch, || transfer.put_once(&sources, &mut names, &to, &mut target));
     done.map(|summary| names.add_refused_to(summary))
@@ -102,7 +111,8 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
         to: Resolved::of(&Reach::Anywhere, &target, count, links, &policy)?,
         kinds: Arc::default(),
     };
-    let transfer = Transfer { purpose, manifest: manifest.as_deref(), way: &way, policy: &policy, watch };
+    let (manifest, tells_hashes) = (manifest.as_deref(), policy.hashes);
+    let transfer = Transfer { purpose, manifest, tells_hashes, way: &way, policy: &policy, watch };
     let done = with_retries(&way, &policy, watch, || transfer.get_once(&from, &mut names, &mut to));
     done.map(|summary| names.add_refused_to(summary))
 }
@@ -178,6 +188,8 @@ struct GetTarget<'t> {
 struct Transfer<'a> {
     purpose: Purpose,
     manifest: Option<&'a Path>,
+    /// The caller wants to be told each hash.
+    tells_hashes: bool,
     way: &'a Way,
     policy: &'a CopyPolicy,
     watch: Watch<'a>,
@@ -256,6 +268,7 @@ impl Transfer<'_> {
             prefix: prefix(to),
             target: to.path.clone(),
             manifest,
+            tells_hashes: self.tells_hashes,
             unwritten: AtomicU64::new(0),
             compares: matches!(self.purpose, Purpose::Check { .. }),
             compared: Mutex::default(),

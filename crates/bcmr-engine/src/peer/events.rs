@@ -30,6 +30,8 @@ pub(crate) struct ClientObserver<'a> {
     pub(crate) target: PathBuf,
     /// Where hashes go.
     pub(crate) manifest: Option<Manifest>,
+    /// Each hash is told, and not only kept.
+    pub(crate) tells_hashes: bool,
     /// Hashes that it lacks, because their paths could not be sent or written.
     pub(crate) unwritten: AtomicU64,
     /// Differences were asked for; where they were not, none is reported.
@@ -156,9 +158,14 @@ impl SendObserver for ClientObserver<'_> {
                     self.unwritten.fetch_add(1, Ordering::Relaxed);
                     self.failed(&Error { path: self.there(dst), ..e });
                 }
+                self.watch.progress.hashes.add(|| PathBuf::from(OsStr::from_bytes(dst)), hash);
+                if !self.tells_hashes {
+                    return;
+                }
                 Event::Hashed { dst: self.there(dst), hash: *hash }
             }
             WireEvent::Base(path) => {
+                self.watch.progress.hashes.below(Path::new(OsStr::from_bytes(path)));
                 if let Some(manifest) = &self.manifest {
                     manifest.below(PathBuf::from(OsStr::from_bytes(path)));
                 }

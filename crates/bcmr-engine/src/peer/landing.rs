@@ -114,6 +114,9 @@ pub(crate) fn landing<'a>(
     };
     if !what.listed {
         what.to.tell_new(&watch);
+        if let Ok(base) = what.to.base() {
+            watch.progress.hashes.below(&base);
+        }
     }
     let policy = transfer.policy;
     // [policy.mirror]: names of a list are never all that a directory has.

@@ -9,6 +9,11 @@ use bcmr_engine::remote::Plane;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// What queues, ssh, pipes and sockets of a connection may take in before a sender waits for room, in bytes.
+const SWALLOWED: u64 = 16 << 20;
+/// No ssh encrypts more bytes in a nanosecond of a processor.
+const ENCRYPTED_PER_NS_MAX: u64 = 10;
+
 /// A shorter run tells nothing of what it waited for.
 const TOLD_AFTER: Duration = Duration::from_millis(500);
 
@@ -35,6 +40,8 @@ pub struct Times {
     pub settled: Duration,
     /// For content of a large file, which is part of `copying`.
     pub pieces: Duration,
+    /// What the processor did for the processes that carry the bytes.
+    pub carriers: Duration,
 }
 
 /// What a run waited for most.
@@ -47,7 +54,11 @@ pub enum Limit {
     Verifying,
     /// Stable storage.
     Syncing,
+    /// This side's ssh, whose processes were busy.
+    Ssh,
     SshOrNetwork,
+    /// Not this side's ssh, which had time.
+    NetworkOrFarSsh,
     Network,
     /// What the other side does with what it is sent.
     OtherSide,
@@ -73,6 +84,7 @@ impl Times {
             room: waited(&waits.room_ns),
             settled: waited(&waits.settled_ns),
             pieces: waited(&waits.pieces_ns),
+            carriers: spent.children,
         }
     }
 }
@@ -88,7 +100,10 @@ pub fn of(t: &Times) -> Option<Limit> {
             let all = t.took.saturating_mul(u32::try_from(t.threads).ok().filter(|n| *n > 0)?);
             let rest = all.saturating_sub(t.room).saturating_sub(t.settled);
             Some(if t.room >= t.settled && t.room >= rest {
-                carrier(plane)
+                carrier(plane, t)
+            } else if t.settled >= rest && t.bytes / connections(t) < SWALLOWED {
+                // Nothing had to wait for room: what was slow may lie behind the queues as well as between them.
+                Limit::OtherSideOrNetwork
             } else if t.settled >= rest {
                 Limit::OtherSide
             } else if mostly(t.processor, t.took) {
@@ -97,7 +112,7 @@ pub fn of(t: &Times) -> Option<Limit> {
                 Limit::Reading
             })
         }
-        Far::From(_) => {
+        Far::From(plane) => {
             // Where something lands most of the time, that is what the rest waits for.
             let landing = Times { copying: t.copying.saturating_sub(t.pieces), ..*t };
             match landing.copying + t.verifying + t.syncing >= t.took / 2 {
@@ -105,6 +120,7 @@ pub fn of(t: &Times) -> Option<Limit> {
                 true => {
                     here(&landing).map(|limit| if limit == Limit::Reading { Limit::Writing } else { limit })
                 }
+                false if plane == Plane::Ssh && ssh(t) == Limit::Ssh => Some(Limit::Ssh),
                 false => Some(Limit::OtherSideOrNetwork),
             }
         }
@@ -130,10 +146,28 @@ fn here(t: &Times) -> Option<Limit> {
     })
 }
 
-fn carrier(plane: Plane) -> Limit {
+fn carrier(plane: Plane, t: &Times) -> Limit {
     match plane {
-        Plane::Ssh => Limit::SshOrNetwork,
+        Plane::Ssh => ssh(t),
         Plane::Direct => Limit::Network,
+    }
+}
+
+fn connections(t: &Times) -> u64 {
+    (t.threads / 2).max(1)
+}
+
+/// Which of both is slow, where ssh carries the bytes: each connection is a process, and no two threads of it encrypt. One
+/// that shares a connection that was there passes the bytes to another process, whose time is not known.
+fn ssh(t: &Times) -> Limit {
+    let all = t.took.saturating_mul(u32::try_from(connections(t)).unwrap_or(u32::MAX));
+    let carried = t.carriers.as_nanos() >= u128::from(t.bytes / ENCRYPTED_PER_NS_MAX);
+    if mostly(t.carriers, all) {
+        Limit::Ssh
+    } else if carried && t.carriers < all * 4 / 10 {
+        Limit::NetworkOrFarSsh
+    } else {
+        Limit::SshOrNetwork
     }
 }
 
@@ -162,6 +196,7 @@ mod tests {
             room: none,
             settled: none,
             pieces: none,
+            carriers: none,
         }
     }
 
@@ -178,13 +213,26 @@ mod tests {
             (Times { from_disk: 900, processor: S(17), ..near }, Some(Limit::Processor)),
             (Times { syncing: S(30), processor: S(30), ..near }, Some(Limit::Syncing)),
             (Times { verifying: S(30), from_disk: 1000, ..near }, Some(Limit::Verifying)),
-            (Times { room: S(15), ..put }, Some(Limit::SshOrNetwork)),
+            (Times { room: S(15), carriers: S(5), ..put }, Some(Limit::SshOrNetwork)),
+            (Times { room: S(15), carriers: S(8), ..put }, Some(Limit::Ssh)),
+            (Times { room: S(15), carriers: S(2), ..put }, Some(Limit::NetworkOrFarSsh)),
+            // Two connections, of which each has a process.
+            (Times { room: S(30), carriers: S(8), threads: 4, ..put }, Some(Limit::SshOrNetwork)),
+            (Times { room: S(30), carriers: S(15), threads: 4, ..put }, Some(Limit::Ssh)),
+            // Another process has carried them.
+            (Times { room: S(15), bytes: 100 << 30, carriers: S(1), ..put }, Some(Limit::SshOrNetwork)),
             (Times { room: S(15), ..times(Far::To(Plane::Direct)) }, Some(Limit::Network)),
-            (Times { settled: S(15), room: S(1), ..put }, Some(Limit::OtherSide)),
+            (Times { settled: S(15), room: S(1), bytes: 1 << 30, ..put }, Some(Limit::OtherSide)),
+            // All of it was under way before anything had to wait.
+            (Times { settled: S(15), bytes: 1 << 20, ..put }, Some(Limit::OtherSideOrNetwork)),
+            (Times { settled: S(35), bytes: 60 << 20, threads: 8, ..put }, Some(Limit::OtherSideOrNetwork)),
             (Times { settled: S(3), room: S(1), ..put }, Some(Limit::Reading)),
             (Times { processor: S(9), ..put }, Some(Limit::Processor)),
             (Times { threads: 0, ..put }, None),
             (Times { copying: S(9), pieces: S(8), ..get }, Some(Limit::OtherSideOrNetwork)),
+            (Times { carriers: S(9), ..get }, Some(Limit::OtherSideOrNetwork)),
+            (Times { carriers: S(9), ..times(Far::From(Plane::Ssh)) }, Some(Limit::Ssh)),
+            (Times { carriers: S(6), ..times(Far::From(Plane::Ssh)) }, Some(Limit::OtherSideOrNetwork)),
             (Times { copying: S(9), from_disk: 1000, pieces: S(1), ..get }, Some(Limit::Writing)),
             (Times { copying: S(9), syncing: S(12), ..get }, Some(Limit::Syncing)),
         ] {

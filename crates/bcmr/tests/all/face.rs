@@ -4,6 +4,7 @@ use super::common::remote::*;
 use super::common::*;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::Command;
 
 /// The command behind `proof: `, run by a shell where the copy ran.
@@ -47,15 +48,30 @@ fn the_root_hash_is_of_what_is_there() {
         tmp.file(format!("s/d{}/f {n}", n % 3), noise(n, n as usize * 3000));
     }
     tmp.file("s/odd\nname", "odd");
-    let ran = bcmr(["copy", "-rV", "--json", "s", "d"]).cwd(tmp.path()).run().ok();
-    let receipt = ran.out.lines().find(|line| line.contains("\"receipt\"")).unwrap();
-    let receipt: serde_json::Value = serde_json::from_str(receipt).unwrap();
-    assert_eq!(receipt["verified"], "cache");
-    let script =
-        "cd d && find . -type f -printf '%P\\0' | xargs -0 \"$0\" hash | LC_ALL=C sort | \"$0\" hash -";
-    let out = Command::new("sh").args(["-c", script, BCMR]).current_dir(tmp.path()).output().unwrap();
-    let want = String::from_utf8(out.stdout).unwrap();
-    assert_eq!(receipt["root"].as_str().unwrap(), want.split(' ').next().unwrap());
+    // One that does not come with the small ones.
+    tmp.file("s/large", noise(31, 9 << 20));
+    let root_of = |dir: &Path| {
+        let script = "find . -type f -printf '%P\\0' | xargs -0 \"$0\" hash | LC_ALL=C sort | \"$0\" hash -";
+        let out = Command::new("sh").args(["-c", script, BCMR]).current_dir(dir).output().unwrap();
+        String::from_utf8(out.stdout).unwrap().split(' ').next().unwrap().to_owned()
+    };
+    let far = Far::pipe();
+    let here = |line: Line| line.args(["-rV", "--json"]).cwd(tmp.path());
+    let (up, down) = (far.home().join("up"), far.home().join("s"));
+    assert!(Command::new("cp").arg("-r").args([tmp.p("s"), down.clone()]).status().unwrap().success());
+    for (line, dir) in [
+        (here(bcmr(["copy"])).args(["s", "d"]), tmp.p("d")),
+        (here(far.bcmr("copy")).args([OsString::from("s"), far.at(&up)]), up),
+        (here(far.bcmr("copy")).args([far.at(&down), "down".into()]), tmp.p("down")),
+    ] {
+        let ran = line.run().ok();
+        let receipt = ran.out.lines().find(|line| line.contains("\"receipt\"")).unwrap();
+        let receipt: serde_json::Value = serde_json::from_str(receipt).unwrap();
+        assert_eq!(receipt["verified"], "cache");
+        assert_eq!(receipt["root"].as_str().unwrap_or("none"), root_of(&dir), "{}", dir.display());
+        // It is kept for this, and not told for each file.
+        assert!(!ran.out.contains("\"hashed\""), "{ran:?}");
+    }
 }
 
 /// Clones, what was left alone and why, what filters and nobody took.
