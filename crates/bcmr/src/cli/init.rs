@@ -41,7 +41,8 @@ pub fn aliases(args: &InitArgs) -> String {
         let (prefix, name) = (&args.prefix, p.name());
         match args.shell {
             Shell::Bash | Shell::Zsh => format!("alias {prefix}{name}='bcmr {name}'\n"),
-            Shell::Fish => format!("alias {prefix}{name} 'bcmr {name}'\n"),
+            // `eval (...)` joins lines by spaces, where `... | source` keeps them.
+            Shell::Fish => format!("alias {prefix}{name} 'bcmr {name}';\n"),
         }
     };
     Personality::ALL.into_iter().map(line).collect()

@@ -1,7 +1,7 @@
 //! Which program was called: this one, or another whose name it goes by. Must not know any option.
 
 pub mod bcmr;
-mod gnu;
+pub mod gnu;
 pub mod init;
 
 use crate::env::{self, Build, Env};

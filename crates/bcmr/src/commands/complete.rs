@@ -6,6 +6,7 @@
 use super::child;
 use crate::address::{self, Operand};
 use crate::cli::bcmr::{self, words};
+use crate::cli::gnu::Personality;
 use crate::env::Env;
 use crate::names;
 use bcmr_engine::event::Cancel;
@@ -27,9 +28,18 @@ const FAR_VERBS: [&str; 8] = ["copy", "check", "sync", "ls", "stat", "du", "hash
 /// Verbs whose operand is a host.
 const HOST_VERBS: [&str; 2] = ["doctor", "deploy"];
 
+/// What may stand in the word's place, each with a note.
+type Candidates = BTreeSet<(OsString, String)>;
+
 /// Prints the candidates for the word at `index`.
 pub fn run(index: usize, words: Vec<OsString>, env: &Env) -> u8 {
     let word = words.get(index).cloned().unwrap_or_default();
+    // Behind an alias fish gives the alias's name alone.
+    if let Some((program, names)) = Personality::of_line(&words)
+        && index >= names
+    {
+        return print(&of_program(program, word));
+    }
     let mut found = BTreeSet::new();
     let here = std::env::current_dir().ok();
     let mut command = bcmr::command();
@@ -55,6 +65,23 @@ pub fn run(index: usize, words: Vec<OsString>, env: &Env) -> u8 {
             _ => {}
         }
     }
+    print(&found)
+}
+
+/// What `cp`, `mv`, `rm` and `install` take: their options, and names here.
+fn of_program(program: Personality, word: OsString) -> Candidates {
+    if word.as_bytes().starts_with(b"-") {
+        let words = program.long_words().into_iter().map(OsString::from);
+        return words.filter(|long| starts(long, &word)).map(|long| (long, String::new())).collect();
+    }
+    // The verb whose operands are names here, and nothing else.
+    let words = vec![OsString::from("bcmr"), OsString::from("remove"), word];
+    let here = std::env::current_dir().ok();
+    let found = engine::complete(&mut bcmr::command(), words, 2, here.as_deref()).unwrap_or_default();
+    found.into_iter().map(|candidate| (candidate.get_value().to_owned(), String::new())).collect()
+}
+
+fn print(found: &Candidates) -> u8 {
     let mut out = String::new();
     for (value, help) in found.iter().take(CANDIDATES_MAX) {
         // A name that a terminal could obey is not typed by completion.
@@ -75,12 +102,7 @@ fn starts(candidate: &OsStr, word: &OsStr) -> bool {
 }
 
 /// Operands that are not here: places, hosts, and names on one.
-fn far(
-    word: &OsStr,
-    env: &Env,
-    hosts: impl Iterator<Item = String>,
-    found: &mut BTreeSet<(OsString, String)>,
-) {
+fn far(word: &OsStr, env: &Env, hosts: impl Iterator<Item = String>, found: &mut Candidates) {
     if word.as_bytes().starts_with(b"@") {
         let config = super::remote::configuration(env).unwrap_or_default();
         for (name, place) in config.places() {

@@ -39,6 +39,7 @@ mod remote_lost;
 mod remote_ssh;
 mod resume;
 mod rules;
+mod shells;
 mod sshd;
 mod store;
 mod streams;

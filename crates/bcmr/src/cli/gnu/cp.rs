@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum CpOption {
+pub enum CpOption {
     Archive,
     AttributesOnly,
     Backup,
@@ -48,7 +48,7 @@ enum CpOption {
     Version,
 }
 
-const TABLE: Table<CpOption> = {
+pub const TABLE: Table<CpOption> = {
     use Takes::{Maybe, Nothing, Value};
     Table {
         program: "cp",

@@ -48,6 +48,16 @@ impl Personality {
         Personality::ALL.into_iter().find(|p| name == p.name() || name.strip_prefix('b') == Some(p.name()))
     }
 
+    /// Its long options, as they may be typed.
+    pub fn long_words(self) -> Vec<String> {
+        match self {
+            Personality::Cp => cp::TABLE.long_words(),
+            Personality::Mv => mv::TABLE.long_words(),
+            Personality::Rm => rm::TABLE.long_words(),
+            Personality::Install => install::TABLE.long_words(),
+        }
+    }
+
     /// Which one is meant by a command line, and how many words of it say so: the program's own name, or the first word.
     pub fn of_line(line: &[OsString]) -> Option<(Personality, usize)> {
         if let Some(named) = line.first().and_then(|name| Personality::of_name(name)) {

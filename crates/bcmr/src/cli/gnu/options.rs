@@ -35,6 +35,17 @@ pub struct Table<O: 'static> {
     pub longs: &'static [Long<O>],
 }
 
+impl<O> Table<O> {
+    /// The long names as they may be typed; those that take a value end with `=`.
+    pub fn long_words(&self) -> Vec<String> {
+        let word = |(name, takes, _): &Long<O>| {
+            let end = if *takes == Takes::Value { "=" } else { "" };
+            format!("--{name}{end}")
+        };
+        self.longs.iter().map(word).collect()
+    }
+}
+
 /// What is wrong with a command line: whole lines for standard error.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Wrong {

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum RmOption {
+pub enum RmOption {
     Force,
     Always,
     Once,
@@ -25,7 +25,7 @@ enum RmOption {
     Version,
 }
 
-const TABLE: Table<RmOption> = {
+pub const TABLE: Table<RmOption> = {
     use Takes::{Maybe, Nothing};
     Table {
         program: "rm",
