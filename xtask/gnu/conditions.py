@@ -1,7 +1,11 @@
 """What a rule of by-design.toml may ask for besides patterns: each condition says whether one difference of one line is of
 the kind that the rule is about. They look at the tree as it was before, at both trees after, and at the line."""
 import os
+import re
 import stat
+
+# As the grammar draws them.
+BACKUP_SUFFIX = re.compile(r"~|~~|\.bak|\.sav|\.~[0-9]+~")
 
 
 def above(path):
@@ -93,10 +97,13 @@ def is_backup_of_what_ours_has_back(case, difference):
 
     def came_back(name):
         rest = difference.path[len(name):]
-        below = rest[rest.index("/"):] if "/" in rest else ""
-        mine = case.our_tree.get(name + below)
-        return (rest and not rest.startswith("/") and name not in case.their_tree and mine is not None
-                and mine == case.before.get(name + below) | {"mtime": mine["mtime"]} and mine.get("content") == theirs.get("content"))
+        suffix, slash, _ = rest.partition("/")
+        below = rest[len(suffix):] if slash else ""
+        mine, old = case.our_tree.get(name + below), case.before.get(name + below)
+        # The very same thing under its own name, which theirs only has under that of a backup.
+        return (BACKUP_SUFFIX.fullmatch(suffix) and name not in case.their_tree and mine is not None and old is not None
+                and mine == old | {"mtime": mine["mtime"]} and mine.get("target", theirs.get("target")) == theirs.get("target")
+                and all(mine.get(key) == theirs.get(key) for key in ("kind", "content", "device")))
 
     return any(difference.path.startswith(name) and came_back(name) for name in case.before if name)
 
@@ -109,21 +116,39 @@ def is_moved_directory_in_setgid_one(case, difference):
             and int(theirs["mode"], 8) == int(ours["mode"], 8) | 0o2000)
 
 
-def both_copy_dots_into_themselves(case, _):
-    text = b"into itself"
-    return text in case.theirs["stderr"] and text in case.ours["stderr"] and any(o.rstrip("/").endswith("..") for o in case.line["operands"])
-
-
 def is_part_of_a_copy_into_itself(case, _):
     text = b"cannot copy a directory"
     return text in case.theirs["stderr"] and case.theirs["stderr"] == case.ours["stderr"]
 
 
+def empty_copies_of_what_cannot_be_read(case):
+    """New directories that only theirs has, with nothing in them, where both could not read one."""
+    if b"cannot access" not in case.theirs["stderr"] or case.theirs["stderr"] != case.ours["stderr"]:
+        return []
+    return [path for path, entry in case.their_tree.items()
+            if entry["kind"] == stat.S_IFDIR and path not in case.before and path not in case.our_tree
+            and not any(name.startswith(path + "/") for name in case.their_tree)]
+
+
 def is_empty_copy_of_what_cannot_be_read(case, difference):
-    theirs = case.their_tree.get(difference.path, {})
-    below = difference.path + "/"
-    return (theirs.get("kind") == stat.S_IFDIR and not any(name.startswith(below) for name in case.their_tree)
-            and b"cannot access" in case.theirs["stderr"] and case.theirs["stderr"] == case.ours["stderr"])
+    return difference.path in empty_copies_of_what_cannot_be_read(case)
+
+
+def theirs_has_an_empty_copy_in_it_of_what_cannot_be_read(case, difference):
+    """Ours changed nothing in that directory, and theirs nothing else."""
+    made = [path for path in empty_copies_of_what_cannot_be_read(case) if above(path) == difference.path]
+
+    def names(tree):
+        return {path for path in tree if path and above(path) == difference.path}
+    return bool(made) and names(case.our_tree) == names(case.before) == names(case.their_tree) - set(made)
+
+
+def theirs_tells_of_empty_copies_besides(case, _):
+    """Their lines are ours and, for each empty copy, one more."""
+    made = {os.path.basename(path).encode("utf-8", "surrogateescape") for path in empty_copies_of_what_cannot_be_read(case)}
+    more = [line for line in case.theirs["stdout"].split(b"\n")
+            if not (line.startswith(b"created directory '") and line.rstrip(b"'").rpartition(b"/")[2].rpartition(b"'")[2] in made)]
+    return bool(made) and more == case.ours["stdout"].split(b"\n")
 
 
 def has_several_names_in_the_source(case, difference):
@@ -149,8 +174,39 @@ def refused_as_the_same_file(case, _):
 
 
 def source_is_its_destination(case, difference):
-    """A link that is installed to its own name."""
-    before = was(case, difference.path) if difference.path else None
-    is_link = difference.path is None or (before is not None and before["kind"] == stat.S_IFLNK)
-    return is_link and b"for reading: No such file" in case.theirs["stderr"] and any(
-        case.before.get("/" + os.path.normpath(o), {}).get("kind") == stat.S_IFLNK for o in case.line["operands"])
+    """Theirs has taken away what it was to read; the difference is about that, or about the directory that it was in."""
+    said = re.findall(rb"^(?:install|cp): cannot open '(.*)' for reading: No such file or directory$", case.theirs["stderr"], re.M)
+    names = ["/" + os.path.normpath(name.decode("utf-8", "surrogateescape")) for name in said]
+    places = [re.sub("^/ld/", "/d/", re.sub("^/m/", "m:/", name)) for name in names]
+    gone = [place for place in places if place in case.before and place not in case.their_tree]
+    return bool(gone) and (difference.path is None or difference.path in gone or any(above(place) == difference.path for place in gone))
+
+
+def theirs_keeps_special_bits_of_what_was_there(case, difference):
+    """A file that had bits which ours has not any more; the rest of its mode is the same."""
+    old, theirs, ours = (int(tree.get(difference.path, {"mode": "0"})["mode"], 8) for tree in (case.before, case.their_tree, case.our_tree))
+    return old & 0o7000 != 0 and theirs == ours | old & 0o7000 and ours & 0o7000 == 0
+
+
+def theirs_would_make_a_dot(case, _):
+    """That is all that it complains of besides what ours does."""
+    theirs, ours = (said["stderr"].split(b"\n") for said in (case.theirs, case.ours))
+    more = [line for line in theirs if line not in ours]
+    return bool(more) and all(line.startswith(b"cp: cannot create directory '") and line.endswith(b"/.': File exists") for line in more)
+
+
+def is_new_below_a_default_acl(case, difference):
+    """A new directory, whose group or others may write in theirs: that is all."""
+    theirs, ours = case.their_tree[difference.path], case.our_tree[difference.path]
+    more = int(theirs["mode"], 8) & ~int(ours["mode"], 8)
+    acl = "system.posix_acl_default"
+    return (difference.path not in case.before and theirs["kind"] == stat.S_IFDIR and acl in case.our_tree[above(difference.path)]["xattr"]
+            and more & ~0o022 == 0 and more != 0 and int(ours["mode"], 8) & ~int(theirs["mode"], 8) == 0
+            and theirs["xattr"].keys() == ours["xattr"].keys() and theirs["xattr"].get(acl) == ours["xattr"].get(acl))
+
+
+def ours_tells_of_backups_besides(case, _):
+    """Our lines are theirs and one for each backup that came back."""
+    ours = case.ours["stdout"].split(b"\n")
+    back = [line for line in ours if line.endswith(b" (unbackup)")]
+    return bool(back) and [line for line in ours if line not in back] == case.theirs["stdout"].split(b"\n")

@@ -260,7 +260,19 @@ fn write_into(
     let attributes = Attributes::At(&folder.dir, name);
     let (wanted, keep) = sealing(copier, folder, info, true);
     if info.kind.is_special() && !attributes_only {
-        return stream_into(copier, file, source, opened);
+        let Ok(filled) = opened.try_clone() else { return stream_into(copier, file, source, opened) };
+        if !stream_into(copier, file, source, opened) {
+            return false;
+        }
+        // It is a file with the attributes of what it was read from.
+        let wanted = Info { kind: Kind::File, ..wanted };
+        let mut job = Job::new(name, Placement::There, wanted, Some(*there), Body::Special, attributes);
+        job.file = Some(filled);
+        let landed = copier.single.land(folder, job, &keep, None, None, None);
+        return match landed.fault {
+            None => copier.tell_lost_of(&file.src.shown, &file.dst.shown, landed.lost),
+            Some(fault) => content_failed(copier, file, fault),
+        };
     }
     let body = match source.try_clone() {
         Ok(body) => Body::File(body),

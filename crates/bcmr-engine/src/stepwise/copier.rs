@@ -123,11 +123,13 @@ impl<'a> Copier<'a> {
     pub(super) fn final_mode(&self, info: &Info, keep: &Keep) -> (Info, Preserve) {
         let mut preserve = keep.preserve;
         let mut info = *info;
+        // A directory is made with its sticky bit, whatever is kept.
+        let sticky = if info.kind == Kind::Dir { info.mode & 0o1000 } else { 0 };
         if self.options.plain_mode {
-            info.mode = if info.kind == Kind::Dir { 0o777 } else { 0o666 };
+            info.mode = if info.kind == Kind::Dir { 0o777 | sticky } else { 0o666 };
         }
         if !preserve.mode && preserve.owner {
-            info.mode &= 0o777 & !keep.umask;
+            info.mode &= (0o777 | sticky) & !keep.umask;
             preserve.mode = true;
         }
         (info, preserve)

@@ -12,12 +12,13 @@ use super::same::{self, Same};
 use super::spot::{Spot, join, last, names_in, trimmed};
 use super::step::{Ancestors, CopyStep};
 use super::told::{Did, StepQuestion, Teller, What};
-use crate::disk::{Attributes, Body, Job, Keep};
-use crate::policy::Follow;
+use crate::disk::{Attributes, Body, Fault, Job, Keep, Side};
+use crate::error::Op;
+use crate::policy::{Follow, Preserve};
 use crate::receiver::single::{Folder, LandedOne};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
-use fastcopy::meta::{Info, Kind};
+use fastcopy::meta::{self, Info, Kind};
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -216,7 +217,9 @@ impl Copier<'_> {
         if stays && (self.options.purpose == Program::Move || pair.info.kind != Kind::Dir) {
             return Err(StepEnd::InPlace);
         }
-        match same::check(src, dst, &pair.info, &there, self.options) {
+        // What replaces nothing does no harm to itself.
+        let same = if stays { Same::Fine } else { same::check(src, dst, &pair.info, &there, self.options) };
+        match same {
             Same::Fine => {}
             Same::Nothing => return Err(StepEnd::InPlace),
             Same::Refused => {
@@ -268,7 +271,11 @@ impl Copier<'_> {
     fn is_writable(&self, dst: &Spot, there: &Info) -> bool {
         there.kind == Kind::Link
             || self.options.me == 0
-            || dst.place(errno::EBUSY).is_ok_and(|(folder, name)| folder.dir.check_write(name).is_ok())
+            || match dst.place(errno::EBUSY) {
+                Ok((folder, name)) => folder.dir.check_write(name).is_ok(),
+                // A dot.
+                Err(_) => dst.folder().is_ok_and(|folder| folder.dir.check_write_here().is_ok()),
+            }
     }
 
     fn asked(&mut self, dst: &Spot, there: &Info) -> bool {
@@ -355,9 +362,15 @@ impl Copier<'_> {
             return;
         }
         let (Ok(from), Ok(to)) = (kept.place(errno::EBUSY), pair.dst.place(errno::EBUSY)) else { return };
-        if let Err(e) = self.single.give_name(from, to, true) {
-            let dst = pair.dst.shown.clone();
-            self.fail(What::Backup, &dst, e);
+        match self.single.give_name(from, to, true) {
+            Ok(()) if self.options.verbose => {
+                self.teller.did(Did::Restored { backup: &kept.shown, dst: &pair.dst.shown });
+            }
+            Ok(()) => {}
+            Err(e) => {
+                let dst = pair.dst.shown.clone();
+                self.fail(What::Backup, &dst, e);
+            }
         }
     }
 
@@ -379,7 +392,9 @@ impl Copier<'_> {
             if pair.operand {
                 self.copied.insert(id, earlier.clone());
             }
-            if pair.src.is_same_name(&before) {
+            // A link to the directory above is another place, although it leads there.
+            let by_link = o.follow != Follow::Always && pair.src.is_below_a_link();
+            if !by_link && pair.src.is_same_name(&before) {
                 let (src, dst) = self.top.clone();
                 self.fail_two(What::IntoItself, &src, &dst, None);
                 return Err(StepEnd::IntoItself);
@@ -444,6 +459,19 @@ impl Copier<'_> {
         if self.options.exchange {
             return self.change_places(src, dst);
         }
+        // The kernel says that a name is taken before it says that a slash behind another one is wrong.
+        if self.options.over == Over::Never
+            && let (Ok((from, from_name)), Ok((to, to_name))) =
+                (src.place(errno::EBUSY), dst.place(errno::EBUSY))
+            && let (Ok(own), Ok(Some(_))) = (from.dir.stat(from_name), to.dir.look(to_name))
+            && to.dir.info().is_ok_and(|above| above.dev == own.dev)
+        {
+            return true;
+        }
+        if self.is_wrong_as_typed(src, dst) {
+            let e = io::Error::from_raw_os_error(errno::ENOTDIR);
+            return self.fail_two(What::Move, &src.shown, &dst.shown, Some(e));
+        }
         // Most are moved by one call, to a name that is free.
         if self.options.backup == Backup::None
             && !src.has_slash()
@@ -458,6 +486,18 @@ impl Copier<'_> {
             return true;
         }
         !self.item(src, dst, None, true, 0).is_failed()
+    }
+
+    /// Whether names that were typed with slashes ask for a directory where there is none. They are tried with them where
+    /// the new name is free, and else without.
+    fn is_wrong_as_typed(&self, src: &Spot, dst: &Spot) -> bool {
+        let Some((from, to)) = &self.options.typed else { return false };
+        let with_slash = Spot::of(from).has_slash() || Spot::of(to).has_slash();
+        let is_free = dst.look(false).is_err_and(|e| e.raw_os_error() == Some(errno::ENOENT));
+        let here = dst.folder().and_then(|folder| folder.dir.info());
+        with_slash
+            && is_free
+            && matches!((src.look(false), here), (Ok(own), Ok(here)) if own.kind != Kind::Dir && own.dev == here.dev)
     }
 
     fn change_places(&mut self, src: &Spot, dst: &Spot) -> bool {
@@ -550,6 +590,22 @@ impl Copier<'_> {
     fn move_far(&mut self, pair: &CopyStep<'_>) -> StepEnd {
         let (src, dst) = (pair.src, pair.dst);
         let is_dir = pair.info.kind == Kind::Dir;
+        if let Err(done) = self.make_way(pair) {
+            // Named once more it is tried once more.
+            self.copied.remove(&pair.info.id());
+            return done;
+        }
+        let backup = pair.backup.as_ref().map(|spot| spot.shown.as_path());
+        if self.options.verbose && !is_dir {
+            self.teller.did(Did::MovedByCopying { src: &src.shown, dst: &dst.shown, backup });
+        }
+        if far::far(src, dst, is_dir, self.options, self.teller) { StepEnd::InPlace } else { StepEnd::Failed }
+    }
+
+    /// Takes away what is at a name on another file system. `Err`: that is all for this one.
+    fn make_way(&mut self, pair: &CopyStep<'_>) -> Result<(), StepEnd> {
+        let (src, dst) = (pair.src, pair.dst);
+        let is_dir = pair.info.kind == Kind::Dir;
         // What is there is replaced by a rename, which must be allowed as taking it away would have to be. Where nothing may
         // be written at all, taking away what is not there fails too.
         if let Ok((folder, _)) = dst.place(errno::EBUSY)
@@ -557,27 +613,34 @@ impl Copier<'_> {
         {
             let in_the_way = pair.there.is_some() && !is_dir;
             if in_the_way || e.raw_os_error() == Some(errno::EROFS) {
-                return StepEnd::of(self.fail_two(What::InterDevice, &src.shown, &dst.shown, Some(e)));
+                return Err(StepEnd::of(self.fail_two(What::InterDevice, &src.shown, &dst.shown, Some(e))));
             }
             if pair.there.is_none() {
                 let what = if is_dir { What::MakeDir } else { What::Create };
-                return StepEnd::of(self.fail(what, &dst.shown, e));
+                if self.options.verbose && !is_dir {
+                    let backup = pair.backup.as_ref().map(|spot| spot.shown.as_path());
+                    self.teller.did(Did::MovedByCopying { src: &src.shown, dst: &dst.shown, backup });
+                }
+                return Err(StepEnd::of(self.fail(what, &dst.shown, e)));
             }
         }
-        // A directory does not merge with what is there: that must be an empty one, and goes.
-        if is_dir && pair.there.is_some() {
-            let removed = dst.place(errno::EBUSY).and_then(|(folder, name)| folder.dir.remove_dir(name));
+        // A directory does not merge with what is there: that must be an empty one, and goes. So does a FIFO, a socket or a
+        // device: the verb would not replace it, as what is copied there may be meant to go into it.
+        if let Some(there) = pair.there.filter(|there| is_dir || there.kind.is_special()) {
+            let removed = dst.place(errno::EBUSY).and_then(|(folder, name)| {
+                if there.kind == Kind::Dir {
+                    folder.dir.remove_dir(name)
+                } else {
+                    folder.dir.remove_file(name)
+                }
+            });
             if let Err(e) = removed
                 && e.raw_os_error() != Some(errno::ENOENT)
             {
-                return StepEnd::of(self.fail_two(What::InterDevice, &src.shown, &dst.shown, Some(e)));
+                return Err(StepEnd::of(self.fail_two(What::InterDevice, &src.shown, &dst.shown, Some(e))));
             }
         }
-        let backup = pair.backup.as_ref().map(|spot| spot.shown.as_path());
-        if self.options.verbose && !is_dir {
-            self.teller.did(Did::MovedByCopying { src: &src.shown, dst: &dst.shown, backup });
-        }
-        if far::far(src, dst, is_dir, self.options, self.teller) { StepEnd::InPlace } else { StepEnd::Failed }
+        Ok(())
     }
 
     // ---- making
@@ -646,7 +709,7 @@ impl Copier<'_> {
             .map_err(io::Error::from)
             .and_then(|target| self.place_link(pair, target, self.options.force || pair.replace));
         match made {
-            Ok(_) => true,
+            Ok(landed) => self.tell_lost(pair, landed),
             Err(e) => self.fail_two(What::SymbolicLink, &pair.dst.shown, &pair.src.shown, Some(e)),
         }
     }
@@ -686,7 +749,8 @@ impl Copier<'_> {
         job.only_new = !replace;
         let mut keep = self.keep_for(folder);
         if self.options.content == Content::SymbolicLink {
-            keep.preserve = crate::policy::Preserve::NONE;
+            let Preserve { times, owner, .. } = keep.preserve;
+            keep.preserve = Preserve { times, owner, ..Preserve::NONE };
         } else if info.kind != Kind::Link {
             (job.info, keep.preserve) = self.final_mode(&info, &keep);
         }
@@ -725,6 +789,10 @@ impl Copier<'_> {
             Keep { was_there: !made, ..keep }
         };
         if made && let Err(e) = self.make_one(pair, &keep) {
+            // Named once more it is tried once more.
+            if pair.operand {
+                self.copied.remove(&pair.info.id());
+            }
             return StepEnd::of(self.fail(What::MakeDir, &dst.shown, e));
         }
         let into = match dst.open_dir(self.options.keep_dir_links) {
@@ -804,16 +872,31 @@ impl Copier<'_> {
         let (info, preserve) = self.final_mode(&pair.info, &keep);
         let keep = Keep { preserve: if keep.was_there { keep.preserve } else { preserve }, ..keep };
         let mut info = info;
-        // What a directory above hands down stays, also where the mode is the source's.
-        if !keep.was_there && into.dir.info().is_ok_and(|made| made.mode & 0o2000 != 0) {
+        // What a directory above hands down stays, also where the mode is the source's: but not where that has bits of this
+        // kind itself, which are then all that it has of them, if it gets its owner.
+        let o = self.options;
+        let is_owned = !o.preserve.owner || o.me == 0 || info.uid == o.me;
+        let own_bits = o.preserve.mode && info.mode & 0o7000 != 0 && is_owned;
+        let handed_down =
+            !keep.was_there && !own_bits && into.dir.info().is_ok_and(|made| made.mode & 0o2000 != 0);
+        if handed_down {
             info.mode |= 0o2000;
         }
-        if keep.was_there && keep.preserve == crate::policy::Preserve::NONE {
+        if keep.was_there && keep.preserve == Preserve::NONE {
             return true;
         }
         let bare =
             (self.options.plain_mode && !keep.was_there && !pair.leads).then_some(info.mode & !keep.umask);
-        let lost = self.single.seal_dir(&into.dir, attributes, &info, &keep, bare);
+        let mut lost = self.single.seal_dir(&into.dir, attributes, &info, &keep, bare);
+        // Without its owner it was given none of these bits.
+        if handed_down
+            && !is_owned
+            && let Ok(now) = into.dir.info()
+            && now.mode & 0o2000 == 0
+            && let Err(e) = meta::set_mode(&into.dir, now.mode | 0o2000)
+        {
+            lost.push(Fault::os(Side::Dest, Op::SetModeOf, e));
+        }
         self.tell_lost_of(&pair.src.shown, &pair.dst.shown, lost)
     }
 

@@ -106,7 +106,7 @@ pub(super) fn far(src: &Spot, dst: &Spot, is_dir: bool, options: &Options, telle
 struct Order<'s> {
     src: &'s Spot,
     dst: &'s Spot,
-    listed: HashMap<PathBuf, Vec<NameBuf>>,
+    listed: HashMap<PathBuf, Vec<(NameBuf, u64)>>,
 }
 
 impl Order<'_> {
@@ -116,23 +116,20 @@ impl Order<'_> {
         let mut at = self.src.shown.clone();
         let mut places = Vec::new();
         for name in below.map(Path::components).into_iter().flatten() {
-            let above = at.clone();
+            places.push(self.listed_at(&at, name.as_os_str().as_encoded_bytes(), removing));
             at.push(name);
-            places.push(if removing {
-                self.listed_at(&above, name.as_os_str().as_encoded_bytes())
-            } else {
-                Spot::of(&at).look(false).map_or(0, |info| info.ino)
-            });
         }
         (removing, places)
     }
 
-    fn listed_at(&mut self, dir: &Path, name: &[u8]) -> u64 {
+    /// Where `dir` lists a name, or its inode there: what is in it may not be seen.
+    fn listed_at(&mut self, dir: &Path, name: &[u8], removing: bool) -> u64 {
         let names = self.listed.entry(dir.to_owned()).or_insert_with(|| {
             let names = Spot::of(dir).open_dir(false).and_then(|dir| names_in(&dir));
-            names.unwrap_or_default().into_iter().map(|(name, _)| name).collect()
+            names.unwrap_or_default()
         });
-        names.iter().position(|listed| listed.bytes() == name).map_or(u64::MAX, |at| at as u64)
+        let found = names.iter().enumerate().find(|(_, (listed, _))| listed.bytes() == name);
+        found.map_or(u64::MAX, |(at, (_, inode))| if removing { at as u64 } else { *inode })
     }
 }
 
@@ -141,7 +138,7 @@ fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
     let inside = e.note.as_ref().is_some_and(|note| note.reason == Reason::DestinationInside);
     let why = (!inside).then(|| e.source.unwrap_or_else(|| io::Error::from_raw_os_error(errno::EIO)));
     // A file in a directory that may not be passed is not even seen.
-    if e.op == Op::Open
+    if matches!(e.op, Op::Open | Op::OpenDirectory)
         && let Err(unseen) = Spot::of(&e.path).look(false)
     {
         return Trouble { what: What::Stat, path: e.path, other: None, why: Some(unseen) };

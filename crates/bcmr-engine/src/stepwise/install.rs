@@ -94,16 +94,8 @@ impl Copier<'_> {
                     };
                 }
             }
-            match given.filter(|_| is_last) {
-                Some(given) => return self.give_dir(&spot, path, given),
-                // Whatever the umask, others may pass.
-                None => {
-                    if let Ok(dir) = spot.open_dir(true)
-                        && let Err(e) = fastcopy::meta::set_mode(&dir, 0o755)
-                    {
-                        return self.fail(What::InstallMode, shown, e);
-                    }
-                }
+            if let Some(given) = given.filter(|_| is_last) {
+                return self.give_dir(&spot, path, given);
             }
         }
         true
@@ -120,7 +112,8 @@ impl Copier<'_> {
             let now = dir.info().map_err(|e| (What::InstallMode, e))?;
             let is = |wanted: Option<u32>, it_is: u32| wanted.is_none_or(|wanted| wanted == it_is);
             let owned = is(given.uid, now.uid) && is(given.gid, now.gid);
-            if owned && now.mode & 0o7777 == given.mode {
+            let mode = given.mode & given.said | now.mode & 0o7777 & !given.said;
+            if owned && now.mode & 0o7777 == mode {
                 return Ok(());
             }
             if !owned {
@@ -132,10 +125,10 @@ impl Copier<'_> {
                 };
                 owned.map_err(|e| (What::InstallOwner, e))?;
             }
-            let moded = match meta::set_mode(&dir, given.mode) {
+            let moded = match meta::set_mode(&dir, mode) {
                 Err(e) if by_name(&e) => spot
                     .place(errno::EBADF)
-                    .and_then(|(folder, name)| meta::set_mode_at(&folder.dir, name, given.mode)),
+                    .and_then(|(folder, name)| meta::set_mode_at(&folder.dir, name, mode)),
                 other => other,
             };
             moded.map_err(|e| (What::InstallMode, e))

@@ -5,7 +5,7 @@
 
 use super::copier::{Copier, StepEnd};
 use super::options::{Backup, Content, Options, Over, Program, Update};
-use super::spot::{Spot, join, parent_shown};
+use super::spot::{Spot, join, names_in, parent_shown};
 use super::step::{Ancestors, CopyStep};
 use crate::disk::sys::Sys;
 use crate::disk::{Fault, Side};
@@ -20,7 +20,7 @@ use crate::verbs::operands::{Dest, Operand, Place, Reach, Source, nesting};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Kind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,6 +37,7 @@ pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepE
         recursive: true,
         preserve: options.preserve,
         specials: true,
+        one_file_system: options.one_file_system,
         reflink: options.reflink,
         sparse: options.sparse,
         io: Io { changing: Changing::Allowed, ..Io::PLAIN },
@@ -66,8 +67,9 @@ fn applies(copier: &Copier<'_>, pair: &CopyStep<'_>) -> bool {
     let kept = o.preserve;
     o.purpose == Program::Copy
         && o.content == Content::Copied
-        && o.follow == Follow::Never
-        && !(o.verbose || o.plain_mode || o.require_xattr || o.copy_contents || o.one_file_system)
+        // A link that is an operand is followed by `-H`; that this one is none is seen below.
+        && o.follow != Follow::Always
+        && !(o.verbose || o.plain_mode || o.require_xattr || o.copy_contents)
         && kept.mode == kept.owner
         // Names of one file may be in several operands.
         && !(kept.links && copier.sources.is_some())
@@ -183,6 +185,8 @@ fn add_missing(
     let opened = src.look(false).and_then(|info| Ok((info, src.open_dir(false)?, dst.open_dir(false)?)));
     let Ok((info, from, into)) = opened else { return copier.item(src, dst, up, false, device) };
     make_room(&into);
+    // In the order of inodes as the directory lists them: what is in it may not be seen.
+    let inodes: HashMap<NameBuf, u64> = names_in(&from).unwrap_or_default().into_iter().collect();
     let (from, into) = (Arc::new(Folder::new(from)), Arc::new(Folder::new(into)));
     let up = Ancestors { id: info.id(), above: up };
     let mut below: Vec<_> = missing
@@ -191,7 +195,7 @@ fn add_missing(
         .map(|(name, missing)| {
             let src = Spot::child(&from, name.as_name(), join(&src.shown, name.bytes()));
             let dst = Spot::child(&into, name.as_name(), join(&dst.shown, name.bytes()));
-            (src.look(false).map_or(0, |info| info.ino), src, dst, missing)
+            (inodes.get(name).copied().unwrap_or(0), src, dst, missing)
         })
         .collect();
     below.sort_by_key(|(ino, ..)| *ino);

@@ -86,6 +86,8 @@ pub enum Content {
 pub struct Given {
     /// Mode.
     pub mode: u32,
+    /// Which of its bits are said: a directory that is there, or that has some from the one above, keeps the others.
+    pub said: u32,
     /// User, where one was named.
     pub uid: Option<u32>,
     /// Group, where one was named.
@@ -139,6 +141,8 @@ pub struct Options {
     pub keep_dir_links: bool,
     /// Nothing is copied to another file system (`mv --no-copy`).
     pub no_copy: bool,
+    /// The names as they were typed, where slashes were taken away from them (`mv --strip-trailing-slashes`).
+    pub typed: Option<(PathBuf, PathBuf)>,
     /// Source and destination change places (`mv --exchange`).
     pub exchange: bool,
     /// Each file is changed by [`super::Teller::alter`] before it is published.

@@ -9,7 +9,9 @@ use crate::receiver::single::Folder;
 use fastcopy::dir::{Dir, ListBuffer};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -57,6 +59,7 @@ struct Remover<'a> {
     options: &'a RemoveOptions,
     teller: &'a mut dyn Teller,
     root: Option<(u64, u64)>,
+    failed: bool,
 }
 
 /// What became of one name.
@@ -65,7 +68,7 @@ enum Removal {
     Yes,
     /// The user said no to a directory.
     Declined,
-    /// The user said no to something else.
+    /// The user said no to something else, or to a directory after what was in it.
     DeclinedFile,
     Failed,
 }
@@ -73,19 +76,19 @@ enum Removal {
 /// Removes. Whether all was done that was not declined.
 pub fn remove(paths: &[PathBuf], options: &RemoveOptions, teller: &mut dyn Teller) -> bool {
     let root = Dir::open(Path::new("/")).and_then(|dir| dir.info()).ok().map(|info| info.id());
-    let mut remover = Remover { options, teller, root };
-    let mut fine = true;
+    let mut remover = Remover { options, teller, root, failed: false };
     for path in paths {
         if options.cancel.is_set() {
             return false;
         }
-        fine &= remover.operand(path) != Removal::Failed;
+        remover.operand(path);
     }
-    fine
+    !remover.failed && !options.cancel.is_set()
 }
 
 impl Remover<'_> {
     fn fail(&mut self, what: What, path: &Path, why: Option<io::Error>) -> Removal {
+        self.failed = true;
         self.teller.trouble(Trouble { what, path: path.to_owned(), other: None, why });
         Removal::Failed
     }
@@ -99,16 +102,24 @@ impl Remover<'_> {
         }
     }
 
+    /// What cannot be asked about stays; that of the directory above is asked all the same.
+    fn unseen(&mut self, path: &Path, e: io::Error) -> Removal {
+        self.fail(What::Remove, path, Some(e));
+        Removal::DeclinedFile
+    }
+
     fn operand(&mut self, path: &Path) -> Removal {
+        let path = &with_one_slash(path);
+        let o = self.options;
         let spot = Spot::of(path);
         let info = match spot.look(false) {
             Ok(info) => info,
+            Err(e) if o.prompt == Prompt::Always => return self.unseen(path, e),
             Err(e) => return self.not_removed(path, unlinked_with_slash(&spot).unwrap_or(e)),
         };
         if info.kind != Kind::Dir {
             return self.entry(&spot, &info, None);
         }
-        let o = self.options;
         let goes = o.recursive || (o.empty_dirs && is_empty(&spot).unwrap_or(false));
         if !goes {
             let number = if o.empty_dirs { errno::ENOTEMPTY } else { errno::EISDIR };
@@ -128,6 +139,7 @@ impl Remover<'_> {
                 Ok(_) => return self.fail(What::RmMountPoint, path, None),
                 Err(_) => {
                     let (path, other) = (path.to_owned(), Some(join(path, b"..")));
+                    self.failed = true;
                     self.teller.trouble(Trouble { what: What::RmNoParent, path, other, why: None });
                     return Removal::Failed;
                 }
@@ -190,7 +202,7 @@ impl Remover<'_> {
             return match self.asked(spot, info, false) {
                 Ok(true) => self.unlink(spot, info),
                 Ok(false) => Removal::DeclinedFile,
-                Err(e) => self.not_removed(&spot.shown, e),
+                Err(e) => self.unseen(&spot.shown, e),
             };
         }
         if o.one_file_system && device.is_some_and(|device| device != info.dev) {
@@ -219,6 +231,7 @@ impl Remover<'_> {
             let outcome = match below.look(false) {
                 Ok(info) => self.entry(&below, &info, device),
                 Err(e) if e.raw_os_error() == Some(errno::ENOENT) => Removal::Yes,
+                Err(e) if o.prompt == Prompt::Always => self.unseen(&below.shown, e),
                 Err(e) => self.not_removed(&below.shown, e),
             };
             gone = match (gone, outcome) {
@@ -235,8 +248,10 @@ impl Remover<'_> {
         }
         match self.asked(spot, info, empty) {
             Ok(true) => self.rmdir(spot, None),
-            Ok(false) => Removal::Declined,
-            Err(e) => self.not_removed(&spot.shown, e),
+            // Only what is declined before anything in it was tried speaks for the directories above.
+            Ok(false) if empty => Removal::Declined,
+            Ok(false) => Removal::DeclinedFile,
+            Err(e) => self.unseen(&spot.shown, e),
         }
     }
 
@@ -266,10 +281,14 @@ impl Remover<'_> {
 
     /// A directory that cannot be read may still be empty.
     fn unreadable(&mut self, spot: &Spot, info: &Info, e: io::Error) -> Removal {
-        let goes = self.descends(spot, info).and_then(|yes| Ok(yes && self.asked(spot, info, false)?));
+        let goes = match self.descends(spot, info) {
+            Ok(true) => self.asked(spot, info, false),
+            Ok(false) => return Removal::Declined,
+            Err(e) => Err(e),
+        };
         match goes {
             Ok(true) => self.rmdir(spot, Some(e)),
-            Ok(false) => Removal::Declined,
+            Ok(false) => Removal::DeclinedFile,
             Err(e) => self.not_removed(&spot.shown, e),
         }
     }
@@ -302,6 +321,17 @@ impl Remover<'_> {
             }
         }
     }
+}
+
+/// Of several slashes at its end a path keeps one; two of them are another root in POSIX, and stay.
+fn with_one_slash(path: &Path) -> PathBuf {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
+    let slashes = bytes.len() - end;
+    if slashes < 2 || bytes == b"//" {
+        return path.to_owned();
+    }
+    PathBuf::from(OsStr::from_bytes(bytes.get(..=end).unwrap_or(bytes)))
 }
 
 /// What taking away says of a name with a slash behind it that is there and is no directory.

@@ -54,9 +54,12 @@ pub(super) fn trimmed(path: &Path) -> &[u8] {
     bytes.get(..end).unwrap_or_default()
 }
 
-/// A name below a path.
+/// A name below a path; of several slashes at its end one is left.
 pub(super) fn join(path: &Path, name: &[u8]) -> PathBuf {
     let mut bytes = path.as_os_str().as_bytes().to_vec();
+    if !trimmed(path).is_empty() {
+        bytes.truncate(trimmed(path).len());
+    }
     if !bytes.is_empty() && bytes.last() != Some(&b'/') {
         bytes.push(b'/');
     }
@@ -164,6 +167,13 @@ impl Spot {
         }
         let id = |spot: &Spot| spot.folder().and_then(|folder| folder.dir.info()).map(|info| info.id());
         self.name == other.name && matches!((id(self), id(other)), (Ok(a), Ok(b)) if a == b)
+    }
+
+    /// Whether the directory that it is in is shown as a link that leads there.
+    pub(super) fn is_below_a_link(&self) -> bool {
+        let parent = parent_shown(&self.shown);
+        let parent = Path::new(OsStr::from_bytes(trimmed(parent)));
+        !parent.as_os_str().is_empty() && Spot::of(parent).look(false).is_ok_and(|own| own.kind == Kind::Link)
     }
 
     /// Where the link there leads, as a place; a chain of links up to its first step.

@@ -105,6 +105,11 @@ pub enum Did<'a> {
         dst: &'a Path,
         backup: Option<&'a Path>,
     },
+    /// What was there is no backup any more.
+    Restored {
+        backup: &'a Path,
+        dst: &'a Path,
+    },
     Exchanged {
         src: &'a Path,
         dst: &'a Path,

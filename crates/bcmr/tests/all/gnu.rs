@@ -139,7 +139,7 @@ fn aliases_are_lines_that_the_shell_takes() {
     for (shell, prefix, line) in [
         ("bash", "", "alias cp='bcmr cp'"),
         ("zsh", "b", "alias bmv='bcmr mv'"),
-        ("fish", "b", "alias brm 'bcmr rm'"),
+        ("fish", "b", "alias brm 'bcmr rm';"),
     ] {
         let said = bcmr(["init", shell, "--prefix", prefix]).run().ok().out;
         assert!(said.lines().any(|l| l == line), "{said}");
@@ -412,4 +412,64 @@ fn directories_are_filled_whatever_the_umask_takes() {
         assert_eq!((mode(&tmp.p(to)), mode(&tmp.p(to).join("sub"))), (0o600, 0o600), "{verb}");
         assert_eq!(read(&tmp.p(to).join("sub/f")), "f", "{verb}");
     }
+}
+
+/// What is seldom met, and where each answer is one that could as well be another.
+#[test]
+fn seldom_lines_end_as_with_the_systems_programs() {
+    for (script, want) in [
+        // Bits of the source are all that a copy has of their kind; without -p it is made with the sticky one.
+        (
+            "mkdir -m 2775 g; mkdir -m 1777 s; $b cp -a s g/a; $b cp -r --no-preserve=mode s g/r; stat -c %a g/a g/r",
+            "1777\n3755\n",
+        ),
+        ("mkdir -m 2775 g; mkdir p; $b cp -a p g/a; stat -c %a g/a", "2755\n"),
+        // Setuid and setgid of a directory go only where five digits say so.
+        (
+            "mkdir -m 6755 g; $b install -d -m 755 g; stat -c %a g; $b install -d -m 00755 g; stat -c %a g",
+            "6755\n755\n",
+        ),
+        (
+            "mkdir -m 2775 g; touch f; umask 077; $b install -D -m 600 f g/a/f; stat -c %a g/a g/a/f",
+            "2755\n600\n",
+        ),
+        (
+            "$b install -d -m u=rwx,g=rxs d; stat -c %a d; $b install -d -m g=rx d; stat -c %a d",
+            "2750\n2750\n",
+        ),
+        // Names are tried as they were typed, where the new one is free.
+        ("touch f; $b mv --strip-trailing-slashes f n/", "mv: cannot move 'f' to 'n': Not a directory\n"),
+        ("touch f g; $b mv --strip-trailing-slashes f/ g && ls", "g\n"),
+        // That a name is taken is known before what is wrong with a slash behind another one.
+        ("touch f g; $b mv -n f/ g && ls", "f\ng\n"),
+        ("touch f; $b mv -n f/ g", "mv: cannot stat 'f/': Not a directory\n"),
+        ("touch -d 2001-02-03 f; $b cp -sp f l; stat -c %y l | cut -c 1-10", "2001-02-03\n"),
+        (
+            "mkdir d; $b rm ./d//; $b rm -rv d//",
+            "rm: cannot remove './d/': Is a directory\nremoved directory 'd/'\n",
+        ),
+        (
+            "mkdir e; ln -s e l; $b cp -a l/ -t e",
+            "cp: will not create hard link 'e/l/l' to directory 'e/l'\n",
+        ),
+        ("mkdir e; $b cp -a e/ -t e", "cp: cannot copy a directory, 'e/', into itself, 'e/e'\n"),
+    ] {
+        let tmp = Tmp::new();
+        let script = format!("b={BCMR}; umask 022; exec 2>&1; {script}");
+        let out = Command::new("sh").args(["-c", &script]).current_dir(tmp.path()).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&out.stdout), want, "{script}");
+    }
+}
+
+/// A FIFO or a socket is no file that could be replaced, and goes as an empty directory does.
+#[test]
+fn a_file_is_moved_over_a_fifo_of_another_file_system() {
+    let tmp = Tmp::new();
+    needs!(is_root(), "only root mounts");
+    let mount = Mount::tmpfs("size=1m", &tmp.dir("far")).unwrap();
+    tmp.file("f", "content");
+    mkfifo(&mount.path().join("p"));
+    let ran = gnu(&tmp, ["mv", "-v", "f", "far/p"]).run().ok();
+    assert_eq!(ran.out, "copied 'f' -> 'far/p'\nremoved 'f'\n");
+    assert_eq!((read(&tmp.p("far/p")).as_str(), names(tmp.path())), ("content", vec!["far".into()]));
 }

@@ -113,6 +113,7 @@ impl<'e> Here<'e> {
             no_copy: false,
             alters: false,
             exchange: false,
+            typed: None,
             verbose: false,
             stdin_tty: self.env.stdin_tty,
             me: self.env.me,

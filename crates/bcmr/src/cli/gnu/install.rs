@@ -3,7 +3,7 @@
 //! Must not know how anything is copied.
 
 use super::here::{BackupTyped, Here, Placed, print, version, warn};
-use super::mode;
+use super::mode::{self, Mode};
 use super::options::{GetOpt, Table, Takes, Wrong};
 use bcmr_engine::policy::Preserve;
 use bcmr_engine::stepwise::{self, Given, Onto, Options, Program};
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum InstallOption {
+pub enum InstallOption {
     Backup,
     Ignored,
     Compare,
@@ -36,7 +36,7 @@ enum InstallOption {
     Version,
 }
 
-const TABLE: Table<InstallOption> = {
+pub const TABLE: Table<InstallOption> = {
     use Takes::{Maybe, Nothing, Value};
     Table {
         program: "install",
@@ -159,6 +159,8 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
     typed.placed.operands = words.operands;
     for_directories(&typed)?;
     let mut o = here.plain(Program::Install);
+    // Modes are given and not left to the umask, also those of the directories on the way.
+    o.umask = here.env.without_umask();
     (o.backup, o.suffix) = here.backup(&typed.backup)?;
     o.verbose = typed.verbose;
     o.unlink_first = true;
@@ -217,7 +219,7 @@ fn for_directories(typed: &InstallLine) -> Result<(), Wrong> {
 
 /// Who gets it and what it may do.
 fn check(typed: &mut InstallLine, here: &Here<'_>) -> Result<Given, Wrong> {
-    let mut mode = 0o755;
+    let mut mode = Mode::exactly(0o755);
     if let Some(text) = &typed.mode {
         let parsed = text.to_str().and_then(|text| mode::parse(text, typed.directories));
         let Some(parsed) = parsed else { return Err(invalid("mode", text, here)) };
@@ -241,12 +243,12 @@ fn check(typed: &mut InstallLine, here: &Here<'_>) -> Result<Given, Wrong> {
     };
     let uid = number("user", &typed.owner, bcmr_engine::stepwise::user_number)?;
     let gid = number("group", &typed.group, bcmr_engine::stepwise::group_number)?;
-    if typed.compare && mode & 0o7000 != 0 {
+    if typed.compare && mode.bits & 0o7000 != 0 {
         let line = "the --compare (-C) option is ignored when you specify a mode with non-permission bits";
         warn(here, line);
         typed.compare = false;
     }
-    Ok(Given { mode, uid, gid, compare: typed.compare })
+    Ok(Given { mode: mode.bits, said: mode.said, uid, gid, compare: typed.compare })
 }
 
 fn invalid(what: &str, word: &OsStr, here: &Here<'_>) -> Wrong {

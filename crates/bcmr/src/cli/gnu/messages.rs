@@ -246,6 +246,7 @@ pub fn done(locale: Locale, program: &str, did: Did<'_>) -> Vec<u8> {
         Did::Copied { src, dst, backup } => pair("", src, dst, backup),
         Did::MovedByCopying { src, dst, backup } => pair("copied ", src, dst, backup),
         Did::Renamed { src, dst, backup } => pair("renamed ", src, dst, backup),
+        Did::Restored { backup, dst } => [&pair("", backup, dst, None)[..], b" (unbackup)"].concat(),
         Did::Exchanged { src, dst } => [b"exchanged ", &quote(src)[..], b" <-> ", &quote(dst)[..]].concat(),
         Did::Removed(path) => [b"removed ", &quote(path)[..]].concat(),
         Did::RemovedDir(path) => [b"removed directory ", &quote(path)[..]].concat(),

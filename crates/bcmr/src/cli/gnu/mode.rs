@@ -2,15 +2,35 @@
 //!
 //! Must not know what gets the mode.
 
-/// The mode that `text` makes of nothing, for a directory or not; `None` when it is none.
-pub fn parse(text: &str, is_dir: bool) -> Option<u32> {
-    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-        return u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777);
-    }
-    text.split(',').try_fold(0, |mode, clause| apply(mode, clause, is_dir))
+const SETID: u32 = 0o6000;
+
+/// A mode, and which of its bits are said. Those that are not said a directory keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    pub bits: u32,
+    pub said: u32,
 }
 
-fn apply(mut mode: u32, clause: &str, is_dir: bool) -> Option<u32> {
+impl Mode {
+    /// All of it is said.
+    pub const fn exactly(bits: u32) -> Mode {
+        Mode { bits, said: 0o7777 }
+    }
+}
+
+/// The mode that `text` makes of nothing, for a directory or not; `None` when it is none.
+pub fn parse(text: &str, is_dir: bool) -> Option<Mode> {
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        let bits = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777)?;
+        // A directory's setuid and setgid are taken away only by five digits.
+        let left_alone = if is_dir && text.len() < 5 { SETID & !bits } else { 0 };
+        return Some(Mode { bits, said: 0o7777 & !left_alone });
+    }
+    let nothing = Mode { bits: 0, said: 0 };
+    text.split(',').try_fold(nothing, |mode, clause| apply(mode, clause, is_dir))
+}
+
+fn apply(Mode { bits: mut mode, mut said }: Mode, clause: &str, is_dir: bool) -> Option<Mode> {
     let start = clause.find(['+', '-', '='])?;
     let (who, mut rest) = clause.split_at(start);
     let mut whom = 0;
@@ -56,12 +76,16 @@ fn apply(mut mode: u32, clause: &str, is_dir: bool) -> Option<u32> {
         // `t` belongs to all, and `s` to user and group.
         let bits = bits & whom;
         match op {
-            '+' => mode |= bits,
-            '-' => mode &= !bits,
-            _ => mode = (mode & !whom) | bits,
+            '+' => (mode, said) = (mode | bits, said | bits),
+            '-' => (mode, said) = (mode & !bits, said | bits),
+            // Of a directory it takes setuid and setgid away only where it names them.
+            _ => {
+                let whom = if is_dir { whom & !(SETID & !bits) } else { whom };
+                (mode, said) = ((mode & !whom) | bits, said | whom);
+            }
         }
     }
-    Some(mode)
+    Some(Mode { bits: mode, said })
 }
 
 /// Three bits for all.
@@ -71,7 +95,7 @@ fn spread(bits: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{Mode, parse};
 
     #[test]
     fn modes() {
@@ -90,7 +114,25 @@ mod tests {
             ("", None, None),
             ("u", None, None),
         ] {
-            assert_eq!((parse(text, false), parse(text, true)), (file, dir), "{text}");
+            let bits = |is_dir| parse(text, is_dir).map(|mode| mode.bits);
+            assert_eq!((bits(false), bits(true)), (file, dir), "{text}");
         }
+    }
+
+    #[test]
+    fn what_a_directory_keeps() {
+        for (text, bits, said) in [
+            ("755", 0o755, 0o1777),
+            ("2755", 0o2755, 0o3777),
+            ("00755", 0o755, 0o7777),
+            ("u=rwx,go=rx", 0o755, 0o1777),
+            ("u=rwxs", 0o4700, 0o4700),
+            ("g-s", 0, 0o2000),
+            ("a+r", 0o444, 0o444),
+            ("=rx", 0o555, 0o1777),
+        ] {
+            assert_eq!(parse(text, true), Some(Mode { bits, said }), "{text}");
+        }
+        assert_eq!(parse("755", false), Some(Mode::exactly(0o755)));
     }
 }

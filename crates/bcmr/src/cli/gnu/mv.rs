@@ -8,9 +8,10 @@ use super::options::{GetOpt, Table, Takes, Wrong};
 use bcmr_engine::policy::{Follow, Preserve};
 use bcmr_engine::stepwise::{self, Onto, Over, Program, Update};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum MvOption {
+pub enum MvOption {
     Backup,
     Context,
     Debug,
@@ -29,7 +30,7 @@ enum MvOption {
     Version,
 }
 
-const TABLE: Table<MvOption> = {
+pub const TABLE: Table<MvOption> = {
     use Takes::{Maybe, Nothing, Value};
     Table {
         program: "mv",
@@ -130,7 +131,12 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
     }
     let target = match here.place(&mut placed)? {
         // The destination's go as well.
-        Onto::Name(name) if strip => Onto::Name(stripped(name.as_os_str())),
+        Onto::Name(name) if strip => {
+            let to = stripped(name.as_os_str());
+            o.typed =
+                placed.operands.first().filter(|_| !placed.exactly).map(|from| (PathBuf::from(from), name));
+            Onto::Name(to)
+        }
         target => target,
     };
     if backup.wanted && o.over == Over::Never {
