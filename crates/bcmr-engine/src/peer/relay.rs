@@ -98,6 +98,7 @@ impl RelayRun<'_> {
             prefix: prefix(self.to),
             target: self.to.path.clone(),
             manifest: None,
+            tells_hashes: policy.hashes,
             unwritten: AtomicU64::new(0),
             compares: matches!(self.purpose, Purpose::Check { .. }),
             compared: Mutex::default(),
