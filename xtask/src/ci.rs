@@ -7,10 +7,13 @@ use crate::bench;
 use crate::crash;
 use crate::deny;
 use crate::fuzz;
+use crate::mpi;
 use crate::simulate;
+use crate::slurm;
 use crate::tidy;
 use crate::torture;
 use crate::typed;
+use crate::wheel;
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use sh::Result;
@@ -63,7 +66,7 @@ const fn step(name: &'static str, lane: Lane, after: Option<&'static str>, run: 
     Step { name, lane, after, only_deep: false, run }
 }
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     step("fmt", Lane::Front, None, |_| cargo(&["fmt", "--all", "--check"])),
     step("deny", Lane::Front, None, denied),
     step("build", Lane::Front, None, |_| cargo(&["test", "--workspace", "--locked", "--no-run"])),
@@ -80,6 +83,7 @@ const STEPS: [Step; 14] = [
     step("crash", Lane::Back, Some("build"), power_cuts),
     step("experiment", Lane::Back, Some("build"), |_| experiments()),
     Step { only_deep: true, ..step("simulate", Lane::Front, None, |_| done(simulate::run(&[]))) },
+    Step { only_deep: true, ..step("faces", Lane::Front, None, |_| faces()) },
 ];
 
 /// What a step came to, as its own process says it: the first word of its verdict, and the rest.
@@ -320,6 +324,15 @@ fn tested(name: &str, command: &mut Command) -> Done {
 
 /// Names the file in which tests write down that they could not run.
 const SKIPS: &str = "BCMR_SKIPS";
+
+/// The crates in workspaces of their own, which a change of the engine may break unseen: Python's and MPI's.
+fn faces() -> Done {
+    done((|| {
+        wheel::run(&[])?;
+        mpi::run(&[])?;
+        slurm::run(&[])
+    })())
+}
 
 fn doc() -> Done {
     let mut command = sh::cargo();
