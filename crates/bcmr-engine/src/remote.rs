@@ -22,6 +22,15 @@ pub struct Address {
     pub path: PathBuf,
 }
 
+/// As whom the program over there runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunAs {
+    /// Who logs in.
+    Login,
+    /// This user, by `sudo -n`, which asks nobody anything.
+    Sudo(String),
+}
+
 /// How to get there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
@@ -31,6 +40,8 @@ pub struct Way {
     pub options: Vec<OsString>,
     /// What the far side's program is called there (`bcmr` unless the user says otherwise): one word, or a path.
     pub program: String,
+    /// As whom it runs.
+    pub run_as: RunAs,
     /// Connections; `None` decides by what there is to move.
     pub parallel: Option<usize>,
     /// Where the data goes.

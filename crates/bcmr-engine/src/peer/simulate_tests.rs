@@ -766,6 +766,11 @@ fn judge_mirror(
     if gone > 0 && !scene.policy.mirror.deletes() {
         return Err("nothing was to be deleted".into());
     }
+    if let (DeleteMax::Entries(most), true) = (scene.policy.delete_max, gone > 0)
+        && gone as u64 > most
+    {
+        return Err(format!("{gone} names went where {most} entries might"));
+    }
     // A name that comes wrong off the wire is another name.
     if scene.flips {
         return Ok(());

@@ -491,3 +491,50 @@ fn close_again(dir: &Dir, mode: Option<u32>, at: &Below, tally: &Tally<'_>) {
         tally.lost(lost(Op::SetTimesOf)(e));
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+
+    impl Front for Nobody {
+        fn event(&self, _: Event) {}
+        fn ask(&self, _: Question) -> bool {
+            false
+        }
+    }
+
+    /// M4: what has the name by the time it goes is what had it when it was planned, or it stays.
+    #[test]
+    fn what_became_another_thing_stays() {
+        let tmp = tempfile::tempdir().unwrap();
+        let at = |name: &str| tmp.path().join(name);
+        let (dir, node) = (Dir::open(tmp.path()).unwrap(), Node::root(tmp.path()));
+        let (progress, cancel) = (Progress::default(), Cancel::new());
+        let watch = Watch { front: &Nobody, progress: &progress, cancel: &cancel, items: false };
+        let tally = Tally::new(watch);
+        let go = |name: &str, exchange: &dyn Fn()| {
+            let name = NameBuf::new(name.as_bytes()).unwrap();
+            let there = dir.stat(name.as_name()).unwrap();
+            let planned = Planned { name, id: there.id(), kind: there.kind, going: Going::OnlyThere };
+            exchange();
+            delete(&dir, &node, &planned, (0, 0), 1, &tally)
+        };
+        for name in ["same", "file", "dir/in", "other", "other-dir/in", "gone"] {
+            std::fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+            std::fs::write(at(name), "x").unwrap();
+        }
+        assert!(go("same", &|| ()).unwrap() && !at("same").exists());
+        assert!(go("gone", &|| std::fs::remove_file(at("gone")).unwrap()).unwrap());
+        let replaced = go("file", &|| std::fs::rename(at("other"), at("file")).unwrap());
+        assert_eq!(replaced.unwrap_err().code, Code::Refused);
+        let exchanged = go("dir", &|| {
+            std::fs::rename(at("dir"), at("moved")).unwrap();
+            std::fs::rename(at("other-dir"), at("dir")).unwrap();
+        });
+        assert_eq!(exchanged.unwrap_err().code, Code::Refused);
+        assert!(at("file").exists() && at("dir/in").exists() && at("moved/in").exists());
+    }
+}

@@ -556,6 +556,7 @@ mod tests {
             ssh: ["sh", "-c", script].map(OsString::from).to_vec(),
             options: Vec::new(),
             program: "bcmr".into(),
+            run_as: crate::remote::RunAs::Login,
             parallel: None,
             plane: Plane::Ssh,
             compress: Compress::None,

@@ -6,7 +6,7 @@ use super::conn;
 use super::login::Login;
 use super::stream::Stream;
 use crate::error::{Code, Error, Note, Op, Reason};
-use crate::remote::{Address, Way};
+use crate::remote::{Address, RunAs, Way};
 use bcmr_wire::dialogue::Dialogue;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -97,10 +97,22 @@ fn remote_command(program: &str) -> Result<String, Note> {
     }
 }
 
+/// The same as another user. sudo that would have to ask for a password says so instead, and no password is ever an argument.
+fn command_as(run_as: &RunAs, program: &str) -> Result<String, Note> {
+    let command = remote_command(program)?;
+    match run_as {
+        RunAs::Login => Ok(command),
+        RunAs::Sudo(user) => match fault("user", user) {
+            Some(note) => Err(note),
+            None => Ok(format!("sudo -n -H -u {user} -- {command}")),
+        },
+    }
+}
+
 /// Everything behind the program's name in ssh's argument vector, for a connection to a bcmr.
 fn arguments(address: &Address, way: &Way, nth: Nth, ciphers: Ciphers) -> Result<Vec<OsString>, Error> {
     let refused = |note| Error::ours(Code::Refused, Op::ConnectTo, &address.host, note);
-    let command = remote_command(&way.program).map_err(refused)?;
+    let command = command_as(&way.run_as, &way.program).map_err(refused)?;
     arguments_for(address, way, nth, ciphers, &command)
 }
 
@@ -499,6 +511,7 @@ mod tests {
             ssh: ssh.iter().map(OsString::from).collect(),
             options: options.iter().map(OsString::from).collect(),
             program: "bcmr".into(),
+            run_as: RunAs::Login,
             parallel: None,
             plane: Plane::Ssh,
             compress: Compress::None,
@@ -525,6 +538,11 @@ mod tests {
         let tail = "-T -x -o ClearAllForwardings=yes -o RemoteCommand=none";
         let plain = line(&at(None, "h", None), &way(&["ssh"], &[]), Nth::First, Ciphers::AsTheyAre);
         assert_eq!(plain, format!("{tail} -- h bcmr serve"));
+        let as_root = Way { run_as: RunAs::Sudo("root".into()), ..way(&["ssh"], &[]) };
+        let as_root = line(&at(None, "h", None), &as_root, Nth::First, Ciphers::AsTheyAre);
+        assert_eq!(as_root, format!("{tail} -- h sudo -n -H -u root -- bcmr serve"));
+        let nobody = Way { run_as: RunAs::Sudo("a;b".into()), ..way(&["ssh"], &[]) };
+        assert!(arguments(&at(None, "h", None), &nobody, Nth::First, Ciphers::AsTheyAre).is_err());
         let further = line(&at(None, "h", None), &way(&["ssh"], &[]), Nth::Further, Ciphers::AsTheyAre);
         let alone = "-S none -o ControlMaster=no";
         let want = format!("-o BatchMode=yes {tail} {alone} -- h bcmr serve");

@@ -26,7 +26,7 @@ use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
 use bcmr_engine::peer;
 use bcmr_engine::policy::NameList;
-use bcmr_engine::remote::{Address, GetRequest, PutRequest, RelayRequest, Way};
+use bcmr_engine::remote::{Address, GetRequest, PutRequest, RelayRequest, RunAs, Way};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -236,7 +236,8 @@ pub fn with_peer<T>(
         other => return other.map_err(sort),
     };
     // Who named another program than `bcmr` wants that one, and a name that is wrong is no reason to take another way.
-    if reach.way.program != "bcmr" {
+    // Nor is one that only the user who logs in has any use to another.
+    if reach.way.program != "bcmr" || reach.way.run_as != RunAs::Login {
         return Err(Absent::Other(Error { op: Op::StartBcmrOn, ..absent }));
     }
     let own = deploy::own(cancel).map_err(Absent::Other)?;
@@ -429,6 +430,7 @@ mod tests {
             ssh: vec!["sh".into(), ssh.into()],
             options: Vec::new(),
             program: "bcmr".into(),
+            run_as: bcmr_engine::remote::RunAs::Login,
             parallel: None,
             plane: Plane::Ssh,
             compress: Compress::Auto,

@@ -655,6 +655,7 @@ fn every_option_has_a_test_of_what_it_does() {
         ("ssh-config", Some(("../../src/cli/bcmr/tests.rs", "what_ssh_gets_keeps_its_order"))),
         ("port", Some(("../../src/cli/bcmr/tests.rs", "which_machine"))),
         ("remote-program", Some(("../../src/cli/bcmr/tests.rs", "what_a_remote_copy_refuses"))),
+        ("remote-sudo", Some(("remote.rs", "another_user_there"))),
         ("bootstrap", Some(("remote_ssh.rs", "without_a_bcmr_there"))),
         ("no-bootstrap", Some(("../../src/cli/bcmr/tests.rs", "the_way_there"))),
         ("verbose", Some(("matrix.rs", "everything_is_named"))),

@@ -783,6 +783,33 @@ fn names_on_another_machine_are_removed() {
     assert!(tmp.p("kept").exists());
 }
 
+/// `--remote-sudo` runs the program there by sudo, which is asked for no password; one that needs one is told of.
+#[test]
+fn another_user_there() {
+    let tmp = Tmp::new();
+    tmp.file("s", "content");
+    let sudo = tmp.file("bin/sudo", "#!/bin/sh\necho \"$@\" >> \"$SUDO_LOG\"\n[ -e \"$SUDO_LOG.ask\" ] && { echo 'sudo: a password is required' >&2; exit 1; }\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n");
+    chmod(&sudo, 0o755);
+    let path = format!("{}:{}", tmp.p("bin").display(), std::env::var("PATH").unwrap());
+    let far = Far::pipe().with("PATH", path).with("SUDO_LOG", tmp.p("log"));
+    let copy = |flag: &str, to: &str| {
+        far.bcmr("copy").args([flag]).args([tmp.p("s").as_os_str(), &far.at(tmp.p(to))]).run()
+    };
+    copy("--remote-sudo", "d").ok();
+    copy("--remote-sudo=backup", "e").ok();
+    assert_eq!(fs::read_to_string(tmp.p("e")).unwrap(), "content");
+    let log = fs::read_to_string(tmp.p("log")).unwrap();
+    let program = format!("-- {} serve", BCMR);
+    assert_eq!(log, format!("-n -H -u root {program}\n-n -H -u backup {program}\n"));
+    copy("--remote-sudo=a b", "f").code(8);
+    tmp.file("log.ask", "");
+    let asked = copy("--remote-sudo", "f");
+    assert!(
+        asked.code != 0 && asked.err.contains("a password is required") && !tmp.p("f").exists(),
+        "{asked:?}"
+    );
+}
+
 /// The list of hashes is the same wherever the destination is, and there is one only of what is complete.
 /// A copy that is not done stumbles where one that is would, and it does not report something as missing that was
 /// only not looked at.

@@ -13,7 +13,7 @@ use crate::address;
 use crate::config::{CompressWord, Config, PlaneWord, Words};
 use crate::names;
 use crate::usage::Usage;
-use bcmr_engine::remote::{Address, Compress, Plane, Way};
+use bcmr_engine::remote::{Address, Compress, Plane, RunAs, Way};
 use bcmr_engine::throttle::Throttle;
 use clap::{ArgMatches, Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -45,6 +45,17 @@ pub struct ConnectArgs {
     /// What bcmr is called on the other machine: a word or a path, without spaces
     #[arg(hide_short_help = true, long, value_name = "PATH", conflicts_with = "bootstrap")]
     pub remote_program: Option<String>,
+    /// Run it there as USER by sudo -n, which must not need a password [default: root]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "USER",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "root",
+        conflicts_with = "bootstrap"
+    )]
+    pub remote_sudo: Option<String>,
     /// Put this program into the other machine's cache if it has none, and run it from there
     #[arg(hide_short_help = true, long, overrides_with = "no_bootstrap")]
     pub bootstrap: bool,
@@ -128,6 +139,7 @@ impl Columns for ConnectArgs {
         Row("-F", There, Keeps, |a| a.ssh_config.is_some()),
         Row("--port", There, Keeps, |a| a.port.is_some()),
         Row("--remote-program", There, Keeps, |a| a.remote_program.is_some()),
+        Row("--remote-sudo", There, LosesIf(|a| a.remote_sudo.is_some()), |a| a.remote_sudo.is_some()),
         Row("--bootstrap", There, Keeps, |a| a.bootstrap),
         Row("--no-bootstrap", There, Keeps, |a| a.no_bootstrap),
     ];
@@ -231,13 +243,14 @@ pub fn reach(
     let bootstrap = match (c.bootstrap, c.no_bootstrap) {
         (true, _) => true,
         (_, true) => false,
-        // Who names the program does not want another one.
-        _ => file.bootstrap.unwrap_or(false) && c.remote_program.is_none(),
+        // Who names the program, or another user, does not want another one.
+        _ => file.bootstrap.unwrap_or(false) && c.remote_program.is_none() && c.remote_sudo.is_none(),
     };
     let way = Way {
         ssh,
         options: c.passed.clone(),
         program,
+        run_as: c.remote_sudo.clone().map_or(RunAs::Login, RunAs::Sudo),
         parallel: parallel.map(usize::from),
         plane,
         compress,

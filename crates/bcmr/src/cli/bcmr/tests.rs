@@ -605,6 +605,7 @@ fn what_is_lost_without_a_peer() {
         ("--direct", &["--direct"]),
         ("--retries=2", &["--retries"]),
         ("--bwlimit=1M", &["--bwlimit"]),
+        ("--remote-sudo", &["--remote-sudo"]),
         ("--chown 1:2 --chmod go-w", &["--chown", "--chmod"]),
         ("--usermap 1:2 --groupmap 1:2 --numeric-ids", &["--usermap", "--groupmap", "--numeric-ids"]),
         ("-T", &["-T"]),
