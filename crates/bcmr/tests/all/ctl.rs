@@ -43,22 +43,20 @@ fn a_run_goes_as_it_is_told() {
             for name in ["s/a", "s/b", "s/c"] {
                 tmp.file(name, noise(1, 2 << 20));
             }
-            assert_eq!(ctl(&tmp, "").ok().out, "");
-            ctl(&tmp, "pause").code(1).says("no such run");
             let flags = if verb == "copy" { vec!["-rT"] } else { vec![] };
             let line = far.bcmr(verb).args(flags).args(["--bwlimit=1", "--compress=none"]);
             let mut line = meeting(dir.ends(line, &far, &tmp.p("s"), &tmp.p("d")), &tmp);
             let mut child = line.0.stdin(std::process::Stdio::null()).spawn().unwrap();
-            let status = until(&tmp, "status", "limit 1 B/s");
-            assert!(status.starts_with(&format!("{}  running", child.id())), "{status}");
             let pid = child.id();
+            // Where others of this user run, they are listed too.
+            until(&tmp, "", &format!("{pid}  running, limit 1 B/s"));
             until(&tmp, &format!("pause --pid {pid}"), "paused, limit 1 B/s");
-            until(&tmp, "limit none", "paused, no limit");
+            until(&tmp, &format!("limit none --pid {pid}"), "paused, no limit");
             assert!(child.try_wait().unwrap().is_none(), "{dir:?} {verb}: paused runs do not end");
             let done = (0..3).filter(|n| tmp.p(format!("d/{}", ["a", "b", "c"][*n])).exists()).count();
             assert!(done < 3, "{dir:?} {verb}: all went at a byte a second");
-            until(&tmp, "limit 1G", "paused, limit 1.0 GiB/s");
-            until(&tmp, "resume", "running, limit 1.0 GiB/s");
+            until(&tmp, &format!("limit 1G --pid {pid}"), "paused, limit 1.0 GiB/s");
+            until(&tmp, &format!("resume --pid {pid}"), "running, limit 1.0 GiB/s");
             assert!(child.wait().unwrap().success(), "{dir:?} {verb}");
             assert_same(&tmp.p("s"), &tmp.p("d"), Exact { times: false, ..EVERYTHING });
             assert_eq!(fs::read_dir(&run).unwrap().count(), 0, "nothing is left where commands are heard");

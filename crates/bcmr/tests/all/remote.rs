@@ -788,7 +788,7 @@ fn names_on_another_machine_are_removed() {
 fn another_user_there() {
     let tmp = Tmp::new();
     tmp.file("s", "content");
-    let sudo = tmp.file("bin/sudo", "#!/bin/sh\necho \"$@\" >> \"$SUDO_LOG\"\n[ -e \"$SUDO_LOG.ask\" ] && { echo 'sudo: a password is required' >&2; exit 1; }\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n");
+    let sudo = tmp.file("bin/sudo", "#!/bin/sh\nprintf '%s\\n' \"$*\" >> \"$SUDO_LOG\"\n[ -e \"$SUDO_LOG.ask\" ] && { echo 'sudo: a password is required' >&2; exit 1; }\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n");
     chmod(&sudo, 0o755);
     let path = format!("{}:{}", tmp.p("bin").display(), std::env::var("PATH").unwrap());
     let far = Far::pipe().with("PATH", path).with("SUDO_LOG", tmp.p("log"));
