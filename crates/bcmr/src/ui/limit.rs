@@ -108,6 +108,9 @@ pub fn of(t: &Times) -> Option<Limit> {
                 Limit::OtherSide
             } else if mostly(t.processor, t.took) {
                 Limit::Processor
+            } else if t.bytes / connections(t) < SWALLOWED {
+                // Logging in may have taken longer than all of it.
+                return None;
             } else {
                 Limit::Reading
             })
@@ -121,6 +124,7 @@ pub fn of(t: &Times) -> Option<Limit> {
                     here(&landing).map(|limit| if limit == Limit::Reading { Limit::Writing } else { limit })
                 }
                 false if plane == Plane::Ssh && ssh(t) == Limit::Ssh => Some(Limit::Ssh),
+                false if t.bytes / connections(t) < SWALLOWED => None,
                 false => Some(Limit::OtherSideOrNetwork),
             }
         }
@@ -204,7 +208,7 @@ mod tests {
     fn who_waited_for_whom() {
         let near = Times { copying: S(18), ..times(Far::Nowhere) };
         let put = times(Far::To(Plane::Ssh));
-        let get = times(Far::From(Plane::Direct));
+        let get = Times { bytes: 1 << 30, ..times(Far::From(Plane::Direct)) };
         for (times, want) in [
             (Times { took: Duration::from_millis(400), ..near }, None),
             (times(Far::Nowhere), None),
@@ -226,13 +230,15 @@ mod tests {
             // All of it was under way before anything had to wait.
             (Times { settled: S(15), bytes: 1 << 20, ..put }, Some(Limit::OtherSideOrNetwork)),
             (Times { settled: S(35), bytes: 60 << 20, threads: 8, ..put }, Some(Limit::OtherSideOrNetwork)),
-            (Times { settled: S(3), room: S(1), ..put }, Some(Limit::Reading)),
+            (Times { settled: S(3), room: S(1), bytes: 1 << 30, ..put }, Some(Limit::Reading)),
+            (Times { settled: S(3), room: S(1), ..put }, None),
             (Times { processor: S(9), ..put }, Some(Limit::Processor)),
             (Times { threads: 0, ..put }, None),
             (Times { copying: S(9), pieces: S(8), ..get }, Some(Limit::OtherSideOrNetwork)),
             (Times { carriers: S(9), ..get }, Some(Limit::OtherSideOrNetwork)),
             (Times { carriers: S(9), ..times(Far::From(Plane::Ssh)) }, Some(Limit::Ssh)),
-            (Times { carriers: S(6), ..times(Far::From(Plane::Ssh)) }, Some(Limit::OtherSideOrNetwork)),
+            (Times { carriers: S(6), far: Far::From(Plane::Ssh), ..get }, Some(Limit::OtherSideOrNetwork)),
+            (times(Far::From(Plane::Ssh)), None),
             (Times { copying: S(9), from_disk: 1000, pieces: S(1), ..get }, Some(Limit::Writing)),
             (Times { copying: S(9), syncing: S(12), ..get }, Some(Limit::Syncing)),
         ] {
