@@ -229,7 +229,7 @@ mod tests {
             (Times { settled: S(15), room: S(1), bytes: 1 << 30, ..put }, Some(Limit::OtherSide)),
             // All of it was under way before anything had to wait.
             (Times { settled: S(15), bytes: 1 << 20, ..put }, Some(Limit::OtherSideOrNetwork)),
-            (Times { settled: S(35), bytes: 60 << 20, threads: 8, ..put }, Some(Limit::OtherSideOrNetwork)),
+            (Times { settled: S(45), bytes: 60 << 20, threads: 8, ..put }, Some(Limit::OtherSideOrNetwork)),
             (Times { settled: S(3), room: S(1), bytes: 1 << 30, ..put }, Some(Limit::Reading)),
             (Times { settled: S(3), room: S(1), ..put }, None),
             (Times { processor: S(9), ..put }, Some(Limit::Processor)),
