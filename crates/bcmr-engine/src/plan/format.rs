@@ -806,6 +806,23 @@ mod tests {
         }
     }
 
+    /// A plan of a newer version: what may be passed over is, and the rest is refused with a word on why.
+    #[test]
+    fn a_plan_of_another_version_is_told_from_a_damaged_one() {
+        let with = |tag: u8| {
+            let mut payload = header().payload();
+            payload.push(tag);
+            put_bytes(&mut payload, b"later");
+            let (mut writer, mut file) = (FrameWriter::new(FrameKind::Plan), Vec::new());
+            writer.frame(&payload, &mut file);
+            PlanHeader::decode(&file).map(|(header, _)| header)
+        };
+        assert_eq!(with(OPTIONAL_FROM), Ok(header()));
+        for tag in [0, 9, OPTIONAL_FROM - 1] {
+            assert_eq!(with(tag), Err(Damage(Reason::PlanOfOtherVersion)), "{tag}");
+        }
+    }
+
     #[test]
     fn a_result_fits_its_entry_and_verb() {
         let entry = |what| PlannedEntry { name: name(b"n"), what };

@@ -172,14 +172,18 @@ fn next_free<'c>(
     Ok(None)
 }
 
+/// Results of a plan of no more shards are looked at one by one before they are believed to be of this plan.
+const LOOKED_AT_MAX: u32 = 1024;
+
 /// In which order shards are tried: those that nothing is known of, from `start` on; then those of claims, whose processes
-/// may be dead. What has a result is not tried; whether that is whole, the end proves.
+/// may be dead, and those of results, which may be another plan's. Where there are very many of these the end finds out.
 fn order_of(shards: u32, start: u64, done: &HashSet<u32>, claimed: &HashSet<u32>) -> Vec<u32> {
     let start = (start % u64::from(shards.max(1))) as u32;
     let all = (start..shards).chain(0..start);
-    let mut order: Vec<u32> = all.filter(|shard| !done.contains(shard)).collect();
-    // A stable sort: the order within each of the two stays.
-    order.sort_by_key(|shard| claimed.contains(shard));
+    let is_tried = |shard: &u32| shards <= LOOKED_AT_MAX || !done.contains(shard);
+    let mut order: Vec<u32> = all.filter(is_tried).collect();
+    // A stable sort: the order within each of the three stays.
+    order.sort_by_key(|shard| (done.contains(shard), claimed.contains(shard)));
     order
 }
 
@@ -633,7 +637,9 @@ mod tests {
         let order = |start, done: &[u32], claimed: &[u32]| order_of(5, start, &set(done), &set(claimed));
         assert_eq!(order(0, &[], &[]), [0, 1, 2, 3, 4]);
         assert_eq!(order(7, &[], &[]), [2, 3, 4, 0, 1]);
-        assert_eq!(order(3, &[4, 2], &[3, 2]), [0, 1, 3]);
+        assert_eq!(order(3, &[4, 2], &[3, 2]), [0, 1, 3, 4, 2]);
+        let many = LOOKED_AT_MAX + 1;
+        assert_eq!(order_of(many, 0, &(1..many).collect(), &set(&[0])), [0]);
         assert_eq!(order_of(0, 9, &set(&[]), &set(&[])), [0; 0]);
     }
 }

@@ -466,6 +466,27 @@ fn a_damaged_plan_or_result_is_refused() {
     site.judge("dst");
 }
 
+/// Results count for the plan that they are of, wherever they are put.
+#[test]
+fn a_result_of_another_plan_counts_for_nothing() {
+    let site = Site::new();
+    mixed(&site);
+    for plan in ["one", "two"] {
+        site.run(&format!("plan src to-{plan} --out {plan} --shards 2")).ok();
+    }
+    site.shards("one", 0..2);
+    for shard in ["0", "1"] {
+        std::fs::copy(site.p("one/results").join(shard), site.p("two/results").join(shard)).unwrap();
+    }
+    site.run("finish two").code(1).says("shards 0 1");
+    assert!(site.run("plan --status two").ok().out.contains("0 of 2 shards are done"));
+    site.run("shard two --all").ok();
+    for plan in ["one", "two"] {
+        site.run(&format!("finish {plan}")).ok();
+        site.judge(&format!("to-{plan}"));
+    }
+}
+
 #[test]
 fn a_full_disk_and_a_read_only_one() {
     needs!(is_root(), "only root mounts");
