@@ -11,7 +11,7 @@ pub struct Cost {
 }
 
 /// A source of several figures.
-const HERE: &str = "measured on one machine of 2 cores, tmpfs";
+const HERE: &str = "rounded, within a factor of two of what was measured on one machine of 2 cores, tmpfs";
 const DELL: &str = "Dell, HPC Lustre Storage with Intel Omni-Path, figure 13 (MDtest, Lustre 2.7, one MDT)";
 const ORION: &str = "OLCF's Orion: 40 metadata servers (Blocks and Files, 4 June 2022), 14 TB/s read and 11 TB/s written (Greybeards on Storage, with D. Leverman)";
 const CHOSEN: &str = "chosen";

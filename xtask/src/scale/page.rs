@@ -59,7 +59,7 @@ const HEAD: &str = "\
 
 Written by `cargo xtask scale --write docs`, never by hand: a simulation, event by event, of copies in shards
 (docs/many-machines.md) on one parallel file system that has the source, the destination and the plan. No such file system
-was at hand. What this program takes was measured on one machine; what the file system takes was published by others, of
+was at hand. What this program takes is near what one machine took; what the file system takes was published by others, of
 machines of different years and makes. So the curves tell where something bends and why, and not how long your copy takes.
 ";
 
