@@ -8,6 +8,7 @@
 pub mod alter;
 pub mod api;
 mod blocks;
+pub mod calendar;
 mod codec;
 pub mod control;
 mod disk;
@@ -39,6 +40,7 @@ pub use receiver::fuzz as receiver_fuzz;
 pub use sender::filter::fuzz as filter_fuzz;
 #[cfg(fuzzing)]
 pub use store::fuzz as store_fuzz;
+mod tabbed;
 mod tally;
 pub mod throttle;
 mod transport;
@@ -52,4 +54,7 @@ pub use verbs::manifest::fuzz as manifest_fuzz;
 
 pub use fastcopy::memory;
 pub use fastcopy::process::is_ignored;
-pub use verbs::{check, check_manifest, copy, copy_between, measure, move_, remove, sessions, sync};
+pub use verbs::{
+    check, check_manifest, copy, copy_between, measure, move_, planned_words, remove, sessions, snapshot,
+    sync, undo,
+};

@@ -4,6 +4,7 @@
 //! Must not know how any of it was typed, nor how it is carried out.
 
 use crate::alter::OwnersAndModes;
+use crate::calendar::Stamp;
 use std::io::BufRead;
 use std::path::PathBuf;
 
@@ -161,6 +162,33 @@ impl Mirror {
     pub fn deletes(self) -> bool {
         matches!(self, Mirror::Delete | Mirror::DeleteExcluded)
     }
+}
+
+/// What becomes of what a mirror replaces or deletes at the destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Old {
+    /// It is gone.
+    Goes,
+    /// It is kept below this directory of the destination's file system, with a receipt (`--backup-dir`).
+    Backup(PathBuf),
+    /// It is kept in the user's trash (`--trash`), with a receipt elsewhere.
+    Trash {
+        /// The trash that is used where the destination is on its file system.
+        home: PathBuf,
+        /// Where receipts are.
+        receipts: PathBuf,
+        /// Seconds by which local time is ahead of UTC.
+        ahead: i64,
+    },
+}
+
+/// What a file shares with an earlier copy of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// It is a further name of that, where attributes are the same too (`--link-dest`).
+    Names,
+    /// It is a file of its own with the same blocks, where the file system shares blocks, else a copy (`--reflink-dest`).
+    Blocks,
 }
 
 /// How much one run may delete at the destination (`--max-delete`).
@@ -482,6 +510,12 @@ pub struct CopyPolicy {
     pub mirror: Mirror,
     /// How much may be deleted by that.
     pub delete_max: DeleteMax,
+    /// Whether what is replaced or deleted by that is kept.
+    pub old: Old,
+    /// Earlier copies on the destination's file system: a file that one of them has as it is at the source is made of that.
+    pub bases: Vec<PathBuf>,
+    /// What is shared with those.
+    pub sharing: Sharing,
     /// A destination that was to be written into (`--inplace`) and cannot be opened is replaced (`-f`).
     pub force: bool,
     /// How new content gets its name.
@@ -539,6 +573,9 @@ impl CopyPolicy {
             collide: Collide::Replace,
             mirror: Mirror::Off,
             delete_max: DeleteMax::DEFAULT,
+            old: Old::Goes,
+            bases: Vec::new(),
+            sharing: Sharing::Names,
             force: false,
             landing: Landing::Atomic,
             reflink: Reflink::Auto,
@@ -620,6 +657,53 @@ pub struct SyncRequest {
     pub policy: CopyPolicy,
     /// Where it is remembered how far above SRC its file system begins; without, nothing is.
     pub state: Option<PathBuf>,
+    /// Whether it is planned first.
+    pub plan: SyncPlan,
+}
+
+/// A plan of a `sync` as a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SyncPlan {
+    /// There is none.
+    None,
+    /// A dry run writes down what would be done (`--plan`).
+    Write {
+        /// Where to.
+        file: PathBuf,
+        /// What was typed, to be typed again.
+        words: Vec<std::ffi::OsString>,
+    },
+    /// It is done if it is what this says (`--apply`).
+    Apply(PathBuf),
+}
+
+/// How many snapshots stay: the newest of each of the last so many days, weeks and months that have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thinning {
+    /// UTC.
+    pub days: u32,
+    /// From Monday on.
+    pub weeks: u32,
+    /// Of the calendar.
+    pub months: u32,
+}
+
+/// `sync --snapshot`.
+pub struct SnapshotRequest {
+    /// What is kept; its destination holds the snapshots.
+    pub sync: SyncRequest,
+    /// What the new one is called by.
+    pub at: Stamp,
+    /// Which of the older ones go; without, none.
+    pub thinning: Option<Thinning>,
+}
+
+/// `undo`.
+pub struct UndoRequest {
+    /// The receipt of the run that is undone.
+    pub receipt: PathBuf,
+    /// Only say what would be done.
+    pub dry_run: bool,
 }
 
 /// Which end of a copy of one file is an open stream and not a name; its name is only shown then.

@@ -109,8 +109,8 @@ pub(crate) struct NamedRemoval {
     /// Only say what would go.
     pub(crate) dry_run: bool,
     pub(crate) jobs: usize,
-    /// A directory that stays wherever it is met: what is gone through belongs to a run that reads it.
-    pub(crate) source: (u64, u64),
+    /// Directories that stay wherever they are met: what a run reads, and what it keeps.
+    pub(crate) stays: [Option<(u64, u64)>; 2],
 }
 
 /// Takes the directory `name` in `dir` away, with everything below it, and nothing beyond its file system, as [`remove`]
@@ -125,7 +125,12 @@ pub(crate) fn named(
     how: NamedRemoval,
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    let protected = Protected::find()?.with(how.source, Reason::HoldsSource);
+    let mut protected = Protected::find()?;
+    for (id, why) in how.stays.into_iter().zip([Reason::HoldsSource, Reason::HoldsKept]) {
+        if let Some(id) = id {
+            protected = protected.with(id, why);
+        }
+    }
     let path = shown.clone();
     tree(dir, name, shown, (how.jobs, how.dry_run), watch, protected)
         .map_err(|e| Error::os(Op::Open, path, e))

@@ -44,6 +44,8 @@ pub struct Env {
     pub cache_dir: Option<PathBuf>,
     /// `bcmr` in `XDG_STATE_HOME`, or in `~/.local/state`.
     pub state_dir: Option<PathBuf>,
+    /// `Trash` in `XDG_DATA_HOME`, or in `~/.local/share`.
+    pub trash_dir: Option<PathBuf>,
     /// The third word of `SSH_CONNECTION`: the address that ssh came in on.
     pub arrived_at: Option<std::net::IpAddr>,
     /// Where sockets may be made: `XDG_RUNTIME_DIR`, then `TMPDIR`, then `/tmp`.
@@ -94,6 +96,7 @@ impl Env {
             config_file: place("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("bcmr/config.toml")),
             cache_dir: place("XDG_CACHE_HOME", ".cache").map(|dir| dir.join("bcmr")),
             state_dir: place("XDG_STATE_HOME", ".local/state").map(|dir| dir.join("bcmr")),
+            trash_dir: place("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("Trash")),
             arrived_at: said("SSH_CONNECTION")
                 .and_then(|words| words.to_str()?.split(' ').nth(2)?.parse().ok()),
             meeting: [absolute("XDG_RUNTIME_DIR"), absolute("TMPDIR"), Some("/tmp".into())]

@@ -16,6 +16,7 @@ pub enum Verb {
     Remove,
     Check,
     Sync,
+    Undo,
     Sessions,
     Ctl,
     Ls,

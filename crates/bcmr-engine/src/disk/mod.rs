@@ -110,6 +110,17 @@ pub(crate) struct Append {
     pub(crate) proved: bool,
 }
 
+/// Whether what a job replaces is kept elsewhere.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum OldKept {
+    /// Nobody wants that.
+    Unasked,
+    /// There was nothing to keep; what comes meanwhile is not replaced.
+    Nothing,
+    /// As this, below what holds it.
+    At(std::path::PathBuf),
+}
+
 /// What a new thing is made from.
 pub(crate) enum Body<'a, D: Dirs> {
     /// An open file.
@@ -154,11 +165,16 @@ pub(crate) struct Job<'a, D: Files> {
     pub(crate) info: Info,
     /// What is replaced.
     pub(crate) there: Option<Info>,
+    pub(crate) old: OldKept,
     /// Nothing may be replaced, also if it appeared meanwhile.
     pub(crate) only_new: bool,
     /// A listing of the directory did not have the name, and nothing was looked for.
     pub(crate) is_unlooked: bool,
     pub(crate) body: Body<'a, D>,
+    /// What it becomes a second name of is in an earlier copy, and nothing of this run.
+    pub(crate) from_basis: bool,
+    /// What has the same content on the destination's file system: its blocks are shared, or copied from there.
+    pub(crate) like: Option<D::File>,
     /// The source's own name, to tell of it.
     pub(crate) src: Name<'a>,
     pub(crate) attributes: Attributes<'a>,
@@ -199,9 +215,12 @@ impl<'a, D: Files> Job<'a, D> {
             place,
             info,
             there,
+            old: OldKept::Unasked,
             only_new: false,
             is_unlooked: false,
             body,
+            from_basis: false,
+            like: None,
             src: name,
             attributes,
             file: None,

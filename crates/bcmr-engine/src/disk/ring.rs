@@ -212,6 +212,9 @@ impl Rings {
         let (Body::File(_), Some(_), None, None) = (&job.body, &job.file, &job.fault, job.append) else {
             return None;
         };
+        if job.like.is_some() {
+            return None;
+        }
         let into_special =
             matches!(job.place, Placement::There) && job.there.is_some_and(|t| t.kind.is_special());
         // Fewer blocks than bytes: holes, or compressed, or no real file at all. The ladder knows each of them.

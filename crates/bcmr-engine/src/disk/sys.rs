@@ -650,8 +650,7 @@ impl Sys {
             }
             Body::Link(_) | Body::Special | Body::Kept | Body::HardLink(..) => return Ok(()),
         };
-        let from =
-            copy::Source { fd: src.as_fd(), dev: job.info.dev, size: job.info.size, blocks: job.info.blocks };
+        let from = read_from(job, src)?;
         let to = copy::Dest { fd: dst.as_fd(), dev: how.dev };
         let preallocate = self.rings.preallocates() && !matches!(job.place, Placement::There);
         if let Some(append) = job.append {
@@ -722,6 +721,15 @@ impl Sys {
         }
         Ok(at)
     }
+}
+
+/// What a file is filled from: its source, or what has the same content beside it.
+fn read_from<'j>(job: &'j Job<'_, Sys>, src: &'j OwnedFd) -> Result<copy::Source<'j>, Fault> {
+    let (fd, info) = match &job.like {
+        Some(like) => (like, Info::of(like).map_err(dest(Op::Stat))?),
+        None => (src, job.info),
+    };
+    Ok(copy::Source { fd: fd.as_fd(), dev: info.dev, size: job.info.size, blocks: info.blocks })
 }
 
 /// As many bytes of `bytes` from `at` on as there are and `room` takes.

@@ -12,8 +12,9 @@ use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::{Incoming, refused};
-use crate::policy::CopyPolicy;
+use crate::policy::{Collide, CopyPolicy};
 use crate::receiver::arriving::Arriving;
+use crate::receiver::aside::Aside;
 use crate::receiver::choose::{Candidate, Offered, Way};
 use crate::receiver::claims::{Claimed, Claims, Spot};
 use crate::receiver::dest::DestDir;
@@ -29,6 +30,7 @@ use crate::store::Store;
 use crate::tally::Tally;
 use crate::trouble::error_of;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
+use crate::verbs::keeping;
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::Place;
 use crate::verbs::survey::Excludes;
@@ -45,6 +47,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct FarHooks {
     manifest: Option<Manifest>,
     extraneous: Option<Extraneous>,
+    aside: Option<Arc<Aside>>,
     filter: Filter,
     landed: AtomicU64,
 }
@@ -65,6 +68,15 @@ impl LandHooks<Far> for FarHooks {
     fn dir_done(&self, _: &Arc<Slot<Far>>) {}
     fn in_the_way(&self, slot: &Slot<Far>, to: Name<'_>, there: &Info) -> bool {
         self.extraneous.as_ref().is_some_and(|extraneous| extraneous.in_the_way(&slot.dst, to, there))
+    }
+    fn keep_old(&self, slot: &Slot<Far>, jobs: &mut [Job<'_, Sys>]) {
+        self.aside.iter().for_each(|aside| aside.keep(&slot.dst, jobs));
+    }
+    fn give_back(&self, slot: &Slot<Far>, jobs: &mut [Job<'_, Sys>]) {
+        self.aside.iter().for_each(|aside| aside.give_back(&slot.dst, jobs));
+    }
+    fn moves_away(&self, slot: &Slot<Far>, to: Name<'_>, there: &Info) -> Result<bool> {
+        self.aside.as_ref().map_or(Ok(false), |aside| aside.clears_empty(&slot.dst, to, there))
     }
     fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
         self.manifest.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
@@ -121,8 +133,14 @@ pub(crate) fn landing<'a>(
     let policy = transfer.policy;
     // [policy.mirror]: names of a list are never all that a directory has.
     let extraneous = Extraneous::of(policy).filter(|_| !what.listed);
+    let aside = match &what.to.to {
+        Where::Whole(place) => keeping::aside(policy, &what.reach, place)?,
+        // Nothing is there that could be replaced.
+        Where::Into(_) | Where::Name { .. } => None,
+    };
+    let extraneous = extraneous.map(|found| found.sparing(aside.as_ref().map(|aside| aside.id())));
     let filter = Filter::new(&policy.filter)?;
-    let hooks = FarHooks { manifest, extraneous, filter, landed: AtomicU64::new(0) };
+    let hooks = FarHooks { manifest, extraneous, aside, filter, landed: AtomicU64::new(0) };
     let mut desk = Lander::new(disk, policy, Tally::new(watch), hooks);
     desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, what.meeting());
     desk.links = LinkTable::of_at_most(limits::LINKS_MAX);
@@ -178,12 +196,33 @@ impl WireLanding<'_> {
             Ok(Decision::Skip) => {}
             Ok(Decision::Update(there)) => return self.update(slot, meta, there),
             Ok(_) if doubt.get() => return Chosen::Want(LandVerdict::Doubt),
-            Ok(Decision::Create) => return Chosen::Want(LandVerdict::Land(None)),
-            Ok(Decision::Replace(there)) => return Chosen::Want(LandVerdict::Land(Some(there))),
+            Ok(Decision::Create) => return self.want(slot, meta, None),
+            Ok(Decision::Replace(there)) => return self.want(slot, meta, Some(there)),
             Err(e) => self.failed(slot, e),
         }
         self.gave_up(&meta.info);
         Chosen::Nothing
+    }
+
+    /// An entry is wanted, unless an earlier copy has it.
+    fn want(&self, slot: &Arc<Slot<Far>>, meta: &Meta, there: Option<Info>) -> Chosen<LandVerdict> {
+        let (name, to, info) = (meta.name.as_name(), meta.to.as_name(), meta.info);
+        let attributes = Attributes::Carried(&meta.attrs);
+        let entry = Candidate { name, to, info, body: Body::Bytes(&[]), attributes, way: Way::Alone };
+        // Contents could only be compared once they are here.
+        let asks_content = self.policy.collide == Collide::IfContentDiffers;
+        if meta.info.kind != Kind::File || asks_content {
+            return Chosen::Want(LandVerdict::Land(there));
+        }
+        match self.desk.from_basis(slot, entry, there) {
+            Ok(Some(job)) => {
+                let mut hand = self.desk.disk.hand();
+                self.desk.land(&mut hand, slot, &mut vec![job], Way::Alone, 1, false);
+                Chosen::Nothing
+            }
+            // What cannot be compared comes.
+            Ok(None) | Err(_) => Chosen::Want(LandVerdict::Land(there)),
+        }
     }
 
     /// Gives what is there the attributes that came with the entry. Its content need not come.
@@ -286,7 +325,8 @@ impl Destination<Far> for WireLanding<'_> {
 
     fn base(&self, place: &Place) -> Result<DestDir<Sys>> {
         let dir = place.dir.try_clone().map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
-        DestDir::existing(self.desk.disk, dir, place.node.clone(), None, self.policy)
+        let dst = DestDir::existing(self.desk.disk, dir, place.node.clone(), None, self.policy)?;
+        Ok(dst.with_bases(keeping::bases(self.policy, &self.what.reach, &place.dir)?))
     }
 
     fn share(&self, base: &DestDir<Sys>) -> DestDir<Sys> {
@@ -324,14 +364,19 @@ impl Destination<Far> for WireLanding<'_> {
         entry: DirEntry<'_>,
         by: Entering,
     ) -> Result<Option<DestDir<Sys>>> {
-        match by {
+        let aside = self.desk.hooks.aside.as_ref();
+        let cleared = aside.map_or(Ok(()), |aside| aside.clears_for_dir(&above.dst, entry.to));
+        cleared.inspect_err(|_| self.desk.passed_by(hand, above))?;
+        let dst = match by {
             Entering::Operand | Entering::Whole | Entering::ListBase => {
-                self.desk.enter_top(&above.dst, entry.to, &src.info).map(Some)
+                self.desk.enter_top(&above.dst, entry.to, &src.info)?
             }
             Entering::Walk | Entering::List | Entering::Round => {
-                self.desk.enter(hand, above, entry.to, src.info.mode).map(Some)
+                self.desk.enter(hand, above, entry.to, src.info.mode)?
             }
-        }
+        };
+        aside.map_or(Ok(()), |aside| aside.enters(&dst, &src.info))?;
+        Ok(Some(dst))
     }
 
     fn expect(&self, pair: &Slot<Far>, dirs: usize) {
@@ -506,11 +551,13 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         desk.publish_group(&mut desk.disk.hand());
         desk.sync_names();
         let plan = desk.hooks.extraneous.take().and_then(|found| found.plan(&desk.tally));
-        if plan.is_some_and(|plan| plan.carry_out(self.policy, &desk.tally)) {
+        let aside = desk.hooks.aside.take();
+        if plan.is_some_and(|plan| plan.carry_out(self.policy, aside.as_deref(), &desk.tally)) {
             let note = Reason::OutOfTheWay;
             let shown = self.what.to.base().unwrap_or_default();
             desk.tally.fail(Error::ours(Code::InTheWay, Op::CopyAllOf, shown, note));
         }
+        aside.iter().for_each(|aside| aside.finish(&desk.tally));
         self.dedup.tell_store(&desk.tally);
         if let Some(manifest) = desk.hooks.manifest.take() {
             manifest.finish(&desk.tally);

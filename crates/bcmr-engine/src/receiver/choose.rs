@@ -4,7 +4,7 @@
 //! there for one source.
 
 use crate::disk::sys::Sys;
-use crate::disk::{Append, Attributes, Body, Disk, Fault, Job, Placement, tee};
+use crate::disk::{Append, Attributes, Body, Disk, Fault, Job, Placement, Side, tee};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::{Collide, CopyPolicy, Landing, Resume};
 use crate::receiver::created_names::TAKEN;
@@ -242,18 +242,29 @@ impl<'a, D: Disk> Chooser<'a, D> {
             (_, Body::Link(_) | Body::Special | Body::Kept | Body::HardLink(..)) => return Ok(true),
             (_, Body::File(_) | Body::Bytes(_) | Body::Wire(_)) => {}
         }
-        let file = self.disk.open_to_read(&pair.dst.dir, to);
-        let file = file.map_err(|e| Error::os(Op::Open, pair.dst.node.join(to), e))?;
         let told = |f: Fault| f.told(|| pair.src.node().join(name), || pair.dst.node.join(to));
+        self.has_content(&pair.dst.dir, (to, there.size), body, go_on).map_err(told)
+    }
+
+    /// Whether the file `to` of `dir`, which has the source's size, has the content of `body`.
+    ///
+    /// # Errors
+    /// One of the two cannot be read.
+    pub(crate) fn has_content(
+        &self,
+        dir: &D::Dir,
+        (to, size): (Name<'_>, u64),
+        body: &Body<'_, D>,
+        go_on: &dyn Fn() -> bool,
+    ) -> std::result::Result<bool, Fault> {
+        let file = self.disk.open_to_read(dir, to).map_err(|e| Fault::os(Side::Dest, Op::Open, e))?;
         let go_on = |_: u64| go_on();
         let of_source = match body {
-            Body::File(src) => tee::hash(src, &go_on).map_err(told)?,
+            Body::File(src) => tee::hash(src, &go_on)?,
             Body::Bytes(bytes) => blake3::hash(bytes),
-            Body::Wire(source) => {
-                return tee::same_blocks(self.disk, *source, &file, there.size, &go_on).map_err(told);
-            }
+            Body::Wire(source) => return tee::same_blocks(self.disk, *source, &file, size, &go_on),
             Body::Link(_) | Body::Special | Body::Kept | Body::HardLink(..) => return Ok(true),
         };
-        Ok(of_source == tee::hash_on(self.disk, &file, &go_on).map_err(told)?)
+        Ok(of_source == tee::hash_on(self.disk, &file, &go_on)?)
     }
 }

@@ -5,7 +5,7 @@
 //! by rules that only it knows. Kept no longer than the directory is open, some 32 bytes an entry.
 
 use crate::error::Reason;
-use fastcopy::dir::Name;
+use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::Info;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -66,6 +66,18 @@ impl LockedNames<'_> {
         self.entry(there, btime).is_some()
     }
 
+    /// Whether what this run has put here stands in a listing of the directory by the very name that it got: then another name
+    /// in it that leads to the same is a further one, and no other spelling.
+    pub(crate) fn is_listed(
+        &self,
+        there: &Info,
+        btime: impl FnOnce() -> io::Result<u64>,
+        listed: &[NameBuf],
+    ) -> bool {
+        let entry = self.entry(there, btime);
+        entry.is_some_and(|entry| listed.iter().any(|name| entry.name == self.hash(name.as_name())))
+    }
+
     /// Whether this run has put here what is there under `name`, and under another name. The same name again is the
     /// same place meant twice: a list may say so, and operands that are merged.
     pub(crate) fn is_taken(
@@ -97,7 +109,7 @@ impl LockedNames<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fastcopy::dir::{Dir, NameBuf};
+    use fastcopy::dir::Dir;
 
     #[test]
     fn an_inode_is_taken_under_every_name_but_its_own() {
@@ -111,6 +123,8 @@ mod tests {
         created.add(&info, upper.as_name(), 5);
         assert!(created.has(&info, btime) && created.is_taken(&info, lower.as_name(), btime));
         assert!(!created.is_taken(&info, upper.as_name(), btime), "the twin: the same place meant twice");
+        assert!(created.is_listed(&info, btime, &[lower.clone(), upper.clone()]));
+        assert!(!created.is_listed(&info, btime, std::slice::from_ref(&lower)), "spelled otherwise");
         // Inodes are given again, and mean nothing on another device.
         assert!(!created.is_taken(&info, lower.as_name(), || Ok(6)));
         assert!(!created.has(&Info { dev: info.dev + 1, ..info }, btime));

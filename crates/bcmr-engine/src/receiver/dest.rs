@@ -219,6 +219,8 @@ pub(crate) struct DestDir<D: Disk> {
     pub(crate) unmet: Option<Arc<Unmet>>,
     /// Names that were in it then, where it was listed.
     pub(crate) held: Arc<HeldNames>,
+    /// The same directory in earlier copies.
+    bases: Vec<Arc<D::Dir>>,
     naming: Naming,
     /// What it gets its name with, when it was made without one; and its level below the topmost directory of that.
     subtree: Option<(Arc<Subtree>, u32)>,
@@ -283,6 +285,10 @@ impl<D: Disk> DestDir<D> {
         let keep = keep_for(policy, disk.has_default_acl(&dir));
         let dir = Arc::new(dir);
         let root = above.map_or_else(|| Root::new(dir.clone(), node.clone(), None), |a| a.root.clone());
+        let bases = match (above, &*node) {
+            (Some(above), Node::Below(_, name)) => above.bases_of(disk, name.as_name()),
+            _ => Vec::new(),
+        };
         let (again, created_names) = match root.listed() {
             Some(mut listed) => (listed.made.contains(&info.id()), listed.opened(info.id())),
             None => (false, Arc::default()),
@@ -312,6 +318,7 @@ impl<D: Disk> DestDir<D> {
             unfinished: Arc::default(),
             unmet: None,
             held: Arc::default(),
+            bases,
             naming: Naming::Own,
             subtree: None,
             keep,
@@ -362,6 +369,22 @@ impl<D: Disk> DestDir<D> {
             None => Ok(()),
             Some(_) => Err(Error::ours(Code::Refused, Op::CopyTo, self.node.join(name), RESERVED)),
         }
+    }
+
+    /// The same, with earlier copies of it.
+    pub(crate) fn with_bases(self, bases: Vec<Arc<D::Dir>>) -> DestDir<D> {
+        DestDir { bases, ..self }
+    }
+
+    /// The same directory in earlier copies.
+    pub(crate) fn bases(&self) -> impl Iterator<Item = &D::Dir> {
+        self.bases.iter().map(|dir| &**dir)
+    }
+
+    /// The directory `name` of each of them that has one. One that cannot be opened now serves for nothing, as one that is not
+    /// there.
+    fn bases_of(&self, disk: &D, name: Name<'_>) -> Vec<Arc<D::Dir>> {
+        self.bases.iter().filter_map(|dir| disk.open_dir(dir, name).ok()).map(Arc::new).collect()
     }
 
     /// The same, for names of a list.
@@ -566,6 +589,7 @@ impl<D: Disk> DestDir<D> {
             unfinished: Arc::default(),
             unmet: None,
             held: Arc::default(),
+            bases: self.bases_of(disk, name),
             naming: stage.map_or(Naming::Own, Naming::staged),
             subtree,
             keep,
@@ -627,6 +651,7 @@ impl<D: Disk> DestDir<D> {
             unfinished: Arc::default(),
             unmet: None,
             held: Arc::default(),
+            bases: self.bases_of(disk, name),
             naming: Naming::Own,
             subtree: Some((subtree.clone(), level + 1)),
             keep: self.keep,
@@ -750,6 +775,7 @@ impl<D: Disk> DestDir<D> {
             unfinished: self.unfinished.clone(),
             unmet: self.unmet.clone(),
             held: self.held.clone(),
+            bases: self.bases.clone(),
             naming: Naming::Own,
             subtree: None,
             keep: self.keep,

@@ -11,6 +11,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Cancel, Event, Front, Progress, Question, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, DeleteMax, Durability, Mirror};
+use crate::receiver::aside::Aside;
 use crate::receiver::created_names::CreatedNames;
 use crate::receiver::dest::DestDir;
 use crate::receiver::unmet::Unmet;
@@ -50,6 +51,8 @@ struct Planned {
     id: (u64, u64),
     kind: Kind,
     going: Going,
+    /// Entries that go with it.
+    count: u64,
 }
 
 /// A directory of the destination in which something may go.
@@ -66,6 +69,8 @@ pub(crate) struct At<'d> {
 pub(crate) struct Extraneous {
     mirror: Mirror,
     most: DeleteMax,
+    /// What holds that which is kept: it stays wherever it is met.
+    spared: Option<(u64, u64)>,
     root: OnceLock<MirrorRoot>,
     /// Names in the directories of the destination.
     entries: AtomicU64,
@@ -94,7 +99,20 @@ impl Extraneous {
         let (entries, has_source, found) = (AtomicU64::new(0), AtomicBool::new(false), Mutex::default());
         let CopyPolicy { mirror, delete_max: most, .. } = *policy;
         let root = OnceLock::new();
-        mirror.deletes().then_some(Extraneous { mirror, most, root, entries, has_source, found })
+        mirror.deletes().then_some(Extraneous {
+            mirror,
+            most,
+            spared: None,
+            root,
+            entries,
+            has_source,
+            found,
+        })
+    }
+
+    /// The same, and the directory `spared` stays wherever it is met.
+    pub(crate) fn sparing(self, spared: Option<(u64, u64)>) -> Extraneous {
+        Extraneous { spared, ..self }
     }
 
     /// `dir` becomes what the directory `source` is. Without this nothing goes.
@@ -204,7 +222,13 @@ impl Extraneous {
                 continue;
             };
             if !spares(name.as_name(), info.kind == Kind::Dir)? {
-                names.push(Planned { name, id: info.id(), kind: info.kind, going: Going::OnlyThere });
+                names.push(Planned {
+                    name,
+                    id: info.id(),
+                    kind: info.kind,
+                    going: Going::OnlyThere,
+                    count: 0,
+                });
             }
         }
         self.add(at, names);
@@ -225,7 +249,7 @@ impl Extraneous {
     /// What is `there` under a name goes.
     pub(crate) fn goes(&self, at: &At<'_>, name: Name<'_>, there: &Info, going: Going) {
         let (name, id, kind) = (name.to_owned(), there.id(), there.kind);
-        self.add(at, vec![Planned { name, id, kind, going }]);
+        self.add(at, vec![Planned { name, id, kind, going, count: 0 }]);
     }
 
     fn add(&self, at: &At<'_>, names: Vec<Planned>) {
@@ -281,9 +305,11 @@ impl Extraneous {
                     continue;
                 }
             };
-            at.names.retain(|planned| {
-                match counted(&dir, &at.node, planned, &at.created_names, root.source) {
+            at.names.retain_mut(|planned| {
+                let stays = [Some(root.source), self.spared];
+                match counted(&dir, &at.node, planned, &at.created_names, stays) {
                     Ok(Some(count)) => {
+                        planned.count = count;
                         going += count;
                         entries += count - 1;
                         true
@@ -328,7 +354,7 @@ impl Plan {
 
     /// Deletes what was planned. Returns whether something was in the way, and is
     /// not any more.
-    pub(crate) fn carry_out(self, policy: &CopyPolicy, tally: &Tally<'_>) -> bool {
+    pub(crate) fn carry_out(self, policy: &CopyPolicy, aside: Option<&Aside>, tally: &Tally<'_>) -> bool {
         let MirrorRoot { dir: root, node, source } = &self.root;
         let mut cleared = false;
         for at in &self.below {
@@ -344,7 +370,11 @@ impl Plan {
             };
             let opened = open_up(&dir);
             for planned in &at.names {
-                match delete(&dir, &at.node, planned, *source, policy.jobs, tally) {
+                let gone = match aside {
+                    Some(aside) => keep(&dir, &at.node, planned, aside, tally),
+                    None => delete(&dir, &at.node, planned, *source, policy.jobs, tally),
+                };
+                match gone {
                     Ok(gone) => cleared |= gone && planned.going == Going::InTheWay,
                     Err(e) => tally.fail(e),
                 }
@@ -407,27 +437,44 @@ fn counted(
     node: &Node,
     planned: &Planned,
     created_names: &CreatedNames,
-    source: (u64, u64),
+    stays: [Option<(u64, u64)>; 2],
 ) -> Result<Option<u64>> {
-    if !still(dir, node, planned)? {
+    if !still(dir, node, planned)? || stays.last() == Some(&Some(planned.id)) {
         return Ok(None);
     }
     let name = planned.name.as_name();
     let shown = || node.join(name);
     let there = dir.stat(name).map_err(|e| Error::os(Op::Stat, shown(), e))?;
-    if planned.going == Going::OnlyThere && created_names.lock().has(&there, || dir.btime(name)) {
-        return Ok(None);
+    let is_ours = || created_names.lock().has(&there, || dir.btime(name));
+    if planned.going == Going::OnlyThere && is_ours() {
+        let listed = |e| Error::os(Op::ListDirectory, node.path(), e);
+        if there.nlink == 1 || !is_further_name(dir, &there, name, created_names).map_err(listed)? {
+            return Ok(None);
+        }
     }
     if planned.kind != Kind::Dir {
         return Ok(Some(1));
     }
     let (first, progress, cancel) = (FirstFailure::default(), Progress::default(), Cancel::new());
     let watch = Watch { front: &first, progress: &progress, cancel: &cancel, items: false };
-    let summary = remove::named(dir, name, shown(), NamedRemoval { dry_run: true, jobs: 1, source }, watch)?;
+    let summary = remove::named(dir, name, shown(), NamedRemoval { dry_run: true, jobs: 1, stays }, watch)?;
     match first.0.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(e) => Err(e),
         None => Ok(Some(summary.files + summary.dirs + summary.others)),
     }
+}
+
+/// Whether `name` leads to what this run has put there, and is a name of its own beside the one that that got, both spelled as
+/// they are listed.
+fn is_further_name(
+    dir: &Dir,
+    there: &Info,
+    name: Name<'_>,
+    created_names: &CreatedNames,
+) -> io::Result<bool> {
+    let listed = Sys::new().find(dir, usize::MAX, &|_| true)?;
+    let is_spelled = listed.iter().any(|listed| listed.as_name() == name);
+    Ok(is_spelled && created_names.lock().is_listed(there, || dir.btime(name), &listed))
 }
 
 /// Deletes one name; whether it is gone.
@@ -452,10 +499,24 @@ fn delete(
     }
     let progress = Progress::default();
     let watch = Watch { progress: &progress, ..tally.watch };
-    let summary = remove::named(dir, name, shown, NamedRemoval { dry_run: false, jobs, source }, watch)?;
+    let stays = [Some(source), None];
+    let summary = remove::named(dir, name, shown, NamedRemoval { dry_run: false, jobs, stays }, watch)?;
     tally.deleted.fetch_add(summary.files + summary.dirs + summary.others, Relaxed);
     tally.failed_below(&summary);
     Ok(summary.failed == 0 && !summary.cancelled)
+}
+
+/// Moves one name to what is kept; whether it is gone.
+fn keep(dir: &Dir, node: &Node, planned: &Planned, aside: &Aside, tally: &Tally<'_>) -> Result<bool> {
+    if !still(dir, node, planned)? {
+        return Ok(true);
+    }
+    let name = planned.name.as_name();
+    let there = dir.stat(name).map_err(|e| Error::os(Op::Stat, node.join(name), e))?;
+    aside.takes(dir, node, name, &there)?;
+    tally.deleted.fetch_add(planned.count, Relaxed);
+    tally.item(Action::Removed, 0, || (PathBuf::new(), node.join(name)));
+    Ok(true)
 }
 
 /// Keeps the first failure and tells nothing.
@@ -475,7 +536,7 @@ impl Front for FirstFailure {
 
 /// Makes it possible to take names out of a directory that was sealed so that even its owner may not. Returns the mode that
 /// it is to have again.
-fn open_up(dir: &Dir) -> Option<u32> {
+pub(crate) fn open_up(dir: &Dir) -> Option<u32> {
     let mode = dir.info().ok()?.mode;
     let lacks = mode & 0o300 != 0o300 && dir.check_write_here().is_err();
     (lacks && fastcopy::meta::set_mode(dir, mode | 0o300).is_ok()).then_some(mode)

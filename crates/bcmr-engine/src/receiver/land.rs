@@ -2,7 +2,7 @@
 //!
 //! Must not know where contents come from; what is wanted stands in the jobs, how it is done in the disk.
 
-use crate::disk::{Body, Disk, Fault, Fill, Job, Placement, Side};
+use crate::disk::{Body, Disk, Fault, Fill, Job, OldKept, Placement, Side};
 use crate::error::{Code, Op, Reason};
 use crate::event::{WorkPart, WorkParts};
 use crate::policy::{Durability, Verify};
@@ -276,6 +276,10 @@ fn commit_among<D: Disk>(disk: &D, dest: &DestDir<D>, job: &mut Job<'_, D>) -> R
     if let Some(there) = disk.look(dir, job.name).map_err(stat)? {
         if created.is_taken(&there, job.name, || disk.btime(dir, job.name)) {
             return Err(taken());
+        }
+        // Only what is kept elsewhere is replaced.
+        if job.old != OldKept::Unasked && job.there.is_none_or(|kept| kept.id() != there.id()) {
+            return Err(Fault::ours(Side::Dest, Op::Replace, Code::Refused, Reason::BecameAnother));
         }
         // R9: what came meanwhile is replaced as well.
         if !job.only_new

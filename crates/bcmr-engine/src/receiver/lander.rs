@@ -8,7 +8,7 @@ use crate::disk::{Attributes, Body, Bytes, Dirs, Disk, Fault, Fill, Job, Placeme
 use crate::disk::{tee, uncached};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Event, Question, Summary};
-use crate::policy::{CopyPolicy, Durability, Follow, Sparse, Verify};
+use crate::policy::{Collide, CopyPolicy, Durability, Follow, Old, Sharing, Sparse, Verify};
 use crate::receiver::choose::{Candidate, Choice, Chooser, Offered, Way};
 use crate::receiver::claims::{Claimed, Claims, Meeting, Spot};
 use crate::receiver::dest::{DestDir, MoveState};
@@ -31,6 +31,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+/// Names that one file may have: ext4 has the fewest of those that people copy to, and some are for others.
+const NAMES_MAX: u64 = 60_000;
 /// Files open at a time while a batch lands.
 const BATCH_JOBS: usize = 16;
 /// The same where names must be durable: one flush serves them all.
@@ -67,6 +69,17 @@ pub(crate) trait LandHooks<S, D: Disk = Sys>: Sync {
     /// everything else is there.
     fn in_the_way(&self, _slot: &Slot<S, D>, _to: Name<'_>, _there: &Info) -> bool {
         false
+    }
+    /// What jobs are about to replace is kept elsewhere, where that is wanted. A job whose old one cannot be kept has a fault.
+    fn keep_old(&self, _: &Slot<S, D>, _jobs: &mut [Job<'_, D>]) {}
+    /// What jobs with a fault have not replaced after all need not be kept.
+    fn give_back(&self, _: &Slot<S, D>, _jobs: &mut [Job<'_, D>]) {}
+    /// Keeps an empty directory that is `there` elsewhere, where that is wanted. Whether it is gone from here.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    fn moves_away(&self, _: &Slot<S, D>, _to: Name<'_>, _there: &Info) -> Result<bool> {
+        Ok(false)
     }
     /// A file's hash, at its destination.
     fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()>;
@@ -185,6 +198,9 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         }
         let Candidate { name, to, ref info, ref body, attributes, .. } = entry;
         if self.is_free(pair, &entry) {
+            if let Some(dir) = self.basis(pair, &entry)? {
+                return self.like_basis(pair, entry, None, dir).map(Some);
+            }
             pair.dst.guard_name(to).map_err(|e| e.and(&pair.src.node().join(name)))?;
             // With `--sync` what has no name is not left to what a file system makes of its first one.
             let unnamed =
@@ -204,7 +220,73 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 return self.job(pair, Candidate { body: Body::Kept, ..entry }, Some(there)).map(Some);
             }
         };
-        self.job(pair, entry, there).map(Some)
+        match self.basis(pair, &entry)? {
+            Some(dir) => self.like_basis(pair, entry, there, dir).map(Some),
+            None => self.job(pair, entry, there).map(Some),
+        }
+    }
+
+    /// The earlier copy that has `entry` as it is at the source, attributes and all.
+    fn basis<'n>(&self, pair: &'n Slot<S, D>, entry: &Candidate<'n, D>) -> Result<Option<&'n D::Dir>> {
+        let &Candidate { name, to, ref info, ref body, attributes, .. } = entry;
+        if !body.is_file() {
+            return Ok(None);
+        }
+        for dir in pair.dst.bases() {
+            // One that cannot be looked at serves for nothing, as one that is not there.
+            let Ok(Some(there)) = self.disk.look(dir, to) else { continue };
+            let is_alike = there.kind == Kind::File
+                && there.size == info.size
+                && there.mtime == info.mtime
+                && there.dev == pair.dst.info.dev;
+            let differ = || self.disk.attributes_differ(dir, to, attributes, info.kind, &pair.dst.keep);
+            let is_same = || {
+                let is_stale = stale_by(info, &there, self.policy).is_some();
+                there.nlink < NAMES_MAX && !is_stale && matches!(differ(), Ok(None))
+            };
+            if !is_alike || self.policy.sharing == Sharing::Names && !is_same() {
+                continue;
+            }
+            let reads = self.policy.collide == Collide::IfContentDiffers;
+            let go_on = || !self.tally.cancelled();
+            let told = |f: Fault| f.told(|| pair.src.node().join(name), || pair.dst.node.join(to));
+            if !reads || self.chooser.has_content(dir, (to, there.size), body, &go_on).map_err(told)? {
+                return Ok(Some(dir));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What makes `entry` a hard link to an earlier copy of it, if there is one.
+    pub(crate) fn from_basis<'n>(
+        &self,
+        pair: &'n Slot<S, D>,
+        entry: Candidate<'n, D>,
+        there: Option<Info>,
+    ) -> Result<Option<Job<'n, D>>> {
+        if self.policy.sharing == Sharing::Blocks {
+            return Ok(None);
+        }
+        let dir = self.basis(pair, &entry)?;
+        dir.map(|dir| self.like_basis(pair, entry, there, dir)).transpose()
+    }
+
+    /// What makes it a hard link to that, or a file of its own with the same blocks.
+    fn like_basis<'n>(
+        &self,
+        pair: &'n Slot<S, D>,
+        entry: Candidate<'n, D>,
+        there: Option<Info>,
+        dir: &'n D::Dir,
+    ) -> Result<Job<'n, D>> {
+        pair.dst.guard_name(entry.to).map_err(|e| e.and(&pair.src.node().join(entry.name)))?;
+        if self.policy.sharing == Sharing::Blocks {
+            // What cannot be opened is copied from the source.
+            let like = self.disk.open_to_read(dir, entry.to).ok();
+            return Ok(Job { like, ..self.job(pair, entry, there)? });
+        }
+        let body = Body::HardLink(dir, entry.to);
+        Ok(Job { from_basis: true, ..self.job(pair, Candidate { body, ..entry }, there)? })
     }
 
     /// Whether nothing has the name of `entry`, as far as the listing of its directory tells. What is landed on that word
@@ -299,8 +381,8 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             }
             Choice::Clear(there) => return self.clear(pair, entry, &there),
             Choice::Keep(Some(there)) if self.is_stale(pair, entry, &there)? => {
-                // What has several names, maybe elsewhere, is not changed under all of them.
-                let alone = there.kind == Kind::File && there.nlink == 1;
+                // What has several names, maybe elsewhere, is not changed under all of them; nor is what is to be kept.
+                let alone = there.kind == Kind::File && there.nlink == 1 && self.policy.old == Old::Goes;
                 return Ok(if alone { Decision::Update(there) } else { Decision::Replace(there) });
             }
             Choice::Keep(there) => {
@@ -319,6 +401,9 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
     fn clear(&self, pair: &Slot<S, D>, entry: &Offered<'_>, there: &Info) -> Result<Decision> {
         let &Offered { name, to, .. } = entry;
         let dst = &pair.dst;
+        if self.hooks.moves_away(pair, to, there)? {
+            return Ok(Decision::Create);
+        }
         match self.disk.remove_dir(&dst.dir, to) {
             Ok(()) => Ok(Decision::Create),
             Err(e) if matches!(e.raw_os_error(), Some(errno::ENOTEMPTY | errno::EEXIST)) => {
@@ -456,7 +541,9 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         }
         let private = way == Way::Small && pair.dst.is_private();
         let began = watch.progress.slowest.begin();
+        self.hooks.keep_old(pair, jobs);
         let owed = land(self.disk, hand, &pair.dst, jobs, &how, private);
+        self.hooks.give_back(pair, jobs);
         self.timed(began, pair, jobs);
         // R5: what a sync of all of it loses may be any run's, and one of the directory loses names made before as well.
         let lost_all = |f: &Fault| f.op == SYNC_ALL;
@@ -514,6 +601,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         self.policy.resume.has_sessions()
             && job.info.size > self.policy.checkpoint_bytes
             && job.body.is_file()
+            && job.like.is_none()
             && matches!(job.place, Placement::Stage(_))
     }
 
@@ -571,7 +659,12 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             _ => {}
         }
         let began = progress.slowest.begin();
-        let went = land_resumable(self.disk, hand, &pair.dst, &mut job, &want, self.policy.verify);
+        self.hooks.keep_old(pair, std::slice::from_mut(&mut job));
+        let went = match job.fault {
+            Some(_) => None,
+            None => land_resumable(self.disk, hand, &pair.dst, &mut job, &want, self.policy.verify),
+        };
+        self.hooks.give_back(pair, std::slice::from_mut(&mut job));
         self.timed(began, pair, std::slice::from_ref(&job));
         if let Some(went) = went.filter(|w| w.resumed > 0 || w.restarted.is_some() || w.repaired > 0) {
             self.tally.watch.front.event(Event::Resumed {
@@ -597,7 +690,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         let (src_name, dst_name) = (job.src, job.name);
         let src = || pair.src.node().join(src_name);
         let dst = || pair.dst.node.join(dst_name);
-        let linking = matches!(job.body, Body::HardLink(..));
+        let linking = matches!(job.body, Body::HardLink(..)) && !job.from_basis;
         if let Some(fault) = job.fault {
             pair.mark_incomplete();
             if first_name && !linking {
@@ -627,6 +720,9 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 self.tally.watch.progress.was_there(job.info.size);
             } else {
                 self.tally.others.fetch_add(1, Ordering::Relaxed);
+                if job.from_basis {
+                    self.tally.watch.progress.was_there(job.info.size);
+                }
             }
             self.tally.done(1);
             let progress = self.tally.watch.progress;
@@ -645,7 +741,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
                 let note = Reason::GrewWhileRead;
                 self.tally.warn(Error::ours(Code::SourceChanged, Op::CopyAllOf, src(), note));
             }
-            if linking && job.info.kind == Kind::File {
+            if (linking || job.from_basis) && job.info.kind == Kind::File {
                 self.hash_again(pair, src_name, dst_name);
             }
             self.hooks.landed(pair, src_name, (&job.info, job.hash.as_ref()), self.devices(), &self.tally);

@@ -2,6 +2,7 @@
 //! source was found.
 
 pub(crate) mod arriving;
+pub(crate) mod aside;
 pub(crate) mod choose;
 pub(crate) mod claims;
 #[cfg(test)]
@@ -17,6 +18,7 @@ pub(crate) mod extraneous;
 #[cfg(fuzzing)]
 pub mod fuzz;
 pub(crate) mod held;
+pub(crate) mod kept;
 pub(crate) mod land;
 pub(crate) mod lander;
 pub(crate) mod links;

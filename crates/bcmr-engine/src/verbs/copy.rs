@@ -11,6 +11,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Summary, Watch};
 use crate::node::Node;
 use crate::policy::{CopyPolicy, CopyRequest, Ends, Follow, Target};
+use crate::receiver::aside::Aside;
 use crate::receiver::choose::{Candidate, Way};
 use crate::receiver::claims::{Claimed, Claims, Meeting};
 use crate::receiver::dest::DestDir;
@@ -24,6 +25,7 @@ use crate::sender::names::{ListedNames, Names};
 use crate::sender::walk::SourceDir;
 use crate::tally::Tally;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
+use crate::verbs::keeping;
 use crate::verbs::ledger::Ledger;
 use crate::verbs::local::{Walk, WalkDestination, WalkDropped, WalkHold, WalkWorker};
 use crate::verbs::manifest::Manifest;
@@ -66,6 +68,8 @@ pub(crate) struct CopyHooks {
     pub(crate) extraneous: Option<Extraneous>,
     /// What of the names at hand is there, where it is copied in rounds.
     pub(crate) round: Option<RoundLedger>,
+    /// Where what is replaced is kept, if it is.
+    pub(crate) aside: Option<Arc<Aside>>,
 }
 
 impl LandHooks<SourceDir> for CopyHooks {
@@ -104,6 +108,15 @@ impl LandHooks<SourceDir> for CopyHooks {
     }
     fn in_the_way(&self, slot: &DirPair, to: Name<'_>, there: &Info) -> bool {
         self.extraneous.as_ref().is_some_and(|extraneous| extraneous.in_the_way(&slot.dst, to, there))
+    }
+    fn keep_old(&self, slot: &DirPair, jobs: &mut [Job<'_, Sys>]) {
+        self.aside.iter().for_each(|aside| aside.keep(&slot.dst, jobs));
+    }
+    fn give_back(&self, slot: &DirPair, jobs: &mut [Job<'_, Sys>]) {
+        self.aside.iter().for_each(|aside| aside.give_back(&slot.dst, jobs));
+    }
+    fn moves_away(&self, slot: &DirPair, to: Name<'_>, there: &Info) -> Result<bool> {
+        self.aside.as_ref().map_or(Ok(false), |aside| aside.clears_empty(&slot.dst, to, there))
     }
     fn hashed(&self, dst: &Path, hash: &[u8; 32]) -> Result<()> {
         self.manifest.as_ref().map_or(Ok(()), |manifest| manifest.add(dst, hash))
@@ -216,7 +229,7 @@ impl<'a> Run<'a> {
             disk,
             policy,
             Tally::new(watch),
-            CopyHooks { ledger, manifest: None, extraneous: None, round: None },
+            CopyHooks { ledger, manifest: None, extraneous: None, round: None, aside: None },
         );
         Ok(Run { disk, policy, filter: Filter::new(&policy.filter)?, desk, made: Mutex::new(Vec::new()) })
     }
@@ -424,7 +437,7 @@ impl Destination<SourceDir> for Run<'_> {
     fn base(&self, place: &Place) -> Result<DestDir<Sys>> {
         let mut dst = self.opened(place)?;
         dst.created_names = place.created_names.clone();
-        Ok(dst)
+        Ok(dst.with_bases(keeping::bases(self.policy, &Reach::Anywhere, &place.dir)?))
     }
 
     fn share(&self, base: &DestDir<Sys>) -> DestDir<Sys> {
@@ -445,6 +458,10 @@ impl Destination<SourceDir> for Run<'_> {
             let note = Reason::MadeByCopyItself;
             return Err(Error::ours(Code::Refused, Op::Copy, src.node.path(), note));
         }
+        if let Some(aside) = &self.desk.hooks.aside {
+            let cleared = aside.clears_for_dir(&above.dst, to);
+            cleared.inspect_err(|_| self.desk.passed_by(hand, above))?;
+        }
         let dst = match by {
             Entering::Operand => self.desk.enter_top(&above.dst, to, &src.info)?,
             Entering::Walk => self.desk.enter(hand, above, to, src.info.mode)?,
@@ -455,6 +472,9 @@ impl Destination<SourceDir> for Run<'_> {
         };
         if matches!(by, Entering::Operand | Entering::Whole) {
             self.remember(dst.info.id());
+        }
+        if let Some(aside) = &self.desk.hooks.aside {
+            aside.enters(&dst, &src.info)?;
         }
         Ok(Some(dst))
     }

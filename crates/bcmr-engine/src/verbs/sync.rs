@@ -5,19 +5,24 @@
 //! beyond a copy is the receiver's.
 
 mod ends;
-mod mounted;
+pub(crate) mod mounted;
+mod planned;
 mod preview;
 
 use crate::disk::sys::Sys;
 use crate::error::Result;
 use crate::event::{Event, Summary, Watch};
-use crate::policy::{CopyPolicy, Mirror, SyncRequest};
+use crate::policy::{CopyPolicy, Mirror, SyncPlan, SyncRequest};
+use crate::receiver::aside::Aside;
 use crate::receiver::extraneous::Extraneous;
 use crate::verbs::copy::Run;
-use crate::verbs::operands;
+use crate::verbs::keeping;
+use crate::verbs::operands::{self, Dest, Reach};
 use ends::SyncPair;
 pub(crate) use ends::guard_source;
 use mounted::Mounted;
+pub use planned::planned_words;
+use std::sync::Arc;
 
 /// Makes the destination what the source is.
 ///
@@ -32,14 +37,26 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
         mounted.guard(&request.source)?;
     }
     if policy.dry_run {
-        return preview::preview(&ends, &policy, watch);
+        return planned::with_plan(&ends, &policy, &request.plan, watch);
     }
-    let (mut summary, is_clear) = pass(&ends, &policy, watch)?;
+    if matches!(request.plan, SyncPlan::Apply(_)) {
+        // What has changed since is named, and then nothing is done.
+        let as_planned = planned::with_plan(&ends, &policy, &request.plan, watch)?;
+        if as_planned.failed > 0 || as_planned.cancelled {
+            return Ok(as_planned);
+        }
+    }
+    let aside = match &ends.dest {
+        Dest::Whole(place) => keeping::aside(&policy, &Reach::Anywhere, place)?,
+        // Nothing is there that could be replaced.
+        Dest::Named { .. } => None,
+    };
+    let (mut summary, is_clear) = pass(&ends, &policy, aside.as_ref(), watch)?;
     if is_clear {
         // What was in the way of something is gone, and all else is there by now.
         let rest = CopyPolicy { mirror: Mirror::Update, ..policy };
         // What it leaves alone is what the first pass dealt with.
-        summary.add(Summary { kept: 0, ..pass(&ends, &rest, watch)?.0 });
+        summary.add(Summary { kept: 0, ..pass(&ends, &rest, aside.as_ref(), watch)?.0 });
     }
     if summary.failed == 0
         && !summary.cancelled
@@ -51,15 +68,26 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
 }
 
 /// Copies, and deletes what only the destination has. Returns also whether something that was in the way is gone.
-fn pass(ends: &SyncPair, policy: &CopyPolicy, watch: Watch<'_>) -> Result<(Summary, bool)> {
+fn pass(
+    ends: &SyncPair,
+    policy: &CopyPolicy,
+    aside: Option<&Arc<Aside>>,
+    watch: Watch<'_>,
+) -> Result<(Summary, bool)> {
     let disk = Sys::with(policy.io);
     let mut run = Run::new(&disk, policy, watch, None)?;
-    run.desk.hooks.extraneous = Extraneous::of(policy);
+    let kept = aside.map(|aside| aside.id());
+    run.desk.hooks.extraneous = Extraneous::of(policy).map(|found| found.sparing(kept));
+    run.desk.hooks.aside = aside.cloned();
     let mut operands = vec![ends.operand()?];
     run.desk.claims = operands::claims(&mut operands);
     run.round(&operands);
     run.desk.sync_names();
     let plan = run.desk.hooks.extraneous.take().and_then(|found| found.plan(&run.desk.tally));
-    let is_clear = plan.is_some_and(|plan| plan.carry_out(policy, &run.desk.tally));
+    let is_clear =
+        plan.is_some_and(|plan| plan.carry_out(policy, aside.map(|aside| &**aside), &run.desk.tally));
+    if let Some(aside) = aside.filter(|_| !is_clear) {
+        aside.finish(&run.desk.tally);
+    }
     Ok((run.end(), is_clear))
 }

@@ -19,6 +19,7 @@ mod remove;
 mod serve;
 mod sessions;
 mod sync;
+mod undo;
 mod verb;
 
 use crate::cli::bcmr::filters::Files;
@@ -59,6 +60,7 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Remove(a) => remove::run(&a, env),
         Command::Check(a) => check::run(&a, env),
         Command::Sync(a) => sync::run(&a, env),
+        Command::Undo(a) => undo::run(&a, env),
         Command::Plan(a) => plan::plan(&a, env),
         Command::Shard(a) => plan::shard(&a, env),
         Command::Finish(a) => plan::finish(&a, env),

@@ -2,19 +2,49 @@
 
 use crate::cli::bcmr::operands::{self, Places};
 use crate::cli::bcmr::sync::{self, SyncArgs};
+use crate::cli::bcmr::{Cli, Command, parse};
 use crate::env::Env;
-use crate::show::Verb;
+use crate::show::{Show, Verb};
 use crate::ui::{self, Start};
+use crate::usage::Usage;
+use bcmr_engine::policy::SyncRequest;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 /// Runs it.
 pub fn run(args: &SyncArgs, env: &Env) -> u8 {
+    if let Some(file) = &args.apply {
+        return apply(args, file, env);
+    }
     let typed = args.operands();
     match operands::places(&typed, &args.connect, &super::verb::is_here) {
         Ok(Places::Here) => {}
         Ok(places) => return super::remote::sync(args, places, env),
         Err(u) => return super::verb::usage(Verb::Sync, &u),
     }
-    let (request, show) = match sync::request(args, env) {
+    carry_out(args, sync::request(args, env), &typed.paths, env)
+}
+
+/// Does what a plan says, with the options that it was made with.
+fn apply(args: &SyncArgs, file: &Path, env: &Env) -> u8 {
+    let words = match bcmr_engine::planned_words(file) {
+        Ok(words) => words,
+        Err(e) => return super::verb::failed(&e),
+    };
+    let line = ["bcmr", "sync"].into_iter().map(OsString::from).chain(words);
+    let planned = match parse(line) {
+        Ok(Cli { command: Command::Sync(planned), .. }) => planned,
+        _ => {
+            let usage = Usage::new("the plan was made with options that this bcmr does not know");
+            return super::verb::usage(Verb::Sync, &usage);
+        }
+    };
+    let paths = planned.operands().paths;
+    carry_out(args, sync::as_planned(*planned, args, file, env), &paths, env)
+}
+
+fn carry_out(args: &SyncArgs, job: Result<(SyncRequest, Show), Usage>, typed: &[PathBuf], env: &Env) -> u8 {
+    let (request, show) = match job {
         Ok(job) => job,
         Err(u) => return super::verb::usage(Verb::Sync, &u),
     };
@@ -28,7 +58,10 @@ pub fn run(args: &SyncArgs, env: &Env) -> u8 {
         by_scp: None,
     };
     ui::run(&show, start, |watch| {
-        super::verb::tell_mistakable(&typed.paths, watch);
-        bcmr_engine::sync(request, watch)
+        super::verb::tell_mistakable(typed, watch);
+        match sync::snapshot(args, request, env) {
+            Ok(snapshot) => bcmr_engine::snapshot(snapshot, watch),
+            Err(request) => bcmr_engine::sync(request, watch),
+        }
     })
 }

@@ -7,7 +7,7 @@ use super::writer::Sink;
 use crate::names;
 use crate::say::{self, words};
 use crate::show::Show;
-use bcmr_engine::error::{Code, Error};
+use bcmr_engine::error::{Code, Error, Reason};
 use bcmr_engine::event::{Change, Event, Summary, Unfinished};
 use std::os::unix::ffi::OsStringExt;
 
@@ -75,7 +75,8 @@ impl Plain {
             }
             Event::NewTarget => self.new_target = true,
             Event::Note(note) => {
-                if show.verbose {
+                // What a person may want back is told unasked.
+                if show.verbose || note.reason == Reason::OldKept && !show.quiet {
                     err.line(&show.voice.line(&names::text(&words::note(&note))));
                 }
             }

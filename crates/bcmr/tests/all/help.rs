@@ -5,12 +5,13 @@
 use super::common::*;
 
 /// Every command, its other name, and its sentence.
-const COMMANDS: [(&str, Option<&str>, &str); 22] = [
+const COMMANDS: [(&str, Option<&str>, &str); 23] = [
     ("copy", None, "Copy files and directories"),
     ("move", None, "Move files and directories"),
     ("remove", None, "Remove files and directories"),
     ("check", None, "Say what a copy would change"),
     ("sync", None, "Make one directory what another one is"),
+    ("undo", None, "Undo what a sync has done"),
     ("plan", None, "Cut a copy into shards that any machines do"),
     ("shard", None, "Do a shard of a plan"),
     ("finish", None, "Publish what the shards of a plan have copied"),

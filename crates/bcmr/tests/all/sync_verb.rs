@@ -135,6 +135,19 @@ fn what_only_the_destination_has_goes_where_that_is_asked_for() {
     assert!(sync(&tmp, "-n --delete s d").ok().out.contains("no differences"));
 }
 
+/// A name goes although what it leads to stays under another one that has just been made.
+#[test]
+fn a_further_name_of_what_stays_goes() {
+    let tmp = Tmp::new();
+    tmp.file("s/x", "X");
+    fs::hard_link(tmp.p("s/x"), tmp.p("s/z")).unwrap();
+    sync(&tmp, "s d").ok();
+    fs::rename(tmp.p("s/z"), tmp.p("s/y")).unwrap();
+    sync(&tmp, "--delete s d").ok();
+    assert_eq!(names(&tmp.p("d")), ["x", "y"]);
+    alike(&tmp);
+}
+
 #[test]
 fn what_the_filter_leaves_out_stays_unless_it_is_to_go() {
     let tmp = Tmp::new();

@@ -34,6 +34,7 @@ impl SyncPair {
         let links = DestLink::Through;
         operands::make_path(&Reach::Anywhere, &Target::Exactly(request.dest.clone()), 1, policy)?;
         let to = operands::contents(&Reach::Anywhere, &request.dest, links)?;
+        let to = operands::made_for_bases(to, policy)?;
         let dest = operands::dest(None, &info, &to, links)?;
         operands::nesting(&Reach::Anywhere, &info, true, &dest, policy, path, Op::Copy)?;
         if let (Dest::Whole(place), true) = (&dest, policy.mirror.deletes()) {

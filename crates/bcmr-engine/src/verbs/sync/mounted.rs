@@ -5,11 +5,11 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::receiver::land;
+use crate::verbs::keeping::made;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::Place;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// What the file begins with; the number of levels follows.
@@ -18,7 +18,7 @@ const HEAD: &[u8] = b"bcmr mounted 1\n";
 const LEVELS_MAX: u32 = 1 << 16;
 
 /// What is known of one source, and where it is remembered.
-pub(super) struct Mounted {
+pub(crate) struct Mounted {
     /// So many directories above the source its file system begins; `None` where that cannot be found out.
     levels: Option<u32>,
     /// The directory that remembers.
@@ -29,7 +29,7 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    pub(super) fn of(source: &Dir, dest: &Path, state: Option<&Path>) -> Mounted {
+    pub(crate) fn of(source: &Dir, dest: &Path, state: Option<&Path>) -> Mounted {
         let place = source.whereabouts().ok().map(|path| path.into_bytes());
         let mut mounted =
             Mounted { levels: levels(source), state: state.map(Path::to_owned), source: place, before: None };
@@ -50,7 +50,7 @@ impl Mounted {
     }
 
     /// M1: refuses where the source's file system begins further up than it did.
-    pub(super) fn guard(&self, source: &Path) -> Result<()> {
+    pub(crate) fn guard(&self, source: &Path) -> Result<()> {
         match (self.levels, self.before) {
             (Some(now), Some(before)) if now > before => {
                 Err(Error::ours(Code::Refused, Op::DeleteIn, source, Reason::NotMountedWhereItWas))
@@ -63,7 +63,7 @@ impl Mounted {
     ///
     /// # Errors
     /// It cannot be written down.
-    pub(super) fn remember(&self, dest: &Path) -> Result<()> {
+    pub(crate) fn remember(&self, dest: &Path) -> Result<()> {
         let (Some(levels), Some(state)) = (self.levels, &self.state) else { return Ok(()) };
         let Some(name) = self.name(dest).filter(|_| self.before != Some(levels)) else { return Ok(()) };
         let write = || {
@@ -81,19 +81,6 @@ impl Mounted {
             land::give_name(&dir, part.as_name(), &dir, name.as_name(), false)
         };
         write().map_err(|e| Error::os(Op::Remember, state, e))
-    }
-}
-
-/// Opens a directory of the user's own, and makes what lacks of its path.
-fn made(path: &Path) -> io::Result<Dir> {
-    match (Dir::open(path), path.parent(), path.file_name()) {
-        (Err(e), Some(parent), Some(name)) if Code::of(&e) == Code::NotFound => {
-            let above = made(parent)?;
-            let name = NameBuf::new(name.as_bytes()).ok_or(e)?;
-            land::ensure_dir(&above, name.as_name(), 0o700)?;
-            above.open_dir(name.as_name())
-        }
-        (opened, ..) => opened,
     }
 }
 

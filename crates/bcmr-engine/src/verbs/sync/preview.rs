@@ -14,7 +14,8 @@ use crate::receiver::tree;
 use crate::tally::Tally;
 use crate::verbs::check::{Check, count};
 use crate::verbs::entry_pair::{EntryPair, Findings, Found, Lack, Visit};
-use crate::verbs::operands::{self, Dest};
+use crate::verbs::keeping;
+use crate::verbs::operands::{self, Dest, Reach};
 use crate::verbs::rivals::EntryPaths;
 use crate::verbs::survey::Survey;
 use crate::verbs::sync::ends::SyncPair;
@@ -44,7 +45,11 @@ pub(super) fn preview(ends: &SyncPair, policy: &CopyPolicy, watch: Watch<'_>) ->
         own_name: &root,
         tally: &tally,
     };
-    let found = Extraneous::of(policy).map(Arc::new);
+    let kept = match &ends.dest {
+        Dest::Whole(place) => keeping::spared(policy, &Reach::Anywhere, place),
+        Dest::Named { .. } => None,
+    };
+    let found = Extraneous::of(policy).map(|found| Arc::new(found.sparing(kept)));
     if let (Some(found), Dest::Whole(place)) = (&found, &ends.dest) {
         let began = found.begin(&place.dir, &place.node, ends.info.id());
         began.map_err(|e| Error::os(Op::Open, place.node.path(), e))?;

@@ -26,7 +26,8 @@ use crate::env::Env;
 use crate::show::{Again, Far, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::policy::{
-    Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Mirror, Reflink, Resume, Sparse, Target,
+    Collide, CopyPolicy, CopyRequest, DeleteMax, Landing, Mirror, Old, Reflink, Resume, Sharing, Sparse,
+    Target,
 };
 use bcmr_engine::remote::Purpose;
 use clap::{ArgMatches, Args, ValueEnum, ValueHint};
@@ -309,6 +310,9 @@ fn copy_policy(a: &CopyArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         collide,
         mirror: Mirror::Off,
         delete_max: DeleteMax::DEFAULT,
+        old: Old::Goes,
+        bases: Vec::new(),
+        sharing: Sharing::Names,
         force: a.collide.force,
         landing: if a.inplace { Landing::InPlace } else { Landing::Atomic },
         reflink: reflink(a.reflink),

@@ -35,6 +35,7 @@ mod size;
 pub mod sync;
 #[cfg(test)]
 mod tests;
+pub mod undo;
 mod when;
 pub mod words;
 
@@ -51,6 +52,7 @@ use sessions::SessionsArgs;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use sync::SyncArgs;
+use undo::UndoArgs;
 
 /// Exit codes as every long help and man page states them; `say::exit_code` makes them.
 const EXIT_STATUS: &str = "Exit status:
@@ -176,6 +178,16 @@ pub enum Command {
         after_long_help = format!("{}\n\n{EXIT_STATUS}", sync::EXAMPLES)
     )]
     Sync(Box<SyncArgs>),
+    /// Undo what a sync has done
+    ///
+    /// Puts back what a `sync` with --backup-dir or --trash has replaced or deleted, and takes away what it has made. What has
+    /// changed since stays as it is, and is named.
+    #[command(
+        override_usage = "bcmr undo [OPTIONS] RECEIPT",
+        after_help = undo::EXAMPLES,
+        after_long_help = format!("{}\n\n{EXIT_STATUS}", undo::EXAMPLES)
+    )]
+    Undo(UndoArgs),
     /// Cut a copy into shards that any machines do
     ///
     /// Writes a plan: a directory of files that says which entries each shard has. Shards copy into one tree beside DST,
@@ -329,6 +341,7 @@ fn parse_any(line: Vec<OsString>) -> Result<Cli, clap::Error> {
             Command::Config
             | Command::Sessions(_)
             | Command::Ctl(_)
+            | Command::Undo(_)
             | Command::Shard(_)
             | Command::Finish(_)
             | Command::Serve(_)

@@ -7,7 +7,7 @@ use crate::voice;
 use bcmr_engine::policy::{Collide, Verify};
 use clap::{Args, ValueEnum};
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
     /// Name everything that is done

@@ -14,9 +14,15 @@ use crate::config::Config;
 use crate::env::Env;
 use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
-use bcmr_engine::policy::{Collide, Compare, CopyPolicy, DeleteMax, Mirror, SyncRequest};
+use bcmr_engine::calendar::Stamp;
+use bcmr_engine::policy::{
+    Collide, Compare, CopyPolicy, DeleteMax, Mirror, Old, Sharing, SnapshotRequest, SyncPlan, SyncRequest,
+    Thinning,
+};
 use bcmr_engine::remote::{Address, Purpose};
+use clap::builder::ArgPredicate;
 use clap::{Args, ValueHint};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -28,14 +34,39 @@ pub(super) const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 pub struct SyncArgs {
     /// The directory whose contents are wanted
-    #[arg(value_name = "SRC", value_hint = ValueHint::DirPath)]
+    #[arg(
+        value_name = "SRC",
+        value_hint = ValueHint::DirPath,
+        required = false,
+        required_unless_present = "apply",
+        default_value_if("apply", ArgPredicate::IsPresent, ".")
+    )]
     pub source: PathBuf,
     /// The directory that gets them; it is made if it is not there
-    #[arg(value_name = "DST", value_hint = ValueHint::DirPath)]
+    #[arg(
+        value_name = "DST",
+        value_hint = ValueHint::DirPath,
+        required = false,
+        required_unless_present = "apply",
+        default_value_if("apply", ArgPredicate::IsPresent, ".")
+    )]
     pub dest: PathBuf,
     /// Only say what would be done
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+    /// With -n: write what would be done into FILE, for --apply
+    #[arg(long, value_name = "FILE", requires = "dry_run", conflicts_with = "snapshot", value_hint = ValueHint::FilePath)]
+    pub plan: Option<PathBuf>,
+    /// Do exactly what the plan in FILE says; if anything has changed since, say what, and do nothing
+    ///
+    /// The options and both directories are those that the plan was made with.
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["source", "dest", "dry_run", "plan", "delete", "delete_excluded", "checksum", "snapshot"]
+    )]
+    pub apply: Option<PathBuf>,
     /// Compare contents, and not size and modification time
     #[arg(short, long)]
     pub checksum: bool,
@@ -56,6 +87,10 @@ pub struct SyncArgs {
     pub both_ways: bool,
     #[command(flatten)]
     pub delete: DeleteArgs,
+    #[command(flatten)]
+    pub old: OldArgs,
+    #[command(flatten)]
+    pub earlier: EarlierArgs,
     #[command(flatten)]
     pub filters: FilterArgs,
     #[command(flatten)]
@@ -89,6 +124,103 @@ pub struct DeleteArgs {
     pub max_delete: DeleteMax,
 }
 
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What is replaced or deleted")]
+pub struct OldArgs {
+    /// Keep it below DIR, on the file system of DST, with a receipt that `bcmr undo` takes
+    ///
+    /// Each run that changes something makes a directory of its own in DIR, called by its time. DIR may be below DST, where
+    /// --delete leaves it alone.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub backup_dir: Option<PathBuf>,
+    /// Keep it in the trash of the desktop, with a receipt that `bcmr undo` takes
+    #[arg(long, conflicts_with = "backup_dir")]
+    pub trash: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Snapshots")]
+pub struct EarlierArgs {
+    /// Make a new tree of SRC in DST, called by its moment; it appears once it is complete
+    ///
+    /// What is the same as in the last one becomes a hard link to that, so a snapshot takes the room of what has changed. DST holds
+    /// nothing but snapshots; one that could not be completed is gone on with by the same command.
+    #[arg(long, conflicts_with_all = ["backup_dir", "trash"])]
+    pub snapshot: bool,
+    /// Take older snapshots away, but the newest of each of the last so many days, weeks and months that have one
+    #[arg(long, value_name = "7d,4w,12m", value_parser = thinning, requires = "snapshot")]
+    pub keep: Option<Thinning>,
+    /// The moment that it is called by, in UTC; now, where nothing is said
+    #[arg(long, value_name = "DATE", value_parser = moment, requires = "snapshot")]
+    pub at: Option<Stamp>,
+    /// Make files that DIR has as they are in SRC hard links to those, instead of copying them (may be repeated)
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub link_dest: Vec<PathBuf>,
+    /// The same by clones, which share blocks where the file system can, and may be changed by themselves
+    #[arg(hide_short_help = true, long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["link_dest", "snapshot"])]
+    pub reflink_dest: Vec<PathBuf>,
+}
+
+/// `7d,4w,12m`, or some of the three.
+fn thinning(typed: &str) -> Result<Thinning, String> {
+    let mut rule = Thinning { days: 0, weeks: 0, months: 0 };
+    let wrong = || "days, weeks and months as in 7d,4w,12m".to_owned();
+    for part in typed.split(',') {
+        let unit = part.chars().last().ok_or_else(wrong)?;
+        let place = match unit {
+            'd' => &mut rule.days,
+            'w' => &mut rule.weeks,
+            'm' => &mut rule.months,
+            _ => return Err(wrong()),
+        };
+        let number = part.strip_suffix(unit).and_then(|number| number.parse().ok());
+        match number.filter(|number| *number > 0 && *place == 0) {
+            Some(number) => *place = number,
+            None => return Err(wrong()),
+        }
+    }
+    Ok(rule)
+}
+
+/// `2026-01-31T120000Z`, with or without colons, or a day alone, which is its beginning.
+fn moment(typed: &str) -> Result<Stamp, String> {
+    let plain = typed.replace(':', "");
+    let whole = if plain.contains('T') { plain } else { format!("{plain}T000000Z") };
+    Stamp::parse(whole.as_bytes())
+        .ok_or_else(|| "a moment as in 2026-01-31T12:00:00Z, or a day as in 2026-01-31".to_owned())
+}
+
+/// What is made of the request where it is of a snapshot.
+pub fn snapshot(a: &SyncArgs, sync: SyncRequest, env: &Env) -> Result<SnapshotRequest, SyncRequest> {
+    match a.earlier.snapshot {
+        true => {
+            let at = a.earlier.at.unwrap_or_else(|| Stamp::of(env.now));
+            Ok(SnapshotRequest { sync, at, thinning: a.earlier.keep })
+        }
+        false => Err(sync),
+    }
+}
+
+/// Where that is, for a destination on this machine.
+fn old(a: &OldArgs, env: &Env) -> Result<Old, Usage> {
+    match (&a.backup_dir, a.trash, &env.trash_dir, &env.state_dir) {
+        (Some(dir), ..) => Ok(Old::Backup(dir.clone())),
+        (None, false, ..) => Ok(Old::Goes),
+        (None, true, Some(home), Some(state)) => {
+            let (home, receipts) = (home.clone(), state.join("undo"));
+            Ok(Old::Trash { home, receipts, ahead: ahead(env.now) })
+        }
+        (None, true, ..) => Err(Usage::new("there is no home directory that a trash could be in")
+            .or("--backup-dir names a place")),
+    }
+}
+
+/// Seconds by which local time is ahead of UTC.
+fn ahead(now: i64) -> i64 {
+    let now = jiff::Timestamp::from_second(now).unwrap_or_default();
+    jiff::tz::TimeZone::system().to_offset(now).seconds().into()
+}
+
 /// `100` or `25%`.
 pub(super) fn delete_max(typed: &str) -> Result<DeleteMax, String> {
     let number = |text: &str| text.parse().map_err(|_| "a number, or a number and %".to_owned());
@@ -113,7 +245,25 @@ pub fn request(a: &SyncArgs, env: &Env) -> Result<(SyncRequest, Show), Usage> {
     let (policy, show) = sync_policy(a, env)?;
     let (source, dest) = (a.source.clone(), a.dest.clone());
     let state = env.state_dir.as_ref().map(|dir| dir.join("sync"));
-    Ok((SyncRequest { source, dest, policy, state }, show))
+    let plan = a.plan.clone().map_or(SyncPlan::None, |file| SyncPlan::Write { file, words: typed(env) });
+    Ok((SyncRequest { source, dest, policy, state, plan }, show))
+}
+
+/// What was typed behind the verb.
+fn typed(env: &Env) -> Vec<OsString> {
+    env.line.iter().skip_while(|word| *word != "sync").skip(1).cloned().collect()
+}
+
+/// What a plan was made with, as it is to be done now.
+pub fn as_planned(
+    planned: SyncArgs,
+    now: &SyncArgs,
+    file: &Path,
+    env: &Env,
+) -> Result<(SyncRequest, Show), Usage> {
+    let again = SyncArgs { dry_run: false, plan: None, output: now.output.clone(), ..planned };
+    let (request, show) = request(&again, env)?;
+    Ok((SyncRequest { plan: SyncPlan::Apply(file.to_owned()), ..request }, show))
 }
 
 /// What `sync` arguments mean when one of the two is on another machine.
@@ -128,6 +278,25 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
             "{flag} and --delete do not go together with another machine: \
              which names it leaves out at the source is not known at the destination"
         )));
+    }
+    if let (Places::Put { .. }, Old::Backup(_) | Old::Trash { .. }) = (&places, &policy.old) {
+        let flag = if a.old.trash { "--trash" } else { "--backup-dir" };
+        return Err(Usage::new(format!("{flag} is about a DST on this machine"))
+            .or("run bcmr sync on the other machine, with this one as SRC"));
+    }
+    if a.plan.is_some() {
+        return Err(Usage::new("--plan is about directories on this machine"));
+    }
+    if a.earlier.snapshot {
+        return Err(Usage::new("--snapshot is about directories on this machine")
+            .or("bring SRC here by bcmr sync, and take the snapshot of that"));
+    }
+    if !a.earlier.reflink_dest.is_empty() {
+        return Err(Usage::new("--reflink-dest is about directories on this machine"));
+    }
+    if let (Places::Put { .. }, false) = (&places, a.earlier.link_dest.is_empty()) {
+        return Err(Usage::new("--link-dest is about a DST on this machine")
+            .or("run bcmr sync on the other machine, with this one as SRC"));
     }
     let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
     let mut onward = onward(&places, &a.connect, Some(&a.remote), false, config)?;
@@ -194,6 +363,9 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
         delete_max: a.delete.max_delete,
         above: above(a.mkpath),
         alter: alter(&a.owners),
+        old: old(&a.old, env)?,
+        bases: [&a.earlier.link_dest[..], &a.earlier.reflink_dest].concat(),
+        sharing: if a.earlier.reflink_dest.is_empty() { Sharing::Names } else { Sharing::Blocks },
         verify: verify(a.how.verify),
         one_file_system: a.one_file_system,
         filter: filter(&a.filters),

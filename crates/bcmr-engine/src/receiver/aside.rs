@@ -1,0 +1,493 @@
+//! Sets aside what a run replaces or deletes at the destination, in a directory of the user's or in the trash, and writes down
+//! all that the run changes, so that it can be undone.
+//!
+//! Must not decide what is replaced or deleted, nor put anything back. What is set aside keeps its inode: a file that is to be
+//! replaced gets a second name and loses the first only when the new one takes it, so that the name always has one of the two.
+
+use crate::calendar::Stamp;
+use crate::disk::sys::Sys;
+use crate::disk::{Dirs, Fault, Job, OldKept, Side};
+use crate::error::{Code, Error, Note, Op, Reason, Result};
+use crate::event::Event;
+use crate::node::Node;
+use crate::receiver::dest::DestDir;
+use crate::receiver::kept::{Done, KeptLine, KnownBy, ReceiptHead, WasLike};
+use crate::receiver::{land, tree};
+use crate::tally::Tally;
+use fastcopy::dir::{Dir, Name, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{self, Info, Kind};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What the receipt is called, and what holds the rest beside it.
+const RECEIPT: &[u8] = b"receipt";
+const OLD: &[u8] = b"old";
+/// How often another name is tried where one is taken.
+const TRIES_MAX: u64 = 10_000;
+/// Bytes of a name in the trash before what tells it from others.
+const TRASHED_BYTES_MAX: usize = 200;
+/// Directories whose names are brought onto stable storage together.
+const OWED_MAX: usize = 64;
+
+/// Where things are kept.
+pub(crate) enum KeptIn {
+    /// In a new directory of this one for each run, by the names that they had.
+    Backup { dir: Dir, shown: PathBuf },
+    /// In the user's trash, each by a name of its own; receipts are elsewhere.
+    Trash(Trash),
+}
+
+/// A trash, as freedesktop.org's specification has it.
+pub(crate) struct Trash {
+    /// The trash itself.
+    pub(crate) dir: Dir,
+    pub(crate) files: Dir,
+    pub(crate) info: Dir,
+    /// Paths in it are relative to this; without, they are whole.
+    pub(crate) top: Option<PathBuf>,
+    pub(crate) receipts: Dir,
+    pub(crate) receipts_shown: PathBuf,
+    /// Seconds by which local time is ahead.
+    pub(crate) ahead: i64,
+}
+
+/// What a run sets aside, and what it writes down.
+pub(crate) struct Aside {
+    kept_in: KeptIn,
+    /// What is spared wherever it is met.
+    id: (u64, u64),
+    dest: PathBuf,
+    dest_info: Info,
+    run: Mutex<Option<KeptRun>>,
+}
+
+/// What there is once something was changed.
+struct KeptRun {
+    receipt: File,
+    receipt_shown: PathBuf,
+    /// Where things are kept by their names.
+    old: Option<Dir>,
+    /// The directory in it that was last used.
+    last: Option<(Vec<NameBuf>, Dir)>,
+    /// Something is kept whose name is not on stable storage yet.
+    owes: Vec<((u64, u64), Dir)>,
+    /// Counts names in the trash.
+    serial: u64,
+    now: Stamp,
+}
+
+impl Aside {
+    /// # Errors
+    /// What is kept would be on another file system, or is where the destination itself is.
+    pub(crate) fn new(kept_in: KeptIn, dest: &Dir, shown: &Path) -> Result<Aside> {
+        let (dir, at) = match &kept_in {
+            KeptIn::Backup { dir, shown } => (dir, shown.clone()),
+            KeptIn::Trash(trash) => (&trash.dir, trash.receipts_shown.clone()),
+        };
+        let info = |dir: &Dir, path: &Path| dir.info().map_err(|e| Error::os(Op::Stat, path, e));
+        let (own, dest_info) = (info(dir, &at)?, info(dest, shown)?);
+        let refuse = |why| Err(Error::ours(Code::Refused, Op::KeepOld, at.clone(), why));
+        if own.dev != dest_info.dev {
+            return refuse(Reason::KeptElsewhere);
+        }
+        if own.id() == dest_info.id() {
+            return refuse(Reason::KeptInDestination);
+        }
+        let whole = dest.whereabouts().map_err(|e| Error::os(Op::Stat, shown, e))?;
+        let dest = PathBuf::from(std::ffi::OsString::from_vec(whole.into_bytes()));
+        Ok(Aside { id: own.id(), kept_in, dest, dest_info, run: Mutex::default() })
+    }
+
+    /// The directory that holds what is kept.
+    pub(crate) fn id(&self) -> (u64, u64) {
+        self.id
+    }
+
+    fn run(&self) -> MutexGuard<'_, Option<KeptRun>> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what `jobs` are about to replace in `dst`, and writes down what becomes of their names. A job whose old one cannot
+    /// be kept has a fault, and replaces nothing.
+    pub(crate) fn keep(&self, dst: &DestDir<Sys>, jobs: &mut [Job<'_, Sys>]) {
+        let mut run = self.run();
+        for job in jobs.iter_mut().filter(|job| job.fault.is_none()) {
+            job.old = OldKept::Nothing;
+            let replaced = job.there.filter(|there| there.kind != Kind::Dir);
+            let known = KnownBy::of(&job.info);
+            let kept = self.begun(&mut run).and_then(|run| match replaced {
+                None => run.write(Done::Made(known), &dst.node, Some(job.name)),
+                Some(there) => {
+                    let (at_dir, at_name, at) = self.place(run, &dst.node, job.name)?;
+                    run.write(Done::Replaced(known, at.clone()), &dst.node, Some(job.name))?;
+                    second(&dst.dir, job.name, &there, &at_dir, at_name.as_name())?;
+                    run.owe(at_dir)?;
+                    job.old = OldKept::At(at);
+                    Ok(())
+                }
+            });
+            if let Err(e) = kept {
+                job.fault = Some(Fault::os(Side::Dest, Op::KeepOld, e));
+            }
+        }
+        // R9: what is kept must not be lost by a power cut that finds its first name gone.
+        let synced = run.as_mut().map_or(Ok(()), KeptRun::settle);
+        if let Err(e) = synced {
+            let code = Code::of(&e);
+            for job in jobs.iter_mut().filter(|job| matches!(job.old, OldKept::At(_)) && job.fault.is_none())
+            {
+                let source = e.raw_os_error().map(io::Error::from_raw_os_error);
+                job.fault = Some(Fault { side: Side::Dest, op: Op::KeepOld, code, note: None, source });
+            }
+        }
+    }
+
+    /// What jobs with a fault have not replaced after all has its one name again.
+    pub(crate) fn give_back(&self, dst: &DestDir<Sys>, jobs: &mut [Job<'_, Sys>]) {
+        let run = self.run();
+        let Some(run) = &*run else { return };
+        for job in jobs.iter_mut().filter(|job| job.fault.is_some()) {
+            let OldKept::At(at) = std::mem::replace(&mut job.old, OldKept::Nothing) else { continue };
+            if let Err(e) = self.undo_one(run, dst, job.name, &at) {
+                job.lost.push(Fault::os(Side::Dest, Op::KeepOld, e));
+            }
+        }
+    }
+
+    fn undo_one(&self, run: &KeptRun, dst: &DestDir<Sys>, name: Name<'_>, at: &Path) -> io::Result<()> {
+        let (dir, kept) = match (&self.kept_in, at.file_name().and_then(|name| NameBuf::new(name.as_bytes())))
+        {
+            (KeptIn::Trash(trash), Some(name)) => (trash.files.try_clone()?, name),
+            (KeptIn::Backup { .. }, Some(name)) => {
+                let mut dir = run.old.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()?;
+                for part in at.parent().into_iter().flat_map(Path::components).skip(1) {
+                    let part =
+                        NameBuf::new(part.as_os_str().as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
+                    dir = dir.open_dir(part.as_name())?;
+                }
+                (dir, name)
+            }
+            (_, None) => return Ok(()),
+        };
+        let Some(old) = dir.look(kept.as_name())? else { return Ok(()) };
+        match dst.dir.look(name)? {
+            None => land::give_name(&dir, kept.as_name(), &dst.dir, name, true)?,
+            Some(there) if there.id() == old.id() => dir.remove_file(kept.as_name())?,
+            Some(_) => return Ok(()),
+        }
+        self.forget_trashed(&kept);
+        Ok(())
+    }
+
+    /// What the trash says of something that is in it no more.
+    fn forget_trashed(&self, name: &NameBuf) {
+        if let (KeptIn::Trash(trash), Some(info)) = (&self.kept_in, info_name(name.bytes())) {
+            // What says something of nothing is passed over by all who read a trash.
+            trash.info.remove_file(info.as_name()).ok();
+        }
+    }
+
+    /// Moves `name`, which is `there` in `dir`, away, with all that is in it.
+    ///
+    /// # Errors
+    /// It stays where it is.
+    pub(crate) fn takes(&self, dir: &Dir, node: &Node, name: Name<'_>, there: &Info) -> Result<()> {
+        let taken = || {
+            let mut run = self.run();
+            let run = self.begun(&mut run)?;
+            let (at_dir, at_name, at) = self.place(run, node, name)?;
+            run.write(Done::Deleted(at), node, Some(name))?;
+            let moved = move_whole(dir, name, there, &at_dir, at_name.as_name());
+            if moved.is_err() {
+                self.forget_trashed(&at_name);
+            }
+            moved?;
+            run.owe(at_dir)
+        };
+        taken().map_err(|e| Error::os(Op::KeepOld, node.join(name), e))
+    }
+
+    /// What is no directory, and has the name that a directory gets in `dst`, is moved away.
+    ///
+    /// # Errors
+    /// It stays where it is.
+    pub(crate) fn clears_for_dir(&self, dst: &DestDir<Sys>, name: Name<'_>) -> Result<()> {
+        if dst.is_fresh() {
+            return Ok(());
+        }
+        let there = dst.dir.look(name).map_err(|e| Error::os(Op::Stat, dst.node.join(name), e))?;
+        let is_ours = |there: &Info| dst.created_names.lock().has(there, || dst.dir.btime(name));
+        match there {
+            Some(there) if there.kind != Kind::Dir && !is_ours(&there) => {
+                self.takes(&dst.dir, &dst.node, name, &there)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An empty directory that has the name of something else in `dst` is moved away. Whether it was.
+    ///
+    /// # Errors
+    /// It cannot be.
+    pub(crate) fn clears_empty(&self, dst: &DestDir<Sys>, name: Name<'_>, there: &Info) -> Result<bool> {
+        let fail = |e| Error::os(Op::ListDirectory, dst.node.join(name), e);
+        let is_empty = dst.dir.open_dir(name).and_then(|dir| tree::is_empty(&Sys::new(), &dir));
+        if !is_empty.map_err(fail)? {
+            return Ok(false);
+        }
+        self.takes(&dst.dir, &dst.node, name, there).map(|()| true)
+    }
+
+    /// Writes down that the directory `dst` becomes what `source` is.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn enters(&self, dst: &DestDir<Sys>, source: &Info) -> Result<()> {
+        let was = &dst.info;
+        let differs =
+            (was.mode, was.uid, was.gid, was.mtime) != (source.mode, source.uid, source.gid, source.mtime);
+        let done = match (dst.is_made(), differs) {
+            (true, _) => Done::Made(KnownBy::of(source)),
+            (false, true) => Done::Stayed(WasLike::of(was)),
+            (false, false) => return Ok(()),
+        };
+        let mut run = self.run();
+        let written = self.begun(&mut run).and_then(|run| run.write(done, &dst.node, None));
+        written.map_err(|e| Error::os(Op::WriteReceipt, dst.node.path(), e))
+    }
+
+    /// Brings what was written down onto stable storage, and tells where it is.
+    pub(crate) fn finish(&self, tally: &Tally<'_>) {
+        let mut run = self.run();
+        let Some(run) = &mut *run else { return };
+        if let Err(e) = run.settle().and_then(|()| run.receipt.sync_all()) {
+            tally.fail(Error::os(Op::WriteReceipt, &run.receipt_shown, e));
+        }
+        let note: Note = Reason::OldKept.about(run.receipt_shown.as_path());
+        tally.watch.front.event(Event::Note(note));
+    }
+
+    /// The directory and the receipt of this run, made when they are first needed.
+    fn begun<'r>(&self, run: &'r mut Option<KeptRun>) -> io::Result<&'r mut KeptRun> {
+        if run.is_none() {
+            *run = Some(self.begin()?);
+        }
+        run.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn begin(&self) -> io::Result<KeptRun> {
+        let now = Stamp::at(std::time::SystemTime::now());
+        let receipts = match &self.kept_in {
+            KeptIn::Backup { dir, .. } => dir,
+            KeptIn::Trash(trash) => &trash.receipts,
+        };
+        let (dir, name) = new_dir(receipts, &now.to_string())?;
+        let old = named(OLD)?;
+        let (shown, trash, store) = match &self.kept_in {
+            KeptIn::Backup { shown, .. } => {
+                land::ensure_dir(&dir, old.as_name(), 0o700)?;
+                (shown, false, PathBuf::from(OsStr::from_bytes(b".")))
+            }
+            KeptIn::Trash(trash) => {
+                let whole = trash.dir.whereabouts()?.into_bytes();
+                (&trash.receipts_shown, true, PathBuf::from(std::ffi::OsString::from_vec(whole)))
+            }
+        };
+        let receipt = named(RECEIPT)?;
+        let mut run = KeptRun {
+            receipt: File::from(land::new_file(&dir, receipt.as_name(), 0o600)?),
+            receipt_shown: shown.join(OsStr::from_bytes(name.bytes())).join(OsStr::from_bytes(RECEIPT)),
+            old: if trash { None } else { Some(dir.open_dir(old.as_name())?) },
+            last: None,
+            owes: vec![(receipts.info()?.id(), receipts.try_clone()?), (dir.info()?.id(), dir)],
+            serial: 1,
+            now,
+        };
+        let head = ReceiptHead { dest: self.dest.clone(), ino: self.dest_info.ino, store, trash };
+        run.receipt.write_all(&head.lines())?;
+        run.write(Done::Stayed(WasLike::of(&self.dest_info)), &Node::Root(PathBuf::new()), None)?;
+        Ok(run)
+    }
+
+    /// Where `name` of `node` is to be kept: a directory, a name that is free in it, and both below the store.
+    fn place(&self, run: &mut KeptRun, node: &Node, name: Name<'_>) -> io::Result<(Dir, NameBuf, PathBuf)> {
+        match &self.kept_in {
+            KeptIn::Backup { .. } => {
+                let dir = run.by_names(&node.names())?;
+                let at = relative(node, Some(name));
+                Ok((dir, name.to_owned(), Path::new(OsStr::from_bytes(OLD)).join(at)))
+            }
+            KeptIn::Trash(trash) => {
+                let whole = self.dest.join(relative(node, Some(name)));
+                let name = trash.reserve(name, &whole, run)?;
+                let at = Path::new("files").join(OsStr::from_bytes(name.bytes()));
+                Ok((trash.files.try_clone()?, name, at))
+            }
+        }
+    }
+}
+
+/// A path below the destination.
+fn relative(node: &Node, name: Option<Name<'_>>) -> PathBuf {
+    let names = node.names();
+    let parts = names.iter().map(|name| name.bytes()).chain(name.as_ref().map(|name| name.bytes()));
+    parts.map(OsStr::from_bytes).collect()
+}
+
+fn named(bytes: &[u8]) -> io::Result<NameBuf> {
+    NameBuf::new(bytes).ok_or_else(|| io::Error::from_raw_os_error(errno::EINVAL))
+}
+
+/// A new directory that is called so, or so with a number behind it.
+fn new_dir(above: &Dir, wanted: &str) -> io::Result<(Dir, NameBuf)> {
+    for serial in 1..TRIES_MAX {
+        let name = if serial == 1 { wanted.to_owned() } else { format!("{wanted}.{serial}") };
+        let name = named(name.as_bytes())?;
+        if land::ensure_dir(above, name.as_name(), 0o700)? {
+            return Ok((above.open_dir(name.as_name())?, name));
+        }
+    }
+    Err(io::Error::from_raw_os_error(errno::EEXIST))
+}
+
+/// Gives what is `there` as `name` a second name. Where there are no second names, it gets another one for its first.
+fn second(dir: &Dir, name: Name<'_>, there: &Info, at: &Dir, to: Name<'_>) -> io::Result<()> {
+    let still =
+        |look: io::Result<Option<Info>>| Ok::<_, io::Error>(look?.is_some_and(|now| now.id() == there.id()));
+    match land::second_name(dir, name, at, to) {
+        // A second attempt of this run.
+        Err(e) if e.raw_os_error() == Some(errno::EEXIST) && still(at.look(to))? => {}
+        Err(e) if matches!(e.raw_os_error(), Some(errno::EPERM | errno::EMLINK | errno::EOPNOTSUPP)) => {
+            land::give_name(dir, name, at, to, true)?;
+        }
+        other => other?,
+    }
+    // What was looked at is what is kept, or else nothing is replaced.
+    if still(at.look(to))? { Ok(()) } else { Err(io::Error::from_raw_os_error(errno::ESTALE)) }
+}
+
+/// Moves a name from one directory to another. A directory whose owner may not write in it cannot get another place, and is
+/// opened up for that.
+pub(crate) fn move_whole(
+    from: &Dir,
+    name: Name<'_>,
+    there: &Info,
+    to_dir: &Dir,
+    to: Name<'_>,
+) -> io::Result<()> {
+    match land::give_name(from, name, to_dir, to, true) {
+        Err(e) if e.raw_os_error() == Some(errno::EACCES) && there.kind == Kind::Dir => {
+            let dir = from.open_dir(name)?;
+            if dir.info()?.id() != there.id() {
+                return Err(e);
+            }
+            meta::set_mode(&dir, there.mode | 0o700)?;
+            let moved = land::give_name(from, name, to_dir, to, true);
+            meta::set_mode(&dir, there.mode)?;
+            moved
+        }
+        other => other,
+    }
+}
+
+impl KeptRun {
+    /// Writes one line down, before what it says is done.
+    fn write(&mut self, done: Done, node: &Node, name: Option<Name<'_>>) -> io::Result<()> {
+        self.receipt.write_all(&KeptLine { done, path: relative(node, name) }.line())
+    }
+
+    /// The directory that stands for those names below what is kept.
+    fn by_names(&mut self, names: &[&NameBuf]) -> io::Result<Dir> {
+        if let Some((last, dir)) = &self.last
+            && last.iter().eq(names.iter().copied())
+        {
+            return dir.try_clone();
+        }
+        let mut dir = self.old.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()?;
+        for name in names {
+            if land::ensure_dir(&dir, name.as_name(), 0o700)? {
+                self.owe(dir.try_clone()?)?;
+            }
+            dir = dir.open_dir(name.as_name())?;
+        }
+        self.last = Some((names.iter().map(|name| (*name).clone()).collect(), dir.try_clone()?));
+        Ok(dir)
+    }
+
+    /// Names in `dir` are to be brought onto stable storage.
+    fn owe(&mut self, dir: Dir) -> io::Result<()> {
+        let id = dir.info()?.id();
+        if self.owes.iter().all(|(owed, _)| *owed != id) {
+            self.owes.push((id, dir));
+        }
+        if self.owes.len() < OWED_MAX { Ok(()) } else { self.settle() }
+    }
+
+    /// What is kept, and what was written down, is on stable storage.
+    fn settle(&mut self) -> io::Result<()> {
+        if self.owes.is_empty() {
+            return Ok(());
+        }
+        self.receipt.sync_data()?;
+        let disk = Sys::new();
+        self.owes.drain(..).try_for_each(|(_, dir)| disk.sync_dir(&dir))
+    }
+}
+
+/// What the trash calls the file that says where something was.
+pub(crate) fn info_name(name: &[u8]) -> Option<NameBuf> {
+    NameBuf::new(&[name, b".trashinfo"].concat())
+}
+
+impl Trash {
+    /// A name that nothing in the trash has, with what is said of `whole` under it.
+    fn reserve(&self, name: Name<'_>, whole: &Path, run: &mut KeptRun) -> io::Result<NameBuf> {
+        let bytes = name.bytes();
+        let short = bytes.get(..TRASHED_BYTES_MAX).unwrap_or(bytes);
+        let said = self.said(whole, run.now);
+        for attempt in 0..TRIES_MAX {
+            let name = match attempt {
+                0 => named(short)?,
+                _ => {
+                    run.serial += 1;
+                    named(&[short, format!(".{}.{}", run.now, run.serial).as_bytes()].concat())?
+                }
+            };
+            let info = info_name(name.bytes()).ok_or(io::ErrorKind::InvalidInput)?;
+            let mut file = match land::new_file(&self.info, info.as_name(), 0o600) {
+                Err(e) if e.raw_os_error() == Some(errno::EEXIST) => continue,
+                made => File::from(made?),
+            };
+            if self.files.look(name.as_name())?.is_some() {
+                self.info.remove_file(info.as_name())?;
+                continue;
+            }
+            file.write_all(&said)?;
+            return Ok(name);
+        }
+        Err(io::Error::from_raw_os_error(errno::EEXIST))
+    }
+
+    fn said(&self, whole: &Path, now: Stamp) -> Vec<u8> {
+        let path = self.top.as_ref().and_then(|top| whole.strip_prefix(top).ok()).unwrap_or(whole);
+        let mut out = b"[Trash Info]\nPath=".to_vec();
+        for byte in path.as_os_str().as_bytes() {
+            match byte {
+                b'/' | b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => out.push(*byte),
+                byte => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+            }
+        }
+        let local = Stamp::of(now.seconds().saturating_add(self.ahead)).to_string();
+        let (date, rest) = local.split_at_checked(11).unwrap_or((&local, ""));
+        let (hour, rest) = rest.split_at_checked(2).unwrap_or((rest, ""));
+        let (minute, second) = rest.split_at_checked(2).unwrap_or((rest, ""));
+        let second = second.trim_end_matches('Z');
+        out.extend_from_slice(format!("\nDeletionDate={date}{hour}:{minute}:{second}\n").as_bytes());
+        out
+    }
+}

@@ -1,0 +1,326 @@
+//! What a receipt says, line by line: what a run has made, replaced and deleted at the destination, and where what was there
+//! is kept (docs/sync.md, "Undoing a run").
+//!
+//! Must not touch any disk, nor fail on any bytes but by saying so.
+
+use crate::tabbed::{put, taken};
+use fastcopy::meta::{Info, Kind, Time};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What a receipt begins with.
+const HEAD: &str = "bcmr receipt 1";
+/// A longer line is none.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// What a receipt is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReceiptHead {
+    /// The directory that was changed, and its inode's number.
+    pub(crate) dest: PathBuf,
+    pub(crate) ino: u64,
+    /// What is kept is below this; relative to the directory that the receipt is in.
+    pub(crate) store: PathBuf,
+    /// That is a trash, which has a file of its own for each thing in it.
+    pub(crate) trash: bool,
+}
+
+/// What something that was put there is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KnownBy {
+    pub(crate) kind: Kind,
+    size: u64,
+    mtime: Time,
+}
+
+impl KnownBy {
+    /// What becomes of `source`, which keeps its size and time.
+    pub(crate) fn of(source: &Info) -> KnownBy {
+        let is_dir = source.kind == Kind::Dir;
+        let (size, mtime) = if is_dir { (0, Time { sec: 0, nsec: 0 }) } else { (source.size, source.mtime) };
+        KnownBy { kind: source.kind, size, mtime }
+    }
+
+    /// Whether this is that.
+    pub(crate) fn is(&self, there: &Info) -> bool {
+        *self == KnownBy::of(there)
+    }
+}
+
+/// What a directory that was there was like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WasLike {
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) atime: Time,
+    pub(crate) mtime: Time,
+}
+
+impl WasLike {
+    pub(crate) fn of(info: &Info) -> WasLike {
+        WasLike { mode: info.mode, uid: info.uid, gid: info.gid, atime: info.atime, mtime: info.mtime }
+    }
+}
+
+/// What was done to one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// There was nothing.
+    Made(KnownBy),
+    /// What was there is kept as this, below the store.
+    Replaced(KnownBy, PathBuf),
+    /// The same, and nothing took its place.
+    Deleted(PathBuf),
+    /// It is a directory that stayed, and was like this.
+    Stayed(WasLike),
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeptLine {
+    pub(crate) done: Done,
+    /// Below the destination; empty for itself.
+    pub(crate) path: PathBuf,
+}
+
+const KINDS: [(Kind, &str); 7] = [
+    (Kind::File, "file"),
+    (Kind::Dir, "dir"),
+    (Kind::Link, "link"),
+    (Kind::Fifo, "fifo"),
+    (Kind::Socket, "socket"),
+    (Kind::CharDevice, "char"),
+    (Kind::BlockDevice, "block"),
+];
+
+fn put_time(out: &mut Vec<u8>, time: Time) {
+    put(out, format!("{}.{:09}", time.sec, time.nsec).as_bytes());
+}
+
+fn put_known(out: &mut Vec<u8>, by: &KnownBy) {
+    let word = KINDS.iter().find(|(kind, _)| *kind == by.kind).map_or("file", |(_, word)| word);
+    put(out, word.as_bytes());
+    put(out, by.size.to_string().as_bytes());
+    put_time(out, by.mtime);
+}
+
+/// One line's fields, each taken once.
+struct Fields<'l>(std::slice::Split<'l, u8, fn(&u8) -> bool>);
+
+impl<'l> Fields<'l> {
+    fn of(line: &'l [u8]) -> Fields<'l> {
+        Fields(line.split(|byte| *byte == b'\t'))
+    }
+
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        taken(self.0.next()?)
+    }
+
+    fn path(&mut self) -> Option<PathBuf> {
+        Some(PathBuf::from(OsStr::from_bytes(&self.bytes()?)))
+    }
+
+    fn text(&mut self) -> Option<&'l str> {
+        std::str::from_utf8(self.0.next()?).ok()
+    }
+
+    fn number<T: std::str::FromStr>(&mut self) -> Option<T> {
+        self.text()?.parse().ok()
+    }
+
+    fn time(&mut self) -> Option<Time> {
+        let (sec, nsec) = self.text()?.split_once('.')?;
+        let nsec = nsec.parse().ok().filter(|nsec| *nsec < 1_000_000_000)?;
+        Some(Time { sec: sec.parse().ok()?, nsec })
+    }
+
+    fn known(&mut self) -> Option<KnownBy> {
+        let word = self.text()?;
+        let kind = KINDS.iter().find(|(_, known)| *known == word)?.0;
+        Some(KnownBy { kind, size: self.number()?, mtime: self.time()? })
+    }
+
+    fn end<T>(mut self, all: T) -> Option<T> {
+        self.0.next().is_none().then_some(all)
+    }
+}
+
+/// A path of names below a directory, none of which leads out of it.
+fn is_below(path: &Path) -> bool {
+    path.components().all(|part| matches!(part, std::path::Component::Normal(_)))
+}
+
+impl ReceiptHead {
+    pub(crate) fn lines(&self) -> Vec<u8> {
+        let mut out = format!("{HEAD}\n").into_bytes();
+        let mut line = Vec::new();
+        put(&mut line, b"destination");
+        put(&mut line, self.ino.to_string().as_bytes());
+        put(&mut line, self.dest.as_os_str().as_bytes());
+        line.push(b'\n');
+        out.append(&mut line);
+        put(&mut line, if self.trash { b"trash" } else { b"kept" });
+        put(&mut line, self.store.as_os_str().as_bytes());
+        line.push(b'\n');
+        out.append(&mut line);
+        out
+    }
+
+    /// What the first three lines say.
+    fn parse(mut lines: impl Iterator<Item = Vec<u8>>) -> Option<ReceiptHead> {
+        if lines.next()? != HEAD.as_bytes() {
+            return None;
+        }
+        let (dest, store) = (lines.next()?, lines.next()?);
+        let mut fields = Fields::of(&dest);
+        if fields.text()? != "destination" {
+            return None;
+        }
+        let ino = fields.number()?;
+        let path = fields.path()?;
+        let (ino, dest) = fields.end((ino, path))?;
+        let mut fields = Fields::of(&store);
+        let trash = match fields.text()? {
+            "trash" => true,
+            "kept" => false,
+            _ => return None,
+        };
+        let store = fields.path()?;
+        fields.end(ReceiptHead { dest, ino, store, trash })
+    }
+}
+
+impl KeptLine {
+    pub(crate) fn line(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match &self.done {
+            Done::Made(by) => {
+                put(&mut out, b"+");
+                put_known(&mut out, by);
+            }
+            Done::Replaced(by, at) => {
+                put(&mut out, b"~");
+                put_known(&mut out, by);
+                put(&mut out, at.as_os_str().as_bytes());
+            }
+            Done::Deleted(at) => {
+                put(&mut out, b"-");
+                put(&mut out, at.as_os_str().as_bytes());
+            }
+            Done::Stayed(was) => {
+                put(&mut out, b"=");
+                put(&mut out, format!("{:o}", was.mode).as_bytes());
+                put(&mut out, was.uid.to_string().as_bytes());
+                put(&mut out, was.gid.to_string().as_bytes());
+                put_time(&mut out, was.atime);
+                put_time(&mut out, was.mtime);
+            }
+        }
+        put(&mut out, self.path.as_os_str().as_bytes());
+        out.push(b'\n');
+        out
+    }
+
+    fn parse(line: &[u8]) -> Option<KeptLine> {
+        let mut fields = Fields::of(line);
+        let stored = |at: PathBuf| (is_below(&at) && !at.as_os_str().is_empty()).then_some(at);
+        let done = match fields.text()? {
+            "+" => Done::Made(fields.known()?),
+            "~" => Done::Replaced(fields.known()?, stored(fields.path()?)?),
+            "-" => Done::Deleted(stored(fields.path()?)?),
+            "=" => Done::Stayed(WasLike {
+                mode: u32::from_str_radix(fields.text()?, 8).ok()?,
+                uid: fields.number()?,
+                gid: fields.number()?,
+                atime: fields.time()?,
+                mtime: fields.time()?,
+            }),
+            _ => return None,
+        };
+        let path = fields.path()?;
+        let is_itself = matches!(done, Done::Stayed(_)) && path.as_os_str().is_empty();
+        let is_name = is_below(&path) && !path.as_os_str().is_empty();
+        fields.end(KeptLine { done, path }).filter(|_| is_itself || is_name)
+    }
+}
+
+/// What a receipt says, in the order that it was done. A run that was killed may have left half a line at the end, before it
+/// did what that says. `None`: it is no receipt.
+pub(crate) fn parse(text: &[u8]) -> Option<(ReceiptHead, Vec<KeptLine>)> {
+    let whole = text.get(..text.iter().rposition(|byte| *byte == b'\n')?)?;
+    let mut lines = whole.split(|byte| *byte == b'\n');
+    let head = ReceiptHead::parse(lines.by_ref().take(3).map(<[u8]>::to_vec))?;
+    let fits = |line: &&[u8]| line.len() <= LINE_BYTES_MAX;
+    let lines = lines.map(|line| Some(line).filter(fits).and_then(KeptLine::parse));
+    Some((head, lines.collect::<Option<Vec<KeptLine>>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head() -> ReceiptHead {
+        ReceiptHead { dest: "/d\t\n".into(), ino: 7, store: "old".into(), trash: false }
+    }
+
+    fn lines() -> Vec<KeptLine> {
+        let time = |sec| Time { sec, nsec: 5 };
+        let by = |kind| KnownBy { kind, size: 3, mtime: time(-9) };
+        let was = WasLike { mode: 0o2755, uid: 1, gid: 2, atime: time(3), mtime: time(4) };
+        let line = |done, path: &str| KeptLine { done, path: path.into() };
+        vec![
+            line(Done::Stayed(was), ""),
+            line(Done::Made(by(Kind::Fifo)), "a/b c"),
+            line(Done::Replaced(by(Kind::File), "old/x\\\ty".into()), "x\\\ty"),
+            line(Done::Deleted("files/x.2".into()), "line\nend"),
+        ]
+    }
+
+    fn written() -> Vec<u8> {
+        lines().iter().fold(head().lines(), |text, line| [text, line.line()].concat())
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(parse(&written()), Some((head(), lines())));
+        // Half a line at the end was not done.
+        let half = [written(), b"-\told/z\tz".to_vec()].concat();
+        assert_eq!(parse(&half), Some((head(), lines())));
+    }
+
+    /// What leads out of the destination or of what is kept, and what is no line, makes it no receipt.
+    #[test]
+    fn nothing_else_is_taken() {
+        for line in [
+            "-\told/z\t../z",
+            "-\t../z\tz",
+            "-\t/z\tz",
+            "-\told/z\t/z",
+            "-\told/z\ta/./..",
+            "-\told/z\t",
+            "-\t\tz",
+            "-\told/z\tz\tz",
+            "-\told/z",
+            "*\told/z\tz",
+            "+\tfile\t1\t1.0\tz\\x",
+            "+\tfile\t-1\t1.0\tz",
+            "+\tfile\t1\t1.1000000000\tz",
+            "+\tbox\t1\t1.0\tz",
+            "=\t9\t1\t1\t1.0\t1.0\tz",
+            "",
+        ] {
+            let text = [written(), line.as_bytes().to_vec(), b"\n".to_vec()].concat();
+            assert_eq!(parse(&text), None, "{line:?}");
+        }
+        assert_eq!(parse(b"bcmr receipt 2\ndestination\t1\t/d\nkept\told\n"), None);
+        assert_eq!(parse(b""), None);
+        let all = written();
+        // Cut anywhere behind its head it says less, and never something else.
+        for len in head().lines().len()..all.len() {
+            let (_, read) = parse(&all[..len]).unwrap();
+            assert!(lines().starts_with(&read), "{len}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! `undo`: what a receipt says was replaced or deleted gets its name again, and what was new goes. What has changed since stays,
+//! and is named.
+//!
+//! Must not delete anything that the receipt does not know: what goes is a name below the destination's own handle, reached
+//! through no link, of a thing that has the size and time that the receipt says, or of an empty directory.
+
+use crate::disk::Dirs;
+use crate::disk::sys::Sys;
+use crate::error::{Code, Error, Op, Reason, Result};
+use crate::event::{Action, Summary, Watch};
+use crate::policy::UndoRequest;
+use crate::receiver::aside::{info_name, move_whole};
+use crate::receiver::extraneous::open_up;
+use crate::receiver::kept::{self, Done, KeptLine, KnownBy, ReceiptHead, WasLike};
+use crate::receiver::land;
+use crate::tally::Tally;
+use fastcopy::dir::{Dir, NameBuf};
+use fastcopy::errno;
+use fastcopy::meta::{self, Kind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes of a receipt, at most: some millions of names.
+const RECEIPT_BYTES_MAX: u64 = 2 << 30;
+
+/// Undoes what a receipt says.
+///
+/// # Errors
+/// Nothing could be begun: it is no receipt, or the destination is not the one that it is about. What happens to single names
+/// is told through `watch` and counted in the [`Summary`].
+pub fn undo(request: &UndoRequest, watch: Watch<'_>) -> Result<Summary> {
+    let (beside, head, lines) = read(&request.receipt)?;
+    let shown = &request.receipt;
+    let store = if head.trash { Dir::open(&head.store) } else { beside.try_clone() };
+    let store = store.map_err(|e| Error::os(Op::Open, &head.store, e))?;
+    let dest = Dir::open(&head.dest).map_err(|e| Error::os(Op::OpenTargetDirectory, &head.dest, e))?;
+    let info = dest.info().map_err(|e| Error::os(Op::Stat, &head.dest, e))?;
+    if info.ino != head.ino {
+        let error = Error::ours(Code::Refused, Op::Undo, &head.dest, Reason::OtherDestination);
+        return Err(error.and(shown));
+    }
+    let mut undoing = Undoing {
+        tally: Tally::new(watch),
+        dry_run: request.dry_run,
+        dest: Reached::of(dest, &head.dest),
+        store: Reached::of(store, &head.store),
+        trash: head.trash,
+        was: BTreeMap::new(),
+        left: BTreeSet::new(),
+        opened: Vec::new(),
+    };
+    for line in lines.iter().rev() {
+        if undoing.tally.cancelled() {
+            break;
+        }
+        if let Err(e) = undoing.line(line) {
+            undoing.tally.fail(e);
+        }
+    }
+    undoing.end(&lines);
+    Ok(undoing.tally.summary())
+}
+
+/// The directory that the receipt is in, and what it says.
+fn read(path: &Path) -> Result<(Dir, ReceiptHead, Vec<KeptLine>)> {
+    let fail = |e| Error::os(Op::ReadReceipt, path, e);
+    let none = || Error::ours(Code::Refused, Op::ReadReceipt, path, Reason::NoReceipt);
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().and_then(|name| NameBuf::new(name.as_bytes())).ok_or_else(none)?;
+    let dir = Dir::open(above).map_err(fail)?;
+    let mut text = Vec::new();
+    let file = File::from(dir.open_file(name.as_name()).map_err(fail)?);
+    file.take(RECEIPT_BYTES_MAX).read_to_end(&mut text).map_err(fail)?;
+    let (head, lines) = kept::parse(&text).ok_or_else(none)?;
+    Ok((dir, head, lines))
+}
+
+/// Directories below one that is open, reached one name at a time and through no link.
+struct Reached {
+    root: Dir,
+    shown: PathBuf,
+    last: Option<(PathBuf, Dir)>,
+}
+
+impl Reached {
+    fn of(root: Dir, shown: &Path) -> Reached {
+        Reached { root, shown: shown.to_owned(), last: None }
+    }
+
+    /// The directory that `path` is in, and its name there.
+    fn above(&mut self, path: &Path) -> Result<(Dir, NameBuf)> {
+        let name = path.file_name().and_then(|name| NameBuf::new(name.as_bytes()));
+        let fail = |e| Error::os(Op::OpenDirectory, self.shown.join(path), e);
+        let name = name.ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
+        let above = path.parent().unwrap_or(Path::new(""));
+        if let Some((last, dir)) = &self.last
+            && last == above
+        {
+            return Ok((dir.try_clone().map_err(fail)?, name));
+        }
+        let dir = below(&self.root, above).map_err(fail)?;
+        self.last = Some((above.to_owned(), dir.try_clone().map_err(fail)?));
+        Ok((dir, name))
+    }
+}
+
+fn below(root: &Dir, path: &Path) -> io::Result<Dir> {
+    let mut dir = root.try_clone()?;
+    for part in path.components() {
+        let name = NameBuf::new(part.as_os_str().as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
+        dir = dir.open_dir(name.as_name())?;
+    }
+    Ok(dir)
+}
+
+/// One run of the verb.
+struct Undoing<'a> {
+    tally: Tally<'a>,
+    dry_run: bool,
+    dest: Reached,
+    store: Reached,
+    trash: bool,
+    /// What directories of the destination are to be like in the end.
+    was: BTreeMap<PathBuf, WasLike>,
+    /// Names that a dry run has left, and a real one would have taken away.
+    left: BTreeSet<PathBuf>,
+    /// Directories that were opened up to their owner, and their modes before.
+    opened: Vec<(PathBuf, u32)>,
+}
+
+impl Undoing<'_> {
+    fn refused(&self, path: &Path, why: Reason) -> Error {
+        Error::ours(Code::Refused, Op::Undo, self.dest.shown.join(path), why)
+    }
+
+    fn line(&mut self, line: &KeptLine) -> Result<()> {
+        let path = &line.path;
+        match &line.done {
+            Done::Stayed(was) => {
+                // The first line about it says what it was like before the run.
+                self.was.insert(path.clone(), *was);
+                Ok(())
+            }
+            Done::Made(by) => self.take_away(path, by),
+            Done::Replaced(by, at) => self.put_back(path, Some(by), at),
+            Done::Deleted(at) => self.put_back(path, None, at),
+        }
+    }
+
+    /// Remembers what a directory is like in which a name comes or goes, and lets its owner do that.
+    fn touches(&mut self, path: &Path, dir: &Dir) -> Result<()> {
+        let above = path.parent().unwrap_or(Path::new(""));
+        if !self.was.contains_key(above) {
+            let info = dir.info().map_err(|e| Error::os(Op::Stat, self.dest.shown.join(above), e))?;
+            self.was.insert(above.to_owned(), WasLike::of(&info));
+        }
+        if !self.dry_run
+            && let Some(mode) = open_up(dir)
+        {
+            self.opened.push((above.to_owned(), mode));
+        }
+        Ok(())
+    }
+
+    /// What was new goes.
+    fn take_away(&mut self, path: &Path, by: &KnownBy) -> Result<()> {
+        let shown = self.dest.shown.join(path);
+        let (dir, name) = match self.dest.above(path) {
+            Err(e) if e.code == Code::NotFound => return Ok(()),
+            found => found?,
+        };
+        let there = dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, &shown, e))?;
+        let Some(there) = there else { return Ok(()) };
+        if !by.is(&there) {
+            return Err(self.refused(path, Reason::ChangedSinceRun));
+        }
+        self.touches(path, &dir)?;
+        if !self.dry_run {
+            let removed = match by.kind {
+                Kind::Dir => dir.remove_dir(name.as_name()),
+                _ => dir.remove_file(name.as_name()),
+            };
+            match removed {
+                Err(e) if matches!(e.raw_os_error(), Some(errno::ENOTEMPTY | errno::EEXIST)) => {
+                    return Err(self.refused(path, Reason::HoldsWhatCameLater));
+                }
+                other => other.map_err(|e| Error::os(Op::Delete, &shown, e))?,
+            }
+            self.dest.last = None;
+        } else {
+            self.left.insert(path.to_owned());
+        }
+        self.tally.deleted.fetch_add(1, Relaxed);
+        self.tally.item(Action::Removed, 0, || (PathBuf::new(), shown));
+        Ok(())
+    }
+
+    /// What was kept as `at` gets its name again; `by` says what has taken its place.
+    fn put_back(&mut self, path: &Path, by: Option<&KnownBy>, at: &Path) -> Result<()> {
+        let shown = self.dest.shown.join(path);
+        let stat = |e| Error::os(Op::Stat, &shown, e);
+        let (from, kept_as) = match self.store.above(at) {
+            // What was put back before is kept no more, nor is what never was.
+            Err(e) if e.code == Code::NotFound => return Ok(()),
+            found => found?,
+        };
+        let Some(old) = from.look(kept_as.as_name()).map_err(stat)? else { return Ok(()) };
+        let (dir, name) = self.dest.above(path)?;
+        let there = dir.look(name.as_name()).map_err(stat)?.filter(|_| !self.left.contains(path));
+        match (&there, by) {
+            (None, None) => {}
+            // The run was stopped before it replaced it: it has its first name still.
+            (Some(there), Some(_)) if there.id() == old.id() => {
+                if !self.dry_run {
+                    from.remove_file(kept_as.as_name()).map_err(|e| Error::os(Op::Undo, &shown, e))?;
+                    self.forget(&kept_as);
+                }
+                return Ok(());
+            }
+            (Some(there), Some(by)) if by.is(there) => {}
+            // It lost its first name before the new one came.
+            (None, Some(_)) if old.nlink == 1 && old.kind != Kind::Dir => {}
+            _ => return Err(self.refused(path, Reason::ChangedSinceRun)),
+        }
+        self.touches(path, &dir)?;
+        if !self.dry_run {
+            let put = match there {
+                Some(_) => land::give_name(&from, kept_as.as_name(), &dir, name.as_name(), false),
+                None => move_whole(&from, kept_as.as_name(), &old, &dir, name.as_name()),
+            };
+            put.map_err(|e| Error::os(Op::Undo, &shown, e))?;
+            self.forget(&kept_as);
+            self.dest.last = None;
+        }
+        self.tally.files.fetch_add(1, Relaxed);
+        let kept = || (self.store.shown.join(at), shown.clone());
+        self.tally.item(Action::Renamed, 0, kept);
+        Ok(())
+    }
+
+    /// What a trash says of what it does not have any more.
+    fn forget(&mut self, kept_as: &NameBuf) {
+        if !self.trash {
+            return;
+        }
+        let Some(name) = info_name(kept_as.bytes()) else { return };
+        let at = Path::new("info").join(crate::node::os(name.as_name()));
+        if let Ok((dir, name)) = self.store.above(&at) {
+            // It is passed over by all who read a trash.
+            dir.remove_file(name.as_name()).ok();
+        }
+    }
+
+    /// Gives directories what they had, and takes away what holds nothing of what was kept any more.
+    fn end(&mut self, lines: &[KeptLine]) {
+        if self.dry_run {
+            return;
+        }
+        for (path, mode) in self.opened.drain(..) {
+            if let Ok(dir) = below(&self.dest.root, &path) {
+                let set = meta::set_mode(&dir, mode);
+                set.unwrap_or_else(|e| {
+                    self.tally.lost(Error::os(Op::SetModeOf, self.dest.shown.join(&path), e));
+                });
+            }
+        }
+        for (path, was) in std::mem::take(&mut self.was) {
+            match below(&self.dest.root, &path).and_then(|dir| like(&dir, &was)) {
+                // What a directory that is gone was like matters no more.
+                Ok(()) => {}
+                Err(e) if matches!(Code::of(&e), Code::NotFound | Code::NotDirectory | Code::Link) => {}
+                Err(e) => {
+                    let error = Error::os(Op::SetAttributesOf, self.dest.shown.join(&path), e);
+                    self.tally.lost(Error { code: Code::MetadataLost, ..error });
+                }
+            }
+        }
+        if let Err(e) = Sys::new().sync_all(&self.dest.root) {
+            self.tally.fail(Error::os(Op::SyncTheFileSystemOf, &self.dest.shown, e));
+        }
+        if !self.trash {
+            let kept = lines.iter().filter_map(|line| match &line.done {
+                Done::Replaced(_, at) | Done::Deleted(at) => at.parent(),
+                Done::Made(_) | Done::Stayed(_) => None,
+            });
+            let above: BTreeSet<&Path> = kept.flat_map(Path::ancestors).collect();
+            // The deepest first; one that still holds something stays.
+            for path in above.into_iter().rev().filter(|path| !path.as_os_str().is_empty()) {
+                if let Ok((dir, name)) = self.store.above(path) {
+                    dir.remove_dir(name.as_name()).ok();
+                    self.store.last = None;
+                }
+            }
+        }
+    }
+}
+
+/// Owner before mode, which a change of owner takes bits from; times last.
+fn like(dir: &Dir, was: &WasLike) -> io::Result<()> {
+    let now = dir.info()?;
+    if (now.uid, now.gid) != (was.uid, was.gid) {
+        meta::set_owner(dir, Some(was.uid), Some(was.gid))?;
+    }
+    if dir.info()?.mode != was.mode {
+        meta::set_mode(dir, was.mode)?;
+    }
+    meta::set_times(dir, was.atime, was.mtime)
+}

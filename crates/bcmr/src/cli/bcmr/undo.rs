@@ -1,0 +1,30 @@
+//! `undo`: what may be typed, and the request that it means. Must not know how a request is carried out.
+
+use super::output::{OutputArgs, show};
+use crate::env::Env;
+use crate::show::{Again, Show, Verb};
+use bcmr_engine::policy::UndoRequest;
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+pub(super) const EXAMPLES: &str = "Examples:
+  bcmr sync --delete --backup-dir old src dst    keeps what it replaces and deletes, and says where its receipt is
+  bcmr undo old/2026-01-31T120000Z/receipt       puts that back, and takes away what was new";
+
+#[derive(Debug, Args)]
+pub struct UndoArgs {
+    /// What a sync with --backup-dir or --trash has told in the end
+    #[arg(value_name = "RECEIPT", value_hint = ValueHint::FilePath)]
+    pub receipt: PathBuf,
+    /// Only say what would be done
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// What `undo` arguments mean.
+pub fn request(a: &UndoArgs, env: &Env) -> (UndoRequest, Show) {
+    let request = UndoRequest { receipt: a.receipt.clone(), dry_run: a.dry_run };
+    (request, show(Verb::Undo, &a.output, a.dry_run, Again::Same, env))
+}

@@ -1,0 +1,221 @@
+//! A month of backups as a person keeps them: a mirror whose changes can be undone, and dated snapshots, with the accidents that a
+//! month has. In the end every snapshot is what the source was.
+
+use crate::common::*;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+const DAYS: u64 = 30;
+
+/// The person's machine.
+struct Drill {
+    tmp: Tmp,
+    /// A file system of its own where there may be one, with little room.
+    disk: PathBuf,
+    random: Random,
+}
+
+impl Drill {
+    fn bcmr(&self, words: &[&str]) -> Ran {
+        let mut line = bcmr(words).cwd(self.tmp.path());
+        line.0.env("XDG_STATE_HOME", self.tmp.p("state"));
+        line.run()
+    }
+
+    fn at(day: u64) -> String {
+        format!("2026-06-{day:02}T030000Z")
+    }
+
+    /// What a person types every day: both at once.
+    fn backup(&self, day: u64) -> [Ran; 2] {
+        let (mirror, kept, snaps) = (self.p("mirror"), self.p("kept"), self.p("snaps"));
+        [
+            self.bcmr(&["sync", "--delete", "--max-delete=60%", "--backup-dir", &kept, "s", &mirror]),
+            self.bcmr(&["sync", "--snapshot", "--at", &Drill::at(day), "s", &snaps]),
+        ]
+    }
+
+    fn p(&self, name: &str) -> String {
+        self.disk.join(name).display().to_string()
+    }
+
+    /// What a day's work does to files.
+    fn work(&mut self, day: u64) {
+        let random = &mut self.random;
+        let dir =
+            |random: &mut Random| format!("s/{}", random.of(&["a", "b", "a/deep", "mail", "a/deep/er"]));
+        for n in 0..4 {
+            let name = format!("{}/{day}-{n}", dir(random));
+            let len = random.below(3000) as usize;
+            self.tmp.file(&name, noise(day * 10 + n, len));
+        }
+        let all: Vec<PathBuf> = files(&self.tmp.p("s"));
+        for n in 0..6 {
+            let path = random.of(&all);
+            if !path.exists() {
+                continue;
+            }
+            match n {
+                0 => fs::write(path, noise(day, 500 + day as usize)).unwrap(),
+                1 => fs::remove_file(path).unwrap(),
+                2 => fs::rename(path, path.with_extension(format!("moved-{day}"))).unwrap(),
+                3 => chmod(path, if day % 2 == 0 { 0o600 } else { 0o644 }),
+                4 => fs::hard_link(path, path.with_extension(format!("link-{day}"))).unwrap(),
+                _ => symlink(format!("day-{day}"), path.with_extension(format!("sym-{day}"))).unwrap(),
+            }
+        }
+        if day % 6 == 0 {
+            // A directory becomes a file, or the other way round.
+            let odd = self.tmp.p("s/odd");
+            if odd.is_dir() {
+                fs::remove_dir_all(&odd).unwrap();
+                fs::write(&odd, "a file").unwrap();
+            } else {
+                fs::remove_file(&odd).ok();
+                self.tmp.file("s/odd/in/it", "a directory");
+            }
+        }
+    }
+
+    /// Remembers what the source was on a day, by itself.
+    fn remember(&self, day: u64) {
+        fs::create_dir_all(self.tmp.p("was")).unwrap();
+        let was = format!("was/{day}");
+        self.bcmr(&["copy", "-r", "--archive", "-T", "s", &was]).ok();
+    }
+}
+
+/// Regular files below a directory, in order.
+fn files(root: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = tree(root)
+        .into_iter()
+        .filter(|(_, entry)| entry.kind.is_file())
+        .map(|(path, _)| root.join(String::from_utf8(path).unwrap()))
+        .collect();
+    found.sort();
+    found
+}
+
+#[track_caller]
+fn alike(was: &Path, now: &Path, what: &str) {
+    let mut trees = [tree(was), tree(now)];
+    for tree in &mut trees {
+        tree.values_mut().for_each(|entry| entry.atime = (0, 0));
+    }
+    let told = differences(&trees[0], &trees[1], EVERYTHING);
+    assert!(told.is_empty(), "{what}:\n{}", told.join("\n"));
+    if let Some(text) = rsync_would(was, now) {
+        assert!(text.is_empty(), "{what}: rsync would: {text}");
+    }
+}
+
+/// Kills both commands in their middle, at a call that gives a name.
+fn killed(drill: &Drill, day: u64, at: u64) {
+    let calls = "renameat2,renameat,rename,linkat";
+    let inject = format!("inject={calls}:signal=SIGKILL:when={at}");
+    let (kept, at) = (drill.p("kept"), Drill::at(day));
+    let mirror = ["sync", "--delete", "--backup-dir", &kept, "s"].map(str::to_owned);
+    let snapshot = ["sync", "--snapshot", "--at", &at, "s"].map(str::to_owned);
+    for (words, dst) in [(mirror, drill.p("mirror")), (snapshot, drill.p("snaps"))] {
+        let line = Line::new(Path::new("strace")).cwd(drill.tmp.path());
+        let line =
+            line.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}"), "-e", &inject]);
+        let ran = line.args([BCMR]).args(words).args([dst]).run();
+        assert!([137, 1009].contains(&ran.code), "not killed: {} {}", ran.code, ran.err);
+    }
+}
+
+#[test]
+fn a_month_of_backups() {
+    let tmp = Tmp::new();
+    let disk = tmp.dir("disk");
+    let mount = if is_root() { Mount::tmpfs("size=12m", &disk).ok() } else { None };
+    if mount.is_none() {
+        skipped("a_month_of_backups", "no disk becomes full: there are no mounts");
+    }
+    let mut drill = Drill { tmp, disk, random: Random(26) };
+    drill.tmp.dir("s");
+    for day in 1..=DAYS {
+        drill.work(day);
+        match day {
+            7 if has_tool("strace") => killed(&drill, day, 3),
+            12 if mount.is_some() => {
+                // The disk is full: a large file is to come, and does not. Nothing that was there is lost by that.
+                drill.tmp.file("s/film", noise(12, 16 << 20));
+                for ran in drill.backup(day) {
+                    ran.code(6);
+                }
+                alike(
+                    &drill.tmp.p("was/11"),
+                    &drill.disk.join("snaps").join(Drill::at(11)),
+                    "the day before",
+                );
+                fs::remove_file(drill.tmp.p("s/film")).unwrap();
+            }
+            17 => {
+                // The source's disk is not mounted.
+                fs::rename(drill.tmp.p("s"), drill.tmp.p("s.away")).unwrap();
+                drill.tmp.dir("s");
+                for ran in drill.backup(day) {
+                    ran.code(8).says("the source is empty");
+                }
+                let mut trees = [tree(&drill.tmp.p("was/16")), tree(&drill.disk.join("mirror"))];
+                for tree in &mut trees {
+                    // The directory itself has the time of the one that it was compared with.
+                    tree.remove(&b""[..]);
+                }
+                let told = differences(&trees[0], &trees[1], Exact { times: false, ..EVERYTHING });
+                assert!(told.is_empty(), "nothing was mounted: {told:?}");
+                fs::remove_dir(drill.tmp.p("s")).unwrap();
+                fs::rename(drill.tmp.p("s.away"), drill.tmp.p("s")).unwrap();
+            }
+            21 => {
+                // Half of everything is deleted by mistake, and that is synced.
+                let away = files(&drill.tmp.p("s")).into_iter().step_by(2);
+                away.for_each(|path| fs::remove_file(path).unwrap());
+                let [mirror, _] = drill.backup(day);
+                mirror.ok();
+                let kept = drill.disk.join("kept");
+                let last = kept.join(names(&kept).pop().unwrap()).join("receipt").display().to_string();
+                drill.bcmr(&["undo", &last]).ok();
+                alike(&drill.tmp.p("was/20"), &drill.disk.join("mirror"), "what was undone");
+                // The person takes back what was lost, and goes on.
+                let mirror = drill.p("mirror");
+                drill.bcmr(&["sync", "--delete", "--max-delete=100%", &mirror, "s"]).ok();
+                alike(&drill.tmp.p("was/20"), &drill.tmp.p("s"), "what was taken back");
+                fs::remove_dir_all(drill.disk.join("snaps").join(Drill::at(day))).unwrap();
+            }
+            25 => {
+                // A directory is lost, and is found in the snapshot of the day before.
+                fs::remove_dir_all(drill.tmp.p("s/a")).unwrap();
+                let old = drill.disk.join("snaps").join(Drill::at(24)).join("a").display().to_string();
+                drill.bcmr(&["copy", "-r", "--archive", "-T", &old, "s/a"]).ok();
+            }
+            _ => {}
+        }
+        drill.remember(day);
+        for ran in drill.backup(day) {
+            ran.ok();
+        }
+        alike(&drill.tmp.p("s"), &drill.disk.join("mirror"), &format!("mirror of day {day}"));
+    }
+    for day in 1..=DAYS {
+        let (was, snapshot) =
+            (drill.tmp.p(format!("was/{day}")), drill.disk.join("snaps").join(Drill::at(day)));
+        alike(&was, &snapshot, &format!("snapshot of day {day}"));
+    }
+    // Each day's run of the mirror has its receipt.
+    assert!(names(&drill.disk.join("kept")).len() >= 29);
+    // A rule for the rest: what stays is what it was.
+    let (snaps, at) = (drill.p("snaps"), "2026-07-01T030000Z");
+    drill.bcmr(&["sync", "--snapshot", "--keep", "7d,4w,12m", "--at", at, "s", &snaps]).ok();
+    let left: Vec<String> = names(&drill.disk.join("snaps"))
+        .into_iter()
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    let days = ["06-14", "06-21", "06-25", "06-26", "06-27", "06-28", "06-29", "06-30", "07-01"];
+    assert_eq!(left, days.map(|day| format!("2026-{day}T030000Z")));
+    alike(&drill.tmp.p("was/14"), &drill.disk.join("snaps").join(&left[0]), "a Sunday");
+}

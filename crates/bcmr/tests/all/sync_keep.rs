@@ -1,0 +1,299 @@
+//! What `bcmr sync` keeps of what it replaces and deletes, and how `bcmr undo` gives it back.
+
+use crate::common::remote::*;
+use crate::common::*;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// `bcmr` with these words in `tmp`, where its state and its trash are too.
+fn line(tmp: &Tmp, words: &str) -> Line {
+    let mut line = bcmr(words.split(' ')).cwd(tmp.path());
+    line.0.env("XDG_STATE_HOME", tmp.p("state")).env("XDG_DATA_HOME", tmp.p("data"));
+    line
+}
+
+fn run(tmp: &Tmp, words: &str) -> Ran {
+    line(tmp, words).run()
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+/// A tree without times of access, and without what a killed run left to be taken up.
+fn seen(root: &Path) -> Tree {
+    let is_ours = |path: &Vec<u8>| path.split(|b| *b == b'/').any(|name| name.starts_with(b".bcmr"));
+    let mut all = tree(root);
+    all.retain(|path, _| !is_ours(path));
+    all.values_mut().for_each(|entry| entry.atime = (0, 0));
+    all
+}
+
+#[track_caller]
+fn same(before: &Tree, now: &Tree, what: &str) {
+    let told = differences(before, now, EVERYTHING);
+    assert!(told.is_empty(), "{what}:\n{}", told.join("\n"));
+}
+
+/// Where the receipts are, the oldest first.
+fn receipts(place: &Path) -> Vec<PathBuf> {
+    let runs = if place.exists() { names(place) } else { Vec::new() };
+    let all = runs.into_iter().map(|run| place.join(run).join("receipt"));
+    all.filter(|receipt| receipt.exists()).collect()
+}
+
+/// A destination, and a source that differs in every way.
+fn two(tmp: &Tmp) {
+    for (name, content) in [("same", "S"), ("gone", "G"), ("changed", "old"), ("sub/changed", "old too")] {
+        tmp.file(format!("d/{name}"), content);
+    }
+    for name in ["old/deep/1", "old/2", "file-to-dir", "dir-to-file/in/it", "sub/ro/kept", "sub/ro/gone"] {
+        tmp.file(format!("d/{name}"), format!("old {name}"));
+    }
+    tmp.dir("d/empty-to-file");
+    symlink("nowhere", tmp.p("d/link")).unwrap();
+    fs::hard_link(tmp.p("d/gone"), tmp.p("d/gone too")).unwrap();
+    chmod(&tmp.p("d/changed"), 0o604);
+    chmod(&tmp.p("d/sub"), 0o711);
+    bcmr(["copy", "-r", "--archive", "-T"]).args([tmp.p("d"), tmp.p("s")]).run().ok();
+    for name in ["gone", "gone too", "file-to-dir", "link", "sub/ro/gone"] {
+        fs::remove_file(tmp.p("s").join(name)).unwrap();
+    }
+    for name in ["old", "dir-to-file", "empty-to-file"] {
+        fs::remove_dir_all(tmp.p("s").join(name)).unwrap();
+    }
+    for name in
+        ["changed", "sub/changed", "dir-to-file", "empty-to-file", "file-to-dir/in", "new/deep/x", "\ttab\n"]
+    {
+        tmp.file(format!("s/{name}"), format!("new content of {name}"));
+    }
+    symlink("elsewhere", tmp.p("s/link")).unwrap();
+    chmod(&tmp.p("s/same"), 0o600);
+    chmod(&tmp.p("s/sub"), 0o750);
+}
+
+#[test]
+fn what_is_replaced_or_deleted_is_kept_and_undo_gives_it_back() {
+    for way in ["--backup-dir kept", "--backup-dir d/kept", "--trash"] {
+        let tmp = Tmp::new();
+        two(&tmp);
+        let source = seen(&tmp.p("s"));
+        let before = seen(&tmp.p("d"));
+        run(&tmp, &format!("sync -n --delete --max-delete=100% {way} s d")).ok();
+        assert!(!tmp.p("kept").exists() && !tmp.p("d/kept").exists(), "{way}: -n changes nothing");
+        let ran = run(&tmp, &format!("sync --delete --max-delete=100% {way} s d")).ok();
+        let place = match way {
+            "--trash" => tmp.p("state/bcmr/undo"),
+            way => tmp.p(way.rsplit(' ').next().unwrap()),
+        };
+        let [receipt] = &receipts(&place)[..] else { panic!("{way}: {:?}", receipts(&place)) };
+        assert!(ran.err.contains("bcmr undo"), "{way}: {}", ran.err);
+        let inside = |tree: &Tree| {
+            let mut tree = tree.clone();
+            tree.retain(|path, _| !path.starts_with(b"kept"));
+            // Where what is kept is below the destination, that has changed once more.
+            tree.get_mut(&b""[..]).unwrap().mtime = (0, 0);
+            tree
+        };
+        same(&inside(&source), &inside(&seen(&tmp.p("d"))), way);
+        // Once more: there is nothing to do, so nothing is kept.
+        run(&tmp, &format!("sync --delete {way} s d")).ok();
+        assert_eq!(receipts(&place).len(), 1, "{way}");
+        if way == "--backup-dir kept" {
+            let old = receipt.with_file_name("old");
+            assert_eq!(text(&old.join("changed")), "old");
+            assert_eq!(text(&old.join("old/deep/1")), "old old/deep/1");
+            assert_eq!(mode(&tmp.p("kept")), 0o700, "what was private stays so");
+        }
+        let words = format!("undo -n {}", receipt.display());
+        run(&tmp, &words).ok();
+        same(&inside(&source), &inside(&seen(&tmp.p("d"))), "undo -n");
+        run(&tmp, &format!("undo {}", receipt.display())).ok();
+        same(&inside(&before), &inside(&seen(&tmp.p("d"))), way);
+        if way != "--backup-dir d/kept" {
+            same(&before, &seen(&tmp.p("d")), way);
+        }
+        // What was given back is kept no more, and to undo it twice does nothing.
+        run(&tmp, &format!("undo {}", receipt.display())).ok();
+        same(&inside(&before), &inside(&seen(&tmp.p("d"))), "twice");
+        match way {
+            "--trash" => assert_eq!(names(&tmp.p("data/Trash/info")).len(), 0),
+            _ => assert_eq!(names(receipt.parent().unwrap()), ["receipt"], "{way}"),
+        }
+    }
+}
+
+#[test]
+fn what_has_changed_since_stays_and_is_named() {
+    let tmp = Tmp::new();
+    two(&tmp);
+    run(&tmp, "sync --delete --max-delete=100% --backup-dir kept s d").ok();
+    let receipt = receipts(&tmp.p("kept")).pop().unwrap();
+    fs::write(tmp.p("d/changed"), "by the user").unwrap();
+    tmp.file("d/gone", "by the user");
+    tmp.file("d/new/deep/y", "by the user");
+    fs::remove_file(tmp.p("d/sub/changed")).unwrap();
+    fs::remove_dir_all(tmp.p("d/file-to-dir")).unwrap();
+    symlink("/tmp", tmp.p("d/file-to-dir")).unwrap();
+    let ran = run(&tmp, &format!("undo {}", receipt.display())).code(8);
+    for name in ["d/changed", "d/gone", "d/new/deep", "d/file-to-dir"] {
+        assert!(ran.err.contains(name), "{name}: {}", ran.err);
+    }
+    for (name, want) in [("changed", "by the user"), ("gone", "by the user"), ("new/deep/y", "by the user")] {
+        assert_eq!(text(&tmp.p("d").join(name)), want);
+    }
+    assert!(tmp.p("d/file-to-dir").is_symlink());
+    // All else is given back.
+    assert_eq!(text(&tmp.p("d/old/deep/1")), "old old/deep/1");
+    assert_eq!(text(&tmp.p("d/dir-to-file/in/it")), "old dir-to-file/in/it");
+    assert!(!tmp.p("d/new/deep/x").exists());
+    // What could not be given back is kept still.
+    let old = receipt.with_file_name("old");
+    assert_eq!((text(&old.join("changed")), text(&old.join("gone"))), ("old".into(), "G".into()));
+    // Once the user's own is out of the way, the rest comes.
+    fs::remove_file(tmp.p("d/gone")).unwrap();
+    run(&tmp, &format!("undo {}", receipt.display())).code(8);
+    assert_eq!(text(&tmp.p("d/gone")), "G");
+}
+
+/// Killed at any call that gives or takes a name: what was there is found by one of its two names, and undo gives it back.
+#[test]
+fn a_killed_run_is_undone_too() {
+    needs!(has_tool("strace"), "there is no strace");
+    let calls = "renameat2,renameat,rename,unlinkat,mkdirat,linkat";
+    let mut whole = 0;
+    for at in 1..80 {
+        if !all_cases() && at % 3 != 1 {
+            continue;
+        }
+        let tmp = Tmp::new();
+        two(&tmp);
+        let before = seen(&tmp.p("d"));
+        let mut line = Line::new(Path::new("strace"));
+        line.0.env("XDG_STATE_HOME", tmp.p("state"));
+        let ran = line
+            .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")])
+            .args([
+                "-e",
+                &format!("inject={calls}:signal=SIGKILL:when={at}"),
+                BCMR,
+                "sync",
+                "-j1",
+                "--delete",
+            ])
+            .args(["--max-delete=100%", "--backup-dir"])
+            .args([tmp.p("kept"), tmp.p("s"), tmp.p("d")])
+            .run();
+        whole += usize::from(ran.code == 0);
+        for receipt in receipts(&tmp.p("kept")) {
+            run(&tmp, &format!("undo {}", receipt.display())).ok();
+        }
+        let mut now = seen(&tmp.p("d"));
+        // Times of directories, and what was made without being written down yet, are what a kill may cost.
+        let mut before = before;
+        for tree in [&mut before, &mut now] {
+            tree.values_mut().filter(|entry| entry.kind.is_dir()).for_each(|entry| entry.mtime = (0, 0));
+        }
+        same(&before, &now, &format!("killed at {at}"));
+        if ran.code == 0 {
+            break;
+        }
+    }
+    assert_eq!(whole, 1, "the last one was not killed");
+}
+
+#[test]
+fn what_cannot_be_kept_is_not_replaced() {
+    let tmp = Tmp::new();
+    two(&tmp);
+    let before = seen(&tmp.p("d"));
+    run(&tmp, "sync --delete --backup-dir d s d").code(8).says("cannot be where the destination itself is");
+    same(&before, &seen(&tmp.p("d")), "in itself");
+    needs!(is_root(), "mounting needs root");
+    let Ok(_mount) = Mount::tmpfs("size=4m", &tmp.p("elsewhere")) else {
+        return skipped("what_cannot_be_kept_is_not_replaced", "there are no mounts");
+    };
+    run(&tmp, "sync --delete --backup-dir elsewhere/kept s d").code(8).says("file system of the destination");
+    same(&before, &seen(&tmp.p("d")), "elsewhere");
+    // The trash of a file system of its own is at its top, and stays where things are deleted.
+    tmp.file("elsewhere/x", "X");
+    run(&tmp, "sync --delete --max-delete=100% --trash s elsewhere").ok();
+    let trash = tmp.p(format!("elsewhere/.Trash-{}", rustix::process::geteuid().as_raw()));
+    assert_eq!(text(&trash.join("files/x")), "X");
+    assert!(text(&trash.join("info/x.trashinfo")).contains("\nPath=x\nDeletionDate=20"));
+    let receipt = receipts(&tmp.p("state/bcmr/undo")).pop().unwrap();
+    run(&tmp, &format!("undo {}", receipt.display())).ok();
+    assert_eq!(text(&tmp.p("elsewhere/x")), "X");
+}
+
+/// The rules of deletion hold where what goes is kept: nothing moves that would not have been deleted.
+#[test]
+fn no_more_is_moved_than_would_be_deleted() {
+    let tmp = Tmp::new();
+    for n in 0..90 {
+        tmp.file(format!("s/{n}"), "");
+        tmp.file(format!("d/{n}"), "");
+        tmp.file(format!("d/old/{n}"), "");
+    }
+    run(&tmp, "sync --delete --backup-dir kept s d").code(8).says("entries would go");
+    assert_eq!(names(&tmp.p("d/old")).len(), 90);
+    run(&tmp, "sync --delete --max-delete=100% --backup-dir kept s d").ok();
+    assert!(!tmp.p("d/old").exists());
+    // What holds what is kept is not moved into itself.
+    tmp.file("d/holds/x", "x");
+    run(&tmp, "sync --delete --backup-dir d/holds/kept s d").ok_or_refused();
+    assert_eq!(text(&tmp.p("d/holds/x")), "x");
+}
+
+trait OkOrRefused {
+    fn ok_or_refused(self) -> Self;
+}
+
+impl OkOrRefused for Ran {
+    #[track_caller]
+    fn ok_or_refused(self) -> Ran {
+        self.one_of(&[0, 8])
+    }
+}
+
+/// From another machine the receiver is here, and keeps as it does near; to another one it would be there.
+#[test]
+fn what_comes_from_another_machine_is_undone_here() {
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    two(&tmp);
+    let before = seen(&tmp.p("d"));
+    let sync = |dir: Dir| {
+        let words = ["--delete", "--max-delete=100%", "--backup-dir"];
+        let line = far.bcmr("sync").args(words).args([tmp.p("kept")]);
+        dir.ends(line, &far, &tmp.p("s"), &tmp.p("d")).run()
+    };
+    sync(Dir::Get).one_of(&[0, 1]);
+    sync(Dir::Get).ok();
+    for receipt in receipts(&tmp.p("kept")).into_iter().rev() {
+        run(&tmp, &format!("undo {}", receipt.display())).ok();
+    }
+    same(&before, &seen(&tmp.p("d")), "from there");
+    sync(Dir::Put).code(2).says("this machine");
+}
+
+#[test]
+fn what_is_no_receipt_is_refused() {
+    let tmp = Tmp::new();
+    two(&tmp);
+    tmp.file("f", "no receipt");
+    run(&tmp, "undo f").code(8).says("no receipt");
+    run(&tmp, "undo none").code(1);
+    run(&tmp, "sync --delete --max-delete=100% --backup-dir kept s d").ok();
+    let receipt = receipts(&tmp.p("kept")).pop().unwrap();
+    // Another directory is there by now.
+    fs::rename(tmp.p("d"), tmp.p("d.away")).unwrap();
+    tmp.file("d/changed", "another");
+    run(&tmp, &format!("undo {}", receipt.display())).code(8).says("another directory is there");
+    assert_eq!(text(&tmp.p("d/changed")), "another");
+    // A receipt that leads out of the destination is none.
+    let written = text(&receipt);
+    fs::write(&receipt, format!("{written}-\told/changed\t../f\n")).unwrap();
+    run(&tmp, &format!("undo {}", receipt.display())).code(8).says("no receipt");
+    assert!(fs::metadata(tmp.p("f")).unwrap().size() > 0);
+}

@@ -1,0 +1,253 @@
+//! `bcmr sync --snapshot` and `--link-dest`: dated trees that share what is the same, each complete or absent.
+
+use crate::common::remote::*;
+use crate::common::*;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+fn line(tmp: &Tmp, words: &str) -> Line {
+    let mut line = bcmr(std::iter::once("sync").chain(words.split(' '))).cwd(tmp.path());
+    line.0.env("XDG_STATE_HOME", tmp.p("state"));
+    line
+}
+
+fn sync(tmp: &Tmp, words: &str) -> Ran {
+    line(tmp, words).run()
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+fn inode(path: &Path) -> u64 {
+    fs::symlink_metadata(path).unwrap().ino()
+}
+
+/// What a person sees in a directory of snapshots.
+fn snapshots(dir: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = names(dir).into_iter().map(|name| dir.join(name)).collect();
+    all.retain(|path| !path.ends_with(".bcmr-snapshots"));
+    all
+}
+
+#[track_caller]
+fn alike(src: &Path, dst: &Path) {
+    let mut trees = [tree(src), tree(dst)];
+    for tree in &mut trees {
+        tree.values_mut().for_each(|entry| entry.atime = (0, 0));
+    }
+    let told = differences(&trees[0], &trees[1], EVERYTHING);
+    assert!(told.is_empty(), "{}:\n{}", dst.display(), told.join("\n"));
+    if let Some(text) = rsync_would(src, dst) {
+        assert!(text.is_empty(), "rsync would: {text}");
+    }
+}
+
+fn source(tmp: &Tmp) {
+    for name in ["a", "b", "sub/c", "sub/deep/d"] {
+        tmp.file(format!("s/{name}"), format!("first {name}"));
+    }
+    fs::hard_link(tmp.p("s/a"), tmp.p("s/sub/a too")).unwrap();
+    symlink("nowhere", tmp.p("s/link")).unwrap();
+    chmod(&tmp.p("s/sub"), 0o2750);
+}
+
+#[test]
+fn snapshots_share_what_is_the_same() {
+    let tmp = Tmp::new();
+    source(&tmp);
+    sync(&tmp, "--snapshot --at 2026-01-01 s snaps").ok();
+    let first = tmp.p("snaps/2026-01-01T000000Z");
+    alike(&tmp.p("s"), &first);
+    fs::write(tmp.p("s/b"), "second b").unwrap();
+    chmod(&tmp.p("s/sub/c"), 0o600);
+    fs::remove_file(tmp.p("s/sub/deep/d")).unwrap();
+    tmp.file("s/new", "new");
+    let preview = sync(&tmp, "-n --snapshot s snaps").ok().out;
+    assert!(preview.contains("~ b") && preview.contains("+ new") && !preview.contains("+ a"), "{preview}");
+    sync(&tmp, "--snapshot --at 2026-01-02T12:30:00Z s snaps").ok();
+    let second = tmp.p("snaps/2026-01-02T123000Z");
+    alike(&tmp.p("s"), &second);
+    // What is the same is one file; what differs, if only in attributes, is not.
+    assert_eq!(inode(&first.join("a")), inode(&second.join("a")));
+    assert_eq!(inode(&second.join("a")), inode(&second.join("sub/a too")));
+    for name in ["b", "sub/c"] {
+        assert_ne!(inode(&first.join(name)), inode(&second.join(name)), "{name}");
+    }
+    assert_eq!((text(&first.join("b")), mode(&first.join("sub/c"))), ("first b".into(), 0o644));
+    assert!(first.join("sub/deep/d").exists() && !second.join("sub/deep/d").exists());
+    assert_eq!(snapshots(&tmp.p("snaps")).len(), 2);
+    // A moment that is there, and one before the last.
+    sync(&tmp, "--snapshot --at 2026-01-01 s snaps").code(8).says("there is one of that moment");
+    sync(&tmp, "--snapshot --at 2025-12-31 s snaps").code(8).says("newer");
+    // What looks the same and is not is found by its content.
+    let times = fs::metadata(tmp.p("s/new")).unwrap().modified().unwrap();
+    fs::write(tmp.p("s/new"), "NEW").unwrap();
+    fs::File::open(tmp.p("s/new")).unwrap().set_modified(times).unwrap();
+    sync(&tmp, "--snapshot --checksum --at 2026-01-03 s snaps").ok();
+    assert_eq!(text(&tmp.p("snaps/2026-01-03T000000Z/new")), "NEW");
+    assert_eq!(text(&second.join("new")), "new");
+}
+
+/// Killed at any call that gives a name: what a person sees is complete, and the same command does the rest.
+#[test]
+fn a_snapshot_is_complete_or_absent() {
+    needs!(has_tool("strace"), "there is no strace");
+    let calls = "renameat2,renameat,rename,mkdirat,linkat";
+    let mut whole = 0;
+    for at in 1..60 {
+        if !all_cases() && at % 4 != 1 {
+            continue;
+        }
+        let tmp = Tmp::new();
+        source(&tmp);
+        sync(&tmp, "--snapshot --at 2026-01-01 s snaps").ok();
+        let yesterday = tree(&tmp.p("s"));
+        fs::write(tmp.p("s/b"), "second b").unwrap();
+        tmp.file("s/new/x", "x");
+        let ran = Line::new(Path::new("strace"))
+            .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")])
+            .args([
+                "-e",
+                &format!("inject={calls}:signal=SIGKILL:when={at}"),
+                BCMR,
+                "sync",
+                "-j1",
+                "--snapshot",
+            ])
+            .args(["--keep", "1d", "--at", "2026-01-02"])
+            .args([tmp.p("s"), tmp.p("snaps")])
+            .run();
+        for snapshot in snapshots(&tmp.p("snaps")) {
+            if snapshot.ends_with("2026-01-01T000000Z") {
+                let told = differences(&yesterday, &tree(&snapshot), CONTENT);
+                assert!(told.is_empty(), "{at}: {told:?}");
+            } else {
+                alike(&tmp.p("s"), &snapshot);
+            }
+        }
+        whole += usize::from(ran.code == 0);
+        tmp.file("s/later", "later");
+        sync(&tmp, "--snapshot --keep 1d --at 2026-01-03 s snaps").ok();
+        alike(&tmp.p("s"), &tmp.p("snaps/2026-01-03T000000Z"));
+        assert_eq!(snapshots(&tmp.p("snaps")).len(), 1, "{at}");
+        let left = names(&tmp.p("snaps/.bcmr-snapshots"));
+        assert!(left.iter().all(|name| name == "2026-01-03T000000Z"), "{at}: {left:?}");
+        if ran.code == 0 {
+            break;
+        }
+    }
+    assert_eq!(whole, 1, "the last one was not killed");
+}
+
+#[test]
+fn only_what_was_made_here_is_thinned_out() {
+    let tmp = Tmp::new();
+    source(&tmp);
+    for day in 1..=9 {
+        fs::write(tmp.p("s/b"), format!("day {day}")).unwrap();
+        sync(&tmp, &format!("--snapshot --at 2026-03-0{day} s snaps")).ok();
+    }
+    // A person's own directory of such a name, and another one in the place of a snapshot.
+    tmp.file("snaps/2026-02-01T000000Z/own", "own");
+    fs::remove_dir_all(tmp.p("snaps/2026-03-02T000000Z")).unwrap();
+    tmp.file("snaps/2026-03-02T000000Z/own", "own");
+    tmp.file("snaps/notes", "notes");
+    sync(&tmp, "--snapshot --keep 2d,2w --at 2026-03-10 s snaps").ok();
+    let left: Vec<String> = names(&tmp.p("snaps")).iter().map(|n| n.to_string_lossy().into_owned()).collect();
+    assert_eq!(
+        left,
+        [
+            ".bcmr-snapshots",
+            "2026-02-01T000000Z",
+            "2026-03-02T000000Z",
+            "2026-03-08T000000Z",
+            "2026-03-09T000000Z",
+            "2026-03-10T000000Z",
+            "notes"
+        ],
+        "the 8th is a Sunday"
+    );
+    assert_eq!(text(&tmp.p("snaps/2026-03-08T000000Z/b")), "day 8");
+    sync(&tmp, "--snapshot --keep 0d s snaps").code(2);
+    sync(&tmp, "--snapshot --keep 3x s snaps").code(2);
+    sync(&tmp, "--keep 3d s snaps").code(2);
+}
+
+#[test]
+fn an_empty_or_unreadable_source_makes_no_snapshot() {
+    let tmp = Tmp::new();
+    source(&tmp);
+    sync(&tmp, "--snapshot --at 2026-01-01 s snaps").ok();
+    tmp.dir("empty");
+    sync(&tmp, "--snapshot --at 2026-01-02 --keep 1d empty snaps").code(8).says("the source is empty");
+    assert_eq!(snapshots(&tmp.p("snaps")), [tmp.p("snaps/2026-01-01T000000Z")]);
+    needs!(is_root(), "only root can act as another user");
+    let tmp = Tmp::for_others();
+    source(&tmp);
+    for dir in [".", "s", "s/sub", "s/sub/deep", "s/sub/deep/d", "s/a", "s/b", "s/sub/c"] {
+        std::os::unix::fs::chown(tmp.p(dir), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let run = |args: &[&str]| bcmr_as(NOBODY, &tmp, args).cwd(tmp.path()).run();
+    chmod(&tmp.p("s/sub/c"), 0);
+    run(&["sync", "--snapshot", "s", "snaps"]).code(1).says("does not appear");
+    assert_eq!(snapshots(&tmp.p("snaps")).len(), 0);
+    chmod(&tmp.p("s/sub/c"), 0o600);
+    run(&["sync", "--snapshot", "s", "snaps"]).ok();
+    assert_eq!(snapshots(&tmp.p("snaps")).len(), 1);
+}
+
+/// A clone, or a copy of what is beside: a file of its own, whatever its attributes were there.
+#[test]
+fn an_earlier_copy_is_cloned() {
+    let tmp = Tmp::new();
+    source(&tmp);
+    sync(&tmp, "s one").ok();
+    chmod(&tmp.p("s/b"), 0o600);
+    // What looks the same is taken from there, so that it can be told where it was taken from.
+    let times = fs::metadata(tmp.p("one/b")).unwrap().modified().unwrap();
+    fs::write(tmp.p("one/b"), "FIRST B").unwrap();
+    fs::File::open(tmp.p("one/b")).unwrap().set_modified(times).unwrap();
+    sync(&tmp, "--reflink-dest one s two").ok();
+    assert_eq!((text(&tmp.p("two/b")), mode(&tmp.p("two/b"))), ("FIRST B".into(), 0o600));
+    assert_ne!(inode(&tmp.p("one/sub/c")), inode(&tmp.p("two/sub/c")));
+    sync(&tmp, "--checksum --reflink-dest one s three").ok();
+    alike(&tmp.p("s"), &tmp.p("three"));
+}
+
+#[test]
+fn an_earlier_copy_is_linked_to_near_and_from_there() {
+    for far in [None, Some(Far::pipe())] {
+        let tmp = Tmp::new();
+        source(&tmp);
+        tmp.file("s/large", noise(3, 6 << 20));
+        sync(&tmp, "s one").ok();
+        tmp.file("s/b", "second b");
+        let ran = match &far {
+            None => sync(&tmp, "--link-dest one s two"),
+            Some(far) => {
+                let line = far.bcmr("sync").args(["--link-dest"]).args([tmp.p("one")]);
+                Dir::Get.ends(line, far, &tmp.p("s"), &tmp.p("two")).run()
+            }
+        };
+        ran.ok();
+        alike(&tmp.p("s"), &tmp.p("two"));
+        for (name, shared) in [("a", true), ("large", true), ("sub/deep/d", true), ("b", false)] {
+            let is_one = inode(&tmp.p("one").join(name)) == inode(&tmp.p("two").join(name));
+            assert_eq!(is_one, shared, "{name}, far {}", far.is_some());
+        }
+        // What is replaced in the one stays in the other.
+        chmod(&tmp.p("s/a"), 0o640);
+        sync(&tmp, "s two").ok();
+        assert_eq!((mode(&tmp.p("one/a")), mode(&tmp.p("two/a"))), (0o644, 0o640));
+    }
+    let tmp = Tmp::new();
+    source(&tmp);
+    sync(&tmp, "--link-dest none s two").code(1);
+    let far = Far::pipe();
+    let line = far.bcmr("sync").args(["--link-dest"]).args([tmp.p("s")]);
+    Dir::Put.ends(line, &far, &tmp.p("s"), &tmp.p("two")).run().code(2).says("this machine");
+    let line = far.bcmr("sync").args(["--snapshot"]);
+    Dir::Put.ends(line, &far, &tmp.p("s"), &tmp.p("two")).run().code(2).says("this machine");
+}
