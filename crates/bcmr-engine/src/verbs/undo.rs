@@ -51,6 +51,13 @@ pub fn undo(request: &UndoRequest, watch: Watch<'_>) -> Result<Summary> {
         trash: head.trash,
         was: BTreeMap::new(),
         left: BTreeSet::new(),
+        deleted: lines
+            .iter()
+            .filter_map(|line| match &line.done {
+                Done::Deleted(at) => Some((line.path.as_path(), at.as_path())),
+                _ => None,
+            })
+            .collect(),
         opened: Vec::new(),
     };
     for line in lines.iter().rev() {
@@ -128,6 +135,8 @@ struct Undoing<'a> {
     was: BTreeMap<PathBuf, WasLike>,
     /// Names that a dry run has left, and a real one would have taken away.
     left: BTreeSet<PathBuf>,
+    /// What was deleted, and what it is kept as.
+    deleted: BTreeMap<&'a Path, &'a Path>,
     /// Directories that were opened up to their owner, and their modes before.
     opened: Vec<(PathBuf, u32)>,
 }
@@ -170,12 +179,16 @@ impl Undoing<'_> {
     fn take_away(&mut self, path: &Path, by: &KnownBy) -> Result<()> {
         let shown = self.dest.shown.join(path);
         let (dir, name) = match self.dest.above(path) {
-            Err(e) if e.code == Code::NotFound => return Ok(()),
+            // What it was in is there no more.
+            Err(e) if matches!(e.code, Code::NotFound | Code::NotDirectory | Code::Link) => return Ok(()),
             found => found?,
         };
         let there = dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, &shown, e))?;
         let Some(there) = there else { return Ok(()) };
         if !by.is(&there) {
+            if self.is_put_back(path) {
+                return Ok(());
+            }
             return Err(self.refused(path, Reason::ChangedSinceRun));
         }
         self.touches(path, &dir)?;
@@ -197,6 +210,15 @@ impl Undoing<'_> {
         self.tally.deleted.fetch_add(1, Relaxed);
         self.tally.item(Action::Removed, 0, || (PathBuf::new(), shown));
         Ok(())
+    }
+
+    /// Whether an earlier undoing has put back what was there before the run.
+    fn is_put_back(&mut self, path: &Path) -> bool {
+        let Some(at) = self.deleted.get(path) else { return false };
+        match self.store.above(at) {
+            Ok((dir, name)) => matches!(dir.look(name.as_name()), Ok(None)),
+            Err(e) => e.code == Code::NotFound,
+        }
     }
 
     /// What was kept as `at` gets its name again; `by` says what has taken its place.
