@@ -32,7 +32,7 @@ use crate::trouble::error_of;
 use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::keeping;
 use crate::verbs::manifest::Manifest;
-use crate::verbs::operands::Place;
+use crate::verbs::operands::{Place, Where};
 use crate::verbs::survey::Excludes;
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
