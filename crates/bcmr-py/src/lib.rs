@@ -347,7 +347,7 @@ fn sync(
         ..CopyPolicy::mirror(asked.jobs, asked.me, asked.umask)
     };
     o.end()?;
-    let request = SyncRequest { source, dest: destination, policy, state };
+    let request = SyncRequest { source, dest: destination, policy, state, plan: api::SyncPlan::None };
     done_and_heard(py, "sync", progress, |watch| api::sync(request, watch))
 }
 

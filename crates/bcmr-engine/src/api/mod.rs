@@ -33,7 +33,7 @@ pub use crate::plan::{
 pub use crate::policy::{
     CheckRequest, Collide, Compare, CopyPolicy, CopyRequest, DeleteMax, Durability, FilterSpec, Follow,
     FollowDestination, Io, Landing, ManifestRequest, Mirror, MoveRequest, NameList, Preserve, Reflink,
-    RemoveRequest, Resume, Rule, Sparse, Strictness, SyncRequest, Target, Verify,
+    RemoveRequest, Resume, Rule, Sparse, Strictness, SyncPlan, SyncRequest, Target, Verify,
 };
 pub use crate::verbs::look::hash;
 pub use crate::{check, check_manifest, copy, measure, move_, remove, sessions, sync};

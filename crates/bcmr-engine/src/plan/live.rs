@@ -204,7 +204,7 @@ pub(super) fn only_there<'t>(
         && let Some(going) = extraneous.plan(tally)
     {
         let policy = CopyPolicy { mirror: Mirror::Delete, ..policy.clone() };
-        let _nothing_was_in_the_way = going.carry_out(&policy, tally);
+        let _nothing_was_in_the_way = going.carry_out(&policy, None, tally);
     }
     Ok(())
 }
