@@ -446,6 +446,7 @@ impl<D: Disk> DestDir<D> {
             unfinished,
             unmet,
             held,
+            bases: Vec::new(),
             naming,
             subtree,
             keep,
