@@ -579,7 +579,8 @@ mod tests {
         let go = |name: &str, exchange: &dyn Fn()| {
             let name = NameBuf::new(name.as_bytes()).unwrap();
             let there = dir.stat(name.as_name()).unwrap();
-            let planned = Planned { name, id: there.id(), kind: there.kind, going: Going::OnlyThere };
+            let (id, kind, going) = (there.id(), there.kind, Going::OnlyThere);
+            let planned = Planned { name, id, kind, going, count: 0 };
             exchange();
             delete(&dir, &node, &planned, (0, 0), 1, &tally)
         };
