@@ -24,7 +24,7 @@ use crate::splice::{seek_to, sendfile};
 /// Files shorter than a buffer are read whole by one call.
 const SMALL: u64 = Scratch::SIZE as u64;
 /// Files shorter than this are written rather than cloned with [`Reflink::Auto`], bytes: a clone costs a transaction of
-/// the file system, which takes longer than writing a block or two.
+/// the file system, which takes longer than writing a block or two. Not so where the target is [`Target::Share`].
 const CLONE_MIN: u64 = 8 << 10;
 /// From this length on blocks are taken before they are written, bytes.
 const PREALLOCATE_MIN: u64 = 1 << 20;
@@ -61,7 +61,7 @@ pub struct Dest<'a> {
 /// Whether blocks may be shared with the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reflink {
-    /// Where it works, from 8 KiB on.
+    /// Where it works, from 8 KiB on, and on btrfs from 1 byte on.
     Auto,
     /// Or fail.
     Always,
@@ -326,10 +326,11 @@ impl<'a> Job<'a> {
             Reflink::Always => true,
             // A size of 0 may be a lie, and a clone of nothing saves nothing.
             Reflink::Auto => {
-                let least = if self.rungs.forced() == Some(Rung::Clone) { 1 } else { CLONE_MIN };
+                let forced = self.rungs.forced() == Some(Rung::Clone);
                 self.opts.sparse == Sparse::Auto
-                    && size >= least
+                    && size > 0
                     && self.rungs.may_here(Rung::Clone, self.pair)
+                    && (size >= CLONE_MIN || forced || self.target() == Target::Share)
             }
         };
         if !try_it {
@@ -349,6 +350,10 @@ impl<'a> Job<'a> {
             return Self::fail(Side::Clone, 0, errno);
         }
         Ok(None)
+    }
+
+    fn target(&self) -> Target {
+        Rungs::target(self.pair, || ask_target(self.dst))
     }
 
     /// All bytes from 0 on, none left out.
@@ -465,7 +470,7 @@ impl<'a> Job<'a> {
             let bytes = self.read_write(range, u64::MAX, scratch.buffer(), None)?;
             return Ok((bytes, Rung::ReadWrite));
         }
-        let target = Rungs::target(self.pair, || ask_target(self.dst));
+        let target = self.target();
         let threads = if range.len < THREADS_MIN || self.appends() {
             1
         } else {
@@ -719,11 +724,11 @@ fn ask_target(dst: BorrowedFd<'_>) -> Target {
     match fs.f_type as u32 {
         // ext2/3/4, XFS: an unwritten block is written in place, and taking all at once is cheaper.
         0xEF53 | 0x5846_5342 => Target::Preallocate,
+        0x9123_683E => Target::Share,
         // NFS, SMB (three of its names), Ceph, FUSE, AFS, 9P, Lustre.
         0x6969 | 0x517B | 0xFE53_4D42 | 0xFF53_4D42 | 0x00C3_6400 | 0x6573_5546 | 0x5346_414F
         | 0x0102_1997 | 0x0BD0_0BD0 => Target::Remote,
-        // Among them btrfs, which does not compress what was preallocated, and tmpfs, where taking memory first keeps all
-        // threads but one waiting and saves the writes nothing.
+        // Among them tmpfs, where taking memory first keeps all threads but one waiting and saves the writes nothing.
         _ => Target::Plain,
     }
 }

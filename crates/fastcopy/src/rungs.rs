@@ -73,7 +73,10 @@ const NEVER: u8 = u8::MAX;
 pub(crate) enum Target {
     /// Local, and blocks can be taken before they are written: ext4, xfs.
     Preallocate,
-    /// Local or unknown; preallocation has a price (btrfs then does not compress) or no known use.
+    /// Local, and sharing a block takes less time than writing it, however small the file: btrfs. Preallocation has a price
+    /// there, too, as what is preallocated is not compressed.
+    Share,
+    /// Local or unknown; preallocation has no known use.
     Plain,
     /// The bytes may never need to come here: `copy_file_range` is asked of the server before anything else.
     Remote,
