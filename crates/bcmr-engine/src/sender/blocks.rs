@@ -5,12 +5,14 @@
 //! [`large`]: crate::sender::large
 
 use crate::blocks::{BLOCK_BYTES, Cv, PIECE_BYTES, WIRE_PIECE_BYTES, aligned, hash_zeros, in_pieces};
+use crate::codec::{Effort, Packer};
 use crate::error::{Error, Op, Result};
 use crate::pulse::For;
 use crate::sender::contents::ContentSender;
 use crate::sender::item::Item;
 use crate::sender::large::{BlockPart, FileFailed, LargeJob, OpenLarge, StoreAnswer, block_end};
 use crate::sender::out::FilePart;
+use crate::sender::packers::Packing;
 use crate::sender::place::AnnouncedDir;
 use crate::sender::sending::{PreparedFrame, Sending, WorkerBuffers, not_encoded};
 use crate::trouble::TroubleBuf;
@@ -329,22 +331,18 @@ impl BlockSender<'_, '_> {
             frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
             return Ok(Ok(PreparedFrame::Frame { frame, raw: bytes, pack_ns: 0 }));
         }
-        let mut raw = std::mem::take(&mut buffers.raw);
+        let mut lent = self.0.packers.lend();
+        let Packing { packer, raw } = &mut *lent;
         raw.clear();
-        let read = read_hashed(&part.fd, range.start, bytes, &mut raw, hasher.as_deref_mut());
-        let prepared = read.map(|()| {
-            piece.cv = value(hasher);
-            if is_zero(&raw) {
-                return self.zeros(buffers, piece);
-            }
-            piece.codec = codec;
-            self.packed(buffers, piece, effort, &raw)
-        });
-        buffers.raw = raw;
-        match prepared {
-            Ok(prepared) => prepared.map(Ok),
-            Err(e) => Ok(Err(e)),
+        if let Err(e) = read_hashed(&part.fd, range.start, bytes, raw, hasher.as_deref_mut()) {
+            return Ok(Err(e));
         }
+        piece.cv = value(hasher);
+        if is_zero(raw) {
+            return self.zeros(buffers, piece).map(Ok);
+        }
+        piece.codec = codec;
+        self.packed(buffers.stream, packer, piece, effort, raw).map(Ok)
     }
 
     /// A piece that the kernel reads when its turn comes.
@@ -359,15 +357,16 @@ impl BlockSender<'_, '_> {
     /// A piece that is packed with its codec, where that is worth it.
     fn packed(
         &self,
-        buffers: &mut WorkerBuffers,
+        stream: usize,
+        packer: &mut Packer,
         mut piece: Piece<'_>,
-        effort: crate::codec::Effort,
+        effort: Effort,
         raw: &[u8],
     ) -> Result<PreparedFrame> {
-        let mut frame = self.0.room(buffers.stream);
+        let mut frame = self.0.room(stream);
         let before = self.0.now_ns();
         let mut mark = codec::encode_data_header(&piece, &mut frame).map_err(|e| not_encoded(&e))?;
-        let packed = buffers.packer.pack(piece.codec, effort, raw, &mut frame);
+        let packed = packer.pack(piece.codec, effort, raw, &mut frame);
         let pack_ns = self.0.now_ns().saturating_sub(before);
         if !packed {
             frame.truncate(mark);

@@ -339,7 +339,7 @@ impl EntrySender<'_, '_> {
     ) -> Result<()> {
         let stream = stream_for(buffers, place);
         let (batch, turn) = self.0.schedule.batch(place, items, stream);
-        let made = self.batch_frame(buffers, stream, &batch, inline, raw);
+        let made = self.batch_frame(stream, &batch, inline, raw);
         let (made, held) = match made {
             Ok(frame) => (Ok(()), vec![frame]),
             Err(e) => (Err(e), Vec::new()),
@@ -349,7 +349,6 @@ impl EntrySender<'_, '_> {
 
     fn batch_frame(
         &self,
-        buffers: &mut WorkerBuffers,
         stream: usize,
         batch: &SentBatch,
         inline: bool,
@@ -365,14 +364,13 @@ impl EntrySender<'_, '_> {
         }
         let dir = batch.place.id;
         let (codec, effort) = if raw.is_empty() { (Codec::Raw, Effort::Quick) } else { self.0.codec() };
-        let before = self.0.now_ns();
         let mut mark =
             codec::begin_files(batch.id, dir, codec, &entries, &mut frame).map_err(|e| not_encoded(&e))?;
         let mut pack_ns = 0;
         let mut plain = codec == Codec::Raw;
         if !plain {
-            plain = !pack(buffers, (codec, effort), raw, &mut frame)?;
-            pack_ns = self.0.now_ns().saturating_sub(before);
+            let (packed, took_ns) = pack(self.0, (codec, effort), raw, &mut frame)?;
+            (plain, pack_ns) = (!packed, took_ns);
             if plain {
                 frame.truncate(mark);
                 mark = codec::begin_files(batch.id, dir, Codec::Raw, &entries, &mut frame)

@@ -16,6 +16,7 @@ pub(crate) mod names;
 pub(crate) mod operand;
 pub(crate) mod out;
 mod pace;
+mod packers;
 mod place;
 pub(crate) mod push;
 #[cfg(test)]

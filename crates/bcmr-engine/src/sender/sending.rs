@@ -11,6 +11,7 @@ use crate::remote::Compress;
 use crate::sender::filter::Filter;
 use crate::sender::out::{FilePart, Out, SendObserver};
 use crate::sender::pace::{Pace, Sent};
+use crate::sender::packers::Packers;
 use crate::sender::place::{AnnouncedDir, Handles};
 use crate::sender::schedule::{MessageRules, Schedule, StopReason};
 use crate::sender::walk::SourceDir;
@@ -70,7 +71,6 @@ pub(crate) struct Push<'a> {
 #[derive(Default)]
 pub(super) struct WorkerBuffers {
     pub(super) attrs: XattrBuffer,
-    pub(super) packer: crate::codec::Packer,
     /// Content before it is packed.
     pub(super) raw: Vec<u8>,
     /// The stream it sends on, where it may choose.
@@ -90,6 +90,7 @@ pub(super) struct Sending<'a> {
     pub(super) schedule: Schedule<'a>,
     pub(super) handles: Handles,
     pace: Option<Mutex<Pace>>,
+    pub(super) packers: Packers,
     /// Offers go out in the order of their numbers.
     pub(super) offers: Mutex<()>,
     began: Instant,
@@ -109,6 +110,7 @@ impl<'a> Sending<'a> {
             schedule: Schedule::new(streams, push.pulse, agreed),
             handles: Handles::new(),
             pace: auto.then(|| Mutex::new(Pace::new(threads(streams), streams, 0))),
+            packers: Packers::default(),
             offers: Mutex::new(()),
             began: Instant::now(),
             found_items: AtomicU64::new(0),
