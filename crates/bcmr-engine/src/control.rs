@@ -7,7 +7,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Progress;
 use crate::throttle::Throttle;
 use fastcopy::pass::{self, RendezvousSocket};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -161,14 +161,9 @@ fn answer(guest: &UnixStream, throttle: &Throttle, progress: &Progress) -> std::
 fn read_line(from: &UnixStream) -> std::io::Result<String> {
     from.set_read_timeout(Some(PATIENCE))?;
     from.set_write_timeout(Some(PATIENCE))?;
-    let mut line = Vec::new();
-    for byte in from.take(LINE_BYTES_MAX).bytes() {
-        line.push(byte?);
-        if line.ends_with(b"\n") {
-            break;
-        }
-    }
-    String::from_utf8(line).map_err(|_| std::io::ErrorKind::InvalidData.into())
+    let mut line = String::new();
+    BufReader::new(from.take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    Ok(line)
 }
 
 /// Runs of this user that can be told something: process and socket.
@@ -190,6 +185,7 @@ pub fn tell(socket: &Path, bases: &[PathBuf], command: Command) -> Result<Status
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
 mod tests {
     use super::*;
 

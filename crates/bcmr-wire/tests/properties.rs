@@ -204,7 +204,7 @@ impl<'a> Dice<'a> {
             kind::JOIN => {
                 Message::Join { secret: self.hash(), path: self.path(), index: u64::from(self.below(32)) + 1 }
             }
-            kind::REMOVE => Message::Remove { path: self.path(), flags: self.below(16) as u8 },
+            kind::REMOVE => Message::Remove { path: self.path(), flags: self.below(16) },
             kind::DIRECT => Message::Direct { count: u64::from(self.below(32)) + 1 },
             kind::INFO => Message::Info(self.entry()),
             kind::PAGE => Message::Page { entries: self.list(4, Dice::entry) },

@@ -214,7 +214,7 @@ impl WireLanding<'_> {
         if meta.info.kind != Kind::File || asks_content {
             return Chosen::Want(LandVerdict::Land(there));
         }
-        match self.desk.from_basis(slot, entry, there) {
+        match self.desk.share_with_basis(slot, entry, there) {
             Ok(Some(job)) => {
                 let mut hand = self.desk.disk.hand();
                 self.desk.land(&mut hand, slot, &mut vec![job], Way::Alone, 1, false);

@@ -86,10 +86,13 @@ struct ShardWork<'a> {
     tally: &'a Tally<'a>,
 }
 
+/// What became of a name, once: attributes of what landed, and the hash of its content where it was read.
+type Arrived<'a> = dyn FnMut(&NameBuf) -> Option<(Info, Option<Digest>)> + 'a;
+
 /// How a shard deals with its entries.
 enum ShardWay<'a> {
     /// Copies them into the tree of all shards, or brings them into a destination that is there.
-    Brings(Rounds<'a>),
+    Brings(Box<Rounds<'a>>),
     Compares(ComparedRounds<'a, 'a>),
     TakesAway,
 }
@@ -255,7 +258,7 @@ fn one(
     let way = match header.verb {
         PlanVerb::Copy => {
             let tree = (&stage, &*stage_path);
-            ShardWay::Brings(Rounds::begin(&disk, policy, heard, &src_path, tree, ground)?)
+            ShardWay::Brings(Box::new(Rounds::begin(&disk, policy, heard, &src_path, tree, ground)?))
         }
         PlanVerb::Sync { .. } => {
             let place = spot(&dst_path, Op::CopyTo)?;
@@ -263,7 +266,7 @@ fn one(
                 .map_err(|e| Error::os(Op::MakeDirectory, &dst_path, e))?;
             let copies = Rounds::live(&disk, policy, heard, &src_path, &dst_path)?;
             stage = Dir::open(&dst_path).map_err(|e| Error::os(Op::OpenDirectory, &dst_path, e))?;
-            ShardWay::Brings(copies)
+            ShardWay::Brings(Box::new(copies))
         }
         PlanVerb::Check { .. } => ShardWay::Compares(ComparedRounds::begin(&survey, &src_path, &dst_path)?),
         PlanVerb::Remove => {
@@ -490,7 +493,7 @@ impl ShardWork<'_> {
     fn settle(
         &self,
         dir: &PlannedDir,
-        arrived: &mut dyn FnMut(&NameBuf) -> Option<(Info, Option<Digest>)>,
+        arrived: &mut Arrived<'_>,
         counts: &mut ShardCounts,
         landed: &mut Vec<LandedEntry>,
         sum: &mut Summary,

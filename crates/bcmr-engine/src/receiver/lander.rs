@@ -258,7 +258,7 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
     }
 
     /// What makes `entry` a hard link to an earlier copy of it, if there is one.
-    pub(crate) fn from_basis<'n>(
+    pub(crate) fn share_with_basis<'n>(
         &self,
         pair: &'n Slot<S, D>,
         entry: Candidate<'n, D>,

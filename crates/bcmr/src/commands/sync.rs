@@ -7,7 +7,7 @@ use crate::env::Env;
 use crate::show::{Show, Verb};
 use crate::ui::{self, Start};
 use crate::usage::Usage;
-use bcmr_engine::policy::SyncRequest;
+use bcmr_engine::policy::{SnapshotRequest, SyncRequest};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -59,9 +59,12 @@ fn carry_out(args: &SyncArgs, job: Result<(SyncRequest, Show), Usage>, typed: &[
     };
     ui::run(&show, start, |watch| {
         super::verb::tell_mistakable(typed, watch);
-        match sync::snapshot(args, request, env) {
-            Ok(snapshot) => bcmr_engine::snapshot(snapshot, watch),
-            Err(request) => bcmr_engine::sync(request, watch),
+        match sync::snapshot_at(args, env) {
+            Some(at) => {
+                let snapshot = SnapshotRequest { sync: request, at, thinning: args.earlier.keep };
+                bcmr_engine::snapshot(snapshot, watch)
+            }
+            None => bcmr_engine::sync(request, watch),
         }
     })
 }

@@ -60,12 +60,12 @@ impl Drill {
                 0 => fs::write(path, noise(day, 500 + day as usize)).unwrap(),
                 1 => fs::remove_file(path).unwrap(),
                 2 => fs::rename(path, path.with_extension(format!("moved-{day}"))).unwrap(),
-                3 => chmod(path, if day % 2 == 0 { 0o600 } else { 0o644 }),
+                3 => chmod(path, if day.is_multiple_of(2) { 0o600 } else { 0o644 }),
                 4 => fs::hard_link(path, path.with_extension(format!("link-{day}"))).unwrap(),
                 _ => symlink(format!("day-{day}"), path.with_extension(format!("sym-{day}"))).unwrap(),
             }
         }
-        if day % 6 == 0 {
+        if day.is_multiple_of(6) {
             // A directory becomes a file, or the other way round.
             let odd = self.tmp.p("s/odd");
             if odd.is_dir() {

@@ -170,7 +170,8 @@ fn changes_are_itemized() {
         lines.sort();
         lines
     };
-    let runs: [&dyn Fn(&Tmp, &str) -> Ran; 3] =
+    type Way<'a> = &'a dyn Fn(&Tmp, &str) -> Ran;
+    let runs: [Way<'_>; 3] =
         [&here, &|tmp, flags| sync(Dir::Put, &Far::pipe(), tmp, flags), &|tmp, flags| {
             sync(Dir::Get, &Far::pipe(), tmp, flags)
         }];

@@ -16,8 +16,7 @@ use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::calendar::Stamp;
 use bcmr_engine::policy::{
-    Collide, Compare, CopyPolicy, DeleteMax, Mirror, Old, Sharing, SnapshotRequest, SyncPlan, SyncRequest,
-    Thinning,
+    Collide, Compare, CopyPolicy, DeleteMax, Mirror, Old, Sharing, SyncPlan, SyncRequest, Thinning,
 };
 use bcmr_engine::remote::{Address, Purpose};
 use clap::builder::ArgPredicate;
@@ -190,15 +189,9 @@ fn moment(typed: &str) -> Result<Stamp, String> {
         .ok_or_else(|| "a moment as in 2026-01-31T12:00:00Z, or a day as in 2026-01-31".to_owned())
 }
 
-/// What is made of the request where it is of a snapshot.
-pub fn snapshot(a: &SyncArgs, sync: SyncRequest, env: &Env) -> Result<SnapshotRequest, SyncRequest> {
-    match a.earlier.snapshot {
-        true => {
-            let at = a.earlier.at.unwrap_or_else(|| Stamp::of(env.now));
-            Ok(SnapshotRequest { sync, at, thinning: a.earlier.keep })
-        }
-        false => Err(sync),
-    }
+/// When the snapshot is of, where one is asked for.
+pub fn snapshot_at(a: &SyncArgs, env: &Env) -> Option<Stamp> {
+    a.earlier.snapshot.then(|| a.earlier.at.unwrap_or_else(|| Stamp::of(env.now)))
 }
 
 /// Where that is, for a destination on this machine.
