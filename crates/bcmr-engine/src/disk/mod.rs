@@ -113,7 +113,7 @@ pub(crate) struct Append {
 /// Whether what a job replaces is kept elsewhere.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum OldKept {
-    /// Nobody wants that.
+    /// The policy does not ask for it.
     Unasked,
     /// There was nothing to keep; what comes meanwhile is not replaced.
     Nothing,

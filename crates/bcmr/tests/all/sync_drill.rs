@@ -130,11 +130,12 @@ fn killed(drill: &Drill, day: u64, at: u64) {
 fn a_month_of_backups() {
     let tmp = Tmp::new();
     let disk = tmp.dir("disk");
-    let mount = if is_root() { Mount::tmpfs("size=12m", &disk).ok() } else { None };
+    let mut drill = Drill { tmp, disk, random: Random(26) };
+    // Taken away before the directory that it is in.
+    let mount = if is_root() { Mount::tmpfs("size=12m", &drill.disk).ok() } else { None };
     if mount.is_none() {
         skipped("a_month_of_backups", "no disk becomes full: there are no mounts");
     }
-    let mut drill = Drill { tmp, disk, random: Random(26) };
     drill.tmp.dir("s");
     for day in 1..=DAYS {
         drill.work(day);
