@@ -87,7 +87,7 @@ struct ShardWork<'a> {
 }
 
 /// What became of a name, once: attributes of what landed, and the hash of its content where it was read.
-type Arrived<'a> = dyn FnMut(&NameBuf) -> Option<(Info, Option<Digest>)> + 'a;
+type Outcomes<'a> = dyn FnMut(&NameBuf) -> Option<(Info, Option<Digest>)> + 'a;
 
 /// How a shard deals with its entries.
 enum ShardWay<'a> {
@@ -493,7 +493,7 @@ impl ShardWork<'_> {
     fn settle(
         &self,
         dir: &PlannedDir,
-        arrived: &mut Arrived<'_>,
+        arrived: &mut Outcomes<'_>,
         counts: &mut ShardCounts,
         landed: &mut Vec<LandedEntry>,
         sum: &mut Summary,
