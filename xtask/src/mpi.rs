@@ -19,7 +19,7 @@ struct Programs {
 
 type Case = (&'static str, fn(&Programs, &Site) -> Result);
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 9] = [
     ("a copy by three ranks is the source, and has the root of one machine's", whole),
     ("the document's commands", document),
     ("a rank that is killed ends the job, and the same command goes on", killed),
@@ -27,6 +27,7 @@ const CASES: [Case; 8] = [
     ("a full disk ends all ranks", full),
     ("a changed source is named, and nothing is published", changed),
     ("two jobs of the same command at once", twice),
+    ("sync, check and remove by ranks", verbs),
     ("what is refused", refused),
 ];
 
@@ -223,7 +224,7 @@ fn changed(programs: &Programs, site: &Site) -> Result {
     // Under the first of its two names.
     fs::write(site.p("src/d0/again"), "another content")?;
     let said = ends(&mut programs.mpirun(site, "2", &["copy", "src", "dst", "--plan", "p"]), 5)?;
-    holds(said.contains("d0/again") && said.contains("is not published"), &said)?;
+    holds(said.contains("d0/again") && said.contains("it is not finished"), &said)?;
     holds(!site.is_there("dst"), "it was published")
 }
 
@@ -245,12 +246,23 @@ fn twice(programs: &Programs, site: &Site) -> Result {
     site.judge("dst", &[])
 }
 
+fn verbs(programs: &Programs, site: &Site) -> Result {
+    site.source(500, 4 << 20)?;
+    ends(&mut programs.mpirun(site, "2", &["sync", "src", "dst"]), 0)?;
+    site.judge("dst", &[])?;
+    ends(&mut programs.mpirun(site, "3", &["check", "src", "dst", "--hash"]), 0)?;
+    fs::write(site.p("dst/only here"), "x")?;
+    fs::write(site.p("src/large/0"), "another")?;
+    let said = ends(&mut programs.mpirun(site, "2", &["check", "src", "dst"]), 1)?;
+    holds(said.contains("- 'only here'") && said.contains("~ 'large/0'"), &said)?;
+    ends(&mut programs.mpirun(site, "2", &["sync", "--delete", "src", "dst"]), 0)?;
+    site.judge("dst", &[])?;
+    ends(&mut programs.mpirun(site, "2", &["remove", "dst"]), 0)?;
+    holds(!site.is_there("dst") && !site.is_there("dst.bcmr-plan"), "something was left")
+}
+
 fn refused(programs: &Programs, site: &Site) -> Result {
     site.source(20, 1 << 20)?;
-    for verb in ["sync", "check", "remove"] {
-        let said = ends(&mut programs.mpirun(site, "2", &[verb, "src", "dst"]), 2)?;
-        holds(said.contains("not done by ranks"), &said)?;
-    }
     fs::create_dir(site.p("there"))?;
     let said = ends(&mut programs.mpirun(site, "2", &["copy", "src", "there"]), 1)?;
     holds(said.contains("--merge"), &said)?;
@@ -261,5 +273,5 @@ fn refused(programs: &Programs, site: &Site) -> Result {
     // Another copy's plan.
     programs.one_machine(site, "plan src other --out p --shards 2")?;
     let said = ends(&mut programs.mpirun(site, "2", &["copy", "src", "dst", "--plan", "p"]), 8)?;
-    holds(said.contains("the plan of another copy"), &said)
+    holds(said.contains("the plan of another command"), &said)
 }

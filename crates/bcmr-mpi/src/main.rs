@@ -1,5 +1,5 @@
-//! `mpirun -n N bcmr-mpi copy SRC DST`: a copy by all ranks of an MPI job. The first rank makes a plan, hands out its shards
-//! one by one, and publishes the tree; every rank does shards.
+//! `mpirun -n N bcmr-mpi copy SRC DST`: a copy by all ranks of an MPI job, or a sync, a check or a removal. The first rank makes
+//! a plan, hands out its shards one by one, and ends it; every rank does shards.
 //!
 //! Must not know how anything is copied: the engine's plans do that, and what they promise holds here.
 
@@ -18,7 +18,7 @@ mod size;
 #[allow(dead_code, reason = "bcmr's own file, of which this needs a part")]
 mod voice;
 
-use args::{Cli, CopyArgs, Verb};
+use args::{Cli, Typed};
 use bcmr_engine::api::{CopyPolicy, Io};
 use bcmr_engine::memory::OrExit;
 use clap::Parser;
@@ -32,7 +32,7 @@ static MEMORY: OrExit =
 
 /// What all ranks do together.
 pub struct Job {
-    args: CopyArgs,
+    args: Typed,
     source: PathBuf,
     destination: PathBuf,
     plan: PathBuf,
@@ -45,12 +45,7 @@ fn main() -> ExitCode {
     // While there is one thread: reading the umask means setting it for a moment.
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);
-    let args = match Cli::parse().verb {
-        Verb::Copy(args) => args,
-        Verb::Sync(_) => return refused("sync"),
-        Verb::Check(_) => return refused("check"),
-        Verb::Remove(_) => return refused("remove"),
-    };
+    let args = Typed::of(Cli::parse().verb);
     match job(args, mask.bits() & 0o777) {
         Ok(job) => ExitCode::from(rank::run(&job)),
         Err(e) => {
@@ -60,23 +55,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn refused(verb: &str) -> ExitCode {
-    say::err(
-        &say::VOICE.line(&format!("{verb} is not done by ranks yet: what they share is the plan of a copy")),
-    );
-    ExitCode::from(say::VOICE.exits.usage)
-}
-
-fn job(args: CopyArgs, umask: u32) -> std::io::Result<Job> {
+fn job(args: Typed, umask: u32) -> std::io::Result<Job> {
     let source = std::path::absolute(&args.source)?;
     let destination = std::path::absolute(&args.destination)?;
     let plan = std::path::absolute(args.plan(&destination))?;
     let me = rustix::process::geteuid().as_raw();
     let policy = CopyPolicy {
         io: Io::AUTO,
-        verify: args.verify(),
+        verify: args.verify,
         one_file_system: args.one_file_system,
-        ..CopyPolicy::archive(usize::from(args.jobs), me, umask)
+        ..CopyPolicy::archive(usize::from(args.ranks.jobs), me, umask)
     };
     Ok(Job { args, source, destination, plan, policy })
 }

@@ -7,8 +7,8 @@ use crate::Job;
 use crate::say::{self, RankVoice, VOICE};
 use crate::wire::{FIRST, Stranger, Wire};
 use bcmr_engine::api::{
-    self, Cancel, Code, CopyPolicy, Error, FinishRequest, PlanRequest, PlanStatus, Progress, RemoveRequest,
-    ShardChoice, ShardRequest, ShardStatus, Shards, Summary, Watch,
+    self, Cancel, Code, CopyPolicy, Error, FinishRequest, PlanRequest, PlanStatus, PlanVerb, Progress,
+    RemoveRequest, ShardChoice, ShardRequest, ShardStatus, Shards, Summary, Watch,
 };
 use bcmr_mpi::coordinate::Coordinator;
 use bcmr_mpi::message::{Order, Outcome, Report};
@@ -61,7 +61,7 @@ pub fn run(job: &Job) -> u8 {
         job,
         voice: RankVoice {
             who: format!("rank {} on {}", wire.rank(), wire.machine()),
-            verbose: job.args.verbose,
+            verbose: job.args.ranks.verbose,
             told_of_all: AtomicBool::new(false),
         },
         progress: Progress::default(),
@@ -111,7 +111,7 @@ impl Work<'_> {
             front: &self.voice,
             progress: &self.progress,
             cancel: &self.cancel,
-            items: self.job.args.verbose,
+            items: self.job.args.ranks.verbose,
         }
     }
 
@@ -208,7 +208,7 @@ impl Work<'_> {
             Ok(open) => match self.hand_out(wire, open) {
                 (Some(exit), _) => exit,
                 (None, sum) if sum.failed > 0 => {
-                    self.voice.says("the tree is not published: not everything was copied");
+                    self.voice.says("it is not finished: not everything could be done");
                     exit_of(&sum.codes())
                 }
                 (None, sum) => self.finish(&sum),
@@ -278,10 +278,13 @@ impl Work<'_> {
 
     fn go_on(&self, status: &PlanStatus) -> Result<Vec<u32>, u8> {
         let job = self.job;
-        if status.source != job.source || status.destination != job.destination {
+        if status.source != job.source
+            || status.destination != job.destination
+            || status.verb != job.args.verb
+        {
             let shown = |path: &std::path::Path| crate::names::quoted(path);
             self.voice.says(&format!(
-                "{} is the plan of another copy, of {} to {}: name another one with --plan",
+                "{} is the plan of another command, about {} and {}: name another one with --plan",
                 shown(&job.plan),
                 shown(&status.source),
                 shown(&status.destination),
@@ -294,7 +297,8 @@ impl Work<'_> {
 
     fn plan(&self, ranks: usize, here: usize) -> Result<Vec<u32>, u8> {
         let job = self.job;
-        if !job.args.merge && job.destination.symlink_metadata().is_ok() {
+        let appears = job.args.verb == PlanVerb::Copy && !job.args.merge;
+        if appears && job.destination.symlink_metadata().is_ok() {
             let dst = crate::names::quoted(&job.destination);
             self.voice.says(&format!("{dst} is there already: --merge puts the tree into it"));
             return Err(VOICE.exits.some_failed);
@@ -306,11 +310,12 @@ impl Work<'_> {
             source: job.source.clone(),
             destination: job.destination.clone(),
             out: job.plan.clone(),
-            shards: Shards::Number(job.args.shards.unwrap_or(fair.min(SHARDS_MAX))),
+            shards: Shards::Number(job.args.ranks.shards.unwrap_or(fair.min(SHARDS_MAX))),
             part_bytes: job.args.part_size,
             policy: CopyPolicy { jobs, ..job.policy.clone() },
         };
-        let made = on_any_core(|| api::plan(&request, self.watch())).map_err(|e| self.could_not(&e))?;
+        let made = on_any_core(|| api::plan_for(&request, job.args.verb, self.watch()))
+            .map_err(|e| self.could_not(&e))?;
         match self.stopped() {
             Some(exit) => Err(exit),
             None => Ok((0..made.shards).collect()),
@@ -332,19 +337,33 @@ impl Work<'_> {
             Err(e) => return self.could_not(&e),
         };
         let done = &finished.summary;
-        if !job.args.quiet {
-            let root: String = finished.root.iter().map(|byte| format!("{byte:02x}")).collect();
+        if !job.args.ranks.quiet {
             say::out(&format!(
-                "published {} files, {} directories, {} others, {} bytes; copied {} files, {} bytes; kept {} entries\nroot {root}",
-                done.files, done.dirs, done.others, done.bytes, sum.files, sum.bytes, sum.kept
+                "{} {} files, {} directories, {} others, {} bytes; copied {} files, {} bytes; kept {} entries",
+                say::done(job.args.verb),
+                done.files,
+                done.dirs,
+                done.others,
+                done.bytes,
+                sum.files,
+                sum.bytes,
+                sum.kept
             ));
+            if job.args.verb == PlanVerb::Copy {
+                let root: String = finished.root.iter().map(|byte| format!("{byte:02x}")).collect();
+                say::out(&format!("root {root}"));
+            }
         }
-        if job.args.plan.is_none()
+        if job.args.ranks.plan.is_none()
             && let Err(exit) = self.remove_plan()
         {
             return exit;
         }
-        if done.failed > 0 { exit_of(&done.codes) } else { VOICE.exits.done }
+        match (done.failed > 0, done.differences > 0) {
+            (true, _) => exit_of(&done.codes),
+            (false, true) => VOICE.exits.some_failed,
+            (false, false) => VOICE.exits.done,
+        }
     }
 
     fn remove_plan(&self) -> Result<(), u8> {

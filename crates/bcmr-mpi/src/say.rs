@@ -11,7 +11,7 @@ pub mod words;
 
 use crate::names;
 use crate::voice::{BCMR, Voice};
-use bcmr_engine::api::{Action, Code, Error, Event, Front, Question};
+use bcmr_engine::api::{Action, Change, Code, Error, Event, Front, PlanVerb, Question};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -36,6 +36,16 @@ pub fn err(line: &str) {
 /// What was asked for.
 pub fn out(line: &str) {
     let _nobody_else_hears = std::io::stdout().lock().write_all(format!("{line}\n").as_bytes());
+}
+
+/// What came of all entries.
+pub fn done(verb: PlanVerb) -> &'static str {
+    match verb {
+        PlanVerb::Copy => "published",
+        PlanVerb::Sync { .. } => "synced",
+        PlanVerb::Check { .. } => "compared",
+        PlanVerb::Remove => "removed",
+    }
 }
 
 impl RankVoice {
@@ -67,6 +77,14 @@ impl Front for RankVoice {
             Event::Failed(e) if told::is_of_all(e.code) && self.told_of_all.swap(true, Relaxed) => {}
             Event::Failed(e) => self.failed(&e),
             Event::Warning(e) => err(&format!("{} ({})", told::warning(&VOICE, &e), self.who)),
+            Event::Difference { change, path, .. } => {
+                let sign = match change {
+                    Change::Add => '+',
+                    Change::Extra => '-',
+                    Change::Differ => '~',
+                };
+                out(&format!("{sign} {}", names::quoted(&path)));
+            }
             Event::Item { action, src, dst, .. } => self.item(action, &src, &dst),
             _ => {}
         }

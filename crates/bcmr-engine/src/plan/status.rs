@@ -2,6 +2,7 @@
 
 use super::claim::{ClaimOf, ClaimsFolder};
 use super::folder::PlanFolder;
+use super::requests::PlanVerb;
 use crate::error::Result;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -28,6 +29,8 @@ pub struct PlanStatus {
     pub source: PathBuf,
     /// What it becomes.
     pub destination: PathBuf,
+    /// What becomes of it.
+    pub verb: PlanVerb,
     /// The shards in order, each with its files and bytes.
     pub shards: Vec<(ShardStatus, u64, u64)>,
     /// The tree is published.
@@ -55,5 +58,6 @@ pub fn status(path: &Path) -> Result<PlanStatus> {
     }
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
     let (source, destination) = (path(&header.source), path(&header.destination));
-    Ok(PlanStatus { source, destination, shards, is_finished: folder.receipt()?.is_some() })
+    let verb = header.verb;
+    Ok(PlanStatus { source, destination, verb, shards, is_finished: folder.receipt()?.is_some() })
 }
