@@ -25,10 +25,10 @@ struct ManyLine {
     goal: Option<(f64, &'static str)>,
 }
 
-const ONE: &str = "bcmr copy -a -j 2";
+const ONE: &str = "bcmr copy -r -a -j 2";
 const RANKS: &str = "2 ranks";
 const LINES: [ManyLine; 4] = [
-    ManyLine { name: ONE, line: "exec {b} copy -q -a -j 2 -T {s} {d}", goal: None },
+    ManyLine { name: ONE, line: "exec {b} copy -q -r -a -j 2 -T {s} {d}", goal: None },
     ManyLine { name: RANKS, line: "exec {m} copy -q {s} {d}", goal: Some((1.15, ONE)) },
     ManyLine {
         name: "64 shards, 2 at a time",
