@@ -576,8 +576,8 @@ impl<'a> Ui<'a> {
             }
             return;
         }
-        // With `check` the last line of its tree says it all, with `sessions` its table does.
-        let tells_all = compares || show.verb == Verb::Sessions;
+        // With `check` the last line of its tree says it all, with `sessions` its table does, with `plan` its own words do.
+        let tells_all = compares || matches!(show.verb, Verb::Sessions | Verb::Plan);
         let closes = self.shows_receipt(s, took);
         if !tells_all && (closes || show.dry_run || (s.failed > 0 && done > 0)) {
             screen.err.line(&say::summary(show.voice, show.verb, show.dry_run, s, resumed, took));
