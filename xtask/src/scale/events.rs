@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_seed_is_an_outcome() {
-        let load = Load { clients: 8, spread: 0.5, dies_s: Some(100.0), shards: 500, ..load() };
+        let load = Load { clients: 8, spread: 0.5, dies_s: Some(10_000.0), shards: 500, ..load() };
         assert_eq!(run(&load, 3), run(&load, 3));
         assert_ne!(run(&load, 3), run(&load, 4));
     }
