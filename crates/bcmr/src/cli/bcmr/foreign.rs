@@ -4,17 +4,19 @@
 
 /// Which verbs an answer is for.
 const COPIES: &[&str] = &["copy"];
+const MIRRORS: &[&str] = &["sync"];
+const BOTH: &[&str] = &["copy", "sync"];
 const TREES: &[&str] = &["copy", "move"];
 const REMOVES: &[&str] = &["remove"];
 
 /// The option, the verbs, and what to type instead. Each answer names what there is; where there is nothing, it says so.
 pub(super) const ANSWERS: &[(&[&str], &[&str], &str)] = &[
     // rsync
-    (&["-z", "--zip"], COPIES, "-z is --compress here; without it, compression goes by what the link takes"),
+    (&["-z", "--zip"], BOTH, "-z is --compress here; without it, compression goes by what the link takes"),
     (
         &["--delete", "--del", "--delete-after", "--delete-before", "--delete-during", "--delete-excluded"],
         COPIES,
-        "copy removes nothing; bcmr check tells what only the destination has",
+        "copy removes nothing; bcmr sync --delete does, once all else is there",
     ),
     (
         &["-c", "--checksum"],
@@ -37,11 +39,11 @@ pub(super) const ANSWERS: &[(&[&str], &[&str], &str)] = &[
         COPIES,
         "files are sent whole here, but for blocks that the other side has; --no-dedup sends them all",
     ),
-    (&["--rsh"], COPIES, "--rsh is --ssh here"),
-    (&["--rsync-path"], COPIES, "--remote-program says what bcmr is called there"),
+    (&["--rsh"], BOTH, "--rsh is --ssh here"),
+    (&["--rsync-path"], BOTH, "--remote-program says what bcmr is called there"),
     (&["-0", "--from0"], COPIES, "--files-from0 FILE reads names that end with NUL"),
-    (&["--include-from"], COPIES, "--exclude-from FILE takes both: ! before a glob includes"),
-    (&["--filter"], COPIES, "-e and --include take patterns; the last that matches decides"),
+    (&["--include-from"], BOTH, "--exclude-from FILE takes both: ! before a glob includes"),
+    (&["--filter"], BOTH, "-e and --include take patterns; the last that matches decides"),
     (&["--itemize-changes"], COPIES, "bcmr check tells what a copy would change"),
     (&["--stats"], TREES, "-v ends with what was done; --json has it for programs"),
     (&["--human-readable"], TREES, "sizes are always shown in units here"),
@@ -53,6 +55,49 @@ pub(super) const ANSWERS: &[(&[&str], &[&str], &str)] = &[
         "there is no such thing here; a file system with clones shares blocks by --reflink",
     ),
     (&["-l"], COPIES, "what scp calls -l is --bwlimit here, in bytes a second"),
+    (
+        &[
+            "-a",
+            "--archive",
+            "-r",
+            "--recursive",
+            "-R",
+            "-t",
+            "--times",
+            "-p",
+            "--perms",
+            "--owner",
+            "-g",
+            "--group",
+            "-l",
+            "--links",
+            "-D",
+            "-H",
+            "--hard-links",
+            "-A",
+            "--acls",
+            "-X",
+            "--xattrs",
+            "--preserve",
+        ],
+        MIRRORS,
+        "leave it out: sync keeps everything by itself, in all directories below",
+    ),
+    (
+        &["--partial", "-P", "-C", "--resume", "--append-verify", "--partial-dir"],
+        MIRRORS,
+        "leave it out: sync goes on with what was interrupted by itself",
+    ),
+    (
+        &["-u", "--update", "--ignore-existing", "--existing"],
+        MIRRORS,
+        "sync makes DST what SRC is; bcmr copy -u leaves newer files alone",
+    ),
+    (
+        &["--del", "--delete-after", "--delete-before", "--delete-during", "--delete-delay"],
+        MIRRORS,
+        "--delete deletes once all else is there; there is no other time for it",
+    ),
     // cp and mv
     (&["-d"], COPIES, "-d is -P --preserve=links here"),
     (
