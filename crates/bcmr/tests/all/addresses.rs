@@ -37,7 +37,7 @@ fn a_name_with_a_colon_is_a_name() {
     bcmr(["sessions", "h:d"]).cwd(tmp.path()).run().ok();
     bcmr(["remove", "-r", "h:d"]).cwd(tmp.path()).run().ok();
     assert!(!tmp.p("h:d").exists());
-    bcmr(["remove", "no:such"]).cwd(tmp.path()).run().code(1).says("No such file");
+    bcmr(["remove", "./no:such"]).cwd(tmp.path()).run().code(1).says("No such file");
     // With nothing of that name here it is an address, as ever: no server listens there.
     let far = bcmr(["copy", "--ssh=false", "h:d", "x"]).cwd(tmp.path()).run();
     assert!(far.code != 0 && !far.err.contains("No such file"), "{far:?}");
