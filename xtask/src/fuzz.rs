@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A target, and the longest input that makes sense for it.
-const TARGETS: [(&str, u32); 13] = [
+const TARGETS: [(&str, u32); 14] = [
     ("frames", 4096),
     ("message", 4096),
     ("handshake", 256),
     ("contents", 4096),
     ("store", 4096),
     ("session", 4096),
+    ("delta", 4096),
     ("codec", 4096),
     ("seal", 2048),
     ("manifest", 512),

@@ -9,6 +9,7 @@ pub mod alter;
 pub mod api;
 mod blocks;
 pub mod calendar;
+mod chunks;
 mod codec;
 pub mod control;
 mod disk;
@@ -30,6 +31,8 @@ mod sender;
 mod stage;
 pub mod stepwise;
 mod store;
+#[cfg(fuzzing)]
+pub use chunks::fuzz as chunks_fuzz;
 #[cfg(fuzzing)]
 pub use codec::fuzz as codec_fuzz;
 #[cfg(fuzzing)]

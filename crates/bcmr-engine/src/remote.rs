@@ -54,6 +54,8 @@ pub struct Way {
     pub dedup: bool,
     /// How fast bytes may go, both ways together (`--bwlimit`); may be changed while they do.
     pub throttle: Arc<Throttle>,
+    /// Files are sent whole, whatever the receiver has of them (`--whole-file`).
+    pub whole_file: bool,
     /// Connecting again after the connection was lost, at most so often; needs sessions to be worth it.
     pub retries: u32,
 }

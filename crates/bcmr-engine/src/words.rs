@@ -440,6 +440,11 @@ Reason {
     CheckpointNotBlocks = 366,
     TooMuchDuringQuestion = 367,
     NumberUnknown = 368,
+    FinerThanTold = 381,
+    PatchOfNothing = 382,
+    SumsNotAsked = 383,
+    SumsOutOfOrder = 384,
+    TooManySums = 385,
     // What a side waits for.
     WaitsForMessage = 401,
     WaitsForRoom = 402,
@@ -557,6 +562,7 @@ Reason {
     SourceIsAnother = 585,
     NotAllTakenAway = 586,
     ChangedWhileTaken = 587,
+    FromBasis = 591,
 }}
 
 /// A reason with what it speaks of.

@@ -7,11 +7,12 @@ use crate::field::{Reader, Refused, Why, must, put_bytes, put_i, put_v, refuse};
 use crate::frame;
 use crate::limits::{
     ABOUT_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, HAVE_BLOCKS_MAX,
-    NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PAGE_BYTES, RULES_MAX, UNREADABLE_MAX, VALUES_MAX,
+    NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PAGE_BYTES, RULES_MAX, RUNS_MAX, SUMS_MAX, UNREADABLE_MAX,
+    VALUES_MAX,
 };
 use crate::message::{
-    Codec, Compress, DirState, Entry, Event, FileState, Hello, Kind, Message, Note, Piece, Policy, Target,
-    Time, Trouble, Wide, data, kind,
+    Codec, Compress, DirState, Entry, Event, FileState, Hello, Kind, Message, Note, Patch, Piece, Policy,
+    Run, Sum, Target, Time, Trouble, Wide, data, kind,
 };
 use crate::rules;
 
@@ -19,6 +20,8 @@ use crate::rules;
 const ENTRY_BYTES_MIN: usize = 20;
 /// The same of the shortest error.
 const TROUBLE_BYTES_MIN: usize = 6;
+/// The same of the shortest chunk.
+const SUM_BYTES_MIN: usize = 9;
 
 const KINDS: [Kind; 7] =
     [Kind::File, Kind::Dir, Kind::Link, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
@@ -109,7 +112,10 @@ impl<'a> Message<'a> {
             Message::Close { .. } => kind::CLOSE,
             Message::MissingBlocks { .. } => kind::MISSING_BLOCKS,
             Message::Summary { .. } => kind::SUMMARY,
+            Message::Sums { .. } => kind::SUMS,
             Message::Cancel => kind::CANCEL,
+            Message::Finer { .. } => kind::FINER,
+            Message::Patch(_) => kind::PATCH,
         }
     }
 }
@@ -321,7 +327,18 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
                 cancelled: r.bool("summary.cancelled")?,
             }
         }
+        kind::SUMS => Message::Sums {
+            file: r.v("sums.file")?,
+            at: r.v("sums.at")?,
+            chunks: r.list("sums.chunks", SUM_BYTES_MIN, SUMS_MAX, |r| {
+                Ok(Sum { bytes: r.v("sums.chunks")?, sum: r.u64("sums.chunks")? })
+            })?,
+        },
         kind::CANCEL => Message::Cancel,
+        kind::FINER => {
+            Message::Finer { file: r.v("finer.file")?, at: r.v("finer.at")?, bytes: r.v("finer.bytes")? }
+        }
+        kind::PATCH => Message::Patch(read_patch(r)?),
         _ => return refuse("frame.state", Why::Unknown),
     })
 }
@@ -462,6 +479,17 @@ fn read_piece<'a>(compressed: bool, r: &mut Reader<'a>) -> Result<Piece<'a>, Ref
     }
     let bytes = r.all();
     Ok(Piece { file, at, flags, cv, codec: Codec::Raw, length: bytes.len() as u64, bytes })
+}
+
+fn read_patch<'a>(r: &mut Reader<'a>) -> Result<Patch<'a>, Refused> {
+    let file = r.v("patch.file")?;
+    let at = r.v("patch.at")?;
+    let cv = if r.bool("patch.ends")? { Some(r.hash("patch.cv")?) } else { None };
+    let runs = r.list("patch.runs", 2, RUNS_MAX, |r| {
+        Ok(Run { bytes: r.v("patch.runs")?, from: r.v("patch.runs")?.checked_sub(1) })
+    })?;
+    let codec = r.choice("patch.codec", &CODECS)?;
+    Ok(Patch { file, at, cv, runs, codec, bytes: r.all() })
 }
 
 fn read_event<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, Refused> {
@@ -676,6 +704,21 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
             put_bytes(path, out); // [ask.path]
         }
         Message::Close { file } => put_v(*file, out), // [close.file]
+        Message::Sums { file, at, chunks } => {
+            put_v(*file, out); // [sums.file]
+            put_v(*at, out); // [sums.at]
+            put_v(chunks.len() as u64, out); // [sums.chunks]
+            for chunk in chunks {
+                put_v(chunk.bytes, out);
+                out.extend_from_slice(&chunk.sum.to_le_bytes());
+            }
+        }
+        Message::Finer { file, at, bytes } => {
+            put_v(*file, out); // [finer.file]
+            put_v(*at, out); // [finer.at]
+            put_v(*bytes, out); // [finer.bytes]
+        }
+        Message::Patch(patch) => write_patch(patch, out),
         Message::MissingBlocks { file, first, nonce, bits } => {
             put_v(*file, out); // [missing.file]
             put_v(*first, out); // [missing.first]
@@ -795,6 +838,22 @@ fn write_files_header(
 fn write_contents_header(batch: u64, codec: Codec, out: &mut Vec<u8>) {
     put_v(batch, out); // [contents.batch]
     out.push(codec as u8); // [contents.codec]
+}
+
+fn write_patch(patch: &Patch<'_>, out: &mut Vec<u8>) {
+    put_v(patch.file, out); // [patch.file]
+    put_v(patch.at, out); // [patch.at]
+    out.push(u8::from(patch.cv.is_some())); // [patch.ends]
+    if let Some(cv) = &patch.cv {
+        out.extend_from_slice(cv); // [patch.cv]
+    }
+    put_v(patch.runs.len() as u64, out); // [patch.runs]
+    for run in &patch.runs {
+        put_v(run.bytes, out);
+        put_v(run.from.map_or(0, |from| from.saturating_add(1)), out);
+    }
+    out.push(patch.codec as u8); // [patch.codec]
+    out.extend_from_slice(patch.bytes); // [patch.bytes]
 }
 
 fn write_piece_header(piece: &Piece<'_>, out: &mut Vec<u8>) {

@@ -57,10 +57,12 @@ pub mod wide {
     pub const PARTIAL: u64 = 0x400;
     /// Removing what is named.
     pub const REMOVE: u64 = 0x800;
+    /// Pieces that are made of what the receiver has of an older version.
+    pub const DELTA: u64 = 0x1000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 19] = [
+const NAMES: [(Features, &str); 20] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -80,6 +82,7 @@ const NAMES: [(Features, &str); 19] = [
     (Features { caps: 0, wide: wide::COMPARED }, "compared"),
     (Features { caps: 0, wide: wide::PARTIAL }, "partial"),
     (Features { caps: 0, wide: wide::REMOVE }, "remove"),
+    (Features { caps: 0, wide: wide::DELTA }, "delta"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -386,7 +389,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0xfff));
+        assert_eq!(all, set(0x7f, 0x1fff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

@@ -65,6 +65,19 @@ pub const DEDUP_BYTES_MIN: u64 = 16 << 20;
 /// files all cross.
 pub const DEDUP_BLOCKS_MAX: u64 = 64 << 10;
 
+/// A file shorter than this is sent whole, whatever the receiver has of it; so is one whose basis is.
+pub const DELTA_BYTES_MIN: u64 = 64 << 10;
+/// A chunk of a basis.
+pub const CHUNK_BYTES_MAX: u64 = 256 << 10;
+/// Chunks in one `Sums`.
+pub const SUMS_MAX: usize = 4096;
+/// Chunks of all files on offer together that a sender keeps sums of: some 60 bytes each. What a basis has beyond them is not made use of.
+pub const SUMS_KEPT_MAX: usize = 1 << 19;
+/// What one `Finer` may ask about.
+pub const FINER_BYTES_MAX: u64 = 1 << 20;
+/// Parts of one `Patch`.
+pub const RUNS_MAX: usize = 4096;
+
 /// Operands of one `Get`.
 pub const OPERANDS_MAX: usize = 64 << 10;
 /// Operands of one `Put`: more than one command line holds. The receiver remembers the name of each.
@@ -119,6 +132,8 @@ const _: () = assert!(CONTENTS_BYTES_MAX + ENTRIES_BYTES_MAX + 1024 <= FRAME_BYT
 const _: () = assert!(PIECE_BYTES_MAX as usize + 1024 <= FRAME_BYTES_MAX);
 const _: () = assert!(VALUES_MAX * 32 + 1024 <= FRAME_BYTES_MAX);
 const _: () = assert!(ATTRS_BYTES_MAX + PATH_BYTES_MAX + NAME_BYTES_MAX + 1024 <= ENTRIES_BYTES_MAX);
+const _: () = assert!(SUMS_MAX * (NUMBER_BYTES_MAX + 8) + 1024 <= FRAME_BYTES_MAX);
+const _: () = assert!(PIECE_BYTES_MAX as usize + RUNS_MAX * 2 * NUMBER_BYTES_MAX + 1024 <= FRAME_BYTES_MAX);
 // A page holds at least one entry, and its link.
 const _: () = assert!(PATH_BYTES_MAX + NAME_BYTES_MAX + 1024 <= PAGE_BYTES);
 // A frame on the direct data plane may be cut into records, but a piece's frame is not to need more than two.

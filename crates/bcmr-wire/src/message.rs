@@ -235,6 +235,14 @@ pub mod data {
     pub const ASKED: u8 = 4;
 }
 
+/// Flags of `Resume`.
+pub mod resume {
+    /// Blocks come without chaining values.
+    pub const WITHOUT_HASHES: u8 = 1;
+    /// Every `Sums` of what the receiver has was sent: pieces may come as `Patch`.
+    pub const PATCHES: u8 = 2;
+}
+
 /// A piece of a large file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
@@ -252,6 +260,56 @@ pub struct Piece<'a> {
     pub length: u64,
     /// `[data.bytes]` Packed as `codec` says; empty with [`data::ZEROS`].
     pub bytes: &'a [u8],
+}
+
+/// What the receiver says of one chunk of what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum {
+    /// How long it is.
+    pub bytes: u64,
+    /// The first 8 bytes of its BLAKE3, as a little-endian number.
+    pub sum: u64,
+}
+
+/// A part of a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// How long it is.
+    pub bytes: u64,
+    /// Where the receiver's basis has it; `None`: it comes with the patch.
+    pub from: Option<u64>,
+}
+
+/// A piece of a large file of which the receiver has a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch<'a> {
+    /// `[patch.file]`
+    pub file: u64,
+    /// `[patch.at]` Bytes from the start of the file.
+    pub at: u64,
+    /// `[patch.cv]` Where it ends a block.
+    pub cv: Option<Hash>,
+    /// `[patch.runs]` What it consists of, in order.
+    pub runs: Vec<Run>,
+    /// `[patch.codec]`
+    pub codec: Codec,
+    /// `[patch.bytes]` The runs that come with it, one behind the other, packed as `codec` says.
+    pub bytes: &'a [u8],
+}
+
+impl Patch<'_> {
+    /// Bytes of the file that this stands for.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.runs.iter().fold(0, |all, run| all.saturating_add(run.bytes))
+    }
+
+    /// Bytes that come with it, before they were packed.
+    #[must_use]
+    pub fn carried(&self) -> u64 {
+        let carried = self.runs.iter().filter(|run| run.from.is_none());
+        carried.fold(0, |all, run| all.saturating_add(run.bytes))
+    }
 }
 
 /// Every message. The comment names its type byte.
@@ -361,8 +419,14 @@ pub enum Message<'a> {
     MissingBlocks { file: u64, first: u64, nonce: Hash, bits: &'a [u8] },
     /// 0x4A
     Summary { counts: [u64; 7], codes: Vec<u64>, cancelled: bool },
+    /// 0x4B
+    Sums { file: u64, at: u64, chunks: Vec<Sum> },
     /// 0x4F
     Cancel,
+    /// 0x58
+    Finer { file: u64, at: u64, bytes: u64 },
+    /// 0x59
+    Patch(Patch<'a>),
 }
 
 /// Type bytes.
@@ -419,8 +483,11 @@ pub mod kind {
     pub const CLOSE: u8 = 0x48;
     pub const MISSING_BLOCKS: u8 = 0x49;
     pub const SUMMARY: u8 = 0x4A;
+    pub const SUMS: u8 = 0x4B;
     pub const CANCEL: u8 = 0x4F;
     pub const ALL_NAMED: u8 = 0x50;
+    pub const FINER: u8 = 0x58;
+    pub const PATCH: u8 = 0x59;
 
     /// Whether a payload of this type holds a secret, so that memory it was in is wiped before it is used again.
     #[must_use]

@@ -4,14 +4,15 @@
 
 use crate::field::{Refused, Tag, Why, must};
 use crate::limits::{
-    ABOUT_MAX, ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BLOCK_BYTES, CODES_MAX,
-    CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX, HAVE_BLOCKS_MAX, NAME_BYTES_MAX,
-    NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, PUT_OPERANDS_MAX,
-    REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, SMALL_FILE_BYTES, STREAMS_MAX,
-    TEXT_BYTES_MAX, UNREADABLE_MAX, VALUES_MAX,
+    ABOUT_MAX, ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BLOCK_BYTES, CHUNK_BYTES_MAX,
+    CODES_MAX, CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX, FINER_BYTES_MAX,
+    HAVE_BLOCKS_MAX, NAME_BYTES_MAX, NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX,
+    PUT_OPERANDS_MAX, REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, RUNS_MAX,
+    SMALL_FILE_BYTES, STREAMS_MAX, SUMS_MAX, TEXT_BYTES_MAX, UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
-    Codec, Entry, Event, FileState, Hello, Kind, Message, Note, Piece, Policy, Time, Trouble, Wide, data,
+    Codec, Entry, Event, FileState, Hello, Kind, Message, Note, Patch, Piece, Policy, Time, Trouble, Wide,
+    data, resume,
 };
 use crate::{handshake, packed, policy};
 
@@ -143,7 +144,9 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
         Message::Resume { file, from, flags, .. } => {
             id("resume.file", *file)?;
             limit("resume.from", *from, FILE_BYTES_MAX)?;
-            must(flags & !1 == 0, "resume.flags", Why::Unknown)
+            must(flags & !(resume::WITHOUT_HASHES | resume::PATCHES) == 0, "resume.flags", Why::Unknown)?;
+            // What is made of two parts is compared as a whole, always.
+            must(*flags != resume::WITHOUT_HASHES | resume::PATCHES, "resume.flags", Why::Contradiction)
         }
         Message::Reread { file, at, bytes } => {
             id("reread.file", *file)?;
@@ -168,7 +171,20 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             limit("summary.codes", codes.len() as u64, CODES_MAX as u64)?;
             codes.iter().try_for_each(|code| limit("summary.codes", *code, u64::from(u16::MAX)))
         }
+        Message::Sums { file, at, chunks } => {
+            id("sums.file", *file)?;
+            counted("sums.chunks", chunks.len() as u64, SUMS_MAX as u64)?;
+            chunks.iter().try_for_each(|chunk| counted("sums.chunks", chunk.bytes, CHUNK_BYTES_MAX))?;
+            let bytes: u64 = chunks.iter().map(|chunk| chunk.bytes).sum();
+            limit("sums.at", at.saturating_add(bytes), FILE_BYTES_MAX)
+        }
         Message::Cancel => Ok(()),
+        Message::Finer { file, at, bytes } => {
+            id("finer.file", *file)?;
+            counted("finer.bytes", *bytes, FINER_BYTES_MAX)?;
+            limit("finer.at", at.saturating_add(*bytes), FILE_BYTES_MAX)
+        }
+        Message::Patch(one) => patch(one),
     }
 }
 
@@ -326,6 +342,29 @@ pub(crate) fn piece(piece: &Piece<'_>, count: u64) -> Result<(), Refused> {
         Codec::Lz4 | Codec::Zstd => !zeros && count > 0 && count <= piece.length,
     };
     must(fits, "data.bytes", Why::Contradiction)
+}
+
+/// A patch says of every byte of its piece where it comes from.
+fn patch(patch: &Patch<'_>) -> Result<(), Refused> {
+    id("patch.file", patch.file)?;
+    counted("patch.runs", patch.runs.len() as u64, RUNS_MAX as u64)?;
+    for run in &patch.runs {
+        counted("patch.runs", run.bytes, PIECE_BYTES_MAX)?;
+        let end = run.from.unwrap_or_default().saturating_add(run.bytes);
+        limit("patch.runs", end, FILE_BYTES_MAX)?;
+    }
+    let length = patch.length();
+    limit("patch.runs", (patch.at % PIECE_BYTES_MAX).saturating_add(length), PIECE_BYTES_MAX)?;
+    limit("patch.at", patch.at.saturating_add(length), FILE_BYTES_MAX)?;
+    // Of what the receiver has nothing, a piece is sent as one.
+    let carried = patch.carried();
+    must(carried < length, "patch.runs", Why::Contradiction)?;
+    let count = patch.bytes.len() as u64;
+    let fits = match patch.codec {
+        Codec::Raw => count == carried,
+        Codec::Lz4 | Codec::Zstd => count > 0 && count <= carried,
+    };
+    must(fits, "patch.bytes", Why::Contradiction)
 }
 
 fn event(event: &Event<'_>) -> Result<(), Refused> {

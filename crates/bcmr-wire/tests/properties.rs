@@ -153,6 +153,19 @@ impl<'a> Dice<'a> {
             _ => Piece { file, at, flags, cv, codec, length, bytes },
         }
     }
+    fn patch(&mut self) -> Patch<'a> {
+        let bytes = self.raw();
+        let cv = self.yes().then(|| self.hash());
+        let mut runs = self.list(5, |d| Run { bytes: u64::from(d.u8()) + 1, from: Some(d.u63() >> 9) });
+        runs.push(Run { bytes: 1, from: Some(self.u63() >> 9) });
+        let codec = self.of(&[Codec::Raw, Codec::Lz4, Codec::Zstd]);
+        let codec = if bytes.is_empty() { Codec::Raw } else { codec };
+        if !bytes.is_empty() {
+            let more = if codec == Codec::Raw { 0 } else { u64::from(self.u8()) };
+            runs.push(Run { bytes: bytes.len() as u64 + more, from: None });
+        }
+        Patch { file: self.id(), at: self.u63() >> 21 << 20, cv, runs, codec, bytes }
+    }
     fn event(&mut self) -> Event<'a> {
         match self.below(8) {
             0 => Event::Item { action: self.below(9), src: self.path(), dst: self.path(), bytes: self.u64() },
@@ -298,7 +311,7 @@ impl<'a> Dice<'a> {
                 file: self.id(),
                 wanted: self.yes(),
                 from: self.u63(),
-                flags: self.below(2),
+                flags: self.below(3),
             },
             kind::REREAD => {
                 let at = self.u63();
@@ -322,6 +335,15 @@ impl<'a> Dice<'a> {
                 codes: self.list(5, |d| d.u64() & 0xffff),
                 cancelled: self.yes(),
             },
+            kind::SUMS => {
+                let mut chunks = self.list(9, |d| Sum { bytes: u64::from(d.u8()) + 1, sum: d.u64() });
+                chunks.push(Sum { bytes: 256 << 10, sum: self.u64() });
+                Message::Sums { file: self.id(), at: self.u63() >> 24, chunks }
+            }
+            kind::FINER => {
+                Message::Finer { file: self.id(), at: self.u63() >> 24, bytes: u64::from(self.u8()) + 1 }
+            }
+            kind::PATCH => Message::Patch(self.patch()),
             _ => Message::Cancel,
         }
     }
@@ -356,6 +378,8 @@ fn heap(message: &Message<'_>) -> usize {
         Message::Proof { tags, .. } => of(tags),
         Message::Wants { entries, .. } => of(entries),
         Message::Summary { codes, .. } => of(codes),
+        Message::Sums { chunks, .. } => of(chunks),
+        Message::Patch(patch) => of(&patch.runs),
         _ => 0,
     }
 }

@@ -262,6 +262,12 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
         ("dir is", 0x40, "01 02".into(), Message::DirIs { dir: 1, state: DirState::Refused }),
         ("wants", 0x41, "01 02 00 8001".into(), Message::Wants { batch: 1, entries: vec![0, 128] }),
         ("wants, settled", 0x41, "01 00".into(), Message::Wants { batch: 1, entries: vec![] }),
+        (
+            "resume, patches",
+            0x42,
+            "01 01 00 02".into(),
+            Message::Resume { file: 1, wanted: true, from: 0, flags: resume::PATCHES },
+        ),
         ("resume", 0x42, "01 01 00 01".into(), Message::Resume { file: 1, wanted: true, from: 0, flags: 1 }),
         ("reread", 0x43, "01 00 8001".into(), Message::Reread { file: 1, at: 0, bytes: 128 }),
         ("compute", 0x44, "01 00 02".into(), Message::Compute { file: 1, first: 0, count: 2 }),
@@ -328,7 +334,64 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
             "01 02 03 04 05 06 07 02 02 65 01".into(),
             Message::Summary { counts: [1, 2, 3, 4, 5, 6, 7], codes: vec![2, 101], cancelled: true },
         ),
+        (
+            "sums",
+            0x4B,
+            "01 8001 02 808001 0807060504030201 01 ffffffffffffffff".into(),
+            Message::Sums {
+                file: 1,
+                at: 128,
+                chunks: vec![
+                    Sum { bytes: 16 << 10, sum: 0x0102_0304_0506_0708 },
+                    Sum { bytes: 1, sum: u64::MAX },
+                ],
+            },
+        ),
         ("cancel", 0x4F, String::new(), Message::Cancel),
+        ("finer", 0x58, "01 8001 808001".into(), Message::Finer { file: 1, at: 128, bytes: 16 << 10 }),
+        (
+            "patch",
+            0x59,
+            "03 808040 00 03 8001 01 02 00 01 ac02 00 6162".into(),
+            Message::Patch(Patch {
+                file: 3,
+                at: 1 << 20,
+                cv: None,
+                runs: vec![
+                    Run { bytes: 128, from: Some(0) },
+                    Run { bytes: 2, from: None },
+                    Run { bytes: 1, from: Some(299) },
+                ],
+                codec: Codec::Raw,
+                bytes: b"ab",
+            }),
+        ),
+        (
+            "patch, packed, at the end of a block",
+            0x59,
+            format!("03 808040 01 {h} 02 8008 00 01 01 02 6162"),
+            Message::Patch(Patch {
+                file: 3,
+                at: 1 << 20,
+                cv: Some(HASH),
+                runs: vec![Run { bytes: 1 << 10, from: None }, Run { bytes: 1, from: Some(0) }],
+                codec: Codec::Zstd,
+                bytes: b"ab",
+            }),
+        ),
+        (
+            "patch, nothing with it",
+            0x59,
+            "03 00 00 01 808040 01 00".into(),
+            Message::Patch(Patch {
+                file: 3,
+                at: 0,
+                cv: None,
+                runs: vec![Run { bytes: 1 << 20, from: Some(0) }],
+                codec: Codec::Raw,
+                bytes: b"",
+            }),
+        ),
     ]
 }
 
@@ -368,6 +431,8 @@ fn every_cut_and_every_addition_is_noticed() {
             Message::Data(Piece { bytes, .. }) => {
                 payload.len() - bytes.len() + usize::from(!bytes.is_empty())
             }
+            // One that is packed needs a byte, and the rest is the packing's; otherwise the runs say how many there are.
+            Message::Patch(patch) if patch.codec != Codec::Raw => payload.len() - patch.bytes.len() + 1,
             Message::Hello(hello) | Message::Welcome(hello) if hello.caps & 0x80 == 0 => 2,
             _ => payload.len(),
         };
@@ -389,6 +454,10 @@ fn every_cut_and_every_addition_is_noticed() {
             Message::Hello(_) | Message::Welcome(_) => assert_eq!(read, Ok(meaning), "{name}"),
             Message::Files { inline: true, .. } | Message::Contents { .. } => {}
             Message::Data(Piece { bytes: [_, ..], .. }) => {}
+            Message::Patch(Patch { codec: Codec::Zstd, .. }) => {}
+            Message::Patch(_) => {
+                assert_eq!(read, Err(Refused { field: "patch.bytes", why: Why::Contradiction }), "{name}");
+            }
             Message::Files { .. } => assert!(read.is_err(), "{name}"),
             Message::Used { unreadable, .. } if unreadable.is_empty() => {
                 assert_eq!(read, Err(Refused { field: "used.unreadable", why: Why::Limit }), "{name}");
@@ -406,6 +475,50 @@ fn what_is_refused_says_which_field_and_why() {
     let table: Vec<(&str, u8, String, &str, Why)> = vec![
         ("no such type", 0x00, String::new(), "frame.state", Why::Unknown),
         ("no such type", 0x51, String::new(), "frame.state", Why::Unknown),
+        ("sums of nothing", 0x4B, "01 00 00".into(), "sums.chunks", Why::Limit),
+        ("a chunk of nothing", 0x4B, format!("01 00 01 00 {}", "00".repeat(8)), "sums.chunks", Why::Limit),
+        (
+            "a chunk that is too long",
+            0x4B,
+            format!("01 00 01 818010 {}", "00".repeat(8)),
+            "sums.chunks",
+            Why::Limit,
+        ),
+        ("more chunks than there are bytes", 0x4B, "01 00 8020".into(), "sums.chunks", Why::Short),
+        (
+            "chunks beyond every file",
+            0x4B,
+            format!("01 ffffffffffffffff7f 01 01 {}", "00".repeat(8)),
+            "sums.at",
+            Why::Limit,
+        ),
+        ("finer sums of nothing", 0x58, "01 00 00".into(), "finer.bytes", Why::Limit),
+        ("finer sums of too much", 0x58, "01 00 818040".into(), "finer.bytes", Why::Limit),
+        ("patches that nothing proves", 0x42, "01 01 00 03".into(), "resume.flags", Why::Contradiction),
+        ("a patch of nothing", 0x59, "01 00 00 00 00".into(), "patch.runs", Why::Limit),
+        ("a run of nothing", 0x59, "01 00 00 01 00 01 00".into(), "patch.runs", Why::Limit),
+        (
+            "a patch of what all comes",
+            0x59,
+            "01 00 00 01 01 00 00 61".into(),
+            "patch.runs",
+            Why::Contradiction,
+        ),
+        ("a patch over two pieces", 0x59, "01 01 00 01 808040 01 00".into(), "patch.runs", Why::Limit),
+        (
+            "a run from beyond every file",
+            0x59,
+            "01 00 00 01 02 ffffffffffffffff7f 00".into(),
+            "patch.runs",
+            Why::Limit,
+        ),
+        (
+            "a patch with more than its runs say",
+            0x59,
+            "01 00 00 02 01 01 01 00 00 6161".into(),
+            "patch.bytes",
+            Why::Contradiction,
+        ),
         ("what is no number of a word", 0x03, "0200 808004 00 00 00".into(), "error.op", Why::Number),
         (
             "what is no number of a reason",
@@ -603,7 +716,7 @@ fn what_is_refused_says_which_field_and_why() {
         ("wanted backwards", 0x41, "01 02 03 02".into(), "wants.entries", Why::Contradiction),
         ("wanted beyond any batch", 0x41, "01 01 8020".into(), "wants.entries", Why::Limit),
         ("batch 0", 0x41, "00 00".into(), "wants.batch", Why::Limit),
-        ("a flag nobody knows", 0x42, "01 01 00 02".into(), "resume.flags", Why::Unknown),
+        ("a flag nobody knows", 0x42, "01 01 00 04".into(), "resume.flags", Why::Unknown),
         ("nothing again", 0x43, "01 00 00".into(), "reread.bytes", Why::Limit),
         (
             "a range past the end of numbers",

@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod data;
+mod delta;
 mod documents;
 mod experiment;
 mod local;
@@ -69,6 +70,7 @@ fn bench(args: &[&str]) -> Result {
             on(parse(rest)?, |options| scale::run(options, rest))
         }
         ["many", rest @ ..] if !rest.contains(&"--help") => on(parse(rest)?, many::run),
+        ["delta", rest @ ..] if !rest.contains(&"--help") => on(parse(rest)?, delta::run),
         ["guests"] => programs::guests(),
         ["report", dir] => documents::write(&sh::root().join(dir)),
         [.., "--help" | "-h"] => {

@@ -63,6 +63,11 @@ pub(crate) trait Bytes: Sync {
     fn claimed(&self, _block: u64) -> Option<Cv> {
         None
     }
+    /// Whether a block that has another value than was claimed is to be read once more: what is read then is not put
+    /// together here. Says so once for a block.
+    fn again(&self, _block: u64) -> bool {
+        false
+    }
     /// What it means that a block that was read from here has another value than was claimed.
     fn differs(&self, _block: u64) -> Fault {
         Fault::mismatch()

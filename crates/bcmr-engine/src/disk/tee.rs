@@ -256,7 +256,7 @@ pub(super) fn receive(
         let read = |at, room: &mut [u8]| {
             source.read_at(at, room).map_err(|e| Fault::os(Side::Source, Op::Receive, e))
         };
-        let write = |at, piece: &[u8]| {
+        let write = |holes: bool, at, piece: &[u8]| {
             let written = if stream {
                 write_stream(to, piece)
             } else if holes {
@@ -266,11 +266,19 @@ pub(super) fn receive(
             };
             written.map_err(|e| Fault::os(Side::Dest, Op::Write, e))
         };
-        let (cv, alone) = fill_block(start..end, hashing, read, write, how.observe)?;
+        let fill = |holes| {
+            fill_block(start..end, hashing, read, |at, piece: &[u8]| write(holes, at, piece), how.observe)
+        };
+        let differs = |cv| hashing && source.claimed(block).is_some_and(|claimed| claimed != cv);
+        let (mut cv, mut alone) = fill(holes)?;
+        if differs(cv) && !stream && source.again(block) {
+            // Zeros are written too: what they replace is wrong.
+            (cv, alone) = fill(false)?;
+        }
         if size <= BLOCK_BYTES {
             *whole.lock().unwrap_or_else(PoisonError::into_inner) = alone;
         }
-        if hashing && source.claimed(block).is_some_and(|claimed| claimed != cv) {
+        if differs(cv) {
             return Err(source.differs(block));
         }
         keep(&done, block, cv);

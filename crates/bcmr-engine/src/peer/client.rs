@@ -35,7 +35,7 @@ use crate::trouble::error_of;
 use crate::verbs::look::{Ahead, ahead};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Reach, Resolved};
-use bcmr_wire::handshake::{Features, caps, guarantees};
+use bcmr_wire::handshake::{Features, caps, guarantees, wide};
 use bcmr_wire::message::{self, Message};
 use bcmr_wire::policy::flags;
 use fastcopy::dir::{Dir, NameBuf};
@@ -295,6 +295,7 @@ impl Transfer<'_> {
             fast: way.fast,
             compress: agreed_compress(way.compress, features),
             dedup: way.dedup && !way.fast && features.has_cap(caps::DEDUP),
+            delta: !way.fast && features.has_wide(wide::DELTA),
             links: Links::Sent,
             compares: observer.compares,
             expects_new,
@@ -351,7 +352,8 @@ impl Transfer<'_> {
         let disk = Sys::new();
         let policy = self.policy.clone().resuming();
         let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;
-        let what = self.expected(from, list, to, peer.streams.len())?;
+        let delta = !self.way.fast && peer.agreed.features.has_wide(wide::DELTA);
+        let what = Incoming { delta, ..self.expected(from, list, to, peer.streams.len())? };
         let tally = Tally::new(watch);
         let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
         let get = Message::Get { policy: how, paths, names };
@@ -403,6 +405,7 @@ impl Transfer<'_> {
             listed: list.is_some(),
             reach: Reach::Anywhere,
             dedup: false,
+            delta: false,
         })
     }
 }

@@ -19,7 +19,8 @@ pub(crate) const OURS: Features = Features {
         | wide::LISTS
         | wide::COMPARED
         | wide::PARTIAL
-        | wide::REMOVE,
+        | wide::REMOVE
+        | wide::DELTA,
 };
 
 /// What a client with these options offers.
@@ -27,6 +28,9 @@ pub(super) fn offered(way: &Way) -> Features {
     let mut features = OURS;
     if way.dedup && !way.fast {
         features.caps |= caps::DEDUP;
+    }
+    if way.whole_file || way.fast {
+        features.wide &= !wide::DELTA;
     }
     if way.plane != Plane::Direct {
         features.caps &= !(caps::DIRECT | caps::AEAD);

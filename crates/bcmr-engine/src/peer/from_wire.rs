@@ -159,6 +159,10 @@ impl<'a, D: WireDestination<'a>> FromWire<'a, D> {
                 let Some(arriving) = self.large.arriving(file)? else { return Ok(()) };
                 t.to.proof(&arriving, first, &tags)
             }
+            Message::Finer { file, at, bytes } if D::TAKES_BYTES => {
+                let Some(arriving) = self.large.arriving(file)? else { return Ok(()) };
+                arriving.finer(at, bytes)
+            }
             Message::Values { file, first, hashes } => {
                 let Some(arriving) = self.large.arriving(file)? else { return Ok(()) };
                 arriving.values(first, &hashes)

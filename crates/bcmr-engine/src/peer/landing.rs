@@ -6,21 +6,23 @@
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Dirs, Job};
 use crate::error::{Code, Error, Op, Reason, Result};
-use crate::event::{Summary, Watch};
+use crate::event::{Event, Summary, Watch};
 use crate::peer::dedup::StoredBlocks;
 use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::{Incoming, refused};
-use crate::policy::{Collide, CopyPolicy};
+use crate::policy::{Collide, CopyPolicy, Landing};
 use crate::receiver::arriving::Arriving;
 use crate::receiver::aside::Aside;
+use crate::receiver::basis::Basis;
 use crate::receiver::choose::{Candidate, Offered, Way};
 use crate::receiver::claims::{Claimed, Claims, Spot};
 use crate::receiver::dest::DestDir;
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Dropped, Hold, PairedDirs, Slot};
 use crate::receiver::directories::Marks;
+use crate::receiver::elsewhere::Elsewhere;
 use crate::receiver::extraneous::Extraneous;
 use crate::receiver::lander::{Decision, LandHooks, Lander, SourceSeen};
 use crate::receiver::links::{Claim, LinkTable};
@@ -39,8 +41,8 @@ use bcmr_wire::limits;
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Beside landing, a manifest is written (GET), what landed by the thread of large files is counted, and what the source
 /// lacks is collected, where that is deleted.
@@ -98,6 +100,10 @@ pub(crate) struct WireLanding<'a> {
     policy: &'a CopyPolicy,
     what: Arc<Incoming>,
     dedup: StoredBlocks<'a>,
+    /// Bytes that were taken from what was there before.
+    reused: Arc<AtomicU64>,
+    /// What the destination has under other names, where it is made what the source is.
+    elsewhere: OnceLock<Elsewhere>,
 }
 
 /// What a copy from the other side needs of this one.
@@ -145,7 +151,11 @@ pub(crate) fn landing<'a>(
     desk.claims = Claims::of_at_most(limits::CLAIMS_MAX, what.meeting());
     desk.links = LinkTable::of_at_most(limits::LINKS_MAX);
     let dedup = StoredBlocks::new(store, what.dedup, what.hashes, transfer.reply);
-    Ok(FromWire::new(transfer, watch, WireLanding { desk, policy, what, dedup }))
+    Ok(FromWire::new(
+        transfer,
+        watch,
+        WireLanding { desk, policy, what, dedup, reused: Arc::default(), elsewhere: OnceLock::new() },
+    ))
 }
 
 impl WireLanding<'_> {
@@ -280,6 +290,23 @@ impl WireLanding<'_> {
         }
     }
 
+    /// What is there of a file already, where that may be a part of it.
+    fn basis(&self, slot: &Slot<Far>, meta: &Meta, verdict: LandVerdict) -> Option<Basis> {
+        // What is written into, or added to, is not what it was by the time that it is read.
+        let stays = self.policy.landing == Landing::Atomic && !self.policy.resume.appends();
+        if !(self.what.delta && self.what.hashes && stays) {
+            return None;
+        }
+        // Whatever keeps it from being read keeps it from being of use, and from nothing else.
+        let file = match verdict {
+            LandVerdict::Land(None) => self.elsewhere.get()?.like(&meta.info, meta.to.as_name())?,
+            LandVerdict::Land(Some(_)) | LandVerdict::Doubt => {
+                slot.dst.dir.open_file(meta.to.as_name()).ok()?
+            }
+        };
+        Basis::of(file, meta.info.size, &self.reused)
+    }
+
     /// What an entry that came is landed as.
     ///
     /// # Errors
@@ -334,6 +361,11 @@ impl Destination<Far> for WireLanding<'_> {
     }
 
     fn fills(&self, src: &Far, base: &Place) -> Result<()> {
+        if self.policy.mirror.is_on()
+            && let Ok(top) = base.dir.try_clone()
+        {
+            self.elsewhere.get_or_init(|| Elsewhere::below(top));
+        }
         let began = self.desk.hooks.extraneous.as_ref();
         let began = began.map_or(Ok(()), |all| all.begin(&base.dir, &base.node, src.info.id()));
         began.map_err(|e| Error::os(Op::Open, base.node.path(), e))
@@ -499,8 +531,17 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         broken
     }
 
-    fn prepare(&self, arriving: Arriving<'a>) -> Result<Arriving<'a>> {
-        self.dedup.prepare(arriving)
+    fn prepare(
+        &self,
+        slot: &Slot<Far>,
+        wanted: Option<(&Meta, LandVerdict)>,
+        arriving: Arriving<'a>,
+    ) -> Result<Arriving<'a>> {
+        match wanted.and_then(|(meta, verdict)| self.basis(slot, meta, verdict)) {
+            // What is under this name is asked before the store, which needs a proof for every block.
+            Some(basis) => Ok(arriving.with_basis(basis)),
+            None => self.dedup.prepare(arriving),
+        }
     }
 
     fn wants_values(&self) -> bool {
@@ -559,6 +600,9 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         }
         aside.iter().for_each(|aside| aside.finish(&desk.tally));
         self.dedup.tell_store(&desk.tally);
+        if let bytes @ 1.. = self.reused.load(Ordering::Relaxed) {
+            desk.tally.watch.front.event(Event::Note(Reason::FromBasis.about(bytes)));
+        }
         if let Some(manifest) = desk.hooks.manifest.take() {
             manifest.finish(&desk.tally);
         }

@@ -8,7 +8,7 @@ use super::ending::drain_until_done;
 use super::questions::RemoteQuestions;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Summary, Watch};
-use crate::peer::from_wire::handler::{MessageHandler, ReceiverBuffers, unload};
+use crate::peer::from_wire::handler::{MessageHandler, ReceiverBuffers, unload, unload_patch};
 use crate::peer::reply::Reply;
 use crate::pulse::Pulse;
 use crate::receiver::arriving::Load;
@@ -267,6 +267,10 @@ impl<R: MessageHandler> Receiving<'_, R> {
     ) -> Result<()> {
         let (head, load) = match frame.message()? {
             Message::Data(piece) => unload(&mut worker.unpacker, &piece, frame.payload())?,
+            Message::Patch(patch) => {
+                let (head, load) = unload_patch(&mut worker.unpacker, &patch)?;
+                (head, Ok(load))
+            }
             Message::Error(trouble) => {
                 let e = error_of(&trouble);
                 return Err(Error { path: self.handler.what().shown(&e.path), ..e });

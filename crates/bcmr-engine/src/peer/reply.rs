@@ -2,10 +2,11 @@
 //!
 //! Must not know what is answered to.
 
+use crate::chunks::ChunkSum;
 use crate::error::{Code, Error, Op, Result};
 use crate::pulse::Pulse;
 use crate::receiver::arriving::SenderRequests;
-use bcmr_wire::message::Message;
+use bcmr_wire::message::{Message, Sum, resume};
 use std::io;
 use std::sync::Arc;
 
@@ -31,14 +32,20 @@ impl Reply {
 }
 
 impl SenderRequests for Reply {
-    fn resume(&self, file: u64, from: u64, hashes: bool) -> io::Result<()> {
-        self.send(&Message::Resume { file, wanted: true, from, flags: u8::from(!hashes) })
+    fn resume(&self, file: u64, from: u64, hashes: bool, patches: bool) -> io::Result<()> {
+        let without = if hashes { 0 } else { resume::WITHOUT_HASHES };
+        let flags = without | if patches { resume::PATCHES } else { 0 };
+        self.send(&Message::Resume { file, wanted: true, from, flags })
     }
     fn reread(&self, file: u64, at: u64, bytes: u64) -> io::Result<()> {
         self.send(&Message::Reread { file, at, bytes })
     }
     fn compute(&self, file: u64, first: u64, count: u64) -> io::Result<()> {
         self.send(&Message::Compute { file, first, count })
+    }
+    fn sums(&self, file: u64, at: u64, chunks: &[ChunkSum]) -> io::Result<()> {
+        let chunks = chunks.iter().map(|chunk| Sum { bytes: chunk.bytes, sum: chunk.sum }).collect();
+        self.send(&Message::Sums { file, at, chunks })
     }
 }
 

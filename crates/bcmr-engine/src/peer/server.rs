@@ -418,6 +418,7 @@ impl Serving {
                     listed,
                     reach: self.again()?,
                     dedup,
+                    delta: peer.agreed.features.has_wide(wide::DELTA),
                 };
                 if let Some(survey) = survey {
                     return self.survey(peer, &policy, what, (survey, target.path()), items);
@@ -438,8 +439,17 @@ impl Serving {
                 let policy = CopyPolicy { follow, ..policy };
                 let compress = agreed_compress(compress, peer.agreed.features);
                 // A client has no store.
-                let how =
-                    How { origin: self.origin, fast, compress, dedup: false, links, compares, expects_new };
+                let delta = !fast && peer.agreed.features.has_wide(wide::DELTA);
+                let how = How {
+                    origin: self.origin,
+                    fast,
+                    compress,
+                    dedup: false,
+                    delta,
+                    links,
+                    compares,
+                    expects_new,
+                };
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();
                 let list = names.map(|names| list.and(&names)).transpose()?;
                 self.get(peer, &policy, how, Requested { paths, list, follow: asked })

@@ -204,6 +204,42 @@ impl Scene {
         }
     }
 
+    /// Files of which the destination has an older version, and one more that changes while it is looked at.
+    fn fill_versions(&mut self, lots: &mut Lots, is_small: bool) {
+        for n in 0..lots.below(4) {
+            let at = PathBuf::from(format!("v{n}"));
+            let size = LARGE_BYTES_MIN + lots.size(6 * BLOCK_BYTES);
+            let mut bytes = vec![0; size as usize];
+            blake3::Hasher::new().update(&draw(&mut lots.0).to_le_bytes()).finalize_xof().fill(&mut bytes);
+            self.put(&at, &bytes);
+            for _ in 0..lots.below(6) {
+                let place = lots.below(bytes.len() as u64) as usize;
+                let length = lots.size(BLOCK_BYTES) as usize;
+                match lots.below(4) {
+                    0 => bytes[place] ^= 1,
+                    1 => drop(bytes.splice(place..place, vec![n as u8; length])),
+                    2 => drop(bytes.drain(place..(place + length).min(bytes.len()))),
+                    _ => bytes.rotate_left(place),
+                }
+                bytes.resize(bytes.len().max(1), 0);
+            }
+            let there = self.landed().join(&at);
+            std::fs::create_dir_all(self.landed()).unwrap();
+            std::fs::write(&there, &bytes).unwrap();
+            // Both may have been written within one tick of the clock.
+            let file = std::fs::File::options().write(true).open(&there).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+            if self.policy.collide != Collide::Replace || self.policy.resume == Resume::Append {
+                self.forget(&at);
+            } else if lots.one_in(3) && !is_small {
+                // Another program writes to it. What has its name by then is another file.
+                let place = lots.below(bytes.len() as u64);
+                let change = move || drop(file.write_all_at(b"written meanwhile", place));
+                self.happenings.push((lots.below(200), Box::new(change)));
+            }
+        }
+    }
+
     /// A store that has blocks of a file of the source, where some were changed since it landed.
     fn fill_store(&mut self) -> Store {
         let old = self.root.join("dst/old");
@@ -352,13 +388,13 @@ fn peer(streams: Vec<Stream>) -> Peer {
     Peer { streams, agreed, name: "the other".into(), control_stream: None, carriers: Vec::new() }
 }
 
-fn what(scene: &Scene, streams: usize, dedup: bool, client: bool) -> Incoming {
+fn what(scene: &Scene, streams: usize, (dedup, delta): (bool, bool), client: bool) -> Incoming {
     let asked = if client {
         Asked::operands([scene.src().as_path()].into_iter(), Filter::all()).unwrap()
     } else {
         Asked::anything()
     };
-    Incoming { asked, dedup, echo: client, ..everything(scene.root.join("dst"), streams) }
+    Incoming { asked, dedup, delta, echo: client, ..everything(scene.root.join("dst"), streams) }
 }
 
 /// Whatever comes is taken.
@@ -378,6 +414,7 @@ fn everything(target: PathBuf, streams: usize) -> Incoming {
         listed: false,
         reach: Reach::Anywhere,
         dedup: false,
+        delta: false,
     }
 }
 
@@ -473,6 +510,12 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     if scene.lots.one_in(2) {
         scene.fill_destination();
     }
+    // Lots of their own, so that a seed goes on meaning what it meant.
+    let mut lots = Lots(seed ^ 0xde17a);
+    let delta = !lots.one_in(4);
+    if lots.one_in(2) {
+        scene.fill_versions(&mut lots, small.is_some());
+    }
     if scene.lots.one_in(3) {
         scene.change_sources();
     }
@@ -486,7 +529,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
     let calm = scene.lots.one_in(3);
     let (luck, resume) = (scene.luck, scene.policy.resume);
     eprintln!(
-        "seed {seed}: {luck:?} {:?}, puts {puts}, dedup {dedup}, {resume:?}, calm {calm}",
+        "seed {seed}: {luck:?} {:?}, puts {puts}, dedup {dedup}, delta {delta}, {resume:?}, calm {calm}",
         wires.faults
     );
     let how = How {
@@ -494,11 +537,12 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         fast: false,
         compress: scene.lots.of(&[Compress::None, Compress::None, Compress::Lz4, Compress::Auto]),
         dedup,
+        delta,
         links: Links::Sent,
         expects_new: false,
         compares: false,
     };
-    let what = what(&scene, streams, dedup, !puts);
+    let what = what(&scene, streams, (dedup, delta), !puts);
     let both = BothEnds { seed, calm, puts, what, how, path: scene.src(), store };
     let ended = both.run(&mut scene, wires);
     judge(&scene, &before, &ended).map_err(|why| format!("{why}\n{ended:?}\n{:?}", scene.policy))

@@ -6,10 +6,12 @@
 //! always the next of its stream.
 
 use crate::blocks::{BLOCK_BYTES, Cv, WIRE_PIECE_BYTES as PIECE, blocks_of};
+use crate::chunks::{ChunkSum, Span};
 use crate::disk::{Bytes, Fault, Side};
 use crate::error::{Code, Error, Op, Reason};
 use crate::event::Cancel;
 use crate::pulse::{For, Pulse, Shift};
+use crate::receiver::basis::Basis;
 use fastcopy::meta::Info;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -95,12 +97,14 @@ impl<'a> StallDetector<'a> {
 
 /// What is asked of the sender.
 pub(crate) trait SenderRequests: Sync + Send {
-    /// Wanted from here on; `hashes`: with chaining values.
-    fn resume(&self, file: u64, from: u64, hashes: bool) -> io::Result<()>;
+    /// Wanted from here on; `hashes`: with chaining values; `patches`: what has a sum need not come.
+    fn resume(&self, file: u64, from: u64, hashes: bool, patches: bool) -> io::Result<()>;
     /// A range again.
     fn reread(&self, file: u64, at: u64, bytes: u64) -> io::Result<()>;
     /// Chaining values of the source's blocks.
     fn compute(&self, file: u64, first: u64, count: u64) -> io::Result<()>;
+    /// Chunks of what is here already, of which the first begins at `at` there.
+    fn sums(&self, file: u64, at: u64, chunks: &[ChunkSum]) -> io::Result<()>;
 }
 
 /// Blocks that need not cross, because they are at hand already.
@@ -115,6 +119,8 @@ pub(crate) enum Load {
     Zeros,
     /// A buffer that holds them from `start` on.
     Bytes { buffer: Box<dyn AsRef<[u8]> + Send>, start: usize },
+    /// What the basis has, and what it has not, one behind the other.
+    Patch { spans: Vec<Span>, carried: Vec<u8> },
 }
 
 struct Piece {
@@ -167,6 +173,8 @@ struct Inner {
     values_taken: HashSet<u64>,
     /// Blocks whose way is decided. `None`: every block is sent.
     decided: Option<HashMap<u64, BlockWay>>,
+    /// Blocks that were made from the basis, in part at least.
+    patched: HashSet<u64>,
     /// The block that was taken from what is at hand, for the reads that follow.
     taken: HashMap<u64, Vec<u8>>,
     end: Option<End>,
@@ -185,6 +193,8 @@ pub(crate) struct Arriving<'a> {
     ask: &'a dyn SenderRequests,
     stalls: Arc<StallDetector<'a>>,
     at_hand: Option<Box<dyn BlockCache + 'a>>,
+    /// What is here of it already.
+    basis: Option<Basis>,
     inner: Mutex<Inner>,
     change: Condvar,
 }
@@ -211,13 +221,46 @@ impl<'a> Arriving<'a> {
         stalls: Arc<StallDetector<'a>>,
     ) -> Arriving<'a> {
         let (inner, change) = (Mutex::default(), Condvar::new());
-        Arriving { file, info, hashes, ask, stalls, at_hand: None, inner, change }
+        Arriving { file, info, hashes, ask, stalls, at_hand: None, basis: None, inner, change }
     }
 
     /// The same with blocks that may be at hand; the sender says which ones it has before it sends any.
     pub(crate) fn with_store(self, store: Box<dyn BlockCache + 'a>) -> Arriving<'a> {
         let inner = Inner { decided: Some(HashMap::new()), ..Inner::default() };
         Arriving { at_hand: Some(store), inner: Mutex::new(inner), ..self }
+    }
+
+    /// The same with a basis: the sender is told of its chunks before it begins. Only where blocks come with their values.
+    pub(crate) fn with_basis(self, basis: Basis) -> Arriving<'a> {
+        let basis = self.hashes.then_some(basis);
+        Arriving { basis, ..self }
+    }
+
+    /// Whether it has a basis, which is looked at before the sender is told to begin.
+    pub(crate) fn has_basis(&self) -> bool {
+        self.basis.is_some()
+    }
+
+    /// The sender wants to know more of a part of the basis.
+    ///
+    /// # Errors
+    /// [`Code::Protocol`] where it was told of no such part; it cannot be answered.
+    pub(crate) fn finer(&self, at: u64, bytes: u64) -> Result<(), Error> {
+        if self.inner().closed {
+            return Ok(());
+        }
+        let finer = self.basis.as_ref().and_then(|basis| basis.finer(at, bytes));
+        let finer = finer.ok_or_else(|| refused(Reason::FinerThanTold))?;
+        let sent = self.ask.sums(self.file, at, &finer);
+        sent.map_err(|e| Error { code: Code::Lost, ..Error::os(Op::SendToTheOtherSide, "", e) })
+    }
+
+    /// What a piece consists of: of a patch, what the basis has is read now.
+    fn unpatched(&self, load: Load) -> Result<(Load, bool), Error> {
+        let Load::Patch { spans, carried } = load else { return Ok((load, false)) };
+        let whole = self.basis.as_ref().and_then(|basis| basis.assemble(&spans, &carried));
+        let whole = whole.ok_or_else(|| refused(Reason::PatchOfNothing))?;
+        Ok((Load::Bytes { buffer: Box::new(whole), start: 0 }, true))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -288,9 +331,16 @@ impl<'a> Arriving<'a> {
         load: Load,
     ) -> Result<(), Error> {
         let size = self.info.size;
+        if self.inner().closed {
+            return Ok(());
+        }
+        let (load, patched) = self.unpatched(load)?;
         let mut inner = self.inner();
         if inner.closed {
             return Ok(());
+        }
+        if patched && inner.unaligned {
+            return Err(refused(Reason::PatchOfNothing));
         }
         let held = Piece { load, bytes, stream };
         if asked {
@@ -345,6 +395,9 @@ impl<'a> Arriving<'a> {
             *r = next;
         }
         inner.see(at);
+        if patched {
+            inner.patched.insert(at / BLOCK_BYTES);
+        }
         inner.pieces.insert(at, held);
         drop(inner);
         self.change.notify_all();
@@ -582,6 +635,8 @@ fn read_held(inner: &mut Inner, at: u64, room: &mut [u8]) -> Option<usize> {
     let n = left.min(room.len());
     match &held.load {
         Load::Zeros => room.get_mut(..n)?.fill(0),
+        // Put together when it came.
+        Load::Patch { .. } => return None,
         Load::Bytes { buffer, start } => copy((**buffer).as_ref().get(start + skip..)?, room, n),
     }
     if n == left {
@@ -647,7 +702,16 @@ impl Bytes for Arriving<'_> {
             inner.unaligned = !at.is_multiple_of(BLOCK_BYTES);
             let hashes = self.hashes && !inner.unaligned;
             drop(inner);
-            self.ask.resume(self.file, at, hashes)?;
+            let basis = self.basis.as_ref().filter(|_| hashes);
+            if let Some(basis) = basis {
+                basis.tell(|at, chunks| {
+                    if self.stalls.is_over() || self.inner().lost {
+                        return Err(gone());
+                    }
+                    self.ask.sums(self.file, at, chunks)
+                })?;
+            }
+            self.ask.resume(self.file, at, hashes, basis.is_some())?;
         }
         Ok(())
     }
@@ -709,6 +773,10 @@ impl Bytes for Arriving<'_> {
         Fault::ours(Side::Source, Op::Copy, Code::SourceChanged, note)
     }
 
+    fn again(&self, block: u64) -> bool {
+        self.inner().patched.remove(&block)
+    }
+
     fn claimed(&self, block: u64) -> Option<Cv> {
         if self.hashes { self.inner().claimed.get(&block).copied() } else { None }
     }
@@ -728,7 +796,7 @@ mod tests {
     struct Asked(Mutex<Vec<(u64, u64)>>);
 
     impl SenderRequests for Asked {
-        fn resume(&self, _: u64, _: u64, _: bool) -> io::Result<()> {
+        fn resume(&self, _: u64, _: u64, _: bool, _: bool) -> io::Result<()> {
             Ok(())
         }
         fn reread(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
@@ -738,18 +806,24 @@ mod tests {
             self.0.lock().unwrap().push((first, count));
             Ok(())
         }
+        fn sums(&self, _: u64, _: u64, _: &[ChunkSum]) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     struct Nobody;
 
     impl SenderRequests for Nobody {
-        fn resume(&self, _: u64, _: u64, _: bool) -> io::Result<()> {
+        fn resume(&self, _: u64, _: u64, _: bool, _: bool) -> io::Result<()> {
             Ok(())
         }
         fn reread(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
             Ok(())
         }
         fn compute(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn sums(&self, _: u64, _: u64, _: &[ChunkSum]) -> io::Result<()> {
             Ok(())
         }
     }
@@ -846,7 +920,7 @@ mod tests {
     struct Rereads(Mutex<Vec<(u64, u64)>>);
 
     impl SenderRequests for Rereads {
-        fn resume(&self, _: u64, _: u64, _: bool) -> io::Result<()> {
+        fn resume(&self, _: u64, _: u64, _: bool, _: bool) -> io::Result<()> {
             Ok(())
         }
         fn reread(&self, _: u64, at: u64, bytes: u64) -> io::Result<()> {
@@ -856,6 +930,61 @@ mod tests {
         fn compute(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
             Ok(())
         }
+        fn sums(&self, _: u64, _: u64, _: &[ChunkSum]) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What was made of the basis is not what was sent, as another program has written to it: it is asked for once more, and
+    /// that comes from the sender alone.
+    #[test]
+    fn a_block_that_was_made_wrong_is_asked_for_once() {
+        let (cancel, asked) = (Cancel::new(), Rereads::default());
+        let stalls = Arc::new(StallDetector::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, &[3; BLOCK_BYTES as usize]).unwrap();
+        let basis = Basis::of(file.into(), BLOCK_BYTES, &Arc::default()).unwrap();
+        let one = Arriving::new(1, info(BLOCK_BYTES), true, &asked, stalls).with_basis(basis);
+        assert!(one.has_basis());
+        one.start(0).unwrap();
+        let push = |at: u64, load, again| {
+            let last = at + PIECE == BLOCK_BYTES;
+            one.push(0, at, PIECE, last.then(|| cv(0)), again, load)
+        };
+        let whole = |from| Load::Patch {
+            spans: vec![Span { at: 0, bytes: PIECE, from: Some(from) }],
+            carried: Vec::new(),
+        };
+        // One that is made of what is not there is no piece at all, and one of another length neither.
+        assert_eq!(push(0, whole(BLOCK_BYTES), false).unwrap_err().code, Code::Protocol);
+        let mut room = vec![0; BLOCK_BYTES as usize];
+        for at in (0..BLOCK_BYTES).step_by(PIECE as usize) {
+            push(at, if at == 0 { whole(7) } else { piece() }, false).unwrap();
+        }
+        assert_eq!(one.read_at(0, &mut room).unwrap(), room.len());
+        assert!(room[..PIECE as usize].iter().all(|byte| *byte == 3));
+        assert!(one.again(0) && !one.again(0));
+        std::thread::scope(|scope| {
+            let reads = scope.spawn(|| {
+                let mut room = vec![0; BLOCK_BYTES as usize];
+                one.read_at(0, &mut room).map(|n| (n, room))
+            });
+            while asked.0.lock().unwrap().is_empty() {
+                std::thread::yield_now();
+            }
+            assert_eq!(*asked.0.lock().unwrap(), [(0, BLOCK_BYTES)]);
+            for at in (0..BLOCK_BYTES).step_by(PIECE as usize) {
+                push(at, piece(), true).unwrap();
+            }
+            let (n, room) = reads.join().unwrap().unwrap();
+            assert!(n == room.len() && room.iter().all(|byte| *byte != 3));
+        });
+        // Where nothing is compared in the end nothing is made here.
+        let stalls = Arc::new(StallDetector::new(&cancel, 1, LOOK, Arc::new(Pulse::new())));
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(BLOCK_BYTES).unwrap();
+        let basis = Basis::of(file.into(), BLOCK_BYTES, &Arc::default()).unwrap();
+        assert!(!Arriving::new(1, info(BLOCK_BYTES), false, &asked, stalls).with_basis(basis).has_basis());
     }
 
     /// A store that has lost everything since it was asked.

@@ -3,6 +3,7 @@
 
 pub(crate) mod arriving;
 pub(crate) mod aside;
+pub(crate) mod basis;
 pub(crate) mod choose;
 pub(crate) mod claims;
 #[cfg(test)]
@@ -14,6 +15,7 @@ pub(crate) mod dest;
 pub(crate) mod devices;
 pub(crate) mod dir_task;
 pub(crate) mod directories;
+pub(crate) mod elsewhere;
 pub(crate) mod extraneous;
 #[cfg(fuzzing)]
 pub mod fuzz;

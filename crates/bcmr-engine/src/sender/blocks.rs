@@ -5,10 +5,12 @@
 //! [`large`]: crate::sender::large
 
 use crate::blocks::{BLOCK_BYTES, Cv, PIECE_BYTES, WIRE_PIECE_BYTES, aligned, hash_zeros, in_pieces};
+use crate::chunks::Span;
 use crate::codec::{Effort, Packer};
 use crate::error::{Error, Op, Result};
 use crate::pulse::For;
 use crate::sender::contents::ContentSender;
+use crate::sender::delta::{BlockLook, Refine};
 use crate::sender::item::Item;
 use crate::sender::large::{BlockPart, FileFailed, LargeJob, OpenLarge, StoreAnswer, block_end};
 use crate::sender::out::FilePart;
@@ -16,7 +18,8 @@ use crate::sender::packers::Packing;
 use crate::sender::place::AnnouncedDir;
 use crate::sender::sending::{PreparedFrame, Sending, WorkerBuffers, not_encoded};
 use crate::trouble::TroubleBuf;
-use bcmr_wire::message::{Codec, FileState, Message, Piece, data};
+use bcmr_wire::limits::RUNS_MAX;
+use bcmr_wire::message::{Codec, FileState, Message, Patch, Piece, Run, data};
 use bcmr_wire::{codec, frame};
 use blake3::hazmat::HasherExt;
 use fastcopy::meta::{Info, Kind};
@@ -66,6 +69,8 @@ impl BlockSender<'_, '_> {
             LargeJob::Values { file, first, count } => self.values(file, first, count),
             LargeJob::Have { file, first, count } => self.have(file, first, count),
             LargeJob::Prove { file, answer } => self.prove(file, answer),
+            LargeJob::Look { file, look } => self.look(file, *look),
+            LargeJob::Refine { file, refine } => self.refine(file, *refine),
             LargeJob::Finish { file } => self.finish(file),
             LargeJob::Block(part) => self.block(buffers, &part, turn),
         }
@@ -218,6 +223,40 @@ impl BlockSender<'_, '_> {
         Ok(())
     }
 
+    // ---- what the receiver has ----
+
+    /// Looks which parts of a block the receiver has, and asks about what is between them.
+    fn look(&self, file: u64, look: BlockLook) -> Result<()> {
+        let (mut failed, mut ask) = (None, Vec::new());
+        if let Some(open) = self.open_large(file) {
+            match look.run(|range| read_range(&open, range)) {
+                Ok(looked) => {
+                    ask = self.0.schedule.large(file, |large| large.looked(looked)).unwrap_or_default();
+                }
+                Err(e) => failed = Some(e),
+            }
+        }
+        for basis in ask {
+            let (at, bytes) = (basis.start, basis.end - basis.start);
+            self.0.send(&Message::Finer { file, at, bytes })?;
+        }
+        self.done(file, failed);
+        Ok(())
+    }
+
+    /// Looks again, with what the receiver has answered.
+    fn refine(&self, file: u64, refine: Refine) -> Result<()> {
+        let (mut failed, block) = (None, refine.block);
+        if let Some(open) = self.open_large(file) {
+            match refine.run(|range| read_range(&open, range)) {
+                Ok(spans) => drop(self.0.schedule.large(file, |large| large.refined(block, spans))),
+                Err(e) => failed = Some(e),
+            }
+        }
+        self.done(file, failed);
+        Ok(())
+    }
+
     // ---- blocks ----
 
     /// Sends a part of one block.
@@ -305,6 +344,22 @@ impl BlockSender<'_, '_> {
             piece.cv = value(hasher);
             return self.zeros(buffers, piece).map(Ok);
         }
+        let runs = part.spans.as_deref().and_then(|spans| runs_of(spans, range));
+        if let Some(runs) = runs {
+            let mut raw = std::mem::take(&mut buffers.raw);
+            raw.clear();
+            let read = read_hashed(&part.fd, range.start, bytes, &mut raw, hasher.as_deref_mut());
+            let prepared = read.map(|()| {
+                piece.cv = value(hasher);
+                if is_zero(&raw) {
+                    self.zeros(buffers, piece)
+                } else {
+                    self.patch(buffers, &piece, &runs, &raw)
+                }
+            });
+            buffers.raw = raw;
+            return prepared.map_or_else(|e| Ok(Err(e)), |prepared| prepared.map(Ok));
+        }
         let (codec, effort) = self.0.codec();
         if codec == Codec::Raw && !part.hashed {
             return self.unread(buffers, part, &piece).map(Ok);
@@ -378,6 +433,37 @@ impl BlockSender<'_, '_> {
         Ok(PreparedFrame::Frame { frame, raw: raw.len(), pack_ns })
     }
 
+    /// A piece of which the receiver has a part: what it has not goes with it, packed where that is worth it.
+    fn patch(
+        &self,
+        buffers: &mut WorkerBuffers,
+        piece: &Piece<'_>,
+        runs: &[Span],
+        raw: &[u8],
+    ) -> Result<PreparedFrame> {
+        let mut carried = Vec::new();
+        for run in runs.iter().filter(|run| run.from.is_none()) {
+            let start = (run.at - piece.at) as usize;
+            carried.extend_from_slice(raw.get(start..start + run.bytes as usize).unwrap_or_default());
+        }
+        let (codec, effort) = self.0.codec();
+        let (mut packed, before) = (Vec::new(), self.0.now_ns());
+        let is_packed =
+            codec != Codec::Raw && self.0.packers.lend().packer.pack(codec, effort, &carried, &mut packed);
+        let pack_ns = self.0.now_ns().saturating_sub(before);
+        let patch = Patch {
+            file: piece.file,
+            at: piece.at,
+            cv: piece.cv,
+            runs: runs.iter().map(|run| Run { bytes: run.bytes, from: run.from }).collect(),
+            codec: if is_packed { codec } else { Codec::Raw },
+            bytes: if is_packed { &packed } else { &carried },
+        };
+        let mut frame = self.0.room(buffers.stream);
+        Message::Patch(patch).encode(&mut frame).map_err(|e| not_encoded(&e))?;
+        Ok(PreparedFrame::Frame { frame, raw: carried.len(), pack_ns })
+    }
+
     /// A piece of which only the length travels.
     fn zeros(&self, buffers: &WorkerBuffers, mut piece: Piece<'_>) -> Result<PreparedFrame> {
         piece.flags |= data::ZEROS;
@@ -413,6 +499,21 @@ fn block_values(open: &OpenLarge, blocks: Range<u64>) -> std::result::Result<Vec
         Ok(hasher.finalize_non_root())
     };
     blocks.map(value).collect()
+}
+
+/// What a piece consists of, where that is worth saying: the receiver has a part of it.
+fn runs_of(spans: &[Span], range: &Range<u64>) -> Option<Vec<Span>> {
+    let runs: Vec<Span> = spans.iter().filter_map(|span| span.within(range)).collect();
+    (runs.len() <= RUNS_MAX && runs.iter().any(|run| run.from.is_some())).then_some(runs)
+}
+
+fn read_range(open: &OpenLarge, range: Range<u64>) -> std::result::Result<Vec<u8>, FileFailed> {
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    match read_full(&*open.fd, range.start, &mut bytes) {
+        Ok(n) if n == bytes.len() => Ok(bytes),
+        Ok(_) => Err(FileFailed::Changed),
+        Err(e) => Err(read_failed(path_of(&open.place, &open.item), &e)),
+    }
 }
 
 fn hash_range(

@@ -4,10 +4,12 @@
 //! Must not know what the receiver has of a file already; it says where to begin, and its store says which blocks it has.
 
 use crate::blocks::{BLOCK_BYTES, Cv, DEDUP_BYTES_MIN};
+use crate::chunks::{ChunkIndex, ChunkSum, Span};
 use crate::error::{Code, Error, Note, Op, Reason};
+use crate::sender::delta::{BlockLook, Delta, Looked, Refine};
 use crate::sender::item::Item;
 use crate::sender::place::AnnouncedDir;
-use bcmr_wire::limits::{HAVE_BLOCKS_MAX, OFFERS_OUT_MAX, VALUES_MAX};
+use bcmr_wire::limits::{HAVE_BLOCKS_MAX, OFFERS_OUT_MAX, SUMS_KEPT_MAX, VALUES_MAX};
 use bcmr_wire::message::Hash;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -71,6 +73,9 @@ pub(super) struct Large {
     computing: bool,
     rereads: VecDeque<Range<u64>>,
     dedup: Option<Dedup>,
+    /// Chunks that the receiver has told of, until it answers.
+    sums: ChunkIndex,
+    delta: Option<Delta>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,11 +125,35 @@ pub(super) struct StoreAnswer {
 
 /// The next thing to do for a large file.
 pub(super) enum LargeJob {
-    Open { file: u64 },
-    Values { file: u64, first: u64, count: u64 },
-    Prove { file: u64, answer: StoreAnswer },
-    Have { file: u64, first: u64, count: u64 },
-    Finish { file: u64 },
+    Open {
+        file: u64,
+    },
+    Values {
+        file: u64,
+        first: u64,
+        count: u64,
+    },
+    Prove {
+        file: u64,
+        answer: StoreAnswer,
+    },
+    Have {
+        file: u64,
+        first: u64,
+        count: u64,
+    },
+    /// Which parts of a block the receiver has.
+    Look {
+        file: u64,
+        look: Box<BlockLook>,
+    },
+    Refine {
+        file: u64,
+        refine: Box<Refine>,
+    },
+    Finish {
+        file: u64,
+    },
     Block(BlockPart),
 }
 
@@ -139,6 +168,8 @@ pub(super) struct BlockPart {
     pub(super) hashed: bool,
     /// Its chaining value, where it is known.
     pub(super) cv: Option<Cv>,
+    /// Which parts of the block the receiver has, where it was asked.
+    pub(super) spans: Option<Arc<[Span]>>,
     /// The receiver asked for it again.
     pub(super) asked: bool,
     /// What went wrong while the kernel sent the file.
@@ -170,6 +201,8 @@ pub(super) struct OfferAnswer {
     pub(super) hashed: bool,
     /// Its store may be asked.
     pub(super) dedup: bool,
+    /// What it has told of need not be sent.
+    pub(super) patches: bool,
 }
 
 /// The end of the block that `at` is in.
@@ -231,7 +264,13 @@ impl LargeFiles {
         large.hashed = resume.hashed;
         large.next = resume.from;
         let aligned = resume.from.is_multiple_of(BLOCK_BYTES);
-        if resume.dedup && large.hashed && large.size() >= DEDUP_BYTES_MIN && aligned {
+        let sums = std::mem::take(&mut large.sums);
+        if resume.patches {
+            if !large.hashed || !aligned {
+                return Err(breach(Reason::SumsNotAsked));
+            }
+            large.delta = Some(Delta::new(sums, large.size(), resume.from));
+        } else if resume.dedup && large.hashed && large.size() >= DEDUP_BYTES_MIN && aligned {
             large.dedup = Some(Dedup {
                 next: resume.from / BLOCK_BYTES,
                 out: 0,
@@ -246,6 +285,26 @@ impl LargeFiles {
             large.step = LargeStep::Sending;
             self.wanted.push_back(file);
         }
+        Ok(())
+    }
+
+    /// The receiver tells of chunks that it has: of all there are before it answers, and then of what it was asked about.
+    pub(super) fn sums(&mut self, file: u64, at: u64, chunks: &[ChunkSum]) -> Obeyed {
+        let kept: usize = self.files.values().map(Large::sums_kept).sum();
+        let large = self.known(file)?;
+        if let Some(delta) = &mut large.delta {
+            return delta.answer(at, chunks).map_err(|_| breach(Reason::SumsOutOfOrder));
+        }
+        if large.answered {
+            return Err(breach(Reason::SumsNotAsked));
+        }
+        if at != large.sums.end() {
+            return Err(breach(Reason::SumsOutOfOrder));
+        }
+        if kept + chunks.len() > SUMS_KEPT_MAX {
+            return Err(breach(Reason::TooManySums));
+        }
+        large.sums.extend(chunks);
         Ok(())
     }
 
@@ -291,7 +350,13 @@ impl Large {
             computing: false,
             rereads: VecDeque::new(),
             dedup: None,
+            sums: ChunkIndex::from(0),
+            delta: None,
         }
+    }
+
+    fn sums_kept(&self) -> usize {
+        self.sums.len() + self.delta.as_ref().map_or(0, Delta::sums)
     }
 
     fn size(&self) -> u64 {
@@ -410,7 +475,24 @@ impl Large {
         let Handle::Open(fd) = &self.handle else { return None };
         let fd = fd.clone();
         let (size, blocks) = (self.size(), self.blocks());
+        if let Some(delta) = &mut self.delta {
+            if let Some((block, spans)) = delta.take_known() {
+                self.at_work += 1;
+                let start = block * BLOCK_BYTES;
+                let part = self.part(file, start..block_end(start, size), fd);
+                return Some(LargeJob::Block(BlockPart { spans: Some(spans), ..part }));
+            }
+            if let Some(refine) = delta.take_refine() {
+                self.at_work += 1;
+                return Some(LargeJob::Refine { file, refine: Box::new(refine) });
+            }
+            if let Some(look) = delta.take_look() {
+                self.at_work += 1;
+                return Some(LargeJob::Look { file, look: Box::new(look) });
+            }
+        }
         let all = match &mut self.dedup {
+            _ if self.delta.is_some() => self.delta.as_ref().is_some_and(Delta::is_done),
             Some(dedup) => {
                 if let Some((block, cv)) = dedup.missing.pop_front() {
                     self.at_work += 1;
@@ -454,6 +536,7 @@ impl Large {
             sparse: self.item.info.blocks.saturating_mul(512) < self.size(),
             hashed: self.hashed,
             cv: None,
+            spans: None,
             asked: false,
             fault: self.fault.clone(),
         }
@@ -513,6 +596,18 @@ impl Large {
     pub(super) fn asking(&mut self, first: u64, values: Vec<Cv>) {
         if let Some(dedup) = &mut self.dedup {
             dedup.asked.insert(first, values);
+        }
+    }
+
+    /// A block was looked at. Returns the parts of the basis that are to be asked about.
+    pub(super) fn looked(&mut self, looked: Looked) -> Vec<Range<u64>> {
+        self.delta.as_mut().map_or_else(Vec::new, |delta| delta.looked(looked))
+    }
+
+    /// The same again, with finer sums.
+    pub(super) fn refined(&mut self, block: u64, spans: Vec<Span>) {
+        if let Some(delta) = &mut self.delta {
+            delta.refined(block, spans);
         }
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod below;
 mod blocks;
 pub(crate) mod chain;
 mod contents;
+mod delta;
 mod entries;
 pub(crate) mod filter;
 pub(crate) mod item;

@@ -3,6 +3,7 @@
 //!
 //! Must not know streams, nor how anything is packed.
 
+use crate::chunks::ChunkSum;
 use crate::error::{Error, Reason};
 use crate::pulse::{For, Pulse};
 use crate::sender::item::Item;
@@ -11,7 +12,7 @@ use crate::sender::names::Names;
 use crate::sender::out::Counted;
 use crate::sender::place::{AnnouncedDir, DirReply};
 use bcmr_wire::limits::{BATCHES_OUT_MAX, DIRS_OUT_MAX, OFFERS_OUT_MAX};
-use bcmr_wire::message::{DirState, Message};
+use bcmr_wire::message::{DirState, Message, Sum, resume};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -86,6 +87,8 @@ pub(super) struct MessageRules {
     pub(super) hashed: bool,
     /// Its store may be asked.
     pub(super) dedup: bool,
+    /// It may tell of what it has of a file.
+    pub(super) delta: bool,
 }
 
 /// Names of one directory that are to be looked at and sent. Its directory is held for each.
@@ -583,8 +586,17 @@ impl Queues {
             }
             Message::Wants { batch, entries } => self.wants(*batch, entries),
             Message::Resume { file, wanted, from, flags } => {
-                let (hashed, dedup) = (agreed.hashed && flags & 1 == 0, agreed.dedup);
-                self.files.resume(&OfferAnswer { file: *file, wanted: *wanted, from: *from, hashed, dedup })
+                let hashed = agreed.hashed && flags & resume::WITHOUT_HASHES == 0;
+                let patches = flags & resume::PATCHES != 0;
+                if patches && !agreed.delta {
+                    return Err(breach(Reason::SumsNotAsked));
+                }
+                let (file, wanted, from, dedup) = (*file, *wanted, *from, agreed.dedup);
+                self.files.resume(&OfferAnswer { file, wanted, from, hashed, dedup, patches })
+            }
+            Message::Sums { file, at, chunks } if agreed.delta => {
+                let chunk = |chunk: &Sum| ChunkSum { bytes: chunk.bytes, sum: chunk.sum };
+                self.files.sums(*file, *at, &chunks.iter().map(chunk).collect::<Vec<_>>())
             }
             Message::Reread { file, at, bytes } => self.files.known(*file)?.reread(*at, *bytes),
             Message::Compute { file, first, count } => self.files.known(*file)?.compute(*first, *count),

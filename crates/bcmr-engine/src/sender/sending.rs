@@ -34,6 +34,8 @@ pub(crate) struct How {
     pub(crate) compress: Compress,
     /// The receiver's store may be asked; only when both sides have it.
     pub(crate) dedup: bool,
+    /// The receiver may tell of what it has of a file; only when both sides know how.
+    pub(crate) delta: bool,
     /// The two sides are compared: the side that compares says itself what a copy would not make.
     pub(crate) compares: bool,
     /// Whether symbolic links that are not followed are sent.
@@ -103,7 +105,8 @@ impl<'a> Sending<'a> {
         let streams = push.outs.len();
         let auto = push.how.compress == Compress::Auto;
         let asks = push.policy.collide == Collide::Ask;
-        let agreed = MessageRules { asks, hashed: !push.how.fast, dedup: push.how.dedup };
+        let agreed =
+            MessageRules { asks, hashed: !push.how.fast, dedup: push.how.dedup, delta: push.how.delta };
         Ok(Sending {
             push,
             filter: Filter::new(&push.policy.filter)?,

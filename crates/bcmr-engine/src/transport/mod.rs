@@ -563,6 +563,7 @@ mod tests {
             fast: false,
             dedup: false,
             throttle: std::sync::Arc::new(crate::throttle::Throttle::new(None)),
+            whole_file: false,
             retries: 0,
         }
     }

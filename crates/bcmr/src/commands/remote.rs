@@ -437,6 +437,7 @@ mod tests {
             fast: false,
             dedup: true,
             throttle: std::sync::Arc::new(bcmr_engine::throttle::Throttle::new(None)),
+            whole_file: false,
             retries: 0,
         };
         Reach { way, bootstrap }

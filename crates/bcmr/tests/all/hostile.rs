@@ -6,6 +6,7 @@
 mod believed;
 mod chosen;
 mod client;
+mod delta;
 mod law;
 mod mirror;
 mod peer;

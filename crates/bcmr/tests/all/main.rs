@@ -13,6 +13,7 @@ mod check;
 mod cli;
 mod connection;
 mod ctl;
+mod delta;
 mod engine;
 mod face;
 mod foretold;

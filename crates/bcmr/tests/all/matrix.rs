@@ -645,6 +645,7 @@ fn every_option_has_a_test_of_what_it_does() {
         ("compress", Some(("remote_ssh.rs", "a_thin_line"))),
         ("no-dedup", Some(("remote_ssh.rs", "what_is_there_already_is_not_sent_again"))),
         ("dedup", Some(("remote_ssh.rs", "what_is_there_already_is_not_sent_again"))),
+        ("whole-file", Some(("delta.rs", "only_what_differs_crosses"))),
         ("direct", Some(("remote_ssh.rs", "trees_by_every_way"))),
         ("bwlimit", Some(("ctl.rs", "a_run_goes_as_it_is_told"))),
         ("retries", Some(("remote_lost.rs", "retries_make_the_connection_again"))),

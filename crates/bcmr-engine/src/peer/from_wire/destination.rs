@@ -151,11 +151,16 @@ pub(crate) trait WireDestination<'a>: Destination<Far> {
         came: &mut Vec<Arrived<'_, Self::Verdict>>,
     ) -> Result<()>;
 
-    /// What is known of a large file before the first of it comes.
+    /// What is known of a large file before the first of it comes; `wanted` is absent for a further name.
     ///
     /// # Errors
     /// This machine gives no random bytes.
-    fn prepare(&self, arriving: Arriving<'a>) -> Result<Arriving<'a>> {
+    fn prepare(
+        &self,
+        _pair: &FarTask<Self>,
+        _wanted: Option<(&Meta, Self::Verdict)>,
+        arriving: Arriving<'a>,
+    ) -> Result<Arriving<'a>> {
         Ok(arriving)
     }
     /// Whether the sender hashes the blocks of large files.

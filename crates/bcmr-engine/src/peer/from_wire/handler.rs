@@ -2,6 +2,7 @@
 //!
 //! Must not know which messages there are, nor what becomes of them.
 
+use crate::chunks::Span;
 use crate::codec::Unpacker;
 use crate::error::{Reason, Result};
 use crate::event::{Summary, Watch};
@@ -9,7 +10,7 @@ use crate::peer::incoming::{Incoming, refused};
 use crate::receiver::arriving::Load;
 use crate::receiver::directories::Marks;
 use bcmr_wire::limits;
-use bcmr_wire::message::{Codec, Message, Piece, data};
+use bcmr_wire::message::{Codec, Message, Patch, Piece, Run, data};
 
 /// What a piece says of itself.
 #[derive(Clone, Copy)]
@@ -44,6 +45,25 @@ pub(crate) fn unload(
         .unpack(piece.codec, piece.bytes, length, limits::PIECE_BYTES_MAX as usize, &mut bytes)
         .map_err(|e| refused(Reason::BadPiece.about(e.to_string())))?;
     Ok((head, Ok(Load::Bytes { buffer: Box::new(bytes), start: 0 })))
+}
+
+/// The same for a patch.
+pub(crate) fn unload_patch(unpacker: &mut Unpacker, patch: &Patch<'_>) -> Result<(Head, Load)> {
+    let (length, most) = (patch.length(), limits::PIECE_BYTES_MAX as usize);
+    let mut carried = Vec::new();
+    unpacker
+        .unpack(patch.codec, patch.bytes, patch.carried(), most, &mut carried)
+        .map_err(|e| refused(Reason::BadPiece.about(e.to_string())))?;
+    let mut at = patch.at;
+    let span = |run: &Run| {
+        let span = Span { at, bytes: run.bytes, from: run.from };
+        at += run.bytes;
+        span
+    };
+    let spans = patch.runs.iter().map(span).collect();
+    let flags = if patch.cv.is_some() { data::ENDS_BLOCK } else { 0 };
+    let head = Head { file: patch.file, at: patch.at, flags, cv: patch.cv, length };
+    Ok((head, Load::Patch { spans, carried }))
 }
 
 /// What each thread that receives keeps for itself.

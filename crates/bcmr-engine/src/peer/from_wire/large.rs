@@ -158,7 +158,8 @@ impl<'a, D: WireDestination<'a>> WireLargeFiles<'a, D> {
         };
         let values = t.to.wants_values();
         let arriving = Arriving::new(file, meta.info, values, t.reply, self.stalls.clone());
-        let arriving = Arc::new(t.to.prepare(arriving)?);
+        let wanted = verdict.map(|verdict| (&meta, verdict));
+        let arriving = Arc::new(t.to.prepare(&slot, wanted, arriving)?);
         self.queue(t, worker, LargeOffer { arriving, slot, meta, verdict, begun: false })
     }
 
@@ -277,7 +278,8 @@ impl<'a, D: WireDestination<'a>> WireLargeFiles<'a, D> {
 
 /// Whether only the thread that takes large files can say from where on a file is wanted.
 fn is_late<'a, D: WireDestination<'a>>(t: &WireTransfer<'a, D>, offer: &LargeOffer<'a, D>) -> bool {
-    offer.verdict.is_none_or(|verdict| t.to.is_late(&offer.meta, verdict))
+    let late = |verdict| t.to.is_late(&offer.meta, verdict);
+    offer.arriving.has_basis() || offer.verdict.is_none_or(late)
 }
 
 /// How the sender ended with a large file.

@@ -83,6 +83,9 @@ pub struct RemoteArgs {
     /// Use it, whatever the configuration says
     #[arg(hide_short_help = true, long, overrides_with = "no_dedup")]
     pub dedup: bool,
+    /// Send files whole, also where the receiver has an older version of them
+    #[arg(hide_short_help = true, short = 'W', long)]
+    pub whole_file: bool,
     /// Send the data through ssh, or beside it through encrypted TCP connections (what --direct alone means)
     #[arg(
         hide_short_help = true,
@@ -151,6 +154,7 @@ impl Columns for RemoteArgs {
         Row("--compress", There, Keeps, |a| a.compress.is_some()),
         Row("--no-dedup", There, Keeps, |a| a.no_dedup),
         Row("--dedup", There, Keeps, |a| a.dedup),
+        Row("--whole-file", There, Keeps, |a| a.whole_file),
         Row("--direct", There, LosesIf(|a| a.direct == Some(PlaneArg::Direct)), |a| a.direct.is_some()),
         Row("--retries", There, LosesIf(|a| a.retries.is_some_and(|n| n > 0)), |a| a.retries.is_some()),
         Row("--bwlimit", There, Loses, |a| a.bwlimit.is_some()),
@@ -257,6 +261,7 @@ pub fn reach(
         fast,
         dedup,
         throttle: Arc::new(Throttle::new(r.and_then(|r| r.bwlimit))),
+        whole_file: r.is_some_and(|r| r.whole_file),
         retries: r.and_then(|r| r.retries).or(file.retries).unwrap_or(0),
     };
     Ok(Reach { way, bootstrap })

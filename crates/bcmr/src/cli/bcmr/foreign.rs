@@ -34,11 +34,6 @@ pub(super) const ANSWERS: &[(&[&str], &[&str], &str)] = &[
     (&["--hard-links"], COPIES, "--preserve=links keeps hard links"),
     (&["-D", "--devices", "--specials"], COPIES, "--archive makes special files anew"),
     (&["-S"], COPIES, "--sparse=always makes holes of zeros"),
-    (
-        &["-W", "--whole-file"],
-        COPIES,
-        "files are sent whole here, but for blocks that the other side has; --no-dedup sends them all",
-    ),
     (&["--rsh"], BOTH, "--rsh is --ssh here"),
     (&["--rsync-path"], BOTH, "--remote-program says what bcmr is called there"),
     (&["-0", "--from0"], COPIES, "--files-from0 FILE reads names that end with NUL"),

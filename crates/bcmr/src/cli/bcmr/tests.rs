@@ -110,6 +110,8 @@ fn flags_of_a_connection_are_told() {
         ("--compress=lz4", "--compress"),
         ("--no-dedup", "--no-dedup"),
         ("--dedup", "--dedup"),
+        ("--whole-file", "--whole-file"),
+        ("-W", "--whole-file"),
         ("--direct", "--direct"),
         ("--retries=1", "--retries"),
     ] {
@@ -526,6 +528,7 @@ fn the_way_there() {
     assert_eq!(typed.way.options, ["-o", "A=1"]);
     assert!(way("--bootstrap", "").bootstrap && way("--no-bootstrap --bootstrap", "").bootstrap);
     assert!(!way("--remote-program=x", "bootstrap = true").bootstrap);
+    assert!(!plain.way.whole_file && way("-W", "").way.whole_file && way("--whole-file", "").way.whole_file);
     assert!(!way("--no-dedup", "").way.dedup && !way("--dedup --no-dedup", "").way.dedup);
     assert_eq!(way("--direct", "").way.plane, Plane::Direct);
     assert_eq!(way("--compress=none", "compress = 'zstd'").way.compress, Compress::None);
@@ -578,7 +581,7 @@ fn what_is_lost_without_a_peer() {
         ("", &[][..]),
         ("-r", &[]),
         ("-rL", &[]),
-        ("-q --compress=zstd --parallel=2 --no-dedup", &[]),
+        ("-q --compress=zstd --parallel=2 --no-dedup -W", &[]),
         ("--fast --inplace --sparse=never -j3", &[]),
         ("-V", &["-V"]),
         ("-V=direct", &["-V"]),

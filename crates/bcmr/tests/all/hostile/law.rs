@@ -5,7 +5,9 @@
 
 use super::peer::*;
 use bcmr_wire::handshake::{self, Features, caps};
-use bcmr_wire::message::{Codec, Event, FileState, Message, Note, Piece, Target, Trouble, kind};
+use bcmr_wire::message::{
+    Codec, Event, FileState, Message, Note, Patch, Piece, Run, Sum, Target, Trouble, kind,
+};
 use bcmr_wire::policy::flags;
 use bcmr_wire::state::{Answer, State, name};
 use std::collections::BTreeMap;
@@ -72,13 +74,23 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         Message::MissingBlocks { file: 1, first: 0, nonce: [7; 32], bits: b"\x01" },
         Message::Summary { counts: [0; 7], codes: Vec::new(), cancelled: false },
         Message::Cancel,
+        Message::Sums { file: 1, at: 0, chunks: vec![Sum { bytes: 1, sum: 7 }] },
+        Message::Finer { file: 1, at: 0, bytes: 1 },
+        Message::Patch(Patch {
+            file: 1,
+            at: 0,
+            cv: None,
+            runs: vec![Run { bytes: 1, from: Some(0) }],
+            codec: Codec::Raw,
+            bytes: b"",
+        }),
     ];
     let framed = all.iter().map(|message| {
         let mut frame = Vec::new();
         message.encode(&mut frame).unwrap();
         (message.kind(), frame)
     });
-    let none = [0u8, 0x08, 0x1D, 0x23, 0x4B, 0x51, 0xFF].map(|kind| (kind, vec![1, 0, 0, 0, kind]));
+    let none = [0u8, 0x08, 0x1D, 0x23, 0x4C, 0x51, 0xFF].map(|kind| (kind, vec![1, 0, 0, 0, kind]));
     let found: BTreeMap<u8, Vec<u8>> = framed.chain(none).collect();
     for kind in 0..=u8::MAX {
         assert!(name(kind).is_none() || found.contains_key(&kind), "no message of type {kind:#04x}");

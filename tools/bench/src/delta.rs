@@ -1,0 +1,190 @@
+//! What a second run of `bcmr sync` sends of files that differ from what is there, in bytes, beside `rsync -a`. Must not know
+//! how it is found out. Bytes are the same on a busy machine; no time is taken here.
+
+use crate::options::Options;
+use crate::programs;
+use sh::Result;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A row: its name, how the older tree and the newer one are made.
+struct DeltaRow {
+    name: &'static str,
+    title: &'static str,
+    make: fn(&Path, &Path, u64) -> Result,
+}
+
+const ROWS: [DeltaRow; 7] = [
+    DeltaRow { name: "byte", title: "one byte put into the middle", make: byte },
+    DeltaRow { name: "ten", title: "a 200th replaced, in ten places", make: ten },
+    DeltaRow {
+        name: "tar",
+        title: "a tar of this repository's sources, and of those 40 commits later",
+        make: tar,
+    },
+    DeltaRow { name: "renamed", title: "a file renamed", make: renamed },
+    DeltaRow { name: "moved", title: "a tree of small files moved", make: moved },
+    DeltaRow { name: "pages", title: "pages of 4 KiB changed, 1 % of all", make: pages },
+    DeltaRow { name: "nothing", title: "small files of which none changed", make: nothing },
+];
+
+/// Large files have so many bytes; with `--quick` a tenth.
+const BYTES: u64 = 200 << 20;
+/// Trees have so many files.
+const FILES: u64 = 10_000;
+
+/// `cargo xtask bench delta`.
+pub fn run(options: &Options) -> Result {
+    let part = if options.quick { 10 } else { 1 };
+    let bcmr = programs::binary(options)?;
+    println!("{:<64} {:>12} {:>12} {:>12} {:>7}", "bytes, both ways", "rsync", "up", "down", "up/r");
+    for row in ROWS.iter().filter(|row| options.only.is_empty() || options.only.contains(&row.name.into())) {
+        let dir = options.dir.join(format!("delta-{}", row.name));
+        if dir.exists() {
+            fs::remove_dir_all(&dir)?;
+        }
+        let (old, new) = (dir.join("old"), dir.join("new"));
+        fs::create_dir_all(&old)?;
+        fs::create_dir_all(&new)?;
+        (row.make)(&old, &new, part)?;
+        let rsync = rsync(&dir)?;
+        let (up, down) = (ours(&bcmr, &dir, true)?, ours(&bcmr, &dir, false)?);
+        let title = format!("{} ({})", row.title, row.name);
+        println!("{title:<64} {rsync:>12} {up:>12} {down:>12} {:>7.2}", up as f64 / rsync as f64);
+        fs::remove_dir_all(&dir)?;
+    }
+    Ok(())
+}
+
+/// A copy of the older tree, as the receiver has it.
+fn older(dir: &Path) -> Result<PathBuf> {
+    let there = dir.join("there");
+    if there.exists() {
+        fs::remove_dir_all(&there)?;
+    }
+    sh::run(Command::new("cp").args(["-a"]).arg(dir.join("old")).arg(&there))?;
+    Ok(there)
+}
+
+/// What rsync says that it sent and received, with its own delta, as between two machines.
+fn rsync(dir: &Path) -> Result<u64> {
+    let there = older(dir)?;
+    let mut command = Command::new("rsync");
+    command.args(["-a", "--delete", "--no-whole-file", "--stats", "--no-human-readable"]);
+    command.arg(format!("{}/", dir.join("new").display())).arg(format!("{}/", there.display()));
+    let out = command.output()?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    let number = |what: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(what));
+        line.and_then(|n| n.trim().replace(',', "").parse::<u64>().ok())
+    };
+    let both = number("Total bytes sent:").zip(number("Total bytes received:"));
+    let (sent, received) = both.ok_or_else(|| format!("rsync does not say what it sent: {said}"))?;
+    Ok(sent + received)
+}
+
+/// What passes between two bcmr over a pipe.
+fn ours(bcmr: &Path, dir: &Path, up: bool) -> Result<u64> {
+    let (new, there) = (dir.join("new"), older(dir)?);
+    let (home, log) = (dir.join("home"), dir.join("log"));
+    fs::create_dir_all(home.join("run"))?;
+    fs::set_permissions(home.join("run"), fs::Permissions::from_mode(0o700))?;
+    let relay = sh::root().join("crates/bcmr/tests/all/common/relay-ssh");
+    let mut command = Command::new(bcmr);
+    command.args(["sync", "--delete", "--max-delete=100%", "-q"]);
+    command.arg(format!("--ssh={}", relay.display())).arg(format!("--remote-program={}", bcmr.display()));
+    let far = |path: &Path| format!("there:{}", path.display());
+    if up {
+        command.arg(&new).arg(far(&there));
+    } else {
+        command.arg(far(&new)).arg(&there);
+    }
+    command.envs([("FAR_RUN", ""), ("FAR_ARGS", "")]).env("FAR_HOME", &home).env("RELAY_LOG", &log);
+    sh::run(&mut command)?;
+    sh::quiet("diff", &["-r", "--no-dereference", sh::text(&new)?, sh::text(&there)?])?;
+    // The relay writes it when both ends are gone, which may be a moment later.
+    for _ in 0..200 {
+        if log.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let said = fs::read_to_string(&log)?;
+    fs::remove_file(&log)?;
+    let numbers = said.split_whitespace().map(|n| n.parse::<u64>().unwrap_or_default());
+    Ok(numbers.sum())
+}
+
+fn noise(seed: u64, bytes: u64) -> Vec<u8> {
+    let mut out = vec![0; bytes as usize];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut out);
+    out
+}
+
+fn byte(old: &Path, new: &Path, part: u64) -> Result {
+    let mut bytes = noise(1, BYTES / part);
+    fs::write(old.join("f"), &bytes)?;
+    bytes.insert(bytes.len() / 2, 7);
+    Ok(fs::write(new.join("f"), bytes)?)
+}
+
+fn ten(old: &Path, new: &Path, part: u64) -> Result {
+    let mut bytes = noise(1, BYTES / part);
+    fs::write(old.join("f"), &bytes)?;
+    let (step, each) = (bytes.len() / 10, bytes.len() / 2000);
+    for n in 0..10 {
+        let at = n * step + step / 3;
+        bytes[at..at + each].copy_from_slice(&noise(2 + n as u64, each as u64));
+    }
+    Ok(fs::write(new.join("f"), bytes)?)
+}
+
+fn tar(old: &Path, new: &Path, _: u64) -> Result {
+    for (commit, dir) in [("HEAD~40", old), ("HEAD", new)] {
+        let file = dir.join("sources.tar");
+        let mut command = Command::new("git");
+        command.arg("-C").arg(sh::root()).args(["archive", "--format=tar", commit, "-o"]).arg(file);
+        sh::run(&mut command)?;
+    }
+    Ok(())
+}
+
+fn renamed(old: &Path, new: &Path, part: u64) -> Result {
+    let (before, after) = (old.join("before"), new.join("after"));
+    fs::write(&before, noise(1, BYTES / part))?;
+    sh::run(Command::new("cp").arg("-a").arg(before).arg(after))
+}
+
+fn tree(at: &Path, part: u64) -> Result {
+    for n in 0..FILES / part {
+        let dir = at.join(format!("{:02}", n % 100));
+        fs::create_dir_all(&dir)?;
+        fs::write(dir.join(format!("{n}")), noise(n, 1024 + n % 8192))?;
+    }
+    Ok(())
+}
+
+fn moved(old: &Path, new: &Path, part: u64) -> Result {
+    tree(&old.join("before"), part)?;
+    sh::run(Command::new("cp").arg("-a").arg(old.join("before")).arg(new.join("after")))
+}
+
+fn pages(old: &Path, new: &Path, part: u64) -> Result {
+    let mut bytes = noise(1, BYTES / part);
+    fs::write(old.join("f"), &bytes)?;
+    let all = bytes.len() / 4096;
+    for n in 0..all / 100 {
+        let which = u64::from_le_bytes(noise(n as u64, 8).try_into().unwrap_or_default());
+        let at = which as usize % all * 4096;
+        bytes[at..at + 4096].copy_from_slice(&noise(1_000_000 + n as u64, 4096));
+    }
+    Ok(fs::write(new.join("f"), bytes)?)
+}
+
+fn nothing(old: &Path, new: &Path, part: u64) -> Result {
+    tree(old, part)?;
+    fs::remove_dir(new)?;
+    sh::run(Command::new("cp").arg("-a").arg(old).arg(new))
+}
