@@ -709,6 +709,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         fast: false,
         compress: scene.lots.of(&[Compress::None, Compress::Lz4]),
         dedup: false,
+        delta: true,
         links: Links::Sent,
         expects_new: false,
         compares: false,
@@ -726,6 +727,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
     let what = Incoming {
         to: Resolved::of(&Reach::Anywhere, &target, 1, links, &scene.policy).unwrap(),
         asked,
+        delta: true,
         // Of another machine: inodes here say nothing of those there.
         origin: 2,
         echo: !puts,
