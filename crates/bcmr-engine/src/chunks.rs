@@ -36,10 +36,12 @@ impl Chunking {
 
     /// For a file of `size` bytes and its basis: the fewer sums a long one has, the better.
     pub(crate) fn of(size: u64) -> Chunking {
-        Chunking::around(match size {
-            0..=SHORT_UP_TO => 16 << 10,
-            ..=MIDDLE_UP_TO => 32 << 10,
-            _ => 64 << 10,
+        Chunking::around(if size <= SHORT_UP_TO {
+            16 << 10
+        } else if size <= MIDDLE_UP_TO {
+            32 << 10
+        } else {
+            64 << 10
         })
     }
 

@@ -37,13 +37,12 @@ fn offered(what: &str, mut answer: impl FnMut(&mut Wire, u64) -> bool + Send) ->
                 Message::Operand { dir, .. } | Message::Dir { id: dir, .. } => {
                     w.say(&Message::DirIs { dir, state: DirState::There });
                 }
-                Message::Large { file, .. } => {
-                    if !answer(w, file) {
-                        w.close();
-                        w.hold();
-                        return;
-                    }
+                Message::Large { file, .. } if !answer(w, file) => {
+                    w.close();
+                    w.hold();
+                    return;
                 }
+                Message::Large { .. } => {}
                 Message::FileEnd { file, .. } => {
                     w.say(&Message::Close { file });
                 }
@@ -226,7 +225,8 @@ fn what_is_made_of_what_is_there_is_compared() {
 
 #[test]
 fn pieces_of_what_is_not_there() {
-    let table: [(&str, &'static [u8], Vec<Run>, &[u8]); 4] = [
+    type Row<'a> = (&'a str, &'static [u8], Vec<Run>, &'a [u8]);
+    let table: [Row<'_>; 4] = [
         ("of a file that is new", b"new", vec![run(SIZE, Some(0))], b""),
         ("from beyond its end", b"old", vec![run(SIZE, Some(1))], b""),
         ("from far beyond", b"old", vec![run(1, Some(1 << 60)), run(SIZE - 1, Some(0))], b""),
