@@ -92,7 +92,11 @@ impl RendezvousSocket {
                     Err(e) if e.raw_os_error() != Some(libc::ENOENT) => return Err(e),
                     _ => {}
                 }
-                made?;
+                match made {
+                    // Another run took it for one that was left behind, before it was claimed.
+                    Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+                    other => drop(other?),
+                }
                 continue;
             };
             return match listen(dir) {
