@@ -123,11 +123,18 @@ fn noise(seed: u64, bytes: u64) -> Vec<u8> {
     out
 }
 
+/// Writes an hour after the older version: rsync compares whole seconds, and takes the same size at the same time for the same.
+fn newer(path: &Path, bytes: &[u8]) -> Result {
+    fs::write(path, bytes)?;
+    let hour = std::time::Duration::from_secs(3600);
+    Ok(fs::File::options().write(true).open(path)?.set_modified(std::time::SystemTime::now() + hour)?)
+}
+
 fn byte(old: &Path, new: &Path, part: u64) -> Result {
     let mut bytes = noise(1, BYTES / part);
     fs::write(old.join("f"), &bytes)?;
     bytes.insert(bytes.len() / 2, 7);
-    Ok(fs::write(new.join("f"), bytes)?)
+    newer(&new.join("f"), &bytes)
 }
 
 fn ten(old: &Path, new: &Path, part: u64) -> Result {
@@ -138,7 +145,7 @@ fn ten(old: &Path, new: &Path, part: u64) -> Result {
         let at = n * step + step / 3;
         bytes[at..at + each].copy_from_slice(&noise(2 + n as u64, each as u64));
     }
-    Ok(fs::write(new.join("f"), bytes)?)
+    newer(&new.join("f"), &bytes)
 }
 
 fn tar(old: &Path, new: &Path, _: u64) -> Result {
@@ -180,7 +187,7 @@ fn pages(old: &Path, new: &Path, part: u64) -> Result {
         let at = which as usize % all * 4096;
         bytes[at..at + 4096].copy_from_slice(&noise(1_000_000 + n as u64, 4096));
     }
-    Ok(fs::write(new.join("f"), bytes)?)
+    newer(&new.join("f"), &bytes)
 }
 
 fn nothing(old: &Path, new: &Path, part: u64) -> Result {
