@@ -313,16 +313,18 @@ pub fn fuzz(data: &[u8]) {
     }
 }
 
+/// Bytes that nothing is found in again, always the same for a seed.
+#[cfg(test)]
+pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut out = vec![0; bytes];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut out);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-        let mut out = vec![0; bytes];
-        blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut out);
-        out
-    }
 
     fn index_of(bytes: &[u8], at: u64, chunking: Chunking) -> ChunkIndex {
         let mut index = ChunkIndex::from(at);

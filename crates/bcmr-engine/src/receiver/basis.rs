@@ -130,7 +130,7 @@ impl Basis {
 #[allow(clippy::disallowed_methods, reason = "tests look from outside")]
 mod tests {
     use super::*;
-    use crate::chunks::ChunkIndex;
+    use crate::chunks::{ChunkIndex, noise};
 
     fn basis_of(bytes: &[u8], size: u64) -> (Option<Basis>, Arc<AtomicU64>) {
         let mut file = tempfile::tempfile().unwrap();
@@ -139,16 +139,10 @@ mod tests {
         (Basis::of(file.into(), size, &used), used)
     }
 
-    fn noise(bytes: usize) -> Vec<u8> {
-        let mut out = vec![0; bytes];
-        blake3::Hasher::new().update(b"basis").finalize_xof().fill(&mut out);
-        out
-    }
-
     #[test]
     fn its_chunks_are_those_of_its_content_however_it_is_read() {
         for bytes in [DELTA_BYTES_MIN as usize, READ_BYTES, READ_BYTES + 1, 40 * READ_BYTES + 77] {
-            let content = noise(bytes);
+            let content = noise(1, bytes);
             let (basis, _) = basis_of(&content, bytes as u64);
             let (mut told, mut end) = (Vec::new(), 0);
             let tell = |at, some: &[ChunkSum]| {
@@ -166,7 +160,7 @@ mod tests {
 
     #[test]
     fn only_what_is_there_is_asked_about_and_taken() {
-        let content = noise(10_000);
+        let content = noise(1, 10_000);
         let (basis, used) = basis_of(&content, 10_000);
         let basis = basis.unwrap();
         let mut index = ChunkIndex::from(5_000);
@@ -190,7 +184,7 @@ mod tests {
     /// One who asks for ever would have this side read for ever.
     #[test]
     fn finer_sums_are_given_so_many_times() {
-        let (basis, _) = basis_of(&noise(1_000), 1_000);
+        let (basis, _) = basis_of(&noise(1, 1_000), 1_000);
         let basis = basis.unwrap();
         let given = (0..100).take_while(|_| basis.finer(0, 1_000).is_some()).count();
         assert_eq!(given, 8);
@@ -199,8 +193,8 @@ mod tests {
     #[test]
     fn what_is_short_is_no_basis() {
         let least = DELTA_BYTES_MIN as usize;
-        assert!(basis_of(&noise(least - 1), 10_000).0.is_none());
-        assert!(basis_of(&noise(least), DELTA_BYTES_MIN - 1).0.is_none());
-        assert!(basis_of(&noise(least), DELTA_BYTES_MIN).0.is_some());
+        assert!(basis_of(&noise(1, least - 1), 10_000).0.is_none());
+        assert!(basis_of(&noise(1, least), DELTA_BYTES_MIN - 1).0.is_none());
+        assert!(basis_of(&noise(1, least), DELTA_BYTES_MIN).0.is_some());
     }
 }

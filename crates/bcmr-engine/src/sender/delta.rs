@@ -246,13 +246,7 @@ impl Refine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chunks::chunk_of;
-
-    fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-        let mut out = vec![0; bytes];
-        blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut out);
-        out
-    }
+    use crate::chunks::{chunk_of, noise};
 
     fn sums(bytes: &[u8], chunking: Chunking) -> Vec<ChunkSum> {
         let mut sums = Vec::new();

@@ -3,6 +3,7 @@
 pub mod bcmr;
 pub mod gnu;
 pub mod init;
+mod symbolic;
 
 use crate::env::{self, Build, Env};
 use crate::usage::Usage;

@@ -2,6 +2,7 @@
 //! there are is given.
 
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
+use crate::cli::symbolic;
 use crate::usage::Usage;
 use bcmr_engine::alter::{ANYBODY, MAPPED_MAX, ModeChange, OwnerMap, OwnersAndModes};
 use bcmr_engine::policy::Preserve;
@@ -109,35 +110,19 @@ fn modes(typed: &str) -> Result<(ModeChange, ModeChange), String> {
 
 /// A clause after what came before it.
 fn then(before: ModeChange, clause: &str, is_dir: bool) -> Option<ModeChange> {
-    if !clause.is_empty() && clause.bytes().all(|b| b.is_ascii_digit()) {
-        let set = u16::from_str_radix(clause, 8).ok().filter(|mode| *mode <= 0o7777)?;
+    if let Some(set) = symbolic::octal(clause) {
         return Some(ModeChange { stay: 0, set, set_if_executable: 0 });
     }
     let start = clause.find(['+', '-', '='])?;
     let (letters, rest) = clause.split_at(start);
-    let mut whom = 0;
-    for letter in letters.chars() {
-        whom |= match letter {
-            'u' => 0o4700,
-            'g' => 0o2070,
-            'o' => 0o1007,
-            'a' => 0o7777,
-            _ => return None,
-        };
-    }
-    let whom = if letters.is_empty() { 0o7777 } else { whom };
+    let whom = symbolic::whom(letters)?;
     let (op, letters) = rest.split_at_checked(1)?;
     let (mut bits, mut executable) = (0, 0);
     for letter in letters.chars() {
         match letter {
-            'r' => bits |= 0o444,
-            'w' => bits |= 0o222,
-            'x' => bits |= 0o111,
             'X' if is_dir => bits |= 0o111,
             'X' => executable |= 0o111,
-            's' => bits |= 0o6000,
-            't' => bits |= 0o1000,
-            _ => return None,
+            other => bits |= symbolic::permission(other)?,
         }
     }
     let (bits, executable) = (bits & whom, executable & whom);

@@ -2,6 +2,8 @@
 //!
 //! Must not know what gets the mode.
 
+use crate::cli::symbolic;
+
 const SETID: u32 = 0o6000;
 
 /// A mode, and which of its bits are said. Those that are not said a directory keeps.
@@ -20,8 +22,7 @@ impl Mode {
 
 /// The mode that `text` makes of nothing, for a directory or not; `None` when it is none.
 pub fn parse(text: &str, is_dir: bool) -> Option<Mode> {
-    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-        let bits = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777)?;
+    if let Some(bits) = symbolic::octal(text).map(u32::from) {
         // A directory's setuid and setgid are taken away only by five digits.
         let left_alone = if is_dir && text.len() < 5 { SETID & !bits } else { 0 };
         return Some(Mode { bits, said: 0o7777 & !left_alone });
@@ -33,17 +34,7 @@ pub fn parse(text: &str, is_dir: bool) -> Option<Mode> {
 fn apply(Mode { bits: mut mode, mut said }: Mode, clause: &str, is_dir: bool) -> Option<Mode> {
     let start = clause.find(['+', '-', '='])?;
     let (who, mut rest) = clause.split_at(start);
-    let mut whom = 0;
-    for letter in who.chars() {
-        whom |= match letter {
-            'u' => 0o4700,
-            'g' => 0o2070,
-            'o' => 0o1007,
-            'a' => 0o7777,
-            _ => return None,
-        };
-    }
-    let whom = if who.is_empty() { 0o7777 } else { whom };
+    let whom = u32::from(symbolic::whom(who)?);
     while let Some(op) = rest.chars().next() {
         rest = rest.get(1..)?;
         let end = rest.find(['+', '-', '=']).unwrap_or(rest.len());
@@ -60,14 +51,9 @@ fn apply(Mode { bits: mut mode, mut said }: Mode, clause: &str, is_dir: bool) ->
                 let mut bits = 0;
                 for letter in letters.chars() {
                     bits |= match letter {
-                        'r' => 0o444,
-                        'w' => 0o222,
-                        'x' => 0o111,
                         'X' if is_dir || mode & 0o111 != 0 => 0o111,
                         'X' => 0,
-                        's' => 0o6000,
-                        't' => 0o1000,
-                        _ => return None,
+                        other => u32::from(symbolic::permission(other)?),
                     };
                 }
                 bits

@@ -288,6 +288,22 @@ pub fn bcmr_as<A: AsRef<OsStr>>(id: u32, tmp: &Tmp, args: impl IntoIterator<Item
         .args(by_engine(args))
 }
 
+/// `bcmr` that is killed at its `nth` call of `calls`, which commas part.
+pub fn bcmr_killed_at(nth: usize, calls: &str) -> Line {
+    Line::new(Path::new("strace"))
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")])
+        .args(["-e", &format!("inject={calls}:signal=SIGKILL:when={nth}"), BCMR])
+}
+
+/// Has a run killed at its first call, its second and so on, until one gets through; an ordinary run of the tests tries one
+/// in `step`. One must get through with fewer than `most` calls.
+#[track_caller]
+pub fn until_not_killed(most: usize, step: usize, once: impl Fn(usize) -> Ran) {
+    let tried = (1..most).filter(|nth| all_cases() || nth % step == 1);
+    let mut runs = tried.map(once);
+    assert!(runs.any(|ran| ran.code == 0), "the last one was not killed");
+}
+
 impl Line {
     pub fn new(program: &Path) -> Line {
         let mut command = Command::new(program);
