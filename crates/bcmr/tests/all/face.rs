@@ -134,6 +134,8 @@ fn a_page_on_the_run() {
     assert!(ran.err.contains("no") && !tmp.p("e").exists(), "{ran:?}");
     // A move and a copy to another machine have one as well.
     bcmr(["move", "--report", "moved.html", "d", "m"]).cwd(tmp.path()).run().ok();
+    bcmr(["sync", "--report", "synced.html", "s", "d"]).cwd(tmp.path()).run();
+    assert!(tmp.p("synced.html").exists());
     assert!(std::fs::read_to_string(tmp.p("moved.html")).unwrap().contains("<h1>bcmr move</h1>"));
     let far = Far::pipe();
     let page = OsString::from(format!("--report={}", tmp.p("far.html").display()));

@@ -63,7 +63,11 @@ pub struct SyncArgs {
         long,
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
-        conflicts_with_all = ["source", "dest", "dry_run", "plan", "delete", "delete_excluded", "checksum", "snapshot"]
+        conflicts_with_all = [
+            "source", "dest", "dry_run", "plan", "checksum", "one_file_system", "mkpath", "both_ways", "exclude",
+            "include", "exclude_from", "exclude_regex", "gitignore", "bcmrignore", "verify", "sync", "DeleteArgs", "OldArgs",
+            "EarlierArgs", "BoundsArgs", "OwnerArgs", "JobsArg", "RemoteArgs", "ConnectArgs", "IoArgs"
+        ]
     )]
     pub apply: Option<PathBuf>,
     /// Compare contents, and not size and modification time
@@ -254,7 +258,9 @@ pub fn as_planned(
     file: &Path,
     env: &Env,
 ) -> Result<(SyncRequest, Show), Usage> {
-    let again = SyncArgs { dry_run: false, plan: None, output: now.output.clone(), ..planned };
+    let (itemize, stats, output) = (now.itemize, now.stats, now.output.clone());
+    let how = HowArgs { report: now.how.report.clone(), ..planned.how };
+    let again = SyncArgs { dry_run: false, plan: None, itemize, stats, output, how, ..planned };
     let (request, show) = request(&again, env)?;
     Ok((SyncRequest { plan: SyncPlan::Apply(file.to_owned()), ..request }, show))
 }
@@ -272,7 +278,9 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
              which names it leaves out at the source is not known at the destination"
         )));
     }
-    if let (Places::Put { .. }, Old::Backup(_) | Old::Trash { .. }) = (&places, &policy.old) {
+    // What is kept, and what is linked to, is named where DST is; no policy carries it to another machine.
+    let lands_here = matches!(places, Places::Get { .. });
+    if let (false, Old::Backup(_) | Old::Trash { .. }) = (lands_here, &policy.old) {
         let flag = if a.old.trash { "--trash" } else { "--backup-dir" };
         return Err(Usage::new(format!("{flag} is about a DST on this machine"))
             .or("run bcmr sync on the other machine, with this one as SRC"));
@@ -287,7 +295,7 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
     if !a.earlier.reflink_dest.is_empty() {
         return Err(Usage::new("--reflink-dest is about directories on this machine"));
     }
-    if let (Places::Put { .. }, false) = (&places, a.earlier.link_dest.is_empty()) {
+    if !lands_here && !a.earlier.link_dest.is_empty() {
         return Err(Usage::new("--link-dest is about a DST on this machine")
             .or("run bcmr sync on the other machine, with this one as SRC"));
     }
@@ -372,5 +380,6 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     // A dry run tells differences, as a tree.
     let items = (show.items || a.itemize) && (show.json || !policy.dry_run);
     let itemized = a.itemize.then(|| shown_base(&a.dest));
-    Ok((policy, Show { verify, items, itemized, stats: a.stats, ..show }))
+    let report = a.how.report.clone();
+    Ok((policy, Show { verify, items, itemized, stats: a.stats, report, ..show }))
 }

@@ -852,3 +852,28 @@ fn showing() {
     assert_eq!(of("-u", &tty).again, Again::Same);
     assert_eq!(of("--inplace", &tty).again, Again::Same);
 }
+
+/// With a plan nothing else is said but how it is told: an option that was taken and passed over would be believed.
+#[test]
+fn a_plan_is_applied_with_its_own_options() {
+    let told = [
+        "apply",
+        "verbose",
+        "quiet",
+        "progress",
+        "progress_in",
+        "json",
+        "itemize",
+        "stats",
+        "report",
+        "help",
+    ];
+    let mut all = Cli::command();
+    all.build();
+    let sync = all.find_subcommand("sync").unwrap();
+    let apply = sync.get_arguments().find(|arg| arg.get_id() == "apply").unwrap();
+    let refused: Vec<_> = sync.get_arg_conflicts_with(apply).iter().map(|arg| arg.get_id()).collect();
+    let own = sync.get_arguments().filter(|arg| !arg.is_global_set());
+    let taken: Vec<_> = own.map(|arg| arg.get_id()).filter(|id| !refused.contains(id)).collect();
+    assert!(taken.iter().all(|id| told.contains(&id.as_str())), "{taken:?}");
+}
