@@ -16,11 +16,12 @@ fn text(path: &Path) -> String {
 
 /// A source and a destination, and what makes one of the other.
 fn two(tmp: &Tmp) {
-    for name in ["s/a", "s/sub/b", "s/new/deep/x", "s/new/y", "d/gone", "d/old/deep/z"] {
+    for name in ["s/a", "s/d", "s/sub/b", "s/new/deep/x", "s/new/y", "d/gone", "d/old/deep/z"] {
         tmp.file(name, name);
     }
     tmp.file("d/a", "another a");
     tmp.file("d/sub/b", "another b");
+    tmp.file("d/d", "another d");
 }
 
 #[test]
@@ -49,7 +50,14 @@ fn a_plan_is_done_as_it_was_looked_at() {
 #[test]
 fn what_has_changed_since_the_plan_is_named_and_nothing_is_done() {
     type Change = fn(&Tmp);
-    let changes: [(&str, &str, Change); 9] = [
+    let changes: [(&str, &str, Change); 14] = [
+        // As long as it was, or the same but for its mode.
+        ("b", "s/sub/b", |tmp| drop(tmp.file("s/sub/b", "s/SUB/b"))),
+        ("b", "d/sub/b", |tmp| drop(tmp.file("d/sub/b", "ANOTHER b"))),
+        ("a", "mode of s/a", |tmp| chmod(&tmp.p("s/a"), 0o600)),
+        ("gone", "mode of d/gone", |tmp| chmod(&tmp.p("d/gone"), 0o600)),
+        // Called as the destination is.
+        ("d", "s/d", |tmp| drop(tmp.file("s/d", "S/D"))),
         ("a", "s/a", |tmp| drop(tmp.file("s/a", "longer than it was"))),
         ("a", "d/a", |tmp| drop(tmp.file("d/a", "by the user, meanwhile"))),
         ("new", "s/new/deep/x", |tmp| drop(tmp.file("s/new/deep/x", "longer than it was"))),
@@ -86,6 +94,21 @@ fn what_is_no_plan_is_refused() {
     tmp.file("plan", "no plan");
     sync(&tmp, "--apply plan").code(1).says("no plan of a sync");
     sync(&tmp, "--apply plan s d").code(2);
+    // The options are those of the plan: no other is passed over in silence.
+    for flag in [
+        "-x",
+        "--max-delete=5",
+        "--backup-dir=kept",
+        "--link-dest=s",
+        "-e=*.o",
+        "--max-size=5",
+        "--chmod=600",
+        "-V",
+        "-j2",
+        "--ssh=ssh",
+    ] {
+        sync(&tmp, &format!("--apply plan {flag}")).code(2).says("cannot be used with");
+    }
     sync(&tmp, "s").code(2);
     // What could not be looked at is not planned.
     sync(&tmp, "-n --plan made none d").code(1);

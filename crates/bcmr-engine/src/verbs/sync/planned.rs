@@ -46,7 +46,7 @@ pub(super) fn with_plan(
     watch: Watch<'_>,
 ) -> Result<Summary> {
     match plan {
-        SyncPlan::None => preview::preview(ends, policy, watch),
+        SyncPlan::None => preview::preview(ends, policy, &operands::shown(&ends.dest), watch),
         SyncPlan::Write { file, words } => {
             let page = WholeFile::begin(file)?;
             let (summary, names) = match gathered(ends, policy, watch, true) {
@@ -84,28 +84,30 @@ fn unlike(planned: &PlannedNames, now: &PlannedNames) -> Vec<(PathBuf, Reason)> 
     gone.chain(new.map(|path| (path.clone(), Reason::NotPlanned))).collect()
 }
 
-/// Keeps differences, and passes all else on.
+/// Keeps differences, and passes on what is to be told. The destination itself has no name among them, as every name may be one
+/// in it too; it is told under its own.
 struct Gatherer<'w> {
     front: &'w dyn Front,
+    own_name: &'w Path,
     tells: bool,
     found: Mutex<Vec<(u8, PathBuf, u64)>>,
 }
 
 impl Front for Gatherer<'_> {
     fn event(&self, event: Event) {
-        if let Event::Difference { change, path, bytes, .. } = &event {
-            let sign = match change {
-                Change::Add => b'+',
-                Change::Differ => b'~',
-                Change::Extra => b'-',
-            };
-            let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.push((sign, path.clone(), *bytes));
-            if !self.tells {
-                return;
-            }
+        let Event::Difference { change, path, directory, files, bytes, why } = event else {
+            return self.front.event(event);
+        };
+        let sign = match change {
+            Change::Add => b'+',
+            Change::Differ => b'~',
+            Change::Extra => b'-',
+        };
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).push((sign, path.clone(), bytes));
+        if self.tells {
+            let path = if path.as_os_str().is_empty() { self.own_name.to_owned() } else { path };
+            self.front.event(Event::Difference { change, path, directory, files, bytes, why });
         }
-        self.front.event(event);
     }
 
     fn ask(&self, question: Question) -> bool {
@@ -128,14 +130,12 @@ fn gathered(
     watch: Watch<'_>,
     tells: bool,
 ) -> Result<(Summary, PlannedNames)> {
-    let front = Gatherer { front: watch.front, tells, found: Mutex::default() };
-    let dry = CopyPolicy { dry_run: true, ..policy.clone() };
-    let summary = preview::preview(ends, &dry, Watch { front: &front, ..watch })?;
     let root = operands::shown(&ends.dest);
+    let front = Gatherer { front: watch.front, own_name: &root, tells, found: Mutex::default() };
+    let dry = CopyPolicy { dry_run: true, ..policy.clone() };
+    let summary = preview::preview(ends, &dry, Path::new(""), Watch { front: &front, ..watch })?;
     let mut names = PlannedNames::new();
-    for (sign, path, bytes) in front.found.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        // The destination itself is told by its own name.
-        let below = if path == root { PathBuf::new() } else { path };
+    for (sign, below, bytes) in front.found.into_inner().unwrap_or_else(PoisonError::into_inner) {
         let fail = |e| Error::os(Op::Stat, root.join(&below), e);
         let mut hasher = blake3::Hasher::new();
         if sign != b'-' {
@@ -273,6 +273,17 @@ fn parse(text: &[u8]) -> Option<(Vec<OsString>, PlannedNames)> {
         }
     }
     Some((words, names))
+}
+
+/// Entrance for the fuzzer: any bytes as a plan, and what was understood says the same when it is written again.
+#[cfg(fuzzing)]
+pub fn fuzz(data: &[u8]) {
+    let whole = [HEAD, b"\ntyped\t--delete\n", data, b"\n"].concat();
+    for text in [data, &whole] {
+        if let Some((words, names)) = parse(text) {
+            assert_eq!(parse(&written(&words, &names)), Some((words, names)));
+        }
+    }
 }
 
 #[cfg(test)]

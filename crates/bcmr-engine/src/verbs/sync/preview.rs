@@ -26,11 +26,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Tells what a run would do.
+/// Tells what a run would do, and of the destination itself under `own_name`.
 ///
 /// # Errors
 /// Only when nothing could be begun.
-pub(super) fn preview(ends: &SyncPair, policy: &CopyPolicy, watch: Watch<'_>) -> Result<Summary> {
+pub(super) fn preview(
+    ends: &SyncPair,
+    policy: &CopyPolicy,
+    own_name: &Path,
+    watch: Watch<'_>,
+) -> Result<Summary> {
     let tally = Tally::new(watch);
     let root = operands::shown(&ends.dest);
     let check = || Check {
@@ -42,7 +47,7 @@ pub(super) fn preview(ends: &SyncPair, policy: &CopyPolicy, watch: Watch<'_>) ->
         },
         extra: policy.mirror.deletes(),
         root: &root,
-        own_name: &root,
+        own_name,
         tally: &tally,
     };
     let kept = match &ends.dest {
