@@ -19,7 +19,7 @@ use fastcopy::errno;
 use fastcopy::meta::{self, Info, Kind};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -69,6 +69,9 @@ pub(crate) struct Aside {
 /// What there is once something was changed.
 struct KeptRun {
     receipt: File,
+    /// Bytes of whole lines in it, and whether half a line is behind them.
+    receipt_bytes: u64,
+    is_half: bool,
     receipt_shown: PathBuf,
     /// Where things are kept by their names.
     old: Option<Dir>,
@@ -301,6 +304,8 @@ impl Aside {
         let receipt = named(RECEIPT)?;
         let mut run = KeptRun {
             receipt: File::from(land::new_file(&dir, receipt.as_name(), 0o600)?),
+            receipt_bytes: 0,
+            is_half: false,
             receipt_shown: shown.join(OsStr::from_bytes(name.bytes())).join(OsStr::from_bytes(RECEIPT)),
             old: if trash { None } else { Some(dir.open_dir(old.as_name())?) },
             last: None,
@@ -309,7 +314,7 @@ impl Aside {
             now,
         };
         let head = ReceiptHead { dest: self.dest.clone(), ino: self.dest_info.ino, store, trash };
-        run.receipt.write_all(&head.lines())?;
+        run.write_lines(&head.lines())?;
         run.write(Done::Stayed(WasLike::of(&self.dest_info)), &Node::Root(PathBuf::new()), None)?;
         Ok(run)
     }
@@ -398,7 +403,20 @@ pub(crate) fn move_whole(
 impl KeptRun {
     /// Writes one line down, before what it says is done.
     fn write(&mut self, done: Done, node: &Node, name: Option<Name<'_>>) -> io::Result<()> {
-        self.receipt.write_all(&KeptLine { done, path: relative(node, name) }.line())
+        self.write_lines(&KeptLine { done, path: relative(node, name) }.line())
+    }
+
+    /// Whole lines or nothing: on a full disk half a line may be written, and what came behind it would make it no receipt.
+    fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.is_half {
+            self.receipt.set_len(self.receipt_bytes)?;
+            self.receipt.seek(SeekFrom::Start(self.receipt_bytes))?;
+        }
+        self.is_half = true;
+        self.receipt.write_all(lines)?;
+        self.is_half = false;
+        self.receipt_bytes += lines.len() as u64;
+        Ok(())
     }
 
     /// The directory that stands for those names below what is kept.
@@ -489,5 +507,50 @@ impl Trash {
         let second = second.trim_end_matches('Z');
         out.extend_from_slice(format!("\nDeletionDate={date}{hour}:{minute}:{second}\n").as_bytes());
         out
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look from outside")]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn run_on(receipt: File) -> KeptRun {
+        let now = Stamp::of(0);
+        let (receipt_shown, old, last, owes) = (PathBuf::new(), None, None, Vec::new());
+        KeptRun { receipt, receipt_bytes: 0, is_half: false, receipt_shown, old, last, owes, serial: 1, now }
+    }
+
+    /// A socket takes half a line when it is full, and cannot be made shorter.
+    #[test]
+    fn nothing_is_written_behind_half_a_line() {
+        let (mut read, write) = std::os::unix::net::UnixStream::pair().unwrap();
+        write.set_nonblocking(true).unwrap();
+        let mut run = run_on(File::from(std::os::fd::OwnedFd::from(write)));
+        run.write_lines(b"whole\n").unwrap();
+        assert!(run.write_lines(&vec![b'x'; 16 << 20]).is_err());
+        read.set_nonblocking(true).unwrap();
+        let mut held = Vec::new();
+        assert!(read.read_to_end(&mut held).is_err() && held.len() > 6, "half of it is there");
+        assert!(run.write_lines(b"more\n").is_err(), "there is room again, behind half a line");
+        drop(run);
+        held.clear();
+        assert_eq!(read.read_to_end(&mut held).unwrap(), 0);
+    }
+
+    #[test]
+    fn half_a_line_is_taken_back() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut run = run_on(file.try_clone().unwrap());
+        run.write_lines(b"whole\n").unwrap();
+        // As a full disk leaves it.
+        run.receipt.write_all(b"ha").unwrap();
+        run.is_half = true;
+        run.write_lines(b"more\n").unwrap();
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "whole\nmore\n");
     }
 }
