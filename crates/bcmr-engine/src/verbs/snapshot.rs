@@ -154,9 +154,14 @@ impl Snapshots {
     /// What a run that was killed while it took trees away has left of them.
     fn sweep(&self) -> io::Result<()> {
         for name in Snapshots::listed(&self.books)? {
-            if name.bytes().starts_with(GOING.as_bytes()) {
-                remove::below(&self.books, name.as_name())?;
+            let Some(going) = name.bytes().strip_prefix(GOING.as_bytes()) else { continue };
+            // What it was known by goes first, or would stay for ever.
+            if let Some(book) = NameBuf::new(going).filter(|_| Stamp::parse(going).is_some())
+                && self.dir.look(book.as_name())?.is_none()
+            {
+                Sys::new().remove_file(&self.books, book.as_name())?;
             }
+            remove::below(&self.books, name.as_name())?;
         }
         Ok(())
     }
@@ -251,8 +256,8 @@ impl Snapshots {
         let take = || {
             move_whole(&self.dir, name.as_name(), &there, &self.books, going.as_name())?;
             disk.sync_dir(&self.dir)?;
-            remove::below_by(&self.books, going.as_name(), jobs, tally.watch.cancel)?;
-            disk.remove_file(&self.books, name.as_name())
+            disk.remove_file(&self.books, name.as_name())?;
+            remove::below_by(&self.books, going.as_name(), jobs, tally.watch.cancel)
         };
         take().map_err(&fail)?;
         tally.deleted.fetch_add(1, Relaxed);

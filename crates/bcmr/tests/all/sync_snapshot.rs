@@ -94,8 +94,8 @@ fn snapshots_share_what_is_the_same() {
 #[test]
 fn a_snapshot_is_complete_or_absent() {
     needs!(has_tool("strace"), "there is no strace");
-    let calls = "renameat2,renameat,rename,mkdirat,linkat";
-    until_not_killed(60, 4, |at| {
+    let calls = "renameat2,renameat,rename,mkdirat,linkat,unlinkat";
+    until_not_killed(80, 3, |at| {
         let tmp = Tmp::new();
         source(&tmp);
         sync(&tmp, "--snapshot --at 2026-01-01 s snaps").ok();
@@ -122,6 +122,22 @@ fn a_snapshot_is_complete_or_absent() {
         assert!(left.iter().all(|name| name == "2026-01-03T000000Z"), "{at}: {left:?}");
         ran
     });
+}
+
+/// Two at once would fill one tree.
+#[test]
+fn one_snapshot_is_made_at_a_time() {
+    let tmp = Tmp::new();
+    source(&tmp);
+    sync(&tmp, "--snapshot --at 2026-01-01 s snaps").ok();
+    let books = fs::File::open(tmp.p("snaps/.bcmr-snapshots")).unwrap();
+    books.lock().unwrap();
+    sync(&tmp, "--snapshot --at 2026-01-02 s snaps").code(8);
+    // To look is allowed.
+    sync(&tmp, "-n --snapshot s snaps").ok();
+    drop(books);
+    sync(&tmp, "--snapshot --at 2026-01-02 s snaps").ok();
+    assert_eq!(snapshots(&tmp.p("snaps")).len(), 2);
 }
 
 #[test]
