@@ -170,7 +170,8 @@ impl Scene {
                 continue;
             }
             std::fs::create_dir_all(there.parent().unwrap()).unwrap();
-            match self.lots.below(5) {
+            let what = self.lots.below(5);
+            match what {
                 0 => {
                     std::fs::create_dir(&there).unwrap();
                     self.forget(&at);
@@ -190,6 +191,9 @@ impl Scene {
                     std::fs::File::options().write(true).open(&there).unwrap().set_len(half).unwrap();
                 }
                 _ => drop(std::fs::copy(self.src().join(&at), &there).unwrap()),
+            }
+            if (1..=3).contains(&what) {
+                make_old(&there);
             }
             if self.policy.collide != Collide::Replace || self.policy.resume == Resume::Append {
                 self.forget(&at);
@@ -226,9 +230,7 @@ impl Scene {
             let there = self.landed().join(&at);
             std::fs::create_dir_all(self.landed()).unwrap();
             std::fs::write(&there, &bytes).unwrap();
-            // Both may have been written within one tick of the clock.
-            let file = std::fs::File::options().write(true).open(&there).unwrap();
-            file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+            let file = make_old(&there);
             if self.policy.collide != Collide::Replace || self.policy.resume == Resume::Append {
                 self.forget(&at);
             } else if lots.one_in(3) && !is_small {
@@ -299,6 +301,14 @@ impl Scene {
             self.happenings.push((when, Box::new(change)));
         }
     }
+}
+
+/// What differs from the source was written at another time: two files that are written within one tick of the clock have one time,
+/// and what has the size and the time of the source is taken for the same.
+fn make_old(path: &Path) -> std::fs::File {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+    file
 }
 
 /// A disk of the receiver's own, which becomes full; taken away when dropped.
