@@ -8,6 +8,7 @@ use crate::policy::RemoveRequest;
 use bcmr_wire::limits::UNREADABLE_MAX;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// How often it is asked whether the client is there.
@@ -35,14 +36,23 @@ pub(super) fn remove_while(
         // Without the thread it goes on to its end, whoever hears of it.
         let looking = std::thread::Builder::new().spawn_scoped(scope, look);
         let watch = Watch { front: &kept, progress: &progress, cancel: &cancel, items: false };
-        let removed = crate::remove::remove(request, watch);
-        over.store(true, Ordering::Relaxed);
-        if let Ok(looking) = &looking {
-            looking.thread().unpark();
-        }
-        removed
+        // The scope waits for the thread, also when a panic ends the removal.
+        let _over = Over(&over, looking.as_ref().ok().map(|looking| looking.thread()));
+        crate::remove::remove(request, watch)
     });
     Ok((removed?, kept.0.into_inner().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// Ends the thread that looks.
+struct Over<'s>(&'s AtomicBool, Option<&'s Thread>);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        if let Some(looking) = self.1 {
+            looking.unpark();
+        }
+    }
 }
 
 /// The first errors of many.
