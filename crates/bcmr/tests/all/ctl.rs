@@ -3,6 +3,7 @@
 use crate::common::remote::*;
 use crate::common::*;
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Longer than any of it takes: who waits that long hangs.
@@ -34,7 +35,8 @@ fn until(tmp: &Tmp, words: &str, text: &str) -> String {
 
 #[test]
 fn a_run_goes_as_it_is_told() {
-    for dir in BOTH {
+    // The last way is between two other machines, through here.
+    for dir in [Some(Dir::Put), Some(Dir::Get), None] {
         for verb in ["copy", "sync"] {
             let (far, tmp) = (Far::pipe(), Tmp::new());
             let run = tmp.dir("run");
@@ -43,15 +45,17 @@ fn a_run_goes_as_it_is_told() {
             for name in ["s/a", "s/b", "s/c"] {
                 tmp.file(name, noise(1, 2 << 20));
             }
-            let flags = if verb == "copy" { vec!["-rT"] } else { vec![] };
-            let line = far.bcmr(verb).args(flags).args(["--bwlimit=1", "--compress=none"]);
-            let mut line = meeting(dir.ends(line, &far, &tmp.p("s"), &tmp.p("d")), &tmp);
+            let line = far.bcmr(verb).args(flags_of(verb)).args(["--bwlimit=1", "--compress=none"]);
+            let mut line = meeting(ends(line, &far, dir, &tmp, "d"), &tmp);
             let mut child = line.0.stdin(std::process::Stdio::null()).spawn().unwrap();
             let pid = child.id();
             // Where others of this user run, they are listed too.
             until(&tmp, "", &format!("{pid}  running, limit 1 B/s"));
             until(&tmp, &format!("pause --pid {pid}"), "paused, limit 1 B/s");
             until(&tmp, &format!("limit none --pid {pid}"), "paused, no limit");
+            // As long as another takes for all of it.
+            let line = far.bcmr(verb).args(flags_of(verb)).args(["--compress=none"]);
+            ends(line, &far, dir, &tmp, "other").run().ok();
             assert!(child.try_wait().unwrap().is_none(), "{dir:?} {verb}: paused runs do not end");
             let done = (0..3).filter(|n| tmp.p(format!("d/{}", ["a", "b", "c"][*n])).exists()).count();
             assert!(done < 3, "{dir:?} {verb}: all went at a byte a second");
@@ -101,4 +105,48 @@ fn a_limit_has_a_meaning_between_machines_only() {
         let words = line.split_whitespace().chain(["--bwlimit=1M"]);
         bcmr(words).args([tmp.p("s"), tmp.p("d")]).run().code(2).says("only with another machine");
     }
+}
+
+/// Whichever way bytes go, over however many streams: no more of them than the limit and a piece. Time can only be too long.
+#[test]
+fn a_limit_holds_whichever_way_bytes_go() {
+    const BYTES: usize = 4 << 20;
+    const LIMIT: usize = 2 << 20;
+    let ways = [Some(Dir::Put), Some(Dir::Get), None];
+    let mut rows: Vec<_> = ways.into_iter().map(|way| (Far::pipe(), way, "")).collect();
+    rows.extend(BOTH.map(|dir| (Far::pipe(), Some(dir), "--parallel=2")));
+    for dir in BOTH {
+        rows.extend(Far::ssh("a_limit_holds", Path::new(BCMR), &[]).map(|far| (far, Some(dir), "--direct")));
+    }
+    let row = |(far, way, flag): (Far, Option<Dir>, &str)| {
+        let tmp = Tmp::new();
+        tmp.file("s/a", noise(1, BYTES));
+        let line = far.bcmr("copy").args(["-rT", "--compress=none", "--bwlimit=2M"]);
+        let line = line.args(Some(flag).filter(|flag| !flag.is_empty()));
+        let line = ends(line, &far, way, &tmp, "d");
+        let began = Instant::now();
+        let ran = line.run().ok();
+        let took = began.elapsed();
+        assert_same(&tmp.p("s"), &tmp.p("d"), CONTENT);
+        // The first piece is free, and what the last one owes nobody waits for.
+        let least = Duration::from_secs((BYTES / LIMIT) as u64) / 2;
+        assert!(took >= least, "{way:?} {flag}: {took:?}: {}", ran.err);
+    };
+    std::thread::scope(|scope| rows.into_iter().for_each(|one| drop(scope.spawn(move || row(one)))));
+}
+
+/// The two ends; no way is from one other machine to another, through here.
+fn ends(line: Line, far: &Far, way: Option<Dir>, tmp: &Tmp, to: &str) -> Line {
+    match way {
+        Some(dir) => dir.ends(line, far, &tmp.p("s"), &tmp.p(to)),
+        None => {
+            let on = |host: &str, path: &str| format!("{host}:{}", tmp.p(path).display());
+            line.args([on("one", "s"), on("two", to)])
+        }
+    }
+}
+
+/// The contents of the one become those of the other.
+fn flags_of(verb: &str) -> &'static [&'static str] {
+    if verb == "copy" { &["-rT"] } else { &[] }
 }

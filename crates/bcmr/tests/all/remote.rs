@@ -773,6 +773,13 @@ fn names_on_another_machine_are_removed() {
     remove(&far, "-f", &["absent"]).ok();
     let summary = remove(&far, "-r --json", &["e"]).ok().out;
     assert!(summary.contains("\"files\":1") && summary.contains("\"dirs\":1"), "{summary}");
+    if is_root()
+        && let Ok(_mount) = Mount::tmpfs("size=1m", &tmp.p("holds/mounted"))
+    {
+        tmp.file("holds/mounted/x", "x");
+        remove(&far, "-r", &["holds"]).code(8);
+        assert!(tmp.p("holds/mounted/x").exists(), "no other file system is entered");
+    }
     for flags in ["-i", "-n"] {
         remove(&far, flags, &["kept"]).code(2).says("on this machine");
     }

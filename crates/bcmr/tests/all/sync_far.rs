@@ -139,23 +139,49 @@ fn directories_above_the_destination_are_made_there() {
     assert_eq!(text(&tmp.p("root/x/y/a")), "A");
 }
 
-/// What is other than at the source is not brought up to date again and again, and what is not yet so is.
+/// What is other than at the source is so on every way, of what is new and of what was there, files, directories and links; it is
+/// not brought up to date again and again, and what is not yet so is.
 #[test]
 fn owners_and_modes_that_are_other_stay_so() {
-    for dir in BOTH {
-        let (far, tmp) = (Far::pipe(), Tmp::new());
-        for name in ["s/a", "s/sub/b"] {
-            chmod(&tmp.file(name, name), 0o666);
+    type Way<'a> = (&'a str, &'a dyn Fn(&Tmp, &str) -> Ran);
+    let here = |tmp: &Tmp, flags: &str| {
+        bcmr(["sync"]).args(flags.split_whitespace()).args([tmp.p("s"), tmp.p("d")]).run()
+    };
+    let between = |tmp: &Tmp, flags: &str| {
+        let on = |host: &str, path: &str| format!("{host}:{}", tmp.p(path).display());
+        let line = Far::pipe().bcmr("sync").args(flags.split_whitespace());
+        line.args([on("one", "s"), on("two", "d")]).run()
+    };
+    let ways: [Way<'_>; 4] = [
+        ("here", &here),
+        ("up", &|tmp, flags| sync(Dir::Put, &Far::pipe(), tmp, flags)),
+        ("down", &|tmp, flags| sync(Dir::Get, &Far::pipe(), tmp, flags)),
+        ("between", &between),
+    ];
+    let flags = if is_root() { "--chmod F604,D711 --chown 7:8" } else { "--chmod F604,D711" };
+    for (way, run) in ways {
+        for is_new in [false, true] {
+            let tmp = Tmp::new();
+            for name in ["s/a", "s/sub/b"] {
+                chmod(&tmp.file(name, name), 0o666);
+            }
+            tmp.file("s/large", noise(1, 2 << 20));
+            symlink("a", tmp.p("s/l")).unwrap();
+            if !is_new {
+                run(&tmp, "").ok();
+            }
+            run(&tmp, flags).ok();
+            for (name, want) in
+                [("", 0o711), ("sub", 0o711), ("a", 0o604), ("sub/b", 0o604), ("large", 0o604), ("l", 0o777)]
+            {
+                let found = fs::symlink_metadata(tmp.p("d").join(name)).unwrap();
+                let what = format!("{way}, new {is_new}: {name}");
+                assert_eq!(found.mode() & 0o7777, want, "{what}");
+                assert!(!is_root() || (found.uid(), found.gid()) == (7, 8), "{what}");
+            }
+            let again = run(&tmp, &format!("-n -i {flags}")).ok().out;
+            assert!(again.lines().all(|line| !line.starts_with(['>', '.'])), "{way}: {again}");
         }
-        sync(dir, &far, &tmp, "").ok();
-        let flags = if is_root() { "--chmod F604,D711 --chown 7:8" } else { "--chmod F604,D711" };
-        sync(dir, &far, &tmp, flags).ok();
-        let found = fs::metadata(tmp.p("d/sub/b")).unwrap();
-        let top = fs::metadata(tmp.p("d")).unwrap();
-        assert_eq!((found.mode() & 0o7777, top.mode() & 0o7777), (0o604, 0o711), "{dir:?}");
-        assert!(!is_root() || (found.uid(), found.gid(), top.uid()) == (7, 8, 7), "{dir:?}");
-        let again = sync(dir, &far, &tmp, &format!("-n -i {flags}")).ok().out;
-        assert!(again.lines().all(|line| !line.starts_with(['>', '.'])), "{dir:?}: {again}");
     }
 }
 
