@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A target, and the longest input that makes sense for it.
-const TARGETS: [(&str, u32); 14] = [
+const TARGETS: [(&str, u32); 18] = [
     ("frames", 4096),
     ("message", 4096),
     ("handshake", 256),
@@ -22,6 +22,10 @@ const TARGETS: [(&str, u32); 14] = [
     ("seal", 2048),
     ("manifest", 512),
     ("plan", 4096),
+    ("receipt", 1024),
+    ("changes", 1024),
+    ("ctl", 128),
+    ("state", 64),
     ("filter", 512),
     ("address", 256),
     ("config", 512),

@@ -184,6 +184,19 @@ pub fn tell(socket: &Path, bases: &[PathBuf], command: Command) -> Result<Status
     Status::of(&line).ok_or_else(|| Error::ours(Code::Protocol, Op::Command, socket, Reason::NothingCame))
 }
 
+/// Entrance for the fuzzer: any text as what a run is told and as what it says, each the same when it is said again.
+#[cfg(fuzzing)]
+pub fn fuzz(text: &str) {
+    for line in [text, &format!("{text}\n"), &format!("limit {text}\n"), &format!("at {text}\n")] {
+        if let Some(command) = Command::of(line) {
+            assert_eq!(Command::of(&command.line()), Some(command));
+        }
+        if let Some(status) = Status::of(line) {
+            assert_eq!(Status::of(&status.line()), Some(status));
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tests look from outside")]
 mod tests {

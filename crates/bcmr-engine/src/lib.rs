@@ -38,7 +38,7 @@ pub use codec::fuzz as codec_fuzz;
 #[cfg(fuzzing)]
 pub use plan::fuzz as plan_fuzz;
 #[cfg(fuzzing)]
-pub use receiver::fuzz as receiver_fuzz;
+pub use receiver::{fuzz as receiver_fuzz, receipt_fuzz};
 #[cfg(fuzzing)]
 pub use sender::filter::fuzz as filter_fuzz;
 #[cfg(fuzzing)]
@@ -53,7 +53,7 @@ mod trouble;
 pub mod verbs;
 mod words;
 #[cfg(fuzzing)]
-pub use verbs::manifest::fuzz as manifest_fuzz;
+pub use verbs::{manifest::fuzz as manifest_fuzz, state_fuzz, sync_plan_fuzz};
 
 pub use fastcopy::memory;
 pub use fastcopy::process::is_ignored;

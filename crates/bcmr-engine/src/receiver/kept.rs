@@ -257,6 +257,23 @@ pub(crate) fn parse(text: &[u8]) -> Option<(ReceiptHead, Vec<KeptLine>)> {
     Some((head, lines.collect::<Option<Vec<KeptLine>>>()?))
 }
 
+/// Entrance for the fuzzer: any bytes as a receipt, which leads out of nothing and says the same when it is written again.
+#[cfg(fuzzing)]
+pub fn fuzz(data: &[u8]) {
+    let whole = [HEAD.as_bytes(), b"\ndestination\t7\t/d\nkept\told\n", data, b"\n"].concat();
+    for text in [data, &whole] {
+        let Some((head, lines)) = parse(text) else { continue };
+        for line in &lines {
+            assert!(is_below(&line.path));
+            if let Done::Replaced(_, at) | Done::Deleted(at) = &line.done {
+                assert!(is_below(at) && at.file_name().is_some());
+            }
+        }
+        let again = lines.iter().fold(head.lines(), |text, line| [text, line.line()].concat());
+        assert_eq!(parse(&again), Some((head, lines)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,6 +19,8 @@ pub(crate) mod elsewhere;
 pub(crate) mod extraneous;
 #[cfg(fuzzing)]
 pub mod fuzz;
+#[cfg(fuzzing)]
+pub use kept::fuzz as receipt_fuzz;
 pub(crate) mod held;
 pub(crate) mod kept;
 pub(crate) mod land;

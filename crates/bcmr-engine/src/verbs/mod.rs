@@ -39,4 +39,6 @@ pub use move_::move_;
 pub use sessions::sessions;
 pub use snapshot::snapshot;
 pub use sync::{planned_words, sync};
+#[cfg(fuzzing)]
+pub use sync::{state_fuzz, sync_plan_fuzz};
 pub use undo::undo;

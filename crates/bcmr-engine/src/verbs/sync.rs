@@ -23,6 +23,8 @@ pub(crate) use ends::guard_source;
 use mounted::Mounted;
 pub use planned::planned_words;
 use std::sync::Arc;
+#[cfg(fuzzing)]
+pub use {mounted::fuzz as state_fuzz, planned::fuzz as sync_plan_fuzz};
 
 /// Makes the destination what the source is.
 ///

@@ -37,7 +37,7 @@ impl Mounted {
             let dir = Dir::open(mounted.state.as_deref()?).ok()?;
             let mut text = Vec::new();
             File::from(dir.open_file(name.as_name()).ok()?).take(64).read_to_end(&mut text).ok()?;
-            std::str::from_utf8(text.strip_prefix(HEAD)?).ok()?.trim_end().parse().ok()
+            parse(&text)
         });
         mounted
     }
@@ -81,6 +81,27 @@ impl Mounted {
             land::give_name(&dir, part.as_name(), &dir, name.as_name(), false)
         };
         write().map_err(|e| Error::os(Op::Remember, state, e))
+    }
+}
+
+/// What the file says; `None`: it is no such file.
+fn parse(text: &[u8]) -> Option<u32> {
+    std::str::from_utf8(text.strip_prefix(HEAD)?).ok()?.trim_end().parse().ok()
+}
+
+/// Entrance for the fuzzer: any bytes as what is remembered of a source, and as the moment that a snapshot is called by.
+#[cfg(fuzzing)]
+pub fn fuzz(data: &[u8]) {
+    use crate::calendar::Stamp;
+    let _levels = parse(data).or_else(|| parse(&[HEAD, data].concat()));
+    if let Some(stamp) = Stamp::parse(data) {
+        assert_eq!(stamp.to_string().as_bytes(), data, "a moment has one name");
+        assert_eq!(Stamp::of(stamp.seconds()), stamp);
+    }
+    if let Some(seconds) = data.first_chunk() {
+        let stamp = Stamp::of(i64::from_le_bytes(*seconds));
+        assert!(Stamp::parse(stamp.to_string().as_bytes()).is_none_or(|again| again == stamp));
+        assert!(!stamp.periods().is_empty());
     }
 }
 
