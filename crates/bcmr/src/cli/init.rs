@@ -41,8 +41,12 @@ pub fn aliases(args: &InitArgs) -> String {
         let (prefix, name) = (&args.prefix, p.name());
         match args.shell {
             Shell::Bash | Shell::Zsh => format!("alias {prefix}{name}='bcmr {name}'\n"),
-            // `eval (...)` joins lines by spaces, where `... | source` keeps them.
-            Shell::Fish => format!("alias {prefix}{name} 'bcmr {name}';\n"),
+            // `eval (...)` joins lines by spaces, where `... | source` keeps them. What fish itself knows of the name is put
+            // aside: it is about another program.
+            Shell::Fish => format!(
+                "alias {prefix}{name} 'bcmr {name}';\ncomplete -c {prefix}{name} -e;\n\
+                 complete -c {prefix}{name} -f -a '(__bcmr_complete)';\n"
+            ),
         }
     };
     Personality::ALL.into_iter().map(line).collect()

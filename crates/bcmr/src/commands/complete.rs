@@ -6,7 +6,7 @@
 use super::child;
 use crate::address::{self, Operand};
 use crate::cli::bcmr::{self, words};
-use crate::cli::gnu::Personality;
+use crate::cli::gnu::{Personality, Values};
 use crate::env::Env;
 use crate::names;
 use bcmr_engine::event::Cancel;
@@ -38,7 +38,7 @@ pub fn run(index: usize, words: Vec<OsString>, env: &Env) -> u8 {
     if let Some((program, names)) = Personality::of_line(&words)
         && index >= names
     {
-        return print(&of_program(program, word));
+        return print(&of_program(program, &words, index));
     }
     let mut found = BTreeSet::new();
     let here = std::env::current_dir().ok();
@@ -68,17 +68,58 @@ pub fn run(index: usize, words: Vec<OsString>, env: &Env) -> u8 {
     print(&found)
 }
 
-/// What `cp`, `mv`, `rm` and `install` take: their options, and names here.
-fn of_program(program: Personality, word: OsString) -> Candidates {
-    if word.as_bytes().starts_with(b"-") {
-        let words = program.long_words().into_iter().map(OsString::from);
-        return words.filter(|long| starts(long, &word)).map(|long| (long, String::new())).collect();
+/// What `cp`, `mv`, `rm` and `install` take: their options and what goes with them, and names here.
+fn of_program(program: Personality, words: &[OsString], index: usize) -> Candidates {
+    let bytes = |at: usize| words.get(at).map(|word| word.as_bytes()).unwrap_or_default();
+    let word = bytes(index);
+    let are_over = (0..index).any(|at| bytes(at) == b"--");
+    let long = |word: &'_ [u8]| word.strip_prefix(b"--").filter(|_| !are_over).map(<[u8]>::to_vec);
+    if let Some(option) = long(word) {
+        let Some(end) = option.iter().position(|b| *b == b'=') else {
+            let longs = program.long_words().into_iter().map(OsString::from);
+            let likely = longs.filter(|long| starts(long, OsStr::from_bytes(word)));
+            return likely.map(|long| (long, String::new())).collect();
+        };
+        let (name, value) = option.split_at(end);
+        let (head, value) = word.split_at(word.len() - value.len() + 1);
+        return program.values(name).map(|(values, _)| of_values(&values, head, value)).unwrap_or_default();
     }
+    let before = index.checked_sub(1).map(bytes).unwrap_or_default();
+    if let Some((values, true)) = long(before).and_then(|option| program.values(&option)) {
+        return of_values(&values, b"", word);
+    }
+    if word == b"-" && !are_over {
+        return program.long_words().into_iter().map(|long| (OsString::from(long), String::new())).collect();
+    }
+    names_here(b"", word)
+}
+
+/// Values that begin with `value`, behind `head`.
+fn of_values(values: &Values, head: &[u8], value: &[u8]) -> Candidates {
+    let (before, rest, words) = match values {
+        Values::Name => return names_here(head, value),
+        Values::Free => return Candidates::new(),
+        Values::Words(words) => (&value[..0], value, words),
+        Values::List(words) => {
+            let comma = value.iter().rposition(|b| *b == b',').map_or(0, |at| at + 1);
+            let (before, rest) = value.split_at(comma);
+            (before, rest, words)
+        }
+    };
+    let likely = words.iter().filter(|word| word.as_bytes().starts_with(rest));
+    let whole = |word: &&str| OsStr::from_bytes(&[head, before, word.as_bytes()].concat()).to_owned();
+    likely.map(|word| (whole(word), String::new())).collect()
+}
+
+/// Names here that begin with `word`, behind `head`.
+fn names_here(head: &[u8], word: &[u8]) -> Candidates {
     // The verb whose operands are names here, and nothing else.
-    let words = vec![OsString::from("bcmr"), OsString::from("remove"), word];
+    let words = ["bcmr", "remove", "--"].map(OsString::from).into_iter();
+    let words: Vec<OsString> = words.chain([OsStr::from_bytes(word).to_owned()]).collect();
     let here = std::env::current_dir().ok();
-    let found = engine::complete(&mut bcmr::command(), words, 2, here.as_deref()).unwrap_or_default();
-    found.into_iter().map(|candidate| (candidate.get_value().to_owned(), String::new())).collect()
+    let found = engine::complete(&mut bcmr::command(), words, 3, here.as_deref()).unwrap_or_default();
+    let whole = |name: &OsStr| OsStr::from_bytes(&[head, name.as_bytes()].concat()).to_owned();
+    found.into_iter().map(|candidate| (whole(candidate.get_value()), String::new())).collect()
 }
 
 fn print(found: &Candidates) -> u8 {

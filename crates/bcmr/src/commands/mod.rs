@@ -74,7 +74,7 @@ pub fn run(command: Command, env: &Env) -> u8 {
         Command::Doctor(a) => look::doctor(&a, env),
         Command::Deploy(a) => look::deploy(&a, env),
         Command::Serve(a) => serve::run(&a, env),
-        Command::Init(a) => print(&crate::cli::init::aliases(&a)),
+        Command::Init(a) => print(&(crate::cli::init::aliases(&a) + completions::script(a.shell))),
         Command::Config => match remote::configuration(env) {
             Ok(config) => print(&crate::say::configuration(env.config_file.as_deref(), &config)),
             Err(u) => {

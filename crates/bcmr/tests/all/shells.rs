@@ -4,21 +4,15 @@ use super::common::*;
 use super::terminal::Terminal;
 use std::path::Path;
 
-/// What is typed first, and whether that shell completes the options of an alias (only zsh asks for what it stands for).
-const SHELLS: [(&str, &[&str], &str, bool); 3] = [
-    (
-        "bash",
-        &["--norc", "--noprofile", "-i"],
-        r#"eval "$(bcmr completions bash)"; eval "$(bcmr init bash)""#,
-        false,
-    ),
+/// What is typed first: an alias of the user's own, and then those of `init`, which bring completions along.
+const SHELLS: [(&str, &[&str], &str); 3] = [
+    ("bash", &["--norc", "--noprofile", "-i"], r#"alias far='bcmr copy -v'; eval "$(bcmr init bash)""#),
     (
         "zsh",
         &["-f", "-i"],
-        r#"autoload -Uz compinit; compinit -u -D; eval "$(bcmr completions zsh)"; eval "$(bcmr init zsh)""#,
-        true,
+        r#"autoload -Uz compinit; compinit -u -D; alias far='bcmr copy -v'; eval "$(bcmr init zsh)""#,
     ),
-    ("fish", &["--no-config", "-i"], "bcmr completions fish | source; eval (bcmr init fish)", false),
+    ("fish", &["--no-config", "-i"], "alias far 'bcmr copy -v'; eval (bcmr init fish)"),
 ];
 
 const TAB: &str = "\t";
@@ -27,14 +21,14 @@ const HOME: &str = "\x01";
 
 #[test]
 fn completions_and_aliases_in_each_shell() {
-    for (shell, args, begin, of_alias) in SHELLS {
+    for (shell, args, begin) in SHELLS {
         if !has_tool(shell) {
             skipped("completions_and_aliases_in_each_shell", &format!("there is no {shell}"));
             continue;
         }
         let tmp = Tmp::new();
         tmp.file("w/wide file", "content");
-        tmp.dir("home");
+        tmp.file("home/.ssh/config", "Host nas\n");
         let mut line = Line::new(Path::new(shell)).args(args).cwd(&tmp.p("w"));
         let path = std::env::var("PATH").unwrap_or_default();
         let program = Path::new(BCMR).parent().unwrap();
@@ -49,7 +43,17 @@ fn completions_and_aliases_in_each_shell() {
             ("bcmr cp --no-targ", "bcmr cp --no-target-directory"),
             ("bcmr mv wi", "bcmr mv wide file"),
             ("cp wi", "cp wide file"),
-            ("cp --no-targ", if of_alias { "cp --no-target-directory" } else { "cp --no-targ" }),
+            ("cp --no-targ", "cp --no-target-directory"),
+            ("install --strip-p", "install --strip-program="),
+            ("rm --one", "rm --one-file-system"),
+            ("cp --backup=nu", "cp --backup=numbered"),
+            ("mv --update=ol", "mv --update=older"),
+            ("cp --preserve=mode,x", "cp --preserve=mode,xattr"),
+            ("cp --sparse al", "cp --sparse always"),
+            ("cp --target-directory=wi", "cp --target-directory=wide file"),
+            ("far --no-cl", "far --no-clobber"),
+            ("far na", "far nas:"),
+            ("far --engine=ri", "far --engine=ring"),
         ] {
             // What the line has become is said by putting a command in front of it that says its words.
             terminal.type_in(&format!("{typed}{TAB}{HOME}echo said: \r"));

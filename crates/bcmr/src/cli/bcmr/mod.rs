@@ -263,7 +263,8 @@ pub enum Command {
     /// Print shell aliases for cp, mv, rm and install
     ///
     /// For a shell's start file: eval "$(bcmr init bash)", the same with zsh, and bcmr init fish | source. The aliases take
-    /// GNU's options with GNU's meanings; \cp and command cp still run the system's.
+    /// GNU's options with GNU's meanings; \cp and command cp still run the system's. Completions come along: of bcmr, of
+    /// these aliases, and of those for bcmr that were there before.
     #[command(override_usage = "bcmr init [OPTIONS] SHELL")]
     Init(crate::cli::init::InitArgs),
     /// Print the JSON Schema of events

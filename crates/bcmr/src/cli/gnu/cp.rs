@@ -2,8 +2,8 @@
 //!
 //! Must not know how anything is copied.
 
-use super::here::{BackupTyped, Here, Placed, print, version, warn};
-use super::options::{GetOpt, Table, Takes, Wrong};
+use super::here::{BACKUPS, BackupTyped, Here, Placed, print, version, warn};
+use super::options::{GetOpt, Table, Takes, Values, Wrong};
 use bcmr_engine::policy::{Follow, Preserve, Reflink, Sparse};
 use bcmr_engine::stepwise::{self, Content, Onto, Options, Over, Program, Update};
 use std::ffi::{OsStr, OsString};
@@ -117,6 +117,24 @@ pub const UPDATES: [(&[&str], Update); 4] = [
     (&["none-fail"], Update::NoneFail),
     (&["older"], Update::Older),
 ];
+
+const REFLINKS: [(&[&str], Reflink); 3] =
+    [(&["auto"], Reflink::Auto), (&["always"], Reflink::Always), (&["never"], Reflink::Never)];
+const SPARSES: [(&[&str], Sparse); 3] =
+    [(&["never"], Sparse::Never), (&["auto"], Sparse::Auto), (&["always"], Sparse::Always)];
+
+/// What may be typed behind an option.
+pub fn values(option: CpOption) -> Values {
+    match option {
+        CpOption::Backup => Values::Words(Values::words(&BACKUPS)),
+        CpOption::Reflink => Values::Words(Values::words(&REFLINKS)),
+        CpOption::Sparse => Values::Words(Values::words(&SPARSES)),
+        CpOption::Update => Values::Words(Values::words(&UPDATES)),
+        CpOption::Preserve | CpOption::NoPreserve => Values::List(Values::words(&ATTRIBUTES)),
+        CpOption::Target => Values::Name,
+        _ => Values::Free,
+    }
+}
 
 const HELP: &str = "Usage: cp [OPTION]... [-T] SOURCE DEST
   or:  cp [OPTION]... SOURCE... DIRECTORY
@@ -241,17 +259,13 @@ fn take(typed: &mut CpLine, option: CpOption, value: Option<OsString>, here: &He
         CpOption::Parents => typed.placed.parents = true,
         CpOption::Recursive => o.recursive = true,
         CpOption::Reflink => {
-            const WHEN: [(&[&str], Reflink); 3] =
-                [(&["auto"], Reflink::Auto), (&["always"], Reflink::Always), (&["never"], Reflink::Never)];
             o.reflink = match value {
                 None => Reflink::Always,
-                Some(word) => here.choose("--reflink", &word, &WHEN)?,
+                Some(word) => here.choose("--reflink", &word, &REFLINKS)?,
             };
         }
         CpOption::Sparse => {
-            const WHEN: [(&[&str], Sparse); 3] =
-                [(&["never"], Sparse::Never), (&["auto"], Sparse::Auto), (&["always"], Sparse::Always)];
-            o.sparse = here.choose("--sparse", &value.unwrap_or_default(), &WHEN)?;
+            o.sparse = here.choose("--sparse", &value.unwrap_or_default(), &SPARSES)?;
         }
         CpOption::RemoveDestination => o.unlink_first = true,
         CpOption::StripSlashes => typed.strip = true,
@@ -285,6 +299,16 @@ enum Attribute {
     All,
 }
 
+const ATTRIBUTES: [(&[&str], Attribute); 7] = [
+    (&["mode"], Attribute::Mode),
+    (&["timestamps"], Attribute::Timestamps),
+    (&["ownership"], Attribute::Ownership),
+    (&["links"], Attribute::Links),
+    (&["context"], Attribute::Context),
+    (&["xattr"], Attribute::Xattr),
+    (&["all"], Attribute::All),
+];
+
 const PLAIN: &[Attribute] = &[Attribute::Mode, Attribute::Timestamps, Attribute::Ownership];
 
 fn keep(o: &mut Options, list: &[Attribute], on: bool) {
@@ -312,17 +336,8 @@ fn keep(o: &mut Options, list: &[Attribute], on: bool) {
 }
 
 fn attributes(o: &mut Options, list: &OsStr, context: &str, on: bool, here: &Here<'_>) -> Result<(), Wrong> {
-    const NAMES: [(&[&str], Attribute); 7] = [
-        (&["mode"], Attribute::Mode),
-        (&["timestamps"], Attribute::Timestamps),
-        (&["ownership"], Attribute::Ownership),
-        (&["links"], Attribute::Links),
-        (&["context"], Attribute::Context),
-        (&["xattr"], Attribute::Xattr),
-        (&["all"], Attribute::All),
-    ];
     for word in list.as_bytes().split(|b| *b == b',') {
-        let attribute = here.choose(context, OsStr::from_bytes(word), &NAMES)?;
+        let attribute = here.choose(context, OsStr::from_bytes(word), &ATTRIBUTES)?;
         if attribute == Attribute::Context && on {
             let line = "cannot preserve security context without an SELinux-enabled kernel";
             return Err(Wrong::line("cp", line));

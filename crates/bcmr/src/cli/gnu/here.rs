@@ -21,6 +21,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+/// `--backup`.
+pub const BACKUPS: [(&[&str], Backup); 4] = [
+    (&["none", "off"], Backup::None),
+    (&["simple", "never"], Backup::Simple),
+    (&["existing", "nil"], Backup::Existing),
+    (&["numbered", "t"], Backup::Numbered),
+];
+
 /// Where a program was started, as far as it matters.
 pub struct Here<'e> {
     pub env: &'e Env,
@@ -65,12 +73,6 @@ impl<'e> Here<'e> {
 
     /// What `--backup`, `-b` and `-S` amount to.
     pub fn backup(&self, typed: &BackupTyped) -> Result<(Backup, Vec<u8>), Wrong> {
-        const KINDS: [(&[&str], Backup); 4] = [
-            (&["none", "off"], Backup::None),
-            (&["simple", "never"], Backup::Simple),
-            (&["existing", "nil"], Backup::Existing),
-            (&["numbered", "t"], Backup::Numbered),
-        ];
         let suffix = typed.suffix.clone().or_else(|| self.suffix.clone()).filter(|suffix| {
             // A slash in it would lead elsewhere.
             !suffix.is_empty() && !suffix.as_bytes().contains(&b'/')
@@ -80,8 +82,8 @@ impl<'e> Here<'e> {
             return Ok((Backup::None, suffix));
         }
         let control = match (&typed.control, &self.control) {
-            (Some(word), _) if !word.is_empty() => self.choose("backup type", word, &KINDS)?,
-            (_, Some(word)) if !word.is_empty() => self.choose("$VERSION_CONTROL", word, &KINDS)?,
+            (Some(word), _) if !word.is_empty() => self.choose("backup type", word, &BACKUPS)?,
+            (_, Some(word)) if !word.is_empty() => self.choose("$VERSION_CONTROL", word, &BACKUPS)?,
             _ => Backup::Existing,
         };
         Ok((control, suffix))

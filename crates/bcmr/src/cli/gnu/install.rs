@@ -2,9 +2,9 @@
 //!
 //! Must not know how anything is copied.
 
-use super::here::{BackupTyped, Here, Placed, print, version, warn};
+use super::here::{BACKUPS, BackupTyped, Here, Placed, print, version, warn};
 use super::mode::{self, Mode};
-use super::options::{GetOpt, Table, Takes, Wrong};
+use super::options::{GetOpt, Table, Takes, Values, Wrong};
 use bcmr_engine::policy::Preserve;
 use bcmr_engine::stepwise::{self, Given, Onto, Options, Program};
 use std::ffi::{CString, OsStr, OsString};
@@ -79,6 +79,15 @@ pub const TABLE: Table<InstallOption> = {
         ],
     }
 };
+
+/// What may be typed behind an option.
+pub fn values(option: InstallOption) -> Values {
+    match option {
+        InstallOption::Backup => Values::Words(Values::words(&BACKUPS)),
+        InstallOption::Target | InstallOption::StripProgram => Values::Name,
+        _ => Values::Free,
+    }
+}
 
 const HELP: &str = "Usage: install [OPTION]... [-T] SOURCE DEST
   or:  install [OPTION]... SOURCE... DIRECTORY

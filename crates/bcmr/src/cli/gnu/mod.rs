@@ -15,6 +15,8 @@ mod rm;
 use crate::env::Env;
 use crate::ui::writer;
 use here::Here;
+pub use options::Values;
+use options::{Table, Takes};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -55,6 +57,24 @@ impl Personality {
             Personality::Mv => mv::TABLE.long_words(),
             Personality::Rm => rm::TABLE.long_words(),
             Personality::Install => install::TABLE.long_words(),
+        }
+    }
+
+    /// What may be typed behind a long option, which may be abbreviated, and whether that may be the next word.
+    pub fn values(self, long: &[u8]) -> Option<(Values, bool)> {
+        fn of<O: Copy + PartialEq>(
+            table: Table<O>,
+            long: &[u8],
+            values: fn(O) -> Values,
+        ) -> Option<(Values, bool)> {
+            let (_, takes, option) = table.named(long).ok()?;
+            (*takes != Takes::Nothing).then(|| (values(*option), *takes == Takes::Value))
+        }
+        match self {
+            Personality::Cp => of(cp::TABLE, long, cp::values),
+            Personality::Mv => of(mv::TABLE, long, mv::values),
+            Personality::Rm => of(rm::TABLE, long, rm::values),
+            Personality::Install => of(install::TABLE, long, install::values),
         }
     }
 

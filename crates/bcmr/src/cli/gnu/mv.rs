@@ -3,8 +3,8 @@
 //! Must not know how anything is moved.
 
 use super::cp::UPDATES;
-use super::here::{BackupTyped, Here, Placed, print, stripped, version};
-use super::options::{GetOpt, Table, Takes, Wrong};
+use super::here::{BACKUPS, BackupTyped, Here, Placed, print, stripped, version};
+use super::options::{GetOpt, Table, Takes, Values, Wrong};
 use bcmr_engine::policy::{Follow, Preserve};
 use bcmr_engine::stepwise::{self, Onto, Over, Program, Update};
 use std::ffi::OsString;
@@ -66,6 +66,16 @@ pub const TABLE: Table<MvOption> = {
         ],
     }
 };
+
+/// What may be typed behind an option.
+pub fn values(option: MvOption) -> Values {
+    match option {
+        MvOption::Backup => Values::Words(Values::words(&BACKUPS)),
+        MvOption::Update => Values::Words(Values::words(&UPDATES)),
+        MvOption::Target => Values::Name,
+        _ => Values::Free,
+    }
+}
 
 const HELP: &str = "Usage: mv [OPTION]... [-T] SOURCE DEST
   or:  mv [OPTION]... SOURCE... DIRECTORY

@@ -35,6 +35,26 @@ pub struct Table<O: 'static> {
     pub longs: &'static [Long<O>],
 }
 
+/// What may be typed as the value of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// One of these words.
+    Words(Vec<&'static str>),
+    /// Some of them, with commas between.
+    List(Vec<&'static str>),
+    /// The name of something that is there.
+    Name,
+    /// What only the user knows.
+    Free,
+}
+
+impl Values {
+    /// One word of each row.
+    pub fn words<V>(rows: &[(&[&'static str], V)]) -> Vec<&'static str> {
+        rows.iter().filter_map(|(names, _)| names.first().copied()).collect()
+    }
+}
+
 impl<O> Table<O> {
     /// The long names as they may be typed; those that take a value end with `=`.
     pub fn long_words(&self) -> Vec<String> {
@@ -43,6 +63,23 @@ impl<O> Table<O> {
             format!("--{name}{end}")
         };
         self.longs.iter().map(word).collect()
+    }
+}
+
+impl<O: PartialEq> Table<O> {
+    /// The option of a long name, which may be abbreviated; else all that it may be short for.
+    pub fn named(&self, name: &[u8]) -> Result<&'static Long<O>, Vec<&'static Long<O>>> {
+        if let Some(exact) = self.longs.iter().find(|(full, ..)| full.as_bytes() == name) {
+            return Ok(exact);
+        }
+        let like: Vec<_> = self.longs.iter().filter(|(full, ..)| full.as_bytes().starts_with(name)).collect();
+        match like.as_slice() {
+            // Two names of one option are no choice.
+            [first, others @ ..] if others.iter().all(|other| (other.1, &other.2) == (first.1, &first.2)) => {
+                Ok(*first)
+            }
+            _ => Err(like),
+        }
     }
 }
 
@@ -139,16 +176,12 @@ impl<O: Copy + PartialEq> GetOpt<O> {
     fn long(&mut self, word: &[u8]) -> Result<(O, Option<OsString>), Wrong> {
         let mut parts = word.splitn(2, |b| *b == b'=');
         let (name, value) = (parts.next().unwrap_or_default(), parts.next());
-        let longs = self.table.longs;
-        let exact = longs.iter().find(|(full, ..)| full.as_bytes() == name);
-        let like: Vec<&Long<O>> =
-            longs.iter().filter(|(full, ..)| full.as_bytes().starts_with(name)).collect();
-        let (full, takes, option) = match (exact, like.as_slice()) {
-            (Some(exact), _) => exact,
-            (None, []) => return Err(self.wrong(&[b"unrecognized option '--", name, b"'"])),
-            // Two names of one option are no choice.
-            (None, [first, others @ ..]) if others.iter().all(|o| (o.1, o.2) == (first.1, first.2)) => first,
-            (None, like) => {
+        let (full, takes, option) = match self.table.named(name) {
+            Ok(named) => named,
+            Err(like) if like.is_empty() => {
+                return Err(self.wrong(&[b"unrecognized option '--", name, b"'"]));
+            }
+            Err(like) => {
                 let all: String = like.iter().map(|(full, ..)| format!(" '--{full}'")).collect();
                 let head = b"' is ambiguous; possibilities:";
                 return Err(self.wrong(&[b"option '--", name, head, all.as_bytes()]));

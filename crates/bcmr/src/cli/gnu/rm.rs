@@ -3,7 +3,7 @@
 //! Must not know how anything is removed.
 
 use super::here::{Here, asks, print, version};
-use super::options::{GetOpt, Table, Takes, Wrong};
+use super::options::{GetOpt, Table, Takes, Values, Wrong};
 use bcmr_engine::stepwise::{self, Prompt, RemoveOptions};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -78,6 +78,21 @@ enum PromptWhen {
     Always,
 }
 
+const WHENS: [(&[&str], PromptWhen); 3] = [
+    (&["never", "no", "none"], PromptWhen::Never),
+    (&["once"], PromptWhen::Once),
+    (&["always", "yes"], PromptWhen::Always),
+];
+
+/// What may be typed behind an option.
+pub fn values(option: RmOption) -> Values {
+    match option {
+        RmOption::Interactive => Values::Words(Values::words(&WHENS)),
+        RmOption::PreserveRoot => Values::Words(vec!["all"]),
+        _ => Values::Free,
+    }
+}
+
 /// Runs it.
 pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8, Wrong> {
     let all: Vec<OsString> = words.collect();
@@ -112,14 +127,9 @@ pub fn run(words: impl Iterator<Item = OsString>, here: &Here<'_>) -> Result<u8,
             RmOption::Always => (o.prompt, o.ignore_missing, once) = (Prompt::Always, false, false),
             RmOption::Once => (o.prompt, o.ignore_missing, once) = (Prompt::Protected, false, true),
             RmOption::Interactive => {
-                const WHEN: [(&[&str], PromptWhen); 3] = [
-                    (&["never", "no", "none"], PromptWhen::Never),
-                    (&["once"], PromptWhen::Once),
-                    (&["always", "yes"], PromptWhen::Always),
-                ];
                 let when = match value {
                     None => PromptWhen::Always,
-                    Some(word) => here.choose("--interactive", &word, &WHEN)?,
+                    Some(word) => here.choose("--interactive", &word, &WHENS)?,
                 };
                 match when {
                     PromptWhen::Never => (o.prompt, once) = (Prompt::Never, false),
