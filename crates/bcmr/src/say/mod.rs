@@ -171,8 +171,18 @@ pub fn exit_without_output(exits: &Exits, verb: Verb, exit: u8) -> u8 {
 pub struct Hint {
     words: &'static str,
     add: Option<Add>,
+    made: Made,
+}
+
+/// Whether a destination that was no directory may be one now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// The one source was refused, and nothing was made for it.
+    Nothing,
+    /// Then it is known whether it was new.
+    Maybe,
     /// The connection went, maybe before the other side had told whether the destination is new.
-    unsure: bool,
+    Unsure,
 }
 
 /// What is added to the command that was typed.
@@ -187,9 +197,13 @@ enum Add {
 /// What to do about it, where there is something. Said once for each code in a run.
 pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
     use Add::{Flags, GoOn};
-    let unsure = e.code == Code::Lost;
-    let with = |words, add| Some(Hint { words, add: Some(add), unsure });
-    let only = |words| Some(Hint { words, add: None, unsure });
+    let made = match e.code {
+        Code::Lost => Made::Unsure,
+        Code::IsDirectory => Made::Nothing,
+        _ => Made::Maybe,
+    };
+    let with = |words, add| Some(Hint { words, add: Some(add), made });
+    let only = |words| Some(Hint { words, add: None, made });
     match (verb, e.code) {
         (Verb::Sync, _) if hint_of_sync(e).is_some() => hint_of_sync(e),
         // It was allowed to change, and is there.
@@ -285,7 +299,7 @@ pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
 
 /// What only `sync` refuses, and how to go on.
 fn hint_of_sync(e: &Error) -> Option<Hint> {
-    let hint = |words, add| Some(Hint { words, add, unsure: false });
+    let hint = |words, add| Some(Hint { words, add, made: Made::Maybe });
     let why = e.note.as_ref().map(|note| note.reason);
     match (e.code, why) {
         (Code::Refused, Some(Reason::TooMuchToDelete)) => {
@@ -335,7 +349,8 @@ pub fn advice(typed: &[OsString], again: Again, new_target: bool, hint: &Hint) -
         None => hint.words.to_owned(),
     };
     let put = typed.last().is_some_and(|w| matches!(address::parse(Path::new(w)), Ok(Operand::There(_))));
-    if hint.add.is_some() && hint.unsure && put && !new_target {
+    let new_target = new_target && hint.made != Made::Nothing;
+    if hint.add.is_some() && hint.made == Made::Unsure && put && !new_target {
         return format!("{}; and with -T, if the destination was new", hint.brief(again));
     }
     match hint.add {
@@ -366,7 +381,9 @@ impl Typed<'_> {
     /// What to do about an error, as a whole command where one does it.
     pub fn advice(&self, e: &Error) -> Option<String> {
         let hint = hint(self.verb, self.again, e)?;
-        Some(advice(self.line, self.again, self.new_target, &hint))
+        // A special file that was named is refused before anything is made for it.
+        let is_named = e.code == Code::Special && self.line.iter().any(|word| Path::new(word) == e.path);
+        Some(advice(self.line, self.again, self.new_target && !is_named, &hint))
     }
 }
 
@@ -1245,15 +1262,8 @@ mod tests {
         };
         for (verb, again, new, line, e, want) in [
             (Verb::Copy, Again::Same, false, "b copy s d", e(Code::IsDirectory, Op::Copy), "b copy s d -r"),
-            (Verb::Copy, Again::Same, true, "b copy s d", e(Code::IsDirectory, Op::Copy), "b copy s d -r -T"),
-            (
-                Verb::Copy,
-                Again::Same,
-                true,
-                "b cp -- s d",
-                e(Code::IsDirectory, Op::Copy),
-                "b cp -r -T -- s d",
-            ),
+            (Verb::Copy, Again::Same, true, "b copy s d", e(Code::IsDirectory, Op::Copy), "b copy s d -r"),
+            (Verb::Copy, Again::Same, true, "b cp -- s d", e(Code::IsDirectory, Op::Copy), "b cp -r -- s d"),
             (Verb::Remove, Again::Same, false, "b rm d", e(Code::IsDirectory, Op::Remove), "b rm d -r"),
             (
                 Verb::Copy,
