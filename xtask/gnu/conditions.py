@@ -54,18 +54,31 @@ def was_plain_file(case, difference):
     return is_plain(was(case, difference.path))
 
 
+def was_replaced(case, path):
+    """In ours a plain file has another inode, and in theirs it was written into; where inodes tell nothing, both wrote it."""
+    if not is_plain(case.before.get(path)):
+        return False
+    before, theirs, ours = (tree.get(path, {}) for tree in (case.before, case.their_tree, case.our_tree))
+    if path.startswith("m:"):
+        return theirs == ours and any(before[key] != ours.get(key) for key in ("content", "mtime", "mode", "owner"))
+    return theirs.get("kept") is True and ours.get("kept") is False
+
+
 def a_file_in_it_was_replaced(case, difference):
-    """In ours a plain file in this directory has another inode, and in theirs it was written into."""
-    return any(
-        above(path) == difference.path and is_plain(case.before.get(path)) and entry.get("kept") is True and case.our_tree.get(path, {}).get("kept") is False
-        for path, entry in case.their_tree.items()
-    )
+    return any(above(path) == difference.path and was_replaced(case, path) for path in case.their_tree)
+
+
+def is_copy_of_where_a_file_was_replaced(case, difference):
+    """A new directory with the time of one that an earlier operand has changed."""
+    name = difference.path.rpartition("/")[2]
+    return difference.path not in case.before and any(
+        above(path).rpartition("/")[2] == name and was_replaced(case, path) for path in case.their_tree)
 
 
 def something_in_it_came_back(case, difference):
     """In theirs a name of this directory is gone that ours has as before."""
     return any(
-        above(path) == difference.path and path not in case.their_tree and case.our_tree.get(path, {}).get("kept")
+        above(path) == difference.path and path not in case.their_tree and case.our_tree.get(path, {}).get("kept", False) is not False
         for path in case.before
     )
 
@@ -121,9 +134,47 @@ def is_part_of_a_copy_into_itself(case, _):
     return text in case.theirs["stderr"] and case.theirs["stderr"] == case.ours["stderr"]
 
 
+def links_with_slash(case, targets):
+    """Operands that are links with a slash behind them, to a directory or to nothing. That of `m` leads out of the tree."""
+    names = ["/" + operand.rstrip("/") for operand in case.line["operands"] if operand.endswith("/")]
+    links = [name for name in names if case.before.get(name, {}).get("kind") == stat.S_IFLNK]
+    leads = {name: "/" + case.before[name].get("target", "") in case.before or name == "/m" for name in links}
+    return [name for name in links if leads[name] == targets]
+
+
+def a_link_with_a_slash_is_not_removed(case, _):
+    """Theirs has gone into what it leads to; both end with the same complaint."""
+    said = [b"mv: cannot remove '" + os.fsencode(name[1:]) + b"/': Not a directory" for name in links_with_slash(case, True)]
+    return case.theirs["stderr"] == case.ours["stderr"] and any(text in case.ours["stderr"] for text in said)
+
+
+def the_target_is_a_dangling_link_with_a_slash(case, _):
+    """Nothing was changed by either."""
+    return bool(links_with_slash(case, False)) and case.our_tree == case.before == case.their_tree
+
+
+def theirs_takes_what_is_there_for_new(case, _):
+    """Each complaint is about the same name, for the same reason."""
+    theirs, ours = (said["stderr"].split(b"\n") for said in (case.theirs, case.ours))
+    making = re.compile(b"cannot create (directory|regular file)")
+    return len(theirs) == len(ours) and all(a == b or making.sub(b"cannot stat", a) == b for a, b in zip(theirs, ours))
+
+
+def theirs_looks_for_a_target_that_has_gone(case, _):
+    """A link was moved to where it led, and what came after it misses its name."""
+    return case.theirs["stderr"] != case.ours["stderr"] == without_lost_targets(case)
+
+
+
+def without_lost_targets(case):
+    """Their complaints but those about ACLs for a target whose name leads nowhere any more."""
+    text = re.compile(rb"mv: preserving permissions for .*: No such file or directory$", re.S)
+    return b"\n".join(line for line in case.theirs["stderr"].split(b"\n") if not text.match(line))
+
+
 def empty_copies_of_what_cannot_be_read(case):
     """New directories that only theirs has, with nothing in them, where both could not read one."""
-    if b"cannot access" not in case.theirs["stderr"] or case.theirs["stderr"] != case.ours["stderr"]:
+    if b"cannot access" not in case.theirs["stderr"] or without_lost_targets(case) != case.ours["stderr"]:
         return []
     return [path for path, entry in case.their_tree.items()
             if entry["kind"] == stat.S_IFDIR and path not in case.before and path not in case.our_tree
@@ -192,7 +243,7 @@ def theirs_would_make_a_dot(case, _):
     """That is all that it complains of besides what ours does."""
     theirs, ours = (said["stderr"].split(b"\n") for said in (case.theirs, case.ours))
     more = [line for line in theirs if line not in ours]
-    return bool(more) and all(line.startswith(b"cp: cannot create directory '") and line.endswith(b"/.': File exists") for line in more)
+    return bool(more) and all(re.match(rb"cp: cannot create directory '.*/\.\.?': File exists$", line, re.S) for line in more)
 
 
 def is_new_below_a_default_acl(case, difference):

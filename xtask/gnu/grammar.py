@@ -143,7 +143,9 @@ def draw(rng):
         base = sources[0].rstrip("/").rpartition("/")[2] if len(sources) == 1 and not sources[0].startswith("-") else ""
         named = target + ("" if target.endswith("/") else "/") + base
         if "-d" not in options and [named] != sources and base not in ("", ".", "..") and "-t" not in options and "--target" not in options and "--parents" not in options and "-D" not in options:
-            theirs = [*simple, "-T", "--", sources[0], named]
+            # With -T slashes stay.
+            stripped = sources[0].rstrip("/") if "--strip-trailing-slashes" in options else ""
+            theirs = [*simple, "-T", "--", stripped or sources[0], named]
         else:
             options = [word for word in options if not (re.match(r"^-[a-zA-Z]*[bS]", word) or word.startswith("--backup"))]
     # A link with a slash is by design another thing for rm -r, so it comes alone.

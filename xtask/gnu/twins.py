@@ -42,7 +42,7 @@ def snapshot(top, far, started, inodes):
         entry["mtime"] = when(info.st_mtime_ns, started)
         if shown in inodes:
             # Where numbers are given again they tell nothing.
-            entry["kept"] = inodes[shown] == info.st_ino or shown.startswith("m:")
+            entry["kept"] = None if shown.startswith("m:") else inodes[shown] == info.st_ino
         elif kind != stat.S_IFDIR:
             entry["atime"] = when(info.st_atime_ns, started)
         if kind == stat.S_IFREG:

@@ -12,7 +12,7 @@ use crate::receiver::land::home_of;
 use crate::stage::{self, Home};
 use fastcopy::dir::{Dir, Lock, Name};
 use fastcopy::meta::{self, Info, Kind};
-use fastcopy::xattr::{self, ACL_ACCESS, ACL_DEFAULT, Of};
+use fastcopy::xattr::{self, ACL_ACCESS, Of};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -155,6 +155,7 @@ impl Single {
         keep: &Keep,
         bare: Option<u32>,
     ) -> Vec<Fault> {
+        // What new things in it inherit stays.
         if let Some(mode) = bare
             && let Err(e) = without_acl(dir, mode)
         {
@@ -183,10 +184,8 @@ impl Single {
     }
 }
 
-/// Takes away what was inherited, and sets the mode.
+/// Takes away what was inherited of rights, and sets the mode.
 fn without_acl(thing: impl AsFd, mode: u32) -> io::Result<()> {
-    for acl in [ACL_ACCESS, ACL_DEFAULT] {
-        xattr::remove(Of::Handle(thing.as_fd()), acl)?;
-    }
+    xattr::remove(Of::Handle(thing.as_fd()), ACL_ACCESS)?;
     meta::set_mode(thing, mode)
 }

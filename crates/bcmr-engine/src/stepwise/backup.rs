@@ -3,11 +3,13 @@
 //! Must not make it.
 
 use super::options::{Backup, Options};
-use super::spot::{Spot, join, last, parent_shown};
+use super::spot::{Spot, last, parent_shown};
 use fastcopy::dir::{Dir, ListBuffer, NameBuf};
 use fastcopy::errno;
+use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// The number of a numbered backup of `name`.
 fn number_of(name: &[u8], entry: &[u8]) -> Option<u64> {
@@ -39,12 +41,9 @@ pub(super) fn name_for(dst: &Spot, options: &Options) -> io::Result<(Spot, bool)
     };
     let kept = NameBuf::new(&[name.bytes(), &ending].concat())
         .ok_or_else(|| io::Error::from_raw_os_error(errno::EINVAL))?;
-    let parent = parent_shown(&dst.shown);
-    let shown = if parent.as_os_str().is_empty() {
-        join(Path::new(""), kept.bytes())
-    } else {
-        join(parent, kept.bytes())
-    };
+    // What stands in front of the name is shown as it was typed.
+    let parent = parent_shown(&dst.shown).as_os_str().as_bytes();
+    let shown = PathBuf::from(OsStr::from_bytes(&[parent, kept.bytes()].concat()));
     Ok((dst.sibling(&kept, shown), numbered.is_some()))
 }
 

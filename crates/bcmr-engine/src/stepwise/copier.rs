@@ -3,6 +3,7 @@
 //! Must not know in which order things are done.
 
 use super::options::{Options, Program};
+use super::spot::Spot;
 use super::told::{Teller, Trouble, What};
 use crate::alter::OwnersAndModes;
 use crate::disk::{Fault, Keep, Side};
@@ -31,6 +32,8 @@ pub(super) struct Copier<'a> {
     /// Sources and destinations of this command line, where there are several.
     pub(super) sources: Option<HashSet<NamedThing>>,
     pub(super) created: Option<HashSet<NamedThing>>,
+    /// Directories above those that were operands, where there are several.
+    pub(super) above: HashSet<Id>,
     /// The operand that is being copied, as it was typed, and where it goes.
     pub(super) top: (PathBuf, PathBuf),
     /// The first directory that was made for it.
@@ -70,6 +73,7 @@ impl<'a> Copier<'a> {
             copied: HashMap::new(),
             sources: (count > 1 && options.purpose == Program::Copy).then(HashSet::new),
             created: (count > 1).then(HashSet::new),
+            above: HashSet::new(),
             top: (PathBuf::new(), PathBuf::new()),
             first_dir: false,
         }
@@ -97,6 +101,19 @@ impl<'a> Copier<'a> {
             Follow::Never => false,
             Follow::Operands => operand,
             Follow::Always => true,
+        }
+    }
+
+    /// Remembers what an operand's directory is in: what is copied with all that is in it may come to it again.
+    pub(super) fn remember_above(&mut self, src: &Spot, follow: bool) {
+        let parent = src.open_dir(follow).and_then(|dir| dir.parent());
+        let Ok(mut here) = parent.or_else(|_| src.folder()?.dir.try_clone()) else { return };
+        // What is above a directory that is known is known too.
+        while let Ok(info) = here.info()
+            && self.above.insert(info.id())
+            && let Ok(up) = here.parent()
+        {
+            here = up;
         }
     }
 

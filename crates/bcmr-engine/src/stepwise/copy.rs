@@ -198,13 +198,6 @@ impl Copier<'_> {
             Ok(there) => there,
             Err(e) => match e.raw_os_error() {
                 Some(errno::ENOENT) => return Ok(()),
-                Some(errno::ENOTDIR)
-                    if self.options.purpose == Program::Move
-                        && self.options.over == Over::Never
-                        && dst.has_slash() =>
-                {
-                    return Err(StepEnd::InPlace);
-                }
                 Some(errno::ELOOP) if self.options.force && !as_link => match dst.look(false) {
                     Ok(there) => there,
                     Err(e) => return Err(StepEnd::of(self.fail(What::Stat, &dst.shown, e))),
@@ -400,7 +393,8 @@ impl Copier<'_> {
                 return Err(StepEnd::IntoItself);
             }
             if pair.dst.is_same_name(&before) {
-                self.refuse(What::DirTwice, &pair.src.shown);
+                let src = self.top.0.clone();
+                self.refuse(What::DirTwice, &src);
                 return Err(StepEnd::Fine);
             }
             if o.follow == Follow::Always || (pair.operand && o.follow == Follow::Operands) {
@@ -517,20 +511,25 @@ impl Copier<'_> {
     fn moving(&mut self, pair: &CopyStep<'_>, earlier: Option<&Path>) -> StepEnd {
         let (src, dst) = (pair.src, pair.dst);
         let backup = pair.backup.as_ref().map(|spot| spot.shown.as_path());
+        // The directory that got another name may be one that the source is in: then its name leads nowhere.
+        if backup.is_some() && !Spot::of(&src.shown).look(false).is_ok_and(|own| own.id() == pair.info.id()) {
+            let e = io::Error::from_raw_os_error(errno::ENOENT);
+            return StepEnd::of(self.fail_two(What::Move, &src.shown, &dst.shown, Some(e)));
+        }
         // A slash behind a link means what it leads to, and a link is not renamed by that.
         let from = src.place(errno::EBUSY).and_then(|(folder, name)| {
-            let is_link = || folder.dir.stat(name).is_ok_and(|own| own.kind == Kind::Link);
-            if src.has_slash() && is_link() {
-                return Err(io::Error::from_raw_os_error(errno::ENOTDIR));
+            if !src.is_link_with_slash() {
+                return Ok((folder, name));
             }
-            Ok((folder, name))
+            let is_far = dst.folder()?.dir.info()?.dev != pair.info.dev;
+            Err(io::Error::from_raw_os_error(if is_far { errno::EXDEV } else { errno::ENOTDIR }))
         });
         let to = dst.place(errno::EBUSY).and_then(|place| {
             // A slash asks for a directory.
             let wrong = dst.has_slash() && pair.info.kind != Kind::Dir;
             if wrong { Err(io::Error::from_raw_os_error(errno::ENOTDIR)) } else { Ok(place) }
         });
-        // A file cannot be made under such a name elsewhere either, and there it would have to be made.
+        // Nothing but a directory can be made under such a name elsewhere either, and there it would have to be made.
         let read_only = dst.place(errno::EBUSY).and_then(|(folder, _)| folder.dir.check_write_here());
         let read_only = read_only.is_err_and(|e| e.raw_os_error() == Some(errno::EROFS));
         if dst.has_slash()
@@ -538,8 +537,16 @@ impl Copier<'_> {
             && pair.info.kind != Kind::Dir
             && dst.folder().and_then(|folder| folder.dir.info()).is_ok_and(|into| into.dev != pair.info.dev)
         {
-            let e = io::Error::from_raw_os_error(errno::ENOTDIR);
-            return StepEnd::of(self.fail(What::Create, &dst.shown, e));
+            let (what, why) = match pair.info.kind {
+                Kind::File => (What::Create, errno::ENOTDIR),
+                Kind::Link => (What::BareSymbolicLink, errno::ENOENT),
+                Kind::Fifo => (What::Fifo, errno::ENOENT),
+                _ => (What::Special, errno::ENOENT),
+            };
+            if self.options.verbose {
+                self.teller.did(Did::MovedByCopying { src: &src.shown, dst: &dst.shown, backup });
+            }
+            return StepEnd::of(self.fail(what, &dst.shown, io::Error::from_raw_os_error(why)));
         }
         let to = if read_only { dst.place(errno::EBUSY) } else { to };
         let renamed = from.and_then(|from| self.single.give_name(from, to?, false));
@@ -549,8 +556,8 @@ impl Copier<'_> {
             }
             return StepEnd::InPlace;
         };
-        // It may be tried again by another operand.
-        if e.raw_os_error() != Some(errno::EXDEV) {
+        // It may be tried again by another operand, but not to go into itself.
+        if !matches!(e.raw_os_error(), Some(errno::EXDEV | errno::EINVAL)) {
             self.copied.remove(&pair.info.id());
         }
         match e.raw_os_error() {
@@ -599,7 +606,11 @@ impl Copier<'_> {
         if self.options.verbose && !is_dir {
             self.teller.did(Did::MovedByCopying { src: &src.shown, dst: &dst.shown, backup });
         }
-        if far::far(src, dst, is_dir, self.options, self.teller) { StepEnd::InPlace } else { StepEnd::Failed }
+        if far::far(src, dst, &pair.info, self.options, self.teller) {
+            StepEnd::InPlace
+        } else {
+            StepEnd::Failed
+        }
     }
 
     /// Takes away what is at a name on another file system. `Err`: that is all for this one.
@@ -623,6 +634,17 @@ impl Copier<'_> {
                 }
                 return Err(StepEnd::of(self.fail(what, &dst.shown, e)));
             }
+        }
+        // By such a name GNU's takes away what is in the directory, and then not the directory: nothing is moved.
+        if src.is_link_with_slash() {
+            let not_empty = pair.there.is_some()
+                && dst.open_dir(false).and_then(|dir| names_in(&dir)).is_ok_and(|names| !names.is_empty());
+            return Err(StepEnd::of(if not_empty {
+                let e = io::Error::from_raw_os_error(errno::ENOTEMPTY);
+                self.fail_two(What::InterDevice, &src.shown, &dst.shown, Some(e))
+            } else {
+                self.fail(What::Remove, &src.shown, io::Error::from_raw_os_error(errno::ENOTDIR))
+            }));
         }
         // A directory does not merge with what is there: that must be an empty one, and goes. So does a FIFO, a socket or a
         // device: the verb would not replace it, as what is copied there may be meant to go into it.
@@ -780,6 +802,9 @@ impl Copier<'_> {
         if pair.up.is_some_and(|up| up.has(pair.info.id())) {
             return self.refuse(What::Cycle, &src.shown);
         }
+        if pair.operand && self.sources.is_some() {
+            self.remember_above(src, pair.follow);
+        }
         if let Some(done) = new_tree::copy(self, pair) {
             return done;
         }
@@ -921,6 +946,9 @@ impl Copier<'_> {
             .collect();
         let offset = source_bytes.len() - inner.len();
         let mut made = Vec::new();
+        // Where all of them are there, none gets anything.
+        let last = ends.last().and_then(|end| inner.get(..*end)).unwrap_or_default();
+        let are_there = Spot::of(&join(target, last)).look(true).is_ok_and(|there| there.kind == Kind::Dir);
         for end in ends {
             let below = inner.get(..end).unwrap_or_default();
             let src_path =
@@ -945,6 +973,7 @@ impl Copier<'_> {
                 return false;
             }
             match there {
+                Ok(_) if are_there => {}
                 Ok(_) => made.push((src, dst, info, true)),
                 Err(_) => {
                     let pair = CopyStep::on_the_way(&src, &dst, info, true);

@@ -2,41 +2,56 @@
 //!
 //! Must not know how it does that; what it tells is put into the order that `mv` tells in.
 
+use super::named::operand;
 use super::options::Options;
-use super::spot::{Spot, names_in};
+use super::spot::{Spot, join, names_in};
 use super::told::{Did, Teller, Trouble, What};
 use crate::disk::sys::Sys;
 use crate::error::{Error, Op, Reason};
 use crate::event::{Action, Event, Front, Progress, Question, Watch};
-use crate::policy::{CopyPolicy, MoveRequest, Target};
+use crate::policy::CopyPolicy;
 use crate::receiver::tree;
+use crate::verbs::move_named;
 use fastcopy::dir::NameBuf;
 use fastcopy::errno;
-use fastcopy::meta::Kind;
-use std::collections::HashMap;
+use fastcopy::meta::{Info, Kind};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Keeps what went wrong and, in its order, what was done.
-#[derive(Default)]
+/// Keeps what went wrong and what was done, each with its place in the order that `mv` tells in.
 struct FarEvents {
-    errors: Mutex<Vec<Error>>,
-    done: Mutex<Vec<FarStep>>,
+    kept: Mutex<Kept>,
+    /// The operand, as it was typed, and where it goes.
+    src: PathBuf,
+    dst: PathBuf,
+}
+
+#[derive(Default)]
+struct Kept {
+    errors: Vec<(Turn, Error)>,
+    done: Vec<(Turn, FarStep)>,
+    listed: Listed,
 }
 
 /// What was done, with what, and where.
 type FarStep = (Action, PathBuf, PathBuf);
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Front for FarEvents {
     fn event(&self, event: Event) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // At once, while the source still lists what is taken away in the end.
         match event {
-            Event::Failed(e) => lock(&self.errors).push(e),
-            Event::Item { action, src, dst, .. } => lock(&self.done).push((action, src, dst)),
+            Event::Failed(e) => {
+                let turn = self.turn(&mut kept.listed, &e.path, e.op == Op::RemoveSource);
+                kept.errors.push((turn, e));
+            }
+            Event::Item { action, src, dst, .. } => {
+                let removing = action == Action::Removed;
+                let turn = self.turn(&mut kept.listed, if removing { &dst } else { &src }, removing);
+                kept.done.push((turn, (action, src, dst)));
+            }
             _ => {}
         }
     }
@@ -45,24 +60,35 @@ impl Front for FarEvents {
     }
 }
 
+impl FarEvents {
+    /// When GNU's would have come to a path below the source, or to what it becomes.
+    fn turn(&self, listed: &mut Listed, path: &Path, removing: bool) -> Turn {
+        let below = path.strip_prefix(&self.src).or_else(|_| path.strip_prefix(&self.dst));
+        let mut at = self.src.clone();
+        let mut places = Vec::new();
+        for name in below.map(Path::components).into_iter().flatten() {
+            places.push(listed.at(&at, name.as_os_str().as_encoded_bytes(), removing));
+            at.push(name);
+        }
+        if removing {
+            // A directory goes after what was in it.
+            places.push(u64::MAX);
+        }
+        (removing, places)
+    }
+}
+
 /// Moves to another file system, by the verb that takes a source away only when what landed was proved to be it.
-pub(super) fn far(src: &Spot, dst: &Spot, is_dir: bool, options: &Options, teller: &mut dyn Teller) -> bool {
-    let (front, progress) = (FarEvents::default(), Progress::default());
+pub(super) fn far(src: &Spot, dst: &Spot, info: &Info, options: &Options, teller: &mut dyn Teller) -> bool {
+    let is_dir = info.kind == Kind::Dir;
+    let front = FarEvents { kept: Mutex::default(), src: src.shown.clone(), dst: dst.shown.clone() };
+    let progress = Progress::default();
     let watch = Watch { front: &front, progress: &progress, cancel: &options.cancel, items: options.verbose };
-    // What is told comes in one order.
-    let threads = if options.verbose { 1 } else { options.threads };
-    let policy = CopyPolicy::cp(threads, options.me, options.umask);
-    let request = MoveRequest {
-        sources: vec![src.shown.clone()],
-        target: Target::Exactly(dst.shown.clone()),
-        policy,
-        merge: false,
-        all_or_nothing: true,
-    };
-    let outcome = crate::verbs::move_(request, watch);
-    let (mut errors, mut done) =
-        (std::mem::take(&mut *lock(&front.errors)), std::mem::take(&mut *lock(&front.done)));
-    let fine = match outcome {
+    let policy = CopyPolicy::cp(options.threads, options.me, options.umask);
+    let moved =
+        operand(src, dst, info, &policy, Op::Move).and_then(|operand| move_named(operand, policy, watch));
+    let mut kept = front.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let fine = match moved {
         Ok(summary) => {
             // What did not come whole is not gone on with by the same command, as GNU's would not.
             if is_dir
@@ -71,27 +97,31 @@ pub(super) fn far(src: &Spot, dst: &Spot, is_dir: bool, options: &Options, telle
                 && let Ok(made) = dst.open_dir(false)
                 && let Err(e) = tree::unmark(&Sys::new(), &made)
             {
-                errors.push(Error::os(Op::Unmark, &dst.shown, e));
+                kept.errors.push(((true, vec![]), Error::os(Op::Unmark, &dst.shown, e)));
             }
             summary.failed == 0 && !summary.cancelled
         }
         Err(e) => {
-            errors.push(e);
+            kept.errors.push(((false, vec![]), e));
             false
         }
     };
-    let mut order = Order { src, dst, listed: HashMap::new() };
-    errors.sort_by_cached_key(|e| order.of(e));
-    // A file that could not be read was begun all the same.
-    for e in errors.iter().filter(|e| options.verbose && e.op == Op::Open) {
+    kept.errors.sort_by(|(a, _), (b, _)| a.cmp(b));
+    // What could not be read, or made as a special file, was begun all the same; but not what could not even be seen.
+    let is_begun =
+        |e: &Error| matches!(e.op, Op::Open | Op::MakeSpecialFile) && Spot::of(&e.path).look(false).is_ok();
+    let begun = kept.errors.iter().filter(|(_, e)| is_begun(e));
+    for (turn, e) in begun.filter(|_| options.verbose) {
         if let Ok(below) = e.path.strip_prefix(&src.shown) {
-            done.push((Action::Copied, e.path.clone(), dst.shown.join(below)));
+            let step = (Action::Copied, e.path.clone(), dst.shown.join(below));
+            kept.done.push((turn.clone(), step));
         }
     }
-    tell_far(&done, (src, is_dir), teller);
-    let removing: Vec<PathBuf> =
-        errors.iter().filter(|e| e.op == Op::RemoveSource).map(|e| e.path.clone()).collect();
-    for e in errors {
+    kept.done.sort_by(|(a, _), (b, _)| a.cmp(b));
+    tell_far(&kept.done, (src, is_dir), &dst.shown, teller);
+    let removing = |e: &Error| (e.op == Op::RemoveSource).then(|| e.path.clone());
+    let removing: Vec<PathBuf> = kept.errors.iter().filter_map(|(_, e)| removing(e)).collect();
+    for (_, e) in kept.errors {
         // A directory stays because of what stays in it, which was told.
         let holds = |other: &PathBuf| other != &e.path && other.starts_with(&e.path);
         if !(e.op == Op::RemoveSource && removing.iter().any(holds)) {
@@ -101,30 +131,18 @@ pub(super) fn far(src: &Spot, dst: &Spot, is_dir: bool, options: &Options, telle
     fine
 }
 
-/// What tells in which order GNU's would have come to a path: copying goes by inodes in each directory, and taking away,
-/// which comes after it, as directories list them.
-struct Order<'s> {
-    src: &'s Spot,
-    dst: &'s Spot,
-    listed: HashMap<PathBuf, Vec<(NameBuf, u64)>>,
-}
+/// Whether it is about taking away, which comes after all copying; then where each name stands in its directory: copying goes
+/// by inodes, and taking away as directories list them.
+type Turn = (bool, Vec<u64>);
 
-impl Order<'_> {
-    fn of(&mut self, e: &Error) -> (bool, Vec<u64>) {
-        let removing = e.op == Op::RemoveSource;
-        let below = e.path.strip_prefix(&self.src.shown).or_else(|_| e.path.strip_prefix(&self.dst.shown));
-        let mut at = self.src.shown.clone();
-        let mut places = Vec::new();
-        for name in below.map(Path::components).into_iter().flatten() {
-            places.push(self.listed_at(&at, name.as_os_str().as_encoded_bytes(), removing));
-            at.push(name);
-        }
-        (removing, places)
-    }
+/// What directories of the source have listed.
+#[derive(Default)]
+struct Listed(HashMap<PathBuf, Vec<(NameBuf, u64)>>);
 
+impl Listed {
     /// Where `dir` lists a name, or its inode there: what is in it may not be seen.
-    fn listed_at(&mut self, dir: &Path, name: &[u8], removing: bool) -> u64 {
-        let names = self.listed.entry(dir.to_owned()).or_insert_with(|| {
+    fn at(&mut self, dir: &Path, name: &[u8], removing: bool) -> u64 {
+        let names = self.0.entry(dir.to_owned()).or_insert_with(|| {
             let names = Spot::of(dir).open_dir(false).and_then(|dir| names_in(&dir));
             names.unwrap_or_default()
         });
@@ -170,36 +188,34 @@ fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
     Trouble { what, path, other: Some(dst.shown.clone()), why }
 }
 
-/// Tells what was done: directories before what is in them, although they get their names after it.
-fn tell_far(done: &[FarStep], (src, is_dir): (&Spot, bool), teller: &mut dyn Teller) {
-    let made: Vec<&FarStep> = done.iter().filter(|(action, ..)| *action == Action::MadeDir).collect();
-    let mut told = vec![false; made.len()];
-    let mut above = |path: Option<&Path>, teller: &mut dyn Teller| {
-        let mut wanted: Vec<usize> = (0..made.len())
-            .filter(|at| !told[*at] && path.is_none_or(|path| path.starts_with(&made[*at].2)))
-            .collect();
-        wanted.sort_by_key(|at| made[*at].2.as_os_str().len());
-        for at in wanted {
-            told[at] = true;
-            teller.did(Did::MadeDir(&made[at].2));
-        }
-    };
-    for (action, from, to) in done {
+/// Tells what was done, in order. Of the names of one file only the first is told: further ones are made without a word.
+fn tell_far(done: &[(Turn, FarStep)], (src, is_dir): (&Spot, bool), dst: &Path, teller: &mut dyn Teller) {
+    // Of several slashes behind it one is left.
+    let typed = join(&src.shown, b"");
+    let typed = if src.has_slash() { &typed } else { &src.shown };
+    let made = done.iter().filter(|(_, (action, ..))| *action == Action::MadeDir);
+    let made: HashSet<&Path> = made.map(|(_, (_, from, _))| from.as_path()).collect();
+    let linked = done.iter().filter(|(_, (action, ..))| *action == Action::HardLinked);
+    let mut linked: HashMap<Option<&u64>, bool> =
+        linked.map(|((_, places), _)| (places.last(), false)).collect();
+    for ((_, places), (action, from, to)) in done {
         match action {
-            // A further name of a file is made without a word.
-            Action::Copied | Action::MadeLink | Action::MadeSpecial if is_dir => {
-                above(Some(to), teller);
-                teller.did(Did::MovedByCopying { src: from, dst: to, backup: None });
+            // The operands are told as they were typed.
+            Action::MadeDir if to == dst => teller.did(Did::MadeDir(dst)),
+            Action::MadeDir => teller.did(Did::MadeDir(to)),
+            Action::Copied | Action::HardLinked | Action::MadeLink | Action::MadeSpecial if is_dir => {
+                let is_told =
+                    linked.get_mut(&places.last()).is_some_and(|told| std::mem::replace(told, true));
+                if !is_told {
+                    teller.did(Did::MovedByCopying { src: from, dst: to, backup: None });
+                }
             }
             Action::Removed => {
-                above(None, teller);
-                let was_dir = made.iter().any(|(_, dir, _)| dir == to);
-                // The operand is told as it was typed.
-                let to = if *to == src.shown { &src.shown } else { to };
+                let was_dir = made.contains(to.as_path());
+                let to = if *to == src.shown { typed } else { to };
                 teller.did(if was_dir { Did::RemovedDir(to) } else { Did::Removed(to) });
             }
             _ => {}
         }
     }
-    above(None, teller);
 }

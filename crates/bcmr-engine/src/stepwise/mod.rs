@@ -11,6 +11,7 @@ mod copy;
 mod far;
 mod install;
 mod look;
+mod named;
 mod new_tree;
 mod options;
 mod remove;

@@ -4,23 +4,22 @@
 //! fails in GNU's order and is told in GNU's words.
 
 use super::copier::{Copier, StepEnd};
+use super::named::operand;
 use super::options::{Backup, Content, Options, Over, Program, Update};
-use super::spot::{Spot, join, names_in, parent_shown};
+use super::spot::{Spot, join, names_in};
 use super::step::{Ancestors, CopyStep};
 use crate::disk::sys::Sys;
 use crate::disk::{Fault, Side};
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Op};
 use crate::event::{Event, Front, Progress, Question, Watch};
-use crate::node::Node;
 use crate::policy::{Changing, CopyPolicy, Follow, Io};
 use crate::receiver::single::Folder;
-use crate::sender::walk::SourceDir;
 use crate::verbs::copy::Run;
-use crate::verbs::operands::{Dest, Operand, Place, Reach, Source, nesting};
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::errno;
 use fastcopy::meta::{self, Kind};
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -43,7 +42,11 @@ pub(super) fn copy(copier: &mut Copier<'_>, pair: &CopyStep<'_>) -> Option<StepE
         io: Io { changing: Changing::Allowed, ..Io::PLAIN },
         ..CopyPolicy::cp(options.threads, options.me, options.umask)
     };
-    let operand = operand(pair, &policy)?;
+    if !is_plain(pair).unwrap_or(false) {
+        return None;
+    }
+    // They may not be two names apart.
+    let operand = operand(pair.src, pair.dst, &pair.info, &policy, Op::Copy).ok()?;
     let (failures, progress) = (Failures::default(), Progress::default());
     let watch = Watch { front: &failures, progress: &progress, cancel: &options.cancel, items: false };
     let disk = Sys::with(policy.io);
@@ -71,31 +74,22 @@ fn applies(copier: &Copier<'_>, pair: &CopyStep<'_>) -> bool {
         && o.follow != Follow::Always
         && !(o.verbose || o.plain_mode || o.require_xattr || o.copy_contents)
         && kept.mode == kept.owner
-        // Names of one file may be in several operands.
+        // Names of one file may be in several operands, and an operand in another one.
         && !(kept.links && copier.sources.is_some())
+        && !copier.above.contains(&pair.info.id())
         && pair.operand
         && pair.there.is_none()
         && pair.backup.is_none()
 }
 
-/// Both names below the directories that are open. `None`: they are not two names apart.
-fn operand(pair: &CopyStep<'_>, policy: &CopyPolicy) -> Option<Operand> {
-    let (from, name) = pair.src.place(errno::EINVAL).ok()?;
-    let (to, to_name) = pair.dst.place(errno::EINVAL).ok()?;
-    let is_itself = from.dir.stat(name).is_ok_and(|own| own.kind == Kind::Dir && own.id() == pair.info.id());
-    let hands_down_its_group = to.dir.info().ok()?.mode & 0o2000 != 0;
-    if !is_itself || to.dir.look(to_name).ok()?.is_some() || hands_down_its_group {
-        return None;
-    }
-    let above =
-        SourceDir::root(from.dir.try_clone().ok()?, Node::root(parent_shown(&pair.src.shown))).ok()?;
-    let node = Node::root(parent_shown(&pair.dst.shown));
-    let place = Arc::new(Place { dir: to.dir.try_clone().ok()?, node, created_names: Arc::default() });
-    let dest = Dest::Named { dir: place, name: to_name.to_owned() };
-    let path = pair.src.shown.clone();
-    nesting(&Reach::Anywhere, &pair.info, false, &dest, policy, &path, crate::error::Op::Copy).ok()?;
-    let source = Source::Named { dir: above, name: name.to_owned(), info: pair.info, follow: false };
-    Some(Operand { source, dest, path, spot: crate::receiver::claims::Spot::default() })
+/// Whether the name is that of the directory, and free where it goes. What hands its group down is not for the verb.
+fn is_plain(pair: &CopyStep<'_>) -> io::Result<bool> {
+    let (from, name) = pair.src.place(errno::EINVAL)?;
+    let (to, to_name) = pair.dst.place(errno::EINVAL)?;
+    let own = from.dir.stat(name)?;
+    let is_itself = own.kind == Kind::Dir && own.id() == pair.info.id();
+    let hands_down_its_group = to.dir.info()?.mode & 0o2000 != 0;
+    Ok(is_itself && !hands_down_its_group && to.dir.look(to_name)?.is_none())
 }
 
 /// Keeps what went wrong, for the end.

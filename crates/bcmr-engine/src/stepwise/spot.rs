@@ -110,14 +110,25 @@ impl Spot {
         Ok((self.folder()?, self.name(otherwise)?))
     }
 
-    /// The same, for a new name of something that is no directory: a slash behind it is `otherwise`.
+    /// The same, for a new name of something that is no directory: a slash behind it is `otherwise`. Of a name that nothing
+    /// can be made under the kernel says first that it is taken.
     pub(super) fn new_place(&self, otherwise: i32) -> io::Result<(&Folder, Name<'_>)> {
         let place = self.place(errno::EEXIST)?;
-        if self.slash { Err(os(otherwise)) } else { Ok(place) }
+        if !self.slash {
+            return Ok(place);
+        }
+        let is_taken = otherwise == errno::ENOENT && place.0.dir.look(place.1)?.is_some();
+        Err(os(if is_taken { errno::EEXIST } else { otherwise }))
     }
 
     pub(super) fn has_slash(&self) -> bool {
         self.slash
+    }
+
+    /// Whether a slash stands behind the name of a link.
+    pub(super) fn is_link_with_slash(&self) -> bool {
+        let own = self.place(errno::EBUSY).and_then(|(folder, name)| folder.dir.stat(name));
+        self.slash && own.is_ok_and(|own| own.kind == Kind::Link)
     }
 
     /// What is there.

@@ -36,6 +36,7 @@ pub use directory::make_directory;
 pub use manifest::{WholeFile, check_manifest};
 pub use measure::measure;
 pub use move_::move_;
+pub(crate) use move_::move_named;
 pub use sessions::sessions;
 pub use snapshot::snapshot;
 pub use sync::{planned_words, sync};

@@ -36,39 +36,66 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Only when nothing could be begun; what happens to single items is told through `watch`.
 pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
     let proves = request.policy.verify != Verify::Off;
-    let policy = CopyPolicy {
-        recursive: true,
-        follow: Follow::Never,
-        preserve: Preserve::ALL,
-        specials: true,
-        // What is removed at the source afterwards must have been seen to be right.
-        verify: if request.policy.verify == Verify::Off { Verify::Cached } else { request.policy.verify },
-        ..request.policy
-    };
+    let policy = moving(request.policy);
     let disk = Sys::with(policy.io);
     let target = operands::marked_target(&request.sources, request.target, policy.follow);
     let count = request.sources.len();
     operands::make_path(&operands::Reach::Anywhere, &target, count, &policy)?;
     let to = operands::target(&operands::Reach::Anywhere, &target, count, DestLink::Itself)?;
     operands::tell_new(&watch, &target, &to);
-    let mut run = Run::new(&disk, &policy, watch, Some(Ledger::new(proves)))?;
-    let filter = Filter::new(&policy.filter)?;
-    let mut operands =
+    let run = Run::new(&disk, &policy, watch, Some(Ledger::new(proves)))?;
+    let operands =
         operands::resolve(&request.sources, &to, &policy, Op::Move, DestLink::Itself, &run.desk.tally);
+    carry(run, operands, &policy, request.merge, request.all_or_nothing)
+}
+
+/// Moves one operand whose names were looked at before. What is in it stays where it is as long as something of it could
+/// not be copied.
+///
+/// # Errors
+/// Only when nothing could be begun.
+pub(crate) fn move_named(operand: Operand, policy: CopyPolicy, watch: Watch<'_>) -> Result<Summary> {
+    let proves = policy.verify != Verify::Off;
+    let policy = moving(policy);
+    let disk = Sys::with(policy.io);
+    let run = Run::new(&disk, &policy, watch, Some(Ledger::new(proves)))?;
+    carry(run, vec![operand], &policy, false, true)
+}
+
+/// What a move keeps, whatever a copy would.
+fn moving(policy: CopyPolicy) -> CopyPolicy {
+    CopyPolicy {
+        recursive: true,
+        follow: Follow::Never,
+        preserve: Preserve::ALL,
+        specials: true,
+        // What is removed at the source afterwards must have been seen to be right.
+        verify: if policy.verify == Verify::Off { Verify::Cached } else { policy.verify },
+        ..policy
+    }
+}
+
+fn carry(
+    mut run: Run<'_>,
+    mut operands: Vec<Operand>,
+    policy: &CopyPolicy,
+    merge: bool,
+    all_or_nothing: bool,
+) -> Result<Summary> {
+    let filter = Filter::new(&policy.filter)?;
     run.desk.claims = operands::claims(&mut operands);
     let (tally, claims) = (&run.desk.tally, &run.desk.claims);
-    let foreseen = Mutex::default();
-    let mover = Mover { policy: &policy, merge: request.merge, filter, tally, claims, foreseen };
+    let mover = Mover { policy, merge, filter, tally, claims, foreseen: Mutex::default() };
     let mut far = Vec::new();
     for operand in operands {
-        if watch.cancel.is_set() {
+        if tally.cancelled() {
             break;
         }
         if operands::clash(&far, &operand).is_some() && !policy.dry_run {
             // What an earlier one becomes has its name before this one meets it there: two that are copied at once into
             // one name would take each other for what a killed run left.
             run.round(&far);
-            take_away(&run, std::mem::take(&mut far), request.all_or_nothing);
+            take_away(&run, std::mem::take(&mut far), all_or_nothing);
         }
         match mover.operand(&operand) {
             Ok(Moved::Here) => {}
@@ -80,7 +107,7 @@ pub fn move_(request: MoveRequest, watch: Watch<'_>) -> Result<Summary> {
         if !far.is_empty() {
             run.round(&far);
         }
-        take_away(&run, far, request.all_or_nothing);
+        take_away(&run, far, all_or_nothing);
     }
     run.desk.sync_names();
     Ok(run.end())

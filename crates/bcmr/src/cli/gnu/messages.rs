@@ -210,6 +210,10 @@ pub fn trouble(locale: Locale, trouble: &Trouble) -> Vec<u8> {
         match mark.get(1) {
             Some(b'2') => out.extend(quoted(locale, other.as_os_str())),
             Some(b'4') => out.extend(locale_quoted(locale, trouble.path.as_os_str().as_bytes())),
+            // In front of a colon, one in the name is a reason too.
+            Some(b'3') if trouble.path.as_os_str().as_bytes().contains(&b':') => {
+                out.extend(quoted(locale, trouble.path.as_os_str()));
+            }
             Some(b'3') => out.extend(bare(locale, trouble.path.as_os_str())),
             _ => out.extend(quoted(locale, trouble.path.as_os_str())),
         }
