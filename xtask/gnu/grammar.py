@@ -1,5 +1,6 @@
 """Command lines, drawn from a grammar by a seed: options, operands and everything around them."""
 import re
+import shlex
 
 import world
 
@@ -155,10 +156,30 @@ def draw(rng):
     if rng.random() < 0.1:
         words.insert(len(options), "--")
     elif rng.random() < 0.3 and theirs is None:
-        rng.shuffle(words)
+        # Options between operands; which operand is the last one was looked at above.
+        places = [(True, word) for word in options] + [(False, word) for word in operands]
+        rng.shuffle(places)
+        rest = iter(operands)
+        words = [word if is_option else next(rest) for is_option, word in places]
     spelled = [new for word in (theirs or words) for new in SPELLED.get(word, [word])]
     answers = "".join(rng.choice(["y\n", "n\n", "y\n", "\n", "yes\n", "N\n"]) for _ in range(12)) if rng.random() < 0.85 else ""
     return {
         "program": program, "options": options, "operands": operands, "words": words, "theirs": spelled, "env": env,
         "stdin": answers, "umask": rng.choice([0o22, 0o22, 0o77, 0o2, 0, 0o177]), "root": rng.random() < 0.5,
+    }
+
+
+def kept(text):
+    """A line of kept.txt."""
+    words = shlex.split(text)
+    root, env = words.pop(0) == "root", {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
+    while "=" in words[0]:
+        name, _, value = words.pop(0).partition("=")
+        env[name] = value
+    stdin, umask = env.pop("STDIN", "").replace("\\n", "\n"), int(env.pop("UMASK", "22"), 8)
+    program, words = words[0], words[1:]
+    options = [word for word in words if word.startswith("-")]
+    return {
+        "program": program, "options": options, "operands": [word for word in words if word not in options],
+        "words": words, "theirs": words, "env": env, "stdin": stdin, "umask": umask, "root": root,
     }

@@ -149,9 +149,9 @@ class Case:
         self.their_tree, self.our_tree = theirs[1], ours[1]
 
 
-def show(seed, number, line, left):
+def show(name, line, left):
     who = "root" if line["root"] else "user"
-    print(f"--- seed {seed} line {number} ({who}, umask {line['umask']:03o}, {line['env']}, stdin {line['stdin']!r})")
+    print(f"--- {name} ({who}, umask {line['umask']:03o}, {line['env']}, stdin {line['stdin']!r})")
     print("    " + " ".join([line["program"], *map(repr, line["words"])]))
     if line["theirs"] != line["words"]:
         print("    theirs: " + " ".join(map(repr, line["theirs"])))
@@ -168,14 +168,24 @@ def known(place, root):
     return place.known[root]
 
 
-def compare(args, numbers, rules):
-    """Runs some of the lines; how many there were, and how many with unlisted differences."""
+def lines_of(args):
+    """What is to be run, each with its name: lines that are kept, and drawn ones."""
+    if args.only is None and args.first == 0:
+        with open(os.path.join(HERE, "kept.txt"), encoding="utf-8") as file:
+            for number, text in enumerate(file, 1):
+                if not text.startswith("#"):
+                    yield f"kept.txt line {number}", grammar.kept(text)
+    for number in [args.only] if args.only is not None else range(args.first, args.first + args.lines):
+        yield f"seed {args.seed} line {number}", grammar.draw(random.Random(f"{args.seed}:{number}"))
+
+
+def compare(args, rules):
+    """Runs the lines; how many there were, and how many with unlisted differences."""
     place = world.World()
-    mine = place.program(os.path.abspath(args.bcmr))
+    mine = place.program(args.bcmr)
     findings, ran = 0, 0
     try:
-        for number in numbers:
-            line = grammar.draw(random.Random(f"{args.seed}:{number}"))
+        for name, line in lines_of(args):
             if args.program and line["program"] != args.program:
                 continue
             results, before = [], known(place, line["root"])
@@ -193,7 +203,7 @@ def compare(args, numbers, rules):
             left = [d for d in differences(*results) if not listed(rules, case, d)]
             if left:
                 findings += 1
-                show(args.seed, number, line, left)
+                show(name, line, left)
                 if findings >= args.most:
                     print(f"stopped after {findings} findings")
                     break
@@ -212,6 +222,7 @@ def main():
     parser.add_argument("--program")
     parser.add_argument("--most", type=int, default=20, help="stop after so many findings")
     args = parser.parse_args()
+    args.bcmr = os.path.abspath(args.bcmr)
     if os.geteuid() != 0:
         print("twins: needs root, to run lines as root and as another user", file=sys.stderr)
         sys.exit(77)
@@ -226,8 +237,7 @@ def main():
         rules = tomllib.load(file)["difference"]
     os.umask(0o22)
     began = time.time()
-    numbers = [args.only] if args.only is not None else range(args.first, args.first + args.lines)
-    ran, findings = compare(args, numbers, rules)
+    ran, findings = compare(args, rules)
     met = ", ".join(f"{r['name']} {r['met']}" for r in rules if r.get("met"))
     print(f"{ran} lines in {time.time() - began:.0f} s, {findings} with unlisted differences; by design: {met or 'none'}")
     sys.exit(1 if findings else 0)

@@ -72,7 +72,7 @@ impl FarEvents {
         }
         if removing {
             // A directory goes after what was in it.
-            places.push(u64::MAX);
+            places.push((u64::MAX, 0));
         }
         (removing, places)
     }
@@ -108,13 +108,13 @@ pub(super) fn far(src: &Spot, dst: &Spot, info: &Info, options: &Options, teller
     };
     kept.errors.sort_by(|(a, _), (b, _)| a.cmp(b));
     // What could not be read, or made as a special file, was begun all the same; but not what could not even be seen.
-    let is_begun =
-        |e: &Error| matches!(e.op, Op::Open | Op::MakeSpecialFile) && Spot::of(&e.path).look(false).is_ok();
-    let begun = kept.errors.iter().filter(|(_, e)| is_begun(e));
+    let begun = kept.errors.iter().filter(|(_, e)| matches!(e.op, Op::Open | Op::MakeSpecialFile));
     for (turn, e) in begun.filter(|_| options.verbose) {
-        if let Ok(below) = e.path.strip_prefix(&src.shown) {
-            let step = (Action::Copied, e.path.clone(), dst.shown.join(below));
-            kept.done.push((turn.clone(), step));
+        let below = e.path.strip_prefix(&src.shown).or_else(|_| e.path.strip_prefix(&dst.shown));
+        let Ok(below) = below else { continue };
+        let from = src.shown.join(below);
+        if Spot::of(&from).look(false).is_ok() {
+            kept.done.push((turn.clone(), (Action::Copied, from, dst.shown.join(below))));
         }
     }
     kept.done.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -132,22 +132,23 @@ pub(super) fn far(src: &Spot, dst: &Spot, info: &Info, options: &Options, teller
 }
 
 /// Whether it is about taking away, which comes after all copying; then where each name stands in its directory: copying goes
-/// by inodes, and taking away as directories list them.
-type Turn = (bool, Vec<u64>);
+/// by inodes, and by places where names have the same, and taking away as directories list them.
+type Turn = (bool, Vec<(u64, u64)>);
 
 /// What directories of the source have listed.
 #[derive(Default)]
 struct Listed(HashMap<PathBuf, Vec<(NameBuf, u64)>>);
 
 impl Listed {
-    /// Where `dir` lists a name, or its inode there: what is in it may not be seen.
-    fn at(&mut self, dir: &Path, name: &[u8], removing: bool) -> u64 {
+    /// The inode that `dir` lists for a name, and where: what is in it may not be seen. Only where, for what is taken away.
+    fn at(&mut self, dir: &Path, name: &[u8], removing: bool) -> (u64, u64) {
         let names = self.0.entry(dir.to_owned()).or_insert_with(|| {
             let names = Spot::of(dir).open_dir(false).and_then(|dir| names_in(&dir));
             names.unwrap_or_default()
         });
         let found = names.iter().enumerate().find(|(_, (listed, _))| listed.bytes() == name);
-        found.map_or(u64::MAX, |(at, (_, inode))| if removing { at as u64 } else { *inode })
+        let (inode, at) = found.map_or((u64::MAX, u64::MAX), |(at, (_, inode))| (*inode, at as u64));
+        if removing { (at, 0) } else { (inode, at) }
     }
 }
 
@@ -185,6 +186,8 @@ fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
         },
         _ => e.path,
     };
+    // The operand is told as it was typed.
+    let path = if path == src.shown { src.shown.clone() } else { path };
     Trouble { what, path, other: Some(dst.shown.clone()), why }
 }
 
@@ -195,9 +198,10 @@ fn tell_far(done: &[(Turn, FarStep)], (src, is_dir): (&Spot, bool), dst: &Path, 
     let typed = if src.has_slash() { &typed } else { &src.shown };
     let made = done.iter().filter(|(_, (action, ..))| *action == Action::MadeDir);
     let made: HashSet<&Path> = made.map(|(_, (_, from, _))| from.as_path()).collect();
+    let inode = |places: &[(u64, u64)]| places.last().map(|(inode, _)| *inode);
     let linked = done.iter().filter(|(_, (action, ..))| *action == Action::HardLinked);
-    let mut linked: HashMap<Option<&u64>, bool> =
-        linked.map(|((_, places), _)| (places.last(), false)).collect();
+    let mut linked: HashMap<Option<u64>, bool> =
+        linked.map(|((_, places), _)| (inode(places), false)).collect();
     for ((_, places), (action, from, to)) in done {
         match action {
             // The operands are told as they were typed.
@@ -205,7 +209,7 @@ fn tell_far(done: &[(Turn, FarStep)], (src, is_dir): (&Spot, bool), dst: &Path, 
             Action::MadeDir => teller.did(Did::MadeDir(to)),
             Action::Copied | Action::HardLinked | Action::MadeLink | Action::MadeSpecial if is_dir => {
                 let is_told =
-                    linked.get_mut(&places.last()).is_some_and(|told| std::mem::replace(told, true));
+                    linked.get_mut(&inode(places)).is_some_and(|told| std::mem::replace(told, true));
                 if !is_told {
                     teller.did(Did::MovedByCopying { src: from, dst: to, backup: None });
                 }

@@ -30,7 +30,7 @@ pub(super) fn operand(src: &Spot, dst: &Spot, info: &Info, policy: &CopyPolicy, 
     let node = Node::root(parent_shown(&dst.shown));
     let place = Arc::new(Place { dir, node, created_names: Arc::default() });
     let dest = Dest::Named { dir: place, name: to_name.to_owned() };
-    let path = src.shown.clone();
+    let path = above.node.join(name);
     nesting(&Reach::Anywhere, info, false, &dest, policy, &path, verb)?;
     let source = Source::Named { dir: above, name: name.to_owned(), info: *info, follow: false };
     Ok(Operand { source, dest, path, spot: claims::Spot::default() })
