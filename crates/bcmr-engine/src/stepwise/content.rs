@@ -114,8 +114,8 @@ fn existing(
     };
     let by_link = file.dst.look(false).is_ok_and(|own| own.kind == Kind::Link);
     let plain = there.nlink == 1 && there.mode & 0o7000 == 0 && !by_link && info.kind == Kind::File;
-    // An owner that cannot be given stays, and a new file cannot have that of another user either.
-    let plain = plain && (!copier.options.preserve.owner || [0, there.uid].contains(&copier.options.me));
+    // A new file cannot be given another user's owner: nothing is even tried beside it.
+    let plain = plain && [0, there.uid].contains(&copier.options.me);
     if plain
         && copier.options.content == Content::Copied
         && let Ok(place) = file.dst.place(errno::EISDIR)
