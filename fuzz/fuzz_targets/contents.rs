@@ -26,6 +26,7 @@ fuzz_target!(|data: &[u8]| {
                 contents::push_content(&mut out, bytes, hash.as_ref());
             }
             Item::Hashed { length, hash } => contents::push_hashed(&mut out, *length, hash),
+            Item::Patched { runs, carried, hash } => contents::push_patched(&mut out, runs, carried, hash),
             Item::Changed => contents::push_changed(&mut out),
             Item::Unreadable(trouble) => contents::push_unreadable(&mut out, trouble).expect("as it came"),
         }

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A target, and the longest input that makes sense for it.
-const TARGETS: [(&str, u32); 18] = [
+const TARGETS: [(&str, u32); 19] = [
     ("frames", 4096),
     ("message", 4096),
     ("handshake", 256),
     ("contents", 4096),
+    ("columns", 4096),
     ("store", 4096),
     ("session", 4096),
     ("delta", 4096),

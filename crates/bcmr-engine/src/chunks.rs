@@ -3,7 +3,9 @@
 //! Pure: bytes are handed in. Must not know what a chunk travels as. A byte that is put in moves the borders near it and no
 //! others, so that what is behind it is found again. Sums are short: who goes by one compares the whole block in the end.
 
-use bcmr_wire::limits::{CHUNK_BYTES_MAX, DELTA_BYTES_MIN as WIRE_DELTA_BYTES_MIN};
+use bcmr_wire::limits::{
+    CHUNK_BYTES_MAX, DELTA_BYTES_MIN as WIRE_DELTA_BYTES_MIN, REST_BYTES_MIN as WIRE_REST_BYTES_MIN,
+};
 use fastcdc::v2020::FastCDC;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,6 +13,10 @@ use std::ops::Range;
 /// From how many bytes on a file, and its basis, is compared by chunks. As much smaller in tests as blocks are.
 pub(crate) const DELTA_BYTES_MIN: u64 =
     if cfg!(test) { WIRE_DELTA_BYTES_MIN >> 10 } else { WIRE_DELTA_BYTES_MIN };
+
+/// The same of a small file, which is cut into the finest chunks at once.
+pub(crate) const REST_BYTES_MIN: u64 =
+    if cfg!(test) { WIRE_REST_BYTES_MIN >> 8 } else { WIRE_REST_BYTES_MIN };
 
 /// How long chunks are: at least, on average, and at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use crate::field::{Reader, Refused, Why, must, put_bytes, put_i, put_v, refuse};
 use crate::frame;
 use crate::limits::{
     ABOUT_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, HAVE_BLOCKS_MAX,
-    NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PAGE_BYTES, RULES_MAX, RUNS_MAX, SUMS_MAX, UNREADABLE_MAX,
-    VALUES_MAX,
+    NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PAGE_BYTES, PARTS_SUMS_MAX, RULES_MAX, RUNS_MAX, SUMS_MAX,
+    UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
     Codec, Compress, DirState, Entry, Event, FileState, Hello, Kind, Message, Note, Patch, Piece, Policy,
-    Run, Sum, Target, Time, Trouble, Wide, data, kind,
+    Run, Sum, Target, Time, Trouble, Wanted, WantedPart, Wide, data, kind,
 };
 use crate::rules;
 
@@ -23,7 +23,7 @@ const TROUBLE_BYTES_MIN: usize = 6;
 /// The same of the shortest chunk.
 const SUM_BYTES_MIN: usize = 9;
 
-const KINDS: [Kind; 7] =
+pub(crate) const KINDS: [Kind; 7] =
     [Kind::File, Kind::Dir, Kind::Link, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
 const CODECS: [Codec; 3] = [Codec::Raw, Codec::Lz4, Codec::Zstd];
 const TARGETS: [Target; 3] = [Target::Guess, Target::Into, Target::Exactly];
@@ -116,6 +116,8 @@ impl<'a> Message<'a> {
             Message::Cancel => kind::CANCEL,
             Message::Finer { .. } => kind::FINER,
             Message::Patch(_) => kind::PATCH,
+            Message::WantsParts { .. } => kind::WANTS_PARTS,
+            Message::FilesPacked { .. } => kind::FILES_PACKED,
         }
     }
 }
@@ -147,6 +149,29 @@ pub fn begin_files(
         out.truncate(mark);
     }
     written.map(|()| mark)
+}
+
+/// What stands in front of a batch's entries where they are packed.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedHead<'a> {
+    /// `[packed.batch]`
+    pub batch: u64,
+    /// `[packed.dir]`
+    pub dir: u64,
+    /// `[packed.inline]`
+    pub inline: bool,
+    /// `[packed.packing]` Of the entries.
+    pub packing: Codec,
+    /// `[packed.entries]` See [`crate::columns`].
+    pub entries: &'a [u8],
+}
+
+/// Begins a `FilesPacked` frame, whose contents are packed with `codec`; as [`begin_files`].
+pub fn begin_files_packed(head: &PackedHead<'_>, codec: Codec, out: &mut Vec<u8>) -> Result<usize, Refused> {
+    rules::files_packed(head.batch, head.dir, head.packing, head.entries)?;
+    let mark = frame::begin(out, kind::FILES_PACKED);
+    write_packed_header(head, codec, out);
+    Ok(mark)
 }
 
 /// Begins a `Contents` frame; as [`begin_files`].
@@ -339,6 +364,23 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
             Message::Finer { file: r.v("finer.file")?, at: r.v("finer.at")?, bytes: r.v("finer.bytes")? }
         }
         kind::PATCH => Message::Patch(read_patch(r)?),
+        kind::WANTS_PARTS => {
+            let batch = r.v("parts.batch")?;
+            let mut left = PARTS_SUMS_MAX;
+            Message::WantsParts {
+                batch,
+                entries: r.list("parts.entries", 2, ENTRIES_MAX, |r| read_part(r, &mut left))?,
+            }
+        }
+        kind::FILES_PACKED => Message::FilesPacked {
+            batch: r.v("packed.batch")?,
+            dir: r.v("packed.dir")?,
+            inline: r.bool("packed.inline")?,
+            codec: r.choice("packed.codec", &CODECS)?,
+            packing: r.choice("packed.packing", &CODECS)?,
+            entries: r.bytes("packed.entries")?,
+            contents: r.all(),
+        },
         _ => return refuse("frame.state", Why::Unknown),
     })
 }
@@ -490,6 +532,24 @@ fn read_patch<'a>(r: &mut Reader<'a>) -> Result<Patch<'a>, Refused> {
     })?;
     let codec = r.choice("patch.codec", &CODECS)?;
     Ok(Patch { file, at, cv, runs, codec, bytes: r.all() })
+}
+
+/// One entry of which a part is wanted; all of a message have at most `left` chunks.
+fn read_part(r: &mut Reader<'_>, left: &mut usize) -> Result<WantedPart, Refused> {
+    const TAG: &str = "parts.entries";
+    let entry = r.v(TAG)?;
+    let wanted = match r.u8(TAG)? {
+        0 => Wanted::Content,
+        1 => Wanted::Hash,
+        2 => {
+            let chunks =
+                r.list(TAG, SUM_BYTES_MIN, *left, |r| Ok(Sum { bytes: r.v(TAG)?, sum: r.u64(TAG)? }))?;
+            *left -= chunks.len();
+            Wanted::Rest(chunks)
+        }
+        _ => return refuse(TAG, Why::Unknown),
+    };
+    Ok(WantedPart { entry, wanted })
 }
 
 fn read_event<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, Refused> {
@@ -719,6 +779,16 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
             put_v(*bytes, out); // [finer.bytes]
         }
         Message::Patch(patch) => write_patch(patch, out),
+        Message::WantsParts { batch, entries } => {
+            put_v(*batch, out); // [parts.batch]
+            put_v(entries.len() as u64, out); // [parts.entries]
+            entries.iter().for_each(|part| write_part(part, out));
+        }
+        Message::FilesPacked { batch, dir, inline, codec, packing, entries, contents } => {
+            let (batch, dir, inline, packing) = (*batch, *dir, *inline, *packing);
+            write_packed_header(&PackedHead { batch, dir, inline, packing, entries }, *codec, out);
+            out.extend_from_slice(contents); // [packed.contents]
+        }
         Message::MissingBlocks { file, first, nonce, bits } => {
             put_v(*file, out); // [missing.file]
             put_v(*first, out); // [missing.first]
@@ -833,6 +903,31 @@ fn write_files_header(
     let before = out.len();
     write_entries(entries, out); // [files.entries]
     must(out.len() - before <= ENTRIES_BYTES_MAX, "files.entries", Why::Limit)
+}
+
+fn write_packed_header(head: &PackedHead<'_>, codec: Codec, out: &mut Vec<u8>) {
+    put_v(head.batch, out); // [packed.batch]
+    put_v(head.dir, out); // [packed.dir]
+    out.push(u8::from(head.inline)); // [packed.inline]
+    out.push(codec as u8); // [packed.codec]
+    out.push(head.packing as u8); // [packed.packing]
+    put_bytes(head.entries, out); // [packed.entries]
+}
+
+fn write_part(part: &WantedPart, out: &mut Vec<u8>) {
+    put_v(part.entry, out);
+    match &part.wanted {
+        Wanted::Content => out.push(0),
+        Wanted::Hash => out.push(1),
+        Wanted::Rest(chunks) => {
+            out.push(2);
+            put_v(chunks.len() as u64, out);
+            for chunk in chunks {
+                put_v(chunk.bytes, out);
+                out.extend_from_slice(&chunk.sum.to_le_bytes());
+            }
+        }
+    }
 }
 
 fn write_contents_header(batch: u64, codec: Codec, out: &mut Vec<u8>) {

@@ -3,8 +3,9 @@
 //! Must not know which file an item is of, nor how contents are packed; counting both out is the caller's.
 
 use crate::codec::{read_trouble, write_trouble};
-use crate::field::{Reader, Refused, Why, put_v, refuse};
-use crate::message::{Hash, Trouble};
+use crate::field::{Reader, Refused, Why, must, put_bytes, put_v, refuse};
+use crate::limits::{RUNS_MAX, SMALL_FILE_BYTES};
+use crate::message::{Hash, Run, Trouble};
 pub use crate::packed::{push_unpacked_length, unpacked};
 use crate::rules;
 
@@ -12,6 +13,7 @@ const CONTENT: u8 = 0;
 const CHANGED: u8 = 1;
 const UNREADABLE: u8 = 2;
 const HASHED: u8 = 3;
+const PATCHED: u8 = 4;
 const TAG: &str = "contents.bytes";
 
 /// What came of one file.
@@ -24,11 +26,20 @@ pub enum Item<'a> {
         /// As the sender computed it while reading.
         hash: Option<Hash>,
     },
-    /// Only its hash, where two sides are compared.
+    /// Only its hash: where two sides are compared, or where nothing else was asked for.
     Hashed {
         /// Bytes that were read.
         length: u64,
         /// Their BLAKE3.
+        hash: Hash,
+    },
+    /// What it has beside what the receiver has told of.
+    Patched {
+        /// What it consists of, in order.
+        runs: Vec<Run>,
+        /// The runs that come along, one behind the other.
+        carried: &'a [u8],
+        /// The BLAKE3 of the whole.
         hash: Hash,
     },
     /// It changed while it was read.
@@ -64,6 +75,18 @@ pub fn end_content(out: &mut Vec<u8>, hash: Option<&Hash>) {
 pub fn push_hashed(out: &mut Vec<u8>, length: u64, hash: &Hash) {
     out.push(HASHED);
     put_v(length, out);
+    out.extend_from_slice(hash);
+}
+
+/// Appends what a file has beside what the receiver has told of.
+pub fn push_patched(out: &mut Vec<u8>, runs: &[Run], carried: &[u8], hash: &Hash) {
+    out.push(PATCHED);
+    put_v(runs.len() as u64, out);
+    for run in runs {
+        put_v(run.bytes, out);
+        put_v(run.from.map_or(0, |from| from.saturating_add(1)), out);
+    }
+    put_bytes(carried, out);
     out.extend_from_slice(hash);
 }
 
@@ -120,6 +143,7 @@ impl<'a> Items<'a> {
                 hash: if self.hashes { Some(r.hash(TAG)?) } else { None },
             },
             HASHED => Item::Hashed { length: r.v(TAG)?, hash: r.hash(TAG)? },
+            PATCHED => read_patched(r)?,
             CHANGED => Item::Changed,
             UNREADABLE => {
                 let trouble = read_trouble(r)?;
@@ -129,6 +153,22 @@ impl<'a> Items<'a> {
             _ => return refuse(TAG, Why::Unknown),
         }))
     }
+}
+
+/// The runs of a small file: none without bytes, all together shorter than a large one, and as many bytes along as they say.
+fn read_patched<'a>(r: &mut Reader<'a>) -> Result<Item<'a>, Refused> {
+    let runs = r.list(TAG, 2, RUNS_MAX, |r| Ok(Run { bytes: r.v(TAG)?, from: r.v(TAG)?.checked_sub(1) }))?;
+    let (mut all, mut along) = (0_u64, 0_u64);
+    for run in &runs {
+        must(run.bytes > 0 && run.bytes < SMALL_FILE_BYTES, TAG, Why::Limit)?;
+        must(run.from.is_none_or(|from| from < SMALL_FILE_BYTES), TAG, Why::Limit)?;
+        all += run.bytes;
+        along += if run.from.is_none() { run.bytes } else { 0 };
+    }
+    must(all < SMALL_FILE_BYTES, TAG, Why::Limit)?;
+    let carried = r.bytes(TAG)?;
+    must(carried.len() as u64 == along, TAG, Why::Contradiction)?;
+    Ok(Item::Patched { runs, carried, hash: r.hash(TAG)? })
 }
 
 impl<'a> Iterator for Items<'a> {
@@ -164,19 +204,43 @@ mod tests {
             push_unreadable(&mut out, &trouble).unwrap();
             push_content(&mut out, b"", hash.as_ref());
             push_hashed(&mut out, 300, &[9; 32]);
+            let runs = vec![Run { bytes: 3, from: None }, Run { bytes: 5000, from: Some(0) }];
+            push_patched(&mut out, &runs, b"new", &[8; 32]);
             let expected = vec![
                 Item::Content { bytes: b"abc", hash },
                 Item::Changed,
                 Item::Unreadable(trouble.clone()),
                 Item::Content { bytes: b"", hash },
                 Item::Hashed { length: 300, hash: [9; 32] },
+                Item::Patched { runs, carried: b"new", hash: [8; 32] },
             ];
-            assert_eq!(all(&out, hash.is_some(), 5), Ok(expected.clone()));
-            assert_eq!(all(&out, hash.is_some(), 4), Err(Why::Rest));
-            assert_eq!(all(&out, hash.is_some(), 6), Err(Why::Short));
-            let some: Result<Vec<_>, _> = items_up_to(&out, hash.is_some(), 6).collect();
+            assert_eq!(all(&out, hash.is_some(), 6), Ok(expected.clone()));
+            assert_eq!(all(&out, hash.is_some(), 5), Err(Why::Rest));
+            assert_eq!(all(&out, hash.is_some(), 7), Err(Why::Short));
+            let some: Result<Vec<_>, _> = items_up_to(&out, hash.is_some(), 7).collect();
             assert_eq!(some, Ok(expected));
             assert!(items_up_to(&out, hash.is_some(), 3).any(|item| item.is_err()));
+        }
+    }
+
+    /// A few bytes must not become more than a small file has, nor be fewer than they say.
+    #[test]
+    fn runs_are_a_small_file_and_no_more() {
+        let run = |bytes, from| Run { bytes, from };
+        let most = SMALL_FILE_BYTES - 1;
+        let table: [(&[Run], &[u8], Option<Why>); 7] = [
+            (&[run(most, Some(0))], b"", None),
+            (&[run(most, Some(0)), run(1, Some(0))], b"", Some(Why::Limit)),
+            (&[run(u64::MAX, Some(0))], b"", Some(Why::Limit)),
+            (&[run(0, Some(0))], b"", Some(Why::Limit)),
+            (&[run(1, Some(SMALL_FILE_BYTES))], b"", Some(Why::Limit)),
+            (&[run(3, None)], b"ab", Some(Why::Contradiction)),
+            (&[run(1, None), run(1, Some(0))], b"ab", Some(Why::Contradiction)),
+        ];
+        for (runs, carried, why) in table {
+            let mut out = Vec::new();
+            push_patched(&mut out, runs, carried, &[7; 32]);
+            assert_eq!(all(&out, true, 1).err(), why, "{runs:?}");
         }
     }
 

@@ -59,10 +59,14 @@ pub mod wide {
     pub const REMOVE: u64 = 0x800;
     /// Pieces that are made of what the receiver has of an older version.
     pub const DELTA: u64 = 0x1000;
+    /// Entries of a batch in columns, packed.
+    pub const PACKED: u64 = 0x2000;
+    /// Small files of which the receiver has parts, or all.
+    pub const PARTS: u64 = 0x4000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 20] = [
+const NAMES: [(Features, &str); 22] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -83,6 +87,8 @@ const NAMES: [(Features, &str); 20] = [
     (Features { caps: 0, wide: wide::PARTIAL }, "partial"),
     (Features { caps: 0, wide: wide::REMOVE }, "remove"),
     (Features { caps: 0, wide: wide::DELTA }, "delta"),
+    (Features { caps: 0, wide: wide::PACKED }, "packed"),
+    (Features { caps: 0, wide: wide::PARTS }, "parts"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -389,7 +395,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0x1fff));
+        assert_eq!(all, set(0x7f, 0x7fff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

@@ -7,6 +7,7 @@
 pub mod bytes;
 pub mod code;
 pub mod codec;
+pub mod columns;
 pub mod contents;
 pub mod dialogue;
 pub mod direct;

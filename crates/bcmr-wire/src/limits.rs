@@ -69,6 +69,12 @@ pub const DEDUP_BLOCKS_MAX: u64 = 64 << 10;
 pub const DELTA_BYTES_MIN: u64 = 64 << 10;
 /// A chunk of a basis.
 pub const CHUNK_BYTES_MAX: u64 = 256 << 10;
+/// A file shorter than this is not asked about in parts, though the receiver may have it: its hash would be as long.
+pub const PART_BYTES_MIN: u64 = 128;
+/// A small file shorter than this is not cut into chunks, and neither is its older version.
+pub const REST_BYTES_MIN: u64 = 16 << 10;
+/// Chunks in one `WantsParts`, of all its entries. A sender keeps them until it has answered.
+pub const PARTS_SUMS_MAX: usize = 8192;
 /// Chunks in one `Sums`.
 pub const SUMS_MAX: usize = 4096;
 /// Chunks of all files on offer together that a sender keeps sums of: some 60 bytes each. What a basis has beyond them is not made use of.
@@ -134,6 +140,10 @@ const _: () = assert!(VALUES_MAX * 32 + 1024 <= FRAME_BYTES_MAX);
 const _: () = assert!(ATTRS_BYTES_MAX + PATH_BYTES_MAX + NAME_BYTES_MAX + 1024 <= ENTRIES_BYTES_MAX);
 const _: () = assert!(SUMS_MAX * (NUMBER_BYTES_MAX + 8) + 1024 <= FRAME_BYTES_MAX);
 const _: () = assert!(PIECE_BYTES_MAX as usize + RUNS_MAX * 2 * NUMBER_BYTES_MAX + 1024 <= FRAME_BYTES_MAX);
+// The chunks of what is wanted of a batch are no more than the large files of a transfer may have, for all in the window.
+const _: () = assert!(BATCHES_OUT_MAX * PARTS_SUMS_MAX <= SUMS_KEPT_MAX);
+const _: () = assert!(PARTS_SUMS_MAX * (NUMBER_BYTES_MAX + 8) + ENTRIES_MAX * 16 + 1024 <= FRAME_BYTES_MAX);
+const _: () = assert!(REST_BYTES_MIN > PART_BYTES_MIN && REST_BYTES_MIN < SMALL_FILE_BYTES);
 // A page holds at least one entry, and its link.
 const _: () = assert!(PATH_BYTES_MAX + NAME_BYTES_MAX + 1024 <= PAGE_BYTES);
 // A frame on the direct data plane may be cut into records, but a piece's frame is not to need more than two.

@@ -271,6 +271,26 @@ pub struct Sum {
     pub sum: u64,
 }
 
+/// How much of an entry's content is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// 0: all of it.
+    Content,
+    /// 1: its hash; the receiver may have it.
+    Hash,
+    /// 2: what it has beside these chunks, which the receiver's version consists of.
+    Rest(Vec<Sum>),
+}
+
+/// What is wanted of one entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedPart {
+    /// Which one.
+    pub entry: u64,
+    /// How much of it.
+    pub wanted: Wanted,
+}
+
 /// A part of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -421,12 +441,24 @@ pub enum Message<'a> {
     Summary { counts: [u64; 7], codes: Vec<u64>, cancelled: bool },
     /// 0x4B
     Sums { file: u64, at: u64, chunks: Vec<Sum> },
+    /// 0x4C
+    WantsParts { batch: u64, entries: Vec<WantedPart> },
     /// 0x4F
     Cancel,
     /// 0x58
     Finer { file: u64, at: u64, bytes: u64 },
     /// 0x59
     Patch(Patch<'a>),
+    /// 0x5A. `entries`: see [`crate::columns`].
+    FilesPacked {
+        batch: u64,
+        dir: u64,
+        inline: bool,
+        codec: Codec,
+        packing: Codec,
+        entries: &'a [u8],
+        contents: &'a [u8],
+    },
 }
 
 /// Type bytes.
@@ -484,10 +516,12 @@ pub mod kind {
     pub const MISSING_BLOCKS: u8 = 0x49;
     pub const SUMMARY: u8 = 0x4A;
     pub const SUMS: u8 = 0x4B;
+    pub const WANTS_PARTS: u8 = 0x4C;
     pub const CANCEL: u8 = 0x4F;
     pub const ALL_NAMED: u8 = 0x50;
     pub const FINER: u8 = 0x58;
     pub const PATCH: u8 = 0x59;
+    pub const FILES_PACKED: u8 = 0x5A;
 
     /// Whether a payload of this type holds a secret, so that memory it was in is wiped before it is used again.
     #[must_use]

@@ -6,13 +6,13 @@ use crate::field::{Refused, Tag, Why, must};
 use crate::limits::{
     ABOUT_MAX, ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BLOCK_BYTES, CHUNK_BYTES_MAX,
     CODES_MAX, CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX, FINER_BYTES_MAX,
-    HAVE_BLOCKS_MAX, NAME_BYTES_MAX, NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX,
-    PUT_OPERANDS_MAX, REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, RUNS_MAX,
-    SMALL_FILE_BYTES, STREAMS_MAX, SUMS_MAX, TEXT_BYTES_MAX, UNREADABLE_MAX, VALUES_MAX,
+    HAVE_BLOCKS_MAX, NAME_BYTES_MAX, NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PARTS_SUMS_MAX, PATH_BYTES_MAX,
+    PIECE_BYTES_MAX, PUT_OPERANDS_MAX, REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX,
+    RUNS_MAX, SMALL_FILE_BYTES, STREAMS_MAX, SUMS_MAX, TEXT_BYTES_MAX, UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
-    Codec, Entry, Event, FileState, Hello, Kind, Message, Note, Patch, Piece, Policy, Time, Trouble, Wide,
-    data, resume,
+    Codec, Entry, Event, FileState, Hello, Kind, Message, Note, Patch, Piece, Policy, Sum, Time, Trouble,
+    Wanted, WantedPart, Wide, data, resume,
 };
 use crate::{handshake, packed, policy};
 
@@ -185,6 +185,44 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             limit("finer.at", at.saturating_add(*bytes), FILE_BYTES_MAX)
         }
         Message::Patch(one) => patch(one),
+        Message::WantsParts { batch, entries } => wants_parts(*batch, entries),
+        Message::FilesPacked { batch, dir, inline, codec, packing, entries, contents } => {
+            files_packed(*batch, *dir, *packing, entries)?;
+            let none = contents.is_empty() && *codec == Codec::Raw;
+            must(*inline || none, "packed.contents", Why::Contradiction)?;
+            packed("packed.contents", *codec, contents)
+        }
+    }
+}
+
+/// Entries that rise, each with no more chunks than a small file has.
+fn wants_parts(batch: u64, entries: &[WantedPart]) -> Result<(), Refused> {
+    const TAG: Tag = "parts.entries";
+    id("parts.batch", batch)?;
+    // Nothing more is wanted: that is what `Wants` says.
+    counted(TAG, entries.len() as u64, ENTRIES_MAX as u64)?;
+    must(entries.is_sorted_by(|a, b| a.entry < b.entry), TAG, Why::Contradiction)?;
+    let mut chunks = 0_u64;
+    for part in entries {
+        limit(TAG, part.entry, ENTRIES_MAX as u64 - 1)?;
+        let Wanted::Rest(some) = &part.wanted else { continue };
+        chunks += some.len() as u64;
+        must(!some.is_empty(), TAG, Why::Limit)?;
+        some.iter().try_for_each(|Sum { bytes, .. }| counted(TAG, *bytes, CHUNK_BYTES_MAX))?;
+        let bytes: u64 = some.iter().map(|chunk| chunk.bytes).sum();
+        limit(TAG, bytes, SMALL_FILE_BYTES)?;
+    }
+    limit(TAG, chunks, PARTS_SUMS_MAX as u64)
+}
+
+/// What holds of packed entries before they are unpacked.
+pub(crate) fn files_packed(batch: u64, dir: u64, packing: Codec, entries: &[u8]) -> Result<(), Refused> {
+    id("packed.batch", batch)?;
+    id("packed.dir", dir)?;
+    must(entries.len() <= ENTRIES_BYTES_MAX, "packed.entries", Why::Limit)?;
+    match packing {
+        Codec::Raw => Ok(()),
+        Codec::Lz4 | Codec::Zstd => crate::columns::unpacked(entries).map(drop),
     }
 }
 
@@ -304,6 +342,11 @@ pub(crate) fn entry(entry: &Entry<'_>) -> Result<(), Refused> {
 pub(crate) fn files(batch: u64, dir: u64, entries: &[Entry<'_>]) -> Result<(), Refused> {
     id("files.batch", batch)?;
     id("files.dir", dir)?;
+    batch_entries(entries)
+}
+
+/// The same of its entries alone.
+pub(crate) fn batch_entries(entries: &[Entry<'_>]) -> Result<(), Refused> {
     counted("files.entries", entries.len() as u64, ENTRIES_MAX as u64)?;
     let attrs: usize = entries.iter().map(|one| one.attrs.len()).sum();
     limit("files.entries", attrs as u64, (ENTRIES_BYTES_MAX / ATTR_BYTES) as u64)?;

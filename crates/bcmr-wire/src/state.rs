@@ -85,7 +85,7 @@ enum Class {
 }
 
 /// Every message there is.
-const ROWS: [(u8, &str, Class); 56] = [
+const ROWS: [(u8, &str, Class); 58] = [
     (kind::HELLO, "Hello", Class::Hello),
     (kind::WELCOME, "Welcome", Class::Welcome),
     (kind::ERROR, "Error", Class::Error),
@@ -138,10 +138,12 @@ const ROWS: [(u8, &str, Class); 56] = [
     (kind::MISSING_BLOCKS, "MissingBlocks", Class::Reply),
     (kind::SUMMARY, "Summary", Class::Reply),
     (kind::SUMS, "Sums", Class::Reply),
+    (kind::WANTS_PARTS, "WantsParts", Class::Reply),
     (kind::CANCEL, "Cancel", Class::Cancel),
     (kind::ALL_NAMED, "AllNamed", Class::Entry),
     (kind::FINER, "Finer", Class::Entry),
     (kind::PATCH, "Patch", Class::Content),
+    (kind::FILES_PACKED, "FilesPacked", Class::Content),
 ];
 
 /// The same by type: it is asked for each frame.
@@ -203,8 +205,8 @@ mod tests {
     #[test]
     fn every_type_in_every_state() {
         let sender0: Vec<u8> = (0x30..=0x3F).collect();
-        let content = vec![0x32, 0x33, 0x35, 0x36, 0x59];
-        let replies: Vec<u8> = (0x40..=0x4B).collect();
+        let content = vec![0x32, 0x33, 0x35, 0x36, 0x59, 0x5A];
+        let replies: Vec<u8> = (0x40..=0x4C).collect();
         let join = |parts: &[&[u8]]| parts.concat();
         let requests = [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x1D, 0x20, 0x21, 0x22];
         let table: [(State, Vec<u8>); 19] = [
@@ -223,11 +225,11 @@ mod tests {
             (State::Waits(Answer::Token), vec![3, 6, 7, 0x1B]),
             (State::Waits(Answer::Rendezvous), vec![3, 6, 7, 0x1C]),
             (State::Sends, join(&[&[3, 6, 7], &replies, &[0x4F]])),
-            (State::Receives, join(&[&[3, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59]])),
+            (State::Receives, join(&[&[3, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A]])),
             (State::SendsBeside, vec![3, 5, 6, 7]),
             (State::ReceivesBeside, join(&[&[3, 5, 6, 7], &content])),
             (State::SendEnded, join(&[&[3, 5, 6, 7], &replies, &[0x4F]])),
-            (State::ReceiveEnded, join(&[&[3, 5, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59]])),
+            (State::ReceiveEnded, join(&[&[3, 5, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A]])),
             (State::PeerEnded, vec![3, 6, 7]),
             (State::Quiet, vec![6, 7]),
         ];

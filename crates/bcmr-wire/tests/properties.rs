@@ -344,7 +344,37 @@ impl<'a> Dice<'a> {
                 Message::Finer { file: self.id(), at: self.u63() >> 24, bytes: u64::from(self.u8()) + 1 }
             }
             kind::PATCH => Message::Patch(self.patch()),
+            kind::WANTS_PARTS => {
+                let mut entries = self.list(20, |d| WantedPart { entry: d.u64() % 1024, wanted: d.wanted() });
+                entries.push(WantedPart { entry: self.u64() % 1024, wanted: Wanted::Hash });
+                entries.sort_unstable_by_key(|part| part.entry);
+                entries.dedup_by_key(|part| part.entry);
+                Message::WantsParts { batch: self.id(), entries }
+            }
+            kind::FILES_PACKED => {
+                let inline = self.yes();
+                let contents = if inline { self.raw() } else { b"" };
+                let packed = self.yes();
+                let entries: &[u8] = if packed { b"\x80\x01packed" } else { self.raw() };
+                let packing = if packed { Codec::Zstd } else { Codec::Raw };
+                let (batch, dir, codec) = (self.id(), self.id(), Codec::Raw);
+                Message::FilesPacked { batch, dir, inline, codec, packing, entries, contents }
+            }
             _ => Message::Cancel,
+        }
+    }
+}
+
+impl Dice<'_> {
+    fn wanted(&mut self) -> Wanted {
+        match self.below(3) {
+            0 => Wanted::Content,
+            1 => Wanted::Hash,
+            _ => {
+                let mut chunks = self.list(9, |d| Sum { bytes: u64::from(d.u8()) + 1, sum: d.u64() });
+                chunks.push(Sum { bytes: 64 << 10, sum: self.u64() });
+                Wanted::Rest(chunks)
+            }
         }
     }
 }
@@ -379,6 +409,13 @@ fn heap(message: &Message<'_>) -> usize {
         Message::Wants { entries, .. } => of(entries),
         Message::Summary { codes, .. } => of(codes),
         Message::Sums { chunks, .. } => of(chunks),
+        Message::WantsParts { entries, .. } => {
+            let chunks = |part: &WantedPart| match &part.wanted {
+                Wanted::Rest(chunks) => of(chunks),
+                Wanted::Content | Wanted::Hash => 0,
+            };
+            of(entries) + entries.iter().map(chunks).sum::<usize>()
+        }
         Message::Patch(patch) => of(&patch.runs),
         _ => 0,
     }
@@ -502,7 +539,7 @@ fn a_frame_is_there_at_its_last_byte_and_not_before() {
 /// What is written without a copy is what would be written with one.
 #[test]
 fn the_ways_to_write_agree() {
-    use bcmr_wire::codec::{begin_contents, begin_files, encode_data_header};
+    use bcmr_wire::codec::{PackedHead, begin_contents, begin_files, begin_files_packed, encode_data_header};
     let chance: Vec<u8> = (0..=255).cycle().take(500).collect();
     let entries: Vec<Entry<'_>> = vec![Dice(&chance).small(), Dice(&chance[100..]).small()];
     let both = |whole: Message<'_>, part: &dyn Fn(&mut Vec<u8>)| {
@@ -522,6 +559,22 @@ fn the_ways_to_write_agree() {
     both(files, &|out| {
         let mark = begin_files(1, 2, Codec::Raw, &entries, out).unwrap();
         contents::push_changed(out);
+        contents::push_changed(out);
+        frame::finish(out, mark).unwrap();
+    });
+    let columns = bcmr_wire::columns::encode(&entries).unwrap();
+    let head = PackedHead { batch: 1, dir: 2, inline: true, packing: Codec::Raw, entries: &columns };
+    let files = Message::FilesPacked {
+        batch: 1,
+        dir: 2,
+        inline: true,
+        codec: Codec::Raw,
+        packing: Codec::Raw,
+        entries: &columns,
+        contents: b"\x01",
+    };
+    both(files, &|out| {
+        let mark = begin_files_packed(&head, Codec::Raw, out).unwrap();
         contents::push_changed(out);
         frame::finish(out, mark).unwrap();
     });
@@ -558,4 +611,23 @@ fn the_ways_to_write_agree() {
         let mark = encode_data_header(&zeros, out).unwrap();
         frame::finish(out, mark).unwrap();
     });
+}
+
+proptest! {
+    /// Columns say what rows say.
+    #[test]
+    fn entries_come_back_from_their_columns(chance: Vec<u8>, count in 1usize..40) {
+        let mut dice = Dice(&chance);
+        let entries: Vec<Entry<'_>> = (0..count).map(|_| dice.small()).collect();
+        let columns = bcmr_wire::columns::encode(&entries).unwrap();
+        let read = bcmr_wire::columns::decode(&columns);
+        prop_assert_eq!(read.as_deref(), Ok(&entries[..]));
+        // One byte is another: then it says another batch, in its only form, or none.
+        let at = usize::from(dice.u8()) % columns.len();
+        let mut other = columns.clone();
+        other[at] ^= dice.u8();
+        if let Ok(read) = bcmr_wire::columns::decode(&other) {
+            prop_assert_eq!(bcmr_wire::columns::encode(&read), Ok(other));
+        }
+    }
 }

@@ -196,6 +196,20 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
             },
         ),
         (
+            "files, packed",
+            0x5A,
+            "01 02 01 00 02 03 0a 0b 0c 00 02 6869".into(),
+            Message::FilesPacked {
+                batch: 1,
+                dir: 2,
+                inline: true,
+                codec: Codec::Raw,
+                packing: Codec::Zstd,
+                entries: b"\x0a\x0b\x0c",
+                contents: b"\0\x02hi",
+            },
+        ),
+        (
             "contents, packed",
             0x33,
             "01 02 8008 aabb".into(),
@@ -261,6 +275,25 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
         ("all named", 0x50, "03 8001".into(), Message::AllNamed { dirs: 3, batches: 128 }),
         ("dir is", 0x40, "01 02".into(), Message::DirIs { dir: 1, state: DirState::Refused }),
         ("wants", 0x41, "01 02 00 8001".into(), Message::Wants { batch: 1, entries: vec![0, 128] }),
+        (
+            "wants parts",
+            0x4C,
+            "01 03 00 00 02 01 8001 02 02 05 0102030405060708 8020 0000000000000001".into(),
+            Message::WantsParts {
+                batch: 1,
+                entries: vec![
+                    WantedPart { entry: 0, wanted: Wanted::Content },
+                    WantedPart { entry: 2, wanted: Wanted::Hash },
+                    WantedPart {
+                        entry: 128,
+                        wanted: Wanted::Rest(vec![
+                            Sum { bytes: 5, sum: 0x0807_0605_0403_0201 },
+                            Sum { bytes: 4096, sum: 1 << 56 },
+                        ]),
+                    },
+                ],
+            },
+        ),
         ("wants, settled", 0x41, "01 00".into(), Message::Wants { batch: 1, entries: vec![] }),
         (
             "resume, patches",
@@ -425,7 +458,9 @@ fn every_cut_and_every_addition_is_noticed() {
         let payload = bytes(&payload);
         // Where the last field goes on to the end, the message is whole from here on.
         let open = match &meaning {
-            Message::Files { contents, .. } => payload.len() - contents.len(),
+            Message::Files { contents, .. } | Message::FilesPacked { contents, .. } => {
+                payload.len() - contents.len()
+            }
             Message::Contents { .. } => 2,
             // A piece without bytes is none, so not even the whole header is enough.
             Message::Data(Piece { bytes, .. }) => {
@@ -452,7 +487,9 @@ fn every_cut_and_every_addition_is_noticed() {
         let read = Message::decode(kind, &longer);
         match meaning {
             Message::Hello(_) | Message::Welcome(_) => assert_eq!(read, Ok(meaning), "{name}"),
-            Message::Files { inline: true, .. } | Message::Contents { .. } => {}
+            Message::Files { inline: true, .. }
+            | Message::FilesPacked { inline: true, .. }
+            | Message::Contents { .. } => {}
             Message::Data(Piece { bytes: [_, ..], .. }) => {}
             Message::Patch(Patch { codec: Codec::Zstd, .. }) => {}
             Message::Patch(_) => {
@@ -793,6 +830,24 @@ fn what_would_be_refused_is_not_written() {
     }
 }
 
+fn hash_of(entry: u64) -> WantedPart {
+    WantedPart { entry, wanted: Wanted::Hash }
+}
+
+fn packed(batch: u64, dir: u64, inline: bool, contents: &[u8]) -> Message<'_> {
+    let (codec, packing) = (Codec::Raw, Codec::Raw);
+    Message::FilesPacked { batch, dir, inline, codec, packing, entries: b"", contents }
+}
+
+/// So many entries with so many chunks of one byte, or one with so many bytes in chunks as long as they may be.
+fn parts(entries: u64, bytes: u64) -> Message<'static> {
+    let each = if entries > 1 { 1 } else { 256 << 10 };
+    let mut chunks = vec![Sum { bytes: each, sum: 0 }; (bytes / each) as usize];
+    chunks.extend((bytes % each > 0).then_some(Sum { bytes: bytes % each, sum: 0 }));
+    let part = |entry| WantedPart { entry, wanted: Wanted::Rest(chunks.clone()) };
+    Message::WantsParts { batch: 1, entries: (0..entries).map(part).collect() }
+}
+
 /// What is written when nothing is wrong with it, else which field is refused.
 fn written(message: Message<'_>) -> Result<(), &'static str> {
     let mut out = Vec::new();
@@ -822,6 +877,14 @@ fn no_id_is_0() {
         (Message::Values { file: zero, first: 0, hashes: h }, "values.file"),
         (Message::DirIs { dir: zero, state: DirState::New }, "diris.dir"),
         (Message::Wants { batch: zero, entries: vec![] }, "wants.batch"),
+        (Message::WantsParts { batch: zero, entries: vec![hash_of(0)] }, "parts.batch"),
+        (Message::WantsParts { batch: 1, entries: vec![] }, "parts.entries"),
+        (Message::WantsParts { batch: 1, entries: vec![hash_of(1), hash_of(1)] }, "parts.entries"),
+        (Message::WantsParts { batch: 1, entries: vec![hash_of(1024)] }, "parts.entries"),
+        (parts(1, 0), "parts.entries"),
+        (packed(zero, 1, false, b""), "packed.batch"),
+        (packed(1, zero, false, b""), "packed.dir"),
+        (packed(1, 1, false, b"\x01"), "packed.contents"),
         (Message::Resume { file: zero, wanted: true, from: 0, flags: 0 }, "resume.file"),
         (Message::Reread { file: zero, at: 0, bytes: 1 }, "reread.file"),
         (Message::Compute { file: zero, first: 0, count: 1 }, "compute.file"),
@@ -985,6 +1048,8 @@ fn what_just_fits_fits_and_one_more_does_not() {
             Message::Wants { batch: 1, entries: (0..4097).collect() },
             "wants.entries",
         ),
+        (parts(4, 2048), parts(5, 2048), "parts.entries"),
+        (parts(1, 1 << 20), parts(1, (1 << 20) + 1), "parts.entries"),
         (
             Message::Resume { file: 1, wanted: true, from: top, flags: 0 },
             Message::Resume { file: 1, wanted: true, from: top + 1, flags: 0 },

@@ -296,6 +296,8 @@ impl Transfer<'_> {
             compress: agreed_compress(way.compress, features),
             dedup: way.dedup && !way.fast && features.has_cap(caps::DEDUP),
             delta: !way.fast && features.has_wide(wide::DELTA),
+            packed: features.has_wide(wide::PACKED),
+            parts: !way.fast && features.has_wide(wide::PARTS),
             links: Links::Sent,
             compares: observer.compares,
             expects_new,
@@ -353,7 +355,8 @@ impl Transfer<'_> {
         let policy = self.policy.clone().resuming();
         let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;
         let delta = !self.way.fast && peer.agreed.features.has_wide(wide::DELTA);
-        let what = Incoming { delta, ..self.expected(from, list, to, peer.streams.len())? };
+        let parts = !self.way.fast && peer.agreed.features.has_wide(wide::PARTS);
+        let what = Incoming { delta, parts, ..self.expected(from, list, to, peer.streams.len())? };
         let tally = Tally::new(watch);
         let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
         let get = Message::Get { policy: how, paths, names };
@@ -406,6 +409,7 @@ impl Transfer<'_> {
             reach: Reach::Anywhere,
             dedup: false,
             delta: false,
+            parts: false,
         })
     }
 }

@@ -190,7 +190,7 @@ impl Survey<'_> {
     /// # Errors
     /// Outside, the sender broke the protocol; inside, it could not be compared.
     fn is_same(&self, pair: &DirTask<Far, SurveyedDir>, came: &Arrived<'_, Doubt>) -> Result<Result<bool>> {
-        let Arrived { meta, verdict: doubt, item } = came;
+        let Arrived { meta, verdict: doubt, item, .. } = came;
         let (shown, size) = (|| meta.path(&pair.src.node), meta.info.size);
         let observe = |bytes| self.observe(bytes);
         Ok(match item {
@@ -205,6 +205,7 @@ impl Survey<'_> {
             Some(Item::Hashed { .. }) if doubt.proof == Proof::Beginning => {
                 return Err(refused(Reason::HashNotContent));
             }
+            Some(Item::Patched { .. }) => return Err(refused(Reason::HashNotContent)),
             Some(Item::Hashed { hash, .. }) => same(&pair.dst, meta, hash, &observe),
             Some(Item::Content { bytes, .. }) => {
                 same(&pair.dst, meta, blake3::hash(bytes).as_bytes(), &observe)

@@ -20,7 +20,9 @@ pub(crate) const OURS: Features = Features {
         | wide::COMPARED
         | wide::PARTIAL
         | wide::REMOVE
-        | wide::DELTA,
+        | wide::DELTA
+        | wide::PACKED
+        | wide::PARTS,
 };
 
 /// What a client with these options offers.
@@ -30,7 +32,7 @@ pub(super) fn offered(way: &Way) -> Features {
         features.caps |= caps::DEDUP;
     }
     if way.whole_file || way.fast {
-        features.wide &= !wide::DELTA;
+        features.wide &= !(wide::DELTA | wide::PARTS);
     }
     if way.plane != Plane::Direct {
         features.caps &= !(caps::DIRECT | caps::AEAD);

@@ -21,7 +21,7 @@ pub(super) mod transfer;
 use crate::codec::Unpacker;
 use crate::error::{Reason, Result};
 use crate::event::{Compared, Summary, Watch};
-use crate::peer::from_wire::batches::{FilesMessage, WireBatches};
+use crate::peer::from_wire::batches::{FilesMessage, WireBatches, unpack_columns};
 use crate::peer::from_wire::destination::WireDestination;
 use crate::peer::from_wire::dirs::{EntriesGoal, WireDirs};
 use crate::peer::from_wire::handler::{Head, MessageHandler, ReceiverBuffers};
@@ -32,6 +32,7 @@ use crate::peer::incoming::{Incoming, refused};
 use crate::receiver::arriving::Load;
 use crate::receiver::directories::Marks;
 use crate::tally::Tally;
+use bcmr_wire::columns;
 use bcmr_wire::message::{self, Entry, Message};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -143,6 +144,13 @@ impl<'a, D: WireDestination<'a>> FromWire<'a, D> {
             }
             Message::Dir { id, parent, entry } => self.dirs.dir(t, worker, (id, parent), &entry),
             Message::Files { batch, dir, inline, codec, entries, contents } => {
+                let files = FilesMessage { batch, entries: &entries, inline, codec, packed: contents };
+                self.files(worker, dir, &files)
+            }
+            Message::FilesPacked { batch, dir, inline, codec, packing, entries, contents } => {
+                let list = unpack_columns(&mut worker.unpacker, packing, entries)?;
+                let entries =
+                    columns::decode(&list).map_err(|e| refused(Reason::BadContents.about(e.to_string())))?;
                 let files = FilesMessage { batch, entries: &entries, inline, codec, packed: contents };
                 self.files(worker, dir, &files)
             }

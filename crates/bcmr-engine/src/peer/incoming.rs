@@ -38,6 +38,8 @@ pub(crate) struct Incoming {
     pub(crate) dedup: bool,
     /// The sender makes use of what is there of a file.
     pub(crate) delta: bool,
+    /// It sends parts of small files where they are asked for.
+    pub(crate) parts: bool,
 }
 
 impl Incoming {

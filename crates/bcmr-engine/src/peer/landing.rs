@@ -3,6 +3,7 @@
 //! The same code in `bcmr serve` (PUT) and in the client (GET). Must not know the protocol: entries are handed in by
 //! [`FromWire`], which asks the sender for what is wanted of them.
 
+use crate::chunks::{DELTA_BYTES_MIN, Span};
 use crate::disk::sys::{Hand, Sys};
 use crate::disk::{Attributes, Body, Dirs, Job};
 use crate::error::{Code, Error, Op, Reason, Result};
@@ -12,6 +13,7 @@ use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::{Incoming, refused};
+use crate::peer::reply::sums_of;
 use crate::policy::{Collide, CopyPolicy, Landing};
 use crate::receiver::arriving::Arriving;
 use crate::receiver::aside::Aside;
@@ -38,8 +40,12 @@ use crate::verbs::operands::{Place, Where};
 use crate::verbs::survey::Excludes;
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
+use bcmr_wire::limits::PART_BYTES_MIN;
+use bcmr_wire::message::{Run, Wanted};
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
+use fastcopy::read_write::read_expected;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -290,11 +296,33 @@ impl WireLanding<'_> {
         }
     }
 
+    /// Whether what is there may be made use of: what is written into, or added to, is not what it was by the time that it
+    /// is read.
+    fn stays(&self) -> bool {
+        self.what.hashes && self.policy.landing == Landing::Atomic && !self.policy.resume.appends()
+    }
+
+    /// Whether the sender is asked for parts of small files.
+    fn asks_parts(&self) -> bool {
+        self.what.parts && self.stays()
+    }
+
+    /// Files that may have a certain content: what is under the name, or, where nothing is, those that look like it.
+    fn candidates(&self, slot: &Slot<Far>, meta: &Meta, verdict: LandVerdict) -> Vec<OwnedFd> {
+        let to = meta.to.as_name();
+        match verdict {
+            LandVerdict::Land(None) => {
+                self.elsewhere.get().map_or_else(Vec::new, |all| all.alike(&meta.info, to).collect())
+            }
+            LandVerdict::Land(Some(_)) | LandVerdict::Doubt => {
+                slot.dst.dir.open_file(to).into_iter().collect()
+            }
+        }
+    }
+
     /// What is there of a file already, where that may be a part of it.
     fn basis(&self, slot: &Slot<Far>, meta: &Meta, verdict: LandVerdict) -> Option<Basis> {
-        // What is written into, or added to, is not what it was by the time that it is read.
-        let stays = self.policy.landing == Landing::Atomic && !self.policy.resume.appends();
-        if !(self.what.delta && self.what.hashes && stays) {
+        if !(self.what.delta && self.stays()) {
             return None;
         }
         // Whatever keeps it from being read keeps it from being of use, and from nothing else.
@@ -311,9 +339,17 @@ impl WireLanding<'_> {
     ///
     /// # Errors
     /// Outside, the sender broke the protocol; inside, it could not send what was wanted.
-    fn body<'n>(&self, slot: &Slot<Far>, came: &Arrived<'n, LandVerdict>) -> Result<Result<Body<'n, Sys>>> {
-        let Arrived { meta, item, .. } = came;
+    fn body<'n>(
+        &self,
+        slot: &Slot<Far>,
+        came: &'n Arrived<'_, LandVerdict>,
+    ) -> Result<Result<Body<'n, Sys>>> {
+        let Arrived { meta, item, made, .. } = came;
         let shown = || meta.path(&slot.src.node);
+        if let Some(made) = made {
+            // It was compared with the source's hash.
+            return Ok(Ok(Body::Bytes(made)));
+        }
         Ok(match item {
             None if meta.info.kind == Kind::Link => Ok(Body::Link(meta.link.clone())),
             None => Ok(Body::Special),
@@ -324,7 +360,9 @@ impl WireLanding<'_> {
                 Err(Error::ours(Code::Mismatch, Op::Receive, shown(), Reason::NotWhatWasSent))
             }
             Some(Item::Content { bytes, .. }) => Ok(Body::Bytes(bytes)),
-            Some(Item::Hashed { .. }) => return Err(refused(Reason::HashNotContent)),
+            Some(Item::Hashed { .. } | Item::Patched { .. }) => {
+                return Err(refused(Reason::HashNotContent));
+            }
             Some(Item::Changed) => {
                 let note = Reason::SourceChangedWhileRead;
                 Err(Error::ours(Code::SourceChanged, Op::Copy, shown(), note))
@@ -364,7 +402,8 @@ impl Destination<Far> for WireLanding<'_> {
         if self.policy.mirror.is_on()
             && let Ok(top) = base.dir.try_clone()
         {
-            self.elsewhere.get_or_init(|| Elsewhere::below(top));
+            let least = if self.asks_parts() { PART_BYTES_MIN.min(DELTA_BYTES_MIN) } else { DELTA_BYTES_MIN };
+            self.elsewhere.get_or_init(|| Elsewhere::below(top, least));
         }
         let began = self.desk.hooks.extraneous.as_ref();
         let began = began.map_or(Ok(()), |all| all.begin(&base.dir, &base.node, src.info.id()));
@@ -446,7 +485,8 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
     }
 
     fn is_new(&self, dir: &DestDir<Sys>) -> bool {
-        dir.is_fresh()
+        // What was only moved need not come.
+        dir.is_fresh() && !(self.asks_parts() && self.elsewhere.get().is_some_and(|all| !all.is_empty()))
     }
 
     fn shown(&self, dir: &DestDir<Sys>, to: Name<'_>) -> PathBuf {
@@ -490,6 +530,62 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         })
     }
 
+    fn part(&self, slot: &Slot<Far>, meta: &Meta, verdict: LandVerdict, chunks_max: usize) -> Wanted {
+        let size = meta.info.size;
+        if !self.asks_parts() || size < PART_BYTES_MIN {
+            return Wanted::Content;
+        }
+        if matches!(verdict, LandVerdict::Land(None)) {
+            let is_known = self.elsewhere.get().is_some_and(|all| all.knows(&meta.info));
+            return if is_known { Wanted::Hash } else { Wanted::Content };
+        }
+        let Ok(there) = slot.dst.dir.open_file(meta.to.as_name()) else { return Wanted::Content };
+        let is_as_long = Info::of(&there).is_ok_and(|info| info.kind == Kind::File && info.size == size);
+        // What is only in doubt is probably the same.
+        if is_as_long && matches!(verdict, LandVerdict::Doubt) {
+            return Wanted::Hash;
+        }
+        let chunks = Basis::of_small(there, size, &self.reused).and_then(|basis| basis.chunks());
+        match chunks.filter(|chunks| chunks.len() <= chunks_max) {
+            Some(chunks) => Wanted::Rest(sums_of(&chunks)),
+            None if is_as_long => Wanted::Hash,
+            None => Wanted::Content,
+        }
+    }
+
+    fn made(&self, slot: &Slot<Far>, meta: &Meta, verdict: LandVerdict, item: &Item<'_>) -> Option<Vec<u8>> {
+        let size = meta.info.size;
+        let mut candidates = self.candidates(slot, meta, verdict).into_iter();
+        match item {
+            Item::Hashed { length, hash } if *length == size => candidates.find_map(|file| {
+                let mut bytes = Vec::new();
+                let got = read_expected(&file, 0, usize::try_from(size).ok()?, &mut bytes).ok()?;
+                (got as u64 == size && blake3::hash(&bytes).as_bytes() == hash).then(|| {
+                    // What was only in doubt stays, and is not landed again.
+                    if !matches!(verdict, LandVerdict::Doubt) {
+                        self.reused.fetch_add(size, Ordering::Relaxed);
+                    }
+                    bytes
+                })
+            }),
+            Item::Patched { runs, carried, hash } => {
+                let basis = Basis::of_small(candidates.next()?, size, &self.reused)?;
+                let mut at = 0;
+                let span = |run: &Run| {
+                    let span = Span { at, bytes: run.bytes, from: run.from };
+                    at += run.bytes;
+                    span
+                };
+                let spans: Vec<Span> = runs.iter().map(span).collect();
+                if at != size {
+                    return None;
+                }
+                basis.assemble(&spans, carried).filter(|bytes| blake3::hash(bytes).as_bytes() == hash)
+            }
+            _ => None,
+        }
+    }
+
     fn room(&self, slot: &Slot<Far>) -> usize {
         self.desk.room(slot)
     }
@@ -501,11 +597,13 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         way: Way,
         came: &mut Vec<Arrived<'_, LandVerdict>>,
     ) -> Result<()> {
+        let came = std::mem::take(came);
         let mut jobs: Vec<Job<'_, Sys>> = Vec::new();
         let mut broken = Ok(());
-        for came in came.drain(..) {
+        for came in &came {
             let Arrived { meta, verdict, .. } = came;
-            let body = match self.body(slot, &came) {
+            let verdict = *verdict;
+            let body = match self.body(slot, came) {
                 Ok(Ok(body)) => body,
                 Ok(Err(e)) => {
                     self.gave_up(&meta.info);
@@ -517,8 +615,12 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
                     break;
                 }
             };
-            let hash = match came.item {
-                Some(Item::Content { hash: Some(hash), .. }) => Some(blake3::Hash::from_bytes(hash)),
+            let hash = match &came.item {
+                Some(
+                    Item::Content { hash: Some(hash), .. }
+                    | Item::Hashed { hash, .. }
+                    | Item::Patched { hash, .. },
+                ) => Some(blake3::Hash::from_bytes(*hash)),
                 _ => None,
             };
             match self.job(slot, way, (meta, verdict), body) {

@@ -44,9 +44,13 @@ impl SenderRequests for Reply {
         self.send(&Message::Compute { file, first, count })
     }
     fn sums(&self, file: u64, at: u64, chunks: &[ChunkSum]) -> io::Result<()> {
-        let chunks = chunks.iter().map(|chunk| Sum { bytes: chunk.bytes, sum: chunk.sum }).collect();
-        self.send(&Message::Sums { file, at, chunks })
+        self.send(&Message::Sums { file, at, chunks: sums_of(chunks) })
     }
+}
+
+/// Chunks as they are told of.
+pub(crate) fn sums_of(chunks: &[ChunkSum]) -> Vec<Sum> {
+    chunks.iter().map(|chunk| Sum { bytes: chunk.bytes, sum: chunk.sum }).collect()
 }
 
 /// An answer that could not be sent, as an error of the transfer.

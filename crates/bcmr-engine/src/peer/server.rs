@@ -419,6 +419,7 @@ impl Serving {
                     reach: self.again()?,
                     dedup,
                     delta: peer.agreed.features.has_wide(wide::DELTA),
+                    parts: peer.agreed.features.has_wide(wide::PARTS),
                 };
                 if let Some(survey) = survey {
                     return self.survey(peer, &policy, what, (survey, target.path()), items);
@@ -446,6 +447,8 @@ impl Serving {
                     compress,
                     dedup: false,
                     delta,
+                    packed: peer.agreed.features.has_wide(wide::PACKED),
+                    parts: !fast && peer.agreed.features.has_wide(wide::PARTS),
                     links,
                     compares,
                     expects_new,

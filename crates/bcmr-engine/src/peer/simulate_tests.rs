@@ -425,6 +425,7 @@ fn everything(target: PathBuf, streams: usize) -> Incoming {
         reach: Reach::Anywhere,
         dedup: false,
         delta: false,
+        parts: false,
     }
 }
 
@@ -548,11 +549,13 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         compress: scene.lots.of(&[Compress::None, Compress::None, Compress::Lz4, Compress::Auto]),
         dedup,
         delta,
+        packed: lots.one_in(2),
+        parts: delta,
         links: Links::Sent,
         expects_new: false,
         compares: false,
     };
-    let what = what(&scene, streams, (dedup, delta), !puts);
+    let what = Incoming { parts: delta, ..what(&scene, streams, (dedup, delta), !puts) };
     let both = BothEnds { seed, calm, puts, what, how, path: scene.src(), store };
     let ended = both.run(&mut scene, wires);
     judge(&scene, &before, &ended).map_err(|why| format!("{why}\n{ended:?}\n{:?}", scene.policy))
@@ -720,6 +723,8 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         compress: scene.lots.of(&[Compress::None, Compress::Lz4]),
         dedup: false,
         delta: true,
+        packed: true,
+        parts: true,
         links: Links::Sent,
         expects_new: false,
         compares: false,
@@ -738,6 +743,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         to: Resolved::of(&Reach::Anywhere, &target, 1, links, &scene.policy).unwrap(),
         asked,
         delta: true,
+        parts: true,
         // Of another machine: inodes here say nothing of those there.
         origin: 2,
         echo: !puts,

@@ -4,7 +4,8 @@
 //! Must not know what is done with it, nor whether it is an older version or another file. It is the sender's word where
 //! which part belongs, and other programs may write to it meanwhile: what is made of it is compared as every block is.
 
-use crate::chunks::{ChunkSum, Chunking, DELTA_BYTES_MIN, Span, chunk_of};
+use crate::chunks::{ChunkSum, Chunking, DELTA_BYTES_MIN, REST_BYTES_MIN, Span, chunk_of};
+use bcmr_wire::limits::SMALL_FILE_BYTES;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::read_write::read_full;
 use std::io;
@@ -38,6 +39,20 @@ impl Basis {
         let is_worth = info.kind == Kind::File && info.size >= DELTA_BYTES_MIN && size >= DELTA_BYTES_MIN;
         let (asked_bytes, used) = (AtomicU64::new(0), used.clone());
         is_worth.then_some(Basis { file, bytes: info.size, size, asked_bytes, used })
+    }
+
+    /// The same for a small file, where both are small.
+    pub(crate) fn of_small(file: OwnedFd, size: u64, used: &Arc<AtomicU64>) -> Option<Basis> {
+        let info = Info::of(&file).ok()?;
+        let small = REST_BYTES_MIN..SMALL_FILE_BYTES;
+        let is_worth = info.kind == Kind::File && small.contains(&info.size) && small.contains(&size);
+        let (asked_bytes, used) = (AtomicU64::new(0), used.clone());
+        is_worth.then_some(Basis { file, bytes: info.size, size, asked_bytes, used })
+    }
+
+    /// All the chunks of a small one.
+    pub(crate) fn chunks(&self) -> Option<Vec<ChunkSum>> {
+        self.finer(0, self.bytes)
     }
 
     /// Tells all of its chunks, `each` with where the first of them begins; no more than a sender keeps.
@@ -188,6 +203,19 @@ mod tests {
         let basis = basis.unwrap();
         let given = (0..100).take_while(|_| basis.finer(0, 1_000).is_some()).count();
         assert_eq!(given, 8);
+    }
+
+    #[test]
+    fn a_small_one_is_neither_short_nor_large() {
+        let used = Arc::default();
+        let of = |bytes: u64, size| {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(bytes).unwrap();
+            Basis::of_small(file.into(), size, &used).is_some()
+        };
+        let (least, most) = (REST_BYTES_MIN, SMALL_FILE_BYTES - 1);
+        assert!(of(least, most) && of(most, least));
+        assert!(!of(least - 1, most) && !of(most + 1, least) && !of(least, most + 1) && !of(most, least - 1));
     }
 
     #[test]

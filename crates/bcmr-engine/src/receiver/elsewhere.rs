@@ -3,7 +3,6 @@
 //!
 //! Must not know what is done with one. That two files look alike is no proof that they are: what is made of one is compared.
 
-use crate::chunks::DELTA_BYTES_MIN;
 use fastcopy::dir::{Dir, ListBuffer, Name, NameBuf};
 use fastcopy::meta::{Info, Kind, Time};
 use std::collections::HashMap;
@@ -16,6 +15,8 @@ use std::sync::OnceLock;
 const LOOKED_AT_MAX: usize = 1 << 17;
 /// Files of one size and time that are told apart by their names.
 const ALIKE_MAX: usize = 64;
+/// So many of them are looked into where one must have a certain content.
+const TRIED_MAX: usize = 4;
 /// Names from the top down to a file, at most.
 const DEPTH_MAX: usize = 64;
 
@@ -29,23 +30,47 @@ fn looks(size: u64, mtime: Time) -> Looks {
 /// The files below one directory, looked at when one is first asked for.
 pub(crate) struct Elsewhere {
     top: Dir,
+    /// Shorter ones are none.
+    least: u64,
     found: OnceLock<HashMap<Looks, Vec<CString>>>,
 }
 
 impl Elsewhere {
     /// Nothing is looked at yet.
-    pub(crate) fn below(top: Dir) -> Elsewhere {
-        Elsewhere { top, found: OnceLock::new() }
+    pub(crate) fn below(top: Dir, least: u64) -> Elsewhere {
+        Elsewhere { top, least, found: OnceLock::new() }
+    }
+
+    fn found(&self) -> &HashMap<Looks, Vec<CString>> {
+        self.found.get_or_init(|| look_through(&self.top, self.least, LOOKED_AT_MAX))
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found().is_empty()
+    }
+
+    /// Whether one looks as `info` does.
+    pub(crate) fn knows(&self, info: &Info) -> bool {
+        self.found().contains_key(&looks(info.size, info.mtime))
     }
 
     /// A file that looks as `info` does, the one of the same name before others; what cannot be read is none.
     pub(crate) fn like(&self, info: &Info, named: Name<'_>) -> Option<OwnedFd> {
-        let found = self.found.get_or_init(|| look_through(&self.top, LOOKED_AT_MAX));
-        let alike = found.get(&looks(info.size, info.mtime))?;
-        let same = alike.iter().find(|path| apart(path.to_bytes()).1 == named.bytes());
-        let (above, name) = apart(same.or(alike.first())?.to_bytes());
-        let above = below(&self.top, above).ok()?;
-        above.open_file(NameBuf::new(name)?.as_name()).ok()
+        self.alike(info, named).next()
+    }
+
+    /// The first few of them, those of the same name before others.
+    pub(crate) fn alike(&self, info: &Info, named: Name<'_>) -> impl Iterator<Item = OwnedFd> {
+        let alike = self.found().get(&looks(info.size, info.mtime)).map(Vec::as_slice).unwrap_or_default();
+        let is_same = move |path: &&CString| apart(path.to_bytes()).1 == named.bytes();
+        let others = alike.iter().filter(move |path| !is_same(path));
+        let first = alike.iter().filter(is_same).chain(others).take(TRIED_MAX);
+        first.filter_map(|path| {
+            let (above, name) = apart(path.to_bytes());
+            let above = below(&self.top, above).ok()?;
+            above.open_file(NameBuf::new(name)?.as_name()).ok()
+        })
     }
 }
 
@@ -63,7 +88,7 @@ fn below(top: &Dir, path: &[u8]) -> io::Result<Dir> {
 
 /// Directory by directory, the newest first; no link is followed and no other file system entered. What cannot be listed has
 /// nothing.
-fn look_through(top: &Dir, most: usize) -> HashMap<Looks, Vec<CString>> {
+fn look_through(top: &Dir, least: u64, most: usize) -> HashMap<Looks, Vec<CString>> {
     let (mut found, mut buffer, mut left) = (HashMap::new(), ListBuffer::new(), most);
     let Ok(home) = top.info() else { return found };
     let mut waiting = vec![Vec::new()];
@@ -94,7 +119,7 @@ fn look_through(top: &Dir, most: usize) -> HashMap<Looks, Vec<CString>> {
         for name in names {
             if let Ok(info) = dir.stat(name.as_name())
                 && info.kind == Kind::File
-                && info.size >= DELTA_BYTES_MIN
+                && info.size >= least
                 && let Ok(path) = CString::new(at(name.as_name()))
             {
                 let alike: &mut Vec<CString> = found.entry(looks(info.size, info.mtime)).or_default();
@@ -111,6 +136,7 @@ fn look_through(top: &Dir, most: usize) -> HashMap<Looks, Vec<CString>> {
 #[allow(clippy::disallowed_methods, reason = "tests look from outside")]
 mod tests {
     use super::*;
+    use crate::chunks::DELTA_BYTES_MIN;
     use std::io::Read;
     use std::path::Path;
 
@@ -128,7 +154,7 @@ mod tests {
         let deep = put("a/b/c/deep", &many[1..]);
         let small = put("a/small", &many[..3]);
         std::os::unix::fs::symlink("top", dir.join("link")).unwrap();
-        let elsewhere = Elsewhere::below(Dir::open(Path::new(dir)).unwrap());
+        let elsewhere = Elsewhere::below(Dir::open(Path::new(dir)).unwrap(), DELTA_BYTES_MIN);
         let length = |info: &Info| {
             let mut bytes = Vec::new();
             let file = elsewhere.like(info, NameBuf::new(b"deep").unwrap().as_name())?;
@@ -153,6 +179,6 @@ mod tests {
             file.set_len(DELTA_BYTES_MIN + n).unwrap();
         }
         let top = Dir::open(tmp.path()).unwrap();
-        assert_eq!((look_through(&top, 7).len(), look_through(&top, 100).len()), (7, 20));
+        assert_eq!((look_through(&top, 1, 7).len(), look_through(&top, 1, 100).len()), (7, 20));
     }
 }

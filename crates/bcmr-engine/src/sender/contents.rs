@@ -3,16 +3,17 @@
 //! Must not know whether a content was wanted or goes along unasked.
 
 use crate::blocks::LARGE_BYTES_MIN;
+use crate::chunks::{ChunkIndex, Chunking, MatchPlace, find};
 use crate::codec::Effort;
 use crate::error::{Code, Error, Op, Result};
 use crate::sender::item::Item;
 use crate::sender::place::{AnnouncedDir, DirReply};
-use crate::sender::schedule::SentBatch;
+use crate::sender::schedule::{SentBatch, WantedOf};
 use crate::sender::sending::{PreparedFrame, Sending, WorkerBuffers, not_encoded};
 use crate::sender::walk::SourceDir;
 use crate::trouble::TroubleBuf;
-use bcmr_wire::limits::CONTENTS_BYTES_MAX;
-use bcmr_wire::message::Codec;
+use bcmr_wire::limits::{CONTENTS_BYTES_MAX, RUNS_MAX};
+use bcmr_wire::message::{Codec, Run};
 use bcmr_wire::{codec, contents, frame};
 use fastcopy::dir::NameBuf;
 use fastcopy::meta::{Info, Kind};
@@ -31,6 +32,14 @@ pub(super) enum ReadOutcome {
     Changed,
 }
 
+/// How a file is read.
+pub(super) struct Manner<'m> {
+    /// How much of it is sent.
+    pub(super) of: &'m WantedOf,
+    /// What one reading gives is all there is.
+    pub(super) size_unreliable: bool,
+}
+
 /// Reads small files of one transfer and sends what is wanted of them.
 pub(super) struct ContentSender<'s, 'a>(pub(super) &'s Sending<'a>);
 
@@ -40,21 +49,22 @@ impl ContentSender<'_, '_> {
         &self,
         buffers: &mut WorkerBuffers,
         batch: &SentBatch,
-        wanted: &[usize],
+        wanted: &[(usize, WantedOf)],
     ) -> Result<()> {
         let mut dir: Option<Arc<SourceDir>> = None;
         let mut raw = std::mem::take(&mut buffers.raw);
         raw.clear();
-        for item in wanted.iter().filter_map(|index| batch.items.get(*index)) {
+        for (index, of) in wanted {
+            let Some(item) = batch.items.get(*index) else { continue };
             if self.0.stopped() {
                 buffers.raw = raw;
                 return Ok(());
             }
             let mark = raw.len();
             let mut read = |raw: &mut Vec<u8>| match &dir {
-                Some(dir) => self.wanted(&batch.place, dir, item, raw),
+                Some(dir) => self.wanted(&batch.place, dir, (item, of), raw),
                 None => self.0.handles.get(&batch.place).and_then(|opened| {
-                    let outcome = self.wanted(&batch.place, &opened, item, raw);
+                    let outcome = self.wanted(&batch.place, &opened, (item, of), raw);
                     dir = Some(opened);
                     outcome
                 }),
@@ -110,7 +120,7 @@ impl ContentSender<'_, '_> {
         &self,
         place: &AnnouncedDir,
         dir: &SourceDir,
-        item: &Item,
+        (item, of): (&Item, &WantedOf),
         raw: &mut Vec<u8>,
     ) -> Result<ReadOutcome> {
         let (fd, info) = self.open(dir, &item.name, place.follow)?;
@@ -122,7 +132,8 @@ impl ContentSender<'_, '_> {
         if !place.size_unreliable && info.size != item.size {
             return Ok(ReadOutcome::Changed);
         }
-        match self.read(dir, &item.name, (&fd, &info), place.size_unreliable, raw)? {
+        let size_unreliable = place.size_unreliable;
+        match self.read(dir, &item.name, (&fd, &info), &Manner { of, size_unreliable }, raw)? {
             ReadOutcome::Whole(bytes) if bytes != item.size => Ok(ReadOutcome::Changed),
             outcome => Ok(outcome),
         }
@@ -160,11 +171,11 @@ impl ContentSender<'_, '_> {
         dir: &SourceDir,
         name: &NameBuf,
         (fd, info): (&OwnedFd, &Info),
-        size_unreliable: bool,
+        manner: &Manner<'_>,
         raw: &mut Vec<u8>,
     ) -> Result<ReadOutcome> {
         let fail = |op| move |e| Error::os(op, dir.node.join(name.as_name()), e);
-        if size_unreliable {
+        if manner.size_unreliable {
             // Made while it is read: what one reading gives is all there is to compare with.
             let mut content = Vec::new();
             read_append(fd, 0, LARGE_BYTES_MIN as usize, &mut content).map_err(fail(Op::Read))?;
@@ -194,7 +205,21 @@ impl ContentSender<'_, '_> {
             contents::push_hashed(raw, info.size, &hash);
         } else {
             let hash = self.hash(content);
-            contents::end_content(raw, hash.as_ref());
+            let patch = match manner.of {
+                WantedOf::Rest(index) => rest(index, content),
+                WantedOf::Content | WantedOf::Hash => None,
+            };
+            match (manner.of, patch, hash) {
+                (WantedOf::Hash, _, Some(hash)) => {
+                    raw.truncate(mark);
+                    contents::push_hashed(raw, info.size, &hash);
+                }
+                (_, Some((runs, carried)), Some(hash)) => {
+                    raw.truncate(mark);
+                    contents::push_patched(raw, &runs, &carried, &hash);
+                }
+                _ => contents::end_content(raw, hash.as_ref()),
+            }
         }
         let after = Info::of(fd).map_err(fail(Op::Stat))?;
         let whole = info.same_content(&after);
@@ -212,6 +237,20 @@ impl ContentSender<'_, '_> {
     fn hash(&self, bytes: &[u8]) -> Option<[u8; 32]> {
         (!self.0.push.how.fast).then(|| *blake3::hash(bytes).as_bytes())
     }
+}
+
+/// What a content has beside chunks that the receiver has: its runs, and those that must come along. `None`: it has none of
+/// them, or so many runs that it is better sent whole.
+fn rest(index: &ChunkIndex, content: &[u8]) -> Option<(Vec<Run>, Vec<u8>)> {
+    let spans = find(index, Chunking::FINE, &mut MatchPlace::at(0), content, content.len() as u64);
+    let is_worth = spans.iter().any(|span| span.from.is_some()) && spans.len() <= RUNS_MAX;
+    let mut carried = Vec::new();
+    for span in spans.iter().filter(|span| span.from.is_none()) {
+        let start = usize::try_from(span.at).ok()?;
+        carried.extend_from_slice(content.get(start..start + usize::try_from(span.bytes).ok()?)?);
+    }
+    let runs = spans.iter().map(|span| Run { bytes: span.bytes, from: span.from }).collect();
+    is_worth.then_some((runs, carried))
 }
 
 /// The stream that something of a directory may take: until the receiver has answered it, only the first.

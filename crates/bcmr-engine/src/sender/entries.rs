@@ -6,16 +6,16 @@ use crate::blocks::LARGE_BYTES_MIN;
 use crate::codec::Effort;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::policy::moment;
-use crate::sender::contents::{ContentSender, ReadOutcome, pack, push_unreadable, stream_for};
+use crate::sender::contents::{ContentSender, Manner, ReadOutcome, pack, push_unreadable, stream_for};
 use crate::sender::item::{self, EntryAttrs, Item};
 use crate::sender::names::Names;
 use crate::sender::place::{AnnouncedDir, DirReply};
-use crate::sender::schedule::{BATCH_ENTRIES, NamesTask, SentBatch};
+use crate::sender::schedule::{BATCH_ENTRIES, NamesTask, SentBatch, WantedOf};
 use crate::sender::sending::{Links, PreparedFrame, Sending, WorkerBuffers, not_encoded};
 use crate::sender::walk::SourceDir;
 use bcmr_wire::limits::ENTRIES_MAX;
-use bcmr_wire::message::{Codec, Message};
-use bcmr_wire::{codec, contents, frame};
+use bcmr_wire::message::{Codec, Entry, Message};
+use bcmr_wire::{codec, columns, contents, frame};
 use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::read_write::pread;
@@ -255,7 +255,8 @@ impl EntrySender<'_, '_> {
                 return Ok(Examined::Large(item));
             }
             let mark = raw.len();
-            match ContentSender(self.0).read(dir, &owned, (&fd, &info), place.size_unreliable, raw) {
+            let manner = Manner { of: &WantedOf::Content, size_unreliable: place.size_unreliable };
+            match ContentSender(self.0).read(dir, &owned, (&fd, &info), &manner, raw) {
                 Ok(ReadOutcome::Whole(size)) => item.size = size,
                 Ok(ReadOutcome::Changed) if place.size_unreliable => {
                     raw.truncate(mark);
@@ -356,16 +357,27 @@ impl EntrySender<'_, '_> {
     ) -> Result<PreparedFrame> {
         let entries: Vec<_> = batch.items.iter().map(Item::entry).collect();
         let mut frame = self.0.room(stream);
-        if !inline {
-            let (batch, dir, contents, codec) = (batch.id, batch.place.id, &[], Codec::Raw);
+        let dir = batch.place.id;
+        if !inline && !self.0.push.how.packed {
+            let (batch, contents, codec) = (batch.id, &[], Codec::Raw);
             let message = Message::Files { batch, dir, inline, codec, entries, contents };
             message.encode(&mut frame).map_err(|e| not_encoded(&e))?;
             return Ok(PreparedFrame::Frame { frame, raw: 0, pack_ns: 0 });
         }
-        let dir = batch.place.id;
+        let columns = self.0.push.how.packed.then(|| self.columns(&entries)).transpose()?;
+        let begin = |codec, frame: &mut Vec<u8>| {
+            let begun = match &columns {
+                Some((packing, entries)) => {
+                    let (batch, packing) = (batch.id, *packing);
+                    let head = codec::PackedHead { batch, dir, inline, packing, entries };
+                    codec::begin_files_packed(&head, codec, frame)
+                }
+                None => codec::begin_files(batch.id, dir, codec, &entries, frame),
+            };
+            begun.map_err(|e| not_encoded(&e))
+        };
         let (codec, effort) = if raw.is_empty() { (Codec::Raw, Effort::Quick) } else { self.0.codec() };
-        let mut mark =
-            codec::begin_files(batch.id, dir, codec, &entries, &mut frame).map_err(|e| not_encoded(&e))?;
+        let mut mark = begin(codec, &mut frame)?;
         let mut pack_ns = 0;
         let mut plain = codec == Codec::Raw;
         if !plain {
@@ -373,8 +385,7 @@ impl EntrySender<'_, '_> {
             (plain, pack_ns) = (!packed, took_ns);
             if plain {
                 frame.truncate(mark);
-                mark = codec::begin_files(batch.id, dir, Codec::Raw, &entries, &mut frame)
-                    .map_err(|e| not_encoded(&e))?;
+                mark = begin(Codec::Raw, &mut frame)?;
             }
         }
         if plain {
@@ -382,6 +393,17 @@ impl EntrySender<'_, '_> {
         }
         frame::finish(&mut frame, mark).map_err(|e| not_encoded(&e))?;
         Ok(PreparedFrame::Frame { frame, raw: raw.len(), pack_ns })
+    }
+
+    /// Entries in columns, packed where that is worth it.
+    fn columns(&self, entries: &[Entry<'_>]) -> Result<(Codec, Vec<u8>)> {
+        let plain = columns::encode(entries).map_err(|e| not_encoded(&e))?;
+        let codec = self.0.entries_codec();
+        let mut packed = Vec::new();
+        columns::push_unpacked_length(&mut packed, plain.len());
+        let is_packed = codec != Codec::Raw
+            && self.0.packers.lend().packer.pack(codec, Effort::Quick, &plain, &mut packed);
+        Ok(if is_packed { (codec, packed) } else { (Codec::Raw, plain) })
     }
 
     /// Offers a large file. The receiver says where it wants it from.

@@ -364,7 +364,7 @@ impl Peer<'_> {
                     assert_eq!(hash, (!self.script.fast).then(|| *blake3::hash(bytes).as_bytes()));
                     Got::File(bytes.to_vec())
                 }
-                Item::Hashed { .. } => panic!("a hash where a content was wanted"),
+                Item::Hashed { .. } | Item::Patched { .. } => panic!("a part where a content was wanted"),
                 Item::Changed => Got::Changed,
                 Item::Unreadable(_) => Got::Unreadable,
             })
@@ -765,6 +765,8 @@ fn send_paths(
         compress: script.compress,
         dedup: script.dedup,
         delta: false,
+        packed: false,
+        parts: false,
         links: Links::Sent,
         expects_new: false,
         compares: false,
@@ -1052,6 +1054,8 @@ fn room_for_a_batch_is_given_so_often_and_no_more() {
         compress: Compress::None,
         dedup: false,
         delta: false,
+        packed: false,
+        parts: false,
         links: Links::Sent,
         expects_new: false,
         compares: false,

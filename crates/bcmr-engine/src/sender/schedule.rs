@@ -3,7 +3,7 @@
 //!
 //! Must not know streams, nor how anything is packed.
 
-use crate::chunks::ChunkSum;
+use crate::chunks::{ChunkIndex, ChunkSum};
 use crate::error::{Error, Reason};
 use crate::pulse::{For, Pulse};
 use crate::sender::item::Item;
@@ -11,8 +11,8 @@ use crate::sender::large::{Large, LargeFiles, LargeJob, Obeyed, OfferAnswer, bre
 use crate::sender::names::Names;
 use crate::sender::out::Counted;
 use crate::sender::place::{AnnouncedDir, DirReply};
-use bcmr_wire::limits::{BATCHES_OUT_MAX, DIRS_OUT_MAX, OFFERS_OUT_MAX};
-use bcmr_wire::message::{DirState, Message, Sum, resume};
+use bcmr_wire::limits::{BATCHES_OUT_MAX, DIRS_OUT_MAX, OFFERS_OUT_MAX, SUMS_KEPT_MAX};
+use bcmr_wire::message::{DirState, Message, Sum, Wanted, resume};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -89,6 +89,8 @@ pub(super) struct MessageRules {
     pub(super) dedup: bool,
     /// It may tell of what it has of a file.
     pub(super) delta: bool,
+    /// It may ask for parts of small files.
+    pub(super) parts: bool,
 }
 
 /// Names of one directory that are to be looked at and sent. Its directory is held for each.
@@ -107,11 +109,35 @@ pub(super) struct SentBatch {
     pub(super) items: Vec<Item>,
 }
 
+/// How much is wanted of an entry.
+pub(super) enum WantedOf {
+    Content,
+    /// Its hash.
+    Hash,
+    /// What it has beside these chunks.
+    Rest(ChunkIndex),
+}
+
+impl WantedOf {
+    fn chunks(&self) -> usize {
+        if let WantedOf::Rest(index) = self { index.len() } else { 0 }
+    }
+}
+
+/// What was given of an entry, or is about to be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum Given {
+    Nothing,
+    /// A part, or the hash: its content may still be wanted.
+    Part,
+    Content,
+}
+
 /// One thing to do, in the order in which they are picked.
 pub(super) enum SendJob {
     /// Nothing more comes of a directory.
     End(Arc<AnnouncedDir>),
-    Contents(Arc<SentBatch>, Vec<usize>),
+    Contents(Arc<SentBatch>, Vec<(usize, WantedOf)>),
     /// With its turn on the stream of the worker, where it is a block.
     Large(LargeJob, u64),
     Offer(Arc<AnnouncedDir>, Item),
@@ -121,8 +147,8 @@ pub(super) enum SendJob {
 /// A batch that is not settled.
 struct OpenBatch {
     batch: Arc<SentBatch>,
-    /// Whose contents were sent, or are about to be.
-    given: Vec<bool>,
+    /// Of each entry.
+    given: Vec<Given>,
     /// Answers that are not sent yet.
     open: usize,
     settled: bool,
@@ -153,7 +179,9 @@ struct Queues {
     /// Offers that will be made.
     offering: usize,
     ends: VecDeque<Arc<AnnouncedDir>>,
-    answers: VecDeque<(Arc<SentBatch>, Vec<usize>)>,
+    answers: VecDeque<(Arc<SentBatch>, Vec<(usize, WantedOf)>)>,
+    /// Chunks in them.
+    chunks_waiting: usize,
     names: VecDeque<NamesTask>,
     larges: VecDeque<(Arc<AnnouncedDir>, Item)>,
     asks: VecDeque<(u64, PathBuf)>,
@@ -341,7 +369,7 @@ impl<'p> Schedule<'p> {
         stream: usize,
     ) -> (Arc<SentBatch>, u64) {
         // Also with what went inline: a further name of a file may be wanted after all when its first could not be landed.
-        let given = vec![false; items.len()];
+        let given = vec![Given::Nothing; items.len()];
         let elsewhere = stream != 0;
         if elsewhere {
             place.hold();
@@ -530,6 +558,22 @@ impl<'p> Schedule<'p> {
     }
 }
 
+fn chunks_of(sums: &[Sum]) -> Vec<ChunkSum> {
+    sums.iter().map(|chunk| ChunkSum { bytes: chunk.bytes, sum: chunk.sum }).collect()
+}
+
+fn wanted_of(wanted: &Wanted) -> WantedOf {
+    match wanted {
+        Wanted::Content => WantedOf::Content,
+        Wanted::Hash => WantedOf::Hash,
+        Wanted::Rest(sums) => {
+            let mut index = ChunkIndex::from(0);
+            index.extend(&chunks_of(sums));
+            WantedOf::Rest(index)
+        }
+    }
+}
+
 impl Queues {
     fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Running)
@@ -584,7 +628,13 @@ impl Queues {
                 });
                 Ok(())
             }
-            Message::Wants { batch, entries } => self.wants(*batch, entries),
+            Message::Wants { batch, entries } if entries.is_empty() => self.settled(*batch),
+            Message::Wants { batch, entries } => {
+                self.wants(*batch, entries.iter().map(|entry| (*entry, WantedOf::Content)))
+            }
+            Message::WantsParts { batch, entries } if agreed.parts => {
+                self.wants(*batch, entries.iter().map(|part| (part.entry, wanted_of(&part.wanted))))
+            }
             Message::Resume { file, wanted, from, flags } => {
                 let hashed = agreed.hashed && flags & resume::WITHOUT_HASHES == 0;
                 let patches = flags & resume::PATCHES != 0;
@@ -595,8 +645,7 @@ impl Queues {
                 self.files.resume(&OfferAnswer { file, wanted, from, hashed, dedup, patches })
             }
             Message::Sums { file, at, chunks } if agreed.delta => {
-                let chunk = |chunk: &Sum| ChunkSum { bytes: chunk.bytes, sum: chunk.sum };
-                self.files.sums(*file, *at, &chunks.iter().map(chunk).collect::<Vec<_>>())
+                self.files.sums(*file, *at, &chunks_of(chunks))
             }
             Message::Reread { file, at, bytes } => self.files.known(*file)?.reread(*at, *bytes),
             Message::Compute { file, first, count } => self.files.known(*file)?.compute(*first, *count),
@@ -615,29 +664,44 @@ impl Queues {
         }
     }
 
-    /// What is wanted of a batch, or that nothing more is.
-    fn wants(&mut self, batch: u64, entries: &[u64]) -> Obeyed {
+    /// A batch that the receiver may speak about.
+    fn waiting(&mut self, batch: u64) -> Obeyed<&mut OpenBatch> {
         let known = self.batches.get_mut(&batch).filter(|known| !known.settled);
-        let known = known.ok_or_else(|| breach(Reason::BatchNotWaiting.about(batch)))?;
-        if entries.is_empty() {
-            known.settled = true;
-            self.unsettled -= 1;
-            self.settle(batch);
-            return Ok(());
-        }
-        let mut wanted = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let index = usize::try_from(*entry).unwrap_or(usize::MAX);
+        known.ok_or_else(|| breach(Reason::BatchNotWaiting.about(batch)))
+    }
+
+    /// Nothing more is wanted of a batch.
+    fn settled(&mut self, batch: u64) -> Obeyed {
+        self.waiting(batch)?.settled = true;
+        self.unsettled -= 1;
+        self.settle(batch);
+        Ok(())
+    }
+
+    /// What is wanted of a batch.
+    fn wants(&mut self, batch: u64, entries: impl Iterator<Item = (u64, WantedOf)>) -> Obeyed {
+        let mut chunks = self.chunks_waiting;
+        let known = self.waiting(batch)?;
+        let mut wanted = Vec::new();
+        for (entry, of) in entries {
+            let index = usize::try_from(entry).unwrap_or(usize::MAX);
             let is_file = known.batch.items.get(index).is_some_and(Item::is_file);
+            let now = if matches!(of, WantedOf::Content) { Given::Content } else { Given::Part };
             match known.given.get_mut(index) {
-                // Each content once: a peer that could ask again and again could keep this side busy for ever.
-                Some(given) if is_file && !*given => *given = true,
-                _ => return Err(breach(Reason::EntryNotThere.about(*entry).about(batch))),
+                // Each content once, and a part before it once: a peer that could ask again and again could keep this side
+                // busy for ever.
+                Some(given) if is_file && *given < now => *given = now,
+                _ => return Err(breach(Reason::EntryNotThere.about(entry).about(batch))),
             }
-            wanted.push(index);
+            chunks += of.chunks();
+            if chunks > SUMS_KEPT_MAX {
+                return Err(breach(Reason::TooManySums));
+            }
+            wanted.push((index, of));
         }
         known.open += 1;
         let batch = known.batch.clone();
+        self.chunks_waiting = chunks;
         self.answers.push_back((batch, wanted));
         Ok(())
     }
@@ -675,6 +739,8 @@ impl Queues {
             return Some(SendJob::End(place));
         }
         if let Some((batch, wanted)) = self.answers.pop_front() {
+            let chunks: usize = wanted.iter().map(|(_, of)| of.chunks()).sum();
+            self.chunks_waiting = self.chunks_waiting.saturating_sub(chunks);
             return Some(SendJob::Contents(batch, wanted));
         }
         let large = if blocks_first { self.files.pick() } else { self.files.pick_asked() };
@@ -711,5 +777,62 @@ impl Queues {
             return Some(SendJob::Names(task));
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Node;
+    use crate::sender::place::AnnouncedInit;
+    use crate::sender::walk::SourceDir;
+    use fastcopy::dir::{Dir, NameBuf};
+    use fastcopy::meta::{Info, Kind};
+    use std::path::Path;
+
+    /// A batch of so many files, by itself in the window.
+    fn batch_of(files: usize) -> Queues {
+        let dir = || Dir::open(Path::new("/")).unwrap();
+        let info = Info { kind: Kind::File, ..dir().info().unwrap() };
+        let src = SourceDir::root(dir(), Node::root(Path::new("/"))).unwrap();
+        let (id, follow, single, inside_new, dev, line) = (1, false, false, false, 0, Vec::new());
+        let init = AnnouncedInit { id, follow, single, inside_new, dev, line };
+        let place = AnnouncedDir::new(Arc::new(dir()), &src, init);
+        let name = NameBuf::new(b"a").unwrap();
+        let item = Item { name, info, size: 1, link: Vec::new(), attrs: Vec::new() };
+        let batch = Arc::new(SentBatch { id: 1, place, items: vec![item; files] });
+        let given = vec![Given::Nothing; files];
+        let open = OpenBatch { batch, given, open: 0, settled: false, elsewhere: false };
+        let mut queues = Queues { unsettled: 1, ..Queues::default() };
+        queues.batches.insert(1, open);
+        queues
+    }
+
+    fn rest(entry: u64, chunks: usize) -> impl Iterator<Item = (u64, WantedOf)> {
+        let sums = vec![Sum { bytes: 1, sum: 7 }; chunks];
+        std::iter::once((entry, wanted_of(&Wanted::Rest(sums))))
+    }
+
+    /// One who asks and asks before anything is answered fills no memory.
+    #[test]
+    fn so_many_chunks_wait_and_no_more() {
+        let mut queues = batch_of(4);
+        assert!(queues.wants(1, rest(0, SUMS_KEPT_MAX - 1)).is_ok());
+        assert!(queues.wants(1, rest(1, 2)).is_err());
+        assert!(queues.wants(1, rest(2, 1)).is_ok());
+        // What was taken up makes room.
+        assert!(matches!(queues.pick(0, false), Some(SendJob::Contents(..))));
+        assert!(queues.wants(1, rest(3, SUMS_KEPT_MAX - 1)).is_ok());
+    }
+
+    #[test]
+    fn a_part_is_given_once_and_then_the_content_once() {
+        let of = |entry, of: fn() -> WantedOf| std::iter::once((entry, of()));
+        let (hash, content) = (|| WantedOf::Hash, || WantedOf::Content);
+        let mut queues = batch_of(2);
+        assert!(queues.wants(1, of(0, hash)).is_ok() && queues.wants(1, of(0, hash)).is_err());
+        assert!(queues.wants(1, of(0, content)).is_ok() && queues.wants(1, of(0, content)).is_err());
+        assert!(queues.wants(1, of(1, content)).is_ok() && queues.wants(1, of(1, hash)).is_err());
+        assert!(queues.wants(1, of(2, hash)).is_err() && queues.wants(2, of(0, hash)).is_err());
     }
 }

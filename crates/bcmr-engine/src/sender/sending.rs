@@ -36,6 +36,10 @@ pub(crate) struct How {
     pub(crate) dedup: bool,
     /// The receiver may tell of what it has of a file; only when both sides know how.
     pub(crate) delta: bool,
+    /// Entries of batches go in columns, packed; only when both sides know how.
+    pub(crate) packed: bool,
+    /// The receiver may ask for parts of small files; only when both sides know how.
+    pub(crate) parts: bool,
     /// The two sides are compared: the side that compares says itself what a copy would not make.
     pub(crate) compares: bool,
     /// Whether symbolic links that are not followed are sent.
@@ -105,8 +109,8 @@ impl<'a> Sending<'a> {
         let streams = push.outs.len();
         let auto = push.how.compress == Compress::Auto;
         let asks = push.policy.collide == Collide::Ask;
-        let agreed =
-            MessageRules { asks, hashed: !push.how.fast, dedup: push.how.dedup, delta: push.how.delta };
+        let How { fast, dedup, delta, parts, .. } = push.how;
+        let agreed = MessageRules { asks, hashed: !fast, dedup, delta, parts };
         Ok(Sending {
             push,
             filter: Filter::new(&push.policy.filter)?,
@@ -229,6 +233,15 @@ impl<'a> Sending<'a> {
 
     pub(super) fn now_ns(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// How entries are packed: they are few bytes beside content, and worth it over any link.
+    pub(super) fn entries_codec(&self) -> Codec {
+        match self.push.how.compress {
+            Compress::None => Codec::Raw,
+            Compress::Lz4 => Codec::Lz4,
+            Compress::Zstd | Compress::Auto => Codec::Zstd,
+        }
     }
 
     /// How content is packed right now.

@@ -9,6 +9,7 @@ mod client;
 mod delta;
 mod law;
 mod mirror;
+mod parts;
 mod peer;
 mod put;
 mod random;

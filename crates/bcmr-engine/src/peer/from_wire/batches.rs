@@ -12,9 +12,9 @@ use crate::peer::named::NamedInWindow;
 use crate::policy::Follow;
 use crate::receiver::choose::Way;
 use crate::receiver::claims::Spot;
-use bcmr_wire::contents;
-use bcmr_wire::limits;
-use bcmr_wire::message::{Codec, Entry, Kind as WireKind, Message};
+use bcmr_wire::contents::{self, Item};
+use bcmr_wire::message::{Codec, Entry, Kind as WireKind, Message, Wanted, WantedPart};
+use bcmr_wire::{columns, limits};
 use fastcopy::dir::NameBuf;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -31,6 +31,29 @@ pub(super) struct FilesMessage<'m> {
     pub(super) packed: &'m [u8],
 }
 
+/// An entry of which something is wanted.
+#[derive(Clone, Copy)]
+struct WantedEntry<V> {
+    index: usize,
+    verdict: V,
+    asked: AskedFor,
+}
+
+impl<V> WantedEntry<V> {
+    fn new(index: usize, verdict: V) -> WantedEntry<V> {
+        WantedEntry { index, verdict, asked: AskedFor::Nothing }
+    }
+}
+
+/// What the sender was asked for of an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AskedFor {
+    Nothing,
+    /// A part of it, or its hash.
+    Part,
+    Content,
+}
+
 /// A batch with entries that wait for their content or for another name of the same file.
 struct WireBatch<'a, D: WireDestination<'a>> {
     id: u64,
@@ -40,9 +63,9 @@ struct WireBatch<'a, D: WireDestination<'a>> {
     metas: Vec<Meta>,
     /// Asked for, and not here yet. Contents say not whose they are: one answer at a time, or two could arrive over
     /// two streams in the wrong order.
-    wanted: Vec<(usize, D::Verdict)>,
+    wanted: Vec<WantedEntry<D::Verdict>>,
     /// To be asked for when nothing else is.
-    later: Vec<(usize, D::Verdict)>,
+    later: Vec<WantedEntry<D::Verdict>>,
     further: Vec<usize>,
     way: Way,
     /// Nothing more is to be done.
@@ -84,8 +107,8 @@ impl<'a, D: WireDestination<'a>> WireBatch<'a, D> {
         for (index, meta) in self.metas.iter().enumerate() {
             match t.choose(&self.slot, spot, meta) {
                 Chosen::Nothing => {}
-                Chosen::Want(verdict) if meta.is_file() => self.wanted.push((index, verdict)),
-                Chosen::Want(verdict) => plain.push(Arrived { meta, verdict, item: None }),
+                Chosen::Want(verdict) if meta.is_file() => self.wanted.push(WantedEntry::new(index, verdict)),
+                Chosen::Want(verdict) => plain.push(Arrived { meta, verdict, item: None, made: None }),
                 Chosen::Further => self.further.push(index),
             }
         }
@@ -118,8 +141,8 @@ impl<'a, D: WireDestination<'a>> WireBatch<'a, D> {
         } else {
             contents::items_up_to(bytes, t.what.hashes, files.len())
         };
-        let mut came = Vec::new();
-        let mut count = 0;
+        let (mut came, mut again) = (Vec::new(), Vec::new());
+        let (mut count, mut made_bytes) = (0, 0);
         for index in files {
             let item = match items.next() {
                 Some(Ok(item)) => item,
@@ -128,10 +151,22 @@ impl<'a, D: WireDestination<'a>> WireBatch<'a, D> {
             };
             count += 1;
             let Some(meta) = self.metas.get(*index) else { continue };
-            let Some((_, verdict)) = wanted.iter().find(|(i, _)| i == index) else { continue };
-            came.push(Arrived { meta, verdict: *verdict, item: Some(item) });
-            if came.len() >= room {
+            let Some(want) = wanted.iter().find(|want| want.index == *index) else { continue };
+            let verdict = want.verdict;
+            let mut made = None;
+            if want.asked == AskedFor::Part && matches!(item, Item::Hashed { .. } | Item::Patched { .. }) {
+                made = t.to.made(&self.slot, meta, verdict, &item);
+                let Some(bytes) = &made else {
+                    // What is here is not what it looked like.
+                    again.push(*want);
+                    continue;
+                };
+                made_bytes += bytes.len();
+            }
+            came.push(Arrived { meta, verdict, item: Some(item), made });
+            if came.len() >= room || made_bytes >= limits::CONTENTS_BYTES_MAX {
                 t.to.land(buffers, &self.slot, self.way, &mut came)?;
+                made_bytes = 0;
             }
         }
         if items.next().is_some() {
@@ -141,7 +176,8 @@ impl<'a, D: WireDestination<'a>> WireBatch<'a, D> {
         drop(came);
         // What is still to come.
         let came = files.get(..count).unwrap_or_default();
-        self.wanted = wanted.into_iter().filter(|(i, _)| !came.contains(i)).collect();
+        self.wanted = wanted.into_iter().filter(|want| !came.contains(&want.index)).collect();
+        self.later.append(&mut again);
         Ok(())
     }
 
@@ -153,14 +189,41 @@ impl<'a, D: WireDestination<'a>> WireBatch<'a, D> {
             match t.to.choose_further(buffers, &self.slot, meta) {
                 None | Some(Chosen::Further) => self.further.push(index),
                 Some(Chosen::Nothing) => {}
-                Some(Chosen::Want(verdict)) if meta.is_file() => self.later.push((index, verdict)),
+                Some(Chosen::Want(verdict)) if meta.is_file() => {
+                    self.later.push(WantedEntry::new(index, verdict))
+                }
                 Some(Chosen::Want(verdict)) => {
-                    let mut came = vec![Arrived { meta, verdict, item: None }];
+                    let mut came = vec![Arrived { meta, verdict, item: None, made: None }];
                     t.to.land(buffers, &self.slot, self.way, &mut came)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Asks for what is wanted now: for all of it, or for what is not here already.
+    fn ask(&mut self, t: &WireTransfer<'a, D>) -> Result<()> {
+        let mut chunks_left = limits::PARTS_SUMS_MAX;
+        let mut entries = Vec::with_capacity(self.wanted.len());
+        for want in &mut self.wanted {
+            let wanted = match self.metas.get(want.index) {
+                Some(meta) if want.asked == AskedFor::Nothing => {
+                    t.to.part(&self.slot, meta, want.verdict, chunks_left)
+                }
+                _ => Wanted::Content,
+            };
+            if let Wanted::Rest(chunks) = &wanted {
+                chunks_left = chunks_left.saturating_sub(chunks.len());
+            }
+            want.asked = if wanted == Wanted::Content { AskedFor::Content } else { AskedFor::Part };
+            entries.push(WantedPart { entry: want.index as u64, wanted });
+        }
+        let batch = self.id;
+        if entries.iter().any(|part| part.wanted != Wanted::Content) {
+            return t.reply.answer(&Message::WantsParts { batch, entries });
+        }
+        let entries = entries.iter().map(|part| part.entry).collect();
+        t.reply.answer(&Message::Wants { batch, entries })
     }
 }
 
@@ -254,7 +317,7 @@ impl<'a, D: WireDestination<'a>> WireBatches<'a, D> {
         if batch.wanted.is_empty() {
             return Err(refused(Reason::ContentsNotWaitedFor));
         }
-        let files: Vec<usize> = batch.wanted.iter().map(|(i, _)| *i).collect();
+        let files: Vec<usize> = batch.wanted.iter().map(|want| want.index).collect();
         let bytes = unpack(&mut worker.unpacker, codec, packed)?;
         batch.land(t, &mut worker.of_destination, &bytes, false, &files)?;
         if batch.wanted.len() == files.len() {
@@ -282,9 +345,8 @@ impl<'a, D: WireDestination<'a>> WireBatches<'a, D> {
         }
         if !batch.later.is_empty() {
             batch.wanted = std::mem::take(&mut batch.later);
-            batch.wanted.sort_unstable_by_key(|(index, _)| *index);
-            let entries = batch.wanted.iter().map(|(index, _)| *index as u64).collect();
-            return t.reply.answer(&Message::Wants { batch: batch.id, entries });
+            batch.wanted.sort_unstable_by_key(|want| want.index);
+            return batch.ask(t);
         }
         if !batch.further.is_empty() {
             return Ok(());
@@ -329,6 +391,23 @@ impl<'a, D: WireDestination<'a>> WireBatches<'a, D> {
             batch.release(t, worker);
         }
     }
+}
+
+/// Unpacks the columns of a batch's entries.
+pub(super) fn unpack_columns<'p>(
+    unpacker: &mut Unpacker,
+    packing: Codec,
+    packed: &'p [u8],
+) -> Result<Cow<'p, [u8]>> {
+    if packing == Codec::Raw {
+        return Ok(packed.into());
+    }
+    let (length, rest) = columns::unpacked(packed).map_err(|_| refused(Reason::PackedWithoutLength))?;
+    let mut bytes = Vec::new();
+    unpacker
+        .unpack(packing, rest, length as u64, limits::ENTRIES_BYTES_MAX, &mut bytes)
+        .map_err(|e| refused(Reason::BadContents.about(e.to_string())))?;
+    Ok(bytes.into())
 }
 
 /// Unpacks contents: as they are, or with their length in front.

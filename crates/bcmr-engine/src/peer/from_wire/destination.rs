@@ -15,6 +15,7 @@ use crate::receiver::directories::Marks;
 use crate::verbs::destination::Destination;
 use crate::verbs::operands::Place;
 use bcmr_wire::contents::Item;
+use bcmr_wire::message::Wanted;
 use fastcopy::dir::{Name, NameBuf};
 use fastcopy::meta::{Info, Kind};
 use std::ffi::CString;
@@ -90,6 +91,8 @@ pub(crate) struct Arrived<'n, V> {
     pub(crate) verdict: V,
     /// The content of a file.
     pub(crate) item: Option<Item<'n>>,
+    /// What that came to, together with what was there.
+    pub(crate) made: Option<Vec<u8>>,
 }
 
 /// A destination of what comes off the wire.
@@ -114,7 +117,7 @@ pub(crate) trait WireDestination<'a>: Destination<Far> {
     ) -> Hold<Far, Self::Dir> {
         DirTask::top(pair, dropped)
     }
-    /// Whether this run has made it: then the sender need not ask what is in it.
+    /// Whether this run has made it, and all in it must come: then the sender need not ask what is in it.
     fn is_new(&self, dir: &Self::Dir) -> bool;
     /// The destination of the name `to`, as it is shown.
     fn shown(&self, dir: &Self::Dir, to: Name<'_>) -> PathBuf;
@@ -136,6 +139,14 @@ pub(crate) trait WireDestination<'a>: Destination<Far> {
         _: &Meta,
     ) -> Option<Chosen<Self::Verdict>> {
         Some(Chosen::Nothing)
+    }
+    /// How much of a file that is wanted must come, where at most so many chunks may be told of.
+    fn part(&self, _: &FarTask<Self>, _: &Meta, _: Self::Verdict, _chunks_max: usize) -> Wanted {
+        Wanted::Content
+    }
+    /// The content that comes of a part and of what is here. `None`: all of it must come.
+    fn made(&self, _: &FarTask<Self>, _: &Meta, _: Self::Verdict, _: &Item<'_>) -> Option<Vec<u8>> {
+        None
     }
     /// Files that are given to [`WireDestination::land`] at a time.
     fn room(&self, pair: &FarTask<Self>) -> usize;

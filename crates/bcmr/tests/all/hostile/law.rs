@@ -6,7 +6,7 @@
 use super::peer::*;
 use bcmr_wire::handshake::{self, Features, caps};
 use bcmr_wire::message::{
-    Codec, Event, FileState, Message, Note, Patch, Piece, Run, Sum, Target, Trouble, kind,
+    Codec, Event, FileState, Message, Note, Patch, Piece, Run, Sum, Target, Trouble, Wanted, WantedPart, kind,
 };
 use bcmr_wire::policy::flags;
 use bcmr_wire::state::{Answer, State, name};
@@ -20,6 +20,7 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
     const PIECE: Piece<'_> =
         Piece { file: 1, at: 0, flags: 0, cv: None, codec: Codec::Raw, length: 3, bytes: b"abc" };
     let content = contents(&[b"evil"]);
+    let columns = bcmr_wire::columns::encode(&[file(b"made", 4)]).unwrap();
     let all = [
         Message::Hello(handshake::hello(ALL, [8; 32], b"peer")),
         Message::Welcome(handshake::hello(ALL, [8; 32], b"peer")),
@@ -75,6 +76,19 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         Message::Summary { counts: [0; 7], codes: Vec::new(), cancelled: false },
         Message::Cancel,
         Message::Sums { file: 1, at: 0, chunks: vec![Sum { bytes: 1, sum: 7 }] },
+        Message::WantsParts {
+            batch: 1,
+            entries: vec![WantedPart { entry: 0, wanted: Wanted::Rest(vec![Sum { bytes: 1, sum: 7 }]) }],
+        },
+        Message::FilesPacked {
+            batch: 1,
+            dir: 1,
+            inline: true,
+            codec: Codec::Raw,
+            packing: Codec::Raw,
+            entries: &columns,
+            contents: &content,
+        },
         Message::Finer { file: 1, at: 0, bytes: 1 },
         Message::Patch(Patch {
             file: 1,
