@@ -943,8 +943,9 @@ pub fn receipt(show: &Show, r: &Receipt) -> Vec<String> {
         lines.push(format!("verified: {} read back from {from}, equal to the source", size(r.verified)));
         lines.extend(r.root.map(|root| format!("root hash: {}", hex(&root))));
     }
-    if r.reused > 0 {
-        lines.push(format!("reused: {} that an earlier run had copied", size(r.reused)));
+    // What was there otherwise has a line of its own already, from the side that had it.
+    if let resumed @ 1.. = r.reused.saturating_sub(r.from_basis) {
+        lines.push(format!("reused: {} that an earlier run had copied", size(resumed)));
     }
     if r.cloned.0 > 0 {
         let (count, bytes) = (files(r.cloned.0), size(r.cloned.1));

@@ -155,7 +155,7 @@ enum Body<'a> {
         /// Of what was verified: the BLAKE3 of the sorted lines that `b3sum` prints of it in the destination.
         #[serde(skip_serializing_if = "Option::is_none")]
         root: Option<String>,
-        /// Bytes that an earlier run had copied.
+        /// Bytes that an earlier run had copied, or that were there in older versions or under other names.
         reused: u64,
         /// Files whose blocks are shared with the source.
         cloned: Cloned,

@@ -22,10 +22,11 @@ use crate::names;
 use crate::say;
 use crate::show::{Again, Far, Meter, Show, Verb};
 use bar::Bar;
-use bcmr_engine::error::Error;
+use bcmr_engine::error::{About, Error, Note, Reason};
 use bcmr_engine::event::{Cancel, Event, Front, Progress, Question, Summary, Watch};
 use bcmr_engine::policy::Verify;
 use bcmr_engine::verbs::WholeFile;
+
 use inline::Sample;
 use plain::Plain;
 use receipt::{Losses, Receipt};
@@ -181,6 +182,8 @@ struct Ui<'a> {
     by_scp: Option<&'a AtomicBool>,
     /// Bytes of files that went on where an earlier run stopped: this one has not copied them.
     resumed: AtomicU64,
+    /// Bytes that were there in older versions, or under other names.
+    from_basis: AtomicU64,
 }
 
 /// Both streams and what stands on them.
@@ -223,6 +226,11 @@ impl Ui<'_> {
     fn event(&self, event: Event) {
         if let Event::Resumed { bytes, .. } = event {
             self.resumed.fetch_add(bytes, Ordering::Relaxed);
+        }
+        if let Event::Note(Note { reason: Reason::FromBasis, about }) = &event
+            && let Some(About::Text(bytes)) = about.first()
+        {
+            self.from_basis.fetch_add(bytes.parse().unwrap_or(0), Ordering::Relaxed);
         }
         let screen = &mut *self.screen();
         if let Event::NewTarget = event {
@@ -288,6 +296,7 @@ impl<'a> Ui<'a> {
         Ui {
             by_scp,
             resumed: AtomicU64::new(0),
+            from_basis: AtomicU64::new(0),
             show,
             began: Instant::now(),
             progress: Arc::default(),
@@ -479,6 +488,11 @@ impl<'a> Ui<'a> {
         copies && !s.cancelled && !self.is_by_scp() && s.files + s.dirs + s.others > 0
     }
 
+    /// Bytes that this run need not copy, or send.
+    fn reused(&self) -> u64 {
+        self.resumed.load(Ordering::Relaxed).saturating_add(self.from_basis.load(Ordering::Relaxed))
+    }
+
     /// Whether a person is shown it unasked, or has asked.
     fn shows_receipt(&self, s: &Summary, took: Duration) -> bool {
         let proved = self.show.verify != Verify::Off && s.files + s.dirs + s.others > 0;
@@ -488,8 +502,8 @@ impl<'a> Ui<'a> {
     /// What closes the run beside its counts.
     fn receipt(&self, screen: &mut Screen, s: &Summary, took: Duration) -> Receipt {
         let (show, progress) = (self.show, &*self.progress);
-        let resumed = self.resumed.load(Ordering::Relaxed);
-        let times = limit::Times::of(progress, show.far, took, s.bytes.saturating_sub(resumed), env::spent());
+        let reused = self.reused();
+        let times = limit::Times::of(progress, show.far, took, s.bytes.saturating_sub(reused), env::spent());
         let proof = if s.failed == 0 { (show.proof)(&show.line) } else { None };
         Receipt {
             files: s.files,
@@ -498,7 +512,8 @@ impl<'a> Ui<'a> {
             verify: if s.bytes > s.streamed { show.verify } else { Verify::Off },
             verified: s.bytes.saturating_sub(s.streamed),
             root: root::of(&progress.hashes.take()),
-            reused: resumed,
+            reused,
+            from_basis: self.from_basis.load(Ordering::Relaxed),
             cloned: (
                 progress.cloned_files.load(Ordering::Relaxed),
                 progress.cloned_bytes.load(Ordering::Relaxed),
@@ -563,9 +578,9 @@ impl<'a> Ui<'a> {
         }
         // Where lines of both streams meet on one terminal, the end belongs below the rest.
         screen.out.flush();
-        let resumed = self.resumed.load(Ordering::Relaxed);
+        let reused = self.reused();
         if s.cancelled {
-            screen.err.line(&say::stopped(show, screen.plain.new_target, s, resumed, took));
+            screen.err.line(&say::stopped(show, screen.plain.new_target, s, reused, took));
             return;
         }
         let done = s.files + s.dirs + s.others;
@@ -580,7 +595,7 @@ impl<'a> Ui<'a> {
         let tells_all = compares || matches!(show.verb, Verb::Sessions | Verb::Plan);
         let closes = self.shows_receipt(s, took);
         if !tells_all && (closes || show.dry_run || (s.failed > 0 && done > 0)) {
-            screen.err.line(&say::summary(show.voice, show.verb, show.dry_run, s, resumed, took));
+            screen.err.line(&say::summary(show.voice, show.verb, show.dry_run, s, reused, took));
         }
         if let Some(receipt) = receipt.filter(|_| closes) {
             for line in say::receipt(show, receipt) {

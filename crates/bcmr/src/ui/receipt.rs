@@ -31,8 +31,10 @@ pub struct Receipt {
     pub verified: u64,
     /// The hash of the sorted lines of hashes and names, as `b3sum` writes them.
     pub root: Option<[u8; 32]>,
-    /// Bytes that an earlier run had copied.
+    /// Bytes that an earlier run had copied, or that were there otherwise and did not cross.
     pub reused: u64,
+    /// The second of these: from older versions, or from under other names.
+    pub from_basis: u64,
     /// Files and bytes whose blocks are shared with the source.
     pub cloned: (u64, u64),
     /// Left alone because they were there.

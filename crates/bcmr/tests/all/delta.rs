@@ -75,6 +75,14 @@ fn only_what_differs_crosses() {
             alike(&tmp, what);
             assert!(bytes <= most as u64, "{what}, {dir:?}: {bytes} bytes of {most}");
         }
+        let (_, new, _) = versions().remove(0);
+        let tmp = stocked(&new);
+        let far = Far::pipe();
+        let ran = dir.ends(far.bcmr("sync").arg("--json"), &far, &tmp.p("s"), &tmp.p("d")).run();
+        let receipt = ran.ok().out.lines().find(|line| line.contains("\"receipt\"")).unwrap_or_default();
+        let told: serde_json::Value = serde_json::from_str(receipt).unwrap();
+        let reused = told["reused"].as_u64().unwrap();
+        assert!(reused > MANY as u64 - 60_000 && reused <= MANY as u64, "{dir:?}: {receipt}");
         // Nothing of it is used where that was said, nor where nothing is compared in the end.
         let (_, new, _) = versions().remove(0);
         for flags in ["-W --compress=none", "--whole-file --compress=none --parallel=2"] {
@@ -177,5 +185,68 @@ fn what_was_moved_is_found() {
         let (ran, _) = crossed(dir, &tmp, "--compress=none --delete");
         ran.ok();
         alike(&tmp, &format!("{dir:?}, a liar"));
+    }
+}
+
+/// Small files: so many bytes cross at most, and nothing of them where that was said.
+#[track_caller]
+fn small_ones_cross(tmp: &Tmp, dir: Dir, what: &str, flags: &str, most: u64) {
+    let (ran, bytes) = crossed(dir, tmp, &format!("--compress=none {flags}"));
+    let is_told = ran.ok().err.contains("reused");
+    assert_eq!(is_told, flags != "--checksum", "{what}: {}", ran.err);
+    alike(tmp, what);
+    assert!(bytes <= most, "{what}, {dir:?}: {bytes} bytes of {most}");
+}
+
+/// Files below 1 MiB that were changed, touched, moved, or are in doubt: of each only what is not there crosses.
+#[test]
+fn of_small_files_what_is_not_there_crosses() {
+    needs!(has_tool("python3"), "it needs python3");
+    const FILES: u64 = 40;
+    const EACH: usize = 100_000;
+    let name = |n: u64| format!("before/{}/{n}", n % 4);
+    let stock = || {
+        let tmp = Tmp::new();
+        for n in 0..FILES {
+            aged(&tmp.file(&format!("s/{}", name(n)), noise(n, EACH)), 30 - n % 5);
+        }
+        let copied = std::process::Command::new("cp").arg("-a").arg(tmp.p("s")).arg(tmp.p("d")).status();
+        assert!(copied.unwrap().success());
+        tmp
+    };
+    for dir in BOTH {
+        let tmp = stock();
+        std::fs::rename(tmp.p("s/before"), tmp.p("s/after")).unwrap();
+        small_ones_cross(&tmp, dir, "moved", "--delete", 20_000);
+
+        let tmp = stock();
+        (0..FILES).for_each(|n| aged(&tmp.p(&format!("s/{}", name(n))), 2));
+        small_ones_cross(&tmp, dir, "touched", "", 60_000);
+
+        let tmp = stock();
+        for n in 0..FILES {
+            let mut new = noise(n, EACH);
+            new.splice(EACH / 2..EACH / 2 + 1, [1, 2, 3]);
+            aged(&tmp.file(&format!("s/{}", name(n)), new), 2);
+        }
+        small_ones_cross(&tmp, dir, "changed", "", 400_000);
+
+        let tmp = stock();
+        small_ones_cross(&tmp, dir, "in doubt", "--checksum", 20_000);
+
+        // Of the size and time of another, and with nothing in common: what is there is not taken for it.
+        let tmp = stock();
+        let when = fs::metadata(tmp.p("s/before/0/0")).unwrap().modified().unwrap();
+        tmp.file("s/new/liar", noise(99, EACH));
+        fs::File::options().write(true).open(tmp.p("s/new/liar")).unwrap().set_modified(when).unwrap();
+        let (ran, bytes) = crossed(dir, &tmp, "--compress=none --delete");
+        assert!(!ran.ok().err.contains("reused") && bytes > EACH as u64, "{dir:?}: {bytes} bytes");
+        alike(&tmp, "a liar");
+
+        let tmp = stock();
+        fs::rename(tmp.p("s/before"), tmp.p("s/after")).unwrap();
+        let (ran, bytes) = crossed(dir, &tmp, "--compress=none --delete --whole-file");
+        assert!(!ran.ok().err.contains("reused") && bytes > FILES * EACH as u64, "{dir:?}: {bytes} bytes");
+        alike(&tmp, "whole files");
     }
 }
