@@ -1,9 +1,12 @@
-//! What a second run of `bcmr sync` sends of files that differ from what is there, in bytes, beside `rsync -a`. Must not know
-//! how it is found out. Bytes are the same on a busy machine; no time is taken here.
+//! What a second run of `bcmr sync` sends of files that differ from what is there, beside `rsync -a`: in bytes, which are the
+//! same on a busy machine, and in seconds over a thin line. Must not know how it is found out.
 
+use crate::measure::{self, median};
 use crate::options::Options;
 use crate::programs;
-use sh::Result;
+use crate::remote::far::{self, Far};
+use crate::remote::rows::Line;
+use sh::{Result, text};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,31 +17,95 @@ struct DeltaRow {
     name: &'static str,
     title: &'static str,
     make: fn(&Path, &Path, u64) -> Result,
+    goals: &'static [DeltaGoal],
+}
+
+/// What a row is to come to.
+#[derive(Clone, Copy)]
+enum DeltaGoal {
+    /// So many times rsync's bytes, at most.
+    Bytes(f64),
+    /// So many bytes.
+    Most(u64),
+    /// So many times what `zstd --patch-from` comes to.
+    Patch(f64),
+    /// So many times rsync's seconds over the line.
+    Wall(f64),
+    /// So many times its CPU seconds, both sides together.
+    Cpu(f64),
 }
 
 const ROWS: [DeltaRow; 7] = [
-    DeltaRow { name: "byte", title: "one byte put into the middle", make: byte },
-    DeltaRow { name: "ten", title: "a 200th replaced, in ten places", make: ten },
+    DeltaRow {
+        name: "byte",
+        title: "one byte put into the middle",
+        make: byte,
+        goals: &[DeltaGoal::Bytes(1.5), DeltaGoal::Most(300 << 10), DeltaGoal::Cpu(1.0)],
+    },
+    DeltaRow {
+        name: "ten",
+        title: "a 200th replaced, in ten places",
+        make: ten,
+        goals: &[DeltaGoal::Bytes(1.0)],
+    },
     DeltaRow {
         name: "tar",
         title: "a tar of this repository's sources, and of those 40 commits later",
         make: tar,
+        goals: &[DeltaGoal::Bytes(0.9), DeltaGoal::Patch(1.1)],
     },
-    DeltaRow { name: "renamed", title: "a file renamed", make: renamed },
-    DeltaRow { name: "moved", title: "a tree of small files moved", make: moved },
-    DeltaRow { name: "pages", title: "pages of 4 KiB changed, 1 % of all", make: pages },
-    DeltaRow { name: "nothing", title: "small files of which none changed", make: nothing },
+    DeltaRow {
+        name: "renamed",
+        title: "a file renamed",
+        make: renamed,
+        goals: &[DeltaGoal::Most(200 << 10)],
+    },
+    DeltaRow {
+        name: "moved",
+        title: "a tree of small files moved",
+        make: moved,
+        goals: &[DeltaGoal::Most(3_000_000)],
+    },
+    DeltaRow {
+        name: "pages",
+        title: "pages of 4 KiB changed, 1 % of all",
+        make: pages,
+        goals: &[DeltaGoal::Bytes(1.3)],
+    },
+    DeltaRow {
+        name: "nothing",
+        title: "small files of which none changed",
+        make: nothing,
+        goals: &[DeltaGoal::Bytes(1.0), DeltaGoal::Wall(0.5)],
+    },
 ];
 
 /// Large files have so many bytes; with `--quick` a tenth.
 const BYTES: u64 = 200 << 20;
-/// Trees have so many files.
+/// A tree has so many files; the one of which nothing changed, ten times as many.
 const FILES: u64 = 10_000;
+
+/// A round over the line that takes longer is not repeated.
+const REPEATED_S: f64 = 20.0;
+
+/// What one program took over the line: the median of so many rounds.
+struct LineTime {
+    wall_s: f64,
+    cpu_s: f64,
+    rounds: usize,
+}
 
 /// `cargo xtask bench delta`.
 pub fn run(options: &Options) -> Result {
     let part = if options.quick { 10 } else { 1 };
     let bcmr = programs::binary(options)?;
+    let line = match far::why_not(Line::Thin) {
+        Some(why) => {
+            println!("NO TIMES: {why}");
+            None
+        }
+        None => Some(Far::start(Line::Thin, &options.dir.join("far"), &bcmr)?),
+    };
     println!("{:<64} {:>12} {:>12} {:>12} {:>7}", "bytes, both ways", "rsync", "up", "down", "up/r");
     for row in ROWS.iter().filter(|row| options.only.is_empty() || options.only.contains(&row.name.into())) {
         let dir = options.dir.join(format!("delta-{}", row.name));
@@ -53,9 +120,84 @@ pub fn run(options: &Options) -> Result {
         let (up, down) = (ours(&bcmr, &dir, true)?, ours(&bcmr, &dir, false)?);
         let title = format!("{} ({})", row.title, row.name);
         println!("{title:<64} {rsync:>12} {up:>12} {down:>12} {:>7.2}", up as f64 / rsync as f64);
+        let patch = if row.name == "tar" { Some(patch_of(&dir)?) } else { None };
+        if let Some(patch) = patch {
+            println!(
+                "    zstd -3 --long=27 --patch-from: {patch} bytes, bcmr {:.2} of it",
+                up as f64 / patch as f64
+            );
+        }
+        let times = line.as_ref().map(|far| over_the_line(far, &bcmr, &dir, options)).transpose()?;
+        if let Some([theirs, our]) = &times {
+            for (name, time) in [("rsync", theirs), ("bcmr", our)] {
+                let LineTime { wall_s, cpu_s, rounds } = time;
+                println!(
+                    "    20 Mbit/s, 40 ms, up: {name:<6} {wall_s:>8.2} s, CPU of both sides {cpu_s:>6.2} s (n = {rounds})"
+                );
+            }
+        }
+        for goal in row.goals {
+            let ratio = |of: fn(&LineTime) -> f64| times.as_ref().map(|[theirs, our]| of(our) / of(theirs));
+            let (what, came, most) = match *goal {
+                DeltaGoal::Bytes(most) => ("of rsync's bytes", Some(up as f64 / rsync as f64), most),
+                DeltaGoal::Most(most) => ("bytes", Some(up as f64), most as f64),
+                DeltaGoal::Patch(most) => {
+                    ("of zstd's patch", patch.map(|patch| up as f64 / patch as f64), most)
+                }
+                DeltaGoal::Wall(most) => ("of rsync's time", ratio(|time| time.wall_s), most),
+                DeltaGoal::Cpu(most) => ("of rsync's CPU", ratio(|time| time.cpu_s), most),
+            };
+            let verdict = came.map_or("not measured", |came| if came <= most { "met" } else { "MISSED" });
+            println!(
+                "    goal: at most {most} {what}: {verdict}{}",
+                came.map_or_else(String::new, |came| format!(" ({came:.2})"))
+            );
+        }
         fs::remove_dir_all(&dir)?;
     }
     Ok(())
+}
+
+/// What a patch comes to that knows the older file whole.
+fn patch_of(dir: &Path) -> Result<u64> {
+    let (old, new) = (dir.join("old/sources.tar"), dir.join("new/sources.tar"));
+    let patch = dir.join("patch");
+    let from = format!("--patch-from={}", text(&old)?);
+    sh::quiet("zstd", &["-q", "-f", "-3", "--long=27", &from, text(&new)?, "-o", text(&patch)?])?;
+    Ok(fs::metadata(&patch)?.len())
+}
+
+/// The same work over a thin line, in turns.
+fn over_the_line(far: &Far, bcmr: &Path, dir: &Path, options: &Options) -> Result<[LineTime; 2]> {
+    let rounds = options.rounds.unwrap_or(3);
+    let (config, new, there) = (text(far.config())?, dir.join("new"), dir.join("there"));
+    let (new, there) = (text(&new)?, text(&there)?);
+    let words = |all: &[&str]| all.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let shell = format!("ssh -F {config}");
+    let (source, target) = (format!("{new}/"), format!("there:{there}"));
+    let below = format!("{target}/");
+    let commands = [
+        words(&["rsync", "-a", "--delete", "--no-whole-file", "-e", &shell, &source, &below]),
+        words(&[text(bcmr)?, "sync", "--delete", "--max-delete=100%", "-q", "-F", config, new, &target]),
+    ];
+    let mut all: [(Vec<f64>, Vec<f64>); 2] = Default::default();
+    for _ in 0..rounds {
+        for (argv, (walls, cpus)) in commands.iter().zip(&mut all) {
+            if walls.iter().any(|wall| *wall > REPEATED_S) {
+                continue;
+            }
+            older(dir)?;
+            let before_s = far.used_s()?;
+            let sample = measure::once(argv)?;
+            let far_s = far.used_s()? - before_s;
+            walls.push(sample.wall_s);
+            cpus.push(sample.user_s + sample.sys_s + far_s);
+        }
+    }
+    Ok(all.map(|(walls, cpus)| {
+        let rounds = walls.len();
+        LineTime { wall_s: median(walls), cpu_s: median(cpus), rounds }
+    }))
 }
 
 /// A copy of the older tree, as the receiver has it.
@@ -103,7 +245,7 @@ fn ours(bcmr: &Path, dir: &Path, up: bool) -> Result<u64> {
     }
     command.envs([("FAR_RUN", ""), ("FAR_ARGS", "")]).env("FAR_HOME", &home).env("RELAY_LOG", &log);
     sh::run(&mut command)?;
-    sh::quiet("diff", &["-r", "--no-dereference", sh::text(&new)?, sh::text(&there)?])?;
+    sh::quiet("diff", &["-r", "--no-dereference", text(&new)?, text(&there)?])?;
     // The relay writes it when both ends are gone, which may be a moment later.
     for _ in 0..200 {
         if log.exists() {
@@ -164,8 +306,8 @@ fn renamed(old: &Path, new: &Path, part: u64) -> Result {
     sh::run(Command::new("cp").arg("-a").arg(before).arg(after))
 }
 
-fn tree(at: &Path, part: u64) -> Result {
-    for n in 0..FILES / part {
+fn tree(at: &Path, files: u64) -> Result {
+    for n in 0..files {
         let dir = at.join(format!("{:02}", n % 100));
         fs::create_dir_all(&dir)?;
         fs::write(dir.join(format!("{n}")), noise(n, 1024 + n % 8192))?;
@@ -174,7 +316,7 @@ fn tree(at: &Path, part: u64) -> Result {
 }
 
 fn moved(old: &Path, new: &Path, part: u64) -> Result {
-    tree(&old.join("before"), part)?;
+    tree(&old.join("before"), FILES / part)?;
     sh::run(Command::new("cp").arg("-a").arg(old.join("before")).arg(new.join("after")))
 }
 
@@ -191,7 +333,7 @@ fn pages(old: &Path, new: &Path, part: u64) -> Result {
 }
 
 fn nothing(old: &Path, new: &Path, part: u64) -> Result {
-    tree(old, part)?;
+    tree(old, 10 * FILES / part)?;
     fs::remove_dir(new)?;
     sh::run(Command::new("cp").arg("-a").arg(old).arg(new))
 }

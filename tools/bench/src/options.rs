@@ -12,7 +12,7 @@ cargo xtask bench many [OPTION]    copies by ranks of MPI and by shards beside o
 cargo xtask bench checkpoint [OPTION]
                                    verifying, checkpoints, going on after a kill, against the design's figures
 cargo xtask bench remote [OPTION]  copies to and from another machine beside scp, rsync -a and tar | ssh tar
-cargo xtask bench delta [OPTION]   bytes that a second sync sends of files that differ, beside rsync -a
+cargo xtask bench delta [OPTION]   what a second sync sends of files that differ, and how long it takes, beside rsync -a
 cargo xtask bench guests           installs the copiers that are no Debian packages into target/tools, by `cargo install`
 cargo xtask bench report DIR       writes every page and picture of benchmarks in DIR again, from the JSON files there
 

@@ -21,6 +21,8 @@ pub const TRIP: Duration = Duration::from_millis(50);
 const LONGER_TRIP: Duration = Duration::from_millis(100);
 /// The long line.
 const LONG: Manners = Manners { bits_s: 1_000_000_000, trip: LONGER_TRIP, lost_of: 1000 };
+/// The thin one, as a home has it.
+const THIN: Manners = Manners { bits_s: 20_000_000, trip: Duration::from_millis(40), lost_of: 0 };
 pub const RATE: &str = "80mbit";
 /// There and back, of the line that is slow as well.
 pub const WIDE_TRIP: Duration = Duration::from_millis(30);
@@ -65,8 +67,8 @@ impl Far {
                 let config = rewritten(&sshd.config(), &[port])?;
                 Ok(Far { config, sshd, address: LOOPBACK, link: None })
             }
-            Line::Slow | Line::Wide | Line::Long => {
-                let link = if line == Line::Long { Link::long()? } else { Link::new()? };
+            Line::Slow | Line::Wide | Line::Long | Line::Thin => {
+                let link = Link::of(line)?;
                 let listen = format!("ListenAddress {FAR}");
                 let sshd = link.within(|| Sshd::start(dir, bcmr, &[accept, &listen]))??;
                 let change = if line == Line::Wide {
@@ -170,7 +172,15 @@ impl Link {
         Ok(link)
     }
 
-    fn long() -> Result<Link> {
+    fn of(line: Line) -> Result<Link> {
+        match line {
+            Line::Long => Link::bridged(LONG),
+            Line::Thin => Link::bridged(THIN),
+            _ => Link::new(),
+        }
+    }
+
+    fn bridged(manners: Manners) -> Result<Link> {
         let mut link = Link::empty()?;
         for letter in ["n", "f"] {
             link.ends.push(bridge::End::new(&format!("{}{letter}", link.veth))?);
@@ -178,7 +188,7 @@ impl Link {
         let [near, far] = link.ends.as_slice() else { return Err("a bridge has two ends".into()) };
         sh::quiet("ip", &["link", "set", &far.veth, "netns", &link.space])?;
         link.address(&near.veth, &far.veth)?;
-        bridge::carry(near, far, LONG)?;
+        bridge::carry(near, far, manners)?;
         Ok(link)
     }
 
@@ -230,8 +240,7 @@ pub fn why_not(line: Line) -> Option<String> {
     if let Some(absent) = ["ip", "tc"].into_iter().find(|p| sh::which(p).is_none()) {
         return Some(format!("{absent} is not installed (Debian: iproute2)"));
     }
-    let made = if line == Line::Long { Link::long() } else { Link::new() };
-    made.err().map(|e| format!("no such line can be made: {e}"))
+    Link::of(line).err().map(|e| format!("no such line can be made: {e}"))
 }
 
 /// Peak memory of every process of the program under measurement that was seen, until told to stop. Only it: what ssh
