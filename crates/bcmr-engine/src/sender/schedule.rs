@@ -124,6 +124,9 @@ impl WantedOf {
     }
 }
 
+/// Entries of a batch, and how much of each is wanted.
+type WantedEntries = Vec<(usize, WantedOf)>;
+
 /// What was given of an entry, or is about to be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum Given {
@@ -137,7 +140,7 @@ enum Given {
 pub(super) enum SendJob {
     /// Nothing more comes of a directory.
     End(Arc<AnnouncedDir>),
-    Contents(Arc<SentBatch>, Vec<(usize, WantedOf)>),
+    Contents(Arc<SentBatch>, WantedEntries),
     /// With its turn on the stream of the worker, where it is a block.
     Large(LargeJob, u64),
     Offer(Arc<AnnouncedDir>, Item),
@@ -179,7 +182,7 @@ struct Queues {
     /// Offers that will be made.
     offering: usize,
     ends: VecDeque<Arc<AnnouncedDir>>,
-    answers: VecDeque<(Arc<SentBatch>, Vec<(usize, WantedOf)>)>,
+    answers: VecDeque<(Arc<SentBatch>, WantedEntries)>,
     /// Chunks in them.
     chunks_waiting: usize,
     names: VecDeque<NamesTask>,

@@ -78,7 +78,7 @@ fn only_what_differs_crosses() {
         let (_, new, _) = versions().remove(0);
         let tmp = stocked(&new);
         let far = Far::pipe();
-        let ran = dir.ends(far.bcmr("sync").arg("--json"), &far, &tmp.p("s"), &tmp.p("d")).run();
+        let ran = dir.ends(far.bcmr("sync").args(["--json"]), &far, &tmp.p("s"), &tmp.p("d")).run();
         let receipt = ran.ok().out.lines().find(|line| line.contains("\"receipt\"")).unwrap_or_default();
         let told: serde_json::Value = serde_json::from_str(receipt).unwrap();
         let reused = told["reused"].as_u64().unwrap();
@@ -192,8 +192,8 @@ fn what_was_moved_is_found() {
 #[track_caller]
 fn small_ones_cross(tmp: &Tmp, dir: Dir, what: &str, flags: &str, most: u64) {
     let (ran, bytes) = crossed(dir, tmp, &format!("--compress=none {flags}"));
-    let is_told = ran.ok().err.contains("reused");
-    assert_eq!(is_told, flags != "--checksum", "{what}: {}", ran.err);
+    let said = ran.ok().err;
+    assert_eq!(said.contains("reused"), flags != "--checksum", "{what}: {said}");
     alike(tmp, what);
     assert!(bytes <= most, "{what}, {dir:?}: {bytes} bytes of {most}");
 }
