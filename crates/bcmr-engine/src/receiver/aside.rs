@@ -215,22 +215,28 @@ impl Aside {
         taken().map_err(|e| Error::os(Op::KeepOld, node.join(name), e))
     }
 
-    /// What is no directory, and has the name that a directory gets in `dst`, is moved away.
+    /// What is no directory, and has the name that a directory gets in `dst`, is moved away. That a directory is made there is
+    /// written down before it is made: a run that is killed right then has no other chance.
     ///
     /// # Errors
-    /// It stays where it is.
+    /// It stays where it is, and no directory may be made.
     pub(crate) fn clears_for_dir(&self, dst: &DestDir<Sys>, name: Name<'_>) -> Result<()> {
-        if dst.is_fresh() {
+        let there = if dst.is_fresh() { Ok(None) } else { dst.dir.look(name) };
+        let there = there.map_err(|e| Error::os(Op::Stat, dst.node.join(name), e))?;
+        if there.is_some_and(|there| there.kind == Kind::Dir) {
             return Ok(());
         }
-        let there = dst.dir.look(name).map_err(|e| Error::os(Op::Stat, dst.node.join(name), e))?;
         let is_ours = |there: &Info| dst.created_names.lock().has(there, || dst.dir.btime(name));
-        match there {
-            Some(there) if there.kind != Kind::Dir && !is_ours(&there) => {
-                self.takes(&dst.dir, &dst.node, name, &there)
+        if let Some(there) = there {
+            if is_ours(&there) {
+                return Ok(());
             }
-            _ => Ok(()),
+            self.takes(&dst.dir, &dst.node, name, &there)?;
         }
+        let mut run = self.run();
+        let made = Done::Made(KnownBy::a_dir());
+        let written = self.begun(&mut run).and_then(|run| run.write(made, &dst.node, Some(name)));
+        written.map_err(|e| Error::os(Op::WriteReceipt, dst.node.join(name), e))
     }
 
     /// An empty directory that has the name of something else in `dst` is moved away. Whether it was.
@@ -254,13 +260,13 @@ impl Aside {
         let was = &dst.info;
         let differs =
             (was.mode, was.uid, was.gid, was.mtime) != (source.mode, source.uid, source.gid, source.mtime);
-        let done = match (dst.is_made(), differs) {
-            (true, _) => Done::Made(KnownBy::of(source)),
-            (false, true) => Done::Stayed(WasLike::of(was)),
-            (false, false) => return Ok(()),
-        };
+        // One that was made is written down by now.
+        if dst.is_made() || !differs {
+            return Ok(());
+        }
         let mut run = self.run();
-        let written = self.begun(&mut run).and_then(|run| run.write(done, &dst.node, None));
+        let stayed = Done::Stayed(WasLike::of(was));
+        let written = self.begun(&mut run).and_then(|run| run.write(stayed, &dst.node, None));
         written.map_err(|e| Error::os(Op::WriteReceipt, dst.node.path(), e))
     }
 

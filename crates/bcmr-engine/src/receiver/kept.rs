@@ -37,9 +37,15 @@ pub(crate) struct KnownBy {
 impl KnownBy {
     /// What becomes of `source`, which keeps its size and time.
     pub(crate) fn of(source: &Info) -> KnownBy {
-        let is_dir = source.kind == Kind::Dir;
-        let (size, mtime) = if is_dir { (0, Time { sec: 0, nsec: 0 }) } else { (source.size, source.mtime) };
-        KnownBy { kind: source.kind, size, mtime }
+        match source.kind {
+            Kind::Dir => KnownBy::a_dir(),
+            kind => KnownBy { kind, size: source.size, mtime: source.mtime },
+        }
+    }
+
+    /// Directories are all known by what they are.
+    pub(crate) fn a_dir() -> KnownBy {
+        KnownBy { kind: Kind::Dir, size: 0, mtime: Time { sec: 0, nsec: 0 } }
     }
 
     /// Whether this is that.

@@ -63,9 +63,16 @@ fn two(tmp: &Tmp) {
     for name in ["old", "dir-to-file", "empty-to-file"] {
         fs::remove_dir_all(tmp.p("s").join(name)).unwrap();
     }
-    for name in
-        ["changed", "sub/changed", "dir-to-file", "empty-to-file", "file-to-dir/in", "new/deep/x", "\ttab\n"]
-    {
+    for name in [
+        "changed",
+        "sub/changed",
+        "dir-to-file",
+        "empty-to-file",
+        "file-to-dir/in",
+        "new/deep/x",
+        "new/edited",
+        "\ttab\n",
+    ] {
         tmp.file(format!("s/{name}"), format!("new content of {name}"));
     }
     symlink("elsewhere", tmp.p("s/link")).unwrap();
@@ -133,18 +140,22 @@ fn what_has_changed_since_stays_and_is_named() {
     fs::write(tmp.p("d/changed"), "by the user").unwrap();
     tmp.file("d/gone", "by the user");
     tmp.file("d/new/deep/y", "by the user");
+    tmp.file("d/new/edited", "by the user");
     fs::remove_file(tmp.p("d/sub/changed")).unwrap();
-    fs::remove_dir_all(tmp.p("d/file-to-dir")).unwrap();
-    symlink("/tmp", tmp.p("d/file-to-dir")).unwrap();
+    // What is behind the link is the very file that the run has made, and not at its name.
+    fs::rename(tmp.p("d/file-to-dir"), tmp.p("moved away")).unwrap();
+    symlink("../moved away", tmp.p("d/file-to-dir")).unwrap();
     let ran = run(&tmp, &format!("undo {}", receipt.display())).code(8);
-    for name in ["d/changed", "d/gone", "d/new/deep", "d/file-to-dir"] {
+    for name in ["d/changed", "d/gone", "d/new/deep", "d/new/edited", "d/file-to-dir"] {
         assert!(ran.err.contains(name), "{name}: {}", ran.err);
     }
-    for (name, want) in [("changed", "by the user"), ("gone", "by the user"), ("new/deep/y", "by the user")] {
-        assert_eq!(text(&tmp.p("d").join(name)), want);
+    for name in ["changed", "gone", "new/deep/y", "new/edited"] {
+        assert_eq!(text(&tmp.p("d").join(name)), "by the user", "{name}");
     }
+    assert!(tmp.p("moved away/in").exists(), "no link is followed");
     assert!(tmp.p("d/file-to-dir").is_symlink());
-    // All else is given back.
+    // All else is given back, also where the new one is there no more.
+    assert_eq!(text(&tmp.p("d/sub/changed")), "old too");
     assert_eq!(text(&tmp.p("d/old/deep/1")), "old old/deep/1");
     assert_eq!(text(&tmp.p("d/dir-to-file/in/it")), "old dir-to-file/in/it");
     assert!(!tmp.p("d/new/deep/x").exists());
@@ -162,28 +173,33 @@ fn what_has_changed_since_stays_and_is_named() {
 fn a_killed_run_is_undone_too() {
     needs!(has_tool("strace"), "there is no strace");
     let calls = "renameat2,renameat,rename,unlinkat,mkdirat,linkat";
-    until_not_killed(80, 3, |at| {
-        let tmp = Tmp::new();
-        two(&tmp);
-        let before = seen(&tmp.p("d"));
-        let mut line = bcmr_killed_at(at, calls);
-        line.0.env("XDG_STATE_HOME", tmp.p("state"));
-        let ran = line
-            .args(["sync", "-j1", "--delete", "--max-delete=100%", "--backup-dir"])
-            .args([tmp.p("kept"), tmp.p("s"), tmp.p("d")])
-            .run();
-        for receipt in receipts(&tmp.p("kept")) {
-            run(&tmp, &format!("undo {}", receipt.display())).ok();
-        }
-        let mut now = seen(&tmp.p("d"));
-        // Times of directories, and what was made without being written down yet, are what a kill may cost.
-        let mut before = before;
-        for tree in [&mut before, &mut now] {
-            tree.values_mut().filter(|entry| entry.kind.is_dir()).for_each(|entry| entry.mtime = (0, 0));
-        }
-        same(&before, &now, &format!("killed at {at}"));
-        ran
-    });
+    until_not_killed(80, 3, |at| killed_and_undone(at, calls));
+    // And before it writes down what was done: then nothing of that is done.
+    until_not_killed(120, 3, |at| killed_and_undone(at, "write"));
+}
+
+fn killed_and_undone(at: usize, calls: &str) -> Ran {
+    let tmp = Tmp::new();
+    two(&tmp);
+    let before = seen(&tmp.p("d"));
+    let mut line = bcmr_killed_at(at, calls);
+    line.0.env("XDG_STATE_HOME", tmp.p("state"));
+    let ran = line
+        .args(["sync", "-j1", "--delete", "--max-delete=100%", "--backup-dir"])
+        .args([tmp.p("kept"), tmp.p("s"), tmp.p("d")])
+        .run();
+    for receipt in receipts(&tmp.p("kept")) {
+        // One whose beginning was not written yet is none, and nothing was done.
+        run(&tmp, &format!("undo {}", receipt.display())).one_of(&[0, 8]);
+    }
+    let mut now = seen(&tmp.p("d"));
+    // Times of directories, and what was made without being written down yet, are what a kill may cost.
+    let mut before = before;
+    for tree in [&mut before, &mut now] {
+        tree.values_mut().filter(|entry| entry.kind.is_dir()).for_each(|entry| entry.mtime = (0, 0));
+    }
+    same(&before, &now, &format!("killed at {at} of {calls}"));
+    ran
 }
 
 #[test]
@@ -199,6 +215,16 @@ fn what_cannot_be_kept_is_not_replaced() {
     };
     run(&tmp, "sync --delete --backup-dir elsewhere/kept s d").code(8).says("file system of the destination");
     same(&before, &seen(&tmp.p("d")), "elsewhere");
+    // One that begins below the destination: what is there is replaced, or deleted, only with what is kept beside it.
+    let Ok(_below) = Mount::tmpfs("size=4m", &tmp.p("d/sub")) else { return };
+    for name in ["d/sub/changed", "d/sub/only there"] {
+        tmp.file(name, "on another file system");
+    }
+    let ran = run(&tmp, "sync --delete --max-delete=100% --backup-dir kept s d").code(8);
+    assert!(ran.err.contains("d/sub/changed"), "{}", ran.err);
+    for name in ["d/sub/changed", "d/sub/only there"] {
+        assert_eq!(text(&tmp.p(name)), "on another file system", "{name}");
+    }
     // The trash of a file system of its own is at its top, and stays where things are deleted.
     tmp.file("elsewhere/x", "X");
     run(&tmp, "sync --delete --max-delete=100% --trash s elsewhere").ok();
