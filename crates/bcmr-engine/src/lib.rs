@@ -59,5 +59,5 @@ pub use fastcopy::memory;
 pub use fastcopy::process::is_ignored;
 pub use verbs::{
     check, check_manifest, copy, copy_between, measure, move_, planned_words, remove, sessions, snapshot,
-    sync, undo,
+    sync, undo, unfinished_snapshot,
 };

@@ -38,7 +38,7 @@ pub use measure::measure;
 pub use move_::move_;
 pub(crate) use move_::move_named;
 pub use sessions::sessions;
-pub use snapshot::snapshot;
+pub use snapshot::{snapshot, unfinished_snapshot};
 pub use sync::{planned_words, sync};
 #[cfg(fuzzing)]
 pub use sync::{state_fuzz, sync_plan_fuzz};

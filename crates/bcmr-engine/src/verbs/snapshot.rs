@@ -9,7 +9,7 @@ use crate::disk::Dirs;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Event, Summary, Watch};
-use crate::policy::{CopyPolicy, DeleteMax, Mirror, SnapshotRequest, SyncRequest};
+use crate::policy::{CopyPolicy, DeleteMax, Mirror, SnapshotRequest, SyncRequest, Target};
 use crate::receiver::aside::move_whole;
 use crate::receiver::{land, tree};
 use crate::remove;
@@ -33,6 +33,12 @@ const UNFINISHED: &str = "unfinished";
 const GOING: &str = "going-";
 const BOOK_HEAD: &str = "bcmr snapshot 1";
 
+/// Where the tree is until it has its name, of snapshots in `dest`: what a run does is told below this.
+#[must_use]
+pub fn unfinished_snapshot(dest: &Path) -> PathBuf {
+    dest.join(BOOKS).join(UNFINISHED)
+}
+
 /// Makes a snapshot, and takes away what the rule of thinning says.
 ///
 /// # Errors
@@ -46,6 +52,7 @@ pub fn snapshot(request: SnapshotRequest, watch: Watch<'_>) -> Result<Summary> {
         _ => Error::os(Op::OpenDirectory, &wanted.source, e),
     })?;
     let dry_run = wanted.policy.dry_run;
+    operands::make_path(&Reach::Anywhere, &Target::Exactly(wanted.dest.clone()), 1, &wanted.policy)?;
     let Some(shelf) = Snapshots::open(&wanted.dest, !dry_run)? else {
         // A first one would have everything.
         return sync(wanted, watch);
@@ -62,12 +69,12 @@ pub fn snapshot(request: SnapshotRequest, watch: Watch<'_>) -> Result<Summary> {
         ..wanted.policy
     };
     if dry_run {
-        let dest = last.unwrap_or_else(|| wanted.dest.join(BOOKS).join(UNFINISHED));
+        let dest = last.unwrap_or_else(|| unfinished_snapshot(&wanted.dest));
         return sync(SyncRequest { dest, policy: everything, state: None, ..wanted }, watch);
     }
     let unfinished = shelf.unfinished()?;
     let policy = CopyPolicy { bases: last.into_iter().chain(everything.bases).collect(), ..everything };
-    let dest = wanted.dest.join(BOOKS).join(UNFINISHED);
+    let dest = unfinished_snapshot(&wanted.dest);
     let (jobs, shown) = (policy.jobs, wanted.dest.clone());
     let mut summary = sync(SyncRequest { dest, policy, state: None, ..wanted }, watch)?;
     // Attributes that a file system cannot hold, and special files, are no reason to have nothing.

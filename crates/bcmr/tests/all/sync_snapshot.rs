@@ -78,6 +78,10 @@ fn snapshots_share_what_is_the_same() {
     assert_eq!((text(&first.join("b")), mode(&first.join("sub/c"))), ("first b".into(), 0o644));
     assert!(first.join("sub/deep/d").exists() && !second.join("sub/deep/d").exists());
     assert_eq!(snapshots(&tmp.p("snaps")).len(), 2);
+    // Names are told as they are in SRC, and directories above are made where that is asked for.
+    let told = sync(&tmp, "-i --mkpath --snapshot s some/where/else").ok().out;
+    assert!(told.lines().any(|line| line == ">f????????? b"), "{told}");
+    assert_eq!(snapshots(&tmp.p("some/where/else")).len(), 1);
     // A moment that is there, and one before the last.
     sync(&tmp, "--snapshot --at 2026-01-01 s snaps").code(8).says("there is one of that moment");
     sync(&tmp, "--snapshot --at 2025-12-31 s snaps").code(8).says("newer");

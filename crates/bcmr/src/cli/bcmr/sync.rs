@@ -19,6 +19,7 @@ use bcmr_engine::policy::{
     Collide, Compare, CopyPolicy, DeleteMax, Mirror, Old, Sharing, SyncPlan, SyncRequest, Thinning,
 };
 use bcmr_engine::remote::{Address, Purpose};
+use bcmr_engine::unfinished_snapshot;
 use clap::builder::ArgPredicate;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -379,7 +380,8 @@ fn sync_policy(a: &SyncArgs, env: &Env) -> Result<(CopyPolicy, Show), Usage> {
     let show = show(Verb::Sync, &a.output, policy.dry_run, Again::Resume, env);
     // A dry run tells differences, as a tree.
     let items = (show.items || a.itemize) && (show.json || !policy.dry_run);
-    let itemized = a.itemize.then(|| shown_base(&a.dest));
+    let below = if a.earlier.snapshot { unfinished_snapshot(&a.dest) } else { a.dest.clone() };
+    let itemized = a.itemize.then(|| shown_base(&below));
     let report = a.how.report.clone();
     Ok((policy, Show { verify, items, itemized, stats: a.stats, report, ..show }))
 }
