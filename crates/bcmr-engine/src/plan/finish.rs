@@ -35,6 +35,7 @@ use fastcopy::meta::{Info, Kind};
 use fastcopy::sync;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -149,16 +150,15 @@ struct Level {
     beside: Option<Dir>,
     version: Version,
     /// What the names in it come to, by [`digest_of`].
-    names: u128,
+    names: u64,
     /// Names of the plan that look like those of stages.
     alike: HashSet<NameBuf>,
 }
 
-/// What a name and its kind add to the sum of their directory, in any order.
-fn digest_of(name: Name<'_>, kind: Kind) -> u128 {
-    let hash = blake3::Hasher::new().update(&[kind_byte(kind)]).update(name.bytes()).finalize();
-    let half = hash.as_bytes().first_chunk::<16>().copied().unwrap_or_default();
-    u128::from_le_bytes(half)
+/// What a name and its kind add to the sum of their directory, in any order. The key is this run's alone, so nobody can choose
+/// names that come to the same.
+fn digest_of(key: &RandomState, name: Name<'_>, kind: Kind) -> u64 {
+    key.hash_one((kind_byte(kind), name.bytes()))
 }
 
 struct PlanEnd<'a> {
@@ -380,7 +380,9 @@ impl<'a> PlanEnd<'a> {
             top,
             hand: self.disk.hand(),
             list: ListBuffer::new(),
+            key: RandomState::new(),
             root: blake3::Hasher::new(),
+            whole: Vec::new(),
             parts: Vec::new(),
             manifest,
             sum: Sum { root: Digest::default(), counts: ShardCounts::default(), dirs: 0, further: 0 },
@@ -443,7 +445,11 @@ struct PlanPass<'g, 'a> {
     top: &'g Dir,
     hand: Hand,
     list: ListBuffer,
+    /// Of [`digest_of`].
+    key: RandomState,
     root: blake3::Hasher,
+    /// Room for what goes into that, and for paths.
+    whole: Vec<u8>,
     /// Of the large file that is gone through.
     parts: Vec<Cv>,
     manifest: Option<Manifest>,
@@ -503,9 +509,13 @@ impl Along for PlanPass<'_, '_> {
         if is_first {
             self.parts.clear();
             self.expect(level, path, name, kind)?;
-            let whole = [path, b"/", name.bytes()].concat();
-            self.root.update(&[kind_byte(kind)]);
-            self.root.update(&(whole.len() as u32).to_le_bytes()).update(&whole);
+            self.whole.clear();
+            self.whole.push(kind_byte(kind));
+            self.whole.extend_from_slice(&((path.len() + 1 + name.bytes().len()) as u32).to_le_bytes());
+            for part in [path, b"/", name.bytes()] {
+                self.whole.extend_from_slice(part);
+            }
+            self.root.update(&self.whole);
         }
         match (&entry.what, landed) {
             (PlannedAs::Whole(_), LandedEntry::File(hash)) => self.hashed(path, name, &hash),
@@ -581,9 +591,14 @@ impl PlanPass<'_, '_> {
     /// The hash of a file.
     fn hashed(&mut self, path: &[u8], name: Name<'_>, hash: &Digest) -> Result<()> {
         self.root.update(hash);
-        if let Some(manifest) = &self.manifest
-            && let Err(e) = manifest.add(&self.target(path, Some(name)), hash)
-        {
+        let Some(manifest) = &self.manifest else { return Ok(()) };
+        self.whole.clear();
+        if !path.is_empty() {
+            self.whole.extend_from_slice(path);
+            self.whole.push(b'/');
+        }
+        self.whole.extend_from_slice(name.bytes());
+        if let Err(e) = manifest.add_below(&self.whole, hash, || self.target(path, Some(name))) {
             self.run.tally.lost(e);
         }
         Ok(())
@@ -591,7 +606,7 @@ impl PlanPass<'_, '_> {
 
     /// A name that the directory is to have; where the tree is merged, nothing of another kind may stand in its way.
     fn expect(&mut self, level: &mut Level, path: &[u8], name: Name<'_>, kind: Kind) -> Result<()> {
-        level.names = level.names.wrapping_add(digest_of(name, kind));
+        level.names = level.names.wrapping_add(digest_of(&self.key, name, kind));
         if stage::is_alike(name) {
             level.alike.insert(name.to_owned());
         }
@@ -679,14 +694,15 @@ impl PlanPass<'_, '_> {
     fn only_the_plan(&mut self, level: &Level, shown: &Path) -> Result<()> {
         let fail = |op: Op| move |e| Error::os(op, shown, e);
         let home: Home = land::home_of(&level.dst).map_err(fail(Op::Stat))?;
-        let (mut names, mut stale, mut unknown) = (0u128, Vec::new(), Vec::new());
+        let (mut names, mut stale, mut unknown) = (0u64, Vec::new(), Vec::new());
+        let key = &self.key;
         let listed = level.dst.list(&mut self.list, |entry| {
             let ours = stage::is_random(entry.name) || home.role(entry.name) == Some(Role::Stage);
             if ours && !level.alike.contains(&entry.name.to_owned()) {
                 stale.push(entry.name.to_owned());
             } else {
                 match entry.kind {
-                    Some(kind) => names = names.wrapping_add(digest_of(entry.name, kind)),
+                    Some(kind) => names = names.wrapping_add(digest_of(key, entry.name, kind)),
                     None => unknown.push(entry.name.to_owned()),
                 }
             }
@@ -695,7 +711,7 @@ impl PlanPass<'_, '_> {
         listed.map_err(fail(Op::ListDirectory))?;
         for name in &unknown {
             let kind = level.dst.stat(name.as_name()).map_err(fail(Op::Stat))?.kind;
-            names = names.wrapping_add(digest_of(name.as_name(), kind));
+            names = names.wrapping_add(digest_of(key, name.as_name(), kind));
         }
         for name in &stale {
             self.run.disk.remove_tree(&level.dst, name.as_name()).map_err(fail(Op::RemoveUnfinished))?;

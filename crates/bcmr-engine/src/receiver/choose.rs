@@ -214,6 +214,11 @@ impl<'a, D: Disk> Chooser<'a, D> {
         }
     }
 
+    /// What is to be landed under its own name at once, as nothing had it.
+    pub(crate) fn named<'n>(&self, entry: Candidate<'n, D>) -> Job<'n, D> {
+        self.placed(entry, None, Placement::Final)
+    }
+
     /// What is to be landed as a file without a name, as a listing did not have the one that it is to get.
     pub(crate) fn unnamed<'n>(&self, entry: Candidate<'n, D>) -> Job<'n, D> {
         self.placed(entry, None, Placement::Unnamed)

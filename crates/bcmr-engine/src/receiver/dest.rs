@@ -28,6 +28,9 @@ pub(crate) struct Root<D: Disk> {
     pub(crate) node: Arc<Node>,
     /// Names of a list land in it: they may lead through one directory again and again, so each has its name at once.
     listed: Option<Mutex<ListedDirs>>,
+    /// It has no name yet, and other processes fill it as well. Each keeps a record of what it has filled whole, so what is half
+    /// full under its own name is believed by nobody.
+    is_recorded: bool,
     /// What directories are called that do not have their names yet.
     unnamed: Mutex<Unnamed>,
 }
@@ -106,7 +109,7 @@ pub(crate) const BASE_ENTRIES_MAX: usize = 16_384;
 
 impl<D: Disk> Root<D> {
     fn new(dir: Arc<D::Dir>, node: Arc<Node>, listed: Option<Mutex<ListedDirs>>) -> Arc<Root<D>> {
-        Arc::new(Root { dir, node, listed, unnamed: Mutex::default() })
+        Arc::new(Root { dir, node, listed, is_recorded: false, unnamed: Mutex::default() })
     }
 
     fn unnamed(&self) -> MutexGuard<'_, Unnamed> {
@@ -401,8 +404,15 @@ impl<D: Disk> DestDir<D> {
         held: HeldNames,
         policy: &CopyPolicy,
     ) -> Result<DestDir<D>> {
-        let dest = DestDir::opened(disk, dir, node, None, policy)?.for_a_list();
-        Ok(DestDir { held: Arc::new(held), ..dest })
+        let dest = DestDir::opened(disk, dir, node, None, policy)?;
+        let root = Root {
+            dir: dest.dir.clone(),
+            node: dest.node.clone(),
+            listed: Some(Mutex::default()),
+            is_recorded: true,
+            unnamed: Mutex::default(),
+        };
+        Ok(DestDir { held: Arc::new(held), root: Arc::new(root), ..dest })
     }
 
     /// Goes into the directory `name` of such a tree, making it when it is not there: open to its owner alone until the
@@ -809,6 +819,12 @@ impl<D: Disk> DestDir<D> {
     /// Whether its small files are made under their own names: it does not appear before they are in it.
     pub(crate) fn is_private(&self) -> bool {
         self.subtree.is_some()
+    }
+
+    /// Whether new small files in it are made under their own names although other processes put things in as well: whoever
+    /// fills it keeps a record of what is whole.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.root.is_recorded
     }
 
     /// Whether it was made under a stage's name.

@@ -13,6 +13,7 @@ use crate::stage::{self, Home};
 use fastcopy::dir::{Dir, Name};
 use fastcopy::errno;
 use fastcopy::meta::{Info, Kind};
+use std::collections::HashSet;
 use std::io;
 
 /// From this many files on, one syncfs is cheaper than a flush for each (docs/decisions/0001-atomic-landing.md).
@@ -39,6 +40,8 @@ pub(crate) fn land<D: Disk>(
     disk.stage(dir, jobs, &dest.keep);
     if private {
         told_taken(jobs);
+    } else if dest.is_recorded() {
+        told_folded(disk, dir, jobs);
     }
     disk.fill(hand, jobs, how);
     drop(copies);
@@ -60,6 +63,10 @@ pub(crate) fn land<D: Disk>(
     // The names of a few are made durable here; those of many wait for the one sync at the end.
     let named = if medium && !many { disk.sync_dir(dir) } else { Ok(()) };
     for job in jobs.iter_mut().filter(|j| j.fault.is_some()) {
+        if is_left(dest, job) {
+            job.file = None;
+            continue;
+        }
         if let Err(e) = disk.discard(dir, job) {
             // A half-done file under its own name must not be seen: the directory stays nameless.
             if matches!(job.place, Placement::Final) {
@@ -69,6 +76,12 @@ pub(crate) fn land<D: Disk>(
         }
     }
     named.map(|()| medium && many)
+}
+
+/// Whether what was made for a job stays, half done as it is: nobody believes it, and by now its name may be that of a whole file
+/// of another process, which must not be removed.
+pub(crate) fn is_left<D: Disk>(dest: &DestDir<D>, job: &Job<'_, D>) -> bool {
+    dest.is_recorded() && matches!(job.place, Placement::Final)
 }
 
 /// Reads back what landed, where that is wanted.
@@ -171,7 +184,7 @@ fn commit<D: Disk>(disk: &D, dest: &DestDir<D>, jobs: &mut [Job<'_, D>]) {
     for job in jobs.iter_mut().filter(|j| j.fault.is_none()) {
         let named = if dest.is_fresh() {
             commit_fresh(disk, dest, job)
-        } else if job.is_unlooked {
+        } else if job.is_unlooked && !matches!(job.place, Placement::Final) {
             commit_unlooked(disk, dest, job)
         } else {
             commit_among(disk, dest, job)
@@ -248,7 +261,9 @@ pub(crate) enum Outdated {
 pub(crate) fn outdated<D: Disk>(job: &Job<'_, D>) -> Option<Outdated> {
     let fault = job.fault.as_ref().filter(|_| job.is_unlooked)?;
     match (fault.op, &job.place, errno_of(fault)?) {
-        (Op::RenameIntoPlace, _, errno::EEXIST) => Some(Outdated::Taken),
+        (Op::RenameIntoPlace, _, errno::EEXIST) | (Op::Create, Placement::Final, errno::EEXIST) => {
+            Some(Outdated::Taken)
+        }
         (Op::Create | Op::RenameIntoPlace, Placement::Unnamed, _) => {
             let lasts = matches!(fault.code, Code::NoSpace | Code::Limit | Code::ReadOnly);
             (!lasts).then_some(Outdated::NoUnnamed)
@@ -312,6 +327,29 @@ fn told_taken<D: Disk>(jobs: &mut [Job<'_, D>]) {
     for fault in jobs.iter_mut().filter_map(|j| j.fault.as_mut()) {
         if fault.side == Side::Dest && errno_of(fault) == Some(errno::EEXIST) {
             *fault = taken();
+        }
+    }
+}
+
+/// In a directory that several processes fill, a name that is taken is what another run of the same work has made, unless it is
+/// spelled otherwise: then it is one of another source (S15).
+fn told_folded<D: Disk>(disk: &D, dir: &D::Dir, jobs: &mut [Job<'_, D>]) {
+    let is_taken = |job: &Job<'_, D>| {
+        let fault = job.fault.as_ref().filter(|_| matches!(job.place, Placement::Final));
+        fault.is_some_and(|fault| errno_of(fault) == Some(errno::EEXIST))
+    };
+    let there = {
+        let wanted: HashSet<Name<'_>> = jobs.iter().filter(|job| is_taken(job)).map(|job| job.name).collect();
+        if wanted.is_empty() {
+            return;
+        }
+        disk.find(dir, usize::MAX, &|name| wanted.contains(&name))
+    };
+    // Where it cannot be listed, each is looked at once more.
+    let Ok(there) = there else { return };
+    for job in jobs.iter_mut().filter(|job| is_taken(job)) {
+        if !there.iter().any(|name| name.as_name() == job.name) {
+            job.fault = Some(taken());
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::receiver::dest::{DestDir, MoveState};
 use crate::receiver::devices::Devices;
 use crate::receiver::dir_task::{Origin, PairedDirs, Slot};
 use crate::receiver::directories::{Directories, Landed, Marks, SlotHold};
-use crate::receiver::land::{Outdated, SYNC_ALL, land, land_resumable, outdated};
+use crate::receiver::land::{Outdated, SYNC_ALL, is_left, land, land_resumable, outdated};
 use crate::receiver::links::{FirstName, LinkTable};
 use crate::receiver::losses::MetadataLosses;
 use crate::receiver::plan::{Proof, Verdict, decide, same, stale_by};
@@ -205,7 +205,13 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
             // With `--sync` what has no name is not left to what a file system makes of its first one.
             let unnamed =
                 self.policy.durability == Durability::Cache && self.has_unnamed.load(Ordering::Relaxed);
-            let job = if unnamed { self.chooser.unnamed(entry) } else { self.job(pair, entry, None)? };
+            let job = if pair.dst.is_recorded() {
+                self.chooser.named(entry)
+            } else if unnamed {
+                self.chooser.unnamed(entry)
+            } else {
+                self.job(pair, entry, None)?
+            };
             return Ok(Some(Job { is_unlooked: true, ..job }));
         }
         let go_on = || !self.tally.cancelled();
@@ -559,6 +565,9 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
         for job in jobs.drain(..) {
             // By itself a file needs two descriptors, in a batch it may have found none left.
             let worth_it = |f: &Fault| matches!(f.code, Code::SourceChanged | Code::Limit);
+            if job.fault.is_some() && is_left(&pair.dst, &job) {
+                pair.dst.held.add(job.name);
+            }
             let outdated = self.is_outdated(&pair.dst, &job);
             let changed = outdated || job.fault.as_ref().is_some_and(worth_it);
             let first_name = policy.preserve.links && job.info.nlink > 1;
@@ -587,6 +596,8 @@ impl<'a, S: Origin, B: LandHooks<S, D>, D: Disk> Lander<'a, S, B, D> {
     fn is_outdated(&self, dst: &DestDir<D>, job: &Job<'_, D>) -> bool {
         let Some(why) = outdated(job) else { return false };
         match why {
+            // Other processes are at the same names, or an earlier run was: the others are looked for.
+            Outdated::Taken if dst.is_recorded() => dst.held.forget(),
             Outdated::Taken => {}
             Outdated::NoUnnamed => self.has_unnamed.store(false, Ordering::Relaxed),
             Outdated::NoNewNames => dst.held.forget(),

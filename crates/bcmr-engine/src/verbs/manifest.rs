@@ -96,9 +96,19 @@ impl Manifest {
         let below = dst.strip_prefix(base).ok().filter(|p| !p.as_os_str().is_empty());
         // One file, whose name was typed, and may be a link's.
         let below = below.or_else(|| base.file_name().map(Path::new)).unwrap_or(dst);
-        let Some(line) = line(below.as_os_str().as_bytes(), hash) else {
+        self.add_below(below.as_os_str().as_bytes(), hash, || dst.to_owned())
+    }
+
+    /// The same of a path below what paths are relative to; `shown` is the whole of it.
+    pub(crate) fn add_below(
+        &self,
+        below: &[u8],
+        hash: &[u8; 32],
+        shown: impl FnOnce() -> PathBuf,
+    ) -> Result<()> {
+        let Some(line) = line(below, hash) else {
             let note = Reason::NameNotUtf8;
-            return Err(Error::ours(Code::Unsupported, Op::WriteIntoTheManifest, dst, note));
+            return Err(Error::ours(Code::Unsupported, Op::WriteIntoTheManifest, shown(), note));
         };
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(e) = out.write_all(line.as_bytes()) {
