@@ -30,9 +30,9 @@ struct FarEvents {
 
 #[derive(Default)]
 struct Kept {
-    errors: Vec<(Turn, Error)>,
-    done: Vec<(Turn, FarStep)>,
-    listed: Listed,
+    errors: Vec<(FarTurn, Error)>,
+    done: Vec<(FarTurn, FarStep)>,
+    listed: FarLists,
 }
 
 /// What was done, with what, and where.
@@ -62,7 +62,7 @@ impl Front for FarEvents {
 
 impl FarEvents {
     /// When GNU's would have come to a path below the source, or to what it becomes.
-    fn turn(&self, listed: &mut Listed, path: &Path, removing: bool) -> Turn {
+    fn turn(&self, listed: &mut FarLists, path: &Path, removing: bool) -> FarTurn {
         let below = path.strip_prefix(&self.src).or_else(|_| path.strip_prefix(&self.dst));
         let mut at = self.src.clone();
         let mut places = Vec::new();
@@ -133,13 +133,13 @@ pub(super) fn far(src: &Spot, dst: &Spot, info: &Info, options: &Options, teller
 
 /// Whether it is about taking away, which comes after all copying; then where each name stands in its directory: copying goes
 /// by inodes, and by places where names have the same, and taking away as directories list them.
-type Turn = (bool, Vec<(u64, u64)>);
+type FarTurn = (bool, Vec<(u64, u64)>);
 
 /// What directories of the source have listed.
 #[derive(Default)]
-struct Listed(HashMap<PathBuf, Vec<(NameBuf, u64)>>);
+struct FarLists(HashMap<PathBuf, Vec<(NameBuf, u64)>>);
 
-impl Listed {
+impl FarLists {
     /// The inode that `dir` lists for a name, and where: what is in it may not be seen. Only where, for what is taken away.
     fn at(&mut self, dir: &Path, name: &[u8], removing: bool) -> (u64, u64) {
         let names = self.0.entry(dir.to_owned()).or_insert_with(|| {
@@ -192,7 +192,7 @@ fn trouble(e: Error, src: &Spot, dst: &Spot) -> Trouble {
 }
 
 /// Tells what was done, in order. Of the names of one file only the first is told: further ones are made without a word.
-fn tell_far(done: &[(Turn, FarStep)], (src, is_dir): (&Spot, bool), dst: &Path, teller: &mut dyn Teller) {
+fn tell_far(done: &[(FarTurn, FarStep)], (src, is_dir): (&Spot, bool), dst: &Path, teller: &mut dyn Teller) {
     // Of several slashes behind it one is left.
     let typed = join(&src.shown, b"");
     let typed = if src.has_slash() { &typed } else { &src.shown };

@@ -185,6 +185,17 @@ enum Made {
     Unsure,
 }
 
+impl Made {
+    /// What there may be when this goes wrong.
+    fn before(code: Code) -> Made {
+        match code {
+            Code::Lost => Made::Unsure,
+            Code::IsDirectory => Made::Nothing,
+            _ => Made::Maybe,
+        }
+    }
+}
+
 /// What is added to the command that was typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Add {
@@ -197,11 +208,7 @@ enum Add {
 /// What to do about it, where there is something. Said once for each code in a run.
 pub fn hint(verb: Verb, again: Again, e: &Error) -> Option<Hint> {
     use Add::{Flags, GoOn};
-    let made = match e.code {
-        Code::Lost => Made::Unsure,
-        Code::IsDirectory => Made::Nothing,
-        _ => Made::Maybe,
-    };
+    let made = Made::before(e.code);
     let with = |words, add| Some(Hint { words, add: Some(add), made });
     let only = |words| Some(Hint { words, add: None, made });
     match (verb, e.code) {
