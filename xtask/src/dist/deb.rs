@@ -91,10 +91,7 @@ fn copyright(release: &Release) -> String {
 
 const OVERRIDES: &str = "\
 # One file for every machine: it is also what `bcmr --bootstrap` puts on the other side.
-bcmr: statically-linked-binary [usr/bin/bcmr]
 bcmr: shared-library-lacks-prerequisites [usr/bin/bcmr]
-# The compression libraries are linked in for the same reason.
-bcmr: embedded-library *
 # This package is not from Debian's archive.
 bcmr: initial-upload-closes-no-bugs *
 ";
