@@ -250,6 +250,11 @@ impl<T: Send, F: Send> Hands<'_, T, F> {
         !state.tasks.is_waiting() && (state.idle > 0 || state.started < self.pool.jobs)
     }
 
+    /// Whether a worker that becomes free would find no task: time to leave one ahead of that, so that it need not sleep.
+    pub(crate) fn runs_dry(&self) -> bool {
+        self.pool.jobs > 1 && !self.pool.state().tasks.is_waiting()
+    }
+
     /// Waits until all that tasks before this one found is passed on: then this one may pass on what it found so far.
     /// Some task before it is always being done: the first of all is taken by each worker that looks for one.
     pub(crate) fn wait_for_turn(&self) {
@@ -355,6 +360,39 @@ mod tests {
             },
         );
         assert_eq!(*order.lock().unwrap(), [9, 8, 0]);
+    }
+    /// One task may wait ahead of those that are done, also while every worker is busy; alone, nothing is left for others.
+    #[test]
+    fn one_task_waits_ahead_and_no_more() {
+        for (jobs, wanted) in [(1, [false, false]), (2, [true, false])] {
+            let pool: Pool<u32> = Pool::new(jobs);
+            let dry = Mutex::new(None);
+            // Both workers are in the middle of a task, so that neither takes what is left ahead.
+            let busy = std::sync::Barrier::new(jobs);
+            pool.push(1);
+            pool.run(
+                || (),
+                |hands, (), n| match n {
+                    1 if jobs > 1 => {
+                        hands.push(2);
+                        busy.wait();
+                        let first = hands.runs_dry();
+                        hands.push(0);
+                        dry.lock().unwrap().replace([first, hands.runs_dry()]);
+                        busy.wait();
+                    }
+                    1 => {
+                        dry.lock().unwrap().replace([hands.runs_dry(); 2]);
+                    }
+                    2 => {
+                        busy.wait();
+                        busy.wait();
+                    }
+                    _ => {}
+                },
+            );
+            assert_eq!(dry.into_inner().unwrap(), Some(wanted), "{jobs} jobs");
+        }
     }
     /// Tasks that are a tree: what was found comes in its order with many workers as with one, also from a task that
     /// passes on what it found before it is done.

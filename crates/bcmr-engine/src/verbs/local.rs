@@ -4,8 +4,8 @@
 //! Must not know what becomes of an entry.
 //!
 //! Order and bounds: workers take whole directories, newest first, so that few are open at a time; the worker that lists
-//! a directory deals with its small entries in batches on the way, with its own buffers, and leaves batches to workers
-//! that have nothing to do. Directories are tasks of their own.
+//! a directory deals with its small entries in batches on the way, with its own buffers, and leaves batches to other
+//! workers, one ahead of what they do. Directories are tasks of their own.
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::node::Node;
@@ -621,15 +621,15 @@ impl<D: WalkDestination> Walk<'_, D> {
         range.start..range.end.min(range.start + most)
     }
 
-    /// Deals with what was listed, batch by batch, and leaves batches to workers that have nothing to do. Leaves `names`
-    /// empty.
+    /// Deals with what was listed, batch by batch, and always has one batch waiting for a worker that is done with its own:
+    /// if it had to ask for one first, it would sleep for half a batch each time. Leaves `names` empty.
     fn spread(&self, worker: &mut WalkWorker<'_, '_, D>, pair: &Arc<WalkTask<D>>, names: &mut Names) {
         names.sort();
         let step = BATCH_NAMES.max(self.to.room(pair));
         let mut start = 0;
         while start < names.len() {
             let end = (start + step).min(names.len());
-            if end < names.len() && worker.hungry() {
+            if end < names.len() && worker.hands.runs_dry() {
                 worker.hands.push(self.files(pair, Arc::new(names.part(start..end)), 0..end - start));
             } else {
                 self.to.entries(worker, pair, names, start..end);
