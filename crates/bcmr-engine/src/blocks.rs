@@ -98,20 +98,20 @@ pub(crate) fn in_pieces<E>(
 }
 
 /// Reads one block, which is `range` of its file, hashes it where `hash` says so while it is in the processor's cache, and
-/// writes it; `observe` is told of the bytes and says whether to go on. Returns the block's chaining value, and its hash
-/// as a file of its own where it begins one.
+/// writes it; `observe` is told of the bytes and says whether to go on. `room` is what the bytes go through. Returns the
+/// block's chaining value, and its hash as a file of its own where it begins one.
 ///
 /// # Errors
 /// Those of reading and writing; the source is shorter than the block; `observe` said no.
 pub(crate) fn fill_block(
     range: std::ops::Range<u64>,
     hash: bool,
+    room: &mut Aligned,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, Fault>,
     mut write: impl FnMut(u64, &[u8]) -> Result<(), Fault>,
     observe: &dyn Fn(u64) -> bool,
 ) -> Result<(Cv, Option<blake3::Hash>), Fault> {
     let start = range.start;
-    let mut room = aligned();
     let mut alone = None;
     let cv = cv_at(start, |hasher| {
         let read = |at: u64, piece: &mut [u8]| match read(at, piece)? {
@@ -195,16 +195,28 @@ pub(crate) fn on_blocks(
     threads: usize,
     each: impl Fn(u64) -> Result<bool, Fault> + Sync,
 ) -> Result<(), Fault> {
+    on_blocks_with(blocks, threads, || (), |block, ()| each(block))
+}
+
+/// The same, where each thread keeps something from block to block: memory that is taken anew for each block is fetched
+/// from the kernel page by page, and cleared, each time.
+pub(crate) fn on_blocks_with<W>(
+    blocks: std::ops::Range<u64>,
+    threads: usize,
+    own: impl Fn() -> W + Sync,
+    each: impl Fn(u64, &mut W) -> Result<bool, Fault> + Sync,
+) -> Result<(), Fault> {
     let next = AtomicU64::new(blocks.start);
     let stop = AtomicBool::new(false);
     let failed: Mutex<Option<Fault>> = Mutex::new(None);
     let work = || {
+        let mut own = own();
         while !stop.load(Ordering::Relaxed) {
             let block = next.fetch_add(1, Ordering::Relaxed);
             if block >= blocks.end {
                 return;
             }
-            match each(block) {
+            match each(block, &mut own) {
                 Ok(true) => {}
                 Ok(false) => stop.store(true, Ordering::Relaxed),
                 Err(fault) => {
@@ -304,6 +316,22 @@ mod tests {
                 })
                 .collect();
             assert_eq!(whole_hash(&cvs, size), Some(blake3::hash(&data)), "{size}");
+        }
+    }
+
+    /// What a thread keeps is made once for it, and not for each block.
+    #[test]
+    fn a_thread_keeps_what_it_has_from_block_to_block() {
+        for threads in [1, 2, 5] {
+            let (made, done) = (AtomicU64::new(0), AtomicU64::new(0));
+            let own = || made.fetch_add(1, Ordering::Relaxed);
+            let each = |_: u64, _: &mut u64| {
+                done.fetch_add(1, Ordering::Relaxed);
+                Ok(true)
+            };
+            on_blocks_with(0..100, threads, own, each).unwrap();
+            assert_eq!(done.into_inner(), 100);
+            assert!(made.into_inner() <= threads as u64, "{threads} threads");
         }
     }
 }

@@ -8,7 +8,7 @@ use super::on_blocks_of;
 use super::{Bytes, Fault, Files, Fill, Side};
 use crate::blocks::{
     BLOCK_BYTES, Cv, aligned, aligned_cv, around_zeros, block_bytes, block_cv, blocks_of, fill_block,
-    hash_zeros, in_pieces, on_blocks, whole_hash,
+    hash_zeros, in_pieces, on_blocks, on_blocks_with, whole_hash,
 };
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Sparse, Verify};
@@ -92,20 +92,20 @@ fn copy_blocks(
     {
         return Err(Fault::os(Side::Dest, Op::ReserveRoomFor, e));
     }
-    on_blocks(0..blocks_of(from.size), how.threads, |block| {
+    let rooms = || (aligned(), how.read_back.then(aligned));
+    on_blocks_with(0..blocks_of(from.size), how.threads, rooms, |block, (room, landed)| {
         let start = block * BLOCK_BYTES;
         let end = (start + BLOCK_BYTES).min(from.size);
         let read = |at, room: &mut [u8]| {
             read_full_as(from.fd, at, room, how.cache).map_err(|e| Fault::os(Side::Source, Op::Read, e))
         };
-        let mut landed = how.read_back.then(aligned);
         let write = |at, piece: &[u8]| {
             write_full_as(to.fd, at, piece, how.cache).map_err(|e| Fault::os(Side::Dest, Op::Write, e))?;
             landed
                 .as_mut()
                 .map_or(Ok(()), |room| same_again(to, at, piece, room.piece(piece.len()), how.cache))
         };
-        let (cv, _) = fill_block(start..end, true, read, write, observe)?;
+        let (cv, _) = fill_block(start..end, true, room, read, write, observe)?;
         if let Some(slot) = done.lock().unwrap_or_else(PoisonError::into_inner).get_mut(block as usize) {
             *slot = cv;
         }
@@ -267,7 +267,8 @@ pub(super) fn receive(
             written.map_err(|e| Fault::os(Side::Dest, Op::Write, e))
         };
         let fill = |holes| {
-            fill_block(start..end, hashing, read, |at, piece: &[u8]| write(holes, at, piece), how.observe)
+            let write = |at, piece: &[u8]| write(holes, at, piece);
+            fill_block(start..end, hashing, &mut aligned(), read, write, how.observe)
         };
         let differs = |cv| hashing && source.claimed(block).is_some_and(|claimed| claimed != cv);
         let (mut cv, mut alone) = fill(holes)?;

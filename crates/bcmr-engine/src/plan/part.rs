@@ -4,7 +4,7 @@
 //! run that fills a part writes the same bytes, so two may do it at once.
 
 use super::format::{Digest, Version};
-use crate::blocks::{BLOCK_BYTES, Cv, around_zeros, fill_block, merged, on_blocks};
+use crate::blocks::{BLOCK_BYTES, Cv, aligned, around_zeros, fill_block, merged, on_blocks_with};
 use crate::disk::{Fault, Side};
 use crate::error::{Code, Op};
 use crate::receiver::land;
@@ -62,11 +62,12 @@ pub(super) fn copy(
     let first = range.start / BLOCK_BYTES;
     let blocks = first..range.end.div_ceil(BLOCK_BYTES);
     let values: Mutex<Vec<Cv>> = Mutex::new(vec![Cv::default(); (blocks.end - blocks.start) as usize]);
-    on_blocks(blocks, jobs, |block| {
+    on_blocks_with(blocks, jobs, aligned, |block, room| {
         let start = block * BLOCK_BYTES;
         let (value, _) = fill_block(
             start..(start + BLOCK_BYTES).min(range.end),
             true,
+            room,
             |at, room| read_write::read_full(&from, at, room).map_err(at_source(Op::Read)),
             |at, bytes| {
                 around_zeros(at, bytes, |at, run| {

@@ -4,8 +4,8 @@
 //! order of the steps is the safety; `docs/durability.md` has it as a table, cited here as R4 to R6.
 
 use crate::blocks::{
-    BLOCK_BYTES, Cv, aligned_cv, around_zeros, block_bytes, block_cv, blocks_of, fill_block, on_blocks,
-    whole_hash,
+    Aligned, BLOCK_BYTES, Cv, aligned, aligned_cv, around_zeros, block_bytes, block_cv, blocks_of,
+    fill_block, on_blocks, on_blocks_with, whole_hash,
 };
 use crate::disk::tee::no_direct;
 use crate::disk::uncached::Leave;
@@ -540,7 +540,7 @@ fn panicked() -> Fault {
 /// A block that was damaged since: copied again, if the source still has what was recorded.
 fn repair<D: Disk>(disk: &D, want: &Want<'_>, begun: &Begun<D>, block: u64) -> Result<(), Fault> {
     // Zeros are written too: what they replace is damage and not a hole.
-    let cv = copy_block(disk, want, begun, block, Holes::Fill)?;
+    let cv = copy_block(disk, want, begun, block, Holes::Fill, &mut aligned())?;
     if begun.blocks.get(block as usize) == Some(&cv) { Ok(()) } else { Err(Fault::changed()) }
 }
 
@@ -560,7 +560,7 @@ fn copy_blocks<D: Disk>(
     }
     let comes_far = want.holes == Holes::Fill && want.source.file().is_none();
     let _others = want.source.stands_by();
-    on_blocks(first..blocks_of(want.info.size), want.threads, |block| {
+    on_blocks_with(first..blocks_of(want.info.size), want.threads, aligned, |block, room| {
         let alarm = recorder.alarm();
         if !recorder.room_for(block) {
             return Ok(false);
@@ -571,7 +571,7 @@ fn copy_blocks<D: Disk>(
             let room = end.saturating_mul(BLOCK_BYTES).min(want.info.size);
             disk.reserve(&begun.file, room).map_err(dest(Op::ReserveRoomFor))?;
         }
-        let copied = copy_block(disk, want, begun, block, want.holes);
+        let copied = copy_block(disk, want, begun, block, want.holes, room);
         // R5: what could not be written out weighs more than anything else that went wrong.
         if !recorder.write_behind(block * BLOCK_BYTES, block_bytes(block, want.info.size)) {
             return Ok(false);
@@ -589,6 +589,7 @@ fn copy_block<D: Disk>(
     begun: &Begun<D>,
     block: u64,
     holes: Holes,
+    room: &mut Aligned,
 ) -> Result<Cv, Fault> {
     let start = block * BLOCK_BYTES;
     let end = (start + BLOCK_BYTES).min(want.info.size);
@@ -599,12 +600,12 @@ fn copy_block<D: Disk>(
         Holes::Make => around_zeros(at, piece, write),
         Holes::Fill => write(at, piece),
     };
-    let (cv, _) = fill_block(start..end, true, read, around, want.observe)?;
+    let (cv, _) = fill_block(start..end, true, room, read, around, want.observe)?;
     // What crossed a wire is not what was sent: never recorded, never published.
     if want.source.claimed(block).is_some_and(|claimed| claimed != cv) {
         // Zeros are written too then: what they replace is wrong.
         if want.source.again(block) {
-            return copy_block(disk, want, begun, block, Holes::Fill);
+            return copy_block(disk, want, begun, block, Holes::Fill, room);
         }
         return Err(want.source.differs(block));
     }
