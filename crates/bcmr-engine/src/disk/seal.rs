@@ -6,7 +6,7 @@
 //! would have left: owner, mode, ACL and extended attributes, as far as the policy does not want the source's. Bits that lend the owner's rights (setuid, setgid) are set only on a
 //! file that has the owner they were meant for.
 
-use super::{Attributes, Body, Fault, Job, Keep, Kernel, Side};
+use super::{Attributes, Body, Fault, Job, Keep, Kernel, Placement, Side};
 use crate::error::{Code, Op, Reason};
 use crate::policy::{Preserve, Strictness};
 use crate::stage;
@@ -95,9 +95,11 @@ pub(super) fn birth_mode(job: &Job<'_, impl Kernel>, keep: &Keep) -> u32 {
         (Some(there), false) if there.kind == Kind::File => there.mode,
         (_, false) => job.info.mode,
     } & 0o777;
-    // The owner may change: until then, no other user has access. And its owner must be able to give it attributes.
-    let private = keep.preserve.owner || job.there.is_some();
-    if private {
+    // The owner may change: until then, no other user has access. And its owner must be able to give it attributes. In a
+    // directory without a name, which no other user can enter, there is no need to be born with less than in the end: that
+    // would cost a call for each file.
+    let is_in_reach = !matches!(job.place, Placement::Final);
+    if is_in_reach && (keep.preserve.owner || job.there.is_some()) {
         (wanted & 0o700) | 0o200
     } else if keep.preserve.xattr {
         wanted | 0o200
@@ -135,7 +137,7 @@ fn seal_job(
     };
     // What the new thing shall have. A replaced file keeps owner and mode unless the policy says otherwise.
     let kept = job.there.filter(|t| t.kind == Kind::File && job.info.kind == Kind::File);
-    let in_place = matches!(job.place, super::Placement::There);
+    let in_place = matches!(job.place, Placement::There);
     let meant = keep.alter.of(&job.info);
     let owner = match (p.owner, kept) {
         (true, _) => Some((meant.uid, meant.gid)),

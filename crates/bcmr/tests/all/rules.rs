@@ -99,6 +99,37 @@ fn l5_nothing_is_ever_more_open_than_in_the_end() {
     assert_eq!(seen.load(Ordering::Relaxed), 0, "open to others for a moment");
 }
 
+/// In a directory that has its name, an archive's files are open to their owner alone until they have theirs. Where no
+/// other user reaches them they are born as they end, which is a call less for each.
+#[test]
+fn l5_what_nobody_reaches_is_born_as_it_ends() {
+    needs!(has_tool("strace"), "needs strace");
+    let tmp = Tmp::new();
+    for n in 0..8 {
+        chmod(&tmp.file(format!("src/f{n}"), "x"), 0o644);
+    }
+    tmp.dir("there");
+    let traced = |from: &str, to: &str| {
+        let out = Command::new("strace")
+            .args(["-f", "-qq", "-o", "log", "-e", "signal=none", "-e", "trace=openat,fchmod"])
+            .arg(env!("CARGO_BIN_EXE_bcmr"))
+            .args(["copy", "--archive", from, to])
+            .current_dir(tmp.path())
+            .output()
+            .unwrap();
+        assert_eq!(out.status.code(), Some(0), "{out:?}");
+        assert_same(&tmp.p("src"), &tmp.p(to), EVERYTHING);
+        let log = std::fs::read_to_string(tmp.p("log")).unwrap();
+        let is_birth = |line: &&str| line.contains("O_CREAT") || line.contains("O_TMPFILE");
+        let births = log.lines().filter(is_birth).filter(|line| line.contains("0600")).count();
+        (births, log.matches("fchmod(").count())
+    };
+    let (private, set) = traced("src", "new");
+    assert!(private == 0 && set < 8, "{private} {set}");
+    let (private, set) = traced("src/.", "there");
+    assert!(private == 8 && set >= 8, "{private} {set}");
+}
+
 #[test]
 fn l5_umask_holds_without_preserving_and_does_not_with_it() {
     let tmp = Tmp::new();
