@@ -37,16 +37,16 @@ pub(super) fn remove_while(
         let looking = std::thread::Builder::new().spawn_scoped(scope, look);
         let watch = Watch { front: &kept, progress: &progress, cancel: &cancel, items: false };
         // The scope waits for the thread, also when a panic ends the removal.
-        let _over = Over(&over, looking.as_ref().ok().map(|looking| looking.thread()));
+        let _ends = EndsLooking(&over, looking.as_ref().ok().map(|looking| looking.thread()));
         crate::remove::remove(request, watch)
     });
     Ok((removed?, kept.0.into_inner().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// Ends the thread that looks.
-struct Over<'s>(&'s AtomicBool, Option<&'s Thread>);
+struct EndsLooking<'s>(&'s AtomicBool, Option<&'s Thread>);
 
-impl Drop for Over<'_> {
+impl Drop for EndsLooking<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
         if let Some(looking) = self.1 {
