@@ -688,14 +688,21 @@ pub struct Thinning {
     pub months: u32,
 }
 
-/// `sync --snapshot`.
-pub struct SnapshotRequest {
-    /// What is kept; its destination holds the snapshots.
-    pub sync: SyncRequest,
+/// A snapshot among others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dated {
     /// What the new one is called by.
     pub at: Stamp,
     /// Which of the older ones go; without, none.
     pub thinning: Option<Thinning>,
+}
+
+/// `sync --snapshot`.
+pub struct SnapshotRequest {
+    /// What is kept; its destination holds the snapshots.
+    pub sync: SyncRequest,
+    /// Which one it is.
+    pub dated: Dated,
 }
 
 /// `undo`.

@@ -2,7 +2,7 @@
 //!
 //! Must not connect to anything; that is `transport`'s. What was typed is taken apart by the person's side.
 
-use crate::policy::{Compare, CopyPolicy, NameList, Target};
+use crate::policy::{Compare, CopyPolicy, Dated, NameList, Old, Target};
 use crate::throttle::Throttle;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -110,6 +110,10 @@ pub struct PutRequest {
     pub purpose: Purpose,
     /// Where the hashes of what was copied are written, here.
     pub manifest: Option<PathBuf>,
+    /// The target holds snapshots, and gets this one.
+    pub dated: Option<Dated>,
+    /// Where it is remembered how the one source is mounted.
+    pub state: Option<PathBuf>,
     /// How to get there.
     pub way: Way,
     /// How it is copied.
@@ -128,6 +132,8 @@ pub struct GetRequest {
     pub purpose: Purpose,
     /// Where the hashes of what was copied are written.
     pub manifest: Option<PathBuf>,
+    /// The target holds snapshots, and gets this one.
+    pub dated: Option<Dated>,
     /// How to get there.
     pub way: Way,
     /// How it is copied.
@@ -144,6 +150,8 @@ pub struct RelayRequest {
     pub target: fn(PathBuf) -> Target,
     /// Copied or compared.
     pub purpose: Purpose,
+    /// The target holds snapshots, and gets this one.
+    pub dated: Option<Dated>,
     /// How to get to the source.
     pub here: Way,
     /// How to get to the destination, how fast bytes go, and how often all of it is tried.
@@ -170,6 +178,8 @@ pub struct ServeRequest {
     pub me: u32,
     /// The user's home, which relative paths are below.
     pub home: PathBuf,
+    /// The user's trash, where there is one.
+    pub trash: Option<Old>,
     /// The address that ssh came in on (`SSH_CONNECTION`): where a direct data plane may listen.
     pub arrived_at: Option<std::net::IpAddr>,
     /// Directories in which further connections may meet this one, the best first: `$XDG_RUNTIME_DIR`, else a temporary one.

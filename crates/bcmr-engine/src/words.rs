@@ -563,6 +563,9 @@ Reason {
     NotAllTakenAway = 586,
     ChangedWhileTaken = 587,
     FromBasis = 591,
+    SnapshotMade = 601,
+    OldKeptThere = 602,
+    KeepingUnasked = 603,
 }}
 
 /// A reason with what it speaks of.

@@ -6,13 +6,13 @@
 use crate::field::{Reader, Refused, Why, must, put_bytes, put_i, put_v, refuse};
 use crate::frame;
 use crate::limits::{
-    ABOUT_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, HAVE_BLOCKS_MAX,
-    NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PAGE_BYTES, PARTS_SUMS_MAX, RULES_MAX, RUNS_MAX, SUMS_MAX,
-    UNREADABLE_MAX, VALUES_MAX,
+    ABOUT_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BASES_MAX, CODES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX,
+    HAVE_BLOCKS_MAX, LEFT_OUT_MAX, NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PAGE_BYTES, PARTS_SUMS_MAX,
+    RULES_MAX, RUNS_MAX, SUMS_MAX, UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
-    Codec, Compress, DirState, Entry, Event, FileState, Hello, Kind, Message, Note, Patch, Piece, Policy,
-    Run, Sum, Target, Time, Trouble, Wanted, WantedPart, Wide, data, kind,
+    Codec, Compress, DirState, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note, OldThings,
+    Patch, Piece, Policy, Run, Sum, Target, Time, Trouble, Wanted, WantedPart, Wide, data, kind,
 };
 use crate::rules;
 
@@ -84,6 +84,7 @@ impl<'a> Message<'a> {
             Message::Put { .. } => kind::PUT,
             Message::Get { .. } => kind::GET,
             Message::Names { .. } => kind::NAMES,
+            Message::Keeping(_) => kind::KEEPING,
             Message::Operand { .. } => kind::OPERAND,
             Message::Dir { .. } => kind::DIR,
             Message::Files { .. } => kind::FILES,
@@ -113,11 +114,13 @@ impl<'a> Message<'a> {
             Message::MissingBlocks { .. } => kind::MISSING_BLOCKS,
             Message::Summary { .. } => kind::SUMMARY,
             Message::Sums { .. } => kind::SUMS,
+            Message::Gone { .. } => kind::GONE,
             Message::Cancel => kind::CANCEL,
             Message::Finer { .. } => kind::FINER,
             Message::Patch(_) => kind::PATCH,
             Message::WantsParts { .. } => kind::WANTS_PARTS,
             Message::FilesPacked { .. } => kind::FILES_PACKED,
+            Message::LeftOut { .. } => kind::LEFT_OUT,
         }
     }
 }
@@ -251,6 +254,7 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
         kind::NAMES => {
             Message::Names { names: r.list("names.names", 1, NAMES_MAX, |r| r.bytes("names.names"))? }
         }
+        kind::KEEPING => Message::Keeping(read_keeping(r)?),
         kind::OPERAND => Message::Operand {
             path: r.bytes("operand.path")?,
             whole: r.bool("operand.whole")?,
@@ -305,6 +309,10 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
             first: r.v("values.first")?,
             hashes: r.list("values.hashes", 32, VALUES_MAX, |r| r.hash("values.hashes"))?,
         },
+        kind::LEFT_OUT => Message::LeftOut {
+            dir: r.v("leftout.dir")?,
+            names: r.list("leftout.names", 1, LEFT_OUT_MAX, |r| r.bytes("leftout.names"))?,
+        },
         kind::ALL_SENT => Message::AllSent,
         kind::ALL_NAMED => {
             Message::AllNamed { dirs: r.v("allnamed.dirs")?, batches: r.v("allnamed.batches")? }
@@ -331,6 +339,7 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
             first: r.v("compute.first")?,
             count: r.v("compute.count")?,
         },
+        kind::GONE => Message::Gone { deleted: r.v("gone.deleted")?, updated: r.v("gone.updated")? },
         kind::LANDED => Message::Landed { items: r.v("landed.items")?, bytes: r.v("landed.bytes")? },
         kind::REPORT => Message::Report(read_event(r)?),
         kind::ASK => Message::Ask { id: r.v("ask.id")?, path: r.bytes("ask.path")? },
@@ -552,6 +561,41 @@ fn read_part(r: &mut Reader<'_>, left: &mut usize) -> Result<WantedPart, Refused
     Ok(WantedPart { entry, wanted })
 }
 
+fn read_keeping<'a>(r: &mut Reader<'a>) -> Result<Keeping<'a>, Refused> {
+    let bases = r.list("keeping.bases", 1, BASES_MAX, |r| r.bytes("keeping.bases"))?;
+    let old = match r.u8("keeping.old")? {
+        0 => OldThings::Go,
+        1 => OldThings::Below(r.bytes("keeping.below")?),
+        2 => OldThings::Trashed,
+        _ => return refuse("keeping.old", Why::Unknown),
+    };
+    let dated = r.u8("keeping.dated")?;
+    must(dated <= 2, "keeping.dated", Why::Unknown)?;
+    let at = if dated > 0 { Some(r.i("keeping.at")?) } else { None };
+    let stay = if dated > 1 {
+        Some([r.v32("keeping.stay")?, r.v32("keeping.stay")?, r.v32("keeping.stay")?])
+    } else {
+        None
+    };
+    Ok(Keeping { bases, old, at, stay })
+}
+
+fn write_keeping(keeping: &Keeping<'_>, out: &mut Vec<u8>) {
+    let Keeping { bases, old, at, stay } = keeping;
+    write_byte_strings(bases, out); // [keeping.bases]
+    match old {
+        OldThings::Go => out.push(0), // [keeping.old]
+        OldThings::Below(path) => {
+            out.push(1);
+            put_bytes(path, out); // [keeping.below]
+        }
+        OldThings::Trashed => out.push(2),
+    }
+    out.push(u8::from(at.is_some()) + u8::from(stay.is_some())); // [keeping.dated]
+    at.iter().for_each(|at| put_i(*at, out)); // [keeping.at]
+    stay.iter().flatten().for_each(|number| put_v(u64::from(*number), out)); // [keeping.stay]
+}
+
 fn read_event<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, Refused> {
     const TAG: &str = "event.kind";
     Ok(match r.u8(TAG)? {
@@ -658,6 +702,7 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
             write_byte_strings(names.as_deref().unwrap_or_default(), out); // [get.names]
         }
         Message::Names { names } => write_byte_strings(names, out), // [names.names]
+        Message::Keeping(keeping) => write_keeping(keeping, out),
         Message::Operand { path, whole, origin, dir, entry } => {
             put_bytes(path, out); // [operand.path]
             out.push(u8::from(*whole)); // [operand.whole]
@@ -753,6 +798,14 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
             put_v(*file, out); // [compute.file]
             put_v(*first, out); // [compute.first]
             put_v(*count, out); // [compute.count]
+        }
+        Message::Gone { deleted, updated } => {
+            put_v(*deleted, out); // [gone.deleted]
+            put_v(*updated, out); // [gone.updated]
+        }
+        Message::LeftOut { dir, names } => {
+            put_v(*dir, out); // [leftout.dir]
+            write_byte_strings(names, out); // [leftout.names]
         }
         Message::Landed { items, bytes } => {
             put_v(*items, out); // [landed.items]

@@ -63,10 +63,14 @@ pub mod wide {
     pub const PACKED: u64 = 0x2000;
     /// Small files of which the receiver has parts, or all.
     pub const PARTS: u64 = 0x4000;
+    /// Snapshots, earlier copies and what is kept, at the receiver; and it says what went.
+    pub const KEEPING: u64 = 0x8000;
+    /// The sender names what only it knows to be left out.
+    pub const LEFT_OUT: u64 = 0x1_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 22] = [
+const NAMES: [(Features, &str); 24] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -89,6 +93,8 @@ const NAMES: [(Features, &str); 22] = [
     (Features { caps: 0, wide: wide::DELTA }, "delta"),
     (Features { caps: 0, wide: wide::PACKED }, "packed"),
     (Features { caps: 0, wide: wide::PARTS }, "parts"),
+    (Features { caps: 0, wide: wide::KEEPING }, "keeping"),
+    (Features { caps: 0, wide: wide::LEFT_OUT }, "left-out"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -395,7 +401,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0x7fff));
+        assert_eq!(all, set(0x7f, 0x1_ffff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

@@ -108,6 +108,14 @@ pub const LINKS_MAX: usize = 1 << 20;
 pub const CLAIMS_MAX: usize = 1_835_008;
 /// What could not be looked at that a `Used` names: enough to know that its sums lack much.
 pub const UNREADABLE_MAX: usize = 256;
+/// Earlier copies that one `Put` may link to.
+pub const BASES_MAX: usize = 64;
+/// The first moment that a snapshot may be called by, and the last: of the years 1 to 9999.
+pub const MOMENT_FIRST: i64 = -62_135_596_800;
+/// See [`MOMENT_FIRST`].
+pub const MOMENT_LAST: i64 = 253_402_300_799;
+/// Names in one `LeftOut`.
+pub const LEFT_OUT_MAX: usize = 1024;
 /// Error codes in a `Summary`, each once.
 pub const CODES_MAX: usize = 256;
 /// Streams of a peer besides stream 0.

@@ -332,6 +332,30 @@ impl Patch<'_> {
     }
 }
 
+/// What becomes at the receiver of what the next `Put` replaces or deletes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldThings<'a> {
+    /// It is gone.
+    Go,
+    /// It is kept below this directory.
+    Below(&'a [u8]),
+    /// It is kept in the trash there.
+    Trashed,
+}
+
+/// What the next `Put` has beside its target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keeping<'a> {
+    /// Earlier copies that files may become links to.
+    pub bases: Vec<&'a [u8]>,
+    /// What is replaced or deleted.
+    pub old: OldThings<'a>,
+    /// The target holds snapshots, and gets one that is called by this moment, in seconds since 1970.
+    pub at: Option<i64>,
+    /// Of how many of the last days, weeks and months a snapshot stays; without, all of them.
+    pub stay: Option<[u32; 3]>,
+}
+
 /// Every message. The comment names its type byte.
 // The fields are those of docs/protocol.md by name, and documented there.
 #[allow(missing_docs)]
@@ -385,6 +409,8 @@ pub enum Message<'a> {
     Get { policy: Policy<'a>, paths: Vec<&'a [u8]>, names: Option<Vec<&'a [u8]>> },
     /// 0x22
     Names { names: Vec<&'a [u8]> },
+    /// 0x23
+    Keeping(Keeping<'a>),
     /// 0x30
     Operand { path: &'a [u8], whole: bool, origin: u64, dir: u64, entry: Entry<'a> },
     /// 0x31
@@ -443,6 +469,8 @@ pub enum Message<'a> {
     Sums { file: u64, at: u64, chunks: Vec<Sum> },
     /// 0x4C
     WantsParts { batch: u64, entries: Vec<WantedPart> },
+    /// 0x4E
+    Gone { deleted: u64, updated: u64 },
     /// 0x4F
     Cancel,
     /// 0x58
@@ -459,6 +487,8 @@ pub enum Message<'a> {
         entries: &'a [u8],
         contents: &'a [u8],
     },
+    /// 0x5C
+    LeftOut { dir: u64, names: Vec<&'a [u8]> },
 }
 
 /// Type bytes.
@@ -488,6 +518,7 @@ pub mod kind {
     pub const PUT: u8 = 0x20;
     pub const GET: u8 = 0x21;
     pub const NAMES: u8 = 0x22;
+    pub const KEEPING: u8 = 0x23;
     pub const OPERAND: u8 = 0x30;
     pub const DIR: u8 = 0x31;
     pub const FILES: u8 = 0x32;
@@ -517,11 +548,13 @@ pub mod kind {
     pub const SUMMARY: u8 = 0x4A;
     pub const SUMS: u8 = 0x4B;
     pub const WANTS_PARTS: u8 = 0x4C;
+    pub const GONE: u8 = 0x4E;
     pub const CANCEL: u8 = 0x4F;
     pub const ALL_NAMED: u8 = 0x50;
     pub const FINER: u8 = 0x58;
     pub const PATCH: u8 = 0x59;
     pub const FILES_PACKED: u8 = 0x5A;
+    pub const LEFT_OUT: u8 = 0x5C;
 
     /// Whether a payload of this type holds a secret, so that memory it was in is wiped before it is used again.
     #[must_use]

@@ -4,15 +4,16 @@
 
 use crate::field::{Refused, Tag, Why, must};
 use crate::limits::{
-    ABOUT_MAX, ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BLOCK_BYTES, CHUNK_BYTES_MAX,
-    CODES_MAX, CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX, FINER_BYTES_MAX,
-    HAVE_BLOCKS_MAX, NAME_BYTES_MAX, NAMES_MAX, NUMBERS_MAX, OPERANDS_MAX, PARTS_SUMS_MAX, PATH_BYTES_MAX,
-    PIECE_BYTES_MAX, PUT_OPERANDS_MAX, REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX,
-    RUNS_MAX, SMALL_FILE_BYTES, STREAMS_MAX, SUMS_MAX, TEXT_BYTES_MAX, UNREADABLE_MAX, VALUES_MAX,
+    ABOUT_MAX, ADDRESS_BYTES_MAX, AGENT_BYTES_MAX, ATTR_BYTES, ATTRS_BYTES_MAX, BASES_MAX, BLOCK_BYTES,
+    CHUNK_BYTES_MAX, CODES_MAX, CONTENTS_BYTES_MAX, ENTRIES_BYTES_MAX, ENTRIES_MAX, FILE_BYTES_MAX,
+    FINER_BYTES_MAX, HAVE_BLOCKS_MAX, LEFT_OUT_MAX, MOMENT_FIRST, MOMENT_LAST, NAME_BYTES_MAX, NAMES_MAX,
+    NUMBERS_MAX, OPERANDS_MAX, PARTS_SUMS_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, PUT_OPERANDS_MAX,
+    REGEXES_BYTES_MAX, RULE_BYTES_MAX, RULES_BYTES_MAX, RULES_MAX, RUNS_MAX, SMALL_FILE_BYTES, STREAMS_MAX,
+    SUMS_MAX, TEXT_BYTES_MAX, UNREADABLE_MAX, VALUES_MAX,
 };
 use crate::message::{
-    Codec, Entry, Event, FileState, Hello, Kind, Message, Note, Patch, Piece, Policy, Sum, Time, Trouble,
-    Wanted, WantedPart, Wide, data, resume,
+    Codec, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note, OldThings, Patch, Piece, Policy,
+    Sum, Time, Trouble, Wanted, WantedPart, Wide, data, resume,
 };
 use crate::{handshake, packed, policy};
 
@@ -74,6 +75,12 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             limit("names.names", names.len() as u64, NAMES_MAX as u64)?;
             names.iter().try_for_each(|one| path("names.names", one))
         }
+        Message::Keeping(one) => keeping(one),
+        Message::LeftOut { dir, names } => {
+            id("leftout.dir", *dir)?;
+            counted("leftout.names", names.len() as u64, LEFT_OUT_MAX as u64)?;
+            names.iter().try_for_each(|one| name("leftout.names", one))
+        }
         Message::Operand { path: one, whole, dir, entry: what, .. } => {
             path("operand.path", one)?;
             id("operand.dir", *dir)?;
@@ -113,9 +120,11 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             error.iter().try_for_each(trouble)
         }
         Message::DirEnd { dir, .. } => id("dirend.dir", *dir),
-        Message::Found { .. } | Message::Answer { .. } | Message::AllSent | Message::AllNamed { .. } => {
-            Ok(())
-        }
+        Message::Found { .. }
+        | Message::Answer { .. }
+        | Message::AllSent
+        | Message::AllNamed { .. }
+        | Message::Gone { .. } => Ok(()),
         Message::HaveBlocks { file, first, hashes } => {
             id("have.file", *file)?;
             counted("have.hashes", hashes.len() as u64, HAVE_BLOCKS_MAX as u64)?;
@@ -288,6 +297,22 @@ fn note(note: &Note<'_>) -> Result<(), Refused> {
     must(note.reason != 0 || note.about.is_empty(), "error.about", Why::Contradiction)?;
     limit("error.about", note.about.len() as u64, ABOUT_MAX as u64)?;
     note.about.iter().try_for_each(|(_, words)| text("error.about", words))
+}
+
+fn keeping(keeping: &Keeping<'_>) -> Result<(), Refused> {
+    limit("keeping.bases", keeping.bases.len() as u64, BASES_MAX as u64)?;
+    keeping.bases.iter().try_for_each(|one| path("keeping.bases", one))?;
+    if let OldThings::Below(one) = keeping.old {
+        path("keeping.below", one)?;
+    }
+    // What is called by it must be able to be written.
+    let fits = |at: &i64| (MOMENT_FIRST..=MOMENT_LAST).contains(at);
+    must(keeping.at.iter().all(fits), "keeping.at", Why::Limit)?;
+    must(keeping.stay.is_none() || keeping.at.is_some(), "keeping.dated", Why::Contradiction)?;
+    must(keeping.stay != Some([0; 3]), "keeping.stay", Why::Limit)?;
+    // A new tree replaces nothing.
+    let alone = keeping.at.is_none() || keeping.old == OldThings::Go;
+    must(alone, "keeping.old", Why::Contradiction)
 }
 
 fn copy_policy(how: &Policy<'_>) -> Result<(), Refused> {

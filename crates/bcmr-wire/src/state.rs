@@ -85,7 +85,7 @@ enum Class {
 }
 
 /// Every message there is.
-const ROWS: [(u8, &str, Class); 58] = [
+const ROWS: [(u8, &str, Class); 61] = [
     (kind::HELLO, "Hello", Class::Hello),
     (kind::WELCOME, "Welcome", Class::Welcome),
     (kind::ERROR, "Error", Class::Error),
@@ -110,6 +110,7 @@ const ROWS: [(u8, &str, Class); 58] = [
     (kind::PUT, "Put", Class::Request),
     (kind::GET, "Get", Class::Request),
     (kind::NAMES, "Names", Class::Request),
+    (kind::KEEPING, "Keeping", Class::Request),
     (kind::OPERAND, "Operand", Class::Entry),
     (kind::DIR, "Dir", Class::Entry),
     (kind::FILES, "Files", Class::Content),
@@ -139,11 +140,13 @@ const ROWS: [(u8, &str, Class); 58] = [
     (kind::SUMMARY, "Summary", Class::Reply),
     (kind::SUMS, "Sums", Class::Reply),
     (kind::WANTS_PARTS, "WantsParts", Class::Reply),
+    (kind::GONE, "Gone", Class::Reply),
     (kind::CANCEL, "Cancel", Class::Cancel),
     (kind::ALL_NAMED, "AllNamed", Class::Entry),
     (kind::FINER, "Finer", Class::Entry),
     (kind::PATCH, "Patch", Class::Content),
     (kind::FILES_PACKED, "FilesPacked", Class::Content),
+    (kind::LEFT_OUT, "LeftOut", Class::Entry),
 ];
 
 /// The same by type: it is asked for each frame.
@@ -206,14 +209,17 @@ mod tests {
     fn every_type_in_every_state() {
         let sender0: Vec<u8> = (0x30..=0x3F).collect();
         let content = vec![0x32, 0x33, 0x35, 0x36, 0x59, 0x5A];
-        let replies: Vec<u8> = (0x40..=0x4C).collect();
+        let replies: Vec<u8> = (0x40..=0x4C).chain([0x4E]).collect();
         let join = |parts: &[&[u8]]| parts.concat();
-        let requests = [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x1D, 0x20, 0x21, 0x22];
+        let requests = [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x17, 0x1D, 0x20, 0x21, 0x22, 0x23];
         let table: [(State, Vec<u8>); 19] = [
             (State::ServerNew, vec![0x01]),
             (
                 State::ServerGreeted,
-                join(&[&[6, 7], &[0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x1D, 0x20, 0x21, 0x22]]),
+                join(&[
+                    &[6, 7],
+                    &[0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x1D, 0x20, 0x21, 0x22, 0x23],
+                ]),
             ),
             (State::ClientNew, vec![0x02, 0x03, 6, 7]),
             (State::ServerIdle, join(&[&[6, 7], &requests])),
@@ -225,11 +231,11 @@ mod tests {
             (State::Waits(Answer::Token), vec![3, 6, 7, 0x1B]),
             (State::Waits(Answer::Rendezvous), vec![3, 6, 7, 0x1C]),
             (State::Sends, join(&[&[3, 6, 7], &replies, &[0x4F]])),
-            (State::Receives, join(&[&[3, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A]])),
+            (State::Receives, join(&[&[3, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A, 0x5C]])),
             (State::SendsBeside, vec![3, 5, 6, 7]),
             (State::ReceivesBeside, join(&[&[3, 5, 6, 7], &content])),
             (State::SendEnded, join(&[&[3, 5, 6, 7], &replies, &[0x4F]])),
-            (State::ReceiveEnded, join(&[&[3, 5, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A]])),
+            (State::ReceiveEnded, join(&[&[3, 5, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A, 0x5C]])),
             (State::PeerEnded, vec![3, 6, 7]),
             (State::Quiet, vec![6, 7]),
         ];

@@ -245,6 +245,22 @@ impl<'a> Dice<'a> {
                 Message::Get { policy: self.policy(), paths, names }
             }
             kind::NAMES => Message::Names { names: self.list(4, Dice::path) },
+            kind::KEEPING => {
+                let at = self.yes().then(|| self.u64() as i64 >> 28);
+                let stay = at.filter(|_| self.yes()).map(|_| [1, self.u64() as u32, 0]);
+                let old = match self.below(3) {
+                    1 if at.is_none() => OldThings::Below(self.path()),
+                    2 if at.is_none() => OldThings::Trashed,
+                    _ => OldThings::Go,
+                };
+                Message::Keeping(Keeping { bases: self.list(4, Dice::path), old, at, stay })
+            }
+            kind::GONE => Message::Gone { deleted: self.u64(), updated: self.u64() },
+            kind::LEFT_OUT => {
+                let mut names = self.list(4, Dice::name);
+                names.push(b"n");
+                Message::LeftOut { dir: self.id(), names }
+            }
             kind::OPERAND => {
                 let entry = self.entry();
                 let whole = self.yes() && entry.kind == Kind::Dir;
@@ -403,7 +419,8 @@ fn heap(message: &Message<'_>) -> usize {
         Message::Page { entries: list } | Message::Files { entries: list, .. } => entries(list),
         Message::Put { policy: how, .. } => policy(how),
         Message::Get { policy: how, paths, names } => policy(how) + of(paths) + names.as_ref().map_or(0, of),
-        Message::Names { names } => of(names),
+        Message::Names { names } | Message::LeftOut { names, .. } => of(names),
+        Message::Keeping(keeping) => of(&keeping.bases),
         Message::HaveBlocks { hashes, .. } | Message::Values { hashes, .. } => of(hashes),
         Message::Proof { tags, .. } => of(tags),
         Message::Wants { entries, .. } => of(entries),

@@ -161,6 +161,31 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
             format!("{POLICY} 01 01 61 01 01 01 78"),
             Message::Get { policy: policy(), paths: vec![b"a"], names: Some(vec![b"x"]) },
         ),
+        (
+            "keeping, of a snapshot",
+            0x23,
+            "01 01 62 00 02 0e 07 04 8c01".into(),
+            Message::Keeping(Keeping {
+                bases: vec![b"b"],
+                old: OldThings::Go,
+                at: Some(7),
+                stay: Some([7, 4, 140]),
+            }),
+        ),
+        (
+            "keeping, of what is replaced",
+            0x23,
+            "00 01 03 6f6c64 00".into(),
+            Message::Keeping(Keeping { bases: vec![], old: OldThings::Below(b"old"), at: None, stay: None }),
+        ),
+        (
+            "keeping, in the trash",
+            0x23,
+            "00 02 00".into(),
+            Message::Keeping(Keeping { bases: vec![], old: OldThings::Trashed, at: None, stay: None }),
+        ),
+        ("gone", 0x4E, "03 8001".into(), Message::Gone { deleted: 3, updated: 128 }),
+        ("left out", 0x5C, "01 02 01 61 01 62".into(), Message::LeftOut { dir: 1, names: vec![b"a", b"b"] }),
         ("names", 0x22, "02 01 61 03 62 2f 63".to_owned(), Message::Names { names: vec![b"a", b"b/c"] }),
         (
             "operand",
@@ -872,6 +897,7 @@ fn no_id_is_0() {
         (zeros(zero, 0, 1), "data.file"),
         (Message::FileEnd { file: zero, state: FileState::Whole, error: None }, "fileend.file"),
         (Message::DirEnd { dir: zero, partial: false }, "dirend.dir"),
+        (Message::LeftOut { dir: zero, names: vec![b"a"] }, "leftout.dir"),
         (Message::HaveBlocks { file: zero, first: 0, hashes: h.clone() }, "have.file"),
         (Message::Proof { file: zero, first: 0, tags: h.clone() }, "proof.file"),
         (Message::Values { file: zero, first: 0, hashes: h }, "values.file"),
@@ -920,6 +946,12 @@ fn what_just_fits_fits_and_one_more_does_not() {
         Message::Get { policy: how, paths: vec![], names: None }
     };
     let contents = |count| Message::Contents { batch: 1, codec: Codec::Raw, bytes: &letters[..count] };
+    let kept = |change: &dyn Fn(&mut Keeping<'static>)| {
+        let mut keeping = Keeping { bases: vec![], old: OldThings::Go, at: None, stay: None };
+        change(&mut keeping);
+        Message::Keeping(keeping)
+    };
+    let left_out = |names: &[&'static [u8]]| Message::LeftOut { dir: 1, names: names.to_vec() };
     let names =
         |count| Message::Get { policy: policy(), paths: vec![b""], names: Some(vec![b"".as_slice(); count]) };
     let said = |words| Note { reason: 1, about: vec![(0, words)] };
@@ -991,6 +1023,21 @@ fn what_just_fits_fits_and_one_more_does_not() {
             Message::Names { names: vec![b""; (1 << 20) + 1] },
             "names.names",
         ),
+        (kept(&|k| k.bases = vec![b""; 64]), kept(&|k| k.bases = vec![b""; 65]), "keeping.bases"),
+        (kept(&|k| k.at = Some(-62_135_596_800)), kept(&|k| k.at = Some(-62_135_596_801)), "keeping.at"),
+        (kept(&|k| k.at = Some(253_402_300_799)), kept(&|k| k.at = Some(253_402_300_800)), "keeping.at"),
+        (
+            kept(&|k| (k.at, k.stay) = (Some(0), Some([0, 0, 1]))),
+            kept(&|k| (k.at, k.stay) = (Some(0), Some([0; 3]))),
+            "keeping.stay",
+        ),
+        (
+            kept(&|k| k.old = OldThings::Below(b"a")),
+            kept(&|k| (k.at, k.old) = (Some(0), OldThings::Below(b"a"))),
+            "keeping.old",
+        ),
+        (left_out(&[&b"a"[..]; 1024]), left_out(&[&b"a"[..]; 1025]), "leftout.names"),
+        (left_out(&[b".a"]), left_out(&[]), "leftout.names"),
         (
             Message::Dir { id: 2, parent: 1, entry: dir() },
             Message::Dir { id: 2, parent: 2, entry: dir() },
@@ -1185,6 +1232,14 @@ fn every_path_is_one() {
         (Message::Get { policy: policy.clone(), paths: vec![bad], names: None }, "get.paths"),
         (Message::Get { policy: policy.clone(), paths: vec![b""], names: Some(vec![bad]) }, "get.names"),
         (Message::Names { names: vec![b"a", bad] }, "names.names"),
+        (
+            Message::Keeping(Keeping { bases: vec![bad], old: OldThings::Go, at: None, stay: None }),
+            "keeping.bases",
+        ),
+        (
+            Message::Keeping(Keeping { bases: vec![], old: OldThings::Below(bad), at: None, stay: None }),
+            "keeping.below",
+        ),
         (
             Message::Get {
                 policy: Policy { rules: vec![(true, bad)], ..policy.clone() },

@@ -2,6 +2,7 @@
 //!
 //! Must not know how addresses are typed or what is told to a person.
 
+use super::beside::{self, AskedSnapshot};
 use super::connections::open_further;
 use super::events::{ClientObserver, summary_of};
 use super::features::{agreed_compress, needed_of_sender, offered};
@@ -20,7 +21,7 @@ use crate::peer::comparing::{comparing, survey_of, visitor};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
-use crate::policy::{Collide, Compare, CopyPolicy, Preserve, Resume, Target, Verify};
+use crate::policy::{Collide, Compare, CopyPolicy, Dated, Preserve, Resume, Target, Verify};
 use crate::pulse::For;
 use crate::remote::{Address, GetRequest, Purpose, PutRequest, Way};
 use crate::sender::announce::ToSend;
@@ -35,6 +36,8 @@ use crate::trouble::error_of;
 use crate::verbs::look::{Ahead, ahead};
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{self, DestLink, Reach, Resolved};
+use crate::verbs::snapshot::{self, SnapshotRun};
+use crate::verbs::sync::mounted::{Holder, Mounted};
 use bcmr_wire::handshake::{Features, caps, guarantees, wide};
 use bcmr_wire::message::{self, Message};
 use bcmr_wire::policy::flags;
@@ -67,8 +70,10 @@ const LAST_PAUSE: Duration = Duration::from_secs(30);
 /// [`Code::NoPeer`] when no bcmr answers there; then nothing was changed. Else as `copy`, [`Code::Protocol`] and
 /// [`Code::Lost`].
 pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
-    let PutRequest { sources, names, to, target, purpose, manifest, way, policy } = request;
+    let PutRequest { sources, names, to, target, purpose, manifest, dated, state, way, policy } = request;
     let policy = for_purpose(policy, purpose);
+    let policy = if dated.is_some() { snapshot::everything(policy) } else { policy };
+    let mounted = mounted(&sources, &to, state.as_deref(), &policy)?;
     // The list of what was verified is of what landed over there. What would be kept would be read once more for it.
     let verified = watch.progress.hashes.is_wanted()
         && policy.verify != Verify::Off
@@ -84,10 +89,40 @@ pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
         None => RequestNames::None,
     };
     let manifest = manifest.as_deref();
-    let transfer = Transfer { purpose, manifest, tells_hashes, way: &way, policy: &policy, watch };
-    let done =
-        with_retries(&way, &policy, watch, || transfer.put_once(&sources, &mut names, &to, &mut target));
-    done.map(|summary| names.add_refused_to(summary))
+    let transfer = Transfer { purpose, manifest, tells_hashes, dated, way: &way, policy: &policy, watch };
+    let mut snapshot = AskedSnapshot::of(dated);
+    let done = with_retries(&way, &policy, watch, || {
+        let once = transfer.put_once(&sources, &mut names, &to, &mut target, &mut snapshot);
+        once.map_err(|e| snapshot.sorted(e))
+    });
+    let summary = done.map(|summary| names.add_refused_to(summary))?;
+    if summary.failed == 0
+        && !(summary.cancelled || policy.dry_run)
+        && let Some(Err(e)) = mounted.map(|mounted| mounted.remember(Holder::There(&to)))
+    {
+        watch.front.event(Event::Warning(e));
+    }
+    Ok(summary)
+}
+
+/// M1: how the one source is mounted, where the destination becomes what it is.
+///
+/// # Errors
+/// Something is to be deleted, and it is not mounted as it was.
+fn mounted(
+    sources: &[PathBuf],
+    to: &Address,
+    state: Option<&Path>,
+    policy: &CopyPolicy,
+) -> Result<Option<Mounted>> {
+    let ([source], Some(state), true) = (sources, state, policy.mirror.is_on()) else { return Ok(None) };
+    // What cannot be opened is told when it is sent.
+    let Ok(dir) = Dir::open(source) else { return Ok(None) };
+    let mounted = Mounted::of(&dir, Holder::There(to), Some(state));
+    if policy.mirror.deletes() {
+        mounted.guard(source)?;
+    }
+    Ok(Some(mounted))
 }
 
 /// Copies from another machine.
@@ -95,7 +130,7 @@ pub fn put(request: PutRequest, watch: Watch<'_>) -> Result<Summary> {
 /// # Errors
 /// As [`put`].
 pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
-    let GetRequest { from, names, target, purpose, manifest, way, policy } = request;
+    let GetRequest { from, names, target, purpose, manifest, dated, way, policy } = request;
     let policy = for_purpose(policy, purpose);
     // A source without a path is the home directory as a whole: what is in it is copied, as of `host:.`.
     let from: Vec<Address> = from.into_iter().map(whole_home).collect();
@@ -106,15 +141,33 @@ pub fn get(request: GetRequest, watch: Watch<'_>) -> Result<Summary> {
     let count = if matches!(names, RequestNames::None) { from.len() } else { 1 };
     // V12: once for all attempts. What an earlier one was sent decides nothing about where the next one goes.
     let links = DestLink::received(&policy);
-    let mut to = GetTarget {
-        path: target.path(),
-        to: Resolved::of(&Reach::Anywhere, &target, count, links, &policy)?,
-        kinds: Arc::default(),
+    let reach = Reach::Anywhere;
+    let shown = |dated| snapshot::compared_with(&reach, links, target.path(), dated).map(Target::Exactly);
+    let begin = |dated| SnapshotRun::begin(&reach, links, target.path(), dated, &policy);
+    let run = dated.filter(|_| !policy.dry_run).map(begin).transpose()?;
+    let target = dated.filter(|_| policy.dry_run).map_or_else(|| Ok(target.clone()), shown)?;
+    let policy = match &run {
+        Some(run) => run.policy(policy),
+        None if dated.is_some() => snapshot::everything(policy),
+        None => policy,
     };
+    let to = match &run {
+        Some(run) => Resolved::at(run.place()?, &target, links),
+        None => Resolved::of(&reach, &target, count, links, &policy)?,
+    };
+    let mut to = GetTarget { path: target.path(), to, kinds: Arc::default() };
     let (manifest, tells_hashes) = (manifest.as_deref(), policy.hashes);
-    let transfer = Transfer { purpose, manifest, tells_hashes, way: &way, policy: &policy, watch };
+    let transfer =
+        Transfer { purpose, manifest, tells_hashes, dated: None, way: &way, policy: &policy, watch };
     let done = with_retries(&way, &policy, watch, || transfer.get_once(&from, &mut names, &mut to));
-    done.map(|summary| names.add_refused_to(summary))
+    let mut summary = done.map(|summary| names.add_refused_to(summary))?;
+    // Not before: a later attempt would go on in what has its name by then.
+    if let Some(run) = run {
+        let tally = Tally::new(watch);
+        run.finish(&summary, policy.jobs, &tally);
+        summary.add(Summary { cancelled: false, ..tally.summary() });
+    }
+    Ok(summary)
 }
 
 /// A comparison is a copy that is not done; contents are compared by hashes.
@@ -190,6 +243,8 @@ struct Transfer<'a> {
     manifest: Option<&'a Path>,
     /// The caller wants to be told each hash.
     tells_hashes: bool,
+    /// The target holds snapshots, and gets this one.
+    dated: Option<Dated>,
     way: &'a Way,
     policy: &'a CopyPolicy,
     watch: Watch<'a>,
@@ -217,6 +272,7 @@ impl Transfer<'_> {
         names: &mut RequestNames,
         to: &Address,
         target: &mut Target,
+        snapshot: &mut AskedSnapshot,
     ) -> Result<Summary> {
         let (policy, watch) = (self.policy, self.watch);
         let lists = Lists::of(policy)?;
@@ -236,9 +292,16 @@ impl Transfer<'_> {
             sources.first().filter(|_| alone).map_or_else(Vec::new, |one| places_of(to, target, one));
         let (behind, later) = split_by_greeting(&places, questions(&places)?);
         let asked = if later.is_empty() { places.len() } else { 0 };
-        let mut peer = self.connect(to, load, guarantees(&how), &behind)?;
+        let required = guarantees(&how).or(beside::needed(policy, self.dated));
+        let mut peer = self.connect(to, load, required, &behind)?;
         let there = (0..asked).map(|_| await_kind(&peer, watch.cancel)).collect::<Result<Vec<_>>>()?;
         names.read(watch)?;
+        if self.way.retries > 0
+            && !policy.dry_run
+            && let Some(made) = snapshot.is_made(&peer, target.path(), watch)?
+        {
+            return end(peer, Ok(made), watch);
+        }
         open_further(&mut peer, to, self.way, found.large, watch)?;
         // None: the directory of a list of names is not copied itself.
         let operands = if matches!(names, RequestNames::None) { sources.len() as u64 } else { 0 };
@@ -262,6 +325,7 @@ impl Transfer<'_> {
         let path = path.as_os_str().as_bytes();
         let manifest = self.manifest.filter(|_| !policy.dry_run);
         let manifest = manifest.map(|file| Manifest::begin(file, None)).transpose()?;
+        beside::tell(&peer, policy, self.dated)?;
         send(&peer, &Message::Put { policy: how, target: kind, path, operands, items: watch.items })?;
         let observer = ClientObserver {
             watch,
@@ -298,6 +362,7 @@ impl Transfer<'_> {
             delta: !way.fast && features.has_wide(wide::DELTA),
             packed: features.has_wide(wide::PACKED),
             parts: !way.fast && features.has_wide(wide::PARTS),
+            names_left_out: features.has_wide(wide::LEFT_OUT),
             links: Links::Sent,
             compares: observer.compares,
             expects_new,
@@ -337,7 +402,7 @@ impl Transfer<'_> {
         if alone && to.to.is_absent(own_name(&address.path).as_ref()) {
             how.flags |= flags::TARGET_ABSENT;
         }
-        let required = guarantees(&how);
+        let required = guarantees(&how).or(beside::needed_to_delete(self.policy));
         let asks = way.parallel.is_none() && matches!(names, RequestNames::None) && survey.is_none();
         let (behind, later) =
             if asks { split_by_greeting(from, questions(from)?) } else { Default::default() };
@@ -369,7 +434,7 @@ impl Transfer<'_> {
                 receive_all(comparing, &peer.streams, &reply, None, ReceivingEnd::Client)
             }
             None => {
-                let here = LocalSide { disk: &disk, manifest: self.manifest, store: None };
+                let here = LocalSide { disk: &disk, manifest: self.manifest, store: None, snapshot: None };
                 let landing = landing(transfer, watch, here)?;
                 send(&peer, &get)?;
                 receive_all(landing, &peer.streams, &reply, None, ReceivingEnd::Client)
@@ -408,6 +473,7 @@ impl Transfer<'_> {
             listed: list.is_some(),
             reach: Reach::Anywhere,
             dedup: false,
+            keeping: false,
             delta: false,
             parts: false,
         })

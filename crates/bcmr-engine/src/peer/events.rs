@@ -3,7 +3,7 @@
 //! Must not know who shows them, nor how they are worded.
 
 use super::questions::RemoteQuestions;
-use crate::error::{Code, Error, Op, Reason, Result};
+use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::{Action, Change, Compared, Event, Front, Question, Summary, Watch, note};
 use crate::peer::reply::Reply;
 use crate::sender::out::{Counted, SendObserver};
@@ -198,6 +198,11 @@ impl SendObserver for ClientObserver<'_> {
                 Event::Note(Reason::StartsOver.about(dst.as_path()).about(Reason::of_number(*restarted)))
             }
             WireEvent::Note(note) => match note_of(note) {
+                // What is to be run is to be run there.
+                Some(note) if note.reason == Reason::OldKept => {
+                    let there = Reason::OldKeptThere.about(self.prefix.trim_end_matches(':'));
+                    Event::Note(note.about.into_iter().fold(there, Note::about))
+                }
                 Some(note) => Event::Note(note),
                 None => return,
             },
@@ -247,6 +252,7 @@ pub(crate) fn summary_of(counted: &Counted) -> Summary {
         note(&mut codes, code);
     }
     let (cancelled, compared) = (counted.cancelled, Compared::default());
+    let (deleted, updated) = (counted.gone.0.min(COUNT_MAX), counted.gone.1.min(COUNT_MAX));
     Summary {
         files,
         dirs,
@@ -255,6 +261,8 @@ pub(crate) fn summary_of(counted: &Counted) -> Summary {
         kept,
         failed,
         differences,
+        deleted,
+        updated,
         compared,
         codes,
         cancelled,

@@ -22,7 +22,9 @@ pub(crate) const OURS: Features = Features {
         | wide::REMOVE
         | wide::DELTA
         | wide::PACKED
-        | wide::PARTS,
+        | wide::PARTS
+        | wide::KEEPING
+        | wide::LEFT_OUT,
 };
 
 /// What a client with these options offers.
@@ -48,7 +50,8 @@ pub(super) fn offered(way: &Way) -> Features {
 
 /// Of what a copy needs, what a sender must know; the rest is the receiver's, which is here.
 pub(super) fn needed_of_sender(required: Features) -> Features {
-    required.and(Features { caps: 0, wide: wide::TREES | wide::ATTRIBUTES | wide::HOLES | wide::SURVEY })
+    let wide = wide::TREES | wide::ATTRIBUTES | wide::HOLES | wide::SURVEY | wide::LEFT_OUT;
+    required.and(Features { caps: 0, wide })
 }
 
 /// What is packed with: what is wanted and both know.

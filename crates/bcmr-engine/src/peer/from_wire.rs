@@ -175,6 +175,7 @@ impl<'a, D: WireDestination<'a>> FromWire<'a, D> {
                 let Some(arriving) = self.large.arriving(file)? else { return Ok(()) };
                 arriving.values(first, &hashes)
             }
+            Message::LeftOut { dir, names } => self.dirs.left_out(t, dir, &names),
             Message::DirEnd { dir, partial } => self.dirs.end(t, worker, dir, partial),
             Message::Trouble(trouble) => {
                 t.what.trouble(&trouble, t.tally());

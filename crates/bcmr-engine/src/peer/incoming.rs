@@ -36,6 +36,8 @@ pub(crate) struct Incoming {
     pub(crate) reach: Reach,
     /// Blocks that landed before may be used again.
     pub(crate) dedup: bool,
+    /// The sender is told what went.
+    pub(crate) keeping: bool,
     /// The sender makes use of what is there of a file.
     pub(crate) delta: bool,
     /// It sends parts of small files where they are asked for.

@@ -37,6 +37,7 @@ use crate::verbs::destination::{Destination, DirEntry, Entering};
 use crate::verbs::keeping;
 use crate::verbs::manifest::Manifest;
 use crate::verbs::operands::{Place, Where};
+use crate::verbs::snapshot::SnapshotRun;
 use crate::verbs::survey::Excludes;
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
@@ -110,6 +111,7 @@ pub(crate) struct WireLanding<'a> {
     reused: Arc<AtomicU64>,
     /// What the destination has under other names, where it is made what the source is.
     elsewhere: OnceLock<Elsewhere>,
+    snapshot: Option<SnapshotRun>,
 }
 
 /// What a copy from the other side needs of this one.
@@ -119,6 +121,8 @@ pub(crate) struct LocalSide<'a> {
     pub(crate) manifest: Option<&'a Path>,
     /// Blocks that landed before.
     pub(crate) store: Option<&'a Store>,
+    /// What lands becomes a snapshot, once all of it is there.
+    pub(crate) snapshot: Option<SnapshotRun>,
 }
 
 /// A receiver that lands what comes. Nothing is changed yet.
@@ -130,7 +134,7 @@ pub(crate) fn landing<'a>(
     watch: Watch<'a>,
     here: LocalSide<'a>,
 ) -> Result<FromWire<'a, WireLanding<'a>>> {
-    let LocalSide { disk, manifest, store } = here;
+    let LocalSide { disk, manifest, store, snapshot } = here;
     let what = transfer.what.clone();
     let manifest = match manifest {
         Some(file) => Some(Manifest::begin(file, Some(what.to.base()?))?),
@@ -160,7 +164,15 @@ pub(crate) fn landing<'a>(
     Ok(FromWire::new(
         transfer,
         watch,
-        WireLanding { desk, policy, what, dedup, reused: Arc::default(), elsewhere: OnceLock::new() },
+        WireLanding {
+            desk,
+            policy,
+            what,
+            dedup,
+            reused: Arc::default(),
+            elsewhere: OnceLock::new(),
+            snapshot,
+        },
     ))
 }
 
@@ -413,6 +425,12 @@ impl Destination<Far> for WireLanding<'_> {
     fn met(&self, pair: &Slot<Far>, name: Name<'_>) {
         if let Some(extraneous) = &self.desk.hooks.extraneous {
             extraneous.met(&pair.dst, name);
+        }
+    }
+
+    fn left_out(&self, pair: &Slot<Far>, name: Name<'_>) {
+        if let Some(extraneous) = &self.desk.hooks.extraneous {
+            extraneous.left_out(&pair.dst, name);
         }
     }
 
@@ -708,12 +726,17 @@ impl<'a> WireDestination<'a> for WireLanding<'a> {
         if let Some(manifest) = desk.hooks.manifest.take() {
             manifest.finish(&desk.tally);
         }
-        let marks = if self.what.echo {
+        // What has a name of its own by the end is not asked for again by the same name.
+        let marks = if self.what.echo || self.snapshot.is_some() {
             desk.unmark();
             Marks::NONE
         } else {
             desk.marks()
         };
+        if let Some(run) = &self.snapshot {
+            let filled = Summary { cancelled: !desk.tally.all_there(), ..desk.tally.summary() };
+            run.finish(&filled, self.policy.jobs, &desk.tally);
+        }
         (desk.end(), marks)
     }
 }

@@ -3,6 +3,7 @@
 //! Must not know how addresses are typed or what is told to a person.
 
 mod asked;
+mod beside;
 mod client;
 mod comparing;
 mod connections;

@@ -68,8 +68,9 @@ pub(super) fn receive_all(
     };
     receiving.take_all();
     let mut broken = receiving.broken.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let tells_gone = handler.what().keeping;
     let (summary, marks) = handler.end(broken.is_some());
-    let ended = end_with(&summary, broken.as_ref(), streams, reply);
+    let ended = end_with(&summary, broken.as_ref(), streams, reply, tells_gone);
     if end == ReceivingEnd::Client
         && let Some(first) = streams.first()
     {
@@ -102,7 +103,13 @@ enum LastMessage {
 }
 
 /// Sends the summary or the error; where the sender has ended the transfer, the acknowledgement of that.
-fn end_with(summary: &Summary, broken: Option<&Error>, streams: &[Stream], reply: &Reply) -> LastMessage {
+fn end_with(
+    summary: &Summary,
+    broken: Option<&Error>,
+    streams: &[Stream],
+    reply: &Reply,
+    tells_gone: bool,
+) -> LastMessage {
     if streams.first().is_some_and(|first| first.state() == State::PeerEnded) {
         // Nothing depends on whether the sender reads it.
         let _sent = streams.iter().try_for_each(|stream| (reply_on(stream).out)(&Message::Done)).is_ok();
@@ -111,6 +118,11 @@ fn end_with(summary: &Summary, broken: Option<&Error>, streams: &[Stream], reply
     let sent = match broken {
         None => {
             let s = summary;
+            if tells_gone {
+                let (deleted, updated) = (s.deleted, s.updated);
+                // One that is gone is told nothing, the summary neither.
+                let _told = reply.send(&Message::Gone { deleted, updated }).is_ok();
+            }
             let counts = [s.files, s.dirs, s.others, s.bytes, s.kept, s.failed, s.differences];
             let codes = s.codes.iter().map(|code| u64::from(code.number())).collect();
             reply.send(&Message::Summary { counts, codes, cancelled: s.cancelled })

@@ -3,6 +3,7 @@
 //!
 //! Must not know what becomes of anything that is sent, and keeps nothing of it.
 
+use super::beside::{self, AskedSnapshot};
 use super::client::{end, for_purpose, is_absent, whole_home, with_retries};
 use super::events::{ClientObserver, summary_of};
 use super::features::{needed_of_sender, offered};
@@ -12,7 +13,7 @@ use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Summary, Watch};
 use crate::peer::asked::{Asked, Kinds};
 use crate::peer::incoming::refused;
-use crate::policy::{CopyPolicy, FollowDestination, Target};
+use crate::policy::{CopyPolicy, Dated, FollowDestination, Target};
 use crate::remote::{Address, Purpose, RelayRequest, Way};
 use crate::sender::filter::Filter;
 use crate::sender::out::{Counted, SendObserver};
@@ -21,6 +22,7 @@ use crate::transport::ssh::LinkLoad;
 use crate::transport::stream::{Inbox, Outbox, Stream};
 use crate::transport::{self, Peer, Terms};
 use crate::trouble::error_of;
+use crate::verbs::snapshot;
 use bcmr_wire::frame;
 use bcmr_wire::handshake::{Features, caps, guarantees};
 use bcmr_wire::message::{self, Message, kind};
@@ -43,14 +45,26 @@ const STOPPED: Duration = Duration::from_secs(10);
 /// # Errors
 /// As a copy to or from either of them.
 pub fn relay(request: RelayRequest, watch: Watch<'_>) -> Result<Summary> {
-    let RelayRequest { from, to, target, purpose, here, onward, policy } = request;
+    let RelayRequest { from, to, target, purpose, dated, here, onward, policy } = request;
     let policy = for_purpose(policy, purpose);
+    let policy = if dated.is_some() { snapshot::everything(policy) } else { policy };
     let from: Vec<Address> = from.into_iter().map(whole_home).collect();
     let mut target = target(to.path.clone());
     let kinds = Kinds::default();
-    let run =
-        RelayRun { from: &from, to: &to, purpose, here: &here, onward: &onward, policy: &policy, watch };
-    with_retries(&onward, &policy, watch, || run.once(&mut target, &kinds))
+    let run = RelayRun {
+        from: &from,
+        to: &to,
+        purpose,
+        dated,
+        here: &here,
+        onward: &onward,
+        policy: &policy,
+        watch,
+    };
+    let mut snapshot = AskedSnapshot::of(dated);
+    with_retries(&onward, &policy, watch, || {
+        run.once(&mut target, &kinds, &mut snapshot).map_err(|e| snapshot.sorted(e))
+    })
 }
 
 /// What is the same for every attempt.
@@ -58,6 +72,7 @@ struct RelayRun<'a> {
     from: &'a [Address],
     to: &'a Address,
     purpose: Purpose,
+    dated: Option<Dated>,
     /// How the source is reached.
     here: &'a Way,
     /// How the destination is.
@@ -67,14 +82,22 @@ struct RelayRun<'a> {
 }
 
 impl RelayRun<'_> {
-    fn once(&self, target: &mut Target, kinds: &Kinds) -> Result<Summary> {
+    fn once(&self, target: &mut Target, kinds: &Kinds, snapshot: &mut AskedSnapshot) -> Result<Summary> {
         let (way, watch, policy) = (self.onward, self.watch, self.policy);
         let first = self.from.first();
         let first = first.ok_or_else(|| Error::ours(Code::Usage, Op::Copy, "", Reason::NoSource))?;
         let lists = Lists::of(policy)?;
         let how = || policy_out(policy, &lists, way.fast, false, way.compress, self.purpose);
-        let (source, dest) = self.connect_both(first, guarantees(&how()))?;
+        let required = guarantees(&how()).or(beside::needed(policy, self.dated));
+        let (source, dest) = self.connect_both(first, required)?;
         self.guard_link(&dest, target)?;
+        if way.retries > 0
+            && !policy.dry_run
+            && let Some(made) = snapshot.is_made(&dest, target.path(), watch)?
+        {
+            let made = end(source, Ok(made), watch);
+            return end(dest, made, watch);
+        }
         // What this attempt makes of DST must not decide what DST means in the next one.
         if way.retries > 0
             && self.from.len() == 1
@@ -90,6 +113,7 @@ impl RelayRun<'_> {
         };
         let path = target.path().as_os_str().as_bytes();
         let operands = self.from.len() as u64;
+        beside::tell(&dest, policy, self.dated)?;
         send(&dest, &Message::Put { policy: how(), target: kind, path, operands, items: watch.items })?;
         let paths = self.from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
         send(&source, &Message::Get { policy: how(), paths, names: None })?;
@@ -118,6 +142,7 @@ impl RelayRun<'_> {
             asked: Mutex::new((&asked, kinds, 0)),
             watch,
             outcome: Mutex::default(),
+            gone: Mutex::default(),
             onward: Mutex::new(true),
             over: AtomicBool::new(false),
         };
@@ -191,6 +216,8 @@ struct Relaying<'a> {
     watch: Watch<'a>,
     /// What became of it, once that is known.
     outcome: Mutex<Option<Result<Counted>>>,
+    /// What the destination has told of what went.
+    gone: Mutex<(u64, u64)>,
     /// The destination still takes what comes.
     onward: Mutex<bool>,
     over: AtomicBool,
@@ -334,6 +361,13 @@ impl Relaying<'_> {
                 }
                 Ok(true)
             }
+            kind::GONE => {
+                if let Message::Gone { deleted, updated } = frame.message()? {
+                    *lock(&self.gone) = (deleted, updated);
+                }
+                pass_on(frame, &self.from.out)?;
+                Ok(true)
+            }
             kind::ASK => {
                 if let Message::Ask { id, path } = frame.message()? {
                     let path = Path::new(OsStr::from_bytes(path));
@@ -349,7 +383,8 @@ impl Relaying<'_> {
             },
             kind::SUMMARY => {
                 if let Message::Summary { counts, codes, cancelled } = frame.message()? {
-                    self.ended(Counted { counts, codes, cancelled })?;
+                    let gone = *lock(&self.gone);
+                    self.ended(Counted { counts, codes, cancelled, gone })?;
                 }
                 pass_on(frame, &self.from.out)?;
                 Ok(false)

@@ -2,6 +2,7 @@
 //!
 //! Must not print anything, and must not know who started it.
 
+use super::beside::Beside;
 use super::ending::{end_refused, unanswered};
 use super::events::{NoObserver, ReportingFront};
 use super::features::{OURS, agreed_compress};
@@ -39,6 +40,7 @@ use crate::trouble::TroubleBuf;
 use crate::verbs::directory::directory;
 use crate::verbs::look::{self, Listing, Unreadable};
 use crate::verbs::operands::{self, DestLink, Reach, Resolved, Source};
+use crate::verbs::snapshot::{self, SnapshotRun};
 use bcmr_wire::handshake::{Features, caps, wide};
 use bcmr_wire::limits;
 use bcmr_wire::message::{self, Message};
@@ -74,6 +76,8 @@ struct Serving {
     origin: u64,
     /// What the next `Get` is to begin with.
     list: CollectedNames,
+    /// What the next `Put` has beside its target.
+    beside: Option<Beside>,
     /// Why there is no store of blocks, where there should be one.
     no_store: Option<String>,
 }
@@ -148,8 +152,17 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     let answered = transport::answer(input, output, ours, &request.meeting, Timeouts::WIRE)?;
     let Some(mut peer) = answered else { return Ok(()) };
     let list = CollectedNames::default();
-    let mut serving =
-        Serving { request, reach, door: None, ours, control_stream: None, origin, list, no_store };
+    let mut serving = Serving {
+        request,
+        reach,
+        door: None,
+        ours,
+        control_stream: None,
+        origin,
+        list,
+        beside: None,
+        no_store,
+    };
     let served = serving.all(&mut peer);
     if let Err(e) = &served
         && let Some(stream) = peer.streams.first()
@@ -215,8 +228,10 @@ impl Serving {
                 Message::Put { .. } | Message::Get { .. } => {
                     self.join(peer);
                     let list = std::mem::take(&mut self.list);
-                    self.transfer(peer, message, list)
+                    let beside = self.beside.take();
+                    self.transfer(peer, message, list, beside)
                 }
+                Message::Keeping(keeping) => self.keep(peer, &keeping),
                 Message::Names { names } => self.list.add(&names),
                 Message::Direct { count } => {
                     drop(frame);
@@ -240,6 +255,15 @@ impl Serving {
                 }
             }
         }
+    }
+
+    /// What the next `Put` has beside its target.
+    fn keep(&mut self, peer: &Peer, keeping: &message::Keeping<'_>) -> Result<()> {
+        if self.beside.is_some() || !peer.agreed.features.has_wide(wide::KEEPING) {
+            return Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::KeepingUnasked));
+        }
+        self.beside = Some(Beside::of(keeping, &|bytes| self.path(bytes)));
+        Ok(())
     }
 
     /// A path as a client means it: relative to the home directory, or to the root.
@@ -370,11 +394,20 @@ impl Serving {
         peer.streams.extend(joined.into_iter().map(|one| one.stream));
     }
 
-    fn transfer(&self, peer: &Peer, message: Message<'_>, list: CollectedNames) -> Result<()> {
+    fn transfer(
+        &self,
+        peer: &Peer,
+        message: Message<'_>,
+        list: CollectedNames,
+        beside: Option<Beside>,
+    ) -> Result<()> {
         let request = &self.request;
         match message {
             Message::Put { .. } | Message::Get { names: None, .. } if list.names > 0 => {
                 Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NamesWithoutRequest))
+            }
+            Message::Get { .. } if beside.is_some() => {
+                Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::KeepingUnasked))
             }
             Message::Put { policy, target, path, operands, items } => {
                 let survey = survey_of(&policy);
@@ -400,8 +433,13 @@ impl Serving {
                     let note = Reason::ServerFollowsNoLink;
                     return Err(Error::ours(Code::Unsupported, Op::CopyTo, target.path(), note));
                 }
+                let (policy, target, snapshot) =
+                    self.beside(beside, (policy, target), operands, links, survey.is_some())?;
                 let count = usize::try_from(operands.max(1)).unwrap_or(usize::MAX);
-                let mut to = Resolved::of(&self.reach, &target, count, links, &policy)?;
+                let mut to = match &snapshot {
+                    Some(run) => Resolved::at(run.place()?, &target, links),
+                    None => Resolved::of(&self.reach, &target, count, links, &policy)?,
+                };
                 if listed && survey.is_none() {
                     to.make()?;
                 }
@@ -418,6 +456,7 @@ impl Serving {
                     listed,
                     reach: self.again()?,
                     dedup,
+                    keeping: peer.agreed.features.has_wide(wide::KEEPING),
                     delta: peer.agreed.features.has_wide(wide::DELTA),
                     parts: peer.agreed.features.has_wide(wide::PARTS),
                 };
@@ -425,7 +464,7 @@ impl Serving {
                     return self.survey(peer, &policy, what, (survey, target.path()), items);
                 }
                 let store = if wants_dedup { self.store(dedup) } else { Ok(None) };
-                self.put(peer, &policy, what, items, store)
+                self.put(peer, &policy, what, items, (store, snapshot))
             }
             Message::Get { policy, paths, names } => {
                 let fast = policy.has(flags::FAST);
@@ -449,6 +488,7 @@ impl Serving {
                     delta,
                     packed: peer.agreed.features.has_wide(wide::PACKED),
                     parts: !fast && peer.agreed.features.has_wide(wide::PARTS),
+                    names_left_out: peer.agreed.features.has_wide(wide::LEFT_OUT),
                     links,
                     compares,
                     expects_new,
@@ -459,6 +499,32 @@ impl Serving {
             }
             _ => Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NoTransfer)),
         }
+    }
+
+    /// What a `Put` becomes by what was said before it. With a snapshot its target is a directory that holds some, in which this
+    /// side alone names anything.
+    fn beside(
+        &self,
+        beside: Option<Beside>,
+        (policy, target): (CopyPolicy, Target),
+        operands: u64,
+        links: DestLink,
+        is_survey: bool,
+    ) -> Result<(CopyPolicy, Target, Option<SnapshotRun>)> {
+        let Some(beside) = beside else { return Ok((policy, target, None)) };
+        let (Target::Exactly(path), 1, true) = (&target, operands, policy.mirror.is_on()) else {
+            return Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::KeepingUnasked));
+        };
+        let dated = beside.dated;
+        let trash = self.request.trash.clone().filter(|_| !self.reach.is_confined());
+        let policy = beside.policy(policy, trash)?;
+        let Some(dated) = dated else { return Ok((policy, target, None)) };
+        if is_survey {
+            let shown = snapshot::compared_with(&self.reach, links, path, dated)?;
+            return Ok((policy, Target::Exactly(shown), None));
+        }
+        let run = SnapshotRun::begin(&self.reach, links, path, dated, &policy)?;
+        Ok((run.policy(policy), target, Some(run)))
     }
 
     /// Listens for sealed streams, which take the place of those over ssh. When they do not come, all goes on as before.
@@ -559,7 +625,7 @@ impl Serving {
         policy: &CopyPolicy,
         what: Incoming,
         items: bool,
-        store: std::result::Result<Option<Store>, String>,
+        (store, snapshot): (std::result::Result<Option<Store>, String>, Option<SnapshotRun>),
     ) -> Result<()> {
         with_reports(peer, items, |watch, reply, questions| {
             let disk = Sys::new();
@@ -569,7 +635,7 @@ impl Serving {
                 None
             });
             let transfer = IncomingTransfer { policy, what: Arc::new(what), reply };
-            let here = LocalSide { disk: &disk, manifest: None, store: store.as_ref() };
+            let here = LocalSide { disk: &disk, manifest: None, store: store.as_ref(), snapshot };
             let landing = landing(transfer, watch, here)?;
             if policy.hashes
                 && let Ok(base) = landing.base()

@@ -424,6 +424,7 @@ fn everything(target: PathBuf, streams: usize) -> Incoming {
         listed: false,
         reach: Reach::Anywhere,
         dedup: false,
+        keeping: true,
         delta: false,
         parts: false,
     }
@@ -551,6 +552,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         delta,
         packed: lots.one_in(2),
         parts: delta,
+        names_left_out: true,
         links: Links::Sent,
         expects_new: false,
         compares: false,
@@ -592,7 +594,7 @@ impl BothEnds {
                 let ended = if puts {
                     with_reports(&receiving, true, |watch, reply, questions| {
                         let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply };
-                        let here = LocalSide { disk: &disk, manifest: None, store };
+                        let here = LocalSide { disk: &disk, manifest: None, store, snapshot: None };
                         let receive = landing::landing(transfer, watch, here)?;
                         let questions = (landing.collide == Collide::Ask).then_some(questions);
                         Ok(receive_all(receive, &receiving.streams, reply, questions, ReceivingEnd::Server).1)
@@ -605,7 +607,7 @@ impl BothEnds {
                     let watch =
                         Watch { front: person as &dyn Front, progress: &progress, cancel, items: false };
                     let transfer = IncomingTransfer { policy: &landing, what: Arc::new(what), reply: &reply };
-                    let here = LocalSide { disk: &disk, manifest: None, store: None };
+                    let here = LocalSide { disk: &disk, manifest: None, store: None, snapshot: None };
                     let receive = landing::landing(transfer, watch, here).unwrap();
                     match receive_all(receive, &receiving.streams, &reply, None, ReceivingEnd::Client) {
                         (_, Some(e)) => Err(e),
@@ -725,6 +727,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         delta: true,
         packed: true,
         parts: true,
+        names_left_out: true,
         links: Links::Sent,
         expects_new: false,
         compares: false,

@@ -9,6 +9,7 @@ use crate::sender::out::{Counted, Fed, Feed};
 use crate::sender::schedule::StopReason;
 use crate::sender::sending::Sending;
 use bcmr_wire::message::Message;
+use std::cell::Cell;
 use std::time::Duration;
 
 /// How often the cancel flag is looked at while nothing comes.
@@ -34,11 +35,13 @@ impl From<Breach> for StopReason {
 impl AnswerListener<'_, '_> {
     /// Handles messages until the last, or until the transfer is over.
     pub(super) fn listen(&self, feed: &mut dyn Feed) {
-        let schedule = &self.0.schedule;
+        let (schedule, gone) = (&self.0.schedule, Cell::default());
         while !schedule.is_done() {
             let mut handled = Ok(More::Yes);
             let waits = self.0.push.pulse.waits_for(For::Frame);
-            let fed = feed.next(LOOK, &mut |kind, payload| handled = self.handle(kind, payload));
+            let fed = feed.next(LOOK, &mut |kind, payload| {
+                handled = self.handle(kind, payload, &gone);
+            });
             drop(waits);
             match (fed, handled) {
                 (Ok(Fed::Frame), Ok(More::Yes)) => {}
@@ -70,12 +73,13 @@ impl AnswerListener<'_, '_> {
     }
 
     /// Handles one message.
-    fn handle(&self, kind: u8, payload: &[u8]) -> Result<More, StopReason> {
+    fn handle(&self, kind: u8, payload: &[u8], gone: &Cell<(u64, u64)>) -> Result<More, StopReason> {
         let decoded = Message::decode(kind, payload);
         let message = decoded.map_err(|e| breach(e.to_string()))?;
         let (schedule, observer) = (&self.0.schedule, self.0.push.observer);
         match &message {
             Message::Landed { items, bytes } => observer.landed(*items, *bytes),
+            Message::Gone { deleted, updated } => gone.set((*deleted, *updated)),
             Message::Report(event) => observer.report(event),
             Message::Error(trouble) => {
                 schedule.peer_failed();
@@ -87,7 +91,8 @@ impl AnswerListener<'_, '_> {
             }
             Message::Cancel => schedule.stop(StopReason::PeerCancelled),
             Message::Summary { counts, codes, cancelled } => {
-                let counted = Counted { counts: *counts, codes: codes.clone(), cancelled: *cancelled };
+                let (counts, codes, cancelled) = (*counts, codes.clone(), *cancelled);
+                let counted = Counted { counts, codes, cancelled, gone: gone.get() };
                 schedule.summary(counted)?;
                 return Ok(More::No);
             }

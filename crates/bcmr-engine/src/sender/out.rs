@@ -110,4 +110,6 @@ pub(crate) struct Counted {
     pub(crate) codes: Vec<u64>,
     /// It stopped early.
     pub(crate) cancelled: bool,
+    /// Entries that were deleted, and those whose attributes alone were brought up to date, as far as it told.
+    pub(crate) gone: (u64, u64),
 }

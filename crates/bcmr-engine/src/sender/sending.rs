@@ -40,6 +40,8 @@ pub(crate) struct How {
     pub(crate) packed: bool,
     /// The receiver may ask for parts of small files; only when both sides know how.
     pub(crate) parts: bool,
+    /// The receiver is told what only the sender can tell to be left out; only when both sides know how.
+    pub(crate) names_left_out: bool,
     /// The two sides are compared: the side that compares says itself what a copy would not make.
     pub(crate) compares: bool,
     /// Whether symbolic links that are not followed are sent.
@@ -146,12 +148,19 @@ impl<'a> Sending<'a> {
     /// Tells that the filter leaves a name out.
     pub(super) fn left_out(&self, place: Option<&AnnouncedDir>, src: &SourceDir, name: Name<'_>) {
         // A dry run, a comparison and a mirror leave out the same on the other side. What only this side can tell to be left
-        // out (by its size or time, by rules in its tree) makes a listing incomplete, and nothing is deleted for that (M2).
-        let policy = self.push.policy;
+        // out (by its size or time, by rules in its tree) is named; without that the listing is incomplete, and nothing is
+        // deleted for it (M2).
+        let (policy, is_mirror) = (self.push.policy, self.push.policy.mirror.is_on());
         let by_name = !policy.filter.asks_tree() && !policy.filter.asks_file();
-        let is_known = policy.dry_run || policy.mirror.is_on() && by_name;
-        if let (Some(place), false) = (place, is_known) {
-            place.mark_incomplete();
+        let is_named = |place: &AnnouncedDir| {
+            let names = vec![name.bytes()];
+            self.send(&Message::LeftOut { dir: place.id, names }).is_ok()
+        };
+        if let Some(place) = place.filter(|_| !(is_mirror && by_name)) {
+            let tells = is_mirror && self.push.how.names_left_out;
+            if !(tells && is_named(place) || policy.dry_run) {
+                place.mark_incomplete();
+            }
         }
         self.push.observer.excluded(&|| src.node.join(name));
     }

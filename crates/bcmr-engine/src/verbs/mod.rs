@@ -21,7 +21,7 @@ pub(crate) mod rivals;
 pub(crate) mod round_ledger;
 pub(crate) mod rounds;
 mod sessions;
-mod snapshot;
+pub(crate) mod snapshot;
 pub(crate) mod stream;
 pub(crate) mod survey;
 pub(crate) mod sync;

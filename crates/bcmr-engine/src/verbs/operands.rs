@@ -76,7 +76,7 @@ impl Operand {
     }
 }
 
-fn place(dir: Dir, path: &Path) -> Arc<Place> {
+pub(crate) fn place(dir: Dir, path: &Path) -> Arc<Place> {
     Arc::new(Place { dir, node: Node::root(path), created_names: Arc::default() })
 }
 
@@ -147,6 +147,11 @@ impl Resolved {
             _ => None,
         };
         Ok(Resolved { to, itself, links, target: target.clone() })
+    }
+
+    /// A place that needs no resolving any more.
+    pub(crate) fn at(to: Where, target: &Target, links: DestLink) -> Resolved {
+        Resolved { to, itself: None, links, target: target.clone() }
     }
 
     /// Tells when the target as it was typed will mean another place once it is there.

@@ -1,5 +1,5 @@
 //! `sync --snapshot`: dated trees below one directory, each complete or absent. What is the same as in the last one becomes a hard
-//! link to that.
+//! link to that. What is around the run that fills a tree is here for every such run, from this machine and over a wire.
 //!
 //! Must not know how a tree is brought up to date, nor which moments stay: those are `sync` and `thin`. What is taken away is a
 //! tree that is known by its inode as one that was made here.
@@ -9,13 +9,15 @@ use crate::disk::Dirs;
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Action, Event, Summary, Watch};
-use crate::policy::{CopyPolicy, DeleteMax, Mirror, SnapshotRequest, SyncRequest, Target};
+use crate::policy::{
+    CopyPolicy, Dated, DeleteMax, Durability, Mirror, SnapshotRequest, SyncRequest, Target, Thinning,
+};
 use crate::receiver::aside::move_whole;
 use crate::receiver::{land, tree};
 use crate::remove;
 use crate::tally::Tally;
 use crate::verbs::operands::{self, DestLink, Reach, Where};
-use crate::verbs::sync::mounted::Mounted;
+use crate::verbs::sync::mounted::{Holder, Mounted};
 use crate::verbs::sync::sync;
 use crate::verbs::thin;
 use fastcopy::dir::{Dir, ListBuffer, Lock, NameBuf};
@@ -44,62 +46,140 @@ pub fn unfinished_snapshot(dest: &Path) -> PathBuf {
 /// # Errors
 /// Only when nothing could be begun. What happens to single items is told through `watch` and counted in the [`Summary`].
 pub fn snapshot(request: SnapshotRequest, watch: Watch<'_>) -> Result<Summary> {
-    let SnapshotRequest { sync: wanted, at, thinning } = request;
+    let SnapshotRequest { sync: wanted, dated } = request;
     let source = Dir::open(&wanted.source).map_err(|e| match Code::of(&e) {
         Code::NotDirectory => {
             Error::ours(Code::NotDirectory, Op::Open, &wanted.source, Reason::SourceIsNoDirectory)
         }
         _ => Error::os(Op::OpenDirectory, &wanted.source, e),
     })?;
-    let dry_run = wanted.policy.dry_run;
-    operands::make_path(&Reach::Anywhere, &Target::Exactly(wanted.dest.clone()), 1, &wanted.policy)?;
-    let Some(shelf) = Snapshots::open(&wanted.dest, !dry_run)? else {
-        // A first one would have everything.
-        return sync(wanted, watch);
-    };
-    let newest = shelf.all()?.pop();
-    shelf.guard(&source, &wanted.source, newest, at)?;
-    let mounted = Mounted::of(&source, &wanted.dest, wanted.state.as_deref());
+    let (reach, links, shelf) = (Reach::Anywhere, DestLink::Through, wanted.dest.clone());
+    let holder = Holder::Here(&shelf);
+    let mounted = Mounted::of(&source, holder, wanted.state.as_deref());
+    if wanted.policy.dry_run {
+        mounted.guard(&wanted.source)?;
+        let dest = compared_with(&reach, links, &shelf, dated)?;
+        let policy = everything(wanted.policy);
+        return sync(SyncRequest { dest, policy, state: None, ..wanted }, watch);
+    }
+    let run = SnapshotRun::begin(&reach, links, &shelf, dated, &wanted.policy)?;
     mounted.guard(&wanted.source)?;
-    let last = newest.map(|stamp| wanted.dest.join(stamp.to_string()));
-    let everything = CopyPolicy {
-        // What an earlier attempt has left is brought to what the source is now.
-        mirror: Mirror::DeleteExcluded,
-        delete_max: DeleteMax::Entries(u64::MAX),
-        ..wanted.policy
-    };
-    if dry_run {
-        let dest = last.unwrap_or_else(|| unfinished_snapshot(&wanted.dest));
-        return sync(SyncRequest { dest, policy: everything, state: None, ..wanted }, watch);
-    }
-    let unfinished = shelf.unfinished()?;
-    let policy = CopyPolicy { bases: last.into_iter().chain(everything.bases).collect(), ..everything };
-    let dest = unfinished_snapshot(&wanted.dest);
-    let (jobs, shown) = (policy.jobs, wanted.dest.clone());
+    let policy = run.policy(wanted.policy);
+    let (jobs, dest) = (policy.jobs, run.shown());
     let mut summary = sync(SyncRequest { dest, policy, state: None, ..wanted }, watch)?;
-    // Attributes that a file system cannot hold, and special files, are no reason to have nothing.
-    let is_whole = summary.codes.iter().all(|code| matches!(code, Code::MetadataLost | Code::Special));
-    if summary.cancelled || !is_whole {
-        let note = Reason::SnapshotIncomplete;
-        watch.front.event(Event::Warning(Error::ours(Code::Io, Op::KeepSnapshotIn, &shown, note)));
-        return Ok(summary);
-    }
-    shelf.publish(&unfinished, at)?;
-    if let Err(e) = mounted.remember(&shown) {
+    let tally = Tally::new(watch);
+    if run.finish(&summary, jobs, &tally)
+        && let Err(e) = mounted.remember(holder)
+    {
         watch.front.event(Event::Warning(e));
     }
-    if let Some(rule) = thinning {
-        let tally = Tally::new(watch);
-        for stamp in thin::going(&shelf.all()?, rule) {
-            match shelf.take_away(stamp, jobs, &tally) {
-                Ok(()) => tally.item(Action::Removed, 0, || (PathBuf::new(), shown.join(stamp.to_string()))),
+    summary.add(Summary { cancelled: false, ..tally.summary() });
+    Ok(summary)
+}
+
+/// What is there in a new tree is what the source has, and nothing else: what an earlier attempt has left in it goes.
+pub(crate) fn everything(policy: CopyPolicy) -> CopyPolicy {
+    CopyPolicy { mirror: Mirror::DeleteExcluded, delete_max: DeleteMax::Entries(u64::MAX), ..policy }
+}
+
+/// What a dry run compares the source with: the last snapshot, or, where there is none, something that is not there.
+///
+/// # Errors
+/// The directory that holds them cannot be opened.
+pub(crate) fn compared_with(reach: &Reach, links: DestLink, path: &Path, dated: Dated) -> Result<PathBuf> {
+    let Some(shelf) = Snapshots::there(reach, links, path)? else {
+        let is_there = matches!(operands::contents(reach, path, links)?, Where::Whole(_) | Where::Into(_));
+        return Ok(if is_there { path.join(dated.at.to_string()) } else { path.to_owned() });
+    };
+    let newest = shelf.all()?.pop();
+    shelf.guard(newest, dated.at)?;
+    Ok(path.join(newest.unwrap_or(dated.at).to_string()))
+}
+
+/// A snapshot that is being made: what is around the run that fills it, wherever that one's source is.
+pub(crate) struct SnapshotRun {
+    shelf: Snapshots,
+    tree: Dir,
+    newest: Option<Stamp>,
+    dated: Dated,
+}
+
+impl SnapshotRun {
+    /// Opens the directory `path`, which holds snapshots, holds it against other runs, and makes the tree that is to be filled,
+    /// unless an earlier run could not finish one.
+    ///
+    /// # Errors
+    /// It cannot be opened or made, another run holds it, or it has a snapshot of this moment or a later one.
+    pub(crate) fn begin(
+        reach: &Reach,
+        links: DestLink,
+        path: &Path,
+        dated: Dated,
+        policy: &CopyPolicy,
+    ) -> Result<SnapshotRun> {
+        operands::make_path(reach, &Target::Exactly(path.to_owned()), 1, policy)?;
+        let shelf = Snapshots::held(reach, links, path)?;
+        let newest = shelf.all()?.pop();
+        shelf.guard(newest, dated.at)?;
+        let tree = shelf.unfinished()?;
+        Ok(SnapshotRun { shelf, tree, newest, dated })
+    }
+
+    /// The path of the tree that is to be filled.
+    pub(crate) fn shown(&self) -> PathBuf {
+        unfinished_snapshot(&self.shelf.shown)
+    }
+
+    /// The tree itself, as what the contents of a source go into.
+    ///
+    /// # Errors
+    /// There is no handle left for it.
+    pub(crate) fn place(&self) -> Result<Where> {
+        let dir = self.tree.try_clone().map_err(|e| Error::os(Op::Open, self.shown(), e))?;
+        Ok(Where::Whole(operands::place(dir, &self.shown())))
+    }
+
+    /// How it is filled: from the last one, where that has the same, and so that what is there by the end is on stable storage.
+    pub(crate) fn policy(&self, policy: CopyPolicy) -> CopyPolicy {
+        let last = self.newest.map(|stamp| self.shelf.shown.join(stamp.to_string()));
+        let bases = last.into_iter().chain(policy.bases.iter().cloned()).collect();
+        CopyPolicy { bases, durability: Durability::Medium, ..everything(policy) }
+    }
+
+    /// M8: gives the tree its name, if `filled` says that it is complete, and takes older ones away. Whether it has its name.
+    pub(crate) fn finish(&self, filled: &Summary, jobs: usize, tally: &Tally<'_>) -> bool {
+        // Attributes that a file system cannot hold, and special files, are no reason to have nothing.
+        let is_whole = filled.codes.iter().all(|code| matches!(code, Code::MetadataLost | Code::Special));
+        if filled.cancelled || !is_whole {
+            let note = Reason::SnapshotIncomplete;
+            tally.warn(Error::ours(Code::Io, Op::KeepSnapshotIn, &self.shelf.shown, note));
+            return false;
+        }
+        let at = self.dated.at;
+        let named = self.shelf.guard_empty(&self.tree, self.newest, at);
+        if let Err(e) = named.and_then(|()| self.shelf.publish(&self.tree, at)) {
+            tally.fail(e);
+            return false;
+        }
+        if let Some(rule) = self.dated.thinning {
+            self.thin(rule, jobs, tally);
+        }
+        true
+    }
+
+    fn thin(&self, rule: Thinning, jobs: usize, tally: &Tally<'_>) {
+        let all = match self.shelf.all() {
+            Ok(all) => all,
+            Err(e) => return tally.fail(e),
+        };
+        for stamp in thin::going(&all, rule) {
+            match self.shelf.take_away(stamp, jobs, tally) {
+                Ok(()) => tally
+                    .item(Action::Removed, 0, || (PathBuf::new(), self.shelf.shown.join(stamp.to_string()))),
                 Err(e) => tally.fail(e),
             }
         }
-        let thinned = tally.summary();
-        summary.add(Summary { cancelled: false, ..thinned });
     }
-    Ok(summary)
 }
 
 /// The directory of the snapshots, held against other runs.
@@ -114,34 +194,40 @@ fn named(text: &str) -> io::Result<NameBuf> {
 }
 
 impl Snapshots {
-    /// Opens it, and makes it where it is not there; `None` where it is not and is not to be made.
-    fn open(path: &Path, makes: bool) -> Result<Option<Snapshots>> {
+    /// Opens it; `None` where none was made there.
+    fn there(reach: &Reach, links: DestLink, path: &Path) -> Result<Option<Snapshots>> {
         let fail = |op| move |e| Error::os(op, path, e);
-        let dir = match operands::contents(&Reach::Anywhere, path, DestLink::Through)? {
+        let dir = match operands::contents(reach, path, links)? {
             Where::Whole(place) | Where::Into(place) => place.dir.try_clone().map_err(fail(Op::Open))?,
-            Where::Name { .. } if !makes => return Ok(None),
+            Where::Name { .. } => return Ok(None),
+        };
+        let books = match dir.open_dir(named(BOOKS).map_err(fail(Op::Open))?.as_name()) {
+            Err(e) if Code::of(&e) == Code::NotFound => return Ok(None),
+            opened => opened.map_err(fail(Op::OpenDirectory))?,
+        };
+        Ok(Some(Snapshots { dir, books, shown: path.to_owned() }))
+    }
+
+    /// Makes it where it is not there, opens it, and holds it against other runs.
+    fn held(reach: &Reach, links: DestLink, path: &Path) -> Result<Snapshots> {
+        let fail = |op| move |e| Error::os(op, path, e);
+        let dir = match operands::contents(reach, path, links)? {
+            Where::Whole(place) | Where::Into(place) => place.dir.try_clone().map_err(fail(Op::Open))?,
             Where::Name { dir, name, .. } => {
                 land::ensure_dir(&dir.dir, name.as_name(), 0o777).map_err(fail(Op::MakeDirectory))?;
                 dir.dir.open_dir(name.as_name()).map_err(fail(Op::OpenTarget))?
             }
         };
         let name = named(BOOKS).map_err(fail(Op::Open))?;
-        if makes {
-            land::ensure_dir(&dir, name.as_name(), 0o700).map_err(fail(Op::MakeDirectory))?;
-        }
-        let books = match dir.open_dir(name.as_name()) {
-            Err(e) if Code::of(&e) == Code::NotFound && !makes => return Ok(None),
-            opened => opened.map_err(fail(Op::OpenDirectory))?,
-        };
+        land::ensure_dir(&dir, name.as_name(), 0o700).map_err(fail(Op::MakeDirectory))?;
+        let books = dir.open_dir(name.as_name()).map_err(fail(Op::OpenDirectory))?;
         // The lock goes with the handle.
-        if makes && books.try_lock() == Lock::Busy {
+        if books.try_lock() == Lock::Busy {
             return Err(Error::ours(Code::Refused, Op::KeepSnapshotIn, path, Reason::SnapshotRuns));
         }
         let shelf = Snapshots { dir, books, shown: path.to_owned() };
-        if makes {
-            shelf.sweep().map_err(fail(Op::CleanUp))?;
-        }
-        Ok(Some(shelf))
+        shelf.sweep().map_err(fail(Op::CleanUp))?;
+        Ok(shelf)
     }
 
     fn fail<'s>(&'s self, op: Op, what: &'s str) -> impl Fn(io::Error) -> Error + 's {
@@ -195,27 +281,35 @@ impl Snapshots {
         Ok((said == book(&dir)?).then_some(dir))
     }
 
-    /// M1: a source that is empty, or a moment before the last one, makes none.
-    fn guard(&self, source: &Dir, path: &Path, newest: Option<Stamp>, at: Stamp) -> Result<()> {
-        let shown = self.shown.join(at.to_string());
-        let refuse = |why| Err(Error::ours(Code::Refused, Op::KeepSnapshotIn, &shown, why));
-        let name = named(&at.to_string()).map_err(|e| Error::os(Op::Stat, &shown, e))?;
-        if self.dir.look(name.as_name()).map_err(|e| Error::os(Op::Stat, &shown, e))?.is_some() {
-            return refuse(Reason::SnapshotThere);
+    fn refuse<T>(&self, at: Stamp, why: Reason) -> Result<T> {
+        Err(Error::ours(Code::Refused, Op::KeepSnapshotIn, self.shown.join(at.to_string()), why))
+    }
+
+    /// A moment before the last one, or one that has something, gets none.
+    fn guard(&self, newest: Option<Stamp>, at: Stamp) -> Result<()> {
+        let fail = |e| Error::os(Op::Stat, self.shown.join(at.to_string()), e);
+        let name = named(&at.to_string()).map_err(fail)?;
+        if self.dir.look(name.as_name()).map_err(fail)?.is_some() {
+            return self.refuse(at, Reason::SnapshotThere);
         }
+        match newest {
+            Some(newest) if newest >= at => self.refuse(at, Reason::NewerSnapshot),
+            _ => Ok(()),
+        }
+    }
+
+    /// M1: an empty tree does not follow one that has something.
+    fn guard_empty(&self, tree: &Dir, newest: Option<Stamp>, at: Stamp) -> Result<()> {
         let Some(newest) = newest else { return Ok(()) };
-        if newest >= at {
-            return refuse(Reason::NewerSnapshot);
-        }
         let disk = Sys::new();
-        let fail = |e| Error::os(Op::ListDirectory, path, e);
-        if !tree::is_empty(&disk, source).map_err(fail)? {
+        let fail = |e| Error::os(Op::ListDirectory, &self.shown, e);
+        if !tree::is_empty(&disk, tree).map_err(fail)? {
             return Ok(());
         }
         let newest = self.opened(newest).map_err(fail)?;
         match newest.map_or(Ok(true), |dir| tree::is_empty(&disk, &dir)).map_err(fail)? {
             true => Ok(()),
-            false => refuse(Reason::SourceIsEmpty),
+            false => self.refuse(at, Reason::SourceIsEmpty),
         }
     }
 

@@ -449,6 +449,12 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
         }
     }
 
+    fn left_out(&self, pair: &SurveyDir<S>, name: Name<'_>) {
+        if self.policy.mirror != Mirror::DeleteExcluded {
+            self.met(pair, name);
+        }
+    }
+
     fn listed(&self, pair: &SurveyDir<S>) {
         match if self.visit.wants_extra() { self.not_met(pair) } else { Ok(Names::default()) } {
             Ok(extra) => self.tell_extras(&mut self.buffers_that(false), pair, &extra, 0..extra.len()),

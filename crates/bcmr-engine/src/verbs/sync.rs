@@ -20,7 +20,7 @@ use crate::verbs::keeping;
 use crate::verbs::operands::{self, Dest, Reach};
 use ends::SyncPair;
 pub(crate) use ends::guard_source;
-use mounted::Mounted;
+use mounted::{Holder, Mounted};
 pub use planned::planned_words;
 use std::sync::Arc;
 #[cfg(fuzzing)]
@@ -34,7 +34,7 @@ pub use {mounted::fuzz as state_fuzz, planned::fuzz as sync_plan_fuzz};
 pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
     let policy = request.policy.clone().resuming();
     let ends = SyncPair::of(&request, &policy)?;
-    let mounted = Mounted::of(&ends.source, &request.dest, request.state.as_deref());
+    let mounted = Mounted::of(&ends.source, Holder::Here(&request.dest), request.state.as_deref());
     if policy.mirror.deletes() {
         mounted.guard(&request.source)?;
     }
@@ -62,7 +62,7 @@ pub fn sync(request: SyncRequest, watch: Watch<'_>) -> Result<Summary> {
     }
     if summary.failed == 0
         && !summary.cancelled
-        && let Err(e) = mounted.remember(&request.dest)
+        && let Err(e) = mounted.remember(Holder::Here(&request.dest))
     {
         watch.front.event(Event::Warning(e));
     }

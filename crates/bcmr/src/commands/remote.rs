@@ -175,7 +175,8 @@ fn between(job: &RemoteJob, here: &Way, onward: &Way, watch: Watch<'_>) -> Resul
     };
     let (from, to, target, purpose) = (from.clone(), to.clone(), *target, job.purpose);
     let (here, onward, policy) = (here.clone(), onward.clone(), job.policy.clone());
-    peer::relay(RelayRequest { from, to, target, purpose, here, onward, policy }, watch)
+    let dated = job.dated;
+    peer::relay(RelayRequest { from, to, target, purpose, dated, here, onward, policy }, watch)
 }
 
 /// One attempt, with a request of its own.
@@ -192,14 +193,16 @@ fn attempt(job: &RemoteJob, way: &Way, watch: Watch<'_>) -> Result<Summary> {
         Places::Here => Err(Error::ours(Code::Usage, Op::Copy, "", Reason::NoOtherMachine)),
         Places::Put { sources, to, target } => {
             let (sources, to, manifest) = (sources.clone(), to.clone(), job.manifest.clone());
-            let (target, purpose) = (*target, job.purpose);
-            peer::put(PutRequest { sources, names, to, target, purpose, manifest, way, policy }, watch)
+            let (target, purpose, dated, state) = (*target, job.purpose, job.dated, job.state.clone());
+            let request =
+                PutRequest { sources, names, to, target, purpose, manifest, dated, state, way, policy };
+            peer::put(request, watch)
         }
         Places::Between { .. } => between(job, &way, &way, watch),
         Places::Get { from, target } => {
             let (from, target, manifest) = (from.clone(), target.clone(), job.manifest.clone());
-            let purpose = job.purpose;
-            peer::get(GetRequest { from, names, target, purpose, manifest, way, policy }, watch)
+            let (purpose, dated) = (job.purpose, job.dated);
+            peer::get(GetRequest { from, names, target, purpose, manifest, dated, way, policy }, watch)
         }
     }
 }

@@ -59,11 +59,8 @@ fn carry_out(args: &SyncArgs, job: Result<(SyncRequest, Show), Usage>, typed: &[
     };
     ui::run(&show, start, |watch| {
         super::verb::tell_mistakable(typed, watch);
-        match sync::snapshot_at(args, env) {
-            Some(at) => {
-                let snapshot = SnapshotRequest { sync: request, at, thinning: args.earlier.keep };
-                bcmr_engine::snapshot(snapshot, watch)
-            }
+        match sync::dated(args, env) {
+            Some(dated) => bcmr_engine::snapshot(SnapshotRequest { sync: request, dated }, watch),
             None => bcmr_engine::sync(request, watch),
         }
     })

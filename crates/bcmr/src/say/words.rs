@@ -570,6 +570,11 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::NotPlanned => "it is to be done, and was not planned",
         Reason::PlannedOtherwise => "it is not what was planned with any more",
         Reason::NoPlanOfSync => "it is no plan of a sync",
+        Reason::SnapshotMade => {
+            "the snapshot {0} is there: the connection was lost only after it was complete"
+        }
+        Reason::OldKeptThere => "what was there is kept there; to undo it all, run on {0}: bcmr undo {1}",
+        Reason::KeepingUnasked => "what is to be kept was said of no copy of one directory's contents",
         Reason::OldKept => "what was there is kept; to undo it all, run bcmr undo {0}",
         Reason::SourceIsEmpty => "the source is empty; is everything mounted?",
         Reason::NotAllIsThere => "not all of the source has arrived, so what only the destination has stays",

@@ -7,6 +7,7 @@ mod believed;
 mod chosen;
 mod client;
 mod delta;
+mod keeping;
 mod law;
 mod mirror;
 mod parts;

@@ -49,6 +49,7 @@ mod sync_drill;
 mod sync_far;
 mod sync_judge;
 mod sync_keep;
+mod sync_kept_far;
 mod sync_plan;
 mod sync_snapshot;
 mod sync_verb;

@@ -77,9 +77,6 @@ fn nothing_goes_unasked_and_filters_hold() {
         assert_eq!(names(&tmp.p("d")), ["a", "b.o", "c.o"], "{dir:?}");
         sync(dir, &far, &tmp, "--delete-excluded -e *.o").ok();
         assert_eq!(names(&tmp.p("d")), ["a"], "{dir:?}");
-        for flag in ["--max-size=1M", "--newer=7d", "--bcmrignore"] {
-            sync(dir, &far, &tmp, &format!("--delete {flag}")).code(2).says("not known at the destination");
-        }
     }
 }
 

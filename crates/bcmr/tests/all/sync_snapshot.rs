@@ -248,9 +248,4 @@ fn an_earlier_copy_is_linked_to_near_and_from_there() {
     let tmp = Tmp::new();
     source(&tmp);
     sync(&tmp, "--link-dest none s two").code(1);
-    let far = Far::pipe();
-    let line = far.bcmr("sync").args(["--link-dest"]).args([tmp.p("s")]);
-    Dir::Put.ends(line, &far, &tmp.p("s"), &tmp.p("two")).run().code(2).says("this machine");
-    let line = far.bcmr("sync").args(["--snapshot"]);
-    Dir::Put.ends(line, &far, &tmp.p("s"), &tmp.p("two")).run().code(2).says("this machine");
 }

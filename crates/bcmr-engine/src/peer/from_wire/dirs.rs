@@ -144,6 +144,18 @@ impl<'a, D: WireDestination<'a>> WireDirs<D> {
         self.refuse(t, id)
     }
 
+    /// What the filter leaves out of a directory, as only the sender can tell.
+    pub(super) fn left_out(&self, t: &WireTransfer<'a, D>, id: u64, names: &[&[u8]]) -> Result<()> {
+        let open = self.open();
+        let Some(slot) = open.by_id.get(&id) else {
+            return open.named.was_refused(id, Reason::EndOfClosed);
+        };
+        for name in names.iter().filter_map(|name| NameBuf::new(name)) {
+            t.to.left_out(slot, name.as_name());
+        }
+        Ok(())
+    }
+
     /// All of a directory has come, or only a part of it.
     pub(super) fn end(
         &self,

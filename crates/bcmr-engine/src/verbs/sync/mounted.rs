@@ -5,17 +5,28 @@
 
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::receiver::land;
+use crate::remote::Address;
 use crate::verbs::keeping::made;
 use fastcopy::dir::{Dir, NameBuf};
 use fastcopy::meta::Place;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// What the file begins with; the number of levels follows.
 const HEAD: &[u8] = b"bcmr mounted 1\n";
 /// More levels than any path has.
 const LEVELS_MAX: u32 = 1 << 16;
+
+/// Which destination a source goes to.
+#[derive(Clone, Copy)]
+pub(crate) enum Holder<'a> {
+    /// This directory.
+    Here(&'a Path),
+    /// One on another machine, by what was typed.
+    There(&'a Address),
+}
 
 /// What is known of one source, and where it is remembered.
 pub(crate) struct Mounted {
@@ -29,7 +40,7 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    pub(crate) fn of(source: &Dir, dest: &Path, state: Option<&Path>) -> Mounted {
+    pub(crate) fn of(source: &Dir, dest: Holder<'_>, state: Option<&Path>) -> Mounted {
         let place = source.whereabouts().ok().map(|path| path.into_bytes());
         let mut mounted =
             Mounted { levels: levels(source), state: state.map(Path::to_owned), source: place, before: None };
@@ -43,9 +54,17 @@ impl Mounted {
     }
 
     /// What the two are remembered by: where they are, which says nothing to the reader of the directory.
-    fn name(&self, dest: &Path) -> Option<NameBuf> {
-        let dest = Dir::open(dest).ok()?.whereabouts().ok()?;
-        let key = [self.source.as_deref()?, b"\0", dest.to_bytes()].concat();
+    fn name(&self, dest: Holder<'_>) -> Option<NameBuf> {
+        let dest = match dest {
+            Holder::Here(path) => Dir::open(path).ok()?.whereabouts().ok()?.into_bytes(),
+            // A path there never begins with what no whole path has.
+            Holder::There(address) => {
+                let Address { user, host, port, path } = address;
+                let head = format!("\0{}\0{host}\0{}\0", user.as_deref().unwrap_or(""), port.unwrap_or(0));
+                [head.as_bytes(), path.as_os_str().as_bytes()].concat()
+            }
+        };
+        let key = [self.source.as_deref()?, b"\0", &dest].concat();
         NameBuf::new(blake3::hash(&key).to_hex().as_bytes())
     }
 
@@ -63,7 +82,7 @@ impl Mounted {
     ///
     /// # Errors
     /// It cannot be written down.
-    pub(crate) fn remember(&self, dest: &Path) -> Result<()> {
+    pub(crate) fn remember(&self, dest: Holder<'_>) -> Result<()> {
         let (Some(levels), Some(state)) = (self.levels, &self.state) else { return Ok(()) };
         let Some(name) = self.name(dest).filter(|_| self.before != Some(levels)) else { return Ok(()) };
         let write = || {

@@ -130,7 +130,8 @@ pub fn remote(a: &CheckArgs, places: Places, config: &Config, env: &Env) -> Resu
     let onward = onward(&places, &a.connect, None, false, config)?;
     let reach = reach(&a.connect, None, false, &host, config)?;
     let (names, manifest, unkept) = (None, None, vec!["check"]);
-    Ok(RemoteJob { places, names, policy, purpose, manifest, reach, onward, unkept, show })
+    let (dated, state) = (None, None);
+    Ok(RemoteJob { places, names, policy, purpose, manifest, dated, state, reach, onward, unkept, show })
 }
 
 /// What decides how two sides are compared, wherever they are.

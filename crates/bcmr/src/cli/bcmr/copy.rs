@@ -241,7 +241,8 @@ pub fn remote(a: &CopyArgs, places: Places, config: &Config, env: &Env) -> Resul
     let show = Show { far, ..show };
     let unkept = lost_over_scp(a);
     let (purpose, manifest) = (Purpose::Copy, a.manifest.clone());
-    Ok(RemoteJob { places, names, policy, purpose, manifest, reach, onward, unkept, show })
+    let (dated, state) = (None, None);
+    Ok(RemoteJob { places, names, policy, purpose, manifest, dated, state, reach, onward, unkept, show })
 }
 
 /// What needs one of the two ends to be here.

@@ -5,7 +5,7 @@ use super::operands::{NamesFrom, Places};
 use crate::config::Config;
 use crate::show::Show;
 use crate::usage::Usage;
-use bcmr_engine::policy::CopyPolicy;
+use bcmr_engine::policy::{CopyPolicy, Dated};
 use bcmr_engine::remote::Purpose;
 use std::path::PathBuf;
 
@@ -16,6 +16,10 @@ pub struct RemoteJob {
     pub policy: CopyPolicy,
     pub purpose: Purpose,
     pub manifest: Option<PathBuf>,
+    /// The destination holds snapshots, and gets this one.
+    pub dated: Option<Dated>,
+    /// Where it is remembered how the source is mounted.
+    pub state: Option<PathBuf>,
     pub reach: Reach,
     /// How the destination is reached where that is a third machine.
     pub onward: Option<Reach>,

@@ -63,6 +63,7 @@ pub fn request(a: &ServeArgs, kept: Option<u64>, env: &Env) -> Result<ServeReque
         umask: env.umask,
         me: env.me,
         home: env.home.clone(),
+        trash: super::sync::trash(env),
         arrived_at: env.arrived_at,
         meeting: env.meeting.clone(),
     })

@@ -2,7 +2,7 @@
 
 use super::columns::Columns;
 use super::connection::{ConnectArgs, RemoteArgs, no_connection, reach};
-use super::filters::{FilterArgs, by_the_source, filter};
+use super::filters::{FilterArgs, filter};
 use super::how::{HowArgs, verify};
 use super::io::{IoArgs, io, io_guard};
 use super::jobs::jobs;
@@ -16,7 +16,7 @@ use crate::show::{Again, Show, Verb};
 use crate::usage::Usage;
 use bcmr_engine::calendar::Stamp;
 use bcmr_engine::policy::{
-    Collide, Compare, CopyPolicy, DeleteMax, Mirror, Old, Sharing, SyncPlan, SyncRequest, Thinning,
+    Collide, Compare, CopyPolicy, Dated, DeleteMax, Mirror, Old, Sharing, SyncPlan, SyncRequest, Thinning,
 };
 use bcmr_engine::remote::{Address, Purpose};
 use bcmr_engine::unfinished_snapshot;
@@ -194,23 +194,27 @@ fn moment(typed: &str) -> Result<Stamp, String> {
         .ok_or_else(|| "a moment as in 2026-01-31T12:00:00Z, or a day as in 2026-01-31".to_owned())
 }
 
-/// When the snapshot is of, where one is asked for.
-pub fn snapshot_at(a: &SyncArgs, env: &Env) -> Option<Stamp> {
-    a.earlier.snapshot.then(|| a.earlier.at.unwrap_or_else(|| Stamp::of(env.now)))
+/// Which snapshot is asked for, where one is.
+pub fn dated(a: &SyncArgs, env: &Env) -> Option<Dated> {
+    let at = a.earlier.at.unwrap_or_else(|| Stamp::of(env.now));
+    a.earlier.snapshot.then_some(Dated { at, thinning: a.earlier.keep })
 }
 
-/// Where that is, for a destination on this machine.
+/// Where that is; to another machine, a place or the trash there.
 fn old(a: &OldArgs, env: &Env) -> Result<Old, Usage> {
-    match (&a.backup_dir, a.trash, &env.trash_dir, &env.state_dir) {
-        (Some(dir), ..) => Ok(Old::Backup(dir.clone())),
-        (None, false, ..) => Ok(Old::Goes),
-        (None, true, Some(home), Some(state)) => {
-            let (home, receipts) = (home.clone(), state.join("undo"));
-            Ok(Old::Trash { home, receipts, ahead: ahead(env.now) })
-        }
-        (None, true, ..) => Err(Usage::new("there is no home directory that a trash could be in")
-            .or("--backup-dir names a place")),
+    let none =
+        || Usage::new("there is no home directory that a trash could be in").or("--backup-dir names a place");
+    match (&a.backup_dir, a.trash) {
+        (Some(dir), _) => Ok(Old::Backup(dir.clone())),
+        (None, false) => Ok(Old::Goes),
+        (None, true) => trash(env).ok_or_else(none),
     }
+}
+
+/// The trash of the user that this runs as.
+pub(super) fn trash(env: &Env) -> Option<Old> {
+    let (home, receipts) = (env.trash_dir.clone()?, env.state_dir.as_ref()?.join("undo"));
+    Some(Old::Trash { home, receipts, ahead: ahead(env.now) })
 }
 
 /// Seconds by which local time is ahead of UTC.
@@ -273,32 +277,11 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
         return Err(Usage::new(format!("{flag} is about copies on one machine")).or(hint));
     }
     let (policy, show) = sync_policy(a, env)?;
-    if let (Some(flag), true) = (by_the_source(&policy.filter), policy.mirror.deletes()) {
-        return Err(Usage::new(format!(
-            "{flag} and --delete do not go together with another machine: \
-             which names it leaves out at the source is not known at the destination"
-        )));
-    }
-    // What is kept, and what is linked to, is named where DST is; no policy carries it to another machine.
-    let lands_here = matches!(places, Places::Get { .. });
-    if let (false, Old::Backup(_) | Old::Trash { .. }) = (lands_here, &policy.old) {
-        let flag = if a.old.trash { "--trash" } else { "--backup-dir" };
-        return Err(Usage::new(format!("{flag} is about a DST on this machine"))
-            .or("run bcmr sync on the other machine, with this one as SRC"));
-    }
     if a.plan.is_some() {
         return Err(Usage::new("--plan is about directories on this machine"));
     }
-    if a.earlier.snapshot {
-        return Err(Usage::new("--snapshot is about directories on this machine")
-            .or("bring SRC here by bcmr sync, and take the snapshot of that"));
-    }
     if !a.earlier.reflink_dest.is_empty() {
         return Err(Usage::new("--reflink-dest is about directories on this machine"));
-    }
-    if !lands_here && !a.earlier.link_dest.is_empty() {
-        return Err(Usage::new("--link-dest is about a DST on this machine")
-            .or("run bcmr sync on the other machine, with this one as SRC"));
     }
     let host = places.address().map(|a| a.host.clone()).unwrap_or_default();
     let mut onward = onward(&places, &a.connect, Some(&a.remote), false, config)?;
@@ -314,7 +297,9 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
         false => Purpose::Copy,
     };
     let (places, unkept) = (contents_of(places), vec!["sync"]);
-    Ok(RemoteJob { places, names: None, policy, purpose, manifest: None, reach, onward, unkept, show })
+    let (dated, state) = (dated(a, env), env.state_dir.as_ref().map(|dir| dir.join("sync")));
+    let (names, manifest) = (None, None);
+    Ok(RemoteJob { places, names, policy, purpose, manifest, dated, state, reach, onward, unkept, show })
 }
 
 /// How often a lost connection is made again where nothing is said.

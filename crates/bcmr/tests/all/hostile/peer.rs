@@ -44,7 +44,9 @@ pub const ALL: Features = Features {
         | wide::VERIFY
         | wide::HOLES
         | wide::SURVEY
-        | wide::HASHED,
+        | wide::HASHED
+        | wide::KEEPING
+        | wide::LEFT_OUT,
 };
 
 // ---- messages ----

@@ -1,0 +1,275 @@
+//! What `bcmr sync` keeps with another machine: snapshots there and from there, earlier copies, backups, and what only the source
+//! can tell to be left out.
+
+use crate::common::remote::*;
+use crate::common::*;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+fn line(dir: Dir, far: &Far, tmp: &Tmp, flags: &str, dst: &str) -> Line {
+    let mut line = dir.ends(far.bcmr("sync").args(flags.split_whitespace()), far, &tmp.p("s"), &tmp.p(dst));
+    line.0.env("XDG_STATE_HOME", tmp.p("state")).env("XDG_DATA_HOME", tmp.p("data"));
+    line
+}
+
+fn sync(dir: Dir, far: &Far, tmp: &Tmp, flags: &str, dst: &str) -> Ran {
+    line(dir, far, tmp, flags, dst).run()
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+fn inode(path: &Path) -> u64 {
+    fs::symlink_metadata(path).unwrap().ino()
+}
+
+fn snapshots(dir: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = names(dir).into_iter().map(|name| dir.join(name)).collect();
+    all.retain(|path| !path.ends_with(".bcmr-snapshots"));
+    all
+}
+
+#[track_caller]
+fn alike(src: &Path, dst: &Path) {
+    let mut trees = [tree(src), tree(dst)];
+    for tree in &mut trees {
+        tree.values_mut().for_each(|entry| entry.atime = (0, 0));
+    }
+    let told = differences(&trees[0], &trees[1], EVERYTHING);
+    assert!(told.is_empty(), "{}:\n{}", dst.display(), told.join("\n"));
+}
+
+fn source(tmp: &Tmp) {
+    for name in ["a", "b", "sub/c", "sub/deep/d"] {
+        tmp.file(format!("s/{name}"), format!("first {name}"));
+    }
+    tmp.file("s/large", noise(3, 3 << 20));
+    fs::hard_link(tmp.p("s/a"), tmp.p("s/sub/a too")).unwrap();
+    symlink("nowhere", tmp.p("s/link")).unwrap();
+    chmod(&tmp.p("s/sub"), 0o2750);
+}
+
+#[test]
+fn snapshots_share_what_is_the_same_up_and_down() {
+    for dir in BOTH {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        source(&tmp);
+        let run = |flags: &str| sync(dir, &far, &tmp, flags, "snaps");
+        // A dry run makes nothing, and a first one would have everything.
+        let preview = run("-n --snapshot").ok().out;
+        assert!(preview.contains("+ sub/") && !tmp.p("snaps").exists(), "{dir:?}: {preview}");
+        run("--snapshot --at 2026-01-01").ok();
+        let first = tmp.p("snaps/2026-01-01T000000Z");
+        alike(&tmp.p("s"), &first);
+        fs::write(tmp.p("s/b"), "second b").unwrap();
+        chmod(&tmp.p("s/sub/c"), 0o600);
+        fs::remove_file(tmp.p("s/sub/deep/d")).unwrap();
+        let preview = run("-n --snapshot").ok().out;
+        assert!(preview.contains("~ b") && preview.contains("- sub/deep/d") && !preview.contains("+ a"));
+        run("--snapshot --at 2026-01-02T12:30:00Z").ok();
+        let second = tmp.p("snaps/2026-01-02T123000Z");
+        alike(&tmp.p("s"), &second);
+        for (name, shared) in [("a", true), ("large", true), ("b", false), ("sub/c", false)] {
+            assert_eq!(inode(&first.join(name)) == inode(&second.join(name)), shared, "{dir:?} {name}");
+        }
+        assert_eq!((text(&first.join("b")), mode(&first.join("sub/c"))), ("first b".into(), 0o644));
+        run("--snapshot --at 2026-01-01").code(8).says("there is one of that moment");
+        run("--snapshot --at 2025-12-31").code(8).says("newer");
+        run("--snapshot --keep 1d --at 2026-01-03").ok();
+        assert_eq!(snapshots(&tmp.p("snaps")), [tmp.p("snaps/2026-01-03T000000Z")], "{dir:?}");
+        // M1: nothing is no snapshot of something.
+        fs::rename(tmp.p("s"), tmp.p("away")).unwrap();
+        tmp.dir("s");
+        run("--snapshot --at 2026-01-04").code(8).says("the source is empty");
+        assert_eq!(snapshots(&tmp.p("snaps")).len(), 1, "{dir:?}");
+        fs::remove_dir(tmp.p("s")).unwrap();
+        fs::rename(tmp.p("away"), tmp.p("s")).unwrap();
+        run("--snapshot --at 2026-01-05").ok();
+        alike(&tmp.p("s"), &tmp.p("snaps/2026-01-05T000000Z"));
+    }
+}
+
+/// A program that runs what follows it, and has it killed at its `nth` call of `calls`; `once` runs only the first one so.
+fn killer(tmp: &Tmp, nth: usize, calls: &str, once: bool) -> PathBuf {
+    let flag = tmp.p("killed");
+    let strace = format!(
+        "strace -f -qq -o /dev/null -e trace={calls} -e inject={calls}:signal=SIGKILL:when={nth} \"$@\""
+    );
+    let spared = if once {
+        format!("[ -e '{0}' ] && exec \"$@\"\n: > '{0}'\n", flag.display())
+    } else {
+        String::new()
+    };
+    let script = tmp.file("killer", format!("#!/bin/sh\n{spared}exec {strace}\n"));
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    script
+}
+
+/// The receiver is killed at any call that gives a name: what a person sees is complete, and the same command does the rest.
+#[test]
+fn a_snapshot_there_is_complete_or_absent() {
+    needs!(has_tool("strace"), "there is no strace");
+    let calls = "renameat2,renameat,rename,mkdirat,linkat";
+    until_not_killed(60, 5, |at| {
+        let (plain, tmp) = (Far::pipe(), Tmp::new());
+        source(&tmp);
+        sync(Dir::Put, &plain, &tmp, "--snapshot --at 2026-01-01", "snaps").ok();
+        let yesterday = tree(&tmp.p("s"));
+        fs::write(tmp.p("s/b"), "second b").unwrap();
+        tmp.file("s/new/x", "x");
+        let far = Far::pipe().with("FAR_RUN", killer(&tmp, at, calls, false));
+        let ran = sync(Dir::Put, &far, &tmp, "--retries=0 --snapshot --keep 1d --at 2026-01-02", "snaps");
+        for snapshot in snapshots(&tmp.p("snaps")) {
+            if snapshot.ends_with("2026-01-01T000000Z") {
+                let told = differences(&yesterday, &tree(&snapshot), CONTENT);
+                assert!(told.is_empty(), "{at}: {told:?}");
+            } else {
+                alike(&tmp.p("s"), &snapshot);
+            }
+        }
+        tmp.file("s/later", "later");
+        sync(Dir::Put, &plain, &tmp, "--snapshot --keep 1d --at 2026-01-03", "snaps").ok();
+        alike(&tmp.p("s"), &tmp.p("snaps/2026-01-03T000000Z"));
+        assert_eq!(snapshots(&tmp.p("snaps")).len(), 1, "{at}");
+        let left = names(&tmp.p("snaps/.bcmr-snapshots"));
+        assert!(left.iter().all(|name| name == "2026-01-03T000000Z"), "{at}: {left:?}");
+        ran
+    });
+}
+
+/// A connection that is lost once is made again, also where the snapshot had its name by then and nobody had been told.
+#[test]
+fn a_snapshot_outlives_a_lost_connection() {
+    needs!(has_tool("strace"), "there is no strace");
+    let tmp = Tmp::new();
+    source(&tmp);
+    sync(Dir::Put, &Far::pipe(), &tmp, "--snapshot --at 2026-01-01", "snaps").ok();
+    tmp.file("s/new/x", "x");
+    // Taken away is only what is older, once the new one has its name.
+    let far = Far::pipe().with("FAR_RUN", killer(&tmp, 1, "rmdir,unlinkat", true));
+    let flags = "--retries=2 --snapshot --keep 1d --at 2026-01-02";
+    sync(Dir::Put, &far, &tmp, flags, "snaps").ok();
+    assert!(tmp.p("killed").exists());
+    alike(&tmp.p("s"), &tmp.p("snaps/2026-01-02T000000Z"));
+    let far = Far::pipe().with("FAR_RUN", {
+        fs::remove_file(tmp.p("killed")).unwrap();
+        // After the rename that publishes, names are synced.
+        killer(&tmp, 1, "renameat2,renameat,rename", true)
+    });
+    sync(Dir::Put, &far, &tmp, "--retries=2 --snapshot --at 2026-01-03", "snaps").ok();
+    alike(&tmp.p("s"), &tmp.p("snaps/2026-01-03T000000Z"));
+    // One that was there before is another's.
+    sync(Dir::Put, &Far::pipe(), &tmp, "--retries=2 --snapshot --at 2026-01-03", "snaps").code(8);
+}
+
+#[test]
+fn earlier_copies_there_are_linked_to() {
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    source(&tmp);
+    sync(Dir::Put, &far, &tmp, "", "one").ok();
+    fs::write(tmp.p("s/b"), "second b").unwrap();
+    let base = format!("--link-dest {}", tmp.p("one").display());
+    sync(Dir::Put, &far, &tmp, &base, "two").ok();
+    alike(&tmp.p("s"), &tmp.p("two"));
+    for (name, shared) in [("a", true), ("large", true), ("sub/deep/d", true), ("b", false)] {
+        assert_eq!(inode(&tmp.p("one").join(name)) == inode(&tmp.p("two").join(name)), shared, "{name}");
+    }
+    sync(Dir::Put, &far, &tmp, "--link-dest none", "three").code(1);
+    // A wall is one for them too.
+    let walled = Far::pipe().serving(&format!("--root {}", tmp.dir("root").display()));
+    let to = |flags: &str, to: &str| {
+        let line = walled.bcmr("sync").args(flags.split_whitespace());
+        line.args([tmp.p("s").as_os_str(), &walled.at(to)]).run()
+    };
+    to("", "/one").ok();
+    for out in ["/../one", "/up/../../one"] {
+        let ran = to(&format!("--link-dest {out}"), "/two");
+        assert!(ran.code != 0, "{out}");
+    }
+    symlink("../one", tmp.p("root/out")).unwrap();
+    assert!(to("--link-dest /out", "/two").code != 0);
+    to("--link-dest /one", "/two").ok();
+    assert_eq!(inode(&tmp.p("root/one/a")), inode(&tmp.p("root/two/a")));
+    to("--snapshot --at 2026-01-01", "/snaps").ok();
+    to("--snapshot --at 2026-01-02", "/snaps").ok();
+    let of = |day: &str| inode(&tmp.p(format!("root/snaps/2026-01-{day}T000000Z/a")));
+    assert_eq!(of("01"), of("02"));
+    assert!(to("--snapshot", "/out/snaps").code != 0 && to("--backup-dir /out/old", "/one").code != 0);
+    assert!(!tmp.p("one/snaps").exists() && !tmp.p("one/old").exists());
+}
+
+#[test]
+fn what_is_replaced_there_is_kept_there_and_undone_there() {
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    source(&tmp);
+    sync(Dir::Put, &far, &tmp, "", "d").ok();
+    let before = tree(&tmp.p("d"));
+    fs::write(tmp.p("s/b"), "second b").unwrap();
+    fs::remove_file(tmp.p("s/sub/deep/d")).unwrap();
+    tmp.file("s/new", "new");
+    let flags = format!("--delete --backup-dir {}", tmp.p("kept").display());
+    let ran = sync(Dir::Put, &far, &tmp, &flags, "d").ok().says("bcmr undo").says("1 deleted");
+    alike(&tmp.p("s"), &tmp.p("d"));
+    let receipt = tmp.p("kept").join(&names(&tmp.p("kept"))[0]).join("receipt");
+    assert!(ran.err.contains(&receipt.display().to_string()), "{}", ran.err);
+    bcmr(["undo"]).args([&receipt]).run().ok();
+    let told = differences(&before, &tree(&tmp.p("d")), CONTENT);
+    assert!(told.is_empty(), "{told:?}");
+    // The trash is that of the user there; who is shut in has none.
+    fs::remove_dir_all(tmp.p("kept")).unwrap();
+    sync(Dir::Put, &far, &tmp, "--delete --trash", "d").ok().says("bcmr undo");
+    alike(&tmp.p("s"), &tmp.p("d"));
+    let walled = Far::pipe().serving(&format!("--root {}", tmp.path().display()));
+    let line = walled.bcmr("sync").args(["--trash"]);
+    line.args([tmp.p("s").as_os_str(), &walled.at("/d")]).run().code(1).says("no trash");
+}
+
+/// What only the source can tell to be left out stays, up and down, and goes where that is asked for.
+#[test]
+fn what_only_the_source_leaves_out_is_spared() {
+    for dir in BOTH {
+        let (far, tmp) = (Far::pipe(), Tmp::new());
+        tmp.file("s/.gitignore", "*.o\n");
+        for name in ["s/a", "s/x.o", "s/sub/y.o", "s/sub/b", "d/x.o", "d/sub/y.o", "d/sub/gone", "d/z.o"] {
+            tmp.file(name, name);
+        }
+        tmp.file("s/large", noise(1, 2 << 20));
+        tmp.file("d/large", "small here");
+        let flags = "--gitignore --max-size=1M --max-delete=100%";
+        let plan = sync(dir, &far, &tmp, &format!("-n --delete {flags}"), "d").ok().out;
+        assert!(plan.contains("- sub/gone") && plan.contains("- z.o"), "{dir:?}: {plan}");
+        assert!(!plan.contains("x.o") && !plan.contains("y.o") && !plan.contains("large"), "{dir:?}: {plan}");
+        sync(dir, &far, &tmp, &format!("--delete {flags}"), "d").ok();
+        // What the source does not have at all goes, whatever it is called.
+        assert_eq!(names(&tmp.p("d")), [".gitignore", "a", "large", "sub", "x.o"], "{dir:?}");
+        assert_eq!(names(&tmp.p("d/sub")), ["b", "y.o"], "{dir:?}");
+        assert_eq!((text(&tmp.p("d/x.o")), text(&tmp.p("d/large"))), ("d/x.o".into(), "small here".into()));
+        sync(dir, &far, &tmp, &format!("--delete-excluded {flags}"), "d").ok();
+        assert_eq!(names(&tmp.p("d")), [".gitignore", "a", "sub"], "{dir:?}");
+    }
+}
+
+/// M1: a source whose disk was mounted the last time, to another machine.
+#[test]
+fn a_source_that_is_not_mounted_as_it_was_deletes_nothing_there() {
+    needs!(is_root(), "only root can mount");
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    let disk = tmp.file("s/below", "what the disk is mounted over");
+    let mount = match Mount::tmpfs("size=1m", &tmp.p("s")) {
+        Ok(mount) => mount,
+        Err(why) => {
+            return skipped("a_source_that_is_not_mounted_as_it_was_deletes_nothing_there", &why.to_string());
+        }
+    };
+    tmp.file("s/on the disk", "kept");
+    sync(Dir::Put, &far, &tmp, "--delete", "d").ok();
+    sync(Dir::Put, &far, &tmp, "--snapshot --at 2026-01-01", "snaps").ok();
+    drop(mount);
+    assert!(disk.exists());
+    sync(Dir::Put, &far, &tmp, "--delete", "d").code(8).says("mounted");
+    sync(Dir::Put, &far, &tmp, "--snapshot --at 2026-01-02", "snaps").code(8).says("mounted");
+    assert_eq!(names(&tmp.p("d")), ["on the disk"]);
+    assert_eq!(snapshots(&tmp.p("snaps")).len(), 1);
+}
