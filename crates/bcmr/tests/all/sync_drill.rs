@@ -1,7 +1,9 @@
 //! A month of backups as a person keeps them: a mirror whose changes can be undone, and dated snapshots, with the accidents that a
 //! month has. In the end every snapshot is what the source was.
 
+use crate::common::remote::*;
 use crate::common::*;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,8 @@ struct Drill {
     /// A file system of its own where there may be one, with little room.
     disk: PathBuf,
     random: Random,
+    /// Where the backups are another machine's, or what is backed up is.
+    far: Option<(Far, Dir)>,
 }
 
 impl Drill {
@@ -27,13 +31,50 @@ impl Drill {
         format!("2026-06-{day:02}T030000Z")
     }
 
+    /// `bcmr sync` of what is backed up, with `strace` before the program that is to be killed.
+    fn sync(&self, words: &[&str], to: &str, strace: &[String]) -> Ran {
+        let (from, to) = (self.tmp.p("s"), self.disk.join(to));
+        let mut line = match (&self.far, strace) {
+            (None, []) => bcmr(["sync"]).args(words).args([from, to]),
+            (None, strace) => Line::new(Path::new(&strace[0]))
+                .args(&strace[1..])
+                .args([BCMR, "sync"])
+                .args(words)
+                .args([from, to]),
+            (Some((far, dir)), strace) => {
+                let receiver = if *dir == Dir::Put { strace } else { &[] };
+                let first = if *dir == Dir::Get { strace } else { &[] };
+                let program: Vec<OsString> = first.iter().map(OsString::from).chain([BCMR.into()]).collect();
+                let line =
+                    Line::new(Path::new(&program[0])).args(&program[1..]).args(["sync", "--bwlimit=200M"]);
+                let line = far.lead(line.args(words)).args(["--retries=0"]);
+                let mut line = dir.ends(line, far, &from, &to);
+                line.0.env("FAR_RUN", receiver.join(" "));
+                line
+            }
+        }
+        .cwd(self.tmp.path());
+        line.0.env("XDG_STATE_HOME", self.tmp.p("state"));
+        line.run()
+    }
+
+    fn mirror(&self, strace: &[String]) -> Ran {
+        let kept = self.p("kept");
+        self.sync(&["--delete", "--max-delete=60%", "--backup-dir", &kept], "mirror", strace)
+    }
+
+    fn snapshot(&self, day: u64, strace: &[String]) -> Ran {
+        self.sync(&["--snapshot", "--at", &Drill::at(day)], "snaps", strace)
+    }
+
     /// What a person types every day: both at once.
     fn backup(&self, day: u64) -> [Ran; 2] {
-        let (mirror, kept, snaps) = (self.p("mirror"), self.p("kept"), self.p("snaps"));
-        [
-            self.bcmr(&["sync", "--delete", "--max-delete=60%", "--backup-dir", &kept, "s", &mirror]),
-            self.bcmr(&["sync", "--snapshot", "--at", &Drill::at(day), "s", &snaps]),
-        ]
+        let mut mirror = self.mirror(&[]);
+        // Between machines what was behind something in the way comes with the same command once more.
+        if self.far.is_some() && mirror.err.contains("still to come") {
+            mirror = self.mirror(&[]);
+        }
+        [mirror, self.snapshot(day, &[])]
     }
 
     fn p(&self, name: &str) -> String {
@@ -114,23 +155,34 @@ fn alike(was: &Path, now: &Path, what: &str) {
 fn killed(drill: &Drill, day: u64, at: u64) {
     let calls = "renameat2,renameat,rename,linkat";
     let inject = format!("inject={calls}:signal=SIGKILL:when={at}");
-    let (kept, at) = (drill.p("kept"), Drill::at(day));
-    let mirror = ["sync", "--delete", "--backup-dir", &kept, "s"].map(str::to_owned);
-    let snapshot = ["sync", "--snapshot", "--at", &at, "s"].map(str::to_owned);
-    for (words, dst) in [(mirror, drill.p("mirror")), (snapshot, drill.p("snaps"))] {
-        let line = Line::new(Path::new("strace")).cwd(drill.tmp.path());
-        let line =
-            line.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}"), "-e", &inject]);
-        let ran = line.args([BCMR]).args(words).args([dst]).run();
-        assert!([137, 1009].contains(&ran.code), "not killed: {} {}", ran.code, ran.err);
+    let trace = format!("trace={calls}");
+    let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject].map(str::to_owned);
+    for ran in [drill.mirror(&strace), drill.snapshot(day, &strace)] {
+        // A client whose server is gone has lost its connection.
+        let is_lost = ran.code != 0 && matches!(drill.far, Some((_, Dir::Put)));
+        assert!(is_lost || [137, 1009].contains(&ran.code), "not killed: {} {}", ran.code, ran.err);
     }
 }
 
 #[test]
 fn a_month_of_backups() {
+    a_month(None);
+}
+
+#[test]
+fn a_month_of_backups_to_another_machine() {
+    a_month(Some((Far::pipe(), Dir::Put)));
+}
+
+#[test]
+fn a_month_of_backups_of_another_machine() {
+    a_month(Some((Far::pipe(), Dir::Get)));
+}
+
+fn a_month(far: Option<(Far, Dir)>) {
     let tmp = Tmp::new();
     let disk = tmp.dir("disk");
-    let mut drill = Drill { tmp, disk, random: Random(26) };
+    let mut drill = Drill { tmp, disk, random: Random(26), far };
     // Taken away before the directory that it is in.
     let mount = if is_root() { Mount::tmpfs("size=12m", &drill.disk).ok() } else { None };
     if mount.is_none() {
@@ -209,8 +261,8 @@ fn a_month_of_backups() {
     // Each day's run of the mirror has its receipt.
     assert!(names(&drill.disk.join("kept")).len() >= 29);
     // A rule for the rest: what stays is what it was.
-    let (snaps, at) = (drill.p("snaps"), "2026-07-01T030000Z");
-    drill.bcmr(&["sync", "--snapshot", "--keep", "7d,4w,12m", "--at", at, "s", &snaps]).ok();
+    let at = "2026-07-01T030000Z";
+    drill.sync(&["--snapshot", "--keep", "7d,4w,12m", "--at", at], "snaps", &[]).ok();
     let left: Vec<String> = names(&drill.disk.join("snaps"))
         .into_iter()
         .map(|name| name.to_string_lossy().into_owned())
