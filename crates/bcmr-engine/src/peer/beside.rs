@@ -2,11 +2,10 @@
 //!
 //! Must not know how any of it is carried out, nor look at a disk.
 
-use super::talk::send;
+use super::talk::{is_absent, send};
 use crate::calendar::Stamp;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Summary, Watch};
-use crate::peer::client::is_absent;
 use crate::policy::{CopyPolicy, Dated, Old, Thinning};
 use crate::transport::Peer;
 use bcmr_wire::handshake::{Features, wide};

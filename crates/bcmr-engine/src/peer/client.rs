@@ -11,7 +11,7 @@ use super::names::{RequestNames, send_all_but_last};
 use super::policy_wire::{Lists, policy_out};
 use super::receiving::{ReceivingEnd, receive_all, reply_on};
 use super::sending::send_all;
-use super::talk::{await_answer, no_stream, prefix, send, send_frames, split_by_greeting};
+use super::talk::{await_answer, is_absent, no_stream, prefix, send, send_frames, split_by_greeting};
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Cancel, Event, Summary, Watch};
@@ -571,12 +571,4 @@ fn will_be_new(target: message::Target, there: &[There]) -> bool {
         }
         _ => false,
     }
-}
-
-/// Whether nothing has this name over there.
-pub(super) fn is_absent(peer: &Peer, path: &Path, cancel: &Cancel) -> Result<bool> {
-    send(peer, &Message::Stat { path: path.as_os_str().as_bytes(), follow: true })?;
-    let frame = await_answer(peer, cancel)?;
-    // What else may be wrong with it is told when it is the target.
-    Ok(matches!(frame.message()?, Message::Error(trouble) if error_of(&trouble).code == Code::NotFound))
 }

@@ -4,11 +4,11 @@
 //! Must not know what becomes of anything that is sent, and keeps nothing of it.
 
 use super::beside::{self, AskedSnapshot};
-use super::client::{end, for_purpose, is_absent, whole_home, with_retries};
+use super::client::{end, for_purpose, whole_home, with_retries};
 use super::events::{ClientObserver, summary_of};
 use super::features::{needed_of_sender, offered};
 use super::policy_wire::{Lists, policy_out};
-use super::talk::{await_answer, prefix, send, shown_path};
+use super::talk::{await_answer, is_absent, prefix, send, shown_path};
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::{Event, Summary, Watch};
 use crate::peer::asked::{Asked, Kinds};

@@ -421,11 +421,7 @@ impl Serving {
                 let (policy, _) = policy_in(&policy, request.jobs, request.me, request.umask)?;
                 let policy = policy.resuming();
                 let path = self.path(path);
-                let target = match target {
-                    message::Target::Guess => Target::Guess(path),
-                    message::Target::Into => Target::Into(path),
-                    message::Target::Exactly => Target::Exactly(path),
-                };
+                let target = target_of(target, path);
                 let listed = operands == 0;
                 // Through a link only where it may lead anywhere: a confined receiver does not even say whether it leads somewhere.
                 let links = if self.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
@@ -677,6 +673,15 @@ impl Serving {
             }
         };
         sent.map(drop).map_err(ended_by)
+    }
+}
+
+/// How a client means the target's path.
+fn target_of(target: message::Target, path: PathBuf) -> Target {
+    match target {
+        message::Target::Guess => Target::Guess(path),
+        message::Target::Into => Target::Into(path),
+        message::Target::Exactly => Target::Exactly(path),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::remote::Address;
 use crate::transport::conn::{FrameBuf, Heard, Packet};
 use crate::transport::stream::Stream;
 use crate::transport::{self, Peer};
+use crate::trouble::error_of;
 use bcmr_wire::message::Message;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,14 @@ pub(super) fn send_frames(peer: &Peer, frames: Vec<u8>) -> Result<()> {
         return Err(Error::ours(Code::Lost, Op::TalkTo, &peer.name, Reason::NoStream));
     };
     stream.out.send(Packet::Frames(frames)).map_err(Error::from)
+}
+
+/// Whether nothing has this name over there.
+pub(super) fn is_absent(peer: &Peer, path: &Path, cancel: &Cancel) -> Result<bool> {
+    send(peer, &Message::Stat { path: path.as_os_str().as_bytes(), follow: true })?;
+    let frame = await_answer(peer, cancel)?;
+    // What else may be wrong with it is told when it is the target.
+    Ok(matches!(frame.message()?, Message::Error(trouble) if error_of(&trouble).code == Code::NotFound))
 }
 
 /// Waits for the answer to a request, unless the user stops it.

@@ -273,3 +273,26 @@ fn a_source_that_is_not_mounted_as_it_was_deletes_nothing_there() {
     assert_eq!(names(&tmp.p("d")), ["on the disk"]);
     assert_eq!(snapshots(&tmp.p("snaps")).len(), 1);
 }
+
+/// Between two other machines it is kept where DST is.
+#[test]
+fn what_goes_through_here_is_kept_there() {
+    let (far, tmp) = (Far::pipe(), Tmp::new());
+    source(&tmp);
+    let on = |host: &str, name: &str| format!("{host}:{}", tmp.p(name).display());
+    let run = |flags: &str, to: &str| {
+        far.bcmr("sync").args(flags.split_whitespace()).args([on("one", "s"), on("two", to)]).run()
+    };
+    run("--snapshot --at 2026-01-01", "snaps").ok();
+    fs::write(tmp.p("s/b"), "second b").unwrap();
+    run("--snapshot --at 2026-01-02", "snaps").ok();
+    let of = |day: &str, name: &str| tmp.p(format!("snaps/2026-01-{day}T000000Z/{name}"));
+    alike(&tmp.p("s"), &of("02", ""));
+    assert_eq!(inode(&of("01", "a")), inode(&of("02", "a")));
+    run("", "d").ok();
+    fs::write(tmp.p("s/b"), "third b").unwrap();
+    tmp.file("d/only there", "x");
+    run(&format!("--delete --backup-dir {}", tmp.p("old").display()), "d").ok().says("1 deleted");
+    let old = tmp.p("old").join(&names(&tmp.p("old"))[0]).join("old");
+    assert_eq!((text(&old.join("b")), text(&old.join("only there"))), ("second b".into(), "x".into()));
+}

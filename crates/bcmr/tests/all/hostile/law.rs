@@ -6,7 +6,8 @@
 use super::peer::*;
 use bcmr_wire::handshake::{self, Features, caps};
 use bcmr_wire::message::{
-    Codec, Event, FileState, Message, Note, Patch, Piece, Run, Sum, Target, Trouble, Wanted, WantedPart, kind,
+    Codec, Event, FileState, Keeping, Message, Note, OldThings, Patch, Piece, Run, Sum, Target, Trouble,
+    Wanted, WantedPart, kind,
 };
 use bcmr_wire::policy::flags;
 use bcmr_wire::state::{Answer, State, name};
@@ -46,6 +47,7 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         put(b"pub/made"),
         get(b"pub"),
         Message::Names { names: vec![b"f"] },
+        Message::Keeping(Keeping { bases: vec![b"pub"], old: OldThings::Go, at: None, stay: None }),
         operand(1, dir(b"x")),
         subdir(2, 1, b"made"),
         files(1, 1, vec![file(b"made", 4)], &content),
@@ -74,6 +76,8 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
         Message::Close { file: 1 },
         Message::MissingBlocks { file: 1, first: 0, nonce: [7; 32], bits: b"\x01" },
         Message::Summary { counts: [0; 7], codes: Vec::new(), cancelled: false },
+        Message::Gone { deleted: 1, updated: 1 },
+        Message::LeftOut { dir: 1, names: vec![b"x"] },
         Message::Cancel,
         Message::Sums { file: 1, at: 0, chunks: vec![Sum { bytes: 1, sum: 7 }] },
         Message::WantsParts {
