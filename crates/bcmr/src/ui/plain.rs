@@ -76,7 +76,9 @@ impl Plain {
             Event::NewTarget => self.new_target = true,
             Event::Note(note) => {
                 // What a person may want back is told unasked.
-                if show.verbose || note.reason == Reason::OldKept && !show.quiet {
+                if show.verbose
+                    || matches!(note.reason, Reason::OldKept | Reason::OldKeptThere) && !show.quiet
+                {
                     err.line(&show.voice.line(&names::text(&words::note(&note))));
                 }
             }
