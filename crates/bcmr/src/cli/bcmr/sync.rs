@@ -293,7 +293,8 @@ pub fn remote(a: &SyncArgs, places: Places, config: &Config, env: &Env) -> Resul
     }
     let compare = if a.checksum { Compare::Hash } else { Compare::SizeAndTime };
     let purpose = match policy.dry_run {
-        true => Purpose::Check { compare, extra: policy.mirror.deletes() },
+        // A new snapshot has nothing that the source does not have.
+        true => Purpose::Check { compare, extra: policy.mirror.deletes() || a.earlier.snapshot },
         false => Purpose::Copy,
     };
     let (places, unkept) = (contents_of(places), vec!["sync"]);
