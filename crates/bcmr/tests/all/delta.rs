@@ -79,7 +79,8 @@ fn only_what_differs_crosses() {
         let tmp = stocked(&new);
         let far = Far::pipe();
         let ran = dir.ends(far.bcmr("sync").args(["--json"]), &far, &tmp.p("s"), &tmp.p("d")).run();
-        let receipt = ran.ok().out.lines().find(|line| line.contains("\"receipt\"")).unwrap_or_default();
+        let out = ran.ok().out;
+        let receipt = out.lines().find(|line| line.contains("\"receipt\"")).unwrap_or_default();
         let told: serde_json::Value = serde_json::from_str(receipt).unwrap();
         let reused = told["reused"].as_u64().unwrap();
         assert!(reused > MANY as u64 - 60_000 && reused <= MANY as u64, "{dir:?}: {receipt}");
