@@ -90,8 +90,10 @@ fn copyright(release: &Release) -> String {
 }
 
 const OVERRIDES: &str = "\
-# One file for every machine: it is also what `bcmr --bootstrap` puts on the other side.
-bcmr: shared-library-lacks-prerequisites [usr/bin/bcmr]
+# One file for every machine: it is also what `bcmr --bootstrap` puts on the other side. Where the compiler can, it is
+# position-independent as well, and lintian has another name for that.
+bcmr [amd64]: shared-library-lacks-prerequisites [usr/bin/bcmr]
+bcmr [arm64]: statically-linked-binary [usr/bin/bcmr]
 # This package is not from Debian's archive.
 bcmr: initial-upload-closes-no-bugs *
 ";
