@@ -225,6 +225,9 @@ impl Serving {
             let Some(frame) = first.inbox.recv()? else { return Ok(()) };
             let message = frame.message()?;
             let done = match message {
+                Message::Get { .. } if self.beside.is_some() => {
+                    Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::KeepingUnasked))
+                }
                 Message::Put { .. } | Message::Get { .. } => {
                     self.join(peer);
                     let list = std::mem::take(&mut self.list);
@@ -405,9 +408,6 @@ impl Serving {
         match message {
             Message::Put { .. } | Message::Get { names: None, .. } if list.names > 0 => {
                 Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::NamesWithoutRequest))
-            }
-            Message::Get { .. } if beside.is_some() => {
-                Err(Error::ours(Code::Protocol, Op::Serve, "", Reason::KeepingUnasked))
             }
             Message::Put { policy, target, path, operands, items } => {
                 let survey = survey_of(&policy);
