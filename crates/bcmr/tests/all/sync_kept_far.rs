@@ -140,7 +140,7 @@ fn a_snapshot_there_is_complete_or_absent() {
     });
 }
 
-/// A connection that is lost once is made again, also where the snapshot had its name by then and nobody had been told.
+/// A connection that is lost once is made again, and what the first attempt left is gone on with.
 #[test]
 fn a_snapshot_outlives_a_lost_connection() {
     needs!(has_tool("strace"), "there is no strace");
@@ -148,7 +148,6 @@ fn a_snapshot_outlives_a_lost_connection() {
     source(&tmp);
     sync(Dir::Put, &Far::pipe(), &tmp, "--snapshot --at 2026-01-01", "snaps").ok();
     tmp.file("s/new/x", "x");
-    // Taken away is only what is older, once the new one has its name.
     let far = Far::pipe().with("FAR_RUN", killer(&tmp, 1, "rmdir,unlinkat", true));
     let flags = "--retries=2 --snapshot --keep 1d --at 2026-01-02";
     sync(Dir::Put, &far, &tmp, flags, "snaps").ok();
@@ -156,7 +155,6 @@ fn a_snapshot_outlives_a_lost_connection() {
     alike(&tmp.p("s"), &tmp.p("snaps/2026-01-02T000000Z"));
     let far = Far::pipe().with("FAR_RUN", {
         fs::remove_file(tmp.p("killed")).unwrap();
-        // After the rename that publishes, names are synced.
         killer(&tmp, 1, "renameat2,renameat,rename", true)
     });
     sync(Dir::Put, &far, &tmp, "--retries=2 --snapshot --at 2026-01-03", "snaps").ok();
