@@ -868,7 +868,7 @@ fn packed(batch: u64, dir: u64, inline: bool, contents: &[u8]) -> Message<'_> {
 fn parts(entries: u64, bytes: u64) -> Message<'static> {
     let each = if entries > 1 { 1 } else { 256 << 10 };
     let mut chunks = vec![Sum { bytes: each, sum: 0 }; (bytes / each) as usize];
-    chunks.extend((bytes % each > 0).then_some(Sum { bytes: bytes % each, sum: 0 }));
+    chunks.extend((!bytes.is_multiple_of(each)).then_some(Sum { bytes: bytes % each, sum: 0 }));
     let part = |entry| WantedPart { entry, wanted: Wanted::Rest(chunks.clone()) };
     Message::WantsParts { batch: 1, entries: (0..entries).map(part).collect() }
 }

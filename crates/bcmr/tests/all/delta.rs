@@ -209,7 +209,7 @@ fn of_small_files_what_is_not_there_crosses() {
     let stock = || {
         let tmp = Tmp::new();
         for n in 0..FILES {
-            aged(&tmp.file(&format!("s/{}", name(n)), noise(n, EACH)), 30 - n % 5);
+            aged(&tmp.file(format!("s/{}", name(n)), noise(n, EACH)), 30 - n % 5);
         }
         let copied = std::process::Command::new("cp").arg("-a").arg(tmp.p("s")).arg(tmp.p("d")).status();
         assert!(copied.unwrap().success());
@@ -221,14 +221,14 @@ fn of_small_files_what_is_not_there_crosses() {
         small_ones_cross(&tmp, dir, "moved", "--delete", 20_000);
 
         let tmp = stock();
-        (0..FILES).for_each(|n| aged(&tmp.p(&format!("s/{}", name(n))), 2));
+        (0..FILES).for_each(|n| aged(&tmp.p(format!("s/{}", name(n))), 2));
         small_ones_cross(&tmp, dir, "touched", "", 60_000);
 
         let tmp = stock();
         for n in 0..FILES {
             let mut new = noise(n, EACH);
             new.splice(EACH / 2..EACH / 2 + 1, [1, 2, 3]);
-            aged(&tmp.file(&format!("s/{}", name(n)), new), 2);
+            aged(&tmp.file(format!("s/{}", name(n)), new), 2);
         }
         small_ones_cross(&tmp, dir, "changed", "", 400_000);
 

@@ -298,7 +298,8 @@ fn columns_that_are_no_batch() {
         out
     };
     let patched = patched(&[run(4, Some(0))], b"", [7; 32]);
-    let table: [(&str, Codec, &[u8], Option<&[u8]>); 7] = [
+    type Row<'a> = (&'a str, Codec, &'a [u8], Option<&'a [u8]>);
+    let table: [Row<'_>; 7] = [
         ("nothing", Codec::Raw, b"", None),
         ("a column short", Codec::Raw, &good[..good.len() - 1], None),
         ("a byte more", Codec::Raw, &[&good[..], b"\0"].concat(), None),
