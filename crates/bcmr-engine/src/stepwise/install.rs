@@ -81,12 +81,8 @@ impl Copier<'_> {
                 Err(e) => {
                     // What cannot be made may have been there, and then it is its mode that could not be set.
                     let missing = e.raw_os_error() == Some(errno::ENOENT);
-                    return match spot.look(true) {
-                        Err(l)
-                            if is_last
-                                && !missing
-                                && let Some(given) = given =>
-                        {
+                    return match (spot.look(true), given) {
+                        (Err(l), Some(given)) if is_last && !missing => {
                             let owned = given.uid.is_some() || given.gid.is_some();
                             self.fail(if owned { What::InstallOwner } else { What::InstallMode }, shown, l)
                         }
