@@ -41,6 +41,7 @@ fn offered(what: &str, is_link: bool, agreed: Features, asked: &[Message<'_>]) -
     } else {
         place.tmp.file("tree/a", noise(1, SIZE));
     }
+    let settled = Message::Wants { batch: 1, entries: Vec::new() };
     let mut came = Vec::new();
     let outcome = place.attack(what, PUT, |w| {
         w.greet_with(agreed);
@@ -51,17 +52,17 @@ fn offered(what: &str, is_link: bool, agreed: Features, asked: &[Message<'_>]) -
                 Message::Operand { dir, .. } | Message::Dir { id: dir, .. } => {
                     w.say(&Message::DirIs { dir, state: DirState::There });
                 }
-                Message::FilesPacked { .. } => {
-                    w.say(asked.next().unwrap_or(&Message::Wants { batch: 1, entries: Vec::new() }));
-                }
-                Message::Contents { bytes, .. } => {
-                    came.push(bytes.to_vec());
-                    w.say(asked.next().unwrap_or(&Message::Wants { batch: 1, entries: Vec::new() }));
-                }
-                Message::DirEnd { .. } => {
-                    // What is asked of a batch that is settled.
-                    for late in asked.by_ref() {
-                        w.say(late);
+                Message::FilesPacked { .. } | Message::Contents { .. } => {
+                    if let Message::Contents { bytes, .. } = said.message() {
+                        came.push(bytes.to_vec());
+                    }
+                    let next = asked.next().unwrap_or(&settled);
+                    w.say(next);
+                    if *next == settled {
+                        // What is asked of a batch that is settled.
+                        for late in asked.by_ref() {
+                            w.say(late);
+                        }
                     }
                 }
                 Message::AllSent => {
