@@ -55,6 +55,17 @@ pub struct OwnersAndModes {
     pub users: OwnerMap,
     /// Groups.
     pub groups: OwnerMap,
+    /// How the others are known on another machine.
+    pub known_by: KnownBy,
+}
+
+/// How an owner is found on another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownBy {
+    /// By the name, where both machines have it; else by the number.
+    Name,
+    /// By the number (`--numeric-ids`).
+    Number,
 }
 
 /// What the parts are called between machines. From each of the last two on, one for each pair.
@@ -70,22 +81,40 @@ impl OwnersAndModes {
         dirs: ModeChange::NONE,
         users: [None; MAPPED_MAX],
         groups: [None; MAPPED_MAX],
+        known_by: KnownBy::Name,
     };
 
     /// What something is to be.
     #[must_use]
     pub fn of(&self, info: &Info) -> Info {
         let mode = if info.kind == Kind::Dir { self.dirs } else { self.files };
-        let mapped = |map: &OwnerMap, id: u32| {
-            let pair = map.iter().flatten().find(|(from, _)| *from == id || *from == ANYBODY);
-            pair.map_or(id, |(_, to)| *to)
-        };
         Info {
             mode: mode.of(info.mode),
-            uid: mapped(&self.users, info.uid),
-            gid: mapped(&self.groups, info.gid),
+            uid: self.user(info.uid).unwrap_or(info.uid),
+            gid: self.group(info.gid).unwrap_or(info.gid),
             ..*info
         }
+    }
+
+    /// Who a user is to become, where something is said of that one.
+    #[must_use]
+    pub fn user(&self, id: u32) -> Option<u32> {
+        mapped(&self.users, id)
+    }
+
+    /// The same of a group.
+    #[must_use]
+    pub fn group(&self, id: u32) -> Option<u32> {
+        mapped(&self.groups, id)
+    }
+
+    /// What is about owners alone; it is not in here any more.
+    pub(crate) fn take_owners(&mut self) -> OwnersAndModes {
+        let OwnersAndModes { files, dirs, .. } = *self;
+        let none = OwnersAndModes::NONE;
+        let owners = OwnersAndModes { files: none.files, dirs: none.dirs, ..*self };
+        *self = OwnersAndModes { files, dirs, ..none };
+        owners
     }
 
     /// For another machine, in rising order; nothing where nothing is said.
@@ -119,6 +148,11 @@ impl OwnersAndModes {
     }
 }
 
+fn mapped(map: &OwnerMap, id: u32) -> Option<u32> {
+    let pair = map.iter().flatten().find(|(from, _)| *from == id || *from == ANYBODY);
+    pair.map(|(_, to)| *to)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,7 +173,7 @@ mod tests {
         users[3] = Some((ANYBODY, 0));
         let mut groups = [None; MAPPED_MAX];
         groups[0] = Some((6, 7));
-        let alter = OwnersAndModes { files: no_w, dirs, users, groups };
+        let alter = OwnersAndModes { files: no_w, dirs, users, groups, ..OwnersAndModes::NONE };
         for (kind, mode, uid, gid, want) in [
             (Kind::File, 0o666, 5, 6, (0o644, 6, 7)),
             (Kind::File, 0o4722, 6, 5, (0o4711, 0, 5)),

@@ -5,6 +5,7 @@
 //! codes: what a person typed arrives as [`policy`], what happened leaves as [`event`].
 #![forbid(unsafe_code)]
 
+mod accounts;
 pub mod alter;
 pub mod api;
 mod blocks;

@@ -185,6 +185,7 @@ Op {
     ThinOut = 186,
     ReadPlanOfSync = 187,
     ApplyPlan = 188,
+    LookUpOwner = 230,
 }}
 
 numbered! {

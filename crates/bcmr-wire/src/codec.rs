@@ -12,7 +12,7 @@ use crate::limits::{
 };
 use crate::message::{
     Codec, Compress, DirState, Entry, Event, FileState, Hello, Keeping, Kind, Message, Note, OldThings,
-    Patch, Piece, Policy, Run, Sum, Target, Time, Trouble, Wanted, WantedPart, Wide, data, kind,
+    Owner, Patch, Piece, Policy, Run, Sum, Target, Time, Trouble, Wanted, WantedPart, Wide, data, kind,
 };
 use crate::rules;
 
@@ -30,6 +30,7 @@ const TARGETS: [Target; 3] = [Target::Guess, Target::Into, Target::Exactly];
 const COMPRESS: [Compress; 4] = [Compress::None, Compress::Lz4, Compress::Zstd, Compress::Auto];
 const FILE_STATES: [FileState; 3] = [FileState::Whole, FileState::Changed, FileState::Failed];
 const DIR_STATES: [DirState; 3] = [DirState::There, DirState::New, DirState::Refused];
+const OWNERS: [Owner; 2] = [Owner::User, Owner::Group];
 
 impl<'a> Message<'a> {
     /// What a payload of type `kind` says. Every bound, name and choice in it has been checked.
@@ -121,6 +122,7 @@ impl<'a> Message<'a> {
             Message::WantsParts { .. } => kind::WANTS_PARTS,
             Message::FilesPacked { .. } => kind::FILES_PACKED,
             Message::LeftOut { .. } => kind::LEFT_OUT,
+            Message::Owner { .. } => kind::OWNER,
         }
     }
 }
@@ -389,6 +391,11 @@ fn read<'a>(kind: u8, r: &mut Reader<'a>) -> Result<Message<'a>, Refused> {
             packing: r.choice("packed.packing", &CODECS)?,
             entries: r.bytes("packed.entries")?,
             contents: r.all(),
+        },
+        kind::OWNER => Message::Owner {
+            of: r.choice("owner.of", &OWNERS)?,
+            id: r.v32("owner.id")?,
+            name: r.bytes("owner.name")?,
         },
         _ => return refuse("frame.state", Why::Unknown),
     })
@@ -842,6 +849,11 @@ fn write(message: &Message<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
             write_packed_header(&PackedHead { batch, dir, inline, packing, entries }, *codec, out);
             out.extend_from_slice(contents); // [packed.contents]
         }
+        Message::Owner { of, id, name } => {
+            out.push(*of as u8); // [owner.of]
+            put_v(u64::from(*id), out); // [owner.id]
+            put_bytes(name, out); // [owner.name]
+        }
         Message::MissingBlocks { file, first, nonce, bits } => {
             put_v(*file, out); // [missing.file]
             put_v(*first, out); // [missing.first]
@@ -1101,6 +1113,7 @@ mod tests {
         assert!(COMPRESS.iter().enumerate().all(|(n, one)| n == *one as usize));
         assert!(FILE_STATES.iter().enumerate().all(|(n, one)| n == *one as usize));
         assert!(DIR_STATES.iter().enumerate().all(|(n, one)| n == *one as usize));
+        assert!(OWNERS.iter().enumerate().all(|(n, one)| n == *one as usize));
     }
 
     #[test]

@@ -67,10 +67,12 @@ pub mod wide {
     pub const KEEPING: u64 = 0x8000;
     /// The sender names what only it knows to be left out.
     pub const LEFT_OUT: u64 = 0x1_0000;
+    /// Owners are known by their names where both sides have them.
+    pub const NAMES: u64 = 0x2_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 24] = [
+const NAMES: [(Features, &str); 25] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -95,6 +97,7 @@ const NAMES: [(Features, &str); 24] = [
     (Features { caps: 0, wide: wide::PARTS }, "parts"),
     (Features { caps: 0, wide: wide::KEEPING }, "keeping"),
     (Features { caps: 0, wide: wide::LEFT_OUT }, "left-out"),
+    (Features { caps: 0, wide: wide::NAMES }, "names"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -401,7 +404,7 @@ mod tests {
             assert_eq!(all.and(*one), Features::NONE);
             all.or(*one)
         });
-        assert_eq!(all, set(0x7f, 0x1_ffff));
+        assert_eq!(all, set(0x7f, 0x3_ffff));
         let some = set(caps::SYNC, wide::VERIFY);
         assert!(
             some.has_cap(caps::SYNC) && !some.has_cap(caps::LZ4) && !some.has_cap(caps::SYNC | caps::LZ4)

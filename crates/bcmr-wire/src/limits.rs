@@ -102,6 +102,9 @@ pub const RULES_BYTES_MAX: usize = 32 << 10;
 pub const REGEXES_BYTES_MAX: usize = 8 << 10;
 /// Numbers of a policy, or of a `Usage`.
 pub const NUMBERS_MAX: usize = 32;
+/// Owners, users and groups together, whose names a sender tells; the others go by their numbers.
+// [owner.most]
+pub const OWNERS_MAX: usize = 64 << 10;
 /// Inodes with further names still to come that a receiver remembers at a time: some 300 bytes each, and their names.
 pub const LINKS_MAX: usize = 1 << 20;
 /// Names that a receiver keeps apart by their sources, where several meet: some 20 bytes each.

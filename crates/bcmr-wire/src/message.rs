@@ -356,6 +356,16 @@ pub struct Keeping<'a> {
     pub stay: Option<[u32; 3]>,
 }
 
+/// What a number of an owner is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Owner {
+    /// A user.
+    User = 0,
+    /// A group.
+    Group = 1,
+}
+
 /// Every message. The comment names its type byte.
 // The fields are those of docs/protocol.md by name, and documented there.
 #[allow(missing_docs)]
@@ -489,6 +499,8 @@ pub enum Message<'a> {
     },
     /// 0x5C
     LeftOut { dir: u64, names: Vec<&'a [u8]> },
+    /// 0x5E
+    Owner { of: Owner, id: u32, name: &'a [u8] },
 }
 
 /// Type bytes.
@@ -555,6 +567,7 @@ pub mod kind {
     pub const PATCH: u8 = 0x59;
     pub const FILES_PACKED: u8 = 0x5A;
     pub const LEFT_OUT: u8 = 0x5C;
+    pub const OWNER: u8 = 0x5E;
 
     /// Whether a payload of this type holds a secret, so that memory it was in is wiped before it is used again.
     #[must_use]

@@ -201,6 +201,11 @@ pub(crate) fn message(message: &Message<'_>) -> Result<(), Refused> {
             must(*inline || none, "packed.contents", Why::Contradiction)?;
             packed("packed.contents", *codec, contents)
         }
+        Message::Owner { id, name: one, .. } => {
+            // Root is root everywhere, and to the kernel -1 means "as it is".
+            must(!matches!(*id, 0 | u32::MAX), "owner.id", Why::Limit)?;
+            name("owner.name", one)
+        }
     }
 }
 

@@ -376,6 +376,10 @@ impl<'a> Dice<'a> {
                 let (batch, dir, codec) = (self.id(), self.id(), Codec::Raw);
                 Message::FilesPacked { batch, dir, inline, codec, packing, entries, contents }
             }
+            kind::OWNER => {
+                let of = if self.yes() { Owner::User } else { Owner::Group };
+                Message::Owner { of, id: u32::from(self.u8()) + 1, name: self.name() }
+            }
             _ => Message::Cancel,
         }
     }

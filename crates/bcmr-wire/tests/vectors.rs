@@ -406,6 +406,13 @@ fn good() -> Vec<(&'static str, u8, String, Message<'static>)> {
             },
         ),
         ("cancel", 0x4F, String::new(), Message::Cancel),
+        ("owner", 0x5E, "00 e807 02 6d65".into(), Message::Owner { of: Owner::User, id: 1000, name: b"me" }),
+        (
+            "owner of a group",
+            0x5E,
+            "01 32 05 7374616666".into(),
+            Message::Owner { of: Owner::Group, id: 50, name: b"staff" },
+        ),
         ("finer", 0x58, "01 8001 808001".into(), Message::Finer { file: 1, at: 128, bytes: 16 << 10 }),
         (
             "patch",
@@ -581,6 +588,13 @@ fn what_is_refused_says_which_field_and_why() {
             "patch.bytes",
             Why::Contradiction,
         ),
+        ("an owner of a kind nobody knows", 0x5E, "02 01 01 61".into(), "owner.of", Why::Unknown),
+        ("an owner who is nobody", 0x5E, "00 ffffffff0f 01 61".into(), "owner.id", Why::Limit),
+        ("root by another name", 0x5E, "00 00 01 61".into(), "owner.id", Why::Limit),
+        ("an owner without a name", 0x5E, "00 01 00".into(), "owner.name", Why::Name),
+        ("an owner called like a way up", 0x5E, "01 01 02 2e2e".into(), "owner.name", Why::Name),
+        ("an owner with NUL", 0x5E, "01 01 02 6100".into(), "owner.name", Why::Name),
+        ("an owner with a long name", 0x5E, format!("00 01 {long_name}"), "owner.name", Why::Name),
         ("what is no number of a word", 0x03, "0200 808004 00 00 00".into(), "error.op", Why::Number),
         (
             "what is no number of a reason",

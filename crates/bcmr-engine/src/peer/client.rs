@@ -5,7 +5,7 @@
 use super::beside::{self, AskedSnapshot};
 use super::connections::open_further;
 use super::events::{ClientObserver, summary_of};
-use super::features::{agreed_compress, needed_of_sender, offered};
+use super::features::{agreed_accounts, agreed_compress, needed_of_sender, offered};
 use super::machine::machine_number;
 use super::names::{RequestNames, send_all_but_last};
 use super::policy_wire::{Lists, policy_out};
@@ -21,6 +21,7 @@ use crate::peer::comparing::{comparing, survey_of, visitor};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
+use crate::peer::owners_here::OwnersHere;
 use crate::policy::{Collide, Compare, CopyPolicy, Dated, Preserve, Resume, Target, Verify};
 use crate::pulse::For;
 use crate::remote::{Address, GetRequest, Purpose, PutRequest, Way};
@@ -260,7 +261,7 @@ impl Transfer<'_> {
     fn connect(&self, address: &Address, load: LinkLoad, required: Features, behind: &[u8]) -> Result<Peer> {
         let (way, watch) = (self.way, self.watch);
         watch.front.lend_terminal(true);
-        let terms = Terms { offered: offered(way), required };
+        let terms = Terms { offered: offered(way, self.policy.alter.known_by), required };
         let peer = transport::connect(address, way, load, terms, behind, watch.cancel)?;
         watch.front.lend_terminal(false);
         Ok(peer)
@@ -365,6 +366,7 @@ impl Transfer<'_> {
             names_left_out: features.has_wide(wide::LEFT_OUT),
             links: Links::Sent,
             compares: observer.compares,
+            accounts: agreed_accounts(features),
             expects_new,
         };
         let open = |path: &Path| operands::source(&Reach::Anywhere, path, policy.follow);
@@ -417,11 +419,12 @@ impl Transfer<'_> {
             to.to.make()?;
         }
         let disk = Sys::new();
-        let policy = self.policy.clone().resuming();
+        let mut policy = self.policy.clone().resuming();
+        let owners = OwnersHere::of(&mut policy.alter, agreed_accounts(peer.agreed.features));
         let reply = peer.streams.first().map(reply_on).ok_or_else(|| no_stream(address))?;
         let delta = !self.way.fast && peer.agreed.features.has_wide(wide::DELTA);
         let parts = !self.way.fast && peer.agreed.features.has_wide(wide::PARTS);
-        let what = Incoming { delta, parts, ..self.expected(from, list, to, peer.streams.len())? };
+        let what = Incoming { delta, parts, ..self.expected(from, list, to, owners, peer.streams.len())? };
         let tally = Tally::new(watch);
         let paths: Vec<&[u8]> = from.iter().map(|a| a.path.as_os_str().as_bytes()).collect();
         let get = Message::Get { policy: how, paths, names };
@@ -453,6 +456,7 @@ impl Transfer<'_> {
         from: &[Address],
         list: Option<&[Vec<u8>]>,
         to: &GetTarget<'_>,
+        owners: OwnersHere,
         streams: usize,
     ) -> Result<Incoming> {
         let first = from.first().ok_or_else(|| Error::ours(Code::Usage, Op::Copy, "", Reason::NoSource))?;
@@ -476,6 +480,7 @@ impl Transfer<'_> {
             keeping: false,
             delta: false,
             parts: false,
+            owners,
         })
     }
 }

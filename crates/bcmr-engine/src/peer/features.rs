@@ -2,6 +2,8 @@
 //!
 //! Must not know how a feature is carried out.
 
+use crate::accounts::{Accounts, ThisMachine};
+use crate::alter::KnownBy;
 use crate::remote::{Compress, Plane, Way};
 use bcmr_wire::handshake::{Features, caps, wide};
 
@@ -24,12 +26,16 @@ pub(crate) const OURS: Features = Features {
         | wide::PACKED
         | wide::PARTS
         | wide::KEEPING
-        | wide::LEFT_OUT,
+        | wide::LEFT_OUT
+        | wide::NAMES,
 };
 
 /// What a client with these options offers.
-pub(super) fn offered(way: &Way) -> Features {
+pub(super) fn offered(way: &Way, owners: KnownBy) -> Features {
     let mut features = OURS;
+    if owners == KnownBy::Number {
+        features.wide &= !wide::NAMES;
+    }
     if way.dedup && !way.fast {
         features.caps |= caps::DEDUP;
     }
@@ -52,6 +58,11 @@ pub(super) fn offered(way: &Way) -> Features {
 pub(super) fn needed_of_sender(required: Features) -> Features {
     let wide = wide::TREES | wide::ATTRIBUTES | wide::HOLES | wide::SURVEY | wide::LEFT_OUT;
     required.and(Features { caps: 0, wide })
+}
+
+/// Where names of owners are looked up, if both sides tell them.
+pub(super) fn agreed_accounts(agreed: Features) -> Option<&'static dyn Accounts> {
+    agreed.has_wide(wide::NAMES).then_some(&ThisMachine as &dyn Accounts)
 }
 
 /// What is packed with: what is wanted and both know.

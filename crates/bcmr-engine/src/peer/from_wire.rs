@@ -177,6 +177,12 @@ impl<'a, D: WireDestination<'a>> FromWire<'a, D> {
             }
             Message::LeftOut { dir, names } => self.dirs.left_out(t, dir, &names),
             Message::DirEnd { dir, partial } => self.dirs.end(t, worker, dir, partial),
+            Message::Owner { of, id, name } => {
+                if let Err(e) = t.what.owners.name(of, id, name)? {
+                    t.tally().fail(e);
+                }
+                Ok(())
+            }
             Message::Trouble(trouble) => {
                 t.what.trouble(&trouble, t.tally());
                 Ok(())

@@ -2,11 +2,12 @@
 
 use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::peer::asked::{Asked, Kinds};
+use crate::peer::owners_here::OwnersHere;
 use crate::receiver::claims::Meeting;
 use crate::tally::Tally;
 use crate::trouble::error_of;
 use crate::verbs::operands::{Reach, Resolved};
-use bcmr_wire::message::{Entry, Kind as WireKind, Trouble};
+use bcmr_wire::message::{Entry, Kind as WireKind, Owner, Trouble};
 use fastcopy::meta::{Info, Kind, Time};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub(crate) struct Incoming {
     pub(crate) delta: bool,
     /// It sends parts of small files where they are asked for.
     pub(crate) parts: bool,
+    /// Who owns here what comes.
+    pub(crate) owners: OwnersHere,
 }
 
 impl Incoming {
@@ -60,8 +63,8 @@ impl Incoming {
         Info {
             kind: kind_of(entry.kind),
             mode: entry.mode,
-            uid: entry.uid,
-            gid: entry.gid,
+            uid: self.owners.number(Owner::User, entry.uid),
+            gid: self.owners.number(Owner::Group, entry.gid),
             dev: entry.dev ^ far,
             ino: entry.ino,
             nlink: entry.nlink,

@@ -19,6 +19,7 @@ mod landing;
 mod machine;
 mod named;
 mod names;
+mod owners_here;
 mod policy_wire;
 mod questions;
 mod receiving;

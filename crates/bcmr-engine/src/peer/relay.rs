@@ -156,7 +156,7 @@ impl RelayRun<'_> {
     fn connect_both(&self, first: &Address, required: Features) -> Result<(Peer, Peer)> {
         let beside = Features { caps: caps::DIRECT | caps::AEAD | caps::DEDUP, wide: 0 };
         let offer = |way: &Way| {
-            let all = offered(way);
+            let all = offered(way, self.policy.alter.known_by);
             Features { caps: all.caps & !beside.caps, wide: all.wide }
         };
         let needed = needed_of_sender(required);

@@ -5,7 +5,7 @@
 use super::beside::Beside;
 use super::ending::{end_refused, unanswered};
 use super::events::{NoObserver, ReportingFront};
-use super::features::{OURS, agreed_compress};
+use super::features::{OURS, agreed_accounts, agreed_compress};
 use super::machine::machine_number;
 use super::policy_wire::policy_in;
 use super::questions::RemoteQuestions;
@@ -21,6 +21,7 @@ use crate::peer::comparing::{SurveyKind, comparing, survey_of, visitor};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{LocalSide, landing};
+use crate::peer::owners_here::OwnersHere;
 use crate::peer::reply::Reply;
 use crate::policy::{Collide, CopyPolicy, FilterSpec, Follow, FollowDestination, RemoveRequest, Target};
 use crate::remote::ServeRequest;
@@ -145,6 +146,10 @@ pub fn serve(request: ServeRequest, input: OwnedFd, output: OwnedFd) -> Result<(
     let mut ours = OURS;
     if request.store.is_some() && !request.read_only {
         ours.caps |= caps::DEDUP;
+    }
+    // Whom this machine knows is nothing that is below the root, and a server that is shut in could not even ask.
+    if reach.is_confined() {
+        ours.wide &= !wide::NAMES;
     }
     if request.arrived_at.is_none() {
         ours.caps &= !(caps::DIRECT | caps::AEAD);
@@ -419,7 +424,8 @@ impl Serving {
                 let wants_dedup = policy.has(flags::DEDUP) && hashes;
                 let dedup = wants_dedup && agreed;
                 let (policy, _) = policy_in(&policy, request.jobs, request.me, request.umask)?;
-                let policy = policy.resuming();
+                let mut policy = policy.resuming();
+                let owners = OwnersHere::of(&mut policy.alter, agreed_accounts(peer.agreed.features));
                 let path = self.path(path);
                 let target = target_of(target, path);
                 let listed = operands == 0;
@@ -455,6 +461,7 @@ impl Serving {
                     keeping: peer.agreed.features.has_wide(wide::KEEPING),
                     delta: peer.agreed.features.has_wide(wide::DELTA),
                     parts: peer.agreed.features.has_wide(wide::PARTS),
+                    owners,
                 };
                 if let Some(survey) = survey {
                     return self.survey(peer, &policy, what, (survey, target.path()), items);
@@ -487,6 +494,7 @@ impl Serving {
                     names_left_out: peer.agreed.features.has_wide(wide::LEFT_OUT),
                     links,
                     compares,
+                    accounts: agreed_accounts(peer.agreed.features),
                     expects_new,
                 };
                 let paths: Vec<PathBuf> = paths.iter().map(|p| self.path(p)).collect();

@@ -11,6 +11,7 @@ use super::questions::RemoteQuestions;
 use super::receiving::{ReceivingEnd, receive_all, reply_on};
 use super::sending::send_all;
 use super::server::with_reports;
+use crate::alter::OwnersAndModes;
 use crate::blocks::{BLOCK_BYTES, DEDUP_BYTES_MIN, LARGE_BYTES_MIN, block_cv, blocks_of};
 use crate::codec::Unpacker;
 use crate::disk::sys::Sys;
@@ -21,6 +22,7 @@ use crate::peer::from_wire::handler::{Head, MessageHandler, ReceiverBuffers};
 use crate::peer::from_wire::transfer::IncomingTransfer;
 use crate::peer::incoming::Incoming;
 use crate::peer::landing::{self, LocalSide};
+use crate::peer::owners_here::OwnersHere;
 use crate::peer::reply::Reply;
 use crate::policy::*;
 use crate::receiver::arriving::Load;
@@ -427,6 +429,7 @@ fn everything(target: PathBuf, streams: usize) -> Incoming {
         keeping: true,
         delta: false,
         parts: false,
+        owners: OwnersHere::of(&mut OwnersAndModes::NONE.clone(), None),
     }
 }
 
@@ -554,6 +557,7 @@ fn play(seed: u64) -> std::result::Result<(), String> {
         parts: delta,
         names_left_out: true,
         links: Links::Sent,
+        accounts: None,
         expects_new: false,
         compares: false,
     };
@@ -729,6 +733,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         parts: true,
         names_left_out: true,
         links: Links::Sent,
+        accounts: None,
         expects_new: false,
         compares: false,
     };

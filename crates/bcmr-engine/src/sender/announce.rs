@@ -21,6 +21,7 @@ use fastcopy::meta::Kind;
 use fastcopy::xattr::Of;
 use std::collections::HashSet;
 use std::io::BufRead;
+use std::iter;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -185,6 +186,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
         }
         self.sending.handles.keep(&place, src);
         self.sending.count_found(0);
+        self.sending.tell_owners(0, iter::once((&src.info, &attrs)))?;
         self.sending.send(&Message::Operand {
             path: path.as_os_str().as_bytes(),
             whole: name.is_none(),
@@ -237,6 +239,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
             return Ok(());
         }
         self.sending.handles.keep(&place, dir);
+        self.sending.tell_owners(0, iter::once((&item.info, &item.attrs)))?;
         self.sending.send(&Message::Operand {
             path: path.as_os_str().as_bytes(),
             whole: false,
@@ -334,6 +337,7 @@ impl<'s, 'a> Announcer<'s, 'a> {
         }
         self.sending.handles.keep(&place, &src);
         self.sending.count_found(0);
+        self.sending.tell_owners(0, iter::once((&src.info, &attrs)))?;
         let entry = item::entry(name.bytes(), &src.info, src.info.size, b"", &attrs);
         self.sending.send(&Message::Dir { id: place.id, parent: above.id, entry })?;
         Ok(Some((place, src)))

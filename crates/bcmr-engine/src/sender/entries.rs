@@ -20,6 +20,7 @@ use fastcopy::dir::Name;
 use fastcopy::meta::{Info, Kind};
 use fastcopy::read_write::pread;
 use fastcopy::xattr::Of;
+use std::iter;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -339,6 +340,7 @@ impl EntrySender<'_, '_> {
         raw: &[u8],
     ) -> Result<()> {
         let stream = stream_for(buffers, place);
+        self.0.tell_owners(stream, items.iter().map(|item| (&item.info, &item.attrs)))?;
         let (batch, turn) = self.0.schedule.batch(place, items, stream);
         let made = self.batch_frame(stream, &batch, inline, raw);
         let (made, held) = match made {
@@ -410,6 +412,7 @@ impl EntrySender<'_, '_> {
     pub(super) fn offer(&self, place: &Arc<AnnouncedDir>, item: Item) -> Result<()> {
         let _in_order = self.0.offers.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((file, item)) = self.0.schedule.offer(place, item) else { return Ok(()) };
+        self.0.tell_owners(0, iter::once((&item.info, &item.attrs)))?;
         self.0.send(&Message::Large { file, dir: place.id, entry: item.entry() })
     }
 }

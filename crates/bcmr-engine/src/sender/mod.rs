@@ -14,6 +14,7 @@ mod large;
 pub(crate) mod level;
 mod listen;
 pub(crate) mod names;
+mod naming;
 pub(crate) mod operand;
 pub(crate) mod out;
 mod pace;

@@ -769,6 +769,7 @@ fn send_paths(
         parts: false,
         names_left_out: true,
         links: Links::Sent,
+        accounts: None,
         expects_new: false,
         compares: false,
     };
@@ -1059,6 +1060,7 @@ fn room_for_a_batch_is_given_so_often_and_no_more() {
         parts: false,
         names_left_out: true,
         links: Links::Sent,
+        accounts: None,
         expects_new: false,
         compares: false,
     };

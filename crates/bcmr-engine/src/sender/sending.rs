@@ -2,6 +2,7 @@
 //!
 //! Must not know how the tree is walked, nor how a file is read.
 
+use crate::accounts::Accounts;
 use crate::codec::Effort;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
@@ -9,6 +10,8 @@ use crate::policy::{Collide, CopyPolicy};
 use crate::pulse::Pulse;
 use crate::remote::Compress;
 use crate::sender::filter::Filter;
+use crate::sender::item::EntryAttrs;
+use crate::sender::naming::OwnerNames;
 use crate::sender::out::{FilePart, Out, SendObserver};
 use crate::sender::pace::{Pace, Sent};
 use crate::sender::packers::Packers;
@@ -18,6 +21,7 @@ use crate::sender::walk::SourceDir;
 use crate::trouble::TroubleBuf;
 use bcmr_wire::message::{Codec, Message};
 use fastcopy::dir::Name;
+use fastcopy::meta::Info;
 use fastcopy::xattr::XattrBuffer;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -46,6 +50,8 @@ pub(crate) struct How {
     pub(crate) compares: bool,
     /// Whether symbolic links that are not followed are sent.
     pub(crate) links: Links,
+    /// Where the names of owners are looked up; only when both sides know what to do with them.
+    pub(crate) accounts: Option<&'static dyn Accounts>,
     /// Nothing had the name that the one operand will get: all in it will be wanted, unless something is there by then.
     pub(crate) expects_new: bool,
 }
@@ -99,6 +105,7 @@ pub(super) struct Sending<'a> {
     pub(super) handles: Handles,
     pace: Option<Mutex<Pace>>,
     pub(super) packers: Packers,
+    owners: OwnerNames,
     /// Offers go out in the order of their numbers.
     pub(super) offers: Mutex<()>,
     began: Instant,
@@ -120,6 +127,7 @@ impl<'a> Sending<'a> {
             handles: Handles::new(),
             pace: auto.then(|| Mutex::new(Pace::new(threads(streams), streams, 0))),
             packers: Packers::default(),
+            owners: OwnerNames::new(push.how.accounts, &push.policy.preserve, streams),
             offers: Mutex::new(()),
             began: Instant::now(),
             found_items: AtomicU64::new(0),
@@ -185,6 +193,15 @@ impl<'a> Sending<'a> {
         let mut frame = self.room(stream);
         message.encode(&mut frame).map_err(|e| not_encoded(&e))?;
         self.send_frames(stream, frame)
+    }
+
+    /// Tells on a stream who owns entries that are about to be sent there.
+    pub(super) fn tell_owners<'e>(
+        &self,
+        stream: usize,
+        entries: impl Iterator<Item = (&'e Info, &'e EntryAttrs)>,
+    ) -> Result<()> {
+        self.owners.tell(stream, entries, |name| self.send_on(stream, name), |e| self.fail(None, e))
     }
 
     /// On stream 0, where order matters.

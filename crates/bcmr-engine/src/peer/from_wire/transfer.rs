@@ -92,7 +92,9 @@ impl<'a, D: WireDestination<'a>> WireTransfer<'a, D> {
             return Ok(CarriedAttrs::new());
         }
         let one = |(name, value): &(&[u8], &[u8])| {
-            CString::new(*name).map(|n| (n, value.to_vec())).map_err(|_| refused(Reason::BadAttributeName))
+            let name = CString::new(*name).map_err(|_| refused(Reason::BadAttributeName))?;
+            let value = self.what.owners.attribute(&name, value.to_vec());
+            Ok((name, value))
         };
         entry.attrs.iter().map(one).collect()
     }

@@ -4,7 +4,7 @@
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
 use crate::cli::symbolic;
 use crate::usage::Usage;
-use bcmr_engine::alter::{ANYBODY, MAPPED_MAX, ModeChange, OwnerMap, OwnersAndModes};
+use bcmr_engine::alter::{ANYBODY, KnownBy, MAPPED_MAX, ModeChange, OwnerMap, OwnersAndModes};
 use bcmr_engine::policy::Preserve;
 use clap::Args;
 
@@ -29,7 +29,7 @@ pub struct OwnerArgs {
     /// The same for groups
     #[arg(hide_short_help = true, long, value_name = "FROM:TO", value_delimiter = ',', value_parser = pair)]
     pub groupmap: Vec<(Who, Who)>,
-    /// Owners go as numbers, as they do without this
+    /// Owners go to and from another machine as numbers, and not by their names
     #[arg(hide_short_help = true, long)]
     pub numeric_ids: bool,
     /// What all of it comes to, once names were looked up.
@@ -191,7 +191,8 @@ fn numbered(accounts: &[u8], name: &str) -> Option<u32> {
 pub(super) fn alter(a: &OwnerArgs) -> OwnersAndModes {
     let (files, dirs) = a.chmod.unwrap_or((ModeChange::NONE, ModeChange::NONE));
     let (users, groups) = a.maps.unwrap_or((OwnersAndModes::NONE.users, OwnersAndModes::NONE.groups));
-    OwnersAndModes { files, dirs, users, groups }
+    let known_by = if a.numeric_ids { KnownBy::Number } else { KnownBy::Name };
+    OwnersAndModes { files, dirs, users, groups, known_by }
 }
 
 /// What is to be other is kept as far as it is not.

@@ -1,0 +1,154 @@
+//! Who owns here what belongs to somebody at the sender: whom the policy names first, then who is called the same, then who has
+//! the same number.
+//!
+//! Must not know what is owned.
+
+use crate::accounts::{Accounts, renumber_acl};
+use crate::alter::OwnersAndModes;
+use crate::error::{Error, Op, Reason, Result};
+use crate::peer::incoming::refused;
+use bcmr_wire::limits::OWNERS_MAX;
+use bcmr_wire::message::Owner;
+use fastcopy::xattr::{ACL_ACCESS, ACL_DEFAULT};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::CStr;
+use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock};
+
+/// Owners of one transfer, at its receiver.
+pub(crate) struct OwnersHere {
+    /// Who becomes whom whatever the names say.
+    alter: OwnersAndModes,
+    /// Where names are looked up; `None`: the sender has not agreed to tell any.
+    accounts: Option<&'static dyn Accounts>,
+    /// The number here of each whose name was told.
+    told: RwLock<HashMap<(Owner, u32), u32>>,
+}
+
+impl OwnersHere {
+    /// What of a policy is about owners is decided here, and taken out of it: it is about numbers of the sender.
+    pub(crate) fn of(alter: &mut OwnersAndModes, accounts: Option<&'static dyn Accounts>) -> OwnersHere {
+        OwnersHere { alter: alter.take_owners(), accounts, told: RwLock::default() }
+    }
+
+    /// The sender tells what an owner is called. What was told first holds, whatever another stream says.
+    ///
+    /// # Errors
+    /// Outside, the sender broke the protocol; inside, nobody could be asked: the number stays.
+    pub(crate) fn name(&self, of: Owner, id: u32, name: &[u8]) -> Result<Result<()>> {
+        let Some(accounts) = self.accounts else {
+            return Err(refused(Reason::NotSendersMessage.about("Owner")));
+        };
+        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
+        let most = told.len() >= OWNERS_MAX;
+        let Entry::Vacant(place) = told.entry((of, id)) else { return Ok(Ok(())) };
+        if most {
+            // [owner.most]
+            return Err(refused(Reason::TooManyNames));
+        }
+        // What is no text is no account's name here.
+        let looked = std::str::from_utf8(name).map_or(Ok(None), |name| accounts.called(of, name));
+        let here = looked.as_ref().ok().copied().flatten().filter(|id| *id != u32::MAX);
+        place.insert(here.unwrap_or(id));
+        let shown = || PathBuf::from(String::from_utf8_lossy(name).into_owned());
+        Ok(looked.map(drop).map_err(|e| Error::os(Op::LookUpOwner, shown(), e)))
+    }
+
+    /// The number here of an owner at the sender.
+    pub(crate) fn number(&self, of: Owner, id: u32) -> u32 {
+        let policys = match of {
+            Owner::User => self.alter.user(id),
+            Owner::Group => self.alter.group(id),
+        };
+        policys.unwrap_or_else(|| self.called(of, id))
+    }
+
+    fn called(&self, of: Owner, id: u32) -> u32 {
+        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
+        told.get(&(of, id)).copied().unwrap_or(id)
+    }
+
+    /// An attribute as it is here: an ACL names users and groups.
+    pub(crate) fn attribute(&self, name: &CStr, mut value: Vec<u8>) -> Vec<u8> {
+        if name == ACL_ACCESS || name == ACL_DEFAULT {
+            renumber_acl(&mut value, |of, id| self.called(of, id));
+        }
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    struct Here;
+
+    impl Accounts for Here {
+        fn name_of(&self, _: Owner, _: u32) -> io::Result<Option<Vec<u8>>> {
+            Ok(None)
+        }
+
+        fn called(&self, of: Owner, name: &str) -> io::Result<Option<u32>> {
+            match (of, name) {
+                (_, "ask again") => Err(io::Error::other("nobody answers")),
+                (Owner::User, "me") => Ok(Some(501)),
+                (Owner::Group, "us") => Ok(Some(20)),
+                (Owner::Group, "as it is") => Ok(Some(u32::MAX)),
+                _ => Ok(None),
+            }
+        }
+    }
+
+    #[test]
+    fn the_policy_first_then_names_then_numbers() {
+        let mut alter = OwnersAndModes::NONE;
+        alter.users[0] = Some((1000, 7));
+        let owners = OwnersHere::of(&mut alter, Some(&Here));
+        assert_eq!(alter, OwnersAndModes::NONE, "it is not done twice");
+        let told = [
+            (Owner::User, 1000, &b"me"[..]),
+            (Owner::User, 1001, b"me"),
+            (Owner::User, 1002, b"somebody else"),
+            (Owner::User, 1003, b"\xff"),
+            (Owner::Group, 1000, b"us"),
+            (Owner::Group, 1001, b"as it is"),
+        ];
+        for (of, id, name) in told {
+            owners.name(of, id, name).unwrap().unwrap();
+        }
+        for (of, id, here) in [
+            (Owner::User, 1000, 7),
+            (Owner::User, 1001, 501),
+            (Owner::User, 1002, 1002),
+            (Owner::User, 1003, 1003),
+            (Owner::User, 1004, 1004),
+            (Owner::Group, 1000, 20),
+            (Owner::Group, 1001, 1001),
+        ] {
+            assert_eq!(owners.number(of, id), here, "{of:?} {id}");
+        }
+        // Another stream says the same, or lies.
+        owners.name(Owner::Group, 1000, b"them").unwrap().unwrap();
+        assert_eq!(owners.number(Owner::Group, 1000), 20);
+        let failed = owners.name(Owner::User, 9, b"ask again").unwrap().unwrap_err();
+        assert_eq!((failed.op, owners.number(Owner::User, 9)), (Op::LookUpOwner, 9));
+        let acl = [&[2, 0, 0, 0][..], &[2, 0, 7, 0, 0xe8, 3, 0, 0], &[8, 0, 7, 0, 0xe8, 3, 0, 0]].concat();
+        let here = [&[2, 0, 0, 0][..], &[2, 0, 7, 0, 0xf5, 1, 0, 0], &[8, 0, 7, 0, 20, 0, 0, 0]].concat();
+        assert_eq!(owners.attribute(ACL_DEFAULT, acl.clone()), here);
+        assert_eq!(owners.attribute(c"user.x", acl.clone()), acl);
+    }
+
+    #[test]
+    fn names_that_were_not_agreed_on_and_too_many_of_them() {
+        let none = OwnersHere::of(&mut OwnersAndModes::NONE.clone(), None);
+        assert!(none.name(Owner::User, 1, b"me").is_err());
+        let owners = OwnersHere::of(&mut OwnersAndModes::NONE.clone(), Some(&Here));
+        for id in 1..=OWNERS_MAX as u32 {
+            owners.name(Owner::User, id, b"me").unwrap().unwrap();
+        }
+        owners.name(Owner::User, 1, b"me").unwrap().unwrap();
+        assert!(owners.name(Owner::User, OWNERS_MAX as u32 + 1, b"me").is_err());
+    }
+}
