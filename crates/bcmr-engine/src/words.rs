@@ -567,6 +567,7 @@ Reason {
     SnapshotMade = 601,
     OldKeptThere = 602,
     KeepingUnasked = 603,
+    NoneMatches = 680,
 }}
 
 /// A reason with what it speaks of.

@@ -13,6 +13,7 @@ mod ending;
 mod events;
 mod features;
 mod from_wire;
+mod globs;
 mod incoming;
 mod inspect;
 mod landing;
@@ -33,6 +34,7 @@ mod ssh;
 mod talk;
 
 pub use client::{get, put};
+pub use globs::matching;
 pub use inspect::{Finding, OnTheWay, RemoveHow, doctor, hash, list, make_directory, remove, stat, usage};
 pub use relay::relay;
 pub use server::serve;

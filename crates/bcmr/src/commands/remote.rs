@@ -25,7 +25,7 @@ use bcmr_engine::control;
 use bcmr_engine::error::{Code, Error, Op, Reason, Result};
 use bcmr_engine::event::{Cancel, Event, Summary, Watch};
 use bcmr_engine::peer;
-use bcmr_engine::policy::NameList;
+use bcmr_engine::policy::{NameList, Target};
 use bcmr_engine::remote::{Address, GetRequest, PutRequest, RelayRequest, RunAs, Way};
 use std::ffi::OsString;
 use std::io;
@@ -173,7 +173,9 @@ fn between(job: &RemoteJob, here: &Way, onward: &Way, watch: Watch<'_>) -> Resul
     let Places::Between { from, to, target } = &job.places else {
         return Err(Error::ours(Code::Usage, Op::Copy, "", Reason::NoOtherMachine));
     };
-    let (from, to, target, purpose) = (from.clone(), to.clone(), *target, job.purpose);
+    let (to, target, purpose) = (to.clone(), *target, job.purpose);
+    let from = meant_there(job, from, here, watch.cancel)?;
+    several(&target(to.path.clone()), from.len())?;
     let (here, onward, policy) = (here.clone(), onward.clone(), job.policy.clone());
     let dated = job.dated;
     peer::relay(RelayRequest { from, to, target, purpose, dated, here, onward, policy }, watch)
@@ -200,11 +202,29 @@ fn attempt(job: &RemoteJob, way: &Way, watch: Watch<'_>) -> Result<Summary> {
         }
         Places::Between { .. } => between(job, &way, &way, watch),
         Places::Get { from, target } => {
-            let (from, target, manifest) = (from.clone(), target.clone(), job.manifest.clone());
+            let (target, manifest) = (target.clone(), job.manifest.clone());
+            let from = meant_there(job, from, &way, watch.cancel)?;
+            several(&target, from.len())?;
             let (purpose, dated) = (job.purpose, job.dated);
             peer::get(GetRequest { from, names, target, purpose, manifest, dated, way, policy }, watch)
         }
     }
+}
+
+/// What patterns stand for on the other machine. `sync` is about one directory, and a list of names about another.
+fn meant_there(job: &RemoteJob, from: &[Address], way: &Way, cancel: &Cancel) -> Result<Vec<Address>> {
+    if job.policy.mirror.is_on() || job.names.is_some() {
+        return Ok(from.to_vec());
+    }
+    peer::matching(from.to_vec(), way, cancel)
+}
+
+/// With `-T` there is one source, and a pattern may mean several.
+fn several(target: &Target, sources: usize) -> Result<()> {
+    if target.takes(sources) {
+        return Ok(());
+    }
+    Err(Error::ours(Code::Usage, Op::CopyTo, target.path().as_path(), Reason::OneSourceOneName))
 }
 
 /// Why nothing was done.

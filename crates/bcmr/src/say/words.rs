@@ -416,6 +416,7 @@ pub fn reason(reason: Reason) -> Option<&'static str> {
         Reason::EndBeforeSettled => "an end before everything was settled",
         Reason::EndOfClosed => "the end of a directory that is not open",
         Reason::PackedWithoutLength => "packed contents without their length, or too long",
+        Reason::NoneMatches => "nothing there has this name, or matches it",
         Reason::TooManyNames => "a list of more names than there may be",
         Reason::NoRequest => "a message that is no request",
         Reason::NamesWithoutRequest => "names for a request that has none",

@@ -10,6 +10,7 @@ mod delta;
 mod keeping;
 mod law;
 mod mirror;
+mod owners;
 mod parts;
 mod peer;
 mod put;
