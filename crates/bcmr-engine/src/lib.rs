@@ -19,6 +19,7 @@ pub mod event;
 mod fault;
 mod node;
 mod ordered;
+pub mod password;
 pub mod peer;
 pub mod plan;
 pub mod policy;

@@ -2,6 +2,7 @@
 //!
 //! Must not connect to anything; that is `transport`'s. What was typed is taken apart by the person's side.
 
+use crate::password::Password;
 use crate::policy::{Compare, CopyPolicy, Dated, NameList, Old, Target};
 use crate::throttle::Throttle;
 use std::ffi::OsString;
@@ -29,6 +30,8 @@ pub enum RunAs {
     Login,
     /// This user, by `sudo -n`, which asks nobody anything.
     Sudo(String),
+    /// This user, by a sudo that reads this password before the program there begins.
+    SudoWith(String, Password),
 }
 
 /// How to get there.

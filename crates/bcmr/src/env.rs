@@ -110,6 +110,18 @@ impl Env {
     }
 }
 
+/// The program that asks for passwords, where ssh would ask by it too: where it is told to, or where there is a desktop and no
+/// terminal.
+pub fn askpass() -> Option<OsString> {
+    let program = said("SSH_ASKPASS")?;
+    let required = said("SSH_ASKPASS_REQUIRE");
+    let is = |word: &str| required.as_deref().is_some_and(|it| it == word);
+    let desktop = said("DISPLAY").or_else(|| said("WAYLAND_DISPLAY")).is_some();
+    let terminal = std::fs::File::options().read(true).write(true).open("/dev/tty").is_ok();
+    let wanted = !is("never") && (is("force") || is("prefer") || desktop && !terminal);
+    wanted.then_some(program)
+}
+
 /// The directory that this was started in, for paths that are to mean the same elsewhere.
 pub fn started_in() -> PathBuf {
     std::env::current_dir().unwrap_or_else(|_| "/".into())

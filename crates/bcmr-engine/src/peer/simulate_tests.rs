@@ -11,6 +11,7 @@ use super::questions::RemoteQuestions;
 use super::receiving::{ReceivingEnd, receive_all, reply_on};
 use super::sending::send_all;
 use super::server::with_reports;
+use crate::accounts::Accounts;
 use crate::alter::OwnersAndModes;
 use crate::blocks::{BLOCK_BYTES, DEDUP_BYTES_MIN, LARGE_BYTES_MIN, block_cv, blocks_of};
 use crate::codec::Unpacker;
@@ -41,7 +42,7 @@ use crate::transport::stream::Stream;
 use crate::transport::{Agreed, Peer};
 use crate::verbs::operands::{self, DestLink, Reach, Resolved};
 use bcmr_wire::handshake::Features;
-use bcmr_wire::message;
+use bcmr_wire::message::{self, Owner};
 use bcmr_wire::state::State;
 use fastcopy::dir::Dir;
 use std::collections::{BTreeMap, BTreeSet};
@@ -693,6 +694,29 @@ fn judge(
     Ok(())
 }
 
+/// Two machines that know users and groups of odd numbers, the one that receives under numbers that are greater by this.
+struct OddOnes;
+
+const GREATER: u32 = 5_000;
+
+impl Accounts for OddOnes {
+    fn name_of(&self, _: Owner, id: u32) -> std::io::Result<Option<Vec<u8>>> {
+        Ok((id % 2 == 1).then(|| format!("odd {id}").into_bytes()))
+    }
+
+    fn called(&self, _: Owner, name: &str) -> std::io::Result<Option<u32>> {
+        Ok(name.strip_prefix("odd ").and_then(|id| id.parse::<u32>().ok()).map(|id| id + GREATER))
+    }
+}
+
+impl OddOnes {
+    /// Who owns at the receiver what these own at the sender.
+    fn there((user, group): (u32, u32)) -> (u32, u32) {
+        let one = |id: u32| if id % 2 == 1 { id + GREATER } else { id };
+        (one(user), one(group))
+    }
+}
+
 /// A mirror drawn from a seed, played to its end: by whatever is cut, stopped or changed, nothing that only the destination has
 /// goes unless all of the source is there, and nothing goes that the policy does not say (M1, M2, M3).
 fn play_mirror(seed: u64) -> std::result::Result<(), String> {
@@ -713,6 +737,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
     let mut scene = Scene { lots, root, luck, policy, happenings: Vec::new(), files, flips: false };
     std::fs::create_dir_all(scene.landed()).unwrap();
     scene.fill();
+    scene.give_away();
     let extras = scene.plant_extras();
     let changes = scene.lots.one_in(3);
     if changes {
@@ -733,7 +758,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         parts: true,
         names_left_out: true,
         links: Links::Sent,
-        accounts: None,
+        accounts: Some(&OddOnes),
         expects_new: false,
         compares: false,
     };
@@ -752,6 +777,7 @@ fn play_mirror(seed: u64) -> std::result::Result<(), String> {
         asked,
         delta: true,
         parts: true,
+        owners: OwnersHere::of(&mut OwnersAndModes::NONE.clone(), Some(&OddOnes)),
         // Of another machine: inodes here say nothing of those there.
         origin: 2,
         echo: !puts,
@@ -773,6 +799,17 @@ struct Extras {
 }
 
 impl Scene {
+    /// Files of several owners, where they can be given away.
+    fn give_away(&mut self) {
+        if self.policy.me != 0 {
+            return;
+        }
+        for at in self.files.clone() {
+            let (user, group) = (1_000 + self.lots.below(9) as u32, 2_000 + self.lots.below(9) as u32);
+            std::os::unix::fs::lchown(self.src().join(at), Some(user), Some(group)).unwrap();
+        }
+    }
+
     fn plant_extras(&mut self) -> Extras {
         let outside = self.root.join("outside");
         std::fs::create_dir(&outside).unwrap();
@@ -864,6 +901,14 @@ fn judge_mirror(
     if ok && scene.luck == Luck::Fair && !changes {
         if let Some(at) = complete() {
             return Err(format!("{} is not there", at.display()));
+        }
+        let owners = |at: PathBuf| std::fs::symlink_metadata(at).map(|info| (info.uid(), info.gid())).ok();
+        let other = scene.files.iter().find(|at| {
+            let here = owners(scene.src().join(at)).map(OddOnes::there);
+            scene.policy.me == 0 && here != owners(scene.landed().join(at))
+        });
+        if let Some(at) = other {
+            return Err(format!("{} belongs to somebody else", at.display()));
         }
         if scene.policy.mirror.deletes() && gone < extras.going.len() {
             return Err("not all went, and nothing was said".into());

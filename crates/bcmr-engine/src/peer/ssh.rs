@@ -14,6 +14,14 @@ pub fn ssh_words(address: &Address, way: &Way, command: &str) -> Result<Vec<std:
     transport::ssh::words(address, way, command)
 }
 
+/// ssh's own words for trying whether sudo there runs anything, as the way says.
+///
+/// # Errors
+/// A host or user that is refused.
+pub fn sudo_words(address: &Address, way: &Way) -> Result<Vec<std::ffi::OsString>> {
+    transport::ssh::sudo_words(address, way)
+}
+
 /// What ssh's standard error means where it could not connect: the code, and the words in short.
 #[must_use]
 pub fn ssh_said(said: &str) -> (Code, Note) {

@@ -97,22 +97,34 @@ fn remote_command(program: &str) -> Result<String, Note> {
     }
 }
 
-/// The same as another user. sudo that would have to ask for a password says so instead, and no password is ever an argument.
-fn command_as(run_as: &RunAs, program: &str) -> Result<String, Note> {
-    let command = remote_command(program)?;
-    match run_as {
-        RunAs::Login => Ok(command),
-        RunAs::Sudo(user) => match fault("user", user) {
-            Some(note) => Err(note),
-            None => Ok(format!("sudo -n -H -u {user} -- {command}")),
-        },
+/// A command as it is run by another user. sudo that would have to ask for a password says so instead, or reads it from its
+/// standard input, also where it would remember one: no password is ever an argument, and none is left for the program.
+fn as_user(run_as: &RunAs, command: String) -> Result<String, Note> {
+    let (user, asks) = match run_as {
+        RunAs::Login => return Ok(command),
+        RunAs::Sudo(user) => (user, "-n"),
+        RunAs::SudoWith(user, _) => (user, "-k -S -p ''"),
+    };
+    match fault("user", user) {
+        Some(note) => Err(note),
+        None => Ok(format!("sudo {asks} -H -u {user} -- {command}")),
     }
+}
+
+/// ssh with all its words, for trying whether sudo there runs anything.
+///
+/// # Errors
+/// A host or user that is refused.
+pub(crate) fn sudo_words(address: &Address, way: &Way) -> Result<Vec<OsString>, Error> {
+    let refused = |note| Error::ours(Code::Refused, Op::ConnectTo, &address.host, note);
+    words(address, way, &as_user(&way.run_as, "true".to_owned()).map_err(refused)?)
 }
 
 /// Everything behind the program's name in ssh's argument vector, for a connection to a bcmr.
 fn arguments(address: &Address, way: &Way, nth: Nth, ciphers: Ciphers) -> Result<Vec<OsString>, Error> {
     let refused = |note| Error::ours(Code::Refused, Op::ConnectTo, &address.host, note);
-    let command = command_as(&way.run_as, &way.program).map_err(refused)?;
+    let command = remote_command(&way.program).and_then(|command| as_user(&way.run_as, command));
+    let command = command.map_err(refused)?;
     arguments_for(address, way, nth, ciphers, &command)
 }
 
@@ -348,6 +360,13 @@ pub(crate) fn start(
     let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
         return Err(Error::ours(Code::Io, Op::Run, &program, Reason::NoPipes));
     };
+    if let RunAs::SudoWith(_, password) = &way.run_as
+        && let Err(e) = password.write_to(&stdin)
+    {
+        drop(child.kill());
+        drop(child.wait());
+        return Err(Error::os(Op::Run, &program, e));
+    }
     let child = Arc::new(Mutex::new(child));
     let notes = Notes::default();
     let listener = {
@@ -542,8 +561,17 @@ mod tests {
         let as_root = Way { run_as: RunAs::Sudo("root".into()), ..way(&["ssh"], &[]) };
         let as_root = line(&at(None, "h", None), &as_root, Nth::First, Ciphers::AsTheyAre);
         assert_eq!(as_root, format!("{tail} -- h sudo -n -H -u root -- bcmr serve"));
+        let password = crate::password::Password::read(&b"the word"[..]).unwrap().unwrap();
+        let asked = RunAs::SudoWith("root".into(), password);
+        let asked = Way { run_as: asked, ..way(&["ssh"], &[]) };
+        let said = line(&at(None, "h", None), &asked, Nth::First, Ciphers::AsTheyAre);
+        assert_eq!(said, format!("{tail} -- h sudo -k -S -p '' -H -u root -- bcmr serve"));
+        assert!(!format!("{asked:?}").contains("the word"));
+        let tried = sudo_words(&at(None, "h", None), &asked).unwrap();
+        assert_eq!(tried.last().unwrap(), "sudo -k -S -p '' -H -u root -- true");
         let nobody = Way { run_as: RunAs::Sudo("a;b".into()), ..way(&["ssh"], &[]) };
         assert!(arguments(&at(None, "h", None), &nobody, Nth::First, Ciphers::AsTheyAre).is_err());
+        assert!(sudo_words(&at(None, "h", None), &nobody).is_err());
         let further = line(&at(None, "h", None), &way(&["ssh"], &[]), Nth::Further, Ciphers::AsTheyAre);
         let alone = "-S none -o ControlMaster=no";
         let want = format!("-o BatchMode=yes {tail} {alone} -- h bcmr serve");

@@ -1,5 +1,6 @@
 //! `ctl`: finds the runs of this user that hear commands, and tells one.
 
+use super::look::Told;
 use crate::cli::bcmr::ctl::{self, CtlArgs, What};
 use crate::env::Env;
 use crate::say;
@@ -19,10 +20,7 @@ pub fn run(args: &CtlArgs, env: &Env) -> u8 {
     if let Some(pid) = args.pid {
         runs.retain(|(run, _)| *run == pid);
     }
-    if runs.is_empty() {
-        if args.what == What::Status && args.pid.is_none() {
-            return BCMR.exits.done;
-        }
+    if runs.is_empty() && (args.what != What::Status || args.pid.is_some()) {
         return nothing(
             Usage::new("no such run of yours goes to or from another machine").or("bcmr ctl lists them"),
         );
@@ -32,20 +30,15 @@ pub fn run(args: &CtlArgs, env: &Env) -> u8 {
             Usage::new("there are several runs").or("bcmr ctl lists them, and --pid N says which"),
         );
     }
-    let (mut text, mut failed) = (String::new(), false);
+    let mut told = Told::new(Verb::Ctl, args.json, env);
+    told.start(&[]);
     for (pid, socket) in runs {
         match control::tell(&socket, &env.meeting, command) {
-            Ok(status) => text.push_str(&say::run_status(pid, &status)),
-            Err(e) => {
-                failed = true;
-                writer::err(&format!("{}\n", say::error(&BCMR, &e)));
-            }
+            Ok(status) => told.run(pid, &status),
+            Err(e) => told.failed(e),
         }
     }
-    match super::verb::print(&text) {
-        exit if exit == BCMR.exits.done && failed => BCMR.exits.some_failed,
-        exit => exit,
-    }
+    told.end()
 }
 
 fn nothing(usage: Usage) -> u8 {

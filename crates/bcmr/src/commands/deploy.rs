@@ -9,6 +9,7 @@ use bcmr_engine::error::{Code, Error, Op, Result};
 use bcmr_engine::event::Cancel;
 use bcmr_engine::peer::{ssh_said, ssh_words};
 use bcmr_engine::remote::{Address, Way};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -144,9 +145,21 @@ pub fn put(a: &Address, way: &Way, own: &Own, there: &There, cancel: &Cancel) ->
 }
 
 fn ask(a: &Address, way: &Way, script: &str, input: Option<File>, cancel: &Cancel) -> Result<Answer> {
-    let words = ssh_words(a, way, &format!("sh -c '{script}'"))?;
+    over_ssh(a, &ssh_words(a, way, &format!("sh -c '{script}'"))?, input, cancel)
+}
+
+/// Runs what an ssh with these words runs there, to its end.
+///
+/// # Errors
+/// ssh cannot be run or does not connect, or a stop was asked for.
+pub(super) fn over_ssh(
+    a: &Address,
+    words: &[OsString],
+    input: Option<File>,
+    cancel: &Cancel,
+) -> Result<Answer> {
     let program = words.first().cloned().unwrap_or_default();
-    let answer = child::run(&words, input, cancel).map_err(|e| Error::os(Op::Run, Path::new(&program), e))?;
+    let answer = child::run(words, input, cancel).map_err(|e| Error::os(Op::Run, Path::new(&program), e))?;
     if cancel.is_set() {
         return Err(Error::ours(Code::Interrupted, Op::ConnectTo, address::machine(a), "stopped".to_owned()));
     }

@@ -17,6 +17,7 @@ use crate::ui::json;
 use crate::ui::writer::{self, Sink};
 use crate::usage::Usage;
 use crate::voice::BCMR;
+use bcmr_engine::control::Status;
 use bcmr_engine::error::{Code, Error, Op, Result};
 use bcmr_engine::event::{Action, Cancel, Event, Summary};
 use bcmr_engine::peer;
@@ -58,7 +59,7 @@ impl Place {
 }
 
 /// Standard output and what was told there.
-struct Told {
+pub(super) struct Told {
     verb: Verb,
     json: bool,
     tty: bool,
@@ -72,7 +73,7 @@ struct Told {
 }
 
 impl Told {
-    fn new(verb: Verb, json: bool, env: &Env) -> Told {
+    pub(super) fn new(verb: Verb, json: bool, env: &Env) -> Told {
         Told {
             verb,
             json,
@@ -91,7 +92,23 @@ impl Told {
         Typed { verb: self.verb, again: Again::Same, line: &self.line, new_target: false }
     }
 
-    fn failed(&mut self, e: Error) {
+    /// The first line, where it is one of JSON.
+    pub(super) fn start(&mut self, operands: &[PathBuf]) {
+        if self.json {
+            self.out.line(&json::start(self.verb, false, operands, None, 1));
+        }
+    }
+
+    /// What a run is at.
+    pub(super) fn run(&mut self, pid: u32, status: &Status) {
+        if self.json {
+            self.out.line(&json::run(pid, status));
+        } else {
+            self.out.raw(&say::run_status(pid, status));
+        }
+    }
+
+    pub(super) fn failed(&mut self, e: Error) {
         self.summary.failed += 1;
         let code = e.code;
         if self.json {
@@ -125,7 +142,7 @@ impl Told {
         }
     }
 
-    fn end(mut self) -> u8 {
+    pub(super) fn end(mut self) -> u8 {
         let exit = say::exit_code_of_look(&BCMR.exits, &self.summary);
         if self.json {
             self.out.line(&json::summary(self.verb, &self.summary, self.began.elapsed(), exit, None));
@@ -152,9 +169,7 @@ fn each(
         Err(u) => return super::verb::usage(verb, &u),
     };
     let mut told = Told::new(verb, a.json, env);
-    if a.json {
-        told.out.line(&json::start(verb, false, &a.paths, None, 1));
-    }
+    told.start(&a.paths);
     if a.verbose {
         for path in operands::mistakable(&a.paths, &super::verb::is_here) {
             note(say::is_here(path));
@@ -405,9 +420,7 @@ pub fn doctor(a: &HostArgs, env: &Env) -> u8 {
         Err(u) => return super::verb::usage(Verb::Doctor, &u),
     };
     let mut told = Told::new(Verb::Doctor, a.json, env);
-    if a.json {
-        told.out.line(&json::start(Verb::Doctor, false, &[PathBuf::from(&a.host)], None, 1));
-    }
+    told.start(&[PathBuf::from(&a.host)]);
     // That a file could be read is known by now; whether it is there, only a look tells.
     let config = env.config_file.as_deref().filter(|file| std::fs::File::open(file).is_ok());
     let found = remote::doctor(&address, &reach, config);
@@ -431,9 +444,7 @@ pub fn deploy(a: &HostArgs, env: &Env) -> u8 {
         Err(u) => return super::verb::usage(Verb::Deploy, &u),
     };
     let mut told = Told::new(Verb::Deploy, a.json, env);
-    if a.json {
-        told.out.line(&json::start(Verb::Deploy, false, &[PathBuf::from(&a.host)], None, 1));
-    }
+    told.start(&[PathBuf::from(&a.host)]);
     match remote::deploy(&address, &reach) {
         Ok((program, put)) => {
             let text = say::deployed(&address::machine(&address), &program, put);

@@ -18,6 +18,7 @@ mod remote;
 mod remove;
 mod serve;
 mod sessions;
+mod sudo;
 mod sync;
 mod undo;
 mod verb;

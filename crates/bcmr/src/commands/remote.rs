@@ -4,7 +4,7 @@
 //!
 //! Must not know how anything travels: that is the engine's, behind `bcmr_engine::peer`.
 
-use super::{deploy, fallback, verb::open};
+use super::{deploy, fallback, sudo, verb::open};
 use crate::address;
 use crate::cli::bcmr::check::{self, CheckArgs};
 use crate::cli::bcmr::connection::Reach;
@@ -144,8 +144,9 @@ fn carry(job: &RemoteJob, watch: Watch<'_>, by_scp: &AtomicBool) -> Result<Summa
     // Taken back once the other side has answered.
     watch.front.lend_terminal(true);
     if let (Places::Between { to, .. }, Some(onward)) = (&job.places, &job.onward) {
-        let done = with_peer(address, &job.reach, watch.cancel, &note, |here| {
-            let done = with_peer(to, onward, watch.cancel, &note, |way| between(job, here, way, watch));
+        // Which of the two wants a password is not known here.
+        let done = with_program(address, &job.reach, watch.cancel, &note, |here| {
+            let done = with_program(to, onward, watch.cancel, &note, |way| between(job, here, way, watch));
             // Of the other machine: no reason to look for another program on the first.
             done.map_err(Absent::error).map_err(|e| match e.code {
                 Code::NoPeer => Error { code: Code::Unsupported, ..e },
@@ -246,7 +247,29 @@ impl Absent {
 
 /// Does something with the bcmr over there; when its shell finds none, with this very program in its cache, which a user
 /// has put there or may put there now, or with one that is installed aside.
+///
+/// As another user, with a password that sudo there has taken, where it needs one and somebody can be asked.
 pub fn with_peer<T>(
+    address: &Address,
+    reach: &Reach,
+    cancel: &Cancel,
+    note: &dyn Fn(String),
+    mut ask: impl FnMut(&Way) -> Result<T>,
+) -> std::result::Result<T, Absent> {
+    let done = with_program(address, reach, cancel, note, &mut ask);
+    match &done {
+        Err(Absent::Other(e)) if e.code == Code::NoPeer && reach.way.run_as != RunAs::Login => {}
+        _ => return done,
+    }
+    match sudo::with_password(address, &reach.way, cancel) {
+        Ok(Some(way)) => ask(&way).map_err(Absent::Other),
+        Ok(None) => done,
+        Err(e) => Err(Absent::Other(e)),
+    }
+}
+
+/// The same, where nobody is asked for a password.
+fn with_program<T>(
     address: &Address,
     reach: &Reach,
     cancel: &Cancel,

@@ -10,6 +10,7 @@ use crate::names;
 use crate::say::words;
 use crate::say::{self, Finding, Typed};
 use crate::show::{Show, Verb};
+use bcmr_engine::control::Status;
 use bcmr_engine::error::Error;
 use bcmr_engine::event::{Action, Change, Event, Summary, Unavailable, Unfinished, What};
 use bcmr_engine::policy::Verify;
@@ -193,6 +194,17 @@ enum Body<'a> {
     Usage { operand: Name<'a>, files: u64, dirs: u64, bytes: u64, allocated: u64 },
     /// What `doctor` found.
     Finding { ok: bool, what: &'a str, detail: &'a str },
+    /// What a run is at, as `ctl` heard it.
+    Run {
+        pid: u32,
+        paused: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        limit: Option<u64>,
+        items_done: u64,
+        bytes_done: u64,
+        items_found: u64,
+        bytes_found: u64,
+    },
 }
 
 /// Files whose blocks are shared.
@@ -482,6 +494,12 @@ pub fn usage(operand: &Path, u: &Usage) -> String {
 /// What `doctor` found.
 pub fn finding(f: &Finding) -> String {
     line(Body::Finding { ok: f.ok, what: f.what, detail: &f.detail })
+}
+
+/// What a run is at.
+pub fn run(pid: u32, status: &Status) -> String {
+    let Status { limit, paused, items_done, bytes_done, items_found, bytes_found } = *status;
+    line(Body::Run { pid, paused, limit, items_done, bytes_done, items_found, bytes_found })
 }
 
 fn trouble<'e>(typed: &Typed<'_>, e: &'e Error) -> Trouble<'e> {

@@ -89,6 +89,11 @@ fn several_runs_are_told_apart_and_nonsense_is_refused() {
     for run in &runs {
         until(&tmp, &format!("status --pid {}", run.id()), "limit 1 B/s");
     }
+    let told = ctl(&tmp, "--json").ok().out;
+    assert!(told.lines().count() == runs.len() + 2 && told.contains("\"limit\":1,\"items_done\":"), "{told}");
+    let one = ctl(&tmp, &format!("pause --json --pid {}", runs[0].id())).ok().out;
+    assert!(one.contains(&format!("\"pid\":{},\"paused\":true", runs[0].id())), "{one}");
+    ctl(&tmp, &format!("resume --pid {}", runs[0].id())).ok();
     ctl(&tmp, "limit none").code(1).says("several runs");
     for run in &runs {
         ctl(&tmp, &format!("limit none --pid {}", run.id())).ok();

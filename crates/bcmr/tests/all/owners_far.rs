@@ -88,9 +88,8 @@ fn names_first_then_numbers() {
             give(&tmp.file("s/root", "x"), 0, 0);
             let has_acl = has_tool("setfacl") && {
                 let rule = format!("u:{}:r,g:{}:rw,u:77:r", src.0, src.1);
-                let set = std::process::Command::new("setfacl").args(["-m", &rule]).arg(tmp.p("s/root"));
-                let set = { set }.output().unwrap();
-                set.status.success()
+                let mut set = std::process::Command::new("setfacl");
+                set.args(["-m", &rule]).arg(tmp.p("s/root")).output().unwrap().status.success()
             };
             let run = |verb: &str, flags: &str| {
                 dir.ends(far.bcmr(verb).args(flags.split_whitespace()), &far, &tmp.p("s"), &tmp.p("d")).run()

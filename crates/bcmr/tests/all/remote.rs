@@ -817,6 +817,62 @@ fn another_user_there() {
     );
 }
 
+/// Where sudo there wants a password one is asked for, by ssh's rules; sudo reads it from its standard input, and nothing else of
+/// what is said. A wrong one ends it before anything is begun.
+#[test]
+fn a_password_for_another_user_there() {
+    let tmp = Tmp::new();
+    tmp.file("s", "content");
+    // Reads as sudo does: one line, byte by byte, and up to three times. What it sees of itself goes to the log.
+    let sudo = "#!/bin/sh
+printf '%s\\n' \"$*\" >> \"$SUDO_LOG\"
+tr '\\0' '\\n' < /proc/$$/environ >> \"$SUDO_LOG\"
+case \" $* \" in *' -n '*) echo 'sudo: a password is required' >&2; exit 1;; esac
+for attempt in 1 2 3; do
+  IFS= read -r line || { echo 'sudo: no password was provided' >&2; exit 1; }
+  [ \"$line\" = 'the word' ] && break
+  echo 'Sorry, try again.' >&2
+done
+[ \"$line\" = 'the word' ] || exit 1
+while [ \"$1\" != -- ]; do shift; done
+shift
+exec \"$@\"
+";
+    chmod(&tmp.file("bin/sudo", sudo), 0o755);
+    let asks = |name: &str, body: &str| {
+        let program = tmp.file(name, format!("#!/bin/sh\necho asked \"$1\" >> \"$ASKED\"\n{body}\n"));
+        chmod(&program, 0o755);
+        program
+    };
+    let (right, wrong) = (asks("right", "echo 'the word'"), asks("wrong", "echo 'another word'"));
+    let none = asks("none", "exit 1");
+    let path = format!("{}:{}", tmp.p("bin").display(), std::env::var("PATH").unwrap());
+    let run = |askpass: &Path, verb: &str, flags: &[&str], ends: [OsString; 2]| {
+        let far =
+            Far::pipe().with("PATH", &path).with("SUDO_LOG", tmp.p("log")).with("ASKED", tmp.p("asked"));
+        let far = far.with("SSH_ASKPASS", askpass).with("SSH_ASKPASS_REQUIRE", "force");
+        let ends = ends.map(|end| if end == "far" { far.at(tmp.p("d")) } else { end });
+        far.bcmr(verb).args(["--remote-sudo"]).args(flags).args(ends).run()
+    };
+    let up = || [tmp.p("s").into_os_string(), "far".into()];
+    run(&right, "copy", &[], up()).ok();
+    assert_eq!(fs::read_to_string(tmp.p("d")).unwrap(), "content");
+    let asked = || fs::read_to_string(tmp.p("asked")).unwrap_or_default().lines().count();
+    assert_eq!(asked(), 1, "one question");
+    // Further connections, and the other direction.
+    run(&right, "copy", &["--parallel=3"], ["far".into(), tmp.p("back").into()]).ok();
+    assert_eq!(fs::read_to_string(tmp.p("back")).unwrap(), "content");
+    assert_eq!(asked(), 2);
+    fs::remove_file(tmp.p("d")).unwrap();
+    for (askpass, says) in [(&wrong, "Sorry"), (&none, "a password is required")] {
+        let ran = run(askpass, "copy", &[], up());
+        assert!(ran.code != 0 && ran.err.contains(says), "{ran:?}");
+        assert!(!tmp.p("d").exists());
+    }
+    let log = fs::read_to_string(tmp.p("log")).unwrap();
+    assert!(log.contains("-k -S -p") && !log.contains("the word"), "{log}");
+}
+
 /// The list of hashes is the same wherever the destination is, and there is one only of what is complete.
 /// A copy that is not done stumbles where one that is would, and it does not report something as missing that was
 /// only not looked at.

@@ -45,7 +45,7 @@ pub struct ConnectArgs {
     /// What bcmr is called on the other machine: a word or a path, without spaces
     #[arg(hide_short_help = true, long, value_name = "PATH", conflicts_with = "bootstrap")]
     pub remote_program: Option<String>,
-    /// Run it there as USER by sudo -n, which must not need a password [default: root]
+    /// Run it there as USER by sudo; a password that it needs is asked for once, as ssh asks [default: root]
     #[arg(
         hide_short_help = true,
         long,

@@ -21,6 +21,9 @@ pub struct CtlArgs {
     /// The process, where there are several
     #[arg(long, value_name = "N")]
     pub pid: Option<u32>,
+    /// Say it as JSON, an object a line (docs/json.md)
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A rate as typed.
