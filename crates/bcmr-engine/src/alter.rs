@@ -56,12 +56,12 @@ pub struct OwnersAndModes {
     /// Groups.
     pub groups: OwnerMap,
     /// How the others are known on another machine.
-    pub known_by: KnownBy,
+    pub known_by: OwnersBy,
 }
 
 /// How an owner is found on another machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KnownBy {
+pub enum OwnersBy {
     /// By the name, where both machines have it; else by the number.
     Name,
     /// By the number (`--numeric-ids`).
@@ -81,7 +81,7 @@ impl OwnersAndModes {
         dirs: ModeChange::NONE,
         users: [None; MAPPED_MAX],
         groups: [None; MAPPED_MAX],
-        known_by: KnownBy::Name,
+        known_by: OwnersBy::Name,
     };
 
     /// What something is to be.

@@ -4,7 +4,7 @@
 
 use super::features::offered;
 use super::talk::{await_answer, send, shown_path};
-use crate::alter::KnownBy;
+use crate::alter::OwnersBy;
 use crate::error::{Code, Error, Note, Op, Reason, Result};
 use crate::event::{Event, Watch};
 use crate::remote::{Address, Plane, Way};
@@ -67,7 +67,7 @@ fn open_beside(peer: &mut Peer, address: &Address, way: &Way, bytes: u64, watch:
         _ => return Err(Error::ours(Code::Protocol, Op::TalkTo, &address.host, Reason::NoToken)),
     };
     drop(frame);
-    let features = offered(way, KnownBy::Name);
+    let features = offered(way, OwnersBy::Name);
     watch.front.lend_terminal(true);
     let opened: Vec<Result<_>> = std::thread::scope(|scope| {
         let one = |index: usize| {

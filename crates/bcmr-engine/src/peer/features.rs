@@ -3,7 +3,7 @@
 //! Must not know how a feature is carried out.
 
 use crate::accounts::{Accounts, ThisMachine};
-use crate::alter::KnownBy;
+use crate::alter::OwnersBy;
 use crate::remote::{Compress, Plane, Way};
 use bcmr_wire::handshake::{Features, caps, wide};
 
@@ -31,9 +31,9 @@ pub(crate) const OURS: Features = Features {
 };
 
 /// What a client with these options offers.
-pub(super) fn offered(way: &Way, owners: KnownBy) -> Features {
+pub(super) fn offered(way: &Way, owners: OwnersBy) -> Features {
     let mut features = OURS;
-    if owners == KnownBy::Number {
+    if owners == OwnersBy::Number {
         features.wide &= !wide::NAMES;
     }
     if way.dedup && !way.fast {

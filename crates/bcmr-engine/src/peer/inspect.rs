@@ -4,7 +4,7 @@
 
 use super::features::{OURS, offered};
 use super::talk::{await_answer, no_stream, send, send_frames, shown_path, split_by_greeting};
-use crate::alter::KnownBy;
+use crate::alter::OwnersBy;
 use crate::error::{Code, Error, Op, Reason, Result};
 use crate::event::Cancel;
 use crate::peer::incoming::kind_of;
@@ -314,7 +314,7 @@ pub fn usage(
 pub fn doctor(address: &Address, way: &Way) -> Vec<Finding> {
     let ok = |what, found| Finding { ok: true, what, found };
     // What a copy offers, so that what both can is what a copy will have.
-    let terms = Terms { offered: offered(way, KnownBy::Name), required: Features::NONE };
+    let terms = Terms { offered: offered(way, OwnersBy::Name), required: Features::NONE };
     match transport::connect(address, way, LinkLoad::Light, terms, &[], &Cancel::new()) {
         Ok(peer) => {
             let agreed = peer.agreed.features;

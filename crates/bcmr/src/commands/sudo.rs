@@ -75,19 +75,19 @@ fn on_terminal(prompt: &str, cancel: &Cancel) -> io::Result<Option<Password>> {
     silent.local_modes.insert(LocalModes::ECHONL);
     tcsetattr(&terminal, OptionalActions::Flush, &silent)?;
     let asked = (&terminal).write_all(prompt.as_bytes());
-    let read = asked.and_then(|()| Password::read(Typed { terminal: &terminal, cancel }));
+    let read = asked.and_then(|()| Password::read(Answered { terminal: &terminal, cancel }));
     // Whatever came of it.
     tcsetattr(&terminal, OptionalActions::Flush, &before)?;
     read
 }
 
 /// What is typed, until a stop is asked for.
-struct Typed<'a> {
+struct Answered<'a> {
     terminal: &'a File,
     cancel: &'a Cancel,
 }
 
-impl Read for Typed<'_> {
+impl Read for Answered<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         loop {
             if self.cancel.is_set() {

@@ -4,7 +4,7 @@
 use super::columns::{Columns, Holds::Everywhere, Row, Scp::Loses};
 use crate::cli::symbolic;
 use crate::usage::Usage;
-use bcmr_engine::alter::{ANYBODY, KnownBy, MAPPED_MAX, ModeChange, OwnerMap, OwnersAndModes};
+use bcmr_engine::alter::{ANYBODY, MAPPED_MAX, ModeChange, OwnerMap, OwnersAndModes, OwnersBy};
 use bcmr_engine::policy::Preserve;
 use clap::Args;
 
@@ -191,7 +191,7 @@ fn numbered(accounts: &[u8], name: &str) -> Option<u32> {
 pub(super) fn alter(a: &OwnerArgs) -> OwnersAndModes {
     let (files, dirs) = a.chmod.unwrap_or((ModeChange::NONE, ModeChange::NONE));
     let (users, groups) = a.maps.unwrap_or((OwnersAndModes::NONE.users, OwnersAndModes::NONE.groups));
-    let known_by = if a.numeric_ids { KnownBy::Number } else { KnownBy::Name };
+    let known_by = if a.numeric_ids { OwnersBy::Number } else { OwnersBy::Name };
     OwnersAndModes { files, dirs, users, groups, known_by }
 }
 
