@@ -1,47 +1,36 @@
 //! Users and groups of a machine: what a number is called, and which number a name has. ACLs name both by numbers.
 //!
-//! Must not know what anybody owns, nor which machine asks.
+//! Must not know what belongs to a user, nor which machine asks.
 
 use bcmr_wire::message::Owner;
-use nix::errno::Errno;
-use nix::unistd::{Gid, Group, Uid, User};
-use std::io;
+use fastcopy::people::{group_name, group_number, user_name, user_number};
+use std::ffi::CStr;
 
-/// Where owners are looked up. Absence is `None`; that nobody can be asked is an error.
+/// Where owners are looked up. `None`: there is none of them, or the machine cannot ask.
 pub(crate) trait Accounts: Send + Sync {
     /// What an owner is called.
-    fn name_of(&self, of: Owner, id: u32) -> io::Result<Option<Vec<u8>>>;
+    fn name_of(&self, of: Owner, id: u32) -> Option<Vec<u8>>;
 
     /// Who is called so.
-    fn called(&self, of: Owner, name: &str) -> io::Result<Option<u32>>;
+    fn called(&self, of: Owner, name: &CStr) -> Option<u32>;
 }
 
 /// This machine's, by its own library: files, and what else it is told to ask. A static program reads the files alone.
 pub(crate) struct ThisMachine;
 
 impl Accounts for ThisMachine {
-    fn name_of(&self, of: Owner, id: u32) -> io::Result<Option<Vec<u8>>> {
-        let name = match of {
-            Owner::User => found(User::from_uid(Uid::from_raw(id)))?.map(|user| user.name),
-            Owner::Group => found(Group::from_gid(Gid::from_raw(id)))?.map(|group| group.name),
-        };
-        // A name that is no text comes with this sign in the place of what it has, and would be another one.
-        Ok(name.filter(|name| !name.contains('\u{fffd}')).map(String::into_bytes))
+    fn name_of(&self, of: Owner, id: u32) -> Option<Vec<u8>> {
+        match of {
+            Owner::User => user_name(id),
+            Owner::Group => group_name(id),
+        }
     }
 
-    fn called(&self, of: Owner, name: &str) -> io::Result<Option<u32>> {
-        Ok(match of {
-            Owner::User => found(User::from_name(name))?.map(|user| user.uid.as_raw()),
-            Owner::Group => found(Group::from_name(name))?.map(|group| group.gid.as_raw()),
-        })
-    }
-}
-
-/// Libraries say of an owner who is not there that they found nothing, or one of these (getpwnam(3)).
-fn found<T>(looked: nix::Result<Option<T>>) -> io::Result<Option<T>> {
-    match looked {
-        Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) => Ok(None),
-        other => other.map_err(io::Error::from),
+    fn called(&self, of: Owner, name: &CStr) -> Option<u32> {
+        match of {
+            Owner::User => user_number(name),
+            Owner::Group => group_number(name),
+        }
     }
 }
 
@@ -77,11 +66,10 @@ mod tests {
 
     #[test]
     fn this_machine_knows_its_own() {
-        assert_eq!(ThisMachine.name_of(Owner::User, 0).unwrap(), Some(b"root".to_vec()));
-        assert_eq!(ThisMachine.called(Owner::Group, "root").unwrap(), Some(0));
-        assert_eq!(ThisMachine.called(Owner::User, "nobody is called so").unwrap(), None);
-        assert_eq!(ThisMachine.name_of(Owner::Group, 3_999_999_999).unwrap(), None);
-        assert_eq!(ThisMachine.called(Owner::User, "a\0b").ok().flatten(), None);
+        assert_eq!(ThisMachine.name_of(Owner::User, 0), Some(b"root".to_vec()));
+        assert_eq!(ThisMachine.called(Owner::Group, c"root"), Some(0));
+        assert_eq!(ThisMachine.called(Owner::User, c"no user is called so"), None);
+        assert_eq!(ThisMachine.name_of(Owner::Group, 3_999_999_999), None);
     }
 
     #[test]

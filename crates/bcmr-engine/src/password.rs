@@ -1,4 +1,4 @@
-//! A password that somebody typed: never shown, wiped from memory in the end.
+//! A password that a user typed: never shown, wiped from memory in the end.
 //!
 //! Must not know whom it opens what for, nor how it was asked for.
 
@@ -44,7 +44,7 @@ impl Password {
     /// Writes it as a line.
     ///
     /// # Errors
-    /// Nobody reads it.
+    /// The other end is closed.
     pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
         out.write_all(self.bytes.get(..self.length).unwrap_or_default())?;
         out.write_all(b"\n")?;

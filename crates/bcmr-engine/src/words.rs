@@ -185,7 +185,6 @@ Op {
     ThinOut = 186,
     ReadPlanOfSync = 187,
     ApplyPlan = 188,
-    LookUpOwner = 230,
 }}
 
 numbered! {

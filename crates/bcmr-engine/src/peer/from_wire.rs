@@ -177,12 +177,7 @@ impl<'a, D: WireDestination<'a>> FromWire<'a, D> {
             }
             Message::LeftOut { dir, names } => self.dirs.left_out(t, dir, &names),
             Message::DirEnd { dir, partial } => self.dirs.end(t, worker, dir, partial),
-            Message::Owner { of, id, name } => {
-                if let Err(e) = t.what.owners.name(of, id, name)? {
-                    t.tally().fail(e);
-                }
-                Ok(())
-            }
+            Message::Owner { of, id, name } => t.what.owners.name(of, id, name),
             Message::Trouble(trouble) => {
                 t.what.trouble(&trouble, t.tally());
                 Ok(())

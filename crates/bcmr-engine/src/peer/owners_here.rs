@@ -1,19 +1,17 @@
-//! Who owns here what belongs to somebody at the sender: whom the policy names first, then who is called the same, then who has
+//! Who owns here what belongs to a user or a group at the sender: whom the policy names first, then who is called the same, then who has
 //! the same number.
 //!
 //! Must not know what is owned.
 
 use crate::accounts::{Accounts, renumber_acl};
 use crate::alter::OwnersAndModes;
-use crate::error::{Error, Op, Reason, Result};
-use crate::peer::incoming::refused;
+use crate::error::{Code, Error, Note, Op, Reason, Result};
 use bcmr_wire::limits::OWNERS_MAX;
 use bcmr_wire::message::Owner;
 use fastcopy::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ffi::CStr;
-use std::path::PathBuf;
+use std::ffi::{CStr, CString};
 use std::sync::{PoisonError, RwLock};
 
 /// Owners of one transfer, at its receiver.
@@ -35,24 +33,22 @@ impl OwnersHere {
     /// The sender tells what an owner is called. What was told first holds, whatever another stream says.
     ///
     /// # Errors
-    /// Outside, the sender broke the protocol; inside, nobody could be asked: the number stays.
-    pub(crate) fn name(&self, of: Owner, id: u32, name: &[u8]) -> Result<Result<()>> {
+    /// The sender broke the protocol.
+    pub(crate) fn name(&self, of: Owner, id: u32, name: &[u8]) -> Result<()> {
         let Some(accounts) = self.accounts else {
             return Err(refused(Reason::NotSendersMessage.about("Owner")));
         };
         let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
         let most = told.len() >= OWNERS_MAX;
-        let Entry::Vacant(place) = told.entry((of, id)) else { return Ok(Ok(())) };
+        let Entry::Vacant(place) = told.entry((of, id)) else { return Ok(()) };
         if most {
             // [owner.most]
             return Err(refused(Reason::TooManyNames));
         }
-        // What is no text is no account's name here.
-        let looked = std::str::from_utf8(name).map_or(Ok(None), |name| accounts.called(of, name));
-        let here = looked.as_ref().ok().copied().flatten().filter(|id| *id != u32::MAX);
+        let name = CString::new(name).map_err(|_| refused(Reason::BadName))?;
+        let here = accounts.called(of, &name).filter(|id| *id != u32::MAX);
         place.insert(here.unwrap_or(id));
-        let shown = || PathBuf::from(String::from_utf8_lossy(name).into_owned());
-        Ok(looked.map(drop).map_err(|e| Error::os(Op::LookUpOwner, shown(), e)))
+        Ok(())
     }
 
     /// The number here of an owner at the sender.
@@ -78,25 +74,28 @@ impl OwnersHere {
     }
 }
 
+/// What a sender may not say.
+fn refused(note: impl Into<Note>) -> Error {
+    Error::ours(Code::Protocol, Op::Receive, "", note)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
 
     struct Here;
 
     impl Accounts for Here {
-        fn name_of(&self, _: Owner, _: u32) -> io::Result<Option<Vec<u8>>> {
-            Ok(None)
+        fn name_of(&self, _: Owner, _: u32) -> Option<Vec<u8>> {
+            None
         }
 
-        fn called(&self, of: Owner, name: &str) -> io::Result<Option<u32>> {
-            match (of, name) {
-                (_, "ask again") => Err(io::Error::other("nobody answers")),
-                (Owner::User, "me") => Ok(Some(501)),
-                (Owner::Group, "us") => Ok(Some(20)),
-                (Owner::Group, "as it is") => Ok(Some(u32::MAX)),
-                _ => Ok(None),
+        fn called(&self, of: Owner, name: &CStr) -> Option<u32> {
+            match (of, name.to_bytes()) {
+                (Owner::User, b"me") => Some(501),
+                (Owner::Group, b"us") => Some(20),
+                (Owner::Group, b"as it is") => Some(u32::MAX),
+                _ => None,
             }
         }
     }
@@ -116,7 +115,7 @@ mod tests {
             (Owner::Group, 1001, b"as it is"),
         ];
         for (of, id, name) in told {
-            owners.name(of, id, name).unwrap().unwrap();
+            owners.name(of, id, name).unwrap();
         }
         for (of, id, here) in [
             (Owner::User, 1000, 7),
@@ -130,10 +129,8 @@ mod tests {
             assert_eq!(owners.number(of, id), here, "{of:?} {id}");
         }
         // Another stream says the same, or lies.
-        owners.name(Owner::Group, 1000, b"them").unwrap().unwrap();
+        owners.name(Owner::Group, 1000, b"them").unwrap();
         assert_eq!(owners.number(Owner::Group, 1000), 20);
-        let failed = owners.name(Owner::User, 9, b"ask again").unwrap().unwrap_err();
-        assert_eq!((failed.op, owners.number(Owner::User, 9)), (Op::LookUpOwner, 9));
         let acl = [&[2, 0, 0, 0][..], &[2, 0, 7, 0, 0xe8, 3, 0, 0], &[8, 0, 7, 0, 0xe8, 3, 0, 0]].concat();
         let here = [&[2, 0, 0, 0][..], &[2, 0, 7, 0, 0xf5, 1, 0, 0], &[8, 0, 7, 0, 20, 0, 0, 0]].concat();
         assert_eq!(owners.attribute(ACL_DEFAULT, acl.clone()), here);
@@ -146,9 +143,9 @@ mod tests {
         assert!(none.name(Owner::User, 1, b"me").is_err());
         let owners = OwnersHere::of(&mut OwnersAndModes::NONE.clone(), Some(&Here));
         for id in 1..=OWNERS_MAX as u32 {
-            owners.name(Owner::User, id, b"me").unwrap().unwrap();
+            owners.name(Owner::User, id, b"me").unwrap();
         }
-        owners.name(Owner::User, 1, b"me").unwrap().unwrap();
+        owners.name(Owner::User, 1, b"me").unwrap();
         assert!(owners.name(Owner::User, OWNERS_MAX as u32 + 1, b"me").is_err());
     }
 }

@@ -46,7 +46,7 @@ use bcmr_wire::message::{self, Owner};
 use bcmr_wire::state::State;
 use fastcopy::dir::Dir;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -700,12 +700,13 @@ struct OddOnes;
 const GREATER: u32 = 5_000;
 
 impl Accounts for OddOnes {
-    fn name_of(&self, _: Owner, id: u32) -> std::io::Result<Option<Vec<u8>>> {
-        Ok((id % 2 == 1).then(|| format!("odd {id}").into_bytes()))
+    fn name_of(&self, _: Owner, id: u32) -> Option<Vec<u8>> {
+        (id % 2 == 1).then(|| format!("odd {id}").into_bytes())
     }
 
-    fn called(&self, _: Owner, name: &str) -> std::io::Result<Option<u32>> {
-        Ok(name.strip_prefix("odd ").and_then(|id| id.parse::<u32>().ok()).map(|id| id + GREATER))
+    fn called(&self, _: Owner, name: &CStr) -> Option<u32> {
+        let id = name.to_str().ok()?.strip_prefix("odd ")?;
+        Some(id.parse::<u32>().ok()? + GREATER)
     }
 }
 

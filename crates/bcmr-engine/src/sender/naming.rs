@@ -4,7 +4,7 @@
 //! Must not know who is called so at the receiver.
 
 use crate::accounts::{Accounts, named_by_acl};
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::policy::Preserve;
 use crate::sender::item::EntryAttrs;
 use bcmr_wire::limits::{NAME_BYTES_MAX, OWNERS_MAX};
@@ -12,7 +12,6 @@ use bcmr_wire::message::{Message, Owner};
 use fastcopy::meta::Info;
 use fastcopy::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A user or a group, by number.
@@ -40,13 +39,12 @@ impl OwnerNames {
     }
 
     /// Tells on a stream who owns entries that are about to be sent there. When this returns, the names of all of them are on
-    /// their way on that stream, whichever thread has told them. What could not be looked up goes to `failed`.
+    /// their way on that stream, whichever thread has told them.
     pub(super) fn tell<'e>(
         &self,
         stream: usize,
         entries: impl Iterator<Item = (&'e Info, &'e EntryAttrs)>,
         send: impl Fn(&Message<'_>) -> Result<()>,
-        failed: impl Fn(Error) -> Result<()>,
     ) -> Result<()> {
         let (Some(accounts), Some(told)) = (self.accounts, self.told.get(stream)) else { return Ok(()) };
         let mut told = lock(told);
@@ -61,9 +59,8 @@ impl OwnerNames {
                 match self.name_of(accounts, (of, id)) {
                     // [owner.most]: there are too many to remember.
                     None => continue,
-                    Some(Ok(Some(name))) => send(&Message::Owner { of, id, name: &name })?,
-                    Some(Ok(None)) => {}
-                    Some(Err(e)) => failed(e)?,
+                    Some(Some(name)) => send(&Message::Owner { of, id, name: &name })?,
+                    Some(None) => {}
                 }
                 told.insert((of, id));
             }
@@ -71,20 +68,18 @@ impl OwnerNames {
         Ok(())
     }
 
-    fn name_of(&self, accounts: &dyn Accounts, whose: Numbered) -> Option<Result<Option<Vec<u8>>>> {
+    fn name_of(&self, accounts: &dyn Accounts, whose: Numbered) -> Option<Option<Vec<u8>>> {
         let mut known = lock(&self.known);
         if let Some(name) = known.get(&whose) {
-            return Some(Ok(name.clone()));
+            return Some(name.clone());
         }
         if known.len() >= OWNERS_MAX {
             return None;
         }
-        let looked = accounts.name_of(whose.0, whose.1);
-        let name = looked.as_ref().ok().cloned().flatten().filter(|name| is_name(name));
-        // Who cannot be looked up now is not looked up again: all that one owns goes the same way.
+        // An owner without a name now is not looked up again: all that belongs to one goes the same way.
+        let name = accounts.name_of(whose.0, whose.1).filter(|name| is_name(name));
         known.insert(whose, name.clone());
-        let asked = PathBuf::from(whose.1.to_string());
-        Some(looked.map(|_| name).map_err(|e| Error::os(Op::LookUpOwner, asked, e)))
+        Some(name)
     }
 }
 
@@ -107,23 +102,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use std::cell::RefCell;
-    use std::io;
+    use std::ffi::CStr;
 
     struct Few;
 
     impl Accounts for Few {
-        fn name_of(&self, of: Owner, id: u32) -> io::Result<Option<Vec<u8>>> {
+        fn name_of(&self, of: Owner, id: u32) -> Option<Vec<u8>> {
             match (of, id) {
-                (_, 13) => Err(io::Error::other("nobody answers")),
-                (Owner::User, 1000) => Ok(Some(b"me".to_vec())),
-                (Owner::Group, 1000) => Ok(Some(b"a/b".to_vec())),
-                (Owner::Group, 1001) => Ok(Some(b"us".to_vec())),
-                _ => Ok(None),
+                (Owner::User, 1000) => Some(b"me".to_vec()),
+                (Owner::Group, 1000) => Some(b"a/b".to_vec()),
+                (Owner::Group, 1001) => Some(b"us".to_vec()),
+                _ => None,
             }
         }
 
-        fn called(&self, _: Owner, _: &str) -> io::Result<Option<u32>> {
-            Ok(None)
+        fn called(&self, _: Owner, _: &CStr) -> Option<u32> {
+            None
         }
     }
 
@@ -137,7 +131,7 @@ mod tests {
     #[test]
     fn each_name_is_told_once_on_each_stream() {
         let names = OwnerNames::new(Some(&Few), &Preserve::ALL, 2);
-        let (said, failed) = (RefCell::new(Vec::new()), RefCell::new(0));
+        let said = RefCell::new(Vec::new());
         let mut acl = vec![2, 0, 0, 0];
         acl.extend([8, 0, 7, 0, 0xe9, 3, 0, 0]);
         let acls = vec![(ACL_ACCESS.to_bytes().to_vec(), acl)];
@@ -155,34 +149,28 @@ mod tests {
                 said.borrow_mut().push((stream, *of, *id, String::from_utf8_lossy(name).into_owned()));
                 Ok(())
             };
-            let fail = |e: Error| {
-                assert_eq!(e.op, Op::LookUpOwner);
-                *failed.borrow_mut() += 1;
-                Ok(())
-            };
-            names.tell(stream, entries.iter().map(|(info, attrs)| (info, *attrs)), send, fail).unwrap();
+            names.tell(stream, entries.iter().map(|(info, attrs)| (info, *attrs)), send).unwrap();
         }
         let (me, us) = ("me".to_owned(), "us".to_owned());
         let wanted =
             |stream| [(stream, Owner::User, 1000, me.clone()), (stream, Owner::Group, 1001, us.clone())];
         assert_eq!(said.into_inner(), [wanted(0), wanted(1)].concat());
-        assert_eq!(failed.into_inner(), 1, "told once");
-        // Where owners are not kept, nobody is named.
+        // Where owners are not kept, no name is told.
         let silent = OwnerNames::new(Some(&Few), &Preserve::NONE, 1);
         let one = (info(1000, 1001), EntryAttrs::new());
         let never = |message: &Message<'_>| panic!("{message:?}");
-        silent.tell(0, std::iter::once((&one.0, &one.1)), never, Err).unwrap();
+        silent.tell(0, std::iter::once((&one.0, &one.1)), never).unwrap();
     }
 
     #[test]
     fn only_so_many_are_remembered() {
         struct Everybody;
         impl Accounts for Everybody {
-            fn name_of(&self, _: Owner, id: u32) -> io::Result<Option<Vec<u8>>> {
-                Ok(Some(id.to_string().into_bytes()))
+            fn name_of(&self, _: Owner, id: u32) -> Option<Vec<u8>> {
+                Some(id.to_string().into_bytes())
             }
-            fn called(&self, _: Owner, _: &str) -> io::Result<Option<u32>> {
-                Ok(None)
+            fn called(&self, _: Owner, _: &CStr) -> Option<u32> {
+                None
             }
         }
         let names = OwnerNames::new(Some(&Everybody), &Preserve::ALL, 1);
@@ -192,7 +180,7 @@ mod tests {
             *said.borrow_mut() += 1;
             Ok(())
         };
-        names.tell(0, infos.iter().map(|info| (info, &none)), send, Err).unwrap();
+        names.tell(0, infos.iter().map(|info| (info, &none)), send).unwrap();
         assert_eq!((said.into_inner(), lock(&names.known).len()), (OWNERS_MAX, OWNERS_MAX));
     }
 }

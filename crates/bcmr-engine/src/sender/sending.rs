@@ -201,7 +201,7 @@ impl<'a> Sending<'a> {
         stream: usize,
         entries: impl Iterator<Item = (&'e Info, &'e EntryAttrs)>,
     ) -> Result<()> {
-        self.owners.tell(stream, entries, |name| self.send_on(stream, name), |e| self.fail(None, e))
+        self.owners.tell(stream, entries, |name| self.send_on(stream, name))
     }
 
     /// On stream 0, where order matters.

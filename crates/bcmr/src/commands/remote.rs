@@ -248,7 +248,7 @@ impl Absent {
 /// Does something with the bcmr over there; when its shell finds none, with this very program in its cache, which a user
 /// has put there or may put there now, or with one that is installed aside.
 ///
-/// As another user, with a password that sudo there has taken, where it needs one and somebody can be asked.
+/// As another user, with a password that sudo there has taken, where it needs one and the user can be asked.
 pub fn with_peer<T>(
     address: &Address,
     reach: &Reach,
@@ -268,7 +268,7 @@ pub fn with_peer<T>(
     }
 }
 
-/// The same, where nobody is asked for a password.
+/// The same, without a question for a password.
 fn with_program<T>(
     address: &Address,
     reach: &Reach,

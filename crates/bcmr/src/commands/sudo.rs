@@ -23,7 +23,7 @@ const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// What a shell ends with where it finds no such program.
 const NOT_FOUND: i32 = 127;
 
-/// The same way with a password that sudo there has taken. `None`: it needs none, or nobody can be asked for one.
+/// The same way with a password that sudo there has taken. `None`: it needs none, or the user cannot be asked for one.
 ///
 /// # Errors
 /// There is no connection, or sudo took no password.

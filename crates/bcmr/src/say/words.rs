@@ -73,7 +73,6 @@ pub fn op(op: Op) -> String {
         Op::PublishDirectory => "publish directory",
         Op::PutBcmrOn => "put bcmr on",
         Op::Read => "read",
-        Op::LookUpOwner => "look up owner",
         Op::ReadAttributesOf => "read attributes of",
         Op::ReadBack => "read back",
         Op::ReadGitignore => "read .gitignore",
