@@ -6,7 +6,7 @@
 use super::peer::*;
 use bcmr_wire::handshake::{self, Features, caps};
 use bcmr_wire::message::{
-    Codec, Event, FileState, Keeping, Message, Note, OldThings, Patch, Piece, Run, Sum, Target, Trouble,
+    Codec, Event, FileState, Keeping, Message, Note, OldThings, Owner, Patch, Piece, Run, Sum, Target, Trouble,
     Wanted, WantedPart, kind,
 };
 use bcmr_wire::policy::flags;
@@ -102,6 +102,7 @@ fn messages() -> BTreeMap<u8, Vec<u8>> {
             codec: Codec::Raw,
             bytes: b"",
         }),
+        Message::Owner { of: Owner::User, id: 1000, name: b"daemon" },
     ];
     let framed = all.iter().map(|message| {
         let mut frame = Vec::new();
