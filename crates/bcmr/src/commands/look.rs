@@ -37,7 +37,7 @@ const SORTED_MAX: usize = 100_000;
 /// One operand, and how to get to it.
 enum Place {
     Here(PathBuf),
-    There(Address, Reach),
+    There(Address, Box<Reach>),
 }
 
 impl Place {
@@ -202,7 +202,7 @@ fn places(a: &LookArgs, env: &Env) -> std::result::Result<Vec<Place>, Usage> {
                     Some(config) => config,
                     none => none.insert(remote::configuration(env)?),
                 };
-                reach(&a.connect, &address, config).map(|reach| Place::There(address, reach))
+                reach(&a.connect, &address, config).map(|reach| Place::There(address, Box::new(reach)))
             }
         })
         .collect()
