@@ -236,7 +236,10 @@ mod tests {
             (State::SendsBeside, vec![3, 5, 6, 7]),
             (State::ReceivesBeside, join(&[&[3, 5, 6, 7], &content])),
             (State::SendEnded, join(&[&[3, 5, 6, 7], &replies, &[0x4F]])),
-            (State::ReceiveEnded, join(&[&[3, 5, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A, 0x5C, 0x5E]])),
+            (
+                State::ReceiveEnded,
+                join(&[&[3, 5, 6, 7], &sender0, &[0x4F, 0x50, 0x58, 0x59, 0x5A, 0x5C, 0x5E]]),
+            ),
             (State::PeerEnded, vec![3, 6, 7]),
             (State::Quiet, vec![6, 7]),
         ];

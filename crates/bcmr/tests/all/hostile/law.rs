@@ -6,8 +6,8 @@
 use super::peer::*;
 use bcmr_wire::handshake::{self, Features, caps};
 use bcmr_wire::message::{
-    Codec, Event, FileState, Keeping, Message, Note, OldThings, Owner, Patch, Piece, Run, Sum, Target, Trouble,
-    Wanted, WantedPart, kind,
+    Codec, Event, FileState, Keeping, Message, Note, OldThings, Owner, Patch, Piece, Run, Sum, Target,
+    Trouble, Wanted, WantedPart, kind,
 };
 use bcmr_wire::policy::flags;
 use bcmr_wire::state::{Answer, State, name};
