@@ -1,7 +1,7 @@
 //! Pages and pictures of benchmarks, from their JSON files and from nothing else. Measures nothing.
 
 use crate::record::{self, LocalRecord};
-use crate::{checkpoint, memory, remote, scale};
+use crate::{checkpoint, many, memory, remote, scale};
 use sh::Result;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,6 +42,8 @@ pub fn files(kept: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>
             made.insert(format!("{stem}.svg"), checkpoint::pages::plot(&record));
         } else if stem == memory::STEM {
             memory::section(&serde_json::from_str(json).map_err(read)?, &mut text)?;
+        } else if stem == many::STEM {
+            many::section(&serde_json::from_str(json).map_err(read)?, &mut text)?;
         } else if stem == scale::STEM {
             made.insert("scale.md".to_owned(), scale::document(&serde_json::from_str(json).map_err(read)?)?);
         } else if stem == remote::pages::STEM {

@@ -3,6 +3,7 @@
 //!
 //! None of this reaches a user's machine, so it may stop with a panic and use `std::fs`.
 
+mod bare_walk;
 mod checkpoint;
 mod data;
 mod delta;
@@ -38,6 +39,7 @@ fn main() {
         Some((&measure::HELPER, rest)) => measure::helper(rest),
         Some((&measure::FIRST_HELPER, rest)) => measure::first_helper(rest),
         Some((&remote::ceiling::HELPER, rest)) => remote::ceiling::run(rest),
+        Some((&bare_walk::HELPER, rest)) => bare_walk::run(rest),
         Some((&experiment::inside::HELPER, rest)) => experiment::inside::run(rest),
         _ => Err("usage: bench bench|experiment|made ...; `cargo xtask bench --help` says more".into()),
     };
@@ -69,7 +71,9 @@ fn bench(args: &[&str]) -> Result {
         ["scale", rest @ ..] if !rest.contains(&"--help") => {
             on(parse(rest)?, |options| scale::run(options, rest))
         }
-        ["many", rest @ ..] if !rest.contains(&"--help") => on(parse(rest)?, many::run),
+        ["many", rest @ ..] if !rest.contains(&"--help") => {
+            on(parse(rest)?, |options| many::run(options, rest))
+        }
         ["delta", rest @ ..] if !rest.contains(&"--help") => on(parse(rest)?, delta::run),
         ["guests"] => programs::guests(),
         ["report", dir] => documents::write(&sh::root().join(dir)),

@@ -8,7 +8,8 @@ pub const USAGE: &str = "\
 cargo xtask bench local [OPTION]   copy and remove beside cp, rm, rsync -a and, where installed, xcp, cpz, fcp
 cargo xtask bench memory [OPTION]  peak memory at 1,000,000 files
 cargo xtask bench scale [OPTION]   what a file, a directory and a byte cost, and whether larger copies take what follows
-cargo xtask bench many [OPTION]    copies by ranks of MPI and by shards beside one of as many threads, and fpsync
+cargo xtask bench many [OPTION]    copies by ranks of MPI and by shards beside one of as many threads, and fpsync;
+                                   --only files, large, entries, killed
 cargo xtask bench checkpoint [OPTION]
                                    verifying, checkpoints, going on after a kill, against the design's figures
 cargo xtask bench remote [OPTION]  copies to and from another machine beside scp, rsync -a and tar | ssh tar
