@@ -37,7 +37,8 @@ pub fn run(args: &[&str]) -> Result {
     let site = Site::new("slurm")?;
     site.source(9000, 1 << 20)?;
     let mut slurm = Slurm::start(&site)?;
-    let done = document(&slurm, &site).and_then(|()| lost(&mut slurm, &site));
+    let done =
+        document(&slurm, &site).and_then(|()| lost(&mut slurm, &site)).and_then(|()| verbs(&slurm, &site));
     if done.is_err() {
         for log in ["slurmctld.log", "n1.log", "n2.log"] {
             let text = fs::read_to_string(site.p(&format!("slurm/{log}"))).unwrap_or_default();
@@ -270,5 +271,33 @@ fn lost(slurm: &mut Slurm, site: &Site) -> Result {
     holds(state == "COMPLETED", &format!("the second last job ended as {state}"))?;
     site.judge("again", &[])?;
     println!("ok   submitted again, the rest is done, and the tree is published");
+    Ok(())
+}
+
+/// A sync that deletes, comparisons that find nothing and something, and a removal.
+fn verbs(slurm: &Slurm, site: &Site) -> Result {
+    let done = |plan: &str, words: &str, wanted: &str| -> Result<String> {
+        let words = format!("plan --verb {words} --out {plan} --shards 3 --slurm {plan}.jobs");
+        ends(slurm.command("bcmr").args(words.split(' ')).current_dir(&site.path), 0)?;
+        let mut submit = slurm.command("sh");
+        let said = ends(submit.arg(format!("{plan}.jobs/submit")).current_dir(&site.path), 0)?;
+        let (_, finish) = jobs(&said)?;
+        until("the last job is over", || slurm.is_over(&finish))?;
+        let log = fs::read_to_string(site.p(&format!("{plan}.jobs/finish.log"))).unwrap_or_default();
+        let state = slurm.of_job(&finish, "JobState=")?;
+        holds(state == wanted, &format!("the last job of {words} ended as {state}: {log}"))?;
+        Ok(log)
+    };
+    fs::write(site.p("again/large/1"), "another content")?;
+    fs::remove_dir_all(site.p("again/d3"))?;
+    fs::write(site.p("again/only here"), "x")?;
+    let log = done("c1", "check src again", "FAILED")?;
+    holds(log.contains("only here"), &log)?;
+    done("s", "sync --delete src again", "COMPLETED")?;
+    site.judge("again", &[])?;
+    done("c2", "check --hash src again", "COMPLETED")?;
+    done("r", "remove again", "COMPLETED")?;
+    holds(!site.is_there("again") && site.is_there("src/large/1"), "what was removed is another thing")?;
+    println!("ok   sync, check and remove by Slurm");
     Ok(())
 }

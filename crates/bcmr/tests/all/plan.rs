@@ -14,36 +14,36 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A place with a source, a plan and a destination.
-struct Site {
-    tmp: Tmp,
+pub struct Site {
+    pub tmp: Tmp,
 }
 
 impl Site {
-    fn new() -> Site {
+    pub fn new() -> Site {
         Site { tmp: Tmp::beneath(Path::new("/dev/shm")) }
     }
 
-    fn p(&self, name: &str) -> PathBuf {
+    pub fn p(&self, name: &str) -> PathBuf {
         self.tmp.p(name)
     }
 
-    fn line(&self, words: &str) -> Line {
+    pub fn line(&self, words: &str) -> Line {
         bcmr(words.split(' ')).cwd(self.tmp.path())
     }
 
-    fn run(&self, words: &str) -> Ran {
+    pub fn run(&self, words: &str) -> Ran {
         self.line(words).run()
     }
 
     /// All shards of the plan `p`, and its end.
-    fn shards(&self, plan: &str, order: impl IntoIterator<Item = u32>) {
+    pub fn shards(&self, plan: &str, order: impl IntoIterator<Item = u32>) {
         for shard in order {
             self.run(&format!("shard {plan} {shard}")).ok();
         }
     }
 
     #[track_caller]
-    fn judge(&self, dst: &str) {
+    pub fn judge(&self, dst: &str) {
         assert_same(&self.p("src"), &self.p(dst), EVERYTHING);
         match rsync_would(&self.p("src"), &self.p(dst)) {
             Some(said) => assert_eq!(said, "", "rsync would change something"),

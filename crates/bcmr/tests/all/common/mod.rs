@@ -386,12 +386,17 @@ impl Running {
         heard
     }
 
+    /// The same of its standard error.
+    pub fn hear_errors(&mut self, lines: usize) {
+        let mut err = self.child.stderr.take().unwrap();
+        self.told.append(&mut lines_of(&mut err, lines));
+        self.child.stderr = Some(err);
+    }
+
     /// Interrupts it, and waits until it says that it stops.
     pub fn interrupt(&mut self) {
         self.signal(rustix::process::Signal::INT);
-        let mut err = self.child.stderr.take().unwrap();
-        self.told.append(&mut lines_of(&mut err, 1));
-        self.child.stderr = Some(err);
+        self.hear_errors(1);
     }
 
     /// Waits for its end. Never for ever, and never through a panic of the program.
