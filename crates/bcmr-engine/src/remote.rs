@@ -28,7 +28,7 @@ pub struct Address {
 pub enum RunAs {
     /// Who logs in.
     Login,
-    /// This user, by `sudo -n`, which asks nobody anything.
+    /// This user, by `sudo -n`, which asks for no password.
     Sudo(String),
     /// This user, by a sudo that reads this password before the program there begins.
     SudoWith(String, Password),

@@ -9,6 +9,8 @@ use crate::limits::{ATTR_BYTES, ENTRIES_BYTES_MAX, ENTRIES_MAX};
 use crate::message::{Entry, Time};
 use crate::rules;
 
+pub use crate::packed::unpacked_columns as unpacked;
+
 const TAG: &str = "packed.entries";
 /// Bytes that an entry takes at least: one in each column.
 const ENTRY_BYTES_MIN: usize = 20;
@@ -98,17 +100,6 @@ pub fn decode(columns: &[u8]) -> Result<Vec<Entry<'_>>, Refused> {
     r.end(TAG)?;
     rules::batch_entries(&entries)?;
     Ok(entries)
-}
-
-/// Takes packed columns apart: how long they are once unpacked, which is within bounds, and the packed bytes.
-///
-/// # Errors
-/// They would unpack to more than a batch's entries may be.
-pub fn unpacked(bytes: &[u8]) -> Result<(usize, &[u8]), Refused> {
-    let mut r = Reader::new(bytes);
-    let length = r.v(TAG)?;
-    must(length <= ENTRIES_BYTES_MAX as u64, TAG, Why::Limit)?;
-    Ok((length as usize, r.all()))
 }
 
 /// Appends how long columns are; what they were packed to follows.

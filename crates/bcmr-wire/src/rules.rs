@@ -236,7 +236,7 @@ pub(crate) fn files_packed(batch: u64, dir: u64, packing: Codec, entries: &[u8])
     must(entries.len() <= ENTRIES_BYTES_MAX, "packed.entries", Why::Limit)?;
     match packing {
         Codec::Raw => Ok(()),
-        Codec::Lz4 | Codec::Zstd => crate::columns::unpacked(entries).map(drop),
+        Codec::Lz4 | Codec::Zstd => packed::unpacked_columns(entries).map(drop),
     }
 }
 

@@ -426,8 +426,7 @@ impl Serving {
                 let (policy, _) = policy_in(&policy, request.jobs, request.me, request.umask)?;
                 let mut policy = policy.resuming();
                 let owners = OwnersHere::of(&mut policy.alter, agreed_accounts(peer.agreed.features));
-                let path = self.path(path);
-                let target = target_of(target, path);
+                let target = target_of(target, self.path(path));
                 let listed = operands == 0;
                 // Through a link only where it may lead anywhere: a confined receiver does not even say whether it leads somewhere.
                 let links = if self.reach.is_confined() { DestLink::Itself } else { DestLink::Through };
@@ -482,13 +481,12 @@ impl Serving {
                 let policy = CopyPolicy { follow, ..policy };
                 let compress = agreed_compress(compress, peer.agreed.features);
                 // A client has no store.
-                let delta = !fast && peer.agreed.features.has_wide(wide::DELTA);
                 let how = How {
                     origin: self.origin,
                     fast,
                     compress,
                     dedup: false,
-                    delta,
+                    delta: !fast && peer.agreed.features.has_wide(wide::DELTA),
                     packed: peer.agreed.features.has_wide(wide::PACKED),
                     parts: !fast && peer.agreed.features.has_wide(wide::PARTS),
                     names_left_out: peer.agreed.features.has_wide(wide::LEFT_OUT),

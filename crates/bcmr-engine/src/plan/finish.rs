@@ -155,7 +155,7 @@ struct Level {
     alike: HashSet<NameBuf>,
 }
 
-/// What a name and its kind add to the sum of their directory, in any order. The key is this run's alone, so nobody can choose
+/// What a name and its kind add to the sum of their directory, in any order. The key is this run's alone, so no user can choose
 /// names that come to the same.
 fn digest_of(key: &RandomState, name: Name<'_>, kind: Kind) -> u64 {
     key.hash_one((kind_byte(kind), name.bytes()))

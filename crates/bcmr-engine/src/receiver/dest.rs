@@ -29,7 +29,7 @@ pub(crate) struct Root<D: Disk> {
     /// Names of a list land in it: they may lead through one directory again and again, so each has its name at once.
     listed: Option<Mutex<ListedDirs>>,
     /// It has no name yet, and other processes fill it as well. Each keeps a record of what it has filled whole, so what is half
-    /// full under its own name is believed by nobody.
+    /// full under its own name is not believed by the next run.
     is_recorded: bool,
     /// What directories are called that do not have their names yet.
     unnamed: Mutex<Unnamed>,

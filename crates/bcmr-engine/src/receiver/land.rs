@@ -78,7 +78,7 @@ pub(crate) fn land<D: Disk>(
     named.map(|()| medium && many)
 }
 
-/// Whether what was made for a job stays, half done as it is: nobody believes it, and by now its name may be that of a whole file
+/// Whether what was made for a job stays, half done as it is: the next run does not believe it, and by now its name may be that of a whole file
 /// of another process, which must not be removed.
 pub(crate) fn is_left<D: Disk>(dest: &DestDir<D>, job: &Job<'_, D>) -> bool {
     dest.is_recorded() && matches!(job.place, Placement::Final)

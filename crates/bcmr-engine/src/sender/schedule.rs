@@ -129,7 +129,7 @@ type WantedEntries = Vec<(usize, WantedOf)>;
 
 /// What was given of an entry, or is about to be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
-enum Given {
+enum GivenOf {
     Nothing,
     /// A part, or the hash: its content may still be wanted.
     Part,
@@ -151,7 +151,7 @@ pub(super) enum SendJob {
 struct OpenBatch {
     batch: Arc<SentBatch>,
     /// Of each entry.
-    given: Vec<Given>,
+    given: Vec<GivenOf>,
     /// Answers that are not sent yet.
     open: usize,
     settled: bool,
@@ -372,7 +372,7 @@ impl<'p> Schedule<'p> {
         stream: usize,
     ) -> (Arc<SentBatch>, u64) {
         // Also with what went inline: a further name of a file may be wanted after all when its first could not be landed.
-        let given = vec![Given::Nothing; items.len()];
+        let given = vec![GivenOf::Nothing; items.len()];
         let elsewhere = stream != 0;
         if elsewhere {
             place.hold();
@@ -689,7 +689,7 @@ impl Queues {
         for (entry, of) in entries {
             let index = usize::try_from(entry).unwrap_or(usize::MAX);
             let is_file = known.batch.items.get(index).is_some_and(Item::is_file);
-            let now = if matches!(of, WantedOf::Content) { Given::Content } else { Given::Part };
+            let now = if matches!(of, WantedOf::Content) { GivenOf::Content } else { GivenOf::Part };
             match known.given.get_mut(index) {
                 // Each content once, and a part before it once: a peer that could ask again and again could keep this side
                 // busy for ever.
@@ -804,7 +804,7 @@ mod tests {
         let name = NameBuf::new(b"a").unwrap();
         let item = Item { name, info, size: 1, link: Vec::new(), attrs: Vec::new() };
         let batch = Arc::new(SentBatch { id: 1, place, items: vec![item; files] });
-        let given = vec![Given::Nothing; files];
+        let given = vec![GivenOf::Nothing; files];
         let open = OpenBatch { batch, given, open: 0, settled: false, elsewhere: false };
         let mut queues = Queues { unsettled: 1, ..Queues::default() };
         queues.batches.insert(1, open);
