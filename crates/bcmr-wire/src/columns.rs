@@ -143,7 +143,7 @@ fn column(entries: &[Entry<'_>], out: &mut Vec<u8>, number: impl Fn(&Entry<'_>) 
     }
 }
 
-/// Reads what [`column`] wrote.
+/// Reads what [`column()`] wrote.
 fn rising<'a>(
     entries: &mut [Entry<'a>],
     r: &mut Reader<'a>,
