@@ -57,7 +57,7 @@ const BY_MERGING: &[u8] = b"merge ";
 pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
     let folder = PlanFolder::open(&request.plan)?;
     let (header, plan) = folder.header()?;
-    if let Some(finished) = finished(&folder, watch)? {
+    if let Some(finished) = finished(&folder, &header, watch)? {
         return Ok(finished);
     }
     let claims = folder.claims()?;
@@ -68,7 +68,7 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
     };
     let done = held.during(|| {
         // Another process may have come to its end between the look and the claim.
-        if let Some(finished) = finished(&folder, watch)? {
+        if let Some(finished) = finished(&folder, &header, watch)? {
             return Ok(finished);
         }
         for rival in claims.alive()? {
@@ -91,8 +91,11 @@ pub fn finish(request: &FinishRequest, watch: Watch<'_>) -> Result<Finished> {
     done
 }
 
-/// What an earlier run has published.
-fn finished(folder: &PlanFolder, watch: Watch<'_>) -> Result<Option<Finished>> {
+/// What an earlier run has published. A comparison changes nothing, so its end tells anew what a killed one may not have told.
+fn finished(folder: &PlanFolder, header: &PlanHeader, watch: Watch<'_>) -> Result<Option<Finished>> {
+    if matches!(header.verb, PlanVerb::Check { .. }) {
+        return Ok(None);
+    }
     let Some(receipt) = folder.receipt()? else { return Ok(None) };
     let told = Error::ours(Code::Refused, Op::FinishPlan, &folder.path, Reason::AlreadyFinished);
     watch.front.event(Event::Warning(told));
