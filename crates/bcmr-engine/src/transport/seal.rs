@@ -6,9 +6,9 @@
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use bcmr_wire::direct::{Direction, KEY_CONTEXT, greetings, is_end, key_material, nonce};
 use bcmr_wire::limits::{RECORD_BYTES_MAX, RECORDS_MAX};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Plaintext of the records we send: on a slow line a record must not take as long as a dead peer is waited for, and

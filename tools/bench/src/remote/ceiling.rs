@@ -3,7 +3,7 @@
 //! no hashes, no names, no attributes, no stage. Its other half is started through ssh, as that of a copy is, since
 //! a key must come from somewhere. Must not know what it is compared with.
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use sh::{Result, text};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
