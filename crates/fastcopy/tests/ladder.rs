@@ -356,7 +356,9 @@ fn a_cancel_stops_within_a_chunk_and_says_how_far() {
             if failure.done == len {
                 continue; // a clone is done at once
             }
-            assert!(failure.done >= MIB && failure.done <= 12 * MIB, "{what}: {}", failure.done);
+            // Of several threads, the one with the first piece may be the last to get a processor.
+            let least = if threads == 1 { MIB } else { 0 };
+            assert!((least..=12 * MIB).contains(&failure.done), "{what}: {}", failure.done);
             let there = read(&to).unwrap();
             assert!(there[..failure.done as usize] == pattern(0, failure.done as usize), "{what}");
             assert!(allocated(&to) <= there.len() as u64 + 64 * KIB, "preallocation left: {what}");

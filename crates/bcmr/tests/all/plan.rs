@@ -660,8 +660,8 @@ fn a_check_in_shards_finds_what_differs() {
     }
     assert_eq!(end.code, 1, "{}", end.err);
     assert_eq!(differences(&before, &tree(&site.p("dst")), EVERYTHING), [""; 0]);
-    let (_, again) = (0, site.run("finish other"));
-    again.ok();
+    let again = site.run("finish other").code(1);
+    assert_eq!(again.out, end.out, "asked a second time, it says the same");
     assert_no_litter(site.tmp.path());
 }
 

@@ -472,7 +472,10 @@ fn flags_hold(rows: &[(&str, &str)]) {
             if flags.starts_with("check") && world.args.contains("--files-from") {
                 continue;
             }
-            cells.push((row + column, *flags, *stdin, world));
+            // An ordinary run takes a third: of each row some worlds, and some rows of each world.
+            if all_cases() || (row + 2 * column) % 3 == 0 {
+                cells.push((row + column, *flags, *stdin, world));
+            }
         }
     }
     let next = AtomicUsize::new(0);

@@ -26,7 +26,7 @@ const WORKED_MAX: Duration = Duration::from_secs(120);
 /// However busy the machine is.
 const WALL_MAX: Duration = Duration::from_secs(900);
 /// How often a program is looked at whether it waits.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(50);
 /// Memory beyond that of an honest run, in KiB (V7).
 pub const GROWTH_KIB: u64 = 64 << 10;
 /// Connections that one run may make.
@@ -759,7 +759,7 @@ fn watch(
             let group = rustix::process::Pid::from_child(&child);
             let _gone = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(4));
     };
     over.store(true, Ordering::Relaxed);
     // Whatever it has left behind is killed with it: a pipe that stays open would never end.
@@ -772,7 +772,10 @@ fn watch(
 
 /// Whether all threads of a process and all that it has started sleep: none works, is about to, or waits for a disk.
 fn all_sleep(pid: u32) -> bool {
-    let below = |dir: &str| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
+    let is_number = |e: &std::fs::DirEntry| e.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    let below = |dir: &str| {
+        std::fs::read_dir(dir).into_iter().flatten().flatten().filter(is_number).map(|e| e.path())
+    };
     // What it has started is in its group; the third field is the group's number.
     let is_of_it = |of: &PathBuf| fields(of).split(' ').nth(2).is_some_and(|n| n == pid.to_string());
     below(&format!("/proc/{pid}/task")).all(|task| sleeps(&task))
