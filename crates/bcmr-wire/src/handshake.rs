@@ -69,10 +69,12 @@ pub mod wide {
     pub const LEFT_OUT: u64 = 0x1_0000;
     /// Owners are known by their names where both sides have them.
     pub const NAMES: u64 = 0x2_0000;
+    /// A comparison for a mirror plans what would be deleted as the mirror does, and says what both sides are like.
+    pub const PLANNED: u64 = 0x8_0000;
 }
 
 /// What each bit is called, for the message that one is missing.
-const NAMES: [(Features, &str); 25] = [
+const NAMES: [(Features, &str); 26] = [
     (Features { caps: caps::LZ4, wide: 0 }, "lz4"),
     (Features { caps: caps::ZSTD, wide: 0 }, "zstd"),
     (Features { caps: caps::DEDUP, wide: 0 }, "dedup"),
@@ -98,6 +100,7 @@ const NAMES: [(Features, &str); 25] = [
     (Features { caps: 0, wide: wide::KEEPING }, "keeping"),
     (Features { caps: 0, wide: wide::LEFT_OUT }, "left-out"),
     (Features { caps: 0, wide: wide::NAMES }, "names"),
+    (Features { caps: 0, wide: wide::PLANNED }, "planned"),
 ];
 
 /// A set of capabilities. [`caps::WIDE`] is not one: it says how the set is written.
@@ -172,7 +175,8 @@ impl Features {
 pub fn guarantees(policy: &Policy<'_>) -> Features {
     // [hello.guarantee]
     let kept = policy::flags::KEEP_XATTR | policy::flags::KEEP_ACL;
-    let rows: [(bool, Features); 8] = [
+    let deletes = policy::flags::MIRROR_DELETE | policy::flags::MIRROR_DELETE_EXCLUDED;
+    let rows: [(bool, Features); 9] = [
         (true, Features { caps: 0, wide: wide::TREES }),
         (
             policy.choice(Choice::Durability) != policy::durability::CACHE,
@@ -184,6 +188,10 @@ pub fn guarantees(policy: &Policy<'_>) -> Features {
         (policy.has(policy::flags::DRY_RUN), Features { caps: 0, wide: wide::SURVEY }),
         (policy.has(policy::flags::HASHES), Features { caps: 0, wide: wide::HASHED }),
         (policy.has(policy::flags::COMPARE), Features { caps: 0, wide: wide::COMPARED }),
+        (
+            policy.has(policy::flags::COMPARE) && policy.flags & deletes != 0,
+            Features { caps: 0, wide: wide::PLANNED },
+        ),
     ];
     rows.iter().filter(|(needed, _)| *needed).fold(Features::NONE, |all, (_, one)| all.or(*one))
 }
@@ -393,6 +401,11 @@ mod tests {
         for (flag, bit) in flagged {
             let policy = Policy { flags: flag, ..plain.clone() };
             assert_eq!(guarantees(&policy).without(trees), set(0, bit));
+        }
+        for flag in [policy::flags::MIRROR_DELETE, policy::flags::MIRROR_DELETE_EXCLUDED] {
+            let policy = Policy { flags: flag | policy::flags::COMPARE, ..plain.clone() };
+            let compared = set(0, wide::COMPARED | wide::PLANNED);
+            assert_eq!(guarantees(&policy).without(trees), compared, "what goes is planned");
         }
         let policy = Policy { flags: policy::flags::FAST | policy::flags::DEDUP, ..plain.clone() };
         assert_eq!(guarantees(&policy), trees, "what is only faster is not");

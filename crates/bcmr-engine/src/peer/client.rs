@@ -431,7 +431,7 @@ impl Transfer<'_> {
         let transfer = IncomingTransfer { policy: &policy, what: Arc::new(what), reply: &reply };
         let (summary, broken) = match survey {
             Some(survey) => {
-                let visit = visitor(survey, &policy, to.path, to.path, &tally);
+                let visit = visitor(survey, (&policy, &transfer.what), to.path, to.path, &tally);
                 let comparing = comparing(transfer, &tally, visit)?;
                 send(&peer, &get)?;
                 receive_all(comparing, &peer.streams, &reply, None, ReceivingEnd::Client)

@@ -12,7 +12,7 @@ use crate::node::os;
 use crate::peer::from_wire::FromWire;
 use crate::peer::from_wire::destination::{Arrived, Chosen, Far, Meta, WireDestination, other_size};
 use crate::peer::from_wire::transfer::IncomingTransfer;
-use crate::peer::incoming::refused;
+use crate::peer::incoming::{Incoming, refused};
 use crate::policy::{Compare, CopyPolicy};
 use crate::receiver::arriving::Arriving;
 use crate::receiver::choose::Way;
@@ -26,9 +26,11 @@ use crate::trouble::error_of;
 use crate::verbs::check::Check;
 use crate::verbs::dry_run::DryRun;
 use crate::verbs::entry_pair::{ContentCompare, Visit, carried, change};
-use crate::verbs::operands::Place;
+use crate::verbs::keeping;
+use crate::verbs::operands::{Place, Where};
 use crate::verbs::rivals::{EntryPaths, Rivals, Turn};
 use crate::verbs::survey::{BothSides, Excludes, Survey, SurveyBuffers, SurveyedDir, hash};
+use crate::verbs::sync::preview::{Passes, Preview};
 use bcmr_wire::contents::Item;
 use bcmr_wire::limits;
 use bcmr_wire::message;
@@ -67,17 +69,24 @@ pub(crate) fn survey_of(policy: &message::Policy<'_>) -> Option<SurveyKind> {
 /// Who tells what is found below `root`.
 pub(crate) fn visitor<'a>(
     survey: SurveyKind,
-    policy: &'a CopyPolicy,
+    (policy, what): (&'a CopyPolicy, &Incoming),
     root: &'a Path,
     own_name: &'a Path,
     tally: &'a Tally<'a>,
 ) -> Box<dyn Visit + Send + 'a> {
-    match survey {
-        SurveyKind::DryRun => Box::new(DryRun::new(policy, tally)),
-        SurveyKind::Check { compare, extra } => {
-            Box::new(Check { policy, compare, extra, root, own_name, tally })
-        }
+    let SurveyKind::Check { compare, extra } = survey else {
+        return Box::new(DryRun::new(policy, tally));
+    };
+    let check = Check { policy, compare, extra, root, own_name, tally };
+    // [policy.mirror]: names of a list are never all that a directory has.
+    if !policy.mirror.is_on() || what.listed {
+        return Box::new(check);
     }
+    let kept = match &what.to.to {
+        Where::Whole(place) => keeping::spared(policy, &what.reach, place),
+        Where::Into(_) | Where::Name { .. } => None,
+    };
+    Box::new(Preview::new(check, kept, Passes::One))
 }
 
 /// A receiver that shows what comes to `visit`. Nothing was compared yet.
@@ -315,6 +324,7 @@ impl<'a> WireDestination<'a> for Survey<'a> {
     }
 
     fn end(self) -> (Summary, Marks) {
+        self.visit.end();
         (self.tally.summary(), Marks::NONE)
     }
 }

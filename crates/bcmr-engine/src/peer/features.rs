@@ -27,7 +27,8 @@ pub(crate) const OURS: Features = Features {
         | wide::PARTS
         | wide::KEEPING
         | wide::LEFT_OUT
-        | wide::NAMES,
+        | wide::NAMES
+        | wide::PLANNED,
 };
 
 /// What a client with these options offers.

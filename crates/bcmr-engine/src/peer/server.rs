@@ -610,7 +610,7 @@ impl Serving {
         with_reports(peer, items, |watch, reply, questions| {
             let tally = Tally::new(watch);
             // What the target itself is called, the client knows better.
-            let visit = visitor(survey, policy, root, Path::new(""), &tally);
+            let visit = visitor(survey, (policy, &what), root, Path::new(""), &tally);
             let transfer = IncomingTransfer { policy, what: Arc::new(what), reply };
             let comparing = comparing(transfer, &tally, visit)?;
             let compares = matches!(survey, SurveyKind::Check { .. });

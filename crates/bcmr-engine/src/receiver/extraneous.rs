@@ -337,6 +337,11 @@ impl Extraneous {
 }
 
 impl Plan {
+    /// Whether something goes that is in the way of something else.
+    pub(crate) fn clears(&self) -> bool {
+        self.below.iter().flat_map(|at| &at.names).any(|planned| planned.going == Going::InTheWay)
+    }
+
     /// Each name that goes, and the directory that it is in.
     pub(crate) fn each(&self, tally: &Tally<'_>, mut tell: impl FnMut(&Dir, Name<'_>, PathBuf)) {
         for at in &self.below {

@@ -5,6 +5,7 @@
 use crate::disk::seal::{self, AttributeList};
 use crate::error::{Error, Op, Reason, Result};
 use crate::event::{Action, Event};
+use crate::node::Node;
 use crate::policy::CopyPolicy;
 use crate::receiver::plan::Proof;
 use crate::tally::Tally;
@@ -140,6 +141,17 @@ pub(crate) trait Visit: Sync {
     fn lacks(&self, _lack: &Lack) {}
     /// Decides and tells, in the order of entries.
     fn decided(&self, _undecided: Undecided) {}
+    /// The contents of the directory that is `source` at the source become those of `dir`.
+    ///
+    /// # Errors
+    /// There is no handle left for it.
+    fn begins(&self, _dir: &Dir, _node: &Arc<Node>, _source: (u64, u64)) -> Result<()> {
+        Ok(())
+    }
+    /// The source has a name, left out or not.
+    fn source_has_one(&self) {}
+    /// Everything was shown.
+    fn end(self: Box<Self>) {}
 }
 
 /// Attributes that came along with an entry.

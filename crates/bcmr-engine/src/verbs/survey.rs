@@ -378,6 +378,7 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
     }
 
     fn fills(&self, src: &S, base: &Place) -> Result<()> {
+        self.visit.begins(&base.dir, &base.node, src.info().id())?;
         let mut buffers = self.buffers_that(false);
         self.top(src, &base.dir, &base.node.path(), &mut buffers.found)?;
         self.settle(&mut buffers);
@@ -444,14 +445,16 @@ impl<S: Excludes> Destination<S> for Survey<'_> {
     }
 
     fn met(&self, pair: &SurveyDir<S>, name: Name<'_>) {
+        self.visit.source_has_one();
         if self.visit.wants_extra() {
             pair.dst.met(name);
         }
     }
 
     fn left_out(&self, pair: &SurveyDir<S>, name: Name<'_>) {
-        if self.policy.mirror != Mirror::DeleteExcluded {
-            self.met(pair, name);
+        match self.policy.mirror {
+            Mirror::DeleteExcluded => self.visit.source_has_one(),
+            _ => self.met(pair, name),
         }
     }
 

@@ -7,7 +7,7 @@
 mod ends;
 pub(crate) mod mounted;
 mod planned;
-mod preview;
+pub(crate) mod preview;
 
 use crate::disk::sys::Sys;
 use crate::error::Result;

@@ -9,14 +9,12 @@ use crate::receiver::claims::Spot;
 use crate::sender::walk::SourceDir;
 use crate::verbs::operands::{self, Dest, DestLink, Operand, Place, Reach, Source};
 use fastcopy::dir::Dir;
-use fastcopy::meta::Info;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Both directories, opened once.
 pub(super) struct SyncPair {
     pub(super) source: Dir,
-    pub(super) info: Info,
     source_path: PathBuf,
     pub(super) dest: Dest,
 }
@@ -40,7 +38,7 @@ impl SyncPair {
         if let (Dest::Whole(place), true) = (&dest, policy.mirror.deletes()) {
             guard_source(&source, &place.dir, (&place.node.path(), path))?;
         }
-        Ok(SyncPair { source, info, source_path: path.clone(), dest })
+        Ok(SyncPair { source, source_path: path.clone(), dest })
     }
 
     /// The two as what a walk takes.

@@ -1,6 +1,7 @@
 //! `sync -n`: what a run would add, replace and delete, each with its bytes.
 //!
-//! Must not change anything. What would be deleted is planned by the receiver's own planner.
+//! Must not change anything, nor know where the source is: what comes off a wire is shown to the same visitor. What would be deleted is
+//! planned by the receiver's own planner.
 
 use crate::disk::sys::Sys;
 use crate::error::{Code, Error, Op, Reason, Result};
@@ -38,7 +39,7 @@ pub(super) fn preview(
 ) -> Result<Summary> {
     let tally = Tally::new(watch);
     let root = operands::shown(&ends.dest);
-    let check = || Check {
+    let check = Check {
         policy,
         compare: if policy.collide == Collide::IfContentDiffers {
             Compare::Hash
@@ -54,34 +55,38 @@ pub(super) fn preview(
         Dest::Whole(place) => keeping::spared(policy, &Reach::Anywhere, place),
         Dest::Named { .. } => None,
     };
-    let found = Extraneous::of(policy).map(|found| Arc::new(found.sparing(kept)));
-    if let (Some(found), Dest::Whole(place)) = (&found, &ends.dest) {
-        let began = found.begin(&place.dir, &place.node, ends.info.id());
-        began.map_err(|e| Error::os(Op::Open, place.node.path(), e))?;
-    }
-    let visit = Preview { check: check(), found: found.clone(), created_names: Arc::default() };
+    let visit = Preview::new(check, kept, Passes::Two);
     let mut survey = Survey::new(policy, &tally, Box::new(visit))?;
     survey.resolved(vec![ends.operand()?]);
-    drop(survey);
-    if let Some(plan) = found.and_then(Arc::into_inner).and_then(|found| found.plan(&tally)) {
-        let check = check();
-        plan.each(&tally, |dir, name, path| match count(dir, name, &path) {
-            Ok(counted) => watch.front.event(check.found(Change::Extra, &path, counted, Reason::OnlyThere)),
-            Err(e) => tally.fail(Error { op: Op::Count, path, ..e }),
-        });
-    }
+    survey.visit.end();
     Ok(tally.summary())
 }
 
+/// How often a run goes through the source.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passes {
+    /// Once: what was behind something that is out of the way in the end is still to come.
+    One,
+    /// Twice where something was in the way.
+    Two,
+}
+
 /// A check that hands what would be deleted to the planner.
-struct Preview<'a> {
+pub(crate) struct Preview<'a> {
     check: Check<'a>,
-    found: Option<Arc<Extraneous>>,
+    found: Option<Extraneous>,
+    passes: Passes,
     /// A run that changes nothing puts nothing anywhere.
     created_names: Arc<CreatedNames>,
 }
 
-impl Preview<'_> {
+impl<'a> Preview<'a> {
+    /// Nothing was shown yet. The directory `kept` stays wherever it is met.
+    pub(crate) fn new(check: Check<'a>, kept: Option<(u64, u64)>, passes: Passes) -> Preview<'a> {
+        let found = Extraneous::of(check.policy).map(|found| found.sparing(kept));
+        Preview { check, found, passes, created_names: Arc::default() }
+    }
+
     /// The directory that `path` is in.
     fn node(&self, path: &Path) -> Arc<Node> {
         let root = Node::root(self.check.root);
@@ -121,7 +126,7 @@ impl Preview<'_> {
 
 impl Visit for Preview<'_> {
     fn entry(&self, at: &EntryPair<'_>, found: &mut Findings) -> bool {
-        self.found.iter().for_each(|found| found.source_has_one());
+        self.source_has_one();
         if decide(&at.info, at.there.as_ref(), self.check.policy) != Verdict::ReplaceTree {
             return self.check.entry(at, found);
         }
@@ -142,8 +147,17 @@ impl Visit for Preview<'_> {
     }
 
     fn excluded(&self, src_path: &dyn Fn() -> PathBuf, found: &mut Findings) {
-        self.found.iter().for_each(|found| found.source_has_one());
+        self.source_has_one();
         self.check.excluded(src_path, found);
+    }
+
+    fn begins(&self, dir: &Dir, node: &Arc<Node>, source: (u64, u64)) -> Result<()> {
+        let began = self.found.as_ref().map_or(Ok(()), |found| found.begin(dir, node, source));
+        began.map_err(|e| Error::os(Op::Open, node.path(), e))
+    }
+
+    fn source_has_one(&self) {
+        self.found.iter().for_each(|found| found.source_has_one());
     }
 
     fn absent(&self, paths: &dyn EntryPaths, found: &mut Findings) {
@@ -174,5 +188,20 @@ impl Visit for Preview<'_> {
 
     fn wants_extra(&self) -> bool {
         self.check.extra
+    }
+
+    fn end(self: Box<Self>) {
+        let Preview { check, found, passes, .. } = *self;
+        let tally = check.tally;
+        let Some(plan) = found.and_then(|found| found.plan(tally)) else { return };
+        plan.each(tally, |dir, name, path| match count(dir, name, &path) {
+            Ok(counted) => {
+                tally.watch.front.event(check.found(Change::Extra, &path, counted, Reason::OnlyThere));
+            }
+            Err(e) => tally.fail(Error { op: Op::Count, path, ..e }),
+        });
+        if passes == Passes::One && plan.clears() {
+            tally.fail(Error::ours(Code::InTheWay, Op::CopyAllOf, check.root, Reason::OutOfTheWay));
+        }
     }
 }
